@@ -1,0 +1,1 @@
+"""The electronic baseline: GPUs, vector units and packet fabrics."""

@@ -1,0 +1,1 @@
+"""Named systems, the command line, records and figures."""

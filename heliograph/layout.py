@@ -1,0 +1,101 @@
+"""Where each rank stands: the order of the axes of parallelism over the accelerators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from heliograph.errors import WorkloadError
+
+AXES = ("tp", "cp", "dp", "pp")
+"""Axes from the fastest to the slowest running rank index (Megatron-LM's order tp-cp-dp-pp)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankLayout:
+    """Ranks on a grid of tensor, context, data and pipeline parallelism, tensor running fastest.
+
+    Rank = tp_i + tp (cp_i + cp (dp_i + dp pp_i)). Expert parallelism reuses cp x dp: its groups are blocks of
+    `ep` neighbours along that joint axis (Megatron-LM's convention).
+    """
+
+    tp: int = 1
+    """Tensor-parallel ranks."""
+    cp: int = 1
+    """Context-parallel ranks."""
+    dp: int = 1
+    """Data-parallel ranks."""
+    pp: int = 1
+    """Pipeline stages; each is a class of identical ranks."""
+    ep: int = 1
+    """Expert-parallel ranks; divides cp x dp."""
+
+    def __post_init__(self) -> None:
+        for axis in (*AXES, "ep"):
+            size = getattr(self, axis)
+            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+                msg = f"{axis} must be a whole number of at least 1; got {size!r}"
+                raise WorkloadError(msg)
+        if (self.cp * self.dp) % self.ep:
+            msg = f"ep ({self.ep}) must divide cp x dp ({self.cp * self.dp}), whose ranks it reuses"
+            raise WorkloadError(msg)
+
+    @property
+    def ranks(self) -> int:
+        """All accelerators."""
+        return self.tp * self.cp * self.dp * self.pp
+
+    @property
+    def classes(self) -> int:
+        """Classes of identical ranks."""
+        return self.pp
+
+    @property
+    def ranks_per_class(self) -> int:
+        """Ranks that one class stands for."""
+        return self.tp * self.cp * self.dp
+
+    def members(self, rank_class: int) -> np.ndarray:
+        """Return the ranks of a class, shape [ranks_per_class]."""
+        start = rank_class * self.ranks_per_class
+        return np.arange(start, start + self.ranks_per_class)
+
+    def groups(self, axis: str, rank_class: int) -> np.ndarray:
+        """Return the groups that the ranks of a class form along an axis.
+
+        Parameters
+        ----------
+        axis : str
+            ``tp``, ``cp``, ``dp``, ``ep`` or ``dpcp`` (data and context together, for gradients).
+        rank_class : int
+            The class.
+
+        Returns
+        -------
+        numpy.ndarray
+            Ranks, shape [groups, ranks in a group].
+
+        Raises
+        ------
+        WorkloadError
+            If there is no such axis within a class.
+        """
+        grid = self.members(rank_class).reshape(self.dp, self.cp, self.tp)
+        match axis:
+            case "tp":
+                return grid.reshape(-1, self.tp)
+            case "cp":
+                return grid.transpose(0, 2, 1).reshape(-1, self.cp)
+            case "dp":
+                return grid.transpose(1, 2, 0).reshape(-1, self.dp)
+            case "dpcp":
+                return grid.reshape(-1, self.tp).T.copy()
+            case "ep":
+                return grid.reshape(-1, self.ep, self.tp).transpose(0, 2, 1).reshape(-1, self.ep)
+            case "edp":
+                blocks = grid.reshape(-1, self.ep, self.tp)
+                return blocks.transpose(1, 2, 0).reshape(self.ep * self.tp, -1)
+            case _:
+                msg = f"no axis '{axis}' within a class; known: tp, cp, dp, dpcp, ep, edp"
+                raise WorkloadError(msg)

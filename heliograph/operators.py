@@ -1,0 +1,242 @@
+"""What a training step is made of: operators, tasks and the graph that a step is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from heliograph.errors import WorkloadError
+from heliograph.layout import RankLayout
+
+
+class Phase(StrEnum):
+    """Which part of a training step an operator belongs to."""
+
+    FORWARD = "forward"
+    GRAD_INPUT = "grad_input"
+    GRAD_WEIGHT = "grad_weight"
+    UPDATE = "update"
+
+
+class Held(StrEnum):
+    """Which operand of a product may stay in a core while the other streams past."""
+
+    NONE = "none"
+    A = "a"
+    B = "b"
+
+
+class CollectiveKind(StrEnum):
+    """What a group of ranks does together."""
+
+    ALL_REDUCE = "all_reduce"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_GATHER = "all_gather"
+    ALL_TO_ALL = "all_to_all"
+    BROADCAST = "broadcast"
+    SEND = "send"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MatMul:
+    """A batched matrix product C[batch, m, n] = A[batch, m, k] B[batch, k, n] on one rank."""
+
+    name: str
+    """What the product is, e.g. ``"attention.scores"``."""
+    layer: str
+    """Kind of layer it belongs to: ``"block"``, ``"embedding"``, ``"head"``."""
+    phase: Phase
+    """Forward, or one of the two backward products."""
+    batch: int
+    """Number of independent products."""
+    m: int
+    """Rows of A and C."""
+    k: int
+    """Columns of A, rows of B."""
+    n: int
+    """Columns of B and C."""
+    held: Held = Held.NONE
+    """Operand that is a weight, hence may stay in the core; none for attention and weight gradients."""
+    element_bytes: int = 2
+    """Bytes of one stored element of A, B and C."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "m", "k", "n", "element_bytes"):
+            if getattr(self, name) < 1:
+                msg = f"MatMul '{self.name}': {name} must be at least 1; got {getattr(self, name)}"
+                raise WorkloadError(msg)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates."""
+        return self.batch * self.m * self.k * self.n
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations, two per multiply-accumulate."""
+        return 2 * self.macs
+
+    @property
+    def operand_bytes(self) -> int:
+        """Bytes read (A and B) and written (C) when each is touched once."""
+        elements = self.m * self.k + self.k * self.n + self.m * self.n
+        return self.batch * elements * self.element_bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Elementwise:
+    """Work without a product: norms, softmax, activations, embedding look-up, optimizer."""
+
+    name: str
+    """What is done, e.g. ``"attention.softmax"``."""
+    layer: str
+    """Kind of layer it belongs to."""
+    phase: Phase
+    """Part of the step."""
+    flops: float
+    """Arithmetic operations."""
+    read_bytes: float
+    """Bytes read from memory."""
+    written_bytes: float
+    """Bytes written to memory."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Collective:
+    """A communication of every rank of a class with its group along one axis of parallelism."""
+
+    name: str
+    """What is communicated, e.g. ``"attention.output"``."""
+    layer: str
+    """Kind of layer it belongs to, or ``"pipeline"`` / ``"gradients"`` / ``"parameters"``."""
+    phase: Phase
+    """Part of the step."""
+    kind: CollectiveKind
+    """What is done."""
+    axis: str
+    """Axis of parallelism whose groups take part: ``tp``, ``cp``, ``dp``, ``pp`` or ``ep``."""
+    size: int
+    """Ranks in a group (2 for a send)."""
+    payload_bytes: float
+    """Bytes per rank before the collective: the whole vector for all-reduce, reduce-scatter, all-to-all
+    and broadcast, the rank's shard for all-gather, the message for a send."""
+    shift: int = 0
+    """For a send: how many places along the axis the receiver stands from the sender."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sequence:
+    """Operators that a rank runs back to back, each run waiting for the one before."""
+
+    name: str
+    """What the run is, e.g. ``"forward"``."""
+    phase: Phase
+    """Part of the step."""
+    items: tuple[tuple[MatMul | Elementwise | Collective, int], ...]
+    """Operators in order, each with how often it is repeated (identical layers)."""
+    microbatch: int = 0
+    """Which microbatch it works on."""
+
+
+Operator = MatMul | Elementwise | Collective | Sequence
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """One operator on one class of identical ranks, after other tasks."""
+
+    id: int
+    """Unique within the graph."""
+    rank_class: int
+    """Class of identical ranks that runs it (its sender, for a send)."""
+    operator: Operator
+    """What is run."""
+    after: tuple[int, ...] = ()
+    """Ids of the tasks that must have finished."""
+    multiplicity: int = 1
+    """How often the operator is run back to back."""
+    priority: int = 0
+    """Order on the class's compute stream; lower first. Ties go by id."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepGraph:
+    """One training step as tasks on classes of identical ranks.
+
+    Raises
+    ------
+    WorkloadError
+        If ids repeat, a dependency is missing, a class does not exist, or the graph has a cycle.
+    """
+
+    tasks: tuple[Task, ...]
+    """All tasks."""
+    layout: RankLayout
+    """Which ranks form which groups; class *c* is pipeline stage *c*."""
+    tokens: int
+    """Tokens that the step trains on."""
+    model_flops: float = 0.0
+    """Floating-point operations of the model itself (no recomputation), for utilisation."""
+
+    def __post_init__(self) -> None:
+        known = {task.id for task in self.tasks}
+        if len(known) != len(self.tasks):
+            msg = "step graph: task ids repeat; give every task its own id"
+            raise WorkloadError(msg)
+        for task in self.tasks:
+            missing = [other for other in task.after if other not in known]
+            if missing:
+                msg = f"step graph: task {task.id} waits for task {missing[0]}, which does not exist"
+                raise WorkloadError(msg)
+            if not 0 <= task.rank_class < self.layout.classes:
+                msg = f"step graph: task {task.id} is on class {task.rank_class} of {self.layout.classes}"
+                raise WorkloadError(msg)
+        topological_order(self.tasks)
+
+    @property
+    def ranks(self) -> int:
+        """Accelerators that take part."""
+        return self.layout.ranks
+
+
+def topological_order(tasks: tuple[Task, ...]) -> list[Task]:
+    """Return the tasks so that each stands after those it waits for.
+
+    Raises
+    ------
+    WorkloadError
+        If the dependencies form a cycle.
+    """
+    waiting = {task.id: len(task.after) for task in tasks}
+    followers: dict[int, list[Task]] = {task.id: [] for task in tasks}
+    for task in tasks:
+        for other in task.after:
+            followers[other].append(task)
+    ready = [task for task in tasks if not task.after]
+    order: list[Task] = []
+    while ready:
+        task = ready.pop()
+        order.append(task)
+        for follower in followers[task.id]:
+            waiting[follower.id] -= 1
+            if waiting[follower.id] == 0:
+                ready.append(follower)
+    if len(order) != len(tasks):
+        stuck = sorted(identifier for identifier, count in waiting.items() if count > 0)
+        msg = f"step graph: tasks {stuck[:5]} wait for each other in a cycle"
+        raise WorkloadError(msg)
+    return order
+
+
+def total_flops(operator: Operator) -> float:
+    """Return the floating-point operations of an operator, communication counting none."""
+    match operator:
+        case MatMul():
+            return float(operator.flops)
+        case Elementwise():
+            return operator.flops
+        case Sequence():
+            return math.fsum(total_flops(item) * repeat for item, repeat in operator.items)
+        case _:
+            return 0.0

@@ -1,0 +1,1 @@
+"""Photonic compute and optical networks, from device tables to costs and numerics."""

@@ -1,0 +1,91 @@
+"""What of a photonic core reaches its products: a frozen, printable record without torch.
+
+A core derives an `AnalogSpec` from its link budget and converters (`Core.analog(phase)`); `optical.numerics`
+executes it. All variances are in units where one full-scale product, |a| = |b| = 1, is 1, and refer to one
+analog sample, that is to the sum of `analog_length` products that one ADC conversion reads.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from heliograph.checks import check_positive, check_range
+
+
+class Scale(StrEnum):
+    """Over which elements of an operand one full scale is shared."""
+
+    TENSOR = "tensor"
+    ROW = "row"
+
+
+class Rounding(StrEnum):
+    """How an operand reaches the converter's grid."""
+
+    NEAREST = "nearest"
+    STOCHASTIC = "stochastic"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnalogSpec:
+    """How one product of a photonic core comes out.
+
+    Notes
+    -----
+    With operands scaled to [-1, 1] by ``Scale``, a sample of n = `analog_length` products has the variance
+
+    ``thermal_variance + shot_variance * sum(a^2 + b^2) + rin_variance * sum((a b)^2)
+    + encoding_variance * (sum(a^2) + sum(b^2))``
+
+    with the sums over its n products, is then clipped to the ADC's range and rounded to its codes. The range
+    is `adc_range_sigma` times the rms of the samples (a gain stage set per product), never above n.
+    """
+
+    dac_bits: float
+    """Bits of the operand converters; ``math.inf`` for exact operands."""
+    adc_bits: float
+    """Nominal bits of the output converter; ``math.inf`` for none."""
+    adc_enob_bits: float
+    """Effective bits of the output converter, at most `adc_bits`; the gap is Gaussian converter noise."""
+    adc_range_sigma: float
+    """Half of the ADC's range in units of the samples' rms, dimensionless."""
+    analog_length: int
+    """Products that are summed in the analog domain before one conversion."""
+    thermal_variance: float
+    """Receiver noise per sample, in full-scale products squared."""
+    shot_variance: float
+    """Shot noise per unit of a^2 + b^2."""
+    rin_variance: float
+    """Laser intensity noise per unit of (a b)^2."""
+    encoding_variance: float
+    """Error of setting an operand, per unit of the other operand squared."""
+    product_gain: float = 1.0
+    """Mean of the product over phase errors, exp(-s^2/2), dimensionless; calibration does not undo it."""
+    scale: Scale = Scale.ROW
+    """Granularity of the operands' full scale."""
+    rounding: Rounding = Rounding.NEAREST
+    """Rounding of the operands."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "dac_bits", "adc_bits", "adc_enob_bits", "adc_range_sigma")
+        check_range(self, "analog_length", low=1)
+        check_range(self, "thermal_variance", "shot_variance", "rin_variance", "encoding_variance")
+        check_range(self, "product_gain", low=0.0, high=1.0, open_low=True)
+        check_range(self, "adc_enob_bits", high=self.adc_bits)
+
+    @classmethod
+    def ideal(cls) -> AnalogSpec:
+        """Return the limit of infinite bits and power: the exact product."""
+        return cls(
+            dac_bits=math.inf,
+            adc_bits=math.inf,
+            adc_enob_bits=math.inf,
+            adc_range_sigma=math.inf,
+            analog_length=1,
+            thermal_variance=0.0,
+            shot_variance=0.0,
+            rin_variance=0.0,
+            encoding_variance=0.0,
+        )

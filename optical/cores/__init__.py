@@ -1,0 +1,1 @@
+"""Photonic matrix-multiply cores, one file each."""

@@ -1,0 +1,1 @@
+"""Training workloads: transformers, parallelism, schedules, memory, and the torch model."""
