@@ -139,6 +139,11 @@ class Fabric(Protocol):
         ...
 
     @property
+    def node_size(self) -> int:
+        """Endpoints that share a scale-up domain; consecutive numbers."""
+        ...
+
+    @property
     def static_w(self) -> float:
         """Power of switches and transceivers, for the whole fabric."""
         ...

@@ -1,0 +1,65 @@
+"""What every run must lie between: critical path, serial sum, and the cut of a collective."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable
+
+from heliograph.collectives import vector_bytes
+from heliograph.operators import Collective, CollectiveKind, StepGraph, Task, topological_order
+
+
+def critical_path_s(graph: StepGraph, duration_s: Callable[[Task], float]) -> float:
+    """Return the longest chain of dependent tasks, or the busiest class if that is longer.
+
+    Parameters
+    ----------
+    graph : StepGraph
+        The step.
+    duration_s : callable
+        Duration of a task that has everything to itself.
+    """
+    ends: dict[int, float] = {}
+    busy: defaultdict[int, float] = defaultdict(float)
+    for task in topological_order(graph.tasks):
+        duration = duration_s(task)
+        ends[task.id] = max((ends[other] for other in task.after), default=0.0) + duration
+        if not isinstance(task.operator, Collective):
+            busy[task.rank_class] += duration
+    return max([*ends.values(), *busy.values()], default=0.0)
+
+
+def serial_sum_s(graph: StepGraph, duration_s: Callable[[Task], float]) -> float:
+    """Return the time of all tasks one after the other: no sensible run is slower, dark time apart."""
+    return math.fsum(duration_s(task) for task in graph.tasks)
+
+
+def collective_bound_s(kind: CollectiveKind, n: int, payload_bytes: float, port_bytes_per_s: float) -> float:
+    """Return the least time of a collective in which every rank has one port and switches do not add.
+
+    Parameters
+    ----------
+    kind : CollectiveKind
+        What is done.
+    n : int
+        Ranks.
+    payload_bytes : float
+        Bytes per rank before the collective.
+    port_bytes_per_s : float
+        Bandwidth of a rank's port, one way.
+
+    Notes
+    -----
+    All-reduce must send 2 (n-1)/n of the vector through each port, reduce-scatter, all-gather and all-to-all
+    (n-1)/n, broadcast and send all of it (Chan et al. 2007, table 1).
+    """
+    vector = vector_bytes(kind, payload_bytes, n)
+    share = (n - 1) / n
+    match kind:
+        case CollectiveKind.ALL_REDUCE:
+            return 2.0 * share * vector / port_bytes_per_s
+        case CollectiveKind.REDUCE_SCATTER | CollectiveKind.ALL_GATHER | CollectiveKind.ALL_TO_ALL:
+            return share * vector / port_bytes_per_s
+        case _:
+            return payload_bytes / port_bytes_per_s

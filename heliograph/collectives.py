@@ -1,0 +1,277 @@
+"""Collectives as rounds of flows: who sends which part of the vector to whom, and how often.
+
+An algorithm is a schedule of steps on one group of n ranks; `rounds` lays it over all groups of a class
+at once and merges steps that load the same links. Tests replay the schedules on data.
+
+References
+----------
+Patarasuk and Yuan, J. Parallel Distrib. Comput. 69 (2009) 117: ring. Thakur, Rabenseifner and Gropp,
+IJHPCA 19 (2005) 49: recursive halving and doubling, binomial trees.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+import numpy as np
+
+from heliograph.errors import WorkloadError
+from heliograph.interfaces import Flows
+from heliograph.operators import CollectiveKind
+
+
+class Algorithm(StrEnum):
+    """How a collective is carried out."""
+
+    RING = "ring"
+    HALVING_DOUBLING = "halving_doubling"
+    TREE = "tree"
+    DIRECT = "direct"
+    HIERARCHICAL = "hierarchical"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """Transfers of one group that happen together."""
+
+    sources: np.ndarray
+    """Positions in the group that send, shape [T]."""
+    destinations: np.ndarray
+    """Positions that receive, shape [T]."""
+    chunks: np.ndarray
+    """Which of the n chunks each transfer carries, shape [T, C]."""
+    reduces: bool
+    """Whether the receiver adds (reduction) or stores."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """Flows that start together, repeated one after the other."""
+
+    flows: Flows
+    """Transfers of all groups; `size_bytes` is that of one repetition."""
+    count: int
+    """Repetitions."""
+
+
+def _ring_step(n: int, first_chunk: np.ndarray, *, reduces: bool) -> Step:
+    ranks = np.arange(n)
+    return Step(
+        sources=ranks,
+        destinations=(ranks + 1) % n,
+        chunks=(first_chunk % n)[:, None],
+        reduces=reduces,
+    )
+
+
+def _ring(kind: CollectiveKind, n: int) -> list[Step]:
+    ranks = np.arange(n)
+    scatter = [_ring_step(n, ranks - 1 - step, reduces=True) for step in range(n - 1)]
+    gather = [_ring_step(n, ranks - step, reduces=False) for step in range(n - 1)]
+    match kind:
+        case CollectiveKind.REDUCE_SCATTER:
+            return scatter
+        case CollectiveKind.ALL_GATHER:
+            return gather
+        case _:
+            return scatter + gather
+
+
+def _halving_doubling(kind: CollectiveKind, n: int) -> list[Step]:
+    ranks = np.arange(n)
+    scatter, gather = [], []
+    distance = n // 2
+    while distance >= 1:
+        peer = ranks ^ distance
+        # Each rank keeps the half of its current block that holds its own index and sends the other.
+        block = 2 * distance
+        start = (ranks // block) * block
+        other_half = np.where(ranks & distance, start, start + distance)
+        sent = other_half[:, None] + np.arange(distance)[None, :]
+        own_half = (ranks // distance) * distance
+        kept = own_half[:, None] + np.arange(distance)[None, :]
+        scatter.append(Step(sources=ranks, destinations=peer, chunks=sent, reduces=True))
+        gather.append(Step(sources=ranks, destinations=peer, chunks=kept, reduces=False))
+        distance //= 2
+    gather.reverse()
+    match kind:
+        case CollectiveKind.REDUCE_SCATTER:
+            return scatter
+        case CollectiveKind.ALL_GATHER:
+            return gather
+        case _:
+            return scatter + gather
+
+
+def _tree(kind: CollectiveKind, n: int) -> list[Step]:
+    """Binomial tree to and from position 0, the whole vector at each step."""
+    spread = []
+    distance = 1
+    while distance < n:
+        senders = np.arange(min(distance, n - distance))
+        everything = np.broadcast_to(np.arange(n), (senders.size, n))
+        step = Step(sources=senders, destinations=senders + distance, chunks=everything, reduces=False)
+        spread.append(step)
+        distance *= 2
+    if kind is CollectiveKind.BROADCAST:
+        return spread
+    collect = [
+        Step(sources=step.destinations, destinations=step.sources, chunks=step.chunks, reduces=True)
+        for step in reversed(spread)
+    ]
+    return collect + spread
+
+
+def _direct(kind: CollectiveKind, n: int) -> list[Step]:
+    sources = np.repeat(np.arange(n), n - 1)
+    offsets = np.tile(np.arange(1, n), n)
+    destinations = (sources + offsets) % n
+    to_owner = Step(
+        sources=sources,
+        destinations=destinations,
+        chunks=destinations[:, None],
+        reduces=kind is not CollectiveKind.ALL_TO_ALL,
+    )
+    from_owner = Step(sources=sources, destinations=destinations, chunks=sources[:, None], reduces=False)
+    match kind:
+        case CollectiveKind.REDUCE_SCATTER | CollectiveKind.ALL_TO_ALL:
+            return [to_owner]
+        case CollectiveKind.ALL_GATHER:
+            return [from_owner]
+        case _:
+            return [to_owner, from_owner]
+
+
+_REDUCING = {CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER}
+_BUILDERS = {
+    Algorithm.RING: (_ring, _REDUCING),
+    Algorithm.HALVING_DOUBLING: (_halving_doubling, _REDUCING),
+    Algorithm.TREE: (_tree, {CollectiveKind.ALL_REDUCE, CollectiveKind.BROADCAST}),
+    Algorithm.DIRECT: (_direct, _REDUCING | {CollectiveKind.ALL_TO_ALL}),
+}
+
+
+def algorithms(kind: CollectiveKind, n: int) -> tuple[Algorithm, ...]:
+    """Return the algorithms that can carry out a collective on n ranks (hierarchical apart)."""
+    return tuple(
+        algorithm
+        for algorithm, (_, kinds) in _BUILDERS.items()
+        if kind in kinds and (algorithm is not Algorithm.HALVING_DOUBLING or n & (n - 1) == 0)
+    )
+
+
+@lru_cache(maxsize=512)
+def schedule(kind: CollectiveKind, algorithm: Algorithm, n: int) -> tuple[Step, ...]:
+    """Return the steps of an algorithm on one group.
+
+    Parameters
+    ----------
+    kind : CollectiveKind
+        What is done; not SEND.
+    algorithm : Algorithm
+        One of `algorithms(kind, n)`.
+    n : int
+        Ranks in the group. The vector is cut into n chunks; chunk i belongs to position i.
+
+    Raises
+    ------
+    WorkloadError
+        If the algorithm cannot do this.
+    """
+    if n == 1:
+        return ()
+    if algorithm not in algorithms(kind, n):
+        names = ", ".join(algorithms(kind, n))
+        msg = f"{algorithm} cannot do {kind} on {n} ranks; known: {names}"
+        raise WorkloadError(msg)
+    return tuple(_BUILDERS[algorithm][0](kind, n))
+
+
+def vector_bytes(kind: CollectiveKind, payload_bytes: float, n: int) -> float:
+    """Return the size of the whole vector of a collective from a rank's payload before it."""
+    return payload_bytes * n if kind is CollectiveKind.ALL_GATHER else payload_bytes
+
+
+def rounds(
+    kind: CollectiveKind, algorithm: Algorithm, groups: np.ndarray, payload_bytes: float, axis: str
+) -> tuple[Round, ...]:
+    """Return the rounds of flows in which all groups carry out a collective.
+
+    Parameters
+    ----------
+    kind : CollectiveKind
+        What is done; not SEND.
+    algorithm : Algorithm
+        How.
+    groups : numpy.ndarray
+        Endpoints, shape [groups, n].
+    payload_bytes : float
+        Bytes per rank before the collective.
+    axis : str
+        Axis of parallelism, passed on to the flows.
+    """
+    n = groups.shape[1]
+    chunk_bytes = vector_bytes(kind, payload_bytes, n) / n
+    merged: list[Round] = []
+    previous: Step | None = None
+    for step in schedule(kind, algorithm, n):
+        same = (
+            previous is not None
+            and step.chunks.shape == previous.chunks.shape
+            and np.array_equal(step.sources, previous.sources)
+            and np.array_equal(step.destinations, previous.destinations)
+        )
+        if same:
+            merged[-1] = Round(flows=merged[-1].flows, count=merged[-1].count + 1)
+        else:
+            flows = Flows(
+                sources=groups[:, step.sources].ravel(),
+                destinations=groups[:, step.destinations].ravel(),
+                size_bytes=chunk_bytes * step.chunks.shape[1],
+                axis=axis,
+            )
+            merged.append(Round(flows=flows, count=1))
+        previous = step
+    return tuple(merged)
+
+
+def hierarchical_rounds(
+    kind: CollectiveKind, groups: np.ndarray, payload_bytes: float, axis: str, local: int
+) -> tuple[Round, ...]:
+    """Return an all-reduce, reduce-scatter or all-gather in two levels.
+
+    Reduce-scatter among `local` neighbours, the collective among those that hold the same part, all-gather
+    among neighbours: RS_local(m) + AR_across(m/g) + AG_local(m).
+
+    Parameters
+    ----------
+    kind, groups, payload_bytes, axis
+        As in `rounds`.
+    local : int
+        Ranks of a group that stand in one node; must divide the group's size.
+
+    Raises
+    ------
+    WorkloadError
+        If `local` does not divide the group or the collective has no two-level form.
+    """
+    n = groups.shape[1]
+    if n % local or kind not in _REDUCING:
+        msg = f"hierarchical {kind} needs neighbours ({local}) that divide the group ({n})"
+        raise WorkloadError(msg)
+    near = groups.reshape(-1, local)
+    far = groups.reshape(-1, n // local, local).transpose(0, 2, 1).reshape(-1, n // local)
+    vector = vector_bytes(kind, payload_bytes, n)
+    scatter = rounds(CollectiveKind.REDUCE_SCATTER, Algorithm.RING, near, vector, axis)
+    gather = rounds(CollectiveKind.ALL_GATHER, Algorithm.RING, near, vector / local, axis)
+    across_payload = vector / n if kind is CollectiveKind.ALL_GATHER else vector / local
+    across = rounds(kind, Algorithm.RING, far, across_payload, axis)
+    match kind:
+        case CollectiveKind.REDUCE_SCATTER:
+            return scatter + across
+        case CollectiveKind.ALL_GATHER:
+            return across + gather
+        case _:
+            return scatter + across + gather

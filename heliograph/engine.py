@@ -1,0 +1,252 @@
+"""Discrete events: compute, network and circuits of one training step on one clock.
+
+Every class of identical ranks (a pipeline stage) is simulated once and stands for all its ranks, so a step on
+16,384 accelerators costs what one on 16 does. A class runs its compute tasks one at a time in the order of
+their priorities; communication tasks run beside them, one at a time per axis and direction; a collective
+inside a `Sequence` blocks its class. What overlaps follows from the graph and from nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import simpy
+
+from heliograph.interfaces import Bound, Cost, Fabric
+from heliograph.mapping import Node
+from heliograph.network import Network
+from heliograph.operators import (
+    Collective,
+    Elementwise,
+    MatMul,
+    Operator,
+    Sequence,
+    StepGraph,
+    Task,
+)
+from heliograph.trace import Span, Stream, Trace
+from heliograph.traffic import Plan, Traffic, step_demand
+
+COMMUNICATION = "communication"
+"""Category of the time in which a class waits for a collective inside a sequence."""
+ELEMENTWISE = "elementwise"
+"""Category of norms, softmax, activations and the optimizer."""
+
+
+@dataclass(kw_only=True)
+class _Tally:
+    compute_energy_j: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    network_energy_j: float = 0.0
+    network_bytes: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    algorithms: dict[str, str] = field(default_factory=dict)
+
+
+def category(operator: MatMul | Elementwise, cost: Cost) -> str:
+    """Return the name under which an operator's time is reported: what it is, and what limits it."""
+    if isinstance(operator, Elementwise):
+        return ELEMENTWISE
+    return "matmul" if cost.bound is Bound.COMPUTE else f"matmul ({cost.bound}-bound)"
+
+
+class Simulation:
+    """One step on one system; `run` gives the trace.
+
+    Parameters
+    ----------
+    graph : StepGraph
+        What is to be done.
+    node : Node
+        The accelerator that every rank has.
+    fabric : Fabric
+        What connects them.
+    fuse : bool
+        Whether a sequence whose collectives have their links to themselves is one event. It changes no number
+        beyond rounding, only the speed.
+
+    Raises
+    ------
+    RouteError
+        If the fabric has fewer endpoints than the graph has ranks, or cannot carry a flow.
+    WorkloadError
+        If no unit of the node runs an operator.
+    """
+
+    def __init__(self, graph: StepGraph, node: Node, fabric: Fabric, *, fuse: bool = True) -> None:
+        self.graph = graph
+        self.node = node
+        self.fabric = fabric
+        self.fuse = fuse
+        self.env = simpy.Environment()
+        self._fused: dict[tuple[Any, ...], tuple[dict[str, float], dict[str, float]]] = {}
+        self._spans: list[Span] = []
+        self._tally = _Tally()
+        demand = step_demand(graph)
+        self.network = Network(self.env, fabric, tuple(demand.values()))
+        self.traffic = Traffic(graph.layout, fabric, self.network, demand)
+        self._done = {task.id: self.env.event() for task in graph.tasks}
+        self._channels: dict[tuple[int, str, int], simpy.Resource] = {}
+
+    def run(self) -> Trace:
+        """Return the trace of the whole step."""
+        by_class: dict[int, list[Task]] = {}
+        for task in self.graph.tasks:
+            if isinstance(task.operator, Collective):
+                self.env.process(self._communicate(task))
+            else:
+                by_class.setdefault(task.rank_class, []).append(task)
+        for tasks in by_class.values():
+            self.env.process(self._compute(sorted(tasks, key=lambda task: (task.priority, task.id))))
+        self.env.run()
+        self._check_finished()
+        for change in self.network.changes:
+            classes = np.unique(np.asarray(change.sources) // self.graph.layout.ranks_per_class)
+            self._spans += [
+                Span(
+                    rank_class=int(rank_class),
+                    stream=Stream.CIRCUITS,
+                    name=f"circuits to {change.axis}",
+                    start_s=change.start_s,
+                    end_s=change.end_s,
+                )
+                for rank_class in classes
+            ]
+        return Trace(
+            spans=tuple(sorted(self._spans, key=lambda span: (span.end_s, span.rank_class, span.name))),
+            makespan_s=max((span.end_s for span in self._spans), default=0.0),
+            compute_energy_j=dict(self._tally.compute_energy_j),
+            network_energy_j=self._tally.network_energy_j,
+            reconfiguration_energy_j=math.fsum(change.energy_j for change in self.network.changes),
+            reconfigurations=len(self.network.changes),
+            network_bytes=dict(self._tally.network_bytes),
+            algorithms=dict(sorted(self._tally.algorithms.items())),
+        )
+
+    def alone_s(self, task: Task) -> float:
+        """Return the duration of a task that has the network to itself."""
+        return self._alone_s(task.operator, task.rank_class) * task.multiplicity
+
+    def _alone_s(self, operator: Operator, rank_class: int) -> float:
+        match operator:
+            case Sequence():
+                return math.fsum(self._alone_s(one, rank_class) * times for one, times in operator.items)
+            case Collective():
+                return self.traffic.plan(operator, rank_class).alone_s
+            case _:
+                return self.node.cost(operator).time_s
+
+    def _check_finished(self) -> None:
+        stuck = [task.id for task in self.graph.tasks if not self._done[task.id].processed]
+        if stuck:
+            msg = f"the step stops with {len(stuck)} tasks undone (first: {stuck[0]}); check its order"
+            raise RuntimeError(msg)
+
+    def _compute(self, tasks: list[Task]) -> Generator[simpy.Event, Any, None]:
+        for task in tasks:
+            yield self.env.all_of([self._done[other] for other in task.after])
+            start = self.env.now
+            parts: defaultdict[str, float] = defaultdict(float)
+            for _ in range(task.multiplicity):
+                yield from self._execute(task.operator, task.rank_class, parts)
+            microbatch = task.operator.microbatch if isinstance(task.operator, Sequence) else -1
+            span = Span(
+                rank_class=task.rank_class,
+                stream=Stream.COMPUTE,
+                name=task.operator.name,
+                start_s=start,
+                end_s=self.env.now,
+                microbatch=microbatch,
+                parts_s=dict(parts),
+            )
+            self._spans.append(span)
+            self._done[task.id].succeed()
+
+    def _execute(
+        self, operator: Operator, rank_class: int, parts: defaultdict[str, float]
+    ) -> Generator[simpy.Event, Any, None]:
+        match operator:
+            case Sequence():
+                if self.fuse and self.traffic.private(operator, rank_class):
+                    yield self.env.timeout(self._run_fused(operator, rank_class, parts))
+                    return
+                for one, repeat in operator.items:
+                    for _ in range(repeat):
+                        yield from self._execute(one, rank_class, parts)
+            case Collective():
+                start = self.env.now
+                yield from self._transfer(operator, rank_class)
+                parts[COMMUNICATION] += self.env.now - start
+            case _:
+                cost = self.node.cost(operator)
+                self._charge(cost)
+                parts[category(operator, cost)] += cost.time_s
+                yield self.env.timeout(cost.time_s)
+
+    def _run_fused(self, sequence: Sequence, rank_class: int, parts: defaultdict[str, float]) -> float:
+        key = (sequence.items, rank_class)
+        if key not in self._fused:
+            seconds: defaultdict[str, float] = defaultdict(float)
+            joules: defaultdict[str, float] = defaultdict(float)
+            for one, repeat in sequence.items:
+                if isinstance(one, Collective):
+                    seconds[COMMUNICATION] += self.traffic.plan(one, rank_class).alone_s * repeat
+                else:
+                    cost = self.node.cost(one)
+                    seconds[category(one, cost)] += cost.time_s * repeat
+                    for part, energy in cost.energy_j.items():
+                        joules[part] += energy * repeat
+            self._fused[key] = (dict(seconds), dict(joules))
+        seconds_by_part, joules_by_part = self._fused[key]
+        ranks = self.graph.layout.ranks_per_class
+        for part, energy in joules_by_part.items():
+            self._tally.compute_energy_j[part] += energy * ranks
+        for one, repeat in sequence.items:
+            if isinstance(one, Collective):
+                self._count(one, self.traffic.plan(one, rank_class), repeat)
+        for part, duration_s in seconds_by_part.items():
+            parts[part] += duration_s
+        return math.fsum(seconds_by_part.values())
+
+    def _communicate(self, task: Task) -> Generator[simpy.Event, Any, None]:
+        operator = task.operator
+        assert isinstance(operator, Collective)  # noqa: S101 - narrows the type
+        yield self.env.all_of([self._done[other] for other in task.after])
+        key = (task.rank_class, operator.axis, operator.shift)
+        channel = self._channels.setdefault(key, simpy.Resource(self.env))
+        with channel.request() as turn:
+            yield turn
+            start = self.env.now
+            for _ in range(task.multiplicity):
+                yield from self._transfer(operator, task.rank_class)
+        self._spans.append(
+            Span(
+                rank_class=task.rank_class,
+                stream=Stream.NETWORK,
+                name=f"{operator.axis} {operator.name}",
+                start_s=start,
+                end_s=self.env.now,
+                peer_class=task.rank_class + operator.shift if operator.shift else -1,
+            )
+        )
+        self._done[task.id].succeed()
+
+    def _transfer(self, operator: Collective, rank_class: int) -> Generator[simpy.Event, Any, None]:
+        plan = self.traffic.plan(operator, rank_class)
+        self._count(operator, plan, 1)
+        for bundle, size_bytes, count in plan.parts:
+            yield from self.network.carry(bundle, size_bytes, count)
+
+    def _count(self, operator: Collective, plan: Plan, times: int) -> None:
+        self._tally.network_bytes[operator.axis] += plan.wire_bytes * times
+        self._tally.network_energy_j += plan.energy_j * times
+        if plan.parts:
+            self._tally.algorithms[f"{operator.axis} {operator.kind}"] = plan.algorithm
+
+    def _charge(self, cost: Cost) -> None:
+        ranks = self.graph.layout.ranks_per_class
+        for part, energy in cost.energy_j.items():
+            self._tally.compute_energy_j[part] += energy * ranks

@@ -1,0 +1,215 @@
+"""The traffic of a step: every collective as bundles of flows, priced with the network to itself.
+
+References
+----------
+Chan et al., Concurrency Computat. Pract. Exper. 19 (2007) 1749: which collective algorithm for which size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from heliograph.collectives import Algorithm, Round, algorithms, hierarchical_rounds, rounds
+from heliograph.interfaces import Fabric, Flows
+from heliograph.layout import RankLayout
+from heliograph.network import Bundle, Network
+from heliograph.operators import Collective, CollectiveKind, Operator, Sequence, StepGraph
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One collective of one class, made into bundles."""
+
+    algorithm: str
+    """Chosen algorithm."""
+    parts: tuple[tuple[Bundle, float, int], ...]
+    """Bundle, bytes per flow and repetitions of each round."""
+    alone_s: float
+    """Duration with all links to itself."""
+    wire_bytes: float
+    """Bytes put on the wire by the class's ranks."""
+    energy_j: float
+    """Dynamic energy of the transfers."""
+
+
+class Traffic:
+    """Plans of all collectives of a step on one network, each made once.
+
+    Parameters
+    ----------
+    layout : RankLayout
+        Where the ranks stand.
+    fabric : Fabric
+        What carries the flows.
+    network : Network
+        The fabric during the step.
+    demand : dict
+        Traffic of the whole step, as `step_demand` gives it.
+    """
+
+    def __init__(
+        self,
+        layout: RankLayout,
+        fabric: Fabric,
+        network: Network,
+        demand: dict[tuple[str, int, int], Flows],
+    ) -> None:
+        self._layout = layout
+        self._fabric = fabric
+        self._network = network
+        self._demand = demand
+        self._bundles: dict[tuple[object, ...], Bundle] = {}
+        self._plans: dict[tuple[object, ...], Plan] = {}
+        self._private: dict[tuple[str, int], bool] = {}
+
+    def plan(self, operator: Collective, rank_class: int) -> Plan:
+        """Return how a class carries out a collective: the fastest algorithm that has its paths."""
+        key = (
+            operator.kind,
+            operator.axis,
+            operator.size,
+            operator.payload_bytes,
+            operator.shift,
+            rank_class,
+        )
+        found = self._plans.get(key)
+        if found is None:
+            found = self._plans[key] = self._best(operator, rank_class)
+        return found
+
+    def private(self, sequence: Sequence, rank_class: int) -> bool:
+        """Return whether a sequence's collectives share no link with any other traffic of the step."""
+        axes = {one.axis for one, _ in sequence.items if isinstance(one, Collective) and one.size > 1}
+        return all(self._axis_private(axis, rank_class) for axis in sorted(axes))
+
+    def _axis_private(self, axis: str, rank_class: int) -> bool:
+        key = (axis, rank_class)
+        if key not in self._private:
+            mine = self._axis_links(key)
+            others = {(an_axis, a_class) for an_axis, a_class, _ in self._demand} - {key}
+            self._private[key] = mine is not None and not any(
+                self._meet(mine, other) for other in sorted(others)
+            )
+        return self._private[key]
+
+    def _meet(self, mine: np.ndarray, other: tuple[str, int]) -> bool:
+        links = self._axis_links(other)
+        return links is not None and bool(np.intersect1d(mine, links).size)
+
+    def _axis_links(self, key: tuple[str, int]) -> np.ndarray | None:
+        """Return the links of an axis of a class, or None if it has no path yet (it needs circuits)."""
+        links = []
+        for (axis, rank_class, shift), flows in self._demand.items():
+            if (axis, rank_class) == key:
+                bundle = self._bundle(("demand", axis, rank_class, shift), flows, rank_class)
+                if not self._network.locate(bundle):
+                    return None
+                links.append(bundle.links)
+        return np.concatenate(links)
+
+    def _bundle(self, key: tuple[object, ...], flows: Flows, rank_class: int) -> Bundle:
+        found = self._bundles.get(key)
+        if found is None:
+            demand = tuple(other for (_, a_class, _), other in self._demand.items() if a_class == rank_class)
+            found = Bundle(index=len(self._bundles), flows=flows, demand=demand)
+            self._bundles[key] = found
+        return found
+
+    def _best(self, operator: Collective, rank_class: int) -> Plan:
+        options = candidates(operator, self._layout, rank_class, self._fabric.node_size)
+        plans = [self._priced(operator, rank_class, name, parts) for name, parts in options.items()]
+        ready = [plan for plan in plans if all(self._network.locate(bundle) for bundle, _, _ in plan.parts)]
+        # Without circuits yet, the ring is what the fabric will be asked to connect.
+        return min(ready, key=lambda plan: plan.alone_s) if ready else plans[0]
+
+    def _priced(self, operator: Collective, rank_class: int, name: str, parts: tuple[Round, ...]) -> Plan:
+        kind = (operator.axis, operator.shift, rank_class, operator.size, operator.kind, name)
+        bundles = [
+            (self._bundle((*kind, index), one.flows, rank_class), one.flows.size_bytes, one.count)
+            for index, one in enumerate(parts)
+        ]
+        alone = 0.0
+        for bundle, size_bytes, count in bundles:
+            latency_s, rate = self._network.alone(bundle)
+            alone += count * (latency_s + size_bytes / rate)
+        return Plan(
+            algorithm=name,
+            parts=tuple(bundles),
+            alone_s=alone,
+            wire_bytes=math.fsum(one.flows.size_bytes * one.flows.sources.size * one.count for one in parts),
+            energy_j=math.fsum(self._fabric.transfer_energy_j(one.flows) * one.count for one in parts),
+        )
+
+
+def candidates(
+    operator: Collective, layout: RankLayout, rank_class: int, node_size: int
+) -> dict[str, tuple[Round, ...]]:
+    """Return the ways to carry out a collective of a class: algorithm -> rounds; ring first.
+
+    Parameters
+    ----------
+    operator : Collective
+        The collective.
+    layout : RankLayout
+        Where the ranks stand.
+    rank_class : int
+        Class that takes part (the sender of a send).
+    node_size : int
+        Endpoints that share a scale-up domain; groups with several members in one go in two levels too.
+    """
+    if operator.kind is CollectiveKind.SEND:
+        flows = Flows(
+            sources=layout.members(rank_class),
+            destinations=layout.members(rank_class + operator.shift),
+            size_bytes=operator.payload_bytes,
+            axis=operator.axis,
+        )
+        return {"send": (Round(flows=flows, count=1),)}
+    groups = layout.groups(operator.axis, rank_class)
+    n = groups.shape[1]
+    payload = operator.payload_bytes
+    options = {
+        str(algorithm): rounds(operator.kind, algorithm, groups, payload, operator.axis)
+        for algorithm in algorithms(operator.kind, n)
+        if algorithm is not Algorithm.DIRECT or n <= node_size or len(algorithms(operator.kind, n)) == 1
+    }
+    nodes = groups[0] // node_size
+    local = int(np.count_nonzero(nodes == nodes[0]))
+    two_level = operator.kind not in {CollectiveKind.ALL_TO_ALL, CollectiveKind.BROADCAST}
+    if two_level and 1 < local < n and n % local == 0:
+        options[str(Algorithm.HIERARCHICAL)] = hierarchical_rounds(
+            operator.kind, groups, payload, operator.axis, local
+        )
+    return options
+
+
+def step_demand(graph: StepGraph) -> dict[tuple[str, int, int], Flows]:
+    """Return the traffic of the whole step by (axis, class, direction): ring neighbours, or sends."""
+    totals: defaultdict[tuple[str, int, int], float] = defaultdict(float)
+    for task in graph.tasks:
+        for one, repeat in _collectives(task.operator):
+            if one.size > 1:
+                key = (one.axis, task.rank_class, one.shift)
+                totals[key] += one.payload_bytes * repeat * task.multiplicity
+    found = {}
+    for (axis, rank_class, shift), total in totals.items():
+        if shift:
+            sources = graph.layout.members(rank_class)
+            destinations = graph.layout.members(rank_class + shift)
+        else:
+            groups = graph.layout.groups(axis, rank_class)
+            sources, destinations = groups.ravel(), np.roll(groups, -1, axis=1).ravel()
+        found[axis, rank_class, shift] = Flows(
+            sources=sources, destinations=destinations, size_bytes=total, axis=axis
+        )
+    return found
+
+
+def _collectives(operator: Operator) -> list[tuple[Collective, int]]:
+    if isinstance(operator, Sequence):
+        return [(one, repeat) for one, repeat in operator.items if isinstance(one, Collective)]
+    return [(operator, 1)] if isinstance(operator, Collective) else []

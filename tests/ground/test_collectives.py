@@ -1,0 +1,107 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heliograph.bounds import collective_bound_s
+from heliograph.collectives import algorithms, hierarchical_rounds, rounds, schedule, vector_bytes
+from heliograph.errors import WorkloadError
+from heliograph.operators import CollectiveKind
+
+REDUCING = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER)
+SIZES = (2, 3, 4, 5, 8, 16)
+CASES = [(kind, a, n) for kind in REDUCING for n in SIZES for a in algorithms(kind, n)]
+
+
+def replay(kind, algorithm, n):
+    """Play a schedule on sets of contributions: holds[rank][chunk] = who is in the sum, -1 = nothing."""
+    if kind is CollectiveKind.ALL_GATHER:
+        holds = [[{r} if c == r else set() for c in range(n)] for r in range(n)]
+    else:
+        holds = [[{r} for _ in range(n)] for r in range(n)]
+    for step in schedule(kind, algorithm, n):
+        sent = [
+            (int(d), int(c), set(holds[int(s)][int(c)]))
+            for s, d, chunks in zip(step.sources, step.destinations, step.chunks, strict=True)
+            for c in chunks
+        ]
+        for receiver, chunk, content in sent:
+            if step.reduces:
+                assert not holds[receiver][chunk] & content, "a contribution would be added twice"
+                holds[receiver][chunk] |= content
+            else:
+                holds[receiver][chunk] = content
+    return holds
+
+
+@pytest.mark.parametrize(("kind", "algorithm", "n"), CASES)
+def test_after_all_rounds_every_rank_holds_what_it_should(kind, algorithm, n):
+    holds = replay(kind, algorithm, n)
+    everyone = set(range(n))
+    for rank in range(n):
+        if kind is CollectiveKind.ALL_REDUCE:
+            assert holds[rank] == [everyone] * n
+        elif kind is CollectiveKind.REDUCE_SCATTER:
+            assert holds[rank][rank] == everyone
+        else:
+            assert holds[rank] == [{c} for c in range(n)]
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_all_to_all_sends_every_pair_its_own_chunk_once(n):
+    (step,) = schedule(CollectiveKind.ALL_TO_ALL, algorithms(CollectiveKind.ALL_TO_ALL, n)[0], n)
+    pairs = set(zip(step.sources.tolist(), step.destinations.tolist(), strict=True))
+    assert len(pairs) == n * (n - 1) == step.sources.size
+    assert np.array_equal(step.chunks[:, 0], step.destinations)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_broadcast_reaches_everyone(n):
+    reached = {0}
+    for step in schedule(CollectiveKind.BROADCAST, algorithms(CollectiveKind.BROADCAST, n)[0], n):
+        assert set(step.sources.tolist()) <= reached
+        reached |= set(step.destinations.tolist())
+    assert reached == set(range(n))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(CASES), st.floats(1.0, 1e12))
+def test_no_algorithm_sends_less_than_the_bound(case, payload):
+    kind, algorithm, n = case
+    groups = np.arange(2 * n).reshape(2, n)
+    sent = np.zeros(2 * n)
+    received = np.zeros(2 * n)
+    for one in rounds(kind, algorithm, groups, payload, "dp"):
+        np.add.at(sent, one.flows.sources, one.flows.size_bytes * one.count)
+        np.add.at(received, one.flows.destinations, one.flows.size_bytes * one.count)
+    assert sent.sum() == pytest.approx(received.sum())
+    assert sent.max() >= collective_bound_s(kind, n, payload, 1.0) * (1 - 1e-12)
+    if algorithm not in {"tree"}:
+        assert sent == pytest.approx(np.full(2 * n, collective_bound_s(kind, n, payload, 1.0)))
+
+
+@pytest.mark.parametrize("kind", REDUCING)
+def test_two_levels_send_over_the_far_links_only_their_share(kind):
+    local, n, payload = 4, 16, 1.0
+    vector = vector_bytes(kind, payload, n)
+    groups = np.arange(n)[None, :]
+    far = sum(
+        one.flows.size_bytes
+        * one.count
+        * np.sum(one.flows.sources // local != one.flows.destinations // local)
+        for one in hierarchical_rounds(kind, groups, payload, "dp", local)
+    )
+    factor = 2 if kind is CollectiveKind.ALL_REDUCE else 1
+    nodes = n // local
+    assert far == pytest.approx(factor * (nodes - 1) / nodes * (vector / local) * n)
+
+
+def test_unfit_algorithms_are_named():
+    with pytest.raises(WorkloadError, match="halving_doubling cannot do all_reduce on 6 ranks; known: ring"):
+        schedule(CollectiveKind.ALL_REDUCE, "halving_doubling", 6)
+    with pytest.raises(WorkloadError, match="divide"):
+        hierarchical_rounds(CollectiveKind.ALL_REDUCE, np.arange(6)[None, :], 1.0, "dp", 4)
+
+
+def test_one_rank_needs_no_rounds():
+    assert rounds(CollectiveKind.ALL_REDUCE, "ring", np.array([[3]]), 1e9, "dp") == ()
