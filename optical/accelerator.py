@@ -1,0 +1,200 @@
+"""A photonic chip as a compute unit: clusters of crossbar cores and a buffer, beside a shared memory.
+
+Not charged here: bandwidth of the on-chip buffer (banked to feed the converters), the search for each row's
+full scale, and the memory's static power, which the node charges once for all its units.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeVar
+
+from heliograph.checks import check_positive, check_range
+from heliograph.errors import ParameterError, WorkloadError
+from heliograph.interfaces import Bound, Cost, Numerics
+from heliograph.memory import Memory
+from heliograph.operators import Elementwise, MatMul, Phase
+from optical.cores.crossbar import Crossbar, default_crossbar
+from optical.devices import Die, Sram, bytes_of_bits, device_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PartT = TypeVar("PartT")
+
+
+def _part(kind: type[PartT], name: str) -> Callable[[], PartT]:
+    return lambda: device_table().build(kind, name)
+
+
+def memory_traffic_bytes(operator: MatMul, buffer_bytes: float) -> float:
+    """Return the bytes that cross the memory's interface for a product, with the best of three loop orders.
+
+    Parameters
+    ----------
+    operator : MatMul
+        The product; nothing is reused between the members of its batch.
+    buffer_bytes : float
+        Capacity for operands, double buffering already taken off.
+
+    Notes
+    -----
+    For each member of the batch, in elements, with capacity S:
+
+    - rows of A stay, r = S/K at a time, and B is read once per group: MK + KN ceil(M/r) + MN;
+    - columns of B stay: KN + MK ceil(N/r) + MN;
+    - a square block of C stays, b = sqrt(S) wide: MK ceil(N/b) + KN ceil(M/b) + MN.
+
+    When the smaller operand fits, the first two touch everything once. The third is within a rounding of the
+    lower bound 2MNK/sqrt(S) of Hong and Kung (1981).
+    """
+    m, k, n = operator.m, operator.k, operator.n
+    capacity = buffer_bytes / operator.element_bytes
+    a, b, c = m * k, k * n, m * n
+    lines, block = math.floor(capacity / k), math.floor(math.sqrt(capacity))
+    reads = [a * math.ceil(n / block) + b * math.ceil(m / block)] if block else [2 * m * k * n]
+    if lines:
+        reads += [a + b * math.ceil(m / lines), b + a * math.ceil(n / lines)]
+    return operator.batch * (min(reads) + c) * operator.element_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhotonicUnit:
+    """Photonic matrix unit of an accelerator.
+
+    Raises
+    ------
+    ParameterError
+        If the cores do not form whole clusters.
+    LinkError
+        If the core's light does not reach its detectors.
+    """
+
+    name: str = "photonic"
+    """Name shown in tables and traces."""
+    core: Crossbar = field(default_factory=default_crossbar)
+    """The core."""
+    cores: int
+    """How many, in whole clusters (`Crossbar.cluster`)."""
+    memory: Memory
+    """Memory shared with the electronics; the node charges its static power."""
+    sram: Sram = field(default_factory=_part(Sram, "sram"))
+    """Technology of the buffer."""
+    sram_bytes: float
+    """Capacity of the buffer, half of it for operands in use and half for the next ones."""
+    photonic_die: Die = field(default_factory=_part(Die, "photonic_die"))
+    """Price of photonic area."""
+    cmos_die: Die = field(default_factory=_part(Die, "cmos_die"))
+    """Price of electronic area."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "cores", low=1)
+        check_positive(self, "sram_bytes")
+        if self.cores % self.core.cluster:
+            below = max(1, self.cores // self.core.cluster) * self.core.cluster
+            msg = (
+                f"PhotonicUnit '{self.name}': cores ({self.cores}) must be whole clusters of "
+                f"{self.core.cluster} (broadcast x summed); try {below} or {below + self.core.cluster}"
+            )
+            raise ParameterError(msg)
+        self.core.budget  # noqa: B018 - a link that does not close is an error at construction
+
+    @property
+    def peak_macs_per_s(self) -> float:
+        """Multiply-accumulates per second with all nodes busy."""
+        return self.cores * self.core.peak_macs_per_s
+
+    @property
+    def peak_flop_per_s(self) -> float:
+        """Operations per second with all nodes busy, two per multiply-accumulate."""
+        return 2.0 * self.peak_macs_per_s
+
+    def static_parts_w(self) -> dict[str, float]:
+        """Return the power drawn all the time by part."""
+        parts = {part: self.cores * power for part, power in self.core.static_parts_w().items()}
+        return parts | {"sram leakage": self.sram.bank_static_w * self.sram_bytes / self.sram.bank_bytes}
+
+    @property
+    def static_w(self) -> float:
+        """Power drawn all the time: laser, rings, receivers, leakage; a waiting laser is not free."""
+        return math.fsum(self.static_parts_w().values())
+
+    def power_breakdown_w(self) -> dict[str, float]:
+        """Return the power at full load by part, without the memory."""
+        dynamic = {part: self.cores * power for part, power in self.core.full_load_parts_w().items()}
+        feed_bytes = self.core.modulators * bytes_of_bits(self.core.dac.nominal_bits)
+        dynamic["sram"] = self.cores * feed_bytes * self.core.symbol_rate_hz * self.sram.energy_j_per_byte
+        return self.static_parts_w() | dynamic
+
+    @property
+    def peak_power_w(self) -> float:
+        """Power at full load, without the memory."""
+        return math.fsum(self.power_breakdown_w().values())
+
+    def area_breakdown_m2(self) -> dict[str, float]:
+        """Return the die area by part."""
+        parts = self.core.photonic_area_m2() | self.core.electronic_area_m2()
+        parts = {part: self.cores * area for part, area in parts.items()}
+        return parts | {"sram": self.sram.bank_area_m2 * self.sram_bytes / self.sram.bank_bytes}
+
+    @property
+    def area_m2(self) -> float:
+        """Die area."""
+        return math.fsum(self.area_breakdown_m2().values())
+
+    @property
+    def price_usd(self) -> float:
+        """Price of the dies; prices per area are assumed, see the table."""
+        photonic = self.cores * math.fsum(self.core.photonic_area_m2().values())
+        electronic = self.area_m2 - photonic
+        return photonic * self.photonic_die.price_usd_per_m2 + electronic * self.cmos_die.price_usd_per_m2
+
+    def resized(self, cores: int) -> PhotonicUnit:
+        """Return the same unit with other cores and the buffer in proportion."""
+        return dataclasses.replace(self, cores=cores, sram_bytes=self.sram_bytes * cores / self.cores)
+
+    def accepts(self, operator: MatMul | Elementwise) -> bool:
+        """Return whether the operator is a product."""
+        return isinstance(operator, MatMul)
+
+    def cost(self, operator: MatMul | Elementwise) -> Cost:
+        """Return time and dynamic energy of one product.
+
+        Parameters
+        ----------
+        operator : MatMul
+            The product.
+
+        Raises
+        ------
+        WorkloadError
+            If the operator is no product.
+
+        Notes
+        -----
+        Light and memory overlap (double buffering): the longer of the two is the time. Every word that a DAC
+        converts is read from the buffer; every byte from or to memory is written to and read from it once.
+        """
+        if not isinstance(operator, MatMul):
+            msg = f"'{self.name}' runs products only, not '{operator.name}'; put it on an electronic unit"
+            raise WorkloadError(msg)
+        events = self.core.events(operator, self.cores)
+        moved_bytes = memory_traffic_bytes(operator, self.sram_bytes / 2.0)
+        light_s = events.cycles / self.core.symbol_rate_hz
+        memory_s = self.memory.time_s(moved_bytes)
+        touched_bytes = events.symbols * bytes_of_bits(self.core.dac.nominal_bits) + 2.0 * moved_bytes
+        energy = self.core.energy_j(events) | {
+            "sram": touched_bytes * self.sram.energy_j_per_byte,
+            "hbm": self.memory.energy_j(moved_bytes),
+        }
+        bound = Bound.COMPUTE if light_s >= memory_s else Bound.MEMORY
+        return Cost(time_s=max(light_s, memory_s), energy_j=MappingProxyType(energy), bound=bound)
+
+    def numerics(self, phase: Phase) -> Numerics:
+        """Return how products of a phase come out, from the same link budget as their energy."""
+        from optical.numerics import AnalogNumerics  # noqa: PLC0415 - torch is loaded only to execute
+
+        return AnalogNumerics(self.core.analog(phase))

@@ -1,0 +1,377 @@
+"""The coherent dot-product crossbar: both operands change every symbol, so nothing is ever reprogrammed.
+
+A core is an array of rows x columns nodes. Each node adds the products of `wavelengths` pairs of operands
+on one balanced detector, and a capacitor adds `temporal_accumulation` symbols before the ADC reads. Cores
+form clusters: `broadcast` cores share the modulators of the second operand, and the photocurrents of
+`summed` cores meet in one amplifier and ADC.
+
+References
+----------
+Lightening-Transformer, HPCA 2024 (LT below): the array, the formulas of events, and most device values.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+from heliograph.checks import check_positive, check_range
+from heliograph.errors import ParameterError
+from heliograph.operators import MatMul, Phase
+from heliograph.units import ratio_from_db, to_si
+from optical.analog import AnalogSpec, Rounding
+from optical.devices import (
+    Adder,
+    Comb,
+    Converter,
+    CrossbarLayout,
+    Laser,
+    Modulator,
+    PassiveElement,
+    PhaseShifter,
+    Photodetector,
+    RingRouter,
+    Tia,
+    Waveguide,
+    device_table,
+)
+from optical.link_budget import Element, LinkBudget, symbol_residue
+
+_GRADIENTS = (Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CrossbarEvents:
+    """How often each part works during one product."""
+
+    cycles: int
+    """Symbols from first to last."""
+    symbols: int
+    """Operand symbols: one DAC conversion and one modulator setting each."""
+    samples: int
+    """Output samples: one ADC conversion and one addition each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crossbar:
+    """One core of the coherent crossbar, with its share of what a cluster has in common.
+
+    Notes
+    -----
+    Power of a line divides by two for the operands, then by rows x columns (each operand is split to its
+    modulators and then over the crossing lines). Sharing the second operand's modulators divides no
+    further: the sources of the sharing cores feed it together.
+    """
+
+    name: str = "crossbar"
+    """Name shown in tables and messages."""
+    rows: int
+    """Nodes along the first operand."""
+    columns: int
+    """Nodes along the second operand."""
+    wavelengths: int
+    """Products that a node adds in one symbol."""
+    symbol_rate_hz: float
+    """Symbols per second."""
+    temporal_accumulation: int
+    """Symbols added on a capacitor before one conversion."""
+    broadcast: int
+    """Cores that share the modulators of the second operand."""
+    summed: int
+    """Cores whose photocurrents share an amplifier and an ADC."""
+    laser_power_w: float
+    """Optical power per comb line and core at the source; a design choice."""
+    adc_range_sigma: float = 4.0
+    """Half of the ADC's range over the rms of its samples, dimensionless; a design choice."""
+    gradient_rounding: Rounding = Rounding.STOCHASTIC
+    """How the DAC driver rounds operands of gradient products; stochastic rounding keeps their mean."""
+    laser: Laser
+    """Pump."""
+    comb: Comb
+    """Source of the lines."""
+    modulator: Modulator
+    """One per line of a row, and of a column."""
+    router: RingRouter
+    """Two per modulator: drop the line, and add it again."""
+    branch: PassiveElement
+    """Splitter by two."""
+    phase_shifter: PhaseShifter
+    """Quarter turn before the coupler of a node."""
+    coupler: PassiveElement
+    """50:50 coupler of a node."""
+    crossing: PassiveElement
+    """Waveguide crossing, one per node."""
+    waveguide: Waveguide
+    """Routing."""
+    detector: Photodetector
+    """Two per node."""
+    tia: Tia
+    """Amplifier of an output."""
+    dac: Converter
+    """Operand converter, one per modulator."""
+    adc: Converter
+    """Output converter."""
+    adder: Adder
+    """Digital accumulator of an output."""
+    layout: CrossbarLayout
+    """Density of the array."""
+
+    def __post_init__(self) -> None:
+        counts = ("rows", "columns", "wavelengths", "temporal_accumulation", "broadcast", "summed")
+        check_range(self, *counts, low=1)
+        for name in counts:
+            if getattr(self, name) != int(getattr(self, name)):
+                msg = f"Crossbar '{self.name}': {name} must be whole; got {getattr(self, name)}"
+                raise ParameterError(msg)
+        check_positive(self, "symbol_rate_hz", "laser_power_w", "adc_range_sigma")
+
+    @property
+    def cluster(self) -> int:
+        """Cores that share modulators or converters; an accelerator holds whole clusters."""
+        return self.broadcast * self.summed
+
+    @property
+    def modulators(self) -> float:
+        """Modulators and DACs per core, the shared ones in proportion."""
+        return self.wavelengths * (self.rows + self.columns / self.broadcast)
+
+    @property
+    def outputs(self) -> float:
+        """Amplifiers, ADCs and adders per core, in proportion."""
+        return self.rows * self.columns / self.summed
+
+    @property
+    def sample_rate_hz(self) -> float:
+        """Conversions per second of one output."""
+        return self.symbol_rate_hz / self.temporal_accumulation
+
+    @property
+    def peak_macs_per_s(self) -> float:
+        """Multiply-accumulates per second of one core, all nodes busy."""
+        return self.rows * self.columns * self.wavelengths * self.symbol_rate_hz
+
+    @property
+    def analog_length(self) -> int:
+        """Products in one ADC sample."""
+        return self.wavelengths * self.temporal_accumulation * self.summed
+
+    @property
+    def node_area_m2(self) -> float:
+        """Area of one node with its spacing."""
+        parts = (self.branch, self.phase_shifter, self.coupler, self.crossing)
+        devices = math.fsum(part.area_m2 for part in parts) + 2.0 * self.detector.area_m2
+        return devices / self.layout.node_fill
+
+    @property
+    def path(self) -> tuple[Element, ...]:
+        """Losses from source to detector, for the operand and node that lose most.
+
+        Notes
+        -----
+        LT counts modulator, two rings, the splitter tree of an array side, and splitter, phase shifter and
+        coupler of a node. Added here: coupling into the chip, the splitters of `broadcast`, crossings and
+        waveguide.
+        """
+        side = max(self.rows, self.columns)
+        splits = math.ceil(math.log2(side)) + math.ceil(math.log2(self.broadcast)) + 1
+        length_m = self.layout.feed_length_m + side * math.sqrt(self.node_area_m2)
+        found = (
+            ("coupling", 1, self.laser.coupling_loss_db),
+            (self.router.name, 2, self.router.insertion_loss_db),
+            (self.modulator.name, 1, self.modulator.insertion_loss_db),
+            (self.branch.name, splits, self.branch.insertion_loss_db),
+            (self.crossing.name, side - 1, self.crossing.insertion_loss_db),
+            (self.phase_shifter.name, 1, self.phase_shifter.insertion_loss_db),
+            (self.coupler.name, 1, self.coupler.insertion_loss_db),
+            (self.waveguide.name, 1, self.waveguide.loss_db_per_m * length_m),
+        )
+        return tuple(
+            Element(name=name if n == 1 else f"{n} x {name}", loss_db=n * loss) for name, n, loss in found
+        )
+
+    @cached_property
+    def link(self) -> LinkBudget:
+        """Budget of the light, whether or not the link closes."""
+        bandwidths_hz = (self.modulator.bandwidth_hz, self.detector.bandwidth_hz)
+        return LinkBudget(
+            elements=self.path,
+            split=2.0 * self.rows * self.columns,
+            launch_w=self.laser_power_w,
+            leakage=ratio_from_db(-self.modulator.extinction_ratio_db),
+            residue=symbol_residue(bandwidths_hz, self.symbol_rate_hz),
+            bandwidth_hz=self.symbol_rate_hz / 2.0,
+            responsivity_a_per_w=self.detector.responsivity_a_per_w,
+            dark_current_a=self.detector.dark_current_a,
+            cmrr_db=self.detector.cmrr_db,
+            noise_a_per_sqrt_hz=self.tia.noise_a_per_sqrt_hz,
+            rin_db_per_hz=self.laser.rin_db_per_hz,
+            wavelengths=self.wavelengths,
+            pairs=self.summed,
+            symbols=self.temporal_accumulation,
+        )
+
+    @cached_property
+    def budget(self) -> LinkBudget:
+        """Budget of the light of a link that closes.
+
+        Raises
+        ------
+        LinkError
+            If it does not.
+        """
+        return self.link.checked(self.name)
+
+    def analog(self, phase: Phase) -> AnalogSpec:
+        """Return what of the core reaches a product of a phase, all of it from budget and converters.
+
+        Parameters
+        ----------
+        phase : Phase
+            Both operands are dynamic in every phase, so only the rounding of gradient operands differs.
+
+        Notes
+        -----
+        The DAC's effective bits fall short of its grid; the difference of the two noise powers, 4^-b / 3 in
+        units of the full scale each, is the encoding error.
+        """
+        grid, effective = (4.0**-bits / 3.0 for bits in (self.dac.nominal_bits, self.dac.enob_bits))
+        return AnalogSpec(
+            dac_bits=self.dac.nominal_bits,
+            adc_bits=self.adc.nominal_bits,
+            adc_enob_bits=self.adc.enob_bits,
+            adc_range_sigma=self.adc_range_sigma,
+            analog_length=self.analog_length,
+            thermal_variance=self.budget.thermal_variance,
+            shot_variance=self.budget.shot_variance,
+            rin_variance=self.budget.rin_variance,
+            encoding_variance=effective - grid,
+            product_gain=math.exp(-0.5 * self.phase_shifter.phase_error_rad**2),
+            rounding=self.gradient_rounding if phase in _GRADIENTS else Rounding.NEAREST,
+        )
+
+    def events(self, operator: MatMul, cores: int) -> CrossbarEvents:
+        """Return how often the parts of so many cores work for one product.
+
+        Parameters
+        ----------
+        operator : MatMul
+            The product; independent products of a batch spread over the clusters.
+        cores : int
+            Whole clusters of cores.
+
+        Notes
+        -----
+        With i_M = ceil(M/rows), i_N = ceil(N/columns), i_K = ceil(K/wavelengths): a cluster does
+        `broadcast` row blocks against one column block at a time, and its `summed` cores share the
+        contraction. The second operand is sent once for all of them. LT (section on energy) divides the
+        product of the three counts by the cores; here each division is rounded up, since a cluster cannot
+        do part of a tile.
+        """
+        row_blocks = math.ceil(math.ceil(operator.m / self.rows) / self.broadcast)
+        column_blocks = math.ceil(operator.n / self.columns)
+        depth = math.ceil(math.ceil(operator.k / self.wavelengths) / self.summed)
+        rounds = math.ceil(operator.batch * row_blocks * column_blocks / (cores // self.cluster))
+        first = operator.m * operator.k * column_blocks
+        second = row_blocks * operator.k * operator.n
+        conversions = math.ceil(depth / self.temporal_accumulation)
+        return CrossbarEvents(
+            cycles=rounds * depth,
+            symbols=operator.batch * (first + second),
+            samples=operator.batch * operator.m * operator.n * conversions,
+        )
+
+    def energy_j(self, events: CrossbarEvents) -> dict[str, float]:
+        """Return the dynamic energy of a product's events by part."""
+        return {
+            "modulator": events.symbols * self.modulator.symbol_energy_j,
+            "dac": events.symbols * self.dac.conversion_j,
+            "adc": events.samples * self.adc.conversion_j,
+            "adder": events.samples * self.adder.energy_j,
+        }
+
+    def static_parts_w(self) -> dict[str, float]:
+        """Return what one core draws whether or not it works, by part.
+
+        Notes
+        -----
+        The laser cannot be switched within a step, rings are held on resonance, receivers stay biased.
+        """
+        light_w = self.wavelengths * self.laser_power_w
+        return {
+            "laser": light_w / (self.comb.conversion_efficiency * self.laser.wall_plug_efficiency),
+            "ring tuning": 2.0 * self.modulators * self.router.tuning_w,
+            "photodetector": 2.0 * self.rows * self.columns * self.detector.bias_w,
+            "tia": self.outputs * self.tia.power_w,
+        }
+
+    def full_load_parts_w(self) -> dict[str, float]:
+        """Return the dynamic power of one core by part when every symbol carries new operands."""
+        symbols_hz = self.modulators * self.symbol_rate_hz
+        samples_hz = self.outputs * self.sample_rate_hz
+        return {
+            "modulator": symbols_hz * self.modulator.symbol_energy_j,
+            "dac": symbols_hz * self.dac.conversion_j,
+            "adc": samples_hz * self.adc.conversion_j,
+            "adder": samples_hz * self.adder.energy_j,
+        }
+
+    def photonic_area_m2(self) -> dict[str, float]:
+        """Return the area of one core's photonic parts."""
+        side_tree = (self.rows + self.columns) * self.branch.area_m2
+        routers = 2.0 * self.modulators * self.router.area_m2
+        return {
+            "laser": self.laser.area_m2,
+            "micro-comb": self.comb.area_m2,
+            "modulator": self.modulators * self.modulator.area_m2 + routers,
+            "node": self.rows * self.columns * self.node_area_m2 + side_tree * max(self.rows, self.columns),
+        }
+
+    def electronic_area_m2(self) -> dict[str, float]:
+        """Return the area of one core's electronic parts."""
+        adcs = self.outputs * self.adc.interleaved(self.sample_rate_hz)
+        return {
+            "dac": self.modulators * self.dac.interleaved(self.symbol_rate_hz) * self.dac.area_m2,
+            "adc": adcs * self.adc.area_m2,
+            "tia": self.outputs * self.tia.area_m2,
+            "adder": self.outputs * self.adder.area_m2,
+        }
+
+
+@cache
+def default_crossbar() -> Crossbar:
+    """Return LT's 12 x 12 core with 12 wavelengths at 5 GHz, in clusters of four by two, with our light.
+
+    Notes
+    -----
+    The laser's power, 15 mW per line, is our choice: for evenly spread operands the receiver then adds
+    about as much noise as the ADC does, so that neither is paid for in vain (a test holds this to a factor
+    of two).
+    """
+    table = device_table()
+    return Crossbar(
+        name="crossbar",
+        rows=12,
+        columns=12,
+        wavelengths=12,
+        symbol_rate_hz=to_si("symbol_rate_hz", 5.0, "GHz"),
+        temporal_accumulation=3,
+        broadcast=4,
+        summed=2,
+        laser_power_w=to_si("laser_power_w", 15.0, "mW"),
+        laser=table.build(Laser, "laser"),
+        comb=table.build(Comb, "micro_comb"),
+        modulator=table.build(Modulator, "mzm"),
+        router=table.build(RingRouter, "ring_router"),
+        branch=table.build(PassiveElement, "y_branch"),
+        phase_shifter=table.build(PhaseShifter, "phase_shifter"),
+        coupler=table.build(PassiveElement, "directional_coupler"),
+        crossing=table.build(PassiveElement, "crossing"),
+        waveguide=table.build(Waveguide, "si_waveguide"),
+        detector=table.build(Photodetector, "photodetector"),
+        tia=table.build(Tia, "tia"),
+        dac=table.build(Converter, "dac"),
+        adc=table.build(Converter, "adc"),
+        adder=table.build(Adder, "adder"),
+        layout=table.build(CrossbarLayout, "crossbar_layout"),
+    )

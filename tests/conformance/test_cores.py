@@ -1,0 +1,196 @@
+"""What every photonic core must keep: one list of units, each built around one core."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from heliograph.errors import HeliographError
+from heliograph.memory import Memory
+from heliograph.operators import MatMul, Phase
+from heliograph.paths import numeric_leaves, replace_at
+from optical.accelerator import PhotonicUnit
+from optical.analog import AnalogSpec
+from optical.cores import default_crossbar
+from optical.numerics import AnalogNumerics
+
+HBM = Memory(
+    capacity_bytes=80e9, bandwidth_bytes_per_s=3e12, efficiency=0.9, energy_j_per_byte=31.2e-12, static_w=20.0
+)
+
+
+def crossbar_unit():
+    return PhotonicUnit(core=default_crossbar(), cores=8, memory=HBM, sram_bytes=2**21)
+
+
+CORES = [crossbar_unit]
+UNITS = [factory() for factory in CORES]
+NODE_ONLY = {"memory.capacity_bytes", "memory.static_w"}
+"""Numbers of the shared memory that the node charges, not its units."""
+KNOBS = [
+    pytest.param(unit, path, id=f"{unit.core.name}-{path}")
+    for unit in UNITS
+    for path in numeric_leaves(unit)
+    if path not in NODE_ONLY
+]
+
+
+def product(m, k, n, phase=Phase.FORWARD):
+    return MatMul(name="product", layer="block", phase=phase, batch=1, m=m, k=k, n=n)
+
+
+THICK = product(4100, 4100, 4100)
+THIN = product(8, 8192, 8192)
+each_unit = pytest.mark.parametrize("unit", UNITS, ids=[unit.core.name for unit in UNITS])
+
+
+def error_variance(spec):
+    """Variance of one sample for operands spread evenly over [-1, 1], relative to its signal."""
+    n, square = spec.analog_length, 1.0 / 3.0
+    noise = spec.thermal_variance + n * spec.rin_variance * square**2
+    noise += 2 * n * square * (spec.shot_variance + spec.encoding_variance)
+    return noise / (n * square**2)
+
+
+def answers(unit):
+    costs = [unit.cost(operator) for operator in (THICK, THIN)]
+    numbers = [unit.static_w, unit.area_m2, unit.price_usd, unit.peak_power_w]
+    numbers += [number for cost in costs for number in (cost.time_s, *cost.energy_j.values())]
+    return numbers, [dataclasses.astuple(unit.core.analog(phase)) for phase in Phase]
+
+
+@each_unit
+@pytest.mark.parametrize("operator", [THICK, THIN], ids=["thick", "thin"])
+def test_energy_parts_are_never_negative_and_name_the_memory(unit, operator):
+    cost = unit.cost(operator)
+    assert all(energy_j >= 0.0 for energy_j in cost.energy_j.values())
+    assert cost.energy_j["hbm"] > 0.0
+    assert cost.time_s > 0.0
+
+
+@each_unit
+def test_parts_add_up_to_the_whole(unit):
+    assert math.fsum(unit.static_parts_w().values()) == pytest.approx(unit.static_w, rel=1e-12)
+    assert math.fsum(unit.power_breakdown_w().values()) == pytest.approx(unit.peak_power_w, rel=1e-12)
+    assert math.fsum(unit.area_breakdown_m2().values()) == pytest.approx(unit.area_m2, rel=1e-12)
+    assert unit.static_w < unit.peak_power_w
+
+
+@each_unit
+def test_no_product_beats_the_peak(unit):
+    for operator in (THICK, THIN):
+        assert operator.macs <= unit.cost(operator).time_s * unit.peak_macs_per_s * (1 + 1e-12)
+
+
+@each_unit
+def test_twice_the_work_takes_twice_as_long(unit):
+    double = dataclasses.replace(THICK, batch=2)
+    once, twice = unit.cost(THICK), unit.cost(double)
+    assert twice.time_s == pytest.approx(2 * once.time_s, rel=0.01)
+    for part, energy_j in once.energy_j.items():
+        assert twice.energy_j[part] == pytest.approx(2 * energy_j, rel=1e-12)
+
+
+@each_unit
+@pytest.mark.parametrize("phase", list(Phase))
+def test_brighter_laser_costs_energy_and_lowers_error(unit, phase):
+    bright = replace_at(unit, "core.laser_power_w", 2 * unit.core.laser_power_w)
+    assert bright.static_w > unit.static_w
+    assert bright.cost(THICK).time_s == unit.cost(THICK).time_s
+    assert error_variance(bright.core.analog(phase)) < error_variance(unit.core.analog(phase))
+
+
+@each_unit
+@pytest.mark.parametrize("phase", list(Phase))
+def test_faster_symbols_cut_time_and_raise_error(unit, phase):
+    fast = replace_at(unit, "core.symbol_rate_hz", 2 * unit.core.symbol_rate_hz)
+    assert fast.cost(THICK).time_s == pytest.approx(unit.cost(THICK).time_s / 2, rel=1e-12)
+    assert error_variance(fast.core.analog(phase)) > error_variance(unit.core.analog(phase))
+
+
+@pytest.mark.parametrize(("unit", "path"), KNOBS)
+def test_every_number_moves_some_answer(unit, path):
+    value = numeric_leaves(unit)[path]
+    nudged = [value * 2, value // 2] if isinstance(value, int) else [value * 1.5, value * 0.7]
+    allowed = 0
+    for other in nudged:
+        try:
+            changed = replace_at(unit, path, other)
+        except HeliographError:
+            continue
+        allowed += 1
+        assert answers(changed) != answers(unit), f"{path}: {value} -> {other} changes nothing"
+    assert allowed, f"{path}: neither {nudged[0]} nor {nudged[1]} is accepted"
+
+
+@each_unit
+def test_noiseless_limit_is_the_exact_product(unit):
+    limit = dataclasses.replace(
+        unit.core.analog(Phase.FORWARD),
+        dac_bits=math.inf,
+        adc_bits=math.inf,
+        adc_enob_bits=math.inf,
+        adc_range_sigma=math.inf,
+        thermal_variance=0.0,
+        shot_variance=0.0,
+        rin_variance=0.0,
+        encoding_variance=0.0,
+        product_gain=1.0,
+    )
+    a, b = operands(rows=7, length=150)
+    for spec in (limit, AnalogSpec.ideal()):
+        torch.testing.assert_close(AnalogNumerics(spec).matmul(a, b, key=1), a @ b, rtol=1e-5, atol=1e-5)
+
+
+@each_unit
+def test_executed_noise_has_the_stated_variance(unit):
+    """One analog sample, converters aside: the scaled error has variance 1 within 5 standard errors."""
+    spec = dataclasses.replace(
+        unit.core.analog(Phase.FORWARD),
+        dac_bits=math.inf,
+        adc_bits=math.inf,
+        adc_enob_bits=math.inf,
+        adc_range_sigma=math.inf,
+        product_gain=1.0,
+    )
+    a, b = operands(rows=96, length=spec.analog_length)
+    noise = AnalogNumerics(spec).matmul(a, b, key=3).double() - a.double() @ b.double()
+    a2, b2 = a.double().square(), b.double().square()
+    operands_square = a2.sum(-1, keepdim=True) + b2.sum(-2, keepdim=True)
+    variance = spec.thermal_variance + (spec.shot_variance + spec.encoding_variance) * operands_square
+    variance = variance + spec.rin_variance * (a2 @ b2)
+    standardised = noise / variance.sqrt()
+    count = standardised.numel()
+    assert float(standardised.mean()) == pytest.approx(0.0, abs=5 / math.sqrt(count))
+    assert float(standardised.var()) == pytest.approx(1.0, abs=5 * math.sqrt(2 / count))
+
+
+@each_unit
+def test_brighter_laser_lowers_executed_error(unit):
+    a, b = operands(rows=64, length=4 * unit.core.analog_length)
+    exact = a @ b
+
+    def error(power):
+        lit = replace_at(unit, "core.laser_power_w", power * unit.core.laser_power_w)
+        return float((lit.numerics(Phase.FORWARD).matmul(a, b, key=2) - exact).square().mean())
+
+    assert error(8.0) < error(1.0) < error(0.125)
+
+
+@each_unit
+def test_same_key_gives_the_same_noise(unit):
+    a, b = operands(rows=16, length=100)
+    numerics = unit.numerics(Phase.GRAD_WEIGHT)
+    assert torch.equal(numerics.matmul(a, b, key=4), numerics.matmul(a, b, key=4))
+    assert not torch.equal(numerics.matmul(a, b, key=4), numerics.matmul(a, b, key=5))
+
+
+def operands(rows, length):
+    """Operands whose rows and columns reach full scale, so that they are encoded as they are."""
+    generator = torch.Generator().manual_seed(11)
+    a = 2 * torch.rand(1, rows, length, generator=generator) - 1
+    b = 2 * torch.rand(1, length, rows, generator=generator) - 1
+    a[..., 0] = 1.0
+    b[:, 0] = -1.0
+    return a, b

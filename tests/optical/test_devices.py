@@ -1,0 +1,81 @@
+import dataclasses
+
+import pytest
+
+from heliograph.errors import ParameterError
+from heliograph.paths import numeric_leaves, replace_at
+from optical.cores import default_crossbar
+from optical.devices import Converter, Die, Laser, Modulator, Sram, device_table
+
+ADC = device_table().build(Converter, "adc")
+
+
+def test_every_row_of_the_table_is_used_by_a_default():
+    core = default_crossbar()
+    parts = [getattr(core, field.name) for field in dataclasses.fields(core)]
+    built = {part.name for part in parts if dataclasses.is_dataclass(part)}
+    built |= {device_table().build(Sram, "sram").name}
+    built |= {device_table().build(Die, name).name for name in ("photonic_die", "cmos_die")}
+    assert set(device_table().names) == built
+
+
+def test_every_range_of_the_table_holds_its_value():
+    for row in device_table().rows:
+        assert row.low is None or row.low <= row.value, row.where
+        assert row.high is None or row.high >= row.value, row.where
+
+
+def test_every_device_number_is_a_row_of_the_table():
+    core = default_crossbar()
+    rows = {(row.name, row.parameter): row.value for row in device_table().rows}
+    for path, value in numeric_leaves(core).items():
+        owner, _, parameter = path.rpartition(".")
+        if owner:
+            assert rows[getattr(core, owner).name, parameter] == value
+
+
+def test_one_more_effective_bit_doubles_conversion_energy():
+    finer = ADC.rescaled(ADC.enob_bits + 1)
+    assert finer.conversion_j == pytest.approx(2 * ADC.conversion_j, rel=1e-12)
+    assert finer.walden_j == pytest.approx(ADC.walden_j, rel=1e-12)
+
+
+def test_adc_reaches_the_surveyed_figure_of_merit():
+    # ISSCC 2022 10.1 in the ADC survey rev 20250609: 16.5 fJ per conversion step (three digits)
+    assert ADC.walden_j == pytest.approx(16.5e-15, rel=0.01)
+
+
+def test_converters_interleave_only_above_their_rate():
+    assert ADC.interleaved(ADC.rate_hz) == 1
+    assert ADC.interleaved(ADC.rate_hz * 1.01) == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("laser.wall_plug_efficiency", 1.2, "wall_plug_efficiency must be above 0 and at most 1"),
+        ("laser.wall_plug_efficiency", 0.0, "wall_plug_efficiency must be above 0"),
+        ("comb.conversion_efficiency", -0.1, "conversion_efficiency"),
+        ("modulator.insertion_loss_db", -1.0, "insertion_loss_db must be at least 0"),
+        ("modulator.extinction_ratio_db", 0.0, "extinction_ratio_db"),
+        ("detector.responsivity_a_per_w", 0.0, "responsivity_a_per_w"),
+        ("detector.dark_current_a", -1e-9, "dark_current_a"),
+        ("layout.node_fill", 1.5, "node_fill"),
+        ("adc.enob_bits", 9.0, "enob_bits must be at least 0 and at most 8"),
+        ("branch.insertion_loss_db", -0.1, "'y_branch': insertion_loss_db"),
+    ],
+)
+def test_impossible_device_is_refused_by_name(path, value, words):
+    with pytest.raises(ParameterError, match=words):
+        replace_at(default_crossbar(), path, value)
+
+
+def test_wrong_device_class_is_refused_with_the_row():
+    with pytest.raises(ParameterError, match=r"devices\.csv:\d+: Laser has no parameter"):
+        device_table().build(Laser, "mzm")
+
+
+def test_modulator_takes_its_numbers_in_si():
+    modulator = device_table().build(Modulator, "mzm")
+    assert modulator.symbol_energy_j == pytest.approx(450e-15)
+    assert modulator.area_m2 == pytest.approx(260e-6 * 20e-6)

@@ -1,0 +1,230 @@
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from heliograph.errors import LinkError, ParameterError
+from heliograph.paths import replace_at
+from optical.cores import default_crossbar
+from optical.link_budget import (
+    QUADRATURE_VARIANCE,
+    bits_from_snr,
+    snr_from_bits,
+    solve_laser_power,
+    symbol_residue,
+)
+
+Q = 1.602176634e-19
+CORE = default_crossbar()
+LINK = CORE.link
+
+
+def with_values(core, **changes):
+    for path, value in changes.items():
+        core = replace_at(core, path.replace("__", "."), value)
+    return core
+
+
+def test_path_of_lightening_transformer_loses_4_22_db():
+    """LT (HPCA 2024), path loss of the 12 x 12 core: 4.22 dB and a division by 12 x 12 of each operand."""
+    bare = with_values(
+        CORE,
+        laser__coupling_loss_db=0.0,
+        waveguide__loss_db_per_m=0.0,
+        crossing__insertion_loss_db=0.0,
+        broadcast=1,
+    )
+    assert bare.link.loss_db == pytest.approx(4.22, abs=1e-9)
+    assert bare.link.split == 2 * 144
+
+
+def test_parts_of_the_path_add_up():
+    assert LINK.loss_db == pytest.approx(sum(element.loss_db for element in LINK.elements), rel=1e-12)
+    assert LINK.received_w == pytest.approx(
+        LINK.launch_w * 10 ** (-LINK.loss_db / 10) / LINK.split, rel=1e-12
+    )
+
+
+def test_passive_path_never_amplifies():
+    all_nodes_w = 2 * CORE.rows * CORE.columns * LINK.received_w
+    assert all_nodes_w < LINK.launch_w
+
+
+def test_path_without_loss_delivers_all_the_light():
+    perfect = dataclasses.replace(LINK, elements=())
+    assert 2 * CORE.rows * CORE.columns * perfect.received_w == pytest.approx(LINK.launch_w, rel=1e-12)
+
+
+def test_ideal_difference_current_is_twice_the_photocurrent():
+    ideal = dataclasses.replace(LINK, leakage=0.0, residue=0.0)
+    assert ideal.product_current_a == pytest.approx(
+        2 * LINK.responsivity_a_per_w * LINK.received_w, rel=1e-12
+    )
+
+
+def test_shot_noise_alone_follows_photon_counting():
+    """Full-scale samples of n products: SNR = n 4 (RP)^2 / (2 q 2 R P B), that is n photoelectrons."""
+    quiet = dataclasses.replace(
+        LINK, noise_a_per_sqrt_hz=0.0, dark_current_a=0.0, rin_db_per_hz=-300.0, leakage=0.0, residue=0.0
+    )
+    electrons = quiet.responsivity_a_per_w * 2 * quiet.received_w / (2 * quiet.bandwidth_hz) / Q
+    assert quiet.snr == pytest.approx(quiet.analog_length * electrons, rel=1e-6)
+
+
+def test_difference_current_simulated_with_fields_has_the_stated_shot_noise():
+    """Poisson photoelectrons of both detectors of a pair, counted per symbol."""
+    rng = np.random.default_rng(5)
+    a, b, draws = 0.7, -0.4, 200_000
+    quiet = dataclasses.replace(
+        LINK,
+        launch_w=LINK.launch_w * 1e-3,
+        noise_a_per_sqrt_hz=0.0,
+        dark_current_a=0.0,
+        rin_db_per_hz=-300.0,
+        leakage=0.0,
+        residue=0.0,
+    )
+    per_symbol = quiet.responsivity_a_per_w * quiet.received_w / (2 * quiet.bandwidth_hz) / Q
+    plus = rng.poisson(per_symbol * (a + b) ** 2 / 2, draws)
+    minus = rng.poisson(per_symbol * (a - b) ** 2 / 2, draws)
+    products = (plus - minus) / (2 * per_symbol)
+    variance = quiet.shot_variance * (a**2 + b**2)
+    assert products.mean() == pytest.approx(a * b, abs=5 * math.sqrt(variance / draws))
+    assert products.var() == pytest.approx(variance, rel=5 * math.sqrt(2 / draws))
+
+
+def test_noise_bandwidth_is_half_the_symbol_rate():
+    """An integrator over one symbol; amplifier noise of 13 pA/sqrt(Hz) at 5 GHz is 0.65 uA."""
+    assert LINK.bandwidth_hz == CORE.symbol_rate_hz / 2
+    assert dataclasses.replace(LINK, dark_current_a=0.0).thermal_current_a == pytest.approx(0.65e-6, rel=1e-9)
+
+
+def test_late_light_of_the_previous_symbol_is_an_error():
+    slow = dataclasses.replace(LINK, residue=0.1)
+    assert slow.rin_variance == pytest.approx(LINK.rin_ratio + 0.01, rel=1e-12)
+    assert slow.product_current_a == pytest.approx(0.9 * LINK.product_current_a, rel=1e-4)
+
+
+def test_quadrature_variance_is_that_of_even_operands():
+    rng = np.random.default_rng(6)
+    a, b = rng.uniform(-1, 1, (2, 400_000))
+    residue = np.sqrt((1 - a**2) * (1 - b**2))
+    assert residue.var() == pytest.approx(QUADRATURE_VARIANCE, rel=0.01)
+
+
+@pytest.mark.parametrize("part", ["thermal", "shot"])
+def test_four_times_the_light_lowers_thermal_sixteenfold_and_shot_fourfold(part):
+    clean = dataclasses.replace(LINK, leakage=0.0, cmrr_db=math.inf)
+    bright = dataclasses.replace(clean, launch_w=4 * clean.launch_w)
+    factor = {"thermal": 16, "shot": 4}[part]
+    name = f"{part}_variance"
+    assert getattr(clean, name) == pytest.approx(factor * getattr(bright, name), rel=1e-9)
+
+
+def test_intensity_noise_does_not_depend_on_power():
+    bright = dataclasses.replace(LINK, launch_w=10 * LINK.launch_w)
+    assert bright.rin_variance == LINK.rin_variance
+
+
+@pytest.mark.parametrize(
+    ("path", "factor"),
+    [
+        ("laser.coupling_loss_db", 1.5),
+        ("router.insertion_loss_db", 1.5),
+        ("modulator.insertion_loss_db", 1.5),
+        ("waveguide.loss_db_per_m", 1.5),
+        ("crossing.insertion_loss_db", 5.0),
+        ("tia.noise_a_per_sqrt_hz", 1.5),
+        ("detector.dark_current_a", 100.0),
+        ("symbol_rate_hz", 2.0),
+        ("laser.rin_db_per_hz", 0.9),
+        ("modulator.extinction_ratio_db", 0.5),
+        ("modulator.bandwidth_hz", 0.1),
+        ("detector.bandwidth_hz", 0.1),
+        ("detector.cmrr_db", 0.2),
+        ("layout.feed_length_m", 2.0),
+    ],
+)
+def test_worse_part_lowers_effective_bits(path, factor):
+    owner = CORE
+    for name in path.split("."):
+        owner = getattr(owner, name)
+    worse = replace_at(CORE, path, owner * factor)
+    assert worse.link.effective_bits < LINK.effective_bits
+
+
+def test_bits_and_ratio_are_inverse():
+    assert bits_from_snr(snr_from_bits(7.3)) == pytest.approx(7.3, rel=1e-12)
+    assert bits_from_snr(math.inf) == math.inf
+
+
+def test_converters_only_take_bits_away():
+    system = LINK.system_bits(CORE.dac, CORE.adc)
+    assert system < min(LINK.effective_bits, CORE.adc.enob_bits)
+    lit = dataclasses.replace(LINK, launch_w=1e6, rin_db_per_hz=-300.0, leakage=0.0)
+    fine = dataclasses.replace(CORE.dac, nominal_bits=30.0, enob_bits=30.0)
+    assert lit.system_bits(fine, CORE.adc) == pytest.approx(CORE.adc.enob_bits, abs=1e-3)
+
+
+def test_typical_sample_is_weaker_than_full_scale():
+    assert LINK.typical_snr < LINK.snr
+
+
+def test_residue_of_a_symbol_vanishes_with_bandwidth():
+    assert symbol_residue((1e15,), 1e9) == 0.0
+
+
+def test_equal_poles_share_the_bandwidth():
+    assert symbol_residue((1e9, 1e9), 1e9) == pytest.approx(math.exp(-2 * math.pi / math.sqrt(2)))
+
+
+@pytest.mark.parametrize("target_bits", [3.0, 6.0, 8.0, 9.5])
+def test_solved_power_reaches_exactly_the_target(target_bits):
+    power_w = solve_laser_power(CORE, target_bits)
+    assert replace_at(CORE, "laser_power_w", power_w).link.effective_bits == pytest.approx(
+        target_bits, abs=1e-6
+    )
+
+
+def test_solving_ignores_the_present_power():
+    dim = replace_at(CORE, "laser_power_w", CORE.laser_power_w / 100)
+    assert solve_laser_power(dim, 7.0) == pytest.approx(solve_laser_power(CORE, 7.0), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"laser__rin_db_per_hz": -110.0}, "laser intensity noise"),
+        ({"modulator__extinction_ratio_db": 6.0}, "extinction ratio"),
+        ({"modulator__bandwidth_hz": 1e9}, "bandwidth of modulator and detector"),
+    ],
+)
+def test_unreachable_bits_name_what_caps_them(changes, cause):
+    with pytest.raises(LinkError, match=rf"cannot reach 12 bits .* cap, set mostly by .*{cause}"):
+        solve_laser_power(with_values(CORE, **changes), 12.0)
+
+
+def test_nonsense_target_is_refused():
+    with pytest.raises(ParameterError, match="target_bits must be positive and finite"):
+        solve_laser_power(CORE, math.inf)
+
+
+def test_link_that_does_not_close_names_the_worst_element():
+    lossy = replace_at(CORE, "modulator.insertion_loss_db", 70.0)
+    with pytest.raises(LinkError, match=r"'crossbar' does not close: .* by \d+\.\d dB.*'mzm' \(70\.00 dB\)"):
+        _ = lossy.budget
+
+
+def test_dark_laser_does_not_close_the_link():
+    with pytest.raises(LinkError, match="raise the laser's power"):
+        _ = replace_at(CORE, "laser_power_w", 1e-9).budget
+
+
+def test_link_that_closes_is_returned_unchanged():
+    assert LINK.checked("core") is LINK
+
+
+def test_impossible_budget_is_refused():
+    with pytest.raises(ParameterError, match="leakage must be at least 0 and below 1"):
+        dataclasses.replace(LINK, leakage=1.0)
