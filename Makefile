@@ -1,0 +1,51 @@
+# make compare   install into .venv and compare the four systems (ARGS="--quick" for the short run)
+# make test      install with what tests need, then lint and test
+# make lint      ruff and mypy only
+# make clean     remove .venv and caches; results/ stays
+
+PYTHON ?= python3
+ARGS ?=
+PYTEST_ARGS ?= -n 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help compare test lint clean
+.DELETE_ON_ERROR:
+
+help:
+	@sed -n 's/^# //p' Makefile
+
+compare: $(VENV)/.installed
+	$(BIN)/heliograph compare $(ARGS)
+
+test: lint
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	@command -v $(PYTHON) >/dev/null || \
+	  { echo "make: no '$(PYTHON)' here; install Python 3.11 or newer, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "make: Heliograph needs Python 3.11 or newer, '$(PYTHON)' is older; name another: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { rm -rf $(VENV); echo "make: '$(PYTHON)' cannot make virtual environments; install its venv package (python3-venv)" >&2; exit 1; }
+
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt heliograph/_version.py
+	@echo "Installing into $(VENV) (once; torch is large, so this takes minutes) ..."
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	$(PIP) -e '.[test]'
+	@touch $@

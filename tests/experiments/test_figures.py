@@ -1,0 +1,143 @@
+import copy
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from experiments import figures
+from experiments.figures import energy_bars, loss_curves, step_time_bars
+from experiments.style import DPI, PALETTE, WIDTH_IN, label
+from heliograph.errors import HeliographError
+
+
+def record(system="gpu", **changes):
+    return {
+        "system": system,
+        "step_time_s": 3.5,
+        "time_by_category_s": {"compute": 2.0, "exposed communication": 1.0, "bubble": 0.5},
+        "energy_per_token_j": 0.9,
+        "energy_by_component_j_per_token": {"laser": 0.5, "adc": 0.4},
+    } | changes
+
+
+def curve(label="exact", seeds=3, **changes):
+    return {
+        "label": label,
+        "steps": [0, 10, 20],
+        "losses": [[5.5, 3.0, 2.0 + 0.1 * i] for i in range(seeds)],
+    } | changes
+
+
+@pytest.mark.parametrize("draw", [step_time_bars, energy_bars])
+def test_bars_are_written_as_png_and_svg(tmp_path, draw):
+    png, svg = draw([record("gpu"), record("photonic")], tmp_path / "bars.png")
+    assert imread(png).shape[1] == WIDTH_IN * DPI
+    assert svg.read_text().lstrip().startswith("<?xml")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bars.png", "bars.svg"]
+
+
+def test_curves_are_written_as_png_and_svg(tmp_path):
+    png, svg = loss_curves([curve(reference=True), curve("photonic")], tmp_path / "loss")
+    assert (png.name, svg.name) == ("loss.png", "loss.svg")
+    assert imread(png).std() > 0.01
+
+
+def test_the_same_record_gives_the_same_bytes_and_stays_as_it_was(tmp_path):
+    records = [record()]
+    kept = copy.deepcopy(records)
+    first = [path.read_bytes() for path in step_time_bars(records, tmp_path / "a")]
+    assert [path.read_bytes() for path in step_time_bars(records, tmp_path / "b")] == first
+    assert records == kept
+
+
+def test_another_number_gives_another_picture(tmp_path):
+    one, _ = energy_bars([record()], tmp_path / "one")
+    other = record(energy_by_component_j_per_token={"laser": 0.5, "adc": 0.3})
+    two, _ = energy_bars([other], tmp_path / "two")
+    assert one.read_bytes() != two.read_bytes()
+
+
+def bars_of(monkeypatch, tmp_path, draw, records):
+    """Return the width of every bar, shape [parts, records], in the base unit."""
+    caught = []
+    monkeypatch.setattr(figures, "save", lambda figure, path: caught.append(figure) or (path, path))
+    draw(records, tmp_path / "x")
+    axes = caught[0].axes[0]
+    factor = {"m": 1e-3, "": 1.0, "\u00b5": 1e-6}[axes.get_xlabel().rsplit("(", 1)[1][:-2]]
+    return np.array([[bar.get_width() for bar in part] for part in axes.containers]) * factor
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-4])
+def test_bars_add_up_to_the_recorded_parts(monkeypatch, tmp_path, scale):
+    parts = {f"c{index}": scale * 2.0**-index for index in range(20)}
+    records = [
+        record(energy_by_component_j_per_token=parts),
+        record(energy_by_component_j_per_token={"c3": scale}),
+    ]
+    widths = bars_of(monkeypatch, tmp_path, energy_bars, records)
+    assert widths.sum(axis=0) == pytest.approx([sum(parts.values()), scale])
+    assert len(widths) < len(parts)
+
+
+def test_a_part_that_is_missing_from_one_system_is_zero_there(monkeypatch, tmp_path):
+    records = [record(), record("ocs", time_by_category_s={"compute": 2.0, "dark": 0.25})]
+    widths = bars_of(monkeypatch, tmp_path, step_time_bars, records)
+    assert widths.tolist() == [[2.0, 2.0], [1.0, 0.0], [0.5, 0.0], [0.0, 0.25]]
+
+
+def test_a_kind_of_time_keeps_its_colour_and_no_two_parts_look_alike():
+    few = figures._looks(["compute", "bubble"])
+    many = figures._looks(["dark", "compute", *(f"c{index}" for index in range(14)), "bubble", "other"])
+    assert few[0] == many[1]
+    assert few[1] == many[-2]
+    assert len(set(many)) == len(many)
+
+
+@pytest.mark.parametrize("draw", [step_time_bars, energy_bars, loss_curves])
+def test_nothing_to_draw_is_said(tmp_path, draw):
+    with pytest.raises(HeliographError, match="nothing to draw"):
+        draw([], tmp_path / "x")
+
+
+def test_a_step_of_zero_parts_is_said(tmp_path):
+    with pytest.raises(HeliographError, match="nothing to draw: every part"):
+        step_time_bars([record(time_by_category_s={"compute": 0.0})], tmp_path / "x")
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
+def test_a_part_that_is_no_amount_is_refused_by_name(tmp_path, value):
+    with pytest.raises(HeliographError, match="time_by_category_s of 'gpu': compute is"):
+        step_time_bars([record(time_by_category_s={"compute": value})], tmp_path / "x")
+
+
+@pytest.mark.parametrize("losses", [[], [[1.0, 2.0]], [[1.0, 2.0, 3.0], [1.0]]])
+def test_losses_must_fit_the_steps(tmp_path, losses):
+    with pytest.raises(HeliographError, match="every seed needs 3 losses"):
+        loss_curves([curve(losses=losses)], tmp_path / "x")
+
+
+def test_a_curve_that_diverged_is_drawn_to_where_it_did(tmp_path, monkeypatch):
+    caught = []
+    monkeypatch.setattr(figures, "save", lambda figure, path: caught.append(figure) or (path, path))
+    loss_curves([curve(), curve("bad", losses=[[5.0, 4.0, float("nan")], [5.0, 4.0, 3.0]])], tmp_path / "x")
+    lines = {line.get_label(): line.get_xdata() for line in caught[0].axes[0].lines}
+    assert lines["bad (diverged)"].tolist() == [0.0, 10.0]
+    assert lines["exact"].tolist() == [0.0, 10.0, 20.0]
+
+
+def test_one_seed_and_one_step_are_enough(tmp_path):
+    loss_curves([curve(steps=[0], losses=[[5.5]])], tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    "name", ["$x^$", "_hidden", "a\x1b[31mb", "x" * 300, "", "\U0001f600 \u6f22", "a\nb"]
+)
+def test_any_name_can_be_drawn(tmp_path, name):
+    step_time_bars([record(name, time_by_category_s={name: 1.0})], tmp_path / "bars")
+    loss_curves([curve(name)], tmp_path / "loss")
+    assert 0 < len(label(name)) <= 28
+    assert label(name).isprintable()
+
+
+def test_palette_has_no_colour_twice():
+    assert len(set(PALETTE)) == len(PALETTE)

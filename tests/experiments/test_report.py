@@ -1,0 +1,97 @@
+import io
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiments.report import ReportRow, format_si, plain_text, prefix_of, print_table, table_text
+
+SYSTEMS = ("gpu_packet", "gpu_ocs", "photonic_packet", "photonic_ocs")
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [
+        (0.0123, "s", "12.3 ms"),
+        (1.0, "s", "1.00 s"),
+        (0.0, "J", "0 J"),
+        (-2.5e-7, "J", "-250 nJ"),
+        (999.96, "W", "1.00 kW"),
+        (9.996e-4, "s", "1.00 ms"),
+        (3.35e12, "B/s", "3.35 TB/s"),
+        (0.92, "J/token", "920 mJ/token"),
+        (4.2e-6, "s", "4.20 \u00b5s"),
+        (183456.7, "tokens/s", "183,457 tokens/s"),
+        (42.25, "%", "42.2 %"),
+        (0.0005, "", "0.000500"),
+        (1.5e-7, "", "1.50e-07"),
+        (math.nan, "s", "\u2013"),
+        (-math.inf, "s", "-inf s"),
+        (1e30, "J", "1,000,000,000,000 EJ"),
+    ],
+)
+def test_numbers_are_shown_with_three_digits_and_a_prefix(value, unit, shown):
+    assert format_si(value, unit) == shown
+
+
+@given(st.floats(min_value=1e-15, max_value=1e20))
+def test_a_prefixed_number_lies_between_one_and_a_thousand(value):
+    _, factor = prefix_of(value)
+    assert 1.0 <= float(f"{value / factor:.3g}") < 1e3
+
+
+def rows(note="published"):
+    return [
+        ReportRow(label="Step time", values=("22.8 s", "22.3 s", "23.3 s", "22.5 s"), note=note),
+        ReportRow(label="  exposed communication", values=("1.00 s",) * 4, note="derived", section=True),
+    ]
+
+
+def test_the_table_fits_its_width_and_loses_nothing():
+    text = table_text("Llama-3.1 405B", SYSTEMS, rows("a long note about where it comes from " * 3))
+    assert max(len(line) for line in text.splitlines()) <= 110
+    for word in (*SYSTEMS, "22.8 s", "exposed communication", "derived", "Llama-3.1 405B"):
+        assert word in text
+
+
+def test_a_pipe_gets_no_escapes():
+    stream = io.StringIO()
+    print_table("title", SYSTEMS, rows(), stream=stream)
+    assert "\x1b" not in stream.getvalue()
+    assert stream.getvalue() == table_text("title", SYSTEMS, rows())
+
+
+def test_a_terminal_gets_colours():
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    stream = Terminal()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TERM", "xterm-256color")
+        patch.delenv("NO_COLOR", raising=False)
+        print_table("title", SYSTEMS, rows(), stream=stream)
+    assert "\x1b[" in stream.getvalue()
+
+
+def test_a_stream_without_these_letters_gets_question_marks():
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    print_table("title", SYSTEMS, rows(), stream=stream)
+    stream.flush()
+    assert b"Step time" in raw.getvalue()
+
+
+@pytest.mark.parametrize(
+    "name", ["[bold]x[/bold]", "[/nothing]", "\x1b[31mred\x1b[0m", "\x1b]0;t\x07x", "a\nb\rc"]
+)
+def test_markup_and_escapes_in_names_are_shown_as_text(name):
+    text = table_text(name, (name,), [ReportRow(label=name, values=(name,), note=name)])
+    assert "\x1b" not in text
+    assert plain_text(name) in text
+
+
+def test_a_row_of_another_length_is_a_mistake_of_the_program():
+    with pytest.raises(ValueError, match="2 values for 4 systems"):
+        table_text("t", SYSTEMS, [ReportRow(label="x", values=("1", "2"))])

@@ -1,0 +1,201 @@
+"""The README's commands and programs are run as they stand; a command that does not run is a defect."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+NOT_RUN = {
+    "make compare": "installs an environment; `heliograph compare`, which it runs, is tested where it stands",
+    "make test": "would run this test within itself",
+    "git clone": "needs the network",
+    "cd heliograph": "follows git clone",
+}
+SLOW = ("heliograph compare",)
+FENCE = re.compile(
+    r"^(?P<fence>`{3,})(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=fence)`*\s*$", re.MULTILINE | re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    line: int
+    language: str
+    title: str
+    body: str
+    commands: tuple[str, ...] = field(default=())
+
+    @property
+    def slow(self):
+        return any(command.startswith(SLOW) and "--quick" not in command for command in self.commands)
+
+
+def blocks_of(text):
+    found = []
+    for match in FENCE.finditer(text):
+        words = match["info"].split(maxsplit=1) or [""]
+        line = text.count("\n", 0, match.start()) + 1
+        commands = commands_of(match["body"]) if words[0] == "console" else ()
+        found.append(
+            Block(line, words[0], words[1].strip() if len(words) > 1 else "", match["body"], commands)
+        )
+    return found
+
+
+def commands_of(body):
+    joined = re.sub(r"\\\n\s*", "", body)
+    return tuple(line[2:].strip() for line in joined.splitlines() if line.startswith("$ "))
+
+
+def reason_not_to_run(command):
+    return next((why for start, why in NOT_RUN.items() if f"{command} ".startswith(f"{start} ")), None)
+
+
+def argv_of(command):
+    words = shlex.split(command, comments=True)
+    assert words, "an empty command"
+    assert words[0] == "heliograph", f"only heliograph is run; list '{words[0]}' in NOT_RUN with its reason"
+    return [sys.executable, "-m", "experiments", *words[1:]]
+
+
+def readme_blocks(language):
+    """Return the blocks as test parameters; a missing README gives one that fails."""
+    blocks = (
+        [block for block in blocks_of(README.read_text()) if block.language == language]
+        if README.exists()
+        else []
+    )
+    return [pytest.param(b, id=f"line {b.line}", marks=[pytest.mark.slow] if b.slow else []) for b in blocks]
+
+
+def run(argv, directory):
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg", "COLUMNS": "110"}
+    done = subprocess.run(
+        argv, cwd=directory, env=environment, capture_output=True, text=True, timeout=800, check=False
+    )
+    assert done.returncode == 0, (
+        f"{argv[1:]} ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+    )
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """Return a directory with the files that the README shows under a title (```toml my_system.toml)."""
+    for block in blocks_of(README.read_text()):
+        if block.title and block.language in {"toml", "json"}:
+            (tmp_path / block.title).write_text(block.body)
+    return tmp_path
+
+
+def test_the_readme_shows_commands_and_a_program():
+    blocks = blocks_of(README.read_text())
+    assert any(command.startswith("make compare") for block in blocks for command in block.commands)
+    assert any(command.startswith("heliograph ") for block in blocks for command in block.commands)
+    assert any(block.language == "python" for block in blocks)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("block", readme_blocks("console"))
+def test_readme_commands_run(block, directory):
+    assert block.commands, f"README.md:{block.line}: no line starts with '$ '"
+    for command in block.commands:
+        if reason_not_to_run(command) is None:
+            run(argv_of(command), directory)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("block", readme_blocks("python"))
+def test_readme_programs_run(block, directory):
+    (directory / "program.py").write_text(block.body)
+    run([sys.executable, "program.py"], directory)
+
+
+def test_readme_pictures_and_links_exist():
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", README.read_text()):
+        if "://" not in target:
+            assert (ROOT / target).exists(), f"README.md links to {target}, which does not exist"
+
+
+SAMPLE = """Text with `$ heliograph not-a-block`.
+
+```console
+$ make compare
+$ heliograph step --system gpu \\
+    --json   # a comment
+some output $ heliograph not-a-command
+$ heliograph list models
+```
+
+```toml my_system.toml
+[core]
+```
+
+````markdown
+```python
+inner
+```
+````
+
+```python
+print("x")
+```
+
+```console
+$ heliograph compare
+```
+"""
+
+
+def test_blocks_are_found_with_language_line_and_title():
+    found = [(block.language, block.line, block.title) for block in blocks_of(SAMPLE)]
+    assert found == [
+        ("console", 3, ""),
+        ("toml", 11, "my_system.toml"),
+        ("markdown", 15, ""),
+        ("python", 21, ""),
+        ("console", 25, ""),
+    ]
+
+
+def test_commands_are_joined_and_outputs_left_out():
+    assert blocks_of(SAMPLE)[0].commands == (
+        "make compare",
+        "heliograph step --system gpu --json   # a comment",
+        "heliograph list models",
+    )
+
+
+def test_only_a_full_comparison_is_slow():
+    assert not blocks_of(SAMPLE)[0].slow
+    assert blocks_of(SAMPLE)[4].slow
+    assert not blocks_of("```console\n$ heliograph compare --quick\n```\n")[0].slow
+
+
+def test_a_command_is_run_by_this_interpreter():
+    argv = argv_of("heliograph step --set 'laser.power_w=20 mW' # why")
+    assert argv == [sys.executable, "-m", "experiments", "step", "--set", "laser.power_w=20 mW"]
+
+
+@pytest.mark.parametrize("command", ["rm -rf x", "make install", "python x.py"])
+def test_an_unlisted_command_fails(command):
+    assert reason_not_to_run(command) is None
+    with pytest.raises(AssertionError, match="list '"):
+        argv_of(command)
+
+
+def test_a_listed_command_has_a_reason():
+    assert reason_not_to_run("make compare ARGS=--quick")
+    assert reason_not_to_run("make compared") is None
+
+
+def test_a_failing_program_fails(tmp_path):
+    (tmp_path / "program.py").write_text("raise SystemExit(3)")
+    with pytest.raises(AssertionError, match="ended with 3"):
+        run([sys.executable, "program.py"], tmp_path)
