@@ -12,6 +12,7 @@ import math
 from collections import defaultdict
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,12 @@ from heliograph.traffic import Plan, Traffic, step_demand
 
 COMMUNICATION = "communication"
 """Category of the time in which a class waits for a collective inside a sequence."""
-ELEMENTWISE = "elementwise"
-"""Category of norms, softmax, activations and the optimizer."""
+PRODUCTS = "products"
+"""Category of matrix products."""
+OTHER_WORK = "other work"
+"""Category of norms, softmax, activations, look-ups and the optimizer."""
+MEMORY_BOUND = "waiting for memory"
+"""What is added to a category where the memory, not the unit, sets the time."""
 
 
 @dataclass(kw_only=True)
@@ -47,10 +52,9 @@ class _Tally:
 
 
 def category(operator: MatMul | Elementwise, cost: Cost) -> str:
-    """Return the name under which an operator's time is reported: what it is, and what limits it."""
-    if isinstance(operator, Elementwise):
-        return ELEMENTWISE
-    return "matmul" if cost.bound is Bound.COMPUTE else f"matmul ({cost.bound}-bound)"
+    """Return the name under which an operator's time is reported: its kind, and whether memory limits it."""
+    kind = PRODUCTS if isinstance(operator, MatMul) else OTHER_WORK
+    return f"{kind}, {MEMORY_BOUND}" if cost.bound is Bound.MEMORY else kind
 
 
 class Simulation:
@@ -90,18 +94,24 @@ class Simulation:
         self.traffic = Traffic(graph.layout, fabric, self.network, demand)
         self._done = {task.id: self.env.event() for task in graph.tasks}
         self._channels: dict[tuple[int, str, int], simpy.Resource] = {}
+        self._orders = _compute_orders(graph)
+        self._followers = _followers(graph, self._orders)
+        self._closure: dict[int, set[int]] = {}
+        self._traffic_of: dict[int, list[Task]] = {}
+        for task in graph.tasks:
+            if isinstance(task.operator, Collective):
+                self._traffic_of.setdefault(task.rank_class, []).append(task)
 
     def run(self) -> Trace:
         """Return the trace of the whole step."""
-        by_class: dict[int, list[Task]] = {}
-        for task in self.graph.tasks:
-            if isinstance(task.operator, Collective):
+        for tasks in self._traffic_of.values():
+            for task in tasks:
                 self.env.process(self._communicate(task))
-            else:
-                by_class.setdefault(task.rank_class, []).append(task)
-        for tasks in by_class.values():
-            self.env.process(self._compute(sorted(tasks, key=lambda task: (task.priority, task.id))))
+        for tasks in self._orders.values():
+            self.env.process(self._compute(tasks))
         self.env.run()
+        while self.network.serve(impatient=True):  # patience that waited for itself
+            self.env.run()
         self._check_finished()
         for change in self.network.changes:
             classes = np.unique(np.asarray(change.sources) // self.graph.layout.ranks_per_class)
@@ -151,7 +161,7 @@ class Simulation:
             start = self.env.now
             parts: defaultdict[str, float] = defaultdict(float)
             for _ in range(task.multiplicity):
-                yield from self._execute(task.operator, task.rank_class, parts)
+                yield from self._execute(task.operator, task.rank_class, parts, task.id)
             microbatch = task.operator.microbatch if isinstance(task.operator, Sequence) else -1
             span = Span(
                 rank_class=task.rank_class,
@@ -166,7 +176,7 @@ class Simulation:
             self._done[task.id].succeed()
 
     def _execute(
-        self, operator: Operator, rank_class: int, parts: defaultdict[str, float]
+        self, operator: Operator, rank_class: int, parts: defaultdict[str, float], task_id: int
     ) -> Generator[simpy.Event, Any, None]:
         match operator:
             case Sequence():
@@ -175,10 +185,10 @@ class Simulation:
                     return
                 for one, repeat in operator.items:
                     for _ in range(repeat):
-                        yield from self._execute(one, rank_class, parts)
+                        yield from self._execute(one, rank_class, parts, task_id)
             case Collective():
                 start = self.env.now
-                yield from self._transfer(operator, rank_class)
+                yield from self._transfer(operator, rank_class, task_id)
                 parts[COMMUNICATION] += self.env.now - start
             case _:
                 cost = self.node.cost(operator)
@@ -221,7 +231,7 @@ class Simulation:
             yield turn
             start = self.env.now
             for _ in range(task.multiplicity):
-                yield from self._transfer(operator, task.rank_class)
+                yield from self._transfer(operator, task.rank_class, task.id)
         self._spans.append(
             Span(
                 rank_class=task.rank_class,
@@ -233,12 +243,46 @@ class Simulation:
             )
         )
         self._done[task.id].succeed()
+        self.network.serve()
 
-    def _transfer(self, operator: Collective, rank_class: int) -> Generator[simpy.Event, Any, None]:
+    def _transfer(
+        self, operator: Collective, rank_class: int, task_id: int
+    ) -> Generator[simpy.Event, Any, None]:
         plan = self.traffic.plan(operator, rank_class)
         self._count(operator, plan, 1)
         for bundle, size_bytes, count in plan.parts:
-            yield from self.network.carry(bundle, size_bytes, count)
+            yield from self.network.carry(
+                bundle, size_bytes, count, lambda: self._others_first(task_id, rank_class)
+            )
+
+    def _others_first(self, task_id: int, rank_class: int) -> bool:
+        """Return whether a class's ports still have other traffic ahead on their present circuits.
+
+        That is traffic which is connected now and does not itself wait for the task that wants the ports.
+        """
+        later = self._later(task_id)
+        for other in self._traffic_of.get(rank_class, ()):
+            if self._done[other.id].triggered or other.id in later or other.id == task_id:
+                continue
+            operator = other.operator
+            if isinstance(operator, Collective):
+                plan = self.traffic.plan(operator, rank_class)
+                if plan.parts and all(self.network.locate(bundle) for bundle, _, _ in plan.parts):
+                    return True
+        return False
+
+    def _later(self, task_id: int) -> set[int]:
+        """Return the tasks that cannot start before a task ends, by dependence or by order of compute."""
+        found = self._closure.get(task_id)
+        if found is None:
+            found = self._closure[task_id] = set()
+            edge = [task_id]
+            while edge:
+                for follower in self._followers[edge.pop()]:
+                    if follower not in found:
+                        found.add(follower)
+                        edge.append(follower)
+        return found
 
     def _count(self, operator: Collective, plan: Plan, times: int) -> None:
         self._tally.network_bytes[operator.axis] += plan.wire_bytes * times
@@ -250,3 +294,26 @@ class Simulation:
         ranks = self.graph.layout.ranks_per_class
         for part, energy in cost.energy_j.items():
             self._tally.compute_energy_j[part] += energy * ranks
+
+
+def _compute_orders(graph: StepGraph) -> dict[int, list[Task]]:
+    """Return the compute tasks of each class in the order in which it runs them."""
+    orders: dict[int, list[Task]] = {}
+    for task in graph.tasks:
+        if not isinstance(task.operator, Collective):
+            orders.setdefault(task.rank_class, []).append(task)
+    for tasks in orders.values():
+        tasks.sort(key=lambda task: (task.priority, task.id))
+    return orders
+
+
+def _followers(graph: StepGraph, orders: dict[int, list[Task]]) -> dict[int, list[int]]:
+    """Return which tasks wait directly for each task."""
+    followers: dict[int, list[int]] = {task.id: [] for task in graph.tasks}
+    for task in graph.tasks:
+        for other in task.after:
+            followers[other].append(task.id)
+    for tasks in orders.values():
+        for earlier, later in pairwise(tasks):
+            followers[earlier.id].append(later.id)
+    return followers

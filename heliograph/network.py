@@ -8,7 +8,7 @@ moved its ports; ports move only when idle, and carry nothing while they move.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,6 +60,18 @@ class Transfer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """A bundle without a lit path."""
+
+    bundle: Bundle
+    """What wants to move."""
+    ready: simpy.Event
+    """Succeeds when the path is lit."""
+    patient: Callable[[], bool]
+    """Whether its ports should still serve others before they turn to it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Change:
     """One change of circuits that happened."""
 
@@ -104,7 +116,7 @@ class Network:
         self._version = 0
         self._graph = fabric.graph(self._circuits)
         self._active: list[Transfer] = []
-        self._waiting: list[tuple[Bundle, simpy.Event]] = []
+        self._waiting: list[Waiting] = []
         self._dark = np.zeros(self._graph.capacity_bytes_per_s.size, dtype=np.int64)
         self._clock_s = 0.0
         self._token = 0
@@ -142,12 +154,30 @@ class Network:
             return latency_s, np.inf
         return latency_s, float((graph.capacity_bytes_per_s[links] / usage).min())
 
-    def carry(self, bundle: Bundle, size_bytes: float, count: int) -> Generator[simpy.Event, Any, None]:
-        """Carry `count` rounds of `size_bytes` per flow: wait for circuits, share links, pay the latency."""
+    def carry(
+        self,
+        bundle: Bundle,
+        size_bytes: float,
+        count: int,
+        patient: Callable[[], bool] = lambda: False,
+    ) -> Generator[simpy.Event, Any, None]:
+        """Carry rounds of flows: wait for circuits, share links, pay the latency.
+
+        Parameters
+        ----------
+        bundle : Bundle
+            The flows.
+        size_bytes : float
+            Bytes of each flow in one round.
+        count : int
+            Rounds, one after the other.
+        patient : callable
+            Asked before ports turn to this bundle; while true, they stay where they are.
+        """
         while not self.locate(bundle) or self._dark[bundle.links].any():
             ready = self.env.event()
-            self._waiting.append((bundle, ready))
-            self._serve()
+            self._waiting.append(Waiting(bundle=bundle, ready=ready, patient=patient))
+            self.serve()
             yield ready
         total = size_bytes * count
         if total > 0.0 and bundle.links.size:
@@ -224,22 +254,37 @@ class Network:
         for transfer in ended:
             transfer.done.succeed()
         self._share()
-        self._serve()
+        self.serve()
 
-    def _serve(self) -> None:
-        """Go through the waiting bundles in order: start those with a lit path, move ports for others."""
+    def serve(self, *, impatient: bool = False) -> bool:
+        """Go through the waiting bundles in order: start those with a lit path, move ports for others.
+
+        Parameters
+        ----------
+        impatient : bool
+            Move ports for the first bundle that can have them, whatever it would rather wait for.
+
+        Returns
+        -------
+        bool
+            Whether anything started or moved.
+        """
         waiting, self._waiting = self._waiting, []
-        for bundle, ready in waiting:
-            if not self.locate(bundle):
-                self._move(bundle)
-                self._waiting.append((bundle, ready))
-            elif self._dark[bundle.links].any():
-                self._waiting.append((bundle, ready))
+        progress = False
+        for one in waiting:
+            if not self.locate(one.bundle):
+                if (impatient and not progress) or not one.patient():
+                    progress = self._move(one.bundle) or progress
+                self._waiting.append(one)
+            elif self._dark[one.bundle.links].any():
+                self._waiting.append(one)
             else:
-                ready.succeed()
+                one.ready.succeed()
+                progress = True
+        return progress
 
-    def _move(self, bundle: Bundle) -> None:
-        """Start moving the ports that a bundle needs, unless one of them is still busy or moving."""
+    def _move(self, bundle: Bundle) -> bool:
+        """Start moving the ports that a bundle needs, unless one is busy or moving; return whether."""
         circuits, change = self.fabric.configure(self._circuits, bundle.flows, bundle.demand)
         if not self.fabric.connected(circuits, bundle.flows):
             sender, receiver = int(bundle.flows.sources[0]), int(bundle.flows.destinations[0])
@@ -249,7 +294,7 @@ class Network:
         if self._dark[moved].any() or any(
             np.isin(transfer.bundle.links, moved).any() for transfer in self._active
         ):
-            return
+            return False
         self._advance()
         self._circuits = circuits
         self._version += 1
@@ -261,6 +306,7 @@ class Network:
             self.locate(transfer.bundle)
         self._share()
         self.env.process(self._dark_time(bundle.flows, change))
+        return True
 
     def _dark_time(self, flows: Flows, change: Reconfiguration) -> Generator[simpy.Event, Any, None]:
         start = self.env.now
@@ -276,4 +322,4 @@ class Network:
                 energy_j=change.energy_j,
             )
         )
-        self._serve()
+        self.serve()

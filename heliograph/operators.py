@@ -60,8 +60,13 @@ class MatMul:
     """Operand that is a weight, hence may stay in the core; none for attention and weight gradients."""
     element_bytes: int = 2
     """Bytes of one stored element of A, B and C."""
+    on_chip: str = ""
+    """Which of ``a``, ``b`` and ``c`` never leave the chip: the score matrix of a fused attention kernel."""
 
     def __post_init__(self) -> None:
+        if not set(self.on_chip) <= set("abc"):
+            msg = f"MatMul '{self.name}': on_chip may hold a, b and c only; got '{self.on_chip}'"
+            raise WorkloadError(msg)
         for name in ("batch", "m", "k", "n", "element_bytes"):
             if getattr(self, name) < 1:
                 msg = f"MatMul '{self.name}': {name} must be at least 1; got {getattr(self, name)}"
@@ -79,9 +84,15 @@ class MatMul:
 
     @property
     def operand_bytes(self) -> int:
-        """Bytes read (A and B) and written (C) when each is touched once."""
-        elements = self.m * self.k + self.k * self.n + self.m * self.n
-        return self.batch * elements * self.element_bytes
+        """Bytes read (A and B) and written (C) when each that leaves the chip is touched once."""
+        return self.batch * sum(self.elements_off_chip) * self.element_bytes
+
+    @property
+    def elements_off_chip(self) -> tuple[int, int, int]:
+        """Elements of A, B and C of one product that cross the memory's interface."""
+        sizes = {"a": self.m * self.k, "b": self.k * self.n, "c": self.m * self.n}
+        a, b, c = (0 if name in self.on_chip else size for name, size in sizes.items())
+        return a, b, c
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -121,24 +121,37 @@ class Traffic:
 
     def _best(self, operator: Collective, rank_class: int) -> Plan:
         options = candidates(operator, self._layout, rank_class, self._fabric.node_size)
-        plans = [self._priced(operator, rank_class, name, parts) for name, parts in options.items()]
-        ready = [plan for plan in plans if all(self._network.locate(bundle) for bundle, _, _ in plan.parts)]
-        # Without circuits yet, the ring is what the fabric will be asked to connect.
-        return min(ready, key=lambda plan: plan.alone_s) if ready else plans[0]
+        ready = [
+            self._priced(bundles, name, parts)
+            for name, parts in options.items()
+            for bundles in [self._parts(operator, rank_class, name, parts)]
+            if all(self._network.locate(bundle) for bundle, _, _ in bundles)
+        ]
+        if ready:
+            return min(ready, key=lambda plan: plan.alone_s)
+        # Without circuits yet, the first way (the ring) is what the fabric will be asked to connect.
+        name, parts = next(iter(options.items()))
+        return self._priced(self._parts(operator, rank_class, name, parts), name, parts)
 
-    def _priced(self, operator: Collective, rank_class: int, name: str, parts: tuple[Round, ...]) -> Plan:
+    def _parts(
+        self, operator: Collective, rank_class: int, name: str, parts: tuple[Round, ...]
+    ) -> tuple[tuple[Bundle, float, int], ...]:
         kind = (operator.axis, operator.shift, rank_class, operator.size, operator.kind, name)
-        bundles = [
+        return tuple(
             (self._bundle((*kind, index), one.flows, rank_class), one.flows.size_bytes, one.count)
             for index, one in enumerate(parts)
-        ]
+        )
+
+    def _priced(
+        self, bundles: tuple[tuple[Bundle, float, int], ...], name: str, parts: tuple[Round, ...]
+    ) -> Plan:
         alone = 0.0
         for bundle, size_bytes, count in bundles:
             latency_s, rate = self._network.alone(bundle)
             alone += count * (latency_s + size_bytes / rate)
         return Plan(
             algorithm=name,
-            parts=tuple(bundles),
+            parts=bundles,
             alone_s=alone,
             wire_bytes=math.fsum(one.flows.size_bytes * one.flows.sources.size * one.count for one in parts),
             energy_j=math.fsum(self._fabric.transfer_energy_j(one.flows) * one.count for one in parts),

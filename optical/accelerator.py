@@ -48,14 +48,15 @@ def memory_traffic_bytes(operator: MatMul, buffer_bytes: float) -> float:
     - columns of B stay: KN + MK ceil(N/r) + MN;
     - a square block of C stays, b = sqrt(S) wide: MK ceil(N/b) + KN ceil(M/b) + MN.
 
+    What stays on chip (`MatMul.on_chip`) counts nothing.
     When the smaller operand fits, the first two touch everything once. The third is within a rounding of the
     lower bound 2MNK/sqrt(S) of Hong and Kung (1981).
     """
     m, k, n = operator.m, operator.k, operator.n
     capacity = buffer_bytes / operator.element_bytes
-    a, b, c = m * k, k * n, m * n
+    a, b, c = operator.elements_off_chip
     lines, block = math.floor(capacity / k), math.floor(math.sqrt(capacity))
-    reads = [a * math.ceil(n / block) + b * math.ceil(m / block)] if block else [2 * m * k * n]
+    reads = [a * math.ceil(n / block) + b * math.ceil(m / block)] if block else [a * n + b * m]
     if lines:
         reads += [a + b * math.ceil(m / lines), b + a * math.ceil(n / lines)]
     return operator.batch * (min(reads) + c) * operator.element_bytes

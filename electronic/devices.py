@@ -1,0 +1,190 @@
+"""The electronic parts list: what the tables of this package describe, one frozen dataclass each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from heliograph.checks import check_positive, check_range
+from heliograph.errors import ParameterError, nearest
+from heliograph.memory import Memory
+from heliograph.scale_up import ScaleUp
+from heliograph.tables import Table, read_table
+from heliograph.units import SPEED_OF_LIGHT_M_PER_S
+
+PARAMETERS = Path(__file__).parent / "parameters"
+MEMORY_SUFFIX = ".hbm"
+"""A table's device ``x`` has its memory in the rows of ``x.hbm``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuChip:
+    """The die of a GPU, or of a systolic accelerator: units that each work on one tile of a product."""
+
+    name: str = "gpu"
+    """Name shown in tables."""
+    units: int
+    """Streaming multiprocessors, or matrix units."""
+    flops_per_cycle: float
+    """Dense bf16 operations of one unit in one cycle, two per multiply-accumulate."""
+    vector_flops_per_cycle: float
+    """Single-precision operations of one unit's vector lanes in one cycle."""
+    clock_hz: float
+    """Clock at which the vendor quotes the peak."""
+    matmul_efficiency: float
+    """Share of the peak that a unit sustains inside a large tile, 0 to 1."""
+    halved_tile_efficiency: float
+    """Share of its rate that a unit keeps when the tile is halved (less reuse of what is fed), 0 to 1."""
+    store_overlap: float
+    """Share of writing C that hides behind the next tile's arithmetic, 0 to 1."""
+    k_step: int
+    """Inner dimension is padded to multiples of this."""
+    launch_s: float
+    """Time to start and drain a kernel."""
+    l2_bytes: float
+    """Last-level cache."""
+    tdp_w: float
+    """Power limit of the package, memory included."""
+    idle_w: float
+    """Power when nothing runs, without the memory's static power."""
+    area_m2: float
+    """Die area."""
+    price_usd: float
+    """Price of the accelerator with its memory."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "units", "k_step", low=1)
+        check_positive(self, "flops_per_cycle", "vector_flops_per_cycle", "clock_hz", "l2_bytes", "tdp_w")
+        check_range(self, "matmul_efficiency", "halved_tile_efficiency", high=1.0, open_low=True)
+        check_range(self, "store_overlap", high=1.0)
+        check_range(self, "launch_s", "idle_w", "area_m2", "price_usd")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorEngine:
+    """Programmable lanes for everything that is not a product."""
+
+    name: str = "vector"
+    """Name shown in tables."""
+    rate_flop_per_s: float
+    """Single-precision operations per second."""
+    energy_j_per_flop: float
+    """Energy of one operation, registers and local memory included."""
+    launch_s: float
+    """Time to start and drain an operator."""
+    static_w: float
+    """Leakage and clock power."""
+    area_m2: float
+    """Die area of lanes, local memory and memory controllers."""
+    price_usd: float
+    """Price of the die with its memory."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "rate_flop_per_s")
+        check_range(self, "energy_j_per_flop", "launch_s", "static_w", "area_m2", "price_usd")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PacketSwitch:
+    """A packet switch of a leaf-and-spine network."""
+
+    name: str = "switch"
+    """Name shown in tables."""
+    radix: int
+    """Ports of one switch."""
+    bandwidth_bytes_per_s: float
+    """Line rate of one port, one way."""
+    latency_s: float
+    """Port-to-port latency."""
+    port_w: float
+    """Power per port, chassis and fans included, optics not."""
+    port_price_usd: float
+    """Price per port, optics not included."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "radix", low=2)
+        check_positive(self, "bandwidth_bytes_per_s")
+        check_range(self, "latency_s", "port_w", "port_price_usd")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transceiver:
+    """A pluggable optical module and the fibre behind it."""
+
+    name: str = "transceiver"
+    """Name shown in tables."""
+    bandwidth_bytes_per_s: float
+    """Line rate, one way."""
+    latency_s: float
+    """Time through one module with its error correction."""
+    fibre_m: float
+    """Length of a link's fibre."""
+    group_index: float
+    """Group index of the fibre, dimensionless."""
+    static_w: float
+    """Power of one module."""
+    price_usd: float
+    """Price of one module with its share of the fibre."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "bandwidth_bytes_per_s")
+        check_range(self, "group_index", low=1.0)
+        check_range(self, "latency_s", "fibre_m", "static_w", "price_usd")
+
+    @property
+    def link_latency_s(self) -> float:
+        """Time from electrical input to electrical output of a link: two modules and the fibre."""
+        return 2 * self.latency_s + self.fibre_m * self.group_index / SPEED_OF_LIGHT_M_PER_S
+
+
+@cache
+def table(name: str) -> Table:
+    """Return a parameter table of this package, read once.
+
+    Parameters
+    ----------
+    name : str
+        ``gpus``, ``vector`` or ``network``.
+    """
+    return read_table(PARAMETERS / f"{name}.csv")
+
+
+def accelerator_names(name: str) -> tuple[str, ...]:
+    """Return the devices of a table that have a memory of their own."""
+    rows = table(name)
+    return tuple(device for device in rows.names if device + MEMORY_SUFFIX in rows.names)
+
+
+def check_accelerator(name: str, file: str) -> None:
+    """Check that a table has an accelerator.
+
+    Raises
+    ------
+    ParameterError
+        If it has none of that name.
+    """
+    known = accelerator_names(file)
+    if name not in known:
+        msg = f"{file}.csv has no accelerator '{name}'; {nearest(name, known, noun='accelerator')}"
+        raise ParameterError(msg)
+
+
+def load_memory(name: str, file: str) -> Memory:
+    """Return the memory beside an accelerator of a table."""
+    return table(file).build(Memory, name + MEMORY_SUFFIX)
+
+
+def load_scale_up(name: str) -> ScaleUp:
+    """Return a switched domain from the network table, e.g. ``"nvlink4"``."""
+    return table("network").build(ScaleUp, name)
+
+
+def load_packet_switch(name: str) -> PacketSwitch:
+    """Return a packet switch from the network table, e.g. ``"switch-400g"``."""
+    return table("network").build(PacketSwitch, name)
+
+
+def load_transceiver(name: str) -> Transceiver:
+    """Return a pluggable module from the network table, e.g. ``"dr4-400g"``."""
+    return table("network").build(Transceiver, name)

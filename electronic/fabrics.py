@@ -1,0 +1,222 @@
+"""Packet switches: rail-optimised leaves and spines that join the nodes of today's GPU clusters."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from electronic.devices import (
+    PacketSwitch,
+    Transceiver,
+    load_packet_switch,
+    load_scale_up,
+    load_transceiver,
+)
+from heliograph.checks import check_range
+from heliograph.errors import ParameterError
+from heliograph.interfaces import Flows, LinkGraph, Reconfiguration
+from heliograph.scale_up import BillItem, Nic, ScaleUp, bill_power_w, bill_price_usd, load_nic
+
+NO_LINK = -1
+"""Padding of short routes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RailFabric:
+    """Nodes joined by packet switches, one network card per accelerator, rails on leaves of their own.
+
+    Notes
+    -----
+    Accelerator e stands in node ``e // size`` on rail ``e % size``. If all fit one switch there is one; else
+    a leaf holds as many whole rails as its downlinks take, or one rail of as many nodes as they take, and
+    spines join the leaves (a third level when the leaves outnumber a spine's ports). Uplinks of a leaf are
+    one pool of its downlinks' capacity over `oversubscription`: perfect spreading of flows.
+
+    Links, in this order: accelerator to node switch [E], node switch to accelerator [E], card to leaf [E],
+    leaf to card [E], and with spines leaf to spines [leaves], spines to leaf [leaves].
+    """
+
+    name: str = "packet rails"
+    """Name shown in tables and traces."""
+    endpoints: int
+    """Accelerators."""
+    scale_up: ScaleUp = field(default_factory=lambda: load_scale_up("nvlink4"))
+    """The domain inside a node."""
+    nic: Nic = field(default_factory=lambda: load_nic("connectx-7"))
+    """Network card of each accelerator."""
+    switch: PacketSwitch = field(default_factory=lambda: load_packet_switch("switch-400g"))
+    """Leaf and spine switches."""
+    transceiver: Transceiver = field(default_factory=lambda: load_transceiver("dr4-400g"))
+    """Module at both ends of every link outside the node."""
+    oversubscription: float = 1.0
+    """Downlink over uplink capacity of a leaf, at least 1."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "oversubscription", low=1.0)
+        self.scale_up.nodes(self.endpoints)
+        limit = self.switch.radix * self.switch.radix // 2
+        if self.leaves > limit:
+            msg = (
+                f"{self.endpoints} endpoints need {self.leaves} leaves, and three levels of radix "
+                f"{self.switch.radix} take {limit}; try a switch of larger radix"
+            )
+            raise ParameterError(msg)
+
+    @property
+    def nodes(self) -> int:
+        """Nodes."""
+        return self.scale_up.nodes(self.endpoints)
+
+    @property
+    def node_size(self) -> int:
+        """Endpoints that share a node, consecutive numbers."""
+        return min(self.scale_up.size, self.endpoints)
+
+    @property
+    def downlinks(self) -> int:
+        """Accelerators that one leaf can take."""
+        if self.endpoints <= self.switch.radix:
+            return self.switch.radix
+        share = self.oversubscription / (1.0 + self.oversubscription)
+        return max(1, int(self.switch.radix * share))
+
+    @cached_property
+    def leaf_of(self) -> np.ndarray:
+        """Leaf of each endpoint, shape [E]."""
+        every = np.arange(self.endpoints)
+        if self.endpoints <= self.switch.radix:
+            return np.zeros_like(every)
+        rail, node = self.scale_up.rail_of(every), self.scale_up.node_of(every)
+        if self.nodes <= self.downlinks:
+            return rail // (self.downlinks // self.nodes)
+        return rail * math.ceil(self.nodes / self.downlinks) + node // self.downlinks
+
+    @property
+    def leaves(self) -> int:
+        """Leaf switches."""
+        return int(self.leaf_of.max()) + 1
+
+    @property
+    def levels(self) -> int:
+        """Levels of switches: one, two or three."""
+        if self.leaves == 1:
+            return 1
+        return 2 if self.leaves <= self.switch.radix else 3
+
+    @cached_property
+    def uplinks(self) -> int:
+        """Links from all leaves upwards."""
+        if self.levels == 1:
+            return 0
+        return int(np.ceil(np.bincount(self.leaf_of) / self.oversubscription).sum())
+
+    @property
+    def port_bytes_per_s(self) -> float:
+        """Rate of one link outside the node that a long transfer reaches, one way."""
+        slowest = min(
+            self.nic.bandwidth_bytes_per_s,
+            self.switch.bandwidth_bytes_per_s,
+            self.transceiver.bandwidth_bytes_per_s,
+        )
+        return slowest * self.nic.efficiency
+
+    def bill(self) -> dict[str, BillItem]:
+        """Return the bill of materials: item -> count, power and price of each."""
+        radix = self.switch.radix
+        switches = self.leaves + math.ceil(self.uplinks / radix)
+        if self.levels == 3:
+            switches += math.ceil(2 * self.uplinks / radix)
+        links = self.endpoints + self.uplinks * (self.levels - 1)
+        switch_w, switch_usd = radix * self.switch.port_w, radix * self.switch.port_price_usd
+        module = self.transceiver
+        return {
+            "scale-up": BillItem(
+                count=self.endpoints, w_each=self.scale_up.static_w, usd_each=self.scale_up.price_usd
+            ),
+            "nic": BillItem(count=self.endpoints, w_each=self.nic.static_w, usd_each=self.nic.price_usd),
+            "transceiver": BillItem(count=2 * links, w_each=module.static_w, usd_each=module.price_usd),
+            "packet switch": BillItem(count=switches, w_each=switch_w, usd_each=switch_usd),
+        }
+
+    @cached_property
+    def static_w(self) -> float:
+        """Power of node switches, cards, modules and switches, whole fabric."""
+        return bill_power_w(self.bill())
+
+    @cached_property
+    def cost_usd(self) -> float:
+        """Price of node switches, cards, modules and switches, whole fabric."""
+        return bill_price_usd(self.bill())
+
+    def initial(self, demand: tuple[Flows, ...]) -> None:
+        """Return None: there are no circuits."""
+        return
+
+    def configure(
+        self,
+        circuits: None,
+        flows: Flows,
+        demand: tuple[Flows, ...],
+    ) -> tuple[None, Reconfiguration]:
+        """Return the circuits as they were handed in, with no dark time."""
+        return circuits, Reconfiguration()
+
+    def graph(self, circuits: None) -> LinkGraph:
+        """Return the links, which never change."""
+        return self._graph
+
+    @cached_property
+    def _graph(self) -> LinkGraph:
+        each: np.ndarray = np.ones(self.endpoints)
+        up = self.levels - 1
+        pool_bytes_per_s = self.port_bytes_per_s / self.oversubscription
+        leaf_bytes_per_s: np.ndarray = pool_bytes_per_s * np.bincount(self.leaf_of)
+        node_bytes_per_s, node_s = self.scale_up.capacity_bytes_per_s, self.scale_up.latency_s / 2
+        hop_s = self.transceiver.link_latency_s
+        climb_s = np.full(self.leaves, up * (self.switch.latency_s + hop_s))
+        capacity = [each * node_bytes_per_s] * 2 + [each * self.port_bytes_per_s] * 2
+        latency = [each * node_s] * 2 + [each * (self.nic.latency_s + hop_s)]
+        latency += [each * (self.nic.latency_s + hop_s + self.switch.latency_s)]
+        if up:
+            capacity += [leaf_bytes_per_s] * 2
+            latency += [climb_s] * 2
+        graph = LinkGraph(
+            capacity_bytes_per_s=np.concatenate(capacity).astype(float), latency_s=np.concatenate(latency)
+        )
+        graph.capacity_bytes_per_s.flags.writeable = False
+        graph.latency_s.flags.writeable = False
+        return graph
+
+    def route(self, circuits: None, flows: Flows) -> np.ndarray:
+        """Return the links of each flow, shape [F, 4]; a flow to itself has none."""
+        source, destination = flows.sources, flows.destinations
+        total = self.endpoints
+        off_node = self.scale_up.off_node(flows)
+        source_leaf, destination_leaf = self.leaf_of[source], self.leaf_of[destination]
+        climbs = off_node & (source_leaf != destination_leaf)
+        inside = ~off_node & (source != destination)
+        links = np.full((len(source), 4), NO_LINK, dtype=np.int64)
+        links[inside, 0] = source[inside]
+        links[inside, 1] = total + destination[inside]
+        links[off_node, 0] = 2 * total + source[off_node]
+        flat = off_node & ~climbs
+        links[flat, 1] = 3 * total + destination[flat]
+        links[climbs, 1] = 4 * total + source_leaf[climbs]
+        links[climbs, 2] = 4 * total + self.leaves + destination_leaf[climbs]
+        links[climbs, 3] = 3 * total + destination[climbs]
+        return links
+
+    def connected(self, circuits: None, flows: Flows) -> bool:
+        """Return True: packets reach everybody."""
+        return True
+
+    def transfer_energy_j(self, flows: Flows) -> float:
+        """Return the dynamic energy of carrying all the flows once; switches and modules count as static."""
+        off_node = self.scale_up.off_node(flows)
+        inside = ~off_node & (flows.sources != flows.destinations)
+        inside_bytes = float(inside.sum()) * flows.size_bytes
+        outside_bytes = float(off_node.sum()) * flows.size_bytes
+        return self.scale_up.transfer_energy_j(inside_bytes) + self.nic.transfer_energy_j(outside_bytes)

@@ -1,0 +1,148 @@
+"""What a node has whichever fabric joins the nodes: its switched domain, its cards, its bill of materials."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from heliograph.checks import check_positive, check_range
+from heliograph.errors import ParameterError
+from heliograph.interfaces import Flows
+from heliograph.tables import Table, read_table
+from heliograph.units import BITS_PER_BYTE
+
+NICS = Path(__file__).parent / "parameters" / "nics.csv"
+"""Network cards, which electronic and optical fabrics share."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleUp:
+    """The switched domain inside a node: every accelerator reaches every other at full bandwidth."""
+
+    name: str = "scale-up"
+    """Name shown in tables."""
+    size: int
+    """Accelerators in one domain, which is one node."""
+    bandwidth_bytes_per_s: float
+    """Line rate of one accelerator, one way."""
+    efficiency: float
+    """Share of the line rate that a long transfer reaches, 0 to 1."""
+    latency_s: float
+    """Time from one accelerator to another."""
+    energy_j_per_bit: float
+    """Dynamic energy of one bit from accelerator to accelerator."""
+    static_w: float
+    """Power of the domain's switches, per accelerator."""
+    price_usd: float
+    """Price of the domain's switches, per accelerator."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "size", low=1)
+        check_positive(self, "bandwidth_bytes_per_s")
+        check_range(self, "efficiency", high=1.0, open_low=True)
+        check_range(self, "latency_s", "energy_j_per_bit", "static_w", "price_usd")
+
+    @property
+    def capacity_bytes_per_s(self) -> float:
+        """Rate of one accelerator's port that a long transfer reaches, one way."""
+        return self.bandwidth_bytes_per_s * self.efficiency
+
+    def node_of(self, endpoints: np.ndarray) -> np.ndarray:
+        """Return the node of each endpoint, same shape."""
+        return endpoints // self.size
+
+    def rail_of(self, endpoints: np.ndarray) -> np.ndarray:
+        """Return the place of each endpoint within its node, same shape."""
+        return endpoints % self.size
+
+    def nodes(self, endpoints: int) -> int:
+        """Return how many nodes hold so many endpoints.
+
+        Raises
+        ------
+        ParameterError
+            If the last of several nodes would be incomplete.
+        """
+        if endpoints < 1 or (endpoints > self.size and endpoints % self.size):
+            below = max(1, endpoints // self.size) * self.size
+            msg = (
+                f"endpoints ({endpoints}) must fill nodes of {self.size} ('{self.name}'); "
+                f"try {below} or {below + self.size}"
+            )
+            raise ParameterError(msg)
+        return math.ceil(endpoints / self.size)
+
+    def transfer_energy_j(self, moved_bytes: float) -> float:
+        """Return the dynamic energy of moving so many bytes from accelerator to accelerator."""
+        return moved_bytes * BITS_PER_BYTE * self.energy_j_per_bit
+
+    def off_node(self, flows: Flows) -> np.ndarray:
+        """Return which flows leave their node, shape [F]."""
+        return self.node_of(flows.sources) != self.node_of(flows.destinations)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nic:
+    """A network card: one per accelerator."""
+
+    name: str = "nic"
+    """Name shown in tables."""
+    bandwidth_bytes_per_s: float
+    """Line rate, one way."""
+    efficiency: float
+    """Share of the line rate that a long transfer reaches, 0 to 1."""
+    latency_s: float
+    """Time from memory to wire, or from wire to memory."""
+    energy_j_per_bit: float
+    """Dynamic energy of one bit through the card."""
+    static_w: float
+    """Power drawn all the time."""
+    price_usd: float
+    """Price of a card."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "bandwidth_bytes_per_s")
+        check_range(self, "efficiency", high=1.0, open_low=True)
+        check_range(self, "latency_s", "energy_j_per_bit", "static_w", "price_usd")
+
+    def transfer_energy_j(self, moved_bytes: float) -> float:
+        """Return the dynamic energy of the two cards that so many bytes pass."""
+        return 2 * moved_bytes * BITS_PER_BYTE * self.energy_j_per_bit
+
+
+@cache
+def nic_table() -> Table:
+    """Return the table of network cards."""
+    return read_table(NICS)
+
+
+def load_nic(name: str) -> Nic:
+    """Return a network card from the table, e.g. ``"connectx-7"``."""
+    return nic_table().build(Nic, name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BillItem:
+    """One line of a bill of materials."""
+
+    count: int
+    """How many."""
+    w_each: float
+    """Power of one, watt."""
+    usd_each: float
+    """Price of one, US dollar."""
+
+
+def bill_power_w(bill: Mapping[str, BillItem]) -> float:
+    """Return the power of everything on a bill."""
+    return math.fsum(item.count * item.w_each for item in bill.values())
+
+
+def bill_price_usd(bill: Mapping[str, BillItem]) -> float:
+    """Return the price of everything on a bill."""
+    return math.fsum(item.count * item.usd_each for item in bill.values())

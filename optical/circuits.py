@@ -1,0 +1,322 @@
+"""From demand to circuits: matchings, lanes and the policies that decide when to move them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property, lru_cache
+from types import MappingProxyType
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import maximum_bipartite_matching
+
+from heliograph.errors import ParameterError, RouteError
+
+DARK = -1
+"""Peer of a lane that carries no circuit."""
+BALANCE_TOLERANCE = 1e-9
+"""Row and column sums may differ by this share."""
+
+
+class CircuitPolicy(StrEnum):
+    """When circuits move."""
+
+    STATIC = "static"
+    """All traffic of a step shares the lanes; they never move."""
+    PER_AXIS = "per-axis"
+    """All lanes serve the axis of parallelism that is asking."""
+
+
+class Matching(StrEnum):
+    """Which perfect matching a decomposition peels off first."""
+
+    BOTTLENECK = "bottleneck"
+    """The one whose smallest entry is greatest: fewest permutations."""
+    HUNGARIAN = "hungarian"
+    """The one of greatest total."""
+
+
+@dataclass(frozen=True, eq=False)
+class Circuits:
+    """Which endpoint each optical lane reaches; treat as immutable.
+
+    Raises
+    ------
+    ParameterError
+        If two sources shine on the same lane of a destination.
+    """
+
+    tx_peer: np.ndarray
+    """Destination of each lane of each endpoint, shape [E, lanes]; `DARK` for none."""
+    plans: Mapping[str, np.ndarray] = field(default_factory=lambda: MappingProxyType({}))
+    """Destinations that all lanes would have to serve one axis of the step, by axis, each [E, lanes]."""
+
+    def __post_init__(self) -> None:
+        lit = self.tx_peer != DARK
+        lane = np.nonzero(lit)[1]
+        keys = self.tx_peer[lit] * self.tx_peer.shape[1] + lane
+        if len(np.unique(keys)) != len(keys):
+            twice = keys[np.argsort(keys, kind="stable")]
+            shared = int(twice[:-1][twice[1:] == twice[:-1]][0])
+            peer, which = divmod(shared, self.tx_peer.shape[1])
+            msg = f"two circuits end on lane {which} of endpoint {peer}; a lane receives one"
+            raise ParameterError(msg)
+        self.tx_peer.flags.writeable = False
+
+    @cached_property
+    def lanes_of_first(self) -> np.ndarray:
+        """Lanes to the same peer, counted on the first of them and zero on the others, shape [E, lanes]."""
+        same = (self.tx_peer[:, :, None] == self.tx_peer[:, None, :]) & (self.tx_peer != DARK)[:, :, None]
+        first = ~np.tril(same, -1).any(axis=2)
+        return np.where(first, same.sum(axis=2), 0)
+
+    def with_lanes(self, moving: np.ndarray, target: np.ndarray) -> Circuits:
+        """Return circuits in which some endpoints have turned their lanes to where a target has them.
+
+        Parameters
+        ----------
+        moving : numpy.ndarray
+            Endpoints that turn, shape [M].
+        target : numpy.ndarray
+            Valid destinations of all lanes, shape [E, lanes]. Circuits of other endpoints that end where a
+            turned lane now ends go dark.
+        """
+        tx_peer = self.tx_peer.copy()
+        tx_peer[moving] = DARK
+        turned = target[moving]
+        lit = turned != DARK
+        stolen = np.zeros(tx_peer.shape, dtype=bool)
+        stolen[turned[lit], np.nonzero(lit)[1]] = True
+        tx_peer[(tx_peer != DARK) & stolen[tx_peer, np.arange(tx_peer.shape[1])]] = DARK
+        tx_peer[moving] = turned
+        return Circuits(tx_peer, self.plans)
+
+
+def birkhoff_von_neumann(
+    demand: np.ndarray, matching: Matching = Matching.BOTTLENECK
+) -> list[tuple[np.ndarray, float]]:
+    """Return permutations and durations whose sum is the demand.
+
+    Parameters
+    ----------
+    demand : numpy.ndarray
+        Non-negative, rows and columns of one common sum, shape [N, N]; entry [i, j] is i's traffic to j.
+    matching : Matching
+        Which permutation is peeled off first.
+
+    Returns
+    -------
+    list of (numpy.ndarray, float)
+        Destination of each source, shape [N], and the duration in the demand's unit; at most
+        ``N^2 - 2 N + 2`` of them (Birkhoff 1946, Marcus and Ree 1959).
+
+    Raises
+    ------
+    ParameterError
+        If the matrix is not square and non-negative with equal sums.
+    """
+    left = np.array(demand, dtype=float)
+    total = _common_sum(left)
+    floor = total * BALANCE_TOLERANCE
+    parts: list[tuple[np.ndarray, float]] = []
+    sources = np.arange(len(left))
+    while total > 0.0 and left.sum() > floor * len(left):
+        left[left <= floor / len(left)] = 0.0
+        permutation = _bottleneck(left) if matching is Matching.BOTTLENECK else _hungarian(left)
+        if permutation is None:
+            break
+        duration = float(left[sources, permutation].min())
+        left[sources, permutation] -= duration
+        parts.append((permutation, duration))
+    return parts
+
+
+def _common_sum(demand: np.ndarray) -> float:
+    """Return the sum that all rows and columns share."""
+    if demand.ndim != 2 or demand.shape[0] != demand.shape[1] or not (demand >= 0.0).all():
+        msg = f"a demand must be a square matrix without negative entries; got shape {demand.shape}"
+        raise ParameterError(msg)
+    sums = np.concatenate([demand.sum(axis=0), demand.sum(axis=1)])
+    if sums.size and np.ptp(sums) > sums.max() * BALANCE_TOLERANCE:
+        msg = (
+            f"rows and columns of a demand must have one sum to be permutations; they range from "
+            f"{sums.min():g} to {sums.max():g}; add dummy traffic to the lighter ones"
+        )
+        raise ParameterError(msg)
+    return float(sums.max()) if sums.size else 0.0
+
+
+def _hungarian(weights: np.ndarray) -> np.ndarray | None:
+    """Return the perfect matching on positive entries of greatest total, if there is one."""
+    forbidden = -len(weights) * float(weights.max()) - 1.0
+    columns = linear_sum_assignment(np.where(weights > 0.0, weights, forbidden), maximize=True)[1]
+    return columns if (weights[np.arange(len(weights)), columns] > 0.0).all() else None
+
+
+def _bottleneck(weights: np.ndarray) -> np.ndarray | None:
+    """Return the perfect matching whose smallest entry is greatest, by bisection over the entries."""
+    levels = np.unique(weights[weights > 0.0])
+    best, low, high = None, 0, len(levels) - 1
+    while low <= high:
+        middle = (low + high) // 2
+        columns = maximum_bipartite_matching(csr_array(weights >= levels[middle]), perm_type="column")
+        if (columns >= 0).all():
+            best, low = columns, middle + 1
+        else:
+            high = middle - 1
+    return best
+
+
+def split_lanes(weights: np.ndarray, lanes: int) -> np.ndarray:
+    """Return how many of an endpoint's lanes each of its destinations gets.
+
+    Parameters
+    ----------
+    weights : numpy.ndarray
+        Bytes to each destination, not negative, shape [D].
+    lanes : int
+        Lanes to share out.
+
+    Returns
+    -------
+    numpy.ndarray
+        Lanes, shape [D], their sum being `lanes`: in proportion by largest remainder, at least one each.
+
+    Raises
+    ------
+    RouteError
+        If there are more destinations than lanes.
+    """
+    owners = np.zeros(len(weights), dtype=np.int64)
+    return _split(owners, np.asarray(weights, dtype=float), lanes)
+
+
+def _split(owners: np.ndarray, weights: np.ndarray, lanes: int) -> np.ndarray:
+    """Return the lanes of each pair, shared out among the pairs of each owner, shape [P]."""
+    if not len(owners):
+        return np.zeros(0, dtype=np.int64)
+    peers = np.bincount(owners)
+    if peers.max() > lanes:
+        crowded = int(peers.argmax())
+        msg = (
+            f"endpoint {crowded} needs circuits with {peers.max()} others and has {lanes} lanes; serve fewer "
+            "at a time (per-axis circuits, rounds of a collective) or give it more lanes"
+        )
+        raise RouteError(msg)
+    quota = _quotas(owners, weights, lanes)
+    whole = np.floor(quota + BALANCE_TOLERANCE).astype(np.int64)
+    left = lanes - np.bincount(owners, weights=whole).astype(np.int64)
+    order = np.lexsort((np.arange(len(owners)), whole - quota, owners))
+    starts = np.cumsum(peers) - peers
+    place = np.empty(len(owners), dtype=np.int64)
+    place[order] = np.arange(len(owners)) - starts[owners[order]]
+    return whole + (place < left[owners])
+
+
+def _quotas(owners: np.ndarray, weights: np.ndarray, lanes: int) -> np.ndarray:
+    """Return each pair's share of its owner's lanes, by weight but at least one, shape [P]."""
+    idle = np.bincount(owners, weights=weights)[owners] == 0.0
+    weights = np.where(idle, 1.0, weights)
+    least = np.zeros(len(owners), dtype=bool)
+    while True:
+        sums = np.bincount(owners, weights=np.where(least, 0.0, weights))[owners]
+        slots = lanes - np.bincount(owners, weights=least)[owners]
+        quota = np.where(least, 1.0, weights / np.where(sums > 0.0, sums, 1.0) * slots)
+        short = ~least & (quota < 1.0 - BALANCE_TOLERANCE)
+        if not short.any():
+            return quota
+        least |= short
+
+
+def assign_lanes(pairs: np.ndarray, weights: np.ndarray, endpoints: int, lanes: int) -> np.ndarray:
+    """Return circuits for pairs of endpoints, the lanes shared out by weight.
+
+    Parameters
+    ----------
+    pairs : numpy.ndarray
+        Source and destination of each circuit, distinct, shape [P, 2].
+    weights : numpy.ndarray
+        Bytes of each, shape [P].
+    endpoints, lanes : int
+        Size of the fabric.
+
+    Returns
+    -------
+    numpy.ndarray
+        Destination of each lane, shape [E, lanes]. A pair gets the lesser of what its source and what its
+        destination can give it; what remains stays dark.
+
+    Raises
+    ------
+    RouteError
+        If an endpoint has more peers than lanes.
+    """
+    counts = np.minimum(_split(pairs[:, 0], weights, lanes), _split(pairs[:, 1], weights, lanes))
+    return _colour(pairs.tobytes(), counts.tobytes(), endpoints, lanes).copy()
+
+
+@lru_cache(maxsize=64)
+def _colour(pairs_bytes: bytes, counts_bytes: bytes, endpoints: int, lanes: int) -> np.ndarray:
+    """Give each circuit a lane that is free at both ends (König: a bipartite graph needs only its degree)."""
+    pairs = np.frombuffer(pairs_bytes, dtype=np.int64).reshape(-1, 2)
+    counts = np.frombuffer(counts_bytes, dtype=np.int64)
+    if (counts == lanes).all():
+        whole = np.full((endpoints, lanes), DARK, dtype=np.int64)
+        whole[pairs[:, 0]] = pairs[:, 1:]
+        return whole
+    sends = [[DARK] * lanes for _ in range(endpoints)]
+    receives = [[DARK] * lanes for _ in range(endpoints)]
+    for (source, destination), count in zip(pairs.tolist(), counts.tolist(), strict=True):
+        for _ in range(count):
+            _place(sends, receives, source, destination)
+    return np.array(sends, dtype=np.int64).reshape(endpoints, lanes)
+
+
+def _place(sends: list[list[int]], receives: list[list[int]], source: int, destination: int) -> None:
+    """Add one circuit, swapping two lanes along an alternating path when no lane is free at both ends."""
+    out, into = sends[source], receives[destination]
+    for lane, (peer, origin) in enumerate(zip(out, into, strict=True)):
+        if peer == DARK and origin == DARK:
+            out[lane], into[lane] = destination, source
+            return
+    free_out, free_in = out.index(DARK), into.index(DARK)
+    path, receiver, lane, other = [], destination, free_out, free_in
+    while True:
+        sender = receives[receiver][lane]
+        if sender == DARK:
+            break
+        path.append((sender, receiver, lane, other))
+        receiver = sends[sender][other]
+        if receiver == DARK:
+            break
+        path.append((sender, receiver, other, lane))
+    for sender, receiver, old, _ in path:
+        sends[sender][old] = receives[receiver][old] = DARK
+    for sender, receiver, _, new in path:
+        sends[sender][new], receives[receiver][new] = receiver, sender
+    out[free_out], into[free_out] = destination, source
+
+
+def merge_pairs(pairs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct pairs, sorted, and the sum of each one's weights.
+
+    Parameters
+    ----------
+    pairs : numpy.ndarray
+        Source and destination, shape [P, 2].
+    weights : numpy.ndarray
+        Weight of each, shape [P].
+    """
+    if not len(pairs):
+        return pairs.reshape(0, 2).astype(np.int64), np.zeros(0)
+    distinct, place = np.unique(pairs, axis=0, return_inverse=True)
+    return np.ascontiguousarray(distinct, dtype=np.int64), np.bincount(place.ravel(), weights=weights)
+
+
+def most_permutations(size: int) -> int:
+    """Return the greatest number of permutations a decomposition of an N x N demand needs."""
+    return math.comb(size, 2) * 2 - size + 2

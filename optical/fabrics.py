@@ -1,0 +1,290 @@
+"""Optical circuit switches instead of packet switches: every rail of accelerators on circuits of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+
+import numpy as np
+
+from heliograph.checks import check_range
+from heliograph.errors import RouteError
+from heliograph.interfaces import Flows, LinkGraph, Reconfiguration
+from heliograph.scale_up import BillItem, Nic, ScaleUp, bill_power_w, bill_price_usd, load_nic
+from optical.circuits import DARK, CircuitPolicy, Circuits, assign_lanes, merge_pairs
+from optical.switches import (
+    LaneBudget,
+    LaneOptics,
+    OpticalSwitch,
+    lane_budget,
+    load_optics,
+    load_switch,
+    switch_chassis,
+    switch_stages,
+)
+
+NO_LINK = -1
+"""Padding of short routes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OcsRails:
+    """Nodes joined by optical circuits: lane l of rail r goes to the optical switches of plane (r, l).
+
+    Notes
+    -----
+    Accelerator e stands in node ``e // size`` on rail ``e % size``. A plane holds one permutation: each lane
+    of an endpoint sends to one endpoint of its rail and receives from one. Traffic between rails first
+    crosses the source's node to the accelerator on the destination's rail, whose lanes carry it on.
+
+    Links, in this order: optical lanes ``e * lanes + l``, accelerator to node switch [E], node switch to
+    accelerator [E]. Lanes with a common destination act as one link, the first of them, of their joint
+    capacity; the others show none, like dark ones.
+
+    Every lane launches just what its receiver needs through the switches (`budget`), so a lossy
+    switch costs laser power, and one too lossy is a `LinkError` when the fabric is made.
+    """
+
+    name: str = "optical rails"
+    """Name shown in tables and traces."""
+    endpoints: int
+    """Accelerators."""
+    scale_up: ScaleUp
+    """The domain inside a node."""
+    nic: Nic = field(default_factory=lambda: load_nic("connectx-7"))
+    """Network card of each accelerator; its rate is shared by the lanes."""
+    switch: OpticalSwitch = field(default_factory=lambda: load_switch("palomar-mems"))
+    """The optical switches."""
+    optics: LaneOptics = field(default_factory=lambda: load_optics("lane-100g"))
+    """Transmitter and receiver of each lane."""
+    lanes: int = 4
+    """Optical lanes of each accelerator."""
+    policy: CircuitPolicy = CircuitPolicy.PER_AXIS
+    """When circuits move."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "lanes", low=1)
+        _ = self.budget
+
+    @property
+    def nodes(self) -> int:
+        """Nodes, which is also the endpoints of one rail."""
+        return self.scale_up.nodes(self.endpoints)
+
+    @property
+    def node_size(self) -> int:
+        """Endpoints that share a node, consecutive numbers."""
+        return min(self.scale_up.size, self.endpoints)
+
+    @cached_property
+    def stages(self) -> int:
+        """Optical switches that a circuit passes: one, or three in a Clos network."""
+        return switch_stages(self.switch, self.nodes)
+
+    @cached_property
+    def budget(self) -> LaneBudget:
+        """Power budget of a lane."""
+        return lane_budget(self.optics, self.switch, self.stages)
+
+    @property
+    def lane_bytes_per_s(self) -> float:
+        """Rate of one lane that a long transfer reaches, one way."""
+        share = self.nic.bandwidth_bytes_per_s / self.lanes
+        return min(self.optics.bandwidth_bytes_per_s, share) * self.nic.efficiency
+
+    def bill(self) -> dict[str, BillItem]:
+        """Return the bill of materials: item -> count, power and price of each."""
+        rails = min(self.endpoints, self.scale_up.size)
+        lane_w = self.optics.electronics_w + self.budget.laser_w
+        return {
+            "scale-up": BillItem(
+                count=self.endpoints, w_each=self.scale_up.static_w, usd_each=self.scale_up.price_usd
+            ),
+            "nic": BillItem(count=self.endpoints, w_each=self.nic.static_w, usd_each=self.nic.price_usd),
+            "optical lane": BillItem(
+                count=self.endpoints * self.lanes, w_each=lane_w, usd_each=self.optics.price_usd
+            ),
+            "optical switch": BillItem(
+                count=switch_chassis(self.switch, self.nodes, rails * self.lanes),
+                w_each=self.switch.static_w,
+                usd_each=self.switch.ports * self.switch.port_price_usd,
+            ),
+        }
+
+    @cached_property
+    def static_w(self) -> float:
+        """Power of node switches, cards, lanes with their lasers and optical switches, whole fabric."""
+        return bill_power_w(self.bill())
+
+    @cached_property
+    def cost_usd(self) -> float:
+        """Price of node switches, cards, lanes and optical switches, whole fabric."""
+        return bill_price_usd(self.bill())
+
+    def initial(self, demand: tuple[Flows, ...]) -> Circuits:
+        """Return the circuits at the start of a step.
+
+        Parameters
+        ----------
+        demand : tuple of Flows
+            All traffic of the step. Static circuits serve all of it; per-axis circuits start with the first
+            axis that leaves the nodes; the plan of every axis that fits the lanes is kept for `configure`.
+
+        Raises
+        ------
+        RouteError
+            If static circuits would need more lanes than an endpoint has.
+        """
+        outside = [flows for flows in demand if self.scale_up.off_node(flows).any()]
+        if self.policy is CircuitPolicy.STATIC or not outside:
+            return Circuits(self._matching(outside))
+        plans = {}
+        for axis in dict.fromkeys(flows.axis for flows in outside):
+            traffic = [flows for flows in outside if flows.axis == axis]
+            if self._fits(traffic):
+                plans[axis] = self._matching(traffic)
+        first = plans.get(outside[0].axis)
+        tx_peer = self._matching(outside[:1]) if first is None else first.copy()
+        return Circuits(tx_peer, MappingProxyType(plans))
+
+    def configure(
+        self, circuits: Circuits, flows: Flows, demand: tuple[Flows, ...]
+    ) -> tuple[Circuits, Reconfiguration]:
+        """Return circuits over which `flows` can be routed, and what the change costs.
+
+        Notes
+        -----
+        Only the endpoints that lack a circuit for `flows` move, or all that send in `flows` should the movers
+        take away a circuit that another of them needs. They take the lanes that the plan of the axis made by
+        `initial` gives them; for traffic it did not foresee, those that `demand` on the axis of `flows` gives
+        them, or, when that is more than fits, `flows` alone. A circuit that ends on a lane taken by another
+        goes dark.
+
+        Raises
+        ------
+        RouteError
+            If static circuits lack a path, or the flows alone need more lanes than an endpoint has.
+        """
+        found = self._lookup(circuits, flows)[1]
+        if found.all():
+            return circuits, Reconfiguration()
+        if self.policy is CircuitPolicy.STATIC:
+            self._refuse(circuits, flows)
+        carriers, target = self._carriers(flows), self._target(circuits, flows, demand)
+        after = circuits.with_lanes(np.unique(carriers[~found]), target)
+        if not self.connected(after, flows):
+            after = circuits.with_lanes(np.unique(carriers[self.scale_up.off_node(flows)]), target)
+        turned = after.tx_peer != circuits.tx_peer
+        resized = after.lanes_of_first != circuits.lanes_of_first
+        ports = self.stages * int((turned & (after.tx_peer != DARK)).sum())
+        return after, Reconfiguration(
+            dark_s=self.switch.reconfiguration_s,
+            moved_links=np.flatnonzero(turned | resized),
+            energy_j=ports * self.switch.move_energy_j,
+        )
+
+    def graph(self, circuits: Circuits) -> LinkGraph:
+        """Return the links that exist now; dark lanes and lanes merged into another have no capacity."""
+        optical = circuits.lanes_of_first.ravel() * self.lane_bytes_per_s
+        inside = np.full(2 * self.endpoints, self.scale_up.capacity_bytes_per_s)
+        return LinkGraph(capacity_bytes_per_s=np.concatenate([optical, inside]), latency_s=self._latency_s)
+
+    @cached_property
+    def _latency_s(self) -> np.ndarray:
+        optical_s = 2 * self.nic.latency_s + self.optics.link_latency_s
+        latency_s = np.full(self.endpoints * (self.lanes + 2), self.scale_up.latency_s / 2)
+        latency_s[: self.endpoints * self.lanes] = optical_s
+        latency_s.flags.writeable = False
+        return latency_s
+
+    def route(self, circuits: Circuits, flows: Flows) -> np.ndarray:
+        """Return the links of each flow, shape [F, 3], padded with -1; a flow to itself has none.
+
+        Raises
+        ------
+        RouteError
+            If a flow has no circuit; names its endpoints.
+        """
+        carriers = self._carriers(flows)
+        optical, found = self._lookup(circuits, flows)
+        if not found.all():
+            self._refuse(circuits, flows)
+        up, down = self.endpoints * self.lanes, self.endpoints * (self.lanes + 1)
+        off_node = self.scale_up.off_node(flows)
+        inside = ~off_node & (flows.sources != flows.destinations)
+        forwarded = off_node & (carriers != flows.sources)
+        links = np.full((len(flows.sources), 3), NO_LINK, dtype=np.int64)
+        links[off_node, 0] = optical[off_node]
+        links[inside, 0] = up + flows.sources[inside]
+        links[inside, 1] = down + flows.destinations[inside]
+        links[forwarded, 0] = up + flows.sources[forwarded]
+        links[forwarded, 1] = down + carriers[forwarded]
+        links[forwarded, 2] = optical[forwarded]
+        return links
+
+    def connected(self, circuits: Circuits, flows: Flows) -> bool:
+        """Return whether every flow has a circuit, or stays in its node."""
+        return bool(self._lookup(circuits, flows)[1].all())
+
+    def transfer_energy_j(self, flows: Flows) -> float:
+        """Return the dynamic energy of carrying all the flows once; lanes and switches count as static."""
+        off_node = self.scale_up.off_node(flows)
+        inside = ~off_node & (flows.sources != flows.destinations)
+        forwarded = off_node & (self._carriers(flows) != flows.sources)
+        inside_bytes = float((inside | forwarded).sum()) * flows.size_bytes
+        outside_bytes = float(off_node.sum()) * flows.size_bytes
+        return self.scale_up.transfer_energy_j(inside_bytes) + self.nic.transfer_energy_j(outside_bytes)
+
+    def _carriers(self, flows: Flows) -> np.ndarray:
+        """Return the endpoint in the source's node that stands on the destination's rail, shape [F]."""
+        size = self.scale_up.size
+        return self.scale_up.node_of(flows.sources) * size + self.scale_up.rail_of(flows.destinations)
+
+    def _lookup(self, circuits: Circuits, flows: Flows) -> tuple[np.ndarray, np.ndarray]:
+        """Return the optical link of each flow's carrier, and whether it has a path, each of shape [F]."""
+        carriers = self._carriers(flows)
+        lit = circuits.tx_peer[carriers] == flows.destinations[:, None]
+        return carriers * self.lanes + lit.argmax(axis=1), lit.any(axis=1) | ~self.scale_up.off_node(flows)
+
+    def _refuse(self, circuits: Circuits, flows: Flows) -> None:
+        """Raise for the first flow without a circuit."""
+        carriers = self._carriers(flows)
+        lost = int(np.flatnonzero(~self._lookup(circuits, flows)[1])[0])
+        source, carrier, destination = (
+            int(values[lost]) for values in (flows.sources, carriers, flows.destinations)
+        )
+        via = "" if carrier == source else f" (by way of {carrier})"
+        msg = (
+            f"no circuit from endpoint {source} to {destination}{via} for axis '{flows.axis}'; configure the "
+            f"fabric for it, or use the policy '{CircuitPolicy.PER_AXIS}' instead of '{self.policy}'"
+        )
+        raise RouteError(msg)
+
+    def _pairs(self, served: list[Flows]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the circuits that traffic needs, shape [P, 2], and the bytes over each, shape [P]."""
+        pairs, weights = [np.empty((0, 2), dtype=np.int64)], [np.empty(0)]
+        for flows in served:
+            off_node = self.scale_up.off_node(flows)
+            both = np.stack([self._carriers(flows), flows.destinations], axis=1)[off_node]
+            pairs.append(both)
+            weights.append(np.full(len(both), float(flows.size_bytes)))
+        return merge_pairs(np.concatenate(pairs), np.concatenate(weights))
+
+    def _fits(self, served: list[Flows]) -> bool:
+        """Return whether no endpoint has more peers in this traffic than lanes."""
+        pairs, _ = self._pairs(served)
+        return all(int(np.bincount(column).max(initial=0)) <= self.lanes for column in pairs.T)
+
+    def _target(self, circuits: Circuits, flows: Flows, demand: tuple[Flows, ...]) -> np.ndarray:
+        """Return the destination of each lane when the axis of some flows is served, shape [E, lanes]."""
+        plan = circuits.plans.get(flows.axis)
+        if plan is not None and self.connected(Circuits(plan), flows):
+            return plan
+        axis = [flows, *(other for other in demand if other.axis == flows.axis and other is not flows)]
+        return self._matching(axis if self._fits(axis) else [flows])
+
+    def _matching(self, served: list[Flows]) -> np.ndarray:
+        """Return the destination of each lane when this traffic shares the lanes, shape [E, lanes]."""
+        pairs, weights = self._pairs(served)
+        return assign_lanes(pairs, weights, self.endpoints, self.lanes)

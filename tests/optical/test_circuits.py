@@ -1,0 +1,154 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heliograph.errors import ParameterError, RouteError
+from optical.circuits import (
+    DARK,
+    Circuits,
+    Matching,
+    assign_lanes,
+    birkhoff_von_neumann,
+    merge_pairs,
+    most_permutations,
+    split_lanes,
+)
+
+
+def rebuilt(parts, size):
+    total = np.zeros((size, size))
+    for permutation, duration in parts:
+        assert sorted(permutation) == list(range(size))
+        total[np.arange(size), permutation] += duration
+    return total
+
+
+def balanced(size, seed):
+    demand = np.random.default_rng(seed).random((size, size))
+    for _ in range(2000):
+        demand /= demand.sum(axis=1, keepdims=True)
+        demand /= demand.sum(axis=0, keepdims=True)
+    return demand
+
+
+@pytest.mark.parametrize("matching", list(Matching))
+@pytest.mark.parametrize("size", [1, 2, 5, 8, 16])
+def test_decomposition_rebuilds_the_demand(matching, size):
+    demand = balanced(size, size)
+    parts = birkhoff_von_neumann(demand, matching)
+    np.testing.assert_allclose(rebuilt(parts, size), demand, atol=1e-8)
+    assert len(parts) <= most_permutations(size)
+    assert all(duration > 0.0 for _, duration in parts)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    size=st.integers(2, 9),
+    seed=st.integers(0, 10**6),
+    count=st.integers(1, 12),
+    matching=st.sampled_from(list(Matching)),
+)
+def test_sums_of_permutations_are_rebuilt_exactly(size, seed, count, matching):
+    rng = np.random.default_rng(seed)
+    demand = np.zeros((size, size))
+    for _ in range(count):
+        demand[np.arange(size), rng.permutation(size)] += rng.integers(1, 100)
+    parts = birkhoff_von_neumann(demand, matching)
+    np.testing.assert_array_equal(rebuilt(parts, size), demand)
+
+
+@pytest.mark.parametrize("matching", list(Matching))
+def test_uniform_all_to_all_needs_one_permutation_per_peer(matching):
+    parts = birkhoff_von_neumann(1.0 - np.eye(8), matching)
+    assert len(parts) == 7
+
+
+def test_bottleneck_needs_fewer_permutations_than_the_bound():
+    demand = balanced(16, 3)
+    assert len(birkhoff_von_neumann(demand)) <= len(birkhoff_von_neumann(demand, Matching.HUNGARIAN))
+    assert len(birkhoff_von_neumann(demand)) < most_permutations(16)
+
+
+def test_no_demand_needs_no_permutation():
+    assert birkhoff_von_neumann(np.zeros((4, 4))) == []
+
+
+@pytest.mark.parametrize(
+    ("demand", "message"),
+    [
+        (np.ones((2, 3)), "square"),
+        (-np.eye(2), "negative"),
+        (np.array([[1.0, 2.0], [0.0, 1.0]]), "one sum"),
+        (np.array([[np.nan]]), "square"),
+    ],
+)
+def test_bad_demands_are_refused(demand, message):
+    with pytest.raises(ParameterError, match=message):
+        birkhoff_von_neumann(demand)
+
+
+@given(weights=st.lists(st.floats(0, 1e12), min_size=1, max_size=8), extra=st.integers(0, 20))
+def test_lanes_are_all_given_out_with_one_each(weights, extra):
+    lanes = len(weights) + extra
+    given_out = split_lanes(np.array(weights), lanes)
+    assert given_out.sum() == lanes
+    assert given_out.min() >= 1
+    heavier = np.array(weights)[:, None] > np.array(weights)[None, :]
+    assert (given_out[:, None] >= given_out[None, :])[heavier].all()
+
+
+@pytest.mark.parametrize(
+    ("weights", "lanes", "expected"),
+    [
+        ([1, 1], 4, [2, 2]),
+        ([3, 1], 4, [3, 1]),
+        ([7, 1], 8, [7, 1]),
+        ([9, 1, 0], 4, [2, 1, 1]),
+        ([0, 0], 2, [1, 1]),
+        ([5], 4, [4]),
+    ],
+)
+def test_lanes_follow_weights(weights, lanes, expected):
+    np.testing.assert_array_equal(split_lanes(np.array(weights), lanes), expected)
+
+
+def test_more_destinations_than_lanes_is_refused():
+    with pytest.raises(RouteError, match="needs circuits with 3 others and has 2 lanes"):
+        split_lanes(np.ones(3), 2)
+
+
+def test_two_circuits_on_one_receiving_lane_are_refused():
+    with pytest.raises(ParameterError, match="two circuits end on lane 0 of endpoint 2"):
+        Circuits(np.array([[2], [2], [DARK]]))
+
+
+def test_circuits_cannot_be_written():
+    circuits = Circuits(np.array([[1], [0]]))
+    with pytest.raises(ValueError, match="read-only"):
+        circuits.tx_peer[0, 0] = 1
+
+
+@settings(deadline=None)
+@given(
+    endpoints=st.integers(2, 12),
+    lanes=st.integers(1, 6),
+    seed=st.integers(0, 10**6),
+    shifts=st.integers(1, 6),
+)
+def test_assigned_lanes_are_matchings_and_serve_every_pair(endpoints, lanes, seed, shifts):
+    rng = np.random.default_rng(seed)
+    wanted = []
+    for _ in range(min(shifts, lanes)):
+        permutation = rng.permutation(endpoints)
+        keep = rng.random(endpoints) < 0.8
+        wanted += [(s, d) for s, d in enumerate(permutation) if s != d and keep[s]]
+    raw = np.array(wanted, dtype=np.int64).reshape(-1, 2)
+    pairs, weights = merge_pairs(raw, rng.random(len(raw)))
+    tx_peer = assign_lanes(pairs, weights, endpoints, lanes)
+    circuits = Circuits(tx_peer)
+    for source, destination in pairs:
+        assert destination in circuits.tx_peer[source]
+    lit = {(s, d) for s in range(endpoints) for d in circuits.tx_peer[s] if d != DARK}
+    assert lit == {(s, d) for s, d in pairs.tolist()}
+    assert circuits.lanes_of_first.sum() == (circuits.tx_peer != DARK).sum()

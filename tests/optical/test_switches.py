@@ -1,0 +1,122 @@
+from dataclasses import replace
+
+import pytest
+
+from heliograph.errors import LinkError, ParameterError
+from heliograph.units import watts_from_dbm
+from optical.switches import (
+    lane_budget,
+    load_optics,
+    load_switch,
+    optics_names,
+    optics_table,
+    switch_chassis,
+    switch_names,
+    switch_stages,
+    switch_table,
+)
+
+PALOMAR, LANE = load_switch("palomar-mems"), load_optics("lane-100g")
+
+
+def test_all_technologies_load():
+    assert set(switch_names()) >= {
+        "palomar-mems",
+        "polatis-piezo",
+        "mems-320",
+        "silicon-photonic-mzi",
+        "awgr-laser",
+        "rotor",
+        "liquid-crystal",
+    }
+    assert [load_switch(name).name for name in switch_names()] == list(switch_names())
+
+
+def test_reconfiguration_is_control_motion_and_relock():
+    assert PALOMAR.reconfiguration_s == pytest.approx(1.2e-3 + 10e-6 + 100e-6)
+    for part in ("switch_s", "relock_s", "control_s"):
+        slower = replace(PALOMAR, **{part: getattr(PALOMAR, part) + 1e-3})
+        assert slower.reconfiguration_s == pytest.approx(PALOMAR.reconfiguration_s + 1e-3)
+
+
+def test_rotor_waits_for_half_its_positions():
+    rotor = load_switch("rotor")
+    assert rotor.reconfiguration_s == pytest.approx(rotor.switch_s * 8 + rotor.relock_s + rotor.control_s)
+
+
+def test_every_technology_closes_with_some_lane():
+    for name in switch_names():
+        closes = 0
+        for optics in optics_names():
+            try:
+                lane_budget(load_optics(optics), load_switch(name), 1)
+            except LinkError:
+                continue
+            closes += 1
+        assert closes, name
+
+
+def test_launch_is_sensitivity_and_losses():
+    budget = lane_budget(LANE, PALOMAR, 1)
+    expected = LANE.sensitivity_dbm + 2.0 + 4 * 0.35 + 0.035 + 2.0
+    assert budget.launch_dbm == pytest.approx(expected)
+    assert budget.loss_db == pytest.approx(expected - LANE.sensitivity_dbm)
+    assert budget.laser_w == pytest.approx(watts_from_dbm(expected) / LANE.laser_efficiency)
+
+
+def test_three_decibels_more_loss_doubles_the_laser():
+    optics = load_optics("lane-100g-boosted")
+    plain = lane_budget(optics, PALOMAR, 1)
+    lossy = lane_budget(optics, replace(PALOMAR, insertion_loss_db=PALOMAR.insertion_loss_db + 3.0103), 1)
+    assert lossy.laser_w == pytest.approx(2 * plain.laser_w, rel=1e-5)
+
+
+WHOLE = ("circulators", "fibre_m")
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["margin_db", "connector_loss_db", "circulators", "fibre_m", "fibre_loss_db_per_m", "sensitivity_dbm"],
+)
+def test_every_loss_costs_laser_power(field):
+    optics = replace(LANE, circulator_loss_db=0.8)
+    more = replace(optics, **{field: getattr(optics, field) + (1 if field in WHOLE else 0.1)})
+    if field == "fibre_loss_db_per_m":
+        more = replace(optics, fibre_loss_db_per_m=0.001)
+    assert lane_budget(more, PALOMAR, 1).laser_w > lane_budget(optics, PALOMAR, 1).laser_w
+
+
+def test_a_link_that_does_not_close_names_the_greatest_loss():
+    with pytest.raises(LinkError, match=r"lack 5\.0 dB; the greatest loss is optical switches \(10\.0 dB\)"):
+        lane_budget(LANE, replace(PALOMAR, insertion_loss_db=9.965), 1)
+
+
+def test_stages_and_chassis_count_ports():
+    assert switch_stages(PALOMAR, 128) == 1
+    assert switch_stages(PALOMAR, 129) == 3
+    assert switch_chassis(PALOMAR, 128, 32) == 32
+    assert switch_chassis(PALOMAR, 64, 32) == 16
+    assert switch_chassis(PALOMAR, 256, 1) == 2 + 2 + 2
+    with pytest.raises(ParameterError, match="larger switch"):
+        switch_stages(PALOMAR, 128 * 128 + 1)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("ports", 0), ("spare_ports", 136), ("insertion_loss_db", -1.0), ("positions", 0)]
+)
+def test_bad_switches_are_refused(field, value):
+    with pytest.raises(ParameterError, match=field):
+        replace(PALOMAR, **{field: value})
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(ParameterError, match="did you mean 'palomar-mems'"):
+        load_switch("palomar")
+    with pytest.raises(ParameterError, match="lane-100g"):
+        load_optics("lane-100")
+
+
+def test_every_number_has_a_range_that_holds_it():
+    for row in (*switch_table().rows, *optics_table().rows):
+        assert row.low is None or row.low <= row.value, row.where
+        assert row.high is None or row.value <= row.high, row.where
