@@ -1,1 +1,23 @@
 """Training workloads: transformers, parallelism, schedules, memory, and the torch model."""
+
+from workloads.config import TransformerConfig, from_hugging_face, load_model, shipped_models
+from workloads.memory import check_fits, memory_by_kind
+from workloads.parallelism import Parallelism, check, default_sequence_length, parse_plan
+from workloads.planning import default_plan
+from workloads.step import build_step, model_flops
+
+__all__ = [
+    "Parallelism",
+    "TransformerConfig",
+    "build_step",
+    "check",
+    "check_fits",
+    "default_plan",
+    "default_sequence_length",
+    "from_hugging_face",
+    "load_model",
+    "memory_by_kind",
+    "model_flops",
+    "parse_plan",
+    "shipped_models",
+]

@@ -1,0 +1,195 @@
+"""Plans: their text, the rules they keep, and the plan for somebody who names none."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heliograph.errors import WorkloadError
+from workloads.config import load_model
+from workloads.memory import check_fits, fullest_stage, memory_by_kind
+from workloads.parallelism import (
+    Attention,
+    Parallelism,
+    Recompute,
+    check,
+    default_sequence_length,
+    parse_plan,
+    stage_layers,
+)
+from workloads.planning import default_plan
+from workloads.sharding import part_parameters, stage_parts, whole_stage
+
+LLAMA = load_model("llama-3-8b")
+
+
+def test_text_becomes_a_plan():
+    plan = parse_plan("tp=8, pp=4,dp=2,micro_batch=1,global_batch=64,recompute=full,sequence_parallel=false,")
+    assert plan == Parallelism(
+        tp=8, pp=4, dp=2, global_batch=64, recompute=Recompute.FULL, sequence_parallel=False
+    )
+
+
+def test_long_names_are_understood():
+    assert parse_plan("tensor=2,pipeline=3,data=4,sequence=128") == parse_plan(
+        "tp=2,pp=3,dp=4,sequence_length=128"
+    )
+
+
+def test_silence_keeps_the_base():
+    base = Parallelism(tp=4, attention=Attention.FULL)
+    assert parse_plan("pp=2", base=base) == replace(base, pp=2)
+    assert parse_plan("", base=base) == base
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tp", "'tp' must read key=value"),
+        ("tp=", "'tp=' must read key=value"),
+        ("tpp=8", "unknown key 'tpp'; did you mean '[td]p'"),
+        ("micro_bach=8", "unknown key 'micro_bach'; did you mean 'micro_batch'"),
+        ("tp=2,tp=4", "'tp' stands twice"),
+        ("tp=2,tensor=4", "'tp' stands twice"),
+        ("tp=two", "tp must be a whole number; got 'two'"),
+        ("tp=2.0", "tp must be a whole number; got '2.0'"),
+        ("tp=1e3", "tp must be a whole number; got '1e3'"),
+        ("tp=²", "tp must be a whole number"),
+        ("tp=nan", "tp must be a whole number"),
+        ("tp=0", "tp must be a whole number of at least 1; got 0"),
+        ("tp=-2", "tp must be a whole number of at least 1; got -2"),
+        ("zero=2", r"zero \(2\) must be 0 or 1"),
+        ("grad_bytes=3", r"grad_bytes \(3\) must be 2 or 4"),
+        ("recompute=some", "recompute must be one of none, selective, full; got 'some'"),
+        ("sequence_parallel=yes", "sequence_parallel must be true or false; got 'yes'"),
+    ],
+)
+def test_bad_text_is_refused(text, message):
+    with pytest.raises(WorkloadError, match=message):
+        parse_plan(text)
+
+
+@pytest.mark.parametrize("value", [True, 2.0, "2", None])
+def test_plan_takes_whole_numbers_only(value):
+    with pytest.raises(WorkloadError, match="plan: tp must be a whole number"):
+        Parallelism(tp=value)
+
+
+def test_plan_takes_known_choices_only():
+    with pytest.raises(WorkloadError, match="attention must be one of full, flash; got 'flash'"):
+        Parallelism(attention="flash")
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "message"),
+    [
+        ("gpt2", "tp=8", r"tensor \(8\) must divide heads \(12\); try 1, 2, 3, 4, 6 or 12"),
+        ("llama-3-8b", "tp=16,sequence=16", r"tensor \(16\) must divide kv_heads \(8\); try 1, 2, 4 or 8"),
+        ("llama-3-8b", "tp=8,sequence=12", r"tensor \(8\) must divide micro_batch x sequence_length \(12\)"),
+        ("llama-3-8b", "pp=33", r"pipeline \(33\) must be at most layers \(32\)"),
+        ("llama-3-8b", "cp=2", r"context \(cp=2\) must be 1"),
+        ("llama-3-8b", "ep=2,dp=2,global_batch=2", r"expert \(2\) must be 1: llama-3-8b has no experts"),
+        ("mixtral-8x7b", "ep=3,dp=3,global_batch=3", r"expert \(3\) must divide experts \(8\)"),
+        ("mixtral-8x7b", "ep=8,dp=4,global_batch=4", r"expert \(8\) must divide data \(4\)"),
+        ("llama-3-8b", "dp=3,micro_batch=2,global_batch=8", r"global_batch \(8\) .* = 6\); try 6 or 12"),
+        ("llama-3-8b", "dp=16,global_batch=8", r"global_batch \(8\) must be a multiple .* try 16$"),
+        ("gpt2", "sequence=2048", r"sequence_length \(2048\) must be at most 1024"),
+    ],
+)
+def test_plan_that_does_not_fit_the_model_is_refused(model, text, message):
+    with pytest.raises(WorkloadError, match=message):
+        check(load_model(model), parse_plan(text))
+
+
+def test_plan_must_take_all_accelerators():
+    plan = parse_plan("tp=2,pp=2,dp=2,global_batch=2")
+    check(LLAMA, plan, accelerators=8)
+    with pytest.raises(WorkloadError, match=r"2 x 2 x 2 x 1 = 8 accelerators, but there are 16; try dp=4"):
+        check(LLAMA, plan, accelerators=16)
+    with pytest.raises(WorkloadError, match="4 does not divide 10"):
+        check(LLAMA, plan, accelerators=10)
+
+
+def test_sequence_length_defaults_to_the_models_own_up_to_8192():
+    assert default_sequence_length(load_model("gpt2")) == 1024
+    assert default_sequence_length(load_model("llama-3.1-405b")) == 8192
+
+
+def test_vocabulary_is_padded_as_megatron_does():
+    assert Parallelism(tp=8).padded_vocabulary(load_model("gpt3-175b")) == 51200
+    assert Parallelism(tp=1, vocabulary_multiple=1).padded_vocabulary(load_model("gpt2")) == 50257
+
+
+def test_llama_405b_on_16_stages_spares_the_first_and_the_last():
+    assert stage_layers(126, 16) == (7, *(8,) * 14, 7)
+
+
+@given(layers=st.integers(1, 200), pp=st.integers(1, 200))
+def test_stages_share_all_blocks_evenly(layers, pp):
+    if pp > layers:
+        with pytest.raises(WorkloadError, match="must be from 1 to layers"):
+            stage_layers(layers, pp)
+        return
+    stages = stage_layers(layers, pp)
+    assert sum(stages) == layers
+    assert max(stages) - min(stages) <= 1
+    assert stages[-1] == min(stages)
+
+
+@pytest.mark.parametrize("name", ["llama-3-8b", "bloom-176b", "mixtral-8x7b", "gpt2"])
+def test_shards_add_up_to_the_model(name):
+    config = load_model(name)
+    plan = Parallelism(pp=1, vocabulary_multiple=1)
+    assert part_parameters(config, plan, whole_stage(config, plan, 0)).total == config.parameters
+
+
+def test_experts_are_shared_over_expert_parallel_ranks():
+    config = load_model("mixtral-8x7b")
+    alone = Parallelism(vocabulary_multiple=1)
+    shared = Parallelism(vocabulary_multiple=1, ep=8, dp=8, global_batch=8)
+    one, eight = (part_parameters(config, plan, whole_stage(config, plan, 0)) for plan in (alone, shared))
+    assert one.expert == 8 * eight.expert
+    assert one.dense == eight.dense
+
+
+def test_parts_of_a_stage_are_the_stage():
+    config = load_model("llama-3.1-405b")
+    plan = Parallelism(tp=8, pp=16, grad_buckets=3)
+    for stage in range(16):
+        parts = stage_parts(config, plan, stage)
+        assert len(parts) == 3
+        held = [part_parameters(config, plan, part).total for part in parts]
+        assert sum(held) == part_parameters(config, plan, whole_stage(config, plan, stage)).total
+
+
+def test_default_plan_of_llama_405b_fits_and_is_deterministic():
+    config = load_model("llama-3.1-405b")
+    plan = default_plan(config, accelerators=1024, memory_bytes=80e9, global_batch=512)
+    check(config, plan, accelerators=1024)
+    check_fits(config, plan, 80e9)
+    assert plan == default_plan(config, accelerators=1024, memory_bytes=80e9, global_batch=512)
+    assert plan.tp == 8
+    assert plan.sequence_length == 8192
+    assert (plan.pp - 1) / plan.microbatches < 0.3
+
+
+def test_default_plan_uses_no_more_ranks_per_copy_than_memory_demands():
+    roomy = default_plan(LLAMA, accelerators=64, memory_bytes=400e9, global_batch=512)
+    tight = default_plan(LLAMA, accelerators=64, memory_bytes=60e9, global_batch=512)
+    assert roomy.tp * roomy.pp == 1
+    assert tight.tp * tight.pp > 1
+    needed = sum(memory_by_kind(LLAMA, tight, fullest_stage(LLAMA, tight)).values())
+    assert needed < 60e9
+
+
+def test_default_plan_of_a_model_too_large_says_so():
+    with pytest.raises(WorkloadError, match="does not fit 8 accelerators: the leanest plan needs"):
+        default_plan(load_model("llama-3.1-405b"), accelerators=8, memory_bytes=80e9, global_batch=64)
+
+
+def test_default_plan_without_common_divisor_says_so():
+    with pytest.raises(WorkloadError, match="no plan shares llama-3-8b and a global_batch of 8 over 61"):
+        default_plan(LLAMA, accelerators=61, memory_bytes=80e9, global_batch=8)
+    with pytest.raises(WorkloadError, match="above zero"):
+        default_plan(LLAMA, accelerators=0, memory_bytes=80e9, global_batch=8)

@@ -1,0 +1,328 @@
+"""Reads the config.json files that published models come with, strictly and without their library."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from heliograph.errors import WorkloadError, nearest
+from workloads.architecture import Norm, Positions, TransformerConfig, divisors
+
+__all__ = ["FAMILIES", "TransformerConfig", "from_hugging_face", "load_model", "shipped_models"]
+
+MODELS = Path(__file__).parent / "models"
+"""Folder of the shipped models."""
+LARGEST_FILE_BYTES = 2**20
+"""A config.json above this is refused before it is parsed; a choice, some thousand times the usual size."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Family:
+    """Which keys a model family writes its sizes under, and what the family fixes."""
+
+    layers: tuple[str, ...] = ("num_hidden_layers",)
+    hidden: tuple[str, ...] = ("hidden_size",)
+    heads: tuple[str, ...] = ("num_attention_heads",)
+    kv_heads: tuple[str, ...] = ()
+    ffn: tuple[str, ...] = ("intermediate_size",)
+    ffn_default: bool = False
+    sequence: tuple[str, ...] = ("max_position_embeddings",)
+    sequence_default: int | None = None
+    experts: tuple[str, str] | None = None
+    gated: bool = False
+    norm: Norm = Norm.LAYER
+    positions: Positions = Positions.ROTARY
+    extra_positions: int = 0
+    embedding_norm: bool = False
+    qkv_bias: tuple[str, bool] = ("", True)
+    output_bias: tuple[str, bool] = ("", True)
+    mlp_bias: tuple[str, bool] = ("", True)
+    tied: bool = False
+    dropout: tuple[str, float] | None = None
+    demands: tuple[tuple[str, bool], ...] = ()
+
+
+def _gated_family(
+    *, qkv: tuple[str, bool], output: tuple[str, bool], mlp: str = "", experts: tuple[str, str] | None = None
+) -> _Family:
+    return _Family(
+        kv_heads=("num_key_value_heads",),
+        gated=True,
+        norm=Norm.RMS,
+        qkv_bias=qkv,
+        output_bias=output,
+        mlp_bias=(mlp, False),
+        experts=experts,
+    )
+
+
+_GPT2 = _Family(
+    layers=("n_layer", "num_hidden_layers"),
+    hidden=("n_embd", "hidden_size"),
+    heads=("n_head", "num_attention_heads"),
+    ffn=("n_inner",),
+    ffn_default=True,
+    sequence=("n_positions", "max_position_embeddings"),
+    positions=Positions.LEARNED,
+    tied=True,
+    dropout=("resid_pdrop", 0.1),
+)
+_BLOOM = _Family(
+    layers=("n_layer", "num_hidden_layers"),
+    hidden=("hidden_size", "n_embed"),
+    heads=("n_head", "num_attention_heads"),
+    ffn=(),
+    ffn_default=True,
+    sequence=("seq_length",),
+    sequence_default=2048,
+    positions=Positions.ALIBI,
+    embedding_norm=True,
+    tied=True,
+    dropout=("hidden_dropout", 0.0),
+)
+_OPT = _Family(
+    ffn=("ffn_dim",),
+    positions=Positions.LEARNED,
+    extra_positions=2,
+    qkv_bias=("enable_bias", True),
+    output_bias=("enable_bias", True),
+    mlp_bias=("enable_bias", True),
+    tied=True,
+    dropout=("dropout", 0.1),
+    demands=(("do_layer_norm_before", True),),
+)
+_NEOX = _Family(
+    qkv_bias=("attention_bias", True),
+    output_bias=("attention_bias", True),
+    dropout=("hidden_dropout", 0.0),
+)
+_NO_BIAS = ("", False)
+FAMILIES: Mapping[str, _Family] = {
+    "llama": _gated_family(qkv=("attention_bias", False), output=("attention_bias", False), mlp="mlp_bias"),
+    "mistral": _gated_family(qkv=_NO_BIAS, output=_NO_BIAS),
+    "mixtral": _gated_family(
+        qkv=_NO_BIAS, output=_NO_BIAS, experts=("num_local_experts", "num_experts_per_tok")
+    ),
+    "qwen2": _gated_family(qkv=("", True), output=_NO_BIAS),
+    "gpt2": _GPT2,
+    "gpt_neox": _NEOX,
+    "bloom": _BLOOM,
+    "opt": _OPT,
+}
+"""Supported ``model_type`` values."""
+
+
+class _Reader:
+    """Typed look-ups in one config.json, with the file and the key in every complaint."""
+
+    def __init__(self, values: Mapping[str, Any], where: str) -> None:
+        self.values = values
+        self.where = where
+
+    def fail(self, key: str, rule: str) -> NoReturn:
+        msg = f"{self.where}:{key} {rule}; got {self.values.get(key)!r}"
+        raise WorkloadError(msg)
+
+    def whole(self, keys: tuple[str, ...], default: int | None = None) -> int:
+        present = [key for key in keys if self.values.get(key) is not None]
+        if not present:
+            if default is not None:
+                return default
+            hint = nearest(keys[0], (str(key) for key in self.values), noun="key")
+            msg = f"{self.where} lacks '{keys[0]}'; {hint}"
+            raise WorkloadError(msg)
+        for key in present:
+            value = self.values[key]
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                self.fail(key, "must be a whole number of at least 1")
+            if value != self.values[present[0]]:
+                self.fail(key, f"must equal '{present[0]}' ({self.values[present[0]]}); keep one of the two")
+        return int(self.values[present[0]])
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self.values.get(key)
+        if value is None or not key:
+            return default
+        if not isinstance(value, bool):
+            self.fail(key, "must be true or false")
+        return bool(value)
+
+    def share(self, key: str, default: float) -> float:
+        value = self.values.get(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+            self.fail(key, "must be a number from 0 to below 1")
+        return float(value)
+
+
+def from_hugging_face(source: Path | str | Mapping[str, Any], *, name: str = "") -> TransformerConfig:
+    """Return the shape of a model from its config.json.
+
+    Parameters
+    ----------
+    source : path or mapping
+        The file, or its contents.
+    name : str
+        Name to show; by default the file's, or that of its folder for a plain ``config.json``.
+
+    Raises
+    ------
+    WorkloadError
+        For a file that cannot be read, a family that is not known, or a value that is missing, of the wrong
+        type or does not fit the others; the message says file and key.
+    """
+    if isinstance(source, Mapping):
+        values, where = source, "config"
+    else:
+        path = Path(source)
+        values, where = _read_json(path), path.name
+        name = name or (path.resolve().parent.name if path.stem == "config" else path.stem)
+    reader = _Reader(values, where)
+    kind = values.get("model_type")
+    if not isinstance(kind, str):
+        msg = f"{where}:model_type must be text, one of {', '.join(sorted(FAMILIES))}; got {kind!r}"
+        raise WorkloadError(msg)
+    if kind not in FAMILIES:
+        msg = f"{where}:model_type '{kind}' is not supported; supported: {', '.join(sorted(FAMILIES))}"
+        raise WorkloadError(msg)
+    return _build(reader, FAMILIES[kind], name or kind)
+
+
+def _build(reader: _Reader, family: _Family, name: str) -> TransformerConfig:
+    for key, needed in family.demands:
+        if reader.flag(key, needed) is not needed:
+            reader.fail(key, f"must be {str(needed).lower()}; other block orders are not modelled")
+    hidden = reader.whole(family.hidden)
+    heads = reader.whole(family.heads)
+    if reader.values.get("head_dim") is None and hidden % heads:
+        key = next(key for key in family.heads if reader.values.get(key) is not None)
+        reader.fail(key, f"must divide {family.hidden[0]} ({hidden}); try {divisors(hidden)}")
+    if reader.whole(("word_embed_proj_dim",), hidden) != hidden:
+        reader.fail(
+            "word_embed_proj_dim", f"must equal the hidden size ({hidden}): projections are not modelled"
+        )
+    kv_heads = reader.whole(family.kv_heads, heads)
+    if heads % kv_heads:
+        reader.fail(family.kv_heads[0], f"must divide the heads ({heads}); try {divisors(heads)}")
+    sequence = reader.whole(family.sequence, family.sequence_default)
+    experts = reader.whole((family.experts[0],)) if family.experts else 1
+    chosen = reader.whole((family.experts[1],)) if family.experts else 1
+    if family.experts and chosen > experts:
+        reader.fail(family.experts[1], f"must be at most {family.experts[0]} ({experts})")
+    learned = family.positions is Positions.LEARNED
+    return TransformerConfig(
+        name=name,
+        layers=reader.whole(family.layers),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=reader.whole(("head_dim",), hidden // heads or 1),
+        ffn_hidden=reader.whole(family.ffn, 4 * hidden if family.ffn_default else None),
+        vocabulary=reader.whole(("vocab_size",)),
+        max_sequence=sequence,
+        gated=family.gated,
+        tied_embeddings=reader.flag("tie_word_embeddings", family.tied),
+        experts=experts,
+        experts_per_token=chosen,
+        norm=family.norm,
+        positions=family.positions,
+        position_rows=sequence + family.extra_positions if learned else 0,
+        embedding_norm=family.embedding_norm,
+        qkv_bias=reader.flag(*family.qkv_bias),
+        output_bias=reader.flag(*family.output_bias),
+        mlp_bias=reader.flag(*family.mlp_bias),
+        dropout=family.dropout is not None and reader.share(*family.dropout) > 0,
+    )
+
+
+def shipped_models() -> tuple[str, ...]:
+    """Return the names of the models that come with the package."""
+    return tuple(sorted(path.stem for path in MODELS.glob("*.json")))
+
+
+def load_model(name_or_path: str | Path) -> TransformerConfig:
+    """Return a shipped model by name, or any model by the path of its config.json.
+
+    Parameters
+    ----------
+    name_or_path : str or pathlib.Path
+        E.g. ``"llama-3-8b"`` or ``"models/mine/config.json"``. Text with a slash, or that ends in ``.json``,
+        is a path.
+
+    Raises
+    ------
+    WorkloadError
+        If the name is unknown (with the nearest known one) or the file cannot be used.
+    """
+    text = str(name_or_path)
+    if isinstance(name_or_path, Path) or "/" in text or "\\" in text or text.endswith(".json"):
+        return from_hugging_face(Path(text))
+    if text not in shipped_models():
+        hint = nearest(text, shipped_models(), noun="model")
+        msg = f"no model '{text}'; {hint} (or give the path of a config.json)"
+        raise WorkloadError(msg)
+    return from_hugging_face(MODELS / f"{text}.json")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            msg = f"the key '{key}' stands twice; keep one"
+            raise WorkloadError(msg)
+        found[key] = value
+    return found
+
+
+def _no_constant(text: str) -> NoReturn:
+    msg = f"{text} is not a number that a config may hold; write a finite one"
+    raise WorkloadError(msg)
+
+
+def _read_json(path: Path) -> Mapping[str, Any]:
+    if path.is_dir():
+        msg = f"{path} is a folder; give the config.json in it: {path / 'config.json'}"
+        raise WorkloadError(msg)
+    if not path.is_file():
+        msg = f"no file {path}; check the path"
+        raise WorkloadError(msg)
+    if path.stat().st_size > LARGEST_FILE_BYTES:
+        msg = (
+            f"{path.name} has more than the {LARGEST_FILE_BYTES} bytes that a config may have; check the path"
+        )
+        raise WorkloadError(msg)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        msg = f"{path} cannot be read: {error.strerror}"
+        raise WorkloadError(msg) from error
+    if not data.strip():
+        msg = f"{path.name} is empty; it must hold a model's config.json"
+        raise WorkloadError(msg)
+    try:
+        values = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_unique, parse_constant=_no_constant)
+    except WorkloadError as error:
+        msg = f"{path.name}: {error}"
+        raise WorkloadError(msg) from None
+    except UnicodeDecodeError:
+        msg = f"{path.name} is not UTF-8 text; save it as UTF-8"
+        raise WorkloadError(msg) from None
+    except json.JSONDecodeError as error:
+        msg = (
+            f"{path.name}:{error.lineno}: not valid JSON ({error.msg}, column {error.colno}); is it cut off?"
+        )
+        raise WorkloadError(msg) from None
+    except RecursionError:
+        msg = f"{path.name} is nested too deeply for a config.json"
+        raise WorkloadError(msg) from None
+    except ValueError as error:
+        msg = f"{path.name}: {error}"
+        raise WorkloadError(msg) from None
+    if not isinstance(values, dict):
+        msg = f"{path.name} must hold one JSON object; got a {type(values).__name__}"
+        raise WorkloadError(msg)
+    return values

@@ -1,0 +1,197 @@
+"""Bytes that one rank of a pipeline stage needs, by kind, before anything is launched."""
+
+from __future__ import annotations
+
+from heliograph.errors import WorkloadError
+from workloads.architecture import TransformerConfig
+from workloads.parallelism import Attention, Parallelism, Recompute, check
+from workloads.schedules import in_flight
+from workloads.sharding import optimizer_bytes, optimizer_share, part_parameters, whole_stage
+
+MASK_BYTES = 1
+"""Bytes of one element of a dropout mask."""
+LOGIT_BYTES = 4
+"""Bytes of one logit inside the loss (fp32)."""
+GIBIBYTE = 2**30
+
+_WAYS_OUT = {
+    "weights": "a larger tp or pp",
+    "gradients": "a larger tp or pp, or grad_bytes=2",
+    "optimizer": "zero=1 with a larger dp, or a larger tp or pp",
+    "activations": "recompute=full (selective without flash), a smaller micro_batch, or a larger tp",
+    "buffers": "a smaller micro_batch or a larger tp",
+}
+
+
+def layer_activation_bytes(config: TransformerConfig, plan: Parallelism) -> float:
+    """Return what one block keeps of one microbatch on one rank until its backward pass.
+
+    Parameters
+    ----------
+    config, plan : TransformerConfig, Parallelism
+        A pair that `workloads.parallelism.check` accepts.
+
+    Returns
+    -------
+    float
+        Bytes.
+
+    Notes
+    -----
+    Each stored tensor is counted once, so grouped queries, gates and experts are included. For a GPT block
+    (f = 4h, dropout, two bytes) the sum is that of the reference: s b h (10 + 24/t + 5 a s / h t) without and
+    s b h / t (34 + 5 a s / h) with sequence parallelism; s b h (10 + 24/t) with selective recomputation, or
+    34 s b h / t with both; 2 s b h with full recomputation (over t with sequence parallelism). A flash kernel
+    drops the 5 a s / h as selective recomputation does; its log-sum-exp (4 a s b / t) is not counted.
+
+    References
+    ----------
+    Korthikanti et al., arXiv:2205.05198, section 4 and table 2.
+    """
+    width = plan.precision.element_bytes
+    stream = plan.tokens * config.hidden
+    shared = plan.tp if plan.sequence_parallel else 1
+    if plan.recompute is Recompute.FULL:
+        return width * stream / shared
+    return _stream_bytes(config, plan) / shared + _sharded_bytes(config, plan) / plan.tp
+
+
+def _stream_bytes(config: TransformerConfig, plan: Parallelism) -> float:
+    """Tensors as wide as the residual stream: inputs of norms and products, dropout masks, routed tokens."""
+    width = plan.precision.element_bytes
+    masks = 2 * MASK_BYTES if config.dropout else 0
+    if config.experts == 1:
+        return plan.tokens * config.hidden * (4 * width + masks)
+    # Norm inputs and outputs (4); per visit the copy that an expert reads and the one that is combined (2).
+    copies = 4 + 2 * config.experts_per_token
+    return plan.tokens * (config.hidden * (copies * width + masks) + config.experts * LOGIT_BYTES)
+
+
+def _sharded_bytes(config: TransformerConfig, plan: Parallelism) -> float:
+    """Tensors cut by heads or by the inner width: operands of attention, of the activation and of down."""
+    width = plan.precision.element_bytes
+    attention = width * (2 * config.query_width + 2 * config.kv_width)
+    inner = width * (config.ffn_branches + 1) * config.ffn_hidden * config.experts_per_token
+    total = float(plan.tokens * (attention + inner))
+    if plan.attention is Attention.FULL and plan.recompute is Recompute.NONE:
+        total += _score_bytes(config, plan)
+    return total
+
+
+def _score_bytes(config: TransformerConfig, plan: Parallelism) -> float:
+    width = plan.precision.element_bytes
+    each = 2 * width + MASK_BYTES if config.dropout else width
+    return each * config.heads * plan.tokens * plan.sequence_length
+
+
+def buffer_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> float:
+    """Return the working space of a stage: it lives within one operator's run, not from pass to pass.
+
+    Notes
+    -----
+    Counted: the gathered input of a tensor-parallel region, the two tensors in transit between stages, one
+    block's activations while they are recomputed, and on the last stage the logits with their fp32 copy and
+    the head's inputs. Not counted: the allocator's fragments and the communication library's own buffers.
+    """
+    width = plan.precision.element_bytes
+    stream = width * plan.tokens * config.hidden
+    cut = plan.tp if plan.sequence_parallel else 1
+    total = 0.0
+    if plan.tp > 1 and plan.sequence_parallel:
+        total += stream
+    if plan.pp > 1:
+        total += 2 * stream / cut
+    if plan.recompute is not Recompute.NONE:
+        total += _recomputed_bytes(config, plan)
+    if stage == plan.pp - 1:
+        total += plan.tokens * plan.padded_vocabulary(config) / plan.tp * (width + LOGIT_BYTES)
+        total += 2 * stream / cut
+    return total
+
+
+def _recomputed_bytes(config: TransformerConfig, plan: Parallelism) -> float:
+    scores = 0.0 if plan.attention is Attention.FLASH else _score_bytes(config, plan) / plan.tp
+    if plan.recompute is Recompute.SELECTIVE:
+        return scores
+    cut = plan.tp if plan.sequence_parallel else 1
+    return _stream_bytes(config, plan) / cut + _sharded_bytes(config, plan) / plan.tp + scores
+
+
+def memory_by_kind(config: TransformerConfig, plan: Parallelism, stage: int) -> dict[str, float]:
+    """Return the bytes that one rank of a stage needs.
+
+    Parameters
+    ----------
+    config : TransformerConfig
+        The model.
+    plan : Parallelism
+        How it is cut.
+    stage : int
+        Pipeline stage, from 0.
+
+    Returns
+    -------
+    dict
+        Bytes of ``weights``, ``gradients``, ``optimizer``, ``activations`` and ``buffers``. Activations are
+        those of the stage's blocks for as many microbatches as the schedule keeps.
+
+    Raises
+    ------
+    WorkloadError
+        If the plan does not fit the model, or has no such stage.
+
+    Notes
+    -----
+    bf16 with fp32 gradients takes 18 bytes a parameter: 2 + 4 + 12, the 12 shared over the data-parallel
+    ranks with `Parallelism.zero` = 1 (Megatron-LM, distributed optimizer).
+    """
+    check(config, plan)
+    if not 0 <= stage < plan.pp:
+        msg = f"stage {stage} does not exist; the plan has stages 0 to {plan.pp - 1}"
+        raise WorkloadError(msg)
+    whole = whole_stage(config, plan, stage)
+    held = part_parameters(config, plan, whole)
+    kept = in_flight(plan.schedule, plan.pp, plan.microbatches, stage)
+    return {
+        "weights": float(held.total * plan.precision.element_bytes),
+        "gradients": float(held.total * plan.grad_bytes),
+        "optimizer": optimizer_share(plan, held) * optimizer_bytes(plan),
+        "activations": kept * whole.layers * layer_activation_bytes(config, plan),
+        "buffers": buffer_bytes(config, plan, stage),
+    }
+
+
+def fullest_stage(config: TransformerConfig, plan: Parallelism) -> int:
+    """Return the stage that needs most memory, the earliest of equals."""
+    needs = [sum(memory_by_kind(config, plan, stage).values()) for stage in range(plan.pp)]
+    return needs.index(max(needs))
+
+
+def check_fits(config: TransformerConfig, plan: Parallelism, capacity_bytes: float) -> None:
+    """Check that every stage of a plan fits an accelerator's memory.
+
+    Parameters
+    ----------
+    config, plan : TransformerConfig, Parallelism
+        Model and plan.
+    capacity_bytes : float
+        Memory of one accelerator.
+
+    Raises
+    ------
+    WorkloadError
+        Naming the fullest stage, what it needs, how much that is too much, its largest kind and what to try.
+    """
+    stage = fullest_stage(config, plan)
+    kinds = memory_by_kind(config, plan, stage)
+    needed = sum(kinds.values())
+    if needed <= capacity_bytes:
+        return
+    largest = max(kinds, key=lambda kind: kinds[kind])
+    msg = (
+        f"{config.name} does not fit: stage {stage} needs {needed / GIBIBYTE:.1f} GiB of the "
+        f"{capacity_bytes / GIBIBYTE:.1f} GiB there are, "
+        f"{(needed - capacity_bytes) / GIBIBYTE:.1f} GiB too much; "
+        f"most are {largest} ({kinds[largest] / GIBIBYTE:.1f} GiB); try {_WAYS_OUT[largest]}"
+    )
+    raise WorkloadError(msg)

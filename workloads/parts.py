@@ -1,0 +1,256 @@
+"""The parts of a transformer as forward steps on one rank: what `workloads.transformer` runs and mirrors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from heliograph.operators import Collective, CollectiveKind, Elementwise, Held, MatMul, Phase
+from workloads.architecture import Norm, Positions, TransformerConfig
+from workloads.parallelism import Attention, Parallelism
+
+NORM_FLOPS = {Norm.LAYER: 7, Norm.RMS: 4}
+"""Operations of a norm per element: each sum, square, scale and shift counts one."""
+SOFTMAX_FLOPS = 5
+"""Operations of a softmax per element: maximum, subtract, exponential, sum, divide."""
+GELU_FLOPS = 8
+"""Operations of a GELU (tanh form) per element."""
+GATED_FLOPS = 6
+"""Operations of a SiLU and the product with its gate, per element."""
+ROTARY_FLOPS = 3
+"""Operations of a rotary position per element: two products and a sum."""
+LOSS_REDUCTIONS = 3
+"""Numbers a token's loss shares over tensor ranks: maximum, sum and the target's logit."""
+LOSS_BYTES = 4
+"""Bytes of each of them (fp32)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Boundary:
+    """Edge of a tensor-parallel region: the stream is gathered when it enters and summed when it leaves."""
+
+    name: str
+    """What crosses."""
+    elements: int
+    """Elements of the whole stream."""
+    enters: bool
+    """Whether the region begins here."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exchange:
+    """Tokens sent to the ranks of their experts, or back."""
+
+    name: str
+    """What is sent."""
+    elements: int
+    """Elements that a rank sends."""
+
+
+Step = MatMul | Elementwise | Collective | Boundary | Exchange
+"""A forward step; a collective stands for one that has no backward."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """Forward steps of one part of the model on one rank for one microbatch."""
+
+    config: TransformerConfig
+    """The model."""
+    plan: Parallelism
+    """The plan."""
+    layer: str
+    """Kind of layer: ``"block"``, ``"embedding"`` or ``"head"``."""
+
+    @property
+    def width(self) -> int:
+        """Bytes of an element."""
+        return self.plan.precision.element_bytes
+
+    @property
+    def stream_tokens(self) -> int:
+        """Tokens of the residual stream on this rank."""
+        return self.plan.tokens // (self.plan.tp if self.plan.sequence_parallel else 1)
+
+    @property
+    def stream(self) -> int:
+        """Elements of the residual stream on this rank."""
+        return self.stream_tokens * self.config.hidden
+
+    def weighted(self, name: str, *, m: int, k: int, n: int, batch: int = 1) -> MatMul:
+        """Return the product of activations with a weight."""
+        return self._product(name, batch=batch, m=m, k=k, n=n, held=Held.B)
+
+    def _product(
+        self, name: str, *, batch: int, m: int, k: int, n: int, held: Held = Held.NONE, on_chip: str = ""
+    ) -> MatMul:
+        return MatMul(
+            name=name,
+            layer=self.layer,
+            phase=Phase.FORWARD,
+            batch=batch,
+            m=m,
+            k=k,
+            n=n,
+            held=held,
+            element_bytes=self.width,
+            on_chip=on_chip,
+        )
+
+    def elementwise(self, name: str, *, flops: float, read: float, written: float) -> Elementwise:
+        """Return elementwise work over so many elements read and written."""
+        return Elementwise(
+            name=name,
+            layer=self.layer,
+            phase=Phase.FORWARD,
+            flops=float(flops),
+            read_bytes=float(read * self.width),
+            written_bytes=float(written * self.width),
+        )
+
+    def norm(self, name: str) -> Elementwise:
+        """Return a norm of the residual stream."""
+        per_element = NORM_FLOPS[self.config.norm]
+        return self.elementwise(name, flops=per_element * self.stream, read=self.stream, written=self.stream)
+
+    def residual(self, name: str) -> Elementwise:
+        """Return the sum of a branch and the residual stream."""
+        return self.elementwise(name, flops=self.stream, read=2 * self.stream, written=self.stream)
+
+    def boundary(self, name: str, *, enters: bool, copies: int = 1) -> tuple[Boundary, ...]:
+        """Return the edge of a tensor-parallel region; nothing with one rank."""
+        if self.plan.tp == 1:
+            return ()
+        elements = self.plan.tokens * self.config.hidden * copies
+        return (Boundary(name=name, elements=elements, enters=enters),)
+
+    def attention(self) -> tuple[Step, ...]:
+        """Return the attention half of a block."""
+        config, plan = self.config, self.plan
+        heads, kv_width = config.heads // plan.tp, config.kv_width // plan.tp
+        query_width = config.query_width // plan.tp
+        batch, rows = plan.micro_batch * heads, plan.sequence_length
+        # A query sees (s+1)/2 keys on average under the causal mask.
+        keys = (rows + 1) // 2 if plan.causal_half else rows
+        scores = batch * rows * keys
+        flash = plan.attention is Attention.FLASH
+        moved = 0 if flash else scores
+        rotated = plan.tokens * (query_width + kv_width)
+        rotary = self.elementwise(
+            "attention.rotary", flops=ROTARY_FLOPS * rotated, read=rotated, written=rotated
+        )
+        return (
+            self.norm("attention.norm"),
+            *self.boundary("attention.input", enters=True),
+            self.weighted("attention.qkv", m=plan.tokens, k=config.hidden, n=query_width + 2 * kv_width),
+            *((rotary,) if config.positions is Positions.ROTARY else ()),
+            self._product(
+                "attention.scores",
+                batch=batch,
+                m=rows,
+                k=config.head_dim,
+                n=keys,
+                on_chip="c" if flash else "",
+            ),
+            self.elementwise("attention.softmax", flops=SOFTMAX_FLOPS * scores, read=moved, written=moved),
+            self._product(
+                "attention.values",
+                batch=batch,
+                m=rows,
+                k=keys,
+                n=config.head_dim,
+                on_chip="a" if flash else "",
+            ),
+            self.weighted("attention.output", m=plan.tokens, k=query_width, n=config.hidden),
+            *self.boundary("attention.output", enters=False),
+            self.residual("attention.residual"),
+        )
+
+    def feed_forward(self, *, rows: int, batch: int = 1) -> tuple[Step, ...]:
+        """Return the products and the activation of `batch` feed-forward parts of `rows` tokens each."""
+        inner = self.config.ffn_hidden // self.plan.tp
+        branches = self.config.ffn_branches
+        count = batch * rows * inner
+        per_element = GATED_FLOPS if self.config.gated else GELU_FLOPS
+        hidden = self.config.hidden
+        up = "mlp.gate_up" if self.config.gated else "mlp.up"
+        return (
+            self.weighted(up, batch=batch, m=rows, k=hidden, n=branches * inner),
+            self.elementwise(
+                "mlp.activation", flops=per_element * count, read=branches * count, written=count
+            ),
+            self.weighted("mlp.down", batch=batch, m=rows, k=inner, n=hidden),
+        )
+
+    def mlp(self) -> tuple[Step, ...]:
+        """Return the feed-forward half of a dense block."""
+        return (
+            self.norm("mlp.norm"),
+            *self.boundary("mlp.input", enters=True),
+            *self.feed_forward(rows=self.plan.tokens),
+            *self.boundary("mlp.output", enters=False),
+            self.residual("mlp.residual"),
+        )
+
+    def expert_mlp(self) -> tuple[Step, ...]:
+        """Return the feed-forward half of a block with experts, evenly loaded."""
+        config, plan = self.config, self.plan
+        visits = config.experts_per_token
+        routed = self.stream * visits
+        scored = self.stream_tokens * config.experts
+        rows = -(-plan.tokens * visits * plan.ep // config.experts)
+        sent = plan.ep > 1
+        exchanged = plan.tokens * config.hidden * visits // (plan.tp if plan.sequence_parallel else 1)
+        return (
+            self.norm("mlp.norm"),
+            self.weighted("mlp.router", m=self.stream_tokens, k=config.hidden, n=config.experts),
+            self.elementwise("mlp.gates", flops=SOFTMAX_FLOPS * scored, read=scored, written=scored),
+            self.elementwise("mlp.dispatch", flops=0, read=routed, written=routed),
+            *((Exchange(name="mlp.dispatch", elements=exchanged),) if sent else ()),
+            *self.boundary("mlp.input", enters=True, copies=visits),
+            *self.feed_forward(rows=rows, batch=config.experts // plan.ep),
+            *self.boundary("mlp.output", enters=False, copies=visits),
+            *((Exchange(name="mlp.combine", elements=exchanged),) if sent else ()),
+            self.elementwise("mlp.combine", flops=2 * routed, read=routed, written=self.stream),
+            self.residual("mlp.residual"),
+        )
+
+    def block(self) -> tuple[Step, ...]:
+        """Return a whole block."""
+        return (*self.attention(), *(self.mlp() if self.config.experts == 1 else self.expert_mlp()))
+
+    def embedding(self) -> tuple[Step, ...]:
+        """Return the look-up of tokens, with learned positions and the norm after it if there are any."""
+        count = self.plan.tokens * self.config.hidden
+        learned = self.config.positions is Positions.LEARNED
+        look_up = self.elementwise("embedding.lookup", flops=0, read=count, written=count)
+        add = self.elementwise(
+            "embedding.positions", flops=self.stream, read=2 * self.stream, written=self.stream
+        )
+        return (
+            look_up,
+            *self.boundary("embedding.output", enters=False),
+            *((add,) if learned else ()),
+            *((self.norm("embedding.norm"),) if self.config.embedding_norm else ()),
+        )
+
+    def head(self) -> tuple[Step, ...]:
+        """Return the last norm, the product with the vocabulary and the loss."""
+        plan, tokens = self.plan, self.plan.tokens
+        columns = plan.padded_vocabulary(self.config) // plan.tp
+        logits = tokens * columns
+        shared = Collective(
+            name="head.loss",
+            layer=self.layer,
+            phase=Phase.FORWARD,
+            kind=CollectiveKind.ALL_REDUCE,
+            axis="tp",
+            size=plan.tp,
+            payload_bytes=float(tokens * LOSS_BYTES),
+        )
+        return (
+            self.norm("head.norm"),
+            *self.boundary("head.input", enters=True),
+            self.weighted("head.logits", m=tokens, k=self.config.hidden, n=columns),
+            self.elementwise("head.loss", flops=SOFTMAX_FLOPS * logits, read=logits, written=logits),
+            *((shared,) * LOSS_REDUCTIONS if plan.tp > 1 else ()),
+        )

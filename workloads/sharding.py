@@ -1,0 +1,128 @@
+"""Which parameters one rank holds, and the pieces in which a stage's gradients and parameters travel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workloads.architecture import TransformerConfig
+from workloads.parallelism import Parallelism, Precision, stage_layers
+
+MOMENT_BYTES = 8
+"""Adam's two moments per parameter, in fp32."""
+MASTER_BYTES = 4
+"""The fp32 copy of a parameter that is stored in fewer bits."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankParameters:
+    """Parameters on one rank, by the axis over which their gradients are summed."""
+
+    dense: int = 0
+    """Parameters that all data-parallel ranks hold."""
+    expert: int = 0
+    """Parameters that only every `ep`-th data-parallel rank holds."""
+
+    @property
+    def total(self) -> int:
+        """Both together."""
+        return self.dense + self.expert
+
+    def __add__(self, other: RankParameters) -> RankParameters:
+        return RankParameters(dense=self.dense + other.dense, expert=self.expert + other.expert)
+
+    def __mul__(self, times: int) -> RankParameters:
+        return RankParameters(dense=self.dense * times, expert=self.expert * times)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StagePart:
+    """A run of neighbouring blocks of a stage, with the embedding or the head if it stands at that end."""
+
+    layers: int
+    """Blocks."""
+    embedding: bool = False
+    """Whether the embedding belongs to it."""
+    head: bool = False
+    """Whether the head belongs to it."""
+
+
+def layer_parameters(config: TransformerConfig, plan: Parallelism) -> RankParameters:
+    """Return the parameters of one block on one rank.
+
+    Notes
+    -----
+    Megatron-LM's cut (arXiv:1909.08053, section 3): query, key, value and up products by columns with their
+    biases, output and down products by rows with the bias on every rank; norms and router on every rank.
+    """
+    query, kv = config.query_width // plan.tp, config.kv_width // plan.tp
+    inner = config.ffn_hidden // plan.tp
+    attention = 2 * config.hidden * (query + kv)
+    biases = (query + 2 * kv) * config.qkv_bias + config.hidden * config.output_bias
+    expert = config.expert_matrices // plan.tp
+    expert += (config.ffn_branches * inner + config.hidden) * config.mlp_bias
+    dense = attention + biases + 2 * config.norm_parameters + config.router_parameters
+    if config.experts == 1:
+        return RankParameters(dense=dense + expert)
+    return RankParameters(dense=dense, expert=expert * (config.experts // plan.ep))
+
+
+def embedding_parameters(config: TransformerConfig, plan: Parallelism) -> RankParameters:
+    """Return the parameters of the embedding on one rank of the first stage."""
+    rows = plan.padded_vocabulary(config) // plan.tp + config.position_rows
+    norm = config.norm_parameters if config.embedding_norm else 0
+    return RankParameters(dense=rows * config.hidden + norm)
+
+
+def head_parameters(config: TransformerConfig, plan: Parallelism) -> RankParameters:
+    """Return the parameters of the head on one rank of the last stage.
+
+    Notes
+    -----
+    A tied head is the embedding itself on a single stage, and a copy of it when stages lie between.
+    """
+    shared = config.tied_embeddings and plan.pp == 1
+    columns = 0 if shared else plan.padded_vocabulary(config) // plan.tp
+    return RankParameters(dense=columns * config.hidden + config.norm_parameters)
+
+
+def part_parameters(config: TransformerConfig, plan: Parallelism, part: StagePart) -> RankParameters:
+    """Return the parameters of a part of a stage on one rank."""
+    held = layer_parameters(config, plan) * part.layers
+    if part.embedding:
+        held += embedding_parameters(config, plan)
+    if part.head:
+        held += head_parameters(config, plan)
+    return held
+
+
+def whole_stage(config: TransformerConfig, plan: Parallelism, stage: int) -> StagePart:
+    """Return a pipeline stage as one part."""
+    layers = stage_layers(config.layers, plan.pp)[stage]
+    return StagePart(layers=layers, embedding=stage == 0, head=stage == plan.pp - 1)
+
+
+def stage_parts(config: TransformerConfig, plan: Parallelism, stage: int) -> tuple[StagePart, ...]:
+    """Return a stage cut into at most `Parallelism.grad_buckets` parts, in forward order."""
+    whole = whole_stage(config, plan, stage)
+    count = min(plan.grad_buckets, whole.layers)
+    least, extra = divmod(whole.layers, count)
+    return tuple(
+        StagePart(
+            layers=least + (index < extra),
+            embedding=whole.embedding and index == 0,
+            head=whole.head and index == count - 1,
+        )
+        for index in range(count)
+    )
+
+
+def optimizer_bytes(plan: Parallelism) -> int:
+    """Return Adam's state per parameter: two fp32 moments, and an fp32 copy if the weights are not fp32."""
+    return MOMENT_BYTES + (0 if plan.precision is Precision.FP32 else MASTER_BYTES)
+
+
+def optimizer_share(plan: Parallelism, held: RankParameters) -> float:
+    """Return how many parameters' optimizer state one rank keeps (a share, not rounded)."""
+    if plan.zero == 0:
+        return float(held.total)
+    return held.dense / plan.gradient_ranks + held.expert * plan.ep / plan.gradient_ranks

@@ -1,0 +1,185 @@
+"""One rank's work in one layer, in closed form: products, elementwise work and tensor-parallel traffic.
+
+Every part of the model is written once, as forward steps (`workloads.parts`); the backward pass mirrors them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from heliograph.operators import Collective, CollectiveKind, Elementwise, Held, MatMul, Phase
+from workloads.architecture import TransformerConfig
+from workloads.parallelism import Attention, Parallelism, Recompute
+from workloads.parts import Boundary, Exchange, Parts, Step
+
+Item = tuple[MatMul | Elementwise | Collective, int]
+"""An operator and how often it is repeated."""
+
+CORE_ATTENTION = frozenset({"attention.scores", "attention.softmax", "attention.values"})
+"""Steps that selective recomputation repeats (arXiv:2205.05198, section 5)."""
+PASSES_THROUGH = frozenset({"attention.rotary", "attention.residual", "mlp.residual", "mlp.dispatch"})
+"""Elementwise steps whose backward pass needs the gradient only, not the input."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Walker:
+    """Turns forward steps into the operators of a pass."""
+
+    plan: Parallelism
+    layer: str
+
+    def collective(
+        self, name: str, phase: Phase, kind: CollectiveKind, axis: str, elements: float
+    ) -> Collective:
+        """Return a collective whose payload is so many elements per rank."""
+        return Collective(
+            name=name,
+            layer=self.layer,
+            phase=phase,
+            kind=kind,
+            axis=axis,
+            size=self.plan.ep if axis == "ep" else self.plan.tp,
+            payload_bytes=float(elements * self.plan.precision.element_bytes),
+        )
+
+    def crossing(self, step: Boundary, phase: Phase) -> tuple[Item, ...]:
+        """Return what a boundary costs: the backward pass crosses it the other way."""
+        gathers = step.enters is (phase is Phase.FORWARD)
+        if not self.plan.sequence_parallel:
+            if gathers:
+                return ()
+            return ((self.collective(step.name, phase, CollectiveKind.ALL_REDUCE, "tp", step.elements), 1),)
+        if gathers:
+            share = step.elements / self.plan.tp
+            return ((self.collective(step.name, phase, CollectiveKind.ALL_GATHER, "tp", share), 1),)
+        return ((self.collective(step.name, phase, CollectiveKind.REDUCE_SCATTER, "tp", step.elements), 1),)
+
+    def forward(self, steps: tuple[Step, ...]) -> tuple[Item, ...]:
+        """Return the operators of steps run forward."""
+        items: list[Item] = []
+        for step in steps:
+            match step:
+                case Boundary():
+                    items.extend(self.crossing(step, Phase.FORWARD))
+                case Exchange():
+                    items.append((self._exchange(step, Phase.FORWARD), 1))
+                case _:
+                    items.append((step, 1))
+        return tuple(items)
+
+    def backward(self, steps: tuple[Step, ...]) -> tuple[Item, ...]:
+        """Return the operators of steps run backward, last step first."""
+        items: list[Item] = []
+        for step in reversed(steps):
+            match step:
+                case MatMul():
+                    items.extend((product, 1) for product in gradients(step))
+                case Elementwise():
+                    items.append((_mirrored(step), 1))
+                case Boundary():
+                    items.extend(self.crossing(step, Phase.GRAD_INPUT))
+                case Exchange():
+                    items.append((self._exchange(step, Phase.GRAD_INPUT), 1))
+        return tuple(items)
+
+    def _exchange(self, step: Exchange, phase: Phase) -> Collective:
+        return self.collective(step.name, phase, CollectiveKind.ALL_TO_ALL, "ep", step.elements)
+
+
+def gradients(product: MatMul) -> tuple[MatMul, MatMul]:
+    """Return the two backward products of C = A B.
+
+    Parameters
+    ----------
+    product : MatMul
+        The forward product.
+
+    Returns
+    -------
+    tuple of MatMul
+        dA = dC B^T, which may hold B if the forward product does, and dB = A^T dC, which holds nothing. For a
+        product of two activations (attention) both are of the phase ``grad_input``, for neither is a weight.
+    """
+    # What stays on chip in the forward pass does so in the backward pass, with its gradient.
+    places = str.maketrans("abc", "cba"), str.maketrans("abc", "acb")
+    first_on_chip, second_on_chip = (product.on_chip.translate(place) for place in places)
+    first = replace(product, phase=Phase.GRAD_INPUT, k=product.n, n=product.k, on_chip=first_on_chip)
+    phase = Phase.GRAD_WEIGHT if product.held is Held.B else Phase.GRAD_INPUT
+    second = replace(product, phase=phase, m=product.k, k=product.m, held=Held.NONE, on_chip=second_on_chip)
+    return first, second
+
+
+def _mirrored(work: Elementwise) -> Elementwise:
+    kept = 0.0 if work.name in PASSES_THROUGH else work.read_bytes
+    return Elementwise(
+        name=work.name,
+        layer=work.layer,
+        phase=Phase.GRAD_INPUT,
+        flops=2 * work.flops,
+        read_bytes=work.written_bytes + kept,
+        written_bytes=work.read_bytes,
+    )
+
+
+def forward_layer(config: TransformerConfig, plan: Parallelism) -> tuple[Item, ...]:
+    """Return the forward operators of one block on one rank for one microbatch.
+
+    Parameters
+    ----------
+    config, plan : TransformerConfig, Parallelism
+        A pair that `workloads.parallelism.check` accepts.
+
+    Notes
+    -----
+    Biases, dropout and masks are taken to be fused into their neighbours. Attention's products span all s x s
+    pairs, as kernels without causal skipping run them; `Parallelism.causal_half` halves them. With flash
+    attention the score matrix stays on chip: neither the softmax nor its two products move it.
+    """
+    steps = Parts(config=config, plan=plan, layer="block").block()
+    return _Walker(plan=plan, layer="block").forward(steps)
+
+
+def backward_layer(config: TransformerConfig, plan: Parallelism) -> tuple[Item, ...]:
+    """Return the backward operators of one block, what is recomputed first.
+
+    Notes
+    -----
+    Full recomputation repeats the whole forward block with its traffic; selective repeats core attention. A
+    flash kernel repeats the scores by itself (arXiv:2205.14135, algorithm 4), hence selective adds nothing to
+    it. The third gather of sequence parallelism (the input of each weight gradient) is left out, for
+    Megatron-LM hides it behind the input gradient.
+    """
+    walker = _Walker(plan=plan, layer="block")
+    steps = Parts(config=config, plan=plan, layer="block").block()
+    again: tuple[Step, ...] = ()
+    if plan.attention is Attention.FLASH:
+        again = tuple(step for step in steps if step.name == "attention.scores")
+    elif plan.recompute is Recompute.SELECTIVE:
+        again = tuple(step for step in steps if step.name in CORE_ATTENTION)
+    if plan.recompute is Recompute.FULL:
+        again = (*steps, *again) if plan.attention is Attention.FLASH else steps
+    return (*walker.forward(again), *walker.backward(steps))
+
+
+def forward_embedding(config: TransformerConfig, plan: Parallelism) -> tuple[Item, ...]:
+    """Return the operators of the embedding."""
+    steps = Parts(config=config, plan=plan, layer="embedding").embedding()
+    return _Walker(plan=plan, layer="embedding").forward(steps)
+
+
+def backward_embedding(config: TransformerConfig, plan: Parallelism) -> tuple[Item, ...]:
+    """Return the operators that gather the embedding's gradient."""
+    steps = Parts(config=config, plan=plan, layer="embedding").embedding()
+    return _Walker(plan=plan, layer="embedding").backward(steps)
+
+
+def forward_head(config: TransformerConfig, plan: Parallelism) -> tuple[Item, ...]:
+    """Return the operators of the last norm, the logits and the loss."""
+    steps = Parts(config=config, plan=plan, layer="head").head()
+    return _Walker(plan=plan, layer="head").forward(steps)
+
+
+def backward_head(config: TransformerConfig, plan: Parallelism) -> tuple[Item, ...]:
+    """Return the backward operators of the head."""
+    steps = Parts(config=config, plan=plan, layer="head").head()
+    return _Walker(plan=plan, layer="head").backward(steps)
