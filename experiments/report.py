@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-WIDTH = 110
+WIDTH = 118
 """Columns of the table where no terminal says otherwise."""
 MIN_WIDTH = 72
 """Narrowest table; below it a terminal must wrap."""

@@ -39,7 +39,7 @@ PRODUCTS = "products"
 """Category of matrix products."""
 OTHER_WORK = "other work"
 """Category of norms, softmax, activations, look-ups and the optimizer."""
-MEMORY_BOUND = "waiting for memory"
+MEMORY_BOUND = "memory-bound"
 """What is added to a category where the memory, not the unit, sets the time."""
 
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from heliograph.engine import COMMUNICATION
+from heliograph.engine import COMMUNICATION, MEMORY_BOUND, OTHER_WORK, PRODUCTS
 from heliograph.interfaces import Fabric
 from heliograph.mapping import Node
 from heliograph.operators import StepGraph
@@ -19,6 +19,17 @@ DARK = "dark time"
 """Time in which a rank's compute waits for its circuits to move."""
 BUBBLE = "pipeline bubble"
 """Time in which a rank has nothing to do."""
+
+CATEGORIES = (
+    PRODUCTS,
+    f"{PRODUCTS}, {MEMORY_BOUND}",
+    OTHER_WORK,
+    f"{OTHER_WORK}, {MEMORY_BOUND}",
+    EXPOSED,
+    DARK,
+    BUBBLE,
+)
+"""All categories of a rank's time, in the order in which they are shown."""
 
 Interval = tuple[float, float]
 
@@ -115,7 +126,7 @@ def time_of_class_s(trace: Trace, rank_class: int) -> dict[str, float]:
     bubble = without(waiting, transfers)
     times[EXPOSED] += length_s(waiting) - length_s(bubble)
     times[BUBBLE] = length_s(bubble)
-    return dict(times)
+    return {name: times[name] for name in CATEGORIES if name in times}
 
 
 def summarise(trace: Trace, graph: StepGraph, node: Node, fabric: Fabric) -> StepMetrics:
@@ -150,7 +161,7 @@ def summarise(trace: Trace, graph: StepGraph, node: Node, fabric: Fabric) -> Ste
         step_time_s=trace.makespan_s,
         tokens_per_s=graph.tokens / trace.makespan_s,
         model_flop_utilisation=graph.model_flops / peak,
-        time_by_category_s=dict(times),
+        time_by_category_s={name: times[name] for name in CATEGORIES if name in times},
         energy_j=total,
         energy_by_component_j=energy,
         mean_power_w=total / trace.makespan_s,

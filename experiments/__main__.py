@@ -1,0 +1,220 @@
+"""The command line. Everything heavy is imported by the command that needs it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from heliograph import __version__
+from heliograph.errors import HeliographError
+
+BAD_INPUT = 2
+"""Exit code for anything wrong with what the user handed in."""
+INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
+DEFAULT_ACCELERATORS = 1024
+"""Accelerators where neither the plan nor the user says how many."""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="heliograph",
+        description="Training on photonic compute and optical networks, against GPUs and packet switches.",
+    )
+    parser.add_argument("--version", action="version", version=f"heliograph {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+
+    compare = commands.add_parser("compare", help="compare systems in time, energy, cost and accuracy")
+    _add_workload(compare)
+    compare.add_argument(
+        "--accelerators", type=int, default=DEFAULT_ACCELERATORS, metavar="N", help="per system"
+    )
+    compare.add_argument(
+        "--systems",
+        default="gpu_packet,gpu_ocs,photonic_packet,photonic_ocs",
+        help="systems by name, or TOML files, separated by commas",
+    )
+    compare.add_argument("--out", type=Path, metavar="DIR", help="directory of the run; default results/...")
+    compare.add_argument("--quick", action="store_true", help="train the small GPT for fewer steps and seeds")
+    compare.add_argument("--no-accuracy", action="store_true", help="do not train the small GPT")
+    compare.add_argument("--seed", type=int, default=0, help="first seed of the training runs")
+    _add_hardware(compare)
+    compare.set_defaults(run=_compare)
+
+    step = commands.add_parser("step", help="run one training step on one system")
+    step.add_argument("--system", required=True, help="system by name, or a TOML file")
+    _add_workload(step)
+    step.add_argument(
+        "--accelerators", type=int, metavar="N", help="accelerators; default: what the plan uses"
+    )
+    step.add_argument("--trace", type=Path, metavar="FILE", help="write the time line for Perfetto")
+    _add_hardware(step)
+    step.set_defaults(run=_step)
+
+    listing = commands.add_parser("list", help="list systems, models, cores, fabrics or devices")
+    listing.add_argument("what", metavar="systems|models|cores|fabrics|devices")
+    _add_output(listing)
+    listing.set_defaults(run=_list)
+
+    show = commands.add_parser("show", help="show every parameter of something with unit and source")
+    show.add_argument("name", help="system, core, fabric, accelerator, device or model")
+    _add_output(show)
+    show.set_defaults(run=_show)
+    return parser
+
+
+def _add_workload(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", default="llama-3.1-405b", help="model by name, or a config.json")
+    parser.add_argument("--plan", default="", help="tp=8,pp=16,dp=8,micro_batch=1,global_batch=512,...")
+
+
+def _add_hardware(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--gpu", default="h100", help="the GPU, or the one that light replaces")
+    parser.add_argument("--basis", default="power", help="size photonic accelerators by power, area or count")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="PATH=VALUE",
+        help="change one number of the hardware; may be repeated (heliograph show SYSTEM lists the paths)",
+    )
+    _add_output(parser)
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
+def _compare(arguments: argparse.Namespace) -> None:
+    from experiments.compare import Request, compare, write  # noqa: PLC0415 - `--help` answers at once
+    from experiments.presentation import comparison_rows  # noqa: PLC0415
+    from experiments.progress import reporting  # noqa: PLC0415
+    from experiments.records import TrainingCache, canonical_json  # noqa: PLC0415
+    from experiments.report import print_table  # noqa: PLC0415
+    from experiments.step import plan_text  # noqa: PLC0415
+
+    request = Request(
+        model=arguments.model,
+        accelerators=arguments.accelerators,
+        systems=tuple(name.strip() for name in arguments.systems.split(",") if name.strip()),
+        plan=arguments.plan,
+        gpu=arguments.gpu,
+        basis=arguments.basis,
+        assignments=tuple(arguments.set),
+        quick=arguments.quick,
+        seed=arguments.seed,
+        accuracy=not arguments.no_accuracy,
+    )
+    cache = TrainingCache((arguments.out.parent if arguments.out else Path("results")) / ".training")
+    with reporting() as progress:
+        comparison = compare(request, cache=cache, progress=progress)
+    directory = write(comparison, arguments.out)
+    if arguments.json:
+        _print(canonical_json(comparison.summary() | {"directory": str(directory)}, indent=1))
+        return
+    title = f"{comparison.config.name} on {request.accelerators} accelerators"
+    records = comparison.records()
+    print_table(title, [record["system"] for record in records], comparison_rows(records))
+    _print(f"\nPlan: {plan_text(comparison.plan)}")
+    _print(
+        f"Wrote {directory}/: summary.json, table.csv, config.json, pictures (png and svg), and trace.json,"
+    )
+    _print("which opens at ui.perfetto.dev. Prices are assumed: heliograph show SYSTEM lists every source.")
+
+
+def _step(arguments: argparse.Namespace) -> None:
+    from experiments.catalogue import status_counts  # noqa: PLC0415 - `--help` answers at once
+    from experiments.presentation import comparison_rows  # noqa: PLC0415
+    from experiments.records import canonical_json, write_atomically  # noqa: PLC0415
+    from experiments.report import print_table  # noqa: PLC0415
+    from experiments.step import plan_for, plan_text, run_step  # noqa: PLC0415
+    from experiments.systems import build_system  # noqa: PLC0415
+    from workloads.config import load_model  # noqa: PLC0415
+    from workloads.parallelism import parse_plan  # noqa: PLC0415
+
+    config = load_model(arguments.model)
+    accelerators = arguments.accelerators
+    if accelerators is None:
+        accelerators = parse_plan(arguments.plan).ranks if arguments.plan else DEFAULT_ACCELERATORS
+    system = build_system(
+        arguments.system,
+        accelerators=accelerators,
+        gpu=arguments.gpu,
+        basis=arguments.basis,
+        assignments=arguments.set,
+    )
+    memory_bytes = system.node().memory.capacity_bytes
+    plan = plan_for(config, arguments.plan, accelerators=accelerators, memory_bytes=memory_bytes)
+    result = run_step(system, config, plan)
+    record = result.record() | {"inputs_by_status": status_counts(result.system)}
+    if arguments.trace:
+        write_atomically(arguments.trace, canonical_json({"traceEvents": result.trace.perfetto_events()}))
+    if arguments.json:
+        _print(canonical_json(record | {"model": config.name, "plan": plan_text(plan)}, indent=1))
+        return
+    title = f"{config.name} on {accelerators} accelerators, {plan_text(plan)}"
+    print_table(title, [record["system"]], comparison_rows([record]))
+
+
+def _list(arguments: argparse.Namespace) -> None:
+    from experiments.catalogue import listing  # noqa: PLC0415 - `--help` answers at once
+
+    names = listing(arguments.what)
+    if arguments.json:
+        _print(json.dumps(names, indent=1))
+        return
+    width = max(len(name) for name in names)
+    for name, text in names.items():
+        _print(f"{name:<{width}}  {text}")
+
+
+def _show(arguments: argparse.Namespace) -> None:
+    import dataclasses  # noqa: PLC0415 - `--help` answers at once
+
+    from experiments.catalogue import description  # noqa: PLC0415
+    from experiments.presentation import parameter_lines  # noqa: PLC0415
+
+    parameters = description(arguments.name)
+    if arguments.json:
+        _print(json.dumps([dataclasses.asdict(one) for one in parameters], indent=1))
+        return
+    for line in parameter_lines(parameters):
+        _print(line)
+
+
+def _print(text: str) -> None:
+    print(text)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; return its exit code.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments; those of the process by default.
+    """
+    arguments = _parser().parse_args(argv)
+    run: Callable[[Any], None] = arguments.run
+    try:
+        run(arguments)
+    except HeliographError as error:
+        if arguments.debug:
+            raise
+        print(f"heliograph: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("heliograph: interrupted; finished training runs are kept", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        return 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

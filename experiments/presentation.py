@@ -1,0 +1,160 @@
+"""Results as the terminal shows them: one line per quantity, with where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from experiments.catalogue import Parameter
+from experiments.report import ReportRow, format_si
+from heliograph.engine import MEMORY_BOUND, OTHER_WORK, PRODUCTS
+from heliograph.metrics import BUBBLE, DARK, EXPOSED
+
+Record = Mapping[str, Any]
+
+MM2_PER_M2 = 1e6
+"""Square millimetres in a square metre."""
+COMPONENTS_SHOWN = 6
+"""Energy components that get a line of their own; the others are added up."""
+
+
+def _share(record: Record, part: str) -> str:
+    share = record["time_by_category_s"].get(part, 0.0) / record["step_time_s"]
+    return f"{100 * share:.1f} %"
+
+
+def _memory_wall(record: Record) -> str:
+    waits = [s for part, s in record["time_by_category_s"].items() if part.endswith(MEMORY_BOUND)]
+    return f"{100 * sum(waits) / record['step_time_s']:.1f} %"
+
+
+def _loss(record: Record) -> str:
+    if "validation_loss" not in record:
+        return "not trained"
+    return f"{record['validation_loss']:.3f} \u00b1 {record['validation_loss_spread']:.3f}"
+
+
+def _loss_difference(record: Record) -> str:
+    if "loss_difference" not in record:
+        return "not trained"
+    return f"{record['loss_difference']:+.3f} \u00b1 {record['loss_difference_standard_error']:.3f}"
+
+
+def _memory(record: Record) -> str:
+    return f"{format_si(record['memory_bytes'], 'B')} of {format_si(record['memory_capacity_bytes'], 'B')}"
+
+
+def _circuits(record: Record) -> str:
+    if record["circuit_policy"] == "none":
+        return "no circuits"
+    changes = record["reconfigurations"]
+    return f"{record['circuit_policy']}, {changes} change" + ("" if changes == 1 else "s")
+
+
+_SIZE: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
+    ("accelerator", "", lambda r: str(r["accelerator"])),
+    ("photonic cores each", "by --basis", lambda r: str(r["photonic_cores"] or "none")),
+    ("peak of products each", "derived", lambda r: format_si(r["peak_flop_per_s"], "FLOP/s")),
+    ("peak power each", "derived", lambda r: format_si(r["accelerator_peak_w"], "W")),
+    ("die area each", "derived", lambda r: f"{r['accelerator_area_m2'] * MM2_PER_M2:,.0f} mm\u00b2"),
+    ("buffer each", "derived", lambda r: format_si(r["sram_bytes"], "B") if r["sram_bytes"] else "in die"),
+)
+_TIME: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
+    ("step time", "simulated", lambda r: format_si(r["step_time_s"], "s")),
+    ("throughput", "simulated", lambda r: format_si(r["tokens_per_s"], "tokens/s")),
+    ("model FLOP utilisation", "derived", lambda r: f"{100 * r['model_flop_utilisation']:.1f} %"),
+    ("  products", "of the step", lambda r: _share(r, PRODUCTS)),
+    ("  other work", "of the step", lambda r: _share(r, OTHER_WORK)),
+    ("  waiting for memory", "of the step", _memory_wall),
+    ("  exposed communication", "of the step", lambda r: _share(r, EXPOSED)),
+    ("  exposed dark time", "of the step", lambda r: _share(r, DARK)),
+    ("  pipeline bubble", "of the step", lambda r: _share(r, BUBBLE)),
+    ("circuits", "the faster", _circuits),
+    ("memory per accelerator", "derived", _memory),
+)
+
+
+_COST: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
+    ("mean power", "derived", lambda r: format_si(r["mean_power_w"], "W")),
+    ("hardware", "assumed", lambda r: f"{r['capital_usd'] / MILLION_USD:,.1f} M$"),
+    ("cost per million tokens", "assumed", lambda r: f"{r['usd_per_million_tokens']:.3f} $"),
+)
+MILLION_USD = 1e6
+"""Dollars by which hardware is quoted."""
+_ACCURACY: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
+    ("effective bits", "link budget", lambda r: f"{r['effective_bits']:.2f}"),
+    ("small GPT, loss (nats/byte)", "trained", _loss),
+    ("  minus exact, same seeds", "mean, s.e.", _loss_difference),
+)
+
+
+def _block(
+    lines: Sequence[tuple[str, str, Callable[[Record], str]]], records: Sequence[Record]
+) -> list[ReportRow]:
+    rows = []
+    for index, (label, note, cell) in enumerate(lines):
+        values = tuple(cell(record) for record in records)
+        rows.append(ReportRow(label=label, values=values, note=note, section=index == 0))
+    return rows
+
+
+def _energy(records: Sequence[Record]) -> list[ReportRow]:
+    parts = [record["energy_by_component_j_per_token"] for record in records]
+    weight = {name: max(one.get(name, 0.0) for one in parts) for part in parts for name in part}
+    shown = sorted(weight, key=lambda name: -weight[name])[:COMPONENTS_SHOWN]
+    total = tuple(format_si(record["energy_per_token_j"], "J/token") for record in records)
+    rows = [ReportRow(label="energy per token", values=total, note="derived", section=True)]
+    for name in shown:
+        values = tuple(format_si(one.get(name, 0.0), "J") for one in parts)
+        rows.append(ReportRow(label=f"  {name}", values=values, note=""))
+    rest = tuple(
+        format_si(sum(joules for name, joules in one.items() if name not in shown), "J") for one in parts
+    )
+    rows.append(ReportRow(label="  all other parts", values=rest, note="see table.csv"))
+    return rows
+
+
+def comparison_rows(records: Sequence[Record]) -> list[ReportRow]:
+    """Return the lines of the comparison table.
+
+    Parameters
+    ----------
+    records : sequence of mapping
+        One per system, as `StepResult.record` gives them, with accuracy added where it was trained.
+    """
+    rows = _block(_SIZE, records) + _block(_TIME, records) + _energy(records) + _block(_COST, records)
+    if any("validation_loss" in record for record in records):
+        rows += _block(_ACCURACY, records)
+    else:
+        rows += _block(_ACCURACY[:1], records)
+    return [*rows, *_inputs(records)]
+
+
+def _inputs(records: Sequence[Record]) -> list[ReportRow]:
+    names = ("measured", "published", "derived", "recalled", "assumed", "choice", "set")
+    counted = [name for name in names if any(record["inputs_by_status"].get(name) for record in records)]
+    return [
+        ReportRow(
+            label=f"inputs {name}",
+            values=tuple(str(record["inputs_by_status"].get(name, 0)) for record in records),
+            note="see show" if index == 0 else "",
+            section=index == 0,
+        )
+        for index, name in enumerate(counted)
+    ]
+
+
+def parameter_lines(parameters: Sequence[Parameter]) -> list[str]:
+    """Return one line per parameter: path, value with unit, range, status, source."""
+    width = max((len(one.path) for one in parameters), default=0)
+    lines = []
+    for one in parameters:
+        value = one.value if isinstance(one.value, str) else f"{one.value:.6g}"
+        unit = "" if one.unit == "1" else f" {one.unit}"
+        ends = "" if one.low is None and one.high is None else f" [{_end(one.low)}, {_end(one.high)}]"
+        lines.append(f"{one.path:<{width}}  {value}{unit}{ends}  ({one.status}: {one.source})")
+    return lines
+
+
+def _end(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"

@@ -1,0 +1,318 @@
+"""Named systems: an accelerator, a fabric and prices in one frozen description that four questions share."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from electronic.devices import load_scale_up
+from electronic.fabrics import RailFabric
+from electronic.gpu import Gpu, load_gpu
+from electronic.vector import VectorUnit, load_vector
+from heliograph.economics import Economics, default_economics
+from heliograph.errors import ParameterError, nearest
+from heliograph.files import read_toml
+from heliograph.mapping import Node
+from heliograph.operators import Phase
+from heliograph.paths import get_at, parse_assignment, replace_at
+from heliograph.units import to_si
+from optical.accelerator import PhotonicUnit
+from optical.analog import AnalogSpec
+from optical.circuits import CircuitPolicy
+from optical.cores.crossbar import default_crossbar
+from optical.fabrics import OcsRails
+
+SCALE_UP = MappingProxyType(
+    {
+        "a100": "nvlink3",
+        "h100": "nvlink4",
+        "h200": "nvlink4",
+        "b200": "nvlink5",
+        "gb200": "nvlink5-72",
+        "tpu-v4": "nvlink4",
+    }
+)
+"""Scale-up domain that comes with each accelerator (for TPU v4 a switched stand-in for its torus)."""
+PUBLISHED_CORES = 16
+"""Cores of the published chip: LT-L has 8 tiles of 2 cores (Lightening-Transformer, HPCA 2024)."""
+
+
+class Basis(StrEnum):
+    """What makes a photonic accelerator comparable with the GPU that it replaces."""
+
+    POWER = "power"
+    AREA = "area"
+    COUNT = "count"
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """Everything that a run needs to know about the hardware.
+
+    The photonic parts are absent in an all-electronic system. Where they are present, `gpu` is the
+    accelerator that they replace: it gives the budget of power or area and the memory.
+    """
+
+    name: str
+    """Name of the system."""
+    gpu: Gpu
+    """The GPU, or the one that is replaced."""
+    photonic: PhotonicUnit | None = None
+    """Matrix unit in light, sharing the GPU's memory."""
+    vector: VectorUnit | None = None
+    """Electronics that a photonic accelerator carries for everything else."""
+    fabric: RailFabric | OcsRails
+    """What connects the accelerators."""
+    economics: Economics
+    """Prices."""
+    basis: Basis = Basis.POWER
+    """How the photonic accelerator was sized."""
+    circuits: CircuitPolicy | None = None
+    """Circuit policy, or None to take the faster one."""
+
+    @property
+    def accelerators(self) -> int:
+        """Accelerators in the system."""
+        return self.fabric.endpoints
+
+    def node(self) -> Node:
+        """Return one accelerator as the engine sees it."""
+        if self.photonic is None or self.vector is None:
+            return Node(
+                name=self.gpu.name,
+                units=(self.gpu,),
+                memory=self.gpu.memory,
+                peak_flop_per_s=self.gpu.peak_flop_per_s,
+                static_parts_w={"gpu idle": self.gpu.static_w},
+            )
+        return Node(
+            name=self.photonic.name,
+            units=(self.photonic, self.vector),
+            memory=self.photonic.memory,
+            peak_flop_per_s=self.photonic.peak_flop_per_s,
+            static_parts_w=self.photonic.static_parts_w() | {"vector static": self.vector.static_w},
+        )
+
+    def analog(self) -> dict[Phase, AnalogSpec] | None:
+        """Return how products of each phase come out of the photonic core, or None for a GPU."""
+        if self.photonic is None:
+            return None
+        phases = (Phase.FORWARD, Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
+        return {phase: self.photonic.core.analog(phase) for phase in phases}
+
+    def effective_bits(self) -> float:
+        """Return effective bits: of a full-scale analog sample with its converters, or bf16's significand."""
+        if self.photonic is None:
+            return BF16_SIGNIFICAND_BITS
+        core = self.photonic.core
+        return core.budget.system_bits(core.dac, core.adc)
+
+    def accelerator_peak_w(self) -> float:
+        """Return the power of one accelerator with all its parts at full load."""
+        if self.photonic is None or self.vector is None:
+            return self.gpu.chip.tdp_w
+        return self.photonic.peak_power_w + _electronics_w(self.vector)
+
+    def accelerator_area_m2(self) -> float:
+        """Return the die area of one accelerator, memory apart."""
+        if self.photonic is None or self.vector is None:
+            return self.gpu.area_m2
+        return self.photonic.area_m2 + self.vector.area_m2
+
+    def accelerator_usd(self) -> float:
+        """Return the price of one accelerator."""
+        if self.photonic is None or self.vector is None:
+            return self.gpu.price_usd
+        return self.photonic.price_usd + self.vector.price_usd
+
+    def capital_usd(self) -> float:
+        """Return the price of all accelerators and of the fabric."""
+        return self.accelerators * self.accelerator_usd() + self.fabric.cost_usd
+
+    def sized(self) -> System:
+        """Return the system with as many photonic cores as its basis allows.
+
+        Raises
+        ------
+        ParameterError
+            If not even one cluster of cores fits.
+        """
+        if self.photonic is None or self.vector is None:
+            return self
+        cluster = self.photonic.core.cluster
+        one = self.photonic.resized(cluster)
+        match self.basis:
+            case Basis.POWER:
+                budget, rest, each = self.gpu.chip.tdp_w, _electronics_w(self.vector), one.peak_power_w
+                unit = "W"
+            case Basis.AREA:
+                budget, rest, each = self.gpu.area_m2, self.vector.area_m2, one.area_m2
+                unit = "m^2"
+            case _:
+                clusters = max(1, PUBLISHED_CORES // cluster)
+                return dataclasses.replace(self, photonic=self.photonic.resized(clusters * cluster))
+        clusters = math.floor((budget - rest) / each)
+        if clusters < 1:
+            msg = (
+                f"basis {self.basis}: {self.gpu.name} gives {budget:g} {unit}, electronics and memory take "
+                f"{rest:g}, and {cluster} photonic cores need {each:g}; try --basis count or smaller cores"
+            )
+            raise ParameterError(msg)
+        return dataclasses.replace(self, photonic=self.photonic.resized(clusters * cluster))
+
+
+BF16_SIGNIFICAND_BITS = 8.0
+"""Significand of bfloat16 with its hidden bit."""
+
+
+def _electronics_w(vector: VectorUnit) -> float:
+    """Return the peak power of vector lanes and memory."""
+    lanes = vector.engine.static_w + vector.engine.rate_flop_per_s * vector.engine.energy_j_per_flop
+    memory = vector.memory
+    return lanes + memory.static_w + memory.bandwidth_bytes_per_s * memory.energy_j_per_byte
+
+
+def _photonic_parts(gpu: Gpu) -> dict[str, Any]:
+    core = default_crossbar()
+    unit = PhotonicUnit(
+        core=core,
+        cores=core.cluster,
+        memory=gpu.memory,
+        sram_bytes=to_si("sram_bytes", 2.0, "MiB"),
+    )
+    vector = dataclasses.replace(load_vector("simd-5nm"), memory=gpu.memory)
+    return {"photonic": unit, "vector": vector}
+
+
+def _fabric(gpu_name: str, accelerators: int, *, optical: bool) -> RailFabric | OcsRails:
+    scale_up = load_scale_up(SCALE_UP[gpu_name])
+    if accelerators < scale_up.size:
+        scale_up = dataclasses.replace(scale_up, size=accelerators)
+    kind = OcsRails if optical else RailFabric
+    return kind(endpoints=accelerators, scale_up=scale_up)
+
+
+def _build(name: str, gpu_name: str, accelerators: int, basis: Basis) -> System:
+    gpu = load_gpu(gpu_name)
+    parts = _photonic_parts(gpu) if name.startswith("photonic") else {}
+    return System(
+        name=name,
+        gpu=gpu,
+        fabric=_fabric(gpu_name, accelerators, optical=name.endswith("ocs")),
+        economics=default_economics(),
+        basis=basis,
+        **parts,
+    )
+
+
+SYSTEMS = MappingProxyType(
+    {
+        "gpu_packet": "GPUs in NVLink domains, joined by a rail-optimised packet fabric",
+        "gpu_ocs": "the same GPUs, joined by optical circuit switches that move in the step where it pays",
+        "photonic_packet": "accelerators with products in light and the same memory, packet fabric",
+        "photonic_ocs": "accelerators with products in light, optical circuit switches",
+    }
+)
+"""Named systems and what they are."""
+
+
+def build_system(
+    name: str,
+    *,
+    accelerators: int = 1024,
+    gpu: str = "h100",
+    basis: Basis | str = Basis.POWER,
+    assignments: Iterable[str] = (),
+) -> System:
+    """Return a named system, or one from a user's TOML file, with single parameters changed.
+
+    Parameters
+    ----------
+    name : str
+        One of `SYSTEMS`, or the path of a ``.toml`` file: ``base = "photonic_ocs"``, optionally ``name``,
+        ``gpu`` and ``basis``, and tables of parameters (``[photonic.core] symbol_rate_hz = 1e10``).
+    accelerators : int
+        How many.
+    gpu : str
+        The GPU, or the one that photonic accelerators replace.
+    basis : Basis
+        How photonic accelerators are sized. Sizing comes after the changes, so a hungrier core means fewer
+        cores; a change of ``photonic.cores`` itself switches it off.
+    assignments : iterable of str
+        ``path=value``; a path may be shortened to any ending that fits one parameter only.
+
+    Raises
+    ------
+    ParameterError
+        For unknown names or paths, values out of range, or a basis that has no room for a core.
+    """
+    chosen_basis = _basis(basis)
+    changes: list[tuple[str, float | str]] = [parse_assignment(text) for text in assignments]
+    if name.endswith(".toml") or "/" in name:
+        label, name, gpu, chosen_basis, from_file = _from_file(Path(name), gpu, chosen_basis)
+        changes = from_file + changes
+    else:
+        label = name
+    if name not in SYSTEMS:
+        msg = f"no system '{name}'; {nearest(name, SYSTEMS, noun='system')}"
+        raise ParameterError(msg)
+    if isinstance(accelerators, bool) or not isinstance(accelerators, int) or accelerators < 1:
+        msg = f"accelerators must be a whole number of at least 1; got {accelerators!r}"
+        raise ParameterError(msg)
+    system = dataclasses.replace(_build(name, gpu, accelerators, chosen_basis), name=label)
+    fixed = False
+    for path, value in changes:
+        before = None if system.photonic is None else system.photonic.cores
+        system = replace_at(system, path, value)
+        fixed = fixed or (system.photonic is not None and system.photonic.cores != before)
+    return system if fixed else system.sized()
+
+
+def has_parameter(system: System, path: str) -> bool:
+    """Return whether a path, or its ending, names a parameter of a system."""
+    try:
+        get_at(system, path)
+    except ParameterError:
+        return False
+    return True
+
+
+def _basis(text: Basis | str) -> Basis:
+    if text not in set(Basis):
+        msg = f"no basis '{text}'; {nearest(str(text), set(Basis), noun='basis')}"
+        raise ParameterError(msg)
+    return Basis(text)
+
+
+def _from_file(
+    path: Path, gpu: str, basis: Basis
+) -> tuple[str, str, str, Basis, list[tuple[str, float | str]]]:
+    content = read_toml(path)
+    base = content.pop("base", None)
+    if not isinstance(base, str):
+        msg = f"{path}: key 'base' must name the system to start from: {', '.join(SYSTEMS)}"
+        raise ParameterError(msg)
+    label = str(content.pop("name", path.stem))
+    gpu = str(content.pop("gpu", gpu))
+    basis = _basis(str(content.pop("basis", basis)))
+    return label, base, gpu, basis, _flattened(content, "", path)
+
+
+def _flattened(content: Mapping[str, Any], prefix: str, path: Path) -> list[tuple[str, float | str]]:
+    found: list[tuple[str, float | str]] = []
+    for key, value in content.items():
+        where = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            found += _flattened(value, f"{where}.", path)
+        elif isinstance(value, bool) or not isinstance(value, int | float | str):
+            msg = f"{path}: key '{where}' must be a number or text; got {value!r}"
+            raise ParameterError(msg)
+        else:
+            found.append((where, value))
+    return found

@@ -1,0 +1,239 @@
+import dataclasses
+import math
+
+import pytest
+
+from experiments.step import plan_for, plan_text, run_step
+from experiments.systems import SYSTEMS, build_system
+from heliograph.errors import ParameterError, WorkloadError
+from heliograph.operators import Phase
+from heliograph.paths import numeric_leaves, replace_at
+from optical.circuits import CircuitPolicy
+from workloads.config import load_model
+from workloads.memory import memory_by_kind
+
+MODEL = load_model("llama-3-8b")
+PLAN = "tp=8,pp=2,dp=2,global_batch=16,sequence_length=2048"
+N = 32
+
+
+def system(name="photonic_ocs", *assignments, **options):
+    return build_system(name, **({"accelerators": N} | options), assignments=assignments)
+
+
+def run(one, plan=PLAN):
+    return run_step(one, MODEL, plan_for(MODEL, plan, accelerators=N, memory_bytes=math.inf))
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_every_named_system_runs_and_its_parts_add_up(name):
+    result = run(system(name))
+    record = result.record()
+    assert sum(record["time_by_category_s"].values()) == pytest.approx(record["step_time_s"])
+    assert sum(record["energy_by_component_j_per_token"].values()) == pytest.approx(
+        record["energy_per_token_j"]
+    )
+    assert record["mean_power_w"] * record["step_time_s"] == pytest.approx(record["energy_j"])
+    assert 0.0 < record["model_flop_utilisation"] < 1.0
+
+
+def test_the_power_basis_never_exceeds_the_gpu():
+    one = system("photonic_packet")
+    more = dataclasses.replace(
+        one, photonic=one.photonic.resized(one.photonic.cores + one.photonic.core.cluster)
+    )
+    assert one.accelerator_peak_w() <= one.gpu.chip.tdp_w < more.accelerator_peak_w()
+
+
+def test_the_area_basis_never_exceeds_the_gpu():
+    one = system("photonic_packet", basis="area")
+    more = dataclasses.replace(
+        one, photonic=one.photonic.resized(one.photonic.cores + one.photonic.core.cluster)
+    )
+    assert one.accelerator_area_m2() <= one.gpu.area_m2 < more.accelerator_area_m2()
+
+
+def test_the_count_basis_is_the_published_chip():
+    assert system("photonic_packet", basis="count").photonic.cores == 16
+
+
+def test_a_named_number_of_cores_is_not_resized():
+    assert system("photonic_packet", "photonic.cores=24").photonic.cores == 24
+
+
+def test_light_shares_the_memory_of_the_gpu_it_replaces():
+    one = system("photonic_packet", "gpu.memory.bandwidth_bytes_per_s=1e12")
+    assert one.photonic.memory == one.vector.memory == one.gpu.memory
+    assert one.gpu.memory.bandwidth_bytes_per_s == 1e12
+
+
+def test_slower_memory_slows_both_kinds_of_accelerator():
+    for name in ("gpu_packet", "photonic_packet"):
+        slow = run(system(name, "gpu.memory.bandwidth_bytes_per_s=2e11"))
+        assert slow.metrics.step_time_s > 1.3 * run(system(name)).metrics.step_time_s
+        waits = [
+            s for part, s in slow.metrics.time_by_category_s.items() if part.endswith("memory-bound")
+        ]
+        assert sum(waits) > 0.2 * slow.metrics.step_time_s
+
+
+def test_brighter_laser_costs_energy_and_buys_accuracy():
+    one = system("photonic_packet", "photonic.cores=16")
+    power = one.photonic.core.laser_power_w
+    bright = system("photonic_packet", "photonic.cores=16", f"laser_power_w={2 * power}")
+    assert run(bright).metrics.energy_j > run(one).metrics.energy_j
+    assert bright.effective_bits() > one.effective_bits()
+    assert bright.analog()[Phase.FORWARD].thermal_variance < one.analog()[Phase.FORWARD].thermal_variance
+
+
+def test_faster_symbols_save_time_and_cost_accuracy():
+    one = system("photonic_packet", "photonic.cores=16")
+    fast = system("photonic_packet", "photonic.cores=16", "photonic.core.symbol_rate_hz=10 GHz")
+    assert run(fast).metrics.step_time_s < run(one).metrics.step_time_s
+    assert fast.effective_bits() < one.effective_bits()
+
+
+def test_circuits_that_move_at_once_on_full_lanes_equal_packets():
+    # One axis at a time needs a permutation, which both fabrics carry at the full rate of the card.
+    plan = "tp=8,pp=1,dp=4,global_batch=16,sequence_length=2048"
+    free = ("switch.switch_s=0", "switch.relock_s=0", "switch.control_s=0")
+    optical = system("gpu_ocs", *free, "circuits=per-axis")
+    packets = system("gpu_packet")
+    bandwidth = {"gpu_ocs": optical.fabric.lanes * optical.fabric.lane_bytes_per_s}
+    assert bandwidth["gpu_ocs"] == pytest.approx(packets.fabric.port_bytes_per_s)
+    same = run(optical, plan).metrics.step_time_s
+    # What is left is the latency of the packet switches: microseconds in a fifth of a second.
+    assert same == pytest.approx(run(packets, plan).metrics.step_time_s, rel=5e-4)
+
+
+def test_slow_switches_cost_time_or_stand_still():
+    quick, slow = (
+        run(system("gpu_ocs", f"switch.switch_s={seconds}", "circuits=per-axis")) for seconds in (1e-6, 1.0)
+    )
+    assert slow.metrics.step_time_s > quick.metrics.step_time_s
+    assert run(system("gpu_ocs", "switch.switch_s=1.0")).circuits == CircuitPolicy.STATIC
+
+
+def test_a_switch_too_lossy_is_an_error_that_names_it():
+    with pytest.raises(Exception, match="insertion"):
+        system("gpu_ocs", "switch.insertion_loss_db=40")
+
+
+LIVE_WITH = {"fabric.optics.circulator_loss_db": ("fabric.optics.circulators", 1)}
+"""Numbers that count only where another one says that the part is there."""
+NOT_COUNTED = {
+    # What a photonic system knows of the GPU it replaces, beside the budget that sizes it.
+    "photonic": ("gpu.chip.",),
+    "gpu": (),
+}
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_no_parameter_of_a_system_is_a_dead_knob(name):
+    """Each number moves time, energy, cost, memory or the analog record, by a nudge or by being refused."""
+    base = system(name, *(("circuits=per-axis",) if name.endswith("ocs") else ()))
+    plan = "tp=8,pp=2,dp=2,global_batch=8,sequence_length=1024"
+    small = dataclasses.replace(MODEL, layers=2)
+
+    def outputs(one):
+        sized = one.sized() if one.photonic is not None and one.photonic.cores == base.photonic.cores else one
+        result = run_step(sized, small, plan_for(small, plan, accelerators=N, memory_bytes=math.inf))
+        record = result.record()
+        keys = ("step_time_s", "energy_j", "capital_usd", "usd_per_million_tokens", "memory_capacity_bytes")
+        keys += ("effective_bits", "dark_s", "accelerator_area_m2", "accelerator_peak_w", "photonic_cores")
+        return [record[key] for key in keys], sized.analog()
+
+    before = outputs(base)
+    skipped = NOT_COUNTED["photonic" if base.photonic is not None else "gpu"]
+    dead = []
+    for path, value in numeric_leaves(base).items():
+        if path.startswith(skipped):
+            continue
+        moved = False
+        owner = replace_at(base, *LIVE_WITH[path]) if path in LIVE_WITH else base
+        reference = outputs(owner) if path in LIVE_WITH else before
+        for factor in (1.25, 0.8, 100.0, 0.01):
+            new = max(1, round(value * factor)) if isinstance(value, int) else value * factor
+            if isinstance(value, float) and value == 0.0:
+                new = 1.0
+            try:
+                moved = outputs(replace_at(owner, path, new)) != reference
+            except Exception as error:
+                moved = type(error).__module__.startswith("heliograph")
+                if not moved:
+                    raise
+            if moved:
+                break
+        if not moved:
+            dead.append(path)
+    assert not dead, "\n".join(dead)
+
+
+def test_memory_reported_is_that_of_the_fullest_stage():
+    plan = plan_for(MODEL, PLAN, accelerators=N, memory_bytes=math.inf)
+    totals = [sum(memory_by_kind(MODEL, plan, stage).values()) for stage in range(plan.pp)]
+    assert sum(run(system("gpu_packet")).memory_bytes.values()) == pytest.approx(max(totals))
+
+
+def test_a_plan_reads_back_from_its_text():
+    plan = plan_for(MODEL, PLAN + ",recompute=full,zero=0", accelerators=N, memory_bytes=math.inf)
+    assert plan_for(MODEL, plan_text(plan), accelerators=N, memory_bytes=math.inf) == plan
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "match"),
+    [
+        ("photonic_pocket", {}, "did you mean 'photonic_packet'"),
+        ("gpu_packet", {"gpu": "h10"}, "did you mean 'h100'"),
+        ("gpu_packet", {"basis": "powr"}, "did you mean 'power'"),
+        ("gpu_packet", {"accelerators": 0}, "at least 1"),
+        ("photonic_ocs", {"assignments": ("laser.wall_plug_eficiency=1",)}, "wall_plug_efficiency"),
+        ("photonic_ocs", {"assignments": ("laser.wall_plug_efficiency=-1",)}, "at most 1; got -1"),
+        ("photonic_ocs", {"assignments": ("laser_power_w=nan",)}, "laser_power_w"),
+        ("photonic_ocs", {"assignments": ("laser_power_w",)}, "laser_power_w"),
+        ("nowhere/mine.toml", {}, "mine.toml"),
+    ],
+)
+def test_bad_names_and_values_get_one_sentence(name, options, match):
+    with pytest.raises(ParameterError, match=match) as caught:
+        build_system(name, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_too_little_light_is_an_error_that_names_the_core():
+    with pytest.raises(Exception, match="crossbar") as caught:
+        system("photonic_packet", "laser_power_w=1e-9")
+    assert type(caught.value).__name__ == "LinkError"
+
+
+def test_a_model_that_does_not_fit_says_by_how_much():
+    big = load_model("llama-3-70b")
+    plan = plan_for(big, "tp=2,pp=2,dp=8,global_batch=16", accelerators=N, memory_bytes=math.inf)
+    with pytest.raises(WorkloadError, match=r"GiB"):
+        run_step(system("gpu_packet"), big, plan)
+
+
+def test_a_toml_file_is_a_system(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('base = "photonic_ocs"\nbasis = "area"\n[photonic.core]\nsymbol_rate_hz = "10 GHz"\n')
+    one = build_system(str(path), accelerators=N)
+    assert one.name == "mine"
+    assert one.basis == "area"
+    assert one.photonic.core.symbol_rate_hz == 1e10
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("", "empty"),
+        ("[photonic]\ncores = 8\n", "base"),
+        ('base = "gpu_packet"\n[fabric]\nlines = 3\n', "lines"),
+        ('base = "gpu_packet"\n[fabric]\noversubscription = true\n', "oversubscription"),
+        ('base = "gpu_packet"\nbase = "gpu_ocs"\n', "mine.toml"),
+    ],
+)
+def test_a_broken_toml_file_gets_one_sentence(tmp_path, text, match):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(ParameterError, match=match):
+        build_system(str(path), accelerators=N)
