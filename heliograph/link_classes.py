@@ -1,7 +1,7 @@
 """Links that are alike to all traffic, merged, so that a solve costs the same at any size.
 
-Two links are alike when they have the same capacity and every bundle of flows loads them equally; they are one
-constraint. A new bundle splits the classes it crosses, and nothing else has to be looked at again.
+Two links are alike when they have the same capacity and every bundle of flows loads them equally; they are
+one constraint. A new bundle splits the classes it crosses, and nothing else has to be looked at again.
 """
 
 from __future__ import annotations
