@@ -55,8 +55,8 @@ class AnalogNumerics:
     With T = 1, or `exact_tiles`, every sample is executed. Otherwise the T samples collapse into one draw
     per output with the summed variance: rounding counts as ``D**2 / 12`` per sample, clipping with its mean
     square in the probe, and laser noise is spread over the outputs as ``sum(a^2) sum(b^2)``, with the probe's
-    mean of ``sum((a b)^2)``. That clipping compresses and has heavy tails is lost; `clipped_fraction` says
-    where that matters.
+    mean of ``sum((a b)^2)``. That clipping compresses and has heavy tails is lost, and a probe finds its mean
+    square only roughly: where `clipped_fraction` is not far below 1e-3, trust `exact_tiles`.
 
     No gradient passes: what a backward pass computes are products of their own.
     """
@@ -244,14 +244,12 @@ def _encode(x: torch.Tensor, summed_dim: int, spec: AnalogSpec, draws: _Draws) -
     if turned:
         x, summed_dim = x.mT, -3 - summed_dim
     levels = None if math.isinf(spec.dac_bits) else _levels(spec.dac_bits)
-    dtype = torch.int8 if _fits_int8(x, summed_dim, levels) else x.dtype
-    codes = torch.empty(x.shape, dtype=dtype, device=x.device)
+    codes = torch.empty_like(x, dtype=torch.int8 if _fits_int8(x, summed_dim, levels) else x.dtype)
     energy = x.new_zeros([1 if dim == summed_dim + 3 else size for dim, size in enumerate(x.shape)])
     scale = torch.full_like(energy if spec.scale is Scale.ROW else energy[:1, :1, :1], _SMALLEST_SCALE)
     dithered = levels is not None and spec.rounding is Rounding.STOCHASTIC
     reach = (levels or 1.0) * (1.0 - _HAIR if dithered else 1.0)
-    blocks = list(_blocks(x.shape))
-    own_scale = spec.scale is Scale.ROW and summed_dim == -1
+    own_scale, blocks = spec.scale is Scale.ROW and summed_dim == -1, list(_blocks(x.shape))
     for group in [[block] for block in blocks] if own_scale else [blocks]:
         for block in group:
             known, part = _part(scale, block), x[block].abs()
