@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from heliograph.errors import WorkloadError
 from workloads.architecture import TransformerConfig
 from workloads.parallelism import Attention, Parallelism, Recompute, check
-from workloads.schedules import in_flight
-from workloads.sharding import optimizer_bytes, optimizer_share, part_parameters, whole_stage
+from workloads.pipeline import Pipeline
+from workloads.sharding import (
+    RankParameters,
+    optimizer_bytes,
+    optimizer_share,
+    part_parameters,
+    shared_share,
+    stage_chunks,
+    whole_stage,
+)
 
 MASK_BYTES = 1
 """Bytes of one element of a dropout mask."""
@@ -15,8 +25,8 @@ LOGIT_BYTES = 4
 GIBIBYTE = 2**30
 
 _WAYS_OUT = {
-    "weights": "a larger tp or pp",
-    "gradients": "a larger tp or pp, or grad_bytes=2",
+    "weights": "a larger tp or pp, or zero=3 with a larger dp",
+    "gradients": "a larger tp or pp, grad_bytes=2, or zero=2 with a larger dp",
     "optimizer": "zero=1 with a larger dp, or a larger tp or pp",
     "activations": "recompute=full (selective without flash), a smaller micro_batch, or a larger tp",
     "buffers": "a smaller micro_batch or a larger tp",
@@ -90,8 +100,9 @@ def buffer_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> fl
     Notes
     -----
     Counted: the gathered input of a tensor-parallel region, the two tensors in transit between stages, one
-    block's activations while they are recomputed, and on the last stage the logits with their fp32 copy and
-    the head's inputs. Not counted: the allocator's fragments and the communication library's own buffers.
+    block's activations while they are recomputed, what `gathered_bytes` counts, and on the stage of the head
+    the logits with their fp32 copy and the head's inputs. Not counted: the allocator's fragments and the
+    communication library's own buffers.
     """
     width = plan.precision.element_bytes
     stream = width * plan.tokens * config.hidden
@@ -99,11 +110,12 @@ def buffer_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> fl
     total = 0.0
     if plan.tp > 1 and plan.sequence_parallel:
         total += stream
+    total += gathered_bytes(config, plan, stage)
     if plan.pp > 1:
         total += 2 * stream / cut
     if plan.recompute is not Recompute.NONE:
         total += _recomputed_bytes(config, plan)
-    if stage == plan.pp - 1:
+    if whole_stage(config, plan, stage).head:
         total += plan.tokens * plan.padded_vocabulary(config) / plan.tp * (width + LOGIT_BYTES)
         total += 2 * stream / cut
     return total
@@ -143,7 +155,8 @@ def memory_by_kind(config: TransformerConfig, plan: Parallelism, stage: int) -> 
     Notes
     -----
     bf16 with fp32 gradients takes 18 bytes a parameter: 2 + 4 + 12, the 12 shared over the data-parallel
-    ranks with `Parallelism.zero` = 1 (Megatron-LM, distributed optimizer).
+    ranks with `Parallelism.zero` = 1 (Megatron-LM, distributed optimizer). With zero = 2 the gradients are
+    shared as well, with 3 the weights too (ZeRO, arXiv:1910.02054, figure 1 and table 1).
     """
     check(config, plan)
     if not 0 <= stage < plan.pp:
@@ -151,14 +164,40 @@ def memory_by_kind(config: TransformerConfig, plan: Parallelism, stage: int) -> 
         raise WorkloadError(msg)
     whole = whole_stage(config, plan, stage)
     held = part_parameters(config, plan, whole)
-    kept = in_flight(plan.schedule, plan.pp, plan.microbatches, stage)
+    chunks = stage_chunks(config, plan, stage)
+    kept = Pipeline(plan).kept(stage, tuple(chunk.layers for chunk in chunks))
     return {
-        "weights": float(held.total * plan.precision.element_bytes),
-        "gradients": float(held.total * plan.grad_bytes),
+        "weights": _weight_bytes(plan, held),
+        "gradients": plan.grad_bytes
+        * (shared_share(plan, held) if plan.shards_gradients else float(held.total)),
         "optimizer": optimizer_share(plan, held) * optimizer_bytes(plan),
-        "activations": kept * whole.layers * layer_activation_bytes(config, plan),
+        "activations": kept * layer_activation_bytes(config, plan),
         "buffers": buffer_bytes(config, plan, stage),
     }
+
+
+def _weight_bytes(plan: Parallelism, held: RankParameters) -> float:
+    count = float(held.total)
+    if plan.shards_parameters:
+        count = shared_share(plan, held) + (0.0 if plan.reshard else count)
+    return count * plan.precision.element_bytes
+
+
+def gathered_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> float:
+    """Return the working space of parameters that are gathered and gradients that wait to be summed.
+
+    Notes
+    -----
+    None where a rank keeps its gradients whole. Else the gradients of two blocks (one computed while the
+    other's are summed) and, if parameters are gathered for every pass, the parameters of two blocks (one in
+    use, one ahead); embedding and head stay gathered throughout, as the outermost unit of FSDP.
+    """
+    if not plan.shards_gradients or plan.gradient_ranks == 1:
+        return 0.0
+    whole = whole_stage(config, plan, stage)
+    two = part_parameters(config, plan, replace(whole, layers=min(2, whole.layers))).total
+    weights = plan.precision.element_bytes if plan.shards_parameters and plan.reshard else 0
+    return float(two * (plan.grad_bytes + weights))
 
 
 def fullest_stage(config: TransformerConfig, plan: Parallelism) -> int:

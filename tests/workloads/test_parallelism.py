@@ -59,7 +59,7 @@ def test_silence_keeps_the_base():
         ("tp=nan", "tp must be a whole number"),
         ("tp=0", "tp must be a whole number of at least 1; got 0"),
         ("tp=-2", "tp must be a whole number of at least 1; got -2"),
-        ("zero=2", r"zero \(2\) must be 0 or 1"),
+        ("zero=4", r"zero \(4\) must be 0, 1, 2 or 3"),
         ("grad_bytes=3", r"grad_bytes \(3\) must be 2 or 4"),
         ("recompute=some", "recompute must be one of none, selective, full; got 'some'"),
         ("sequence_parallel=yes", "sequence_parallel must be true or false; got 'yes'"),
