@@ -21,15 +21,45 @@ class Attention(StrEnum):
 
 
 class Precision(StrEnum):
-    """Stored form of weights and activations."""
+    """Stored form of weights and activations; with fp8 that of all but the operands of linear products."""
 
     BF16 = "bf16"
+    FP16 = "fp16"
+    FP8 = "fp8"
     FP32 = "fp32"
 
     @property
     def element_bytes(self) -> int:
         """Bytes of one element."""
-        return 2 if self is Precision.BF16 else 4
+        return 4 if self is Precision.FP32 else 2
+
+    @property
+    def linear_bytes(self) -> int:
+        """Bytes of one operand's element in a block's products with weights."""
+        return 1 if self is Precision.FP8 else self.element_bytes
+
+
+class ContextExchange(StrEnum):
+    """How context-parallel ranks let every query meet every key.
+
+    The ring hands keys and values on while the block before is worked on (Ring Attention, arXiv:2310.01889);
+    all_gather collects them first (Llama 3, arXiv:2407.21783, section 3.3.2); all_to_all gives every rank
+    some heads of all tokens (DeepSpeed Ulysses, arXiv:2309.14509).
+    """
+
+    RING = "ring"
+    ALL_GATHER = "all_gather"
+    ALL_TO_ALL = "all_to_all"
+
+
+class Optimizer(StrEnum):
+    """What turns gradients into steps, hence what is kept of every parameter."""
+
+    ADAM = "adam"
+    ADAM_8BIT = "adam_8bit"
+    ADAFACTOR = "adafactor"
+    MOMENTUM = "momentum"
+    SGD = "sgd"
 
 
 class Schedule(StrEnum):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heliograph.operators import Phase
+from heliograph.operators import Collective, Phase
 from workloads.architecture import TransformerConfig
 from workloads.plan import Parallelism
 from workloads.schedules import Pass
@@ -15,6 +15,7 @@ from workloads.transformer import (
     forward_embedding,
     forward_head,
     forward_layer,
+    ring_layer,
 )
 
 
@@ -29,6 +30,15 @@ class Passes:
 
     def __init__(self, config: TransformerConfig, plan: Parallelism) -> None:
         self._layer = _directions(forward_layer(config, plan), backward_layer(config, plan))
+        ahead, forward_ring = ring_layer(config, plan, self._layer[Pass.FORWARD], forward=True)
+        back, backward_ring = ring_layer(config, plan, self._layer[Pass.BACKWARD], forward=False)
+        self._others = _directions(ahead, back)
+        self._ring = {
+            Pass.FORWARD: forward_ring,
+            Pass.BACKWARD: backward_ring,
+            Pass.INPUT: backward_ring,
+            Pass.WEIGHT: (),
+        }
         self._embedding = _directions(forward_embedding(config, plan), backward_embedding(config, plan))
         self._head = _directions(forward_head(config, plan), backward_head(config, plan))
         self._known: dict[tuple[StagePart, Pass], tuple[Item, ...]] = {}
@@ -39,6 +49,11 @@ class Passes:
         if found is None:
             found = self._known[part, direction] = self._built(part, direction)
         return found
+
+    def ring(self, part: StagePart, direction: Pass) -> tuple[tuple[Item, ...], tuple[Collective, ...]]:
+        """Return a part's attention to other ranks' keys, and the traffic of one block beside it."""
+        others = tuple((one, count * part.layers) for one, count in self._others[direction])
+        return others, self._ring[direction] if others else ()
 
     def _built(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
         blocks = tuple((operator, count * part.layers) for operator, count in self._layer[direction])

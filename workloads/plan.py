@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from heliograph.errors import WorkloadError
 from heliograph.layout import RankLayout
 from workloads.architecture import TransformerConfig
-from workloads.choices import Attention, Precision, Recompute, Schedule, phrase
+from workloads.choices import Attention, ContextExchange, Optimizer, Precision, Recompute, Schedule, phrase
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,9 @@ class Parallelism:
     vpp: int = 1
     """Chunks of blocks that each stage holds (interleaved 1F1B, arXiv:2104.04473)."""
     cp: int = 1
-    """Context-parallel ranks; only 1 is modelled."""
+    """Context-parallel ranks, each with a share of every sequence."""
+    context_exchange: ContextExchange = ContextExchange.RING
+    """How context-parallel ranks share keys and values."""
     ep: int = 1
     """Expert-parallel ranks, taken from the data-parallel ones."""
     micro_batch: int = 1
@@ -57,7 +59,9 @@ class Parallelism:
     grad_bytes: int = 4
     """Bytes of an accumulated gradient: 4 (fp32, the usual choice) or 2."""
     precision: Precision = Precision.BF16
-    """Stored form of weights and activations."""
+    """Stored form of weights and activations; fp8 stores bf16 and multiplies with weights in fp8."""
+    optimizer: Optimizer = Optimizer.ADAM
+    """What turns gradients into steps."""
     attention: Attention = Attention.FLASH
     """Whether the score matrix is written to memory."""
     causal_half: bool = False
@@ -97,8 +101,8 @@ class Parallelism:
 
     @property
     def tokens(self) -> int:
-        """Tokens of one microbatch."""
-        return self.micro_batch * self.sequence_length
+        """Tokens of one microbatch on one context-parallel rank."""
+        return self.micro_batch * self.sequence_length // self.cp
 
     @property
     def shards_gradients(self) -> bool:

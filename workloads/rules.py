@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heliograph.errors import WorkloadError
 from workloads.architecture import TransformerConfig, divisors
-from workloads.choices import Schedule
+from workloads.choices import ContextExchange, Schedule
 from workloads.plan import Parallelism
 
 
@@ -25,9 +25,10 @@ def check(config: TransformerConfig, plan: Parallelism, *, accelerators: int | N
     WorkloadError
         Naming the first rule broken and what would keep it.
     """
-    if plan.cp != 1:
-        msg = f"context (cp={plan.cp}) must be 1: context parallelism is not modelled; use tensor or pipeline"
-        raise WorkloadError(msg)
+    _must_divide("context", plan.cp, "sequence_length", plan.sequence_length)
+    if plan.cp > 1 and plan.context_exchange is ContextExchange.ALL_TO_ALL:
+        for what, whole in (("heads", config.heads), ("kv_heads", config.kv_heads)):
+            _must_divide("tensor x context", plan.tp * plan.cp, what, whole)
     for what, whole in (
         ("heads", config.heads),
         ("kv_heads", config.kv_heads),
@@ -35,7 +36,8 @@ def check(config: TransformerConfig, plan: Parallelism, *, accelerators: int | N
     ):
         _must_divide("tensor", plan.tp, what, whole)
     if plan.sequence_parallel:
-        _must_divide("tensor", plan.tp, "micro_batch x sequence_length", plan.tokens)
+        shared = "micro_batch x sequence_length" + (" / context" if plan.cp > 1 else "")
+        _must_divide("tensor", plan.tp, shared, plan.tokens)
     if plan.pp > config.layers:
         msg = f"pipeline ({plan.pp}) must be at most layers ({config.layers}); try {config.layers} or fewer"
         raise WorkloadError(msg)
@@ -43,7 +45,7 @@ def check(config: TransformerConfig, plan: Parallelism, *, accelerators: int | N
         msg = f"expert ({plan.ep}) must be 1: {config.name} has no experts"
         raise WorkloadError(msg)
     _must_divide("expert", plan.ep, "experts", config.experts)
-    _must_divide("expert", plan.ep, "data", plan.dp)
+    _must_divide("expert", plan.ep, "data" if plan.cp == 1 else "data x context", plan.dp * plan.cp)
     _check_batch(config, plan)
     _check_chunks(config, plan)
     if accelerators is not None and plan.ranks != accelerators:

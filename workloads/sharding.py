@@ -5,17 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from workloads.architecture import TransformerConfig
-from workloads.choices import Precision
 from workloads.pipeline import Pipeline
 from workloads.plan import Parallelism
 from workloads.stages import stage_layers
 
 MOST_UNITS = 10
 """Most pieces into which a chunk is cut when every microbatch gathers its parameters; a choice."""
-MOMENT_BYTES = 8
-"""Adam's two moments per parameter, in fp32."""
-MASTER_BYTES = 4
-"""The fp32 copy of a parameter that is stored in fewer bits."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,11 +152,6 @@ def chunk_parts(plan: Parallelism, chunk: StagePart) -> tuple[StagePart, ...]:
 def _even(whole: int, count: int) -> list[int]:
     least, extra = divmod(whole, count)
     return [least + (index < extra) for index in range(count)]
-
-
-def optimizer_bytes(plan: Parallelism) -> int:
-    """Return Adam's state per parameter: two fp32 moments, and an fp32 copy if the weights are not fp32."""
-    return MOMENT_BYTES + (0 if plan.precision is Precision.FP32 else MASTER_BYTES)
 
 
 def optimizer_share(plan: Parallelism, held: RankParameters) -> float:

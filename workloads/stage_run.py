@@ -18,6 +18,7 @@ from workloads.sharding import (
     stage_chunks,
     whole_stage,
 )
+from workloads.transformer import Item
 from workloads.updates import update_work
 
 PHASES = {
@@ -38,11 +39,20 @@ class Graph:
     arrived: dict[tuple[int, Slot], int] = field(default_factory=dict)
     """Task that brings the input of a slot of a stage."""
 
-    def add(self, stage: int, operator: Operator, after: tuple[int, ...], priority: int) -> int:
+    def add(
+        self, stage: int, operator: Operator, after: tuple[int, ...], priority: int, *, times: int = 1
+    ) -> int:
         """Add a task and return its id."""
         identifier = len(self.tasks)
         self.tasks.append(
-            Task(id=identifier, rank_class=stage, operator=operator, after=after, priority=priority)
+            Task(
+                id=identifier,
+                rank_class=stage,
+                operator=operator,
+                after=after,
+                multiplicity=times,
+                priority=priority,
+            )
         )
         return identifier
 
@@ -148,15 +158,26 @@ class StageRun:
         return tuple(self.computed[-2:-1])
 
     def _compute(self, slot: Slot, part: StagePart, after: tuple[int, ...]) -> int:
+        others, ring = self.passes.ring(part, slot.direction)
+        if others:
+            # The order within a run changes no time; first, what the ring runs beside.
+            before = tuple(dict.fromkeys((*after, *self.computed[-1:])))
+            beside = [
+                self.graph.add(self.stage, one, before, self.priority, times=part.layers) for one in ring
+            ]
+            after = (self._sequence(slot, others, after), *beside)
+        self.computed.append(self._sequence(slot, self.passes.of(part, slot.direction), after))
+        return self.computed[-1]
+
+    def _sequence(self, slot: Slot, items: tuple[Item, ...], after: tuple[int, ...]) -> int:
         sequence = Sequence(
             name=slot.direction.value,
             phase=PHASES[slot.direction],
-            items=self.passes.of(part, slot.direction),
+            items=items,
             microbatch=slot.microbatch,
         )
         self.priority += 1
-        self.computed.append(self.graph.add(self.stage, sequence, after, self.priority))
-        return self.computed[-1]
+        return self.graph.add(self.stage, sequence, after, self.priority)
 
     def _over_data(
         self, held: RankParameters, kind: CollectiveKind, after: tuple[int, ...]
@@ -214,4 +235,4 @@ class StageRun:
         held = part_parameters(self.config, self.plan, whole_stage(self.config, self.plan, self.stage))
         after = tuple(identifier for ids in self.sums.values() for identifier in ids)
         self.priority += 1
-        self.graph.add(self.stage, update_work(self.plan, held), after, self.priority)
+        self.graph.add(self.stage, update_work(self.config, self.plan, held), after, self.priority)

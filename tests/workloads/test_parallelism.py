@@ -88,7 +88,7 @@ def test_plan_takes_known_choices_only():
         ("llama-3-8b", "tp=16,sequence=16", r"tensor \(16\) must divide kv_heads \(8\); try 1, 2, 4 or 8"),
         ("llama-3-8b", "tp=8,sequence=12", r"tensor \(8\) must divide micro_batch x sequence_length \(12\)"),
         ("llama-3-8b", "pp=33", r"pipeline \(33\) must be at most layers \(32\)"),
-        ("llama-3-8b", "cp=2", r"context \(cp=2\) must be 1"),
+        ("llama-3-8b", "cp=3", r"context \(3\) must divide sequence_length \(2048\)"),
         ("llama-3-8b", "ep=2,dp=2,global_batch=2", r"expert \(2\) must be 1: llama-3-8b has no experts"),
         ("mixtral-8x7b", "ep=3,dp=3,global_batch=3", r"expert \(3\) must divide experts \(8\)"),
         ("mixtral-8x7b", "ep=8,dp=4,global_batch=4", r"expert \(8\) must divide data \(4\)"),
