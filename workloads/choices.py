@@ -63,10 +63,17 @@ class Optimizer(StrEnum):
 
 
 class Schedule(StrEnum):
-    """Order of microbatches on a pipeline stage."""
+    """Order of microbatches on a pipeline stage.
+
+    1f1b is PipeDream with a flush (arXiv:2006.09503, arXiv:2104.04473), one version of the weights; gpipe
+    runs all forward passes first (arXiv:1811.06965); zero_bubble is ZB-H1 (arXiv:2401.10241); dualpipe is
+    that of DeepSeek-V3 (arXiv:2412.19437), with every parameter on two stages.
+    """
 
     ONE_FORWARD_ONE_BACKWARD = "1f1b"
     GPIPE = "gpipe"
+    ZERO_BUBBLE = "zero_bubble"
+    DUALPIPE = "dualpipe"
 
 
 def phrase(kind: type) -> str:

@@ -9,7 +9,8 @@ from itertools import pairwise
 
 from workloads.choices import Schedule
 from workloads.plan import Parallelism
-from workloads.schedules import Order, Pass, in_flight, schedule_of
+from workloads.schedules import Order, Pass, gpipe, in_flight, interleaved
+from workloads.split_schedules import dualpipe, zero_bubble
 
 Place = tuple[int, int]
 """A stage, and one of its chunks."""
@@ -25,12 +26,14 @@ class Pipeline:
     @property
     def chunks(self) -> int:
         """Chunks on each stage."""
-        return self.plan.vpp
+        return 2 if self.plan.two_copies else self.plan.vpp
 
     @cached_property
     def chains(self) -> tuple[tuple[Place, ...], ...]:
         """Ways through the model, each from the embedding to the head."""
         stages = range(self.plan.pp)
+        if self.plan.two_copies:
+            return tuple((stage, 0) for stage in stages), tuple((stage, 1) for stage in reversed(stages))
         return (tuple((stage, chunk) for chunk in range(self.chunks) for stage in stages),)
 
     @cached_property
@@ -67,7 +70,7 @@ class Pipeline:
             Blocks of each of its chunks.
         """
         plan = self.plan
-        if len(layers) == 1 and plan.schedule in {Schedule.GPIPE, Schedule.ONE_FORWARD_ONE_BACKWARD}:
+        if len(layers) == 1:
             return in_flight(plan.schedule, plan.pp, plan.microbatches, stage) * layers[0]
         # The peak stands before the steady state repeats, hence a few microbatches show it.
         shown = min(plan.microbatches, 4 * plan.pp)
@@ -81,13 +84,10 @@ class _Kept:
     def __call__(self, stage: int, layers: tuple[int, ...]) -> int:
         held: Counter[int] = Counter()
         most = 0
-        ends = (
-            Pass.WEIGHT if any(slot.direction is Pass.WEIGHT for slot in self.order[stage]) else Pass.BACKWARD
-        )
         for slot in self.order[stage]:
             if slot.direction is Pass.FORWARD:
                 held[slot.chunk] += 1
-            elif slot.direction is ends or slot.direction is Pass.BACKWARD:
+            elif slot.direction in {Pass.BACKWARD, Pass.WEIGHT}:
                 held[slot.chunk] -= 1
             most = max(most, sum(layers[chunk] * count for chunk, count in held.items()))
         return most
@@ -97,3 +97,16 @@ class _Kept:
 def most_kept(kind: Schedule, stages: int, microbatches: int, chunks: int) -> _Kept:
     """Return a counter of the blocks that a stage of a schedule keeps at most."""
     return _Kept(schedule_of(kind, stages, microbatches, chunks))
+
+
+def schedule_of(kind: Schedule, stages: int, microbatches: int, chunks: int = 1) -> Order:
+    """Return the order of a named schedule; `chunks` matters to 1F1B only."""
+    match kind:
+        case Schedule.GPIPE:
+            return gpipe(stages, microbatches)
+        case Schedule.ZERO_BUBBLE:
+            return zero_bubble(stages, microbatches)
+        case Schedule.DUALPIPE:
+            return dualpipe(stages, microbatches)
+        case _:
+            return interleaved(stages, microbatches, chunks)

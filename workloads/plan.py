@@ -120,6 +120,11 @@ class Parallelism:
         return self.shards_parameters and (self.reshard or self.pp == 1)
 
     @property
+    def two_copies(self) -> bool:
+        """Whether every parameter stands on two stages, which share its optimizer."""
+        return self.schedule is Schedule.DUALPIPE
+
+    @property
     def layout(self) -> RankLayout:
         """Which ranks form which groups."""
         return RankLayout(tp=self.tp, cp=self.cp, dp=self.dp, pp=self.pp, ep=self.ep)

@@ -48,10 +48,26 @@ def check(config: TransformerConfig, plan: Parallelism, *, accelerators: int | N
     _must_divide("expert", plan.ep, "data" if plan.cp == 1 else "data x context", plan.dp * plan.cp)
     _check_batch(config, plan)
     _check_chunks(config, plan)
+    _check_dualpipe(plan)
     if accelerators is not None and plan.ranks != accelerators:
         msg = (
             f"the plan takes tp x pp x dp x cp = {plan.tp} x {plan.pp} x {plan.dp} x {plan.cp} = "
             f"{plan.ranks} accelerators, but there are {accelerators}; {_data_hint(plan, accelerators)}"
+        )
+        raise WorkloadError(msg)
+
+
+def _check_dualpipe(plan: Parallelism) -> None:
+    if not plan.two_copies:
+        return
+    if plan.pp % 2:
+        msg = f"pipeline ({plan.pp}) must be even with schedule=dualpipe; try {plan.pp + 1}"
+        raise WorkloadError(msg)
+    if plan.microbatches % 2 or plan.microbatches < 2 * plan.pp:
+        least = 2 * plan.pp * plan.dp * plan.micro_batch
+        msg = (
+            f"microbatches ({plan.microbatches}) must be even and at least twice the stages ({plan.pp}) with "
+            f"schedule=dualpipe; try a global_batch of {least} or more"
         )
         raise WorkloadError(msg)
 

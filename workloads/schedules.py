@@ -46,7 +46,7 @@ def gpipe(stages: int, microbatches: int) -> Order:
     ----------
     Huang et al., GPipe, arXiv:1811.06965, figure 2c.
     """
-    _check(stages, microbatches)
+    check_sizes(stages, microbatches)
     forward = [Slot(microbatch, Pass.FORWARD) for microbatch in range(microbatches)]
     backward = [Slot(microbatch, Pass.BACKWARD) for microbatch in range(microbatches)]
     return ((*forward, *backward),) * stages
@@ -70,7 +70,7 @@ def one_forward_one_backward(stages: int, microbatches: int) -> Order:
     ----------
     Narayanan et al., arXiv:2104.04473, section 2.2.1 and figure 4 (PipeDream-Flush).
     """
-    _check(stages, microbatches)
+    check_sizes(stages, microbatches)
     order: list[tuple[Slot, ...]] = []
     for stage in range(stages):
         ahead = min(stages - 1 - stage, microbatches)
@@ -107,7 +107,7 @@ def interleaved(stages: int, microbatches: int, chunks: int) -> Order:
     ----------
     Narayanan et al., arXiv:2104.04473, section 2.2.2; Korthikanti et al., arXiv:2205.05198, section 4.2.3.
     """
-    _check(stages, microbatches)
+    check_sizes(stages, microbatches)
     if chunks == 1:
         return one_forward_one_backward(stages, microbatches)
     if microbatches % stages:
@@ -133,19 +133,19 @@ def interleaved(stages: int, microbatches: int, chunks: int) -> Order:
     return tuple(order)
 
 
-def schedule_of(kind: Schedule, stages: int, microbatches: int, chunks: int = 1) -> Order:
-    """Return the order of a named schedule."""
-    if kind is Schedule.GPIPE:
-        return gpipe(stages, microbatches)
-    return interleaved(stages, microbatches, chunks)
-
-
 def in_flight(kind: Schedule, stages: int, microbatches: int, stage: int) -> int:
-    """Return how many microbatches' activations a stage keeps at most."""
-    return microbatches if kind is Schedule.GPIPE else min(microbatches, stages - stage)
+    """Return how many microbatches' activations a stage keeps at most, interleaving and DualPipe apart."""
+    match kind:
+        case Schedule.GPIPE:
+            return microbatches
+        case Schedule.ZERO_BUBBLE:
+            return min(microbatches, stages)
+        case _:
+            return min(microbatches, stages - stage)
 
 
-def _check(stages: int, microbatches: int) -> None:
+def check_sizes(stages: int, microbatches: int) -> None:
+    """Check that a schedule has stages and microbatches."""
     for name, value in (("stages", stages), ("microbatches", microbatches)):
         if value < 1:
             msg = f"schedule: {name} must be at least 1; got {value}"

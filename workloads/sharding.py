@@ -156,7 +156,8 @@ def _even(whole: int, count: int) -> list[int]:
 
 def optimizer_share(plan: Parallelism, held: RankParameters) -> float:
     """Return how many parameters' optimizer state one rank keeps (a share, not rounded)."""
-    return shared_share(plan, held) if plan.zero else float(held.total)
+    count = shared_share(plan, held) if plan.zero else float(held.total)
+    return count / 2 if plan.two_copies else count
 
 
 def shared_share(plan: Parallelism, held: RankParameters) -> float:

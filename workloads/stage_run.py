@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from heliograph.operators import Collective, CollectiveKind, Operator, Phase, Sequence, Task
 from workloads.architecture import TransformerConfig
@@ -14,6 +14,7 @@ from workloads.sharding import (
     RankParameters,
     StagePart,
     chunk_parts,
+    optimizer_share,
     part_parameters,
     stage_chunks,
     whole_stage,
@@ -30,14 +31,20 @@ PHASES = {
 """Phase that a pass is reported under."""
 
 
+Arrival = tuple[int, int, int, bool]
+"""Stage, chunk and microbatch of a pass, and whether it runs forward."""
+
+
 @dataclass
 class Graph:
     """Tasks collected so far, and the ids that later tasks wait for."""
 
     tasks: list[Task] = field(default_factory=list)
     """All tasks."""
-    arrived: dict[tuple[int, Slot], int] = field(default_factory=dict)
-    """Task that brings the input of a slot of a stage."""
+    arrived: dict[Arrival, int] = field(default_factory=dict)
+    """Task that brings the input of a pass."""
+    twins: dict[int, int] = field(default_factory=dict)
+    """Task by which a stage sends gradients to the stage with the same parameters."""
 
     def add(
         self, stage: int, operator: Operator, after: tuple[int, ...], priority: int, *, times: int = 1
@@ -97,11 +104,14 @@ class StageRun:
     def ready(self, slot: Slot) -> bool:
         """Return whether a slot's input has been sent."""
         source = self.pipeline.source((self.stage, slot.chunk), slot.direction)
-        return slot.direction is Pass.WEIGHT or source is None or (self.stage, slot) in self.graph.arrived
+        return slot.direction is Pass.WEIGHT or source is None or self._arrival(slot) in self.graph.arrived
+
+    def _arrival(self, slot: Slot) -> Arrival:
+        return (self.stage, slot.chunk, slot.microbatch, slot.direction is Pass.FORWARD)
 
     def run(self, slot: Slot) -> None:
         """Add a slot's compute tasks, the gathers before and the sums and the send after them."""
-        arrived = self.graph.arrived.get((self.stage, slot))
+        arrived = self.graph.arrived.get(self._arrival(slot))
         after = () if arrived is None or slot.direction is Pass.WEIGHT else (arrived,)
         place = (slot.chunk, slot.microbatch)
         if slot.direction is not Pass.FORWARD:
@@ -126,7 +136,8 @@ class StageRun:
         plan = self.plan
         if plan.gradient_ranks == 1 or slot.direction in {Pass.FORWARD, Pass.INPUT}:
             return False
-        return plan.shards_gradients or self.runs[slot.chunk, slot.direction] == self.last[slot.chunk]
+        done = self.runs[slot.chunk, Pass.BACKWARD] + self.runs[slot.chunk, Pass.WEIGHT]
+        return plan.shards_gradients or done == self.last[slot.chunk]
 
     def _pieces(
         self, slot: Slot, pieces: tuple[StagePart, ...], after: tuple[int, ...], *, gathers: bool, sums: bool
@@ -147,7 +158,7 @@ class StageRun:
                 held = part_parameters(self.config, self.plan, part)
                 summed = self._over_data(held, kind, (finished, *summed))
             waiting = (finished,)
-        if not forward:
+        if slot.direction in {Pass.BACKWARD, Pass.WEIGHT}:
             self.sums[slot.chunk] = summed or waiting
         return waiting[0]
 
@@ -210,11 +221,11 @@ class StageRun:
         if target is None:
             return
         receiver, chunk = target
-        key = (receiver, replace(slot, chunk=chunk) if chunk != slot.chunk else slot)
+        forward = slot.direction is Pass.FORWARD
+        key = (receiver, chunk, slot.microbatch, forward)
         if receiver == self.stage:
             self.graph.arrived[key] = finished
             return
-        forward = slot.direction is Pass.FORWARD
         plan = self.plan
         shards = plan.tp if plan.sequence_parallel else 1
         elements = plan.tokens * self.config.hidden / shards
@@ -230,9 +241,40 @@ class StageRun:
         )
         self.graph.arrived[key] = self.graph.add(self.stage, send, (finished,), self.priority)
 
+    @property
+    def held(self) -> RankParameters:
+        """Parameters of the stage on one rank."""
+        return part_parameters(self.config, self.plan, whole_stage(self.config, self.plan, self.stage))
+
+    def exchange(self) -> None:
+        """With two copies of every parameter, send half of the gradients to the stage that has the other."""
+        if self.plan.two_copies:
+            after = tuple(identifier for ids in self.sums.values() for identifier in ids)
+            send = self._to_twin("gradients", Phase.GRAD_WEIGHT, self.plan.grad_bytes)
+            self.graph.twins[self.stage] = self.graph.add(self.stage, send, after, self.priority)
+
+    def _to_twin(self, name: str, phase: Phase, each: int) -> Collective:
+        twin = self.plan.pp - 1 - self.stage
+        return Collective(
+            name=name,
+            layer=name,
+            phase=phase,
+            kind=CollectiveKind.SEND,
+            axis="pp",
+            size=2,
+            payload_bytes=optimizer_share(self.plan, self.held) * each,
+            shift=twin - self.stage,
+        )
+
     def update(self) -> None:
         """Add the optimizer after all gradient sums of the stage."""
-        held = part_parameters(self.config, self.plan, whole_stage(self.config, self.plan, self.stage))
         after = tuple(identifier for ids in self.sums.values() for identifier in ids)
+        if self.plan.two_copies:
+            after = (*after, self.graph.twins[self.plan.pp - 1 - self.stage])
         self.priority += 1
-        self.graph.add(self.stage, update_work(self.config, self.plan, held), after, self.priority)
+        done = self.graph.add(
+            self.stage, update_work(self.config, self.plan, self.held), after, self.priority
+        )
+        if self.plan.two_copies:
+            send = self._to_twin("parameters", Phase.UPDATE, self.plan.precision.element_bytes)
+            self.graph.add(self.stage, send, (done,), self.priority)

@@ -54,7 +54,7 @@ def build_step(config: TransformerConfig, plan: Parallelism) -> StepGraph:
     check(config, plan)
     pieces = MOST_UNITS * 3 if plan.shards_parameters else 2
     pipeline = Pipeline(plan)
-    expected = plan.pp * plan.microbatches * pipeline.chunks * 2 * pieces
+    expected = plan.pp * plan.microbatches * plan.vpp * 2 * pieces
     if expected > MOST_TASKS:
         msg = (
             f"plan: {plan.pp} stages x {plan.microbatches} microbatches make some {expected} tasks, more "
@@ -65,6 +65,8 @@ def build_step(config: TransformerConfig, plan: Parallelism) -> StepGraph:
     graph = Graph()
     runs = [StageRun(config, pipeline, stage, passes, graph) for stage in range(plan.pp)]
     _interleave(runs, pipeline.order())
+    for run in runs:
+        run.exchange()
     for run in runs:
         run.update()
     return StepGraph(

@@ -14,7 +14,8 @@ from heliograph.operators import Collective, Elementwise, MatMul, Sequence
 from workloads.architecture import TransformerConfig
 from workloads.config import load_model
 from workloads.memory import memory_by_kind
-from workloads.parallelism import Attention, Parallelism, check, parse_plan
+from workloads.parallelism import Attention, Parallelism, Schedule, check, parse_plan
+from workloads.schedules import in_flight
 from workloads.step import build_step, model_flops
 
 RATE = 1e12
@@ -185,6 +186,86 @@ def test_interleaving_loses_no_work_and_no_parameter():
     ],
 )
 def test_impossible_interleaving_is_refused(text, message):
+    with pytest.raises(WorkloadError, match=message):
+        check(EVEN, parse_plan(text, base=PLAN))
+
+
+# Split backward passes
+
+
+@pytest.mark.parametrize(("pp", "microbatches"), [(2, 4), (4, 8), (8, 8)])
+def test_zero_bubble_is_a_third_of_1f1b(pp, microbatches):
+    """(p-1)(F + B - W) instead of (p-1)(F + B + W), all equal here (arXiv:2401.10241, table 2)."""
+    flat = replace(EVEN, heads=1, kv_heads=1, head_dim=1)
+    plan = replace(PLAN, pp=pp, global_batch=microbatches, sequence_length=8)
+    ideal = ideal_s(flat, plan)
+    plain, split = (
+        run(flat, replace(plan, schedule=kind)).makespan_s / ideal - 1
+        for kind in (Schedule.ONE_FORWARD_ONE_BACKWARD, Schedule.ZERO_BUBBLE)
+    )
+    assert plain == pytest.approx((pp - 1) / microbatches, rel=5e-3)
+    assert split == pytest.approx((pp - 1) / microbatches / 3, rel=5e-3)
+
+
+@pytest.mark.parametrize(("pp", "microbatches"), [(2, 4), (4, 8), (8, 16), (8, 20)])
+def test_dualpipe_halves_the_zero_bubble(pp, microbatches):
+    """(p/2-1)(F + B - W), B and W the halves of the backward pass (arXiv:2412.19437, table 2)."""
+    flat = replace(EVEN, heads=1, kv_heads=1, head_dim=1)
+    plan = replace(PLAN, pp=pp, global_batch=microbatches, sequence_length=8, schedule=Schedule.DUALPIPE)
+    bubble = run(flat, plan).makespan_s / ideal_s(flat, plan) - 1
+    assert bubble == pytest.approx((pp / 2 - 1) / microbatches / 3, rel=5e-3, abs=2e-3)
+
+
+def test_split_passes_lose_no_work():
+    for schedule in (Schedule.ZERO_BUBBLE, Schedule.DUALPIPE):
+        for zero in (0, 1, 2, 3):
+            plan = replace(PLAN, pp=4, dp=2, tp=2, schedule=schedule, zero=zero)
+            step = build_step(replace(EVEN, vocabulary=512), plan)
+            assert product_flops(step) == step.model_flops
+
+
+def test_zero_bubble_keeps_as_much_everywhere_as_1f1b_on_its_first_stage():
+    plan = replace(PLAN, pp=4, schedule=Schedule.ZERO_BUBBLE)
+    plain = replace(plan, schedule=Schedule.ONE_FORWARD_ONE_BACKWARD)
+    first = memory_by_kind(EVEN, plain, 0)["activations"]
+    assert {memory_by_kind(EVEN, plan, stage)["activations"] for stage in range(4)} == {first}
+    assert in_flight(Schedule.ZERO_BUBBLE, 4, 2, 0) == 2
+
+
+def test_dualpipe_keeps_two_copies_and_one_microbatch_more_than_stages():
+    plan = replace(PLAN, pp=4, schedule=Schedule.DUALPIPE)
+    plain = replace(plan, schedule=Schedule.ONE_FORWARD_ONE_BACKWARD)
+    for stage in range(4):
+        two, one = memory_by_kind(EVEN, plan, stage), memory_by_kind(EVEN, plain, 0)
+        assert two["activations"] == one["activations"] / 4 * (4 + 1)
+    whole = sum(memory_by_kind(EVEN, plan, stage)["weights"] for stage in range(4))
+    assert whole == 2 * 2 * EVEN.parameters
+    kept = sum(memory_by_kind(EVEN, plan, stage)["optimizer"] for stage in range(4))
+    assert kept == 12 * EVEN.parameters
+
+
+def test_dualpipe_sums_its_two_copies():
+    plan = replace(PLAN, pp=4, schedule=Schedule.DUALPIPE)
+    step = build_step(EVEN, plan)
+    sends = [t.operator for t in step.tasks if isinstance(t.operator, Collective)]
+    sums = [one for one in sends if one.layer == "gradients"]
+    assert sorted(one.shift for one in sums) == [-3, -1, 1, 3]
+    assert sum(one.payload_bytes for one in sums) == 4 * EVEN.parameters
+    assert sum(one.payload_bytes for one in sends if one.layer == "parameters") == 2 * EVEN.parameters
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("schedule=dualpipe,pp=3", r"pipeline \(3\) must be even with schedule=dualpipe; try 4"),
+        (
+            "schedule=dualpipe,pp=8,global_batch=12",
+            r"microbatches \(12\) must be even",
+        ),
+        ("schedule=zerobubble", "schedule must be one of 1f1b, gpipe, zero_bubble, dualpipe"),
+    ],
+)
+def test_impossible_split_schedule_is_refused(text, message):
     with pytest.raises(WorkloadError, match=message):
         check(EVEN, parse_plan(text, base=PLAN))
 
