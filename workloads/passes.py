@@ -52,11 +52,13 @@ class Passes:
 
     def ring(self, part: StagePart, direction: Pass) -> tuple[tuple[Item, ...], tuple[Collective, ...]]:
         """Return a part's attention to other ranks' keys, and the traffic of one block beside it."""
-        others = tuple((one, count * part.layers) for one, count in self._others[direction])
+        layer = self._others[direction] if part.layers else ()
+        others = tuple((one, count * part.layers) for one, count in layer)
         return others, self._ring[direction] if others else ()
 
     def _built(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
-        blocks = tuple((operator, count * part.layers) for operator, count in self._layer[direction])
+        layer = self._layer[direction] if part.layers else ()
+        blocks = tuple((operator, count * part.layers) for operator, count in layer)
         first = self._embedding[direction] if part.embedding else ()
         last = self._head[direction] if part.head else ()
         if direction is Pass.FORWARD:

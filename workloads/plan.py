@@ -68,6 +68,8 @@ class Parallelism:
     """Whether a kernel skips the masked half of attention's products."""
     schedule: Schedule = Schedule.ONE_FORWARD_ONE_BACKWARD
     """Order of microbatches."""
+    embedding_as_layers: bool = False
+    """Whether embedding and head count as a block each when blocks are shared over stages (BLOOM)."""
     vocabulary_multiple: int = 128
     """The vocabulary is padded to a multiple of this times `tp` (Megatron-LM's convention)."""
 

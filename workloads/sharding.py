@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from workloads.architecture import TransformerConfig
 from workloads.pipeline import Pipeline
 from workloads.plan import Parallelism
-from workloads.stages import stage_layers
+from workloads.stages import balanced_layers, stage_layers
 
 MOST_UNITS = 10
 """Most pieces into which a chunk is cut when every microbatch gathers its parameters; a choice."""
@@ -109,7 +109,8 @@ def stage_chunks(config: TransformerConfig, plan: Parallelism, stage: int) -> tu
     """Return the chunks of a pipeline stage."""
     found: dict[int, StagePart] = {}
     for chain in Pipeline(plan).chains:
-        layers = stage_layers(config.layers, len(chain))
+        share = balanced_layers if plan.embedding_as_layers else stage_layers
+        layers = share(config.layers, len(chain))
         for position, (holder, chunk) in enumerate(chain):
             if holder == stage:
                 found[chunk] = StagePart(
@@ -135,9 +136,9 @@ def chunk_parts(plan: Parallelism, chunk: StagePart) -> tuple[StagePart, ...]:
     if plan.shards_parameters:
         inner = chunk.layers - 2
         count = min(inner, MOST_UNITS - 2)
-        sizes = [1, *_even(inner, count), 1] if inner > 0 else [1] * chunk.layers
+        sizes = [1, *_even(inner, count), 1] if inner > 0 else [1] * chunk.layers or [0]
     else:
-        count = min(-(-plan.grad_buckets // Pipeline(plan).chunks), chunk.layers)
+        count = max(1, min(-(-plan.grad_buckets // Pipeline(plan).chunks), chunk.layers))
         sizes = _even(chunk.layers, count)
     return tuple(
         StagePart(

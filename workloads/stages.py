@@ -38,3 +38,17 @@ def stage_layers(layers: int, pp: int) -> tuple[int, ...]:
     favoured = [*range(pp - 2, 0, -1), 0]
     more = set(favoured[:extra])
     return tuple(least + (stage in more) for stage in range(pp))
+
+
+def balanced_layers(layers: int, pp: int) -> tuple[int, ...]:
+    """Return how many blocks each stage holds if embedding and head count as a block each.
+
+    Notes
+    -----
+    Blocks, embedding and head together are shared as `stage_layers` shares blocks. BLOOM's 70 blocks stand on
+    12 stages as 5, 6, ... 6, 5 (bigscience, chronicles of 176B: embeddings as two more layers).
+    """
+    if pp == 1:
+        return (layers,)
+    first, *inner, last = stage_layers(layers + 2, pp)
+    return (first - 1, *inner, last - 1)

@@ -16,6 +16,7 @@ from workloads.config import load_model
 from workloads.memory import memory_by_kind
 from workloads.parallelism import Attention, Parallelism, Schedule, check, parse_plan
 from workloads.schedules import in_flight
+from workloads.stages import balanced_layers
 from workloads.step import build_step, model_flops
 
 RATE = 1e12
@@ -268,6 +269,28 @@ def test_dualpipe_sums_its_two_copies():
 def test_impossible_split_schedule_is_refused(text, message):
     with pytest.raises(WorkloadError, match=message):
         check(EVEN, parse_plan(text, base=PLAN))
+
+
+# Shares of blocks
+
+
+def test_embedding_and_head_count_as_blocks_for_bloom():
+    """BLOOM on 12 stages: 5, 6, ..., 6, 5 (bigscience chronicles)."""
+    assert balanced_layers(70, 12) == (5, *(6,) * 10, 5)
+    assert balanced_layers(16, 4) == (3, 5, 5, 3)
+    assert balanced_layers(16, 1) == (16,)
+
+
+@pytest.mark.parametrize(("pp", "vpp", "layers"), [(4, 1, 16), (2, 4, 16), (16, 1, 16), (4, 2, 9)])
+def test_counting_embeddings_loses_no_work(pp, vpp, layers):
+    for zero in (1, 3):
+        plan = replace(PLAN, pp=pp, vpp=vpp, dp=1 if zero == 1 else 2, global_batch=32, zero=zero)
+        plan = replace(plan, embedding_as_layers=True)
+        config = replace(EVEN, layers=layers)
+        step = build_step(config, plan)
+        assert product_flops(step) == step.model_flops
+        assert run(config, plan).makespan_s > 0
+        assert sum(memory_by_kind(config, plan, stage)["weights"] for stage in range(pp)) > 0
 
 
 # ZeRO and FSDP
