@@ -28,20 +28,38 @@ class GpuChip:
     """Streaming multiprocessors, or matrix units."""
     flops_per_cycle: float
     """Dense bf16 operations of one unit in one cycle, two per multiply-accumulate."""
+    byte_flops_per_cycle: float
+    """The same with 8-bit operands; the bf16 rate where a chip has no faster one."""
+    single_flops_per_cycle: float
+    """The same with 32-bit operands (tf32 where a chip has it)."""
     vector_flops_per_cycle: float
     """Single-precision operations of one unit's vector lanes in one cycle."""
     clock_hz: float
     """Clock at which the vendor quotes the peak."""
     matmul_efficiency: float
-    """Share of the peak that a unit sustains inside a large tile, 0 to 1."""
+    """Share of the peak that a unit sustains inside a large tile at the full clock, 0 to 1."""
+    energy_j_per_flop: float
+    """Energy of one bf16 operation of a product at the full clock."""
     halved_tile_efficiency: float
     """Share of its rate that a unit keeps when the tile is halved (less reuse of what is fed), 0 to 1."""
     store_overlap: float
     """Share of writing C that hides behind the next tile's arithmetic, 0 to 1."""
     k_step: int
-    """Inner dimension is padded to multiples of this."""
+    """Inner dimension is padded to multiples of this (of elements of two bytes)."""
+    fill_s: float
+    """Time to fill a tile's pipeline, once per wave."""
+    misaligned_efficiency: float
+    """Share of its rate that a product keeps when its rows are no multiple of 16 bytes, 0 to 1."""
+    misaligned_batch_efficiency: float
+    """The same for batched products of activations (attention heads of odd size), 0 to 1."""
+    attention_efficiency: float
+    """Share of the peak that the products inside a fused attention kernel reach forward, 0 to 1."""
+    attention_backward_efficiency: float
+    """The same for the gradients' products of such a kernel, 0 to 1."""
     launch_s: float
-    """Time to start and drain a kernel."""
+    """Time to start and drain a kernel on the chip."""
+    host_launch_s: float
+    """Time the host takes to issue one kernel; a shorter kernel waits for the host."""
     l2_bytes: float
     """Last-level cache."""
     tdp_w: float
@@ -56,9 +74,12 @@ class GpuChip:
     def __post_init__(self) -> None:
         check_range(self, "units", "k_step", low=1)
         check_positive(self, "flops_per_cycle", "vector_flops_per_cycle", "clock_hz", "l2_bytes", "tdp_w")
+        check_positive(self, "byte_flops_per_cycle", "single_flops_per_cycle", "energy_j_per_flop")
         check_range(self, "matmul_efficiency", "halved_tile_efficiency", high=1.0, open_low=True)
+        check_range(self, "misaligned_efficiency", "misaligned_batch_efficiency", high=1.0, open_low=True)
+        check_range(self, "attention_efficiency", "attention_backward_efficiency", high=1.0, open_low=True)
         check_range(self, "store_overlap", high=1.0)
-        check_range(self, "launch_s", "idle_w", "area_m2", "price_usd")
+        check_range(self, "fill_s", "launch_s", "host_launch_s", "idle_w", "area_m2", "price_usd")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +171,7 @@ def table(name: str) -> Table:
     return read_table(PARAMETERS / f"{name}.csv")
 
 
+@cache
 def accelerator_names(name: str) -> tuple[str, ...]:
     """Return the devices of a table that have a memory of their own."""
     rows = table(name)

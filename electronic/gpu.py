@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import MappingProxyType
 
 from electronic.devices import GpuChip, accelerator_names, check_accelerator, load_memory, table
+from electronic.power import slowdown
+from electronic.products import Work, product_work, unit_flop_per_s
 from heliograph.errors import ParameterError
 from heliograph.interfaces import Bound, Cost, Numerics
 from heliograph.memory import Memory
 from heliograph.operators import Elementwise, MatMul, Phase
-
-TILES = ((128, 256, 0), (256, 128, 0), (128, 128, 1), (128, 64, 2), (64, 128, 2))
-"""Tiles of C that one unit computes in tuned libraries: rows, columns, how often halved."""
-SPLITS = (1, 2, 4, 8, 16)
-"""Ways to split the inner dimension over units, so that a product with few tiles still fills the chip."""
-PARTIAL_SUM_BYTES = 4
-"""Partial sums of a split product are kept in single precision."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,19 +21,22 @@ class Gpu:
 
     Notes
     -----
-    *Time of a product.* C is cut into tiles; `units` tiles run at a time, so the mainloop takes
-    ``ceil(tiles / units)`` waves of full tiles with the inner dimension padded to `k_step`; tile and split of
-    the inner dimension are chosen for the least time, as a tuned library does. What of writing C is not
-    hidden (`store_overlap`) follows the mainloop. The whole is at least as long as its memory traffic takes,
-    the operands or ``2 b m n k / sqrt(S)`` elements, whichever is more, for a cache of S elements [1]_, and
-    at least as long as the power limit asks. A launch is added.
+    *Time of a product.* See `electronic.products`: tiles of C, `units` at a time, in whole waves; the inner
+    dimension padded to `k_step`; tile and split of the inner dimension chosen for the least time, as a tuned
+    library does; a pipeline fill per wave; what of writing C is not hidden (`store_overlap`) after the main
+    loop; rows that are not aligned at a lower rate. The whole is at least as long as its memory traffic
+    takes: the operands or ``2 b m n k / sqrt(S)`` elements, whichever is more, for a cache of S elements
+    [1]_. Products inside a fused attention kernel run at that kernel's share of the peak, and an element-wise
+    operator that moves no bytes is part of such a kernel and takes no time.
 
-    *Energy.* One operation takes ``(tdp_w - idle_w - memory.static_w) / (peak * matmul_efficiency)``: a large
-    product that keeps all units busy draws the power limit, which is what GPUs are seen to do. When memory
-    traffic comes on top, the clock gives way (time is stretched), so power never exceeds the limit. Vector
-    operations are priced by the same law against the vector peak, an upper bound.
+    *Power.* An operation takes `energy_j_per_flop` at the full clock. Where that would exceed the power
+    limit, the clock falls until the limit is kept (`electronic.power`), so a product that leaves units idle
+    in its last wave is throttled less, and one set of constants serves a chip at any power limit. Operands of
+    half the width take half the energy. Vector operations draw the limit at the vector peak, an upper bound.
 
-    Not modelled: misaligned leading dimensions, sparsity, 8-bit rates, overlap of consecutive kernels.
+    *Host.* A kernel takes at least `host_launch_s`; a product of several experts is a library call each.
+
+    Not modelled: sparsity, overlap of consecutive kernels, seconds of full clock before a limit bites.
 
     References
     ----------
@@ -83,8 +80,8 @@ class Gpu:
 
     @property
     def energy_j_per_flop(self) -> float:
-        """Energy of one bf16 operation of a product."""
-        return self.dynamic_w / (self.peak_flop_per_s * self.chip.matmul_efficiency)
+        """Energy of one bf16 operation of a product at the full clock."""
+        return self.chip.energy_j_per_flop
 
     @property
     def vector_energy_j_per_flop(self) -> float:
@@ -120,6 +117,7 @@ class Gpu:
         return BfloatNumerics()
 
 
+@cache
 def load_gpu(name: str) -> Gpu:
     """Return a GPU from the table.
 
@@ -144,61 +142,47 @@ def gpu_names() -> tuple[str, ...]:
 
 @lru_cache(maxsize=65536)
 def _matmul_cost(gpu: Gpu, product: MatMul) -> Cost:
-    """Return the cost of a product with the best tile and split."""
-    traffic = _traffic_bytes(gpu, product)
-    output = product.batch * product.m * product.n
-    stored = product.batch * product.elements_off_chip[2]
-    work_s, moved_bytes, bound = math.inf, traffic, Bound.COMPUTE
-    for split in SPLITS:
-        moved = traffic + (2 * split * output * PARTIAL_SUM_BYTES if split > 1 else 0)
-        written_s = gpu.memory.time_s(stored * product.element_bytes) * (1.0 - gpu.chip.store_overlap)
-        summed_s = gpu.memory.time_s(moved - traffic)
-        compute_s = _mainloop_s(gpu.chip, product, split) + written_s + summed_s
-        memory_s = gpu.memory.time_s(moved)
-        energy_j = product.flops * gpu.energy_j_per_flop + gpu.memory.energy_j(moved)
-        candidate_s = max(compute_s, memory_s, energy_j / gpu.dynamic_w)
-        if candidate_s < work_s:
-            work_s, moved_bytes = candidate_s, moved
-            bound = Bound.MEMORY if memory_s > compute_s else Bound.COMPUTE
-    return _cost(gpu, work_s, product.flops * gpu.energy_j_per_flop, moved_bytes, bound)
-
-
-def _mainloop_s(chip: GpuChip, product: MatMul, split: int) -> float:
-    """Return the time of the multiply-accumulates alone, with the better tile."""
-    depth = math.ceil(math.ceil(product.k / split) / chip.k_step) * chip.k_step
-    rate = chip.flops_per_cycle * chip.clock_hz * chip.matmul_efficiency
-    best_s = math.inf
-    for rows, columns, halvings in TILES:
-        tiles = product.batch * split * math.ceil(product.m / rows) * math.ceil(product.n / columns)
-        waves = math.ceil(tiles / chip.units)
-        share = chip.halved_tile_efficiency**halvings
-        best_s = min(best_s, waves * 2 * rows * columns * depth / (rate * share))
-    return best_s
-
-
-def _traffic_bytes(gpu: Gpu, product: MatMul) -> float:
-    """Return the bytes a product moves to and from memory, given the cache (Hong and Kung's bound)."""
-    if product.on_chip:  # a fused kernel streams its other operands once
-        return float(product.operand_bytes)
-    cached = math.sqrt(gpu.chip.l2_bytes / product.element_bytes)
-    return max(float(product.operand_bytes), product.flops / cached * product.element_bytes)
+    """Return the cost of a product with the best tile and split, at the clock that the power limit leaves."""
+    work = product_work(gpu.chip, gpu.memory, product)
+    # An operation on half as wide operands takes half the energy, as half the peak power per rate shows.
+    width = gpu.chip.flops_per_cycle * gpu.chip.clock_hz / unit_flop_per_s(gpu.chip, product)
+    compute_j = product.flops * gpu.energy_j_per_flop * width
+    return _cost(gpu, work, compute_j)
 
 
 @lru_cache(maxsize=65536)
 def _elementwise_cost(gpu: Gpu, operator: Elementwise) -> Cost:
-    """Return the cost of work without a product."""
+    """Return the cost of work without a product; what moves nothing is part of the kernel before it."""
     moved = operator.read_bytes + operator.written_bytes
-    energy_j = operator.flops * gpu.vector_energy_j_per_flop
-    compute_s, memory_s = operator.flops / gpu.vector_flop_per_s, gpu.memory.time_s(moved)
-    power_s = (energy_j + gpu.memory.energy_j(moved)) / gpu.dynamic_w
-    bound = Bound.MEMORY if memory_s > compute_s else Bound.COMPUTE
-    return _cost(gpu, max(compute_s, memory_s, power_s), energy_j, moved, bound)
+    work = Work(
+        compute_s=operator.flops / gpu.vector_flop_per_s,
+        memory_s=gpu.memory.time_s(moved),
+        moved_bytes=moved,
+    )
+    compute_j = operator.flops * gpu.vector_energy_j_per_flop
+    if not moved:
+        return Cost(time_s=0.0, energy_j=MappingProxyType({"compute": compute_j, "hbm": 0.0}))
+    return _cost(gpu, work, compute_j)
 
 
-def _cost(gpu: Gpu, work_s: float, compute_j: float, moved_bytes: float, bound: Bound) -> Cost:
-    """Return the cost of a run with its launch."""
+def _cost(gpu: Gpu, work: Work, compute_j: float) -> Cost:
+    """Return the cost of a run with its launch, the clock lowered until the power limit is kept."""
+    hbm_j = gpu.memory.energy_j(work.moved_bytes)
+    factor = slowdown(
+        compute_s=work.compute_s,
+        least_s=work.memory_s,
+        compute_j=compute_j,
+        other_j=hbm_j,
+        limit_w=gpu.dynamic_w,
+    )
+    compute_s = work.compute_s * factor
+    work_s = max(compute_s, work.memory_s)
+    start_s = gpu.chip.launch_s * work.launches
+    waited_s = gpu.chip.host_launch_s * work.calls
+    time_s = max(start_s + work_s, waited_s)
+    bound = Bound.MEMORY if work.memory_s > compute_s else Bound.COMPUTE
     return Cost(
-        time_s=gpu.chip.launch_s + work_s,
-        energy_j=MappingProxyType({"compute": compute_j, "hbm": gpu.memory.energy_j(moved_bytes)}),
-        bound=Bound.LAUNCH if gpu.chip.launch_s > work_s else bound,
+        time_s=time_s,
+        energy_j=MappingProxyType({"compute": compute_j / factor**2, "hbm": hbm_j}),
+        bound=Bound.LAUNCH if time_s - work_s > work_s else bound,
     )

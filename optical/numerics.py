@@ -27,7 +27,7 @@ _BLOCK_ELEMENTS = 2**17
 """Outputs that are finished together, so that their scratch memory stays in cache ..."""
 _BLOCK_ROWS = 256
 """... unless that makes fewer rows than a matrix product needs to be quick."""
-_PROBE_ROWS, _PROBE_BATCHES, _PROBE_SAMPLES = 32, 4, 8
+_PROBE_ROWS, _PROBE_BATCHES, _PROBE_SAMPLES = 64, 4, 8
 _WORD_VALUES = 2**16
 """Values of the 16-bit words that draws on the CPU are made of."""
 _LATTICE_GENERATOR = 24247
@@ -50,13 +50,13 @@ class AnalogNumerics:
     The converter has the step ``D = 2 R / 2**adc_bits``, codes up to ``2**(adc_bits - 1) - 1`` on either
     side, and Gaussian noise before it that makes its total noise that of its effective bits,
     ``(2 R / 2**enob)**2 / 12``. The gain stage that sets its range R reads a probe: a strided subset of the
-    samples, at most 32 rows, 32 columns, 4 batches and 8 samples of a sum, hence all of a small product.
+    samples, at most 64 rows, 64 columns, 4 batches and 8 samples of a sum, hence all of a small product.
 
     With T = 1, or `exact_tiles`, every sample is executed. Otherwise the T samples collapse into one draw
-    per output with the summed variance, in which rounding counts as ``D**2 / 12`` per sample, and laser
-    noise is spread over the outputs as ``sum(a^2) sum(b^2)``, with the mean that the probe finds for
-    ``sum((a b)^2)``. Mean and variance are the same as long as clipping is rare; `clipped_fraction` says how
-    rare it is.
+    per output with the summed variance: rounding counts as ``D**2 / 12`` per sample, clipping with its mean
+    square in the probe, and laser noise is spread over the outputs as ``sum(a^2) sum(b^2)``, with the probe's
+    mean of ``sum((a b)^2)``. That clipping compresses and has heavy tails is lost, and a probe finds its mean
+    square only roughly: where `clipped_fraction` is not far below 1e-3, trust `exact_tiles`.
 
     No gradient passes: what a backward pass computes are products of their own.
     """
@@ -120,8 +120,8 @@ class AnalogNumerics:
         b = _cut(b, _probe(self.spec, b.codes.mT).mT, -2)
         signal, variance = a.codes @ b.codes, _variance(self.spec, a, b, 1, gain)
         spread = (2.0 * variance.at((slice(None), slice(None)))).sqrt_().clamp_(min=_SMALLEST_SCALE)
-        above, below = (gain.range_ - signal) / spread, (gain.range_ + signal) / spread
-        return 0.5 * float((torch.special.erfc(above) + torch.special.erfc(below)).mean())
+        margins = torch.stack((gain.range_ - signal, gain.range_ + signal)) / spread
+        return float(torch.special.erfc(margins).mean())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +146,8 @@ class _Gain:
     """Half of the converter's range; not used where there is none."""
     coupling: torch.Tensor
     """Mean of ``sum((a b)^2)`` over that of ``sum(a^2) sum(b^2)``; zero without laser noise."""
+    clipping: torch.Tensor
+    """Mean square of what clipping takes off a sample."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,8 +234,7 @@ def _check_shapes(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> None:
 def _is_exact(spec: AnalogSpec) -> bool:
     """Return whether the core does to a product nothing at all."""
     noise = spec.thermal_variance + spec.shot_variance + spec.rin_variance + spec.encoding_variance
-    converters = math.isfinite(spec.dac_bits) or math.isfinite(spec.adc_enob_bits)
-    return noise == 0.0 and spec.product_gain == 1.0 and not converters
+    return noise == 0.0 and spec.product_gain == 1.0 and math.isinf(min(spec.dac_bits, spec.adc_enob_bits))
 
 
 def _encode(x: torch.Tensor, summed_dim: int, spec: AnalogSpec, draws: _Draws) -> _Operand:
@@ -243,14 +244,12 @@ def _encode(x: torch.Tensor, summed_dim: int, spec: AnalogSpec, draws: _Draws) -
     if turned:
         x, summed_dim = x.mT, -3 - summed_dim
     levels = None if math.isinf(spec.dac_bits) else _levels(spec.dac_bits)
-    dtype = torch.int8 if _fits_int8(x, summed_dim, levels) else x.dtype
-    codes = torch.empty(x.shape, dtype=dtype, device=x.device)
+    codes = torch.empty_like(x, dtype=torch.int8 if _fits_int8(x, summed_dim, levels) else x.dtype)
     energy = x.new_zeros([1 if dim == summed_dim + 3 else size for dim, size in enumerate(x.shape)])
     scale = torch.full_like(energy if spec.scale is Scale.ROW else energy[:1, :1, :1], _SMALLEST_SCALE)
     dithered = levels is not None and spec.rounding is Rounding.STOCHASTIC
     reach = (levels or 1.0) * (1.0 - _HAIR if dithered else 1.0)
-    blocks = list(_blocks(x.shape))
-    own_scale = spec.scale is Scale.ROW and summed_dim == -1
+    own_scale, blocks = spec.scale is Scale.ROW and summed_dim == -1, list(_blocks(x.shape))
     for group in [[block] for block in blocks] if own_scale else [blocks]:
         for block in group:
             known, part = _part(scale, block), x[block].abs()
@@ -316,7 +315,7 @@ def _variance(spec: AnalogSpec, a: _Operand, b: _Operand, samples: int, gain: _G
     if math.isfinite(spec.adc_enob_bits):
         executed = 2.0 ** (1.0 - spec.adc_bits) if samples == 1 else 0.0
         missing = ((2.0 ** (1.0 - spec.adc_enob_bits)) ** 2 - executed**2) * samples / 12.0
-        constant += gain.range_.square() * missing
+        constant += gain.range_.square() * missing + (samples * gain.clipping if samples > 1 else 0.0)
     row = constant.view((1,) * a.energy.dim())
     column, factor = torch.zeros_like(row), spec.rin_variance / spec.product_gain**2
     if each > 0.0:
@@ -337,14 +336,15 @@ def _set_gain(spec: AnalogSpec, a: _Operand, b: _Operand) -> _Gain:
     """Return the converter's range and the spread of laser noise, from a probe of the samples."""
     unit = a.step * b.step * spec.product_gain
     most = a.energy.new_tensor(spec.analog_length / unit)
-    coupling = torch.zeros_like(most)
+    coupling, clipping = torch.zeros_like(most), torch.zeros_like(most)
     sets_range = math.isfinite(spec.adc_enob_bits) and math.isfinite(spec.adc_range_sigma)
     if not sets_range and spec.rin_variance == 0.0:
-        return _Gain(range_=most, coupling=coupling)
+        return _Gain(range_=most, coupling=coupling, clipping=clipping)
     parts = max(1.0, a.codes.shape[-1] / spec.analog_length)
     a_energy, b_energy = a.energy.mean((1, 2)), b.energy.mean((1, 2))
     a_codes, b_codes = _probe(spec, a.codes), _probe(spec, b.codes.mT).mT
-    power = (a_codes @ b_codes).square_().mean((2, 3)).mean() + spec.thermal_variance / unit**2
+    signal = a_codes @ b_codes
+    power = signal.square().mean((2, 3)).mean() + spec.thermal_variance / unit**2
     each = (spec.shot_variance + spec.encoding_variance) / (unit**2 * parts)
     power += a_energy.mean() * (each * a.step**2) + b_energy.mean() * (each * b.step**2)
     if spec.rin_variance > 0.0:
@@ -352,13 +352,15 @@ def _set_gain(spec: AnalogSpec, a: _Operand, b: _Operand) -> _Gain:
         power += cross * (spec.rin_variance / spec.product_gain**2)
         coupling = cross * parts / (a_energy * b_energy).mean().clamp_(min=_SMALLEST_SCALE)
     if not sets_range:
-        return _Gain(range_=most, coupling=coupling)
-    range_ = (spec.adc_range_sigma * power.sqrt_()).clamp_(min=_SMALLEST_SCALE)
-    return _Gain(range_=torch.minimum(range_, most), coupling=coupling)
+        return _Gain(range_=most, coupling=coupling, clipping=clipping)
+    range_ = torch.minimum((spec.adc_range_sigma * power.sqrt_()).clamp_(min=_SMALLEST_SCALE), most)
+    if math.isfinite(spec.adc_bits):
+        clipping = (signal.abs_() - range_).relu_().square_().mean((2, 3)).mean()
+    return _Gain(range_=range_, coupling=coupling, clipping=clipping)
 
 
 def _fits_int8(x: torch.Tensor, summed_dim: int, levels: int | None) -> bool:
-    """Return whether products of an operand's codes can be had from int8 arithmetic, exactly and quicker."""
+    """Return whether int8 arithmetic gives products of an operand's codes exactly, and quicker."""
     small = levels is not None and levels <= _LARGEST_INT8_CODE and x.shape[summed_dim] <= _LONGEST_INT8_SUM
     usual = x.device.type == "cpu" and x.dtype == torch.float32 and x.shape[0] == 1
     return small and usual and _has_exact_int8_products()

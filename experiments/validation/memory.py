@@ -13,9 +13,10 @@ from experiments.validation.plans import plan_of
 from heliograph.errors import HeliographError, ParameterError
 from heliograph.units import to_si
 from workloads.architecture import TransformerConfig
+from workloads.config import load_model
 from workloads.memory import layer_activation_bytes, memory_by_kind
 from workloads.parallelism import Attention, Parallelism, Precision, Recompute
-from workloads.sharding import optimizer_bytes
+from workloads.updates import optimizer_bytes
 
 NEEDS = (("quantity",), ("measured",), ("unit",))
 """Columns without which a file is no table of memory; of each group one."""
@@ -136,7 +137,9 @@ def model_states(record: Record) -> float:
 def _state_bytes(plan: Parallelism, *, zero: int = 0) -> float:
     """Return the bytes of one parameter's states on a rank, cut as the stage of ZeRO says."""
     shares = [1.0 / plan.dp if zero >= least else 1.0 for least in (3, 2, 1)]
-    kinds = (plan.precision.element_bytes, plan.grad_bytes, optimizer_bytes(plan))
+    # Adam's states do not depend on the shape of the matrices; any model will do.
+    optimizer = optimizer_bytes(load_model("gpt2"), plan)
+    kinds = (plan.precision.element_bytes, plan.grad_bytes, optimizer)
     return sum(each * share for each, share in zip(kinds, shares, strict=True))
 
 

@@ -122,7 +122,8 @@ LIVE_WITH = {"fabric.optics.circulator_loss_db": ("fabric.optics.circulators", 1
 NOT_COUNTED = {
     # What a photonic system knows of the GPU it replaces, beside the budget that sizes it.
     "photonic": ("gpu.chip.",),
-    "gpu": (),
+    # The plan below computes in bf16.
+    "gpu": ("gpu.chip.byte_", "gpu.chip.single_"),
 }
 
 

@@ -175,7 +175,11 @@ def test_clipping_shows_in_fraction_variance_and_tails():
     quiet = spec(dac_bits=8, adc_bits=8, adc_enob_bits=8, adc_range_sigma=3.0)
     collapsed, executed = noise(AnalogNumerics(quiet), a, b), noise(AnalogNumerics(quiet, True), a, b)
     assert AnalogNumerics(quiet).clipped_fraction(a, b) > 1e-3
-    assert executed.std() > 1.2 * collapsed.std()
+    unclipped = spec(dac_bits=8, adc_bits=math.inf, adc_enob_bits=8, adc_range_sigma=3.0)
+    without = noise(AnalogNumerics(unclipped), a, b)
+    assert executed.std() > 1.2 * without.std()
+    assert collapsed.std() > 1.2 * without.std()
+    assert (collapsed.std() / executed.std()).item() == pytest.approx(1, abs=0.35)
     assert excess_kurtosis(executed) > 5
     assert abs(excess_kurtosis(collapsed)) < 0.5
     wide = dataclasses.replace(quiet, adc_range_sigma=7.0)
