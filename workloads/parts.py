@@ -136,8 +136,10 @@ class Parts:
         return self.elementwise(name, flops=per_element * self.stream, read=self.stream, written=self.stream)
 
     def residual(self, name: str) -> Elementwise:
-        """Return the sum of a branch and the residual stream."""
-        return self.elementwise(name, flops=self.stream, read=2 * self.stream, written=self.stream)
+        """Return the sum of a branch and the residual stream, with dropout and its mask if there is any."""
+        mask = self.stream / self.width if self.config.dropout else 0.0
+        written = self.stream + mask
+        return self.elementwise(name, flops=self.stream, read=2 * self.stream, written=written)
 
     def boundary(
         self, name: str, *, enters: bool, copies: int = 1, width: int | None = None
@@ -226,7 +228,7 @@ class Parts:
         )
 
     def core_attention(self) -> tuple[Step, ...]:
-        """Return scores, softmax and values; with ring attention those of one block of keys."""
+        """Return scores, softmax, dropout and values; with ring attention those of one block of keys."""
         config, plan = self.config, self.plan
         by_heads = plan.context_exchange is ContextExchange.ALL_TO_ALL
         ring = plan.context_exchange is ContextExchange.RING
@@ -239,6 +241,13 @@ class Parts:
         scores = batch * rows * keys
         flash = plan.attention is Attention.FLASH
         moved = 0 if flash else scores
+        drops = self.config.dropout and not flash
+        mask = scores / self.width  # a byte per score; a fused kernel draws it again instead
+        dropped = (
+            (self.elementwise("attention.dropout", flops=scores, read=scores, written=scores + mask),)
+            if drops
+            else ()
+        )
         return (
             self._product(
                 "attention.scores",
@@ -249,6 +258,7 @@ class Parts:
                 on_chip="c" if flash else "",
             ),
             self.elementwise("attention.softmax", flops=SOFTMAX_FLOPS * scores, read=moved, written=moved),
+            *dropped,
             self._product(
                 "attention.values",
                 batch=batch,
