@@ -250,6 +250,7 @@ class Simulation:
     ) -> Generator[simpy.Event, Any, None]:
         plan = self.traffic.plan(operator, rank_class)
         self._count(operator, plan, 1)
+        yield self.env.timeout(plan.protocol_s)
         for bundle, size_bytes, count in plan.parts:
             yield from self.network.carry(
                 bundle, size_bytes, count, lambda: self._others_first(task_id, rank_class)
