@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 from heliograph.checks import check_positive, check_range
 from heliograph.errors import ParameterError, nearest
 from heliograph.memory import Memory
-from heliograph.scale_up import ScaleUp
+from heliograph.scale_up import Adder, Protocol, ScaleUp
 from heliograph.tables import Table, read_table
 from heliograph.units import SPEED_OF_LIGHT_M_PER_S
 
 PARAMETERS = Path(__file__).parent / "parameters"
 MEMORY_SUFFIX = ".hbm"
 """A table's device ``x`` has its memory in the rows of ``x.hbm``."""
+PROTOCOLS = ("ll", "ll128", "simple")
+"""NCCL's protocols, from the quickest to the one with most bandwidth."""
+ADDERS = MappingProxyType(
+    {
+        "nvlink4": ("nvls-short", "nvls-long"),
+        "nvlink4-h800": ("nvls-short", "nvls-long"),
+        "nvlink5": ("nvls5-short", "nvls5-long"),
+        "nvlink5-72": ("nvls5-short", "nvls5-long"),
+    }
+)
+"""Protocols of reductions in the switches, from the third NVSwitch on (Hopper)."""
+SCALE_UP = MappingProxyType(
+    {
+        **dict.fromkeys(("a100", "a100-40gb", "a100-pcie"), "nvlink3"),
+        **dict.fromkeys(("h100", "h200", "h20"), "nvlink4"),
+        "h800": "nvlink4-h800",
+        **dict.fromkeys(("b200", "b300"), "nvlink5"),
+        **dict.fromkeys(("gb200", "gb300"), "nvlink5-72"),
+        "v100": "nvlink2",
+        **dict.fromkeys(("mi300x", "mi210"), "xgmi3"),
+        **dict.fromkeys(("tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e"), "nvlink4"),
+    }
+)
+"""Scale-up domain that comes with each accelerator (for TPUs a switched stand-in for their torus)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,8 +223,26 @@ def load_memory(name: str, file: str) -> Memory:
 
 
 def load_scale_up(name: str) -> ScaleUp:
-    """Return a switched domain from the network table, e.g. ``"nvlink4"``."""
-    return table("network").build(ScaleUp, name)
+    """Return a switched domain from the network table, e.g. ``"nvlink4"``, with its library's protocols.
+
+    Parameters
+    ----------
+    name : str
+        Device of ``network.csv``.
+    """
+    rows = table("network")
+    return replace(
+        rows.build(ScaleUp, name),
+        protocols=tuple(rows.build(Protocol, one) for one in PROTOCOLS),
+        adders=tuple(rows.build(Adder, one) for one in ADDERS.get(name, ())),
+    )
+
+
+def scale_up_name(gpu_name: str, accelerators: int = 0) -> str:
+    """Return the switched domain that comes with a GPU; V100s without switches by how many take part."""
+    name = SCALE_UP[gpu_name]
+    few = f"{name}-of-{accelerators}"
+    return few if few in table("network").names else name
 
 
 def load_packet_switch(name: str) -> PacketSwitch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from types import MappingProxyType
@@ -9,7 +10,7 @@ from types import MappingProxyType
 from electronic.devices import GpuChip, accelerator_names, check_accelerator, load_memory, table
 from electronic.power import slowdown
 from electronic.products import Work, product_work, unit_flop_per_s
-from heliograph.errors import ParameterError
+from heliograph.errors import ParameterError, nearest
 from heliograph.interfaces import Bound, Cost, Numerics
 from heliograph.memory import Memory
 from heliograph.operators import Elementwise, MatMul, Phase
@@ -138,6 +139,22 @@ def load_gpu(name: str) -> Gpu:
 def gpu_names() -> tuple[str, ...]:
     """Return the GPUs of the table."""
     return accelerator_names("gpus")
+
+
+def gpu_of(label: str) -> str:
+    """Return the GPU of the table that a label names, e.g. ``a100-pcie`` for ``"a100_pcie"``.
+
+    Raises
+    ------
+    ParameterError
+        If no GPU's name begins the label.
+    """
+    plain = re.sub(r"[_ ]+", "-", label.strip().lower())
+    found = [name for name in gpu_names() if plain.startswith(name)]
+    if not found:
+        msg = f"no GPU is called '{label}'; {nearest(plain, gpu_names(), noun='GPU')}"
+        raise ParameterError(msg)
+    return max(found, key=len)
 
 
 @lru_cache(maxsize=65536)

@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from electronic.gpu import Gpu, gpu_names, load_gpu
+from electronic.gpu import Gpu, gpu_of, load_gpu
+from electronic.reductions import all_reduce_time_s
 from heliograph.errors import ParameterError, nearest
 from heliograph.operators import Elementwise, Held, MatMul, Phase
 from heliograph.units import to_si
+
+__all__ = ["all_reduce_time_s", "gpu_of", "kernel_time_s", "measured_s", "predicted_s"]
 
 HOST_TIMED_S = to_si("time_s", 22.0, "us")
 """What a clock on the host adds to one kernel that it waits for: fitted on the smallest even-numbered
@@ -96,22 +99,6 @@ class AttentionShape:
             n=n,
             on_chip=on_chip,
         )
-
-
-def gpu_of(label: str) -> str:
-    """Return the GPU of the table that a label names, e.g. ``a100-pcie`` for ``"a100_pcie"``.
-
-    Raises
-    ------
-    ParameterError
-        If no GPU's name begins the label.
-    """
-    plain = re.sub(r"[_ ]+", "-", label.strip().lower())
-    found = [name for name in gpu_names() if plain.startswith(name)]
-    if not found:
-        msg = f"no GPU is called '{label}'; {nearest(plain, gpu_names(), noun='GPU')}"
-        raise ParameterError(msg)
-    return max(found, key=len)
 
 
 def kernel_time_s(  # noqa: PLR0917 - the columns of a table of kernel measurements

@@ -63,3 +63,22 @@ def collective_bound_s(kind: CollectiveKind, n: int, payload_bytes: float, port_
             return share * vector / port_bytes_per_s
         case _:
             return payload_bytes / port_bytes_per_s
+
+
+def in_network_bound_s(kind: CollectiveKind, n: int, payload_bytes: float, port_bytes_per_s: float) -> float:
+    """Return the least time of a collective in which every rank has one port and switches add and copy.
+
+    Parameters
+    ----------
+    kind, n, payload_bytes, port_bytes_per_s
+        As in `collective_bound_s`.
+
+    Notes
+    -----
+    Into an all-reduce each rank must send its whole vector but the chunk that it adds itself, and that
+    chunk's sum: the vector once. Reduce-scatter, all-gather and all-to-all still need (n-1)/n of it.
+    """
+    vector = vector_bytes(kind, payload_bytes, n)
+    if kind is CollectiveKind.ALL_REDUCE:
+        return (vector if n > 1 else 0.0) / port_bytes_per_s
+    return collective_bound_s(kind, n, payload_bytes, port_bytes_per_s)

@@ -30,6 +30,7 @@ class Algorithm(StrEnum):
     TREE = "tree"
     DIRECT = "direct"
     HIERARCHICAL = "hierarchical"
+    IN_NETWORK = "in_network"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +155,10 @@ _BUILDERS = {
 
 
 def algorithms(kind: CollectiveKind, n: int) -> tuple[Algorithm, ...]:
-    """Return the algorithms that can carry out a collective on n ranks (hierarchical apart)."""
+    """Return the algorithms that can carry out a collective on n ranks over switches that do not add.
+
+    Hierarchical and in-network ones are apart, for they need nodes and switches that add.
+    """
     return tuple(
         algorithm
         for algorithm, (_, kinds) in _BUILDERS.items()
@@ -171,7 +175,8 @@ def schedule(kind: CollectiveKind, algorithm: Algorithm, n: int) -> tuple[Step, 
     kind : CollectiveKind
         What is done; not SEND.
     algorithm : Algorithm
-        One of `algorithms(kind, n)`.
+        One of `algorithms(kind, n)`, or in-network: everyone hands the owner of a chunk its part, on the way
+        to whom the switch adds, and the switch copies what owners send.
     n : int
         Ranks in the group. The vector is cut into n chunks; chunk i belongs to position i.
 
@@ -182,6 +187,8 @@ def schedule(kind: CollectiveKind, algorithm: Algorithm, n: int) -> tuple[Step, 
     """
     if n == 1:
         return ()
+    if algorithm == Algorithm.IN_NETWORK and kind in _REDUCING:
+        return tuple(_direct(kind, n))
     if algorithm not in algorithms(kind, n):
         names = ", ".join(algorithms(kind, n))
         msg = f"{algorithm} cannot do {kind} on {n} ranks; known: {names}"
@@ -275,3 +282,45 @@ def hierarchical_rounds(
             return across + gather
         case _:
             return scatter + across + gather
+
+
+def in_network_rounds(
+    kind: CollectiveKind, groups: np.ndarray, payload_bytes: float, axis: str
+) -> tuple[Round, ...]:
+    """Return an all-reduce, reduce-scatter or all-gather whose sums and copies the switches make.
+
+    Parameters
+    ----------
+    kind, groups, payload_bytes, axis
+        As in `rounds`.
+
+    Returns
+    -------
+    tuple of Round
+        One round in which every port sends and receives its volume, as a flow to the next of the group.
+
+    Raises
+    ------
+    WorkloadError
+        If the collective has no in-network form.
+
+    Notes
+    -----
+    A rank sends all n chunks of its vector to the switch, its own too, and receives the sum of its chunk;
+    then it sends that chunk once and receives all n. Both halves overlap, so each way of a port carries
+    (n+1)/n of the vector for an all-reduce, against 2 (n-1)/n without adders, and the whole vector for half
+    of it (Klenk et al., "An in-network architecture for accelerating shared-memory multiprocessor
+    collectives", ISCA 2020).
+    """
+    n = groups.shape[1]
+    if kind not in _REDUCING:
+        msg = f"switches cannot add for {kind}; they can for {', '.join(sorted(_REDUCING))}"
+        raise WorkloadError(msg)
+    share = (n + 1) / n if kind is CollectiveKind.ALL_REDUCE else 1.0
+    flows = Flows(
+        sources=groups.ravel(),
+        destinations=np.roll(groups, -1, axis=1).ravel(),
+        size_bytes=share * vector_bytes(kind, payload_bytes, n),
+        axis=axis,
+    )
+    return (Round(flows=flows, count=1),) if n > 1 else ()

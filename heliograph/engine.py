@@ -267,6 +267,7 @@ class Simulation:
     ) -> Generator[simpy.Event, Any, None]:
         plan = self.traffic.plan(operator, rank_class)
         self._count(operator, plan, repeat)
+        yield self.env.timeout(plan.protocol_s * repeat)
         for bundle, size_bytes, count in plan.parts:
             yield from self.network.carry(
                 bundle, size_bytes, count * repeat, lambda: self._others_first(task_id, rank_class)

@@ -21,6 +21,44 @@ NICS = Path(__file__).parent / "parameters" / "nics.csv"
 
 
 @dataclass(frozen=True, kw_only=True)
+class Protocol:
+    """How a communication library moves a piece: quick and wasteful of bandwidth, or slow and thrifty."""
+
+    name: str = "protocol"
+    """Name shown in records."""
+    start_s: float
+    """Time to start a collective, once."""
+    hop_s: float
+    """Time each step takes inside a node beyond that of the path: flags, fences, the fill of a chunk."""
+    efficiency: float
+    """Share of a node's port rate that the payload gets, 0 to 1."""
+    network_hop_s: float
+    """The same as `hop_s` for a step between nodes."""
+    network_efficiency: float
+    """The same as `efficiency` for a step between nodes, 0 to 1."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "start_s", "hop_s", "network_hop_s")
+        check_range(self, "efficiency", "network_efficiency", high=1.0, open_low=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adder:
+    """How a communication library has the switches of a node add: in short chunks or in long ones."""
+
+    name: str = "adder"
+    """Name shown in records."""
+    start_s: float
+    """Time to start a collective and fill its first chunks, once."""
+    efficiency: float
+    """Share of a node's port rate that the payload gets, 0 to 1."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "start_s")
+        check_range(self, "efficiency", high=1.0, open_low=True)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ScaleUp:
     """The switched domain inside a node: every accelerator reaches every other at full bandwidth."""
 
@@ -40,10 +78,17 @@ class ScaleUp:
     """Power of the domain's switches, per accelerator."""
     price_usd: float
     """Price of the domain's switches, per accelerator."""
+    copy_bytes_per_s: float = math.inf
+    """Rate at which an accelerator passes a vector between memory and port, beside the transfer itself."""
+    protocols: tuple[Protocol, ...] = ()
+    """Protocols of the communication library; the fastest for the size is taken. Without any, steps cost
+    latency and bandwidth alone, and every algorithm may be used."""
+    adders: tuple[Adder, ...] = ()
+    """Reductions inside the switches; none if the switches do not add."""
 
     def __post_init__(self) -> None:
         check_range(self, "size", low=1)
-        check_positive(self, "bandwidth_bytes_per_s")
+        check_positive(self, "bandwidth_bytes_per_s", "copy_bytes_per_s")
         check_range(self, "efficiency", high=1.0, open_low=True)
         check_range(self, "latency_s", "energy_j_per_bit", "static_w", "price_usd")
 

@@ -8,16 +8,44 @@ Chan et al., Concurrency Computat. Pract. Exper. 19 (2007) 1749: which collectiv
 from __future__ import annotations
 
 import math
+import typing
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import runtime_checkable
 
 import numpy as np
 
-from heliograph.collectives import Algorithm, Round, algorithms, hierarchical_rounds, rounds
+from heliograph.collectives import (
+    Algorithm,
+    Round,
+    algorithms,
+    hierarchical_rounds,
+    in_network_rounds,
+    rounds,
+    vector_bytes,
+)
 from heliograph.interfaces import Fabric, Flows
 from heliograph.layout import RankLayout
 from heliograph.network import Bundle, Network
 from heliograph.operators import Collective, CollectiveKind, Operator, Sequence, StepGraph
+from heliograph.scale_up import Protocol, ScaleUp
+
+PLAIN = Protocol(
+    name="plain", start_s=0.0, hop_s=0.0, efficiency=1.0, network_hop_s=0.0, network_efficiency=1.0
+)
+"""No protocol: latency and bandwidth alone."""
+LIBRARY = (Algorithm.RING, Algorithm.TREE)
+"""What GPU communication libraries run on switches that do not add (NCCL); two levels of it are rails."""
+
+
+@runtime_checkable
+class HasScaleUp(typing.Protocol):
+    """A fabric that says what its nodes are made of."""
+
+    @property
+    def scale_up(self) -> ScaleUp:
+        """The domain inside a node."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,11 +55,13 @@ class Plan:
     algorithm: str
     """Chosen algorithm."""
     parts: tuple[tuple[Bundle, float, int], ...]
-    """Bundle, bytes per flow and repetitions of each round."""
+    """Bundle, bytes per flow on the wire (with the protocol's own) and repetitions of each round."""
+    protocol_s: float
+    """Time that the library's protocol takes beside latency and transfer."""
     alone_s: float
     """Duration with all links to itself."""
     wire_bytes: float
-    """Bytes put on the wire by the class's ranks."""
+    """Payload that the class's ranks put on the wire."""
     energy_j: float
     """Dynamic energy of the transfers."""
 
@@ -65,6 +95,7 @@ class Traffic:
         self._bundles: dict[tuple[object, ...], Bundle] = {}
         self._plans: dict[tuple[object, ...], Plan] = {}
         self._private: dict[tuple[str, int], bool] = {}
+        self._scale_up = fabric.scale_up if isinstance(fabric, HasScaleUp) else None
 
     def plan(self, operator: Collective, rank_class: int) -> Plan:
         """Return how a class carries out a collective: the fastest algorithm that has its paths."""
@@ -120,18 +151,30 @@ class Traffic:
         return found
 
     def _best(self, operator: Collective, rank_class: int) -> Plan:
-        options = candidates(operator, self._layout, rank_class, self._fabric.node_size)
+        options = candidates(operator, self._layout, rank_class, self._fabric.node_size, self._scale_up)
+        bundles = {name: self._parts(operator, rank_class, name, parts) for name, parts in options.items()}
         ready = [
-            self._priced(bundles, name, parts)
-            for name, parts in options.items()
-            for bundles in [self._parts(operator, rank_class, name, parts)]
-            if all(self._network.locate(bundle) for bundle, _, _ in bundles)
+            name
+            for name, parts in bundles.items()
+            if all(self._network.locate(bundle) for bundle, _, _ in parts)
         ]
-        if ready:
-            return min(ready, key=lambda plan: plan.alone_s)
         # Without circuits yet, the first way (the ring) is what the fabric will be asked to connect.
-        name, parts = next(iter(options.items()))
-        return self._priced(self._parts(operator, rank_class, name, parts), name, parts)
+        plans = [
+            self._priced(bundles[name], name, options[name], operator, protocol)
+            for name in ready or [next(iter(options))]
+            for protocol in self._protocols(name)
+        ]
+        return min(plans, key=lambda plan: plan.alone_s)
+
+    def _protocols(self, name: str) -> tuple[Protocol, ...]:
+        if self._scale_up is None:
+            return (PLAIN,)
+        if name == Algorithm.IN_NETWORK:
+            return tuple(
+                replace(PLAIN, name=one.name, start_s=one.start_s, efficiency=one.efficiency)
+                for one in self._scale_up.adders
+            )
+        return self._scale_up.protocols or (PLAIN,)
 
     def _parts(
         self, operator: Collective, rank_class: int, name: str, parts: tuple[Round, ...]
@@ -143,23 +186,60 @@ class Traffic:
         )
 
     def _priced(
-        self, bundles: tuple[tuple[Bundle, float, int], ...], name: str, parts: tuple[Round, ...]
+        self,
+        bundles: tuple[tuple[Bundle, float, int], ...],
+        name: str,
+        parts: tuple[Round, ...],
+        operator: Collective,
+        protocol: Protocol,
     ) -> Plan:
-        alone = 0.0
+        waited = protocol.start_s if bundles else 0.0
+        moved = 0.0
+        sized = []
+        local = True
         for bundle, size_bytes, count in bundles:
+            outside = self._leaves_node(bundle.flows)
+            local = local and not outside
+            share = protocol.network_efficiency if outside else protocol.efficiency
             latency_s, rate = self._network.alone(bundle)
-            alone += count * (latency_s + size_bytes / rate)
+            moved += count * (latency_s + size_bytes / (rate * share))
+            waited += count * (protocol.network_hop_s if outside else protocol.hop_s)
+            sized.append((bundle, size_bytes / share, count))
+        if bundles and local and self._scale_up is not None and name != Algorithm.IN_NETWORK:
+            waited += copied_bytes(operator) / self._scale_up.copy_bytes_per_s
         return Plan(
-            algorithm=name,
-            parts=bundles,
-            alone_s=alone,
+            algorithm=name if protocol is PLAIN else f"{name} {protocol.name}",
+            parts=tuple(sized),
+            protocol_s=waited,
+            alone_s=waited + moved,
             wire_bytes=math.fsum(one.flows.size_bytes * one.flows.sources.size * one.count for one in parts),
             energy_j=math.fsum(self._fabric.transfer_energy_j(one.flows) * one.count for one in parts),
         )
 
+    def _leaves_node(self, flows: Flows) -> bool:
+        size = self._fabric.node_size
+        return bool((flows.sources // size != flows.destinations // size).any())
+
+
+def copied_bytes(operator: Collective) -> float:
+    """Return the bytes that a rank passes between its memory and its port, beside the transfer.
+
+    Notes
+    -----
+    An all-reduce reads and writes the vector once around its ring, a reduce-scatter, an all-gather and an
+    all-to-all do half of that, a send and a broadcast pass all they move.
+    """
+    vector = vector_bytes(operator.kind, operator.payload_bytes, operator.size)
+    whole = {CollectiveKind.ALL_REDUCE, CollectiveKind.SEND, CollectiveKind.BROADCAST}
+    return vector if operator.kind in whole else vector / 2
+
 
 def candidates(
-    operator: Collective, layout: RankLayout, rank_class: int, node_size: int
+    operator: Collective,
+    layout: RankLayout,
+    rank_class: int,
+    node_size: int,
+    scale_up: ScaleUp | None = None,
 ) -> dict[str, tuple[Round, ...]]:
     """Return the ways to carry out a collective of a class: algorithm -> rounds; ring first.
 
@@ -173,6 +253,8 @@ def candidates(
         Class that takes part (the sender of a send).
     node_size : int
         Endpoints that share a scale-up domain; groups with several members in one go in two levels too.
+    scale_up : ScaleUp, optional
+        That domain: its library knows rings and trees only, and sums in switches if they add.
     """
     if operator.kind is CollectiveKind.SEND:
         flows = Flows(
@@ -187,7 +269,7 @@ def candidates(
     payload = operator.payload_bytes
     options = {
         str(algorithm): rounds(operator.kind, algorithm, groups, payload, operator.axis)
-        for algorithm in algorithms(operator.kind, n)
+        for algorithm in _known(operator.kind, n, scale_up)
         if algorithm is not Algorithm.DIRECT or n <= node_size or len(algorithms(operator.kind, n)) == 1
     }
     nodes = groups[0] // node_size
@@ -197,7 +279,17 @@ def candidates(
         options[str(Algorithm.HIERARCHICAL)] = hierarchical_rounds(
             operator.kind, groups, payload, operator.axis, local
         )
+    adds = scale_up is not None and scale_up.adders and two_level
+    if adds and local == n > 1:
+        options[str(Algorithm.IN_NETWORK)] = in_network_rounds(operator.kind, groups, payload, operator.axis)
     return options
+
+
+def _known(kind: CollectiveKind, n: int, scale_up: ScaleUp | None) -> tuple[Algorithm, ...]:
+    every = algorithms(kind, n)
+    if scale_up is None or not scale_up.protocols:
+        return every
+    return tuple(one for one in every if one in LIBRARY) or every
 
 
 def step_demand(graph: StepGraph) -> dict[tuple[str, int, int], Flows]:

@@ -121,9 +121,10 @@ LIVE_WITH = {"fabric.optics.circulator_loss_db": ("fabric.optics.circulators", 1
 """Numbers that count only where another one says that the part is there."""
 NOT_COUNTED = {
     # What a photonic system knows of the GPU it replaces, beside the budget that sizes it.
-    "photonic": ("gpu.chip.",),
+    # The plan's messages between nodes are too long for the library's quickest protocol.
+    "photonic": ("gpu.chip.", "fabric.scale_up.protocols.ll."),
     # The plan below computes in bf16.
-    "gpu": ("gpu.chip.byte_", "gpu.chip.single_"),
+    "gpu": ("gpu.chip.byte_", "gpu.chip.single_", "fabric.scale_up.protocols.ll."),
 }
 
 

@@ -3,14 +3,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliograph.bounds import collective_bound_s
-from heliograph.collectives import algorithms, hierarchical_rounds, rounds, schedule, vector_bytes
+from heliograph.bounds import collective_bound_s, in_network_bound_s
+from heliograph.collectives import (
+    algorithms,
+    hierarchical_rounds,
+    in_network_rounds,
+    rounds,
+    schedule,
+    vector_bytes,
+)
 from heliograph.errors import WorkloadError
 from heliograph.operators import CollectiveKind
 
 REDUCING = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER)
 SIZES = (2, 3, 4, 5, 8, 16)
 CASES = [(kind, a, n) for kind in REDUCING for n in SIZES for a in algorithms(kind, n)]
+IN_NETWORK = [(kind, "in_network", n) for kind in REDUCING for n in SIZES]
 
 
 def replay(kind, algorithm, n):
@@ -34,7 +42,7 @@ def replay(kind, algorithm, n):
     return holds
 
 
-@pytest.mark.parametrize(("kind", "algorithm", "n"), CASES)
+@pytest.mark.parametrize(("kind", "algorithm", "n"), CASES + IN_NETWORK)
 def test_after_all_rounds_every_rank_holds_what_it_should(kind, algorithm, n):
     holds = replay(kind, algorithm, n)
     everyone = set(range(n))
@@ -105,3 +113,53 @@ def test_unfit_algorithms_are_named():
 
 def test_one_rank_needs_no_rounds():
     assert rounds(CollectiveKind.ALL_REDUCE, "ring", np.array([[3]]), 1e9, "dp") == ()
+
+
+@pytest.mark.parametrize(("kind", "algorithm", "n"), IN_NETWORK)
+def test_adding_switches_carry_each_chunk_once_up_and_once_down(kind, algorithm, n):
+    """Count what a schedule puts on a port when the switch adds what arrives and copies what leaves.
+
+    A rank's own chunk is counted too, for the switch reads and writes every replica.
+    """
+    up, down = np.zeros(n), np.zeros(n)
+    for step in schedule(kind, algorithm, n):
+        parts = {
+            (int(s), int(d), int(c))
+            for s, d, chunks in zip(step.sources, step.destinations, step.chunks, strict=True)
+            for c in chunks
+        }
+        parts |= {(r, r, r) for r in range(n)}
+        for rank in range(n):
+            sent = {(d, c) for s, d, c in parts if s == rank}
+            got = {(s, c) for s, d, c in parts if d == rank}
+            # Copies of one chunk leave once; summands of one chunk arrive once.
+            up[rank] += len(sent) if step.reduces else len({c for _, c in sent})
+            down[rank] += len({c for _, c in got}) if step.reduces else len(got)
+    (one,) = in_network_rounds(kind, np.arange(n)[None, :], n / (n if kind == "all_gather" else 1), "dp")
+    assert one.flows.size_bytes * one.count == pytest.approx(max(up.max(), down.max()))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(IN_NETWORK), st.floats(1.0, 1e12))
+def test_adding_switches_stay_above_their_own_bound(case, payload):
+    kind, _, n = case
+    groups = np.arange(2 * n).reshape(2, n)
+    for ends in ("sources", "destinations"):
+        moved = np.zeros(2 * n)
+        for one in in_network_rounds(kind, groups, payload, "dp"):
+            np.add.at(moved, getattr(one.flows, ends), one.flows.size_bytes * one.count)
+        assert moved.min() >= in_network_bound_s(kind, n, payload, 1.0) * (1 - 1e-12)
+    assert in_network_bound_s(kind, n, payload, 1.0) <= collective_bound_s(kind, n, payload, 1.0) * (
+        1 + 1e-12
+    )
+
+
+def test_adding_switches_nearly_halve_a_large_all_reduce():
+    kind = CollectiveKind.ALL_REDUCE
+    (one,) = in_network_rounds(kind, np.arange(64)[None, :], 1.0, "dp")
+    assert one.flows.size_bytes / collective_bound_s(kind, 64, 1.0, 1.0) == pytest.approx(65 / 126)
+
+
+def test_switches_do_not_add_for_an_all_to_all():
+    with pytest.raises(WorkloadError, match="cannot add"):
+        in_network_rounds(CollectiveKind.ALL_TO_ALL, np.arange(4)[None, :], 1.0, "dp")

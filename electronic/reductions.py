@@ -1,0 +1,92 @@
+"""Times of single collectives on a GPU cluster, for holding the network model to published bus bandwidths."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import simpy
+
+from electronic.devices import load_packet_switch, load_scale_up, load_transceiver, scale_up_name
+from electronic.fabrics import RailFabric
+from electronic.gpu import gpu_of
+from heliograph.errors import WorkloadError, nearest
+from heliograph.layout import RankLayout
+from heliograph.network import Network
+from heliograph.operators import Collective, CollectiveKind, Phase
+from heliograph.scale_up import load_nic
+from heliograph.traffic import Plan, Traffic
+
+HDR = ("connectx-6", "switch-200g", "dr4-200g")
+"""Card, switch and module of a network of 200 Gb/s per GPU."""
+NDR = ("connectx-7", "switch-400g", "dr4-400g")
+"""The same with 400 Gb/s."""
+HDR_GENERATION = ("v100", "a100", "mi210", "tpu")
+"""GPUs whose names begin so came with 200 Gb/s or less; the later ones with 400."""
+
+
+def all_reduce_time_s(gpu_name: str, n_gpus: int, nbytes: float, kind: str = "all_reduce") -> float:
+    """Return how long a collective takes on GPUs that do nothing else.
+
+    Parameters
+    ----------
+    gpu_name : str
+        GPU, as `electronic.kernels.gpu_of` reads it; decides the domain inside a node and the network.
+    n_gpus : int
+        GPUs that take part: up to a node's, or whole nodes.
+    nbytes : float
+        Bytes as nccl-tests counts them: the whole vector, for an all-gather what each rank ends with.
+    kind : str
+        One of `CollectiveKind`.
+
+    Raises
+    ------
+    ParameterError
+        If the GPU is unknown or a node incomplete.
+    WorkloadError
+        If there is no such collective.
+    """
+    return collective_plan(gpu_name, n_gpus, nbytes, kind).alone_s
+
+
+@lru_cache(maxsize=4096)
+def collective_plan(gpu_name: str, n_gpus: int, nbytes: float, kind: str = "all_reduce") -> Plan:
+    """Return how a communication library would carry out a collective; see `all_reduce_time_s`."""
+    if kind not in set(CollectiveKind):
+        msg = f"no collective is called '{kind}'; {nearest(kind, set(CollectiveKind), noun='collective')}"
+        raise WorkloadError(msg)
+    what = CollectiveKind(kind)
+    traffic = _traffic(gpu_of(gpu_name), max(2, n_gpus) if what is CollectiveKind.SEND else n_gpus, what)
+    shared = n_gpus if what is CollectiveKind.ALL_GATHER else 1
+    sends = what is CollectiveKind.SEND
+    return traffic.plan(
+        Collective(
+            name="measured",
+            layer="block",
+            phase=Phase.FORWARD,
+            kind=what,
+            axis="pp" if sends else "dp",
+            size=2 if sends else n_gpus,
+            payload_bytes=nbytes / shared,
+            shift=int(sends),
+        ),
+        0,
+    )
+
+
+@lru_cache(maxsize=256)
+def _traffic(gpu_name: str, n_gpus: int, kind: CollectiveKind) -> Traffic:
+    scale_up = load_scale_up(scale_up_name(gpu_name, n_gpus))
+    if n_gpus < scale_up.size:
+        scale_up = replace(scale_up, size=n_gpus)
+    nic, switch, module = HDR if gpu_name.startswith(HDR_GENERATION) else NDR
+    fabric = RailFabric(
+        endpoints=n_gpus,
+        scale_up=scale_up,
+        nic=load_nic(nic),
+        switch=load_packet_switch(switch),
+        transceiver=load_transceiver(module),
+    )
+    sends = kind is CollectiveKind.SEND
+    layout = RankLayout(pp=n_gpus) if sends else RankLayout(dp=n_gpus)
+    return Traffic(layout, fabric, Network(simpy.Environment(), fabric, ()), {})
