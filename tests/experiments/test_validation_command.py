@@ -101,7 +101,7 @@ def outcomes(count):
 
 def test_the_report_names_rows_that_miss_and_where_their_time_goes():
     text = report(Validation(kind="training", outcomes=outcomes(3)))
-    assert "1 rows miss by more than 20%" in text
+    assert "Rows that miss by more than 20% (1)" in text
     assert "row-0  +30%  products 60%" in text
 
 
