@@ -55,6 +55,15 @@ def _parser() -> argparse.ArgumentParser:
     _add_hardware(step)
     step.set_defaults(run=_step)
 
+    validation = commands.add_parser("validate", help="compare predictions with published measurements")
+    validation.add_argument("kind", metavar="training|kernels|collectives|memory")
+    validation.add_argument(
+        "--data", type=Path, metavar="FILE", help="CSV of measurements instead of the table that ships"
+    )
+    validation.add_argument("--out", type=Path, metavar="DIR", help="write the rows and a scatter plot")
+    _add_output(validation)
+    validation.set_defaults(run=_validate)
+
     listing = commands.add_parser("list", help="list systems, models, cores, fabrics or devices")
     listing.add_argument("what", metavar="systems|models|cores|fabrics|devices")
     _add_output(listing)
@@ -159,6 +168,22 @@ def _step(arguments: argparse.Namespace) -> None:
         return
     title = f"{config.name} on {accelerators} accelerators, {plan_text(plan)}"
     print_table(title, [record["system"]], comparison_rows([record]))
+
+
+def _validate(arguments: argparse.Namespace) -> None:
+    from experiments.plain import canonical_json  # noqa: PLC0415 - `--help` answers at once
+    from experiments.progress import reporting  # noqa: PLC0415
+    from experiments.validation import report, validate, write  # noqa: PLC0415
+
+    with reporting() as progress:
+        found = validate(arguments.kind, data=arguments.data, progress=progress)
+    written = write(found, arguments.out) if arguments.out else ()
+    if arguments.json:
+        _print(canonical_json(found.record(), indent=1))
+        return
+    _print(report(found))
+    if written:
+        _print(f"Wrote {', '.join(str(path) for path in written)}.")
 
 
 def _list(arguments: argparse.Namespace) -> None:

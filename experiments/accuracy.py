@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import multiprocessing.connection
 import os
+import signal
 import statistics
+import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -166,12 +170,16 @@ def train_all(
     curves = {name: cache.load(key) for name, key in keys.items()}
     left = [job for job in jobs if curves[job.arithmetic.label, job.seed] is None]
     done = len(jobs) - len(left)
-    for job, curve in _all_runs(left):
+
+    def keep(job: _Job, curve: dict[str, Any]) -> None:
+        nonlocal done
         name = (job.arithmetic.label, job.seed)
         cache.store(keys[name], curve)
         curves[name] = curve
         done += 1
         progress(done, len(jobs), job.arithmetic.label)
+
+    _run_all(left, keep)
     return {label: _gathered(label, seeds, curves) for label in wanted}
 
 
@@ -196,23 +204,46 @@ def _key(job: _Job, cache: TrainingCache) -> str:
     return cache.key(numerics=numerics, model=model, training=training, corpus_sha256=python_source().sha256)
 
 
-def _all_runs(jobs: list[_Job]) -> Iterable[tuple[_Job, dict[str, Any]]]:
+def _run_all(jobs: list[_Job], keep: Callable[[_Job, dict[str, Any]], None]) -> None:
+    """Run jobs in parallel and hand each result on; on Ctrl-C let the running ones finish and keep them."""
     workers = min(len(jobs), os.cpu_count() or 1)
     if workers < 2:
         for job in jobs:
-            yield job, _run(job)
+            keep(job, _run(job))
         return
-    finished: set[int] = set()
+    kept: set[int] = set()
     context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_prepare_worker)
+    futures = {pool.submit(_run, job): index for index, job in enumerate(jobs)}
     try:
-        with ProcessPoolExecutor(workers, mp_context=context) as pool:
-            running = {pool.submit(_run, job): index for index, job in enumerate(jobs)}
-            for future in as_completed(running):
-                index = running[future]
-                curve = future.result()
-                finished.add(index)
-                yield jobs[index], curve
+        for future in as_completed(futures):
+            curve = future.result()
+            kept.add(futures[future])
+            keep(jobs[futures[future]], curve)
     except BrokenProcessPool:  # a worker was killed (memory, most likely): go on alone
         for index, job in enumerate(jobs):
-            if index not in finished:
-                yield job, _run(job)
+            if index not in kept:
+                keep(job, _run(job))
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted: the runs at work are finished and kept; Ctrl-C again stops them\n")
+        pool.shutdown(cancel_futures=True)
+        for future, index in futures.items():
+            if index not in kept and not future.cancelled() and future.exception() is None:
+                keep(jobs[index], future.result())
+        raise
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _prepare_worker() -> None:
+    """Leave Ctrl-C to the parent, and end with it even when it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        sentinel = parent.sentinel
+        threading.Thread(target=_end_with_parent, args=(sentinel,), daemon=True).start()
+
+
+def _end_with_parent(sentinel: int) -> None:
+    multiprocessing.connection.wait([sentinel])
+    os._exit(1)

@@ -173,7 +173,7 @@ def description(name: str) -> list[Parameter]:
     for table in tables():
         if name in table.names:
             return [_of_row(row) for row in table.of(name)]
-    known = [*makers, *(one for table in tables() for one in table.names)]
+    known = {*makers, *(one for table in tables() for one in table.names)}
     msg = f"nothing is called '{name}'; {nearest(name, known)}"
     raise ParameterError(msg)
 

@@ -112,6 +112,9 @@ def build_systems(request: Request) -> list[System]:
     ParameterError
         If a name repeats, or no system has a parameter that is to be changed.
     """
+    if not request.systems:
+        msg = f"no system to compare; name some of {', '.join(SYSTEMS)}"
+        raise ParameterError(msg)
     options: dict[str, Any] = {
         "accelerators": request.accelerators,
         "gpu": request.gpu,

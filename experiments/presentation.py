@@ -12,9 +12,11 @@ from heliograph.metrics import BUBBLE, DARK, EXPOSED
 
 Record = Mapping[str, Any]
 
+GIGABYTE = 1e9
+"""Bytes by which memory is quoted, as its makers do."""
 MM2_PER_M2 = 1e6
 """Square millimetres in a square metre."""
-COMPONENTS_SHOWN = 6
+COMPONENTS_SHOWN = 8
 """Energy components that get a line of their own; the others are added up."""
 
 
@@ -41,14 +43,14 @@ def _loss_difference(record: Record) -> str:
 
 
 def _memory(record: Record) -> str:
-    return f"{format_si(record['memory_bytes'], 'B')} of {format_si(record['memory_capacity_bytes'], 'B')}"
+    return f"{record['memory_bytes'] / GIGABYTE:.1f} of {record['memory_capacity_bytes'] / GIGABYTE:.0f}"
 
 
 def _circuits(record: Record) -> str:
     if record["circuit_policy"] == "none":
         return "no circuits"
     changes = record["reconfigurations"]
-    return f"{record['circuit_policy']}, {changes} change" + ("" if changes == 1 else "s")
+    return f"{record['circuit_policy']}, {changes}"
 
 
 _SIZE: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
@@ -61,7 +63,7 @@ _SIZE: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
 )
 _TIME: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
     ("step time", "simulated", lambda r: format_si(r["step_time_s"], "s")),
-    ("throughput", "simulated", lambda r: format_si(r["tokens_per_s"], "tokens/s")),
+    ("throughput, tokens/s", "simulated", lambda r: f"{r['tokens_per_s']:,.0f}"),
     ("model FLOP utilisation", "derived", lambda r: f"{100 * r['model_flop_utilisation']:.1f} %"),
     ("  products", "of the step", lambda r: _share(r, PRODUCTS)),
     ("  other work", "of the step", lambda r: _share(r, OTHER_WORK)),
@@ -69,8 +71,8 @@ _TIME: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
     ("  exposed communication", "of the step", lambda r: _share(r, EXPOSED)),
     ("  exposed dark time", "of the step", lambda r: _share(r, DARK)),
     ("  pipeline bubble", "of the step", lambda r: _share(r, BUBBLE)),
-    ("circuits", "the faster", _circuits),
-    ("memory per accelerator", "derived", _memory),
+    ("circuit policy, moves", "the faster", _circuits),
+    ("memory per accelerator, GB", "derived", _memory),
 )
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from electronic.devices import load_scale_up
+from electronic.devices import SCALE_UP, load_scale_up
 from electronic.fabrics import RailFabric
 from electronic.gpu import Gpu, load_gpu
 from electronic.vector import VectorUnit, load_vector
 from heliograph.economics import Economics, default_economics
-from heliograph.errors import ParameterError, nearest
+from heliograph.errors import LinkError, ParameterError, nearest
 from heliograph.files import read_toml
 from heliograph.mapping import Node
 from heliograph.operators import Phase
@@ -27,18 +27,10 @@ from optical.analog import AnalogSpec
 from optical.circuits import CircuitPolicy
 from optical.cores.crossbar import default_crossbar
 from optical.fabrics import OcsRails
+from optical.switches import load_optics
 
-SCALE_UP = MappingProxyType(
-    {
-        "a100": "nvlink3",
-        "h100": "nvlink4",
-        "h200": "nvlink4",
-        "b200": "nvlink5",
-        "gb200": "nvlink5-72",
-        "tpu-v4": "nvlink4",
-    }
-)
-"""Scale-up domain that comes with each accelerator (for TPU v4 a switched stand-in for its torus)."""
+BRIGHT_LANES = "lane-100g-boosted"
+"""Optical lanes of rails that outgrow one switch."""
 PUBLISHED_CORES = 16
 """Cores of the published chip: LT-L has 8 tiles of 2 cores (Lightening-Transformer, HPCA 2024)."""
 
@@ -194,8 +186,12 @@ def _fabric(gpu_name: str, accelerators: int, *, optical: bool) -> RailFabric | 
     scale_up = load_scale_up(SCALE_UP[gpu_name])
     if accelerators < scale_up.size:
         scale_up = dataclasses.replace(scale_up, size=accelerators)
-    kind = OcsRails if optical else RailFabric
-    return kind(endpoints=accelerators, scale_up=scale_up)
+    if not optical:
+        return RailFabric(endpoints=accelerators, scale_up=scale_up)
+    try:
+        return OcsRails(endpoints=accelerators, scale_up=scale_up)
+    except LinkError:  # rails too long for one switch pass three, which takes brighter lanes
+        return OcsRails(endpoints=accelerators, scale_up=scale_up, optics=load_optics(BRIGHT_LANES))
 
 
 def _build(name: str, gpu_name: str, accelerators: int, basis: Basis) -> System:

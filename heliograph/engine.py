@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Generator
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -183,6 +184,9 @@ class Simulation:
                 if self.fuse and self.traffic.private(operator, rank_class):
                     yield self.env.timeout(self._run_fused(operator, rank_class, parts))
                     return
+                if self.fuse:
+                    yield from self._run_in_pieces(operator, rank_class, parts, task_id)
+                    return
                 for one, repeat in operator.items:
                     for _ in range(repeat):
                         yield from self._execute(one, rank_class, parts, task_id)
@@ -195,6 +199,19 @@ class Simulation:
                 self._charge(cost)
                 parts[category(operator, cost)] += cost.time_s
                 yield self.env.timeout(cost.time_s)
+
+    def _run_in_pieces(
+        self, sequence: Sequence, rank_class: int, parts: defaultdict[str, float], task_id: int
+    ) -> Generator[simpy.Event, Any, None]:
+        """Run a sequence whose collectives share links: one event for what lies between two of them."""
+        for piece in _pieces(sequence):
+            if isinstance(piece, Sequence):
+                yield self.env.timeout(self._run_fused(piece, rank_class, parts))
+                continue
+            collective, repeat = piece
+            start = self.env.now
+            yield from self._transfer(collective, rank_class, task_id, repeat)
+            parts[COMMUNICATION] += self.env.now - start
 
     def _run_fused(self, sequence: Sequence, rank_class: int, parts: defaultdict[str, float]) -> float:
         key = (sequence.items, rank_class)
@@ -246,14 +263,14 @@ class Simulation:
         self.network.serve()
 
     def _transfer(
-        self, operator: Collective, rank_class: int, task_id: int
+        self, operator: Collective, rank_class: int, task_id: int, repeat: int = 1
     ) -> Generator[simpy.Event, Any, None]:
         plan = self.traffic.plan(operator, rank_class)
-        self._count(operator, plan, 1)
-        yield self.env.timeout(plan.protocol_s)
+        self._count(operator, plan, repeat)
+        yield self.env.timeout(plan.protocol_s * repeat)
         for bundle, size_bytes, count in plan.parts:
             yield from self.network.carry(
-                bundle, size_bytes, count, lambda: self._others_first(task_id, rank_class)
+                bundle, size_bytes, count * repeat, lambda: self._others_first(task_id, rank_class)
             )
 
     def _others_first(self, task_id: int, rank_class: int) -> bool:
@@ -295,6 +312,18 @@ class Simulation:
         ranks = self.graph.layout.ranks_per_class
         for part, energy in cost.energy_j.items():
             self._tally.compute_energy_j[part] += energy * ranks
+
+
+@lru_cache(maxsize=4096)
+def _pieces(sequence: Sequence) -> tuple[Sequence | tuple[Collective, int], ...]:
+    """Return a sequence cut at its collectives; what lies between two of them becomes a sequence."""
+    pieces: list[Sequence | tuple[Collective, int]] = []
+    for communicates, items in groupby(sequence.items, key=lambda item: isinstance(item[0], Collective)):
+        if communicates:
+            pieces += [(one, repeat) for one, repeat in items if isinstance(one, Collective)]
+        else:
+            pieces.append(replace(sequence, items=tuple(items), microbatch=-1))
+    return tuple(pieces)
 
 
 def _compute_orders(graph: StepGraph) -> dict[int, list[Task]]:

@@ -18,6 +18,7 @@ import simpy
 from heliograph.errors import RouteError
 from heliograph.fairshare import max_min_rates
 from heliograph.interfaces import Circuits, Fabric, Flows, LinkGraph, Reconfiguration
+from heliograph.link_classes import LinkClasses
 
 _DONE_SHARE = 1e-12
 """Share of a transfer that may be left over by rounding, dimensionless."""
@@ -120,9 +121,7 @@ class Network:
         self._dark = np.zeros(self._graph.capacity_bytes_per_s.size, dtype=np.int64)
         self._clock_s = 0.0
         self._token = 0
-        self._located: dict[int, Bundle] = {}
-        self._reduced: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        self._reduced_capacity = np.empty(0)
+        self._classes = LinkClasses(self._graph.capacity_bytes_per_s)
         self._rates: dict[tuple[int, ...], np.ndarray] = {}
 
     def locate(self, bundle: Bundle) -> bool:
@@ -133,10 +132,6 @@ class Network:
             routes = self.fabric.route(self._circuits, bundle.flows)
             bundle.links, bundle.usage, bundle.latency_s = _loads(routes, self._graph)
             bundle.version = self._version
-        if bundle.index not in self._located:
-            self._located[bundle.index] = bundle
-            self._reduced.clear()
-            self._rates.clear()
         return True
 
     def alone(self, bundle: Bundle) -> tuple[float, float]:
@@ -212,32 +207,12 @@ class Network:
         wake.callbacks.append(lambda _: self._finish(token))
 
     def _solve(self, key: tuple[int, ...]) -> np.ndarray:
-        if not self._reduced:
-            self._reduce()
-        kinds = [self._reduced[index][0] for index in key]
-        usage = np.concatenate([self._reduced[index][1] for index in key])
-        owner = np.repeat(np.arange(len(key)), [kind.size for kind in kinds])
-        return max_min_rates(
-            owner, np.concatenate(kinds), self._reduced_capacity, flows=len(key), usage=usage
-        )
-
-    def _reduce(self) -> None:
-        """Merge links on which the same bundles meet in the same numbers into their tightest one."""
-        bundles = [bundle for bundle in self._located.values() if bundle.version == self._version]
-        links = np.concatenate([bundle.links for bundle in bundles])
-        usage = np.concatenate([bundle.usage for bundle in bundles])
-        owner = np.repeat(np.arange(len(bundles)), [bundle.links.size for bundle in bundles])
-        distinct, index = np.unique(links, return_inverse=True)
-        # Sines of whole numbers are linearly independent over the rationals, so the sum names the meeting.
-        mark = np.bincount(index, weights=usage * np.sin(1.0 + owner))
-        capacity = self._graph.capacity_bytes_per_s[distinct]
-        kind = np.unique(np.column_stack([mark, capacity]), axis=0, return_inverse=True)[1].ravel()
-        self._reduced_capacity = np.zeros(int(kind.max(initial=-1)) + 1)
-        self._reduced_capacity[kind] = capacity
-        for position, bundle in enumerate(bundles):
-            mine = owner == position
-            kinds, first = np.unique(kind[index[mine]], return_index=True)
-            self._reduced[bundle.index] = (kinds, usage[mine][first])
+        for transfer in self._active:
+            bundle = transfer.bundle
+            if bundle.index not in self._classes:
+                self._classes.add(bundle.index, bundle.links, bundle.usage)
+        owner, kind, usage, capacity = self._classes.constraints(key)
+        return max_min_rates(owner, kind, capacity, flows=len(key), usage=usage)
 
     def _finish(self, token: int) -> None:
         if token != self._token:
@@ -299,8 +274,7 @@ class Network:
         self._circuits = circuits
         self._version += 1
         self._graph = self.fabric.graph(circuits)
-        self._located.clear()
-        self._reduced.clear()
+        self._classes = LinkClasses(self._graph.capacity_bytes_per_s)
         self._rates.clear()
         for transfer in self._active:
             self.locate(transfer.bundle)

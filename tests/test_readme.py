@@ -101,6 +101,7 @@ def test_the_readme_shows_commands_and_a_program():
     assert any(block.language == "python" for block in blocks)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("block", readme_blocks("console"))
 def test_readme_commands_run(block, directory):

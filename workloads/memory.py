@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from heliograph.errors import WorkloadError
 from workloads.architecture import TransformerConfig
-from workloads.parallelism import Attention, Parallelism, Recompute, check
-from workloads.schedules import in_flight
-from workloads.sharding import optimizer_bytes, optimizer_share, part_parameters, whole_stage
+from workloads.parallelism import Attention, ContextExchange, Parallelism, Precision, Recompute, check
+from workloads.pipeline import Pipeline
+from workloads.sharding import (
+    RankParameters,
+    optimizer_share,
+    part_parameters,
+    shared_share,
+    stage_chunks,
+    whole_stage,
+)
+from workloads.updates import FP8_COPIES_BYTES, optimizer_bytes
 
 MASK_BYTES = 1
 """Bytes of one element of a dropout mask."""
@@ -15,8 +25,8 @@ LOGIT_BYTES = 4
 GIBIBYTE = 2**30
 
 _WAYS_OUT = {
-    "weights": "a larger tp or pp",
-    "gradients": "a larger tp or pp, or grad_bytes=2",
+    "weights": "a larger tp or pp, or zero=3 with a larger dp",
+    "gradients": "a larger tp or pp, grad_bytes=2, or zero=2 with a larger dp",
     "optimizer": "zero=1 with a larger dp, or a larger tp or pp",
     "activations": "recompute=full (selective without flash), a smaller micro_batch, or a larger tp",
     "buffers": "a smaller micro_batch or a larger tp",
@@ -61,17 +71,19 @@ def _stream_bytes(config: TransformerConfig, plan: Parallelism) -> float:
     width = plan.precision.element_bytes
     masks = 2 * MASK_BYTES if config.dropout else 0
     if config.experts == 1:
-        return plan.tokens * config.hidden * (4 * width + masks)
+        return plan.tokens * config.hidden * (2 * width + 2 * plan.precision.linear_bytes + masks)
     # Norm inputs and outputs (4); per visit the copy that an expert reads and the one that is combined (2).
-    copies = 4 + 2 * config.experts_per_token
-    return plan.tokens * (config.hidden * (copies * width + masks) + config.experts * LOGIT_BYTES)
+    stored = 3 * width + plan.precision.linear_bytes
+    stored += config.experts_per_token * (width + plan.precision.linear_bytes)
+    return plan.tokens * (config.hidden * (stored + masks) + config.experts * LOGIT_BYTES)
 
 
 def _sharded_bytes(config: TransformerConfig, plan: Parallelism) -> float:
     """Tensors cut by heads or by the inner width: operands of attention, of the activation and of down."""
     width = plan.precision.element_bytes
-    attention = width * (2 * config.query_width + 2 * config.kv_width)
-    inner = width * (config.ffn_branches + 1) * config.ffn_hidden * config.experts_per_token
+    operand = plan.precision.linear_bytes
+    attention = width * (config.query_width + 2 * config.kv_width) + operand * config.query_width
+    inner = (width * config.ffn_branches + operand) * config.ffn_hidden * config.experts_per_token
     total = float(plan.tokens * (attention + inner))
     if plan.attention is Attention.FULL and plan.recompute is Recompute.NONE:
         total += _score_bytes(config, plan)
@@ -90,8 +102,9 @@ def buffer_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> fl
     Notes
     -----
     Counted: the gathered input of a tensor-parallel region, the two tensors in transit between stages, one
-    block's activations while they are recomputed, and on the last stage the logits with their fp32 copy and
-    the head's inputs. Not counted: the allocator's fragments and the communication library's own buffers.
+    block's activations while they are recomputed, what `gathered_bytes` and `context_bytes` count, and on
+    the stage of the head the logits with their fp32 copy and the head's inputs. Not counted: the allocator's
+    fragments and the communication library's own buffers.
     """
     width = plan.precision.element_bytes
     stream = width * plan.tokens * config.hidden
@@ -99,14 +112,37 @@ def buffer_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> fl
     total = 0.0
     if plan.tp > 1 and plan.sequence_parallel:
         total += stream
+    total += gathered_bytes(config, plan, stage)
+    total += context_bytes(config, plan)
     if plan.pp > 1:
         total += 2 * stream / cut
     if plan.recompute is not Recompute.NONE:
         total += _recomputed_bytes(config, plan)
-    if stage == plan.pp - 1:
+    if whole_stage(config, plan, stage).head:
         total += plan.tokens * plan.padded_vocabulary(config) / plan.tp * (width + LOGIT_BYTES)
         total += 2 * stream / cut
     return total
+
+
+def context_bytes(config: TransformerConfig, plan: Parallelism) -> float:
+    """Return the working space of context parallelism.
+
+    Notes
+    -----
+    Ring: keys and values of two blocks, the one in use and the one that arrives, and as much for their
+    gradients. All-gather: keys and values of all ranks and their gradients. All-to-all: what is sent.
+    """
+    if plan.cp == 1:
+        return 0.0
+    width = plan.precision.element_bytes / plan.tp
+    pairs = 2 * config.kv_width * plan.tokens * width
+    match plan.context_exchange:
+        case ContextExchange.RING:
+            return 4 * pairs
+        case ContextExchange.ALL_GATHER:
+            return 2 * plan.cp * pairs
+        case _:
+            return pairs + config.query_width * plan.tokens * width
 
 
 def _recomputed_bytes(config: TransformerConfig, plan: Parallelism) -> float:
@@ -143,7 +179,8 @@ def memory_by_kind(config: TransformerConfig, plan: Parallelism, stage: int) -> 
     Notes
     -----
     bf16 with fp32 gradients takes 18 bytes a parameter: 2 + 4 + 12, the 12 shared over the data-parallel
-    ranks with `Parallelism.zero` = 1 (Megatron-LM, distributed optimizer).
+    ranks with `Parallelism.zero` = 1 (Megatron-LM, distributed optimizer). With zero = 2 the gradients are
+    shared as well, with 3 the weights too (ZeRO, arXiv:1910.02054, figure 1 and table 1).
     """
     check(config, plan)
     if not 0 <= stage < plan.pp:
@@ -151,14 +188,41 @@ def memory_by_kind(config: TransformerConfig, plan: Parallelism, stage: int) -> 
         raise WorkloadError(msg)
     whole = whole_stage(config, plan, stage)
     held = part_parameters(config, plan, whole)
-    kept = in_flight(plan.schedule, plan.pp, plan.microbatches, stage)
+    chunks = stage_chunks(config, plan, stage)
+    kept = Pipeline(plan).kept(stage, tuple(chunk.layers for chunk in chunks))
     return {
-        "weights": float(held.total * plan.precision.element_bytes),
-        "gradients": float(held.total * plan.grad_bytes),
-        "optimizer": optimizer_share(plan, held) * optimizer_bytes(plan),
-        "activations": kept * whole.layers * layer_activation_bytes(config, plan),
+        "weights": _weight_bytes(plan, held),
+        "gradients": plan.grad_bytes
+        * (shared_share(plan, held) if plan.shards_gradients else float(held.total)),
+        "optimizer": optimizer_share(plan, held) * optimizer_bytes(config, plan),
+        "activations": kept * layer_activation_bytes(config, plan),
         "buffers": buffer_bytes(config, plan, stage),
     }
+
+
+def _weight_bytes(plan: Parallelism, held: RankParameters) -> float:
+    count = float(held.total)
+    if plan.shards_parameters:
+        count = shared_share(plan, held) + (0.0 if plan.reshard else count)
+    copies = FP8_COPIES_BYTES if plan.precision is Precision.FP8 else 0
+    return count * (plan.precision.element_bytes + copies)
+
+
+def gathered_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> float:
+    """Return the working space of parameters that are gathered and gradients that wait to be summed.
+
+    Notes
+    -----
+    None where a rank keeps its gradients whole. Else the gradients of two blocks (one computed while the
+    other's are summed) and, if parameters are gathered for every pass, the parameters of two blocks (one in
+    use, one ahead); embedding and head stay gathered throughout, as the outermost unit of FSDP.
+    """
+    if not plan.shards_gradients or plan.gradient_ranks == 1:
+        return 0.0
+    whole = whole_stage(config, plan, stage)
+    two = part_parameters(config, plan, replace(whole, layers=min(2, whole.layers))).total
+    weights = plan.precision.element_bytes if plan.shards_parameters and plan.reshard else 0
+    return float(two * (plan.grad_bytes + weights))
 
 
 def fullest_stage(config: TransformerConfig, plan: Parallelism) -> int:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from heliograph.operators import Collective, CollectiveKind, Elementwise, Held, MatMul, Phase
 from workloads.architecture import Norm, Positions, TransformerConfig
-from workloads.parallelism import Attention, Parallelism
+from workloads.choices import Attention, ContextExchange
+from workloads.plan import Parallelism
 
 NORM_FLOPS = {Norm.LAYER: 7, Norm.RMS: 4}
 """Operations of a norm per element: each sum, square, scale and shift counts one."""
@@ -20,6 +21,8 @@ ROTARY_FLOPS = 3
 """Operations of a rotary position per element: two products and a sum."""
 LOSS_REDUCTIONS = 3
 """Numbers a token's loss shares over tensor ranks: maximum, sum and the target's logit."""
+NOT_LOW_PRECISION = frozenset({"mlp.router"})
+"""Products of a block that stay in the stored precision when the others go down to fp8."""
 LOSS_BYTES = 4
 """Bytes of each of them (fp32)."""
 
@@ -38,15 +41,27 @@ class Boundary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exchange:
-    """Tokens sent to the ranks of their experts, or back."""
+    """An all-to-all: tokens sent to the ranks of their experts, or heads to the ranks that work on them."""
 
     name: str
     """What is sent."""
     elements: int
     """Elements that a rank sends."""
+    axis: str = "ep"
+    """Axis of parallelism."""
 
 
-Step = MatMul | Elementwise | Collective | Boundary | Exchange
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gather:
+    """Keys and values collected over the context-parallel ranks; their gradients are summed and scattered."""
+
+    name: str
+    """What is collected."""
+    elements: int
+    """Elements of a rank's shard."""
+
+
+Step = MatMul | Elementwise | Collective | Boundary | Exchange | Gather
 """A forward step; a collective stands for one that has no backward."""
 
 
@@ -77,12 +92,8 @@ class Parts:
         return self.stream_tokens * self.config.hidden
 
     def weighted(self, name: str, *, m: int, k: int, n: int, batch: int = 1) -> MatMul:
-        """Return the product of activations with a weight."""
-        return self._product(name, batch=batch, m=m, k=k, n=n, held=Held.B)
-
-    def _product(
-        self, name: str, *, batch: int, m: int, k: int, n: int, held: Held = Held.NONE, on_chip: str = ""
-    ) -> MatMul:
+        """Return the product of activations with a weight, in a block in the plan's linear precision."""
+        low = self.layer == "block" and name not in NOT_LOW_PRECISION
         return MatMul(
             name=name,
             layer=self.layer,
@@ -91,7 +102,19 @@ class Parts:
             m=m,
             k=k,
             n=n,
-            held=held,
+            held=Held.B,
+            element_bytes=self.plan.precision.linear_bytes if low else self.width,
+        )
+
+    def _product(self, name: str, *, batch: int, m: int, k: int, n: int, on_chip: str) -> MatMul:
+        return MatMul(
+            name=name,
+            layer=self.layer,
+            phase=Phase.FORWARD,
+            batch=batch,
+            m=m,
+            k=k,
+            n=n,
             element_bytes=self.width,
             on_chip=on_chip,
         )
@@ -124,25 +147,62 @@ class Parts:
         return (Boundary(name=name, elements=elements, enters=enters),)
 
     def attention(self) -> tuple[Step, ...]:
-        """Return the attention half of a block."""
+        """Return the attention half of a block; with ring attention only the rank's own keys."""
         config, plan = self.config, self.plan
-        heads, kv_width = config.heads // plan.tp, config.kv_width // plan.tp
-        query_width = config.query_width // plan.tp
-        batch, rows = plan.micro_batch * heads, plan.sequence_length
-        # A query sees (s+1)/2 keys on average under the causal mask.
-        keys = (rows + 1) // 2 if plan.causal_half else rows
-        scores = batch * rows * keys
-        flash = plan.attention is Attention.FLASH
-        moved = 0 if flash else scores
+        kv_width, query_width = config.kv_width // plan.tp, config.query_width // plan.tp
         rotated = plan.tokens * (query_width + kv_width)
         rotary = self.elementwise(
             "attention.rotary", flops=ROTARY_FLOPS * rotated, read=rotated, written=rotated
         )
+        before, after = self.context(plan.tokens * query_width, 2 * plan.tokens * kv_width)
         return (
             self.norm("attention.norm"),
             *self.boundary("attention.input", enters=True),
             self.weighted("attention.qkv", m=plan.tokens, k=config.hidden, n=query_width + 2 * kv_width),
             *((rotary,) if config.positions is Positions.ROTARY else ()),
+            *before,
+            *self.core_attention(),
+            *after,
+            self.weighted("attention.output", m=plan.tokens, k=query_width, n=config.hidden),
+            *self.boundary("attention.output", enters=False),
+            self.residual("attention.residual"),
+        )
+
+    def context(self, queries: int, pairs: int) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+        """Return what context-parallel ranks exchange before and after core attention, ring apart.
+
+        Parameters
+        ----------
+        queries : int
+            Elements of the rank's queries.
+        pairs : int
+            Elements of its keys and values.
+        """
+        exchange = self.plan.context_exchange
+        if self.plan.cp == 1 or exchange is ContextExchange.RING:
+            return (), ()
+        if exchange is ContextExchange.ALL_GATHER:
+            return (Gather(name="attention.keys", elements=pairs),), ()
+        return (
+            (Exchange(name="attention.heads", elements=queries + pairs, axis="cp"),),
+            (Exchange(name="attention.tokens", elements=queries, axis="cp"),),
+        )
+
+    def core_attention(self) -> tuple[Step, ...]:
+        """Return scores, softmax and values; with ring attention those of one block of keys."""
+        config, plan = self.config, self.plan
+        by_heads = plan.context_exchange is ContextExchange.ALL_TO_ALL
+        ring = plan.context_exchange is ContextExchange.RING
+        heads = config.heads // plan.tp // (plan.cp if by_heads else 1)
+        rows = plan.sequence_length // (1 if by_heads else plan.cp)
+        keys = plan.sequence_length // (plan.cp if ring else 1)
+        # A query sees (s+1)/2 keys on average under the causal mask, as ranks hold early and late ones.
+        keys = (keys + 1) // 2 if plan.causal_half else keys
+        batch = plan.micro_batch * heads
+        scores = batch * rows * keys
+        flash = plan.attention is Attention.FLASH
+        moved = 0 if flash else scores
+        return (
             self._product(
                 "attention.scores",
                 batch=batch,
@@ -160,9 +220,6 @@ class Parts:
                 n=config.head_dim,
                 on_chip="a" if flash else "",
             ),
-            self.weighted("attention.output", m=plan.tokens, k=query_width, n=config.hidden),
-            *self.boundary("attention.output", enters=False),
-            self.residual("attention.residual"),
         )
 
     def feed_forward(self, *, rows: int, batch: int = 1) -> tuple[Step, ...]:

@@ -10,20 +10,24 @@ from workloads.parallelism import Schedule
 
 
 class Pass(StrEnum):
-    """Direction of a run through a stage."""
+    """What a run through a stage does; a backward pass may be split into one of inputs and one of weights."""
 
     FORWARD = "forward"
     BACKWARD = "backward"
+    INPUT = "backward of inputs"
+    WEIGHT = "backward of weights"
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One run of one microbatch through one stage."""
+    """One run of one microbatch through one chunk of a stage."""
 
     microbatch: int
     """Which microbatch."""
     direction: Pass
     """Forward or backward."""
+    chunk: int = 0
+    """Which of the stage's chunks."""
 
 
 Order = tuple[tuple[Slot, ...], ...]
@@ -42,7 +46,7 @@ def gpipe(stages: int, microbatches: int) -> Order:
     ----------
     Huang et al., GPipe, arXiv:1811.06965, figure 2c.
     """
-    _check(stages, microbatches)
+    check_sizes(stages, microbatches)
     forward = [Slot(microbatch, Pass.FORWARD) for microbatch in range(microbatches)]
     backward = [Slot(microbatch, Pass.BACKWARD) for microbatch in range(microbatches)]
     return ((*forward, *backward),) * stages
@@ -66,7 +70,7 @@ def one_forward_one_backward(stages: int, microbatches: int) -> Order:
     ----------
     Narayanan et al., arXiv:2104.04473, section 2.2.1 and figure 4 (PipeDream-Flush).
     """
-    _check(stages, microbatches)
+    check_sizes(stages, microbatches)
     order: list[tuple[Slot, ...]] = []
     for stage in range(stages):
         ahead = min(stages - 1 - stage, microbatches)
@@ -79,19 +83,69 @@ def one_forward_one_backward(stages: int, microbatches: int) -> Order:
     return tuple(order)
 
 
-def schedule_of(kind: Schedule, stages: int, microbatches: int) -> Order:
-    """Return the order of a named schedule."""
-    if kind is Schedule.GPIPE:
-        return gpipe(stages, microbatches)
-    return one_forward_one_backward(stages, microbatches)
+def interleaved(stages: int, microbatches: int, chunks: int) -> Order:
+    """Return 1F1B on stages that hold several chunks of blocks each.
+
+    Parameters
+    ----------
+    stages, microbatches, chunks : int
+        At least 1 each; the stages must divide the microbatches.
+
+    Raises
+    ------
+    WorkloadError
+        If they do not.
+
+    Notes
+    -----
+    Chunk *c* of stage *i* is part c p + i of the model. Microbatches go in groups of p, each group through
+    one chunk after the other. Stage *i* runs 2 (p - 1 - i) + (v - 1) p passes ahead. With equal times the
+    bubble is (p - 1) / (v m) of the ideal time, and the first stage keeps (p - 1) / (p v) more than without
+    interleaving.
+
+    References
+    ----------
+    Narayanan et al., arXiv:2104.04473, section 2.2.2; Korthikanti et al., arXiv:2205.05198, section 4.2.3.
+    """
+    check_sizes(stages, microbatches)
+    if chunks == 1:
+        return one_forward_one_backward(stages, microbatches)
+    if microbatches % stages:
+        msg = (
+            f"schedule: stages ({stages}) must divide microbatches ({microbatches}) to interleave; "
+            f"try {-(-microbatches // stages) * stages} microbatches"
+        )
+        raise WorkloadError(msg)
+    round_of = [(chunk, place) for chunk in range(chunks) for place in range(stages)]
+    forward = [
+        Slot(start + place, Pass.FORWARD, chunk)
+        for start in range(0, microbatches, stages)
+        for chunk, place in round_of
+    ]
+    backward = [Slot(slot.microbatch, Pass.BACKWARD, chunks - 1 - slot.chunk) for slot in forward]
+    order = []
+    for stage in range(stages):
+        ahead = min(2 * (stages - 1 - stage) + (chunks - 1) * stages, len(forward))
+        slots = forward[:ahead]
+        for pair in range(len(forward) - ahead):
+            slots += [forward[ahead + pair], backward[pair]]
+        order.append((*slots, *backward[len(forward) - ahead :]))
+    return tuple(order)
 
 
 def in_flight(kind: Schedule, stages: int, microbatches: int, stage: int) -> int:
-    """Return how many microbatches' activations a stage keeps at most."""
-    return microbatches if kind is Schedule.GPIPE else min(microbatches, stages - stage)
+    """Return how many microbatches' activations a stage keeps at most, interleaving and DualPipe apart."""
+    match kind:
+        case Schedule.GPIPE:
+            return microbatches
+        case Schedule.ZERO_BUBBLE:
+            return min(microbatches, stages)
+        case _:
+            return min(microbatches, stages - stage)
 
 
-def _check(stages: int, microbatches: int) -> None:
+def check_sizes(stages: int, microbatches: int) -> None:
+    """Check that a schedule has stages and microbatches."""
     for name, value in (("stages", stages), ("microbatches", microbatches)):
         if value < 1:
             msg = f"schedule: {name} must be at least 1; got {value}"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from workloads.architecture import TransformerConfig
-from workloads.parallelism import Parallelism, Precision, stage_layers
+from workloads.pipeline import Pipeline
+from workloads.plan import Parallelism
+from workloads.stages import balanced_layers, stage_layers
 
-MOMENT_BYTES = 8
-"""Adam's two moments per parameter, in fp32."""
-MASTER_BYTES = 4
-"""The fp32 copy of a parameter that is stored in fewer bits."""
+MOST_UNITS = 10
+"""Most pieces into which a chunk is cut when every microbatch gathers its parameters; a choice."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,32 +97,70 @@ def part_parameters(config: TransformerConfig, plan: Parallelism, part: StagePar
 
 def whole_stage(config: TransformerConfig, plan: Parallelism, stage: int) -> StagePart:
     """Return a pipeline stage as one part."""
-    layers = stage_layers(config.layers, plan.pp)[stage]
-    return StagePart(layers=layers, embedding=stage == 0, head=stage == plan.pp - 1)
-
-
-def stage_parts(config: TransformerConfig, plan: Parallelism, stage: int) -> tuple[StagePart, ...]:
-    """Return a stage cut into at most `Parallelism.grad_buckets` parts, in forward order."""
-    whole = whole_stage(config, plan, stage)
-    count = min(plan.grad_buckets, whole.layers)
-    least, extra = divmod(whole.layers, count)
-    return tuple(
-        StagePart(
-            layers=least + (index < extra),
-            embedding=whole.embedding and index == 0,
-            head=whole.head and index == count - 1,
-        )
-        for index in range(count)
+    chunks = stage_chunks(config, plan, stage)
+    return StagePart(
+        layers=sum(chunk.layers for chunk in chunks),
+        embedding=any(chunk.embedding for chunk in chunks),
+        head=any(chunk.head for chunk in chunks),
     )
 
 
-def optimizer_bytes(plan: Parallelism) -> int:
-    """Return Adam's state per parameter: two fp32 moments, and an fp32 copy if the weights are not fp32."""
-    return MOMENT_BYTES + (0 if plan.precision is Precision.FP32 else MASTER_BYTES)
+def stage_chunks(config: TransformerConfig, plan: Parallelism, stage: int) -> tuple[StagePart, ...]:
+    """Return the chunks of a pipeline stage."""
+    found: dict[int, StagePart] = {}
+    for chain in Pipeline(plan).chains:
+        share = balanced_layers if plan.embedding_as_layers else stage_layers
+        layers = share(config.layers, len(chain))
+        for position, (holder, chunk) in enumerate(chain):
+            if holder == stage:
+                found[chunk] = StagePart(
+                    layers=layers[position], embedding=position == 0, head=position == len(chain) - 1
+                )
+    return tuple(found[chunk] for chunk in sorted(found))
+
+
+def stage_parts(config: TransformerConfig, plan: Parallelism, stage: int) -> tuple[StagePart, ...]:
+    """Return a stage cut into at most `Parallelism.grad_buckets` parts (one a chunk at least)."""
+    chunks = stage_chunks(config, plan, stage)
+    return tuple(part for chunk in chunks for part in chunk_parts(plan, chunk))
+
+
+def chunk_parts(plan: Parallelism, chunk: StagePart) -> tuple[StagePart, ...]:
+    """Return the parts in which a chunk's gradients and parameters travel, in forward order.
+
+    Notes
+    -----
+    What is gathered for every microbatch is cut finer than what is gathered once: its first and its last
+    block stand alone, for nothing hides the first gather and the last sum.
+    """
+    if plan.shards_parameters:
+        inner = chunk.layers - 2
+        count = min(inner, MOST_UNITS - 2)
+        sizes = [1, *_even(inner, count), 1] if inner > 0 else [1] * chunk.layers or [0]
+    else:
+        count = max(1, min(-(-plan.grad_buckets // Pipeline(plan).chunks), chunk.layers))
+        sizes = _even(chunk.layers, count)
+    return tuple(
+        StagePart(
+            layers=size,
+            embedding=chunk.embedding and index == 0,
+            head=chunk.head and index == len(sizes) - 1,
+        )
+        for index, size in enumerate(sizes)
+    )
+
+
+def _even(whole: int, count: int) -> list[int]:
+    least, extra = divmod(whole, count)
+    return [least + (index < extra) for index in range(count)]
 
 
 def optimizer_share(plan: Parallelism, held: RankParameters) -> float:
     """Return how many parameters' optimizer state one rank keeps (a share, not rounded)."""
-    if plan.zero == 0:
-        return float(held.total)
+    count = shared_share(plan, held) if plan.zero else float(held.total)
+    return count / 2 if plan.two_copies else count
+
+
+def shared_share(plan: Parallelism, held: RankParameters) -> float:
+    """Return a rank's share of parameters that are cut over the data-parallel ranks (not rounded)."""
     return held.dense / plan.gradient_ranks + held.expert * plan.ep / plan.gradient_ranks

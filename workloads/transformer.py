@@ -9,14 +9,22 @@ from dataclasses import dataclass, replace
 
 from heliograph.operators import Collective, CollectiveKind, Elementwise, Held, MatMul, Phase
 from workloads.architecture import TransformerConfig
-from workloads.parallelism import Attention, Parallelism, Recompute
-from workloads.parts import Boundary, Exchange, Parts, Step
+from workloads.choices import Attention, ContextExchange, Recompute
+from workloads.parts import Boundary, Exchange, Gather, Parts, Step
+from workloads.plan import Parallelism
 
 Item = tuple[MatMul | Elementwise | Collective, int]
 """An operator and how often it is repeated."""
 
 CORE_ATTENTION = frozenset({"attention.scores", "attention.softmax", "attention.values"})
 """Steps that selective recomputation repeats (arXiv:2205.05198, section 5)."""
+CAST_WITH_INPUT = frozenset({"attention.qkv", "mlp.gate_up", "mlp.up", "mlp.down"})
+"""Products whose input is written in fp8, as is and transposed, by the norm or activation before them: no
+more bytes than in 16 bits (Transformer Engine's LayerNormLinear and LayerNormMLP)."""
+CAST_WITH_GRADIENT = frozenset({"mlp.gate_up", "mlp.up"})
+"""Products whose output's gradient is written in fp8 by the activation's backward pass."""
+CAST_FLOPS = 2
+"""Operations of a cast per element: the largest value and the scale."""
 PASSES_THROUGH = frozenset({"attention.rotary", "attention.residual", "mlp.residual", "mlp.dispatch"})
 """Elementwise steps whose backward pass needs the gradient only, not the input."""
 
@@ -38,7 +46,7 @@ class _Walker:
             phase=phase,
             kind=kind,
             axis=axis,
-            size=self.plan.ep if axis == "ep" else self.plan.tp,
+            size={"ep": self.plan.ep, "cp": self.plan.cp, "tp": self.plan.tp}[axis],
             payload_bytes=float(elements * self.plan.precision.element_bytes),
         )
 
@@ -63,6 +71,10 @@ class _Walker:
                     items.extend(self.crossing(step, Phase.FORWARD))
                 case Exchange():
                     items.append((self._exchange(step, Phase.FORWARD), 1))
+                case Gather():
+                    items.append((self._gathered(step, Phase.FORWARD), 1))
+                case MatMul():
+                    items.extend((*self._input_cast(step), (step, 1)))
                 case _:
                     items.append((step, 1))
         return tuple(items)
@@ -73,7 +85,10 @@ class _Walker:
         for step in reversed(steps):
             match step:
                 case MatMul():
+                    items.extend(self._gradient_cast(step))
                     items.extend((product, 1) for product in gradients(step))
+                case Gather():
+                    items.extend(self._gather_backward(step))
                 case Elementwise():
                     items.append((_mirrored(step), 1))
                 case Boundary():
@@ -83,7 +98,43 @@ class _Walker:
         return tuple(items)
 
     def _exchange(self, step: Exchange, phase: Phase) -> Collective:
-        return self.collective(step.name, phase, CollectiveKind.ALL_TO_ALL, "ep", step.elements)
+        return self.collective(step.name, phase, CollectiveKind.ALL_TO_ALL, step.axis, step.elements)
+
+    def _gathered(self, step: Gather, phase: Phase) -> Collective:
+        return self.collective(step.name, phase, CollectiveKind.ALL_GATHER, "cp", step.elements)
+
+    def _gather_backward(self, step: Gather) -> tuple[Item, ...]:
+        """Gather keys and values once more, unless they were just recomputed, and sum their gradients."""
+        whole = step.elements * self.plan.cp
+        summed = self.collective(step.name, Phase.GRAD_INPUT, CollectiveKind.REDUCE_SCATTER, "cp", whole)
+        if self.plan.recompute is Recompute.FULL:
+            return ((summed, 1),)
+        return ((self._gathered(step, Phase.GRAD_INPUT), 1), (summed, 1))
+
+    def _input_cast(self, product: MatMul) -> tuple[Item, ...]:
+        if product.name in CAST_WITH_INPUT:
+            return ()
+        return self._cast(product, product.batch * product.m * product.k, Phase.FORWARD)
+
+    def _gradient_cast(self, product: MatMul) -> tuple[Item, ...]:
+        if product.name in CAST_WITH_GRADIENT:
+            return ()
+        return self._cast(product, product.batch * product.m * product.n, Phase.GRAD_INPUT)
+
+    def _cast(self, product: MatMul, elements: int, phase: Phase) -> tuple[Item, ...]:
+        """Return the cast of an operand to fp8 and its transpose, with the search for its largest value."""
+        stored = self.plan.precision.element_bytes
+        if product.held is not Held.B or product.element_bytes >= stored:
+            return ()
+        cast = Elementwise(
+            name=f"{product.name}.cast",
+            layer=self.layer,
+            phase=phase,
+            flops=float(CAST_FLOPS * elements),
+            read_bytes=float(stored * elements),
+            written_bytes=float(2 * product.element_bytes * elements),
+        )
+        return ((cast, 1),)
 
 
 def gradients(product: MatMul) -> tuple[MatMul, MatMul]:
@@ -159,6 +210,48 @@ def backward_layer(config: TransformerConfig, plan: Parallelism) -> tuple[Item, 
     if plan.recompute is Recompute.FULL:
         again = (*steps, *again) if plan.attention is Attention.FLASH else steps
     return (*walker.forward(again), *walker.backward(steps))
+
+
+def ring_layer(
+    config: TransformerConfig, plan: Parallelism, items: tuple[Item, ...], *, forward: bool
+) -> tuple[tuple[Item, ...], tuple[Collective, ...]]:
+    """Return what ring attention adds to a block: other ranks' keys, and the traffic beside that work.
+
+    Parameters
+    ----------
+    config, plan : TransformerConfig, Parallelism
+        Model and plan.
+    items : tuple
+        The block's operators, as `forward_layer` or `backward_layer` gives them: those of one block of keys.
+    forward : bool
+        Which of the two they are.
+
+    Returns
+    -------
+    tuple
+        The same work on the other cp - 1 blocks of keys, and the traffic that runs meanwhile; both empty
+        without a ring.
+
+    Notes
+    -----
+    A ring that hands keys and values on cp - 1 times is an all-gather, and one that carries their gradients
+    home a reduce-scatter (Ring Attention, arXiv:2310.01889, section 3). The backward pass does both.
+    """
+    if plan.cp == 1 or plan.context_exchange is not ContextExchange.RING:
+        return (), ()
+    others = tuple(
+        (one, count * (plan.cp - 1))
+        for one, count in items
+        if one.name in CORE_ATTENTION and not isinstance(one, Collective)
+    )
+    walker = _Walker(plan=plan, layer="block")
+    pairs = 2 * plan.tokens * (config.kv_width // plan.tp)
+    phase = Phase.FORWARD if forward else Phase.GRAD_INPUT
+    keys = walker.collective("attention.keys", phase, CollectiveKind.ALL_GATHER, "cp", pairs)
+    if forward:
+        return others, (keys,)
+    sums = walker.collective("attention.keys", phase, CollectiveKind.REDUCE_SCATTER, "cp", pairs * plan.cp)
+    return others, (*((keys,) if plan.recompute is Recompute.FULL else ()), keys, sums)
 
 
 def forward_embedding(config: TransformerConfig, plan: Parallelism) -> tuple[Item, ...]:

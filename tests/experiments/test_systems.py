@@ -71,9 +71,7 @@ def test_slower_memory_slows_both_kinds_of_accelerator():
     for name in ("gpu_packet", "photonic_packet"):
         slow = run(system(name, "gpu.memory.bandwidth_bytes_per_s=2e11"))
         assert slow.metrics.step_time_s > 1.3 * run(system(name)).metrics.step_time_s
-        waits = [
-            s for part, s in slow.metrics.time_by_category_s.items() if part.endswith("memory-bound")
-        ]
+        waits = [s for part, s in slow.metrics.time_by_category_s.items() if part.endswith("memory-bound")]
         assert sum(waits) > 0.2 * slow.metrics.step_time_s
 
 

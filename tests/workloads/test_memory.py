@@ -9,7 +9,7 @@ from workloads.architecture import Positions, TransformerConfig
 from workloads.config import load_model
 from workloads.memory import check_fits, fullest_stage, layer_activation_bytes, memory_by_kind
 from workloads.parallelism import Attention, Parallelism, Precision, Recompute, Schedule
-from workloads.sharding import optimizer_bytes
+from workloads.updates import optimizer_bytes
 
 GIB = 2**30
 
@@ -63,7 +63,7 @@ def test_figure_1_of_korthikanti_is_met(name):
     both = replace(plan, sequence_parallel=True, recompute=Recompute.SELECTIVE)
     kept = memory_by_kind(config, both, 0)["activations"]
     assert kept * more / GIB == pytest.approx(lean, rel=5e-6)
-    each = plan.precision.element_bytes + plan.grad_bytes + optimizer_bytes(plan)
+    each = plan.precision.element_bytes + plan.grad_bytes + optimizer_bytes(config, plan)
     assert each == 18
     matrices = layers * (config.attention_matrices + config.expert_matrices)
     assert each * matrices / (8 * pp) / GIB == pytest.approx(states, rel=5e-6)

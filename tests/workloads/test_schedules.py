@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from heliograph.errors import WorkloadError
 from workloads.parallelism import Schedule
-from workloads.schedules import Pass, gpipe, in_flight, one_forward_one_backward, schedule_of
+from workloads.pipeline import schedule_of
+from workloads.schedules import Pass, gpipe, in_flight, one_forward_one_backward
 
 
 def play(order, forward_s=1.0, backward_s=2.0):
@@ -41,7 +42,7 @@ def play(order, forward_s=1.0, backward_s=2.0):
 
 
 sizes = {"stages": st.integers(1, 8), "microbatches": st.integers(1, 12)}
-kinds = st.sampled_from(list(Schedule))
+kinds = st.sampled_from([Schedule.ONE_FORWARD_ONE_BACKWARD, Schedule.GPIPE])
 
 
 @given(**sizes, kind=kinds)

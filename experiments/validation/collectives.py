@@ -1,0 +1,146 @@
+"""Published times of collectives inside one node against what is predicted."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+from collections.abc import Sequence
+
+from electronic.devices import SCALE_UP, load_scale_up
+from electronic.fabrics import RailFabric
+from electronic.gpu import load_gpu
+from experiments.validation.cells import Record, SkipError, check_provenance
+from experiments.validation.clusters import accelerator_name
+from experiments.validation.outcomes import Outcome
+from heliograph.engine import Simulation
+from heliograph.errors import HeliographError, ParameterError
+from heliograph.layout import RankLayout
+from heliograph.mapping import Node
+from heliograph.operators import Collective, CollectiveKind, Phase, StepGraph, Task
+from heliograph.units import to_si
+
+TIMES = ("time_us_out_of_place", "time_us_in_place", "time_us")
+"""Columns that may hold the measured time, the first that is filled counts."""
+RATES = ("busbw_GBps_oop", "busbw_GBps_ip", "busbw_GBps")
+"""Columns that may hold the measured bus bandwidth, for rows without a time."""
+NEEDS = (("gpu",), ("bytes",), ("n_gpus_one_node", "n_gpus"), (*TIMES, *RATES))
+"""Columns without which a file is no table of collectives; of each group one."""
+CONSTANT_SHARE = 0.5
+"""Share of the line rate that the trivial constant assumes; dimensionless."""
+KERNELS = "electronic.kernels"
+"""Module that predicts single kernels and collectives."""
+
+
+def validate_collectives(records: Sequence[Record]) -> tuple[Outcome, ...]:
+    """Return what becomes of each row of measured collectives.
+
+    Raises
+    ------
+    ParameterError
+        If a row holds a number that cannot be one (not finite, negative).
+    """
+    return tuple(_outcome(record) for record in records)
+
+
+def _outcome(record: Record) -> Outcome:
+    blank = Outcome(
+        id=record.text("id") or record.where,
+        source=record.text("source") or "no source",
+        unit="s",
+        measured=None,
+    )
+    try:
+        check_provenance(record)
+        gpu_name = accelerator_name(record.text("gpu"))
+        ranks = record.whole("n_gpus_one_node") or record.needed("n_gpus")
+        size_bytes = record.needed("bytes")
+        kind = CollectiveKind(record.text("kind").lower() or "all_reduce")
+        if not record.text("id"):
+            blank = dataclasses.replace(blank, id=f"{gpu_name}x{ranks}-{kind.value}-{size_bytes}")
+        blank = dataclasses.replace(blank, measured=_measured_s(record, kind, ranks, size_bytes))
+        predicted = collective_s(gpu_name, ranks, size_bytes, kind)
+    except ParameterError as error:
+        if str(error).startswith(record.where):
+            raise
+        return dataclasses.replace(blank, assumed=tuple(record.assumed), skipped=str(error))
+    except (HeliographError, ValueError) as error:
+        return dataclasses.replace(blank, assumed=tuple(record.assumed), skipped=str(error))
+    scale_up = load_scale_up(SCALE_UP.get(gpu_name, "nvlink4"))
+    rate = scale_up.bandwidth_bytes_per_s * CONSTANT_SHARE
+    return dataclasses.replace(
+        blank,
+        predicted=predicted,
+        constant=bus_bytes(kind, ranks, size_bytes) / rate,
+        assumed=tuple(record.assumed),
+        hint=f"{size_bytes} bytes on {ranks}",
+    )
+
+
+def bus_bytes(kind: CollectiveKind, ranks: int, size_bytes: float) -> float:
+    """Return the bytes that each rank's port must pass, by which bus bandwidth is defined (nccl-tests)."""
+    passes = 2.0 if kind is CollectiveKind.ALL_REDUCE else 1.0
+    share = 1.0 if kind is CollectiveKind.BROADCAST else (ranks - 1) / ranks
+    return passes * share * size_bytes
+
+
+def _measured_s(record: Record, kind: CollectiveKind, ranks: int, size_bytes: int) -> float:
+    for column in TIMES:
+        value = record.number(column, strict=True)
+        if value is not None:
+            return to_si("time_s", value, "us")
+    for column in RATES:
+        value = record.number(column, strict=True)
+        if value is not None:
+            record.assume("time from bus bandwidth")
+            return bus_bytes(kind, ranks, size_bytes) / to_si("rate_bytes_per_s", value, "GB/s")
+    msg = "neither a time nor a bus bandwidth is given"
+    raise SkipError(msg)
+
+
+def collective_s(gpu_name: str, ranks: int, size_bytes: int, kind: CollectiveKind) -> float:
+    """Return the predicted time of one collective inside a node; the only seam to the model of collectives.
+
+    Parameters
+    ----------
+    gpu_name : str
+        Accelerator of the table.
+    ranks : int
+        Accelerators that take part.
+    size_bytes : int
+        As NCCL's tests count: what every rank holds in an all-reduce; in other collectives all ranks' parts.
+    kind : CollectiveKind
+        What they do.
+    """
+    if importlib.util.find_spec(KERNELS) is not None:
+        module = importlib.import_module(KERNELS)
+        return float(module.all_reduce_time_s(gpu_name, ranks, size_bytes, kind=kind.value))
+    return _engine_s(gpu_name, ranks, size_bytes, kind)
+
+
+def _engine_s(gpu_name: str, ranks: int, size_bytes: int, kind: CollectiveKind) -> float:
+    gpu = load_gpu(gpu_name)
+    scale_up = dataclasses.replace(load_scale_up(SCALE_UP[gpu_name]), size=ranks)
+    node = Node(
+        name=gpu.name,
+        units=(gpu,),
+        memory=gpu.memory,
+        peak_flop_per_s=gpu.peak_flop_per_s,
+        static_parts_w={"gpu idle": gpu.static_w},
+    )
+    operator = Collective(
+        name="measured",
+        layer="measured",
+        phase=Phase.FORWARD,
+        kind=kind,
+        axis="tp",
+        size=ranks,
+        payload_bytes=size_bytes / ranks if kind is CollectiveKind.ALL_GATHER else float(size_bytes),
+    )
+    graph = StepGraph(
+        tasks=(Task(id=0, rank_class=0, operator=operator),),
+        layout=RankLayout(tp=ranks, cp=1, dp=1, pp=1, ep=1),
+        tokens=1,
+        model_flops=0.0,
+    )
+    return Simulation(graph, node, RailFabric(endpoints=ranks, scale_up=scale_up)).run().makespan_s

@@ -1,0 +1,153 @@
+"""What ``heliograph validate`` does: read, predict, and say how far off."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from experiments.plain import canonical_json, write_atomically
+from experiments.report import ReportRow, table_text
+from experiments.validation.cells import Record, read_records
+from experiments.validation.collectives import NEEDS as COLLECTIVE_COLUMNS
+from experiments.validation.collectives import validate_collectives
+from experiments.validation.figure import scatter
+from experiments.validation.kernels import NEEDS as KERNEL_COLUMNS
+from experiments.validation.kernels import validate_kernels
+from experiments.validation.memory import NEEDS as MEMORY_COLUMNS
+from experiments.validation.memory import validate_memory
+from experiments.validation.outcomes import FAR_OFF, Outcome, Statistics, Validation
+from experiments.validation.training import NEEDS as TRAINING_COLUMNS
+from experiments.validation.training import validate_training
+from heliograph.errors import HeliographError, ParameterError, nearest
+
+REFERENCE = Path(__file__).parent / "reference"
+"""Tables that ship."""
+MOST_NAMED = 40
+"""Most rows that are named on the terminal."""
+_TABLE_WIDTH = 150
+_MOST_REASONS = 12
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """One thing that can be validated."""
+
+    needs: Sequence[Sequence[str]]
+    """Columns without which a file is not of this kind."""
+    run: Callable[[Sequence[Record], Progress | None], tuple[Outcome, ...]]
+    """What turns rows into outcomes."""
+
+
+KINDS = MappingProxyType(
+    {
+        "training": Kind(
+            needs=TRAINING_COLUMNS,
+            run=lambda records, progress: validate_training(records, progress=progress),
+        ),
+        "kernels": Kind(needs=KERNEL_COLUMNS, run=lambda records, _: validate_kernels(records)),
+        "collectives": Kind(needs=COLLECTIVE_COLUMNS, run=lambda records, _: validate_collectives(records)),
+        "memory": Kind(needs=MEMORY_COLUMNS, run=lambda records, _: validate_memory(records)),
+    }
+)
+"""What can be validated."""
+
+
+def validate(kind: str, *, data: Path | None = None, progress: Progress | None = None) -> Validation:
+    """Return how predictions compare with published measurements.
+
+    Parameters
+    ----------
+    kind : str
+        One of `KINDS`.
+    data : pathlib.Path, optional
+        CSV file of measurements; the shipped table by default.
+    progress : callable, optional
+        Told a label, how many rows are done, and how many there are.
+
+    Raises
+    ------
+    HeliographError
+        If there is no such kind, no table of it ships, or the file cannot be used.
+    """
+    if kind not in KINDS:
+        msg = f"nothing called '{kind}' to validate; {nearest(kind, KINDS, noun='kind')}"
+        raise ParameterError(msg)
+    path = REFERENCE / f"{kind}.csv" if data is None else data
+    if data is None and not path.is_file():
+        msg = f"no table of {kind} ships with the project; name one with --data FILE.csv"
+        raise HeliographError(msg)
+    records = read_records(path, needs=KINDS[kind].needs)
+    return Validation(kind=kind, outcomes=KINDS[kind].run(records, progress))
+
+
+def write(validation: Validation, directory: Path) -> tuple[Path, ...]:
+    """Write ``validation.json`` and the scatter plot to a directory; return the files.
+
+    Raises
+    ------
+    HeliographError
+        If it cannot be made or written.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"cannot make {directory} ({error.strerror}); name another directory with --out"
+        raise HeliographError(msg) from error
+    record = directory / f"validate-{validation.kind}.json"
+    write_atomically(record, canonical_json(validation.record(), indent=1) + "\n")
+    if not validation.predicted:
+        return (record,)
+    return (record, *scatter(validation, directory / f"validate-{validation.kind}"))
+
+
+def report(validation: Validation) -> str:
+    """Return what the terminal shows: statistics by source, rows that miss, reasons of skipped rows."""
+    columns = ("rows", "mean", "median", "p90", "max", "bias", "constant", "skipped")
+    skipped = Counter(one.source for one in validation.skipped)
+    rows = [
+        ReportRow(label=source, values=(*_cells(found), str(skipped[source] or "")))
+        for source, found in validation.by_source().items()
+    ]
+    overall = (*_cells(validation.overall()), str(len(validation.skipped) or ""))
+    rows.append(ReportRow(label="all", values=overall, section=True))
+    title = f"Predicted against published: {validation.kind} (relative error of each row)"
+    parts = [table_text(title, columns, rows, width=_TABLE_WIDTH), *_misses(validation)]
+    reasons = Counter(one.skipped for one in validation.skipped)
+    if reasons:
+        parts.append(f"\nSkipped {len(validation.skipped)} rows:\n")
+        parts += [f"  {count:4d}  {reason}\n" for reason, count in reasons.most_common(_MOST_REASONS)]
+        if len(reasons) > _MOST_REASONS:
+            parts.append(
+                f"        and {len(reasons) - _MOST_REASONS} more reasons; --json gives each row's\n"
+            )
+    return "".join(parts)
+
+
+def _misses(validation: Validation) -> list[str]:
+    rows = validation.far_off
+    if not rows:
+        return [f"\nNo row misses by more than {FAR_OFF:.0%}.\n"]
+    lines = [f"\n{len(rows)} rows miss by more than {FAR_OFF:.0%}:\n"]
+    lines += [
+        f"  {one.id}  {one.relative_error or 0.0:+.0%}  {one.hint}\n".rstrip() + "\n"
+        for one in rows[:MOST_NAMED]
+    ]
+    if len(rows) > MOST_NAMED:
+        lines.append(f"  and {len(rows) - MOST_NAMED} more; --json gives every row\n")
+    return lines
+
+
+def _cells(found: Statistics) -> tuple[str, ...]:
+    errors = (found.mean_abs_error, found.median, found.p90, found.max)
+    shown = [_percent(value) for value in errors]
+    bias = "-" if found.bias is None else f"{found.bias:+.1%}"
+    return (str(found.n), *shown, bias, _percent(found.constant_mean_abs_error))
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"

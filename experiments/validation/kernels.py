@@ -1,0 +1,153 @@
+"""Published times of single kernels against what is predicted."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+import re
+from collections.abc import Sequence
+
+from electronic.gpu import load_gpu
+from experiments.validation.cells import Record, SkipError, check_provenance
+from experiments.validation.clusters import accelerator_name
+from experiments.validation.collectives import KERNELS
+from experiments.validation.outcomes import Outcome
+from heliograph.errors import HeliographError, ParameterError
+from heliograph.operators import MatMul, Phase
+from heliograph.units import to_si
+
+NEEDS = (("gpu",), ("op",), ("time_ms", "tflops", "efficiency_vs_peak"))
+"""Columns without which a file is no table of kernels; of each group one."""
+CONSTANT_SHARE = 0.5
+"""Share of the peak that the trivial constant assumes; dimensionless."""
+PRODUCTS = frozenset({"matmul", "group_matmul"})
+"""Kernels that are matrix products."""
+ATTENTION_PASSES = {"sdp_fwd": 2, "sdp_bwd": 4}
+"""Fused attention kernels and the s x s products by which their operations are counted."""
+
+
+def validate_kernels(records: Sequence[Record]) -> tuple[Outcome, ...]:
+    """Return what becomes of each row of measured kernels.
+
+    Raises
+    ------
+    ParameterError
+        If a row holds a number that cannot be one (not finite, negative).
+    """
+    return tuple(_outcome(record) for record in records)
+
+
+def _outcome(record: Record) -> Outcome:
+    blank = Outcome(
+        id=record.text("id") or record.where,
+        source=record.text("source") or "no source",
+        unit="s",
+        measured=None,
+    )
+    try:
+        check_provenance(record)
+        gpu_name = accelerator_name(record.text("gpu"))
+        flops = kernel_flops(record)
+        peak = load_gpu(gpu_name).peak_flop_per_s
+        blank = dataclasses.replace(blank, measured=_measured_s(record, flops, peak))
+        predicted = kernel_s(gpu_name, record)
+    except ParameterError as error:
+        if str(error).startswith(record.where):
+            raise
+        return dataclasses.replace(blank, assumed=tuple(record.assumed), skipped=str(error))
+    except HeliographError as error:
+        return dataclasses.replace(blank, assumed=tuple(record.assumed), skipped=str(error))
+    sizes = " x ".join(record.text(column) for column in ("batch", "m", "n", "k") if record.text(column))
+    return dataclasses.replace(
+        blank,
+        predicted=predicted,
+        constant=flops / (peak * CONSTANT_SHARE),
+        assumed=tuple(record.assumed),
+        hint=f"{record.text('op')} {sizes or record.text('layout_or_note')}",
+    )
+
+
+def kernel_flops(record: Record) -> float:
+    """Return the operations of a row's kernel: of a product, or of attention over all s x s pairs.
+
+    Raises
+    ------
+    SkipError
+        If the kind is unknown or a size is missing.
+    """
+    operation = record.text("op").lower()
+    if operation in PRODUCTS:
+        m, n, k, batch = _sizes(record)
+        return 2.0 * m * n * k * batch
+    if operation in ATTENTION_PASSES:
+        note = note_sizes(record)
+        widths = (note.get("qk_head_dim", 0) + note.get("v_head_dim", 0)) / 2
+        pairs = note.get("batch", 0) * note.get("head_num", 0) * note.get("seq_len", 0) ** 2
+        if not pairs * widths:
+            msg = "the note gives no batch, seq_len, head_num, qk_head_dim and v_head_dim"
+            raise SkipError(msg)
+        record.assume("operations counted over all s x s pairs")
+        return ATTENTION_PASSES[operation] * 2.0 * pairs * widths
+    msg = f"kernel '{operation}' is not modelled"
+    raise SkipError(msg)
+
+
+def _sizes(record: Record) -> tuple[int, int, int, int]:
+    m, n, k = (record.needed(column) for column in ("m", "n", "k"))
+    return m, n, k, record.whole("batch") or 1
+
+
+def note_sizes(record: Record) -> dict[str, int]:
+    """Return the whole numbers that a note gives as ``name=number``."""
+    found = re.findall(r"(\w+)=(\d+)\b", record.text("layout_or_note"))
+    return {name: int(value) for name, value in found}
+
+
+def _measured_s(record: Record, flops: float, peak: float) -> float:
+    value = record.number("time_ms", strict=True)
+    if value is not None:
+        return to_si("time_s", value, "ms")
+    value = record.number("tflops", strict=True)
+    if value is not None:
+        record.assume("time from TFLOP/s")
+        return flops / to_si("rate_flop_per_s", value, "TFLOP/s")
+    share = record.number("efficiency_vs_peak", strict=True)
+    if share is None:
+        msg = "neither time, nor rate, nor share of peak is given"
+        raise SkipError(msg)
+    record.assume(f"time from the share of {to_terascale(peak):.0f} TFLOP/s")
+    return flops / (share * peak)
+
+
+def to_terascale(rate_flop_per_s: float) -> float:
+    """Return a rate in TFLOP/s, for messages."""
+    return rate_flop_per_s / to_si("rate_flop_per_s", 1.0, "TFLOP/s")
+
+
+def kernel_s(gpu_name: str, record: Record) -> float:
+    """Return the predicted time of a row's kernel; the only seam to the model of kernels.
+
+    Raises
+    ------
+    SkipError
+        If there is no model of such a kernel.
+    """
+    operation = record.text("op").lower()
+    if importlib.util.find_spec(KERNELS) is not None:
+        module = importlib.import_module(KERNELS)
+        m, n, k, batch = _sizes(record) if operation in PRODUCTS else (1, 1, 1, 1)
+        return float(
+            module.kernel_time_s(
+                gpu_name, operation, m, n, k, batch, record.text("dtype"), record.text("layout_or_note")
+            )
+        )
+    if operation not in PRODUCTS:
+        msg = f"kernel '{operation}' is not modelled"
+        raise SkipError(msg)
+    m, n, k, batch = _sizes(record)
+    wide = 4 if record.text("dtype").lower() == "fp32" else 2
+    if wide == 4:
+        record.assume("operands in bf16, result in fp32")
+    product = MatMul(name="row", layer="row", phase=Phase.FORWARD, batch=batch, m=m, k=k, n=n)
+    return load_gpu(gpu_name).cost(product).time_s

@@ -1,0 +1,183 @@
+"""Step times of published training runs against what is predicted, and against one constant."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from electronic.gpu import Gpu
+from experiments.systems import System
+from experiments.validation.cells import Record, SkipError, check_provenance
+from experiments.validation.clusters import system_of
+from experiments.validation.models import model_of
+from experiments.validation.outcomes import FAR_OFF, Outcome
+from experiments.validation.plans import plan_of
+from heliograph.engine import Simulation
+from heliograph.errors import HeliographError, ParameterError
+from heliograph.metrics import BUBBLE, EXPOSED, summarise
+from heliograph.operators import MatMul, total_flops
+from workloads.architecture import TransformerConfig
+from workloads.parallelism import Attention, Parallelism, Recompute, check
+from workloads.step import build_step, model_flops
+from workloads.transformer import forward_layer
+
+NEEDS = (
+    ("id", "source"),
+    ("system",),
+    ("n_accelerators",),
+    ("hidden",),
+    ("iteration_time_s", "derived_iteration_time_s", "tokens_per_s_per_gpu"),
+)
+"""Columns without which a file is no table of training runs; of each group one."""
+CONSTANT_SHARE = 0.5
+"""Share of the peak that the trivial constant assumes; dimensionless."""
+
+Forecast = tuple[float, str]
+"""Predicted step time in s, and where it goes."""
+
+
+def validate_training(
+    records: Sequence[Record], *, progress: Callable[[str, int, int], None] | None = None
+) -> tuple[Outcome, ...]:
+    """Return what becomes of each row of published training runs.
+
+    Parameters
+    ----------
+    records : sequence of Record
+        Rows with the columns of the shipped table, or fewer.
+    progress : callable, optional
+        Told a label, how many rows are done, and how many there are.
+
+    Raises
+    ------
+    ParameterError
+        If a row holds a number that cannot be one (not finite, negative).
+    """
+    outcomes = []
+    cache: dict[object, Forecast] = {}
+    for number, record in enumerate(records, start=1):
+        outcomes.append(_outcome(record, cache))
+        if progress is not None and (number % 20 == 0 or number == len(records)):
+            progress("rows", number, len(records))
+    return tuple(outcomes)
+
+
+def _outcome(record: Record, cache: dict[object, Forecast]) -> Outcome:
+    blank = Outcome(
+        id=record.text("id") or record.where,
+        source=record.text("source") or "no source",
+        unit="s",
+        measured=None,
+    )
+    skipped: str
+    try:
+        blank = dataclasses.replace(blank, measured=measured_s(record))
+        check_provenance(record)
+        system, config, plan = run_of(record)
+        key = (dataclasses.replace(config, name="model"), plan, system.gpu, system.fabric)
+        if key not in cache:
+            cache[key] = predict(system, config, plan)
+        predicted_s, goes = cache[key]
+    except SkipError as error:
+        skipped = str(error)
+    except ParameterError as error:
+        if str(error).startswith(record.where):
+            raise
+        skipped = str(error)
+    except HeliographError as error:
+        skipped = str(error)
+    else:
+        miss = predicted_s / blank.measured - 1.0 if blank.measured else 0.0
+        return dataclasses.replace(
+            blank,
+            predicted=predicted_s,
+            constant=constant_s(system.gpu, config, plan),
+            assumed=tuple(record.assumed),
+            hint=goes if abs(miss) > FAR_OFF else "",
+        )
+    return dataclasses.replace(blank, assumed=tuple(record.assumed), skipped=skipped)
+
+
+def measured_s(record: Record) -> float:
+    """Return the measured step time: published, derived from what was published, or from the throughput.
+
+    Raises
+    ------
+    SkipError
+        If the row has none of them.
+    ParameterError
+        If it is not a finite positive number.
+    """
+    for column in ("iteration_time_s", "derived_iteration_time_s"):
+        value = record.number(column, strict=True)
+        if value is not None:
+            return value
+    rate = record.number("tokens_per_s_per_gpu", strict=True)
+    if rate is None:
+        msg = "neither a step time nor tokens per second are given"
+        raise SkipError(msg)
+    tokens = record.needed("global_batch_sequences") * record.needed("seq_len")
+    record.assume("step time from tokens per second")
+    return tokens / (rate * record.needed("n_accelerators"))
+
+
+def run_of(record: Record) -> tuple[System, TransformerConfig, Parallelism]:
+    """Return the system, model and plan of a row.
+
+    Raises
+    ------
+    HeliographError
+        If the row cannot be run; the message says why.
+    """
+    system = system_of(record)
+    plan = plan_of(record, system.accelerators)
+    dropout = plan.attention is Attention.FULL
+    config = model_of(record, tp=plan.tp, pp=plan.pp, dropout=dropout)
+    check(config, plan, accelerators=system.accelerators)
+    return system, config, plan
+
+
+def predict(system: System, config: TransformerConfig, plan: Parallelism) -> Forecast:
+    """Return the predicted step time, whether or not the memory would hold the run, and where it goes."""
+    node = system.node()
+    graph = build_step(config, plan)
+    trace = Simulation(graph, node, system.fabric).run()
+    parts = summarise(trace, graph, node, system.fabric).time_by_category_s
+    waiting = sum(parts.get(name, 0.0) for name in (EXPOSED, BUBBLE))
+    worst = max((name for name in parts if name != "products"), key=lambda name: parts[name], default="")
+    shares = f"{1.0 - waiting / trace.makespan_s:.0%} computes; most of the rest: {worst} "
+    return trace.makespan_s, shares + f"{parts.get(worst, 0.0) / trace.makespan_s:.0%}"
+
+
+def constant_s(gpu: Gpu, config: TransformerConfig, plan: Parallelism) -> float:
+    """Return the step time that one constant gives: half of peak, and the pipeline bubble.
+
+    Notes
+    -----
+    Hardware operations / (N peak 0.5) x (1 + (p - 1) / (v m)), with p stages, v chunks a stage and m
+    microbatches. Hardware operations are the model's and, with full recomputation, once more the blocks'
+    forward pass: for a GPT 96 B L s h^2 (1 + s/6h + V/16Lh), equation 3 of arXiv:2104.04473.
+    """
+    flops = model_flops(config, plan)
+    if plan.recompute is Recompute.FULL:
+        flops += recomputed_flops(config, plan)
+    bubble = 1.0 + (plan.pp - 1) / (getattr(plan, "vpp", 1) * plan.microbatches)
+    return flops / (plan.ranks * peak_flop_per_s(gpu, plan) * CONSTANT_SHARE) * bubble
+
+
+def recomputed_flops(config: TransformerConfig, plan: Parallelism) -> float:
+    """Return the operations of one more forward pass through all blocks, over the whole batch."""
+    kept = {name: getattr(plan, name) for name in ("micro_batch", "sequence_length", "precision")}
+    bare = Parallelism(**kept, attention=Attention.FULL)
+    products = (
+        total_flops(operator) * repeat
+        for operator, repeat in forward_layer(config, bare)
+        if isinstance(operator, MatMul)
+    )
+    return sum(products) * config.layers * plan.global_batch / plan.micro_batch
+
+
+def peak_flop_per_s(gpu: Gpu, plan: Parallelism) -> float:
+    """Return the dense peak at the plan's precision, as far as the accelerator's table knows it."""
+    doubled = getattr(gpu.chip, "fp8_ratio", 2.0) if "fp8" in str(plan.precision.value) else 1.0
+    return gpu.peak_flop_per_s * doubled

@@ -1,0 +1,198 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiments.__main__ import BAD_INPUT, main
+
+ROOT = Path(__file__).parents[2]
+SMALL = ("--model", "llama-3-8b", "--plan", "tp=8,pp=2,dp=2,global_batch=16,sequence_length=2048")
+
+
+def call(capsys, *arguments):
+    code = main(arguments)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_help_answers_without_heavy_imports():
+    heavy = "'torch', 'numpy', 'scipy', 'matplotlib', 'simpy'"
+    program = (
+        "import sys\nfrom experiments.__main__ import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        f"assert not set(sys.modules) & {{{heavy}}}, sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT, capture_output=True)
+
+
+def test_analytic_runs_start_without_torch():
+    program = (
+        "import sys\nfrom experiments.__main__ import main\n"
+        f"assert main(['step', '--system', 'photonic_ocs', *{SMALL!r}, '--json']) == 0\n"
+        "assert 'torch' not in sys.modules and 'matplotlib' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT, capture_output=True)
+
+
+@pytest.mark.parametrize("what", ["systems", "models", "cores", "fabrics", "devices"])
+def test_everything_listed_can_be_shown_with_unit_and_source(capsys, what):
+    code, out, _ = call(capsys, "list", what, "--json")
+    assert code == 0
+    for name in json.loads(out):
+        code, text, _ = call(capsys, "show", name, "--json")
+        assert code == 0
+        for parameter in json.loads(text):
+            assert parameter["unit"]
+            assert parameter["status"]
+            assert parameter["source"]
+
+
+def test_step_prints_one_json_object(capsys):
+    code, out, _ = call(capsys, "step", "--system", "photonic_ocs", *SMALL, "--json")
+    record = json.loads(out)
+    assert code == 0
+    assert record["accelerators"] == 32
+    assert record["plan"].startswith("tp=8,pp=2,dp=2")
+    assert sum(record["time_by_category_s"].values()) == pytest.approx(record["step_time_s"])
+
+
+def test_step_prints_a_table_and_writes_a_trace(capsys, tmp_path):
+    path = tmp_path / "trace.json"
+    code, out, _ = call(capsys, "step", "--system", "gpu_packet", *SMALL, "--trace", str(path))
+    assert code == 0
+    for word in ("step time", "pipeline bubble", "energy per token", "effective bits", "memory"):
+        assert word in out
+    events = json.loads(path.read_text())["traceEvents"]
+    assert {event["ph"] for event in events} == {"M", "X"}
+
+
+def test_set_changes_one_number(capsys):
+    plain, changed = (
+        json.loads(call(capsys, "step", "--system", "photonic_packet", *SMALL, "--json", *extra)[1])
+        for extra in ((), ("--set", "photonic.cores=48", "--set", "laser_power_w=30 mW"))
+    )
+    assert (
+        changed["energy_by_component_j_per_token"]["laser"]
+        > plain["energy_by_component_j_per_token"]["laser"]
+    )
+    assert changed["effective_bits"] > plain["effective_bits"]
+
+
+def compared(capsys, out, *extra):
+    arguments = (
+        "compare",
+        *SMALL,
+        "--accelerators",
+        "32",
+        "--no-accuracy",
+        "--json",
+        "--out",
+        str(out),
+        *extra,
+    )
+    code, text, _ = call(capsys, *arguments)
+    assert code == 0
+    return json.loads(text)
+
+
+def test_compare_writes_a_whole_run(capsys, tmp_path):
+    summary = compared(capsys, tmp_path / "run")
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"summary.json", "table.csv", "config.json", "trace.json", "step_time.png", "energy.png"} <= names
+    assert [one["system"] for one in summary["systems"]] == [
+        "gpu_packet",
+        "gpu_ocs",
+        "photonic_packet",
+        "photonic_ocs",
+    ]
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["table_sha256"]
+    assert config["versions"]["numpy"]
+    assert config["systems"]["photonic_ocs"]["photonic"]["core"]["laser"]["wall_plug_efficiency"] == 0.2
+
+
+def test_the_same_run_gives_the_same_bytes_but_for_the_time_stamp(capsys, tmp_path):
+    compared(capsys, tmp_path / "a")
+    compared(capsys, tmp_path / "b")
+    first, second = (
+        [
+            line
+            for line in (tmp_path / name / "summary.json").read_text().splitlines()
+            if "created" not in line
+        ]
+        for name in "ab"
+    )
+    assert first == second
+    assert (tmp_path / "a" / "trace.json").read_bytes() == (tmp_path / "b" / "trace.json").read_bytes()
+
+
+def test_a_change_applies_to_the_systems_that_have_the_parameter(capsys, tmp_path):
+    plain = compared(capsys, tmp_path / "a")["systems"]
+    changed = compared(capsys, tmp_path / "b", "--set", "laser.wall_plug_efficiency=0.1")["systems"]
+    moved = [a["energy_j"] != b["energy_j"] for a, b in zip(plain, changed, strict=True)]
+    assert moved == [False, False, True, True]
+
+
+def test_a_finished_run_is_not_overwritten_by_another(capsys, tmp_path):
+    compared(capsys, tmp_path / "run")
+    arguments = ("compare", *SMALL, "--accelerators", "32", "--no-accuracy", "--basis", "area")
+    code, _, error = call(capsys, *arguments, "--out", str(tmp_path / "run"))
+    assert code == BAD_INPUT
+    assert "another run" in error
+
+
+BAD = [
+    (("list", "sistems"), "did you mean 'systems'"),
+    (("show", "h10"), "did you mean 'h100'"),
+    (("step", "--system", "gpu_pocket"), "did you mean 'gpu_packet'"),
+    (("step", "--system", "gpu_packet", "--model", "lama-3-8b"), "did you mean 'llama-3-8b'"),
+    (("step", "--system", "gpu_packet", "--model", "missing/config.json"), "missing/config.json"),
+    (
+        ("step", "--system", "gpu_packet", "--model", "llama-3-8b", "--plan", "tp=6"),
+        "tensor (6) must divide heads (32)",
+    ),
+    (("step", "--system", "gpu_packet", *SMALL, "--accelerators", "64"), "64"),
+    (("step", "--system", "gpu_packet", "--model", "llama-3-70b", "--plan", "tp=8,global_batch=1"), "GiB"),
+    (("step", "--system", "gpu_packet", *SMALL, "--plan", "tp=8,pp=x"), "pp"),
+    (("step", "--system", "gpu_packet", *SMALL, "--set", "gpu.chip.tdp_w=nan"), "tdp_w"),
+    (("step", "--system", "gpu_packet", *SMALL, "--set", "gpu.chip.tdp_w=-5 W"), "tdp_w"),
+    (("step", "--system", "gpu_packet", *SMALL, "--set", "gpu.chip.tdp_w=5 Hz"), "unit"),
+    (("step", "--system", "gpu_packet", *SMALL, "--set", "gpu.chip.tpd_w=5"), "gpu.chip.tdp_w"),
+    (("step", "--system", "photonic_packet", *SMALL, "--set", "laser_power_w=1 nW"), "does not close"),
+    (("step", "--system", "gpu_ocs", *SMALL, "--set", "switch.insertion_loss_db=50"), "dB"),
+    (("compare", "--no-accuracy", "--systems", "gpu_packet,gpu_packet"), "once"),
+    (("compare", "--no-accuracy", "--accelerators", "7"), "7 accelerators"),
+    (("compare", "--no-accuracy", "--systems", ""), "system"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "says"), BAD, ids=[" ".join(a)[:60] for a, _ in BAD])
+def test_bad_input_gets_one_sentence_and_exit_code_two(capsys, arguments, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, error = call(capsys, *arguments)
+    lines = [line for line in error.splitlines() if line.startswith("heliograph: ")]
+    assert code == BAD_INPUT
+    assert len(lines) == 1
+    assert says in lines[0]
+    assert "Traceback" not in error + out
+
+
+def test_debug_shows_the_traceback():
+    with pytest.raises(Exception, match="systems"):
+        main(["list", "sistems", "--debug"])
+
+
+def test_the_module_runs_as_a_program():
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments", "list", "sistems"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert done.returncode == BAD_INPUT
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,83 @@
+"""The choices of a plan that are words: schedules, precisions, optimizers and the like."""
+
+from __future__ import annotations
+
+from enum import Enum, StrEnum
+
+
+class Recompute(StrEnum):
+    """Which activations are computed again in the backward pass instead of being kept."""
+
+    NONE = "none"
+    SELECTIVE = "selective"
+    FULL = "full"
+
+
+class Attention(StrEnum):
+    """Whether attention's score matrix is written to memory (full) or stays on chip (flash)."""
+
+    FULL = "full"
+    FLASH = "flash"
+
+
+class Precision(StrEnum):
+    """Stored form of weights and activations; with fp8 that of all but the operands of linear products."""
+
+    BF16 = "bf16"
+    FP16 = "fp16"
+    FP8 = "fp8"
+    FP32 = "fp32"
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one element."""
+        return 4 if self is Precision.FP32 else 2
+
+    @property
+    def linear_bytes(self) -> int:
+        """Bytes of one operand's element in a block's products with weights."""
+        return 1 if self is Precision.FP8 else self.element_bytes
+
+
+class ContextExchange(StrEnum):
+    """How context-parallel ranks let every query meet every key.
+
+    The ring hands keys and values on while the block before is worked on (Ring Attention, arXiv:2310.01889);
+    all_gather collects them first (Llama 3, arXiv:2407.21783, section 3.3.2); all_to_all gives every rank
+    some heads of all tokens (DeepSpeed Ulysses, arXiv:2309.14509).
+    """
+
+    RING = "ring"
+    ALL_GATHER = "all_gather"
+    ALL_TO_ALL = "all_to_all"
+
+
+class Optimizer(StrEnum):
+    """What turns gradients into steps, hence what is kept of every parameter."""
+
+    ADAM = "adam"
+    ADAM_8BIT = "adam_8bit"
+    ADAFACTOR = "adafactor"
+    MOMENTUM = "momentum"
+    SGD = "sgd"
+
+
+class Schedule(StrEnum):
+    """Order of microbatches on a pipeline stage.
+
+    1f1b is PipeDream with a flush (arXiv:2006.09503, arXiv:2104.04473), one version of the weights; gpipe
+    runs all forward passes first (arXiv:1811.06965); zero_bubble is ZB-H1 (arXiv:2401.10241); dualpipe is
+    that of DeepSeek-V3 (arXiv:2412.19437), with every parameter on two stages.
+    """
+
+    ONE_FORWARD_ONE_BACKWARD = "1f1b"
+    GPIPE = "gpipe"
+    ZERO_BUBBLE = "zero_bubble"
+    DUALPIPE = "dualpipe"
+
+
+def phrase(kind: type) -> str:
+    """Return the values of a kind of field as a phrase for a message."""
+    if issubclass(kind, Enum):
+        return "one of " + ", ".join(str(member.value) for member in kind)
+    return "true or false"
