@@ -85,7 +85,7 @@ class Comparison:
             "replaced_gpu": self.request.gpu,
             "basis": self.request.basis,
             "plan": plan_text(self.plan),
-            "tokens_per_step": self.plan.tokens,
+            "tokens_per_step": self.plan.global_batch * self.plan.sequence_length,
             "seed": self.request.seed,
             "systems": self.records(),
             "exact_arithmetic": exact.record() if exact else None,

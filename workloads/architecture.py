@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from heliograph.errors import WorkloadError
@@ -12,10 +12,11 @@ LARGEST_SIZE = 10**12
 
 
 class Norm(StrEnum):
-    """How a layer normalises its input."""
+    """How a layer normalises its input: a layer norm, one without a shift, or by the root mean square."""
 
     LAYER = "layer"
     RMS = "rms"
+    SCALE = "scale"
 
 
 class Positions(StrEnum):
@@ -37,8 +38,7 @@ class TransformerConfig:
 
     Notes
     -----
-    Sizes are counts and dimensionless. Sliding windows and parallel residuals change no size here and are
-    not modelled.
+    Sizes are counts and dimensionless. Sliding windows change no size here and are not modelled.
     """
 
     name: str
@@ -67,6 +67,24 @@ class TransformerConfig:
     """Experts per block; 1 is a dense model without a router."""
     experts_per_token: int = 1
     """Experts that each token visits."""
+    shared_experts: int = 0
+    """Experts that every token visits besides those chosen for it."""
+    routing_bias: bool = False
+    """Whether each expert has a bias that balances the load (DeepSeek-V3)."""
+    dense_layers: int = 0
+    """First blocks of a model with experts that have none."""
+    dense_ffn_hidden: int = 0
+    """Inner width of the feed-forward part of those blocks."""
+    kv_rank: int = 0
+    """Width of the latent from which keys and values are made (multi-head latent attention); 0 without."""
+    query_rank: int = 0
+    """Width of the latent from which queries are made; 0 without."""
+    rope_dim: int = 0
+    """With a latent, the part of a head that carries positions; its key is one for all heads."""
+    value_dim: int = 0
+    """With a latent, the width of a value head."""
+    parallel: bool = False
+    """Whether attention and feed-forward part stand side by side after one norm (PaLM, GPT-J)."""
     norm: Norm = Norm.LAYER
     """Kind of norm."""
     positions: Positions = Positions.ROTARY
@@ -102,6 +120,22 @@ class TransformerConfig:
                 f"({self.experts}); try {self.experts}"
             )
             raise WorkloadError(msg)
+        if self.parallel and (self.experts > 1 or self.kv_rank):
+            msg = f"{self.name}: parallel blocks with experts or latent attention are not modelled"
+            raise WorkloadError(msg)
+        latent = (self.kv_rank, self.query_rank, self.rope_dim, self.value_dim)
+        if any(latent) and not all(latent):
+            msg = (
+                f"{self.name}: kv_rank, query_rank, rope_dim and value_dim {latent} go together; "
+                "give all four or none"
+            )
+            raise WorkloadError(msg)
+        if self.dense_layers and (self.experts == 1 or self.dense_layers > self.layers):
+            msg = (
+                f"{self.name}: dense_layers ({self.dense_layers}) needs experts ({self.experts}) and must be "
+                f"at most layers ({self.layers}); leave it out"
+            )
+            raise WorkloadError(msg)
 
     @property
     def norm_parameters(self) -> int:
@@ -126,7 +160,55 @@ class TransformerConfig:
     @property
     def attention_matrices(self) -> int:
         """Elements of one block's attention weights, without biases."""
-        return 2 * self.hidden * (self.query_width + self.kv_width)
+        if not self.kv_rank:
+            return 2 * self.hidden * (self.query_width + self.kv_width)
+        return self.hidden * (self.latent_width + self.context_width) + self.latent_matrices
+
+    @property
+    def latent_width(self) -> int:
+        """Width of what latent attention makes of the stream: two latents and the shared positions."""
+        return self.query_rank + self.kv_rank + self.rope_dim
+
+    @property
+    def latent_matrices(self) -> int:
+        """Elements of the products from latents to heads."""
+        keys_values = self.key_width - self.heads * self.rope_dim + self.value_width
+        return self.query_rank * self.query_width + self.kv_rank * keys_values
+
+    @property
+    def key_width(self) -> int:
+        """Width of all keys as attention reads them."""
+        return self.query_width if self.kv_rank else self.kv_width
+
+    @property
+    def value_width(self) -> int:
+        """Width of all values as attention reads them."""
+        return self.heads * self.value_dim if self.kv_rank else self.kv_width
+
+    @property
+    def context_width(self) -> int:
+        """Width of what attention hands to its output product."""
+        return self.heads * self.value_dim if self.kv_rank else self.query_width
+
+    @property
+    def dense(self) -> TransformerConfig:
+        """The model with the blocks that have no experts only."""
+        return replace(
+            self,
+            experts=1,
+            experts_per_token=1,
+            shared_experts=0,
+            routing_bias=False,
+            dense_layers=0,
+            dense_ffn_hidden=0,
+            ffn_hidden=self.dense_ffn_hidden or self.ffn_hidden,
+        )
+
+    @property
+    def block_norms(self) -> int:
+        """Parameters of one block's norms."""
+        latents = (self.query_rank + self.kv_rank) * (self.norm_parameters // self.hidden)
+        return (1 if self.parallel else 2) * self.norm_parameters + latents
 
     @property
     def expert_matrices(self) -> int:
@@ -136,7 +218,7 @@ class TransformerConfig:
     @property
     def router_parameters(self) -> int:
         """Elements of one block's router; none in a dense model."""
-        return self.hidden * self.experts if self.experts > 1 else 0
+        return (self.hidden + self.routing_bias) * self.experts if self.experts > 1 else 0
 
     @property
     def layer_parameters(self) -> int:
@@ -145,8 +227,9 @@ class TransformerConfig:
             self.query_width + 2 * self.kv_width
         ) * self.qkv_bias + self.hidden * self.output_bias
         expert_bias = (self.ffn_branches * self.ffn_hidden + self.hidden) * self.mlp_bias
-        experts = self.experts * (self.expert_matrices + expert_bias) + self.router_parameters
-        return self.attention_matrices + attention_bias + experts + 2 * self.norm_parameters
+        experts = self.experts + self.shared_experts
+        feed_forward = experts * (self.expert_matrices + expert_bias) + self.router_parameters
+        return self.attention_matrices + attention_bias + feed_forward + self.block_norms
 
     @property
     def embedding_parameters(self) -> int:
@@ -162,14 +245,19 @@ class TransformerConfig:
     @property
     def parameters(self) -> int:
         """All parameters, exactly as published models count them."""
-        return self.embedding_parameters + self.layers * self.layer_parameters + self.head_parameters
+        blocks = (self.layers - self.dense_layers) * self.layer_parameters
+        if self.dense_layers:
+            blocks += self.dense_layers * self.dense.layer_parameters
+        return self.embedding_parameters + blocks + self.head_parameters
 
     @property
     def active_parameters(self) -> int:
         """Parameters that one token visits: idle experts left out."""
         idle = self.experts - self.experts_per_token
         expert_bias = (self.ffn_branches * self.ffn_hidden + self.hidden) * self.mlp_bias
-        return self.parameters - self.layers * idle * (self.expert_matrices + expert_bias)
+        return self.parameters - (self.layers - self.dense_layers) * idle * (
+            self.expert_matrices + expert_bias
+        )
 
 
 _SIZES = (

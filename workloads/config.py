@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -43,6 +43,8 @@ class _Family:
     tied: bool = False
     dropout: tuple[str, float] | None = None
     demands: tuple[tuple[str, bool], ...] = ()
+    parallel: bool = False
+    latent: bool = False
 
 
 def _gated_family(
@@ -100,6 +102,21 @@ _NEOX = _Family(
     dropout=("hidden_dropout", 0.0),
 )
 _NO_BIAS = ("", False)
+_PALM = _Family(
+    kv_heads=("num_key_value_heads",),
+    gated=True,
+    norm=Norm.SCALE,
+    qkv_bias=_NO_BIAS,
+    output_bias=_NO_BIAS,
+    mlp_bias=_NO_BIAS,
+    tied=True,
+    parallel=True,
+)
+_DEEPSEEK_V3 = replace(
+    _gated_family(qkv=_NO_BIAS, output=_NO_BIAS, experts=("n_routed_experts", "num_experts_per_tok")),
+    ffn=("moe_intermediate_size",),
+    latent=True,
+)
 FAMILIES: Mapping[str, _Family] = {
     "llama": _gated_family(qkv=("attention_bias", False), output=("attention_bias", False), mlp="mlp_bias"),
     "mistral": _gated_family(qkv=_NO_BIAS, output=_NO_BIAS),
@@ -110,7 +127,9 @@ FAMILIES: Mapping[str, _Family] = {
     "gpt2": _GPT2,
     "gpt_neox": _NEOX,
     "bloom": _BLOOM,
+    "deepseek_v3": _DEEPSEEK_V3,
     "opt": _OPT,
+    "palm": _PALM,
 }
 """Supported ``model_type`` values."""
 
@@ -141,6 +160,11 @@ class _Reader:
             if value != self.values[present[0]]:
                 self.fail(key, f"must equal '{present[0]}' ({self.values[present[0]]}); keep one of the two")
         return int(self.values[present[0]])
+
+    def count(self, key: str) -> int:
+        """Return a whole number that may be zero, or absent for zero."""
+        value = self.values.get(key)
+        return 0 if value == 0 and not isinstance(value, bool) else self.whole((key,), 0)
 
     def flag(self, key: str, default: bool) -> bool:
         value = self.values.get(key)
@@ -214,7 +238,7 @@ def _build(reader: _Reader, family: _Family, name: str) -> TransformerConfig:
     if family.experts and chosen > experts:
         reader.fail(family.experts[1], f"must be at most {family.experts[0]} ({experts})")
     learned = family.positions is Positions.LEARNED
-    return TransformerConfig(
+    config = TransformerConfig(
         name=name,
         layers=reader.whole(family.layers),
         hidden=hidden,
@@ -236,6 +260,28 @@ def _build(reader: _Reader, family: _Family, name: str) -> TransformerConfig:
         output_bias=reader.flag(*family.output_bias),
         mlp_bias=reader.flag(*family.mlp_bias),
         dropout=family.dropout is not None and reader.share(*family.dropout) > 0,
+        parallel=family.parallel,
+    )
+    return _with_latents(reader, config) if family.latent else config
+
+
+def _with_latents(reader: _Reader, config: TransformerConfig) -> TransformerConfig:
+    """Return a model with DeepSeek-V3's latent attention, dense first blocks and shared experts.
+
+    The blocks of its multi-token prediction are not counted, as in its published 671 billion parameters.
+    """
+    positions = reader.whole(("qk_rope_head_dim",))
+    return replace(
+        config,
+        head_dim=reader.whole(("qk_nope_head_dim",)) + positions,
+        kv_rank=reader.whole(("kv_lora_rank",)),
+        query_rank=reader.whole(("q_lora_rank",)),
+        rope_dim=positions,
+        value_dim=reader.whole(("v_head_dim",)),
+        dense_layers=reader.count("first_k_dense_replace"),
+        dense_ffn_hidden=reader.whole(("intermediate_size",)),
+        shared_experts=reader.count("n_shared_experts"),
+        routing_bias=reader.values.get("topk_method") == "noaux_tc",
     )
 
 

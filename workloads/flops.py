@@ -34,8 +34,12 @@ def model_flops(config: TransformerConfig, plan: Parallelism, *, causal: bool = 
         vocabulary_multiple=1,
     )
     layer = _product_flops(forward_layer(config, bare), causal=causal)
+    blocks = (config.layers - config.dense_layers) * layer
+    if config.dense_layers:
+        dense = _product_flops(forward_layer(config.dense, bare), causal=causal)
+        blocks += config.dense_layers * dense
     head = _product_flops(forward_head(config, bare), causal=causal)
-    return 3.0 * plan.global_batch * (config.layers * layer + head)
+    return 3.0 * plan.global_batch * (blocks + head)
 
 
 def _product_flops(items: tuple[Item, ...], *, causal: bool) -> float:

@@ -10,6 +10,7 @@ from workloads.parallelism import Attention, ContextExchange, Parallelism, Preci
 from workloads.pipeline import Pipeline
 from workloads.sharding import (
     RankParameters,
+    StagePart,
     optimizer_share,
     part_parameters,
     shared_share,
@@ -70,20 +71,26 @@ def _stream_bytes(config: TransformerConfig, plan: Parallelism) -> float:
     """Tensors as wide as the residual stream: inputs of norms and products, dropout masks, routed tokens."""
     width = plan.precision.element_bytes
     masks = 2 * MASK_BYTES if config.dropout else 0
+    # Latents before and after their norms.
+    latents = (config.query_rank + config.kv_rank) * (width + plan.precision.linear_bytes)
     if config.experts == 1:
-        return plan.tokens * config.hidden * (2 * width + 2 * plan.precision.linear_bytes + masks)
+        inputs = 1 if config.parallel else 2
+        kept = inputs * (width + plan.precision.linear_bytes) + masks
+        return plan.tokens * (config.hidden * kept + latents)
     # Norm inputs and outputs (4); per visit the copy that an expert reads and the one that is combined (2).
     stored = 3 * width + plan.precision.linear_bytes
     stored += config.experts_per_token * (width + plan.precision.linear_bytes)
-    return plan.tokens * (config.hidden * (stored + masks) + config.experts * LOGIT_BYTES)
+    return plan.tokens * (config.hidden * (stored + masks) + latents + config.experts * LOGIT_BYTES)
 
 
 def _sharded_bytes(config: TransformerConfig, plan: Parallelism) -> float:
     """Tensors cut by heads or by the inner width: operands of attention, of the activation and of down."""
     width = plan.precision.element_bytes
     operand = plan.precision.linear_bytes
-    attention = width * (config.query_width + 2 * config.kv_width) + operand * config.query_width
-    inner = (width * config.ffn_branches + operand) * config.ffn_hidden * config.experts_per_token
+    pairs = plan.tp * (plan.key_width(config) + plan.value_width(config))
+    attention = width * (config.query_width + pairs) + operand * config.context_width
+    visits = config.experts_per_token + config.shared_experts
+    inner = (width * config.ffn_branches + operand) * config.ffn_hidden * visits
     total = float(plan.tokens * (attention + inner))
     if plan.attention is Attention.FULL and plan.recompute is Recompute.NONE:
         total += _score_bytes(config, plan)
@@ -135,7 +142,7 @@ def context_bytes(config: TransformerConfig, plan: Parallelism) -> float:
     if plan.cp == 1:
         return 0.0
     width = plan.precision.element_bytes / plan.tp
-    pairs = 2 * config.kv_width * plan.tokens * width
+    pairs = (plan.key_width(config) + plan.value_width(config)) * plan.tp * plan.tokens * width
     match plan.context_exchange:
         case ContextExchange.RING:
             return 4 * pairs
@@ -189,7 +196,7 @@ def memory_by_kind(config: TransformerConfig, plan: Parallelism, stage: int) -> 
     whole = whole_stage(config, plan, stage)
     held = part_parameters(config, plan, whole)
     chunks = stage_chunks(config, plan, stage)
-    kept = Pipeline(plan).kept(stage, tuple(chunk.layers for chunk in chunks))
+    kept = Pipeline(plan).kept(stage, tuple(_equal_blocks(config, plan, chunk) for chunk in chunks))
     return {
         "weights": _weight_bytes(plan, held),
         "gradients": plan.grad_bytes
@@ -198,6 +205,14 @@ def memory_by_kind(config: TransformerConfig, plan: Parallelism, stage: int) -> 
         "activations": kept * layer_activation_bytes(config, plan),
         "buffers": buffer_bytes(config, plan, stage),
     }
+
+
+def _equal_blocks(config: TransformerConfig, plan: Parallelism, chunk: StagePart) -> float:
+    """Return how many blocks with experts keep as much as a chunk's blocks, some of which may be dense."""
+    if not chunk.dense:
+        return chunk.layers
+    share = layer_activation_bytes(config.dense, plan) / layer_activation_bytes(config, plan)
+    return chunk.layers - chunk.dense + chunk.dense * share
 
 
 def _weight_bytes(plan: Parallelism, held: RankParameters) -> float:

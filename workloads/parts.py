@@ -9,7 +9,7 @@ from workloads.architecture import Norm, Positions, TransformerConfig
 from workloads.choices import Attention, ContextExchange
 from workloads.plan import Parallelism
 
-NORM_FLOPS = {Norm.LAYER: 7, Norm.RMS: 4}
+NORM_FLOPS = {Norm.LAYER: 7, Norm.SCALE: 6, Norm.RMS: 4}
 """Operations of a norm per element: each sum, square, scale and shift counts one."""
 SOFTMAX_FLOPS = 5
 """Operations of a softmax per element: maximum, subtract, exponential, sum, divide."""
@@ -136,60 +136,99 @@ class Parts:
         return self.elementwise(name, flops=per_element * self.stream, read=self.stream, written=self.stream)
 
     def residual(self, name: str) -> Elementwise:
-        """Return the sum of a branch and the residual stream."""
-        return self.elementwise(name, flops=self.stream, read=2 * self.stream, written=self.stream)
+        """Return the sum of a branch and the residual stream, with dropout and its mask if there is any."""
+        mask = self.stream / self.width if self.config.dropout else 0.0
+        written = self.stream + mask
+        return self.elementwise(name, flops=self.stream, read=2 * self.stream, written=written)
 
-    def boundary(self, name: str, *, enters: bool, copies: int = 1) -> tuple[Boundary, ...]:
+    def boundary(
+        self, name: str, *, enters: bool, copies: int = 1, width: int | None = None
+    ) -> tuple[Boundary, ...]:
         """Return the edge of a tensor-parallel region; nothing with one rank."""
         if self.plan.tp == 1:
             return ()
-        elements = self.plan.tokens * self.config.hidden * copies
+        elements = self.plan.tokens * (width or self.config.hidden) * copies
         return (Boundary(name=name, elements=elements, enters=enters),)
 
     def attention(self) -> tuple[Step, ...]:
         """Return the attention half of a block; with ring attention only the rank's own keys."""
-        config, plan = self.config, self.plan
-        kv_width, query_width = config.kv_width // plan.tp, config.query_width // plan.tp
-        rotated = plan.tokens * (query_width + kv_width)
-        rotary = self.elementwise(
-            "attention.rotary", flops=ROTARY_FLOPS * rotated, read=rotated, written=rotated
-        )
-        before, after = self.context(plan.tokens * query_width, 2 * plan.tokens * kv_width)
+        if self.config.kv_rank:
+            entrance = (self.norm("attention.norm"), *self.latents())
+        else:
+            entrance = (self.norm("attention.norm"), *self.boundary("attention.input", enters=True))
         return (
-            self.norm("attention.norm"),
-            *self.boundary("attention.input", enters=True),
-            self.weighted("attention.qkv", m=plan.tokens, k=config.hidden, n=query_width + 2 * kv_width),
-            *((rotary,) if config.positions is Positions.ROTARY else ()),
-            *before,
-            *self.core_attention(),
-            *after,
-            self.weighted("attention.output", m=plan.tokens, k=query_width, n=config.hidden),
+            *entrance,
+            *self.heads(),
             *self.boundary("attention.output", enters=False),
             self.residual("attention.residual"),
         )
 
-    def context(self, queries: int, pairs: int) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
-        """Return what context-parallel ranks exchange before and after core attention, ring apart.
+    def heads(self) -> tuple[Step, ...]:
+        """Return attention from the input of its tensor-parallel region to the product that leaves it."""
+        config, plan = self.config, self.plan
+        query_width = config.query_width // plan.tp
+        if config.kv_rank:
+            products, rotated = self.from_latents()
+        else:
+            width = query_width + plan.key_width(config) + plan.value_width(config)
+            products = (self.weighted("attention.qkv", m=plan.tokens, k=config.hidden, n=width),)
+            rotated = plan.tokens * (query_width + plan.key_width(config))
+        rotary = self.elementwise(
+            "attention.rotary", flops=ROTARY_FLOPS * rotated, read=rotated, written=rotated
+        )
+        before, after = self.context()
+        return (
+            *products,
+            *((rotary,) if config.positions is Positions.ROTARY else ()),
+            *before,
+            *self.core_attention(),
+            *after,
+            self.weighted(
+                "attention.output", m=plan.tokens, k=config.context_width // plan.tp, n=config.hidden
+            ),
+        )
 
-        Parameters
-        ----------
-        queries : int
-            Elements of the rank's queries.
-        pairs : int
-            Elements of its keys and values.
-        """
-        exchange = self.plan.context_exchange
+    def latents(self) -> tuple[Step, ...]:
+        """Return the products from the stream to the latents of queries, keys and values, and their norms."""
+        config = self.config
+        normed = self.stream_tokens * (config.query_rank + config.kv_rank)
+        return (
+            self.weighted("attention.latents", m=self.stream_tokens, k=config.hidden, n=config.latent_width),
+            self.elementwise(
+                "attention.latent_norms", flops=NORM_FLOPS[config.norm] * normed, read=normed, written=normed
+            ),
+            *self.boundary("attention.input", enters=True, width=config.latent_width),
+        )
+
+    def from_latents(self) -> tuple[tuple[Step, ...], int]:
+        """Return the products from latents to heads, and how many elements carry positions."""
+        config, plan = self.config, self.plan
+        heads = config.heads // plan.tp
+        pairs = heads * (config.head_dim - config.rope_dim + config.value_dim)
+        products = (
+            self.weighted("attention.queries", m=plan.tokens, k=config.query_rank, n=heads * config.head_dim),
+            self.weighted("attention.keys_values", m=plan.tokens, k=config.kv_rank, n=pairs),
+        )
+        return products, plan.tokens * (heads + 1) * config.rope_dim
+
+    def context(self) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+        """Return what context-parallel ranks exchange before and after core attention, ring apart."""
+        config, plan = self.config, self.plan
+        queries = plan.tokens * config.query_width // plan.tp
+        pairs = plan.tokens * (plan.key_width(config) + plan.value_width(config))
+        results = plan.tokens * config.context_width // plan.tp
+        exchange = plan.context_exchange
         if self.plan.cp == 1 or exchange is ContextExchange.RING:
             return (), ()
         if exchange is ContextExchange.ALL_GATHER:
             return (Gather(name="attention.keys", elements=pairs),), ()
         return (
             (Exchange(name="attention.heads", elements=queries + pairs, axis="cp"),),
-            (Exchange(name="attention.tokens", elements=queries, axis="cp"),),
+            (Exchange(name="attention.tokens", elements=results, axis="cp"),),
         )
 
     def core_attention(self) -> tuple[Step, ...]:
-        """Return scores, softmax and values; with ring attention those of one block of keys."""
+        """Return scores, softmax, dropout and values; with ring attention those of one block of keys."""
         config, plan = self.config, self.plan
         by_heads = plan.context_exchange is ContextExchange.ALL_TO_ALL
         ring = plan.context_exchange is ContextExchange.RING
@@ -202,6 +241,13 @@ class Parts:
         scores = batch * rows * keys
         flash = plan.attention is Attention.FLASH
         moved = 0 if flash else scores
+        drops = self.config.dropout and not flash
+        mask = scores / self.width  # a byte per score; a fused kernel draws it again instead
+        dropped = (
+            (self.elementwise("attention.dropout", flops=scores, read=scores, written=scores + mask),)
+            if drops
+            else ()
+        )
         return (
             self._product(
                 "attention.scores",
@@ -212,19 +258,23 @@ class Parts:
                 on_chip="c" if flash else "",
             ),
             self.elementwise("attention.softmax", flops=SOFTMAX_FLOPS * scores, read=moved, written=moved),
+            *dropped,
             self._product(
                 "attention.values",
                 batch=batch,
                 m=rows,
                 k=keys,
-                n=config.head_dim,
+                n=config.value_dim or config.head_dim,
                 on_chip="a" if flash else "",
             ),
         )
 
-    def feed_forward(self, *, rows: int, batch: int = 1) -> tuple[Step, ...]:
-        """Return the products and the activation of `batch` feed-forward parts of `rows` tokens each."""
-        inner = self.config.ffn_hidden // self.plan.tp
+    def feed_forward(self, *, rows: int, batch: int = 1, widths: int = 1) -> tuple[Step, ...]:
+        """Return the products and the activation of `batch` feed-forward parts of `rows` tokens each.
+
+        `widths` such parts that all see the same tokens stand side by side as one.
+        """
+        inner = self.config.ffn_hidden * widths // self.plan.tp
         branches = self.config.ffn_branches
         count = batch * rows * inner
         per_element = GATED_FLOPS if self.config.gated else GELU_FLOPS
@@ -267,12 +317,38 @@ class Parts:
             *self.feed_forward(rows=rows, batch=config.experts // plan.ep),
             *self.boundary("mlp.output", enters=False, copies=visits),
             *((Exchange(name="mlp.combine", elements=exchanged),) if sent else ()),
+            *self.shared_experts(),
             self.elementwise("mlp.combine", flops=2 * routed, read=routed, written=self.stream),
             self.residual("mlp.residual"),
         )
 
+    def shared_experts(self) -> tuple[Step, ...]:
+        """Return the work of experts that every token visits, on the rank that has the token."""
+        if not self.config.shared_experts:
+            return ()
+        return (
+            *self.boundary("mlp.shared_input", enters=True),
+            *self.feed_forward(rows=self.plan.tokens, widths=self.config.shared_experts),
+            *self.boundary("mlp.shared_output", enters=False),
+        )
+
+    def side_by_side(self) -> tuple[Step, ...]:
+        """Return a block whose halves share norm, input and sum (PaLM, arXiv:2204.02311, section 2)."""
+        return (
+            self.norm("block.norm"),
+            *self.boundary("block.input", enters=True),
+            *self.heads(),
+            *self.feed_forward(rows=self.plan.tokens),
+            *self.boundary("block.output", enters=False),
+            self.elementwise(
+                "block.residual", flops=2 * self.stream, read=3 * self.stream, written=self.stream
+            ),
+        )
+
     def block(self) -> tuple[Step, ...]:
         """Return a whole block."""
+        if self.config.parallel:
+            return self.side_by_side()
         return (*self.attention(), *(self.mlp() if self.config.experts == 1 else self.expert_mlp()))
 
     def embedding(self) -> tuple[Step, ...]:

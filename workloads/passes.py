@@ -18,6 +18,25 @@ from workloads.transformer import (
     ring_layer,
 )
 
+Ways = dict[Pass, tuple[Item, ...]]
+"""Operators by kind of pass."""
+
+
+class _Block:
+    """Operators of one kind of block: its own, and what ring attention adds."""
+
+    def __init__(self, config: TransformerConfig, plan: Parallelism) -> None:
+        self.own = _directions(forward_layer(config, plan), backward_layer(config, plan))
+        ahead, forward_ring = ring_layer(config, plan, self.own[Pass.FORWARD], forward=True)
+        back, backward_ring = ring_layer(config, plan, self.own[Pass.BACKWARD], forward=False)
+        self.others = _directions(ahead, back)
+        self.traffic: dict[Pass, tuple[Collective, ...]] = {
+            Pass.FORWARD: forward_ring,
+            Pass.BACKWARD: backward_ring,
+            Pass.INPUT: backward_ring,
+            Pass.WEIGHT: (),
+        }
+
 
 class Passes:
     """Operators of any part of a model under a plan, in any direction.
@@ -29,16 +48,8 @@ class Passes:
     """
 
     def __init__(self, config: TransformerConfig, plan: Parallelism) -> None:
-        self._layer = _directions(forward_layer(config, plan), backward_layer(config, plan))
-        ahead, forward_ring = ring_layer(config, plan, self._layer[Pass.FORWARD], forward=True)
-        back, backward_ring = ring_layer(config, plan, self._layer[Pass.BACKWARD], forward=False)
-        self._others = _directions(ahead, back)
-        self._ring = {
-            Pass.FORWARD: forward_ring,
-            Pass.BACKWARD: backward_ring,
-            Pass.INPUT: backward_ring,
-            Pass.WEIGHT: (),
-        }
+        self._block = _Block(config, plan)
+        self._dense = _Block(config.dense, plan) if config.dense_layers else self._block
         self._embedding = _directions(forward_embedding(config, plan), backward_embedding(config, plan))
         self._head = _directions(forward_head(config, plan), backward_head(config, plan))
         self._known: dict[tuple[StagePart, Pass], tuple[Item, ...]] = {}
@@ -52,13 +63,18 @@ class Passes:
 
     def ring(self, part: StagePart, direction: Pass) -> tuple[tuple[Item, ...], tuple[Collective, ...]]:
         """Return a part's attention to other ranks' keys, and the traffic of one block beside it."""
-        layer = self._others[direction] if part.layers else ()
-        others = tuple((one, count * part.layers) for one, count in layer)
-        return others, self._ring[direction] if others else ()
+        others = self._blocks(part, direction, self._dense.others, self._block.others)
+        return others, self._block.traffic[direction] if others else ()
+
+    def _blocks(self, part: StagePart, direction: Pass, dense: Ways, plain: Ways) -> tuple[Item, ...]:
+        kinds = [(dense, part.dense), (plain, part.layers - part.dense)]
+        ordered = kinds if direction is Pass.FORWARD else kinds[::-1]
+        return tuple(
+            (one, count * blocks) for ways, blocks in ordered if blocks for one, count in ways[direction]
+        )
 
     def _built(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
-        layer = self._layer[direction] if part.layers else ()
-        blocks = tuple((operator, count * part.layers) for operator, count in layer)
+        blocks = self._blocks(part, direction, self._dense.own, self._block.own)
         first = self._embedding[direction] if part.embedding else ()
         last = self._head[direction] if part.head else ()
         if direction is Pass.FORWARD:
@@ -66,7 +82,7 @@ class Passes:
         return (*last, *blocks, *first)
 
 
-def _directions(forward: tuple[Item, ...], backward: tuple[Item, ...]) -> dict[Pass, tuple[Item, ...]]:
+def _directions(forward: tuple[Item, ...], backward: tuple[Item, ...]) -> Ways:
     """Return the operators of every kind of pass; the split of a backward pass loses none."""
     weights = tuple(item for item in backward if item[0].phase is Phase.GRAD_WEIGHT)
     inputs = tuple(item for item in backward if item[0].phase is not Phase.GRAD_WEIGHT)

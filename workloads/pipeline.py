@@ -59,14 +59,14 @@ class Pipeline:
         plan = self.plan
         return schedule_of(plan.schedule, plan.pp, plan.microbatches, plan.vpp)
 
-    def kept(self, stage: int, layers: tuple[int, ...]) -> int:
+    def kept(self, stage: int, layers: tuple[float, ...]) -> float:
         """Return how many blocks' activations a stage keeps at most, each microbatch counted.
 
         Parameters
         ----------
         stage : int
             The stage.
-        layers : tuple of int
+        layers : tuple of float
             Blocks of each of its chunks.
         """
         plan = self.plan
@@ -81,9 +81,9 @@ class Pipeline:
 class _Kept:
     order: Order
 
-    def __call__(self, stage: int, layers: tuple[int, ...]) -> int:
+    def __call__(self, stage: int, layers: tuple[float, ...]) -> float:
         held: Counter[int] = Counter()
-        most = 0
+        most = 0.0
         for slot in self.order[stage]:
             if slot.direction is Pass.FORWARD:
                 held[slot.chunk] += 1

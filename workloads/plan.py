@@ -141,6 +141,22 @@ class Parallelism:
         """Ranks over which gradients of dense parameters are summed."""
         return self.dp * self.cp
 
+    def kv_heads(self, config: TransformerConfig) -> int:
+        """Return the key and value heads of a rank; ranks that outnumber the heads share one."""
+        return -(-config.kv_heads // self.tp)
+
+    def key_width(self, config: TransformerConfig) -> int:
+        """Return the width of a rank's keys as attention reads them."""
+        if config.kv_rank:
+            return config.key_width // self.tp
+        return self.kv_heads(config) * config.head_dim
+
+    def value_width(self, config: TransformerConfig) -> int:
+        """Return the width of a rank's values as attention reads them."""
+        if config.kv_rank:
+            return config.value_width // self.tp
+        return self.kv_heads(config) * config.head_dim
+
     def padded_vocabulary(self, config: TransformerConfig) -> int:
         """Return the rows of the embedding after padding, so that ranks share them evenly."""
         step = self.vocabulary_multiple * self.tp

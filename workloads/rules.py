@@ -31,10 +31,12 @@ def check(config: TransformerConfig, plan: Parallelism, *, accelerators: int | N
             _must_divide("tensor x context", plan.tp * plan.cp, what, whole)
     for what, whole in (
         ("heads", config.heads),
-        ("kv_heads", config.kv_heads),
         ("ffn_hidden", config.ffn_hidden),
+        ("dense_ffn_hidden", config.dense_ffn_hidden),
     ):
         _must_divide("tensor", plan.tp, what, whole)
+    if plan.tp % config.kv_heads:
+        _must_divide("tensor", plan.tp, "kv_heads", config.kv_heads)
     if plan.sequence_parallel:
         shared = "micro_batch x sequence_length" + (" / context" if plan.cp > 1 else "")
         _must_divide("tensor", plan.tp, shared, plan.tokens)

@@ -44,6 +44,8 @@ class StagePart:
     """Whether the embedding belongs to it."""
     head: bool = False
     """Whether the head belongs to it."""
+    dense: int = 0
+    """How many of its blocks, the first ones, are dense in a model with experts."""
 
 
 def layer_parameters(config: TransformerConfig, plan: Parallelism) -> RankParameters:
@@ -52,15 +54,20 @@ def layer_parameters(config: TransformerConfig, plan: Parallelism) -> RankParame
     Notes
     -----
     Megatron-LM's cut (arXiv:1909.08053, section 3): query, key, value and up products by columns with their
-    biases, output and down products by rows with the bias on every rank; norms and router on every rank.
+    biases, output and down products by rows with the bias on every rank; norms and router on every rank. Of
+    latent attention the products from the stream to the latents stand on every rank.
     """
-    query, kv = config.query_width // plan.tp, config.kv_width // plan.tp
+    query, kv = config.query_width // plan.tp, plan.key_width(config)
     inner = config.ffn_hidden // plan.tp
     attention = 2 * config.hidden * (query + kv)
+    if config.kv_rank:
+        attention = config.hidden * (config.latent_width + config.context_width // plan.tp)
+        attention += config.latent_matrices // plan.tp
     biases = (query + 2 * kv) * config.qkv_bias + config.hidden * config.output_bias
     expert = config.expert_matrices // plan.tp
     expert += (config.ffn_branches * inner + config.hidden) * config.mlp_bias
-    dense = attention + biases + 2 * config.norm_parameters + config.router_parameters
+    dense = attention + biases + config.block_norms + config.router_parameters
+    dense += config.shared_experts * expert
     if config.experts == 1:
         return RankParameters(dense=dense + expert)
     return RankParameters(dense=dense, expert=expert * (config.experts // plan.ep))
@@ -87,7 +94,9 @@ def head_parameters(config: TransformerConfig, plan: Parallelism) -> RankParamet
 
 def part_parameters(config: TransformerConfig, plan: Parallelism, part: StagePart) -> RankParameters:
     """Return the parameters of a part of a stage on one rank."""
-    held = layer_parameters(config, plan) * part.layers
+    held = layer_parameters(config, plan) * (part.layers - part.dense)
+    if part.dense:
+        held += layer_parameters(config.dense, plan) * part.dense
     if part.embedding:
         held += embedding_parameters(config, plan)
     if part.head:
@@ -102,6 +111,7 @@ def whole_stage(config: TransformerConfig, plan: Parallelism, stage: int) -> Sta
         layers=sum(chunk.layers for chunk in chunks),
         embedding=any(chunk.embedding for chunk in chunks),
         head=any(chunk.head for chunk in chunks),
+        dense=sum(chunk.dense for chunk in chunks),
     )
 
 
@@ -114,7 +124,10 @@ def stage_chunks(config: TransformerConfig, plan: Parallelism, stage: int) -> tu
         for position, (holder, chunk) in enumerate(chain):
             if holder == stage:
                 found[chunk] = StagePart(
-                    layers=layers[position], embedding=position == 0, head=position == len(chain) - 1
+                    layers=layers[position],
+                    embedding=position == 0,
+                    head=position == len(chain) - 1,
+                    dense=min(layers[position], max(0, config.dense_layers - sum(layers[:position]))),
                 )
     return tuple(found[chunk] for chunk in sorted(found))
 
@@ -145,6 +158,7 @@ def chunk_parts(plan: Parallelism, chunk: StagePart) -> tuple[StagePart, ...]:
             layers=size,
             embedding=chunk.embedding and index == 0,
             head=chunk.head and index == len(sizes) - 1,
+            dense=min(size, max(0, chunk.dense - sum(sizes[:index]))),
         )
         for index, size in enumerate(sizes)
     )

@@ -18,14 +18,26 @@ Item = tuple[MatMul | Elementwise | Collective, int]
 
 CORE_ATTENTION = frozenset({"attention.scores", "attention.softmax", "attention.values"})
 """Steps that selective recomputation repeats (arXiv:2205.05198, section 5)."""
-CAST_WITH_INPUT = frozenset({"attention.qkv", "mlp.gate_up", "mlp.up", "mlp.down"})
+CAST_WITH_INPUT = frozenset(
+    {
+        "attention.qkv",
+        "attention.latents",
+        "attention.queries",
+        "attention.keys_values",
+        "mlp.gate_up",
+        "mlp.up",
+        "mlp.down",
+    }
+)
 """Products whose input is written in fp8, as is and transposed, by the norm or activation before them: no
 more bytes than in 16 bits (Transformer Engine's LayerNormLinear and LayerNormMLP)."""
 CAST_WITH_GRADIENT = frozenset({"mlp.gate_up", "mlp.up"})
 """Products whose output's gradient is written in fp8 by the activation's backward pass."""
 CAST_FLOPS = 2
 """Operations of a cast per element: the largest value and the scale."""
-PASSES_THROUGH = frozenset({"attention.rotary", "attention.residual", "mlp.residual", "mlp.dispatch"})
+PASSES_THROUGH = frozenset(
+    {"attention.rotary", "attention.residual", "mlp.residual", "mlp.dispatch", "block.residual"}
+)
 """Elementwise steps whose backward pass needs the gradient only, not the input."""
 
 
@@ -245,7 +257,7 @@ def ring_layer(
         if one.name in CORE_ATTENTION and not isinstance(one, Collective)
     )
     walker = _Walker(plan=plan, layer="block")
-    pairs = 2 * plan.tokens * (config.kv_width // plan.tp)
+    pairs = plan.tokens * (plan.key_width(config) + plan.value_width(config))
     phase = Phase.FORWARD if forward else Phase.GRAD_INPUT
     keys = walker.collective("attention.keys", phase, CollectiveKind.ALL_GATHER, "cp", pairs)
     if forward:

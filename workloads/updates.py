@@ -57,7 +57,7 @@ def moment_bytes(config: TransformerConfig, plan: Parallelism) -> float:
     if plan.optimizer is not Optimizer.ADAFACTOR:
         return _MOMENTS[plan.optimizer]
     hidden, tp = config.hidden, plan.tp
-    query, kv, inner = config.query_width // tp, config.kv_width // tp, config.ffn_hidden // tp
+    query, kv, inner = config.query_width // tp, plan.key_width(config), config.ffn_hidden // tp
     experts = config.experts // plan.ep
     shapes = [(hidden, query, 2), (hidden, kv, 2), (hidden, inner, (config.ffn_branches + 1) * experts)]
     kept = sum(factored_bytes(rows, columns) * count for rows, columns, count in shapes)

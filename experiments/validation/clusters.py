@@ -25,6 +25,25 @@ NETWORKS = (
 VARIANTS = frozenset({"pcie", "nvl"})
 """Words of a name that make another accelerator of it: refused rather than taken for the usual one."""
 
+ATTENTION_GENERATIONS = (
+    (
+        re.compile("llm-foundry", re.I),
+        0.33 / 0.6,
+        "attention kernels of the first generation",
+    ),
+    (
+        re.compile("torchtitan", re.I),
+        0.35 / 0.55,
+        "attention kernels of the second generation",
+    ),
+)
+"""Software older than the accelerator's best attention kernel: its name, and its share of that kernel's rate.
+
+FlashAttention-1 reaches 25-40 % of an A100's peak and FlashAttention-2 50-73 % (Dao 2023, arXiv:2307.08691,
+abstract); FlashAttention-2 reaches 35 % of an H100's peak (Shah et al. 2024, arXiv:2407.08608, abstract), the
+kernels that the table's 55 % stand for came later.
+"""
+
 _POWER = re.compile(r"\b(\d{3,4})\s?W\b")
 _CAPACITY = re.compile(r"\b(\d{2,3})\s?GB\b")
 _MEMORY_RATE = re.compile(r"\b(\d(?:\.\d+)?)\s?TB/s")
@@ -89,7 +108,23 @@ def accelerator_of(record: Record) -> Gpu:
             memory = dataclasses.replace(memory, capacity_bytes=capacity_bytes)
             if not rate:
                 record.assume(f"memory of {capacity[1]} GB as fast as that of '{gpu.name}'")
-    return gpu if memory is gpu.memory else dataclasses.replace(gpu, memory=memory)
+    if memory is not gpu.memory:
+        gpu = dataclasses.replace(gpu, memory=memory)
+    return _with_its_kernels(record, gpu)
+
+
+def _with_its_kernels(record: Record, gpu: Gpu) -> Gpu:
+    """Return the accelerator with the attention kernels of the row's software."""
+    for software, share, what in ATTENTION_GENERATIONS:
+        if software.search(record.text("source")):
+            record.assume(what)
+            chip = dataclasses.replace(
+                gpu.chip,
+                attention_efficiency=gpu.chip.attention_efficiency * share,
+                attention_backward_efficiency=gpu.chip.attention_backward_efficiency * share,
+            )
+            return dataclasses.replace(gpu, chip=chip)
+    return gpu
 
 
 def system_of(record: Record) -> System:

@@ -9,16 +9,15 @@ from electronic.gpu import Gpu
 from experiments.systems import System
 from experiments.validation.cells import Record, SkipError, check_provenance
 from experiments.validation.clusters import system_of
+from experiments.validation.forecast import forecast
 from experiments.validation.models import model_of
-from experiments.validation.outcomes import FAR_OFF, Outcome
+from experiments.validation.outcomes import Outcome
 from experiments.validation.plans import plan_of
-from heliograph.engine import Simulation
 from heliograph.errors import HeliographError, ParameterError
-from heliograph.metrics import BUBBLE, EXPOSED, summarise
 from heliograph.operators import MatMul, total_flops
 from workloads.architecture import TransformerConfig
 from workloads.parallelism import Attention, Parallelism, Recompute, check
-from workloads.step import build_step, model_flops
+from workloads.step import model_flops
 from workloads.transformer import forward_layer
 
 NEEDS = (
@@ -31,9 +30,6 @@ NEEDS = (
 """Columns without which a file is no table of training runs; of each group one."""
 CONSTANT_SHARE = 0.5
 """Share of the peak that the trivial constant assumes; dimensionless."""
-
-Forecast = tuple[float, str]
-"""Predicted step time in s, and where it goes."""
 
 
 def validate_training(
@@ -54,15 +50,14 @@ def validate_training(
         If a row holds a number that cannot be one (not finite, negative).
     """
     outcomes = []
-    cache: dict[object, Forecast] = {}
     for number, record in enumerate(records, start=1):
-        outcomes.append(_outcome(record, cache))
+        outcomes.append(_outcome(record))
         if progress is not None and (number % 20 == 0 or number == len(records)):
             progress("rows", number, len(records))
     return tuple(outcomes)
 
 
-def _outcome(record: Record, cache: dict[object, Forecast]) -> Outcome:
+def _outcome(record: Record) -> Outcome:
     blank = Outcome(
         id=record.text("id") or record.where,
         source=record.text("source") or "no source",
@@ -74,10 +69,7 @@ def _outcome(record: Record, cache: dict[object, Forecast]) -> Outcome:
         blank = dataclasses.replace(blank, measured=measured_s(record))
         check_provenance(record)
         system, config, plan = run_of(record)
-        key = (dataclasses.replace(config, name="model"), plan, system.gpu, system.fabric)
-        if key not in cache:
-            cache[key] = predict(system, config, plan)
-        predicted_s, goes = cache[key]
+        found = forecast(system, dataclasses.replace(config, name="model"), plan)
     except SkipError as error:
         skipped = str(error)
     except ParameterError as error:
@@ -87,13 +79,12 @@ def _outcome(record: Record, cache: dict[object, Forecast]) -> Outcome:
     except HeliographError as error:
         skipped = str(error)
     else:
-        miss = predicted_s / blank.measured - 1.0 if blank.measured else 0.0
         return dataclasses.replace(
             blank,
-            predicted=predicted_s,
+            predicted=found.step_time_s,
             constant=constant_s(system.gpu, config, plan),
             assumed=tuple(record.assumed),
-            hint=goes if abs(miss) > FAR_OFF else "",
+            hint=found.hint,
         )
     return dataclasses.replace(blank, assumed=tuple(record.assumed), skipped=skipped)
 
@@ -135,18 +126,6 @@ def run_of(record: Record) -> tuple[System, TransformerConfig, Parallelism]:
     config = model_of(record, tp=plan.tp, pp=plan.pp, dropout=dropout)
     check(config, plan, accelerators=system.accelerators)
     return system, config, plan
-
-
-def predict(system: System, config: TransformerConfig, plan: Parallelism) -> Forecast:
-    """Return the predicted step time, whether or not the memory would hold the run, and where it goes."""
-    node = system.node()
-    graph = build_step(config, plan)
-    trace = Simulation(graph, node, system.fabric).run()
-    parts = summarise(trace, graph, node, system.fabric).time_by_category_s
-    waiting = sum(parts.get(name, 0.0) for name in (EXPOSED, BUBBLE))
-    worst = max((name for name in parts if name != "products"), key=lambda name: parts[name], default="")
-    shares = f"{1.0 - waiting / trace.makespan_s:.0%} computes; most of the rest: {worst} "
-    return trace.makespan_s, shares + f"{parts.get(worst, 0.0) / trace.makespan_s:.0%}"
 
 
 def constant_s(gpu: Gpu, config: TransformerConfig, plan: Parallelism) -> float:

@@ -28,6 +28,10 @@ PUBLISHED = {
     "gpt2": 124_439_808,
     "mixtral-8x7b": 46_702_792_704,
     "bloom-176b": 176_247_271_424,
+    # 671 billion, without the blocks of multi-token prediction (arXiv:2412.19437, section 4.2).
+    "deepseek-v3": 671_026_419_200,
+    # 540.35 billion (arXiv:2204.02311, table 1); counted by hand with h = 18432.
+    "palm-540b": 118 * (2 * 18432 * 12288 + 2 * 18432 * 256 + 3 * 18432 * 73728 + 18432) + 256001 * 18432,
     # Counted by hand: 105 (12 h^2 + 13 h) + (50257 + 2048) h + 2 h with h = 20480.
     "mt-nlg-530b": 105 * (12 * 20480**2 + 13 * 20480) + 52305 * 20480 + 2 * 20480,
     # Counted by hand: 96 (12 h^2 + 13 h) + (50257 + 2048) h + 2 h with h = 12288.
@@ -46,6 +50,16 @@ def test_every_shipped_model_has_a_published_count():
 
 def test_mixtral_visits_12_9_billion_parameters_per_token():
     assert load_model("mixtral-8x7b").active_parameters == 12_879_925_248
+
+
+def test_deepseek_v3_visits_37_billion_parameters_per_token():
+    """37 billion (arXiv:2412.19437, section 4.2): the embedding's rows are looked up, not multiplied with."""
+    config = load_model("deepseek-v3")
+    assert (config.active_parameters - config.embedding_parameters) / 1e9 == pytest.approx(37, abs=0.5)
+
+
+def test_palm_has_540_billion_parameters():
+    assert load_model("palm-540b").parameters / 1e9 == pytest.approx(540.35, abs=0.01)
 
 
 def test_dense_model_visits_all_its_parameters():
@@ -123,7 +137,10 @@ def test_head_dim_of_its_own_need_not_divide_the_hidden_size():
             r"num_key_value_heads must divide the heads \(8\); try 1, 2, 4 or 8; got 3",
         ),
         ({"tie_word_embeddings": "no"}, "config:tie_word_embeddings must be true or false; got 'no'"),
-        ({"model_type": "lama"}, "'lama' is not supported; supported: bloom, gpt2, gpt_neox, llama"),
+        (
+            {"model_type": "lama"},
+            "'lama' is not supported; supported: bloom, deepseek_v3, gpt2, gpt_neox",
+        ),
         ({"model_type": None}, "config:model_type must be text"),
         ({"model_type": ["llama"]}, "config:model_type must be text"),
         ({"model_type": "mixtral"}, "config lacks 'num_local_experts'"),

@@ -85,7 +85,7 @@ def test_plan_takes_known_choices_only():
     ("model", "text", "message"),
     [
         ("gpt2", "tp=8", r"tensor \(8\) must divide heads \(12\); try 1, 2, 3, 4, 6 or 12"),
-        ("llama-3-8b", "tp=16,sequence=16", r"tensor \(16\) must divide kv_heads \(8\); try 1, 2, 4 or 8"),
+        ("palm-540b", "tp=32", r"tensor \(32\) must divide heads \(48\)"),
         ("llama-3-8b", "tp=8,sequence=12", r"tensor \(8\) must divide micro_batch x sequence_length \(12\)"),
         ("llama-3-8b", "pp=33", r"pipeline \(33\) must be at most layers \(32\)"),
         ("llama-3-8b", "cp=3", r"context \(3\) must divide sequence_length \(2048\)"),

@@ -1,0 +1,238 @@
+"""DeepSeek-V3 and PaLM under plans: latent attention, shared experts, dense first blocks, parallel blocks."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from heliograph.engine import Simulation
+from heliograph.errors import WorkloadError
+from heliograph.interfaces import Bound, Cost, LinkGraph, Reconfiguration
+from heliograph.mapping import Node
+from heliograph.memory import Memory
+from heliograph.operators import Collective, Elementwise, MatMul, Sequence
+from workloads.architecture import Norm, TransformerConfig
+from workloads.config import load_model
+from workloads.memory import layer_activation_bytes, memory_by_kind
+from workloads.parallelism import (
+    Attention,
+    ContextExchange,
+    Parallelism,
+    Precision,
+    Schedule,
+    check,
+    parse_plan,
+)
+from workloads.sharding import stage_parts
+from workloads.step import build_step, model_flops
+from workloads.transformer import backward_layer, forward_layer
+
+RATE = 1e12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit:
+    """Products at a fixed rate, everything else for nothing."""
+
+    name: str = "unit"
+    static_w: float = 0.0
+
+    def accepts(self, operator):
+        return isinstance(operator, MatMul | Elementwise)
+
+    def cost(self, operator):
+        work = operator.flops if isinstance(operator, MatMul) else 0.0
+        return Cost(time_s=work / RATE, bound=Bound.COMPUTE)
+
+    def numerics(self, phase):
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Star:
+    """Every endpoint has one port into a switch that never blocks."""
+
+    endpoints: int
+    port: float = 1e30
+    name: str = "star"
+    node_size: int = 1
+    static_w: float = 0.0
+    cost_usd: float = 0.0
+
+    def initial(self, demand):
+        return None
+
+    def configure(self, circuits, flows, demand):
+        return circuits, Reconfiguration()
+
+    def graph(self, circuits):
+        capacity = np.full(2 * self.endpoints, self.port)
+        return LinkGraph(capacity_bytes_per_s=capacity, latency_s=np.zeros(capacity.size))
+
+    def route(self, circuits, flows):
+        return np.stack([flows.sources, self.endpoints + flows.destinations], axis=1)
+
+    def connected(self, circuits, flows):
+        return True
+
+    def transfer_energy_j(self, flows):
+        return 0.0
+
+
+NODE = Node(
+    name="node",
+    units=(Unit(),),
+    memory=Memory(
+        capacity_bytes=1e12, bandwidth_bytes_per_s=1e12, efficiency=1.0, energy_j_per_byte=0.0, static_w=0.0
+    ),
+    peak_flop_per_s=RATE,
+)
+
+# Next to no embedding and head, so that stages are equal.
+EVEN = TransformerConfig(
+    name="even",
+    layers=16,
+    hidden=64,
+    heads=8,
+    kv_heads=8,
+    head_dim=8,
+    ffn_hidden=256,
+    vocabulary=1,
+    max_sequence=256,
+)
+PLAN = Parallelism(sequence_length=64, global_batch=16, attention=Attention.FULL, vocabulary_multiple=1)
+
+
+def run(config, plan, port=1e30):
+    graph = build_step(config, plan)
+    return Simulation(graph, NODE, Star(endpoints=plan.ranks, port=port)).run()
+
+
+def sequences(step):
+    return [task for task in step.tasks if isinstance(task.operator, Sequence)]
+
+
+def product_flops(step):
+    each = [
+        operator.flops * count
+        for task in sequences(step)
+        for operator, count in task.operator.items
+        if isinstance(operator, MatMul)
+    ]
+    return sum(each) * step.layout.ranks_per_class
+
+
+DEEPSEEK = replace(
+    EVEN,
+    layers=7,
+    head_dim=12,
+    query_rank=24,
+    kv_rank=16,
+    rope_dim=4,
+    value_dim=8,
+    experts=8,
+    experts_per_token=2,
+    shared_experts=1,
+    dense_layers=2,
+    dense_ffn_hidden=512,
+    gated=True,
+    norm=Norm.RMS,
+    vocabulary=512,
+)
+PALM = replace(EVEN, kv_heads=1, parallel=True, gated=True, tied_embeddings=True, vocabulary=512)
+
+PLANS = [
+    PLAN,
+    replace(PLAN, tp=4, pp=2, dp=2),
+    replace(PLAN, pp=4, dp=4, ep=4, global_batch=32, schedule=Schedule.DUALPIPE),
+    replace(PLAN, pp=2, vpp=3, dp=2, ep=2),
+    replace(PLAN, dp=4, ep=2, zero=3),
+    replace(PLAN, cp=4, tp=2),
+    replace(PLAN, cp=2, context_exchange=ContextExchange.ALL_TO_ALL),
+    replace(PLAN, pp=2, schedule=Schedule.ZERO_BUBBLE, precision=Precision.FP8),
+]
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_deepseek_does_its_work_exactly_under_every_plan(plan):
+    step = build_step(DEEPSEEK, plan)
+    assert product_flops(step) == step.model_flops
+    assert run(DEEPSEEK, plan).makespan_s > 0
+    for stage in range(plan.pp):
+        assert min(memory_by_kind(DEEPSEEK, plan, stage).values()) >= 0
+
+
+def test_latent_attention_takes_the_operations_of_its_matrices_and_pairs():
+    """Two operations per parameter and token, and 2 s a (d + v) for the pairs (arXiv:2412.19437, 2.1.1)."""
+    config, s = replace(DEEPSEEK, dense_layers=0, dense_ffn_hidden=0, experts=1, experts_per_token=1), 64
+    config = replace(config, shared_experts=0, layers=1)
+    matrices = config.attention_matrices + config.expert_matrices + config.vocabulary * config.hidden
+    pairs = 2 * s * config.heads * (config.head_dim + config.value_dim)
+    plan = replace(PLAN, global_batch=1)
+    assert model_flops(config, plan) == 3 * s * (2 * matrices + pairs)
+
+
+def test_shards_of_deepseek_add_up_to_the_model():
+    config = load_model("deepseek-v3")
+    plan = Parallelism(pp=16, dp=64, global_batch=1024, vocabulary_multiple=1, sequence_length=4096)
+    held = sum(memory_by_kind(config, plan, stage)["weights"] for stage in range(16))
+    assert held == 2 * config.parameters
+    parts = [part for stage in range(16) for part in stage_parts(config, plan, stage)]
+    assert sum(part.dense for part in parts) == 3
+    assert sum(part.layers for part in parts) == 61
+
+
+def test_deepseek_v3_runs_as_it_was_trained():
+    """16 stages, 64 expert-parallel ranks, ZeRO-1, 2048 accelerators (arXiv:2412.19437, section 3.2)."""
+    config = load_model("deepseek-v3")
+    text = "pp=16,dp=128,ep=64,global_batch=15360,sequence=4096,precision=fp8,schedule=dualpipe"
+    plan = parse_plan(text + ",attention=full,vocabulary_multiple=1")
+    check(config, plan, accelerators=2048)
+    step = build_step(config, plan)
+    assert product_flops(step) == step.model_flops
+    # Six operations per active parameter and token, and attention's pairs on top.
+    multiplied = step.model_flops / step.tokens / 6 + config.embedding_parameters
+    assert config.active_parameters < multiplied < 1.35 * config.active_parameters
+
+
+def test_parallel_block_shares_its_norm_and_its_traffic():
+    plan = replace(PLAN, tp=4)
+    for pass_of in (forward_layer, backward_layer):
+        side = [one for one, _ in pass_of(replace(PALM, kv_heads=8), plan)]
+        after = [one for one, _ in pass_of(replace(PALM, kv_heads=8, parallel=False), plan)]
+        traffic = [sum(isinstance(one, Collective) for one in items) for items in (side, after)]
+        assert traffic == [2, 4]
+        work = [sum(one.flops for one in items if isinstance(one, MatMul)) for items in (side, after)]
+        assert work[0] == work[1]
+    kept = layer_activation_bytes(PALM, PLAN)
+    assert kept < layer_activation_bytes(replace(PALM, parallel=False), PLAN)
+
+
+def test_ranks_that_outnumber_the_key_heads_share_them():
+    one, four = replace(PLAN, tp=1), replace(PLAN, tp=4, pp=2)
+    step = build_step(PALM, four)
+    keys = 2 * EVEN.hidden * EVEN.head_dim
+    again = 6 * keys * PALM.layers * (4 - 1) * step.tokens
+    assert product_flops(step) == step.model_flops + again
+    assert product_flops(build_step(PALM, one)) == step.model_flops
+    whole, part = (memory_by_kind(PALM, plan, 0)["activations"] for plan in (one, replace(one, tp=4)))
+    assert part > whole / 4
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"value_dim": 0}, r"go together; give all four or none"),
+        ({"experts": 1, "experts_per_token": 1}, r"dense_layers \(2\) needs experts \(1\)"),
+        ({"parallel": True}, "parallel blocks with experts or latent attention are not modelled"),
+    ],
+)
+def test_impossible_shape_is_refused(change, message):
+    with pytest.raises(WorkloadError, match=message):
+        replace(DEEPSEEK, **change)
+
+
+def test_ranks_that_share_no_key_head_evenly_are_refused():
+    config = replace(EVEN, heads=24, kv_heads=8, ffn_hidden=240)
+    with pytest.raises(WorkloadError, match=r"tensor \(12\) must divide kv_heads \(8\)"):
+        check(config, replace(PLAN, tp=12, sequence_length=60))
