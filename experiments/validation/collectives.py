@@ -28,8 +28,8 @@ NEEDS = (("gpu",), ("bytes",), ("n_gpus_one_node", "n_gpus"), (*TIMES, *RATES))
 """Columns without which a file is no table of collectives; of each group one."""
 CONSTANT_SHARE = 0.5
 """Share of the line rate that the trivial constant assumes; dimensionless."""
-KERNELS = "electronic.kernels"
-"""Module that predicts single kernels and collectives."""
+REDUCTIONS = "electronic.reductions"
+"""Module that predicts single collectives."""
 
 
 def validate_collectives(records: Sequence[Record]) -> tuple[Outcome, ...]:
@@ -112,8 +112,8 @@ def collective_s(gpu_name: str, ranks: int, size_bytes: int, kind: CollectiveKin
     kind : CollectiveKind
         What they do.
     """
-    if importlib.util.find_spec(KERNELS) is not None:
-        module = importlib.import_module(KERNELS)
+    if importlib.util.find_spec(REDUCTIONS) is not None:
+        module = importlib.import_module(REDUCTIONS)
         return float(module.all_reduce_time_s(gpu_name, ranks, size_bytes, kind=kind.value))
     return _engine_s(gpu_name, ranks, size_bytes, kind)
 

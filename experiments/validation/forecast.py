@@ -59,11 +59,10 @@ def forecast(system: System, config: TransformerConfig, plan: Parallelism) -> Fo
     straight line. The error is below one part in a thousand (a test holds it); ``heliograph step`` always
     runs the whole.
     """
-    chunks = getattr(plan, "vpp", 1)
     filled = plan.pp * -(-LEAST_MICROBATCHES // plan.pp)
     # The remainder keeps interleaved schedules, which take whole rounds, as they are.
     fewer = filled + plan.microbatches % filled
-    if plan.microbatches <= fewer + filled or plan.microbatches * plan.pp * chunks <= MOST_PASSES:
+    if plan.microbatches <= fewer + filled or plan.microbatches * plan.pp * plan.vpp <= MOST_PASSES:
         return _run(system, config, plan)
     short, long = (
         _run(system, config, dataclasses.replace(plan, global_batch=count * plan.dp * plan.micro_batch))

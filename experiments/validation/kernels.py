@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from electronic.gpu import load_gpu
 from experiments.validation.cells import Record, SkipError, check_provenance
 from experiments.validation.clusters import accelerator_name
-from experiments.validation.collectives import KERNELS
 from experiments.validation.outcomes import Outcome
 from heliograph.errors import HeliographError, ParameterError
 from heliograph.operators import MatMul, Phase
@@ -19,6 +18,8 @@ from heliograph.units import to_si
 
 NEEDS = (("gpu",), ("op",), ("time_ms", "tflops", "efficiency_vs_peak"))
 """Columns without which a file is no table of kernels; of each group one."""
+KERNELS = "electronic.kernels"
+"""Module that predicts single kernels."""
 CONSTANT_SHARE = 0.5
 """Share of the peak that the trivial constant assumes; dimensionless."""
 PRODUCTS = frozenset({"matmul", "group_matmul"})

@@ -76,7 +76,7 @@ def _in_si(record: Record, name: str, value: float) -> float:
 def _run(record: Record) -> tuple[TransformerConfig, Parallelism]:
     plan = plan_of(record, record.needed("n_accelerators"))
     dropout = plan.attention is Attention.FULL
-    return model_of(record, tp=plan.tp, pp=plan.pp, dropout=dropout), plan
+    return model_of(record, pp=plan.pp, dropout=dropout), plan
 
 
 def _uninterleaved(record: Record) -> tuple[TransformerConfig, Parallelism, int]:

@@ -7,13 +7,15 @@ import re
 from typing import Any
 
 from experiments.validation.cells import Record, SkipError
-from heliograph.errors import HeliographError
-from workloads.parallelism import Attention, Parallelism, Precision, Recompute, Schedule
+from workloads.choices import Attention, Precision, Recompute
+from workloads.plan import Parallelism
 
 FLASH_SINCE = 2023
 """First year in which a training run is taken to use a fused attention kernel (FlashAttention is of 2022)."""
 
-_FIELDS = frozenset(item.name for item in dataclasses.fields(Parallelism))
+UNKNOWN_PRECISIONS = ("nvfp4", "fp4", "int8", "tf32")
+"""Precisions that published runs have and plans do not."""
+
 _ARXIV = re.compile(r"\b(\d{2})(0[1-9]|1[0-2])\.\d{4,5}\b")
 _YEAR = re.compile(r"\b(20[12]\d)\b")
 _OLD_CODE = re.compile(r"megatron-deepspeed|jean zay|bloom", re.I)
@@ -56,21 +58,28 @@ def plan_of(record: Record, ranks: int) -> Parallelism:
         "sequence_length": record.needed("seq_len"),
         "sequence_parallel": _sequence_parallel(record, tp),
         "recompute": _recompute(record),
-        "zero": _zero(record),
         "grad_bytes": _grad_bytes(record),
         "precision": precision,
         "attention": attention,
+        "causal_half": attention is Attention.FLASH,  # a fused kernel skips the masked half
     }
-    values |= _interleaving(record, pp) | _causality(attention)
-    return Parallelism(**_supported(values))
+    values |= _sharding(record) | _interleaving(record, pp)
+    return Parallelism(**values)
 
 
-def _supported(values: dict[str, Any]) -> dict[str, Any]:
-    unknown = sorted(set(values) - _FIELDS)
-    if unknown:
-        msg = f"plans have no '{unknown[0]}' yet"
-        raise SkipError(msg)
-    return values
+def with_ends_counted(record: Record, plan: Parallelism, layers: int) -> Parallelism:
+    """Return a plan whose stages count embedding and head as a block each, if only so do blocks fill stages.
+
+    Notes
+    -----
+    BLOOM's 70 blocks on 12 stages and Llama 3.1's 126 on 8 stages of 8 chunks are cut so by the codes that
+    ran them; where the blocks alone fill the stages, or neither does, the plan stays as it is.
+    """
+    slots = plan.pp * plan.vpp
+    if plan.pp == 1 or layers % slots == 0 or (layers + 2) % slots:
+        return plan
+    record.assume("embedding and head count as a block each when blocks are shared over stages")
+    return dataclasses.replace(plan, embedding_as_layers=True)
 
 
 def _degree(record: Record, axis: str) -> int:
@@ -127,35 +136,28 @@ def _recompute(record: Record) -> Recompute:
     raise SkipError(msg)
 
 
-def _zero(record: Record) -> int:
+def _sharding(record: Record) -> dict[str, Any]:
+    """Return the stage of ZeRO and whether parameters are given up between the passes.
+
+    Notes
+    -----
+    FSDP's "shard grad op" keeps the parameters from the forward to the backward pass, but not from step to
+    step: stage 3 that does not reshard (PyTorch, `ShardingStrategy.SHARD_GRAD_OP`).
+    """
     text = record.text("zero_or_fsdp").lower()
     if not text:
         record.assume("zero 1 (distributed optimizer)")
-        return 1
-    bracketed = re.search(r"\((\d)\)", text)
-    if bracketed:
-        stage = int(bracketed[1])
-    elif text.startswith("fsdp"):
-        stage = 3
+        return {"zero": 1}
+    if "grad_op" in text:
+        return {"zero": 3, "reshard": False}
+    stage = re.search(r"\((\d)\)", text) or re.match(r"(\d)(?:\.0)?(?!\d)", text)
+    if stage:
+        return {"zero": int(stage[1])}
+    if text.startswith("fsdp"):
         record.assume(f"'{text}' is zero 3 over all data-parallel ranks")
-    elif text[0].isdigit():
-        stage = int(float(text.split()[0]))
-    else:
-        msg = f"zero_or_fsdp '{text}' is not understood"
-        raise SkipError(msg)
-    if stage > 1 and not _accepts(zero=stage):
-        msg = f"zero {stage} (sharded gradients or parameters) is not modelled yet"
-        raise SkipError(msg)
-    return stage
-
-
-def _accepts(**values: object) -> bool:
-    """Return whether a plan of otherwise default values can hold some."""
-    try:
-        Parallelism(**values)  # type: ignore[arg-type]
-    except HeliographError:
-        return False
-    return True
+        return {"zero": 3}
+    msg = f"zero_or_fsdp '{text}' is not understood"
+    raise SkipError(msg)
 
 
 def _grad_bytes(record: Record) -> int:
@@ -172,31 +174,21 @@ def _grad_bytes(record: Record) -> int:
 
 def _precision(record: Record) -> Precision:
     text = record.text("precision").lower()
-    known = {str(member.value): member for member in Precision}
     if not text:
         record.assume("bf16")
         return Precision.BF16
-    wanted = next((kind for kind in ("nvfp4", "fp8", "bf16", "fp16", "fp32", "tf32") if kind in text), text)
-    if wanted in known:
-        return known[wanted]
-    if wanted == "fp16":
-        return Precision.BF16  # the same bytes and the same rate
-    msg = f"precision '{text}' is not modelled yet"
-    raise SkipError(msg)
+    known = [kind for kind in (*UNKNOWN_PRECISIONS, *Precision) if str(kind) in text]
+    if not known or not isinstance(known[0], Precision):
+        msg = f"precision '{text}' is not modelled"
+        raise SkipError(msg)
+    return known[0]
 
 
 def _interleaving(record: Record, pp: int) -> dict[str, Any]:
     chunks = record.whole("vpp")
     if chunks is None and pp > 1:
         record.assume("vpp 1 (stages not interleaved)")
-    if chunks is None or chunks == 1 or pp == 1:
-        return {}
-    if "vpp" not in _FIELDS:
-        msg = f"vpp {chunks} (interleaved stages) is not modelled yet"
-        raise SkipError(msg)
-    found: dict[str, Any] = {"vpp": chunks}
-    interleaved = next((kind for kind in Schedule if "interleaved" in kind.value), None)
-    return found | ({"schedule": interleaved} if interleaved else {})
+    return {"vpp": chunks} if chunks and pp > 1 else {}
 
 
 def attention_of(record: Record) -> Attention:
@@ -232,9 +224,3 @@ def _year(words: str) -> int | None:
         return 2000 + int(arxiv[1])
     years = _YEAR.findall(words)
     return max(int(year) for year in years) if years else None
-
-
-def _causality(attention: Attention) -> dict[str, Any]:
-    """Return that a fused kernel skips the masked half, under whichever name plans have for it."""
-    flag = attention is Attention.FLASH
-    return {"causal_half" if "causal_half" in _FIELDS else "causal": flag}

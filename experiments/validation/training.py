@@ -12,7 +12,7 @@ from experiments.validation.clusters import system_of
 from experiments.validation.forecast import forecast
 from experiments.validation.models import model_of
 from experiments.validation.outcomes import Outcome
-from experiments.validation.plans import plan_of
+from experiments.validation.plans import plan_of, with_ends_counted
 from heliograph.errors import HeliographError, ParameterError
 from heliograph.operators import MatMul, total_flops
 from workloads.architecture import TransformerConfig
@@ -123,7 +123,8 @@ def run_of(record: Record) -> tuple[System, TransformerConfig, Parallelism]:
     system = system_of(record)
     plan = plan_of(record, system.accelerators)
     dropout = plan.attention is Attention.FULL
-    config = model_of(record, tp=plan.tp, pp=plan.pp, dropout=dropout)
+    config = model_of(record, pp=plan.pp, dropout=dropout)
+    plan = with_ends_counted(record, plan, config.layers)
     check(config, plan, accelerators=system.accelerators)
     return system, config, plan
 
@@ -140,7 +141,7 @@ def constant_s(gpu: Gpu, config: TransformerConfig, plan: Parallelism) -> float:
     flops = model_flops(config, plan)
     if plan.recompute is Recompute.FULL:
         flops += recomputed_flops(config, plan)
-    bubble = 1.0 + (plan.pp - 1) / (getattr(plan, "vpp", 1) * plan.microbatches)
+    bubble = 1.0 + (plan.pp - 1) / (plan.vpp * plan.microbatches)
     return flops / (plan.ranks * peak_flop_per_s(gpu, plan) * CONSTANT_SHARE) * bubble
 
 
