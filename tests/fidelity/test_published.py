@@ -14,8 +14,8 @@ HEADER = (
     "precision,iteration_time_s,notes\n"
 )
 ROW_22B = (
-    "k-1,Korthikanti et al. 2205.05198 Table 5,read,A100-80GB SXM,8,8,Megatron-22B,48,6144,64,24576,n,51200,2048,"
-    "4,4,8,1,1,1,{recompute},{sequence},0,fp16,{seconds},no FlashAttention\n"
+    "k-1,Korthikanti et al. 2205.05198 Table 5,read,A100-80GB SXM,8,8,Megatron-22B,48,6144,64,24576,n,51200,"
+    "2048,4,4,8,1,1,1,{recompute},{sequence},0,fp16,{seconds},no FlashAttention\n"
 )
 
 
