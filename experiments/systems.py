@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from electronic.devices import load_scale_up
+from electronic.devices import SCALE_UP, load_scale_up
 from electronic.fabrics import RailFabric
 from electronic.gpu import Gpu, load_gpu
 from electronic.vector import VectorUnit, load_vector
@@ -29,17 +29,6 @@ from optical.cores.crossbar import default_crossbar
 from optical.fabrics import OcsRails
 from optical.switches import load_optics
 
-SCALE_UP = MappingProxyType(
-    {
-        "a100": "nvlink3",
-        "h100": "nvlink4",
-        "h200": "nvlink4",
-        "b200": "nvlink5",
-        "gb200": "nvlink5-72",
-        "tpu-v4": "nvlink4",
-    }
-)
-"""Scale-up domain that comes with each accelerator (for TPU v4 a switched stand-in for its torus)."""
 BRIGHT_LANES = "lane-100g-boosted"
 """Optical lanes of rails that outgrow one switch."""
 PUBLISHED_CORES = 16

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from electronic.devices import load_packet_switch, load_scale_up, load_transceiver
+from electronic.devices import SCALE_UP, load_packet_switch, load_scale_up, load_transceiver
 from electronic.fabrics import RailFabric
 from electronic.gpu import Gpu, gpu_names, load_gpu
-from experiments.systems import SCALE_UP, System
+from experiments.systems import System
 from experiments.validation.cells import Record, SkipError
 from heliograph.economics import default_economics
 from heliograph.scale_up import Nic, ScaleUp, load_nic

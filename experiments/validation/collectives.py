@@ -7,10 +7,9 @@ import importlib
 import importlib.util
 from collections.abc import Sequence
 
-from electronic.devices import load_scale_up
+from electronic.devices import SCALE_UP, load_scale_up
 from electronic.fabrics import RailFabric
 from electronic.gpu import load_gpu
-from experiments.systems import SCALE_UP
 from experiments.validation.cells import Record, SkipError, check_provenance
 from experiments.validation.clusters import accelerator_name
 from experiments.validation.outcomes import Outcome

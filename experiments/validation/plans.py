@@ -64,6 +64,9 @@ def plan_of(record: Record, ranks: int) -> Parallelism:
         "causal_half": attention is Attention.FLASH,  # a fused kernel skips the masked half
     }
     values |= _sharding(record) | _interleaving(record, pp)
+    if attention is Attention.FULL:
+        values["grad_buckets"] = 1
+        record.assume("gradients summed after the last backward pass, as the code of that time did")
     return Parallelism(**values)
 
 
