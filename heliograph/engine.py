@@ -158,7 +158,8 @@ class Simulation:
 
     def _compute(self, tasks: list[Task]) -> Generator[simpy.Event, Any, None]:
         for task in tasks:
-            yield self.env.all_of([self._done[other] for other in task.after])
+            for other in task.after:
+                yield self._done[other]
             start = self.env.now
             parts: defaultdict[str, float] = defaultdict(float)
             for _ in range(task.multiplicity):
@@ -241,7 +242,8 @@ class Simulation:
     def _communicate(self, task: Task) -> Generator[simpy.Event, Any, None]:
         operator = task.operator
         assert isinstance(operator, Collective)  # noqa: S101 - narrows the type
-        yield self.env.all_of([self._done[other] for other in task.after])
+        for other in task.after:
+            yield self._done[other]
         key = (task.rank_class, operator.axis, operator.shift)
         channel = self._channels.setdefault(key, simpy.Resource(self.env))
         with channel.request() as turn:
@@ -267,7 +269,8 @@ class Simulation:
     ) -> Generator[simpy.Event, Any, None]:
         plan = self.traffic.plan(operator, rank_class)
         self._count(operator, plan, repeat)
-        yield self.env.timeout(plan.protocol_s * repeat)
+        if plan.protocol_s:
+            yield self.env.timeout(plan.protocol_s * repeat)
         for bundle, size_bytes, count in plan.parts:
             yield from self.network.carry(
                 bundle, size_bytes, count * repeat, lambda: self._others_first(task_id, rank_class)

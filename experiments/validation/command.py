@@ -29,6 +29,7 @@ MOST_NAMED = 40
 """Most rows that are named on the terminal."""
 _TABLE_WIDTH = 150
 _MOST_REASONS = 12
+_LONGEST_SOURCE = 64
 
 Progress = Callable[[str, int, int], None]
 
@@ -110,7 +111,7 @@ def report(validation: Validation) -> str:
     columns = ("rows", "mean", "median", "p90", "max", "bias", "constant", "skipped")
     skipped = Counter(one.source for one in validation.skipped)
     rows = [
-        ReportRow(label=source, values=(*_cells(found), str(skipped[source] or "")))
+        ReportRow(label=_shortened(source), values=(*_cells(found), str(skipped[source] or "")))
         for source, found in validation.by_source().items()
     ]
     overall = (*_cells(validation.overall()), str(len(validation.skipped) or ""))
@@ -132,7 +133,7 @@ def _misses(validation: Validation) -> list[str]:
     rows = validation.far_off
     if not rows:
         return [f"\nNo row misses by more than {FAR_OFF:.0%}.\n"]
-    lines = [f"\n{len(rows)} rows miss by more than {FAR_OFF:.0%}:\n"]
+    lines = [f"\nRows that miss by more than {FAR_OFF:.0%} ({len(rows)}), and where their time goes:\n"]
     lines += [
         f"  {one.id}  {one.relative_error or 0.0:+.0%}  {one.hint}\n".rstrip() + "\n"
         for one in rows[:MOST_NAMED]
@@ -140,6 +141,10 @@ def _misses(validation: Validation) -> list[str]:
     if len(rows) > MOST_NAMED:
         lines.append(f"  and {len(rows) - MOST_NAMED} more; --json gives every row\n")
     return lines
+
+
+def _shortened(source: str) -> str:
+    return source if len(source) <= _LONGEST_SOURCE else source[: _LONGEST_SOURCE - 1] + "\u2026"
 
 
 def _cells(found: Statistics) -> tuple[str, ...]:

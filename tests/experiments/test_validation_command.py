@@ -1,0 +1,128 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from experiments.__main__ import main
+from experiments.validation import Outcome, Validation, report, validate, write
+from experiments.validation.figure import family, scatter
+from heliograph.errors import HeliographError
+
+HEADER = "id,source,system,n_accelerators,hidden,iteration_time_s\n"
+
+
+def run(capsys, *arguments):
+    code = main(["validate", *arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def data(tmp_path, text):
+    path = tmp_path / "rows.csv"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_json_is_one_object_with_the_promised_keys(capsys):
+    code, out, _ = run(capsys, "memory", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert set(found) == {"rows", "by_source", "overall"}
+    assert found["overall"]["n"] == sum(one["n"] for one in found["by_source"].values())
+    assert found["overall"]["n"] + sum(bool(row["skipped"]) for row in found["rows"]) == len(found["rows"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "no file"),
+        ("", "is empty"),
+        ("a,b\n1,2\n", "needs a column"),
+        (HEADER, "no rows"),
+        (HEADER + "a,s,A100,8,1024,nan\n", "finite and positive"),
+        (HEADER + "a,s,A100,8,1024,-1\n", "finite and positive"),
+        (HEADER + "a,s,A100,8,1024,quick\n", "no number"),
+        (HEADER + "a,s,A100,-8,1024,1\n", "finite and positive"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(capsys, tmp_path, text, message):
+    path = str(tmp_path / "rows.csv") if text is None else data(tmp_path, text)
+    code, out, err = run(capsys, "training", "--data", path)
+    assert code == 2
+    assert out == ""
+    assert message in err
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+
+
+def test_an_unknown_kind_and_a_kind_without_a_table_are_refused(capsys):
+    code, _, err = run(capsys, "kernel")
+    assert code == 2
+    assert "did you mean 'kernels'" in err
+    code, _, err = run(capsys, "kernels")
+    assert code == 2
+    assert "--data" in err
+
+
+def test_skipped_rows_are_counted_with_their_reason(capsys, tmp_path):
+    path = data(tmp_path, HEADER + "a,s,Abacus 3000,8,1024,1\nb,s,Abacus 3000,8,1024,1\n")
+    code, out, _ = run(capsys, "training", "--data", path)
+    assert code == 0
+    assert "Skipped 2 rows" in out
+    assert "accelerator 'Abacus 3000' is not in the table" in out
+
+
+def test_a_user_s_kernels_and_collectives_are_predicted(tmp_path):
+    kernels = data(tmp_path, "gpu,op,m,n,k,time_ms\nA100,matmul,4096,4096,4096,0.6\nMystery,matmul,1,1,1,1\n")
+    first, second = validate("kernels", data=Path(kernels)).outcomes
+    assert first.predicted > 0.0
+    assert first.constant == pytest.approx(2 * 4096**3 / (312e12 * 0.5), rel=2e-3)
+    assert second.skipped
+    text = "gpu,n_gpus_one_node,bytes,busbw_GBps_oop\nA100,8,1073741824,229\n"
+    (one,) = validate("collectives", data=Path(data(tmp_path, text))).outcomes
+    assert one.measured == pytest.approx(2 * 7 / 8 * 2**30 / 229e9)
+    assert one.constant == pytest.approx(2 * 7 / 8 * 2**30 / 150e9)
+    assert one.predicted == pytest.approx(one.measured, rel=0.1)
+
+
+def outcomes(count):
+    return tuple(
+        Outcome(
+            id=f"row-{index}",
+            source=f"source {index % 14}",
+            unit="s",
+            measured=1.0 + index,
+            predicted=1.3 + index,
+            hint="products 60%",
+        )
+        for index in range(count)
+    )
+
+
+def test_the_report_names_rows_that_miss_and_where_their_time_goes():
+    text = report(Validation(kind="training", outcomes=outcomes(3)))
+    assert "Rows that miss by more than 20% (1)" in text
+    assert "row-0  +30%  products 60%" in text
+
+
+def test_files_are_written_where_asked(tmp_path):
+    written = write(Validation(kind="training", outcomes=outcomes(30)), tmp_path / "deep" / "er")
+    assert [path.name for path in written] == [
+        "validate-training.json",
+        "validate-training.png",
+        "validate-training.svg",
+    ]
+    assert all(path.stat().st_size > 1000 for path in written)
+
+
+def test_nothing_predicted_is_nothing_drawn(tmp_path):
+    blank = Outcome(id="a", source="s", unit="s", measured=1.0, skipped="no heads")
+    empty = Validation(kind="training", outcomes=(blank,))
+    with pytest.raises(HeliographError, match="nothing to draw"):
+        scatter(empty, tmp_path / "picture")
+    assert [path.suffix for path in write(empty, tmp_path)] == [".json"]
+
+
+def test_tables_of_one_publication_are_one_family():
+    assert family("NVIDIA DGX Cloud benchmarking v25.02 (LLAMA3_8B bf16)") == "NVIDIA DGX Cloud benchmarking"
+    assert family("") == "no source"

@@ -1,0 +1,264 @@
+import dataclasses
+
+import pytest
+
+from experiments.systems import build_system
+from experiments.validation.cells import Record, SkipError
+from experiments.validation.clusters import accelerator_name, system_of
+from experiments.validation.forecast import _run, forecast
+from experiments.validation.plans import attention_of, plan_of, with_ends_counted
+from experiments.validation.training import constant_s, measured_s, run_of, validate_training
+from workloads.architecture import TransformerConfig
+from workloads.choices import Attention, Precision, Recompute
+from workloads.plan import Parallelism
+
+GPT3 = {
+    "id": "gpt3",
+    "source": "Narayanan et al. 2104.04473",
+    "system": "A100-80GB SXM",
+    "n_accelerators": "1024",
+    "gpus_per_node": "8",
+    "intra_node_bw": "300",
+    "inter_node_bw_per_gpu": "25",
+    "model_name": "GPT-3 175B",
+    "layers": "96",
+    "hidden": "12288",
+    "heads": "96",
+    "kv_heads": "96",
+    "ffn_hidden": "49152",
+    "ffn_gated": "n",
+    "vocab": "51200",
+    "seq_len": "2048",
+    "global_batch_sequences": "1536",
+    "micro_batch": "1",
+    "tp": "8",
+    "pp": "16",
+    "dp": "8",
+    "cp": "1",
+    "ep": "1",
+    "vpp": "1",
+    "zero_or_fsdp": "0",
+    "sequence_parallel": "n",
+    "recompute": "full",
+    "precision": "fp16",
+    "iteration_time_s": "32",
+    "notes": "no FlashAttention",
+}
+SMALL = GPT3 | {
+    "n_accelerators": "8",
+    "layers": "4",
+    "hidden": "1024",
+    "heads": "8",
+    "kv_heads": "8",
+    "ffn_hidden": "4096",
+    "global_batch_sequences": "16",
+    "tp": "2",
+    "pp": "2",
+    "dp": "2",
+    "iteration_time_s": "0.1",
+}
+
+
+def record(**changes):
+    return Record("rows.csv:2", GPT3 | changes)
+
+
+def outcome(**changes):
+    return validate_training([Record("rows.csv:2", SMALL | changes)])[0]
+
+
+def test_the_constant_is_that_worked_out_by_hand():
+    # 96 B L s h^2 (1 + s/6h + V/16Lh) of 2104.04473, over 1024 x 312 TFLOP/s x 0.5, times 1 + 15/192.
+    system, config, plan = run_of(record())
+    batch, layers, s, h, vocabulary = 1536, 96, 2048, 12288, 51200
+    flops = 96 * batch * layers * s * h**2 * (1 + s / (6 * h) + vocabulary / (16 * layers * h))
+    assert flops == pytest.approx(4.511e18, rel=1e-3)
+    by_hand = flops / (1024 * 312e12 * 0.5) * (1 + 15 / 192)
+    assert constant_s(system.gpu, config, plan) == pytest.approx(by_hand, rel=2e-3)
+
+
+def test_the_constant_drops_a_quarter_without_recomputation_and_its_bubble_with_chunks():
+    system, config, plan = run_of(record())
+    full = constant_s(system.gpu, config, plan)
+    none = constant_s(system.gpu, config, dataclasses.replace(plan, recompute=Recompute.NONE))
+    assert none / full == pytest.approx(0.75, abs=0.01)
+    chunked = constant_s(system.gpu, config, dataclasses.replace(plan, vpp=3))
+    assert chunked / full == pytest.approx((1 + 5 / 192) / (1 + 15 / 192))
+
+
+def test_the_constant_halves_in_fp8():
+    system, config, plan = run_of(record())
+    eight = dataclasses.replace(plan, precision=Precision.FP8)
+    assert constant_s(system.gpu, config, eight) == pytest.approx(constant_s(system.gpu, config, plan) / 2)
+
+
+def test_a_published_time_goes_before_a_derived_one_and_that_before_a_rate():
+    cells = {"derived_iteration_time_s": "31", "tokens_per_s_per_gpu": "96"}
+    assert measured_s(record(**cells)) == 32.0
+    assert measured_s(record(iteration_time_s="", **cells)) == 31.0
+    rated = record(iteration_time_s="", tokens_per_s_per_gpu="96")
+    assert measured_s(rated) == pytest.approx(1536 * 2048 / (96 * 1024))
+    assert rated.assumed == ["step time from tokens per second"]
+
+
+def test_a_plan_takes_what_the_row_says():
+    plan = plan_of(record(vpp="3", zero_or_fsdp="FSDP full (3)", precision="amp_bf16"), 1024)
+    assert (plan.tp, plan.pp, plan.dp, plan.vpp, plan.zero) == (8, 16, 8, 3, 3)
+    assert plan.precision is Precision.BF16
+    assert plan.recompute is Recompute.FULL
+    assert not plan.sequence_parallel
+
+
+@pytest.mark.parametrize(
+    ("text", "stage", "reshards"),
+    [
+        ("0", 0, True),
+        ("1", 1, True),
+        ("3", 3, True),
+        ("FSDP2 full (3)", 3, True),
+        ("3 (FSDP+DP, JAX/PAX)", 3, True),
+        ("FSDP grad_op (2)", 3, False),
+        ("FSDP 64", 3, True),
+        ("", 1, True),
+    ],
+)
+def test_sharding_is_read_from_words(text, stage, reshards):
+    plan = plan_of(record(zero_or_fsdp=text), 1024)
+    assert (plan.zero, plan.reshard) == (stage, reshards)
+
+
+@pytest.mark.parametrize(
+    ("text", "precision"),
+    [("fp8-cs (fp8-mx)", "fp8"), ("mxfp8", "fp8"), ("amp_bf16", "bf16"), ("fp16", "fp16"), ("", "bf16")],
+)
+def test_precision_is_read_from_words(text, precision):
+    assert plan_of(record(precision=text), 1024).precision == precision
+
+
+def test_gradients_are_summed_in_fp16_by_fp16_runs_only():
+    assert plan_of(record(precision="fp16"), 1024).grad_bytes == 2
+    assert plan_of(record(precision="bf16"), 1024).grad_bytes == 4
+    pure = record(precision="bf16", notes="mixed_precision PURE")
+    assert plan_of(pure, 1024).grad_bytes == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "attention"),
+    [
+        ({"notes": "no FlashAttention; baseline"}, Attention.FULL),
+        ({"notes": "FlashAttention"}, Attention.FLASH),
+        ({"notes": "", "source": "Someone 2104.04473"}, Attention.FULL),
+        ({"notes": "", "source": "Someone 2407.21783"}, Attention.FLASH),
+        ({"notes": "Megatron-DeepSpeed", "source": "vTrain (MICRO24)"}, Attention.FULL),
+        ({"notes": "", "source": "no date", "system": "H100-80GB SXM"}, Attention.FLASH),
+        ({"notes": "", "source": "no date"}, Attention.FULL),
+    ],
+)
+def test_the_attention_kernel_follows_the_words_the_year_and_the_accelerator(changes, attention):
+    row = record(**changes)
+    assert attention_of(row) is attention
+    assert bool(row.assumed) is ("Flash" not in changes["notes"])
+
+
+def test_embedding_and_head_count_as_blocks_only_where_blocks_then_fill_the_stages():
+    plan = Parallelism(pp=12)
+    assert with_ends_counted(record(), plan, 70).embedding_as_layers
+    assert not with_ends_counted(record(), plan, 72).embedding_as_layers
+    assert not with_ends_counted(record(), plan, 75).embedding_as_layers
+    assert with_ends_counted(record(), Parallelism(pp=8, vpp=8), 126).embedding_as_layers
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("A100-80GB SXM (Jean Zay)", "a100"), ("GB200 NVL72", "gb200"), ("TPU v4", "tpu-v4"), ("H200", "h200")],
+)
+def test_published_names_find_their_accelerator(text, name):
+    assert accelerator_name(text) == name
+
+
+def test_the_name_with_most_words_wins_and_a_variant_is_never_taken_for_the_usual_one():
+    known = ("a100", "a100-40gb", "h100")
+    assert accelerator_name("A100-40GB SXM", known) == "a100-40gb"
+    with pytest.raises(SkipError, match="pcie variant"):
+        accelerator_name("A100 PCIe", known)
+    with pytest.raises(SkipError, match="not in the table"):
+        accelerator_name("Abacus 3000", known)
+
+
+def test_a_cluster_has_the_bandwidths_power_and_memory_of_its_row():
+    row = record(system="H100-96GB HBM2e SXM (500W)", inter_node_bw_per_gpu="12.5", notes="memory 2.4TB/s")
+    system = system_of(row)
+    assert system.gpu.chip.tdp_w == 500.0
+    assert system.gpu.memory.bandwidth_bytes_per_s == pytest.approx(2.4e12)
+    assert system.fabric.scale_up.bandwidth_bytes_per_s == pytest.approx(300e9)
+    assert system.fabric.nic.bandwidth_bytes_per_s == pytest.approx(12.5e9)
+    assert system.fabric.scale_up.size == 8
+
+
+def test_a_domain_that_does_not_divide_the_cluster_shrinks_and_says_so():
+    row = record(system="GB200 NVL72", gpus_per_node="72", n_accelerators="128")
+    assert system_of(row).fabric.scale_up.size == 64
+    assert any("domains of 64" in one for one in row.assumed)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"system": "Abacus 3000"}, "not in the table"),
+        ({"hidden": ""}, "no hidden"),
+        ({"heads": ""}, "no heads"),
+        ({"recompute": "offload qkv"}, "not modelled"),
+        ({"precision": "nvfp4"}, "not modelled"),
+        ({"provenance": "recalled"}, "recalled"),
+        ({"iteration_time_s": ""}, "neither a step time"),
+        ({"model_name": "Secret 8x7B"}, "mixture of experts"),
+        ({"tp": "3"}, "does not divide"),
+        ({"layers": "four"}, "no number"),
+    ],
+)
+def test_a_row_that_cannot_be_run_is_skipped_with_its_reason(changes, reason):
+    found = outcome(**changes)
+    assert found.predicted is None
+    assert reason in found.skipped
+
+
+def test_a_row_that_can_be_run_has_a_time_a_constant_and_its_assumptions():
+    found = outcome(vpp="", kv_heads="", dp="")
+    assert found.skipped is None
+    assert found.predicted > 0.0
+    assert found.constant > 0.0
+    assert {"kv_heads = heads = 8", "dp 2", "vpp 1 (stages not interleaved)"} <= set(found.assumed)
+
+
+def test_a_mixture_of_experts_is_completed_from_the_shipped_model_of_its_name():
+    moe = {"model_name": "Mixtral 8x7B", "hidden": "", "heads": "", "kv_heads": "", "layers": ""}
+    found = outcome(**moe, ffn_hidden="", ffn_gated="", ep="2")
+    assert found.skipped is None
+    assert any("mixtral-8x7b" in one for one in found.assumed)
+
+
+def test_layers_that_are_not_given_follow_from_the_parameters():
+    row = record(layers="", params_B="174.6")
+    assert run_of(row)[1].layers == 96
+    assert any("96 layers" in one for one in row.assumed)
+
+
+@pytest.mark.parametrize("vpp", [1, 2])
+def test_a_long_pipeline_is_continued_within_half_a_percent(vpp):
+    config = TransformerConfig(
+        name="gpt",
+        layers=16,
+        hidden=2048,
+        heads=16,
+        kv_heads=16,
+        head_dim=128,
+        ffn_hidden=8192,
+        vocabulary=50257,
+        max_sequence=1024,
+    )
+    plan = Parallelism(tp=4, pp=4, dp=2, vpp=vpp, global_batch=200, sequence_length=1024, zero=1)
+    system = build_system("gpu_packet", accelerators=32, gpu="a100")
+    whole, continued = _run(system, config, plan), forecast(system, config, plan)
+    assert continued.step_time_s != whole.step_time_s  # so the short way was taken
+    assert continued.step_time_s == pytest.approx(whole.step_time_s, rel=5e-3)
+    assert sum(continued.parts_s.values()) == pytest.approx(continued.step_time_s, rel=1e-6)
