@@ -1,21 +1,16 @@
 """DeepSeek-V3 and PaLM under plans: latent attention, shared experts, dense first blocks, parallel blocks."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from heliograph.engine import Simulation
 from heliograph.errors import WorkloadError
-from heliograph.interfaces import Bound, Cost, LinkGraph, Reconfiguration
-from heliograph.mapping import Node
-from heliograph.memory import Memory
-from heliograph.operators import Collective, Elementwise, MatMul, Sequence
-from workloads.architecture import Norm, TransformerConfig
+from heliograph.operators import Collective, MatMul
+from tests.workloads.ideal import EVEN, PLAN, product_flops, run
+from workloads.architecture import Norm
 from workloads.config import load_model
 from workloads.memory import layer_activation_bytes, memory_by_kind
 from workloads.parallelism import (
-    Attention,
     ContextExchange,
     Parallelism,
     Precision,
@@ -26,101 +21,6 @@ from workloads.parallelism import (
 from workloads.sharding import stage_parts
 from workloads.step import build_step, model_flops
 from workloads.transformer import backward_layer, forward_layer
-
-RATE = 1e12
-
-
-@dataclass(frozen=True, kw_only=True)
-class Unit:
-    """Products at a fixed rate, everything else for nothing."""
-
-    name: str = "unit"
-    static_w: float = 0.0
-
-    def accepts(self, operator):
-        return isinstance(operator, MatMul | Elementwise)
-
-    def cost(self, operator):
-        work = operator.flops if isinstance(operator, MatMul) else 0.0
-        return Cost(time_s=work / RATE, bound=Bound.COMPUTE)
-
-    def numerics(self, phase):
-        raise NotImplementedError
-
-
-@dataclass(frozen=True, kw_only=True)
-class Star:
-    """Every endpoint has one port into a switch that never blocks."""
-
-    endpoints: int
-    port: float = 1e30
-    name: str = "star"
-    node_size: int = 1
-    static_w: float = 0.0
-    cost_usd: float = 0.0
-
-    def initial(self, demand):
-        return None
-
-    def configure(self, circuits, flows, demand):
-        return circuits, Reconfiguration()
-
-    def graph(self, circuits):
-        capacity = np.full(2 * self.endpoints, self.port)
-        return LinkGraph(capacity_bytes_per_s=capacity, latency_s=np.zeros(capacity.size))
-
-    def route(self, circuits, flows):
-        return np.stack([flows.sources, self.endpoints + flows.destinations], axis=1)
-
-    def connected(self, circuits, flows):
-        return True
-
-    def transfer_energy_j(self, flows):
-        return 0.0
-
-
-NODE = Node(
-    name="node",
-    units=(Unit(),),
-    memory=Memory(
-        capacity_bytes=1e12, bandwidth_bytes_per_s=1e12, efficiency=1.0, energy_j_per_byte=0.0, static_w=0.0
-    ),
-    peak_flop_per_s=RATE,
-)
-
-# Next to no embedding and head, so that stages are equal.
-EVEN = TransformerConfig(
-    name="even",
-    layers=16,
-    hidden=64,
-    heads=8,
-    kv_heads=8,
-    head_dim=8,
-    ffn_hidden=256,
-    vocabulary=1,
-    max_sequence=256,
-)
-PLAN = Parallelism(sequence_length=64, global_batch=16, attention=Attention.FULL, vocabulary_multiple=1)
-
-
-def run(config, plan, port=1e30):
-    graph = build_step(config, plan)
-    return Simulation(graph, NODE, Star(endpoints=plan.ranks, port=port)).run()
-
-
-def sequences(step):
-    return [task for task in step.tasks if isinstance(task.operator, Sequence)]
-
-
-def product_flops(step):
-    each = [
-        operator.flops * count
-        for task in sequences(step)
-        for operator, count in task.operator.items
-        if isinstance(operator, MatMul)
-    ]
-    return sum(each) * step.layout.ranks_per_class
-
 
 DEEPSEEK = replace(
     EVEN,
