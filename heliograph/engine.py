@@ -40,6 +40,8 @@ PRODUCTS = "products"
 """Category of matrix products."""
 OTHER_WORK = "other work"
 """Category of norms, softmax, activations, look-ups and the optimizer."""
+ISSUE = "waiting for the host"
+"""Category of the time in which a class's operators are done before the host has issued the next."""
 MEMORY_BOUND = "memory-bound"
 """What is added to a category where the memory, not the unit, sets the time."""
 
@@ -144,11 +146,20 @@ class Simulation:
     def _alone_s(self, operator: Operator, rank_class: int) -> float:
         match operator:
             case Sequence():
-                return math.fsum(self._alone_s(one, rank_class) * times for one, times in operator.items)
+                work_s = math.fsum(self._alone_s(one, rank_class) * times for one, times in operator.items)
+                return max(work_s, self._issue_s(operator))
             case Collective():
                 return self.traffic.plan(operator, rank_class).alone_s
             case _:
                 return self.node.cost(operator).time_s
+
+    def _issue_s(self, sequence: Sequence) -> float:
+        """Return the time the host needs to issue all operators of a sequence."""
+        return math.fsum(
+            self.node.cost(one).host_s * times
+            for one, times in sequence.items
+            if not isinstance(one, Collective)
+        )
 
     def _check_finished(self) -> None:
         stuck = [task.id for task in self.graph.tasks if not self._done[task.id].processed]
@@ -185,12 +196,17 @@ class Simulation:
                 if self.fuse and self.traffic.private(operator, rank_class):
                     yield self.env.timeout(self._run_fused(operator, rank_class, parts))
                     return
+                start = self.env.now
                 if self.fuse:
                     yield from self._run_in_pieces(operator, rank_class, parts, task_id)
-                    return
-                for one, repeat in operator.items:
-                    for _ in range(repeat):
-                        yield from self._execute(one, rank_class, parts, task_id)
+                else:
+                    for one, repeat in operator.items:
+                        for _ in range(repeat):
+                            yield from self._execute(one, rank_class, parts, task_id)
+                late_s = self._issue_s(operator) - (self.env.now - start)
+                if late_s > 0.0:
+                    parts[ISSUE] += late_s
+                    yield self.env.timeout(late_s)
             case Collective():
                 start = self.env.now
                 yield from self._transfer(operator, rank_class, task_id)
@@ -207,15 +223,17 @@ class Simulation:
         """Run a sequence whose collectives share links: one event for what lies between two of them."""
         for piece in _pieces(sequence):
             if isinstance(piece, Sequence):
-                yield self.env.timeout(self._run_fused(piece, rank_class, parts))
+                yield self.env.timeout(self._run_fused(piece, rank_class, parts, issued=True))
                 continue
             collective, repeat = piece
             start = self.env.now
             yield from self._transfer(collective, rank_class, task_id, repeat)
             parts[COMMUNICATION] += self.env.now - start
 
-    def _run_fused(self, sequence: Sequence, rank_class: int, parts: defaultdict[str, float]) -> float:
-        key = (sequence.items, rank_class)
+    def _run_fused(
+        self, sequence: Sequence, rank_class: int, parts: defaultdict[str, float], *, issued: bool = False
+    ) -> float:
+        key = (sequence.items, rank_class, issued)
         if key not in self._fused:
             seconds: defaultdict[str, float] = defaultdict(float)
             joules: defaultdict[str, float] = defaultdict(float)
@@ -227,6 +245,9 @@ class Simulation:
                     seconds[category(one, cost)] += cost.time_s * repeat
                     for part, energy in cost.energy_j.items():
                         joules[part] += energy * repeat
+            late_s = 0.0 if issued else self._issue_s(sequence) - math.fsum(seconds.values())
+            if late_s > 0.0:
+                seconds[ISSUE] += late_s
             self._fused[key] = (dict(seconds), dict(joules))
         seconds_by_part, joules_by_part = self._fused[key]
         ranks = self.graph.layout.ranks_per_class
