@@ -90,8 +90,8 @@ class GpuChip:
     l2_bytes: float
     """Last-level cache."""
     in_situ_efficiency: float
-    """Share of its rate that a product keeps within a training step, 0 to 1: caches are left by other kernels,
-    and collectives and copies take memory meanwhile."""
+    """Share of its rate that a product keeps within a training step, 0 to 1: caches hold what other kernels
+    left, and collectives and copies take memory meanwhile."""
     clock_spread: float
     """Standard deviation of the speed of chips of one type, as a share of the mean."""
     tdp_w: float

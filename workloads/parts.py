@@ -367,7 +367,7 @@ class Parts:
         )
 
     def loss(self, logits: int) -> Elementwise:
-        """Return the cross entropy of the logits, in single precision: cast, then read twice, written once."""
+        """Return the cross entropy of the logits in single precision: cast, read twice, written once."""
         return Elementwise(
             name="head.loss",
             layer=self.layer,

@@ -19,7 +19,8 @@ FLASH_SINCE = 2023
 
 SQUEEZE = 1.5
 """By how much a run may exceed the memory that we count before it is taken to have recomputed: gradients and
-optimizer states are kept in two bytes, fp8 copies once. Runs that recompute nothing by their own words reach 1.3."""
+optimizer states are kept in two bytes, fp8 copies once. Runs that recompute nothing by their own words reach
+1.3."""
 HOST_MEMORY_BYTES = MappingProxyType(
     {"gb200": to_si("capacity_bytes", 240.0, "GB"), "gb300": to_si("capacity_bytes", 240.0, "GB")}
 )
