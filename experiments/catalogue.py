@@ -59,7 +59,7 @@ class Parameter:
 
 def tables() -> tuple[Table, ...]:
     """Return every parameter table that ships."""
-    electronic = tuple(electronic_table(name) for name in ("gpus", "vector", "network"))
+    electronic = tuple(electronic_table(name) for name in ("gpus", "vector", "network", "hosts"))
     return (device_table(), switch_table(), optics_table(), *electronic, nic_table(), economics_table())
 
 

@@ -23,18 +23,25 @@ class HostLink:
     name: str = "link"
     """Name shown in tables."""
     bandwidth_bytes_per_s: float
-    """Line rate for one accelerator while all of them use theirs, one way."""
+    """Line rate of one accelerator's link, one way."""
     efficiency: float
     """Share of the line rate that a long transfer from pinned memory reaches, 0 to 1."""
+    total_bytes_per_s: float
+    """Rate that all accelerators of a host reach together, one way."""
     latency_s: float
     """Time to start a transfer."""
     energy_j_per_bit: float
     """Dynamic energy of one bit."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "bandwidth_bytes_per_s")
+        check_positive(self, "bandwidth_bytes_per_s", "total_bytes_per_s")
         check_range(self, "efficiency", high=1.0, open_low=True)
         check_range(self, "latency_s", "energy_j_per_bit")
+
+    def time_s(self, moved_bytes: float, accelerators: int) -> float:
+        """Return how long so many accelerators take that move so many bytes each, all at once."""
+        own = self.bandwidth_bytes_per_s * self.efficiency
+        return self.latency_s + moved_bytes / min(own, self.total_bytes_per_s / accelerators)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +67,27 @@ class Storage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Processors:
+    """The processors of a host."""
+
+    name: str = "processors"
+    """Name shown in tables."""
+    accelerators: int
+    """Accelerators that share them, and with them memory, links and disks."""
+    simd_flop_per_s: float
+    """Single-precision peak of all cores."""
+    active_w: float
+    """Power at work beyond that when idle, all together."""
+    idle_w: float
+    """Power when idle, all together."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "accelerators", low=1)
+        check_positive(self, "simd_flop_per_s")
+        check_range(self, "active_w", "idle_w")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Host:
     """A server that carries accelerators.
 
@@ -72,14 +100,8 @@ class Host:
 
     name: str = "host"
     """Name shown in tables."""
-    accelerators: int
-    """Accelerators that share it."""
-    simd_flop_per_s: float
-    """Single-precision peak of all its cores."""
-    active_w: float
-    """Power of all its processors at work beyond that when idle."""
-    idle_w: float
-    """Power of all its processors when idle."""
+    processors: Processors
+    """Its processors."""
     ddr: Memory
     """Memory of all its processors."""
     link: HostLink
@@ -87,15 +109,15 @@ class Host:
     storage: Storage
     """Disks."""
 
-    def __post_init__(self) -> None:
-        check_range(self, "accelerators", low=1)
-        check_positive(self, "simd_flop_per_s")
-        check_range(self, "active_w", "idle_w")
+    @property
+    def accelerators(self) -> int:
+        """Accelerators that share it."""
+        return self.processors.accelerators
 
     @property
     def static_w(self) -> float:
         """Power drawn all the time, an accelerator's share."""
-        return (self.idle_w + self.ddr.static_w + self.storage.static_w) / self.accelerators
+        return (self.processors.idle_w + self.ddr.static_w + self.storage.static_w) / self.accelerators
 
     @cached_property
     def _costs(self) -> dict[Transfer | HostWork, Cost]:
@@ -113,7 +135,7 @@ class Host:
         size = operator.moved_bytes
         memory_j = self.ddr.energy_j(size)
         if operator.lane in {Lane.TO_HOST, Lane.FROM_HOST}:
-            time_s = self.link.latency_s + size / (self.link.bandwidth_bytes_per_s * self.link.efficiency)
+            time_s = self.link.time_s(size, self.accelerators)
             energy = {"host link": size * BITS_PER_BYTE * self.link.energy_j_per_bit}
         else:
             reads = operator.lane is Lane.FROM_STORAGE
@@ -126,10 +148,10 @@ class Host:
     def _worked(self, operator: HostWork) -> Cost:
         moved = operator.read_bytes + operator.written_bytes
         memory_s = self.ddr.time_s(moved * self.accelerators)
-        compute_s = operator.flops * self.accelerators / self.simd_flop_per_s
+        compute_s = operator.flops * self.accelerators / self.processors.simd_flop_per_s
         time_s = max(memory_s, compute_s)
         parts = {
-            "host processors": self.active_w / self.accelerators * time_s,
+            "host processors": self.processors.active_w / self.accelerators * time_s,
             "host memory": self.ddr.energy_j(moved),
         }
         bound = Bound.MEMORY if memory_s > compute_s else Bound.COMPUTE
