@@ -29,7 +29,7 @@ GIBIBYTE = 2**30
 _WAYS_OUT = {
     "weights": "a larger tp or pp, or zero=3 with a larger dp",
     "gradients": "a larger tp or pp, grad_bytes=2, or zero=2 with a larger dp",
-    "optimizer": "zero=1 with a larger dp, or a larger tp or pp",
+    "optimizer": "zero=1 with a larger dp, a larger tp or pp, or optimizer_place=host",
     "activations": "recompute=full (selective without flash), a smaller micro_batch, or a larger tp",
     "buffers": "a smaller micro_batch or a larger tp",
 }

@@ -59,7 +59,9 @@ class Parallelism:
     zero: int = 1
     """0: every rank keeps the whole optimizer, gradients are all-reduced. 1: each data-parallel rank keeps
     its share; gradients are reduce-scattered, parameters all-gathered. 2: gradients are kept in shares too,
-    hence summed for every microbatch. 3: so are parameters (FSDP), gathered for every microbatch."""
+    hence summed for every microbatch. 3: so are parameters (FSDP), gathered for every microbatch. DeepSpeed
+    takes 0 and 1 only with pipeline stages; 2 and 3 run here, as FSDP does beside stages for Llama 3
+    (arXiv:2407.21783, section 3.3.2), and pay with a sum for every microbatch."""
     reshard: bool = True
     """With zero=3, whether parameters are given up after the forward pass and gathered again for the backward
     pass. If not, they stay until the microbatch is done, with pipeline stages until the step is."""
@@ -81,7 +83,6 @@ class Parallelism:
     """Whether embedding and head count as a block each when blocks are shared over stages (BLOOM)."""
     vocabulary_multiple: int = 128
     """The vocabulary is padded to a multiple of this times `tp` (Megatron-LM's convention)."""
-    # Sharded data parallelism in groups
     shard_group: int = 0
     """Ranks of a group within which `zero` shares what it shares; groups are copies of each other, and sum
     their gradients once a step (MiCS, arXiv:2205.00119; hybrid FSDP). 0: all data-parallel ranks."""

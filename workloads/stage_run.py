@@ -123,8 +123,11 @@ class StageRun:
 
     def _is_last(self, slot: Slot) -> bool:
         """Return whether a backward pass is the step's last one through its chunk."""
-        done = self.runs[slot.chunk, Pass.BACKWARD] + self.runs[slot.chunk, Pass.WEIGHT]
-        return done == self.last[slot.chunk]
+        return self._summed(slot.chunk) == self.last[slot.chunk]
+
+    def _summed(self, chunk: int) -> int:
+        """Return how many microbatches' gradients of a chunk are done."""
+        return self.runs[chunk, Pass.BACKWARD] + self.runs[chunk, Pass.WEIGHT]
 
     def _pieces(
         self, slot: Slot, pieces: tuple[StagePart, ...], after: tuple[int, ...], *, gathers: bool, sums: bool
@@ -169,8 +172,7 @@ class StageRun:
         summed = self._over_data(held, kind, (finished, *earlier))
         if self._is_last(slot):
             self.sharded.across(held, summed)
-        first = not self.runs[slot.chunk, slot.direction]
-        self.host.lower(held, summed, first=first)
+        self.host.lower(held, summed, first=not self._summed(slot.chunk))
         return summed if self.plan.gradient_ranks > 1 else ()
 
     def _before_gather(self) -> tuple[int, ...]:

@@ -258,6 +258,18 @@ def test_compositions_run_and_lose_no_work(text):
     assert run(config, plan, port=1e9).makespan_s > ideal_s(config, plan)
 
 
+def test_sharing_gradients_beside_stages_costs_a_sum_for_every_microbatch():
+    """Why DeepSpeed's pipeline refuses ZeRO 2 and 3: gradients must be kept until the last microbatch there
+    (DeepSpeed documentation, pipeline parallelism), or be summed for each, as here."""
+    plan = replace(PLAN, pp=2, dp=4, global_batch=32, grad_bytes=2)
+    once = 2 * EVEN.parameters / 2 * 3 / 4
+    for zero, sums, gathers in ((0, 2, 0), (1, 1, 1), (2, 8, 1), (3, 8, 16)):
+        found = sent(EVEN, replace(plan, zero=zero), "dp")
+        assert found == pytest.approx((sums + gathers) * once, rel=1e-3)
+    kept = sent(EVEN, replace(plan, zero=3, reshard=False), "dp")
+    assert kept == pytest.approx((8 + 1) * once, rel=1e-3)
+
+
 def test_tensor_ranks_divide_what_zero_plus_plus_sends():
     plan = replace(ONCE, **ZERO_PLUS_PLUS["all"][0])
     one = sent(EVEN, plan, "outer")
