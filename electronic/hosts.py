@@ -59,3 +59,8 @@ def host_of(gpu_name: str, accelerators: int) -> Host:
     host = load_host(HOSTS[gpu_name])
     shared = min(host.processors.accelerators, accelerators)
     return replace(host, processors=replace(host.processors, accelerators=shared))
+
+
+def host_names() -> tuple[str, ...]:
+    """Return the servers of the table that carry a GPU."""
+    return tuple(dict.fromkeys(HOSTS.values()))

@@ -188,7 +188,9 @@ def memory_by_kind(config: TransformerConfig, plan: Parallelism, stage: int) -> 
     -----
     bf16 with fp32 gradients takes 18 bytes a parameter: 2 + 4 + 12, the 12 shared over the data-parallel
     ranks with `Parallelism.zero` = 1 (Megatron-LM, distributed optimizer). With zero = 2 the gradients are
-    shared as well, with 3 the weights too (ZeRO, arXiv:1910.02054, figure 1 and table 1).
+    shared as well, with 3 the weights too (ZeRO, arXiv:1910.02054, figure 1 and table 1), each over the ranks
+    of a `shard_group` if there is one. A secondary copy counts as weights. What stays off the accelerator is
+    left out here: `workloads.host_memory` has it.
     """
     check(config, plan)
     if not 0 <= stage < plan.pp:

@@ -6,6 +6,7 @@ import pytest
 
 from electronic.hosts import HOSTS, host_of, load_host
 from experiments.__main__ import main
+from experiments.catalogue import description
 from experiments.step import run_step
 from experiments.systems import build_system
 from heliograph.errors import HeliographError, ParameterError, WorkloadError
@@ -74,6 +75,9 @@ def test_every_accelerator_with_a_host_has_its_rows():
         host = host_of(gpu, 4096)
         assert host.name == name
         assert host.accelerators == load_host(name).accelerators
+        shown = description(name)
+        assert {one.path for one in shown} == set(numeric_leaves(host))
+        assert "choice" not in {one.status for one in shown}
     assert host_of("h100", 1).accelerators == 1
     with pytest.raises(ParameterError, match="no host is described for 'mi300x'"):
         host_of("mi300x", 8)

@@ -11,7 +11,7 @@ from heliograph.errors import WorkloadError
 from heliograph.host import Host, HostLink, Processors, Storage
 from heliograph.memory import Memory
 from heliograph.metrics import HOST, summarise
-from heliograph.operators import BESIDE, HostWork, Lane, Phase, Sequence, Transfer
+from heliograph.operators import HostWork, Lane, Phase, Sequence, StepGraph, Task, Transfer
 from heliograph.trace import Stream
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, ideal_s, product_flops
 from workloads.architecture import TransformerConfig
@@ -174,6 +174,9 @@ def test_ranks_of_a_host_share_its_memory_and_its_links():
     up = Transfer(name="parameters", phase=Phase.UPDATE, lane=Lane.FROM_HOST, moved_bytes=8e6)
     assert narrow.cost(up).time_s == 8.0
     assert replace(narrow, processors=host.processors).cost(up).time_s == 2.0
+    disk = replace(shared, storage=replace(shared.storage, read_bytes_per_s=4e6, write_bytes_per_s=2e6))
+    for lane, seconds in ((Lane.FROM_STORAGE, 8 * 2.0), (Lane.TO_STORAGE, 8 * 4.0)):
+        assert disk.cost(replace(up, lane=lane)).time_s == seconds
     assert simulation(plan, shared).run().makespan_s > simulation(plan, host).run().makespan_s
 
 
@@ -231,6 +234,23 @@ def test_fetches_hide_behind_passes_on_a_fast_link():
     took = simulation(plan, a_host(link=link)).run().makespan_s
     block = 2 * EVEN.layer_parameters / link
     assert compute < took < compute + 8 * block
+
+
+@pytest.mark.parametrize(("ranks", "ahead"), [(1, 2), (4, 3)])
+def test_fetches_wait_for_the_pass_that_frees_their_room(ranks, ahead):
+    """One piece ahead of its use alone, of its gather with others; a read from disk one more."""
+    nvme = {"optimizer_place": Place.NVME, "parameter_place": Place.NVME}
+    step = build_step(EVEN, replace(INFINITY, dp=ranks, global_batch=ranks, **nvme))
+    order = [t.id for t in sorted(step.tasks, key=lambda t: t.priority) if isinstance(t.operator, Sequence)]
+    fetches = [t for t in step.tasks if isinstance(t.operator, Transfer) and t.operator.name == "parameters"]
+    ups = [t for t in fetches if t.operator.lane is Lane.FROM_HOST]
+    reads = [t for t in fetches if t.operator.lane is Lane.FROM_STORAGE]
+    assert len(ups) == len(reads) == len(order)
+    for index, (up, read) in enumerate(zip(ups, reads, strict=True)):
+        freed = [order.index(other) for other in up.after if other in order]
+        assert freed == ([index - ahead] if index >= ahead else [])
+        assert [order.index(other) for other in read.after] == ([index - ahead - 1] if index > ahead else [])
+        assert read.id in up.after
 
 
 # Everything off the device
@@ -304,15 +324,17 @@ def test_an_accelerator_without_a_host_refuses_the_plan():
         Simulation(build_step(EVEN, OFFLOAD), NODE, Star(endpoints=1))
 
 
-def test_host_work_inside_a_run_is_refused():
-    plan = replace(OFFLOAD, global_batch=2)
-    tasks = build_step(EVEN, plan).tasks
-    assert not any(
-        isinstance(one, BESIDE)
-        for t in tasks
-        if isinstance(t.operator, Sequence)
-        for one, _ in t.operator.items
-    )
+def test_work_of_the_host_is_no_part_of_a_run():
+    runs = [t.operator for t in build_step(EVEN, INFINITY).tasks if isinstance(t.operator, Sequence)]
+    assert not any(isinstance(one, Transfer | HostWork) for run in runs for one, _ in run.items)
+    up = Transfer(name="parameters", phase=Phase.UPDATE, lane=Lane.FROM_HOST, moved_bytes=1.0)
+    run = Sequence(name="run", phase=Phase.UPDATE, items=((up, 1),))
+    graph = StepGraph(tasks=(Task(id=0, rank_class=0, operator=run),), layout=PLAN.layout, tokens=1)
+    node = replace(NODE, host=a_host())
+    with pytest.raises(TypeError, match="'parameters' runs on the host, in a task of its own"):
+        Simulation(graph, node, Star(endpoints=1), fuse=False).run()
+    with pytest.raises(WorkloadError, match="no unit of 'node'"):
+        Simulation(graph, node, Star(endpoints=1)).run()
 
 
 def test_what_does_not_fit_the_host_is_refused():

@@ -180,6 +180,27 @@ def test_the_secondary_copy_takes_2_bytes_over_the_ranks_of_a_node():
         assert copied - states(ONCE) == 2 * EVEN.parameters / group
 
 
+def test_only_the_backward_pass_gathers_the_secondary_copy():
+    """The copy is what the forward pass has gathered: no forward gather can use it (section 3.2)."""
+    step = build_step(EVEN, replace(ONCE, secondary_copy=True, local_group=4))
+    tasks = {task.id: task for task in step.tasks}
+    for task in sequences(step):
+        gathers = [
+            tasks[other].operator for other in task.after if isinstance(tasks[other].operator, Collective)
+        ]
+        assert {one.axis for one in gathers} == {"dp" if task.operator.name == "forward" else "inner"}
+
+
+def test_quantised_gathers_hide_but_for_the_first():
+    """A share is packed behind the pass that frees the memory, so its gather has a whole pass to hide in."""
+    plan = replace(ONCE, quantised_weights=True)
+    compute = ideal_s(EVEN, plan)
+    block = 2 * EVEN.layer_parameters * 15 / 16
+    port = 3 * EVEN.layers * block / (compute / 8)
+    exposed = run(EVEN, plan, port=port).makespan_s - compute
+    assert block / 2 / port < exposed < 2 * block / port
+
+
 def kernels(plan):
     """Return bytes moved by the kernels of ZeRO++ on one rank, by name."""
     step = build_step(EVEN, plan)
