@@ -209,7 +209,7 @@ def table(name: str) -> Table:
     Parameters
     ----------
     name : str
-        ``gpus``, ``vector`` or ``network``.
+        ``gpus``, ``vector``, ``network`` or ``hosts``.
     """
     return read_table(PARAMETERS / f"{name}.csv")
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from electronic.devices import table as electronic_table
 from electronic.gpu import gpu_names, load_gpu
+from electronic.hosts import host_names, load_host
 from electronic.vector import load_vector, vector_names
 from experiments.systems import SYSTEMS, build_system
 from heliograph.economics import economics_table
@@ -59,7 +60,7 @@ class Parameter:
 
 def tables() -> tuple[Table, ...]:
     """Return every parameter table that ships."""
-    electronic = tuple(electronic_table(name) for name in ("gpus", "vector", "network"))
+    electronic = tuple(electronic_table(name) for name in ("gpus", "vector", "network", "hosts"))
     return (device_table(), switch_table(), optics_table(), *electronic, nic_table(), economics_table())
 
 
@@ -148,7 +149,7 @@ def listing(what: str) -> dict[str, str]:
 
 
 def description(name: str) -> list[Parameter]:
-    """Return every parameter of a system, core, fabric, accelerator, device or model.
+    """Return every parameter of a system, core, fabric, accelerator, host, device or model.
 
     Raises
     ------
@@ -162,6 +163,7 @@ def description(name: str) -> list[Parameter]:
         "ocs rails": lambda: parameters_of(build_system("gpu_ocs").fabric),
         **{one: lambda: parameters_of(load_gpu(name)) for one in gpu_names()},
         **{one: lambda: parameters_of(load_vector(name)) for one in vector_names()},
+        **{one: lambda: parameters_of(load_host(name)) for one in host_names()},
         **{one: lambda: _model_parameters(name) for one in shipped_models()},
     }
     if name in makers:

@@ -24,6 +24,7 @@ CATEGORY_COLOURS = {
     "memory": PALETTE[4],
     "communication": PALETTE[1],
     "dark": PALETTE[3],
+    "host": PALETTE[6],
     "bubble": PALETTE[9],
 }
 """Colours that a kind of time keeps in every figure; a category takes the one whose word it contains."""

@@ -8,7 +8,7 @@ from typing import Any
 from experiments.catalogue import Parameter
 from experiments.report import ReportRow, format_si
 from heliograph.engine import MEMORY_BOUND, OTHER_WORK, PRODUCTS
-from heliograph.metrics import BUBBLE, DARK, EXPOSED
+from heliograph.metrics import BUBBLE, DARK, EXPOSED, HOST
 
 Record = Mapping[str, Any]
 
@@ -74,6 +74,9 @@ _TIME: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
     ("circuit policy, moves", "the faster", _circuits),
     ("memory per accelerator, GB", "derived", _memory),
 )
+_HOST = ("  waiting for the host", "of the step", lambda r: _share(r, HOST))
+_BEFORE_BUBBLE = -3
+"""Place of that line, if any record has it."""
 
 
 _COST: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
@@ -124,7 +127,10 @@ def comparison_rows(records: Sequence[Record]) -> list[ReportRow]:
     records : sequence of mapping
         One per system, as `StepResult.record` gives them, with accuracy added where it was trained.
     """
-    rows = _block(_SIZE, records) + _block(_TIME, records) + _energy(records) + _block(_COST, records)
+    time = list(_TIME)
+    if any(HOST in record["time_by_category_s"] for record in records):
+        time.insert(_BEFORE_BUBBLE, _HOST)
+    rows = _block(_SIZE, records) + _block(time, records) + _energy(records) + _block(_COST, records)
     if any("validation_loss" in record for record in records):
         rows += _block(_ACCURACY, records)
     else:

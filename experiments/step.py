@@ -15,6 +15,7 @@ from heliograph.trace import Trace
 from optical.circuits import CircuitPolicy
 from optical.fabrics import OcsRails
 from workloads.architecture import TransformerConfig
+from workloads.host_memory import check_host_fits
 from workloads.memory import check_fits, memory_by_kind
 from workloads.parallelism import Parallelism, check, default_sequence_length, parse_plan
 from workloads.planning import default_plan
@@ -86,6 +87,7 @@ class StepResult:
             "circuit_policy": self.circuits,
             "reconfigurations": metrics.reconfigurations,
             "network_bytes": metrics.network_bytes,
+            "host_bytes": metrics.host_bytes,
             "collective_algorithms": metrics.algorithms,
         }
 
@@ -154,8 +156,10 @@ def run_step(system: System, config: TransformerConfig, plan: Parallelism) -> St
         If the plan does not fit the model, the number of accelerators, or the memory.
     """
     check(config, plan, accelerators=system.accelerators)
-    node = system.node()
-    check_fits(config, plan, node.memory.capacity_bytes)
+    check_fits(config, plan, system.node().memory.capacity_bytes)
+    if plan.updates_on_host:
+        system = system.hosted()
+        check_host_fits(config, plan, system.host)
     graph = build_step(config, plan)
     if isinstance(system.fabric, OcsRails):
         return _fastest(system, config, plan, graph)

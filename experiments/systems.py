@@ -14,10 +14,12 @@ from typing import Any
 from electronic.devices import SCALE_UP, load_scale_up
 from electronic.fabrics import RailFabric
 from electronic.gpu import Gpu, load_gpu
+from electronic.hosts import host_of
 from electronic.vector import VectorUnit, load_vector
 from heliograph.economics import Economics, default_economics
 from heliograph.errors import LinkError, ParameterError, nearest
 from heliograph.files import read_toml
+from heliograph.host import Host
 from heliograph.mapping import Node
 from heliograph.operators import Phase
 from heliograph.paths import get_at, parse_assignment, replace_at
@@ -67,6 +69,8 @@ class System:
     """How the photonic accelerator was sized."""
     circuits: CircuitPolicy | None = None
     """Circuit policy, or None to take the faster one."""
+    host: Host | None = None
+    """Server that carries the accelerators; part of the system where a plan moves something to it."""
 
     @property
     def accelerators(self) -> int:
@@ -84,6 +88,7 @@ class System:
                 memory=self.gpu.memory,
                 peak_flop_per_s=self.gpu.peak_flop_per_s,
                 static_parts_w={"gpu idle": self.gpu.static_w},
+                host=self.host,
             )
         return Node(
             name=self.photonic.name,
@@ -91,7 +96,20 @@ class System:
             memory=self.photonic.memory,
             peak_flop_per_s=self.photonic.peak_flop_per_s,
             static_parts_w=self.photonic.static_parts_w() | {"vector static": self.vector.static_w},
+            host=self.host,
         )
+
+    def hosted(self) -> System:
+        """Return the system with the server that comes with its GPU, unless it has one.
+
+        Raises
+        ------
+        ParameterError
+            If no server is described for the GPU.
+        """
+        if self.host is not None:
+            return self
+        return dataclasses.replace(self, host=host_of(self.gpu.name, self.accelerators))
 
     def analog(self) -> dict[Phase, AnalogSpec] | None:
         """Return how products of each phase come out of the photonic core, or None for a GPU."""
@@ -264,6 +282,8 @@ def build_system(
         msg = f"accelerators must be a whole number of at least 1; got {accelerators!r}"
         raise ParameterError(msg)
     system = dataclasses.replace(_build(name, gpu, accelerators, chosen_basis), name=label)
+    if any(path.startswith("host.") for path, _ in changes):
+        system = system.hosted()
     fixed = False
     for path, value in changes:
         before = None if system.photonic is None else system.photonic.cores

@@ -2,8 +2,9 @@
 
 Every class of identical ranks (a pipeline stage) is simulated once and stands for all its ranks, so a step on
 16,384 accelerators costs what one on 16 does. A class runs its compute tasks one at a time in the order of
-their priorities; communication tasks run beside them, one at a time per axis and direction; a collective
-inside a `Sequence` blocks its class. What overlaps follows from the graph and from nothing else.
+their priorities; communication tasks run beside them, one at a time per axis and direction, and so do those
+of the host, one at a time per lane and on its processors; a collective inside a `Sequence` blocks its class.
+What overlaps follows from the graph and from nothing else.
 """
 
 from __future__ import annotations
@@ -11,9 +12,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from itertools import groupby, pairwise
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,12 +24,15 @@ from heliograph.network import Network
 from heliograph.operators import (
     Collective,
     Elementwise,
+    HostWork,
     MatMul,
     Operator,
     Sequence,
     StepGraph,
     Task,
+    Transfer,
 )
+from heliograph.order import compute_orders, followers, pieces
 from heliograph.trace import Span, Stream, Trace
 from heliograph.traffic import Plan, Traffic, step_demand
 
@@ -51,6 +53,7 @@ class _Tally:
     compute_energy_j: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     network_energy_j: float = 0.0
     network_bytes: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    host_bytes: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     algorithms: dict[str, str] = field(default_factory=dict)
 
 
@@ -80,7 +83,7 @@ class Simulation:
     RouteError
         If the fabric has fewer endpoints than the graph has ranks, or cannot carry a flow.
     WorkloadError
-        If no unit of the node runs an operator.
+        If no unit of the node runs an operator, or a task needs a host that is not described.
     """
 
     def __init__(self, graph: StepGraph, node: Node, fabric: Fabric, *, fuse: bool = True) -> None:
@@ -97,13 +100,15 @@ class Simulation:
         self.traffic = Traffic(graph.layout, fabric, self.network, demand)
         self._done = {task.id: self.env.event() for task in graph.tasks}
         self._channels: dict[tuple[int, str, int], simpy.Resource] = {}
-        self._orders = _compute_orders(graph)
-        self._followers = _followers(graph, self._orders)
+        self._orders = compute_orders(graph)
+        self._followers = followers(graph, self._orders)
         self._closure: dict[int, set[int]] = {}
         self._traffic_of: dict[int, list[Task]] = {}
         for task in graph.tasks:
             if isinstance(task.operator, Collective):
                 self._traffic_of.setdefault(task.rank_class, []).append(task)
+            elif isinstance(task.operator, Transfer | HostWork):
+                self.env.process(self._on_host(task, task.operator, node.host_cost(task.operator)))
 
     def run(self) -> Trace:
         """Return the trace of the whole step."""
@@ -136,6 +141,7 @@ class Simulation:
             reconfiguration_energy_j=math.fsum(change.energy_j for change in self.network.changes),
             reconfigurations=len(self.network.changes),
             network_bytes=dict(self._tally.network_bytes),
+            host_bytes=dict(self._tally.host_bytes),
             algorithms=dict(sorted(self._tally.algorithms.items())),
         )
 
@@ -150,6 +156,8 @@ class Simulation:
                 return max(work_s, self._issue_s(operator))
             case Collective():
                 return self.traffic.plan(operator, rank_class).alone_s
+            case Transfer() | HostWork():
+                return self.node.host_cost(operator).time_s
             case _:
                 return self.node.cost(operator).time_s
 
@@ -211,6 +219,9 @@ class Simulation:
                 start = self.env.now
                 yield from self._transfer(operator, rank_class, task_id)
                 parts[COMMUNICATION] += self.env.now - start
+            case Transfer() | HostWork():
+                msg = f"'{operator.name}' runs on the host, in a task of its own"
+                raise TypeError(msg)
             case _:
                 cost = self.node.cost(operator)
                 self._charge(cost)
@@ -221,7 +232,7 @@ class Simulation:
         self, sequence: Sequence, rank_class: int, parts: defaultdict[str, float], task_id: int
     ) -> Generator[simpy.Event, Any, None]:
         """Run a sequence whose collectives share links: one event for what lies between two of them."""
-        for piece in _pieces(sequence):
+        for piece in pieces(sequence):
             if isinstance(piece, Sequence):
                 yield self.env.timeout(self._run_fused(piece, rank_class, parts, issued=True))
                 continue
@@ -285,6 +296,33 @@ class Simulation:
         self._done[task.id].succeed()
         self.network.serve()
 
+    def _on_host(
+        self, task: Task, operator: Transfer | HostWork, cost: Cost
+    ) -> Generator[simpy.Event, Any, None]:
+        for other in task.after:
+            yield self._done[other]
+        lane = str(operator.lane) if isinstance(operator, Transfer) else "processors"
+        channel = self._channels.setdefault((task.rank_class, lane, 0), simpy.Resource(self.env))
+        with channel.request() as turn:
+            yield turn
+            start = self.env.now
+            yield self.env.timeout(cost.time_s * task.multiplicity)
+        for _ in range(task.multiplicity):
+            self._charge(cost)
+        if isinstance(operator, Transfer):
+            ranks = self.graph.layout.ranks_per_class
+            self._tally.host_bytes[lane] += operator.moved_bytes * task.multiplicity * ranks
+        self._spans.append(
+            Span(
+                rank_class=task.rank_class,
+                stream=Stream.HOST,
+                name=f"{lane} {operator.name}",
+                start_s=start,
+                end_s=self.env.now,
+            )
+        )
+        self._done[task.id].succeed()
+
     def _transfer(
         self, operator: Collective, rank_class: int, task_id: int, repeat: int = 1
     ) -> Generator[simpy.Event, Any, None]:
@@ -336,38 +374,3 @@ class Simulation:
         ranks = self.graph.layout.ranks_per_class
         for part, energy in cost.energy_j.items():
             self._tally.compute_energy_j[part] += energy * ranks
-
-
-@lru_cache(maxsize=4096)
-def _pieces(sequence: Sequence) -> tuple[Sequence | tuple[Collective, int], ...]:
-    """Return a sequence cut at its collectives; what lies between two of them becomes a sequence."""
-    pieces: list[Sequence | tuple[Collective, int]] = []
-    for communicates, items in groupby(sequence.items, key=lambda item: isinstance(item[0], Collective)):
-        if communicates:
-            pieces += [(one, repeat) for one, repeat in items if isinstance(one, Collective)]
-        else:
-            pieces.append(replace(sequence, items=tuple(items), microbatch=-1))
-    return tuple(pieces)
-
-
-def _compute_orders(graph: StepGraph) -> dict[int, list[Task]]:
-    """Return the compute tasks of each class in the order in which it runs them."""
-    orders: dict[int, list[Task]] = {}
-    for task in graph.tasks:
-        if not isinstance(task.operator, Collective):
-            orders.setdefault(task.rank_class, []).append(task)
-    for tasks in orders.values():
-        tasks.sort(key=lambda task: (task.priority, task.id))
-    return orders
-
-
-def _followers(graph: StepGraph, orders: dict[int, list[Task]]) -> dict[int, list[int]]:
-    """Return which tasks wait directly for each task."""
-    followers: dict[int, list[int]] = {task.id: [] for task in graph.tasks}
-    for task in graph.tasks:
-        for other in task.after:
-            followers[other].append(task.id)
-    for tasks in orders.values():
-        for earlier, later in pairwise(tasks):
-            followers[earlier.id].append(later.id)
-    return followers

@@ -17,7 +17,8 @@ class RankLayout:
     """Ranks on a grid of tensor, context, data and pipeline parallelism, tensor running fastest.
 
     Rank = tp_i + tp (cp_i + cp (dp_i + dp pp_i)). Expert parallelism reuses cp x dp: its groups are blocks of
-    `ep` neighbours along that joint axis (Megatron-LM's convention).
+    `ep` neighbours along that joint axis (Megatron-LM's convention). Inner groups are blocks of `inner`
+    neighbours along the same axis, outer groups the ranks that stand at the same place of every block.
     """
 
     tp: int = 1
@@ -30,15 +31,20 @@ class RankLayout:
     """Pipeline stages; each is a class of identical ranks."""
     ep: int = 1
     """Expert-parallel ranks; divides cp x dp."""
+    inner: int = 1
+    """Neighbours along cp x dp that form an inner group; divides cp x dp."""
 
     def __post_init__(self) -> None:
-        for axis in (*AXES, "ep"):
+        for axis in (*AXES, "ep", "inner"):
             size = getattr(self, axis)
             if not isinstance(size, int) or isinstance(size, bool) or size < 1:
                 msg = f"{axis} must be a whole number of at least 1; got {size!r}"
                 raise WorkloadError(msg)
         if (self.cp * self.dp) % self.ep:
             msg = f"ep ({self.ep}) must divide cp x dp ({self.cp * self.dp}), whose ranks it reuses"
+            raise WorkloadError(msg)
+        if (self.cp * self.dp) % self.inner:
+            msg = f"inner ({self.inner}) must divide cp x dp ({self.cp * self.dp}), which it cuts into groups"
             raise WorkloadError(msg)
 
     @property
@@ -67,7 +73,8 @@ class RankLayout:
         Parameters
         ----------
         axis : str
-            ``tp``, ``cp``, ``dp``, ``ep`` or ``dpcp`` (data and context together, for gradients).
+            ``tp``, ``cp``, ``dp``, ``ep``, ``edp`` (ranks with the same experts), ``dpcp`` (data and context
+            together, for gradients), or the two that it is cut into: ``inner`` and ``outer``.
         rank_class : int
             The class.
 
@@ -91,11 +98,18 @@ class RankLayout:
                 return grid.transpose(1, 2, 0).reshape(-1, self.dp)
             case "dpcp":
                 return grid.reshape(-1, self.tp).T.copy()
-            case "ep":
-                return grid.reshape(-1, self.ep, self.tp).transpose(0, 2, 1).reshape(-1, self.ep)
-            case "edp":
-                blocks = grid.reshape(-1, self.ep, self.tp)
-                return blocks.transpose(1, 2, 0).reshape(self.ep * self.tp, -1)
+            case "ep" | "inner":
+                return self._neighbours(grid, getattr(self, axis))
+            case "edp" | "outer":
+                return self._apart(grid, self.ep if axis == "edp" else self.inner)
             case _:
-                msg = f"no axis '{axis}' within a class; known: tp, cp, dp, dpcp, ep, edp"
+                msg = f"no axis '{axis}' within a class; known: tp, cp, dp, dpcp, ep, edp, inner, outer"
                 raise WorkloadError(msg)
+
+    def _neighbours(self, grid: np.ndarray, size: int) -> np.ndarray:
+        """Return blocks of so many neighbours along the joint axis of data and context."""
+        return grid.reshape(-1, size, self.tp).transpose(0, 2, 1).reshape(-1, size)
+
+    def _apart(self, grid: np.ndarray, size: int) -> np.ndarray:
+        """Return the ranks that stand at the same place of such blocks."""
+        return grid.reshape(-1, size, self.tp).transpose(1, 2, 0).reshape(size * self.tp, -1)

@@ -8,9 +8,10 @@ from functools import cached_property
 from types import MappingProxyType
 
 from heliograph.errors import WorkloadError
+from heliograph.host import Host
 from heliograph.interfaces import ComputeUnit, Cost
 from heliograph.memory import Memory
-from heliograph.operators import Elementwise, MatMul
+from heliograph.operators import Elementwise, HostWork, MatMul, Transfer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,8 @@ class Node:
     """Rate of matrix products that utilisation refers to."""
     static_parts_w: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """Static power by part; must add up to the units' static power."""
+    host: Host | None = None
+    """Server that carries it, or None where nothing is moved off the accelerator."""
 
     @cached_property
     def _costs(self) -> dict[MatMul | Elementwise, Cost]:
@@ -34,13 +37,15 @@ class Node:
 
     @property
     def static_w(self) -> float:
-        """Power drawn all the time: units and memory."""
-        return sum(unit.static_w for unit in self.units) + self.memory.static_w
+        """Power drawn all the time: units and memory, and its share of the host if there is one."""
+        host_w = self.host.static_w if self.host else 0.0
+        return sum(unit.static_w for unit in self.units) + self.memory.static_w + host_w
 
     def static_by_part_w(self) -> dict[str, float]:
         """Return the static power by part, which adds up to `static_w`."""
         parts = dict(self.static_parts_w) or {unit.name: unit.static_w for unit in self.units}
-        return parts | {"memory static": self.memory.static_w}
+        parts |= {"memory static": self.memory.static_w}
+        return parts | ({"host static": self.host.static_w} if self.host else {})
 
     def place(self, operator: MatMul | Elementwise) -> ComputeUnit:
         """Return the unit that runs an operator.
@@ -63,3 +68,19 @@ class Node:
         if known is None:
             known = self._costs[operator] = self.place(operator).cost(operator)
         return known
+
+    def host_cost(self, operator: Transfer | HostWork) -> Cost:
+        """Return time and dynamic energy of what the host does for this accelerator.
+
+        Raises
+        ------
+        WorkloadError
+            If no host is described.
+        """
+        if self.host is None:
+            msg = (
+                f"the plan needs a host for '{operator.name}', and '{self.name}' has none described; keep "
+                "parameters and optimizer on the accelerator, or describe its host"
+            )
+            raise WorkloadError(msg)
+        return self.host.cost(operator)

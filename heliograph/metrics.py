@@ -17,6 +17,8 @@ EXPOSED = "exposed communication"
 """Time in which a rank's compute waits for bytes."""
 DARK = "dark time"
 """Time in which a rank's compute waits for its circuits to move."""
+HOST = "waiting for the host"
+"""Time in which a rank's compute waits for transfers from and to its host, or for work of it."""
 BUBBLE = "pipeline bubble"
 """Time in which a rank has nothing to do."""
 
@@ -28,6 +30,7 @@ CATEGORIES = (
     ISSUE,
     EXPOSED,
     DARK,
+    HOST,
     BUBBLE,
 )
 """All categories of a rank's time, in the order in which they are shown."""
@@ -61,6 +64,8 @@ class StepMetrics:
     """Bytes on the wire by axis, all ranks."""
     algorithms: dict[str, str]
     """Collective algorithms that were chosen."""
+    host_bytes: dict[str, float]
+    """Bytes between accelerators, hosts and storage by lane, all ranks."""
 
     @property
     def energy_per_token_j(self) -> float:
@@ -108,7 +113,8 @@ def time_of_class_s(trace: Trace, rank_class: int) -> dict[str, float]:
     """Return the time of one class by category, which adds up to the makespan.
 
     Idle compute counts as dark time while the class's circuits move, else as exposed communication while the
-    class sends, receives or takes part in a collective, else as bubble.
+    class sends, receives or takes part in a collective, else as waiting for the host while that works for the
+    class, else as bubble.
     """
     times: defaultdict[str, float] = defaultdict(float)
     compute = trace.of(rank_class, Stream.COMPUTE)
@@ -124,8 +130,12 @@ def time_of_class_s(trace: Trace, rank_class: int) -> dict[str, float]:
         for span in trace.spans
         if span.stream is Stream.NETWORK and rank_class in {span.rank_class, span.peer_class}
     )
-    bubble = without(waiting, transfers)
-    times[EXPOSED] += length_s(waiting) - length_s(bubble)
+    unsent = without(waiting, transfers)
+    times[EXPOSED] += length_s(waiting) - length_s(unsent)
+    hosted = merged(_interval(span) for span in trace.of(rank_class, Stream.HOST))
+    bubble = without(unsent, hosted)
+    if hosted:
+        times[HOST] = length_s(unsent) - length_s(bubble)
     times[BUBBLE] = length_s(bubble)
     return {name: times[name] for name in CATEGORIES if name in times}
 
@@ -172,4 +182,5 @@ def summarise(trace: Trace, graph: StepGraph, node: Node, fabric: Fabric) -> Ste
         reconfigurations=trace.reconfigurations,
         network_bytes=dict(trace.network_bytes),
         algorithms=dict(trace.algorithms),
+        host_bytes=dict(trace.host_bytes),
     )

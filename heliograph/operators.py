@@ -38,6 +38,15 @@ class CollectiveKind(StrEnum):
     SEND = "send"
 
 
+class Lane(StrEnum):
+    """Ways between an accelerator's memory, that of its host, and the host's storage."""
+
+    TO_HOST = "to_host"
+    FROM_HOST = "from_host"
+    TO_STORAGE = "to_storage"
+    FROM_STORAGE = "from_storage"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatMul:
     """A batched matrix product C[batch, m, n] = A[batch, m, k] B[batch, k, n] on one rank."""
@@ -150,7 +159,39 @@ class Sequence:
     """Which microbatch it works on."""
 
 
-Operator = MatMul | Elementwise | Collective | Sequence
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Transfer:
+    """Bytes of one rank that move between accelerator, host and the host's storage, beside compute."""
+
+    name: str
+    """What is moved, e.g. ``"gradients"``."""
+    phase: Phase
+    """Part of the step."""
+    lane: Lane
+    """Which way; transfers of a class on one lane follow each other."""
+    moved_bytes: float
+    """Bytes of one rank."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostWork:
+    """Work of one rank that the processors of its host do, beside the accelerator's."""
+
+    name: str
+    """What is done, e.g. ``"adam"``."""
+    phase: Phase
+    """Part of the step."""
+    flops: float
+    """Arithmetic operations."""
+    read_bytes: float
+    """Bytes read from the host's memory."""
+    written_bytes: float
+    """Bytes written to the host's memory."""
+
+
+Operator = MatMul | Elementwise | Collective | Sequence | Transfer | HostWork
+BESIDE = Collective | Transfer | HostWork
+"""Operators that run beside a class's compute, not in its order."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,6 +18,7 @@ class Stream(StrEnum):
     COMPUTE = "compute"
     NETWORK = "network"
     CIRCUITS = "circuits"
+    HOST = "host"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +68,8 @@ class Trace:
     """Bytes put on the wire by axis of parallelism, all ranks."""
     algorithms: Mapping[str, str]
     """Algorithm chosen by collective and axis."""
+    host_bytes: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    """Bytes moved between accelerators, hosts and storage by lane, all ranks."""
 
     def of(self, rank_class: int, stream: Stream) -> list[Span]:
         """Return the spans of a class on one stream, in order of their start."""
@@ -75,7 +78,9 @@ class Trace:
 
     def perfetto_events(self) -> list[dict[str, Any]]:
         """Return the trace in Chrome's JSON event form; a process is a rank class, a thread a stream."""
-        threads = {stream: index for index, stream in enumerate(Stream)}
+        hosted = any(span.stream is Stream.HOST for span in self.spans)
+        shown = [stream for stream in Stream if hosted or stream is not Stream.HOST]
+        threads = {stream: index for index, stream in enumerate(shown)}
         events: list[dict[str, Any]] = []
         for rank_class in sorted({span.rank_class for span in self.spans}):
             name = {"name": f"stage {rank_class}"}

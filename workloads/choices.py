@@ -62,6 +62,14 @@ class Optimizer(StrEnum):
     SGD = "sgd"
 
 
+class Place(StrEnum):
+    """Where parameters or the optimizer stay: the accelerator's memory, its host's, or the host's storage."""
+
+    DEVICE = "device"
+    HOST = "host"
+    NVME = "nvme"
+
+
 class Schedule(StrEnum):
     """Order of microbatches on a pipeline stage.
 

@@ -8,6 +8,7 @@ from heliograph.errors import WorkloadError
 from workloads.architecture import TransformerConfig
 from workloads.parallelism import Attention, ContextExchange, Parallelism, Precision, Recompute, check
 from workloads.pipeline import Pipeline
+from workloads.quantised import INT4_BYTES, INT8_BYTES
 from workloads.sharding import (
     RankParameters,
     StagePart,
@@ -28,7 +29,7 @@ GIBIBYTE = 2**30
 _WAYS_OUT = {
     "weights": "a larger tp or pp, or zero=3 with a larger dp",
     "gradients": "a larger tp or pp, grad_bytes=2, or zero=2 with a larger dp",
-    "optimizer": "zero=1 with a larger dp, or a larger tp or pp",
+    "optimizer": "zero=1 with a larger dp, a larger tp or pp, or optimizer_place=host",
     "activations": "recompute=full (selective without flash), a smaller micro_batch, or a larger tp",
     "buffers": "a smaller micro_batch or a larger tp",
 }
@@ -187,7 +188,9 @@ def memory_by_kind(config: TransformerConfig, plan: Parallelism, stage: int) -> 
     -----
     bf16 with fp32 gradients takes 18 bytes a parameter: 2 + 4 + 12, the 12 shared over the data-parallel
     ranks with `Parallelism.zero` = 1 (Megatron-LM, distributed optimizer). With zero = 2 the gradients are
-    shared as well, with 3 the weights too (ZeRO, arXiv:1910.02054, figure 1 and table 1).
+    shared as well, with 3 the weights too (ZeRO, arXiv:1910.02054, figure 1 and table 1), each over the ranks
+    of a `shard_group` if there is one. A secondary copy counts as weights. What stays off the accelerator is
+    left out here: `workloads.host_memory` has it.
     """
     check(config, plan)
     if not 0 <= stage < plan.pp:
@@ -199,9 +202,10 @@ def memory_by_kind(config: TransformerConfig, plan: Parallelism, stage: int) -> 
     kept = Pipeline(plan).kept(stage, tuple(_equal_blocks(config, plan, chunk) for chunk in chunks))
     return {
         "weights": _weight_bytes(plan, held),
-        "gradients": plan.grad_bytes
-        * (shared_share(plan, held) if plan.shards_gradients else float(held.total)),
-        "optimizer": optimizer_share(plan, held) * optimizer_bytes(config, plan),
+        "gradients": _gradient_bytes(plan, held),
+        "optimizer": 0.0
+        if plan.updates_on_host
+        else optimizer_share(plan, held) * optimizer_bytes(config, plan),
         "activations": kept * layer_activation_bytes(config, plan),
         "buffers": buffer_bytes(config, plan, stage),
     }
@@ -215,12 +219,22 @@ def _equal_blocks(config: TransformerConfig, plan: Parallelism, chunk: StagePart
     return chunk.layers - chunk.dense + chunk.dense * share
 
 
+def _gradient_bytes(plan: Parallelism, held: RankParameters) -> float:
+    """Return what gradients take between microbatches; those that go to the host at once take a buffer."""
+    if not plan.shards_gradients:
+        return plan.grad_bytes * float(held.total)
+    return 0.0 if plan.updates_on_host else plan.grad_bytes * shared_share(plan, held)
+
+
 def _weight_bytes(plan: Parallelism, held: RankParameters) -> float:
     count = float(held.total)
+    if plan.fetches_parameters:
+        return 0.0
     if plan.shards_parameters:
         count = shared_share(plan, held) + (0.0 if plan.reshard else count)
     copies = FP8_COPIES_BYTES if plan.precision is Precision.FP8 else 0
-    return count * (plan.precision.element_bytes + copies)
+    second = held.total / plan.local_group * plan.precision.element_bytes if plan.secondary_copy else 0.0
+    return count * (plan.precision.element_bytes + copies) + second
 
 
 def gathered_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> float:
@@ -229,15 +243,19 @@ def gathered_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> 
     Notes
     -----
     None where a rank keeps its gradients whole. Else the gradients of two blocks (one computed while the
-    other's are summed) and, if parameters are gathered for every pass, the parameters of two blocks (one in
-    use, one ahead); embedding and head stay gathered throughout, as the outermost unit of FSDP.
+    other's are summed or sent to the host) and, if parameters are gathered or fetched for every pass, the
+    parameters of two blocks (one in use, one ahead); embedding and head stay gathered throughout, as the
+    outermost unit of FSDP. What travels quantised stands beside it as it arrives (both ways, for gradients).
     """
-    if not plan.shards_gradients or plan.gradient_ranks == 1:
+    moves = plan.gradient_ranks > 1 or plan.updates_on_host
+    if not plan.shards_gradients or not moves:
         return 0.0
     whole = whole_stage(config, plan, stage)
     two = part_parameters(config, plan, replace(whole, layers=min(2, whole.layers))).total
-    weights = plan.precision.element_bytes if plan.shards_parameters and plan.reshard else 0
-    return float(two * (plan.grad_bytes + weights))
+    moved = plan.gradient_ranks > 1 or plan.fetches_parameters
+    weights = plan.precision.element_bytes if plan.shards_parameters and plan.reshard and moved else 0
+    packed = INT8_BYTES * plan.quantised_weights + 2 * INT4_BYTES * plan.quantised_gradients
+    return float(two * (plan.grad_bytes + weights + packed))
 
 
 def fullest_stage(config: TransformerConfig, plan: Parallelism) -> int:

@@ -7,7 +7,16 @@ import typing
 
 from heliograph.errors import WorkloadError, nearest
 from workloads.architecture import TransformerConfig
-from workloads.choices import Attention, ContextExchange, Optimizer, Precision, Recompute, Schedule, phrase
+from workloads.choices import (
+    Attention,
+    ContextExchange,
+    Optimizer,
+    Place,
+    Precision,
+    Recompute,
+    Schedule,
+    phrase,
+)
 from workloads.plan import KINDS, Parallelism
 from workloads.rules import check
 from workloads.stages import stage_layers
@@ -17,6 +26,7 @@ __all__ = [
     "ContextExchange",
     "Optimizer",
     "Parallelism",
+    "Place",
     "Precision",
     "Recompute",
     "Schedule",

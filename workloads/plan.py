@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from heliograph.errors import WorkloadError
 from heliograph.layout import RankLayout
 from workloads.architecture import TransformerConfig
-from workloads.choices import Attention, ContextExchange, Optimizer, Precision, Recompute, Schedule, phrase
+from workloads.choices import (
+    Attention,
+    ContextExchange,
+    Optimizer,
+    Place,
+    Precision,
+    Recompute,
+    Schedule,
+    phrase,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +59,9 @@ class Parallelism:
     zero: int = 1
     """0: every rank keeps the whole optimizer, gradients are all-reduced. 1: each data-parallel rank keeps
     its share; gradients are reduce-scattered, parameters all-gathered. 2: gradients are kept in shares too,
-    hence summed for every microbatch. 3: so are parameters (FSDP), gathered for every microbatch."""
+    hence summed for every microbatch. 3: so are parameters (FSDP), gathered for every microbatch. DeepSpeed
+    takes 0 and 1 only with pipeline stages; 2 and 3 run here, as FSDP does beside stages for Llama 3
+    (arXiv:2407.21783, section 3.3.2), and pay with a sum for every microbatch."""
     reshard: bool = True
     """With zero=3, whether parameters are given up after the forward pass and gathered again for the backward
     pass. If not, they stay until the microbatch is done, with pipeline stages until the step is."""
@@ -78,12 +89,33 @@ class Parallelism:
     """Whether embedding and head count as a block each when blocks are shared over stages (BLOOM)."""
     vocabulary_multiple: int = 128
     """The vocabulary is padded to a multiple of this times `tp` (Megatron-LM's convention)."""
+    shard_group: int = 0
+    """Ranks of a group within which `zero` shares what it shares; groups are copies of each other, and sum
+    their gradients once a step (MiCS, arXiv:2205.00119; hybrid FSDP). 0: all data-parallel ranks."""
+    local_group: int = 0
+    """With ZeRO++, data-parallel ranks that stand in one node. 0: their nodes do not matter."""
+    quantised_weights: bool = False
+    """Whether parameters are gathered as int8 with a scale per block (qwZ of ZeRO++, arXiv:2306.10209)."""
+    secondary_copy: bool = False
+    """Whether the ranks of a `local_group` keep one more copy of the parameters between them, from which the
+    backward pass gathers (hpZ of ZeRO++)."""
+    quantised_gradients: bool = False
+    """Whether gradients are summed by all-to-alls of int4 with a scale per block, first within a
+    `local_group` if there is one, then across (qgZ of ZeRO++)."""
+    optimizer_place: Place = Place.DEVICE
+    """Where the optimizer's state stays. Off the device, the host's processors run the optimizer: gradients
+    go down and parameters come up (ZeRO-Offload, arXiv:2101.06840; nvme: ZeRO-Infinity, arXiv:2104.07857)."""
+    parameter_place: Place = Place.DEVICE
+    """Where a rank's share of the parameters stays between passes, with zero=3 (ZeRO-Infinity)."""
+    delayed_update: bool = False
+    """Whether the host runs the optimizer beside the next step's passes, which then use parameters of one
+    update less (delayed parameter update of ZeRO-Offload)."""
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
             value = getattr(self, item.name)
             kind = KINDS[item.name]
-            least = 0 if item.name == "zero" else 1
+            least = 0 if item.name in MAY_BE_ZERO else 1
             if kind is int and (isinstance(value, bool) or not isinstance(value, int) or value < least):
                 msg = f"plan: {item.name} must be a whole number of at least {least}; got {value!r}"
                 raise WorkloadError(msg)
@@ -135,7 +167,7 @@ class Parallelism:
     @property
     def layout(self) -> RankLayout:
         """Which ranks form which groups."""
-        return RankLayout(tp=self.tp, cp=self.cp, dp=self.dp, pp=self.pp, ep=self.ep)
+        return RankLayout(tp=self.tp, cp=self.cp, dp=self.dp, pp=self.pp, ep=self.ep, inner=self.inner_ranks)
 
     @property
     def gradient_axis(self) -> str:
@@ -146,6 +178,31 @@ class Parallelism:
     def gradient_ranks(self) -> int:
         """Ranks over which gradients of dense parameters are summed."""
         return self.dp * self.cp
+
+    @property
+    def inner_ranks(self) -> int:
+        """Neighbours that form an inner group of the ranks over which gradients are summed; 1 without."""
+        return self.shard_group or self.local_group or 1
+
+    @property
+    def shard_ranks(self) -> int:
+        """Ranks over which `zero` shares optimizer, gradients and parameters."""
+        return self.shard_group or self.gradient_ranks
+
+    @property
+    def shard_axis(self) -> str:
+        """Axis along which those ranks stand."""
+        return "inner" if self.shard_group else self.gradient_axis
+
+    @property
+    def updates_on_host(self) -> bool:
+        """Whether the host's processors run the optimizer."""
+        return self.optimizer_place is not Place.DEVICE
+
+    @property
+    def fetches_parameters(self) -> bool:
+        """Whether parameters come from the host for every pass."""
+        return self.parameter_place is not Place.DEVICE
 
     def kv_heads(self, config: TransformerConfig) -> int:
         """Return the key and value heads of a rank; ranks that outnumber the heads share one."""
@@ -169,5 +226,7 @@ class Parallelism:
         return -(-config.vocabulary // step) * step
 
 
+MAY_BE_ZERO = frozenset({"zero", "shard_group", "local_group"})
+"""Counts of which none is a choice too."""
 KINDS: dict[str, type] = typing.get_type_hints(Parallelism)
 """Kind of value of each field."""

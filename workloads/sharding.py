@@ -177,4 +177,4 @@ def optimizer_share(plan: Parallelism, held: RankParameters) -> float:
 
 def shared_share(plan: Parallelism, held: RankParameters) -> float:
     """Return a rank's share of parameters that are cut over the data-parallel ranks (not rounded)."""
-    return held.dense / plan.gradient_ranks + held.expert * plan.ep / plan.gradient_ranks
+    return held.dense / plan.shard_ranks + held.expert * plan.ep / plan.shard_ranks

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from heliograph.operators import Collective, CollectiveKind, Operator, Phase, Sequence, Task
+from heliograph.operators import Collective, CollectiveKind, Phase, Sequence
 from workloads.architecture import TransformerConfig
+from workloads.graph import Arrival, Graph
+from workloads.host_traffic import HostTraffic
 from workloads.passes import Passes
 from workloads.pipeline import Pipeline
 from workloads.schedules import Pass, Slot
+from workloads.sharded_traffic import (
+    Gathering,
+    ShardedSums,
+    gathering,
+    gradient_sums,
+    keep_copy,
+)
 from workloads.sharding import (
     RankParameters,
     StagePart,
@@ -29,39 +38,6 @@ PHASES = {
     Pass.WEIGHT: Phase.GRAD_WEIGHT,
 }
 """Phase that a pass is reported under."""
-
-
-Arrival = tuple[int, int, int, bool]
-"""Stage, chunk and microbatch of a pass, and whether it runs forward."""
-
-
-@dataclass
-class Graph:
-    """Tasks collected so far, and the ids that later tasks wait for."""
-
-    tasks: list[Task] = field(default_factory=list)
-    """All tasks."""
-    arrived: dict[Arrival, int] = field(default_factory=dict)
-    """Task that brings the input of a pass."""
-    twins: dict[int, int] = field(default_factory=dict)
-    """Task by which a stage sends gradients to the stage with the same parameters."""
-
-    def add(
-        self, stage: int, operator: Operator, after: tuple[int, ...], priority: int, *, times: int = 1
-    ) -> int:
-        """Add a task and return its id."""
-        identifier = len(self.tasks)
-        self.tasks.append(
-            Task(
-                id=identifier,
-                rank_class=stage,
-                operator=operator,
-                after=after,
-                multiplicity=times,
-                priority=priority,
-            )
-        )
-        return identifier
 
 
 class StageRun:
@@ -101,6 +77,8 @@ class StageRun:
         self.runs: Counter[tuple[int, Pass]] = Counter()
         every = Counter(slot.chunk for slot in pipeline.order()[stage] if slot.direction is Pass.FORWARD)
         self.last = {chunk: count - 1 for chunk, count in every.items()}
+        self.sharded = ShardedSums(self.plan, stage, graph)
+        self.host = HostTraffic(config, self.plan, stage, graph)
 
     def ready(self, slot: Slot) -> bool:
         """Return whether a slot's input has been sent."""
@@ -128,7 +106,11 @@ class StageRun:
 
     def _gathers(self, slot: Slot) -> bool:
         plan = self.plan
-        if plan.gradient_ranks == 1 or plan.zero == 0 or slot.direction is Pass.WEIGHT:
+        if slot.direction is Pass.WEIGHT:
+            return False
+        if plan.fetches_parameters:
+            return True
+        if plan.gradient_ranks == 1 or plan.zero == 0:
             return False
         if plan.gathers_every_microbatch and (plan.reshard or slot.direction is Pass.FORWARD):
             return True
@@ -136,35 +118,67 @@ class StageRun:
 
     def _sums(self, slot: Slot) -> bool:
         plan = self.plan
-        if plan.gradient_ranks == 1 or slot.direction in {Pass.FORWARD, Pass.INPUT}:
+        if slot.direction in {Pass.FORWARD, Pass.INPUT}:
             return False
-        done = self.runs[slot.chunk, Pass.BACKWARD] + self.runs[slot.chunk, Pass.WEIGHT]
-        return plan.shards_gradients or done == self.last[slot.chunk]
+        if plan.gradient_ranks == 1 and not plan.updates_on_host:
+            return False
+        return plan.shards_gradients or self._is_last(slot)
+
+    def _is_last(self, slot: Slot) -> bool:
+        """Return whether a backward pass is the step's last one through its chunk."""
+        return self._summed(slot.chunk) == self.last[slot.chunk]
+
+    def _summed(self, chunk: int) -> int:
+        """Return how many microbatches' gradients of a chunk are done."""
+        return self.runs[chunk, Pass.BACKWARD] + self.runs[chunk, Pass.WEIGHT]
 
     def _pieces(
         self, slot: Slot, pieces: tuple[StagePart, ...], after: tuple[int, ...], *, gathers: bool, sums: bool
     ) -> int:
         """Run the pieces of a chunk one after the other and return the last one's id."""
         forward = slot.direction is Pass.FORWARD
-        kind = CollectiveKind.REDUCE_SCATTER if self.plan.zero else CollectiveKind.ALL_REDUCE
         waiting = after
         summed: tuple[int, ...] = ()
         for part in pieces if forward else reversed(pieces):
             needs = waiting
-            if gathers:
-                held = part_parameters(self.config, self.plan, part)
-                self.gathered = self._over_data(held, CollectiveKind.ALL_GATHER, self._before_gather())
+            held = part_parameters(self.config, self.plan, part) if gathers or sums else None
+            before = gathering(self.plan, held, forward=forward) if held and gathers else None
+            if held and before:
+                self.gathered = self._gather(held, before)
                 needs = tuple(dict.fromkeys((*waiting, *self.gathered)))
-            finished = self._compute(slot, part, needs)
-            if sums:
-                held = part_parameters(self.config, self.plan, part)
-                summed = self._over_data(held, kind, (finished, *summed))
-                if self.plan.shards_parameters and not self.plan.prefetch:
+            finished = self._compute(slot, part, needs, before, held if sums else None)
+            if held and sums:
+                summed = self._sum(slot, held, finished, summed)
+                if summed and self.plan.shards_parameters and not self.plan.prefetch:
                     finished = summed[-1]
             waiting = (finished,)
         if slot.direction in {Pass.BACKWARD, Pass.WEIGHT}:
             self.sums[slot.chunk] = summed or waiting
         return waiting[0]
+
+    def _gather(self, held: RankParameters, before: Gathering) -> tuple[int, ...]:
+        """Add what brings a part's parameters together and return the last one's id."""
+        after = (*self._before_gather(), *self.host.bring(held, self.computed))
+        for kernel in before.at_source:
+            # Room on the compute stream is right behind the work that frees the memory.
+            behind = self.computed[-2:-1]
+            priority = self.graph.tasks[behind[0]].priority if behind else 0
+            after = (self.graph.add(self.stage, kernel, after, priority),)
+        return self._chain(before.collectives, after)
+
+    def _sum(
+        self, slot: Slot, held: RankParameters, finished: int, earlier: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """Add the sum of a part's gradients and return what the next part's sum waits for."""
+        if self.plan.quantised_gradients:
+            self.sharded.start(held, finished)
+            return ()
+        kind = CollectiveKind.REDUCE_SCATTER if self.plan.zero else CollectiveKind.ALL_REDUCE
+        summed = self._over_data(held, kind, (finished, *earlier))
+        if self._is_last(slot):
+            self.sharded.across(held, summed)
+        self.host.lower(held, summed, first=not self._summed(slot.chunk))
+        return summed if self.plan.gradient_ranks > 1 else ()
 
     def _before_gather(self) -> tuple[int, ...]:
         """Return what a gather waits for: with sharded parameters, room for one piece ahead of compute."""
@@ -172,7 +186,14 @@ class StageRun:
             return self.gathered
         return tuple(self.computed[-2:-1] if self.plan.prefetch else self.computed[-1:])
 
-    def _compute(self, slot: Slot, part: StagePart, after: tuple[int, ...]) -> int:
+    def _compute(
+        self,
+        slot: Slot,
+        part: StagePart,
+        after: tuple[int, ...],
+        gathered: Gathering | None,
+        summed: RankParameters | None,
+    ) -> int:
         others, ring = self.passes.ring(part, slot.direction)
         if others:
             # The order within a run changes no time; first, what the ring runs beside.
@@ -181,7 +202,15 @@ class StageRun:
                 self.graph.add(self.stage, one, before, self.priority, times=part.layers) for one in ring
             ]
             after = (self._sequence(slot, others, after), *beside)
-        self.computed.append(self._sequence(slot, self.passes.of(part, slot.direction), after))
+        items = self.passes.of(part, slot.direction)
+        if gathered is not None:
+            first = slot.direction is Pass.FORWARD and not self.runs[slot.chunk, slot.direction]
+            held = part_parameters(self.config, self.plan, part)
+            items = (*gathered.at_arrival, *items, *(keep_copy(self.plan, held) if first else ()))
+        if summed is not None:
+            items = (*items, *self.sharded.before(summed))
+        self.computed.append(self._sequence(slot, items, after))
+        self.sharded.advance(self.priority)
         return self.computed[-1]
 
     def _sequence(self, slot: Slot, items: tuple[Item, ...], after: tuple[int, ...]) -> int:
@@ -197,26 +226,12 @@ class StageRun:
     def _over_data(
         self, held: RankParameters, kind: CollectiveKind, after: tuple[int, ...]
     ) -> tuple[int, ...]:
-        """Add the sums or gathers of a part's parameters and return the last one's id."""
-        plan = self.plan
-        gathers = kind is CollectiveKind.ALL_GATHER
-        each = plan.precision.element_bytes if gathers else plan.grad_bytes
-        apart = plan.ep > 1 and held.expert > 0
-        groups = [(plan.gradient_axis, plan.gradient_ranks, held.dense if apart else held.total)]
-        if apart:
-            groups.append(("edp", plan.gradient_ranks // plan.ep, held.expert))
-        for axis, size, count in groups:
-            if size == 1 or count == 0:
-                continue
-            collective = Collective(
-                name="parameters" if gathers else "gradients",
-                layer="parameters" if gathers else "gradients",
-                phase=Phase.FORWARD if gathers else Phase.GRAD_WEIGHT,
-                kind=kind,
-                axis=axis,
-                size=size,
-                payload_bytes=count * each / (size if gathers else 1),
-            )
+        """Add the sums of a part's gradients and return the last one's id."""
+        return self._chain(gradient_sums(self.plan, held, kind), after)
+
+    def _chain(self, collectives: tuple[Collective, ...], after: tuple[int, ...]) -> tuple[int, ...]:
+        """Add collectives one after the other and return the last one's id."""
+        for collective in collectives:
             after = (self.graph.add(self.stage, collective, after, self.priority),)
         return after
 
@@ -284,6 +299,13 @@ class StageRun:
         after = tuple(identifier for ids in self.sums.values() for identifier in ids)
         if self.plan.two_copies:
             after = (*after, self.graph.twins[self.plan.pp - 1 - self.stage])
+        self.priority, ended = self.sharded.finish(self.priority)
+        after = (*after, *ended)
+        if self.plan.updates_on_host:
+            backwards = [part for parts in reversed(self.parts) for part in reversed(parts)]
+            held = [part_parameters(self.config, self.plan, part) for part in backwards]
+            self.host.update(held, after, self.computed[-1])
+            return
         self.priority += 1
         done = self.graph.add(
             self.stage, update_work(self.config, self.plan, self.held), after, self.priority

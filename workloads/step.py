@@ -6,13 +6,14 @@ from heliograph.errors import WorkloadError
 from heliograph.operators import StepGraph
 from workloads.architecture import TransformerConfig
 from workloads.flops import model_flops
+from workloads.graph import Graph
 from workloads.passes import Passes
 from workloads.pipeline import Pipeline
 from workloads.plan import Parallelism
 from workloads.rules import check
 from workloads.schedules import Order
 from workloads.sharding import MOST_UNITS
-from workloads.stage_run import Graph, StageRun
+from workloads.stage_run import StageRun
 
 __all__ = ["build_step", "model_flops"]
 

@@ -1,0 +1,44 @@
+"""In which order the tasks of a step run, and where a run of operators is cut."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from itertools import groupby, pairwise
+
+from heliograph.operators import BESIDE, Collective, Sequence, StepGraph, Task
+
+
+@lru_cache(maxsize=4096)
+def pieces(sequence: Sequence) -> tuple[Sequence | tuple[Collective, int], ...]:
+    """Return a sequence cut at its collectives; what lies between two of them becomes a sequence."""
+    found: list[Sequence | tuple[Collective, int]] = []
+    for communicates, items in groupby(sequence.items, key=lambda item: isinstance(item[0], Collective)):
+        if communicates:
+            found += [(one, repeat) for one, repeat in items if isinstance(one, Collective)]
+        else:
+            found.append(replace(sequence, items=tuple(items), microbatch=-1))
+    return tuple(found)
+
+
+def compute_orders(graph: StepGraph) -> dict[int, list[Task]]:
+    """Return the compute tasks of each class in the order in which it runs them."""
+    orders: dict[int, list[Task]] = {}
+    for task in graph.tasks:
+        if not isinstance(task.operator, BESIDE):
+            orders.setdefault(task.rank_class, []).append(task)
+    for tasks in orders.values():
+        tasks.sort(key=lambda task: (task.priority, task.id))
+    return orders
+
+
+def followers(graph: StepGraph, orders: dict[int, list[Task]]) -> dict[int, list[int]]:
+    """Return which tasks wait directly for each task."""
+    later_of: dict[int, list[int]] = {task.id: [] for task in graph.tasks}
+    for task in graph.tasks:
+        for other in task.after:
+            later_of[other].append(task.id)
+    for tasks in orders.values():
+        for earlier, later in pairwise(tasks):
+            later_of[earlier.id].append(later.id)
+    return later_of
