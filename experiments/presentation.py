@@ -73,6 +73,7 @@ _TIME: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
     ("  pipeline bubble", "of the step", lambda r: _share(r, BUBBLE)),
     ("circuit policy, moves", "the faster", _circuits),
     ("memory per accelerator, GB", "derived", _memory),
+    ("visits to experts dropped", "by capacity", lambda r: f"{100 * r['dropped_share']:.1f} %"),
 )
 
 
@@ -124,7 +125,8 @@ def comparison_rows(records: Sequence[Record]) -> list[ReportRow]:
     records : sequence of mapping
         One per system, as `StepResult.record` gives them, with accuracy added where it was trained.
     """
-    rows = _block(_SIZE, records) + _block(_TIME, records) + _energy(records) + _block(_COST, records)
+    times = _TIME if any(record.get("dropped_share") for record in records) else _TIME[:-1]
+    rows = _block(_SIZE, records) + _block(times, records) + _energy(records) + _block(_COST, records)
     if any("validation_loss" in record for record in records):
         rows += _block(_ACCURACY, records)
     else:

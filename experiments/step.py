@@ -87,6 +87,7 @@ class StepResult:
             "reconfigurations": metrics.reconfigurations,
             "network_bytes": metrics.network_bytes,
             "collective_algorithms": metrics.algorithms,
+            "dropped_share": metrics.dropped_share,
         }
 
 

@@ -60,6 +60,8 @@ class StepMetrics:
     """Bytes on the wire by axis, all ranks."""
     algorithms: dict[str, str]
     """Collective algorithms that were chosen."""
+    dropped_share: float = 0.0
+    """Share of visits to experts that were dropped, 0 to 1."""
 
     @property
     def energy_per_token_j(self) -> float:
@@ -171,4 +173,5 @@ def summarise(trace: Trace, graph: StepGraph, node: Node, fabric: Fabric) -> Ste
         reconfigurations=trace.reconfigurations,
         network_bytes=dict(trace.network_bytes),
         algorithms=dict(trace.algorithms),
+        dropped_share=graph.dropped_share,
     )

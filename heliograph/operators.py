@@ -189,6 +189,8 @@ class StepGraph:
     """Tokens that the step trains on."""
     model_flops: float = 0.0
     """Floating-point operations of the model itself (no recomputation), for utilisation."""
+    dropped_share: float = 0.0
+    """Share of the tokens' visits to experts that are left out because the expert is full, 0 to 1."""
 
     def __post_init__(self) -> None:
         known = {task.id for task in self.tasks}

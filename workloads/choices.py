@@ -80,4 +80,4 @@ def phrase(kind: type) -> str:
     """Return the values of a kind of field as a phrase for a message."""
     if issubclass(kind, Enum):
         return "one of " + ", ".join(str(member.value) for member in kind)
-    return "true or false"
+    return "a number" if kind is float else "true or false"

@@ -8,6 +8,7 @@ from heliograph.errors import WorkloadError
 from workloads.architecture import TransformerConfig
 from workloads.parallelism import Attention, ContextExchange, Parallelism, Precision, Recompute, check
 from workloads.pipeline import Pipeline
+from workloads.routing import visits
 from workloads.sharding import (
     RankParameters,
     StagePart,
@@ -78,8 +79,8 @@ def _stream_bytes(config: TransformerConfig, plan: Parallelism) -> float:
         kept = inputs * (width + plan.precision.linear_bytes) + masks
         return plan.tokens * (config.hidden * kept + latents)
     # Norm inputs and outputs (4); per visit the copy that an expert reads and the one that is combined (2).
-    stored = 3 * width + plan.precision.linear_bytes
-    stored += config.experts_per_token * (width + plan.precision.linear_bytes)
+    stored: float = 3 * width + plan.precision.linear_bytes
+    stored += visits(config, plan) * (width + plan.precision.linear_bytes)
     return plan.tokens * (config.hidden * (stored + masks) + latents + config.experts * LOGIT_BYTES)
 
 
@@ -89,8 +90,8 @@ def _sharded_bytes(config: TransformerConfig, plan: Parallelism) -> float:
     operand = plan.precision.linear_bytes
     pairs = plan.tp * (plan.key_width(config) + plan.value_width(config))
     attention = width * (config.query_width + pairs) + operand * config.context_width
-    visits = config.experts_per_token + config.shared_experts
-    inner = (width * config.ffn_branches + operand) * config.ffn_hidden * visits
+    worked = visits(config, plan) + config.shared_experts
+    inner = (width * config.ffn_branches + operand) * config.ffn_hidden * worked
     total = float(plan.tokens * (attention + inner))
     if plan.attention is Attention.FULL and plan.recompute is Recompute.NONE:
         total += _score_bytes(config, plan)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from heliograph.operators import Collective, CollectiveKind, Elementwise, Held, MatMul, Phase
 from workloads.architecture import Norm, Positions, TransformerConfig
 from workloads.choices import Attention, ContextExchange
+from workloads.experts import expert_mlp
 from workloads.plan import Parallelism
+from workloads.steps import SOFTMAX_FLOPS, Boundary, Exchange, Gather, Step
 
 NORM_FLOPS = {Norm.LAYER: 7, Norm.SCALE: 6, Norm.RMS: 4}
 """Operations of a norm per element: each sum, square, scale and shift counts one."""
-SOFTMAX_FLOPS = 5
-"""Operations of a softmax per element: maximum, subtract, exponential, sum, divide."""
 GELU_FLOPS = 8
 """Operations of a GELU (tanh form) per element."""
 GATED_FLOPS = 6
@@ -25,44 +25,6 @@ NOT_LOW_PRECISION = frozenset({"mlp.router"})
 """Products of a block that stay in the stored precision when the others go down to fp8."""
 LOSS_BYTES = 4
 """Bytes of each of them (fp32)."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Boundary:
-    """Edge of a tensor-parallel region: the stream is gathered when it enters and summed when it leaves."""
-
-    name: str
-    """What crosses."""
-    elements: int
-    """Elements of the whole stream."""
-    enters: bool
-    """Whether the region begins here."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Exchange:
-    """An all-to-all: tokens sent to the ranks of their experts, or heads to the ranks that work on them."""
-
-    name: str
-    """What is sent."""
-    elements: int
-    """Elements that a rank sends."""
-    axis: str = "ep"
-    """Axis of parallelism."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gather:
-    """Keys and values collected over the context-parallel ranks; their gradients are summed and scattered."""
-
-    name: str
-    """What is collected."""
-    elements: int
-    """Elements of a rank's shard."""
-
-
-Step = MatMul | Elementwise | Collective | Boundary | Exchange | Gather
-"""A forward step; a collective stands for one that has no backward."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,12 +104,12 @@ class Parts:
         return self.elementwise(name, flops=self.stream, read=2 * self.stream, written=written)
 
     def boundary(
-        self, name: str, *, enters: bool, copies: int = 1, width: int | None = None
+        self, name: str, *, enters: bool, copies: float = 1, width: int | None = None
     ) -> tuple[Boundary, ...]:
         """Return the edge of a tensor-parallel region; nothing with one rank."""
         if self.plan.tp == 1:
             return ()
-        elements = self.plan.tokens * (width or self.config.hidden) * copies
+        elements = int(self.plan.tokens * (width or self.config.hidden) * copies)
         return (Boundary(name=name, elements=elements, enters=enters),)
 
     def attention(self) -> tuple[Step, ...]:
@@ -298,40 +260,6 @@ class Parts:
             self.residual("mlp.residual"),
         )
 
-    def expert_mlp(self) -> tuple[Step, ...]:
-        """Return the feed-forward half of a block with experts, evenly loaded."""
-        config, plan = self.config, self.plan
-        visits = config.experts_per_token
-        routed = self.stream * visits
-        scored = self.stream_tokens * config.experts
-        rows = -(-plan.tokens * visits * plan.ep // config.experts)
-        sent = plan.ep > 1
-        exchanged = plan.tokens * config.hidden * visits // (plan.tp if plan.sequence_parallel else 1)
-        return (
-            self.norm("mlp.norm"),
-            self.weighted("mlp.router", m=self.stream_tokens, k=config.hidden, n=config.experts),
-            self.elementwise("mlp.gates", flops=SOFTMAX_FLOPS * scored, read=scored, written=scored),
-            self.elementwise("mlp.dispatch", flops=0, read=routed, written=routed),
-            *((Exchange(name="mlp.dispatch", elements=exchanged),) if sent else ()),
-            *self.boundary("mlp.input", enters=True, copies=visits),
-            *self.feed_forward(rows=rows, batch=config.experts // plan.ep),
-            *self.boundary("mlp.output", enters=False, copies=visits),
-            *((Exchange(name="mlp.combine", elements=exchanged),) if sent else ()),
-            *self.shared_experts(),
-            self.elementwise("mlp.combine", flops=2 * routed, read=routed, written=self.stream),
-            self.residual("mlp.residual"),
-        )
-
-    def shared_experts(self) -> tuple[Step, ...]:
-        """Return the work of experts that every token visits, on the rank that has the token."""
-        if not self.config.shared_experts:
-            return ()
-        return (
-            *self.boundary("mlp.shared_input", enters=True),
-            *self.feed_forward(rows=self.plan.tokens, widths=self.config.shared_experts),
-            *self.boundary("mlp.shared_output", enters=False),
-        )
-
     def side_by_side(self) -> tuple[Step, ...]:
         """Return a block whose halves share norm, input and sum (PaLM, arXiv:2204.02311, section 2)."""
         return (
@@ -349,7 +277,7 @@ class Parts:
         """Return a whole block."""
         if self.config.parallel:
             return self.side_by_side()
-        return (*self.attention(), *(self.mlp() if self.config.experts == 1 else self.expert_mlp()))
+        return (*self.attention(), *(self.mlp() if self.config.experts == 1 else expert_mlp(self)))
 
     def embedding(self) -> tuple[Step, ...]:
         """Return the look-up of tokens, with learned positions and the norm after it if there are any."""

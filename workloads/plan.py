@@ -73,6 +73,14 @@ class Parallelism:
     vocabulary_multiple: int = 128
     """The vocabulary is padded to a multiple of this times `tp` (Megatron-LM's convention)."""
 
+    capacity_factor: float = 0.0
+    """Places that an expert has for a rank's tokens over what an even router sends it; visits beyond them are
+    dropped, empty ones padded (GShard, Switch). 0: as many places as visits (FastMoE, MegaBlocks)."""
+    expert_imbalance: float = 1.0
+    """Load of the busiest expert over the mean; 1 is an even router. See `workloads.routing`."""
+    exchange_counts: bool = False
+    """Whether ranks tell each other how many tokens each expert gets before they send them (FastMoE)."""
+
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
             value = getattr(self, item.name)
@@ -81,7 +89,8 @@ class Parallelism:
             if kind is int and (isinstance(value, bool) or not isinstance(value, int) or value < least):
                 msg = f"plan: {item.name} must be a whole number of at least {least}; got {value!r}"
                 raise WorkloadError(msg)
-            if kind is not int and not isinstance(value, kind):
+            number = kind is float and isinstance(value, int | float) and not isinstance(value, bool)
+            if kind is not int and not isinstance(value, kind) and not number:
                 msg = f"plan: {item.name} must be {phrase(kind)}; got {value!r}"
                 raise WorkloadError(msg)
         if self.zero > 3:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from heliograph.errors import WorkloadError
 from workloads.architecture import TransformerConfig, divisors
 from workloads.choices import ContextExchange, Schedule
+from workloads.expert_rules import check_experts
 from workloads.plan import Parallelism
 
 
@@ -48,6 +49,7 @@ def check(config: TransformerConfig, plan: Parallelism, *, accelerators: int | N
         raise WorkloadError(msg)
     _must_divide("expert", plan.ep, "experts", config.experts)
     _must_divide("expert", plan.ep, "data" if plan.cp == 1 else "data x context", plan.dp * plan.cp)
+    check_experts(config, plan)
     _check_batch(config, plan)
     _check_chunks(config, plan)
     _check_dualpipe(plan)

@@ -9,6 +9,7 @@ from workloads.flops import model_flops
 from workloads.passes import Passes
 from workloads.pipeline import Pipeline
 from workloads.plan import Parallelism
+from workloads.routing import dropped_share
 from workloads.rules import check
 from workloads.schedules import Order
 from workloads.sharding import MOST_UNITS
@@ -74,6 +75,7 @@ def build_step(config: TransformerConfig, plan: Parallelism) -> StepGraph:
         layout=plan.layout,
         tokens=plan.global_batch * plan.sequence_length,
         model_flops=model_flops(config, plan),
+        dropped_share=dropped_share(config, plan),
     )
 
 

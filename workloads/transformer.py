@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from heliograph.operators import Collective, CollectiveKind, Elementwise, Held, MatMul, Phase
 from workloads.architecture import TransformerConfig
 from workloads.choices import Attention, ContextExchange, Recompute
-from workloads.parts import Boundary, Exchange, Gather, Parts, Step
+from workloads.parts import Parts
 from workloads.plan import Parallelism
+from workloads.steps import Boundary, Exchange, Gather, Step
 
 Item = tuple[MatMul | Elementwise | Collective, int]
 """An operator and how often it is repeated."""

@@ -1,0 +1,187 @@
+"""Mixtures of experts as plans: capacity, drops, exchanges and the busiest rank, measured from the engine."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from heliograph.errors import WorkloadError
+from heliograph.metrics import summarise
+from heliograph.operators import Collective, MatMul
+from tests.workloads.ideal import EVEN, NODE, PLAN, RATE, Star, run, sent, sequences
+from workloads.memory import memory_by_kind
+from workloads.parallelism import check, parse_plan
+from workloads.routing import capacity, dropped_share, expert_loads, rank_imbalance
+from workloads.step import build_step
+
+ROUTED = replace(EVEN, layers=2, experts=16, experts_per_token=2)
+SPREAD = replace(PLAN, dp=8, ep=8)
+
+
+def expert_flops(config, plan):
+    """Return the operations of one rank's experts in a step."""
+    return sum(
+        one.flops * count
+        for task in sequences(build_step(config, plan))
+        for one, count in task.operator.items
+        if isinstance(one, MatMul) and one.name in {"mlp.up", "mlp.down"}
+    )
+
+
+# Capacity of GShard and Switch
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 1.25, 2.0])
+def test_all_to_alls_carry_the_capacity(factor):
+    """Two all-to-alls forward and two backward of k cf T h elements, (n-1)/n to others (arXiv:2006.16668,
+    section 2.2; arXiv:2101.03961, section 2.2)."""
+    plan = replace(SPREAD, capacity_factor=factor)
+    elements = 2 * factor * plan.tokens * ROUTED.hidden
+    expected = 4 * ROUTED.layers * plan.microbatches * 2 * elements * 7 / 8
+    assert sent(ROUTED, plan, "ep") == pytest.approx(expected)
+
+
+def test_capacity_is_rounded_up():
+    """C = ceil(k T / E x cf) (arXiv:2101.03961, equation 3): 64 tokens, 2 of 16 experts, 1.3: 10.4."""
+    assert capacity(ROUTED, replace(SPREAD, capacity_factor=1.3)) == 11
+    assert capacity(replace(ROUTED, experts_per_token=1), replace(SPREAD, capacity_factor=1.3)) == 6
+    assert capacity(ROUTED, SPREAD) == 0
+
+
+def test_expert_work_grows_with_the_capacity_factor():
+    exact = expert_flops(ROUTED, SPREAD)
+    for factor in (0.5, 1.0, 2.0):
+        assert expert_flops(ROUTED, replace(SPREAD, capacity_factor=factor)) == factor * exact
+    slower = run(ROUTED, replace(SPREAD, capacity_factor=2.0)).makespan_s - run(ROUTED, SPREAD).makespan_s
+    assert slower == pytest.approx(exact / RATE)
+
+
+def test_capacity_of_one_is_the_exact_size_of_an_even_router():
+    """FastMoE's exact sizes (arXiv:2103.13262) and GShard's places agree when every expert gets the mean."""
+    for port in (1e30, 1e9):
+        exact, padded = (run(ROUTED, replace(SPREAD, capacity_factor=f), port=port) for f in (0.0, 1.0))
+        assert exact.makespan_s == padded.makespan_s
+        assert exact.network_bytes == padded.network_bytes
+
+
+def test_places_are_kept_for_the_backward_pass():
+    """Copies of tokens and experts' activations are kept by the place, filled or not."""
+    kept = [
+        memory_by_kind(ROUTED, replace(SPREAD, capacity_factor=f), 0)["activations"]
+        for f in (0.0, 1.0, 2.0, 3.0)
+    ]
+    assert kept[0] == kept[1]
+    assert kept[3] - kept[2] == pytest.approx(kept[2] - kept[1])
+    places = 2 * SPREAD.tokens * (2 * ROUTED.hidden + 2 * ROUTED.ffn_hidden) * 2 * ROUTED.layers
+    assert kept[2] - kept[1] == pytest.approx(places)
+
+
+# Drops
+
+
+def test_even_router_drops_what_exceeds_its_places():
+    assert dropped_share(ROUTED, replace(SPREAD, capacity_factor=1.0)) == pytest.approx(0.0, abs=1e-12)
+    assert dropped_share(ROUTED, replace(SPREAD, capacity_factor=0.5)) == pytest.approx(0.5)
+    assert dropped_share(ROUTED, SPREAD) == 0.0
+
+
+def test_router_that_sends_all_to_one_expert_drops_all_but_its_places():
+    """k = 1, E experts, everything to one: 1 - cf / E is dropped (arXiv:2101.03961, section 2.2)."""
+    config = replace(ROUTED, experts_per_token=1)
+    plan = replace(SPREAD, capacity_factor=2.0, expert_imbalance=16.0)
+    assert dropped_share(config, plan) == pytest.approx(1 - 2 / 16)
+
+
+def test_places_enough_for_the_busiest_drop_nothing_and_fewer_drop_more():
+    plan = replace(SPREAD, expert_imbalance=3.0)
+    shares = [dropped_share(ROUTED, replace(plan, capacity_factor=f)) for f in (3.0, 2.0, 1.5, 1.0, 0.5)]
+    assert shares[0] == pytest.approx(0.0, abs=1e-12)
+    assert shares == sorted(shares)
+    assert shares[1] > 0.0
+
+
+def test_dropped_share_is_a_metric_of_the_step():
+    plan = replace(SPREAD, capacity_factor=1.0, expert_imbalance=2.0)
+    graph = build_step(ROUTED, plan)
+    metrics = summarise(run(ROUTED, plan), graph, NODE, Star(endpoints=8))
+    above = sum(max(0.0, load - 1.0) for load in expert_loads(16, 2.0))
+    assert metrics.dropped_share == pytest.approx(above / 16)
+    assert run(ROUTED, plan).makespan_s == run(ROUTED, replace(plan, expert_imbalance=1.0)).makespan_s
+
+
+# The busiest rank
+
+
+@pytest.mark.parametrize(("count", "imbalance"), [(2, 1.5), (16, 1.0), (16, 3.7), (256, 40.0), (8, 8.0)])
+def test_loads_have_the_stated_peak_and_mean(count, imbalance):
+    loads = expert_loads(count, imbalance)
+    assert loads[0] == pytest.approx(imbalance)
+    assert math.fsum(loads) == pytest.approx(count)
+    assert list(loads) == sorted(loads, reverse=True)
+
+
+def test_without_capacity_the_busiest_rank_sets_the_time():
+    """One expert a rank: a step takes its experts' time x the imbalance (arXiv:2103.13262)."""
+    config = replace(ROUTED, experts=8)
+    plan = replace(SPREAD, expert_imbalance=2.0)
+    assert rank_imbalance(config, plan) == pytest.approx(2.0)
+    slower = run(config, plan).makespan_s - run(config, SPREAD).makespan_s
+    assert slower == pytest.approx(expert_flops(config, SPREAD) / RATE, rel=1e-6)
+    assert sent(config, plan, "ep") == pytest.approx(2 * sent(config, SPREAD, "ep"))
+
+
+def test_more_experts_on_a_rank_even_out_its_load():
+    config = replace(ROUTED, experts=64)
+    found = [rank_imbalance(config, replace(SPREAD, ep=ep, expert_imbalance=4.0)) for ep in (1, 2, 8, 64)]
+    assert found == sorted(found)
+    assert found[0] == pytest.approx(1.0)
+    assert found[-1] == pytest.approx(4.0)
+
+
+# FastMoE
+
+
+def test_counts_are_told_before_tokens_are_sent():
+    """E counts a rank before every dispatch, forward only (arXiv:2103.13262)."""
+    plan = replace(SPREAD, exchange_counts=True)
+    extra = sent(ROUTED, plan, "ep") - sent(ROUTED, SPREAD, "ep")
+    assert extra == pytest.approx(ROUTED.layers * plan.microbatches * 16 * 8 * 7 / 8)
+    names = [one.name for one, _ in sequences(build_step(ROUTED, plan))[0].operator.items]
+    assert names.index("mlp.counts") == names.index("mlp.up") - 2
+
+
+def test_gate_is_summed_over_all_ranks_and_experts_over_their_copies():
+    """arXiv:2103.13262: gates are synchronised over the world, experts over their replicas."""
+    step = build_step(ROUTED, replace(SPREAD, dp=16, ep=8))
+    sums = [
+        t.operator
+        for t in step.tasks
+        if isinstance(t.operator, Collective) and t.operator.layer == "gradients"
+    ]
+    by_axis = {one.axis: sum(o.payload_bytes for o in sums if o.axis == one.axis) / 4 for one in sums}
+    experts = ROUTED.layers * ROUTED.expert_matrices * ROUTED.experts / 8
+    assert {(one.axis, one.size) for one in sums} == {("dp", 16), ("edp", 2)}
+    assert by_axis["edp"] == experts
+    rest = ROUTED.parameters - ROUTED.layers * ROUTED.expert_matrices * ROUTED.experts
+    assert by_axis["dp"] == rest
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("capacity_factor=-1", r"capacity_factor \(-1\) must be 0"),
+        ("capacity_factor=nan", r"capacity_factor \(nan\) must be 0"),
+        ("capacity_factor=much", "capacity_factor must be a number; got 'much'"),
+        ("expert_imbalance=9", r"expert_imbalance \(9\) must be from 1 .* try 2"),
+        ("exchange_counts=true,capacity_factor=1", "leave capacity_factor"),
+        ("exchange_counts=true,ep=1", r"raise ep \(1\)"),
+    ],
+)
+def test_impossible_routing_is_refused(text, message):
+    with pytest.raises(WorkloadError, match=message):
+        check(ROUTED, parse_plan(text, base=SPREAD))
+
+
+def test_capacity_needs_experts():
+    with pytest.raises(WorkloadError, match="needs experts, and even has none"):
+        check(EVEN, replace(PLAN, capacity_factor=1.0))

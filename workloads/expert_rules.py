@@ -1,0 +1,46 @@
+"""The rules that a plan for a mixture of experts must keep, each with the way out in its message."""
+
+from __future__ import annotations
+
+from heliograph.errors import WorkloadError
+from workloads.architecture import TransformerConfig
+from workloads.plan import Parallelism
+
+LARGEST_FACTOR = 1e3
+"""Capacity factors above this are refused as typing errors; a choice."""
+
+
+def check_experts(config: TransformerConfig, plan: Parallelism) -> None:
+    """Check what a plan says about experts.
+
+    Raises
+    ------
+    WorkloadError
+        Naming the first rule broken and what would keep it.
+    """
+    if not 0.0 <= plan.capacity_factor <= LARGEST_FACTOR:
+        msg = (
+            f"capacity_factor ({plan.capacity_factor:g}) must be 0 (no capacity) or at most "
+            f"{LARGEST_FACTOR:g}; try 1.25"
+        )
+        raise WorkloadError(msg)
+    most = config.experts / config.experts_per_token
+    if not 1.0 <= plan.expert_imbalance <= most:
+        msg = (
+            f"expert_imbalance ({plan.expert_imbalance:g}) must be from 1 (even) to experts over experts per "
+            f"token ({config.experts} / {config.experts_per_token}), for a token visits an expert once; "
+            f"try {min(2.0, most):g}"
+        )
+        raise WorkloadError(msg)
+    if config.experts == 1 and plan.capacity_factor:
+        msg = (
+            f"capacity_factor ({plan.capacity_factor:g}) needs experts, and {config.name} has none; "
+            "leave it out"
+        )
+        raise WorkloadError(msg)
+    if plan.exchange_counts and (plan.capacity_factor or plan.ep == 1):
+        msg = (
+            "exchange_counts=true needs expert ranks and sizes that are not fixed by a capacity; "
+            f"raise ep ({plan.ep}) and leave capacity_factor ({plan.capacity_factor:g}) out"
+        )
+        raise WorkloadError(msg)

@@ -1,0 +1,84 @@
+"""The feed-forward half of a block with experts, as forward steps on one rank."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from heliograph.operators import Collective, CollectiveKind, Phase
+from workloads.routing import COUNT_BYTES, expert_rows, visits
+from workloads.steps import SOFTMAX_FLOPS, Exchange, Step
+
+if TYPE_CHECKING:
+    from workloads.parts import Parts
+
+
+def expert_mlp(parts: Parts) -> tuple[Step, ...]:
+    """Return the feed-forward half of a block with experts.
+
+    Notes
+    -----
+    The router scores every token, tokens are copied into the order of their experts and exchanged, experts
+    work, and what they return is exchanged back and summed with the router's weights. With a capacity every
+    expert's places are sent and worked on, filled or not (GShard, arXiv:2006.16668, algorithm 1).
+    """
+    config, plan = parts.config, parts.plan
+    copies = visits(config, plan)
+    routed = parts.stream * copies
+    scored = parts.stream_tokens * config.experts
+    sent = plan.ep > 1
+    return (
+        parts.norm("mlp.norm"),
+        parts.weighted("mlp.router", m=parts.stream_tokens, k=config.hidden, n=config.experts),
+        parts.elementwise("mlp.gates", flops=SOFTMAX_FLOPS * scored, read=scored, written=scored),
+        parts.elementwise("mlp.dispatch", flops=0, read=routed, written=routed),
+        *counts(parts),
+        *((Exchange(name="mlp.dispatch", elements=exchanged(parts)),) if sent else ()),
+        *parts.boundary("mlp.input", enters=True, copies=copies),
+        *parts.feed_forward(rows=expert_rows(config, plan), batch=config.experts // plan.ep),
+        *parts.boundary("mlp.output", enters=False, copies=copies),
+        *((Exchange(name="mlp.combine", elements=exchanged(parts)),) if sent else ()),
+        *shared_experts(parts),
+        parts.elementwise("mlp.combine", flops=2 * routed, read=routed, written=parts.stream),
+        parts.residual("mlp.residual"),
+    )
+
+
+def exchanged(parts: Parts) -> int:
+    """Return the elements that a rank sends to the experts of one block, its own included."""
+    plan = parts.plan
+    elements = plan.tokens * parts.config.hidden * visits(parts.config, plan)
+    return int(elements) // (plan.tp if plan.sequence_parallel else 1)
+
+
+def counts(parts: Parts) -> tuple[Step, ...]:
+    """Return the exchange of how many tokens each expert will get, if ranks tell each other first.
+
+    Notes
+    -----
+    Needed for exact sizes, for a rank cannot know what others send it (FastMoE, arXiv:2103.13262). It has no
+    backward pass: the sizes are known by then.
+    """
+    plan = parts.plan
+    if not plan.exchange_counts or plan.ep == 1:
+        return ()
+    told = Collective(
+        name="mlp.counts",
+        layer=parts.layer,
+        phase=Phase.FORWARD,
+        kind=CollectiveKind.ALL_TO_ALL,
+        axis="ep",
+        size=plan.ep,
+        payload_bytes=float(parts.config.experts * COUNT_BYTES),
+    )
+    return (told,)
+
+
+def shared_experts(parts: Parts) -> tuple[Step, ...]:
+    """Return the work of experts that every token visits, on the rank that has the token."""
+    if not parts.config.shared_experts:
+        return ()
+    return (
+        *parts.boundary("mlp.shared_input", enters=True),
+        *parts.feed_forward(rows=parts.plan.tokens, widths=parts.config.shared_experts),
+        *parts.boundary("mlp.shared_output", enters=False),
+    )
