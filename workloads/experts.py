@@ -39,6 +39,7 @@ def expert_mlp(parts: Parts) -> tuple[Step, ...]:
         *((Exchange(name="mlp.combine", elements=exchanged(parts)),) if sent else ()),
         *shared_experts(parts),
         parts.elementwise("mlp.combine", flops=2 * routed, read=routed, written=parts.stream),
+        *parts.norm_after("mlp"),
         parts.residual("mlp.residual"),
     )
 

@@ -74,6 +74,7 @@ def _stream_bytes(config: TransformerConfig, plan: Parallelism) -> float:
     masks = 2 * MASK_BYTES if config.dropout else 0
     # Latents before and after their norms.
     latents = (config.query_rank + config.kv_rank) * (width + plan.precision.linear_bytes)
+    latents += 2 * width * config.hidden if config.post_norms else 0  # what norms after the halves read
     if config.experts == 1:
         inputs = 1 if config.parallel else 2
         kept = inputs * (width + plan.precision.linear_bytes) + masks
@@ -89,6 +90,8 @@ def _sharded_bytes(config: TransformerConfig, plan: Parallelism) -> float:
     width = plan.precision.element_bytes
     operand = plan.precision.linear_bytes
     pairs = plan.tp * (plan.key_width(config) + plan.value_width(config))
+    if config.qk_norm:  # queries and keys before their norms
+        pairs += config.query_width + plan.tp * plan.key_width(config)
     attention = width * (config.query_width + pairs) + operand * config.context_width
     worked = visits(config, plan) + config.shared_experts
     inner = (width * config.ffn_branches + operand) * config.ffn_hidden * worked

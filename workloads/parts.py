@@ -122,8 +122,13 @@ class Parts:
             *entrance,
             *self.heads(),
             *self.boundary("attention.output", enters=False),
+            *self.norm_after("attention"),
             self.residual("attention.residual"),
         )
+
+    def norm_after(self, half: str) -> tuple[Step, ...]:
+        """Return the norm of what a half of a block adds to the stream, if the model has one (Grok-1)."""
+        return (self.norm(f"{half}.post_norm"),) if self.config.post_norms else ()
 
     def heads(self) -> tuple[Step, ...]:
         """Return attention from the input of its tensor-parallel region to the product that leaves it."""
@@ -139,8 +144,13 @@ class Parts:
             "attention.rotary", flops=ROTARY_FLOPS * rotated, read=rotated, written=rotated
         )
         before, after = self.context()
+        normed = plan.tokens * (query_width + plan.key_width(config)) if config.qk_norm else 0
+        norms = self.elementwise(
+            "attention.qk_norms", flops=NORM_FLOPS[config.norm] * normed, read=normed, written=normed
+        )
         return (
             *products,
+            *((norms,) if normed else ()),
             *((rotary,) if config.positions is Positions.ROTARY else ()),
             *before,
             *self.core_attention(),
@@ -197,8 +207,7 @@ class Parts:
         heads = config.heads // plan.tp // (plan.cp if by_heads else 1)
         rows = plan.sequence_length // (1 if by_heads else plan.cp)
         keys = plan.sequence_length // (plan.cp if ring else 1)
-        # A query sees (s+1)/2 keys on average under the causal mask, as ranks hold early and late ones.
-        keys = (keys + 1) // 2 if plan.causal_half else keys
+        keys = self.seen(keys)
         batch = plan.micro_batch * heads
         scores = batch * rows * keys
         flash = plan.attention is Attention.FLASH
@@ -231,6 +240,22 @@ class Parts:
             ),
         )
 
+    def seen(self, keys: int) -> int:
+        """Return how many of so many keys a query's products span on average, a whole number.
+
+        Notes
+        -----
+        Under the causal mask (s+1)/2 if the kernel skips what is masked, as ranks hold early and late ones.
+        With a window of w keys at most w, and w - w (w-1) / 2s if the first ones' shorter spans are skipped
+        too.
+        """
+        window = min(self.config.window, keys) if self.config.window_every == 1 else keys
+        if not self.plan.causal_half:
+            return window
+        if window == keys:
+            return (keys + 1) // 2
+        return window - window * (window - 1) // (2 * keys)
+
     def feed_forward(self, *, rows: int, batch: int = 1, widths: int = 1) -> tuple[Step, ...]:
         """Return the products and the activation of `batch` feed-forward parts of `rows` tokens each.
 
@@ -257,6 +282,7 @@ class Parts:
             *self.boundary("mlp.input", enters=True),
             *self.feed_forward(rows=self.plan.tokens),
             *self.boundary("mlp.output", enters=False),
+            *self.norm_after("mlp"),
             self.residual("mlp.residual"),
         )
 

@@ -30,6 +30,11 @@ def check(config: TransformerConfig, plan: Parallelism, *, accelerators: int | N
     if plan.cp > 1 and plan.context_exchange is ContextExchange.ALL_TO_ALL:
         for what, whole in (("heads", config.heads), ("kv_heads", config.kv_heads)):
             _must_divide("tensor x context", plan.tp * plan.cp, what, whole)
+    if plan.cp > 1 and config.window:
+        msg = (
+            f"context ({plan.cp}) must be 1: {config.name}'s windows are not cut over ranks; raise tp instead"
+        )
+        raise WorkloadError(msg)
     for what, whole in (
         ("heads", config.heads),
         ("ffn_hidden", config.ffn_hidden),

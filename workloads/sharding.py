@@ -46,6 +46,8 @@ class StagePart:
     """Whether the head belongs to it."""
     dense: int = 0
     """How many of its blocks, the first ones, are dense in a model with experts."""
+    windowed: int = 0
+    """How many of its blocks see a window of keys only."""
 
 
 def layer_parameters(config: TransformerConfig, plan: Parallelism) -> RankParameters:
@@ -112,6 +114,7 @@ def whole_stage(config: TransformerConfig, plan: Parallelism, stage: int) -> Sta
         embedding=any(chunk.embedding for chunk in chunks),
         head=any(chunk.head for chunk in chunks),
         dense=sum(chunk.dense for chunk in chunks),
+        windowed=sum(chunk.windowed for chunk in chunks),
     )
 
 
@@ -128,6 +131,7 @@ def stage_chunks(config: TransformerConfig, plan: Parallelism, stage: int) -> tu
                     embedding=position == 0,
                     head=position == len(chain) - 1,
                     dense=min(layers[position], max(0, config.dense_layers - sum(layers[:position]))),
+                    windowed=config.windowed_among(sum(layers[:position]), layers[position]),
                 )
     return tuple(found[chunk] for chunk in sorted(found))
 
@@ -159,9 +163,15 @@ def chunk_parts(plan: Parallelism, chunk: StagePart) -> tuple[StagePart, ...]:
             embedding=chunk.embedding and index == 0,
             head=chunk.head and index == len(sizes) - 1,
             dense=min(size, max(0, chunk.dense - sum(sizes[:index]))),
+            windowed=_among(chunk, sum(sizes[: index + 1])) - _among(chunk, sum(sizes[:index])),
         )
         for index, size in enumerate(sizes)
     )
+
+
+def _among(chunk: StagePart, blocks: int) -> int:
+    """Return how many of the first blocks of a chunk are windowed; they stand evenly among the others."""
+    return -(-chunk.windowed * blocks // chunk.layers) if chunk.windowed else 0
 
 
 def _even(whole: int, count: int) -> list[int]:
