@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from experiments.validation.cells import Record, SkipError
+from experiments.validation.mixtures import drops_tokens
 from workloads.choices import Attention, Precision, Recompute
 from workloads.plan import Parallelism
 
@@ -63,6 +64,9 @@ def plan_of(record: Record, ranks: int) -> Parallelism:
         "attention": attention,
         "causal_half": attention is Attention.FLASH,  # a fused kernel skips the masked half
     }
+    if drops_tokens(record):
+        values["capacity_factor"] = 1.0
+        record.assume("capacity factor 1, padded (tokens dropped)")
     values |= _sharding(record) | _interleaving(record, pp)
     if attention is Attention.FULL:
         values["grad_buckets"] = 1
