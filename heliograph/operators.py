@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from heliograph.errors import WorkloadError
 from heliograph.layout import RankLayout
+from heliograph.spread import Spread
 
 
 class Phase(StrEnum):
@@ -134,6 +135,10 @@ class Collective:
     and broadcast, the rank's shard for all-gather, the message for a send."""
     shift: int = 0
     """For a send: how many places along the axis the receiver stands from the sender."""
+    two_level: bool = False
+    """For an all-to-all over several nodes: whether it goes within nodes and between them in turn."""
+    spread: Spread | None = None
+    """With two levels: where copies of a token go, if it is sent to each node once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from heliograph.errors import WorkloadError
 from workloads.architecture import TransformerConfig
+from workloads.choices import ExpertExchange
 from workloads.plan import Parallelism
 
 LARGEST_FACTOR = 1e3
@@ -37,6 +38,9 @@ def check_experts(config: TransformerConfig, plan: Parallelism) -> None:
             f"capacity_factor ({plan.capacity_factor:g}) needs experts, and {config.name} has none; "
             "leave it out"
         )
+        raise WorkloadError(msg)
+    if plan.expert_exchange is not ExpertExchange.DIRECT and plan.ep == 1:
+        msg = f"expert_exchange={plan.expert_exchange} needs expert ranks; raise ep (1) or leave it out"
         raise WorkloadError(msg)
     if plan.exchange_counts and (plan.capacity_factor or plan.ep == 1):
         msg = (

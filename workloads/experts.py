@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from heliograph.operators import Collective, CollectiveKind, Phase
+from heliograph.spread import Spread
+from workloads.choices import ExpertExchange
 from workloads.routing import COUNT_BYTES, expert_rows, visits
 from workloads.steps import SOFTMAX_FLOPS, Exchange, Step
 
@@ -25,23 +27,42 @@ def expert_mlp(parts: Parts) -> tuple[Step, ...]:
     copies = visits(config, plan)
     routed = parts.stream * copies
     scored = parts.stream_tokens * config.experts
-    sent = plan.ep > 1
     return (
         parts.norm("mlp.norm"),
         parts.weighted("mlp.router", m=parts.stream_tokens, k=config.hidden, n=config.experts),
         parts.elementwise("mlp.gates", flops=SOFTMAX_FLOPS * scored, read=scored, written=scored),
         parts.elementwise("mlp.dispatch", flops=0, read=routed, written=routed),
         *counts(parts),
-        *((Exchange(name="mlp.dispatch", elements=exchanged(parts)),) if sent else ()),
+        *exchange(parts, "mlp.dispatch"),
         *parts.boundary("mlp.input", enters=True, copies=copies),
         *parts.feed_forward(rows=expert_rows(config, plan), batch=config.experts // plan.ep),
         *parts.boundary("mlp.output", enters=False, copies=copies),
-        *((Exchange(name="mlp.combine", elements=exchanged(parts)),) if sent else ()),
+        *exchange(parts, "mlp.combine"),
         *shared_experts(parts),
         parts.elementwise("mlp.combine", flops=2 * routed, read=routed, written=parts.stream),
         *parts.norm_after("mlp"),
         parts.residual("mlp.residual"),
     )
+
+
+def exchange(parts: Parts, name: str) -> tuple[Step, ...]:
+    """Return what a rank sends to the experts of one block, or gets back; nothing with one expert rank."""
+    plan, config = parts.plan, parts.config
+    if plan.ep == 1:
+        return ()
+    spread = Spread(
+        targets=config.experts,
+        copies=config.experts_per_token,
+        sets=config.routing_groups,
+        chosen_sets=config.chosen_groups,
+    )
+    step = Exchange(
+        name=name,
+        elements=exchanged(parts),
+        two_level=plan.expert_exchange is not ExpertExchange.DIRECT,
+        spread=spread if plan.expert_exchange is ExpertExchange.ONCE_PER_NODE else None,
+    )
+    return (step,)
 
 
 def exchanged(parts: Parts) -> int:

@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from heliograph.errors import WorkloadError
 from heliograph.layout import RankLayout
 from workloads.architecture import TransformerConfig
-from workloads.choices import Attention, ContextExchange, Optimizer, Precision, Recompute, Schedule, phrase
+from workloads.choices import (
+    Attention,
+    ContextExchange,
+    ExpertExchange,
+    Optimizer,
+    Precision,
+    Recompute,
+    Schedule,
+    phrase,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +89,8 @@ class Parallelism:
     """Load of the busiest expert over the mean; 1 is an even router. See `workloads.routing`."""
     exchange_counts: bool = False
     """Whether ranks tell each other how many tokens each expert gets before they send them (FastMoE)."""
+    expert_exchange: ExpertExchange = ExpertExchange.DIRECT
+    """How tokens reach the ranks of their experts on other nodes."""
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):

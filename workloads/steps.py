@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from heliograph.operators import Collective, Elementwise, MatMul
+from heliograph.spread import Spread
 
 SOFTMAX_FLOPS = 5
 """Operations of a softmax per element: maximum, subtract, exponential, sum, divide."""
@@ -32,6 +33,10 @@ class Exchange:
     """Elements that a rank sends."""
     axis: str = "ep"
     """Axis of parallelism."""
+    two_level: bool = False
+    """Whether it goes within nodes and between them in turn."""
+    spread: Spread | None = None
+    """Where copies of a token go, if it is sent to each node once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -111,7 +111,8 @@ class _Walker:
         return tuple(items)
 
     def _exchange(self, step: Exchange, phase: Phase) -> Collective:
-        return self.collective(step.name, phase, CollectiveKind.ALL_TO_ALL, step.axis, step.elements)
+        sent = self.collective(step.name, phase, CollectiveKind.ALL_TO_ALL, step.axis, step.elements)
+        return replace(sent, two_level=True, spread=step.spread) if step.two_level else sent
 
     def _gathered(self, step: Gather, phase: Phase) -> Collective:
         return self.collective(step.name, phase, CollectiveKind.ALL_GATHER, "cp", step.elements)

@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from heliograph.engine import Simulation
 from heliograph.errors import WorkloadError
 from heliograph.metrics import summarise
 from heliograph.operators import Collective, MatMul
 from tests.workloads.ideal import EVEN, NODE, PLAN, RATE, Star, run, sent, sequences
 from workloads.memory import memory_by_kind
+from workloads.choices import ExpertExchange
 from workloads.parallelism import check, parse_plan
 from workloads.routing import capacity, dropped_share, expert_loads, rank_imbalance
 from workloads.step import build_step
@@ -166,9 +168,33 @@ def test_gate_is_summed_over_all_ranks_and_experts_over_their_copies():
     assert by_axis["dp"] == rest
 
 
+# Two levels
+
+
+def wire(plan):
+    """Return what a rank puts on the wire in one exchange, over nodes of four, in units of its payload."""
+    graph = build_step(ROUTED, plan)
+    trace = Simulation(graph, NODE, replace(Star(endpoints=8), node_size=4)).run()
+    payload = 2 * 2 * plan.tokens * ROUTED.hidden
+    exchanges = 4 * ROUTED.layers * plan.microbatches
+    return trace.network_bytes["ep"] / 8 / exchanges / payload, trace.algorithms["ep all_to_all"]
+
+
+def test_exchange_in_two_levels_runs_in_the_engine():
+    """3/4 inside the node and 1/2 across (HetuMoE, arXiv:2203.14685); a token once per node: a node with 8 of
+    16 experts is missed by both of a token's copies with chance (8 x 7) / (16 x 15)."""
+    share, name = wire(replace(SPREAD, expert_exchange=ExpertExchange.HIERARCHICAL))
+    assert (share, name) == (pytest.approx(3 / 4 + 1 / 2), "hierarchical")
+    share, name = wire(replace(SPREAD, expert_exchange=ExpertExchange.ONCE_PER_NODE))
+    visited = 2 * (1 - 8 * 7 / (16 * 15))
+    assert (share, name) == (pytest.approx(3 / 4 + visited / 2 / 2), "hierarchical")
+    assert wire(SPREAD) == (pytest.approx(7 / 8), "direct")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("expert_exchange=hierarchical,ep=1", "expert_exchange=hierarchical needs expert ranks"),
         ("capacity_factor=-1", r"capacity_factor \(-1\) must be 0"),
         ("capacity_factor=nan", r"capacity_factor \(nan\) must be 0"),
         ("capacity_factor=much", "capacity_factor must be a number; got 'much'"),
