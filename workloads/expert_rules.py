@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heliograph.errors import WorkloadError
 from workloads.architecture import TransformerConfig
-from workloads.choices import ExpertExchange
+from workloads.choices import ContextExchange, ExpertExchange, Schedule
 from workloads.plan import Parallelism
 
 LARGEST_FACTOR = 1e3
@@ -47,4 +47,27 @@ def check_experts(config: TransformerConfig, plan: Parallelism) -> None:
             "exchange_counts=true needs expert ranks and sizes that are not fixed by a capacity; "
             f"raise ep ({plan.ep}) and leave capacity_factor ({plan.capacity_factor:g}) out"
         )
+        raise WorkloadError(msg)
+    _check_overlap(plan)
+
+
+def _check_overlap(plan: Parallelism) -> None:
+    if not plan.overlap_experts:
+        return
+    if plan.ep == 1:
+        msg = "overlap_experts=true needs expert ranks; raise ep (1) or leave it out"
+        raise WorkloadError(msg)
+    chained = plan.pp > 1 and plan.vpp == 1 and plan.schedule is Schedule.ONE_FORWARD_ONE_BACKWARD
+    if chained or plan.schedule in {Schedule.GPIPE, Schedule.ZERO_BUBBLE}:
+        msg = (
+            f"overlap_experts=true needs a forward and a backward pass side by side, which schedule="
+            f"{plan.schedule} with pp={plan.pp} and vpp={plan.vpp} has not without waiting; try vpp=2, "
+            "schedule=dualpipe or pp=1"
+        )
+        raise WorkloadError(msg)
+    if plan.zero > 1 and plan.gradient_ranks > 1:
+        msg = f"overlap_experts=true with zero={plan.zero} is not modelled; try zero=1"
+        raise WorkloadError(msg)
+    if plan.cp > 1 and plan.context_exchange is ContextExchange.RING:
+        msg = "overlap_experts=true with a ring of keys is not modelled; try context_exchange=all_gather"
         raise WorkloadError(msg)

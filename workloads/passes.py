@@ -62,6 +62,21 @@ class Passes:
             found = self._known[part, direction] = self._built(part, direction)
         return found
 
+    def one_by_one(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
+        """Return a part's operators in a direction in the order in which its blocks run."""
+        narrow = [part.windowed * (place + 1) // part.layers for place in range(part.layers)]
+        kinds = [
+            self._dense
+            if place < part.dense
+            else (self._windowed if narrow[place] > (narrow[place - 1] if place else 0) else self._block)
+            for place in range(part.layers)
+        ]
+        first = self._embedding[direction] if part.embedding else ()
+        last = self._head[direction] if part.head else ()
+        if direction is Pass.FORWARD:
+            return (*first, *(item for kind in kinds for item in kind.own[direction]), *last)
+        return (*last, *(item for kind in reversed(kinds) for item in kind.own[direction]), *first)
+
     def ring(self, part: StagePart, direction: Pass) -> tuple[tuple[Item, ...], tuple[Collective, ...]]:
         """Return a part's attention to other ranks' keys, and the traffic of one block beside it."""
         others = self._blocks(part, direction, self._dense.others, self._windowed.others, self._block.others)

@@ -91,6 +91,9 @@ class Parallelism:
     """Whether ranks tell each other how many tokens each expert gets before they send them (FastMoE)."""
     expert_exchange: ExpertExchange = ExpertExchange.DIRECT
     """How tokens reach the ranks of their experts on other nodes."""
+    overlap_experts: bool = False
+    """Whether a microbatch's expert exchanges run beside another's work, a forward and a backward pass at a
+    time (DualPipe's F&B, Megatron-LM's 1F1B overlap). See `workloads.overlap`."""
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):

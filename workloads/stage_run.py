@@ -111,18 +111,35 @@ class StageRun:
 
     def run(self, slot: Slot) -> None:
         """Add a slot's compute tasks, the gathers before and the sums and the send after them."""
-        arrived = self.graph.arrived.get(self._arrival(slot))
-        after = () if arrived is None or slot.direction is Pass.WEIGHT else (arrived,)
-        place = (slot.chunk, slot.microbatch)
-        if slot.direction is not Pass.FORWARD:
-            after = (*after, self.forwards.pop(place))
+        after = self.begin(slot)
         gathers, sums = self._gathers(slot), self._sums(slot)
         pieces = self.parts[slot.chunk] if gathers or sums else (self.chunks[slot.chunk],)
         finished = self._pieces(slot, pieces, after, gathers=gathers, sums=sums)
+        self.finish(slot, (finished,))
+
+    def begin(self, slot: Slot) -> tuple[int, ...]:
+        """Return the tasks that a slot's first one waits for."""
+        arrived = self.graph.arrived.get(self._arrival(slot))
+        after = () if arrived is None or slot.direction is Pass.WEIGHT else (arrived,)
+        if slot.direction is not Pass.FORWARD:
+            after = (*after, self.forwards.pop((slot.chunk, slot.microbatch)))
+        return after
+
+    def finish(self, slot: Slot, finished: tuple[int, ...]) -> None:
+        """Note that a slot's last task has been added, and send what it made."""
+        (last,) = finished
         if slot.direction in {Pass.FORWARD, Pass.INPUT}:
-            self.forwards[place] = finished
+            self.forwards[slot.chunk, slot.microbatch] = last
         self.runs[slot.chunk, slot.direction] += 1
-        self._send(slot, finished)
+        self._send(slot, last)
+
+    def moves_parameters(self, slot: Slot) -> bool:
+        """Return whether a slot gathers parameters or sums gradients."""
+        return self._gathers(slot) or self._sums(slot)
+
+    def compute(self, slot: Slot, items: tuple[Item, ...], after: tuple[int, ...]) -> int:
+        """Add work of a slot after what has been added before, and return its id."""
+        return self._sequence(slot, items, after)
 
     def _gathers(self, slot: Slot) -> bool:
         plan = self.plan

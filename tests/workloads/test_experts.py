@@ -10,8 +10,8 @@ from heliograph.errors import WorkloadError
 from heliograph.metrics import summarise
 from heliograph.operators import Collective, MatMul
 from tests.workloads.ideal import EVEN, NODE, PLAN, RATE, Star, run, sent, sequences
-from workloads.memory import memory_by_kind
 from workloads.choices import ExpertExchange
+from workloads.memory import memory_by_kind
 from workloads.parallelism import check, parse_plan
 from workloads.routing import capacity, dropped_share, expert_loads, rank_imbalance
 from workloads.step import build_step
