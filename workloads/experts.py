@@ -34,15 +34,31 @@ def expert_mlp(parts: Parts) -> tuple[Step, ...]:
         parts.elementwise("mlp.dispatch", flops=0, read=routed, written=routed),
         *counts(parts),
         *exchange(parts, "mlp.dispatch"),
+        *sorting(parts),
         *parts.boundary("mlp.input", enters=True, copies=copies),
         *parts.feed_forward(rows=expert_rows(config, plan), batch=config.experts // plan.ep),
         *parts.boundary("mlp.output", enters=False, copies=copies),
+        *sorting(parts),
         *exchange(parts, "mlp.combine"),
         *shared_experts(parts),
         parts.elementwise("mlp.combine", flops=2 * routed, read=routed, written=parts.stream),
         *parts.norm_after("mlp"),
         parts.residual("mlp.residual"),
     )
+
+
+def sorting(parts: Parts) -> tuple[Step, ...]:
+    """Return the copy that sorts what ranks send by expert, or back; none where a rank has one expert.
+
+    Notes
+    -----
+    What arrives stands by the rank that sent it, and within that by expert (Megatron-LM's all-to-all
+    dispatcher sorts chunks; DeepSpeed-MoE, arXiv:2201.05596, section 5.1, transforms the layout).
+    """
+    if parts.plan.ep in {1, parts.config.experts}:
+        return ()
+    moved = exchanged(parts)
+    return (parts.elementwise("mlp.sort", flops=0, read=moved, written=moved),)
 
 
 def exchange(parts: Parts, name: str) -> tuple[Step, ...]:

@@ -37,7 +37,7 @@ CAST_WITH_GRADIENT = frozenset({"mlp.gate_up", "mlp.up"})
 CAST_FLOPS = 2
 """Operations of a cast per element: the largest value and the scale."""
 PASSES_THROUGH = frozenset(
-    {"attention.rotary", "attention.residual", "mlp.residual", "mlp.dispatch", "block.residual"}
+    {"attention.rotary", "attention.residual", "mlp.residual", "mlp.dispatch", "mlp.sort", "block.residual"}
 )
 """Elementwise steps whose backward pass needs the gradient only, not the input."""
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import Any
 
 from experiments.validation.cells import Record, SkipError
 from workloads.architecture import TransformerConfig
+from workloads.choices import ExpertExchange
 from workloads.config import load_model, shipped_models
 
 _REDUCED = re.compile(r"-(\d+)L$")
+_ONCE = re.compile(r"once per node|deepep|hybridep", re.I)
+_OVERLAPPED = re.compile(r"expert exchange\w* overlapped", re.I)
 _BRACKETS = re.compile(r"\s*\(([^)]*)\)")
 _PREDICTS_MORE = re.compile(r"w/ ?mtp|with mtp", re.I)
 
@@ -62,6 +66,29 @@ def mixture_of(record: Record, *, dropout: bool) -> TransformerConfig:
 def drops_tokens(record: Record) -> bool:
     """Return whether a row's name says that tokens were dropped to equal loads."""
     return any("tokendrop" in word.lower() for word in _BRACKETS.findall(record.text("model_name")))
+
+
+def exchange_of(record: Record, ep: int) -> dict[str, Any]:
+    """Return how tokens reach their experts, as far as the row's notes say.
+
+    Notes
+    -----
+    The notes may name a dispatcher that sends a token to a node once (DeepEP, HybridEP) and may say that the
+    expert exchange was overlapped; else every rank sends to every other, and waits.
+    """
+    notes = record.text("notes")
+    if ep == 1:
+        return {}
+    values: dict[str, Any] = {}
+    if _ONCE.search(notes):
+        values["expert_exchange"] = ExpertExchange.ONCE_PER_NODE
+    else:
+        record.assume("tokens sent to every expert's rank")
+    if _OVERLAPPED.search(notes):
+        values["overlap_experts"] = True
+    else:
+        record.assume("expert exchanges not overlapped")
+    return values
 
 
 def _shortened(record: Record, model: TransformerConfig, layers: int) -> TransformerConfig:

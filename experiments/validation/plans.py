@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from experiments.validation.cells import Record, SkipError
-from experiments.validation.mixtures import drops_tokens
+from experiments.validation.mixtures import drops_tokens, exchange_of
 from workloads.choices import Attention, Precision, Recompute
 from workloads.plan import Parallelism
 
@@ -67,6 +67,7 @@ def plan_of(record: Record, ranks: int) -> Parallelism:
     if drops_tokens(record):
         values["capacity_factor"] = 1.0
         record.assume("capacity factor 1, padded (tokens dropped)")
+    values |= exchange_of(record, ep)
     values |= _sharding(record) | _interleaving(record, pp)
     if attention is Attention.FULL:
         values["grad_buckets"] = 1

@@ -10,7 +10,7 @@ from experiments.validation.mixtures import mixture_of
 from experiments.validation.plans import attention_of, plan_of, with_ends_counted
 from experiments.validation.training import constant_s, measured_s, run_of, validate_training
 from workloads.architecture import TransformerConfig
-from workloads.choices import Attention, Precision, Recompute
+from workloads.choices import Attention, ExpertExchange, Precision, Recompute
 from workloads.config import load_model
 from workloads.plan import Parallelism
 
@@ -283,6 +283,15 @@ def test_dropped_tokens_are_a_capacity_of_one():
     plan = plan_of(moe("Qwen3_235B_a22B (tokendrop)"), 1024)
     assert plan.capacity_factor == 1.0
     assert plan_of(moe("Qwen3_235B_a22B"), 1024).capacity_factor == 0.0
+
+
+def test_the_way_to_the_experts_is_read_from_the_notes():
+    plan = plan_of(moe("Qwen3_30B_a3B", notes="DeepEP and expert exchanges overlapped"), 1024)
+    assert (plan.expert_exchange, plan.overlap_experts) == (ExpertExchange.ONCE_PER_NODE, True)
+    row = moe("Qwen3_30B_a3B", notes="")
+    plan = plan_of(row, 1024)
+    assert (plan.expert_exchange, plan.overlap_experts) == (ExpertExchange.DIRECT, False)
+    assert {"tokens sent to every expert's rank", "expert exchanges not overlapped"} <= set(row.assumed)
 
 
 def test_layers_that_are_not_given_follow_from_the_parameters():

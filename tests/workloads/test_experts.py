@@ -15,6 +15,7 @@ from workloads.memory import memory_by_kind
 from workloads.parallelism import check, parse_plan
 from workloads.routing import capacity, dropped_share, expert_loads, rank_imbalance
 from workloads.step import build_step
+from workloads.transformer import forward_layer
 
 ROUTED = replace(EVEN, layers=2, experts=16, experts_per_token=2)
 SPREAD = replace(PLAN, dp=8, ep=8)
@@ -149,7 +150,16 @@ def test_counts_are_told_before_tokens_are_sent():
     extra = sent(ROUTED, plan, "ep") - sent(ROUTED, SPREAD, "ep")
     assert extra == pytest.approx(ROUTED.layers * plan.microbatches * 16 * 8 * 7 / 8)
     names = [one.name for one, _ in sequences(build_step(ROUTED, plan))[0].operator.items]
-    assert names.index("mlp.counts") == names.index("mlp.up") - 2
+    assert names[names.index("mlp.counts") + 1 : names.index("mlp.up")] == ["mlp.dispatch", "mlp.sort"]
+
+
+def test_a_rank_with_one_expert_need_not_sort():
+    """Chunks of ranks are sorted by expert and back where there are several (arXiv:2201.05596)."""
+    moved = 2 * 2 * SPREAD.tokens * ROUTED.hidden
+    sorts = [one for one, _ in forward_layer(ROUTED, SPREAD) if one.name == "mlp.sort"]
+    assert [one.read_bytes for one in sorts] == [one.written_bytes for one in sorts] == [moved, moved]
+    for plan, config in ((replace(SPREAD, ep=1), ROUTED), (SPREAD, replace(ROUTED, experts=8))):
+        assert not [one for one, _ in forward_layer(config, plan) if one.name == "mlp.sort"]
 
 
 def test_gate_is_summed_over_all_ranks_and_experts_over_their_copies():
