@@ -29,7 +29,9 @@ class RankLayout:
     pp: int = 1
     """Pipeline stages; each is a class of identical ranks."""
     ep: int = 1
-    """Expert-parallel ranks; divides cp x dp."""
+    """Expert-parallel ranks; divides cp x dp, with `ep_over_tp` tp x cp x dp."""
+    ep_over_tp: bool = False
+    """Whether neighbours along the tensor axis stand in one expert-parallel group too."""
 
     def __post_init__(self) -> None:
         for axis in (*AXES, "ep"):
@@ -37,8 +39,10 @@ class RankLayout:
             if not isinstance(size, int) or isinstance(size, bool) or size < 1:
                 msg = f"{axis} must be a whole number of at least 1; got {size!r}"
                 raise WorkloadError(msg)
-        if (self.cp * self.dp) % self.ep:
-            msg = f"ep ({self.ep}) must divide cp x dp ({self.cp * self.dp}), whose ranks it reuses"
+        whole = self.cp * self.dp * (self.tp if self.ep_over_tp else 1)
+        if whole % self.ep:
+            axes = "tp x cp x dp" if self.ep_over_tp else "cp x dp"
+            msg = f"ep ({self.ep}) must divide {axes} ({whole}), whose ranks it reuses"
             raise WorkloadError(msg)
 
     @property
@@ -91,11 +95,15 @@ class RankLayout:
                 return grid.transpose(1, 2, 0).reshape(-1, self.dp)
             case "dpcp":
                 return grid.reshape(-1, self.tp).T.copy()
-            case "ep":
-                return grid.reshape(-1, self.ep, self.tp).transpose(0, 2, 1).reshape(-1, self.ep)
-            case "edp":
-                blocks = grid.reshape(-1, self.ep, self.tp)
-                return blocks.transpose(1, 2, 0).reshape(self.ep * self.tp, -1)
+            case "ep" | "edp":
+                return self._expert_groups(grid, across=axis == "edp")
             case _:
                 msg = f"no axis '{axis}' within a class; known: tp, cp, dp, dpcp, ep, edp"
                 raise WorkloadError(msg)
+
+    def _expert_groups(self, grid: np.ndarray, *, across: bool) -> np.ndarray:
+        """Return the groups that share experts, or `across` them those that hold the same ones."""
+        blocks = grid.reshape(-1, self.ep, 1 if self.ep_over_tp else self.tp)
+        if across:
+            return blocks.transpose(1, 2, 0).reshape(-1, blocks.shape[0])
+        return blocks.transpose(0, 2, 1).reshape(-1, self.ep)

@@ -265,6 +265,11 @@ class TransformerConfig:
         return (self.ffn_branches + 1) * self.hidden * self.ffn_hidden
 
     @property
+    def expert_biases(self) -> int:
+        """Elements of one expert's (or the dense feed-forward part's) biases."""
+        return (self.ffn_branches * self.ffn_hidden + self.hidden) * self.mlp_bias
+
+    @property
     def router_parameters(self) -> int:
         """Elements of one block's router; none in a dense model."""
         return (self.hidden + self.routing_bias) * self.experts if self.experts > 1 else 0
@@ -275,9 +280,8 @@ class TransformerConfig:
         attention_bias = (
             self.query_width + 2 * self.kv_width
         ) * self.qkv_bias + self.hidden * self.output_bias
-        expert_bias = (self.ffn_branches * self.ffn_hidden + self.hidden) * self.mlp_bias
         experts = self.experts + self.shared_experts
-        feed_forward = experts * (self.expert_matrices + expert_bias) + self.router_parameters
+        feed_forward = experts * (self.expert_matrices + self.expert_biases) + self.router_parameters
         return self.attention_matrices + attention_bias + feed_forward + self.block_norms
 
     @property
@@ -303,10 +307,8 @@ class TransformerConfig:
     def active_parameters(self) -> int:
         """Parameters that one token visits: idle experts left out."""
         idle = self.experts - self.experts_per_token
-        expert_bias = (self.ffn_branches * self.ffn_hidden + self.hidden) * self.mlp_bias
-        return self.parameters - (self.layers - self.dense_layers) * idle * (
-            self.expert_matrices + expert_bias
-        )
+        each = self.expert_matrices + self.expert_biases
+        return self.parameters - (self.layers - self.dense_layers) * idle * each
 
 
 _SIZES = (

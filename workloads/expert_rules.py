@@ -42,6 +42,12 @@ def check_experts(config: TransformerConfig, plan: Parallelism) -> None:
     if plan.expert_exchange is not ExpertExchange.DIRECT and plan.ep == 1:
         msg = f"expert_exchange={plan.expert_exchange} needs expert ranks; raise ep (1) or leave it out"
         raise WorkloadError(msg)
+    if plan.whole_experts and (config.experts == 1 or plan.tp == 1 or not plan.sequence_parallel):
+        msg = (
+            "whole_experts=true needs experts, tensor ranks and sequence_parallel=true, so that each rank "
+            f"has tokens of its own; raise tp ({plan.tp}) or leave it out"
+        )
+        raise WorkloadError(msg)
     if plan.exchange_counts and (plan.capacity_factor or plan.ep == 1):
         msg = (
             "exchange_counts=true needs expert ranks and sizes that are not fixed by a capacity; "

@@ -35,9 +35,11 @@ def expert_mlp(parts: Parts) -> tuple[Step, ...]:
         *counts(parts),
         *exchange(parts, "mlp.dispatch"),
         *sorting(parts),
-        *parts.boundary("mlp.input", enters=True, copies=copies),
-        *parts.feed_forward(rows=expert_rows(config, plan), batch=config.experts // plan.ep),
-        *parts.boundary("mlp.output", enters=False, copies=copies),
+        *region(parts, "mlp.input", enters=True),
+        *parts.feed_forward(
+            rows=expert_rows(config, plan), batch=config.experts // plan.ep, whole=plan.whole_experts
+        ),
+        *region(parts, "mlp.output", enters=False),
         *sorting(parts),
         *exchange(parts, "mlp.combine"),
         *shared_experts(parts),
@@ -45,6 +47,13 @@ def expert_mlp(parts: Parts) -> tuple[Step, ...]:
         *parts.norm_after("mlp"),
         parts.residual("mlp.residual"),
     )
+
+
+def region(parts: Parts, name: str, *, enters: bool) -> tuple[Step, ...]:
+    """Return the edge of the region in which experts are cut over tensor ranks, if they are."""
+    if parts.plan.whole_experts:
+        return ()
+    return parts.boundary(name, enters=enters, copies=visits(parts.config, parts.plan))
 
 
 def sorting(parts: Parts) -> tuple[Step, ...]:

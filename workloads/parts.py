@@ -256,12 +256,15 @@ class Parts:
             return (keys + 1) // 2
         return window - window * (window - 1) // (2 * keys)
 
-    def feed_forward(self, *, rows: int, batch: int = 1, widths: int = 1) -> tuple[Step, ...]:
+    def feed_forward(
+        self, *, rows: int, batch: int = 1, widths: int = 1, whole: bool = False
+    ) -> tuple[Step, ...]:
         """Return the products and the activation of `batch` feed-forward parts of `rows` tokens each.
 
-        `widths` such parts that all see the same tokens stand side by side as one.
+        `widths` such parts that all see the same tokens stand side by side as one; `whole` ones are not cut
+        over the tensor-parallel ranks.
         """
-        inner = self.config.ffn_hidden * widths // self.plan.tp
+        inner = self.config.ffn_hidden * widths // (1 if whole else self.plan.tp)
         branches = self.config.ffn_branches
         count = batch * rows * inner
         per_element = GATED_FLOPS if self.config.gated else GELU_FLOPS

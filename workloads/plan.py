@@ -91,6 +91,9 @@ class Parallelism:
     """Whether ranks tell each other how many tokens each expert gets before they send them (FastMoE)."""
     expert_exchange: ExpertExchange = ExpertExchange.DIRECT
     """How tokens reach the ranks of their experts on other nodes."""
+    whole_experts: bool = False
+    """Whether experts are not cut over tensor ranks, which take part in expert parallelism instead, each with
+    its share of the tokens (Megatron-LM's expert tensor parallelism of 1)."""
     overlap_experts: bool = False
     """Whether a microbatch's expert exchanges run beside another's work, a forward and a backward pass at a
     time (DualPipe's F&B, Megatron-LM's 1F1B overlap). See `workloads.overlap`."""
@@ -152,7 +155,9 @@ class Parallelism:
     @property
     def layout(self) -> RankLayout:
         """Which ranks form which groups."""
-        return RankLayout(tp=self.tp, cp=self.cp, dp=self.dp, pp=self.pp, ep=self.ep)
+        return RankLayout(
+            tp=self.tp, cp=self.cp, dp=self.dp, pp=self.pp, ep=self.ep, ep_over_tp=self.whole_experts
+        )
 
     @property
     def gradient_axis(self) -> str:
@@ -163,6 +168,16 @@ class Parallelism:
     def gradient_ranks(self) -> int:
         """Ranks over which gradients of dense parameters are summed."""
         return self.dp * self.cp
+
+    @property
+    def expert_replicas(self) -> int:
+        """Ranks that hold the same experts, over which their gradients are summed."""
+        return self.gradient_ranks * (self.tp if self.whole_experts else 1) // self.ep
+
+    @property
+    def routed_tokens(self) -> int:
+        """Tokens of one microbatch that one rank sends to experts."""
+        return self.tokens // (self.tp if self.whole_experts else 1)
 
     def kv_heads(self, config: TransformerConfig) -> int:
         """Return the key and value heads of a rank; ranks that outnumber the heads share one."""

@@ -25,7 +25,7 @@ def capacity(config: TransformerConfig, plan: Parallelism) -> int:
     """
     if not plan.capacity_factor:
         return 0
-    return _up(plan.tokens * config.experts_per_token / config.experts * plan.capacity_factor)
+    return _up(plan.routed_tokens * config.experts_per_token / config.experts * plan.capacity_factor)
 
 
 def visits(config: TransformerConfig, plan: Parallelism) -> float:
@@ -38,7 +38,7 @@ def visits(config: TransformerConfig, plan: Parallelism) -> float:
     """
     places = capacity(config, plan)
     if places:
-        return places * config.experts / plan.tokens
+        return places * config.experts / plan.routed_tokens
     if plan.expert_imbalance == 1.0:
         return config.experts_per_token
     return config.experts_per_token * rank_imbalance(config, plan)
@@ -56,8 +56,8 @@ def expert_rows(config: TransformerConfig, plan: Parallelism) -> int:
     if places:
         return places * plan.ep
     if plan.expert_imbalance == 1.0:
-        return -(-plan.tokens * config.experts_per_token * plan.ep // config.experts)
-    return _up(plan.tokens * visits(config, plan) * plan.ep / config.experts)
+        return -(-plan.routed_tokens * config.experts_per_token * plan.ep // config.experts)
+    return _up(plan.routed_tokens * visits(config, plan) * plan.ep / config.experts)
 
 
 def _up(count: float) -> int:
@@ -125,7 +125,7 @@ def dropped_share(config: TransformerConfig, plan: Parallelism) -> float:
     places = capacity(config, plan)
     if not places or config.experts == 1:
         return 0.0
-    mean = plan.tokens * config.experts_per_token / config.experts
+    mean = plan.routed_tokens * config.experts_per_token / config.experts
     room = places / mean
     loads = expert_loads(config.experts, plan.expert_imbalance)
     return math.fsum(max(0.0, load - room) for load in loads) / config.experts

@@ -53,7 +53,11 @@ def check(config: TransformerConfig, plan: Parallelism, *, accelerators: int | N
         msg = f"expert ({plan.ep}) must be 1: {config.name} has no experts"
         raise WorkloadError(msg)
     _must_divide("expert", plan.ep, "experts", config.experts)
-    _must_divide("expert", plan.ep, "data" if plan.cp == 1 else "data x context", plan.dp * plan.cp)
+    axes = "data" if plan.cp == 1 else "data x context"
+    if plan.whole_experts:
+        _must_divide("expert", plan.ep, f"tensor x {axes}", plan.tp * plan.dp * plan.cp)
+    else:
+        _must_divide("expert", plan.ep, axes, plan.dp * plan.cp)
     check_experts(config, plan)
     _check_batch(config, plan)
     _check_chunks(config, plan)

@@ -72,6 +72,8 @@ def layer_parameters(config: TransformerConfig, plan: Parallelism) -> RankParame
     dense += config.shared_experts * expert
     if config.experts == 1:
         return RankParameters(dense=dense + expert)
+    if plan.whole_experts:
+        expert = config.expert_matrices + config.expert_biases
     return RankParameters(dense=dense, expert=expert * (config.experts // plan.ep))
 
 
@@ -187,4 +189,6 @@ def optimizer_share(plan: Parallelism, held: RankParameters) -> float:
 
 def shared_share(plan: Parallelism, held: RankParameters) -> float:
     """Return a rank's share of parameters that are cut over the data-parallel ranks (not rounded)."""
+    if plan.whole_experts:
+        return held.dense / plan.gradient_ranks + held.expert / plan.expert_replicas
     return held.dense / plan.gradient_ranks + held.expert * plan.ep / plan.gradient_ranks

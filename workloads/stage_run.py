@@ -217,7 +217,7 @@ class StageRun:
         apart = plan.ep > 1 and held.expert > 0
         groups = [(plan.gradient_axis, plan.gradient_ranks, held.dense if apart else held.total)]
         if apart:
-            groups.append(("edp", plan.gradient_ranks // plan.ep, held.expert))
+            groups.append(("edp", plan.expert_replicas, held.expert))
         for axis, size, count in groups:
             if size == 1 or count == 0:
                 continue

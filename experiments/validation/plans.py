@@ -68,6 +68,9 @@ def plan_of(record: Record, ranks: int) -> Parallelism:
         values["capacity_factor"] = 1.0
         record.assume("capacity factor 1, padded (tokens dropped)")
     values |= exchange_of(record, ep)
+    if ep > 1 and tp > 1 and dp * cp % ep:
+        values["whole_experts"] = True
+        record.assume(f"experts whole on tensor ranks, as ep {ep} does not divide dp x cp")
     values |= _sharding(record) | _interleaving(record, pp)
     if attention is Attention.FULL:
         values["grad_buckets"] = 1

@@ -9,7 +9,7 @@ from heliograph.engine import Simulation
 from heliograph.errors import WorkloadError
 from heliograph.metrics import summarise
 from heliograph.operators import Collective, MatMul
-from tests.workloads.ideal import EVEN, NODE, PLAN, RATE, Star, run, sent, sequences
+from tests.workloads.ideal import EVEN, NODE, PLAN, RATE, Star, product_flops, run, sent, sequences
 from workloads.choices import ExpertExchange
 from workloads.memory import memory_by_kind
 from workloads.parallelism import check, parse_plan
@@ -221,3 +221,47 @@ def test_impossible_routing_is_refused(text, message):
 def test_capacity_needs_experts():
     with pytest.raises(WorkloadError, match="needs experts, and even has none"):
         check(EVEN, replace(PLAN, capacity_factor=1.0))
+
+
+# Whole experts on tensor ranks
+
+
+def test_whole_experts_take_tensor_ranks_into_their_groups():
+    """Expert tensor parallelism of 1 (Megatron-LM): expert groups span tensor, context and data ranks; each
+    rank sends its share of the tokens, and nothing of the experts is gathered or summed over tensor ranks."""
+    cut = replace(PLAN, tp=2, dp=4, ep=4)
+    whole = replace(cut, ep=8, whole_experts=True)
+    assert product_flops(build_step(ROUTED, whole)) == product_flops(build_step(ROUTED, cut))
+    elements = 2 * whole.tokens / 2 * ROUTED.hidden
+    expected = 4 * ROUTED.layers * whole.microbatches * 2 * elements * 7 / 8
+    assert sent(ROUTED, whole, "ep") == pytest.approx(expected)
+    saved = sent(ROUTED, cut, "tp") - sent(ROUTED, whole, "tp")
+    # Copies of tokens no longer gathered before and summed after experts, forward and backward.
+    assert saved == pytest.approx(4 * ROUTED.layers * whole.microbatches * 2 * 2 * whole.tokens * 64 / 2)
+
+
+def test_whole_experts_are_held_and_summed_by_their_replicas():
+    whole = replace(PLAN, tp=2, dp=8, ep=8, whole_experts=True)
+    step = build_step(ROUTED, whole)
+    every = [t.operator for t in step.tasks if isinstance(t.operator, Collective)]
+    sums = [one for one in every if one.axis == "edp" and one.layer == "gradients"]
+    assert {one.size for one in sums} == {2}
+    assert sum(one.payload_bytes for one in sums) / 4 == ROUTED.layers * ROUTED.expert_matrices * 16 / 8
+    groups = {axis: step.layout.groups(axis, 0) for axis in ("ep", "edp")}
+    assert groups["ep"].tolist() == [list(range(8)), list(range(8, 16))]
+    assert groups["edp"].tolist() == [[rank, rank + 8] for rank in range(8)]
+    one, two = (memory_by_kind(ROUTED, replace(whole, zero=zero), 0)["optimizer"] for zero in (1, 0))
+    assert one < two / 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("whole_experts=true", r"raise tp \(1\)"),
+        ("whole_experts=true,tp=2,sequence_parallel=false", "sequence_parallel=true"),
+        ("whole_experts=true,tp=2,dp=4,ep=16", r"expert \(16\) must divide tensor x data \(8\)"),
+    ],
+)
+def test_impossible_whole_experts_are_refused(text, message):
+    with pytest.raises(WorkloadError, match=message):
+        check(ROUTED, parse_plan(text, base=SPREAD))
