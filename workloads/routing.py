@@ -23,7 +23,7 @@ def capacity(config: TransformerConfig, plan: Parallelism) -> int:
     C = ceil(k T / E x capacity factor) for T tokens that visit k of E experts (GShard, arXiv:2006.16668,
     section 2.2, with k = 2; Switch, arXiv:2101.03961, equation 3, with k = 1).
     """
-    if not plan.capacity_factor:
+    if not plan.capacity_factor or config.experts == 1:
         return 0
     return _up(plan.routed_tokens * config.experts_per_token / config.experts * plan.capacity_factor)
 
@@ -34,12 +34,13 @@ def visits(config: TransformerConfig, plan: Parallelism) -> float:
     Notes
     -----
     With a capacity its experts' places over its tokens, filled or not. Without one those of the busiest rank,
-    whom the others wait for. A whole number, k, for an even router without a capacity.
+    whom the others wait for: as all ranks of a class are alike, the others then do as much, so that energy
+    and bytes are upper bounds. A whole number, k, for an even router without a capacity.
     """
     places = capacity(config, plan)
     if places:
         return places * config.experts / plan.routed_tokens
-    if plan.expert_imbalance == 1.0:
+    if plan.expert_imbalance == 1.0 or config.experts == 1:
         return config.experts_per_token
     return config.experts_per_token * rank_imbalance(config, plan)
 
@@ -123,7 +124,7 @@ def dropped_share(config: TransformerConfig, plan: Parallelism) -> float:
     capacity is that with its rounding; the loads are taken to be those on every rank.
     """
     places = capacity(config, plan)
-    if not places or config.experts == 1:
+    if not places:
         return 0.0
     mean = plan.routed_tokens * config.experts_per_token / config.experts
     room = places / mean

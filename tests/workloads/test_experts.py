@@ -79,6 +79,18 @@ def test_places_are_kept_for_the_backward_pass():
     assert kept[2] - kept[1] == pytest.approx(places)
 
 
+def test_blocks_without_experts_know_no_capacity():
+    config = replace(ROUTED, dense_layers=1, dense_ffn_hidden=128)
+    kept = [
+        memory_by_kind(config, replace(SPREAD, capacity_factor=factor), 0)["activations"]
+        - memory_by_kind(ROUTED, replace(SPREAD, capacity_factor=factor), 0)["activations"] / 2
+        for factor in (1.0, 2.0)
+    ]
+    assert kept[0] == pytest.approx(kept[1])
+    uneven = replace(SPREAD, expert_imbalance=2.0)
+    assert memory_by_kind(config, uneven, 0)["activations"] > 0.0
+
+
 # Drops
 
 
