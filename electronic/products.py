@@ -19,6 +19,9 @@ ACCUMULATED_BYTES = 8
 """Bytes per element of a weight gradient added to a single-precision sum: read and written (Megatron-LM)."""
 ALIGNED_BYTES = 16
 """Widest load of a thread; rows that do not start on such a boundary are loaded in narrower pieces."""
+EXPERT_STREAMS = 4
+"""Streams on which the products of several experts run beside each other (Transformer Engine, GroupedLinear:
+a library call for each expert, dealt to four streams in turn)."""
 ATTENTION_ROWS = 128
 """Queries that one unit takes at a time in a fused attention kernel (FlashAttention-2)."""
 HEAD_STEP = 32
@@ -65,8 +68,7 @@ def product_work(chip: GpuChip, memory: Memory, product: MatMul) -> Work:
     stored = outputs * output_bytes(product)
     traffic = operands + stored - outputs * product.element_bytes
     share = alignment_share(chip, product)
-    weighted = product.held is not Held.NONE or product.phase is Phase.GRAD_WEIGHT
-    calls = product.batch if weighted else 1
+    calls = product.batch if weighted(product) else 1
     best = Work(compute_s=math.inf, memory_s=math.inf, moved_bytes=traffic)
     for split in SPLITS:
         partial = 2 * split * outputs * PARTIAL_SUM_BYTES if split > 1 else 0
@@ -117,11 +119,31 @@ def _mainloop_s(chip: GpuChip, product: MatMul, split: int) -> float:
     rate = unit_flop_per_s(chip, product) * chip.matmul_efficiency
     best_s = math.inf
     for rows, columns, halvings in TILES:
-        tiles = product.batch * split * math.ceil(product.m / rows) * math.ceil(product.n / columns)
-        waves = math.ceil(tiles / chip.units)
+        tiles = split * math.ceil(product.m / rows) * math.ceil(product.n / columns)
+        waves = _waves(chip, product, tiles)
         tile_s = 2 * rows * columns * depth / (rate * chip.halved_tile_efficiency**halvings)
         best_s = min(best_s, waves * (tile_s + chip.fill_s))
     return best_s
+
+
+def _waves(chip: GpuChip, product: MatMul, tiles: int) -> int:
+    """Return how often the units take a tile each, of `tiles` a product.
+
+    Notes
+    -----
+    Products of activations are one kernel. Products with weights of several experts are a kernel each, on
+    `EXPERT_STREAMS` streams: the tiles of so many kernels fill the chip together, not those of all.
+    """
+    if not weighted(product):
+        return math.ceil(product.batch * tiles / chip.units)
+    together = min(product.batch, EXPERT_STREAMS)
+    rounds, left = divmod(product.batch, together)
+    return rounds * math.ceil(together * tiles / chip.units) + math.ceil(left * tiles / chip.units)
+
+
+def weighted(product: MatMul) -> bool:
+    """Return whether a product has a weight or its gradient, not activations alone."""
+    return product.held is not Held.NONE or product.phase is Phase.GRAD_WEIGHT
 
 
 def _traffic_bytes(chip: GpuChip, product: MatMul) -> float:

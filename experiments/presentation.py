@@ -73,6 +73,7 @@ _TIME: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
     ("  pipeline bubble", "of the step", lambda r: _share(r, BUBBLE)),
     ("circuit policy, moves", "the faster", _circuits),
     ("memory per accelerator, GB", "derived", _memory),
+    ("visits to experts dropped", "by capacity", lambda r: f"{100 * r['dropped_share']:.1f} %"),
 )
 _HOST = ("  waiting for the host", "of the step", lambda r: _share(r, HOST))
 _BEFORE_BUBBLE = -3
@@ -127,7 +128,7 @@ def comparison_rows(records: Sequence[Record]) -> list[ReportRow]:
     records : sequence of mapping
         One per system, as `StepResult.record` gives them, with accuracy added where it was trained.
     """
-    time = list(_TIME)
+    time = list(_TIME if any(record.get("dropped_share") for record in records) else _TIME[:-1])
     if any(HOST in record["time_by_category_s"] for record in records):
         time.insert(_BEFORE_BUBBLE, _HOST)
     rows = _block(_SIZE, records) + _block(time, records) + _energy(records) + _block(_COST, records)

@@ -89,6 +89,7 @@ class StepResult:
             "network_bytes": metrics.network_bytes,
             "host_bytes": metrics.host_bytes,
             "collective_algorithms": metrics.algorithms,
+            "dropped_share": metrics.dropped_share,
         }
 
 

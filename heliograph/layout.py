@@ -30,7 +30,9 @@ class RankLayout:
     pp: int = 1
     """Pipeline stages; each is a class of identical ranks."""
     ep: int = 1
-    """Expert-parallel ranks; divides cp x dp."""
+    """Expert-parallel ranks; divides cp x dp, with `ep_over_tp` tp x cp x dp."""
+    ep_over_tp: bool = False
+    """Whether neighbours along the tensor axis stand in one expert-parallel group too."""
     inner: int = 1
     """Neighbours along cp x dp that form an inner group; divides cp x dp."""
 
@@ -40,8 +42,10 @@ class RankLayout:
             if not isinstance(size, int) or isinstance(size, bool) or size < 1:
                 msg = f"{axis} must be a whole number of at least 1; got {size!r}"
                 raise WorkloadError(msg)
-        if (self.cp * self.dp) % self.ep:
-            msg = f"ep ({self.ep}) must divide cp x dp ({self.cp * self.dp}), whose ranks it reuses"
+        whole = self.cp * self.dp * (self.tp if self.ep_over_tp else 1)
+        if whole % self.ep:
+            axes = "tp x cp x dp" if self.ep_over_tp else "cp x dp"
+            msg = f"ep ({self.ep}) must divide {axes} ({whole}), whose ranks it reuses"
             raise WorkloadError(msg)
         if (self.cp * self.dp) % self.inner:
             msg = f"inner ({self.inner}) must divide cp x dp ({self.cp * self.dp}), which it cuts into groups"
@@ -98,18 +102,24 @@ class RankLayout:
                 return grid.transpose(1, 2, 0).reshape(-1, self.dp)
             case "dpcp":
                 return grid.reshape(-1, self.tp).T.copy()
-            case "ep" | "inner":
-                return self._neighbours(grid, getattr(self, axis))
-            case "edp" | "outer":
-                return self._apart(grid, self.ep if axis == "edp" else self.inner)
+            case "ep" | "edp":
+                return self._expert_groups(grid, across=axis == "edp")
+            case "inner" | "outer":
+                return self._inner_groups(grid, across=axis == "outer")
             case _:
                 msg = f"no axis '{axis}' within a class; known: tp, cp, dp, dpcp, ep, edp, inner, outer"
                 raise WorkloadError(msg)
 
-    def _neighbours(self, grid: np.ndarray, size: int) -> np.ndarray:
-        """Return blocks of so many neighbours along the joint axis of data and context."""
-        return grid.reshape(-1, size, self.tp).transpose(0, 2, 1).reshape(-1, size)
+    def _inner_groups(self, grid: np.ndarray, *, across: bool) -> np.ndarray:
+        """Return blocks of neighbours along data and context, or `across` them those at the same place."""
+        blocks = grid.reshape(-1, self.inner, self.tp)
+        if across:
+            return blocks.transpose(1, 2, 0).reshape(self.inner * self.tp, -1)
+        return blocks.transpose(0, 2, 1).reshape(-1, self.inner)
 
-    def _apart(self, grid: np.ndarray, size: int) -> np.ndarray:
-        """Return the ranks that stand at the same place of such blocks."""
-        return grid.reshape(-1, size, self.tp).transpose(1, 2, 0).reshape(size * self.tp, -1)
+    def _expert_groups(self, grid: np.ndarray, *, across: bool) -> np.ndarray:
+        """Return the groups that share experts, or `across` them those that hold the same ones."""
+        blocks = grid.reshape(-1, self.ep, 1 if self.ep_over_tp else self.tp)
+        if across:
+            return blocks.transpose(1, 2, 0).reshape(-1, blocks.shape[0])
+        return blocks.transpose(0, 2, 1).reshape(-1, self.ep)

@@ -66,6 +66,8 @@ class StepMetrics:
     """Collective algorithms that were chosen."""
     host_bytes: dict[str, float]
     """Bytes between accelerators, hosts and storage by lane, all ranks."""
+    dropped_share: float = 0.0
+    """Share of visits to experts that were dropped, 0 to 1."""
 
     @property
     def energy_per_token_j(self) -> float:
@@ -183,4 +185,5 @@ def summarise(trace: Trace, graph: StepGraph, node: Node, fabric: Fabric) -> Ste
         network_bytes=dict(trace.network_bytes),
         algorithms=dict(trace.algorithms),
         host_bytes=dict(trace.host_bytes),
+        dropped_share=graph.dropped_share,
     )

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from heliograph.errors import WorkloadError
 from heliograph.layout import RankLayout
+from heliograph.spread import Spread
 
 
 class Phase(StrEnum):
@@ -143,6 +144,10 @@ class Collective:
     and broadcast, the rank's shard for all-gather, the message for a send."""
     shift: int = 0
     """For a send: how many places along the axis the receiver stands from the sender."""
+    two_level: bool = False
+    """For an all-to-all over several nodes: whether it goes within nodes and between them in turn."""
+    spread: Spread | None = None
+    """With two levels: where copies of a token go, if it is sent to each node once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -230,6 +235,8 @@ class StepGraph:
     """Tokens that the step trains on."""
     model_flops: float = 0.0
     """Floating-point operations of the model itself (no recomputation), for utilisation."""
+    dropped_share: float = 0.0
+    """Share of the tokens' visits to experts that are left out because the expert is full, 0 to 1."""
 
     def __post_init__(self) -> None:
         known = {task.id for task in self.tasks}

@@ -15,6 +15,7 @@ from typing import runtime_checkable
 
 import numpy as np
 
+from heliograph.all_to_all import two_level_rounds
 from heliograph.collectives import (
     Algorithm,
     Round,
@@ -105,6 +106,8 @@ class Traffic:
             operator.size,
             operator.payload_bytes,
             operator.shift,
+            operator.two_level,
+            operator.spread,
             rank_class,
         )
         found = self._plans.get(key)
@@ -285,13 +288,16 @@ def candidates(
     groups = layout.groups(operator.axis, rank_class)
     n = groups.shape[1]
     payload = operator.payload_bytes
+    nodes = groups[0] // node_size
+    local = int(np.count_nonzero(nodes == nodes[0]))
+    if operator.two_level and operator.kind is CollectiveKind.ALL_TO_ALL and 1 < local < n and n % local == 0:
+        two = two_level_rounds(groups, payload, operator.axis, local, operator.spread)
+        return {str(Algorithm.HIERARCHICAL): two}
     options = {
         str(algorithm): rounds(operator.kind, algorithm, groups, payload, operator.axis)
         for algorithm in _known(operator.kind, n, scale_up)
         if algorithm is not Algorithm.DIRECT or n <= node_size or len(algorithms(operator.kind, n)) == 1
     }
-    nodes = groups[0] // node_size
-    local = int(np.count_nonzero(nodes == nodes[0]))
     two_level = operator.kind not in {CollectiveKind.ALL_TO_ALL, CollectiveKind.BROADCAST}
     if two_level and 1 < local < n and n % local == 0:
         options[str(Algorithm.HIERARCHICAL)] = hierarchical_rounds(

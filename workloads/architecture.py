@@ -38,7 +38,7 @@ class TransformerConfig:
 
     Notes
     -----
-    Sizes are counts and dimensionless. Sliding windows change no size here and are not modelled.
+    Sizes are counts and dimensionless.
     """
 
     name: str
@@ -101,6 +101,20 @@ class TransformerConfig:
     """Whether the feed-forward products add a bias."""
     dropout: bool = False
     """Whether training drops activations, hence keeps masks."""
+    qk_norm: bool = False
+    """Whether every head's queries and keys are normalised (Qwen3)."""
+    post_norms: bool = False
+    """Whether a norm follows each half of a block too (Grok-1)."""
+    sinks: bool = False
+    """Whether every head has a learned logit that draws attention off all keys (GPT-OSS)."""
+    window: int = 0
+    """Keys that a query of a windowed block sees at most; 0 without windows."""
+    window_every: int = 0
+    """Of so many neighbouring blocks all but the last are windowed; 1 means every block, 0 none."""
+    routing_groups: int = 1
+    """Groups of experts among which the router chooses first (DeepSeek-V3)."""
+    chosen_groups: int = 1
+    """How many of them a token may visit."""
 
     def __post_init__(self) -> None:
         for size in _SIZES:
@@ -128,6 +142,20 @@ class TransformerConfig:
             msg = (
                 f"{self.name}: kv_rank, query_rank, rope_dim and value_dim {latent} go together; "
                 "give all four or none"
+            )
+            raise WorkloadError(msg)
+        if bool(self.window) != bool(self.window_every) or (
+            self.window and (self.kv_rank or self.dense_layers)
+        ):
+            msg = (
+                f"{self.name}: window ({self.window}) and window_every ({self.window_every}) go together, "
+                "without latent attention or dense blocks; give both or none"
+            )
+            raise WorkloadError(msg)
+        if self.experts % self.routing_groups or not 1 <= self.chosen_groups <= self.routing_groups:
+            msg = (
+                f"{self.name}: routing_groups ({self.routing_groups}) must divide experts ({self.experts}) "
+                f"and be at least chosen_groups ({self.chosen_groups}); leave both out"
             )
             raise WorkloadError(msg)
         if self.dense_layers and (self.experts == 1 or self.dense_layers > self.layers):
@@ -201,19 +229,45 @@ class TransformerConfig:
             routing_bias=False,
             dense_layers=0,
             dense_ffn_hidden=0,
+            routing_groups=1,
+            chosen_groups=1,
             ffn_hidden=self.dense_ffn_hidden or self.ffn_hidden,
         )
 
     @property
+    def windowed(self) -> TransformerConfig:
+        """The model with windowed blocks only."""
+        return replace(self, window_every=1)
+
+    @property
+    def unbounded(self) -> TransformerConfig:
+        """The model with blocks only that see all keys."""
+        return replace(self, window=0, window_every=0)
+
+    def windowed_among(self, first: int, count: int) -> int:
+        """Return how many of the blocks from `first` on are windowed, `count` in all."""
+        if self.window_every < 2:
+            return count * self.window_every
+        ends = (first + count) // self.window_every - first // self.window_every
+        return count - ends
+
+    @property
     def block_norms(self) -> int:
-        """Parameters of one block's norms."""
-        latents = (self.query_rank + self.kv_rank) * (self.norm_parameters // self.hidden)
-        return (1 if self.parallel else 2) * self.norm_parameters + latents
+        """Parameters of one block's norms, and its attention sinks."""
+        narrow = self.query_rank + self.kv_rank + (2 * self.head_dim if self.qk_norm else 0)
+        wide = (1 if self.parallel else 2) * (2 if self.post_norms else 1)
+        sinks = self.heads if self.sinks else 0
+        return wide * self.norm_parameters + narrow * (self.norm_parameters // self.hidden) + sinks
 
     @property
     def expert_matrices(self) -> int:
         """Elements of one expert's (or the dense feed-forward part's) weights, without biases."""
         return (self.ffn_branches + 1) * self.hidden * self.ffn_hidden
+
+    @property
+    def expert_biases(self) -> int:
+        """Elements of one expert's (or the dense feed-forward part's) biases."""
+        return (self.ffn_branches * self.ffn_hidden + self.hidden) * self.mlp_bias
 
     @property
     def router_parameters(self) -> int:
@@ -226,9 +280,8 @@ class TransformerConfig:
         attention_bias = (
             self.query_width + 2 * self.kv_width
         ) * self.qkv_bias + self.hidden * self.output_bias
-        expert_bias = (self.ffn_branches * self.ffn_hidden + self.hidden) * self.mlp_bias
         experts = self.experts + self.shared_experts
-        feed_forward = experts * (self.expert_matrices + expert_bias) + self.router_parameters
+        feed_forward = experts * (self.expert_matrices + self.expert_biases) + self.router_parameters
         return self.attention_matrices + attention_bias + feed_forward + self.block_norms
 
     @property
@@ -254,10 +307,8 @@ class TransformerConfig:
     def active_parameters(self) -> int:
         """Parameters that one token visits: idle experts left out."""
         idle = self.experts - self.experts_per_token
-        expert_bias = (self.ffn_branches * self.ffn_hidden + self.hidden) * self.mlp_bias
-        return self.parameters - (self.layers - self.dense_layers) * idle * (
-            self.expert_matrices + expert_bias
-        )
+        each = self.expert_matrices + self.expert_biases
+        return self.parameters - (self.layers - self.dense_layers) * idle * each
 
 
 _SIZES = (

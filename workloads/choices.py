@@ -52,6 +52,19 @@ class ContextExchange(StrEnum):
     ALL_TO_ALL = "all_to_all"
 
 
+class ExpertExchange(StrEnum):
+    """How tokens reach the ranks of their experts on other nodes.
+
+    direct sends a message to every rank; hierarchical collects within a node what goes to each place of the
+    other nodes, and sends that as one message (HetuMoE, arXiv:2203.14685; Tutel, arXiv:2206.03382);
+    once_per_node sends a token to each node once and copies it there (DeepSeek-V3, arXiv:2412.19437).
+    """
+
+    DIRECT = "direct"
+    HIERARCHICAL = "hierarchical"
+    ONCE_PER_NODE = "once_per_node"
+
+
 class Optimizer(StrEnum):
     """What turns gradients into steps, hence what is kept of every parameter."""
 
@@ -88,4 +101,4 @@ def phrase(kind: type) -> str:
     """Return the values of a kind of field as a phrase for a message."""
     if issubclass(kind, Enum):
         return "one of " + ", ".join(str(member.value) for member in kind)
-    return "true or false"
+    return "a number" if kind is float else "true or false"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from heliograph.errors import WorkloadError, nearest
-from workloads.architecture import Norm, Positions, TransformerConfig, divisors
+from workloads.architecture import Positions, TransformerConfig, divisors
+from workloads.families import FAMILIES, Family
 
 __all__ = ["FAMILIES", "TransformerConfig", "from_hugging_face", "load_model", "shipped_models"]
 
@@ -17,121 +18,6 @@ MODELS = Path(__file__).parent / "models"
 """Folder of the shipped models."""
 LARGEST_FILE_BYTES = 2**20
 """A config.json above this is refused before it is parsed; a choice, some thousand times the usual size."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Family:
-    """Which keys a model family writes its sizes under, and what the family fixes."""
-
-    layers: tuple[str, ...] = ("num_hidden_layers",)
-    hidden: tuple[str, ...] = ("hidden_size",)
-    heads: tuple[str, ...] = ("num_attention_heads",)
-    kv_heads: tuple[str, ...] = ()
-    ffn: tuple[str, ...] = ("intermediate_size",)
-    ffn_default: bool = False
-    sequence: tuple[str, ...] = ("max_position_embeddings",)
-    sequence_default: int | None = None
-    experts: tuple[str, str] | None = None
-    gated: bool = False
-    norm: Norm = Norm.LAYER
-    positions: Positions = Positions.ROTARY
-    extra_positions: int = 0
-    embedding_norm: bool = False
-    qkv_bias: tuple[str, bool] = ("", True)
-    output_bias: tuple[str, bool] = ("", True)
-    mlp_bias: tuple[str, bool] = ("", True)
-    tied: bool = False
-    dropout: tuple[str, float] | None = None
-    demands: tuple[tuple[str, bool], ...] = ()
-    parallel: bool = False
-    latent: bool = False
-
-
-def _gated_family(
-    *, qkv: tuple[str, bool], output: tuple[str, bool], mlp: str = "", experts: tuple[str, str] | None = None
-) -> _Family:
-    return _Family(
-        kv_heads=("num_key_value_heads",),
-        gated=True,
-        norm=Norm.RMS,
-        qkv_bias=qkv,
-        output_bias=output,
-        mlp_bias=(mlp, False),
-        experts=experts,
-    )
-
-
-_GPT2 = _Family(
-    layers=("n_layer", "num_hidden_layers"),
-    hidden=("n_embd", "hidden_size"),
-    heads=("n_head", "num_attention_heads"),
-    ffn=("n_inner",),
-    ffn_default=True,
-    sequence=("n_positions", "max_position_embeddings"),
-    positions=Positions.LEARNED,
-    tied=True,
-    dropout=("resid_pdrop", 0.1),
-)
-_BLOOM = _Family(
-    layers=("n_layer", "num_hidden_layers"),
-    hidden=("hidden_size", "n_embed"),
-    heads=("n_head", "num_attention_heads"),
-    ffn=(),
-    ffn_default=True,
-    sequence=("seq_length",),
-    sequence_default=2048,
-    positions=Positions.ALIBI,
-    embedding_norm=True,
-    tied=True,
-    dropout=("hidden_dropout", 0.0),
-)
-_OPT = _Family(
-    ffn=("ffn_dim",),
-    positions=Positions.LEARNED,
-    extra_positions=2,
-    qkv_bias=("enable_bias", True),
-    output_bias=("enable_bias", True),
-    mlp_bias=("enable_bias", True),
-    tied=True,
-    dropout=("dropout", 0.1),
-    demands=(("do_layer_norm_before", True),),
-)
-_NEOX = _Family(
-    qkv_bias=("attention_bias", True),
-    output_bias=("attention_bias", True),
-    dropout=("hidden_dropout", 0.0),
-)
-_NO_BIAS = ("", False)
-_PALM = _Family(
-    kv_heads=("num_key_value_heads",),
-    gated=True,
-    norm=Norm.SCALE,
-    qkv_bias=_NO_BIAS,
-    output_bias=_NO_BIAS,
-    mlp_bias=_NO_BIAS,
-    tied=True,
-    parallel=True,
-)
-_DEEPSEEK_V3 = replace(
-    _gated_family(qkv=_NO_BIAS, output=_NO_BIAS, experts=("n_routed_experts", "num_experts_per_tok")),
-    ffn=("moe_intermediate_size",),
-    latent=True,
-)
-FAMILIES: Mapping[str, _Family] = {
-    "llama": _gated_family(qkv=("attention_bias", False), output=("attention_bias", False), mlp="mlp_bias"),
-    "mistral": _gated_family(qkv=_NO_BIAS, output=_NO_BIAS),
-    "mixtral": _gated_family(
-        qkv=_NO_BIAS, output=_NO_BIAS, experts=("num_local_experts", "num_experts_per_tok")
-    ),
-    "qwen2": _gated_family(qkv=("", True), output=_NO_BIAS),
-    "gpt2": _GPT2,
-    "gpt_neox": _NEOX,
-    "bloom": _BLOOM,
-    "deepseek_v3": _DEEPSEEK_V3,
-    "opt": _OPT,
-    "palm": _PALM,
-}
-"""Supported ``model_type`` values."""
 
 
 class _Reader:
@@ -216,10 +102,13 @@ def from_hugging_face(source: Path | str | Mapping[str, Any], *, name: str = "")
     return _build(reader, FAMILIES[kind], name or kind)
 
 
-def _build(reader: _Reader, family: _Family, name: str) -> TransformerConfig:
+def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
     for key, needed in family.demands:
         if reader.flag(key, needed) is not needed:
             reader.fail(key, f"must be {str(needed).lower()}; other block orders are not modelled")
+    for key, only in family.fixed:
+        if reader.values.get(key, only) != only:
+            reader.fail(key, f"must be {only!r}: blocks without experts among the others are not modelled")
     hidden = reader.whole(family.hidden)
     heads = reader.whole(family.heads)
     if reader.values.get("head_dim") is None and hidden % heads:
@@ -261,7 +150,13 @@ def _build(reader: _Reader, family: _Family, name: str) -> TransformerConfig:
         mlp_bias=reader.flag(*family.mlp_bias),
         dropout=family.dropout is not None and reader.share(*family.dropout) > 0,
         parallel=family.parallel,
+        qk_norm=family.qk_norm,
+        post_norms=family.post_norms,
+        sinks=family.sinks,
+        routing_bias=family.router_bias,
     )
+    if family.windows:
+        return _with_windows(reader, config)
     return _with_latents(reader, config) if family.latent else config
 
 
@@ -282,7 +177,21 @@ def _with_latents(reader: _Reader, config: TransformerConfig) -> TransformerConf
         dense_ffn_hidden=reader.whole(("intermediate_size",)),
         shared_experts=reader.count("n_shared_experts"),
         routing_bias=reader.values.get("topk_method") == "noaux_tc",
+        routing_groups=reader.count("n_group") or 1,
+        chosen_groups=reader.count("topk_group") or 1,
     )
+
+
+def _with_windows(reader: _Reader, config: TransformerConfig) -> TransformerConfig:
+    """Return a model whose blocks see a window of keys and all of them by turns (GPT-OSS).
+
+    The first block of each pair has the window, as ``layer_types`` says or, without it, the family does.
+    """
+    kinds = ["sliding_attention", "full_attention"]
+    expected = [kinds[layer % 2] for layer in range(config.layers)]
+    if reader.values.get("layer_types", expected) != expected:
+        reader.fail("layer_types", f"must alternate {kinds[0]} and {kinds[1]}; other orders are not modelled")
+    return replace(config, window=reader.whole(("sliding_window",)), window_every=2)
 
 
 def shipped_models() -> tuple[str, ...]:

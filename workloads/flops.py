@@ -33,8 +33,11 @@ def model_flops(config: TransformerConfig, plan: Parallelism, *, causal: bool = 
         attention=Attention.FULL,
         vocabulary_multiple=1,
     )
-    layer = _product_flops(forward_layer(config, bare), causal=causal)
-    blocks = (config.layers - config.dense_layers) * layer
+    layer = _product_flops(forward_layer(config.unbounded, bare), causal=causal)
+    narrow = config.windowed_among(0, config.layers)
+    blocks = (config.layers - config.dense_layers - narrow) * layer
+    if narrow:
+        blocks += narrow * _product_flops(forward_layer(config.windowed, bare), causal=causal)
     if config.dense_layers:
         dense = _product_flops(forward_layer(config.dense, bare), causal=causal)
         blocks += config.dense_layers * dense

@@ -9,6 +9,7 @@ from workloads.architecture import TransformerConfig
 from workloads.parallelism import Attention, ContextExchange, Parallelism, Precision, Recompute, check
 from workloads.pipeline import Pipeline
 from workloads.quantised import INT4_BYTES, INT8_BYTES
+from workloads.routing import visits
 from workloads.sharding import (
     RankParameters,
     StagePart,
@@ -74,13 +75,14 @@ def _stream_bytes(config: TransformerConfig, plan: Parallelism) -> float:
     masks = 2 * MASK_BYTES if config.dropout else 0
     # Latents before and after their norms.
     latents = (config.query_rank + config.kv_rank) * (width + plan.precision.linear_bytes)
+    latents += 2 * width * config.hidden if config.post_norms else 0  # what norms after the halves read
     if config.experts == 1:
         inputs = 1 if config.parallel else 2
         kept = inputs * (width + plan.precision.linear_bytes) + masks
         return plan.tokens * (config.hidden * kept + latents)
     # Norm inputs and outputs (4); per visit the copy that an expert reads and the one that is combined (2).
-    stored = 3 * width + plan.precision.linear_bytes
-    stored += config.experts_per_token * (width + plan.precision.linear_bytes)
+    stored: float = 3 * width + plan.precision.linear_bytes
+    stored += visits(config, plan) * (width + plan.precision.linear_bytes)
     return plan.tokens * (config.hidden * (stored + masks) + latents + config.experts * LOGIT_BYTES)
 
 
@@ -89,9 +91,11 @@ def _sharded_bytes(config: TransformerConfig, plan: Parallelism) -> float:
     width = plan.precision.element_bytes
     operand = plan.precision.linear_bytes
     pairs = plan.tp * (plan.key_width(config) + plan.value_width(config))
+    if config.qk_norm:  # queries and keys before their norms
+        pairs += config.query_width + plan.tp * plan.key_width(config)
     attention = width * (config.query_width + pairs) + operand * config.context_width
-    visits = config.experts_per_token + config.shared_experts
-    inner = (width * config.ffn_branches + operand) * config.ffn_hidden * visits
+    worked = visits(config, plan) + config.shared_experts
+    inner = (width * config.ffn_branches + operand) * config.ffn_hidden * worked
     total = float(plan.tokens * (attention + inner))
     if plan.attention is Attention.FULL and plan.recompute is Recompute.NONE:
         total += _score_bytes(config, plan)

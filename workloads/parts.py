@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from heliograph.operators import Collective, CollectiveKind, Elementwise, Held, MatMul, Phase
 from workloads.architecture import Norm, Positions, TransformerConfig
 from workloads.choices import Attention, ContextExchange
+from workloads.experts import expert_mlp
 from workloads.plan import Parallelism
+from workloads.steps import SOFTMAX_FLOPS, Boundary, Exchange, Gather, Step
 
 NORM_FLOPS = {Norm.LAYER: 7, Norm.SCALE: 6, Norm.RMS: 4}
 """Operations of a norm per element: each sum, square, scale and shift counts one."""
-SOFTMAX_FLOPS = 5
-"""Operations of a softmax per element: maximum, subtract, exponential, sum, divide."""
 GELU_FLOPS = 8
 """Operations of a GELU (tanh form) per element."""
 GATED_FLOPS = 6
@@ -25,44 +25,6 @@ NOT_LOW_PRECISION = frozenset({"mlp.router"})
 """Products of a block that stay in the stored precision when the others go down to fp8."""
 LOSS_BYTES = 4
 """Bytes of each of them (fp32)."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Boundary:
-    """Edge of a tensor-parallel region: the stream is gathered when it enters and summed when it leaves."""
-
-    name: str
-    """What crosses."""
-    elements: int
-    """Elements of the whole stream."""
-    enters: bool
-    """Whether the region begins here."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Exchange:
-    """An all-to-all: tokens sent to the ranks of their experts, or heads to the ranks that work on them."""
-
-    name: str
-    """What is sent."""
-    elements: int
-    """Elements that a rank sends."""
-    axis: str = "ep"
-    """Axis of parallelism."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gather:
-    """Keys and values collected over the context-parallel ranks; their gradients are summed and scattered."""
-
-    name: str
-    """What is collected."""
-    elements: int
-    """Elements of a rank's shard."""
-
-
-Step = MatMul | Elementwise | Collective | Boundary | Exchange | Gather
-"""A forward step; a collective stands for one that has no backward."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,12 +104,12 @@ class Parts:
         return self.elementwise(name, flops=self.stream, read=2 * self.stream, written=written)
 
     def boundary(
-        self, name: str, *, enters: bool, copies: int = 1, width: int | None = None
+        self, name: str, *, enters: bool, copies: float = 1, width: int | None = None
     ) -> tuple[Boundary, ...]:
         """Return the edge of a tensor-parallel region; nothing with one rank."""
         if self.plan.tp == 1:
             return ()
-        elements = self.plan.tokens * (width or self.config.hidden) * copies
+        elements = int(self.plan.tokens * (width or self.config.hidden) * copies)
         return (Boundary(name=name, elements=elements, enters=enters),)
 
     def attention(self) -> tuple[Step, ...]:
@@ -160,8 +122,13 @@ class Parts:
             *entrance,
             *self.heads(),
             *self.boundary("attention.output", enters=False),
+            *self.norm_after("attention"),
             self.residual("attention.residual"),
         )
+
+    def norm_after(self, half: str) -> tuple[Step, ...]:
+        """Return the norm of what a half of a block adds to the stream, if the model has one (Grok-1)."""
+        return (self.norm(f"{half}.post_norm"),) if self.config.post_norms else ()
 
     def heads(self) -> tuple[Step, ...]:
         """Return attention from the input of its tensor-parallel region to the product that leaves it."""
@@ -177,8 +144,13 @@ class Parts:
             "attention.rotary", flops=ROTARY_FLOPS * rotated, read=rotated, written=rotated
         )
         before, after = self.context()
+        normed = plan.tokens * (query_width + plan.key_width(config)) if config.qk_norm else 0
+        norms = self.elementwise(
+            "attention.qk_norms", flops=NORM_FLOPS[config.norm] * normed, read=normed, written=normed
+        )
         return (
             *products,
+            *((norms,) if normed else ()),
             *((rotary,) if config.positions is Positions.ROTARY else ()),
             *before,
             *self.core_attention(),
@@ -235,8 +207,7 @@ class Parts:
         heads = config.heads // plan.tp // (plan.cp if by_heads else 1)
         rows = plan.sequence_length // (1 if by_heads else plan.cp)
         keys = plan.sequence_length // (plan.cp if ring else 1)
-        # A query sees (s+1)/2 keys on average under the causal mask, as ranks hold early and late ones.
-        keys = (keys + 1) // 2 if plan.causal_half else keys
+        keys = self.seen(keys)
         batch = plan.micro_batch * heads
         scores = batch * rows * keys
         flash = plan.attention is Attention.FLASH
@@ -269,12 +240,31 @@ class Parts:
             ),
         )
 
-    def feed_forward(self, *, rows: int, batch: int = 1, widths: int = 1) -> tuple[Step, ...]:
+    def seen(self, keys: int) -> int:
+        """Return how many of so many keys a query's products span on average, a whole number.
+
+        Notes
+        -----
+        Under the causal mask (s+1)/2 if the kernel skips what is masked, as ranks hold early and late ones.
+        With a window of w keys at most w, and w - w (w-1) / 2s if the first ones' shorter spans are skipped
+        too.
+        """
+        window = min(self.config.window, keys) if self.config.window_every == 1 else keys
+        if not self.plan.causal_half:
+            return window
+        if window == keys:
+            return (keys + 1) // 2
+        return window - window * (window - 1) // (2 * keys)
+
+    def feed_forward(
+        self, *, rows: int, batch: int = 1, widths: int = 1, whole: bool = False
+    ) -> tuple[Step, ...]:
         """Return the products and the activation of `batch` feed-forward parts of `rows` tokens each.
 
-        `widths` such parts that all see the same tokens stand side by side as one.
+        `widths` such parts that all see the same tokens stand side by side as one; `whole` ones are not cut
+        over the tensor-parallel ranks.
         """
-        inner = self.config.ffn_hidden * widths // self.plan.tp
+        inner = self.config.ffn_hidden * widths // (1 if whole else self.plan.tp)
         branches = self.config.ffn_branches
         count = batch * rows * inner
         per_element = GATED_FLOPS if self.config.gated else GELU_FLOPS
@@ -295,41 +285,8 @@ class Parts:
             *self.boundary("mlp.input", enters=True),
             *self.feed_forward(rows=self.plan.tokens),
             *self.boundary("mlp.output", enters=False),
+            *self.norm_after("mlp"),
             self.residual("mlp.residual"),
-        )
-
-    def expert_mlp(self) -> tuple[Step, ...]:
-        """Return the feed-forward half of a block with experts, evenly loaded."""
-        config, plan = self.config, self.plan
-        visits = config.experts_per_token
-        routed = self.stream * visits
-        scored = self.stream_tokens * config.experts
-        rows = -(-plan.tokens * visits * plan.ep // config.experts)
-        sent = plan.ep > 1
-        exchanged = plan.tokens * config.hidden * visits // (plan.tp if plan.sequence_parallel else 1)
-        return (
-            self.norm("mlp.norm"),
-            self.weighted("mlp.router", m=self.stream_tokens, k=config.hidden, n=config.experts),
-            self.elementwise("mlp.gates", flops=SOFTMAX_FLOPS * scored, read=scored, written=scored),
-            self.elementwise("mlp.dispatch", flops=0, read=routed, written=routed),
-            *((Exchange(name="mlp.dispatch", elements=exchanged),) if sent else ()),
-            *self.boundary("mlp.input", enters=True, copies=visits),
-            *self.feed_forward(rows=rows, batch=config.experts // plan.ep),
-            *self.boundary("mlp.output", enters=False, copies=visits),
-            *((Exchange(name="mlp.combine", elements=exchanged),) if sent else ()),
-            *self.shared_experts(),
-            self.elementwise("mlp.combine", flops=2 * routed, read=routed, written=self.stream),
-            self.residual("mlp.residual"),
-        )
-
-    def shared_experts(self) -> tuple[Step, ...]:
-        """Return the work of experts that every token visits, on the rank that has the token."""
-        if not self.config.shared_experts:
-            return ()
-        return (
-            *self.boundary("mlp.shared_input", enters=True),
-            *self.feed_forward(rows=self.plan.tokens, widths=self.config.shared_experts),
-            *self.boundary("mlp.shared_output", enters=False),
         )
 
     def side_by_side(self) -> tuple[Step, ...]:
@@ -349,7 +306,7 @@ class Parts:
         """Return a whole block."""
         if self.config.parallel:
             return self.side_by_side()
-        return (*self.attention(), *(self.mlp() if self.config.experts == 1 else self.expert_mlp()))
+        return (*self.attention(), *(self.mlp() if self.config.experts == 1 else expert_mlp(self)))
 
     def embedding(self) -> tuple[Step, ...]:
         """Return the look-up of tokens, with learned positions and the norm after it if there are any."""

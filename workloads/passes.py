@@ -48,7 +48,8 @@ class Passes:
     """
 
     def __init__(self, config: TransformerConfig, plan: Parallelism) -> None:
-        self._block = _Block(config, plan)
+        self._block = _Block(config.unbounded if config.window_every > 1 else config, plan)
+        self._windowed = _Block(config.windowed, plan) if config.window_every > 1 else self._block
         self._dense = _Block(config.dense, plan) if config.dense_layers else self._block
         self._embedding = _directions(forward_embedding(config, plan), backward_embedding(config, plan))
         self._head = _directions(forward_head(config, plan), backward_head(config, plan))
@@ -61,20 +62,38 @@ class Passes:
             found = self._known[part, direction] = self._built(part, direction)
         return found
 
+    def one_by_one(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
+        """Return a part's operators in a direction in the order in which its blocks run."""
+        narrow = [part.windowed * (place + 1) // part.layers for place in range(part.layers)]
+        kinds = [
+            self._dense
+            if place < part.dense
+            else (self._windowed if narrow[place] > (narrow[place - 1] if place else 0) else self._block)
+            for place in range(part.layers)
+        ]
+        first = self._embedding[direction] if part.embedding else ()
+        last = self._head[direction] if part.head else ()
+        if direction is Pass.FORWARD:
+            return (*first, *(item for kind in kinds for item in kind.own[direction]), *last)
+        return (*last, *(item for kind in reversed(kinds) for item in kind.own[direction]), *first)
+
     def ring(self, part: StagePart, direction: Pass) -> tuple[tuple[Item, ...], tuple[Collective, ...]]:
         """Return a part's attention to other ranks' keys, and the traffic of one block beside it."""
-        others = self._blocks(part, direction, self._dense.others, self._block.others)
+        others = self._blocks(part, direction, self._dense.others, self._windowed.others, self._block.others)
         return others, self._block.traffic[direction] if others else ()
 
-    def _blocks(self, part: StagePart, direction: Pass, dense: Ways, plain: Ways) -> tuple[Item, ...]:
-        kinds = [(dense, part.dense), (plain, part.layers - part.dense)]
+    def _blocks(
+        self, part: StagePart, direction: Pass, dense: Ways, windowed: Ways, plain: Ways
+    ) -> tuple[Item, ...]:
+        narrow = part.windowed
+        kinds = [(dense, part.dense), (windowed, narrow), (plain, part.layers - part.dense - narrow)]
         ordered = kinds if direction is Pass.FORWARD else kinds[::-1]
         return tuple(
             (one, count * blocks) for ways, blocks in ordered if blocks for one, count in ways[direction]
         )
 
     def _built(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
-        blocks = self._blocks(part, direction, self._dense.own, self._block.own)
+        blocks = self._blocks(part, direction, self._dense.own, self._windowed.own, self._block.own)
         first = self._embedding[direction] if part.embedding else ()
         last = self._head[direction] if part.head else ()
         if direction is Pass.FORWARD:

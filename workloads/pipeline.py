@@ -70,11 +70,14 @@ class Pipeline:
             Blocks of each of its chunks.
         """
         plan = self.plan
+        # A forward pass woven into a backward pass keeps its own before the other's are given up.
+        woven = plan.overlap_experts and not plan.two_copies
         if len(layers) == 1:
-            return in_flight(plan.schedule, plan.pp, plan.microbatches, stage) * layers[0]
+            kept = in_flight(plan.schedule, plan.pp, plan.microbatches, stage)
+            return min(kept + woven, plan.microbatches) * layers[0]
         # The peak stands before the steady state repeats, hence a few microbatches show it.
         shown = min(plan.microbatches, 4 * plan.pp)
-        return most_kept(plan.schedule, plan.pp, shown, plan.vpp)(stage, layers)
+        return most_kept(plan.schedule, plan.pp, shown, plan.vpp)(stage, layers) + woven * max(layers)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from workloads.architecture import TransformerConfig
 from workloads.choices import (
     Attention,
     ContextExchange,
+    ExpertExchange,
     Optimizer,
     Place,
     Precision,
@@ -111,6 +112,22 @@ class Parallelism:
     """Whether the host runs the optimizer beside the next step's passes, which then use parameters of one
     update less (delayed parameter update of ZeRO-Offload)."""
 
+    capacity_factor: float = 0.0
+    """Places that an expert has for a rank's tokens over what an even router sends it; visits beyond them are
+    dropped, empty ones padded (GShard, Switch). 0: as many places as visits (FastMoE, MegaBlocks)."""
+    expert_imbalance: float = 1.0
+    """Load of the busiest expert over the mean; 1 is an even router. See `workloads.routing`."""
+    exchange_counts: bool = False
+    """Whether ranks tell each other how many tokens each expert gets before they send them (FastMoE)."""
+    expert_exchange: ExpertExchange = ExpertExchange.DIRECT
+    """How tokens reach the ranks of their experts on other nodes."""
+    whole_experts: bool = False
+    """Whether experts are not cut over tensor ranks, which take part in expert parallelism instead, each with
+    its share of the tokens (Megatron-LM's expert tensor parallelism of 1)."""
+    overlap_experts: bool = False
+    """Whether a microbatch's expert exchanges run beside another's work, a forward and a backward pass at a
+    time (DualPipe's F&B, Megatron-LM's 1F1B overlap). See `workloads.overlap`."""
+
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
             value = getattr(self, item.name)
@@ -119,7 +136,8 @@ class Parallelism:
             if kind is int and (isinstance(value, bool) or not isinstance(value, int) or value < least):
                 msg = f"plan: {item.name} must be a whole number of at least {least}; got {value!r}"
                 raise WorkloadError(msg)
-            if kind is not int and not isinstance(value, kind):
+            number = kind is float and isinstance(value, int | float) and not isinstance(value, bool)
+            if kind is not int and not isinstance(value, kind) and not number:
                 msg = f"plan: {item.name} must be {phrase(kind)}; got {value!r}"
                 raise WorkloadError(msg)
         if self.zero > 3:
@@ -167,7 +185,15 @@ class Parallelism:
     @property
     def layout(self) -> RankLayout:
         """Which ranks form which groups."""
-        return RankLayout(tp=self.tp, cp=self.cp, dp=self.dp, pp=self.pp, ep=self.ep, inner=self.inner_ranks)
+        return RankLayout(
+            tp=self.tp,
+            cp=self.cp,
+            dp=self.dp,
+            pp=self.pp,
+            ep=self.ep,
+            ep_over_tp=self.whole_experts,
+            inner=self.inner_ranks,
+        )
 
     @property
     def gradient_axis(self) -> str:
@@ -178,6 +204,16 @@ class Parallelism:
     def gradient_ranks(self) -> int:
         """Ranks over which gradients of dense parameters are summed."""
         return self.dp * self.cp
+
+    @property
+    def expert_replicas(self) -> int:
+        """Ranks that hold the same experts, over which their gradients are summed."""
+        return self.gradient_ranks * (self.tp if self.whole_experts else 1) // self.ep
+
+    @property
+    def routed_tokens(self) -> int:
+        """Tokens of one microbatch that one rank sends to experts."""
+        return self.tokens // (self.tp if self.whole_experts else 1)
 
     @property
     def inner_ranks(self) -> int:

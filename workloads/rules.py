@@ -5,6 +5,7 @@ from __future__ import annotations
 from heliograph.errors import WorkloadError
 from workloads.architecture import TransformerConfig, divisors
 from workloads.choices import ContextExchange, Schedule
+from workloads.expert_rules import check_experts
 from workloads.plan import Parallelism
 from workloads.sharding_rules import check_sharding
 
@@ -30,6 +31,11 @@ def check(config: TransformerConfig, plan: Parallelism, *, accelerators: int | N
     if plan.cp > 1 and plan.context_exchange is ContextExchange.ALL_TO_ALL:
         for what, whole in (("heads", config.heads), ("kv_heads", config.kv_heads)):
             _must_divide("tensor x context", plan.tp * plan.cp, what, whole)
+    if plan.cp > 1 and config.window:
+        msg = (
+            f"context ({plan.cp}) must be 1: {config.name}'s windows are not cut over ranks; raise tp instead"
+        )
+        raise WorkloadError(msg)
     for what, whole in (
         ("heads", config.heads),
         ("ffn_hidden", config.ffn_hidden),
@@ -48,7 +54,12 @@ def check(config: TransformerConfig, plan: Parallelism, *, accelerators: int | N
         msg = f"expert ({plan.ep}) must be 1: {config.name} has no experts"
         raise WorkloadError(msg)
     _must_divide("expert", plan.ep, "experts", config.experts)
-    _must_divide("expert", plan.ep, "data" if plan.cp == 1 else "data x context", plan.dp * plan.cp)
+    axes = "data" if plan.cp == 1 else "data x context"
+    if plan.whole_experts:
+        _must_divide("expert", plan.ep, f"tensor x {axes}", plan.tp * plan.dp * plan.cp)
+    else:
+        _must_divide("expert", plan.ep, axes, plan.dp * plan.cp)
+    check_experts(config, plan)
     _check_batch(config, plan)
     _check_chunks(config, plan)
     _check_dualpipe(plan)

@@ -63,7 +63,7 @@ def _groups(plan: Parallelism, held: RankParameters) -> tuple[tuple[str, int, in
     """Return the axes over which parameters are shared, the ranks along each, and how many parameters."""
     apart = plan.ep > 1 and held.expert > 0
     dense = (plan.shard_axis, plan.shard_ranks, held.dense if apart else held.total)
-    return (dense, ("edp", plan.gradient_ranks // plan.ep, held.expert)) if apart else (dense,)
+    return (dense, ("edp", plan.expert_replicas, held.expert)) if apart else (dense,)
 
 
 def gathering(plan: Parallelism, held: RankParameters, *, forward: bool) -> Gathering:

@@ -46,6 +46,8 @@ class StagePart:
     """Whether the head belongs to it."""
     dense: int = 0
     """How many of its blocks, the first ones, are dense in a model with experts."""
+    windowed: int = 0
+    """How many of its blocks see a window of keys only."""
 
 
 def layer_parameters(config: TransformerConfig, plan: Parallelism) -> RankParameters:
@@ -70,6 +72,8 @@ def layer_parameters(config: TransformerConfig, plan: Parallelism) -> RankParame
     dense += config.shared_experts * expert
     if config.experts == 1:
         return RankParameters(dense=dense + expert)
+    if plan.whole_experts:
+        expert = config.expert_matrices + config.expert_biases
     return RankParameters(dense=dense, expert=expert * (config.experts // plan.ep))
 
 
@@ -112,6 +116,7 @@ def whole_stage(config: TransformerConfig, plan: Parallelism, stage: int) -> Sta
         embedding=any(chunk.embedding for chunk in chunks),
         head=any(chunk.head for chunk in chunks),
         dense=sum(chunk.dense for chunk in chunks),
+        windowed=sum(chunk.windowed for chunk in chunks),
     )
 
 
@@ -128,6 +133,7 @@ def stage_chunks(config: TransformerConfig, plan: Parallelism, stage: int) -> tu
                     embedding=position == 0,
                     head=position == len(chain) - 1,
                     dense=min(layers[position], max(0, config.dense_layers - sum(layers[:position]))),
+                    windowed=config.windowed_among(sum(layers[:position]), layers[position]),
                 )
     return tuple(found[chunk] for chunk in sorted(found))
 
@@ -159,9 +165,15 @@ def chunk_parts(plan: Parallelism, chunk: StagePart) -> tuple[StagePart, ...]:
             embedding=chunk.embedding and index == 0,
             head=chunk.head and index == len(sizes) - 1,
             dense=min(size, max(0, chunk.dense - sum(sizes[:index]))),
+            windowed=_among(chunk, sum(sizes[: index + 1])) - _among(chunk, sum(sizes[:index])),
         )
         for index, size in enumerate(sizes)
     )
+
+
+def _among(chunk: StagePart, blocks: int) -> int:
+    """Return how many of the first blocks of a chunk are windowed; they stand evenly among the others."""
+    return -(-chunk.windowed * blocks // chunk.layers) if chunk.windowed else 0
 
 
 def _even(whole: int, count: int) -> list[int]:
@@ -177,4 +189,6 @@ def optimizer_share(plan: Parallelism, held: RankParameters) -> float:
 
 def shared_share(plan: Parallelism, held: RankParameters) -> float:
     """Return a rank's share of parameters that are cut over the data-parallel ranks (not rounded)."""
+    if plan.whole_experts:
+        return held.dense / plan.shard_ranks + held.expert / plan.expert_replicas
     return held.dense / plan.shard_ranks + held.expert * plan.ep / plan.shard_ranks

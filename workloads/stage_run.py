@@ -39,6 +39,9 @@ PHASES = {
 }
 """Phase that a pass is reported under."""
 
+BLOCK_MATRICES = 4
+"""Weight matrices of a block, gathered one by one where gathers are not fused; small ones are kept."""
+
 
 class StageRun:
     """Adds one stage's tasks to the graph, slot after slot.
@@ -90,19 +93,36 @@ class StageRun:
 
     def run(self, slot: Slot) -> None:
         """Add a slot's compute tasks, the gathers before and the sums and the send after them."""
-        arrived = self.graph.arrived.get(self._arrival(slot))
-        after = () if arrived is None or slot.direction is Pass.WEIGHT else (arrived,)
-        after, self.sending = (*after, *self.sending), ()
-        place = (slot.chunk, slot.microbatch)
-        if slot.direction is not Pass.FORWARD:
-            after = (*after, self.forwards.pop(place))
+        after = self.begin(slot)
         gathers, sums = self._gathers(slot), self._sums(slot)
         pieces = self.parts[slot.chunk] if gathers or sums else (self.chunks[slot.chunk],)
         finished = self._pieces(slot, pieces, after, gathers=gathers, sums=sums)
+        self.finish(slot, (finished,))
+
+    def begin(self, slot: Slot) -> tuple[int, ...]:
+        """Return the tasks that a slot's first one waits for."""
+        arrived = self.graph.arrived.get(self._arrival(slot))
+        after = () if arrived is None or slot.direction is Pass.WEIGHT else (arrived,)
+        after, self.sending = (*after, *self.sending), ()
+        if slot.direction is not Pass.FORWARD:
+            after = (*after, self.forwards.pop((slot.chunk, slot.microbatch)))
+        return after
+
+    def finish(self, slot: Slot, finished: tuple[int, ...]) -> None:
+        """Note that a slot's last task has been added, and send what it made."""
+        (last,) = finished
         if slot.direction in {Pass.FORWARD, Pass.INPUT}:
-            self.forwards[place] = finished
+            self.forwards[slot.chunk, slot.microbatch] = last
         self.runs[slot.chunk, slot.direction] += 1
-        self._send(slot, finished)
+        self._send(slot, last)
+
+    def moves_parameters(self, slot: Slot) -> bool:
+        """Return whether a slot gathers parameters or sums gradients."""
+        return self._gathers(slot) or self._sums(slot)
+
+    def compute(self, slot: Slot, items: tuple[Item, ...], after: tuple[int, ...]) -> int:
+        """Add work of a slot after what has been added before, and return its id."""
+        return self._sequence(slot, items, after)
 
     def _gathers(self, slot: Slot) -> bool:
         plan = self.plan
@@ -144,11 +164,11 @@ class StageRun:
             held = part_parameters(self.config, self.plan, part) if gathers or sums else None
             before = gathering(self.plan, held, forward=forward) if held and gathers else None
             if held and before:
-                self.gathered = self._gather(held, before)
+                self.gathered = self._gather(held, before, self._units(part))
                 needs = tuple(dict.fromkeys((*waiting, *self.gathered)))
             finished = self._compute(slot, part, needs, before, held if sums else None)
             if held and sums:
-                summed = self._sum(slot, held, finished, summed)
+                summed = self._sum(slot, held, finished, summed, self._units(part))
                 if summed and self.plan.shards_parameters and not self.plan.prefetch:
                     finished = summed[-1]
             waiting = (finished,)
@@ -156,7 +176,13 @@ class StageRun:
             self.sums[slot.chunk] = summed or waiting
         return waiting[0]
 
-    def _gather(self, held: RankParameters, before: Gathering) -> tuple[int, ...]:
+    def _units(self, part: StagePart) -> int:
+        """Return in how many collectives a part's parameters travel: by blocks, or by matrices if unfused."""
+        if not self.plan.shards_parameters:
+            return 1
+        return max(1, part.layers) * (1 if self.plan.prefetch else BLOCK_MATRICES)
+
+    def _gather(self, held: RankParameters, before: Gathering, units: int) -> tuple[int, ...]:
         """Add what brings a part's parameters together and return the last one's id."""
         after = (*self._before_gather(), *self.host.bring(held, self.computed))
         for kernel in before.at_source:
@@ -164,17 +190,17 @@ class StageRun:
             behind = self.computed[-2:-1]
             priority = self.graph.tasks[behind[0]].priority if behind else 0
             after = (self.graph.add(self.stage, kernel, after, priority),)
-        return self._chain(before.collectives, after)
+        return self._chain(before.collectives, after, units)
 
     def _sum(
-        self, slot: Slot, held: RankParameters, finished: int, earlier: tuple[int, ...]
+        self, slot: Slot, held: RankParameters, finished: int, earlier: tuple[int, ...], units: int
     ) -> tuple[int, ...]:
         """Add the sum of a part's gradients and return what the next part's sum waits for."""
         if self.plan.quantised_gradients:
             self.sharded.start(held, finished)
             return ()
         kind = CollectiveKind.REDUCE_SCATTER if self.plan.zero else CollectiveKind.ALL_REDUCE
-        summed = self._over_data(held, kind, (finished, *earlier))
+        summed = self._chain(gradient_sums(self.plan, held, kind), (finished, *earlier), units)
         if self._is_last(slot):
             self.sharded.across(held, summed)
         self.host.lower(held, summed, first=not self._summed(slot.chunk))
@@ -223,16 +249,13 @@ class StageRun:
         self.priority += 1
         return self.graph.add(self.stage, sequence, after, self.priority)
 
-    def _over_data(
-        self, held: RankParameters, kind: CollectiveKind, after: tuple[int, ...]
+    def _chain(
+        self, collectives: tuple[Collective, ...], after: tuple[int, ...], units: int
     ) -> tuple[int, ...]:
-        """Add the sums of a part's gradients and return the last one's id."""
-        return self._chain(gradient_sums(self.plan, held, kind), after)
-
-    def _chain(self, collectives: tuple[Collective, ...], after: tuple[int, ...]) -> tuple[int, ...]:
-        """Add collectives one after the other and return the last one's id."""
+        """Add collectives one after the other, each in so many pieces, and return the last one's id."""
         for collective in collectives:
-            after = (self.graph.add(self.stage, collective, after, self.priority),)
+            piece = replace(collective, payload_bytes=collective.payload_bytes / units)
+            after = (self.graph.add(self.stage, piece, after, self.priority, times=units),)
         return after
 
     def _send(self, slot: Slot, finished: int) -> None:

@@ -7,9 +7,11 @@ from heliograph.operators import StepGraph
 from workloads.architecture import TransformerConfig
 from workloads.flops import model_flops
 from workloads.graph import Graph
+from workloads.overlap import paired, run_pair
 from workloads.passes import Passes
 from workloads.pipeline import Pipeline
 from workloads.plan import Parallelism
+from workloads.routing import dropped_share
 from workloads.rules import check
 from workloads.schedules import Order
 from workloads.sharding import MOST_UNITS
@@ -55,6 +57,7 @@ def build_step(config: TransformerConfig, plan: Parallelism) -> StepGraph:
     check(config, plan)
     pieces = MOST_UNITS * 3 if plan.shards_parameters else 2
     pipeline = Pipeline(plan)
+    pieces *= 8 * -(-config.layers // (plan.pp * plan.vpp)) if plan.overlap_experts else 1
     expected = plan.pp * plan.microbatches * plan.vpp * 2 * pieces
     if expected > MOST_TASKS:
         msg = (
@@ -75,6 +78,7 @@ def build_step(config: TransformerConfig, plan: Parallelism) -> StepGraph:
         layout=plan.layout,
         tokens=plan.global_batch * plan.sequence_length,
         model_flops=model_flops(config, plan),
+        dropped_share=dropped_share(config, plan),
     )
 
 
@@ -87,8 +91,15 @@ def _interleave(runs: list[StageRun], orders: Order) -> None:
         for stage, run in enumerate(runs):
             order = orders[stage]
             while done[stage] < len(order) and run.ready(order[done[stage]]):
-                run.run(order[done[stage]])
-                done[stage] += 1
+                slot = order[done[stage]]
+                if not paired(run.plan, order, done[stage]):
+                    run.run(slot)
+                    done[stage] += 1
+                elif run.ready(order[done[stage] + 1]):
+                    run_pair(run, slot, order[done[stage] + 1])
+                    done[stage] += 2
+                else:
+                    break
                 moved = True
     if any(count < len(order) for count, order in zip(done, orders, strict=True)):
         msg = "schedule: stages wait for each other; a microbatch's passes stand in an impossible order"

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from heliograph.operators import Collective, CollectiveKind, Elementwise, Held, MatMul, Phase
 from workloads.architecture import TransformerConfig
 from workloads.choices import Attention, ContextExchange, Recompute
-from workloads.parts import Boundary, Exchange, Gather, Parts, Step
+from workloads.parts import Parts
 from workloads.plan import Parallelism
+from workloads.steps import Boundary, Exchange, Gather, Step
 
 Item = tuple[MatMul | Elementwise | Collective, int]
 """An operator and how often it is repeated."""
@@ -36,7 +37,7 @@ CAST_WITH_GRADIENT = frozenset({"mlp.gate_up", "mlp.up"})
 CAST_FLOPS = 2
 """Operations of a cast per element: the largest value and the scale."""
 PASSES_THROUGH = frozenset(
-    {"attention.rotary", "attention.residual", "mlp.residual", "mlp.dispatch", "block.residual"}
+    {"attention.rotary", "attention.residual", "mlp.residual", "mlp.dispatch", "mlp.sort", "block.residual"}
 )
 """Elementwise steps whose backward pass needs the gradient only, not the input."""
 
@@ -110,7 +111,8 @@ class _Walker:
         return tuple(items)
 
     def _exchange(self, step: Exchange, phase: Phase) -> Collective:
-        return self.collective(step.name, phase, CollectiveKind.ALL_TO_ALL, step.axis, step.elements)
+        sent = self.collective(step.name, phase, CollectiveKind.ALL_TO_ALL, step.axis, step.elements)
+        return replace(sent, two_level=True, spread=step.spread) if step.two_level else sent
 
     def _gathered(self, step: Gather, phase: Phase) -> Collective:
         return self.collective(step.name, phase, CollectiveKind.ALL_GATHER, "cp", step.elements)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from experiments.validation.cells import Record, SkipError
+from experiments.validation.mixtures import mixture_of
 from workloads.architecture import Norm, Positions, TransformerConfig
-from workloads.config import load_model, shipped_models
 
 USUAL_VOCABULARY = 51200
 """Vocabulary where a row gives none: GPT-2's 50,257 tokens, padded (Megatron-LM's usual figure)."""
@@ -43,7 +43,8 @@ def model_of(record: Record, *, pp: int, dropout: bool) -> TransformerConfig:
     WorkloadError
         If the sizes do not fit each other.
     """
-    record = _completed(record)
+    if _routed(record) and not any(record.text(name) for name in EXPERT_COLUMNS):
+        return mixture_of(record, dropout=dropout)
     hidden = record.needed("hidden")
     gated = _gated(record)
     experts, visits = _experts(record)
@@ -85,43 +86,6 @@ def model_of(record: Record, *, pp: int, dropout: bool) -> TransformerConfig:
         mlp_bias=not gated,
         dropout=dropout,
     )
-
-
-def _completed(record: Record) -> Record:
-    """Return a row of a mixture of experts with what it lacks taken from the shipped model of its name.
-
-    The names must agree but for case and punctuation, and so must the width, if the row has one.
-    """
-    if not _routed(record) or any(record.text(name) for name in EXPERT_COLUMNS):
-        return record
-    wanted = _plain(record.text("model_name"))
-    shipped = next((name for name in shipped_models() if _plain(name) == wanted), None)
-    if shipped is None:
-        msg = "a mixture of experts; the row does not give the experts, and no model of its name ships"
-        raise SkipError(msg)
-    model = load_model(shipped)
-    if record.whole("hidden") not in {None, model.hidden}:
-        msg = f"hidden ({record.text('hidden')}) is not that of the shipped model '{shipped}'"
-        raise SkipError(msg)
-    record.assume(f"what the row lacks is as in the shipped model '{shipped}'")
-    sizes = {
-        "layers": model.layers,
-        "hidden": model.hidden,
-        "heads": model.heads,
-        "kv_heads": model.kv_heads,
-        "head_dim": model.head_dim,
-        "ffn_hidden": model.ffn_hidden,
-        "vocab": model.vocabulary,
-        "experts": model.experts,
-        "experts_per_token": model.experts_per_token,
-        "ffn_gated": "y" if model.gated else "n",
-    }
-    given = {name: text for name, text in record.cells.items() if record.text(name)}
-    return Record(record.where, {name: str(size) for name, size in sizes.items()} | given, record.assumed)
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def _routed(record: Record) -> bool:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from experiments.validation.cells import Record, SkipError
+from experiments.validation.mixtures import drops_tokens, exchange_of
 from heliograph.units import to_si
 from workloads.architecture import TransformerConfig
 from workloads.choices import Attention, Precision, Recompute
@@ -77,6 +78,13 @@ def plan_of(record: Record, ranks: int) -> Parallelism:
         "attention": attention,
         "causal_half": attention is Attention.FLASH,  # a fused kernel skips the masked half
     }
+    if drops_tokens(record):
+        values["capacity_factor"] = 1.0
+        record.assume("capacity factor 1, padded (tokens dropped)")
+    values |= exchange_of(record, ep)
+    if ep > 1 and tp > 1 and dp * cp % ep:
+        values["whole_experts"] = True
+        record.assume(f"experts whole on tensor ranks, as ep {ep} does not divide dp x cp")
     values |= _sharding(record) | _interleaving(record, pp)
     if attention is Attention.FULL:
         values["grad_buckets"] = 1

@@ -26,8 +26,8 @@ def crossbar_unit():
 
 CORES = [crossbar_unit]
 UNITS = [factory() for factory in CORES]
-NODE_ONLY = {"memory.capacity_bytes", "memory.static_w"}
-"""Numbers of the shared memory that the node charges, not its units."""
+NODE_ONLY = {"memory.capacity_bytes", "memory.static_w", "memory.turnaround_efficiency"}
+"""Numbers of the shared memory that the node or its vector lanes charge, not its matrix units."""
 KNOBS = [
     pytest.param(unit, path, id=f"{unit.core.name}-{path}")
     for unit in UNITS

@@ -330,3 +330,15 @@ def test_every_number_has_a_range_that_holds_it():
 
 def test_memory_rows_make_a_memory():
     assert load_memory("h100", "gpus").capacity_bytes == pytest.approx(80e9)
+
+
+def test_experts_fill_the_chip_four_at_a_time():
+    """A library call for each expert, on four streams (Transformer Engine, GroupedLinear)."""
+    gpu = replace(H100, memory=replace(H100.memory, bandwidth_bytes_per_s=1e18))
+    chip = replace(gpu.chip, units=100, launch_s=0.0, host_launch_s=0.0, fill_s=0.0, tdp_w=1e9)
+    gpu = replace(gpu, chip=chip)
+    times = {n: gpu.cost(product(64, 8192, 64 * 30, batch=n)).time_s for n in (4, 8, 16)}
+    assert times[8] == pytest.approx(2 * times[4])
+    assert times[16] == pytest.approx(4 * times[4])
+    together = gpu.cost(product(64, 8192, 64 * 30, batch=16, held=Held.NONE)).time_s
+    assert together < times[16]

@@ -6,10 +6,12 @@ from experiments.systems import build_system
 from experiments.validation.cells import Record, SkipError
 from experiments.validation.clusters import accelerator_name, system_of
 from experiments.validation.forecast import _run, forecast
+from experiments.validation.mixtures import mixture_of
 from experiments.validation.plans import attention_of, plan_of, with_ends_counted
 from experiments.validation.training import constant_s, measured_s, run_of, validate_training
 from workloads.architecture import TransformerConfig
-from workloads.choices import Attention, Precision, Recompute
+from workloads.choices import Attention, ExpertExchange, Precision, Recompute
+from workloads.config import load_model
 from workloads.plan import Parallelism
 
 GPT3 = {
@@ -235,6 +237,61 @@ def test_a_mixture_of_experts_is_completed_from_the_shipped_model_of_its_name():
     found = outcome(**moe, ffn_hidden="", ffn_gated="", ep="2")
     assert found.skipped is None
     assert any("mixtral-8x7b" in one for one in found.assumed)
+
+
+def moe(name, **changes):
+    blank = dict.fromkeys(
+        ("hidden", "heads", "kv_heads", "layers", "ffn_hidden", "ffn_gated", "params_B"), ""
+    )
+    return record(**blank | {"model_name": name, "ep": "2", "vpp": ""} | changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "shipped", "layers", "dense"),
+    [
+        ("Qwen3_30B_a3B", "qwen3-30b-a3b", 48, 0),
+        ("GPT OSS 120B", "gpt-oss-120b", 36, 0),
+        ("DeepSeekV3 (w/o MTP)", "deepseek-v3", 61, 3),
+        ("DeepSeekV3-4L", "deepseek-v3", 4, 1),
+        ("DeepSeekV2-4L", "deepseek-v2", 4, 1),
+    ],
+)
+def test_the_whole_shipped_model_stands_for_a_mixture_of_its_name(name, shipped, layers, dense):
+    found = mixture_of(moe(name), dropout=False)
+    expected = dataclasses.replace(load_model(shipped), layers=layers, dense_layers=dense)
+    assert found == expected
+
+
+def test_a_size_after_the_name_of_a_mixture_may_stand_or_not():
+    assert mixture_of(moe("Grok-1 314B", params_B="314"), dropout=False) == load_model("grok-1")
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "reason"),
+    [
+        ("DeepSeekV3 (w/ MTP)", {}, "multi-token prediction"),
+        ("Nemotron_3_Nano", {}, "no model of its name ships"),
+        ("Qwen3_30B_a3B", {"layers": "40"}, "layers \\(40\\) is not that of the shipped model"),
+    ],
+)
+def test_a_mixture_that_differs_from_its_shipped_model_is_skipped(name, changes, reason):
+    with pytest.raises(SkipError, match=reason):
+        mixture_of(moe(name, **changes), dropout=False)
+
+
+def test_dropped_tokens_are_a_capacity_of_one():
+    plan = plan_of(moe("Qwen3_235B_a22B (tokendrop)"), 1024)
+    assert plan.capacity_factor == 1.0
+    assert plan_of(moe("Qwen3_235B_a22B"), 1024).capacity_factor == 0.0
+
+
+def test_the_way_to_the_experts_is_read_from_the_notes():
+    plan = plan_of(moe("Qwen3_30B_a3B", notes="DeepEP and expert exchanges overlapped"), 1024)
+    assert (plan.expert_exchange, plan.overlap_experts) == (ExpertExchange.ONCE_PER_NODE, True)
+    row = moe("Qwen3_30B_a3B", notes="")
+    plan = plan_of(row, 1024)
+    assert (plan.expert_exchange, plan.overlap_experts) == (ExpertExchange.DIRECT, False)
+    assert {"tokens sent to every expert's rank", "expert exchanges not overlapped"} <= set(row.assumed)
 
 
 def test_layers_that_are_not_given_follow_from_the_parameters():

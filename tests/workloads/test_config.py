@@ -30,6 +30,20 @@ PUBLISHED = {
     "bloom-176b": 176_247_271_424,
     # 671 billion, without the blocks of multi-token prediction (arXiv:2412.19437, section 4.2).
     "deepseek-v3": 671_026_419_200,
+    # 236 billion (arXiv:2405.04434, abstract).
+    "deepseek-v2": 235_741_434_880,
+    # 1.04 trillion as published, rounded up (arXiv:2507.20534, table 2).
+    "kimi-k2": 1_026_408_232_448,
+    # 30.5 and 235 billion (arXiv:2505.09388, table 2).
+    "qwen3-30b-a3b": 30_532_122_624,
+    "qwen3-235b-a22b": 235_093_634_560,
+    # 116.83 and 20.91 billion (arXiv:2508.10925, table 1).
+    "gpt-oss-120b": 116_829_156_672,
+    "gpt-oss-20b": 20_914_757_184,
+    # 140.6 billion (model card).
+    "mixtral-8x22b": 140_620_634_112,
+    # 314 billion (xAI, open release of Grok-1); by its code half a percent more.
+    "grok-1": 315_684_820_992,
     # 540.35 billion (arXiv:2204.02311, table 1); counted by hand with h = 18432.
     "palm-540b": 118 * (2 * 18432 * 12288 + 2 * 18432 * 256 + 3 * 18432 * 73728 + 18432) + 256001 * 18432,
     # Counted by hand: 105 (12 h^2 + 13 h) + (50257 + 2048) h + 2 h with h = 20480.
@@ -56,6 +70,30 @@ def test_deepseek_v3_visits_37_billion_parameters_per_token():
     """37 billion (arXiv:2412.19437, section 4.2): the embedding's rows are looked up, not multiplied with."""
     config = load_model("deepseek-v3")
     assert (config.active_parameters - config.embedding_parameters) / 1e9 == pytest.approx(37, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "total", "active", "tolerance"),
+    [
+        # arXiv:2505.09388, table 2; the active counts include the embedding.
+        ("qwen3-30b-a3b", 30.5, 3.3, 0.06),
+        ("qwen3-235b-a22b", 235, 22, 0.2),
+        # arXiv:2508.10925, table 1; without the embedding, which is looked up.
+        ("gpt-oss-120b", 116.83, 5.13, 0.01),
+        ("gpt-oss-20b", 20.91, 3.61, 0.01),
+        # arXiv:2507.20534, table 2: 1.04 trillion and 32.6 billion.
+        ("kimi-k2", 1040, 32.6, 15),
+        ("deepseek-v2", 236, 21, 0.5),
+        # xAI's open release of Grok-1: 314 billion.
+        ("grok-1", 314, None, 2),
+    ],
+)
+def test_mixtures_have_the_published_counts(name, total, active, tolerance):
+    config = load_model(name)
+    assert config.parameters / 1e9 == pytest.approx(total, abs=tolerance)
+    looked_up = config.embedding_parameters if name.startswith("gpt-oss") else 0
+    if active is not None:
+        assert (config.active_parameters - looked_up) / 1e9 == pytest.approx(active, abs=min(tolerance, 0.5))
 
 
 def test_palm_has_540_billion_parameters():
@@ -139,7 +177,7 @@ def test_head_dim_of_its_own_need_not_divide_the_hidden_size():
         ({"tie_word_embeddings": "no"}, "config:tie_word_embeddings must be true or false; got 'no'"),
         (
             {"model_type": "lama"},
-            "'lama' is not supported; supported: bloom, deepseek_v3, gpt2, gpt_neox",
+            "'lama' is not supported; supported: bloom, deepseek_v2, deepseek_v3, gpt2",
         ),
         ({"model_type": None}, "config:model_type must be text"),
         ({"model_type": ["llama"]}, "config:model_type must be text"),

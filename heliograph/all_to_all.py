@@ -1,0 +1,74 @@
+"""All-to-alls in two levels: within nodes and between them, with aggregated or with shared messages."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from heliograph.collectives import Round
+from heliograph.errors import WorkloadError
+from heliograph.interfaces import Flows
+from heliograph.spread import Spread
+
+
+def two_level_rounds(
+    groups: np.ndarray, payload_bytes: float, axis: str, local: int, spread: Spread | None = None
+) -> tuple[Round, ...]:
+    """Return an all-to-all within nodes and between them, over all groups at once.
+
+    Parameters
+    ----------
+    groups : numpy.ndarray
+        Endpoints, shape [groups, n]; `local` neighbours stand in one node.
+    payload_bytes : float
+        Bytes per rank, an n-th for every member.
+    axis : str
+        Axis of parallelism, passed on to the flows.
+    local : int
+        Ranks of a group in one node; must divide the group's size.
+    spread : Spread, optional
+        If given, a token that goes to several ranks of a node is sent there once, and copied inside it.
+
+    Raises
+    ------
+    WorkloadError
+        If `local` does not divide the group.
+
+    Notes
+    -----
+    Each rank first collects from its node what goes to ranks in its own place of other nodes, then sends each
+    of these one message: n/g - 1 messages leave a rank instead of n - g, with as many bytes (HetuMoE,
+    arXiv:2203.14685; DeepSpeed-MoE, arXiv:2201.05596, section 5.2; Tutel, arXiv:2206.03382). With a spread
+    tokens first cross to each node that they visit, once, and are handed to their experts' ranks there
+    (DeepSeek-V3, arXiv:2412.19437, section 3.2.2); sums on the way back take the same rounds in reverse,
+    hence the same time. What a library spends on each message beside its bytes is not modelled, so
+    aggregation alone saves time where paths between places of different nodes are narrower.
+    """
+    n = groups.shape[1]
+    if n % local:
+        msg = f"an all-to-all in two levels needs neighbours ({local}) that divide the group ({n})"
+        raise WorkloadError(msg)
+    nodes = n // local
+    near = groups.reshape(-1, local)
+    far = groups.reshape(-1, nodes, local).transpose(0, 2, 1).reshape(-1, nodes)
+    crossing = payload_bytes / nodes
+    if spread is not None:
+        crossing = payload_bytes / spread.copies * spread.nodes_visited(nodes) / nodes
+    inside = _everyone(near, payload_bytes / local, axis)
+    across = _everyone(far, crossing, axis)
+    return across + inside if spread is not None else inside + across
+
+
+def _everyone(groups: np.ndarray, size_bytes: float, axis: str) -> tuple[Round, ...]:
+    """Return the round in which every member sends so much to every other."""
+    n = groups.shape[1]
+    if n == 1:
+        return ()
+    sources = np.repeat(np.arange(n), n - 1)
+    destinations = (sources + np.tile(np.arange(1, n), n)) % n
+    flows = Flows(
+        sources=groups[:, sources].ravel(),
+        destinations=groups[:, destinations].ravel(),
+        size_bytes=size_bytes,
+        axis=axis,
+    )
+    return (Round(flows=flows, count=1),)

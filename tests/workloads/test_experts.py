@@ -1,0 +1,279 @@
+"""Mixtures of experts as plans: capacity, drops, exchanges and the busiest rank, measured from the engine."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from heliograph.engine import Simulation
+from heliograph.errors import WorkloadError
+from heliograph.metrics import summarise
+from heliograph.operators import Collective, MatMul
+from tests.workloads.ideal import EVEN, NODE, PLAN, RATE, Star, product_flops, run, sent, sequences
+from workloads.choices import ExpertExchange
+from workloads.memory import memory_by_kind
+from workloads.parallelism import check, parse_plan
+from workloads.routing import capacity, dropped_share, expert_loads, rank_imbalance
+from workloads.step import build_step
+from workloads.transformer import forward_layer
+
+ROUTED = replace(EVEN, layers=2, experts=16, experts_per_token=2)
+SPREAD = replace(PLAN, dp=8, ep=8)
+
+
+def expert_flops(config, plan):
+    """Return the operations of one rank's experts in a step."""
+    return sum(
+        one.flops * count
+        for task in sequences(build_step(config, plan))
+        for one, count in task.operator.items
+        if isinstance(one, MatMul) and one.name in {"mlp.up", "mlp.down"}
+    )
+
+
+# Capacity of GShard and Switch
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 1.25, 2.0])
+def test_all_to_alls_carry_the_capacity(factor):
+    """Two all-to-alls forward and two backward of k cf T h elements, (n-1)/n to others (arXiv:2006.16668,
+    section 2.2; arXiv:2101.03961, section 2.2)."""
+    plan = replace(SPREAD, capacity_factor=factor)
+    elements = 2 * factor * plan.tokens * ROUTED.hidden
+    expected = 4 * ROUTED.layers * plan.microbatches * 2 * elements * 7 / 8
+    assert sent(ROUTED, plan, "ep") == pytest.approx(expected)
+
+
+def test_capacity_is_rounded_up():
+    """C = ceil(k T / E x cf) (arXiv:2101.03961, equation 3): 64 tokens, 2 of 16 experts, 1.3: 10.4."""
+    assert capacity(ROUTED, replace(SPREAD, capacity_factor=1.3)) == 11
+    assert capacity(replace(ROUTED, experts_per_token=1), replace(SPREAD, capacity_factor=1.3)) == 6
+    assert capacity(ROUTED, SPREAD) == 0
+
+
+def test_expert_work_grows_with_the_capacity_factor():
+    exact = expert_flops(ROUTED, SPREAD)
+    for factor in (0.5, 1.0, 2.0):
+        assert expert_flops(ROUTED, replace(SPREAD, capacity_factor=factor)) == factor * exact
+    slower = run(ROUTED, replace(SPREAD, capacity_factor=2.0)).makespan_s - run(ROUTED, SPREAD).makespan_s
+    assert slower == pytest.approx(exact / RATE)
+
+
+def test_capacity_of_one_is_the_exact_size_of_an_even_router():
+    """FastMoE's exact sizes (arXiv:2103.13262) and GShard's places agree when every expert gets the mean."""
+    for port in (1e30, 1e9):
+        exact, padded = (run(ROUTED, replace(SPREAD, capacity_factor=f), port=port) for f in (0.0, 1.0))
+        assert exact.makespan_s == padded.makespan_s
+        assert exact.network_bytes == padded.network_bytes
+
+
+def test_places_are_kept_for_the_backward_pass():
+    """Copies of tokens and experts' activations are kept by the place, filled or not."""
+    kept = [
+        memory_by_kind(ROUTED, replace(SPREAD, capacity_factor=f), 0)["activations"]
+        for f in (0.0, 1.0, 2.0, 3.0)
+    ]
+    assert kept[0] == kept[1]
+    assert kept[3] - kept[2] == pytest.approx(kept[2] - kept[1])
+    places = 2 * SPREAD.tokens * (2 * ROUTED.hidden + 2 * ROUTED.ffn_hidden) * 2 * ROUTED.layers
+    assert kept[2] - kept[1] == pytest.approx(places)
+
+
+def test_blocks_without_experts_know_no_capacity():
+    config = replace(ROUTED, dense_layers=1, dense_ffn_hidden=128)
+    kept = [
+        memory_by_kind(config, replace(SPREAD, capacity_factor=factor), 0)["activations"]
+        - memory_by_kind(ROUTED, replace(SPREAD, capacity_factor=factor), 0)["activations"] / 2
+        for factor in (1.0, 2.0)
+    ]
+    assert kept[0] == pytest.approx(kept[1])
+    uneven = replace(SPREAD, expert_imbalance=2.0)
+    assert memory_by_kind(config, uneven, 0)["activations"] > 0.0
+
+
+# Drops
+
+
+def test_even_router_drops_what_exceeds_its_places():
+    assert dropped_share(ROUTED, replace(SPREAD, capacity_factor=1.0)) == pytest.approx(0.0, abs=1e-12)
+    assert dropped_share(ROUTED, replace(SPREAD, capacity_factor=0.5)) == pytest.approx(0.5)
+    assert dropped_share(ROUTED, SPREAD) == 0.0
+
+
+def test_router_that_sends_all_to_one_expert_drops_all_but_its_places():
+    """k = 1, E experts, everything to one: 1 - cf / E is dropped (arXiv:2101.03961, section 2.2)."""
+    config = replace(ROUTED, experts_per_token=1)
+    plan = replace(SPREAD, capacity_factor=2.0, expert_imbalance=16.0)
+    assert dropped_share(config, plan) == pytest.approx(1 - 2 / 16)
+
+
+def test_places_enough_for_the_busiest_drop_nothing_and_fewer_drop_more():
+    plan = replace(SPREAD, expert_imbalance=3.0)
+    shares = [dropped_share(ROUTED, replace(plan, capacity_factor=f)) for f in (3.0, 2.0, 1.5, 1.0, 0.5)]
+    assert shares[0] == pytest.approx(0.0, abs=1e-12)
+    assert shares == sorted(shares)
+    assert shares[1] > 0.0
+
+
+def test_dropped_share_is_a_metric_of_the_step():
+    plan = replace(SPREAD, capacity_factor=1.0, expert_imbalance=2.0)
+    graph = build_step(ROUTED, plan)
+    metrics = summarise(run(ROUTED, plan), graph, NODE, Star(endpoints=8))
+    above = sum(max(0.0, load - 1.0) for load in expert_loads(16, 2.0))
+    assert metrics.dropped_share == pytest.approx(above / 16)
+    assert run(ROUTED, plan).makespan_s == run(ROUTED, replace(plan, expert_imbalance=1.0)).makespan_s
+
+
+# The busiest rank
+
+
+@pytest.mark.parametrize(("count", "imbalance"), [(2, 1.5), (16, 1.0), (16, 3.7), (256, 40.0), (8, 8.0)])
+def test_loads_have_the_stated_peak_and_mean(count, imbalance):
+    loads = expert_loads(count, imbalance)
+    assert loads[0] == pytest.approx(imbalance)
+    assert math.fsum(loads) == pytest.approx(count)
+    assert list(loads) == sorted(loads, reverse=True)
+
+
+def test_without_capacity_the_busiest_rank_sets_the_time():
+    """One expert a rank: a step takes its experts' time x the imbalance (arXiv:2103.13262)."""
+    config = replace(ROUTED, experts=8)
+    plan = replace(SPREAD, expert_imbalance=2.0)
+    assert rank_imbalance(config, plan) == pytest.approx(2.0)
+    slower = run(config, plan).makespan_s - run(config, SPREAD).makespan_s
+    assert slower == pytest.approx(expert_flops(config, SPREAD) / RATE, rel=1e-6)
+    assert sent(config, plan, "ep") == pytest.approx(2 * sent(config, SPREAD, "ep"))
+
+
+def test_more_experts_on_a_rank_even_out_its_load():
+    config = replace(ROUTED, experts=64)
+    found = [rank_imbalance(config, replace(SPREAD, ep=ep, expert_imbalance=4.0)) for ep in (1, 2, 8, 64)]
+    assert found == sorted(found)
+    assert found[0] == pytest.approx(1.0)
+    assert found[-1] == pytest.approx(4.0)
+
+
+# FastMoE
+
+
+def test_counts_are_told_before_tokens_are_sent():
+    """E counts a rank before every dispatch, forward only (arXiv:2103.13262)."""
+    plan = replace(SPREAD, exchange_counts=True)
+    extra = sent(ROUTED, plan, "ep") - sent(ROUTED, SPREAD, "ep")
+    assert extra == pytest.approx(ROUTED.layers * plan.microbatches * 16 * 8 * 7 / 8)
+    names = [one.name for one, _ in sequences(build_step(ROUTED, plan))[0].operator.items]
+    assert names[names.index("mlp.counts") + 1 : names.index("mlp.up")] == ["mlp.dispatch", "mlp.sort"]
+
+
+def test_a_rank_with_one_expert_need_not_sort():
+    """Chunks of ranks are sorted by expert and back where there are several (arXiv:2201.05596)."""
+    moved = 2 * 2 * SPREAD.tokens * ROUTED.hidden
+    sorts = [one for one, _ in forward_layer(ROUTED, SPREAD) if one.name == "mlp.sort"]
+    assert [one.read_bytes for one in sorts] == [one.written_bytes for one in sorts] == [moved, moved]
+    for plan, config in ((replace(SPREAD, ep=1), ROUTED), (SPREAD, replace(ROUTED, experts=8))):
+        assert not [one for one, _ in forward_layer(config, plan) if one.name == "mlp.sort"]
+
+
+def test_gate_is_summed_over_all_ranks_and_experts_over_their_copies():
+    """arXiv:2103.13262: gates are synchronised over the world, experts over their replicas."""
+    step = build_step(ROUTED, replace(SPREAD, dp=16, ep=8))
+    sums = [
+        t.operator
+        for t in step.tasks
+        if isinstance(t.operator, Collective) and t.operator.layer == "gradients"
+    ]
+    by_axis = {one.axis: sum(o.payload_bytes for o in sums if o.axis == one.axis) / 4 for one in sums}
+    experts = ROUTED.layers * ROUTED.expert_matrices * ROUTED.experts / 8
+    assert {(one.axis, one.size) for one in sums} == {("dp", 16), ("edp", 2)}
+    assert by_axis["edp"] == experts
+    rest = ROUTED.parameters - ROUTED.layers * ROUTED.expert_matrices * ROUTED.experts
+    assert by_axis["dp"] == rest
+
+
+# Two levels
+
+
+def wire(plan):
+    """Return what a rank puts on the wire in one exchange, over nodes of four, in units of its payload."""
+    graph = build_step(ROUTED, plan)
+    trace = Simulation(graph, NODE, replace(Star(endpoints=8), node_size=4)).run()
+    payload = 2 * 2 * plan.tokens * ROUTED.hidden
+    exchanges = 4 * ROUTED.layers * plan.microbatches
+    return trace.network_bytes["ep"] / 8 / exchanges / payload, trace.algorithms["ep all_to_all"]
+
+
+def test_exchange_in_two_levels_runs_in_the_engine():
+    """3/4 inside the node and 1/2 across (HetuMoE, arXiv:2203.14685); a token once per node: a node with 8 of
+    16 experts is missed by both of a token's copies with chance (8 x 7) / (16 x 15)."""
+    share, name = wire(replace(SPREAD, expert_exchange=ExpertExchange.HIERARCHICAL))
+    assert (share, name) == (pytest.approx(3 / 4 + 1 / 2), "hierarchical")
+    share, name = wire(replace(SPREAD, expert_exchange=ExpertExchange.ONCE_PER_NODE))
+    visited = 2 * (1 - 8 * 7 / (16 * 15))
+    assert (share, name) == (pytest.approx(3 / 4 + visited / 2 / 2), "hierarchical")
+    assert wire(SPREAD) == (pytest.approx(7 / 8), "direct")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("expert_exchange=hierarchical,ep=1", "expert_exchange=hierarchical needs expert ranks"),
+        ("capacity_factor=-1", r"capacity_factor \(-1\) must be 0"),
+        ("capacity_factor=nan", r"capacity_factor \(nan\) must be 0"),
+        ("capacity_factor=much", "capacity_factor must be a number; got 'much'"),
+        ("expert_imbalance=9", r"expert_imbalance \(9\) must be from 1 .* try 2"),
+        ("exchange_counts=true,capacity_factor=1", "leave capacity_factor"),
+        ("exchange_counts=true,ep=1", r"raise ep \(1\)"),
+    ],
+)
+def test_impossible_routing_is_refused(text, message):
+    with pytest.raises(WorkloadError, match=message):
+        check(ROUTED, parse_plan(text, base=SPREAD))
+
+
+def test_capacity_needs_experts():
+    with pytest.raises(WorkloadError, match="needs experts, and even has none"):
+        check(EVEN, replace(PLAN, capacity_factor=1.0))
+
+
+# Whole experts on tensor ranks
+
+
+def test_whole_experts_take_tensor_ranks_into_their_groups():
+    """Expert tensor parallelism of 1 (Megatron-LM): expert groups span tensor, context and data ranks; each
+    rank sends its share of the tokens, and nothing of the experts is gathered or summed over tensor ranks."""
+    cut = replace(PLAN, tp=2, dp=4, ep=4)
+    whole = replace(cut, ep=8, whole_experts=True)
+    assert product_flops(build_step(ROUTED, whole)) == product_flops(build_step(ROUTED, cut))
+    elements = 2 * whole.tokens / 2 * ROUTED.hidden
+    expected = 4 * ROUTED.layers * whole.microbatches * 2 * elements * 7 / 8
+    assert sent(ROUTED, whole, "ep") == pytest.approx(expected)
+    saved = sent(ROUTED, cut, "tp") - sent(ROUTED, whole, "tp")
+    # Copies of tokens no longer gathered before and summed after experts, forward and backward.
+    assert saved == pytest.approx(4 * ROUTED.layers * whole.microbatches * 2 * 2 * whole.tokens * 64 / 2)
+
+
+def test_whole_experts_are_held_and_summed_by_their_replicas():
+    whole = replace(PLAN, tp=2, dp=8, ep=8, whole_experts=True)
+    step = build_step(ROUTED, whole)
+    every = [t.operator for t in step.tasks if isinstance(t.operator, Collective)]
+    sums = [one for one in every if one.axis == "edp" and one.layer == "gradients"]
+    assert {one.size for one in sums} == {2}
+    assert sum(one.payload_bytes for one in sums) / 4 == ROUTED.layers * ROUTED.expert_matrices * 16 / 8
+    groups = {axis: step.layout.groups(axis, 0) for axis in ("ep", "edp")}
+    assert groups["ep"].tolist() == [list(range(8)), list(range(8, 16))]
+    assert groups["edp"].tolist() == [[rank, rank + 8] for rank in range(8)]
+    one, two = (memory_by_kind(ROUTED, replace(whole, zero=zero), 0)["optimizer"] for zero in (1, 0))
+    assert one < two / 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("whole_experts=true", r"raise tp \(1\)"),
+        ("whole_experts=true,tp=2,sequence_parallel=false", "sequence_parallel=true"),
+        ("whole_experts=true,tp=2,dp=4,ep=16", r"expert \(16\) must divide tensor x data \(8\)"),
+    ],
+)
+def test_impossible_whole_experts_are_refused(text, message):
+    with pytest.raises(WorkloadError, match=message):
+        check(ROUTED, parse_plan(text, base=SPREAD))

@@ -1,0 +1,110 @@
+"""Windows, norms of heads and norms after halves: what newer families add to a block."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from heliograph.errors import WorkloadError
+from heliograph.operators import Elementwise, MatMul
+from tests.workloads.ideal import EVEN, PLAN, product_flops
+from workloads.config import from_hugging_face, load_model
+from workloads.parallelism import Attention, check
+from workloads.sharding import stage_chunks, stage_parts, whole_stage
+from workloads.step import build_step, model_flops
+from workloads.transformer import backward_layer, forward_layer
+
+WINDOWED = replace(EVEN, window=16, window_every=2)
+FLASH = replace(PLAN, attention=Attention.FLASH, causal_half=True)
+
+
+@pytest.mark.parametrize(("window", "length"), [(16, 64), (1, 64), (64, 64), (128, 64), (128, 4096)])
+def test_windowed_block_sees_the_pairs_that_its_mask_lets_through(window, length):
+    """Query i sees min(i + 1, w) keys (gpt-oss model card, arXiv:2508.10925, section 2.2: w = 128)."""
+    config = replace(EVEN, window=window, window_every=1)
+    plan = replace(FLASH, sequence_length=length)
+    scores = next(one for one, _ in forward_layer(config, plan) if one.name == "attention.scores")
+    exact = math.fsum(min(query + 1, window) for query in range(length)) / length
+    assert abs(scores.n - exact) < 1
+
+
+def test_every_other_block_is_windowed_whatever_the_cut():
+    for pp, vpp in ((1, 1), (2, 1), (4, 2), (8, 2)):
+        plan = replace(PLAN, pp=pp, vpp=vpp)
+        chunks = [chunk for stage in range(pp) for chunk in stage_chunks(WINDOWED, plan, stage)]
+        assert sum(chunk.windowed for chunk in chunks) == 8
+        for stage in range(pp):
+            parts = stage_parts(WINDOWED, plan, stage)
+            assert sum(part.windowed for part in parts) == whole_stage(WINDOWED, plan, stage).windowed
+        assert product_flops(build_step(WINDOWED, plan)) == model_flops(WINDOWED, plan)
+    assert [WINDOWED.windowed_among(first, 1) for first in range(4)] == [1, 0, 1, 0]
+
+
+def test_windows_save_attention_in_half_of_the_blocks():
+    """Half of the blocks work on w of s keys: 4 s h (s - w) operations less each, three times."""
+    saved = model_flops(EVEN, PLAN) - model_flops(WINDOWED, PLAN)
+    each = 4 * PLAN.sequence_length * EVEN.hidden * (PLAN.sequence_length - WINDOWED.window)
+    assert saved == 3 * PLAN.global_batch * 8 * each
+
+
+def test_window_and_context_ranks_are_refused_together():
+    with pytest.raises(WorkloadError, match=r"context \(2\) must be 1: even's windows"):
+        check(WINDOWED, replace(PLAN, cp=2, dp=1))
+
+
+def test_other_orders_of_windows_are_refused():
+    values = {
+        "model_type": "gpt_oss",
+        "hidden_size": 64,
+        "intermediate_size": 64,
+        "num_attention_heads": 8,
+        "num_hidden_layers": 2,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "max_position_embeddings": 256,
+        "sliding_window": 16,
+        "vocab_size": 100,
+    }
+    assert from_hugging_face(values).window_every == 2
+    with pytest.raises(WorkloadError, match="layer_types must alternate"):
+        from_hugging_face(values | {"layer_types": ["full_attention", "full_attention"]})
+
+
+def test_qwen3_norms_heads_and_refuses_dense_blocks():
+    config = load_model("qwen3-30b-a3b")
+    norm = next(one for one, _ in forward_layer(config, FLASH) if one.name == "attention.qk_norms")
+    assert norm.read_bytes == 2 * FLASH.tokens * (32 + 4) * 128
+    values = {
+        "model_type": "qwen3_moe",
+        "hidden_size": 64,
+        "moe_intermediate_size": 16,
+        "num_attention_heads": 8,
+        "num_hidden_layers": 2,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "max_position_embeddings": 256,
+        "vocab_size": 100,
+    }
+    assert from_hugging_face(values).ffn_hidden == 16
+    with pytest.raises(WorkloadError, match="decoder_sparse_step must be 1"):
+        from_hugging_face(values | {"decoder_sparse_step": 2})
+
+
+def test_grok_norms_before_and_after_each_half():
+    """Four norms a block (xAI's open release of Grok-1, model.py)."""
+    config = load_model("grok-1")
+    norms = [one.name for one, _ in forward_layer(config, FLASH) if one.name.endswith("norm")]
+    assert norms == ["attention.norm", "attention.post_norm", "mlp.norm", "mlp.post_norm"]
+    assert config.block_norms == 4 * config.hidden
+
+
+@pytest.mark.parametrize("name", ["qwen3-235b-a22b", "gpt-oss-20b", "grok-1", "kimi-k2", "deepseek-v2"])
+def test_new_families_do_each_product_three_times(name):
+    config = load_model(name)
+    forward, backward = forward_layer(config, PLAN), backward_layer(config, PLAN)
+
+    def flops(items):
+        return sum(one.flops * count for one, count in items if isinstance(one, MatMul))
+
+    assert flops(backward) == 2 * flops(forward)
+    assert all(one.read_bytes + one.written_bytes > 0 for one, _ in forward if isinstance(one, Elementwise))
