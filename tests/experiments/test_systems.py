@@ -123,7 +123,7 @@ NOT_COUNTED = {
     # What a photonic system knows of the GPU it replaces, beside the budget that sizes it.
     # The plan's messages between nodes are too long for the library's quickest protocol.
     "photonic": ("gpu.chip.", "gpu.slowest_of", "fabric.scale_up.protocols.ll."),
-    # The plan below computes in bf16, has no experts, sends messages in a node that are too short for the slowest
+    # The plan below computes in bf16, has no experts, sends too short messages in a node for the slowest
     # protocol, and the system has more accelerators than it asks for.
     "gpu": (
         "gpu.slowest_of",
