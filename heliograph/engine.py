@@ -27,6 +27,7 @@ from heliograph.operators import (
     Elementwise,
     MatMul,
     Operator,
+    Overlapped,
     Sequence,
     StepGraph,
     Task,
@@ -147,8 +148,16 @@ class Simulation:
                 return math.fsum(self._alone_s(one, rank_class) * times for one, times in operator.items)
             case Collective():
                 return self.traffic.plan(operator, rank_class).alone_s
+            case Overlapped():
+                piece_s = self.node.cost(operator.product).time_s
+                return piece_s * operator.pieces + self._exposed_s(operator, rank_class)
             case _:
                 return self.node.cost(operator).time_s
+
+    def _exposed_s(self, operator: Overlapped, rank_class: int) -> float:
+        """Return the time of a collective, alone on its links, that the product beside it does not hide."""
+        hidden_s = self.node.cost(operator.product).time_s * operator.beside
+        return max(0.0, self.traffic.plan(operator.collective, rank_class).alone_s - hidden_s)
 
     def _check_finished(self) -> None:
         stuck = [task.id for task in self.graph.tasks if not self._done[task.id].processed]
@@ -195,6 +204,8 @@ class Simulation:
                 start = self.env.now
                 yield from self._transfer(operator, rank_class, task_id)
                 parts[COMMUNICATION] += self.env.now - start
+            case Overlapped():
+                yield from self._overlap(operator, rank_class, parts, task_id)
             case _:
                 cost = self.node.cost(operator)
                 self._charge(cost)
@@ -209,10 +220,33 @@ class Simulation:
             if isinstance(piece, Sequence):
                 yield self.env.timeout(self._run_fused(piece, rank_class, parts))
                 continue
-            collective, repeat = piece
+            one, repeat = piece
+            if isinstance(one, Overlapped):
+                yield from self._overlap(one, rank_class, parts, task_id, repeat)
+                continue
             start = self.env.now
-            yield from self._transfer(collective, rank_class, task_id, repeat)
+            yield from self._transfer(one, rank_class, task_id, repeat)
             parts[COMMUNICATION] += self.env.now - start
+
+    def _overlap(
+        self,
+        operator: Overlapped,
+        rank_class: int,
+        parts: defaultdict[str, float],
+        task_id: int,
+        repeat: int = 1,
+    ) -> Generator[simpy.Event, Any, None]:
+        """Run the pieces that stand alone, then the others beside the collective."""
+        cost = self.node.cost(operator.product)
+        self._charge(cost, operator.pieces * repeat)
+        parts[category(operator.product, cost)] += cost.time_s * operator.pieces * repeat
+        if operator.alone:
+            yield self.env.timeout(cost.time_s * operator.alone * repeat)
+        start = self.env.now
+        beside_s = cost.time_s * operator.beside * repeat
+        moved = self.env.process(self._transfer(operator.collective, rank_class, task_id, repeat))
+        yield self.env.all_of([moved, self.env.timeout(beside_s)])
+        parts[COMMUNICATION] += self.env.now - start - beside_s
 
     def _run_fused(self, sequence: Sequence, rank_class: int, parts: defaultdict[str, float]) -> float:
         key = (sequence.items, rank_class)
@@ -222,18 +256,23 @@ class Simulation:
             for one, repeat in sequence.items:
                 if isinstance(one, Collective):
                     seconds[COMMUNICATION] += self.traffic.plan(one, rank_class).alone_s * repeat
-                else:
-                    cost = self.node.cost(one)
-                    seconds[category(one, cost)] += cost.time_s * repeat
-                    for part, energy in cost.energy_j.items():
-                        joules[part] += energy * repeat
+                    continue
+                product, times = (one.product, one.pieces) if isinstance(one, Overlapped) else (one, 1)
+                if isinstance(one, Overlapped):
+                    seconds[COMMUNICATION] += self._exposed_s(one, rank_class) * repeat
+                cost = self.node.cost(product)
+                seconds[category(product, cost)] += cost.time_s * (times * repeat)
+                for part, energy in cost.energy_j.items():
+                    joules[part] += energy * (times * repeat)
             self._fused[key] = (dict(seconds), dict(joules))
         seconds_by_part, joules_by_part = self._fused[key]
         ranks = self.graph.layout.ranks_per_class
         for part, energy in joules_by_part.items():
             self._tally.compute_energy_j[part] += energy * ranks
         for one, repeat in sequence.items:
-            if isinstance(one, Collective):
+            if isinstance(one, Overlapped):
+                self._count(one.collective, self.traffic.plan(one.collective, rank_class), repeat)
+            elif isinstance(one, Collective):
                 self._count(one, self.traffic.plan(one, rank_class), repeat)
         for part, duration_s in seconds_by_part.items():
             parts[part] += duration_s
@@ -311,19 +350,20 @@ class Simulation:
         if plan.parts:
             self._tally.algorithms[f"{operator.axis} {operator.kind}"] = plan.algorithm
 
-    def _charge(self, cost: Cost) -> None:
-        ranks = self.graph.layout.ranks_per_class
+    def _charge(self, cost: Cost, times: int = 1) -> None:
+        ranks = self.graph.layout.ranks_per_class * times
         for part, energy in cost.energy_j.items():
             self._tally.compute_energy_j[part] += energy * ranks
 
 
 @lru_cache(maxsize=4096)
-def _pieces(sequence: Sequence) -> tuple[Sequence | tuple[Collective, int], ...]:
+def _pieces(sequence: Sequence) -> tuple[Sequence | tuple[Collective | Overlapped, int], ...]:
     """Return a sequence cut at its collectives; what lies between two of them becomes a sequence."""
-    pieces: list[Sequence | tuple[Collective, int]] = []
-    for communicates, items in groupby(sequence.items, key=lambda item: isinstance(item[0], Collective)):
+    pieces: list[Sequence | tuple[Collective | Overlapped, int]] = []
+    travels = Collective | Overlapped
+    for communicates, items in groupby(sequence.items, key=lambda item: isinstance(item[0], travels)):
         if communicates:
-            pieces += [(one, repeat) for one, repeat in items if isinstance(one, Collective)]
+            pieces += [(one, repeat) for one, repeat in items if isinstance(one, travels)]
         else:
             pieces.append(replace(sequence, items=tuple(items), microbatch=-1))
     return tuple(pieces)

@@ -27,7 +27,7 @@ from heliograph.collectives import (
 from heliograph.interfaces import Fabric, Flows
 from heliograph.layout import RankLayout
 from heliograph.network import Bundle, Network
-from heliograph.operators import Collective, CollectiveKind, Operator, Sequence, StepGraph
+from heliograph.operators import Collective, CollectiveKind, Sequence, StepGraph, communications
 from heliograph.scale_up import Protocol, ScaleUp
 
 PLAIN = Protocol(
@@ -105,6 +105,7 @@ class Traffic:
             operator.size,
             operator.payload_bytes,
             operator.shift,
+            operator.algorithm,
             rank_class,
         )
         found = self._plans.get(key)
@@ -114,7 +115,7 @@ class Traffic:
 
     def private(self, sequence: Sequence, rank_class: int) -> bool:
         """Return whether a sequence's collectives share no link with any other traffic of the step."""
-        axes = {one.axis for one, _ in sequence.items if isinstance(one, Collective) and one.size > 1}
+        axes = {one.axis for one, _ in communications(sequence) if one.size > 1}
         return all(self._axis_private(axis, rank_class) for axis in sorted(axes))
 
     def _axis_private(self, axis: str, rank_class: int) -> bool:
@@ -282,7 +283,7 @@ def candidates(
     adds = scale_up is not None and scale_up.adders and two_level
     if adds and local == n > 1:
         options[str(Algorithm.IN_NETWORK)] = in_network_rounds(operator.kind, groups, payload, operator.axis)
-    return options
+    return {operator.algorithm: options[operator.algorithm]} if operator.algorithm else options
 
 
 def _known(kind: CollectiveKind, n: int, scale_up: ScaleUp | None) -> tuple[Algorithm, ...]:
@@ -296,7 +297,7 @@ def step_demand(graph: StepGraph) -> dict[tuple[str, int, int], Flows]:
     """Return the traffic of the whole step by (axis, class, direction): ring neighbours, or sends."""
     totals: defaultdict[tuple[str, int, int], float] = defaultdict(float)
     for task in graph.tasks:
-        for one, repeat in _collectives(task.operator):
+        for one, repeat in communications(task.operator):
             if one.size > 1:
                 key = (one.axis, task.rank_class, one.shift)
                 totals[key] += one.payload_bytes * repeat * task.multiplicity
@@ -312,9 +313,3 @@ def step_demand(graph: StepGraph) -> dict[tuple[str, int, int], Flows]:
             sources=sources, destinations=destinations, size_bytes=total, axis=axis
         )
     return found
-
-
-def _collectives(operator: Operator) -> list[tuple[Collective, int]]:
-    if isinstance(operator, Sequence):
-        return [(one, repeat) for one, repeat in operator.items if isinstance(one, Collective)]
-    return [(operator, 1)] if isinstance(operator, Collective) else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from heliograph.operators import Collective, Phase
 from workloads.architecture import TransformerConfig
+from workloads.overlap import overlapped
 from workloads.plan import Parallelism
 from workloads.schedules import Pass
 from workloads.sharding import StagePart
@@ -26,9 +27,10 @@ class _Block:
     """Operators of one kind of block: its own, and what ring attention adds."""
 
     def __init__(self, config: TransformerConfig, plan: Parallelism) -> None:
-        self.own = _directions(forward_layer(config, plan), backward_layer(config, plan))
-        ahead, forward_ring = ring_layer(config, plan, self.own[Pass.FORWARD], forward=True)
-        back, backward_ring = ring_layer(config, plan, self.own[Pass.BACKWARD], forward=False)
+        own = _directions(forward_layer(config, plan), backward_layer(config, plan))
+        ahead, forward_ring = ring_layer(config, plan, own[Pass.FORWARD], forward=True)
+        back, backward_ring = ring_layer(config, plan, own[Pass.BACKWARD], forward=False)
+        self.own = {direction: overlapped(items, plan) for direction, items in own.items()}
         self.others = _directions(ahead, back)
         self.traffic: dict[Pass, tuple[Collective, ...]] = {
             Pass.FORWARD: forward_ring,

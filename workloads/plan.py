@@ -72,6 +72,9 @@ class Parallelism:
     """Whether embedding and head count as a block each when blocks are shared over stages (BLOOM)."""
     vocabulary_multiple: int = 128
     """The vocabulary is padded to a multiple of this times `tp` (Megatron-LM's convention)."""
+    overlap_tensor: bool = False
+    """Whether all-gathers and reduce-scatters of tensor parallelism travel in shards beside the products they
+    feed (`workloads.overlap`); needs `sequence_parallel`."""
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):

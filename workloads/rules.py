@@ -51,6 +51,7 @@ def check(config: TransformerConfig, plan: Parallelism, *, accelerators: int | N
     _check_batch(config, plan)
     _check_chunks(config, plan)
     _check_dualpipe(plan)
+    _check_overlap(plan)
     if accelerators is not None and plan.ranks != accelerators:
         msg = (
             f"the plan takes tp x pp x dp x cp = {plan.tp} x {plan.pp} x {plan.dp} x {plan.cp} = "
@@ -71,6 +72,17 @@ def _check_dualpipe(plan: Parallelism) -> None:
             f"microbatches ({plan.microbatches}) must be even and at least twice the stages ({plan.pp}) with "
             f"schedule=dualpipe; try a global_batch of {least} or more"
         )
+        raise WorkloadError(msg)
+
+
+def _check_overlap(plan: Parallelism) -> None:
+    if not plan.overlap_tensor:
+        return
+    if plan.tp == 1:
+        msg = "overlap_tensor needs tensor ranks to talk to (tp is 1); raise tp or leave overlap_tensor out"
+        raise WorkloadError(msg)
+    if not plan.sequence_parallel:
+        msg = "overlap_tensor cuts all-gathers and reduce-scatters into shards; set sequence_parallel=true"
         raise WorkloadError(msg)
 
 

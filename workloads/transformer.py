@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from heliograph.operators import Collective, CollectiveKind, Elementwise, Held, MatMul, Phase
+from heliograph.operators import Collective, CollectiveKind, Elementwise, Held, MatMul, Overlapped, Phase
 from workloads.architecture import TransformerConfig
 from workloads.choices import Attention, ContextExchange, Recompute
 from workloads.parts import Boundary, Exchange, Gather, Parts, Step
 from workloads.plan import Parallelism
 
-Item = tuple[MatMul | Elementwise | Collective, int]
+Item = tuple[MatMul | Elementwise | Collective | Overlapped, int]
 """An operator and how often it is repeated."""
 
 CORE_ATTENTION = frozenset({"attention.scores", "attention.softmax", "attention.values"})
