@@ -84,9 +84,16 @@ class GpuChip:
     launch_s: float
     """Time to start and drain a kernel on the chip."""
     host_launch_s: float
-    """Time the host takes to issue one kernel; a shorter kernel waits for the host."""
+    """Time the host takes to issue one more kernel of an operator."""
+    host_operator_s: float
+    """Time the host's framework takes to issue an operator: its own work, and the first kernel."""
     l2_bytes: float
     """Last-level cache."""
+    in_situ_efficiency: float
+    """Share of its rate that a product keeps within a training step, 0 to 1: caches are left by other kernels,
+    and collectives and copies take memory meanwhile."""
+    clock_spread: float
+    """Standard deviation of the speed of chips of one type, as a share of the mean."""
     tdp_w: float
     """Power limit of the package, memory included."""
     idle_w: float
@@ -103,8 +110,19 @@ class GpuChip:
         check_range(self, "matmul_efficiency", "halved_tile_efficiency", high=1.0, open_low=True)
         check_range(self, "misaligned_efficiency", "misaligned_batch_efficiency", high=1.0, open_low=True)
         check_range(self, "attention_efficiency", "attention_backward_efficiency", high=1.0, open_low=True)
+        check_range(self, "in_situ_efficiency", high=1.0, open_low=True)
         check_range(self, "store_overlap", high=1.0)
-        check_range(self, "fill_s", "launch_s", "host_launch_s", "idle_w", "area_m2", "price_usd")
+        check_range(
+            self,
+            "fill_s",
+            "launch_s",
+            "host_launch_s",
+            "host_operator_s",
+            "clock_spread",
+            "idle_w",
+            "area_m2",
+            "price_usd",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

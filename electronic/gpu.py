@@ -5,15 +5,20 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from statistics import NormalDist
 from types import MappingProxyType
 
 from electronic.devices import GpuChip, accelerator_names, check_accelerator, load_memory, table
 from electronic.power import slowdown
 from electronic.products import Work, product_work, unit_flop_per_s
+from heliograph.checks import check_range
 from heliograph.errors import ParameterError, nearest
 from heliograph.interfaces import Bound, Cost, Numerics
 from heliograph.memory import Memory
 from heliograph.operators import Elementwise, MatMul, Phase
+
+BLOM = 0.375
+"""Plotting position for the expected order statistics of normal draws (Blom 1958, section 6.9)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +55,24 @@ class Gpu:
     """The die."""
     memory: Memory
     """Its memory."""
+    slowest_of: int = 1
+    """Chips that wait for each other: the slowest of so many sets the pace."""
+    alone: bool = False
+    """Whether kernels run one by one, as in a benchmark of kernels, rather than within a training step."""
 
     def __post_init__(self) -> None:
+        check_range(self, "slowest_of", low=1)
         if not self.chip.tdp_w > self.chip.idle_w + self.memory.static_w:
             msg = (
                 f"Gpu '{self.name}': tdp_w ({self.chip.tdp_w:g}) must exceed idle_w ({self.chip.idle_w:g}) "
                 f"plus the memory's static_w ({self.memory.static_w:g}); raise the one or lower the others"
             )
             raise ParameterError(msg)
+
+    @property
+    def lag(self) -> float:
+        """Factor by which the slowest of `slowest_of` chips is expected to be slower than the mean one."""
+        return 1.0 + self.chip.clock_spread * expected_maximum(self.slowest_of)
 
     @property
     def peak_flop_per_s(self) -> float:
@@ -173,7 +188,7 @@ def _elementwise_cost(gpu: Gpu, operator: Elementwise) -> Cost:
     moved = operator.read_bytes + operator.written_bytes
     work = Work(
         compute_s=operator.flops / gpu.vector_flop_per_s,
-        memory_s=gpu.memory.time_s(moved),
+        memory_s=gpu.memory.mixed_time_s(moved),
         moved_bytes=moved,
     )
     compute_j = operator.flops * gpu.vector_energy_j_per_flop
@@ -182,24 +197,31 @@ def _elementwise_cost(gpu: Gpu, operator: Elementwise) -> Cost:
     return _cost(gpu, work, compute_j)
 
 
+@cache
+def expected_maximum(count: int) -> float:
+    """Return the expected largest of so many standard normal draws, in standard deviations (Blom 1958)."""
+    return NormalDist().inv_cdf((count - BLOM) / (count - 2 * BLOM + 1))
+
+
 def _cost(gpu: Gpu, work: Work, compute_j: float) -> Cost:
     """Return the cost of a run with its launch, the clock lowered until the power limit is kept."""
     hbm_j = gpu.memory.energy_j(work.moved_bytes)
+    full_clock_s = work.compute_s / (1.0 if gpu.alone else gpu.chip.in_situ_efficiency)
     factor = slowdown(
-        compute_s=work.compute_s,
+        compute_s=full_clock_s,
         least_s=work.memory_s,
         compute_j=compute_j,
         other_j=hbm_j,
         limit_w=gpu.dynamic_w,
     )
-    compute_s = work.compute_s * factor
+    compute_s = full_clock_s * factor * gpu.lag
     work_s = max(compute_s, work.memory_s)
-    start_s = gpu.chip.launch_s * work.launches
-    waited_s = gpu.chip.host_launch_s * work.calls
-    time_s = max(start_s + work_s, waited_s)
+    time_s = gpu.chip.launch_s * work.launches + work_s
     bound = Bound.MEMORY if work.memory_s > compute_s else Bound.COMPUTE
     return Cost(
         time_s=time_s,
         energy_j=MappingProxyType({"compute": compute_j / factor**2, "hbm": hbm_j}),
         bound=Bound.LAUNCH if time_s - work_s > work_s else bound,
+        host_s=gpu.chip.host_operator_s * min(work.calls, 1)
+        + gpu.chip.host_launch_s * max(work.calls - 1, 0),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from electronic.gpu import Gpu, gpu_of, load_gpu
@@ -138,10 +138,11 @@ def kernel_time_s(  # noqa: PLR0917 - the columns of a table of kernel measureme
     ParameterError
         If GPU, operation or type is unknown.
     """
-    gpu = load_gpu(gpu_of(gpu_name))
+    gpu = replace(load_gpu(gpu_of(gpu_name)), alone=True)
     fields = dict(re.findall(r"(\w+)=(\w+)", note))
     if op in ELEMENTWISE:
-        return gpu.cost(_elementwise(op, m * n * batch, _element_bytes(dtype))).time_s
+        one = gpu.cost(_elementwise(op, m * n * batch, _element_bytes(dtype)))
+        return max(one.time_s, gpu.chip.host_launch_s)
     if op in {ATTENTION_FORWARD, ATTENTION_BACKWARD}:
         products = _attention(fields, m, n, k, batch).products(backward=op == ATTENTION_BACKWARD)
     elif op in {"matmul", "group_matmul"}:
@@ -150,7 +151,9 @@ def kernel_time_s(  # noqa: PLR0917 - the columns of a table of kernel measureme
         known = ("matmul", "group_matmul", ATTENTION_FORWARD, ATTENTION_BACKWARD, *ELEMENTWISE)
         msg = f"no kernel is called '{op}'; {nearest(op, known, noun='kernel')}"
         raise ParameterError(msg)
-    return sum(gpu.cost(one).time_s for one in products) + (HOST_TIMED_S if host_timed else 0.0)
+    calls = batch if op == "group_matmul" else 1
+    run_s = max(sum(gpu.cost(one).time_s for one in products), gpu.chip.host_launch_s * calls)
+    return run_s + (HOST_TIMED_S if host_timed else 0.0)
 
 
 def measured_s(row: Mapping[str, str]) -> float:

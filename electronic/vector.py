@@ -80,7 +80,7 @@ class VectorUnit:
 @lru_cache(maxsize=65536)
 def _cost(unit: VectorUnit, operator: Elementwise) -> Cost:
     moved = operator.read_bytes + operator.written_bytes
-    compute_s, memory_s = operator.flops / unit.engine.rate_flop_per_s, unit.memory.time_s(moved)
+    compute_s, memory_s = operator.flops / unit.engine.rate_flop_per_s, unit.memory.mixed_time_s(moved)
     work_s = max(compute_s, memory_s)
     bound = Bound.MEMORY if memory_s > compute_s else Bound.COMPUTE
     parts = {"vector": operator.flops * unit.engine.energy_j_per_flop, "hbm": unit.memory.energy_j(moved)}

@@ -78,7 +78,9 @@ class System:
         if self.photonic is None or self.vector is None:
             return Node(
                 name=self.gpu.name,
-                units=(self.gpu,),
+                units=(
+                    dataclasses.replace(self.gpu, slowest_of=max(self.gpu.slowest_of, self.accelerators)),
+                ),
                 memory=self.gpu.memory,
                 peak_flop_per_s=self.gpu.peak_flop_per_s,
                 static_parts_w={"gpu idle": self.gpu.static_w},

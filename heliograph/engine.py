@@ -11,9 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from itertools import groupby, pairwise
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,6 +30,7 @@ from heliograph.operators import (
     StepGraph,
     Task,
 )
+from heliograph.order import compute_orders, computed, followers, pieces
 from heliograph.trace import Span, Stream, Trace
 from heliograph.traffic import Plan, Traffic, step_demand
 
@@ -41,6 +40,8 @@ PRODUCTS = "products"
 """Category of matrix products."""
 OTHER_WORK = "other work"
 """Category of norms, softmax, activations, look-ups and the optimizer."""
+ISSUE = "waiting for the host"
+"""Category of the time in which a class's operators are done before the host has issued the next."""
 MEMORY_BOUND = "memory-bound"
 """What is added to a category where the memory, not the unit, sets the time."""
 
@@ -96,8 +97,8 @@ class Simulation:
         self.traffic = Traffic(graph.layout, fabric, self.network, demand)
         self._done = {task.id: self.env.event() for task in graph.tasks}
         self._channels: dict[tuple[int, str, int], simpy.Resource] = {}
-        self._orders = _compute_orders(graph)
-        self._followers = _followers(graph, self._orders)
+        self._orders = compute_orders(graph)
+        self._followers = followers(graph, self._orders)
         self._closure: dict[int, set[int]] = {}
         self._traffic_of: dict[int, list[Task]] = {}
         for task in graph.tasks:
@@ -145,7 +146,8 @@ class Simulation:
     def _alone_s(self, operator: Operator, rank_class: int) -> float:
         match operator:
             case Sequence():
-                return math.fsum(self._alone_s(one, rank_class) * times for one, times in operator.items)
+                work_s = math.fsum(self._alone_s(one, rank_class) * times for one, times in operator.items)
+                return max(work_s, self._issue_s(operator))
             case Collective():
                 return self.traffic.plan(operator, rank_class).alone_s
             case Overlapped():
@@ -158,6 +160,14 @@ class Simulation:
         """Return the time of a collective, alone on its links, that the product beside it does not hide."""
         hidden_s = self.node.cost(operator.product).time_s * operator.beside
         return max(0.0, self.traffic.plan(operator.collective, rank_class).alone_s - hidden_s)
+
+    def _issue_s(self, sequence: Sequence) -> float:
+        """Return the time the host needs to issue all operators of a sequence."""
+        return math.fsum(
+            self.node.cost(product).host_s * times
+            for one, count in sequence.items
+            for product, times in computed(one, count)
+        )
 
     def _check_finished(self) -> None:
         stuck = [task.id for task in self.graph.tasks if not self._done[task.id].processed]
@@ -194,12 +204,17 @@ class Simulation:
                 if self.fuse and self.traffic.private(operator, rank_class):
                     yield self.env.timeout(self._run_fused(operator, rank_class, parts))
                     return
+                start = self.env.now
                 if self.fuse:
                     yield from self._run_in_pieces(operator, rank_class, parts, task_id)
-                    return
-                for one, repeat in operator.items:
-                    for _ in range(repeat):
-                        yield from self._execute(one, rank_class, parts, task_id)
+                else:
+                    for one, repeat in operator.items:
+                        for _ in range(repeat):
+                            yield from self._execute(one, rank_class, parts, task_id)
+                late_s = self._issue_s(operator) - (self.env.now - start)
+                if late_s > 0.0:
+                    parts[ISSUE] += late_s
+                    yield self.env.timeout(late_s)
             case Collective():
                 start = self.env.now
                 yield from self._transfer(operator, rank_class, task_id)
@@ -216,9 +231,9 @@ class Simulation:
         self, sequence: Sequence, rank_class: int, parts: defaultdict[str, float], task_id: int
     ) -> Generator[simpy.Event, Any, None]:
         """Run a sequence whose collectives share links: one event for what lies between two of them."""
-        for piece in _pieces(sequence):
+        for piece in pieces(sequence):
             if isinstance(piece, Sequence):
-                yield self.env.timeout(self._run_fused(piece, rank_class, parts))
+                yield self.env.timeout(self._run_fused(piece, rank_class, parts, issued=True))
                 continue
             one, repeat = piece
             if isinstance(one, Overlapped):
@@ -248,8 +263,10 @@ class Simulation:
         yield self.env.all_of([moved, self.env.timeout(beside_s)])
         parts[COMMUNICATION] += self.env.now - start - beside_s
 
-    def _run_fused(self, sequence: Sequence, rank_class: int, parts: defaultdict[str, float]) -> float:
-        key = (sequence.items, rank_class)
+    def _run_fused(
+        self, sequence: Sequence, rank_class: int, parts: defaultdict[str, float], *, issued: bool = False
+    ) -> float:
+        key = (sequence.items, rank_class, issued)
         if key not in self._fused:
             seconds: defaultdict[str, float] = defaultdict(float)
             joules: defaultdict[str, float] = defaultdict(float)
@@ -257,13 +274,16 @@ class Simulation:
                 if isinstance(one, Collective):
                     seconds[COMMUNICATION] += self.traffic.plan(one, rank_class).alone_s * repeat
                     continue
-                product, times = (one.product, one.pieces) if isinstance(one, Overlapped) else (one, 1)
                 if isinstance(one, Overlapped):
                     seconds[COMMUNICATION] += self._exposed_s(one, rank_class) * repeat
-                cost = self.node.cost(product)
-                seconds[category(product, cost)] += cost.time_s * (times * repeat)
-                for part, energy in cost.energy_j.items():
-                    joules[part] += energy * (times * repeat)
+                for product, times in computed(one, repeat):
+                    cost = self.node.cost(product)
+                    seconds[category(product, cost)] += cost.time_s * times
+                    for part, energy in cost.energy_j.items():
+                        joules[part] += energy * times
+            late_s = 0.0 if issued else self._issue_s(sequence) - math.fsum(seconds.values())
+            if late_s > 0.0:
+                seconds[ISSUE] += late_s
             self._fused[key] = (dict(seconds), dict(joules))
         seconds_by_part, joules_by_part = self._fused[key]
         ranks = self.graph.layout.ranks_per_class
@@ -354,39 +374,3 @@ class Simulation:
         ranks = self.graph.layout.ranks_per_class * times
         for part, energy in cost.energy_j.items():
             self._tally.compute_energy_j[part] += energy * ranks
-
-
-@lru_cache(maxsize=4096)
-def _pieces(sequence: Sequence) -> tuple[Sequence | tuple[Collective | Overlapped, int], ...]:
-    """Return a sequence cut at its collectives; what lies between two of them becomes a sequence."""
-    pieces: list[Sequence | tuple[Collective | Overlapped, int]] = []
-    travels = Collective | Overlapped
-    for communicates, items in groupby(sequence.items, key=lambda item: isinstance(item[0], travels)):
-        if communicates:
-            pieces += [(one, repeat) for one, repeat in items if isinstance(one, travels)]
-        else:
-            pieces.append(replace(sequence, items=tuple(items), microbatch=-1))
-    return tuple(pieces)
-
-
-def _compute_orders(graph: StepGraph) -> dict[int, list[Task]]:
-    """Return the compute tasks of each class in the order in which it runs them."""
-    orders: dict[int, list[Task]] = {}
-    for task in graph.tasks:
-        if not isinstance(task.operator, Collective):
-            orders.setdefault(task.rank_class, []).append(task)
-    for tasks in orders.values():
-        tasks.sort(key=lambda task: (task.priority, task.id))
-    return orders
-
-
-def _followers(graph: StepGraph, orders: dict[int, list[Task]]) -> dict[int, list[int]]:
-    """Return which tasks wait directly for each task."""
-    followers: dict[int, list[int]] = {task.id: [] for task in graph.tasks}
-    for task in graph.tasks:
-        for other in task.after:
-            followers[other].append(task.id)
-    for tasks in orders.values():
-        for earlier, later in pairwise(tasks):
-            followers[earlier.id].append(later.id)
-    return followers

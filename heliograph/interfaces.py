@@ -38,6 +38,8 @@ class Cost:
     """Dynamic energy by component."""
     bound: Bound = Bound.COMPUTE
     """What the duration is limited by."""
+    host_s: float = 0.0
+    """Time the host needs to issue it; as it runs ahead, only the sum over a run of operators can bind."""
 
 
 @runtime_checkable

@@ -23,15 +23,21 @@ class Memory:
     """Energy of moving one byte to or from the accelerator."""
     static_w: float
     """Power for refresh and idle interfaces."""
+    turnaround_efficiency: float = 1.0
+    """Share of that rate which is left where reads and writes take turns, 0 to 1."""
 
     def __post_init__(self) -> None:
         check_positive(self, "capacity_bytes", "bandwidth_bytes_per_s")
-        check_range(self, "efficiency", low=0.0, high=1.0, open_low=True)
+        check_range(self, "efficiency", "turnaround_efficiency", low=0.0, high=1.0, open_low=True)
         check_range(self, "energy_j_per_byte", "static_w")
 
     def time_s(self, moved_bytes: float) -> float:
         """Return how long moving so many bytes takes as one stream."""
         return moved_bytes / (self.bandwidth_bytes_per_s * self.efficiency)
+
+    def mixed_time_s(self, moved_bytes: float) -> float:
+        """Return how long moving so many bytes takes where reads and writes take turns."""
+        return self.time_s(moved_bytes) / self.turnaround_efficiency
 
     def energy_j(self, moved_bytes: float) -> float:
         """Return the dynamic energy of moving so many bytes."""

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from heliograph.engine import COMMUNICATION, MEMORY_BOUND, OTHER_WORK, PRODUCTS
+from heliograph.engine import COMMUNICATION, ISSUE, MEMORY_BOUND, OTHER_WORK, PRODUCTS
 from heliograph.interfaces import Fabric
 from heliograph.mapping import Node
 from heliograph.operators import StepGraph
@@ -25,6 +25,7 @@ CATEGORIES = (
     f"{PRODUCTS}, {MEMORY_BOUND}",
     OTHER_WORK,
     f"{OTHER_WORK}, {MEMORY_BOUND}",
+    ISSUE,
     EXPOSED,
     DARK,
     BUBBLE,

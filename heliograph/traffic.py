@@ -197,16 +197,18 @@ class Traffic:
         waited = protocol.start_s if bundles else 0.0
         moved = 0.0
         sized = []
-        local = True
+        rounds_outside = 0
         for bundle, size_bytes, count in bundles:
-            outside = self._leaves_node(bundle.flows)
-            local = local and not outside
+            outside = self._leaving_share(bundle.flows)
+            rounds_outside += count if outside else 0
             share = protocol.network_efficiency if outside else protocol.efficiency
             latency_s, rate = self._network.alone(bundle)
             moved += count * (latency_s + size_bytes / (rate * share))
-            waited += count * (protocol.network_hop_s if outside else protocol.hop_s)
+            waited += count * (protocol.network_hop_s * outside + protocol.hop_s * (1.0 - outside))
             sized.append((bundle, size_bytes / share, count))
-        if bundles and local and self._scale_up is not None and name != Algorithm.IN_NETWORK:
+        if name == Algorithm.HIERARCHICAL and protocol is not PLAIN:
+            waited += protocol.hop_s * _more_hops(operator, rounds_outside)
+        if bundles and not rounds_outside and self._scale_up is not None and name != Algorithm.IN_NETWORK:
             waited += copied_bytes(operator) / self._scale_up.copy_bytes_per_s
         return Plan(
             algorithm=name if protocol is PLAIN else f"{name} {protocol.name}",
@@ -217,9 +219,25 @@ class Traffic:
             energy_j=math.fsum(self._fabric.transfer_energy_j(one.flows) * one.count for one in parts),
         )
 
-    def _leaves_node(self, flows: Flows) -> bool:
+    def _leaving_share(self, flows: Flows) -> float:
+        """Return which share of flows leaves its node: a chunk on a ring takes every hop once."""
         size = self._fabric.node_size
-        return bool((flows.sources // size != flows.destinations // size).any())
+        return float(np.mean(flows.sources // size != flows.destinations // size))
+
+
+def _more_hops(operator: Collective, rounds_outside: int) -> int:
+    """Return the hops inside nodes that a library's rings take beyond those of a two-level algorithm.
+
+    Notes
+    -----
+    NCCL has trees for all-reduces only. It gathers and scatters on rings through all n ranks, one over each
+    network card: as fast as two levels for long vectors, but a chunk takes n - 1 hops one after the other
+    (src/graph/tuning.cc, latency of the ring algorithm).
+    """
+    if operator.kind not in {CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER}:
+        return 0
+    nodes = rounds_outside + 1
+    return operator.size - nodes - (operator.size // nodes - 1)
 
 
 def copied_bytes(operator: Collective) -> float:

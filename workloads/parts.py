@@ -366,6 +366,17 @@ class Parts:
             *((self.norm("embedding.norm"),) if self.config.embedding_norm else ()),
         )
 
+    def loss(self, logits: int) -> Elementwise:
+        """Return the cross entropy of the logits, in single precision: cast, then read twice, written once."""
+        return Elementwise(
+            name="head.loss",
+            layer=self.layer,
+            phase=Phase.FORWARD,
+            flops=float(SOFTMAX_FLOPS * logits),
+            read_bytes=float((self.width + 2 * LOSS_BYTES) * logits),
+            written_bytes=float(2 * LOSS_BYTES * logits),
+        )
+
     def head(self) -> tuple[Step, ...]:
         """Return the last norm, the product with the vocabulary and the loss."""
         plan, tokens = self.plan, self.plan.tokens
@@ -384,6 +395,6 @@ class Parts:
             self.norm("head.norm"),
             *self.boundary("head.input", enters=True),
             self.weighted("head.logits", m=tokens, k=self.config.hidden, n=columns),
-            self.elementwise("head.loss", flops=SOFTMAX_FLOPS * logits, read=logits, written=logits),
+            self.loss(logits),
             *((shared,) * LOSS_REDUCTIONS if plan.tp > 1 else ()),
         )

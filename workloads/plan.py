@@ -54,6 +54,9 @@ class Parallelism:
     reshard: bool = True
     """With zero=3, whether parameters are given up after the forward pass and gathered again for the backward
     pass. If not, they stay until the microbatch is done, with pipeline stages until the step is."""
+    prefetch: bool = True
+    """With zero=3, whether parameters are gathered, and gradients summed, while another part is worked on, or
+    the work waits for either (DeepSpeed of 2021)."""
     grad_buckets: int = 4
     """Most pieces into which a stage's gradients and parameters are cut to be sent while others compute."""
     grad_bytes: int = 4
@@ -68,6 +71,9 @@ class Parallelism:
     """Whether a kernel skips the masked half of attention's products."""
     schedule: Schedule = Schedule.ONE_FORWARD_ONE_BACKWARD
     """Order of microbatches."""
+    overlap_sends: bool = True
+    """Whether a stage goes on while its output is being sent; Megatron-LM and DeepSpeed wait for their sends
+    unless stages are interleaved by later versions."""
     embedding_as_layers: bool = False
     """Whether embedding and head count as a block each when blocks are shared over stages (BLOOM)."""
     vocabulary_multiple: int = 128

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from heliograph.operators import Collective, CollectiveKind, Operator, Phase, Sequence, Task
 from workloads.architecture import TransformerConfig
@@ -97,6 +97,7 @@ class StageRun:
         self.forwards: dict[tuple[int, int], int] = {}
         self.gathered: tuple[int, ...] = ()
         self.computed: list[int] = []
+        self.sending: tuple[int, ...] = ()
         self.runs: Counter[tuple[int, Pass]] = Counter()
         every = Counter(slot.chunk for slot in pipeline.order()[stage] if slot.direction is Pass.FORWARD)
         self.last = {chunk: count - 1 for chunk, count in every.items()}
@@ -113,6 +114,7 @@ class StageRun:
         """Add a slot's compute tasks, the gathers before and the sums and the send after them."""
         arrived = self.graph.arrived.get(self._arrival(slot))
         after = () if arrived is None or slot.direction is Pass.WEIGHT else (arrived,)
+        after, self.sending = (*after, *self.sending), ()
         place = (slot.chunk, slot.microbatch)
         if slot.direction is not Pass.FORWARD:
             after = (*after, self.forwards.pop(place))
@@ -157,6 +159,8 @@ class StageRun:
             if sums:
                 held = part_parameters(self.config, self.plan, part)
                 summed = self._over_data(held, kind, (finished, *summed))
+                if self.plan.shards_parameters and not self.plan.prefetch:
+                    finished = summed[-1]
             waiting = (finished,)
         if slot.direction in {Pass.BACKWARD, Pass.WEIGHT}:
             self.sums[slot.chunk] = summed or waiting
@@ -166,7 +170,7 @@ class StageRun:
         """Return what a gather waits for: with sharded parameters, room for one piece ahead of compute."""
         if not self.plan.gathers_every_microbatch:
             return self.gathered
-        return tuple(self.computed[-2:-1])
+        return tuple(self.computed[-2:-1] if self.plan.prefetch else self.computed[-1:])
 
     def _compute(self, slot: Slot, part: StagePart, after: tuple[int, ...]) -> int:
         others, ring = self.passes.ring(part, slot.direction)
@@ -227,8 +231,7 @@ class StageRun:
             self.graph.arrived[key] = finished
             return
         plan = self.plan
-        shards = plan.tp if plan.sequence_parallel else 1
-        elements = plan.tokens * self.config.hidden / shards
+        elements = plan.tokens * self.config.hidden / plan.tp
         send = Collective(
             name="activations" if forward else "activation gradients",
             layer="pipeline",
@@ -239,7 +242,17 @@ class StageRun:
             payload_bytes=elements * plan.precision.element_bytes,
             shift=receiver - self.stage,
         )
-        self.graph.arrived[key] = self.graph.add(self.stage, send, (finished,), self.priority)
+        sent = self.graph.add(self.stage, send, (finished,), self.priority)
+        if not plan.overlap_sends:
+            self.sending = (sent,)
+        if plan.tp > 1 and not plan.sequence_parallel:
+            sent = self._gathered(receiver, send, sent)
+        self.graph.arrived[key] = sent
+
+    def _gathered(self, receiver: int, send: Collective, sent: int) -> int:
+        """Add the gather of what tensor-parallel ranks sent, a share each (arXiv:2104.04473, section 4.1)."""
+        gather = replace(send, kind=CollectiveKind.ALL_GATHER, axis="tp", size=self.plan.tp, shift=0)
+        return self.graph.add(receiver, gather, (sent,), self.priority)
 
     @property
     def held(self) -> RankParameters:

@@ -25,23 +25,18 @@ NETWORKS = (
 VARIANTS = frozenset({"pcie", "nvl"})
 """Words of a name that make another accelerator of it: refused rather than taken for the usual one."""
 
+EARLY_CHIPS = ("v100", "a100")
+"""Accelerators that the first two generations of FlashAttention were written for."""
 ATTENTION_GENERATIONS = (
-    (
-        re.compile("llm-foundry", re.I),
-        0.33 / 0.6,
-        "attention kernels of the first generation",
-    ),
-    (
-        re.compile("torchtitan", re.I),
-        0.35 / 0.55,
-        "attention kernels of the second generation",
-    ),
+    (re.compile("llm-foundry", re.I), "attention kernels of the first generation", (0.33, 0.19)),
+    (re.compile("torchtitan", re.I), "attention kernels of the second generation", (0.6, 0.35)),
 )
-"""Software older than the accelerator's best attention kernel: its name, and its share of that kernel's rate.
+"""Software with older attention kernels than the accelerator's best: its name, and the share of the peak that
+those kernels reach forward on chips of up to the A100's generation and on later ones.
 
 FlashAttention-1 reaches 25-40 % of an A100's peak and FlashAttention-2 50-73 % (Dao 2023, arXiv:2307.08691,
-abstract); FlashAttention-2 reaches 35 % of an H100's peak (Shah et al. 2024, arXiv:2407.08608, abstract), the
-kernels that the table's 55 % stand for came later.
+abstract). Neither uses what the H100 added: FlashAttention-2 reaches 35 % of its peak (Shah et al. 2024,
+arXiv:2407.08608, abstract), of which the first is taken to keep as much as on the A100.
 """
 
 _POWER = re.compile(r"\b(\d{3,4})\s?W\b")
@@ -115,13 +110,15 @@ def accelerator_of(record: Record) -> Gpu:
 
 def _with_its_kernels(record: Record, gpu: Gpu) -> Gpu:
     """Return the accelerator with the attention kernels of the row's software."""
-    for software, share, what in ATTENTION_GENERATIONS:
+    for software, what, (early, late) in ATTENTION_GENERATIONS:
         if software.search(record.text("source")):
             record.assume(what)
+            chip = gpu.chip
+            share = (early if gpu.name.startswith(EARLY_CHIPS) else late) / chip.attention_efficiency
             chip = dataclasses.replace(
-                gpu.chip,
-                attention_efficiency=gpu.chip.attention_efficiency * share,
-                attention_backward_efficiency=gpu.chip.attention_backward_efficiency * share,
+                chip,
+                attention_efficiency=chip.attention_efficiency * share,
+                attention_backward_efficiency=chip.attention_backward_efficiency * share,
             )
             return dataclasses.replace(gpu, chip=chip)
     return gpu

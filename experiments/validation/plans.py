@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from types import MappingProxyType
 from typing import Any
 
 from experiments.validation.cells import Record, SkipError
 from experiments.validation.recipes import overlaps_tensor
+from heliograph.units import to_si
+from workloads.architecture import TransformerConfig
 from workloads.choices import Attention, Precision, Recompute
+from workloads.memory import fullest_stage, memory_by_kind
 from workloads.plan import Parallelism
 
 FLASH_SINCE = 2023
 """First year in which a training run is taken to use a fused attention kernel (FlashAttention is of 2022)."""
+
+SQUEEZE = 1.5
+"""By how much a run may exceed the memory that we count before it is taken to have recomputed: gradients and
+optimizer states are kept in two bytes, fp8 copies once. Runs that recompute nothing by their own words reach 1.3."""
+HOST_MEMORY_BYTES = MappingProxyType(
+    {"gb200": to_si("capacity_bytes", 240.0, "GB"), "gb300": to_si("capacity_bytes", 240.0, "GB")}
+)
+"""Memory of the host that an accelerator reaches over a coherent link and may offload activations to (NVIDIA
+GB200 NVL72 datasheet: 17 TB of LPDDR5X for 72)."""
 
 UNKNOWN_PRECISIONS = ("nvfp4", "fp4", "int8", "tf32")
 """Precisions that published runs have and plans do not."""
@@ -68,6 +81,8 @@ def plan_of(record: Record, ranks: int) -> Parallelism:
     values |= _sharding(record) | _interleaving(record, pp)
     if attention is Attention.FULL:
         values["grad_buckets"] = 1
+        values["overlap_sends"] = False
+        values["prefetch"] = False
         record.assume("gradients summed after the last backward pass, as the code of that time did")
     return Parallelism(**values)
 
@@ -85,6 +100,35 @@ def with_ends_counted(record: Record, plan: Parallelism, layers: int) -> Paralle
         return plan
     record.assume("embedding and head count as a block each when blocks are shared over stages")
     return dataclasses.replace(plan, embedding_as_layers=True)
+
+
+def with_room(
+    record: Record, config: TransformerConfig, plan: Parallelism, capacity_bytes: float
+) -> Parallelism:
+    """Return a plan that recomputes the least that its memory asks for, where a row does not say what it did.
+
+    Parameters
+    ----------
+    record : Record
+        The row.
+    config, plan : TransformerConfig, Parallelism
+        Model and plan, without recomputation if the row is silent.
+    capacity_bytes : float
+        Memory of one accelerator.
+    """
+    if record.text("recompute"):
+        return plan
+    kinds = [Recompute.NONE, Recompute.FULL]
+    if plan.attention is Attention.FULL:
+        kinds.insert(1, Recompute.SELECTIVE)
+    for kind in kinds:
+        tried = dataclasses.replace(plan, recompute=kind)
+        stage = fullest_stage(config, tried)
+        if sum(memory_by_kind(config, tried, stage).values()) <= SQUEEZE * capacity_bytes:
+            break
+    said = "no recomputation" if kind is Recompute.NONE else f"{kind} recomputation, for less does not fit"
+    record.assume(said)
+    return tried
 
 
 def _degree(record: Record, axis: str) -> int:
@@ -132,8 +176,7 @@ def _sequence_parallel(record: Record, tp: int) -> bool:
 def _recompute(record: Record) -> Recompute:
     text = record.text("recompute").lower()
     if not text:
-        record.assume("no recomputation")
-        return Recompute.NONE
+        return Recompute.NONE  # or as much as the memory needs: `with_room`
     for kind in Recompute:
         if text.startswith(str(kind.value)):
             return kind

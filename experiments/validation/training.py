@@ -12,7 +12,7 @@ from experiments.validation.clusters import system_of
 from experiments.validation.forecast import forecast
 from experiments.validation.models import model_of
 from experiments.validation.outcomes import Outcome
-from experiments.validation.plans import plan_of, with_ends_counted
+from experiments.validation.plans import HOST_MEMORY_BYTES, plan_of, with_ends_counted, with_room
 from heliograph.errors import HeliographError, ParameterError
 from heliograph.operators import MatMul, total_flops
 from workloads.architecture import TransformerConfig
@@ -126,6 +126,8 @@ def run_of(record: Record) -> tuple[System, TransformerConfig, Parallelism]:
     config = model_of(record, pp=plan.pp, dropout=dropout)
     plan = with_ends_counted(record, plan, config.layers)
     check(config, plan, accelerators=system.accelerators)
+    host_bytes = HOST_MEMORY_BYTES.get(system.gpu.name, 0.0)
+    plan = with_room(record, config, plan, system.gpu.memory.capacity_bytes + host_bytes)
     return system, config, plan
 
 

@@ -177,7 +177,7 @@ def attention(heads, on_chip, phase=Phase.FORWARD, sequence=4096, head=128):
 
 def test_fused_attention_runs_at_its_own_share_and_starts_once():
     scores, values = attention(256, "c"), attention(256, "a")
-    share = rate(H100, values) / H100.peak_flop_per_s
+    share = rate(replace(H100, alone=True), values) / H100.peak_flop_per_s
     assert share == pytest.approx(H100.chip.attention_efficiency, rel=0.1)
     assert H100.cost(scores).time_s - H100.cost(values).time_s == pytest.approx(H100.chip.launch_s, rel=1e-6)
     assert rate(H100, attention(256, "a", Phase.GRAD_INPUT)) < rate(H100, values)
@@ -190,10 +190,30 @@ def test_an_operator_that_moves_nothing_is_part_of_another_kernel():
     assert H100.cost(inside).energy_j["compute"] > 0.0
 
 
-def test_small_kernels_wait_for_the_host_and_experts_are_calls_of_their_own():
-    assert H100.cost(stream(8.0)).time_s == H100.chip.host_launch_s
+def test_the_host_issues_operators_and_experts_are_calls_of_their_own():
+    chip = H100.chip
+    assert H100.cost(stream(8.0)).host_s == chip.host_operator_s
     experts = product(8, 64, 64, batch=32)
-    assert H100.cost(experts).time_s == pytest.approx(32 * H100.chip.host_launch_s)
+    assert H100.cost(experts).host_s == pytest.approx(chip.host_operator_s + 31 * chip.host_launch_s)
+    assert H100.cost(attention(256, "a")).host_s == 0.0
+
+
+def test_the_slowest_of_many_chips_sets_the_pace():
+    work = product(8192, 8192, 8192)
+    times = [replace(H100, slowest_of=count).cost(work).time_s for count in (1, 8, 1024)]
+    assert times == sorted(times)
+    assert times[0] == H100.cost(work).time_s
+    spread = H100.chip.clock_spread
+    # Tables of normal order statistics: the largest of 8 is expected at 1.42, of 1024 at 3.24.
+    assert times[1] / times[0] == pytest.approx(1 + 1.42 * spread, abs=0.002)
+    assert times[2] / times[0] == pytest.approx(1 + 3.24 * spread, abs=0.002)
+
+
+def test_products_within_a_step_are_slower_than_alone():
+    a100, work = load_gpu("a100"), product(512, 8192, 8192)
+    alone = replace(a100, alone=True).cost(work).time_s - a100.chip.launch_s
+    within = a100.cost(work).time_s - a100.chip.launch_s
+    assert alone < within <= alone / a100.chip.in_situ_efficiency * (1 + 1e-9)
 
 
 def test_one_tile_more_than_units_costs_more():
@@ -227,7 +247,8 @@ def test_bounds_name_what_limits():
 
 def test_streams_run_at_memory_speed():
     moved = 4e9
-    expected = H100.chip.launch_s + moved / (H100.memory.bandwidth_bytes_per_s * H100.memory.efficiency)
+    kept = H100.memory.efficiency * H100.memory.turnaround_efficiency
+    expected = H100.chip.launch_s + moved / (H100.memory.bandwidth_bytes_per_s * kept)
     assert H100.cost(stream(moved)).time_s == pytest.approx(expected)
 
 
@@ -242,6 +263,7 @@ def outputs(gpu):
         product(128 * 109, 2072, 256),
         product(1000, 1001, 1000, batch=7, held=Held.NONE),
         product(1000, 1001, 1000),
+        product(8, 64, 64, batch=32),
         product(4096, 4096, 4096, element_bytes=1),
         product(4096, 4096, 4096, element_bytes=4),
         attention(64, "c"),
@@ -249,9 +271,10 @@ def outputs(gpu):
         stream(1e9, 1e6),
         stream(1.0, 1e12),
     )
+    gpu = replace(gpu, slowest_of=8)
     costs = [gpu.cost(item) for item in work]
     totals = [gpu.static_w, gpu.price_usd, gpu.area_m2, gpu.memory.static_w, gpu.memory.capacity_bytes]
-    return [value for cost in costs for value in (cost.time_s, *cost.energy_j.values())] + totals
+    return [value for cost in costs for value in (cost.time_s, cost.host_s, *cost.energy_j.values())] + totals
 
 
 @pytest.mark.parametrize(

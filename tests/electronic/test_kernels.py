@@ -80,7 +80,7 @@ def test_elementwise_kernels_run_at_memory_speed(op):
     gpu = load_gpu("h100")
     kind = ELEMENTWISE[op]
     moved = (kind.reads + kind.writes) * 2 * 65536 * 8192
-    expected = gpu.memory.time_s(moved) + gpu.chip.launch_s
+    expected = gpu.memory.mixed_time_s(moved) + gpu.chip.launch_s
     assert kernel_time_s("h100", op, 65536, 8192, 1) == pytest.approx(expected, rel=0.01)
 
 

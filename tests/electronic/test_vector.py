@@ -38,7 +38,7 @@ def test_time_is_launch_and_the_longer_wall(name):
     assert memory.bound is Bound.MEMORY
     assert unit.cost(work(1.0, 1.0)).bound is Bound.LAUNCH
     assert arithmetic.time_s == pytest.approx(unit.engine.launch_s + 1e12 / unit.engine.rate_flop_per_s)
-    assert memory.time_s == pytest.approx(unit.engine.launch_s + unit.memory.time_s(1e10))
+    assert memory.time_s == pytest.approx(unit.engine.launch_s + unit.memory.mixed_time_s(1e10))
 
 
 def test_energy_is_operations_and_bytes():

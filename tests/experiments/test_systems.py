@@ -122,9 +122,15 @@ LIVE_WITH = {"fabric.optics.circulator_loss_db": ("fabric.optics.circulators", 1
 NOT_COUNTED = {
     # What a photonic system knows of the GPU it replaces, beside the budget that sizes it.
     # The plan's messages between nodes are too long for the library's quickest protocol.
-    "photonic": ("gpu.chip.", "fabric.scale_up.protocols.ll."),
-    # The plan below computes in bf16.
-    "gpu": ("gpu.chip.byte_", "gpu.chip.single_", "fabric.scale_up.protocols.ll."),
+    "photonic": ("gpu.chip.", "gpu.slowest_of", "fabric.scale_up.protocols.ll."),
+    # The plan below computes in bf16, has no experts, and the system has more accelerators than it asks for.
+    "gpu": (
+        "gpu.slowest_of",
+        "gpu.chip.byte_",
+        "gpu.chip.single_",
+        "gpu.chip.host_launch_s",
+        "fabric.scale_up.protocols.ll.",
+    ),
 }
 
 
