@@ -30,15 +30,21 @@ class RankLayout:
     """Pipeline stages; each is a class of identical ranks."""
     ep: int = 1
     """Expert-parallel ranks; divides cp x dp."""
+    side: int = 1
+    """Side of the squares on which the tensor-parallel ranks stand, a row's ranks next to each other; 1 for
+    ranks on a line."""
 
     def __post_init__(self) -> None:
-        for axis in (*AXES, "ep"):
+        for axis in (*AXES, "ep", "side"):
             size = getattr(self, axis)
             if not isinstance(size, int) or isinstance(size, bool) or size < 1:
                 msg = f"{axis} must be a whole number of at least 1; got {size!r}"
                 raise WorkloadError(msg)
         if (self.cp * self.dp) % self.ep:
             msg = f"ep ({self.ep}) must divide cp x dp ({self.cp * self.dp}), whose ranks it reuses"
+            raise WorkloadError(msg)
+        if self.tp % self.side**2:
+            msg = f"tp ({self.tp}) must be whole squares of {self.side} x {self.side} ranks"
             raise WorkloadError(msg)
 
     @property
@@ -67,7 +73,8 @@ class RankLayout:
         Parameters
         ----------
         axis : str
-            ``tp``, ``cp``, ``dp``, ``ep`` or ``dpcp`` (data and context together, for gradients).
+            ``tp``, ``cp``, ``dp``, ``ep`` or ``dpcp`` (data and context together, for gradients); on squares
+            ``tp_row`` and ``tp_column`` within one and ``tp_depth`` from one to the next.
         rank_class : int
             The class.
 
@@ -83,8 +90,6 @@ class RankLayout:
         """
         grid = self.members(rank_class).reshape(self.dp, self.cp, self.tp)
         match axis:
-            case "tp":
-                return grid.reshape(-1, self.tp)
             case "cp":
                 return grid.transpose(0, 2, 1).reshape(-1, self.cp)
             case "dp":
@@ -96,6 +101,24 @@ class RankLayout:
             case "edp":
                 blocks = grid.reshape(-1, self.ep, self.tp)
                 return blocks.transpose(1, 2, 0).reshape(self.ep * self.tp, -1)
+            case "tp" | "tp_row" | "tp_column" | "tp_depth":
+                return self._tensor_groups(axis, grid)
             case _:
-                msg = f"no axis '{axis}' within a class; known: tp, cp, dp, dpcp, ep, edp"
+                msg = (
+                    f"no axis '{axis}' within a class; known: tp, tp_row, tp_column, tp_depth, cp, dp, dpcp, "
+                    "ep, edp"
+                )
                 raise WorkloadError(msg)
+
+    def _tensor_groups(self, axis: str, grid: np.ndarray) -> np.ndarray:
+        square = self.side**2
+        match axis:
+            case "tp":
+                return grid.reshape(-1, self.tp)
+            case "tp_row":
+                return grid.reshape(-1, self.side)
+            case "tp_column":
+                return grid.reshape(-1, self.side, self.side).transpose(0, 2, 1).reshape(-1, self.side)
+            case _:
+                depth = self.tp // square
+                return grid.reshape(-1, depth, square).transpose(0, 2, 1).reshape(-1, depth)

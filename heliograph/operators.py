@@ -35,6 +35,7 @@ class CollectiveKind(StrEnum):
     ALL_GATHER = "all_gather"
     ALL_TO_ALL = "all_to_all"
     BROADCAST = "broadcast"
+    REDUCE = "reduce"
     SEND = "send"
 
 
@@ -126,12 +127,12 @@ class Collective:
     kind: CollectiveKind
     """What is done."""
     axis: str
-    """Axis of parallelism whose groups take part: ``tp``, ``cp``, ``dp``, ``pp`` or ``ep``."""
+    """Axis of parallelism whose groups take part, as `RankLayout.groups` knows them, or ``pp``."""
     size: int
     """Ranks in a group (2 for a send)."""
     payload_bytes: float
-    """Bytes per rank before the collective: the whole vector for all-reduce, reduce-scatter, all-to-all
-    and broadcast, the rank's shard for all-gather, the message for a send."""
+    """Bytes per rank before the collective: the whole vector for all-reduce, reduce-scatter, all-to-all,
+    broadcast and reduce, the rank's shard for all-gather, the message for a send."""
     shift: int = 0
     """For a send: how many places along the axis the receiver stands from the sender."""
     algorithm: str = ""

@@ -246,10 +246,15 @@ def copied_bytes(operator: Collective) -> float:
     Notes
     -----
     An all-reduce reads and writes the vector once around its ring, a reduce-scatter, an all-gather and an
-    all-to-all do half of that, a send and a broadcast pass all they move.
+    all-to-all do half of that, a send, a broadcast and a reduction pass all they move.
     """
     vector = vector_bytes(operator.kind, operator.payload_bytes, operator.size)
-    whole = {CollectiveKind.ALL_REDUCE, CollectiveKind.SEND, CollectiveKind.BROADCAST}
+    whole = {
+        CollectiveKind.ALL_REDUCE,
+        CollectiveKind.SEND,
+        CollectiveKind.BROADCAST,
+        CollectiveKind.REDUCE,
+    }
     return vector if operator.kind in whole else vector / 2
 
 
@@ -293,7 +298,11 @@ def candidates(
     }
     nodes = groups[0] // node_size
     local = int(np.count_nonzero(nodes == nodes[0]))
-    two_level = operator.kind not in {CollectiveKind.ALL_TO_ALL, CollectiveKind.BROADCAST}
+    two_level = operator.kind not in {
+        CollectiveKind.ALL_TO_ALL,
+        CollectiveKind.BROADCAST,
+        CollectiveKind.REDUCE,
+    }
     if two_level and 1 < local < n and n % local == 0:
         options[str(Algorithm.HIERARCHICAL)] = hierarchical_rounds(
             operator.kind, groups, payload, operator.axis, local

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from heliograph.operators import Collective, Phase
 from workloads.architecture import TransformerConfig
+from workloads.grid import on_grid, on_one_row
 from workloads.overlap import overlapped
 from workloads.plan import Parallelism
 from workloads.schedules import Pass
@@ -27,7 +28,11 @@ class _Block:
     """Operators of one kind of block: its own, and what ring attention adds."""
 
     def __init__(self, config: TransformerConfig, plan: Parallelism) -> None:
-        own = _directions(forward_layer(config, plan), backward_layer(config, plan))
+        row = on_one_row(plan)
+        own = _directions(
+            on_grid(forward_layer(config, row), config, plan),
+            on_grid(backward_layer(config, row), config, plan),
+        )
         ahead, forward_ring = ring_layer(config, plan, own[Pass.FORWARD], forward=True)
         back, backward_ring = ring_layer(config, plan, own[Pass.BACKWARD], forward=False)
         self.own = {direction: overlapped(items, plan) for direction, items in own.items()}
@@ -52,8 +57,15 @@ class Passes:
     def __init__(self, config: TransformerConfig, plan: Parallelism) -> None:
         self._block = _Block(config, plan)
         self._dense = _Block(config.dense, plan) if config.dense_layers else self._block
-        self._embedding = _directions(forward_embedding(config, plan), backward_embedding(config, plan))
-        self._head = _directions(forward_head(config, plan), backward_head(config, plan))
+        row = on_one_row(plan)
+        self._embedding = _directions(
+            on_grid(forward_embedding(config, row), config, plan),
+            on_grid(backward_embedding(config, row), config, plan),
+        )
+        self._head = _directions(
+            on_grid(forward_head(config, row), config, plan),
+            on_grid(backward_head(config, row), config, plan),
+        )
         self._known: dict[tuple[StagePart, Pass], tuple[Item, ...]] = {}
 
     def of(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:

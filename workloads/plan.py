@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import typing
 from dataclasses import dataclass
 
 from heliograph.errors import WorkloadError
 from heliograph.layout import RankLayout
 from workloads.architecture import TransformerConfig
-from workloads.choices import Attention, ContextExchange, Optimizer, Precision, Recompute, Schedule, phrase
+from workloads.choices import (
+    Attention,
+    ContextExchange,
+    Optimizer,
+    Precision,
+    Recompute,
+    Schedule,
+    TensorGrid,
+    phrase,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +91,10 @@ class Parallelism:
     overlap_tensor: bool = False
     """Whether all-gathers and reduce-scatters of tensor parallelism travel in shards beside the products they
     feed (`workloads.overlap`); needs `sequence_parallel`."""
+    tensor_grid: TensorGrid = TensorGrid.LINE
+    """How tensor-parallel ranks stand: on a grid (tp = q x q) products run as SUMMA (`workloads.grid`)."""
+    tensor_depth: int = 1
+    """With tensor_grid=2.5d, squares that share the batch and hold the same weights (tp = q x q x depth)."""
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
@@ -138,7 +152,23 @@ class Parallelism:
     @property
     def layout(self) -> RankLayout:
         """Which ranks form which groups."""
-        return RankLayout(tp=self.tp, cp=self.cp, dp=self.dp, pp=self.pp, ep=self.ep)
+        return RankLayout(tp=self.tp, cp=self.cp, dp=self.dp, pp=self.pp, ep=self.ep, side=self.side)
+
+    @property
+    def side(self) -> int:
+        """Side of the squares on which tensor-parallel ranks stand; 1 on a line."""
+        return 1 if self.tensor_grid is TensorGrid.LINE else self.columns
+
+    @property
+    def columns(self) -> int:
+        """Tensor-parallel ranks that share heads and inner widths: all of a line, a side of a square."""
+        line = self.tensor_grid is TensorGrid.LINE
+        return self.tp if line else max(1, math.isqrt(self.tp // self.tensor_depth))
+
+    @property
+    def rows(self) -> int:
+        """Tensor-parallel ranks over which the sequences of a microbatch are cut, and weights are not."""
+        return self.tp // self.columns
 
     @property
     def gradient_axis(self) -> str:
@@ -152,18 +182,18 @@ class Parallelism:
 
     def kv_heads(self, config: TransformerConfig) -> int:
         """Return the key and value heads of a rank; ranks that outnumber the heads share one."""
-        return -(-config.kv_heads // self.tp)
+        return -(-config.kv_heads // self.columns)
 
     def key_width(self, config: TransformerConfig) -> int:
         """Return the width of a rank's keys as attention reads them."""
         if config.kv_rank:
-            return config.key_width // self.tp
+            return config.key_width // self.columns
         return self.kv_heads(config) * config.head_dim
 
     def value_width(self, config: TransformerConfig) -> int:
         """Return the width of a rank's values as attention reads them."""
         if config.kv_rank:
-            return config.value_width // self.tp
+            return config.value_width // self.columns
         return self.kv_heads(config) * config.head_dim
 
     def padded_vocabulary(self, config: TransformerConfig) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from heliograph.errors import WorkloadError
 from workloads.architecture import TransformerConfig, divisors
 from workloads.choices import ContextExchange, Schedule
+from workloads.grid_rules import check_grid
 from workloads.plan import Parallelism
 
 
@@ -25,6 +26,7 @@ def check(config: TransformerConfig, plan: Parallelism, *, accelerators: int | N
     WorkloadError
         Naming the first rule broken and what would keep it.
     """
+    check_grid(config, plan)
     _must_divide("context", plan.cp, "sequence_length", plan.sequence_length)
     if plan.cp > 1 and plan.context_exchange is ContextExchange.ALL_TO_ALL:
         for what, whole in (("heads", config.heads), ("kv_heads", config.kv_heads)):
@@ -34,9 +36,9 @@ def check(config: TransformerConfig, plan: Parallelism, *, accelerators: int | N
         ("ffn_hidden", config.ffn_hidden),
         ("dense_ffn_hidden", config.dense_ffn_hidden),
     ):
-        _must_divide("tensor", plan.tp, what, whole)
-    if plan.tp % config.kv_heads:
-        _must_divide("tensor", plan.tp, "kv_heads", config.kv_heads)
+        _must_divide("tensor" if plan.side == 1 else "columns", plan.columns, what, whole)
+    if plan.columns % config.kv_heads:
+        _must_divide("tensor", plan.columns, "kv_heads", config.kv_heads)
     if plan.sequence_parallel:
         shared = "micro_batch x sequence_length" + (" / context" if plan.cp > 1 else "")
         _must_divide("tensor", plan.tp, shared, plan.tokens)
