@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.catalogue import Parameter
 from experiments.report import ReportRow, format_si
-from heliograph.engine import MEMORY_BOUND, OTHER_WORK, PRODUCTS
+from heliograph.categories import MEMORY_BOUND, OTHER_WORK, PRODUCTS
 from heliograph.metrics import BUBBLE, DARK, EXPOSED, HOST
 
 Record = Mapping[str, Any]

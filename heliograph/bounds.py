@@ -52,7 +52,7 @@ def collective_bound_s(kind: CollectiveKind, n: int, payload_bytes: float, port_
     Notes
     -----
     All-reduce must send 2 (n-1)/n of the vector through each port, reduce-scatter, all-gather and all-to-all
-    (n-1)/n, broadcast and send all of it (Chan et al. 2007, table 1).
+    (n-1)/n, broadcast, reduction and send all of it (Chan et al. 2007, table 1).
     """
     vector = vector_bytes(kind, payload_bytes, n)
     share = (n - 1) / n

@@ -67,7 +67,29 @@ def _ring_step(n: int, first_chunk: np.ndarray, *, reduces: bool) -> Step:
     )
 
 
+def _chain(n: int) -> list[Step]:
+    """From position 0 along the ring, chunk after chunk: rank i passes chunk t - i on in step t."""
+    steps = []
+    for time in range(2 * n - 2):
+        senders = np.arange(max(0, time - n + 1), min(time, n - 2) + 1)
+        chunks = (time - senders)[:, None]
+        steps.append(Step(sources=senders, destinations=senders + 1, chunks=chunks, reduces=False))
+    return steps
+
+
+def _backwards(steps: list[Step]) -> list[Step]:
+    """Return how what has been spread is collected: every transfer the other way, the last one first."""
+    return [
+        Step(sources=step.destinations, destinations=step.sources, chunks=step.chunks, reduces=True)
+        for step in reversed(steps)
+    ]
+
+
 def _ring(kind: CollectiveKind, n: int) -> list[Step]:
+    if kind is CollectiveKind.BROADCAST:
+        return _chain(n)
+    if kind is CollectiveKind.REDUCE:
+        return _backwards(_chain(n))
     ranks = np.arange(n)
     scatter = [_ring_step(n, ranks - 1 - step, reduces=True) for step in range(n - 1)]
     gather = [_ring_step(n, ranks - step, reduces=False) for step in range(n - 1)]
@@ -118,11 +140,9 @@ def _tree(kind: CollectiveKind, n: int) -> list[Step]:
         distance *= 2
     if kind is CollectiveKind.BROADCAST:
         return spread
-    collect = [
-        Step(sources=step.destinations, destinations=step.sources, chunks=step.chunks, reduces=True)
-        for step in reversed(spread)
-    ]
-    return collect + spread
+    if kind is CollectiveKind.REDUCE:
+        return _backwards(spread)
+    return _backwards(spread) + spread
 
 
 def _direct(kind: CollectiveKind, n: int) -> list[Step]:
@@ -146,10 +166,11 @@ def _direct(kind: CollectiveKind, n: int) -> list[Step]:
 
 
 _REDUCING = {CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER}
+_ROOTED = {CollectiveKind.BROADCAST, CollectiveKind.REDUCE}
 _BUILDERS = {
-    Algorithm.RING: (_ring, _REDUCING),
+    Algorithm.RING: (_ring, _REDUCING | _ROOTED),
     Algorithm.HALVING_DOUBLING: (_halving_doubling, _REDUCING),
-    Algorithm.TREE: (_tree, {CollectiveKind.ALL_REDUCE, CollectiveKind.BROADCAST}),
+    Algorithm.TREE: (_tree, {CollectiveKind.ALL_REDUCE} | _ROOTED),
     Algorithm.DIRECT: (_direct, _REDUCING | {CollectiveKind.ALL_TO_ALL}),
 }
 
@@ -178,7 +199,8 @@ def schedule(kind: CollectiveKind, algorithm: Algorithm, n: int) -> tuple[Step, 
         One of `algorithms(kind, n)`, or in-network: everyone hands the owner of a chunk its part, on the way
         to whom the switch adds, and the switch copies what owners send.
     n : int
-        Ranks in the group. The vector is cut into n chunks; chunk i belongs to position i.
+        Ranks in the group. The vector is cut into n chunks; chunk i belongs to position i. Broadcasts start
+        and reductions end at position 0; by symmetry any other root takes as long.
 
     Raises
     ------

@@ -18,34 +18,23 @@ from typing import Any
 import numpy as np
 import simpy
 
-from heliograph.interfaces import Bound, Cost, Fabric
+from heliograph.categories import COMMUNICATION, ISSUE, category
+from heliograph.interfaces import Cost, Fabric
 from heliograph.mapping import Node
 from heliograph.network import Network
 from heliograph.operators import (
     Collective,
-    Elementwise,
     HostWork,
-    MatMul,
     Operator,
+    Overlapped,
     Sequence,
     StepGraph,
     Task,
     Transfer,
 )
-from heliograph.order import compute_orders, followers, pieces
+from heliograph.order import compute_orders, computed, followers, pieces
 from heliograph.trace import Span, Stream, Trace
 from heliograph.traffic import Plan, Traffic, step_demand
-
-COMMUNICATION = "communication"
-"""Category of the time in which a class waits for a collective inside a sequence."""
-PRODUCTS = "products"
-"""Category of matrix products."""
-OTHER_WORK = "other work"
-"""Category of norms, softmax, activations, look-ups and the optimizer."""
-ISSUE = "waiting for launches"
-"""Category of the time in which a class's operators are done before the host has issued the next."""
-MEMORY_BOUND = "memory-bound"
-"""What is added to a category where the memory, not the unit, sets the time."""
 
 
 @dataclass(kw_only=True)
@@ -55,12 +44,6 @@ class _Tally:
     network_bytes: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     host_bytes: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     algorithms: dict[str, str] = field(default_factory=dict)
-
-
-def category(operator: MatMul | Elementwise, cost: Cost) -> str:
-    """Return the name under which an operator's time is reported: its kind, and whether memory limits it."""
-    kind = PRODUCTS if isinstance(operator, MatMul) else OTHER_WORK
-    return f"{kind}, {MEMORY_BOUND}" if cost.bound is Bound.MEMORY else kind
 
 
 class Simulation:
@@ -158,13 +141,21 @@ class Simulation:
                 return self.traffic.plan(operator, rank_class).alone_s
             case Transfer() | HostWork():
                 return self.node.host_cost(operator).time_s
+            case Overlapped():
+                piece_s = self.node.cost(operator.product).time_s
+                return piece_s * operator.pieces + self._exposed_s(operator, rank_class)
             case _:
                 return self.node.cost(operator).time_s
+
+    def _exposed_s(self, operator: Overlapped, rank_class: int) -> float:
+        """Return the time of a collective, alone on its links, that the product beside it does not hide."""
+        hidden_s = self.node.cost(operator.product).time_s * operator.beside
+        return max(0.0, self.traffic.plan(operator.collective, rank_class).alone_s - hidden_s)
 
     def _issue_s(self, sequence: Sequence) -> float:
         """Return the time the host needs to issue all operators of a sequence."""
         return math.fsum(
-            self.node.cost(one).host_s * times
+            self.node.cost(one.product if isinstance(one, Overlapped) else one).host_s * times
             for one, times in sequence.items
             if not isinstance(one, Collective)
         )
@@ -222,6 +213,8 @@ class Simulation:
             case Transfer() | HostWork():
                 msg = f"'{operator.name}' runs on the host, in a task of its own"
                 raise TypeError(msg)
+            case Overlapped():
+                yield from self._overlap(operator, rank_class, parts, task_id)
             case _:
                 cost = self.node.cost(operator)
                 self._charge(cost)
@@ -236,10 +229,33 @@ class Simulation:
             if isinstance(piece, Sequence):
                 yield self.env.timeout(self._run_fused(piece, rank_class, parts, issued=True))
                 continue
-            collective, repeat = piece
+            one, repeat = piece
+            if isinstance(one, Overlapped):
+                yield from self._overlap(one, rank_class, parts, task_id, repeat)
+                continue
             start = self.env.now
-            yield from self._transfer(collective, rank_class, task_id, repeat)
+            yield from self._transfer(one, rank_class, task_id, repeat)
             parts[COMMUNICATION] += self.env.now - start
+
+    def _overlap(
+        self,
+        operator: Overlapped,
+        rank_class: int,
+        parts: defaultdict[str, float],
+        task_id: int,
+        repeat: int = 1,
+    ) -> Generator[simpy.Event, Any, None]:
+        """Run the pieces that stand alone, then the others beside the collective."""
+        cost = self.node.cost(operator.product)
+        self._charge(cost, operator.pieces * repeat)
+        parts[category(operator.product, cost)] += cost.time_s * operator.pieces * repeat
+        if operator.alone:
+            yield self.env.timeout(cost.time_s * operator.alone * repeat)
+        start = self.env.now
+        beside_s = cost.time_s * operator.beside * repeat
+        moved = self.env.process(self._transfer(operator.collective, rank_class, task_id, repeat))
+        yield self.env.all_of([moved, self.env.timeout(beside_s)])
+        parts[COMMUNICATION] += self.env.now - start - beside_s
 
     def _run_fused(
         self, sequence: Sequence, rank_class: int, parts: defaultdict[str, float], *, issued: bool = False
@@ -251,11 +267,14 @@ class Simulation:
             for one, repeat in sequence.items:
                 if isinstance(one, Collective):
                     seconds[COMMUNICATION] += self.traffic.plan(one, rank_class).alone_s * repeat
-                else:
-                    cost = self.node.cost(one)
-                    seconds[category(one, cost)] += cost.time_s * repeat
+                    continue
+                if isinstance(one, Overlapped):
+                    seconds[COMMUNICATION] += self._exposed_s(one, rank_class) * repeat
+                for product, times in computed(one, repeat):
+                    cost = self.node.cost(product)
+                    seconds[category(product, cost)] += cost.time_s * times
                     for part, energy in cost.energy_j.items():
-                        joules[part] += energy * repeat
+                        joules[part] += energy * times
             late_s = 0.0 if issued else self._issue_s(sequence) - math.fsum(seconds.values())
             if late_s > 0.0:
                 seconds[ISSUE] += late_s
@@ -265,7 +284,9 @@ class Simulation:
         for part, energy in joules_by_part.items():
             self._tally.compute_energy_j[part] += energy * ranks
         for one, repeat in sequence.items:
-            if isinstance(one, Collective):
+            if isinstance(one, Overlapped):
+                self._count(one.collective, self.traffic.plan(one.collective, rank_class), repeat)
+            elif isinstance(one, Collective):
                 self._count(one, self.traffic.plan(one, rank_class), repeat)
         for part, duration_s in seconds_by_part.items():
             parts[part] += duration_s
@@ -370,7 +391,7 @@ class Simulation:
         if plan.parts:
             self._tally.algorithms[f"{operator.axis} {operator.kind}"] = plan.algorithm
 
-    def _charge(self, cost: Cost) -> None:
-        ranks = self.graph.layout.ranks_per_class
+    def _charge(self, cost: Cost, times: int = 1) -> None:
+        ranks = self.graph.layout.ranks_per_class * times
         for part, energy in cost.energy_j.items():
             self._tally.compute_energy_j[part] += energy * ranks

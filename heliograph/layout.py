@@ -35,9 +35,12 @@ class RankLayout:
     """Whether neighbours along the tensor axis stand in one expert-parallel group too."""
     inner: int = 1
     """Neighbours along cp x dp that form an inner group; divides cp x dp."""
+    side: int = 1
+    """Side of the squares on which the tensor-parallel ranks stand, a row's ranks next to each other; 1 for
+    ranks on a line."""
 
     def __post_init__(self) -> None:
-        for axis in (*AXES, "ep", "inner"):
+        for axis in (*AXES, "ep", "inner", "side"):
             size = getattr(self, axis)
             if not isinstance(size, int) or isinstance(size, bool) or size < 1:
                 msg = f"{axis} must be a whole number of at least 1; got {size!r}"
@@ -49,6 +52,9 @@ class RankLayout:
             raise WorkloadError(msg)
         if (self.cp * self.dp) % self.inner:
             msg = f"inner ({self.inner}) must divide cp x dp ({self.cp * self.dp}), which it cuts into groups"
+            raise WorkloadError(msg)
+        if self.tp % self.side**2:
+            msg = f"tp ({self.tp}) must be whole squares of {self.side} x {self.side} ranks"
             raise WorkloadError(msg)
 
     @property
@@ -78,7 +84,8 @@ class RankLayout:
         ----------
         axis : str
             ``tp``, ``cp``, ``dp``, ``ep``, ``edp`` (ranks with the same experts), ``dpcp`` (data and context
-            together, for gradients), or the two that it is cut into: ``inner`` and ``outer``.
+            together, for gradients), or the two that it is cut into: ``inner`` and ``outer``; on squares of
+            tensor-parallel ranks ``tp_row`` and ``tp_column`` within one, ``tp_depth`` from one to the next.
         rank_class : int
             The class.
 
@@ -94,8 +101,6 @@ class RankLayout:
         """
         grid = self.members(rank_class).reshape(self.dp, self.cp, self.tp)
         match axis:
-            case "tp":
-                return grid.reshape(-1, self.tp)
             case "cp":
                 return grid.transpose(0, 2, 1).reshape(-1, self.cp)
             case "dp":
@@ -106,8 +111,11 @@ class RankLayout:
                 return self._expert_groups(grid, across=axis == "edp")
             case "inner" | "outer":
                 return self._inner_groups(grid, across=axis == "outer")
+            case "tp" | "tp_row" | "tp_column" | "tp_depth":
+                return self._tensor_groups(axis, grid)
             case _:
-                msg = f"no axis '{axis}' within a class; known: tp, cp, dp, dpcp, ep, edp, inner, outer"
+                known = "tp, tp_row, tp_column, tp_depth, cp, dp, dpcp, ep, edp, inner, outer"
+                msg = f"no axis '{axis}' within a class; known: {known}"
                 raise WorkloadError(msg)
 
     def _inner_groups(self, grid: np.ndarray, *, across: bool) -> np.ndarray:
@@ -123,3 +131,17 @@ class RankLayout:
         if across:
             return blocks.transpose(1, 2, 0).reshape(-1, blocks.shape[0])
         return blocks.transpose(0, 2, 1).reshape(-1, self.ep)
+
+    def _tensor_groups(self, axis: str, grid: np.ndarray) -> np.ndarray:
+        """Return groups of tensor-parallel ranks: all, or rows, columns or depths of squares."""
+        square = self.side**2
+        match axis:
+            case "tp":
+                return grid.reshape(-1, self.tp)
+            case "tp_row":
+                return grid.reshape(-1, self.side)
+            case "tp_column":
+                return grid.reshape(-1, self.side, self.side).transpose(0, 2, 1).reshape(-1, self.side)
+            case _:
+                depth = self.tp // square
+                return grid.reshape(-1, depth, square).transpose(0, 2, 1).reshape(-1, depth)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from heliograph.engine import COMMUNICATION, ISSUE, MEMORY_BOUND, OTHER_WORK, PRODUCTS
+from heliograph.categories import COMMUNICATION, ISSUE, MEMORY_BOUND, OTHER_WORK, PRODUCTS
 from heliograph.interfaces import Fabric
 from heliograph.mapping import Node
 from heliograph.operators import StepGraph

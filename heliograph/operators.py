@@ -36,6 +36,7 @@ class CollectiveKind(StrEnum):
     ALL_GATHER = "all_gather"
     ALL_TO_ALL = "all_to_all"
     BROADCAST = "broadcast"
+    REDUCE = "reduce"
     SEND = "send"
 
 
@@ -136,18 +137,69 @@ class Collective:
     kind: CollectiveKind
     """What is done."""
     axis: str
-    """Axis of parallelism whose groups take part: ``tp``, ``cp``, ``dp``, ``pp`` or ``ep``."""
+    """Axis of parallelism whose groups take part, as `RankLayout.groups` knows them, or ``pp``."""
     size: int
     """Ranks in a group (2 for a send)."""
     payload_bytes: float
-    """Bytes per rank before the collective: the whole vector for all-reduce, reduce-scatter, all-to-all
-    and broadcast, the rank's shard for all-gather, the message for a send."""
+    """Bytes per rank before the collective: the whole vector for all-reduce, reduce-scatter, all-to-all,
+    broadcast and reduce, the rank's shard for all-gather, the message for a send."""
     shift: int = 0
     """For a send: how many places along the axis the receiver stands from the sender."""
     two_level: bool = False
     """For an all-to-all over several nodes: whether it goes within nodes and between them in turn."""
     spread: Spread | None = None
     """With two levels: where copies of a token go, if it is sent to each node once."""
+    algorithm: str = ""
+    """How it must be carried out (a value of `heliograph.collectives.Algorithm`); empty for the fastest."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Overlapped:
+    """A product cut into pieces, with a collective that travels beside all of them but some.
+
+    Notes
+    -----
+    A ring of n ranks passes n - 1 shards on, each while the shard before is multiplied: with p pieces of g
+    seconds, of which a run alone, and a collective of C seconds the whole takes a g + max((p - a) g, C). With
+    p = a = 1 nothing overlaps; with a = 0 the collective has nothing to do with the product.
+    """
+
+    product: MatMul
+    """One piece of the product."""
+    pieces: int
+    """How many there are."""
+    alone: int
+    """Pieces during which nothing can travel: the first has yet to be made, or the last to arrive."""
+    collective: Collective
+    """All that travels."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alone <= self.pieces or self.pieces < 1:
+            msg = (
+                f"Overlapped '{self.product.name}': alone ({self.alone}) must be from 0 to pieces "
+                f"({self.pieces}), which must be at least 1"
+            )
+            raise WorkloadError(msg)
+
+    @property
+    def name(self) -> str:
+        """What the product is."""
+        return self.product.name
+
+    @property
+    def layer(self) -> str:
+        """Kind of layer it belongs to."""
+        return self.product.layer
+
+    @property
+    def phase(self) -> Phase:
+        """Part of the step."""
+        return self.product.phase
+
+    @property
+    def beside(self) -> int:
+        """Pieces beside which the collective travels."""
+        return self.pieces - self.alone
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,7 +210,7 @@ class Sequence:
     """What the run is, e.g. ``"forward"``."""
     phase: Phase
     """Part of the step."""
-    items: tuple[tuple[MatMul | Elementwise | Collective, int], ...]
+    items: tuple[tuple[MatMul | Elementwise | Collective | Overlapped, int], ...]
     """Operators in order, each with how often it is repeated (identical layers)."""
     microbatch: int = 0
     """Which microbatch it works on."""
@@ -194,7 +246,7 @@ class HostWork:
     """Bytes written to the host's memory."""
 
 
-Operator = MatMul | Elementwise | Collective | Sequence | Transfer | HostWork
+Operator = MatMul | Elementwise | Collective | Overlapped | Sequence | Transfer | HostWork
 BESIDE = Collective | Transfer | HostWork
 """Operators that run beside a class's compute, not in its order."""
 
@@ -295,7 +347,26 @@ def total_flops(operator: Operator) -> float:
             return float(operator.flops)
         case Elementwise():
             return operator.flops
+        case Overlapped():
+            return float(operator.product.flops * operator.pieces)
         case Sequence():
             return math.fsum(total_flops(item) * repeat for item, repeat in operator.items)
         case _:
             return 0.0
+
+
+def communications(operator: Operator) -> list[tuple[Collective, int]]:
+    """Return the collectives of an operator and how often each is run."""
+    match operator:
+        case Sequence():
+            return [
+                (found, count * repeat)
+                for one, repeat in operator.items
+                for found, count in communications(one)
+            ]
+        case Overlapped():
+            return [(operator.collective, 1)]
+        case Collective():
+            return [(operator, 1)]
+        case _:
+            return []

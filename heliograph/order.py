@@ -6,16 +6,39 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby, pairwise
 
-from heliograph.operators import BESIDE, Collective, Sequence, StepGraph, Task
+from heliograph.operators import (
+    BESIDE,
+    Collective,
+    Elementwise,
+    MatMul,
+    Overlapped,
+    Sequence,
+    StepGraph,
+    Task,
+)
+
+
+def computed(
+    one: MatMul | Elementwise | Collective | Overlapped, repeat: int
+) -> tuple[tuple[MatMul | Elementwise, int], ...]:
+    """Return what of an item of a sequence a unit runs, and how often."""
+    match one:
+        case Collective():
+            return ()
+        case Overlapped():
+            return ((one.product, one.pieces * repeat),)
+        case _:
+            return ((one, repeat),)
 
 
 @lru_cache(maxsize=4096)
-def pieces(sequence: Sequence) -> tuple[Sequence | tuple[Collective, int], ...]:
+def pieces(sequence: Sequence) -> tuple[Sequence | tuple[Collective | Overlapped, int], ...]:
     """Return a sequence cut at its collectives; what lies between two of them becomes a sequence."""
-    found: list[Sequence | tuple[Collective, int]] = []
-    for communicates, items in groupby(sequence.items, key=lambda item: isinstance(item[0], Collective)):
+    found: list[Sequence | tuple[Collective | Overlapped, int]] = []
+    travels = Collective | Overlapped
+    for communicates, items in groupby(sequence.items, key=lambda item: isinstance(item[0], travels)):
         if communicates:
-            found += [(one, repeat) for one, repeat in items if isinstance(one, Collective)]
+            found += [(one, repeat) for one, repeat in items if isinstance(one, travels)]
         else:
             found.append(replace(sequence, items=tuple(items), microbatch=-1))
     return tuple(found)

@@ -28,7 +28,7 @@ from heliograph.collectives import (
 from heliograph.interfaces import Fabric, Flows
 from heliograph.layout import RankLayout
 from heliograph.network import Bundle, Network
-from heliograph.operators import Collective, CollectiveKind, Operator, Sequence, StepGraph
+from heliograph.operators import Collective, CollectiveKind, Sequence, StepGraph, communications
 from heliograph.scale_up import Protocol, ScaleUp
 
 PLAIN = Protocol(
@@ -108,6 +108,7 @@ class Traffic:
             operator.shift,
             operator.two_level,
             operator.spread,
+            operator.algorithm,
             rank_class,
         )
         found = self._plans.get(key)
@@ -117,7 +118,7 @@ class Traffic:
 
     def private(self, sequence: Sequence, rank_class: int) -> bool:
         """Return whether a sequence's collectives share no link with any other traffic of the step."""
-        axes = {one.axis for one, _ in sequence.items if isinstance(one, Collective) and one.size > 1}
+        axes = {one.axis for one, _ in communications(sequence) if one.size > 1}
         return all(self._axis_private(axis, rank_class) for axis in sorted(axes))
 
     def _axis_private(self, axis: str, rank_class: int) -> bool:
@@ -248,10 +249,15 @@ def copied_bytes(operator: Collective) -> float:
     Notes
     -----
     An all-reduce reads and writes the vector once around its ring, a reduce-scatter, an all-gather and an
-    all-to-all do half of that, a send and a broadcast pass all they move.
+    all-to-all do half of that, a send, a broadcast and a reduction pass all they move.
     """
     vector = vector_bytes(operator.kind, operator.payload_bytes, operator.size)
-    whole = {CollectiveKind.ALL_REDUCE, CollectiveKind.SEND, CollectiveKind.BROADCAST}
+    whole = {
+        CollectiveKind.ALL_REDUCE,
+        CollectiveKind.SEND,
+        CollectiveKind.BROADCAST,
+        CollectiveKind.REDUCE,
+    }
     return vector if operator.kind in whole else vector / 2
 
 
@@ -298,7 +304,11 @@ def candidates(
         for algorithm in _known(operator.kind, n, scale_up)
         if algorithm is not Algorithm.DIRECT or n <= node_size or len(algorithms(operator.kind, n)) == 1
     }
-    two_level = operator.kind not in {CollectiveKind.ALL_TO_ALL, CollectiveKind.BROADCAST}
+    two_level = operator.kind not in {
+        CollectiveKind.ALL_TO_ALL,
+        CollectiveKind.BROADCAST,
+        CollectiveKind.REDUCE,
+    }
     if two_level and 1 < local < n and n % local == 0:
         options[str(Algorithm.HIERARCHICAL)] = hierarchical_rounds(
             operator.kind, groups, payload, operator.axis, local
@@ -306,7 +316,7 @@ def candidates(
     adds = scale_up is not None and scale_up.adders and two_level
     if adds and local == n > 1:
         options[str(Algorithm.IN_NETWORK)] = in_network_rounds(operator.kind, groups, payload, operator.axis)
-    return options
+    return {operator.algorithm: options[operator.algorithm]} if operator.algorithm else options
 
 
 def _known(kind: CollectiveKind, n: int, scale_up: ScaleUp | None) -> tuple[Algorithm, ...]:
@@ -320,7 +330,7 @@ def step_demand(graph: StepGraph) -> dict[tuple[str, int, int], Flows]:
     """Return the traffic of the whole step by (axis, class, direction): ring neighbours, or sends."""
     totals: defaultdict[tuple[str, int, int], float] = defaultdict(float)
     for task in graph.tasks:
-        for one, repeat in _collectives(task.operator):
+        for one, repeat in communications(task.operator):
             if one.size > 1:
                 key = (one.axis, task.rank_class, one.shift)
                 totals[key] += one.payload_bytes * repeat * task.multiplicity
@@ -336,9 +346,3 @@ def step_demand(graph: StepGraph) -> dict[tuple[str, int, int], Flows]:
             sources=sources, destinations=destinations, size_bytes=total, axis=axis
         )
     return found
-
-
-def _collectives(operator: Operator) -> list[tuple[Collective, int]]:
-    if isinstance(operator, Sequence):
-        return [(one, repeat) for one, repeat in operator.items if isinstance(one, Collective)]
-    return [(operator, 1)] if isinstance(operator, Collective) else []

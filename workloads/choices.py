@@ -65,6 +65,18 @@ class ExpertExchange(StrEnum):
     ONCE_PER_NODE = "once_per_node"
 
 
+class TensorGrid(StrEnum):
+    """How tensor-parallel ranks stand.
+
+    On a line (Megatron-LM, arXiv:1909.08053), on a square (Optimus, arXiv:2104.05343), or on several squares
+    that share the batch (Tesseract, arXiv:2105.14500).
+    """
+
+    LINE = "1d"
+    SQUARE = "2d"
+    SQUARES = "2.5d"
+
+
 class Optimizer(StrEnum):
     """What turns gradients into steps, hence what is kept of every parameter."""
 

@@ -90,9 +90,9 @@ def _sharded_bytes(config: TransformerConfig, plan: Parallelism) -> float:
     """Tensors cut by heads or by the inner width: operands of attention, of the activation and of down."""
     width = plan.precision.element_bytes
     operand = plan.precision.linear_bytes
-    pairs = plan.tp * (plan.key_width(config) + plan.value_width(config))
+    pairs = plan.columns * (plan.key_width(config) + plan.value_width(config))
     if config.qk_norm:  # queries and keys before their norms
-        pairs += config.query_width + plan.tp * plan.key_width(config)
+        pairs += config.query_width + plan.columns * plan.key_width(config)
     attention = width * (config.query_width + pairs) + operand * config.context_width
     worked = visits(config, plan) + config.shared_experts
     inner = (width * config.ffn_branches + operand) * config.ffn_hidden * worked
@@ -122,7 +122,9 @@ def buffer_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> fl
     stream = width * plan.tokens * config.hidden
     cut = plan.tp if plan.sequence_parallel else 1
     total = 0.0
-    if plan.tp > 1 and plan.sequence_parallel:
+    if plan.side > 1:
+        total += panel_bytes(config, plan)
+    elif plan.tp > 1 and plan.sequence_parallel:
         total += stream
     total += gathered_bytes(config, plan, stage)
     total += context_bytes(config, plan)
@@ -134,6 +136,15 @@ def buffer_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> fl
         total += plan.tokens * plan.padded_vocabulary(config) / plan.tp * (width + LOGIT_BYTES)
         total += 2 * stream / cut
     return total
+
+
+def panel_bytes(config: TransformerConfig, plan: Parallelism) -> float:
+    """Return the working space of a SUMMA step: the blocks of activations and weights that others send."""
+    width = plan.precision.element_bytes
+    widest = max(config.hidden, config.ffn_branches * config.ffn_hidden)
+    activations = plan.tokens * widest / plan.tp
+    weights = config.hidden * widest / plan.columns**2
+    return width * (activations + weights)
 
 
 def context_bytes(config: TransformerConfig, plan: Parallelism) -> float:

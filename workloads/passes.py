@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from heliograph.operators import Collective, Phase
 from workloads.architecture import TransformerConfig
+from workloads.grid import on_grid, on_one_row
 from workloads.plan import Parallelism
 from workloads.schedules import Pass
 from workloads.sharding import StagePart
+from workloads.tensor_overlap import overlapped
 from workloads.transformer import (
     Item,
     backward_embedding,
@@ -26,9 +28,14 @@ class _Block:
     """Operators of one kind of block: its own, and what ring attention adds."""
 
     def __init__(self, config: TransformerConfig, plan: Parallelism) -> None:
-        self.own = _directions(forward_layer(config, plan), backward_layer(config, plan))
-        ahead, forward_ring = ring_layer(config, plan, self.own[Pass.FORWARD], forward=True)
-        back, backward_ring = ring_layer(config, plan, self.own[Pass.BACKWARD], forward=False)
+        row = on_one_row(plan)
+        own = _directions(
+            on_grid(forward_layer(config, row), config, plan),
+            on_grid(backward_layer(config, row), config, plan),
+        )
+        ahead, forward_ring = ring_layer(config, plan, own[Pass.FORWARD], forward=True)
+        back, backward_ring = ring_layer(config, plan, own[Pass.BACKWARD], forward=False)
+        self.own = {direction: overlapped(items, plan) for direction, items in own.items()}
         self.others = _directions(ahead, back)
         self.traffic: dict[Pass, tuple[Collective, ...]] = {
             Pass.FORWARD: forward_ring,
@@ -51,8 +58,15 @@ class Passes:
         self._block = _Block(config.unbounded if config.window_every > 1 else config, plan)
         self._windowed = _Block(config.windowed, plan) if config.window_every > 1 else self._block
         self._dense = _Block(config.dense, plan) if config.dense_layers else self._block
-        self._embedding = _directions(forward_embedding(config, plan), backward_embedding(config, plan))
-        self._head = _directions(forward_head(config, plan), backward_head(config, plan))
+        row = on_one_row(plan)
+        self._embedding = _directions(
+            on_grid(forward_embedding(config, row), config, plan),
+            on_grid(backward_embedding(config, row), config, plan),
+        )
+        self._head = _directions(
+            on_grid(forward_head(config, row), config, plan),
+            on_grid(backward_head(config, row), config, plan),
+        )
         self._known: dict[tuple[StagePart, Pass], tuple[Item, ...]] = {}
 
     def of(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:

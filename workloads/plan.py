@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import typing
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from workloads.choices import (
     Precision,
     Recompute,
     Schedule,
+    TensorGrid,
     phrase,
 )
 
@@ -126,7 +128,14 @@ class Parallelism:
     its share of the tokens (Megatron-LM's expert tensor parallelism of 1)."""
     overlap_experts: bool = False
     """Whether a microbatch's expert exchanges run beside another's work, a forward and a backward pass at a
-    time (DualPipe's F&B, Megatron-LM's 1F1B overlap). See `workloads.overlap`."""
+    time (DualPipe's F&B, Megatron-LM's 1F1B overlap). See `workloads.expert_overlap`."""
+    overlap_tensor: bool = False
+    """Whether all-gathers and reduce-scatters of tensor parallelism travel in shards beside the products they
+    feed (`workloads.tensor_overlap`); needs `sequence_parallel`."""
+    tensor_grid: TensorGrid = TensorGrid.LINE
+    """How tensor-parallel ranks stand: on a grid (tp = q x q) products run as SUMMA (`workloads.grid`)."""
+    tensor_depth: int = 1
+    """With tensor_grid=2.5d, squares that share the batch and hold the same weights (tp = q x q x depth)."""
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
@@ -193,7 +202,24 @@ class Parallelism:
             ep=self.ep,
             ep_over_tp=self.whole_experts,
             inner=self.inner_ranks,
+            side=self.side,
         )
+
+    @property
+    def side(self) -> int:
+        """Side of the squares on which tensor-parallel ranks stand; 1 on a line."""
+        return 1 if self.tensor_grid is TensorGrid.LINE else self.columns
+
+    @property
+    def columns(self) -> int:
+        """Tensor-parallel ranks that share heads and inner widths: all of a line, a side of a square."""
+        line = self.tensor_grid is TensorGrid.LINE
+        return self.tp if line else max(1, math.isqrt(self.tp // self.tensor_depth))
+
+    @property
+    def rows(self) -> int:
+        """Tensor-parallel ranks over which the sequences of a microbatch are cut, and weights are not."""
+        return self.tp // self.columns
 
     @property
     def gradient_axis(self) -> str:
@@ -242,18 +268,18 @@ class Parallelism:
 
     def kv_heads(self, config: TransformerConfig) -> int:
         """Return the key and value heads of a rank; ranks that outnumber the heads share one."""
-        return -(-config.kv_heads // self.tp)
+        return -(-config.kv_heads // self.columns)
 
     def key_width(self, config: TransformerConfig) -> int:
         """Return the width of a rank's keys as attention reads them."""
         if config.kv_rank:
-            return config.key_width // self.tp
+            return config.key_width // self.columns
         return self.kv_heads(config) * config.head_dim
 
     def value_width(self, config: TransformerConfig) -> int:
         """Return the width of a rank's values as attention reads them."""
         if config.kv_rank:
-            return config.value_width // self.tp
+            return config.value_width // self.columns
         return self.kv_heads(config) * config.head_dim
 
     def padded_vocabulary(self, config: TransformerConfig) -> int:

@@ -6,6 +6,7 @@ from heliograph.errors import WorkloadError
 from workloads.architecture import TransformerConfig, divisors
 from workloads.choices import ContextExchange, Schedule
 from workloads.expert_rules import check_experts
+from workloads.grid_rules import check_grid
 from workloads.plan import Parallelism
 from workloads.sharding_rules import check_sharding
 
@@ -27,6 +28,7 @@ def check(config: TransformerConfig, plan: Parallelism, *, accelerators: int | N
     WorkloadError
         Naming the first rule broken and what would keep it.
     """
+    check_grid(config, plan)
     _must_divide("context", plan.cp, "sequence_length", plan.sequence_length)
     if plan.cp > 1 and plan.context_exchange is ContextExchange.ALL_TO_ALL:
         for what, whole in (("heads", config.heads), ("kv_heads", config.kv_heads)):
@@ -41,9 +43,9 @@ def check(config: TransformerConfig, plan: Parallelism, *, accelerators: int | N
         ("ffn_hidden", config.ffn_hidden),
         ("dense_ffn_hidden", config.dense_ffn_hidden),
     ):
-        _must_divide("tensor", plan.tp, what, whole)
-    if plan.tp % config.kv_heads:
-        _must_divide("tensor", plan.tp, "kv_heads", config.kv_heads)
+        _must_divide("tensor" if plan.side == 1 else "columns", plan.columns, what, whole)
+    if plan.columns % config.kv_heads:
+        _must_divide("tensor", plan.columns, "kv_heads", config.kv_heads)
     if plan.sequence_parallel:
         shared = "micro_batch x sequence_length" + (" / context" if plan.cp > 1 else "")
         _must_divide("tensor", plan.tp, shared, plan.tokens)
@@ -64,6 +66,7 @@ def check(config: TransformerConfig, plan: Parallelism, *, accelerators: int | N
     _check_chunks(config, plan)
     _check_dualpipe(plan)
     check_sharding(plan)
+    _check_overlap(plan)
     if accelerators is not None and plan.ranks != accelerators:
         msg = (
             f"the plan takes tp x pp x dp x cp = {plan.tp} x {plan.pp} x {plan.dp} x {plan.cp} = "
@@ -84,6 +87,17 @@ def _check_dualpipe(plan: Parallelism) -> None:
             f"microbatches ({plan.microbatches}) must be even and at least twice the stages ({plan.pp}) with "
             f"schedule=dualpipe; try a global_batch of {least} or more"
         )
+        raise WorkloadError(msg)
+
+
+def _check_overlap(plan: Parallelism) -> None:
+    if not plan.overlap_tensor:
+        return
+    if plan.tp == 1:
+        msg = "overlap_tensor needs tensor ranks to talk to (tp is 1); raise tp or leave overlap_tensor out"
+        raise WorkloadError(msg)
+    if not plan.sequence_parallel:
+        msg = "overlap_tensor cuts all-gathers and reduce-scatters into shards; set sequence_parallel=true"
         raise WorkloadError(msg)
 
 

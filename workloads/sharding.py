@@ -59,6 +59,8 @@ def layer_parameters(config: TransformerConfig, plan: Parallelism) -> RankParame
     biases, output and down products by rows with the bias on every rank; norms and router on every rank. Of
     latent attention the products from the stream to the latents stand on every rank.
     """
+    if plan.side > 1:
+        return _square_parameters(config, plan)
     query, kv = config.query_width // plan.tp, plan.key_width(config)
     inner = config.ffn_hidden // plan.tp
     attention = 2 * config.hidden * (query + kv)
@@ -77,11 +79,25 @@ def layer_parameters(config: TransformerConfig, plan: Parallelism) -> RankParame
     return RankParameters(dense=dense, expert=expert * (config.experts // plan.ep))
 
 
+def _square_parameters(config: TransformerConfig, plan: Parallelism) -> RankParameters:
+    """Return a block's parameters on one rank of a square.
+
+    Notes
+    -----
+    A rank holds 1/q^2 of every matrix (arXiv:2104.05343, section 3.2); vectors, which norms and biases are,
+    lie along the columns, and on every row.
+    """
+    matrices = config.attention_matrices + config.expert_matrices
+    vectors = config.layer_parameters - matrices
+    return RankParameters(dense=matrices // plan.columns**2 + vectors // plan.columns)
+
+
 def embedding_parameters(config: TransformerConfig, plan: Parallelism) -> RankParameters:
     """Return the parameters of the embedding on one rank of the first stage."""
-    rows = plan.padded_vocabulary(config) // plan.tp + config.position_rows
+    side = plan.side
+    rows = plan.padded_vocabulary(config) // plan.columns + config.position_rows
     norm = config.norm_parameters if config.embedding_norm else 0
-    return RankParameters(dense=rows * config.hidden + norm)
+    return RankParameters(dense=(rows * config.hidden + norm) // side)
 
 
 def head_parameters(config: TransformerConfig, plan: Parallelism) -> RankParameters:
@@ -92,8 +108,8 @@ def head_parameters(config: TransformerConfig, plan: Parallelism) -> RankParamet
     A tied head is the embedding itself on a single stage, and a copy of it when stages lie between.
     """
     shared = config.tied_embeddings and plan.pp == 1
-    columns = 0 if shared else plan.padded_vocabulary(config) // plan.tp
-    return RankParameters(dense=columns * config.hidden + config.norm_parameters)
+    columns = 0 if shared else plan.padded_vocabulary(config) // plan.columns
+    return RankParameters(dense=(columns * config.hidden + config.norm_parameters) // plan.side)
 
 
 def part_parameters(config: TransformerConfig, plan: Parallelism, part: StagePart) -> RankParameters:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from heliograph.errors import WorkloadError
 from heliograph.operators import StepGraph
 from workloads.architecture import TransformerConfig
+from workloads.expert_overlap import paired, run_pair
 from workloads.flops import model_flops
 from workloads.graph import Graph
-from workloads.overlap import paired, run_pair
 from workloads.passes import Passes
 from workloads.pipeline import Pipeline
 from workloads.plan import Parallelism

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from heliograph.operators import Collective, CollectiveKind, Elementwise, Held, MatMul, Phase
+from heliograph.operators import Collective, CollectiveKind, Elementwise, Held, MatMul, Overlapped, Phase
 from workloads.architecture import TransformerConfig
 from workloads.choices import Attention, ContextExchange, Recompute
 from workloads.parts import Parts
 from workloads.plan import Parallelism
 from workloads.steps import Boundary, Exchange, Gather, Step
 
-Item = tuple[MatMul | Elementwise | Collective, int]
+Item = tuple[MatMul | Elementwise | Collective | Overlapped, int]
 """An operator and how often it is repeated."""
 
 CORE_ATTENTION = frozenset({"attention.scores", "attention.softmax", "attention.values"})

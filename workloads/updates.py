@@ -56,7 +56,7 @@ def moment_bytes(config: TransformerConfig, plan: Parallelism) -> float:
     """
     if plan.optimizer is not Optimizer.ADAFACTOR:
         return _MOMENTS[plan.optimizer]
-    hidden, tp = config.hidden, plan.tp
+    hidden, tp = config.hidden // plan.side, plan.columns
     query, kv, inner = config.query_width // tp, plan.key_width(config), config.ffn_hidden // tp
     experts = config.experts // plan.ep
     shapes = [(hidden, query, 2), (hidden, kv, 2), (hidden, inner, (config.ffn_branches + 1) * experts)]

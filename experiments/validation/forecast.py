@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from experiments.systems import System
-from heliograph.engine import PRODUCTS, Simulation
+from heliograph.categories import PRODUCTS
+from heliograph.engine import Simulation
 from heliograph.metrics import summarise
 from workloads.architecture import TransformerConfig
 from workloads.parallelism import Parallelism

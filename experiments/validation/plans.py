@@ -9,6 +9,7 @@ from typing import Any
 
 from experiments.validation.cells import Record, SkipError
 from experiments.validation.mixtures import drops_tokens, exchange_of
+from experiments.validation.recipes import overlaps_tensor
 from heliograph.units import to_si
 from workloads.architecture import TransformerConfig
 from workloads.choices import Attention, Precision, Recompute
@@ -71,7 +72,8 @@ def plan_of(record: Record, ranks: int) -> Parallelism:
         "micro_batch": micro_batch,
         "global_batch": _global_batch(record, dp * micro_batch),
         "sequence_length": record.needed("seq_len"),
-        "sequence_parallel": _sequence_parallel(record, tp),
+        "sequence_parallel": (sharded := _sequence_parallel(record, tp)),
+        "overlap_tensor": overlaps_tensor(record, tp, sequence_parallel=sharded),
         "recompute": _recompute(record),
         "grad_bytes": _grad_bytes(record),
         "precision": precision,

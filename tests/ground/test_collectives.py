@@ -63,17 +63,44 @@ def test_all_to_all_sends_every_pair_its_own_chunk_once(n):
     assert np.array_equal(step.chunks[:, 0], step.destinations)
 
 
+ROOTED = [
+    (kind, a, n)
+    for kind in (CollectiveKind.BROADCAST, CollectiveKind.REDUCE)
+    for n in SIZES
+    for a in algorithms(kind, n)
+]
+
+
+@pytest.mark.parametrize(("kind", "algorithm", "n"), ROOTED)
+def test_broadcast_reaches_everyone_and_a_reduction_has_everyone_once(kind, algorithm, n):
+    whole = set(range(n))
+    if kind is CollectiveKind.REDUCE:
+        assert replay(kind, algorithm, n)[0] == [whole] * n
+        return
+    holds = [[{0}] * n, *([set()] * n for _ in range(n - 1))]
+    for step in schedule(kind, algorithm, n):
+        sent = [
+            (int(s), int(d), int(c))
+            for s, d, chunks in zip(step.sources, step.destinations, step.chunks, strict=True)
+            for c in chunks
+        ]
+        assert all(holds[s][c] == {0} for s, _, c in sent), "nobody sends what has not come"
+        for _, receiver, chunk in sent:
+            holds[receiver][chunk] = {0}
+    assert holds == [[{0}] * n for _ in range(n)]
+
+
+@pytest.mark.parametrize("kind", [CollectiveKind.BROADCAST, CollectiveKind.REDUCE])
 @pytest.mark.parametrize("n", SIZES)
-def test_broadcast_reaches_everyone(n):
-    reached = {0}
-    for step in schedule(CollectiveKind.BROADCAST, algorithms(CollectiveKind.BROADCAST, n)[0], n):
-        assert set(step.sources.tolist()) <= reached
-        reached |= set(step.destinations.tolist())
-    assert reached == set(range(n))
+def test_a_pipelined_ring_takes_twice_the_vector_less_a_chunk_and_a_tree_log_n_vectors(kind, n):
+    """n + s - 2 steps of 1/s of the vector for s = n chunks; ceil(log2 n) vectors (Thakur et al. 2005)."""
+    for algorithm, vectors in (("ring", 2 * (n - 1) / n), ("tree", np.ceil(np.log2(n)))):
+        parts = rounds(kind, algorithm, np.arange(n)[None, :], 1.0, "tp_row")
+        assert sum(one.flows.size_bytes * one.count for one in parts) == pytest.approx(vectors)
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from(CASES), st.floats(1.0, 1e12))
+@given(st.sampled_from(CASES + ROOTED), st.floats(1.0, 1e12))
 def test_no_algorithm_sends_less_than_the_bound(case, payload):
     kind, algorithm, n = case
     groups = np.arange(2 * n).reshape(2, n)
@@ -84,7 +111,9 @@ def test_no_algorithm_sends_less_than_the_bound(case, payload):
         np.add.at(received, one.flows.destinations, one.flows.size_bytes * one.count)
     assert sent.sum() == pytest.approx(received.sum())
     assert sent.max() >= collective_bound_s(kind, n, payload, 1.0) * (1 - 1e-12)
-    if algorithm not in {"tree"}:
+    if kind in {CollectiveKind.BROADCAST, CollectiveKind.REDUCE}:
+        assert sent.sum() == pytest.approx(2 * (n - 1) * payload)
+    elif algorithm not in {"tree"}:
         assert sent == pytest.approx(np.full(2 * n, collective_bound_s(kind, n, payload, 1.0)))
 
 
