@@ -40,6 +40,8 @@ PRODUCTS = "products"
 """Category of matrix products."""
 OTHER_WORK = "other work"
 """Category of norms, softmax, activations, look-ups and the optimizer."""
+BESIDE = "server"
+"""Where a class's ranks also serve: the channel of that work."""
 MEMORY_BOUND = "memory-bound"
 """What is added to a category where the memory, not the unit, sets the time."""
 
@@ -110,6 +112,9 @@ class Simulation:
                 self.env.process(self._communicate(task))
         for tasks in self._orders.values():
             self.env.process(self._compute(tasks))
+        for task in self.graph.tasks:
+            if task.beside:
+                self.env.process(self._beside(task))
         self.env.run()
         while self.network.serve(impatient=True):  # patience that waited for itself
             self.env.run()
@@ -173,6 +178,7 @@ class Simulation:
                 end_s=self.env.now,
                 microbatch=microbatch,
                 parts_s=dict(parts),
+                task=task.id,
             )
             self._spans.append(span)
             self._done[task.id].succeed()
@@ -259,10 +265,32 @@ class Simulation:
                 start_s=start,
                 end_s=self.env.now,
                 peer_class=task.rank_class + operator.shift if operator.shift else -1,
+                task=task.id,
             )
         )
         self._done[task.id].succeed()
         self.network.serve()
+
+    def _beside(self, task: Task) -> Generator[simpy.Event, Any, None]:
+        for other in task.after:
+            yield self._done[other]
+        channel = self._channels.setdefault((task.rank_class, BESIDE, 0), simpy.Resource(self.env))
+        with channel.request() as turn:
+            yield turn
+            start = self.env.now
+            for _ in range(task.multiplicity):
+                yield from self._execute(task.operator, task.rank_class, defaultdict(float), task.id)
+        self._spans.append(
+            Span(
+                rank_class=task.rank_class,
+                stream=Stream.NETWORK,
+                name=f"{BESIDE} {task.operator.name}",
+                start_s=start,
+                end_s=self.env.now,
+                task=task.id,
+            )
+        )
+        self._done[task.id].succeed()
 
     def _transfer(
         self, operator: Collective, rank_class: int, task_id: int, repeat: int = 1
@@ -333,7 +361,7 @@ def _compute_orders(graph: StepGraph) -> dict[int, list[Task]]:
     """Return the compute tasks of each class in the order in which it runs them."""
     orders: dict[int, list[Task]] = {}
     for task in graph.tasks:
-        if not isinstance(task.operator, Collective):
+        if not isinstance(task.operator, Collective) and not task.beside:
             orders.setdefault(task.rank_class, []).append(task)
     for tasks in orders.values():
         tasks.sort(key=lambda task: (task.priority, task.id))

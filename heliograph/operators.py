@@ -36,6 +36,8 @@ class CollectiveKind(StrEnum):
     ALL_TO_ALL = "all_to_all"
     BROADCAST = "broadcast"
     SEND = "send"
+    PUSH = "push"
+    PULL = "pull"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,9 +133,12 @@ class Collective:
     """Ranks in a group (2 for a send)."""
     payload_bytes: float
     """Bytes per rank before the collective: the whole vector for all-reduce, reduce-scatter, all-to-all
-    and broadcast, the rank's shard for all-gather, the message for a send."""
+    and broadcast, the rank's shard for all-gather, the message for a send, the whole vector for a push to or
+    a pull from servers."""
     shift: int = 0
     """For a send: how many places along the axis the receiver stands from the sender."""
+    servers: int = 0
+    """For a push or a pull: how many of the group's ranks hold a share of the vector."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -169,11 +174,14 @@ class Task:
     """How often the operator is run back to back."""
     priority: int = 0
     """Order on the class's compute stream; lower first. Ties go by id."""
+    beside: bool = False
+    """Whether it runs beside the compute stream as soon as it can, one such task at a time: the work of a
+    server that lives on the same ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepGraph:
-    """One training step as tasks on classes of identical ranks.
+    """One training step, or several in a row, as tasks on classes of identical ranks.
 
     Raises
     ------
@@ -189,6 +197,9 @@ class StepGraph:
     """Tokens that the step trains on."""
     model_flops: float = 0.0
     """Floating-point operations of the model itself (no recomputation), for utilisation."""
+    ends: tuple[tuple[int, ...], ...] = ()
+    """Where the graph holds several steps: the tasks that end each, in order. `tokens` and `model_flops` are
+    those of one step all the same."""
 
     def __post_init__(self) -> None:
         known = {task.id for task in self.tasks}
@@ -202,6 +213,10 @@ class StepGraph:
                 raise WorkloadError(msg)
             if not 0 <= task.rank_class < self.layout.classes:
                 msg = f"step graph: task {task.id} is on class {task.rank_class} of {self.layout.classes}"
+                raise WorkloadError(msg)
+        for task in (task for end in self.ends for task in end):
+            if task not in known:
+                msg = f"step graph: a step ends with task {task}, which does not exist"
                 raise WorkloadError(msg)
         topological_order(self.tasks)
 

@@ -18,6 +18,7 @@ from workloads.sharding import (
     whole_stage,
 )
 from workloads.updates import FP8_COPIES_BYTES, optimizer_bytes
+from workloads.versions import gradient_copies, weight_versions
 
 MASK_BYTES = 1
 """Bytes of one element of a dropout mask."""
@@ -109,8 +110,8 @@ def buffer_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> fl
     Notes
     -----
     Counted: the gathered input of a tensor-parallel region, the two tensors in transit between stages, one
-    block's activations while they are recomputed, what `gathered_bytes` and `context_bytes` count, and on
-    the stage of the head the logits with their fp32 copy and the head's inputs. Not counted: the allocator's
+    block's activations while they are recomputed, what `gathered_bytes` and `context_bytes` count, the sum
+    of a parameter server's share of the gradients, and on the stage of the head the logits with their fp32 copy and the head's inputs. Not counted: the allocator's
     fragments and the communication library's own buffers.
     """
     width = plan.precision.element_bytes
@@ -120,6 +121,8 @@ def buffer_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> fl
     if plan.tp > 1 and plan.sequence_parallel:
         total += stream
     total += gathered_bytes(config, plan, stage)
+    if plan.uses_servers:
+        total += plan.grad_bytes * optimizer_share(plan, part_parameters(config, plan, whole_stage(config, plan, stage)))
     total += context_bytes(config, plan)
     if plan.pp > 1:
         total += 2 * stream / cut
@@ -198,9 +201,10 @@ def memory_by_kind(config: TransformerConfig, plan: Parallelism, stage: int) -> 
     chunks = stage_chunks(config, plan, stage)
     kept = Pipeline(plan).kept(stage, tuple(_equal_blocks(config, plan, chunk) for chunk in chunks))
     return {
-        "weights": _weight_bytes(plan, held),
+        "weights": _weight_bytes(plan, held) * weight_versions(plan, stage),
         "gradients": plan.grad_bytes
-        * (shared_share(plan, held) if plan.shards_gradients else float(held.total)),
+        * (shared_share(plan, held) if plan.shards_gradients else float(held.total))
+        * gradient_copies(plan),
         "optimizer": optimizer_share(plan, held) * optimizer_bytes(config, plan),
         "activations": kept * layer_activation_bytes(config, plan),
         "buffers": buffer_bytes(config, plan, stage),

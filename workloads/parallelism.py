@@ -7,7 +7,16 @@ import typing
 
 from heliograph.errors import WorkloadError, nearest
 from workloads.architecture import TransformerConfig
-from workloads.choices import Attention, ContextExchange, Optimizer, Precision, Recompute, Schedule, phrase
+from workloads.choices import (
+    Attention,
+    ContextExchange,
+    Exchange,
+    Optimizer,
+    Precision,
+    Recompute,
+    Schedule,
+    phrase,
+)
 from workloads.plan import KINDS, Parallelism
 from workloads.rules import check
 from workloads.stages import stage_layers
@@ -15,6 +24,7 @@ from workloads.stages import stage_layers
 __all__ = [
     "Attention",
     "ContextExchange",
+    "Exchange",
     "Optimizer",
     "Parallelism",
     "Precision",

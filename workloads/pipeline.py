@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 
 from workloads.choices import Schedule
+from workloads.folded_schedules import v_half, v_min, zb_v
 from workloads.plan import Parallelism
 from workloads.schedules import Order, Pass, gpipe, in_flight, interleaved
 from workloads.split_schedules import dualpipe, zero_bubble
@@ -26,7 +27,7 @@ class Pipeline:
     @property
     def chunks(self) -> int:
         """Chunks on each stage."""
-        return 2 if self.plan.two_copies else self.plan.vpp
+        return 2 if self.plan.two_copies or self.plan.schedule.folded else self.plan.vpp
 
     @cached_property
     def chains(self) -> tuple[tuple[Place, ...], ...]:
@@ -34,6 +35,8 @@ class Pipeline:
         stages = range(self.plan.pp)
         if self.plan.two_copies:
             return tuple((stage, 0) for stage in stages), tuple((stage, 1) for stage in reversed(stages))
+        if self.plan.schedule.folded:
+            return ((*((stage, 0) for stage in stages), *((stage, 1) for stage in reversed(stages))),)
         return (tuple((stage, chunk) for chunk in range(self.chunks) for stage in stages),)
 
     @cached_property
@@ -57,7 +60,8 @@ class Pipeline:
     def order(self) -> Order:
         """Return the slots of every stage, in order."""
         plan = self.plan
-        return schedule_of(plan.schedule, plan.pp, plan.microbatches, plan.vpp)
+        count = plan.microbatches * (plan.steps_in_run if plan.schedule.flows else 1)
+        return schedule_of(plan.schedule, plan.pp, count, plan.vpp)
 
     def kept(self, stage: int, layers: tuple[float, ...]) -> float:
         """Return how many blocks' activations a stage keeps at most, each microbatch counted.
@@ -99,6 +103,7 @@ def most_kept(kind: Schedule, stages: int, microbatches: int, chunks: int) -> _K
     return _Kept(schedule_of(kind, stages, microbatches, chunks))
 
 
+@lru_cache(maxsize=16)
 def schedule_of(kind: Schedule, stages: int, microbatches: int, chunks: int = 1) -> Order:
     """Return the order of a named schedule; `chunks` matters to 1F1B only."""
     match kind:
@@ -108,5 +113,13 @@ def schedule_of(kind: Schedule, stages: int, microbatches: int, chunks: int = 1)
             return zero_bubble(stages, microbatches)
         case Schedule.DUALPIPE:
             return dualpipe(stages, microbatches)
+        case Schedule.ZB_H2:
+            return zero_bubble(stages, microbatches, depth=2)
+        case Schedule.ZB_V:
+            return zb_v(stages, microbatches)
+        case Schedule.V_HALF:
+            return v_half(stages, microbatches)
+        case Schedule.V_MIN:
+            return v_min(stages, microbatches)
         case _:
             return interleaved(stages, microbatches, chunks)

@@ -9,7 +9,19 @@ from dataclasses import dataclass
 from heliograph.errors import WorkloadError
 from heliograph.layout import RankLayout
 from workloads.architecture import TransformerConfig
-from workloads.choices import Attention, ContextExchange, Optimizer, Precision, Recompute, Schedule, phrase
+from workloads.choices import (
+    Attention,
+    ContextExchange,
+    Exchange,
+    Optimizer,
+    Precision,
+    Recompute,
+    Schedule,
+    phrase,
+)
+
+FROM_ZERO = frozenset({"zero", "servers", "delay"})
+"""Counts that may be zero."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,12 +84,26 @@ class Parallelism:
     """Whether embedding and head count as a block each when blocks are shared over stages (BLOOM)."""
     vocabulary_multiple: int = 128
     """The vocabulary is padded to a multiple of this times `tp` (Megatron-LM's convention)."""
+    steps: int = 1
+    """Steps that one run holds. With more than one, times are those of a step in the steady state, where no
+    stage waits for another's update. Plans whose steps overlap hold as many as that state needs."""
+    exchange: Exchange = Exchange.COLLECTIVE
+    """How data-parallel ranks bring gradients together: among themselves, or through parameter servers, to
+    which every rank pushes its gradients and from which it pulls the parameters (Li et al., OSDI 2014)."""
+    servers: int = 0
+    """With exchange=parameter_server, how many of the data-parallel ranks hold a share of the parameters'
+    masters; 0: all of them."""
+    delay: int = 0
+    """With exchange=parameter_server, how many steps a rank may begin before the pull of an earlier one has
+    arrived (bounded delay); 0: every step waits for the one before (bulk-synchronous)."""
+    asynchronous: bool = False
+    """With exchange=parameter_server, whether ranks never wait for a pull, only for room to send from."""
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
             value = getattr(self, item.name)
             kind = KINDS[item.name]
-            least = 0 if item.name == "zero" else 1
+            least = 0 if item.name in FROM_ZERO else 1
             if kind is int and (isinstance(value, bool) or not isinstance(value, int) or value < least):
                 msg = f"plan: {item.name} must be a whole number of at least {least}; got {value!r}"
                 raise WorkloadError(msg)
@@ -125,6 +151,28 @@ class Parallelism:
     def two_copies(self) -> bool:
         """Whether every parameter stands on two stages, which share its optimizer."""
         return self.schedule is Schedule.DUALPIPE
+
+    @property
+    def uses_servers(self) -> bool:
+        """Whether gradients and parameters travel through parameter servers."""
+        return self.exchange is Exchange.PARAMETER_SERVER
+
+    @property
+    def server_count(self) -> int:
+        """Parameter servers of each group of data-parallel ranks."""
+        return self.servers or self.gradient_ranks
+
+    @property
+    def waits_for_pulls(self) -> bool:
+        """Whether a step begins only when the pull of the step before it has arrived."""
+        return self.delay == 0 and not self.asynchronous
+
+    @property
+    def steps_in_run(self) -> int:
+        """Steps that a run holds: those asked for, and as many as a steady state of overlapping steps needs."""
+        if self.schedule.flows:
+            return max(self.steps, 4 + -(-4 * self.pp // self.microbatches))
+        return self.steps if self.waits_for_pulls else max(self.steps, 6 + 4 * self.delay)
 
     @property
     def layout(self) -> RankLayout:

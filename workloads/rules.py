@@ -5,6 +5,7 @@ from __future__ import annotations
 from heliograph.errors import WorkloadError
 from workloads.architecture import TransformerConfig, divisors
 from workloads.choices import ContextExchange, Schedule
+from workloads.flow_rules import check_flow
 from workloads.plan import Parallelism
 
 
@@ -51,6 +52,7 @@ def check(config: TransformerConfig, plan: Parallelism, *, accelerators: int | N
     _check_batch(config, plan)
     _check_chunks(config, plan)
     _check_dualpipe(plan)
+    check_flow(config, plan)
     if accelerators is not None and plan.ranks != accelerators:
         msg = (
             f"the plan takes tp x pp x dp x cp = {plan.tp} x {plan.pp} x {plan.dp} x {plan.cp} = "

@@ -47,7 +47,14 @@ class Graph:
     """Task by which a stage sends gradients to the stage with the same parameters."""
 
     def add(
-        self, stage: int, operator: Operator, after: tuple[int, ...], priority: int, *, times: int = 1
+        self,
+        stage: int,
+        operator: Operator,
+        after: tuple[int, ...],
+        priority: int,
+        *,
+        times: int = 1,
+        beside: bool = False,
     ) -> int:
         """Add a task and return its id."""
         identifier = len(self.tasks)
@@ -59,6 +66,7 @@ class Graph:
                 after=after,
                 multiplicity=times,
                 priority=priority,
+                beside=beside,
             )
         )
         return identifier
@@ -198,6 +206,8 @@ class StageRun:
         gathers = kind is CollectiveKind.ALL_GATHER
         each = plan.precision.element_bytes if gathers else plan.grad_bytes
         apart = plan.ep > 1 and held.expert > 0
+        if plan.uses_servers:
+            kind = CollectiveKind.PULL if gathers else CollectiveKind.PUSH
         groups = [(plan.gradient_axis, plan.gradient_ranks, held.dense if apart else held.total)]
         if apart:
             groups.append(("edp", plan.gradient_ranks // plan.ep, held.expert))
@@ -211,7 +221,8 @@ class StageRun:
                 kind=kind,
                 axis=axis,
                 size=size,
-                payload_bytes=count * each / (size if gathers else 1),
+                payload_bytes=count * each / (size if kind is CollectiveKind.ALL_GATHER else 1),
+                servers=plan.server_count if plan.uses_servers else 0,
             )
             after = (self.graph.add(self.stage, collective, after, self.priority),)
         return after
@@ -266,15 +277,16 @@ class StageRun:
             shift=twin - self.stage,
         )
 
-    def update(self) -> None:
-        """Add the optimizer after all gradient sums of the stage."""
+    def update(self) -> int:
+        """Add the optimizer after all gradient sums of the stage and return its id."""
         after = tuple(identifier for ids in self.sums.values() for identifier in ids)
         if self.plan.two_copies:
             after = (*after, self.graph.twins[self.plan.pp - 1 - self.stage])
         self.priority += 1
-        done = self.graph.add(
-            self.stage, update_work(self.config, self.plan, self.held), after, self.priority
-        )
+        work = update_work(self.config, self.plan, self.held)
+        beside = self.plan.uses_servers and not self.plan.waits_for_pulls
+        done = self.graph.add(self.stage, work, after, self.priority, beside=beside)
         if self.plan.two_copies:
             send = self._to_twin("parameters", Phase.UPDATE, self.plan.precision.element_bytes)
             self.graph.add(self.stage, send, (done,), self.priority)
+        return done
