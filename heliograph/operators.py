@@ -200,6 +200,8 @@ class StepGraph:
     ends: tuple[tuple[int, ...], ...] = ()
     """Where the graph holds several steps: the tasks that end each, in order. `tokens` and `model_flops` are
     those of one step all the same."""
+    period: int = 1
+    """Steps after which such a run repeats itself."""
 
     def __post_init__(self) -> None:
         known = {task.id for task in self.tasks}

@@ -44,13 +44,15 @@ def steady(trace: Trace, graph: StepGraph) -> Steady:
     Notes
     -----
     A quarter of the steps is left out at either end, for the first ones fill pipeline and network and nothing
-    follows the last one; of two or three steps the time from the first one's end to the last one's counts.
+    follows the last one, and what remains is cut to whole periods; of two or three steps the time from the
+    first one's end to the last one's counts.
     """
     ends = step_ends_s(trace, graph)
     if len(ends) == 1:
         return Steady(trace=trace, steps=1, run_steps=1)
     first = len(ends) // 4
-    last = len(ends) - 1 - first
+    inner = len(ends) - 1 - 2 * first
+    last = first + max(inner // graph.period * graph.period, 1)
     start, end = ends[first], ends[last]
     inside = [_cut(span, start, end) for span in trace.spans if span.end_s > start and span.start_s < end]
     window = replace(trace, spans=tuple(inside), makespan_s=end - start)

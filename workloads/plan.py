@@ -172,7 +172,8 @@ class Parallelism:
         """Steps that a run holds: those asked for, and as many as a steady state of overlapping steps needs."""
         if self.schedule.flows:
             return max(self.steps, 4 + -(-4 * self.pp // self.microbatches))
-        return self.steps if self.waits_for_pulls else max(self.steps, 6 + 4 * self.delay)
+        ahead = 2 if self.asynchronous else self.delay
+        return max(self.steps, 6 + 4 * ahead) if ahead else self.steps
 
     @property
     def layout(self) -> RankLayout:

@@ -14,9 +14,7 @@ from workloads.pipeline import Pipeline
 from workloads.plan import Parallelism
 from workloads.schedules import Pass, Slot
 from workloads.stage_run import Graph, StageRun
-
-ROOM = 2
-"""Steps whose gradients an asynchronous rank has room for: one being computed, one being pushed."""
+from workloads.versions import gradient_copies
 
 
 class FlowingRun(StageRun):
@@ -115,7 +113,7 @@ def unrolled(step: StepGraph, plan: Parallelism) -> StepGraph:
     link = _Link(step, plan)
     tasks = tuple(link.placed(task, index) for index in range(count) for task in step.tasks)
     ends = tuple(tuple(link.at(task, index) for task in link.closing) for index in range(count))
-    return replace(step, tasks=tasks, ends=ends)
+    return replace(step, tasks=tasks, ends=ends, period=gradient_copies(plan))
 
 
 class _Link:
@@ -168,7 +166,7 @@ class _Link:
         """Return the tasks of earlier steps that a task waits for."""
         plan = self._plan
         if task.id in self._first and plan.asynchronous:
-            return self._of(self._pushed[task.rank_class], index - ROOM)
+            return self._of(self._pushed[task.rank_class], index - gradient_copies(plan))
         if task.id in self._pulls or (task.id in self._first and plan.waits_for_pulls):
             return self._of(self._closed[task.rank_class], index - 1 - plan.delay)
         if isinstance(task.operator, Collective) and not task.after and plan.waits_for_pulls:
