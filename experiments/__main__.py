@@ -69,8 +69,12 @@ def _parser() -> argparse.ArgumentParser:
     schedule.add_argument("--chunks", type=int, default=2, metavar="V", help="chunks a stage, if interleaved")
     schedule.add_argument("--forward", type=float, default=1.0, metavar="T", help="time of a forward pass")
     schedule.add_argument("--inputs", type=float, default=1.0, metavar="T", help="of the backward of inputs")
-    schedule.add_argument("--weights", type=float, default=1.0, metavar="T", help="of the backward of weights")
-    schedule.add_argument("--plan", default="", help="draw a model's step under it: schedule=zb_v,pp=4,dp=2,...")
+    schedule.add_argument(
+        "--weights", type=float, default=1.0, metavar="T", help="of the backward of weights"
+    )
+    schedule.add_argument(
+        "--plan", default="", help="draw a model's step under it: schedule=zb_v,pp=4,dp=2,..."
+    )
     schedule.add_argument("--system", help=f"what runs that step; default {DEFAULT_SYSTEM}")
     schedule.add_argument("--accelerators", type=int, metavar="N", help="default: what the plan uses")
     schedule.add_argument("--out", type=Path, metavar="FILE", help="picture; default NAME.png and .svg")
@@ -216,9 +220,7 @@ def _schedule(arguments: argparse.Namespace) -> None:
             stages=arguments.stages,
             microbatches=arguments.microbatches,
             chunks=arguments.chunks,
-            times=PassTimes(
-                forward=arguments.forward, inputs=arguments.inputs, weights=arguments.weights
-            ),
+            times=PassTimes(forward=arguments.forward, inputs=arguments.inputs, weights=arguments.weights),
         )
     default = Path("schedule_" + "".join(one if one.isalnum() else "_" for one in timeline.name))
     written = draw_timeline(timeline, arguments.out or default)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from experiments.report import ReportRow, format_si
 from experiments.step import StepResult
 from heliograph.errors import HeliographError, nearest
+from heliograph.operators import Sequence as Work
+from heliograph.operators import Task
 from heliograph.steady import steady
 from heliograph.trace import Span, Stream
 from workloads.choices import Schedule
 from workloads.pipeline import Pipeline
 from workloads.plan import Parallelism
-from workloads.schedules import Pass
 from workloads.timeline import PassTimes, Played, peak_kept, play
 from workloads.versions import weight_versions
 
@@ -26,8 +26,10 @@ MOST_BOXES = 20_000
 """Passes beyond which a picture is refused; a choice, no reader could tell them apart."""
 UPDATE = "update"
 """Kind of a box that is an optimizer's step."""
-STEPS_SHOWN = 3
+STEPS_PLAYED = 3
 """Steps in a row by which the steady state of a flushed schedule is found."""
+STEPS_DRAWN = 2
+"""Steps' worth of time that is drawn where a run holds several."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +67,9 @@ class Timeline:
     boxes: tuple[Box, ...]
     """All passes."""
     length: float
-    """Time from the first to the last; without a flush, two steps' worth."""
+    """Time from the first to the last; where a run holds several steps, two steps' worth."""
+    steps: int
+    """Steps that the run held; with one, what is said of the steady state is said of that step."""
     step_time: float
     """Time of a step in the steady state, no stage waiting for another's update."""
     bubble_share: float
@@ -87,9 +91,7 @@ def schedule_names() -> list[str]:
     return [*(str(kind) for kind in Schedule), INTERLEAVED]
 
 
-def unit_timeline(
-    name: str, *, stages: int, microbatches: int, chunks: int, times: PassTimes
-) -> Timeline:
+def unit_timeline(name: str, *, stages: int, microbatches: int, chunks: int, times: PassTimes) -> Timeline:
     """Return the time line of a named schedule with passes of given length.
 
     Parameters
@@ -129,10 +131,10 @@ def unit_timeline(
     _refuse_crowd(2 * stages * microbatches * plan.vpp)
     pipeline = Pipeline(plan)
     once = play(pipeline, times)
-    late = once if kind.flows else play(pipeline, times, steps=STEPS_SHOWN)
+    late = once if kind.flows else play(pipeline, times, steps=STEPS_PLAYED)
     share = len(pipeline.chains[0]) / stages
     step_time = _step_time(late, microbatches)
-    length = 2 * step_time if kind.flows else max(one.end for one in once)
+    length = STEPS_DRAWN * step_time if kind.flows else max(one.end for one in once)
     shown = [dataclasses.replace(one, end=min(one.end, length)) for one in once if one.start < length]
     busy = sum(one.end - one.start for one in shown)
     work = microbatches * (times.forward + times.inputs + times.weights)
@@ -154,6 +156,7 @@ def unit_timeline(
             for one in shown
         ),
         length=length,
+        steps=plan.steps_in_run if kind.flows else STEPS_PLAYED,
         step_time=step_time,
         bubble_share=1.0 - busy / (length * stages),
         steady_bubble_share=max(0.0, 1.0 - work / step_time),
@@ -164,17 +167,17 @@ def unit_timeline(
 
 def _refuse_crowd(boxes: int) -> None:
     if boxes > MOST_BOXES:
-        msg = f"{boxes} passes are too many for a picture; take fewer stages or microbatches ({MOST_BOXES} passes)"
+        msg = f"{boxes} passes are too many to draw (at most {MOST_BOXES}); take fewer stages or microbatches"
         raise HeliographError(msg)
 
 
 def _step_time(played: Sequence[Played], microbatches: int) -> float:
-    """Return the time between the ends of the last two steps but one, or of the last two if there are three."""
+    """Return the time from one step's end to the next, the last step apart if there are many."""
     ends: dict[int, float] = {}
     for one in played:
         step = one.slot.microbatch // microbatches
         ends[step] = max(ends.get(step, 0.0), one.end)
-    last = max(ends) if len(ends) <= STEPS_SHOWN else max(ends) - 1
+    last = max(ends) if len(ends) <= STEPS_PLAYED else max(ends) - 1
     return ends[last] - ends[last - 1]
 
 
@@ -194,16 +197,18 @@ def engine_timeline(result: StepResult) -> Timeline:
     plan = result.plan
     stages = range(plan.pp)
     pipeline = Pipeline(plan)
+    tasks = {task.id: task for task in result.graph.tasks}
     boxes: list[Box] = []
     for stage in stages:
-        boxes += _engine_boxes(result.trace.of(stage, Stream.COMPUTE), stage, plan, pipeline.chunks)
-    _refuse_crowd(len(boxes))
+        boxes += _engine_boxes(result.trace.of(stage, Stream.COMPUTE), tasks)
     late = steady(result.trace, result.graph)
     length = max(box.end for box in boxes)
+    if late.run_steps > 1:
+        length = min(length, STEPS_DRAWN * late.step_time_s)
+    boxes = [dataclasses.replace(box, end=min(box.end, length)) for box in boxes if box.start < length]
+    _refuse_crowd(len(boxes))
     busy = sum(box.end - box.start for box in boxes)
-    working = sum(
-        span.duration_s for stage in stages for span in late.trace.of(stage, Stream.COMPUTE)
-    )
+    working = sum(span.duration_s for stage in stages for span in late.trace.of(stage, Stream.COMPUTE))
     layers = tuple(1.0 for _ in range(pipeline.chunks))
     share = len(pipeline.chains[0]) / plan.pp
     return Timeline(
@@ -214,6 +219,7 @@ def engine_timeline(result: StepResult) -> Timeline:
         chunks=pipeline.chunks,
         boxes=tuple(boxes),
         length=length,
+        steps=late.run_steps,
         step_time=late.step_time_s,
         bubble_share=1.0 - busy / (length * plan.pp),
         steady_bubble_share=1.0 - working / (late.trace.makespan_s * plan.pp),
@@ -222,35 +228,24 @@ def engine_timeline(result: StepResult) -> Timeline:
     )
 
 
-def _engine_boxes(spans: Sequence[Span], stage: int, plan: Parallelism, chunks: int) -> list[Box]:
+def _engine_boxes(spans: Sequence[Span], tasks: Mapping[int, Task]) -> list[Box]:
     """Return a stage's passes; pieces of one pass that follow each other become one."""
     boxes: list[Box] = []
-    seen: Counter[tuple[str, int]] = Counter()
-    per_step = plan.microbatches
     for span in spans:
-        is_pass = span.microbatch >= 0
-        kind = span.name if is_pass else UPDATE
-        last = boxes[-1] if boxes else None
-        if is_pass and last and (last.kind, last.microbatch) == (kind, span.microbatch) and chunks == 1:
-            boxes[-1] = dataclasses.replace(last, end=span.end_s)
-            continue
-        chunk = 0
-        if is_pass and chunks > 1:
-            turn = seen[kind, span.microbatch] % chunks
-            chunk = turn if kind == Pass.FORWARD else chunks - 1 - turn
-            if plan.two_copies:
-                chunk = int(span.microbatch % per_step >= per_step // 2)
-            seen[kind, span.microbatch] += 1
-        boxes.append(
-            Box(
-                stage=stage,
-                kind=kind,
-                microbatch=span.microbatch,
-                chunk=chunk,
-                start=span.start_s,
-                end=span.end_s,
-            )
+        work = tasks[span.task].operator
+        box = Box(
+            stage=span.rank_class,
+            kind=span.name if isinstance(work, Work) else UPDATE,
+            microbatch=span.microbatch,
+            chunk=work.chunk if isinstance(work, Work) else 0,
+            start=span.start_s,
+            end=span.end_s,
         )
+        last = boxes[-1] if boxes else box
+        if boxes and (last.kind, last.microbatch, last.chunk) == (box.kind, box.microbatch, box.chunk):
+            boxes[-1] = dataclasses.replace(last, end=box.end)
+        else:
+            boxes.append(box)
     return boxes
 
 
@@ -265,14 +260,17 @@ def timeline_rows(timeline: Timeline) -> list[ReportRow]:
         return f"{high:g}" if low == high else f"{low:g} to {high:g}"
 
     note = "of the engine" if timeline.unit else "in the passes' unit"
+    late = [
+        ReportRow(label="step, steady state", values=(time(timeline.step_time),), note=note),
+        ReportRow(label="  bubble", values=(f"{100 * timeline.steady_bubble_share:.1f} %",), note="of that"),
+    ]
     return [
         ReportRow(label="stages", values=(str(timeline.stages),)),
         ReportRow(label="chunks a stage", values=(str(timeline.chunks),)),
         ReportRow(label="microbatches a step", values=(str(timeline.microbatches),)),
         ReportRow(label="first to last pass", values=(time(timeline.length),), note=note, section=True),
         ReportRow(label="  bubble", values=(f"{100 * timeline.bubble_share:.1f} %",), note="of that"),
-        ReportRow(label="step, steady state", values=(time(timeline.step_time),), note=note),
-        ReportRow(label="  bubble", values=(f"{100 * timeline.steady_bubble_share:.1f} %",), note="of that"),
+        *(late if timeline.steps > 1 else ()),
         ReportRow(
             label="activation peak, microbatches",
             values=(per_stage(timeline.peak_microbatches),),

@@ -1,4 +1,4 @@
-"""The picture of a pipeline schedule: a row for each stage, a box for each pass, white where a stage waits."""
+"""The picture of a pipeline schedule: a row for each stage, a box for each pass, grey where it waits."""
 
 from __future__ import annotations
 
@@ -98,7 +98,13 @@ def draw_timeline(timeline: Timeline, path: Path) -> tuple[Path, Path]:
             bubble += f", {100 * timeline.steady_bubble_share:.1f} % in the steady state"
         peak = f"at most {max(timeline.peak_microbatches):g} microbatches kept"
         axes.set_title(f"{TITLES.get(timeline.name, label(timeline.name))}: {bubble}; {peak}", loc="left")
-        figure.legend(handles=_legend(timeline), loc="outside lower center", ncols=6)
+        figure.legend(
+            handles=_legend(timeline),
+            loc="outside lower center",
+            ncols=6,
+            columnspacing=1.2,
+            handlelength=1.4,
+        )
         return save(figure, path)
 
 
@@ -127,7 +133,7 @@ def _draw_boxes(axes: Axes, timeline: Timeline, factor: float) -> None:
 
 
 def _number(axes: Axes, timeline: Timeline, factor: float) -> None:
-    """Write each microbatch's number into its boxes, at the size that fits; none where it would not be read."""
+    """Write each microbatch's number into its boxes at the size that fits, if it can be read at all."""
     points = WIDTH_IN * _AXES_SHARE * _POINTS_PER_INCH / timeline.length
     for box in timeline.boxes:
         text = str(box.microbatch + 1) if box.microbatch >= 0 else ""

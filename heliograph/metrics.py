@@ -153,7 +153,9 @@ def summarise(trace: Trace, graph: StepGraph, node: Node, fabric: Fabric) -> Ste
     for rank_class in classes:
         for part, seconds in time_of_class_s(trace, rank_class).items():
             times[part] += seconds / graph.layout.classes / late.steps
-    energy = {part: joules / late.run_steps for part, joules in whole.compute_energy_j.items() if joules > 0.0}
+    energy = {
+        part: joules / late.run_steps for part, joules in whole.compute_energy_j.items() if joules > 0.0
+    }
     for part, power_w in node.static_by_part_w().items():
         energy[part] = energy.get(part, 0.0) + power_w * graph.ranks * step_time_s
     energy["network static"] = fabric.static_w * step_time_s

@@ -153,6 +153,8 @@ class Sequence:
     """Operators in order, each with how often it is repeated (identical layers)."""
     microbatch: int = 0
     """Which microbatch it works on."""
+    chunk: int = 0
+    """Which chunk of its stage it runs through."""
 
 
 Operator = MatMul | Elementwise | Collective | Sequence
@@ -216,9 +218,9 @@ class StepGraph:
             if not 0 <= task.rank_class < self.layout.classes:
                 msg = f"step graph: task {task.id} is on class {task.rank_class} of {self.layout.classes}"
                 raise WorkloadError(msg)
-        for task in (task for end in self.ends for task in end):
-            if task not in known:
-                msg = f"step graph: a step ends with task {task}, which does not exist"
+        for end in (end for ends in self.ends for end in ends):
+            if end not in known:
+                msg = f"step graph: a step ends with task {end}, which does not exist"
                 raise WorkloadError(msg)
         topological_order(self.tasks)
 

@@ -181,7 +181,15 @@ class Traffic:
     def _parts(
         self, operator: Collective, rank_class: int, name: str, parts: tuple[Round, ...]
     ) -> tuple[tuple[Bundle, float, int], ...]:
-        kind = (operator.axis, operator.shift, rank_class, operator.size, operator.kind, operator.servers, name)
+        kind = (
+            operator.axis,
+            operator.shift,
+            rank_class,
+            operator.size,
+            operator.kind,
+            operator.servers,
+            name,
+        )
         return tuple(
             (self._bundle((*kind, index), one.flows, rank_class), one.flows.size_bytes, one.count)
             for index, one in enumerate(parts)
@@ -299,7 +307,7 @@ def _known(kind: CollectiveKind, n: int, scale_up: ScaleUp | None) -> tuple[Algo
 
 
 def step_demand(graph: StepGraph) -> dict[tuple[str, int, int], Flows]:
-    """Return the traffic of the whole step by (axis, class, direction): ring neighbours, servers, or sends."""
+    """Return the traffic of the whole step by (axis, class, direction): rings, servers or sends."""
     totals: defaultdict[tuple[str, int, int], float] = defaultdict(float)
     served: dict[tuple[str, int, int], Collective] = {}
     for task in graph.tasks:

@@ -25,7 +25,9 @@ def check_flow(config: TransformerConfig, plan: Parallelism) -> None:
         return
     for name in ("servers", "delay", "asynchronous"):
         if getattr(plan, name):
-            msg = f"{name} ({getattr(plan, name)}) needs exchange=parameter_server; add it, or leave {name} out"
+            msg = (
+                f"{name} ({getattr(plan, name)}) needs exchange=parameter_server; add it, or leave {name} out"
+            )
             raise WorkloadError(msg)
 
 
@@ -67,14 +69,14 @@ def _check_servers(plan: Parallelism) -> None:
         raise WorkloadError(msg)
     if plan.servers > plan.gradient_ranks:
         msg = (
-            f"servers ({plan.servers}) must be at most the data-parallel ranks ({plan.gradient_ranks}), on which "
-            f"they stand; try {plan.gradient_ranks} or fewer"
+            f"servers ({plan.servers}) must be at most the data-parallel ranks ({plan.gradient_ranks}), on "
+            f"which they stand; try {plan.gradient_ranks} or fewer"
         )
         raise WorkloadError(msg)
     if plan.zero != 1:
         msg = (
-            f"zero ({plan.zero}) must be 1 with exchange=parameter_server: the optimizer stands on the servers, "
-            "weights and gradients on every rank; leave zero out"
+            f"zero ({plan.zero}) must be 1 with exchange=parameter_server: the optimizer stands on the "
+            "servers, weights and gradients on every rank; leave zero out"
         )
         raise WorkloadError(msg)
     if plan.ep > 1:

@@ -1,4 +1,4 @@
-"""Pipeline orders folded into a V: a stage's second chunk stands as far from the model's end as its first from its start."""
+"""Pipeline orders folded into a V: a stage holds a chunk from the start and one from the end of the model."""
 
 from __future__ import annotations
 
@@ -112,8 +112,8 @@ class _Greedy:
         self._ahead = [
             deque(
                 Slot(microbatch, direction, chunk)
-                for _, microbatch, direction, chunk in sorted(
-                    (start + PERIOD * microbatch, microbatch, direction, chunk)
+                for _, direction, chunk, microbatch in sorted(
+                    (start + PERIOD * microbatch, direction, chunk, microbatch)
                     for (direction, chunk), start in block.starts(stages, stage).items()
                     for microbatch in range(microbatches)
                 )

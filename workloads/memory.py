@@ -111,8 +111,9 @@ def buffer_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> fl
     -----
     Counted: the gathered input of a tensor-parallel region, the two tensors in transit between stages, one
     block's activations while they are recomputed, what `gathered_bytes` and `context_bytes` count, the sum
-    of a parameter server's share of the gradients, and on the stage of the head the logits with their fp32 copy and the head's inputs. Not counted: the allocator's
-    fragments and the communication library's own buffers.
+    of a parameter server's share of the gradients, and on the stage of the head the logits with their fp32
+    copy and the head's inputs. Not counted: the allocator's fragments and the communication library's own
+    buffers.
     """
     width = plan.precision.element_bytes
     stream = width * plan.tokens * config.hidden
@@ -122,7 +123,8 @@ def buffer_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> fl
         total += stream
     total += gathered_bytes(config, plan, stage)
     if plan.uses_servers:
-        total += plan.grad_bytes * optimizer_share(plan, part_parameters(config, plan, whole_stage(config, plan, stage)))
+        held = part_parameters(config, plan, whole_stage(config, plan, stage))
+        total += plan.grad_bytes * optimizer_share(plan, held)
     total += context_bytes(config, plan)
     if plan.pp > 1:
         total += 2 * stream / cut

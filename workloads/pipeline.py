@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 
 from workloads.choices import Schedule
@@ -103,23 +104,20 @@ def most_kept(kind: Schedule, stages: int, microbatches: int, chunks: int) -> _K
     return _Kept(schedule_of(kind, stages, microbatches, chunks))
 
 
+_BUILDERS: dict[Schedule, Callable[[int, int], Order]] = {
+    Schedule.GPIPE: gpipe,
+    Schedule.ZERO_BUBBLE: zero_bubble,
+    Schedule.DUALPIPE: dualpipe,
+    Schedule.ZB_H2: partial(zero_bubble, depth=2),
+    Schedule.ZB_V: zb_v,
+    Schedule.V_HALF: v_half,
+    Schedule.V_MIN: v_min,
+}
+"""Orders that depend on stages and microbatches only; the others are those of 1F1B."""
+
+
 @lru_cache(maxsize=16)
 def schedule_of(kind: Schedule, stages: int, microbatches: int, chunks: int = 1) -> Order:
     """Return the order of a named schedule; `chunks` matters to 1F1B only."""
-    match kind:
-        case Schedule.GPIPE:
-            return gpipe(stages, microbatches)
-        case Schedule.ZERO_BUBBLE:
-            return zero_bubble(stages, microbatches)
-        case Schedule.DUALPIPE:
-            return dualpipe(stages, microbatches)
-        case Schedule.ZB_H2:
-            return zero_bubble(stages, microbatches, depth=2)
-        case Schedule.ZB_V:
-            return zb_v(stages, microbatches)
-        case Schedule.V_HALF:
-            return v_half(stages, microbatches)
-        case Schedule.V_MIN:
-            return v_min(stages, microbatches)
-        case _:
-            return interleaved(stages, microbatches, chunks)
+    build = _BUILDERS.get(kind)
+    return build(stages, microbatches) if build else interleaved(stages, microbatches, chunks)

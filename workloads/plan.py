@@ -169,7 +169,7 @@ class Parallelism:
 
     @property
     def steps_in_run(self) -> int:
-        """Steps that a run holds: those asked for, and as many as a steady state of overlapping steps needs."""
+        """Steps that a run holds: those asked for, or as many as overlapping steps need to become steady."""
         if self.schedule.flows:
             return max(self.steps, 4 + -(-4 * self.pp // self.microbatches))
         ahead = 2 if self.asynchronous else self.delay

@@ -194,6 +194,7 @@ class StageRun:
             phase=PHASES[slot.direction],
             items=items,
             microbatch=slot.microbatch,
+            chunk=slot.chunk,
         )
         self.priority += 1
         return self.graph.add(self.stage, sequence, after, self.priority)

@@ -50,8 +50,8 @@ def build_step(config: TransformerConfig, plan: Parallelism) -> StepGraph:
     parts of `workloads.sharding.stage_parts`; a part's sum waits for the part before (one communication
     stream). With 2 every microbatch reduces; with 3 it also gathers, one piece ahead of compute, forward and
     (unless `Parallelism.reshard` is false) backward. Plans with more than one step in a run
-    (`Parallelism.steps_in_run`) give one graph that holds them all. Left out: the sum of a tied embedding's two copies
-    between the first and the last stage, and the few bytes of the gradient norm and the loss.
+    (`Parallelism.steps_in_run`) give one graph that holds them all. Left out: the sum of a tied embedding's
+    two copies between the first and the last stage, and the few bytes of the gradient norm and the loss.
     """
     check(config, plan)
     pieces = MOST_UNITS * 3 if plan.shards_parameters else 2
@@ -60,8 +60,9 @@ def build_step(config: TransformerConfig, plan: Parallelism) -> StepGraph:
     if expected > MOST_TASKS:
         of_steps = f" x {plan.steps_in_run} steps" if plan.steps_in_run > 1 else ""
         msg = (
-            f"plan: {plan.pp} stages x {plan.microbatches} microbatches{of_steps} make some {expected} tasks, more "
-            f"than {MOST_TASKS}; use fewer stages, a larger micro_batch or a smaller global_batch"
+            f"plan: {plan.pp} stages x {plan.microbatches} microbatches{of_steps} make some "
+            f"{expected} tasks, more than {MOST_TASKS}; use fewer stages, a larger micro_batch or a smaller "
+            "global_batch"
         )
         raise WorkloadError(msg)
     passes = Passes(config, plan)

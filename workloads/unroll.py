@@ -99,9 +99,9 @@ def unrolled(step: StepGraph, plan: Parallelism) -> StepGraph:
     Notes
     -----
     A stage begins a step when it has ended the one before: its own update, not that of other stages. With
-    parameter servers and a delay of *d* steps it begins step *t* once the parameters after step t - 1 - d have
-    been pulled, whatever is still under way; asynchronous ranks begin at once, unless the gradients of step
-    t - 2 have not left yet.
+    parameter servers and a delay of *d* steps it begins step *t* once the parameters after step t - 1 - d
+    have been pulled, whatever is still under way; asynchronous ranks begin at once, unless the gradients of
+    step t - 2 have not left yet.
 
     References
     ----------

@@ -48,7 +48,7 @@ def staleness(plan: Parallelism, stage: int) -> int:
 
 
 def optimal_in_flight(workers: int, input_replicas: int) -> int:
-    """Return the microbatches that keep a pipeline busy, of each replica of its first stage (PipeDream's NOAM).
+    """Return the microbatches under way that keep a pipeline busy (PipeDream's NOAM), per input replica.
 
     Parameters
     ----------
