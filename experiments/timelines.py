@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import median
 
 from matplotlib.axes import Axes
 from matplotlib.collections import PatchCollection
@@ -17,7 +18,7 @@ from workloads.schedules import Pass
 
 PASS_COLOURS = {
     str(Pass.FORWARD): PALETTE[0],
-    str(Pass.BACKWARD): PALETTE[1],
+    str(Pass.BACKWARD): PALETTE[5],
     str(Pass.INPUT): PALETTE[1],
     str(Pass.WEIGHT): PALETTE[2],
     UPDATE: PALETTE[7],
@@ -55,6 +56,7 @@ _FONT = 6.5
 _LEAST_FONT = 3.4
 _DIGIT_WIDTH = 0.62
 _AXES_SHARE = 0.9
+_LEGEND_COLUMNS = 6
 
 
 def draw_timeline(timeline: Timeline, path: Path) -> tuple[Path, Path]:
@@ -94,18 +96,21 @@ def draw_timeline(timeline: Timeline, path: Path) -> tuple[Path, Path]:
         unit = f"Time ({symbol}{timeline.unit})" if timeline.unit else "Time (units of a pass)"
         axes.set_xlabel(unit)
         bubble = f"bubble {100 * timeline.bubble_share:.1f} %"
-        if abs(timeline.bubble_share - timeline.steady_bubble_share) > 5e-4:
+        if timeline.steps > 1 and abs(timeline.bubble_share - timeline.steady_bubble_share) > 5e-4:
             bubble += f", {100 * timeline.steady_bubble_share:.1f} % in the steady state"
         peak = f"at most {max(timeline.peak_microbatches):g} microbatches kept"
-        axes.set_title(f"{TITLES.get(timeline.name, label(timeline.name))}: {bubble}; {peak}", loc="left")
+        axes.set_title(f"{_title(timeline.name)}: {bubble}; {peak}", loc="left")
+        handles = _legend(timeline)
+        columns = len(handles) if len(handles) <= _LEGEND_COLUMNS else -(-len(handles) // 2)
         figure.legend(
-            handles=_legend(timeline),
-            loc="outside lower center",
-            ncols=6,
-            columnspacing=1.2,
-            handlelength=1.4,
+            handles=handles, loc="outside lower center", ncols=columns, columnspacing=1.2, handlelength=1.4
         )
         return save(figure, path)
+
+
+def _title(name: str) -> str:
+    schedule, comma, model = name.partition(", ")
+    return label(f"{TITLES.get(schedule, schedule)}{comma}{model}")
 
 
 def _shade(kind: str, chunk: int, chunks: int) -> tuple[float, float, float]:
@@ -133,16 +138,22 @@ def _draw_boxes(axes: Axes, timeline: Timeline, factor: float) -> None:
 
 
 def _number(axes: Axes, timeline: Timeline, factor: float) -> None:
-    """Write each microbatch's number into its boxes at the size that fits, if it can be read at all."""
+    """Write each microbatch's number into its boxes; of each kind of pass into all of usual width or none."""
     points = WIDTH_IN * _AXES_SHARE * _POINTS_PER_INCH / timeline.length
-    for box in timeline.boxes:
-        text = str(box.microbatch + 1) if box.microbatch >= 0 else ""
-        room = (box.end - box.start) * points
-        size = min(_FONT, 0.9 * room / (_DIGIT_WIDTH * max(len(text), 1)))
-        if not text or size < _LEAST_FONT:
+    digits = len(str(1 + max(box.microbatch for box in timeline.boxes)))
+    for kind in sorted({box.kind for box in timeline.boxes} - {UPDATE}):
+        boxes = [box for box in timeline.boxes if box.kind == kind]
+        usual = median(box.end - box.start for box in boxes)
+        size = min(_FONT, 0.9 * points * usual / (_DIGIT_WIDTH * digits))
+        if size < _LEAST_FONT:
             continue
-        centre = ((box.start + box.end) / 2 / factor, box.stage)
-        axes.text(*centre, text, fontsize=size, ha="center", va="center_baseline", color=_ink(box, timeline))
+        for box in boxes:
+            text = str(box.microbatch + 1)
+            if (box.end - box.start) * points < _DIGIT_WIDTH * size * len(text):
+                continue
+            centre = ((box.start + box.end) / 2 / factor, box.stage)
+            ink = _ink(box, timeline)
+            axes.text(*centre, text, fontsize=size, ha="center", va="center_baseline", color=ink)
 
 
 def _ink(box: Box, timeline: Timeline) -> str:
