@@ -7,15 +7,20 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heliograph import __version__
 from heliograph.errors import HeliographError
+
+if TYPE_CHECKING:
+    from experiments.step import StepResult
 
 BAD_INPUT = 2
 """Exit code for anything wrong with what the user handed in."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
+DEFAULT_SYSTEM = "gpu_packet"
+"""System that runs a step whose time line is drawn, where nobody names one."""
 DEFAULT_ACCELERATORS = 1024
 """Accelerators where neither the plan nor the user says how many."""
 
@@ -54,6 +59,27 @@ def _parser() -> argparse.ArgumentParser:
     step.add_argument("--trace", type=Path, metavar="FILE", help="write the time line for Perfetto")
     _add_hardware(step)
     step.set_defaults(run=_step)
+
+    schedule = commands.add_parser("schedule", help="draw the time line of a pipeline schedule")
+    schedule.add_argument(
+        "name", help="schedule (1f1b, gpipe, interleaved, zb_v, ...), or with --plan a model"
+    )
+    schedule.add_argument("--stages", type=int, default=4, metavar="P", help="pipeline stages")
+    schedule.add_argument("--microbatches", type=int, default=8, metavar="M", help="microbatches of a step")
+    schedule.add_argument("--chunks", type=int, default=2, metavar="V", help="chunks a stage, if interleaved")
+    schedule.add_argument("--forward", type=float, default=1.0, metavar="T", help="time of a forward pass")
+    schedule.add_argument("--inputs", type=float, default=1.0, metavar="T", help="of the backward of inputs")
+    schedule.add_argument(
+        "--weights", type=float, default=1.0, metavar="T", help="of the backward of weights"
+    )
+    schedule.add_argument(
+        "--plan", default="", help="draw a model's step under it: schedule=zb_v,pp=4,dp=2,..."
+    )
+    schedule.add_argument("--system", help=f"what runs that step; default {DEFAULT_SYSTEM}")
+    schedule.add_argument("--accelerators", type=int, metavar="N", help="default: what the plan uses")
+    schedule.add_argument("--out", type=Path, metavar="FILE", help="picture; default NAME.png and .svg")
+    _add_hardware(schedule)
+    schedule.set_defaults(run=_schedule)
 
     validation = commands.add_parser("validate", help="compare predictions with published measurements")
     validation.add_argument("kind", metavar="training|kernels|collectives|memory")
@@ -136,38 +162,74 @@ def _compare(arguments: argparse.Namespace) -> None:
     _print("which opens at ui.perfetto.dev. Prices are assumed: heliograph show SYSTEM lists every source.")
 
 
-def _step(arguments: argparse.Namespace) -> None:
-    from experiments.catalogue import status_counts  # noqa: PLC0415 - `--help` answers at once
-    from experiments.presentation import comparison_rows  # noqa: PLC0415
-    from experiments.records import canonical_json, write_atomically  # noqa: PLC0415
-    from experiments.report import print_table  # noqa: PLC0415
-    from experiments.step import plan_for, plan_text, run_step  # noqa: PLC0415
+def _run_one(arguments: argparse.Namespace, *, model: str, system: str) -> StepResult:
+    """Return one step of the model, plan and system that the arguments name."""
+    from experiments.step import plan_for, run_step  # noqa: PLC0415 - `--help` answers at once
     from experiments.systems import build_system  # noqa: PLC0415
     from workloads.config import load_model  # noqa: PLC0415
     from workloads.parallelism import parse_plan  # noqa: PLC0415
 
-    config = load_model(arguments.model)
+    config = load_model(model)
     accelerators = arguments.accelerators
     if accelerators is None:
         accelerators = parse_plan(arguments.plan).ranks if arguments.plan else DEFAULT_ACCELERATORS
-    system = build_system(
-        arguments.system,
+    built = build_system(
+        system,
         accelerators=accelerators,
         gpu=arguments.gpu,
         basis=arguments.basis,
         assignments=arguments.set,
     )
-    memory_bytes = system.node().memory.capacity_bytes
+    memory_bytes = built.node().memory.capacity_bytes
     plan = plan_for(config, arguments.plan, accelerators=accelerators, memory_bytes=memory_bytes)
-    result = run_step(system, config, plan)
+    return run_step(built, config, plan)
+
+
+def _step(arguments: argparse.Namespace) -> None:
+    from experiments.catalogue import status_counts  # noqa: PLC0415 - `--help` answers at once
+    from experiments.presentation import comparison_rows  # noqa: PLC0415
+    from experiments.records import canonical_json, write_atomically  # noqa: PLC0415
+    from experiments.report import print_table  # noqa: PLC0415
+    from experiments.step import plan_text  # noqa: PLC0415
+
+    result = _run_one(arguments, model=arguments.model, system=arguments.system)
     record = result.record() | {"inputs_by_status": status_counts(result.system)}
+    plan = plan_text(result.plan)
     if arguments.trace:
         write_atomically(arguments.trace, canonical_json({"traceEvents": result.trace.perfetto_events()}))
     if arguments.json:
-        _print(canonical_json(record | {"model": config.name, "plan": plan_text(plan)}, indent=1))
+        _print(canonical_json(record | {"model": result.model, "plan": plan}, indent=1))
         return
-    title = f"{config.name} on {accelerators} accelerators, {plan_text(plan)}"
+    title = f"{result.model} on {result.system.accelerators} accelerators, {plan}"
     print_table(title, [record["system"]], comparison_rows([record]))
+
+
+def _schedule(arguments: argparse.Namespace) -> None:
+    from experiments.plain import canonical_json  # noqa: PLC0415 - `--help` answers at once
+    from experiments.report import print_table  # noqa: PLC0415
+    from experiments.schedule import engine_timeline, timeline_rows, unit_timeline  # noqa: PLC0415
+    from experiments.timelines import draw_timeline  # noqa: PLC0415
+    from workloads.timeline import PassTimes  # noqa: PLC0415
+
+    if arguments.system or arguments.plan:
+        system = arguments.system or DEFAULT_SYSTEM
+        timeline = engine_timeline(_run_one(arguments, model=arguments.name, system=system))
+    else:
+        timeline = unit_timeline(
+            arguments.name,
+            stages=arguments.stages,
+            microbatches=arguments.microbatches,
+            chunks=arguments.chunks,
+            times=PassTimes(forward=arguments.forward, inputs=arguments.inputs, weights=arguments.weights),
+        )
+    default = Path("schedule_" + "".join(one if one.isalnum() else "_" for one in timeline.name))
+    written = draw_timeline(timeline, arguments.out or default)
+    if arguments.json:
+        pictures = {"pictures": [str(path) for path in written]}
+        _print(canonical_json(timeline.record() | pictures, indent=1))
+        return
+    print_table(f"Schedule {timeline.name}", [timeline.name], timeline_rows(timeline))
+    _print(f"Wrote {' and '.join(str(path) for path in written)}.")
 
 
 def _validate(arguments: argparse.Namespace) -> None:

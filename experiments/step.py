@@ -40,6 +40,12 @@ class StepResult:
     """Cost of the step by part."""
     circuits: str
     """Circuit policy that was run, or ``"none"``."""
+    model: str
+    """Name of the model."""
+    plan: Parallelism
+    """How it was spread."""
+    graph: StepGraph
+    """What was run."""
 
     @property
     def usd_per_million_tokens(self) -> float:
@@ -202,4 +208,7 @@ def _run(
             capital_usd=capital_usd, step_time_s=metrics.step_time_s, energy_j=metrics.energy_j
         ),
         circuits=circuits,
+        model=config.name,
+        plan=plan,
+        graph=graph,
     )

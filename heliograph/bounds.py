@@ -25,7 +25,7 @@ def critical_path_s(graph: StepGraph, duration_s: Callable[[Task], float]) -> fl
     for task in topological_order(graph.tasks):
         duration = duration_s(task)
         ends[task.id] = max((ends[other] for other in task.after), default=0.0) + duration
-        if not isinstance(task.operator, BESIDE):
+        if not isinstance(task.operator, BESIDE) and not task.beside:
             busy[task.rank_class] += duration
     return max([*ends.values(), *busy.values()], default=0.0)
 

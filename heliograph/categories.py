@@ -13,6 +13,8 @@ OTHER_WORK = "other work"
 """Category of norms, softmax, activations, look-ups and the optimizer."""
 ISSUE = "waiting for launches"
 """Category of the time in which a class's operators are done before the host has issued the next."""
+SERVING = "server"
+"""Where a class's ranks also serve: the channel of that work."""
 MEMORY_BOUND = "memory-bound"
 """What is added to a category where the memory, not the unit, sets the time."""
 

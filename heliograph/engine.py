@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from heliograph.categories import COMMUNICATION, ISSUE, category
+from heliograph.categories import COMMUNICATION, ISSUE, SERVING, category
 from heliograph.interfaces import Cost, Fabric
 from heliograph.mapping import Node
 from heliograph.network import Network
@@ -91,13 +91,20 @@ class Simulation:
             if isinstance(task.operator, Collective):
                 self._traffic_of.setdefault(task.rank_class, []).append(task)
             elif isinstance(task.operator, Transfer | HostWork):
-                self.env.process(self._on_host(task, task.operator, node.host_cost(task.operator)))
+                node.host_cost(task.operator)  # a node without a host refuses at once
 
     def run(self) -> Trace:
         """Return the trace of the whole step."""
-        for tasks in self._traffic_of.values():
-            for task in tasks:
-                self.env.process(self._communicate(task))
+        for task in self.graph.tasks:
+            match task.operator:
+                case Collective(axis=axis, shift=shift):
+                    self.env.process(self._queued(task, axis, Stream.NETWORK, shift=shift))
+                case Transfer(lane=lane):
+                    self.env.process(self._queued(task, str(lane), Stream.HOST))
+                case HostWork():
+                    self.env.process(self._queued(task, "processors", Stream.HOST))
+                case _ if task.beside:
+                    self.env.process(self._queued(task, SERVING, Stream.NETWORK))
         for tasks in self._orders.values():
             self.env.process(self._compute(tasks))
         self.env.run()
@@ -183,6 +190,7 @@ class Simulation:
                 end_s=self.env.now,
                 microbatch=microbatch,
                 parts_s=dict(parts),
+                task=task.id,
             )
             self._spans.append(span)
             self._done[task.id].succeed()
@@ -292,57 +300,46 @@ class Simulation:
             parts[part] += duration_s
         return math.fsum(seconds_by_part.values())
 
-    def _communicate(self, task: Task) -> Generator[simpy.Event, Any, None]:
-        operator = task.operator
-        assert isinstance(operator, Collective)  # noqa: S101 - narrows the type
+    def _queued(
+        self, task: Task, channel: str, stream: Stream, *, shift: int = 0
+    ) -> Generator[simpy.Event, Any, None]:
+        """Run a task beside its class's compute when its turn on a channel comes."""
         for other in task.after:
             yield self._done[other]
-        key = (task.rank_class, operator.axis, operator.shift)
-        channel = self._channels.setdefault(key, simpy.Resource(self.env))
-        with channel.request() as turn:
+        key = (task.rank_class, channel, shift)
+        with self._channels.setdefault(key, simpy.Resource(self.env)).request() as turn:
             yield turn
             start = self.env.now
             for _ in range(task.multiplicity):
-                yield from self._transfer(operator, task.rank_class, task.id)
+                yield from self._run_beside(task)
         self._spans.append(
             Span(
                 rank_class=task.rank_class,
-                stream=Stream.NETWORK,
-                name=f"{operator.axis} {operator.name}",
+                stream=stream,
+                name=f"{channel} {task.operator.name}",
                 start_s=start,
                 end_s=self.env.now,
-                peer_class=task.rank_class + operator.shift if operator.shift else -1,
+                peer_class=task.rank_class + shift if shift else -1,
+                task=task.id,
             )
         )
         self._done[task.id].succeed()
         self.network.serve()
 
-    def _on_host(
-        self, task: Task, operator: Transfer | HostWork, cost: Cost
-    ) -> Generator[simpy.Event, Any, None]:
-        for other in task.after:
-            yield self._done[other]
-        lane = str(operator.lane) if isinstance(operator, Transfer) else "processors"
-        channel = self._channels.setdefault((task.rank_class, lane, 0), simpy.Resource(self.env))
-        with channel.request() as turn:
-            yield turn
-            start = self.env.now
-            yield self.env.timeout(cost.time_s * task.multiplicity)
-        for _ in range(task.multiplicity):
-            self._charge(cost)
-        if isinstance(operator, Transfer):
-            ranks = self.graph.layout.ranks_per_class
-            self._tally.host_bytes[lane] += operator.moved_bytes * task.multiplicity * ranks
-        self._spans.append(
-            Span(
-                rank_class=task.rank_class,
-                stream=Stream.HOST,
-                name=f"{lane} {operator.name}",
-                start_s=start,
-                end_s=self.env.now,
-            )
-        )
-        self._done[task.id].succeed()
+    def _run_beside(self, task: Task) -> Generator[simpy.Event, Any, None]:
+        operator = task.operator
+        match operator:
+            case Collective():
+                yield from self._transfer(operator, task.rank_class, task.id)
+            case Transfer() | HostWork():
+                cost = self.node.host_cost(operator)
+                self._charge(cost)
+                if isinstance(operator, Transfer):
+                    moved = operator.moved_bytes * self.graph.layout.ranks_per_class
+                    self._tally.host_bytes[str(operator.lane)] += moved
+                yield self.env.timeout(cost.time_s)
+            case _:
+                yield from self._execute(operator, task.rank_class, defaultdict(float), task.id)
 
     def _transfer(
         self, operator: Collective, rank_class: int, task_id: int, repeat: int = 1

@@ -11,6 +11,7 @@ from heliograph.categories import COMMUNICATION, ISSUE, MEMORY_BOUND, OTHER_WORK
 from heliograph.interfaces import Fabric
 from heliograph.mapping import Node
 from heliograph.operators import StepGraph
+from heliograph.steady import steady
 from heliograph.trace import Span, Stream, Trace
 
 EXPOSED = "exposed communication"
@@ -43,7 +44,7 @@ class StepMetrics:
     """What one step took; every share refers to the whole step."""
 
     step_time_s: float
-    """Time from the first to the last task."""
+    """Time from the first to the last task; in a run of several steps, from one step's end to the next."""
     tokens_per_s: float
     """Tokens trained per second."""
     model_flop_utilisation: float
@@ -155,34 +156,40 @@ def summarise(trace: Trace, graph: StepGraph, node: Node, fabric: Fabric) -> Ste
     Notes
     -----
     Static power of every accelerator and of the fabric is charged over the whole step: a waiting laser is not
-    free.
+    free. Of a run that holds several steps, the mean of those in the steady state is told.
     """
+    late = steady(trace, graph)
+    whole, trace = trace, late.trace
+    step_time_s = late.step_time_s
     classes = range(graph.layout.classes)
     times: defaultdict[str, float] = defaultdict(float)
     for rank_class in classes:
         for part, seconds in time_of_class_s(trace, rank_class).items():
-            times[part] += seconds / graph.layout.classes
-    energy = {part: joules for part, joules in trace.compute_energy_j.items() if joules > 0.0}
+            times[part] += seconds / graph.layout.classes / late.steps
+    energy = {
+        part: joules / late.run_steps for part, joules in whole.compute_energy_j.items() if joules > 0.0
+    }
     for part, power_w in node.static_by_part_w().items():
-        energy[part] = energy.get(part, 0.0) + power_w * graph.ranks * trace.makespan_s
-    energy["network static"] = fabric.static_w * trace.makespan_s
-    energy["network transfers"] = trace.network_energy_j
-    energy["circuit changes"] = trace.reconfiguration_energy_j
+        energy[part] = energy.get(part, 0.0) + power_w * graph.ranks * step_time_s
+    energy["network static"] = fabric.static_w * step_time_s
+    energy["network transfers"] = whole.network_energy_j / late.run_steps
+    energy["circuit changes"] = whole.reconfiguration_energy_j / late.run_steps
     total = math.fsum(energy.values())
-    peak = node.peak_flop_per_s * graph.ranks * trace.makespan_s
+    peak = node.peak_flop_per_s * graph.ranks * step_time_s
     return StepMetrics(
-        step_time_s=trace.makespan_s,
-        tokens_per_s=graph.tokens / trace.makespan_s,
+        step_time_s=step_time_s,
+        tokens_per_s=graph.tokens / step_time_s,
         model_flop_utilisation=graph.model_flops / peak,
         time_by_category_s={name: times[name] for name in CATEGORIES if name in times},
         energy_j=total,
         energy_by_component_j=energy,
-        mean_power_w=total / trace.makespan_s,
+        mean_power_w=total / step_time_s,
         dark_s=max(
             length_s(merged(_interval(span) for span in trace.of(one, Stream.CIRCUITS))) for one in classes
-        ),
-        reconfigurations=trace.reconfigurations,
-        network_bytes=dict(trace.network_bytes),
+        )
+        / late.steps,
+        reconfigurations=round(whole.reconfigurations / late.run_steps),
+        network_bytes={axis: moved / late.run_steps for axis, moved in whole.network_bytes.items()},
         algorithms=dict(trace.algorithms),
         host_bytes=dict(trace.host_bytes),
         dropped_share=graph.dropped_share,

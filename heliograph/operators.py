@@ -38,6 +38,8 @@ class CollectiveKind(StrEnum):
     BROADCAST = "broadcast"
     REDUCE = "reduce"
     SEND = "send"
+    PUSH = "push"
+    PULL = "pull"
 
 
 class Lane(StrEnum):
@@ -142,7 +144,8 @@ class Collective:
     """Ranks in a group (2 for a send)."""
     payload_bytes: float
     """Bytes per rank before the collective: the whole vector for all-reduce, reduce-scatter, all-to-all,
-    broadcast and reduce, the rank's shard for all-gather, the message for a send."""
+    broadcast, reduce, and for a push to or a pull from servers; the rank's shard for all-gather, the message
+    for a send."""
     shift: int = 0
     """For a send: how many places along the axis the receiver stands from the sender."""
     two_level: bool = False
@@ -151,6 +154,8 @@ class Collective:
     """With two levels: where copies of a token go, if it is sent to each node once."""
     algorithm: str = ""
     """How it must be carried out (a value of `heliograph.collectives.Algorithm`); empty for the fastest."""
+    servers: int = 0
+    """For a push or a pull: how many of the group's ranks hold a share of the vector."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -214,6 +219,8 @@ class Sequence:
     """Operators in order, each with how often it is repeated (identical layers)."""
     microbatch: int = 0
     """Which microbatch it works on."""
+    chunk: int = 0
+    """Which chunk of its stage it runs through."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -267,11 +274,14 @@ class Task:
     """How often the operator is run back to back."""
     priority: int = 0
     """Order on the class's compute stream; lower first. Ties go by id."""
+    beside: bool = False
+    """Whether it runs beside the compute stream as soon as it can, one such task at a time: the work of a
+    server that lives on the same ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepGraph:
-    """One training step as tasks on classes of identical ranks.
+    """One training step, or several in a row, as tasks on classes of identical ranks.
 
     Raises
     ------
@@ -289,6 +299,11 @@ class StepGraph:
     """Floating-point operations of the model itself (no recomputation), for utilisation."""
     dropped_share: float = 0.0
     """Share of the tokens' visits to experts that are left out because the expert is full, 0 to 1."""
+    ends: tuple[tuple[int, ...], ...] = ()
+    """Where the graph holds several steps: the tasks that end each, in order. `tokens` and `model_flops` are
+    those of one step all the same."""
+    period: int = 1
+    """Steps after which such a run repeats itself."""
 
     def __post_init__(self) -> None:
         known = {task.id for task in self.tasks}
@@ -302,6 +317,10 @@ class StepGraph:
                 raise WorkloadError(msg)
             if not 0 <= task.rank_class < self.layout.classes:
                 msg = f"step graph: task {task.id} is on class {task.rank_class} of {self.layout.classes}"
+                raise WorkloadError(msg)
+        for end in (end for ends in self.ends for end in ends):
+            if end not in known:
+                msg = f"step graph: a step ends with task {end}, which does not exist"
                 raise WorkloadError(msg)
         topological_order(self.tasks)
 

@@ -48,7 +48,7 @@ def compute_orders(graph: StepGraph) -> dict[int, list[Task]]:
     """Return the compute tasks of each class in the order in which it runs them."""
     orders: dict[int, list[Task]] = {}
     for task in graph.tasks:
-        if not isinstance(task.operator, BESIDE):
+        if not isinstance(task.operator, BESIDE) and not task.beside:
             orders.setdefault(task.rank_class, []).append(task)
     for tasks in orders.values():
         tasks.sort(key=lambda task: (task.priority, task.id))

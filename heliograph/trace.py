@@ -41,6 +41,8 @@ class Span:
     """Receiving class of a send, or -1."""
     parts_s: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """For compute: seconds by category, adding up to the span."""
+    task: int = -1
+    """Task of the graph, or -1."""
 
     @property
     def duration_s(self) -> float:

@@ -30,6 +30,7 @@ from heliograph.layout import RankLayout
 from heliograph.network import Bundle, Network
 from heliograph.operators import Collective, CollectiveKind, Sequence, StepGraph, communications
 from heliograph.scale_up import Protocol, ScaleUp
+from heliograph.servers import SERVED, server_rounds
 
 PLAIN = Protocol(
     name="plain", start_s=0.0, hop_s=0.0, efficiency=1.0, network_hop_s=0.0, network_efficiency=1.0
@@ -109,6 +110,7 @@ class Traffic:
             operator.two_level,
             operator.spread,
             operator.algorithm,
+            operator.servers,
             rank_class,
         )
         found = self._plans.get(key)
@@ -183,7 +185,15 @@ class Traffic:
     def _parts(
         self, operator: Collective, rank_class: int, name: str, parts: tuple[Round, ...]
     ) -> tuple[tuple[Bundle, float, int], ...]:
-        kind = (operator.axis, operator.shift, rank_class, operator.size, operator.kind, name)
+        kind = (
+            operator.axis,
+            operator.shift,
+            rank_class,
+            operator.size,
+            operator.kind,
+            operator.servers,
+            name,
+        )
         return tuple(
             (self._bundle((*kind, index), one.flows, rank_class), one.flows.size_bytes, one.count)
             for index, one in enumerate(parts)
@@ -294,6 +304,10 @@ def candidates(
     groups = layout.groups(operator.axis, rank_class)
     n = groups.shape[1]
     payload = operator.payload_bytes
+    if operator.kind in SERVED:
+        return {
+            "servers": server_rounds(operator.kind, groups, payload, operator.axis, servers=operator.servers)
+        }
     nodes = groups[0] // node_size
     local = int(np.count_nonzero(nodes == nodes[0]))
     if operator.two_level and operator.kind is CollectiveKind.ALL_TO_ALL and 1 < local < n and n % local == 0:
@@ -327,16 +341,25 @@ def _known(kind: CollectiveKind, n: int, scale_up: ScaleUp | None) -> tuple[Algo
 
 
 def step_demand(graph: StepGraph) -> dict[tuple[str, int, int], Flows]:
-    """Return the traffic of the whole step by (axis, class, direction): ring neighbours, or sends."""
+    """Return the traffic of the whole step by (axis, class, direction): rings, servers or sends."""
     totals: defaultdict[tuple[str, int, int], float] = defaultdict(float)
+    served: dict[tuple[str, int, int], Collective] = {}
     for task in graph.tasks:
         for one, repeat in communications(task.operator):
             if one.size > 1:
                 key = (one.axis, task.rank_class, one.shift)
                 totals[key] += one.payload_bytes * repeat * task.multiplicity
+                if one.kind in SERVED:
+                    served[key] = one
     found = {}
     for (axis, rank_class, shift), total in totals.items():
-        if shift:
+        if (axis, rank_class, shift) in served:
+            servers = served[axis, rank_class, shift].servers
+            (both,) = server_rounds(
+                CollectiveKind.PULL, graph.layout.groups(axis, rank_class), total, axis, servers=servers
+            )
+            sources, destinations = both.flows.sources, both.flows.destinations
+        elif shift:
             sources = graph.layout.members(rank_class)
             destinations = graph.layout.members(rank_class + shift)
         else:

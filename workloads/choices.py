@@ -100,13 +100,38 @@ class Schedule(StrEnum):
 
     1f1b is PipeDream with a flush (arXiv:2006.09503, arXiv:2104.04473), one version of the weights; gpipe
     runs all forward passes first (arXiv:1811.06965); zero_bubble is ZB-H1 (arXiv:2401.10241); dualpipe is
-    that of DeepSeek-V3 (arXiv:2412.19437), with every parameter on two stages.
+    that of DeepSeek-V3 (arXiv:2412.19437), with every parameter on two stages. zb_h2 is ZB-H2 of twice the
+    memory, zb_v, v_half and v_min (arXiv:2405.15362) fold the pipeline into a V. pipedream (arXiv:1806.03377)
+    and pipedream_2bw (arXiv:2006.09503) never empty it and keep several versions of the weights.
     """
 
     ONE_FORWARD_ONE_BACKWARD = "1f1b"
     GPIPE = "gpipe"
     ZERO_BUBBLE = "zero_bubble"
     DUALPIPE = "dualpipe"
+    ZB_H2 = "zb_h2"
+    ZB_V = "zb_v"
+    V_HALF = "v_half"
+    V_MIN = "v_min"
+    PIPEDREAM = "pipedream"
+    PIPEDREAM_2BW = "pipedream_2bw"
+
+    @property
+    def folded(self) -> bool:
+        """Whether a stage holds two chunks, the second counted from the end of the model."""
+        return self in {Schedule.ZB_V, Schedule.V_HALF, Schedule.V_MIN}
+
+    @property
+    def flows(self) -> bool:
+        """Whether microbatches of the next step enter before the last ones of this step have left."""
+        return self in {Schedule.PIPEDREAM, Schedule.PIPEDREAM_2BW}
+
+
+class Exchange(StrEnum):
+    """How data-parallel ranks bring their gradients together: among themselves, or through servers."""
+
+    COLLECTIVE = "collective"
+    PARAMETER_SERVER = "parameter_server"
 
 
 def phrase(kind: type) -> str:

@@ -22,7 +22,14 @@ class Graph:
     """Task by which a stage sends gradients to the stage with the same parameters."""
 
     def add(
-        self, stage: int, operator: Operator, after: tuple[int, ...], priority: int, *, times: int = 1
+        self,
+        stage: int,
+        operator: Operator,
+        after: tuple[int, ...],
+        priority: int,
+        *,
+        times: int = 1,
+        beside: bool = False,
     ) -> int:
         """Add a task and return its id."""
         identifier = len(self.tasks)
@@ -34,6 +41,7 @@ class Graph:
                 after=after,
                 multiplicity=times,
                 priority=priority,
+                beside=beside,
             )
         )
         return identifier

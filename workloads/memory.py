@@ -20,6 +20,7 @@ from workloads.sharding import (
     whole_stage,
 )
 from workloads.updates import FP8_COPIES_BYTES, optimizer_bytes
+from workloads.versions import gradient_copies, weight_versions
 
 MASK_BYTES = 1
 """Bytes of one element of a dropout mask."""
@@ -114,9 +115,10 @@ def buffer_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> fl
     Notes
     -----
     Counted: the gathered input of a tensor-parallel region, the two tensors in transit between stages, one
-    block's activations while they are recomputed, what `gathered_bytes` and `context_bytes` count, and on
-    the stage of the head the logits with their fp32 copy and the head's inputs. Not counted: the allocator's
-    fragments and the communication library's own buffers.
+    block's activations while they are recomputed, what `gathered_bytes` and `context_bytes` count, the sum
+    of a parameter server's share of the gradients, and on the stage of the head the logits with their fp32
+    copy and the head's inputs. Not counted: the allocator's fragments and the communication library's own
+    buffers.
     """
     width = plan.precision.element_bytes
     stream = width * plan.tokens * config.hidden
@@ -127,6 +129,9 @@ def buffer_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> fl
     elif plan.tp > 1 and plan.sequence_parallel:
         total += stream
     total += gathered_bytes(config, plan, stage)
+    if plan.uses_servers:
+        held = part_parameters(config, plan, whole_stage(config, plan, stage))
+        total += plan.grad_bytes * optimizer_share(plan, held)
     total += context_bytes(config, plan)
     if plan.pp > 1:
         total += 2 * stream / cut
@@ -216,8 +221,8 @@ def memory_by_kind(config: TransformerConfig, plan: Parallelism, stage: int) -> 
     chunks = stage_chunks(config, plan, stage)
     kept = Pipeline(plan).kept(stage, tuple(_equal_blocks(config, plan, chunk) for chunk in chunks))
     return {
-        "weights": _weight_bytes(plan, held),
-        "gradients": _gradient_bytes(plan, held),
+        "weights": _weight_bytes(plan, held) * weight_versions(plan, stage),
+        "gradients": _gradient_bytes(plan, held) * gradient_copies(plan),
         "optimizer": 0.0
         if plan.updates_on_host
         else optimizer_share(plan, held) * optimizer_bytes(config, plan),

@@ -10,6 +10,7 @@ from workloads.architecture import TransformerConfig
 from workloads.choices import (
     Attention,
     ContextExchange,
+    Exchange,
     Optimizer,
     Place,
     Precision,
@@ -24,6 +25,7 @@ from workloads.stages import stage_layers
 __all__ = [
     "Attention",
     "ContextExchange",
+    "Exchange",
     "Optimizer",
     "Parallelism",
     "Place",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 
 from workloads.choices import Schedule
+from workloads.folded_schedules import v_half, v_min, zb_v
 from workloads.plan import Parallelism
 from workloads.schedules import Order, Pass, gpipe, in_flight, interleaved
 from workloads.split_schedules import dualpipe, zero_bubble
@@ -26,7 +28,7 @@ class Pipeline:
     @property
     def chunks(self) -> int:
         """Chunks on each stage."""
-        return 2 if self.plan.two_copies else self.plan.vpp
+        return 2 if self.plan.two_copies or self.plan.schedule.folded else self.plan.vpp
 
     @cached_property
     def chains(self) -> tuple[tuple[Place, ...], ...]:
@@ -34,6 +36,8 @@ class Pipeline:
         stages = range(self.plan.pp)
         if self.plan.two_copies:
             return tuple((stage, 0) for stage in stages), tuple((stage, 1) for stage in reversed(stages))
+        if self.plan.schedule.folded:
+            return ((*((stage, 0) for stage in stages), *((stage, 1) for stage in reversed(stages))),)
         return (tuple((stage, chunk) for chunk in range(self.chunks) for stage in stages),)
 
     @cached_property
@@ -57,7 +61,8 @@ class Pipeline:
     def order(self) -> Order:
         """Return the slots of every stage, in order."""
         plan = self.plan
-        return schedule_of(plan.schedule, plan.pp, plan.microbatches, plan.vpp)
+        count = plan.microbatches * (plan.steps_in_run if plan.schedule.flows else 1)
+        return schedule_of(plan.schedule, plan.pp, count, plan.vpp)
 
     def kept(self, stage: int, layers: tuple[float, ...]) -> float:
         """Return how many blocks' activations a stage keeps at most, each microbatch counted.
@@ -102,14 +107,20 @@ def most_kept(kind: Schedule, stages: int, microbatches: int, chunks: int) -> _K
     return _Kept(schedule_of(kind, stages, microbatches, chunks))
 
 
+_BUILDERS: dict[Schedule, Callable[[int, int], Order]] = {
+    Schedule.GPIPE: gpipe,
+    Schedule.ZERO_BUBBLE: zero_bubble,
+    Schedule.DUALPIPE: dualpipe,
+    Schedule.ZB_H2: partial(zero_bubble, depth=2),
+    Schedule.ZB_V: zb_v,
+    Schedule.V_HALF: v_half,
+    Schedule.V_MIN: v_min,
+}
+"""Orders that depend on stages and microbatches only; the others are those of 1F1B."""
+
+
+@lru_cache(maxsize=16)
 def schedule_of(kind: Schedule, stages: int, microbatches: int, chunks: int = 1) -> Order:
     """Return the order of a named schedule; `chunks` matters to 1F1B only."""
-    match kind:
-        case Schedule.GPIPE:
-            return gpipe(stages, microbatches)
-        case Schedule.ZERO_BUBBLE:
-            return zero_bubble(stages, microbatches)
-        case Schedule.DUALPIPE:
-            return dualpipe(stages, microbatches)
-        case _:
-            return interleaved(stages, microbatches, chunks)
+    build = _BUILDERS.get(kind)
+    return build(stages, microbatches) if build else interleaved(stages, microbatches, chunks)

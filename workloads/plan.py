@@ -13,6 +13,7 @@ from workloads.architecture import TransformerConfig
 from workloads.choices import (
     Attention,
     ContextExchange,
+    Exchange,
     ExpertExchange,
     Optimizer,
     Place,
@@ -136,6 +137,20 @@ class Parallelism:
     """How tensor-parallel ranks stand: on a grid (tp = q x q) products run as SUMMA (`workloads.grid`)."""
     tensor_depth: int = 1
     """With tensor_grid=2.5d, squares that share the batch and hold the same weights (tp = q x q x depth)."""
+    steps: int = 1
+    """Steps that one run holds. With more than one, times are those of a step in the steady state, where no
+    stage waits for another's update. Plans whose steps overlap hold as many as that state needs."""
+    exchange: Exchange = Exchange.COLLECTIVE
+    """How data-parallel ranks bring gradients together: among themselves, or through parameter servers, to
+    which every rank pushes its gradients and from which it pulls the parameters (Li et al., OSDI 2014)."""
+    servers: int = 0
+    """With exchange=parameter_server, how many of the data-parallel ranks hold a share of the parameters'
+    masters; 0: all of them."""
+    delay: int = 0
+    """With exchange=parameter_server, how many steps a rank may begin before the pull of an earlier one has
+    arrived (bounded delay); 0: every step waits for the one before (bulk-synchronous)."""
+    asynchronous: bool = False
+    """With exchange=parameter_server, whether ranks never wait for a pull, only for room to send from."""
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
@@ -190,6 +205,29 @@ class Parallelism:
     def two_copies(self) -> bool:
         """Whether every parameter stands on two stages, which share its optimizer."""
         return self.schedule is Schedule.DUALPIPE
+
+    @property
+    def uses_servers(self) -> bool:
+        """Whether gradients and parameters travel through parameter servers."""
+        return self.exchange is Exchange.PARAMETER_SERVER
+
+    @property
+    def server_count(self) -> int:
+        """Parameter servers of each group of data-parallel ranks."""
+        return self.servers or self.gradient_ranks
+
+    @property
+    def waits_for_pulls(self) -> bool:
+        """Whether a step begins only when the pull of the step before it has arrived."""
+        return self.delay == 0 and not self.asynchronous
+
+    @property
+    def steps_in_run(self) -> int:
+        """Steps that a run holds: those asked for, or as many as overlapping steps need to become steady."""
+        if self.schedule.flows:
+            return max(self.steps, 4 + -(-4 * self.pp // self.microbatches))
+        ahead = 2 if self.asynchronous else self.delay
+        return max(self.steps, 6 + 4 * ahead) if ahead else self.steps
 
     @property
     def layout(self) -> RankLayout:
@@ -288,7 +326,7 @@ class Parallelism:
         return -(-config.vocabulary // step) * step
 
 
-MAY_BE_ZERO = frozenset({"zero", "shard_group", "local_group"})
+MAY_BE_ZERO = frozenset({"zero", "shard_group", "local_group", "servers", "delay"})
 """Counts of which none is a choice too."""
 KINDS: dict[str, type] = typing.get_type_hints(Parallelism)
 """Kind of value of each field."""

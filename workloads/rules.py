@@ -6,6 +6,7 @@ from heliograph.errors import WorkloadError
 from workloads.architecture import TransformerConfig, divisors
 from workloads.choices import ContextExchange, Schedule
 from workloads.expert_rules import check_experts
+from workloads.flow_rules import check_flow
 from workloads.grid_rules import check_grid
 from workloads.plan import Parallelism
 from workloads.sharding_rules import check_sharding
@@ -67,6 +68,7 @@ def check(config: TransformerConfig, plan: Parallelism, *, accelerators: int | N
     _check_dualpipe(plan)
     check_sharding(plan)
     _check_overlap(plan)
+    check_flow(config, plan)
     if accelerators is not None and plan.ranks != accelerators:
         msg = (
             f"the plan takes tp x pp x dp x cp = {plan.tp} x {plan.pp} x {plan.dp} x {plan.cp} = "

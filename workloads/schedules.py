@@ -134,12 +134,16 @@ def interleaved(stages: int, microbatches: int, chunks: int) -> Order:
 
 
 def in_flight(kind: Schedule, stages: int, microbatches: int, stage: int) -> int:
-    """Return how many microbatches' activations a stage keeps at most, interleaving and DualPipe apart."""
+    """Return how many microbatches' activations a stage keeps at most, where it holds one chunk."""
     match kind:
         case Schedule.GPIPE:
             return microbatches
         case Schedule.ZERO_BUBBLE:
             return min(microbatches, stages)
+        case Schedule.ZB_H2:
+            return min(microbatches, 2 * stages - 1)
+        case Schedule.PIPEDREAM | Schedule.PIPEDREAM_2BW:
+            return stages - stage
         case _:
             return min(microbatches, stages - stage)
 

@@ -42,7 +42,7 @@ def _kernel(name: str, layer: str, *, flops: float, read: float, written: float)
 
 
 def _collective(
-    name: str, kind: CollectiveKind, axis: str, size: int, payload_bytes: float
+    name: str, kind: CollectiveKind, axis: str, size: int, payload_bytes: float, *, servers: int = 0
 ) -> tuple[Collective, ...]:
     """Return a collective, or none where nobody else takes part or nothing is carried."""
     if size == 1 or payload_bytes == 0:
@@ -55,6 +55,7 @@ def _collective(
         axis=axis,
         size=size,
         payload_bytes=float(payload_bytes),
+        servers=servers,
     )
     return (one,)
 
@@ -66,6 +67,17 @@ def _groups(plan: Parallelism, held: RankParameters) -> tuple[tuple[str, int, in
     return (dense, ("edp", plan.expert_replicas, held.expert)) if apart else (dense,)
 
 
+def _served(
+    name: str, kind: CollectiveKind, plan: Parallelism, held: RankParameters, each: int
+) -> tuple[Collective, ...]:
+    """Return the pushes to servers, or the pulls from them, of a part's parameters."""
+    return tuple(
+        one
+        for axis, size, count in _groups(plan, held)
+        for one in _collective(name, kind, axis, size, count * each, servers=plan.server_count)
+    )
+
+
 def gathering(plan: Parallelism, held: RankParameters, *, forward: bool) -> Gathering:
     """Return how the parameters of a part come together for a pass.
 
@@ -75,6 +87,8 @@ def gathering(plan: Parallelism, held: RankParameters, *, forward: bool) -> Gath
     its share for every gather, and unpacks the whole before use.
     """
     stored = plan.precision.element_bytes
+    if plan.uses_servers:
+        return Gathering(collectives=_served("parameters", CollectiveKind.PULL, plan, held, stored))
     kind = CollectiveKind.ALL_GATHER
     if plan.secondary_copy and not forward:
         size = plan.local_group
@@ -116,7 +130,9 @@ def keep_copy(plan: Parallelism, held: RankParameters) -> tuple[Item, ...]:
 
 
 def gradient_sums(plan: Parallelism, held: RankParameters, kind: CollectiveKind) -> tuple[Collective, ...]:
-    """Return the sums of a part's gradients over the ranks that share them."""
+    """Return the sums of a part's gradients over the ranks that share them, or their way to servers."""
+    if plan.uses_servers:
+        return _served("gradients", CollectiveKind.PUSH, plan, held, plan.grad_bytes)
     return tuple(
         one
         for axis, size, count in _groups(plan, held)

@@ -101,13 +101,14 @@ def embedding_parameters(config: TransformerConfig, plan: Parallelism) -> RankPa
 
 
 def head_parameters(config: TransformerConfig, plan: Parallelism) -> RankParameters:
-    """Return the parameters of the head on one rank of the last stage.
+    """Return the parameters of the head on one rank of the stage that holds it.
 
     Notes
     -----
-    A tied head is the embedding itself on a single stage, and a copy of it when stages lie between.
+    A tied head is the embedding itself on a single stage, or where the pipeline ends on its first stage, and
+    a copy of it when stages lie between.
     """
-    shared = config.tied_embeddings and plan.pp == 1
+    shared = config.tied_embeddings and (plan.pp == 1 or plan.schedule.folded)
     columns = 0 if shared else plan.padded_vocabulary(config) // plan.columns
     return RankParameters(dense=(columns * config.hidden + config.norm_parameters) // plan.side)
 
@@ -199,6 +200,8 @@ def _even(whole: int, count: int) -> list[int]:
 
 def optimizer_share(plan: Parallelism, held: RankParameters) -> float:
     """Return how many parameters' optimizer state one rank keeps (a share, not rounded)."""
+    if plan.uses_servers:
+        return held.total / plan.server_count
     count = shared_share(plan, held) if plan.zero else float(held.total)
     return count / 2 if plan.two_copies else count
 

@@ -8,28 +8,33 @@ from heliograph.errors import WorkloadError
 from workloads.schedules import Order, Pass, Slot, check_sizes
 
 
-def zero_bubble(stages: int, microbatches: int) -> Order:
-    """Return ZB-H1: 1F1B whose gradients of weights wait until a stage would idle.
+def zero_bubble(stages: int, microbatches: int, *, depth: int = 1) -> Order:
+    """Return ZB-H1 or ZB-H2: 1F1B whose gradients of weights wait until a stage would idle.
 
     Parameters
     ----------
     stages, microbatches : int
         At least 1 each.
+    depth : int
+        1 for ZB-H1, 2 for ZB-H2: how many microbatches run ahead per stage that lies behind.
 
     Notes
     -----
-    Stage *i* of *p* runs the gradients of weights *i* microbatches after those of inputs, so that every stage
-    keeps at most p microbatches, as the first one of 1F1B does. The bubble is (p - 1) (F + B - W) instead of
-    (p - 1) (F + B + W), where B and W are the two halves of the backward pass: a third with equal times.
+    With depth *k*, stage *i* of *p* runs k (p - 1 - i) forward passes ahead and the gradients of weights k i
+    microbatches after those of inputs, so that every stage keeps at most k (p - 1) + 1 microbatches. For
+    ZB-H1 that is p, as on the first stage of 1F1B, and the bubble is (p - 1) (F + B - W) instead of (p - 1)
+    (F + B + W), where B and W are the two halves of the backward pass: a third with equal times. For ZB-H2 it
+    is (p - 1) (F + B - 2 W), none with equal times, at 2 p - 1: then every stage is busy from its first to
+    its last pass, and the next step follows at once if no stage waits for another's update.
 
     References
     ----------
-    Qi et al., Zero Bubble Pipeline Parallelism, arXiv:2401.10241, section 3.1 and table 2.
+    Qi et al., Zero Bubble Pipeline Parallelism, arXiv:2401.10241, sections 3.1 and 3.2 and table 2.
     """
     check_sizes(stages, microbatches)
     order = []
     for stage in range(stages):
-        ahead = min(stages - 1 - stage, microbatches)
+        ahead = min(depth * (stages - 1 - stage), microbatches)
         slots = [Slot(microbatch, Pass.FORWARD) for microbatch in range(ahead)]
         waiting: deque[int] = deque()
         for index in range(microbatches):
@@ -37,7 +42,7 @@ def zero_bubble(stages: int, microbatches: int) -> Order:
                 slots.append(Slot(ahead + index, Pass.FORWARD))
             slots.append(Slot(index, Pass.INPUT))
             waiting.append(index)
-            if len(waiting) > stage or ahead + index >= microbatches:
+            if len(waiting) > depth * stage or ahead + index >= microbatches:
                 slots.append(Slot(waiting.popleft(), Pass.WEIGHT))
         slots += [Slot(left, Pass.WEIGHT) for left in waiting]
         order.append(tuple(slots))

@@ -245,6 +245,7 @@ class StageRun:
             phase=PHASES[slot.direction],
             items=items,
             microbatch=slot.microbatch,
+            chunk=slot.chunk,
         )
         self.priority += 1
         return self.graph.add(self.stage, sequence, after, self.priority)
@@ -317,8 +318,8 @@ class StageRun:
             shift=twin - self.stage,
         )
 
-    def update(self) -> None:
-        """Add the optimizer after all gradient sums of the stage."""
+    def update(self) -> int:
+        """Add the optimizer after all gradient sums of the stage; return its id, or the last pass of a host's."""
         after = tuple(identifier for ids in self.sums.values() for identifier in ids)
         if self.plan.two_copies:
             after = (*after, self.graph.twins[self.plan.pp - 1 - self.stage])
@@ -328,11 +329,12 @@ class StageRun:
             backwards = [part for parts in reversed(self.parts) for part in reversed(parts)]
             held = [part_parameters(self.config, self.plan, part) for part in backwards]
             self.host.update(held, after, self.computed[-1])
-            return
+            return self.computed[-1]
         self.priority += 1
-        done = self.graph.add(
-            self.stage, update_work(self.config, self.plan, self.held), after, self.priority
-        )
+        work = update_work(self.config, self.plan, self.held)
+        beside = self.plan.uses_servers and not self.plan.waits_for_pulls
+        done = self.graph.add(self.stage, work, after, self.priority, beside=beside)
         if self.plan.two_copies:
             send = self._to_twin("parameters", Phase.UPDATE, self.plan.precision.element_bytes)
             self.graph.add(self.stage, send, (done,), self.priority)
+        return done

@@ -1,4 +1,4 @@
-"""One training step as a graph of tasks: pipeline stages, microbatches, gradient sums and the update."""
+"""Training steps as a graph of tasks: pipeline stages, microbatches, gradient sums and updates."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from workloads.rules import check
 from workloads.schedules import Order
 from workloads.sharding import MOST_UNITS
 from workloads.stage_run import StageRun
+from workloads.unroll import FlowingRun, flowing_ends, unrolled
 
 __all__ = ["build_step", "model_flops"]
 
@@ -51,35 +52,41 @@ def build_step(config: TransformerConfig, plan: Parallelism) -> StepGraph:
     microbatch runs forward, and gradients are reduce-scattered while the last one runs backward, both in the
     parts of `workloads.sharding.stage_parts`; a part's sum waits for the part before (one communication
     stream). With 2 every microbatch reduces; with 3 it also gathers, one piece ahead of compute, forward and
-    (unless `Parallelism.reshard` is false) backward. Left out: the sum of a tied embedding's two copies
-    between the first and the last stage, and the few bytes of the gradient norm and the loss.
+    (unless `Parallelism.reshard` is false) backward. Plans with more than one step in a run
+    (`Parallelism.steps_in_run`) give one graph that holds them all. Left out: the sum of a tied embedding's
+    two copies between the first and the last stage, and the few bytes of the gradient norm and the loss.
     """
     check(config, plan)
     pieces = MOST_UNITS * 3 if plan.shards_parameters else 2
     pipeline = Pipeline(plan)
     pieces *= 8 * -(-config.layers // (plan.pp * plan.vpp)) if plan.overlap_experts else 1
-    expected = plan.pp * plan.microbatches * plan.vpp * 2 * pieces
+    expected = plan.pp * plan.microbatches * plan.vpp * 2 * pieces * plan.steps_in_run
     if expected > MOST_TASKS:
+        of_steps = f" x {plan.steps_in_run} steps" if plan.steps_in_run > 1 else ""
         msg = (
-            f"plan: {plan.pp} stages x {plan.microbatches} microbatches make some {expected} tasks, more "
-            f"than {MOST_TASKS}; use fewer stages, a larger micro_batch or a smaller global_batch"
+            f"plan: {plan.pp} stages x {plan.microbatches} microbatches{of_steps} make some "
+            f"{expected} tasks, more than {MOST_TASKS}; use fewer stages, a larger micro_batch or a smaller "
+            "global_batch"
         )
         raise WorkloadError(msg)
     passes = Passes(config, plan)
     graph = Graph()
-    runs = [StageRun(config, pipeline, stage, passes, graph) for stage in range(plan.pp)]
+    kind = FlowingRun if plan.schedule.flows else StageRun
+    runs = [kind(config, pipeline, stage, passes, graph) for stage in range(plan.pp)]
     _interleave(runs, pipeline.order())
     for run in runs:
         run.exchange()
     for run in runs:
         run.update()
-    return StepGraph(
+    step = StepGraph(
         tasks=tuple(graph.tasks),
         layout=plan.layout,
         tokens=plan.global_batch * plan.sequence_length,
         model_flops=model_flops(config, plan),
         dropped_share=dropped_share(config, plan),
+        ends=flowing_ends(runs),
     )
+    return step if plan.schedule.flows else unrolled(step, plan)
 
 
 def _interleave(runs: list[StageRun], orders: Order) -> None:

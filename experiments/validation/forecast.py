@@ -87,5 +87,5 @@ def _run(system: System, config: TransformerConfig, plan: Parallelism) -> Foreca
     node = system.node()
     graph = build_step(config, plan)
     trace = Simulation(graph, node, system.fabric).run()
-    parts = summarise(trace, graph, node, system.fabric).time_by_category_s
-    return Forecast(step_time_s=trace.makespan_s, parts_s=parts)
+    metrics = summarise(trace, graph, node, system.fabric)
+    return Forecast(step_time_s=metrics.step_time_s, parts_s=metrics.time_by_category_s)

@@ -1,0 +1,283 @@
+"""The time line of a pipeline schedule: with passes of given length, or as the engine ran a step."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.report import ReportRow, format_si
+from experiments.step import StepResult
+from heliograph.errors import HeliographError, nearest
+from heliograph.operators import Sequence as Work
+from heliograph.operators import Task
+from heliograph.steady import steady
+from heliograph.trace import Span, Stream
+from workloads.choices import Schedule
+from workloads.pipeline import Pipeline
+from workloads.plan import Parallelism
+from workloads.timeline import PassTimes, Played, peak_kept, play
+from workloads.versions import weight_versions
+
+INTERLEAVED = "interleaved"
+"""Name of 1F1B with several chunks a stage; in a plan it is vpp."""
+MOST_BOXES = 20_000
+"""Passes beyond which a picture is refused; a choice, no reader could tell them apart."""
+UPDATE = "update"
+"""Kind of a box that is an optimizer's step."""
+STEPS_PLAYED = 3
+"""Steps in a row by which the steady state of a flushed schedule is found."""
+STEPS_DRAWN = 2
+"""Steps' worth of time that is drawn where a run holds several."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Box:
+    """One pass in the picture."""
+
+    stage: int
+    """Pipeline stage, from 0."""
+    kind: str
+    """Pass, or ``"update"``."""
+    microbatch: int
+    """Which microbatch, from 0; -1 for an update."""
+    chunk: int
+    """Which of the stage's chunks."""
+    start: float
+    """When it starts, in the time line's unit."""
+    end: float
+    """When it ends."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """A schedule's time line with what it shows in numbers."""
+
+    name: str
+    """What is drawn."""
+    unit: str
+    """Unit of time: ``"s"``, or empty for a stage's passes in units of their own."""
+    stages: int
+    """Pipeline stages."""
+    microbatches: int
+    """Microbatches of a step."""
+    chunks: int
+    """Chunks of a stage."""
+    boxes: tuple[Box, ...]
+    """All passes."""
+    length: float
+    """Time from the first to the last; where a run holds several steps, two steps' worth."""
+    steps: int
+    """Steps that the run held; with one, what is said of the steady state is said of that step."""
+    step_time: float
+    """Time of a step in the steady state, no stage waiting for another's update."""
+    bubble_share: float
+    """Share of all stages' time from the first to the last pass in which a stage runs nothing."""
+    steady_bubble_share: float
+    """The same of a step in the steady state."""
+    peak_microbatches: tuple[float, ...]
+    """Most microbatches whose activations each stage keeps at once."""
+    weight_versions: tuple[int, ...]
+    """Versions of its weights that each stage keeps."""
+
+    def record(self) -> dict[str, Any]:
+        """Return the time line as plain data."""
+        return dataclasses.asdict(self)
+
+
+def schedule_names() -> list[str]:
+    """Return the names of schedules that can be drawn."""
+    return [*(str(kind) for kind in Schedule), INTERLEAVED]
+
+
+def unit_timeline(name: str, *, stages: int, microbatches: int, chunks: int, times: PassTimes) -> Timeline:
+    """Return the time line of a named schedule with passes of given length.
+
+    Parameters
+    ----------
+    name : str
+        One of `schedule_names`.
+    stages, microbatches : int
+        At least 1.
+    chunks : int
+        Chunks a stage, for ``"interleaved"``.
+    times : PassTimes
+        Length of passes.
+
+    Raises
+    ------
+    HeliographError
+        For an unknown name, or sizes that the schedule cannot have.
+    """
+    names = schedule_names()
+    if name not in names:
+        msg = f"unknown schedule '{name}' (a model needs --plan); {nearest(name, names, noun='schedule')}"
+        raise HeliographError(msg)
+    if name == INTERLEAVED and chunks < 2:
+        msg = f"chunks ({chunks}) must be at least 2 to interleave; try 2"
+        raise HeliographError(msg)
+    kind = Schedule.ONE_FORWARD_ONE_BACKWARD if name == INTERLEAVED else Schedule(name)
+    for what, value in (("stages", stages), ("microbatches", microbatches)):
+        if value < 1:
+            msg = f"{what} ({value}) must be at least 1"
+            raise HeliographError(msg)
+    plan = Parallelism(
+        pp=stages,
+        global_batch=microbatches,
+        schedule=kind,
+        vpp=chunks if name == INTERLEAVED else 1,
+    )
+    _refuse_crowd(2 * stages * microbatches * plan.vpp)
+    pipeline = Pipeline(plan)
+    once = play(pipeline, times)
+    late = once if kind.flows else play(pipeline, times, steps=STEPS_PLAYED)
+    share = len(pipeline.chains[0]) / stages
+    step_time = _step_time(late, microbatches)
+    length = STEPS_DRAWN * step_time if kind.flows else max(one.end for one in once)
+    shown = [dataclasses.replace(one, end=min(one.end, length)) for one in once if one.start < length]
+    busy = sum(one.end - one.start for one in shown)
+    work = microbatches * (times.forward + times.inputs + times.weights)
+    return Timeline(
+        name=name,
+        unit="",
+        stages=stages,
+        microbatches=microbatches,
+        chunks=pipeline.chunks,
+        boxes=tuple(
+            Box(
+                stage=one.stage,
+                kind=str(one.slot.direction),
+                microbatch=one.slot.microbatch,
+                chunk=one.slot.chunk,
+                start=one.start,
+                end=one.end,
+            )
+            for one in shown
+        ),
+        length=length,
+        steps=plan.steps_in_run if kind.flows else STEPS_PLAYED,
+        step_time=step_time,
+        bubble_share=1.0 - busy / (length * stages),
+        steady_bubble_share=max(0.0, 1.0 - work / step_time),
+        peak_microbatches=peak_kept(once, stages, share),
+        weight_versions=tuple(weight_versions(plan, stage) for stage in range(stages)),
+    )
+
+
+def _refuse_crowd(boxes: int) -> None:
+    if boxes > MOST_BOXES:
+        msg = f"{boxes} passes are too many to draw (at most {MOST_BOXES}); take fewer stages or microbatches"
+        raise HeliographError(msg)
+
+
+def _step_time(played: Sequence[Played], microbatches: int) -> float:
+    """Return the time from one step's end to the next, the last step apart if there are many."""
+    ends: dict[int, float] = {}
+    for one in played:
+        step = one.slot.microbatch // microbatches
+        ends[step] = max(ends.get(step, 0.0), one.end)
+    last = max(ends) if len(ends) <= STEPS_PLAYED else max(ends) - 1
+    return ends[last] - ends[last - 1]
+
+
+def engine_timeline(result: StepResult) -> Timeline:
+    """Return the time line of a step as the engine ran it.
+
+    Parameters
+    ----------
+    result : StepResult
+        A run.
+
+    Raises
+    ------
+    HeliographError
+        If it holds too many passes to be drawn.
+    """
+    plan = result.plan
+    stages = range(plan.pp)
+    pipeline = Pipeline(plan)
+    tasks = {task.id: task for task in result.graph.tasks}
+    boxes: list[Box] = []
+    for stage in stages:
+        boxes += _engine_boxes(result.trace.of(stage, Stream.COMPUTE), tasks)
+    late = steady(result.trace, result.graph)
+    length = max(box.end for box in boxes)
+    if late.run_steps > 1:
+        length = min(length, STEPS_DRAWN * late.step_time_s)
+    boxes = [dataclasses.replace(box, end=min(box.end, length)) for box in boxes if box.start < length]
+    _refuse_crowd(len(boxes))
+    busy = sum(box.end - box.start for box in boxes)
+    working = sum(span.duration_s for stage in stages for span in late.trace.of(stage, Stream.COMPUTE))
+    layers = tuple(1.0 for _ in range(pipeline.chunks))
+    share = len(pipeline.chains[0]) / plan.pp
+    return Timeline(
+        name=f"{plan.schedule if plan.vpp == 1 else INTERLEAVED}, {result.model}",
+        unit="s",
+        stages=plan.pp,
+        microbatches=plan.microbatches,
+        chunks=pipeline.chunks,
+        boxes=tuple(boxes),
+        length=length,
+        steps=late.run_steps,
+        step_time=late.step_time_s,
+        bubble_share=1.0 - busy / (length * plan.pp),
+        steady_bubble_share=1.0 - working / (late.trace.makespan_s * plan.pp),
+        peak_microbatches=tuple(pipeline.kept(stage, layers) / share for stage in stages),
+        weight_versions=tuple(weight_versions(plan, stage) for stage in stages),
+    )
+
+
+def _engine_boxes(spans: Sequence[Span], tasks: Mapping[int, Task]) -> list[Box]:
+    """Return a stage's passes; pieces of one pass that follow each other become one."""
+    boxes: list[Box] = []
+    for span in spans:
+        work = tasks[span.task].operator
+        box = Box(
+            stage=span.rank_class,
+            kind=span.name if isinstance(work, Work) else UPDATE,
+            microbatch=span.microbatch,
+            chunk=work.chunk if isinstance(work, Work) else 0,
+            start=span.start_s,
+            end=span.end_s,
+        )
+        last = boxes[-1] if boxes else box
+        if boxes and (last.kind, last.microbatch, last.chunk) == (box.kind, box.microbatch, box.chunk):
+            boxes[-1] = dataclasses.replace(last, end=box.end)
+        else:
+            boxes.append(box)
+    return boxes
+
+
+def timeline_rows(timeline: Timeline) -> list[ReportRow]:
+    """Return what a time line shows as lines of a table."""
+
+    def time(value: float) -> str:
+        return format_si(value, timeline.unit) if timeline.unit else f"{value:g}"
+
+    def per_stage(values: Sequence[float]) -> str:
+        low, high = min(values), max(values)
+        return f"{high:g}" if low == high else f"{low:g} to {high:g}"
+
+    note = "of the engine" if timeline.unit else "in the passes' unit"
+    late = [
+        ReportRow(label="step, steady state", values=(time(timeline.step_time),), note=note),
+        ReportRow(label="  bubble", values=(f"{100 * timeline.steady_bubble_share:.1f} %",), note="of that"),
+    ]
+    return [
+        ReportRow(label="stages", values=(str(timeline.stages),)),
+        ReportRow(label="chunks a stage", values=(str(timeline.chunks),)),
+        ReportRow(label="microbatches a step", values=(str(timeline.microbatches),)),
+        ReportRow(label="first to last pass", values=(time(timeline.length),), note=note, section=True),
+        ReportRow(label="  bubble", values=(f"{100 * timeline.bubble_share:.1f} %",), note="of that"),
+        *(late if timeline.steps > 1 else ()),
+        ReportRow(
+            label="activation peak, microbatches",
+            values=(per_stage(timeline.peak_microbatches),),
+            note="by stage",
+            section=True,
+        ),
+        ReportRow(
+            label="versions of the weights", values=(per_stage(timeline.weight_versions),), note="by stage"
+        ),
+    ]

@@ -1,0 +1,161 @@
+"""When each pass of a schedule runs if every pass takes a given time and sending takes none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from heliograph.errors import WorkloadError
+from workloads.pipeline import Pipeline
+from workloads.schedules import Order, Pass, Slot
+
+_DURATION_PARTS = {
+    Pass.FORWARD: ("forward",),
+    Pass.BACKWARD: ("inputs", "weights"),
+    Pass.INPUT: ("inputs",),
+    Pass.WEIGHT: ("weights",),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassTimes:
+    """How long the passes of one microbatch through all that a stage holds take, in any unit."""
+
+    forward: float = 1.0
+    """Forward pass."""
+    inputs: float = 1.0
+    """Backward pass of inputs."""
+    weights: float = 1.0
+    """Backward pass of weights."""
+
+    def __post_init__(self) -> None:
+        for name in ("forward", "inputs", "weights"):
+            value = getattr(self, name)
+            if not 0.0 < value < float("inf"):
+                msg = f"time of a pass ({name}) must be above zero; got {value:g}"
+                raise WorkloadError(msg)
+
+    def of(self, direction: Pass) -> float:
+        """Return the time of a pass; an undivided backward pass does both parts."""
+        return float(sum(getattr(self, part) for part in _DURATION_PARTS[direction]))
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One pass with its time."""
+
+    stage: int
+    """Pipeline stage."""
+    slot: Slot
+    """What runs; microbatches count on from step to step."""
+    start: float
+    """When it starts."""
+    end: float
+    """When it ends."""
+
+
+def play(pipeline: Pipeline, times: PassTimes, *, steps: int = 1) -> tuple[Played, ...]:
+    """Return when every pass runs, each as soon as its input is there and its stage is free.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+        Plan and way of the microbatches.
+    times : PassTimes
+        Length of the passes. A stage that holds several chunks of a microbatch's way shares it among them.
+    steps : int
+        Steps in a row, no stage waiting for another's update; a schedule without a flush holds as many as
+        its plan says (`workloads.plan.Parallelism.steps_in_run`).
+
+    Raises
+    ------
+    WorkloadError
+        If the schedule's order is impossible.
+    """
+    orders = _repeated(pipeline, steps)
+    share = len(pipeline.chains[0]) / pipeline.plan.pp
+    ended: dict[tuple[int, Slot], float] = {}
+    free = [0.0] * len(orders)
+    place = [0] * len(orders)
+    found: list[Played] = []
+    moved = True
+    while moved:
+        moved = False
+        for stage, order in enumerate(orders):
+            while place[stage] < len(order):
+                slot = order[place[stage]]
+                needs = _needs(pipeline, stage, slot, ended)
+                if needs is None:
+                    break
+                start = max(free[stage], needs)
+                free[stage] = start + times.of(slot.direction) / share
+                ended[stage, slot] = free[stage]
+                found.append(Played(stage, slot, start, free[stage]))
+                place[stage] += 1
+                moved = True
+    if any(done < len(order) for done, order in zip(place, orders, strict=True)):
+        msg = "schedule: stages wait for each other; a microbatch's passes stand in an impossible order"
+        raise WorkloadError(msg)
+    return tuple(found)
+
+
+def _repeated(pipeline: Pipeline, steps: int) -> Order:
+    order = pipeline.order()
+    if pipeline.plan.schedule.flows:
+        return order
+    count = pipeline.plan.microbatches
+    return tuple(
+        tuple(
+            Slot(slot.microbatch + step * count, slot.direction, slot.chunk)
+            for step in range(steps)
+            for slot in slots
+        )
+        for slots in order
+    )
+
+
+def _needs(pipeline: Pipeline, stage: int, slot: Slot, ended: dict[tuple[int, Slot], float]) -> float | None:
+    """Return when what a pass needs is there, None if it has not been run yet."""
+    found = [0.0]
+    place = (stage, slot.chunk)
+    if slot.direction is Pass.WEIGHT:
+        own = (stage, Slot(slot.microbatch, Pass.INPUT, slot.chunk))
+        return ended.get(own)
+    if slot.direction is not Pass.FORWARD:
+        own = (stage, Slot(slot.microbatch, Pass.FORWARD, slot.chunk))
+        if own not in ended:
+            return None
+        found.append(ended[own])
+    source = pipeline.source(place, slot.direction)
+    if source is not None:
+        kinds = (Pass.FORWARD,) if slot.direction is Pass.FORWARD else (Pass.BACKWARD, Pass.INPUT)
+        arrivals = [
+            ended[source[0], sent]
+            for kind in kinds
+            if (source[0], sent := Slot(slot.microbatch, kind, source[1])) in ended
+        ]
+        if not arrivals:
+            return None
+        found += arrivals
+    return max(found)
+
+
+def peak_kept(played: tuple[Played, ...], stages: int, share: float) -> tuple[float, ...]:
+    """Return the most microbatches whose activations each stage keeps at once, chunks counted by their share.
+
+    Parameters
+    ----------
+    played : tuple of Played
+        A run.
+    stages : int
+        Pipeline stages.
+    share : float
+        Chunks of a stage that a microbatch passes through.
+    """
+    kept: Counter[int] = Counter()
+    most = [0] * stages
+    releases = {Pass.BACKWARD: -1, Pass.WEIGHT: -1, Pass.FORWARD: 1, Pass.INPUT: 0}
+    for one in sorted(played, key=lambda one: (one.start, one.end)):
+        kept[one.stage] += releases[one.slot.direction]
+        most[one.stage] = max(most[one.stage], kept[one.stage])
+    return tuple(count / share for count in most)
