@@ -63,6 +63,8 @@ class GpuChip:
     """Clock at which the vendor quotes the peak."""
     matmul_efficiency: float
     """Share of the peak that a unit sustains inside a large tile at the full clock, 0 to 1."""
+    byte_efficiency: float
+    """Share of that which is left with 8-bit operands, 0 to 1."""
     energy_j_per_flop: float
     """Energy of one bf16 operation of a product at the full clock."""
     halved_tile_efficiency: float
@@ -110,7 +112,7 @@ class GpuChip:
         check_range(self, "matmul_efficiency", "halved_tile_efficiency", high=1.0, open_low=True)
         check_range(self, "misaligned_efficiency", "misaligned_batch_efficiency", high=1.0, open_low=True)
         check_range(self, "attention_efficiency", "attention_backward_efficiency", high=1.0, open_low=True)
-        check_range(self, "in_situ_efficiency", high=1.0, open_low=True)
+        check_range(self, "in_situ_efficiency", "byte_efficiency", high=1.0, open_low=True)
         check_range(self, "store_overlap", high=1.0)
         check_range(
             self,

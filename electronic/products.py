@@ -117,6 +117,7 @@ def _mainloop_s(chip: GpuChip, product: MatMul, split: int) -> float:
     step = max(1, chip.k_step * 2 // product.element_bytes)
     depth = math.ceil(math.ceil(product.k / split) / step) * step
     rate = unit_flop_per_s(chip, product) * chip.matmul_efficiency
+    rate *= chip.byte_efficiency if product.element_bytes == 1 else 1.0
     best_s = math.inf
     for rows, columns, halvings in TILES:
         tiles = split * math.ceil(product.m / rows) * math.ceil(product.n / columns)

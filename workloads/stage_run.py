@@ -319,7 +319,7 @@ class StageRun:
         )
 
     def update(self) -> int:
-        """Add the optimizer after all gradient sums of the stage; return its id, or the last pass of a host's."""
+        """Add the optimizer after all gradient sums of the stage and return its id."""
         after = tuple(identifier for ids in self.sums.values() for identifier in ids)
         if self.plan.two_copies:
             after = (*after, self.graph.twins[self.plan.pp - 1 - self.stage])
