@@ -22,6 +22,9 @@ NETWORKS = (
     (100.0, "connectx-8", "switch-800g", "dr8-800g"),
 )
 """Generations of network: greatest bandwidth in GB/s, card, switch, module."""
+OMNI_PATH_SHARE = 0.2
+"""Share of Omni-Path's line rate that NCCL reaches: 42 Gb/s of algorithm bandwidth at best in all-reduces of
+4 nodes of 8 A100, hence 82 Gb/s on a bus of 400 (bigscience, experiments/bandwidth, Jean Zay)."""
 VARIANTS = frozenset({"pcie", "nvl"})
 """Words of a name that make another accelerator of it: refused rather than taken for the usual one."""
 
@@ -39,6 +42,7 @@ abstract). Neither uses what the H100 added: FlashAttention-2 reaches 35 % of it
 arXiv:2407.08608, abstract), of which the first is taken to keep as much as on the A100.
 """
 
+_OMNI_PATH = re.compile(r"omni-?path|jean zay", re.I)
 _POWER = re.compile(r"\b(\d{3,4})\s?W\b")
 _CAPACITY = re.compile(r"\b(\d{2,3})\s?GB\b")
 _MEMORY_RATE = re.compile(r"\b(\d(?:\.\d+)?)\s?TB/s")
@@ -140,6 +144,9 @@ def system_of(record: Record) -> System:
     card_gb_per_s = _card_gb_per_s(record, gpu.name, crosses=ranks > scale_up.size)
     _, card, switch, module = next((one for one in NETWORKS if card_gb_per_s <= one[0]), NETWORKS[-1])
     rate = to_si("bandwidth_bytes_per_s", card_gb_per_s, "GB/s")
+    if _OMNI_PATH.search(record.text("system")) or _OMNI_PATH.search(record.text("notes")):
+        record.assume(f"Omni-Path at {OMNI_PATH_SHARE:g} of its line rate, as NCCL was measured on it")
+        rate *= OMNI_PATH_SHARE
     nic: Nic = dataclasses.replace(load_nic(card), bandwidth_bytes_per_s=rate)
     fabric = RailFabric(
         endpoints=ranks,

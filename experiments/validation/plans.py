@@ -23,6 +23,8 @@ SQUEEZE = 1.5
 """By how much a run may exceed the memory that we count before it is taken to have recomputed: gradients and
 optimizer states are kept in two bytes, fp8 copies once. Runs that recompute nothing by their own words reach
 1.3."""
+HYBRID_GROUP = 128
+"""Ranks that share parameters where a row says "FSDP+DP", as the MaxText rows of DGX Cloud v25.03 state."""
 HOST_MEMORY_BYTES = MappingProxyType(
     {"gb200": to_si("capacity_bytes", 240.0, "GB"), "gb300": to_si("capacity_bytes", 240.0, "GB")}
 )
@@ -87,7 +89,7 @@ def plan_of(record: Record, ranks: int) -> Parallelism:
     if ep > 1 and tp > 1 and dp * cp % ep:
         values["whole_experts"] = True
         record.assume(f"experts whole on tensor ranks, as ep {ep} does not divide dp x cp")
-    values |= _sharding(record) | _interleaving(record, pp)
+    values |= _sharding(record, dp * cp) | _interleaving(record, pp)
     if attention is Attention.FULL:
         values["grad_buckets"] = 1
         values["overlap_sends"] = False
@@ -193,7 +195,7 @@ def _recompute(record: Record) -> Recompute:
     raise SkipError(msg)
 
 
-def _sharding(record: Record) -> dict[str, Any]:
+def _sharding(record: Record, ranks: int) -> dict[str, Any]:
     """Return the stage of ZeRO and whether parameters are given up between the passes.
 
     Notes
@@ -207,6 +209,9 @@ def _sharding(record: Record) -> dict[str, Any]:
         return {"zero": 1}
     if "grad_op" in text:
         return {"zero": 3, "reshard": False}
+    if "fsdp+dp" in text and ranks > HYBRID_GROUP and ranks % HYBRID_GROUP == 0:
+        record.assume(f"parameters shared by groups of {HYBRID_GROUP}, copies across")
+        return {"zero": 3, "shard_group": HYBRID_GROUP}
     stage = re.search(r"\((\d)\)", text) or re.match(r"(\d)(?:\.0)?(?!\d)", text)
     if stage:
         return {"zero": int(stage[1])}
