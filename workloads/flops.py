@@ -15,7 +15,7 @@ def model_flops(config: TransformerConfig, plan: Parallelism, *, causal: bool = 
     Parameters
     ----------
     config, plan : TransformerConfig, Parallelism
-        The model, and the plan, of which only batch and sequence length matter.
+        The model, and the plan, of which only batch, sequence length and block sparsity matter.
     causal : bool
         Whether only the half of attention's pairs that the mask lets through counts. Of published
         utilisations some count them all and some the half: 12 % apart for Llama 3 8B at 8192 tokens.
@@ -25,13 +25,16 @@ def model_flops(config: TransformerConfig, plan: Parallelism, *, causal: bool = 
     Products only, three times the forward pass (arXiv:2205.05198, appendix A; for a GPT
     72 B L s h^2 (1 + s/6h + V/12Lh)). Attention counts all s x s pairs, not the causal half, unless asked to;
     nothing that is recomputed and no padding of the vocabulary counts. Utilisations published with the causal
-    half counted are lower for the same speed.
+    half counted are lower for the same speed. Blocks of weights and of keys that do not exist count nothing;
+    weights pruned 2 of 4 count as if they were dense.
     """
     bare = Parallelism(
         global_batch=plan.global_batch,
         sequence_length=plan.sequence_length,
         attention=Attention.FULL,
         vocabulary_multiple=1,
+        weight_density=plan.weight_density,
+        attention_keys=plan.attention_keys,
     )
     layer = _product_flops(forward_layer(config.unbounded, bare), causal=causal)
     narrow = config.windowed_among(0, config.layers)

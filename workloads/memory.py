@@ -19,6 +19,7 @@ from workloads.sharding import (
     stage_chunks,
     whole_stage,
 )
+from workloads.sparsity import extra_weight_bytes
 from workloads.updates import FP8_COPIES_BYTES, optimizer_bytes
 from workloads.versions import gradient_copies, weight_versions
 
@@ -106,7 +107,7 @@ def _sharded_bytes(config: TransformerConfig, plan: Parallelism) -> float:
 def _score_bytes(config: TransformerConfig, plan: Parallelism) -> float:
     width = plan.precision.element_bytes
     each = 2 * width + MASK_BYTES if config.dropout else width
-    return each * config.heads * plan.tokens * plan.sequence_length
+    return each * config.heads * plan.tokens * (plan.attention_keys or plan.sequence_length)
 
 
 def buffer_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> float:
@@ -254,7 +255,8 @@ def _weight_bytes(plan: Parallelism, held: RankParameters) -> float:
         count = shared_share(plan, held) + (0.0 if plan.reshard else count)
     copies = FP8_COPIES_BYTES if plan.precision is Precision.FP8 else 0
     second = held.total / plan.local_group * plan.precision.element_bytes if plan.secondary_copy else 0.0
-    return count * (plan.precision.element_bytes + copies) + second
+    pruned = held.pruned * extra_weight_bytes(plan) if held.pruned else 0.0
+    return count * (plan.precision.element_bytes + copies) + second + pruned
 
 
 def gathered_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> float:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from workloads.architecture import TransformerConfig
+from workloads.choices import WeightSparsity
 from workloads.pipeline import Pipeline
 from workloads.plan import Parallelism
+from workloads.sparsity import kept_elements
 from workloads.stages import balanced_layers, stage_layers
 
 MOST_UNITS = 10
@@ -21,6 +23,8 @@ class RankParameters:
     """Parameters that all data-parallel ranks hold."""
     expert: int = 0
     """Parameters that only every `ep`-th data-parallel rank holds."""
+    pruned: int = 0
+    """How many of all these are elements of matrices that are pruned 2 of 4."""
 
     @property
     def total(self) -> int:
@@ -28,10 +32,16 @@ class RankParameters:
         return self.dense + self.expert
 
     def __add__(self, other: RankParameters) -> RankParameters:
-        return RankParameters(dense=self.dense + other.dense, expert=self.expert + other.expert)
+        return RankParameters(
+            dense=self.dense + other.dense,
+            expert=self.expert + other.expert,
+            pruned=self.pruned + other.pruned,
+        )
 
     def __mul__(self, times: int) -> RankParameters:
-        return RankParameters(dense=self.dense * times, expert=self.expert * times)
+        return RankParameters(
+            dense=self.dense * times, expert=self.expert * times, pruned=self.pruned * times
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,16 +77,21 @@ def layer_parameters(config: TransformerConfig, plan: Parallelism) -> RankParame
     if config.kv_rank:
         attention = config.hidden * (config.latent_width + config.context_width // plan.tp)
         attention += config.latent_matrices // plan.tp
+    attention = kept_elements(plan, attention)
     biases = (query + 2 * kv) * config.qkv_bias + config.hidden * config.output_bias
-    expert = config.expert_matrices // plan.tp
-    expert += (config.ffn_branches * inner + config.hidden) * config.mlp_bias
+    matrices = kept_elements(plan, config.expert_matrices // plan.tp)
+    expert = matrices + (config.ffn_branches * inner + config.hidden) * config.mlp_bias
     dense = attention + biases + config.block_norms + config.router_parameters
     dense += config.shared_experts * expert
+    prunes = plan.weight_sparsity is WeightSparsity.TWO_OF_FOUR
+    pruned = prunes * (attention + config.shared_experts * matrices)
     if config.experts == 1:
-        return RankParameters(dense=dense + expert)
+        return RankParameters(dense=dense + expert, pruned=pruned + prunes * matrices)
     if plan.whole_experts:
-        expert = config.expert_matrices + config.expert_biases
-    return RankParameters(dense=dense, expert=expert * (config.experts // plan.ep))
+        matrices = kept_elements(plan, config.expert_matrices)
+        expert = matrices + config.expert_biases
+    held = config.experts // plan.ep
+    return RankParameters(dense=dense, expert=expert * held, pruned=pruned + prunes * matrices * held)
 
 
 def _square_parameters(config: TransformerConfig, plan: Parallelism) -> RankParameters:
@@ -89,7 +104,9 @@ def _square_parameters(config: TransformerConfig, plan: Parallelism) -> RankPara
     """
     matrices = config.attention_matrices + config.expert_matrices
     vectors = config.layer_parameters - matrices
-    return RankParameters(dense=matrices // plan.columns**2 + vectors // plan.columns)
+    cut = matrices // plan.columns**2
+    pruned = cut if plan.weight_sparsity is WeightSparsity.TWO_OF_FOUR else 0
+    return RankParameters(dense=cut + vectors // plan.columns, pruned=pruned)
 
 
 def embedding_parameters(config: TransformerConfig, plan: Parallelism) -> RankParameters:

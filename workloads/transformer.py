@@ -162,15 +162,18 @@ def gradients(product: MatMul) -> tuple[MatMul, MatMul]:
     Returns
     -------
     tuple of MatMul
-        dA = dC B^T, which may hold B if the forward product does, and dB = A^T dC, which holds nothing. For a
-        product of two activations (attention) both are of the phase ``grad_input``, for neither is a weight.
+        dA = dC B^T, which may hold B if the forward product does, and dB = A^T dC, which holds nothing and
+        is dense. For a product of two activations (attention) both are of the phase ``grad_input``, for
+        neither is a weight.
     """
     # What stays on chip in the forward pass does so in the backward pass, with its gradient.
     places = str.maketrans("abc", "cba"), str.maketrans("abc", "acb")
     first_on_chip, second_on_chip = (product.on_chip.translate(place) for place in places)
     first = replace(product, phase=Phase.GRAD_INPUT, k=product.n, n=product.k, on_chip=first_on_chip)
     phase = Phase.GRAD_WEIGHT if product.held is Held.B else Phase.GRAD_INPUT
-    second = replace(product, phase=phase, m=product.k, k=product.m, held=Held.NONE, on_chip=second_on_chip)
+    second = replace(
+        product, phase=phase, m=product.k, k=product.m, held=Held.NONE, on_chip=second_on_chip, sparse=False
+    )
     return first, second
 
 
