@@ -6,7 +6,8 @@ from heliograph.operators import MatMul, total_flops
 from workloads.architecture import TransformerConfig
 from workloads.choices import Attention
 from workloads.plan import Parallelism
-from workloads.transformer import Item, forward_head, forward_layer
+from workloads.retrieval_parts import RetrievalParts
+from workloads.transformer import Item, backward_steps, forward_head, forward_layer, forward_steps
 
 
 def model_flops(config: TransformerConfig, plan: Parallelism, *, causal: bool = False) -> float:
@@ -45,11 +46,32 @@ def model_flops(config: TransformerConfig, plan: Parallelism, *, causal: bool = 
         dense = _product_flops(forward_layer(config.dense, bare), causal=causal)
         blocks += config.dense_layers * dense
     head = _product_flops(forward_head(config, bare), causal=causal)
-    return 3.0 * plan.global_batch * (blocks + head)
+    found = 3.0 * plan.global_batch * (blocks + head)
+    return found + _retrieval_flops(config, plan, bare) if config.retrieval else found
+
+
+def _retrieval_flops(config: TransformerConfig, plan: Parallelism, bare: Parallelism) -> float:
+    """Return the operations of a step's cross-attentions and encoder.
+
+    Notes
+    -----
+    Both passes are counted one by one, for no gradient reaches the encodings of relative positions; nor does
+    it in the blocks, whose third product is taken off.
+    """
+    if config.retrieval is None:
+        return 0.0
+    parts = RetrievalParts(config, bare, config.retrieval)
+    count = config.retrieval.among(0, config.layers)
+    one = sum(
+        _product_flops((*forward_steps(steps, bare), *backward_steps(steps, bare)), causal=False) * times
+        for steps, times in ((parts.cross(), count), (parts.encoder(), 1))
+    )
+    never = 2 * plan.sequence_length * config.position_matrix * config.layers
+    return plan.global_batch * (one - never)
 
 
 def _product_flops(items: tuple[Item, ...], *, causal: bool) -> float:
-    halved = {"attention.scores", "attention.values"} if causal else set()
+    halved = {"attention.scores", "attention.position_scores", "attention.values"} if causal else set()
     return sum(
         total_flops(operator) * repeat / (2 if operator.name in halved else 1)
         for operator, repeat in items

@@ -9,6 +9,7 @@ from workloads.architecture import TransformerConfig
 from workloads.parallelism import Attention, ContextExchange, Parallelism, Precision, Recompute, check
 from workloads.pipeline import Pipeline
 from workloads.quantised import INT4_BYTES, INT8_BYTES
+from workloads.retrieval_parts import cross_activation_bytes, encoder_activation_bytes
 from workloads.routing import visits
 from workloads.sharding import (
     RankParameters,
@@ -233,7 +234,12 @@ def memory_by_kind(config: TransformerConfig, plan: Parallelism, stage: int) -> 
 
 
 def _equal_blocks(config: TransformerConfig, plan: Parallelism, chunk: StagePart) -> float:
-    """Return how many blocks with experts keep as much as a chunk's blocks, some of which may be dense."""
+    """Return how many blocks with experts keep as much as a chunk's blocks, some of which may be dense.
+
+    What cross-attentions to neighbours and their encoder keep counts as blocks as well.
+    """
+    if config.retrieval and (chunk.retrieving or chunk.encodes):
+        return chunk.layers + _retrieval_bytes(config, plan, chunk) / layer_activation_bytes(config, plan)
     if not chunk.dense:
         return chunk.layers
     share = layer_activation_bytes(config.dense, plan) / layer_activation_bytes(config, plan)
@@ -245,6 +251,19 @@ def _gradient_bytes(plan: Parallelism, held: RankParameters) -> float:
     if not plan.shards_gradients:
         return plan.grad_bytes * float(held.total)
     return 0.0 if plan.updates_on_host else plan.grad_bytes * shared_share(plan, held)
+
+
+def _retrieval_bytes(config: TransformerConfig, plan: Parallelism, chunk: StagePart) -> float:
+    """Return what cross-attentions and the encoder of a chunk keep, encoded neighbours included."""
+    reads = config.retrieval
+    if reads is None:
+        return 0.0
+    cut = plan.tp if plan.sequence_parallel else 1
+    neighbours = plan.tokens * reads.tokens_per_token * reads.hidden * plan.precision.element_bytes / cut
+    if plan.recompute is Recompute.FULL:
+        return neighbours
+    kept = chunk.retrieving * cross_activation_bytes(config, plan, reads)
+    return kept + neighbours + chunk.encodes * encoder_activation_bytes(config, plan, reads)
 
 
 def _weight_bytes(plan: Parallelism, held: RankParameters) -> float:

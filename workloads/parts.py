@@ -141,6 +141,10 @@ class Parts:
         else:
             width = query_width + plan.key_width(config) + plan.value_width(config)
             products = (self.weighted("attention.qkv", m=plan.tokens, k=config.hidden, n=width),)
+            if config.positions is Positions.RELATIVE:
+                length = plan.sequence_length
+                position = self.weighted("attention.positions", m=length, k=config.hidden, n=query_width)
+                products = (*products, position)
             rotated = plan.tokens * (query_width + plan.key_width(config))
         rotary = self.elementwise(
             "attention.rotary", flops=ROTARY_FLOPS * rotated, read=rotated, written=rotated
@@ -221,14 +225,19 @@ class Parts:
             if drops
             else ()
         )
+        relative = config.positions is Positions.RELATIVE
+        names = ("attention.scores", *(("attention.position_scores",) if relative else ()))
         return (
-            self._product(
-                "attention.scores",
-                batch=batch,
-                m=rows,
-                k=config.head_dim,
-                n=keys,
-                on_chip="c" if flash else "",
+            *(
+                self._product(
+                    name,
+                    batch=batch,
+                    m=rows,
+                    k=config.head_dim,
+                    n=keys,
+                    on_chip="c" if flash else "",
+                )
+                for name in names
             ),
             self.elementwise("attention.softmax", flops=SOFTMAX_FLOPS * scores, read=moved, written=moved),
             *dropped,

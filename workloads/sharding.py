@@ -58,6 +58,12 @@ class StagePart:
     """How many of its blocks, the first ones, are dense in a model with experts."""
     windowed: int = 0
     """How many of its blocks see a window of keys only."""
+    retrieving: int = 0
+    """How many of its blocks attend to neighbours."""
+    encodes: bool = False
+    """Whether the encoder of neighbours runs in it: before the first block that attends to them."""
+    hands_on: bool = False
+    """Whether encoded neighbours leave it with the stream, for later blocks attend to them."""
 
 
 def layer_parameters(config: TransformerConfig, plan: Parallelism) -> RankParameters:
@@ -73,7 +79,7 @@ def layer_parameters(config: TransformerConfig, plan: Parallelism) -> RankParame
         return _square_parameters(config, plan)
     query, kv = config.query_width // plan.tp, plan.key_width(config)
     inner = config.ffn_hidden // plan.tp
-    attention = 2 * config.hidden * (query + kv)
+    attention = 2 * config.hidden * (query + kv) + config.position_matrix // plan.tp
     if config.kv_rank:
         attention = config.hidden * (config.latent_width + config.context_width // plan.tp)
         attention += config.latent_matrices // plan.tp
@@ -139,7 +145,16 @@ def part_parameters(config: TransformerConfig, plan: Parallelism, part: StagePar
         held += embedding_parameters(config, plan)
     if part.head:
         held += head_parameters(config, plan)
+    if part.retrieving:
+        held += RankParameters(dense=_shared_out(config.cross_parameters, plan)) * part.retrieving
+    if part.encodes:
+        held += RankParameters(dense=_shared_out(config.encoder_parameters, plan))
     return held
+
+
+def _shared_out(parameters: int, plan: Parallelism) -> int:
+    """Return a rank's part of parameters that are all but a few cut over the tensor-parallel ranks."""
+    return -(-parameters // plan.tp)
 
 
 def whole_stage(config: TransformerConfig, plan: Parallelism, stage: int) -> StagePart:
@@ -151,6 +166,9 @@ def whole_stage(config: TransformerConfig, plan: Parallelism, stage: int) -> Sta
         head=any(chunk.head for chunk in chunks),
         dense=sum(chunk.dense for chunk in chunks),
         windowed=sum(chunk.windowed for chunk in chunks),
+        retrieving=sum(chunk.retrieving for chunk in chunks),
+        encodes=any(chunk.encodes for chunk in chunks),
+        hands_on=any(chunk.hands_on for chunk in chunks),
     )
 
 
@@ -162,12 +180,18 @@ def stage_chunks(config: TransformerConfig, plan: Parallelism, stage: int) -> tu
         layers = share(config.layers, len(chain))
         for position, (holder, chunk) in enumerate(chain):
             if holder == stage:
+                start, count = sum(layers[:position]), layers[position]
+                reads = config.retrieval
+                later = reads.among(start + count, config.layers - start - count) if reads else 0
                 found[chunk] = StagePart(
                     layers=layers[position],
                     embedding=position == 0,
                     head=position == len(chain) - 1,
                     dense=min(layers[position], max(0, config.dense_layers - sum(layers[:position]))),
-                    windowed=config.windowed_among(sum(layers[:position]), layers[position]),
+                    windowed=config.windowed_among(start, count),
+                    retrieving=reads.among(start, count) if reads else 0,
+                    encodes=reads is not None and reads.begins_in(start, count),
+                    hands_on=reads is not None and later > 0 and start + count >= reads.first,
                 )
     return tuple(found[chunk] for chunk in sorted(found))
 
@@ -199,15 +223,21 @@ def chunk_parts(plan: Parallelism, chunk: StagePart) -> tuple[StagePart, ...]:
             embedding=chunk.embedding and index == 0,
             head=chunk.head and index == len(sizes) - 1,
             dense=min(size, max(0, chunk.dense - sum(sizes[:index]))),
-            windowed=_among(chunk, sum(sizes[: index + 1])) - _among(chunk, sum(sizes[:index])),
+            windowed=_among(chunk.windowed, chunk, sizes, index),
+            retrieving=_among(chunk.retrieving, chunk, sizes, index),
+            encodes=chunk.encodes and index == 0,
+            hands_on=chunk.hands_on and index == len(sizes) - 1,
         )
         for index, size in enumerate(sizes)
     )
 
 
-def _among(chunk: StagePart, blocks: int) -> int:
-    """Return how many of the first blocks of a chunk are windowed; they stand evenly among the others."""
-    return -(-chunk.windowed * blocks // chunk.layers) if chunk.windowed else 0
+def _among(count: int, chunk: StagePart, sizes: list[int], index: int) -> int:
+    """Return how many blocks of a kind a part has, which stand evenly among a chunk's blocks."""
+    if not count:
+        return 0
+    until, before = (-(-count * sum(sizes[:end]) // chunk.layers) for end in (index + 1, index))
+    return until - before
 
 
 def _even(whole: int, count: int) -> list[int]:
