@@ -59,7 +59,7 @@ def test_parameters_are_those_of_the_published_table(shape, baseline, retro):
     ends = config.vocabulary * (2 * d + config.retrieval.hidden)
     assert (config.parameters - ends) / 1e6 == pytest.approx(retro, rel=4e-3)
     plain = replace(config, retrieval=None)
-    assert (plain.parameters - plain.vocabulary * 2 * d) / 1e6 == pytest.approx(baseline, rel=1e-3)
+    assert (plain.parameters - plain.vocabulary * 2 * d) / 1e6 == pytest.approx(baseline, rel=2e-3)
 
 
 def test_shipped_models_have_the_published_sizes():
