@@ -57,6 +57,8 @@ class GpuChip:
     """The same with 8-bit operands; the bf16 rate where a chip has no faster one."""
     single_flops_per_cycle: float
     """The same with 32-bit operands (tf32 where a chip has it)."""
+    sparse_ratio: float = 1.0
+    """Rate of products with a 2:4 sparse operand over that of dense ones; 1 for units that skip no zeros."""
     vector_flops_per_cycle: float
     """Single-precision operations of one unit's vector lanes in one cycle."""
     clock_hz: float
@@ -114,6 +116,7 @@ class GpuChip:
         check_range(self, "attention_efficiency", "attention_backward_efficiency", high=1.0, open_low=True)
         check_range(self, "in_situ_efficiency", "byte_efficiency", high=1.0, open_low=True)
         check_range(self, "store_overlap", high=1.0)
+        check_range(self, "sparse_ratio", low=1.0)
         check_range(
             self,
             "fill_s",

@@ -42,7 +42,10 @@ class Gpu:
 
     *Host.* A kernel takes at least `host_launch_s`; a product of several experts is a library call each.
 
-    Not modelled: sparsity, overlap of consecutive kernels, seconds of full clock before a limit bites.
+    *Sparsity.* Products with a weight pruned 2 of 4 run at `sparse_ratio` times the rate, with as much of the
+    peak as dense ones and half the energy; what feeds them (`MatMul.operand_bytes`) and fills stays.
+
+    Not modelled: overlap of consecutive kernels, seconds of full clock before a limit bites.
 
     References
     ----------

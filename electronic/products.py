@@ -107,9 +107,15 @@ def alignment_share(chip: GpuChip, product: MatMul) -> float:
 
 
 def unit_flop_per_s(chip: GpuChip, product: MatMul) -> float:
-    """Return the rate of one unit at the full clock for a product's element size, before any loss."""
+    """Return the rate of one unit at the full clock for a product's element size, before any loss.
+
+    Notes
+    -----
+    Operations of a sparse product are counted as if it were dense, as vendors quote their sparse peaks.
+    """
     rates = {1: chip.byte_flops_per_cycle, 2: chip.flops_per_cycle}
-    return rates.get(product.element_bytes, chip.single_flops_per_cycle) * chip.clock_hz
+    faster = chip.sparse_ratio if product.sparse else 1.0
+    return rates.get(product.element_bytes, chip.single_flops_per_cycle) * chip.clock_hz * faster
 
 
 def _mainloop_s(chip: GpuChip, product: MatMul, split: int) -> float:

@@ -75,6 +75,8 @@ class MatMul:
     """Bytes of one stored element of A, B and C."""
     on_chip: str = ""
     """Which of ``a``, ``b`` and ``c`` never leave the chip: the score matrix of a fused attention kernel."""
+    sparse: bool = False
+    """Whether of four neighbours in B two are zero and not stored, so that a unit that can may skip them."""
 
     def __post_init__(self) -> None:
         if not set(self.on_chip) <= set("abc"):
@@ -92,7 +94,7 @@ class MatMul:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations, two per multiply-accumulate."""
+        """Floating-point operations, two per multiply-accumulate, those with zeros of a sparse B counted."""
         return 2 * self.macs
 
     @property
@@ -104,6 +106,8 @@ class MatMul:
     def elements_off_chip(self) -> tuple[int, int, int]:
         """Elements of A, B and C of one product that cross the memory's interface."""
         sizes = {"a": self.m * self.k, "b": self.k * self.n, "c": self.m * self.n}
+        if self.sparse:  # half of B, and two bits for each element that is left
+            sizes["b"] = -(-sizes["b"] * (4 * self.element_bytes + 1) // (8 * self.element_bytes))
         a, b, c = (0 if name in self.on_chip else size for name, size in sizes.items())
         return a, b, c
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from heliograph.errors import WorkloadError
+from workloads.retrieval import Retrieval
 
 LARGEST_SIZE = 10**12
 """Sizes above this are refused as typing errors; a choice."""
@@ -20,11 +21,12 @@ class Norm(StrEnum):
 
 
 class Positions(StrEnum):
-    """How a model knows where a token stands."""
+    """How a model knows where a token stands; relative with a matrix in each block (Transformer-XL)."""
 
     LEARNED = "learned"
     ROTARY = "rotary"
     ALIBI = "alibi"
+    RELATIVE = "relative"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +117,8 @@ class TransformerConfig:
     """Groups of experts among which the router chooses first (DeepSeek-V3)."""
     chosen_groups: int = 1
     """How many of them a token may visit."""
+    retrieval: Retrieval | None = None
+    """What the model retrieves and how it reads it (RETRO); none for a model that does not."""
 
     def __post_init__(self) -> None:
         for size in _SIZES:
@@ -158,6 +162,11 @@ class TransformerConfig:
                 f"and be at least chosen_groups ({self.chosen_groups}); leave both out"
             )
             raise WorkloadError(msg)
+        if self.retrieval and self.retrieval.first > self.layers:
+            msg = (
+                f"{self.name}: retrieval begins in block {self.retrieval.first} of {self.layers}; lower first"
+            )
+            raise WorkloadError(msg)
         if self.dense_layers and (self.experts == 1 or self.dense_layers > self.layers):
             msg = (
                 f"{self.name}: dense_layers ({self.dense_layers}) needs experts ({self.experts}) and must be "
@@ -189,8 +198,13 @@ class TransformerConfig:
     def attention_matrices(self) -> int:
         """Elements of one block's attention weights, without biases."""
         if not self.kv_rank:
-            return 2 * self.hidden * (self.query_width + self.kv_width)
+            return 2 * self.hidden * (self.query_width + self.kv_width) + self.position_matrix
         return self.hidden * (self.latent_width + self.context_width) + self.latent_matrices
+
+    @property
+    def position_matrix(self) -> int:
+        """Elements of a block's matrix for relative positions."""
+        return self.hidden * self.query_width if self.positions is Positions.RELATIVE else 0
 
     @property
     def latent_width(self) -> int:
@@ -301,7 +315,29 @@ class TransformerConfig:
         blocks = (self.layers - self.dense_layers) * self.layer_parameters
         if self.dense_layers:
             blocks += self.dense_layers * self.dense.layer_parameters
-        return self.embedding_parameters + blocks + self.head_parameters
+        return self.embedding_parameters + blocks + self.head_parameters + self.retrieval_parameters
+
+    @property
+    def retrieval_parameters(self) -> int:
+        """Parameters of cross-attentions to neighbours and of the encoder, with its embedding."""
+        if self.retrieval is None:
+            return 0
+        return self.cross_parameters * self.retrieval.among(0, self.layers) + self.encoder_parameters
+
+    @property
+    def cross_parameters(self) -> int:
+        """Parameters of one cross-attention to neighbours, with its norm."""
+        if self.retrieval is None:
+            return 0
+        return self.retrieval.cross_matrices(self.hidden, self.query_width) + self.norm_parameters
+
+    @property
+    def encoder_parameters(self) -> int:
+        """Parameters of the encoder of neighbours, with its embedding."""
+        if self.retrieval is None:
+            return 0
+        matrices = self.retrieval.encoder_matrices(self.hidden)
+        return matrices + self.retrieval.encoder_norms + self.vocabulary * self.retrieval.hidden
 
     @property
     def active_parameters(self) -> int:

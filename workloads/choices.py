@@ -52,6 +52,13 @@ class ContextExchange(StrEnum):
     ALL_TO_ALL = "all_to_all"
 
 
+class WeightSparsity(StrEnum):
+    """Which elements of a block's weights are pruned: none, or two of every four (arXiv:2104.08378)."""
+
+    NONE = "none"
+    TWO_OF_FOUR = "2:4"
+
+
 class ExpertExchange(StrEnum):
     """How tokens reach the ranks of their experts on other nodes.
 

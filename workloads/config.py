@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from heliograph.errors import WorkloadError, nearest
 from workloads.architecture import Positions, TransformerConfig, divisors
 from workloads.families import FAMILIES, Family
+from workloads.retrieval import Retrieval
 
 __all__ = ["FAMILIES", "TransformerConfig", "from_hugging_face", "load_model", "shipped_models"]
 
@@ -157,7 +158,27 @@ def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
     )
     if family.windows:
         return _with_windows(reader, config)
+    if family.retrieval:
+        return _with_retrieval(reader, config)
     return _with_latents(reader, config) if family.latent else config
+
+
+def _with_retrieval(reader: _Reader, config: TransformerConfig) -> TransformerConfig:
+    """Return a model that attends to encoded neighbours (RETRO); keys of our own, for none are published."""
+    retrieval = Retrieval(
+        first=reader.whole(("retrieval_first_layer",)),
+        every=reader.whole(("retrieval_every",)),
+        chunk=reader.whole(("chunk_length",)),
+        neighbours=reader.whole(("num_neighbors",)),
+        length=reader.whole(("neighbor_length",)),
+        layers=reader.whole(("encoder_layers",)),
+        crossings=reader.whole(("encoder_cross_layers",)),
+        hidden=reader.whole(("encoder_hidden_size",)),
+        heads=reader.whole(("encoder_num_heads",)),
+        head_dim=reader.whole(("encoder_head_dim",)),
+        ffn_hidden=reader.whole(("encoder_intermediate_size",)),
+    )
+    return replace(config, retrieval=retrieval)
 
 
 def _with_latents(reader: _Reader, config: TransformerConfig) -> TransformerConfig:

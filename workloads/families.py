@@ -40,6 +40,7 @@ class Family:
     sinks: bool = False
     router_bias: bool = False
     windows: bool = False
+    retrieval: bool = False
     fixed: tuple[tuple[str, Any], ...] = ()
 
 
@@ -109,6 +110,14 @@ _PALM = Family(
     tied=True,
     parallel=True,
 )
+_RETRO = Family(
+    norm=Norm.RMS,
+    positions=Positions.RELATIVE,
+    qkv_bias=_NO_BIAS,
+    output_bias=_NO_BIAS,
+    mlp_bias=_NO_BIAS,
+    retrieval=True,
+)
 _DEEPSEEK_V3 = replace(
     gated_family(qkv=_NO_BIAS, output=_NO_BIAS, experts=("n_routed_experts", "num_experts_per_tok")),
     ffn=("moe_intermediate_size",),
@@ -156,5 +165,6 @@ FAMILIES: Mapping[str, Family] = {
     "grok-1": _GROK_1,
     "opt": _OPT,
     "palm": _PALM,
+    "retro": _RETRO,
 }
 """Supported ``model_type`` values."""

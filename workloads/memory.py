@@ -9,6 +9,7 @@ from workloads.architecture import TransformerConfig
 from workloads.parallelism import Attention, ContextExchange, Parallelism, Precision, Recompute, check
 from workloads.pipeline import Pipeline
 from workloads.quantised import INT4_BYTES, INT8_BYTES
+from workloads.retrieval_parts import cross_activation_bytes, encoder_activation_bytes
 from workloads.routing import visits
 from workloads.sharding import (
     RankParameters,
@@ -19,6 +20,7 @@ from workloads.sharding import (
     stage_chunks,
     whole_stage,
 )
+from workloads.sparsity import extra_weight_bytes
 from workloads.updates import FP8_COPIES_BYTES, optimizer_bytes
 from workloads.versions import gradient_copies, weight_versions
 
@@ -106,7 +108,7 @@ def _sharded_bytes(config: TransformerConfig, plan: Parallelism) -> float:
 def _score_bytes(config: TransformerConfig, plan: Parallelism) -> float:
     width = plan.precision.element_bytes
     each = 2 * width + MASK_BYTES if config.dropout else width
-    return each * config.heads * plan.tokens * plan.sequence_length
+    return each * config.heads * plan.tokens * (plan.attention_keys or plan.sequence_length)
 
 
 def buffer_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> float:
@@ -232,7 +234,12 @@ def memory_by_kind(config: TransformerConfig, plan: Parallelism, stage: int) -> 
 
 
 def _equal_blocks(config: TransformerConfig, plan: Parallelism, chunk: StagePart) -> float:
-    """Return how many blocks with experts keep as much as a chunk's blocks, some of which may be dense."""
+    """Return how many blocks with experts keep as much as a chunk's blocks, some of which may be dense.
+
+    What cross-attentions to neighbours and their encoder keep counts as blocks as well.
+    """
+    if config.retrieval and (chunk.retrieving or chunk.encodes):
+        return chunk.layers + _retrieval_bytes(config, plan, chunk) / layer_activation_bytes(config, plan)
     if not chunk.dense:
         return chunk.layers
     share = layer_activation_bytes(config.dense, plan) / layer_activation_bytes(config, plan)
@@ -246,6 +253,19 @@ def _gradient_bytes(plan: Parallelism, held: RankParameters) -> float:
     return 0.0 if plan.updates_on_host else plan.grad_bytes * shared_share(plan, held)
 
 
+def _retrieval_bytes(config: TransformerConfig, plan: Parallelism, chunk: StagePart) -> float:
+    """Return what cross-attentions and the encoder of a chunk keep, encoded neighbours included."""
+    reads = config.retrieval
+    if reads is None:
+        return 0.0
+    cut = plan.tp if plan.sequence_parallel else 1
+    neighbours = plan.tokens * reads.tokens_per_token * reads.hidden * plan.precision.element_bytes / cut
+    if plan.recompute is Recompute.FULL:
+        return neighbours
+    kept = chunk.retrieving * cross_activation_bytes(config, plan, reads)
+    return kept + neighbours + chunk.encodes * encoder_activation_bytes(config, plan, reads)
+
+
 def _weight_bytes(plan: Parallelism, held: RankParameters) -> float:
     count = float(held.total)
     if plan.fetches_parameters:
@@ -254,7 +274,8 @@ def _weight_bytes(plan: Parallelism, held: RankParameters) -> float:
         count = shared_share(plan, held) + (0.0 if plan.reshard else count)
     copies = FP8_COPIES_BYTES if plan.precision is Precision.FP8 else 0
     second = held.total / plan.local_group * plan.precision.element_bytes if plan.secondary_copy else 0.0
-    return count * (plan.precision.element_bytes + copies) + second
+    pruned = held.pruned * extra_weight_bytes(plan) if held.pruned else 0.0
+    return count * (plan.precision.element_bytes + copies) + second + pruned
 
 
 def gathered_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> float:

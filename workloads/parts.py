@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from heliograph.operators import Collective, CollectiveKind, Elementwise, Held, MatMul, Phase
 from workloads.architecture import Norm, Positions, TransformerConfig
-from workloads.choices import Attention, ContextExchange
+from workloads.choices import Attention, ContextExchange, WeightSparsity
 from workloads.experts import expert_mlp
 from workloads.plan import Parallelism
+from workloads.sparsity import kept_inner
 from workloads.steps import SOFTMAX_FLOPS, Boundary, Exchange, Gather, Step
 
 NORM_FLOPS = {Norm.LAYER: 7, Norm.SCALE: 6, Norm.RMS: 4}
@@ -62,10 +63,11 @@ class Parts:
             phase=Phase.FORWARD,
             batch=batch,
             m=m,
-            k=k,
+            k=kept_inner(self.plan, k) if low else k,
             n=n,
             held=Held.B,
             element_bytes=self.plan.precision.linear_bytes if low else self.width,
+            sparse=low and self.plan.weight_sparsity is WeightSparsity.TWO_OF_FOUR,
         )
 
     def _product(self, name: str, *, batch: int, m: int, k: int, n: int, on_chip: str) -> MatMul:
@@ -139,6 +141,10 @@ class Parts:
         else:
             width = query_width + plan.key_width(config) + plan.value_width(config)
             products = (self.weighted("attention.qkv", m=plan.tokens, k=config.hidden, n=width),)
+            if config.positions is Positions.RELATIVE:
+                length = plan.sequence_length
+                position = self.weighted("attention.positions", m=length, k=config.hidden, n=query_width)
+                products = (*products, position)
             rotated = plan.tokens * (query_width + plan.key_width(config))
         rotary = self.elementwise(
             "attention.rotary", flops=ROTARY_FLOPS * rotated, read=rotated, written=rotated
@@ -219,14 +225,19 @@ class Parts:
             if drops
             else ()
         )
+        relative = config.positions is Positions.RELATIVE
+        names = ("attention.scores", *(("attention.position_scores",) if relative else ()))
         return (
-            self._product(
-                "attention.scores",
-                batch=batch,
-                m=rows,
-                k=config.head_dim,
-                n=keys,
-                on_chip="c" if flash else "",
+            *(
+                self._product(
+                    name,
+                    batch=batch,
+                    m=rows,
+                    k=config.head_dim,
+                    n=keys,
+                    on_chip="c" if flash else "",
+                )
+                for name in names
             ),
             self.elementwise("attention.softmax", flops=SOFTMAX_FLOPS * scores, read=moved, written=moved),
             *dropped,
@@ -243,12 +254,16 @@ class Parts:
     def seen(self, keys: int) -> int:
         """Return how many of so many keys a query's products span on average, a whole number.
 
+        With block-sparse attention these are `Parallelism.attention_keys`.
+
         Notes
         -----
         Under the causal mask (s+1)/2 if the kernel skips what is masked, as ranks hold early and late ones.
         With a window of w keys at most w, and w - w (w-1) / 2s if the first ones' shorter spans are skipped
         too.
         """
+        if self.plan.attention_keys:
+            return self.plan.attention_keys
         window = min(self.config.window, keys) if self.config.window_every == 1 else keys
         if not self.plan.causal_half:
             return window

@@ -6,6 +6,7 @@ from heliograph.operators import Collective, Phase
 from workloads.architecture import TransformerConfig
 from workloads.grid import on_grid, on_one_row
 from workloads.plan import Parallelism
+from workloads.retrieval_parts import RetrievalParts
 from workloads.schedules import Pass
 from workloads.sharding import StagePart
 from workloads.tensor_overlap import overlapped
@@ -14,9 +15,11 @@ from workloads.transformer import (
     backward_embedding,
     backward_head,
     backward_layer,
+    backward_steps,
     forward_embedding,
     forward_head,
     forward_layer,
+    forward_steps,
     ring_layer,
 )
 
@@ -67,6 +70,7 @@ class Passes:
             on_grid(forward_head(config, row), config, plan),
             on_grid(backward_head(config, row), config, plan),
         )
+        self._cross, self._encoder = _retrieval(config, plan)
         self._known: dict[tuple[StagePart, Pass], tuple[Item, ...]] = {}
 
     def of(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
@@ -110,9 +114,28 @@ class Passes:
         blocks = self._blocks(part, direction, self._dense.own, self._windowed.own, self._block.own)
         first = self._embedding[direction] if part.embedding else ()
         last = self._head[direction] if part.head else ()
+        if part.encodes:
+            blocks = (*blocks, *self._encoder[direction])
+        if part.retrieving:
+            blocks = (*blocks, *((one, count * part.retrieving) for one, count in self._cross[direction]))
         if direction is Pass.FORWARD:
             return (*first, *blocks, *last)
         return (*last, *blocks, *first)
+
+
+def _retrieval(config: TransformerConfig, plan: Parallelism) -> tuple[Ways, Ways]:
+    """Return the operators of one cross-attention to neighbours, and of their encoder."""
+    if config.retrieval is None:
+        return {}, {}
+    parts = RetrievalParts(config, plan, config.retrieval)
+    cross, encoder = (
+        _directions(forward_steps(steps, plan), backward_steps(steps, plan))
+        for steps in (parts.cross(), parts.encoder())
+    )
+    return (
+        {direction: overlapped(items, plan) for direction, items in cross.items()},
+        {direction: overlapped(items, plan) for direction, items in encoder.items()},
+    )
 
 
 def _directions(forward: tuple[Item, ...], backward: tuple[Item, ...]) -> Ways:

@@ -21,6 +21,7 @@ from workloads.choices import (
     Recompute,
     Schedule,
     TensorGrid,
+    WeightSparsity,
     phrase,
 )
 
@@ -151,6 +152,14 @@ class Parallelism:
     arrived (bounded delay); 0: every step waits for the one before (bulk-synchronous)."""
     asynchronous: bool = False
     """With exchange=parameter_server, whether ranks never wait for a pull, only for room to send from."""
+    weight_sparsity: WeightSparsity = WeightSparsity.NONE
+    """Whether the weights of blocks are pruned so that sparse units multiply them faster, forward and for the
+    input's gradient; the weight's gradient, its master copy and the optimizer stay dense."""
+    weight_density: float = 1.0
+    """Share of the 128 x 128 blocks of a block's weights that exist at all (block-sparse weights)."""
+    attention_keys: int = 0
+    """Keys that a query sees under block-sparse attention, in whole blocks of 64 (Sparse Transformer,
+    arXiv:1904.10509; BigBird, arXiv:2007.14062). 0: all of them."""
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
@@ -326,7 +335,7 @@ class Parallelism:
         return -(-config.vocabulary // step) * step
 
 
-MAY_BE_ZERO = frozenset({"zero", "shard_group", "local_group", "servers", "delay"})
+MAY_BE_ZERO = frozenset({"zero", "shard_group", "local_group", "servers", "delay", "attention_keys"})
 """Counts of which none is a choice too."""
 KINDS: dict[str, type] = typing.get_type_hints(Parallelism)
 """Kind of value of each field."""

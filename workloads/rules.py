@@ -9,7 +9,9 @@ from workloads.expert_rules import check_experts
 from workloads.flow_rules import check_flow
 from workloads.grid_rules import check_grid
 from workloads.plan import Parallelism
+from workloads.retrieval_rules import check_retrieval
 from workloads.sharding_rules import check_sharding
+from workloads.sparsity import check_sparsity
 
 
 def check(config: TransformerConfig, plan: Parallelism, *, accelerators: int | None = None) -> None:
@@ -69,6 +71,8 @@ def check(config: TransformerConfig, plan: Parallelism, *, accelerators: int | N
     check_sharding(plan)
     _check_overlap(plan)
     check_flow(config, plan)
+    check_retrieval(config, plan)
+    check_sparsity(config, plan)
     if accelerators is not None and plan.ranks != accelerators:
         msg = (
             f"the plan takes tp x pp x dp x cp = {plan.tp} x {plan.pp} x {plan.dp} x {plan.cp} = "

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from workloads.architecture import TransformerConfig
+from workloads.choices import WeightSparsity
 from workloads.pipeline import Pipeline
 from workloads.plan import Parallelism
+from workloads.sparsity import kept_elements
 from workloads.stages import balanced_layers, stage_layers
 
 MOST_UNITS = 10
@@ -21,6 +23,8 @@ class RankParameters:
     """Parameters that all data-parallel ranks hold."""
     expert: int = 0
     """Parameters that only every `ep`-th data-parallel rank holds."""
+    pruned: int = 0
+    """How many of all these are elements of matrices that are pruned 2 of 4."""
 
     @property
     def total(self) -> int:
@@ -28,10 +32,16 @@ class RankParameters:
         return self.dense + self.expert
 
     def __add__(self, other: RankParameters) -> RankParameters:
-        return RankParameters(dense=self.dense + other.dense, expert=self.expert + other.expert)
+        return RankParameters(
+            dense=self.dense + other.dense,
+            expert=self.expert + other.expert,
+            pruned=self.pruned + other.pruned,
+        )
 
     def __mul__(self, times: int) -> RankParameters:
-        return RankParameters(dense=self.dense * times, expert=self.expert * times)
+        return RankParameters(
+            dense=self.dense * times, expert=self.expert * times, pruned=self.pruned * times
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +58,12 @@ class StagePart:
     """How many of its blocks, the first ones, are dense in a model with experts."""
     windowed: int = 0
     """How many of its blocks see a window of keys only."""
+    retrieving: int = 0
+    """How many of its blocks attend to neighbours."""
+    encodes: bool = False
+    """Whether the encoder of neighbours runs in it: before the first block that attends to them."""
+    hands_on: bool = False
+    """Whether encoded neighbours leave it with the stream, for later blocks attend to them."""
 
 
 def layer_parameters(config: TransformerConfig, plan: Parallelism) -> RankParameters:
@@ -63,20 +79,25 @@ def layer_parameters(config: TransformerConfig, plan: Parallelism) -> RankParame
         return _square_parameters(config, plan)
     query, kv = config.query_width // plan.tp, plan.key_width(config)
     inner = config.ffn_hidden // plan.tp
-    attention = 2 * config.hidden * (query + kv)
+    attention = 2 * config.hidden * (query + kv) + config.position_matrix // plan.tp
     if config.kv_rank:
         attention = config.hidden * (config.latent_width + config.context_width // plan.tp)
         attention += config.latent_matrices // plan.tp
+    attention = kept_elements(plan, attention)
     biases = (query + 2 * kv) * config.qkv_bias + config.hidden * config.output_bias
-    expert = config.expert_matrices // plan.tp
-    expert += (config.ffn_branches * inner + config.hidden) * config.mlp_bias
+    matrices = kept_elements(plan, config.expert_matrices // plan.tp)
+    expert = matrices + (config.ffn_branches * inner + config.hidden) * config.mlp_bias
     dense = attention + biases + config.block_norms + config.router_parameters
     dense += config.shared_experts * expert
+    prunes = plan.weight_sparsity is WeightSparsity.TWO_OF_FOUR
+    pruned = prunes * (attention + config.shared_experts * matrices)
     if config.experts == 1:
-        return RankParameters(dense=dense + expert)
+        return RankParameters(dense=dense + expert, pruned=pruned + prunes * matrices)
     if plan.whole_experts:
-        expert = config.expert_matrices + config.expert_biases
-    return RankParameters(dense=dense, expert=expert * (config.experts // plan.ep))
+        matrices = kept_elements(plan, config.expert_matrices)
+        expert = matrices + config.expert_biases
+    held = config.experts // plan.ep
+    return RankParameters(dense=dense, expert=expert * held, pruned=pruned + prunes * matrices * held)
 
 
 def _square_parameters(config: TransformerConfig, plan: Parallelism) -> RankParameters:
@@ -89,7 +110,9 @@ def _square_parameters(config: TransformerConfig, plan: Parallelism) -> RankPara
     """
     matrices = config.attention_matrices + config.expert_matrices
     vectors = config.layer_parameters - matrices
-    return RankParameters(dense=matrices // plan.columns**2 + vectors // plan.columns)
+    cut = matrices // plan.columns**2
+    pruned = cut if plan.weight_sparsity is WeightSparsity.TWO_OF_FOUR else 0
+    return RankParameters(dense=cut + vectors // plan.columns, pruned=pruned)
 
 
 def embedding_parameters(config: TransformerConfig, plan: Parallelism) -> RankParameters:
@@ -122,7 +145,16 @@ def part_parameters(config: TransformerConfig, plan: Parallelism, part: StagePar
         held += embedding_parameters(config, plan)
     if part.head:
         held += head_parameters(config, plan)
+    if part.retrieving:
+        held += RankParameters(dense=_shared_out(config.cross_parameters, plan)) * part.retrieving
+    if part.encodes:
+        held += RankParameters(dense=_shared_out(config.encoder_parameters, plan))
     return held
+
+
+def _shared_out(parameters: int, plan: Parallelism) -> int:
+    """Return a rank's part of parameters that are all but a few cut over the tensor-parallel ranks."""
+    return -(-parameters // plan.tp)
 
 
 def whole_stage(config: TransformerConfig, plan: Parallelism, stage: int) -> StagePart:
@@ -134,6 +166,9 @@ def whole_stage(config: TransformerConfig, plan: Parallelism, stage: int) -> Sta
         head=any(chunk.head for chunk in chunks),
         dense=sum(chunk.dense for chunk in chunks),
         windowed=sum(chunk.windowed for chunk in chunks),
+        retrieving=sum(chunk.retrieving for chunk in chunks),
+        encodes=any(chunk.encodes for chunk in chunks),
+        hands_on=any(chunk.hands_on for chunk in chunks),
     )
 
 
@@ -145,12 +180,18 @@ def stage_chunks(config: TransformerConfig, plan: Parallelism, stage: int) -> tu
         layers = share(config.layers, len(chain))
         for position, (holder, chunk) in enumerate(chain):
             if holder == stage:
+                start, count = sum(layers[:position]), layers[position]
+                reads = config.retrieval
+                later = reads.among(start + count, config.layers - start - count) if reads else 0
                 found[chunk] = StagePart(
                     layers=layers[position],
                     embedding=position == 0,
                     head=position == len(chain) - 1,
                     dense=min(layers[position], max(0, config.dense_layers - sum(layers[:position]))),
-                    windowed=config.windowed_among(sum(layers[:position]), layers[position]),
+                    windowed=config.windowed_among(start, count),
+                    retrieving=reads.among(start, count) if reads else 0,
+                    encodes=reads is not None and reads.begins_in(start, count),
+                    hands_on=reads is not None and later > 0 and start + count >= reads.first,
                 )
     return tuple(found[chunk] for chunk in sorted(found))
 
@@ -182,15 +223,21 @@ def chunk_parts(plan: Parallelism, chunk: StagePart) -> tuple[StagePart, ...]:
             embedding=chunk.embedding and index == 0,
             head=chunk.head and index == len(sizes) - 1,
             dense=min(size, max(0, chunk.dense - sum(sizes[:index]))),
-            windowed=_among(chunk, sum(sizes[: index + 1])) - _among(chunk, sum(sizes[:index])),
+            windowed=_among(chunk.windowed, chunk, sizes, index),
+            retrieving=_among(chunk.retrieving, chunk, sizes, index),
+            encodes=chunk.encodes and index == 0,
+            hands_on=chunk.hands_on and index == len(sizes) - 1,
         )
         for index, size in enumerate(sizes)
     )
 
 
-def _among(chunk: StagePart, blocks: int) -> int:
-    """Return how many of the first blocks of a chunk are windowed; they stand evenly among the others."""
-    return -(-chunk.windowed * blocks // chunk.layers) if chunk.windowed else 0
+def _among(count: int, chunk: StagePart, sizes: list[int], index: int) -> int:
+    """Return how many blocks of a kind a part has, which stand evenly among a chunk's blocks."""
+    if not count:
+        return 0
+    until, before = (-(-count * sum(sizes[:end]) // chunk.layers) for end in (index + 1, index))
+    return until - before
 
 
 def _even(whole: int, count: int) -> list[int]:

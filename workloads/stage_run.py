@@ -270,7 +270,13 @@ class StageRun:
             self.graph.arrived[key] = finished
             return
         plan = self.plan
+        boundary = self.chunks[slot.chunk]
+        if not forward:
+            boundary = stage_chunks(self.config, plan, receiver)[chunk]
         elements = plan.tokens * self.config.hidden / plan.tp
+        if self.config.retrieval and boundary.hands_on:
+            reads = self.config.retrieval
+            elements += plan.tokens * reads.tokens_per_token * reads.hidden / plan.tp
         send = Collective(
             name="activations" if forward else "activation gradients",
             layer="pipeline",

@@ -17,8 +17,16 @@ from workloads.steps import Boundary, Exchange, Gather, Step
 Item = tuple[MatMul | Elementwise | Collective | Overlapped, int]
 """An operator and how often it is repeated."""
 
-CORE_ATTENTION = frozenset({"attention.scores", "attention.softmax", "attention.values"})
+SCORES = frozenset(
+    f"{part}.{kind}" for part in ("attention", "retrieval") for kind in ("scores", "position_scores")
+)
+"""Products that a fused kernel repeats in its backward pass."""
+CORE_ATTENTION = SCORES | {
+    f"{part}.{kind}" for part in ("attention", "retrieval") for kind in ("softmax", "values")
+}
 """Steps that selective recomputation repeats (arXiv:2205.05198, section 5)."""
+CONSTANT_INPUT = frozenset({"attention.positions", "retrieval.positions"})
+"""Products with a weight of something that no gradient reaches: encodings of positions."""
 CAST_WITH_INPUT = frozenset(
     {
         "attention.qkv",
@@ -37,7 +45,15 @@ CAST_WITH_GRADIENT = frozenset({"mlp.gate_up", "mlp.up"})
 CAST_FLOPS = 2
 """Operations of a cast per element: the largest value and the scale."""
 PASSES_THROUGH = frozenset(
-    {"attention.rotary", "attention.residual", "mlp.residual", "mlp.dispatch", "mlp.sort", "block.residual"}
+    {
+        "attention.rotary",
+        "attention.residual",
+        "mlp.residual",
+        "mlp.dispatch",
+        "mlp.sort",
+        "block.residual",
+        "retrieval.residual",
+    }
 )
 """Elementwise steps whose backward pass needs the gradient only, not the input."""
 
@@ -99,7 +115,8 @@ class _Walker:
             match step:
                 case MatMul():
                     items.extend(self._gradient_cast(step))
-                    items.extend((product, 1) for product in gradients(step))
+                    constant = step.name in CONSTANT_INPUT
+                    items.extend((product, 1) for product in gradients(step)[constant:])
                 case Gather():
                     items.extend(self._gather_backward(step))
                 case Elementwise():
@@ -162,15 +179,18 @@ def gradients(product: MatMul) -> tuple[MatMul, MatMul]:
     Returns
     -------
     tuple of MatMul
-        dA = dC B^T, which may hold B if the forward product does, and dB = A^T dC, which holds nothing. For a
-        product of two activations (attention) both are of the phase ``grad_input``, for neither is a weight.
+        dA = dC B^T, which may hold B if the forward product does, and dB = A^T dC, which holds nothing and
+        is dense. For a product of two activations (attention) both are of the phase ``grad_input``, for
+        neither is a weight.
     """
     # What stays on chip in the forward pass does so in the backward pass, with its gradient.
     places = str.maketrans("abc", "cba"), str.maketrans("abc", "acb")
     first_on_chip, second_on_chip = (product.on_chip.translate(place) for place in places)
     first = replace(product, phase=Phase.GRAD_INPUT, k=product.n, n=product.k, on_chip=first_on_chip)
     phase = Phase.GRAD_WEIGHT if product.held is Held.B else Phase.GRAD_INPUT
-    second = replace(product, phase=phase, m=product.k, k=product.m, held=Held.NONE, on_chip=second_on_chip)
+    second = replace(
+        product, phase=phase, m=product.k, k=product.m, held=Held.NONE, on_chip=second_on_chip, sparse=False
+    )
     return first, second
 
 
@@ -214,11 +234,20 @@ def backward_layer(config: TransformerConfig, plan: Parallelism) -> tuple[Item, 
     it. The third gather of sequence parallelism (the input of each weight gradient) is left out, for
     Megatron-LM hides it behind the input gradient.
     """
+    return backward_steps(Parts(config=config, plan=plan, layer="block").block(), plan)
+
+
+def forward_steps(steps: tuple[Step, ...], plan: Parallelism) -> tuple[Item, ...]:
+    """Return the forward operators of some steps of a block."""
+    return _Walker(plan=plan, layer="block").forward(steps)
+
+
+def backward_steps(steps: tuple[Step, ...], plan: Parallelism) -> tuple[Item, ...]:
+    """Return the backward operators of some steps of a block, what is recomputed first."""
     walker = _Walker(plan=plan, layer="block")
-    steps = Parts(config=config, plan=plan, layer="block").block()
     again: tuple[Step, ...] = ()
     if plan.attention is Attention.FLASH:
-        again = tuple(step for step in steps if step.name == "attention.scores")
+        again = tuple(step for step in steps if step.name in SCORES)
     elif plan.recompute is Recompute.SELECTIVE:
         again = tuple(step for step in steps if step.name in CORE_ATTENTION)
     if plan.recompute is Recompute.FULL:

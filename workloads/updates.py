@@ -9,6 +9,7 @@ from workloads.architecture import TransformerConfig
 from workloads.choices import Optimizer, Precision
 from workloads.plan import Parallelism
 from workloads.sharding import RankParameters, optimizer_share
+from workloads.sparsity import compressed_bytes
 
 MASTER_BYTES = 4
 """The fp32 copy of a parameter that is stored in fewer bits."""
@@ -84,7 +85,7 @@ def update_work(config: TransformerConfig, plan: Parallelism, held: RankParamete
 
     Notes
     -----
-    fp8 adds the casts of all weights that the rank holds, once a step.
+    fp8 adds the casts of all weights that the rank holds, once a step, and pruning their compression.
     """
     count = optimizer_share(plan, held)
     state = optimizer_bytes(config, plan)
@@ -93,8 +94,11 @@ def update_work(config: TransformerConfig, plan: Parallelism, held: RankParamete
     read = (state + plan.grad_bytes + (stored if plan.precision is Precision.FP32 else 0)) * count
     written = (state + stored) * count
     if plan.precision is Precision.FP8:
-        read += stored * held.total
-        written += FP8_COPIES_BYTES * held.total
+        read += stored * (held.total - held.pruned)
+        written += FP8_COPIES_BYTES * (held.total - held.pruned)
+    if held.pruned:
+        read += stored * held.pruned
+        written += compressed_bytes(plan) * held.pruned
     return Elementwise(
         name=plan.optimizer.value,
         layer="optimizer",

@@ -266,6 +266,7 @@ def outputs(gpu):
         product(8, 64, 64, batch=32),
         product(4096, 4096, 4096, element_bytes=1),
         product(4096, 4096, 4096, element_bytes=4),
+        replace(product(4096, 4096, 4096), sparse=True),
         attention(64, "c"),
         attention(64, "a", Phase.GRAD_INPUT),
         stream(1e9, 1e6),
