@@ -90,7 +90,8 @@ def test_steps_in_a_plan_show_the_steady_state(capsys, tmp_path):
     once = drawn(capsys, tmp_path, "llama-3-8b", "--plan", plan)
     several = drawn(capsys, tmp_path, "llama-3-8b", "--plan", f"{plan},steps=4")
     assert (once["steps"], several["steps"]) == (1, 4)
-    assert several["step_time"] < once["step_time"]
+    # Per step, not for the whole run; the first step alone also fills the pipeline.
+    assert 0.9 * once["step_time"] < several["step_time"] < (1 + 1e-9) * once["step_time"]
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,8 @@ def test_parameters_are_those_published(name):
 
 
 def test_every_shipped_model_has_a_published_count():
-    assert set(shipped_models()) == set(PUBLISHED)
+    retrieving = {"retro-425m", "retro-7.5b"}  # held to their table in test_retrieval
+    assert set(shipped_models()) == set(PUBLISHED) | retrieving
 
 
 def test_mixtral_visits_12_9_billion_parameters_per_token():
