@@ -127,7 +127,7 @@ def with_room(
     capacity_bytes : float
         Memory of one accelerator.
     """
-    if record.text("recompute"):
+    if record.text("recompute") or record.cells.get("recompute", "").strip().lower() == "none":
         return plan
     kinds = [Recompute.NONE, Recompute.FULL]
     if plan.attention is Attention.FULL:

@@ -206,3 +206,20 @@ def test_bad_protocols_and_kinds_are_refused():
         replace(protocol, start_s=-1.0)
     with pytest.raises(WorkloadError, match="all_reduce"):
         all_reduce_time_s("a100", 8, 1e6, "all_reduced")
+
+
+@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter"])
+def test_gathers_over_nodes_take_every_hop_of_their_ring(kind):
+    """NCCL gathers on rings through all n ranks: n - 1 hops, one of g between nodes (src/graph/tuning.cc)."""
+    times = {n: all_reduce_time_s("a100", n, 1e3 * n, kind) for n in (64, 512)}
+    least = min(one.hop_s for one in load_scale_up("nvlink3").protocols)
+    assert (times[512] - times[64]) > (512 - 64) * 7 / 8 * least
+    assert times[512] / times[64] == pytest.approx(8, rel=0.25)
+
+
+def test_long_gathers_use_every_card_of_a_node():
+    """One ring over each network card, hence a node's bytes are spread over all eight."""
+    nbytes = 64e9
+    fast, card = load_scale_up("nvlink3").bandwidth_bytes_per_s, 25e9
+    two_levels = nbytes * 7 / 8 / fast + nbytes * 7 / 8 / 8 / card
+    assert all_reduce_time_s("a100", 64, nbytes, "all_gather") < 1.1 * two_levels

@@ -319,3 +319,62 @@ def test_a_long_pipeline_is_continued_within_half_a_percent(vpp):
     assert continued.step_time_s != whole.step_time_s  # so the short way was taken
     assert continued.step_time_s == pytest.approx(whole.step_time_s, rel=5e-3)
     assert sum(continued.parts_s.values()) == pytest.approx(continued.step_time_s, rel=1e-6)
+
+
+LARGE = GPT3 | {
+    "recompute": "",
+    "tp": "1",
+    "pp": "1",
+    "dp": "128",
+    "n_accelerators": "128",
+    "system": "H100-80GB SXM",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"zero_or_fsdp": "FSDP full (3)", "global_batch_sequences": "256", "micro_batch": "2"},
+            Recompute.FULL,
+        ),
+        (
+            {"zero_or_fsdp": "FSDP full (3)", "global_batch_sequences": "256", "recompute": "none"},
+            Recompute.NONE,
+        ),
+        (
+            {"tp": "8", "pp": "16", "dp": "1", "zero_or_fsdp": "1", "global_batch_sequences": "16"},
+            Recompute.NONE,
+        ),
+    ],
+)
+def test_what_a_row_leaves_out_is_recomputed_only_if_memory_asks_for_it(changes, expected):
+    record = Record("rows.csv:2", LARGE | {"notes": "flash"} | changes)
+    assert run_of(record)[2].recompute is expected
+    said = any("recomputation" in one for one in record.assumed)
+    assert said is ("recompute" not in changes)
+
+
+def test_hybrid_sharding_shares_within_groups():
+    row = LARGE | {"n_accelerators": "512", "dp": "512", "global_batch_sequences": "512", "notes": "flash"}
+    shared = [
+        run_of(Record("rows.csv:2", row | {"zero_or_fsdp": text}))[2].shard_group
+        for text in ("3 (FSDP+DP, JAX)", "3")
+    ]
+    assert shared == [128, 0]
+
+
+def test_omni_path_carries_what_nccl_reaches_on_it():
+    plain, slow = (
+        system_of(Record("rows.csv:2", GPT3 | {"system": name})) for name in ("A100", "A100 Omni-Path")
+    )
+    ratio = slow.fabric.nic.bandwidth_bytes_per_s / plain.fabric.nic.bandwidth_bytes_per_s
+    assert ratio == pytest.approx(42 * 2 * 31 / 32 / 400, abs=0.01)
+
+
+def test_old_code_waits_for_its_sends_and_gathers():
+    old, new = (
+        plan_of(Record("rows.csv:2", GPT3 | {"notes": notes}), 1024) for notes in ("no flash", "flash")
+    )
+    assert (old.overlap_sends, old.prefetch) == (False, False)
+    assert (new.overlap_sends, new.prefetch) == (True, True)

@@ -1,0 +1,146 @@
+"""What a step pays between its kernels: the host, sends that block, gathers that are not fetched ahead."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from heliograph.categories import ISSUE
+from heliograph.engine import Simulation
+from heliograph.interfaces import Cost
+from heliograph.operators import Collective, CollectiveKind, MatMul
+from heliograph.trace import Stream
+from tests.workloads.ideal import EVEN, NODE, PLAN, Star, Unit, ideal_s, run, sent, sequences
+from workloads.step import build_step
+
+HOST_S = 2e-6
+SLOW = 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Issued(Unit):
+    """A unit whose operators take the host a while."""
+
+    host_s: float = HOST_S
+
+    def cost(self, operator):
+        return replace_host(super().cost(operator), self.host_s)
+
+
+def replace_host(cost, host_s):
+    return Cost(time_s=cost.time_s, bound=cost.bound, host_s=host_s)
+
+
+def issued(plan, host_s, *, fuse=True):
+    graph = build_step(EVEN, plan)
+    node = replace(NODE, units=(Issued(host_s=host_s),))
+    return graph, Simulation(graph, node, Star(endpoints=plan.ranks), fuse=fuse).run()
+
+
+def test_a_host_that_is_fast_enough_costs_nothing():
+    _, trace = issued(PLAN, 1e-12)
+    assert trace.makespan_s == pytest.approx(run(EVEN, PLAN).makespan_s, rel=1e-9)
+    assert not any(ISSUE in span.parts_s for span in trace.spans)
+
+
+def test_a_slow_host_sets_the_time_by_operators():
+    """Kernels are issued ahead: a run of operators takes the longer of host and accelerator, not both."""
+    slow = 1e-3
+    graph, trace = issued(PLAN, slow)
+    count = sum(
+        times
+        for task in sequences(graph)
+        for one, times in task.operator.items
+        if not isinstance(one, Collective)
+    )
+    updates = sum(1 for task in graph.tasks) - len(sequences(graph))
+    assert trace.makespan_s == pytest.approx(count * slow, rel=1e-2)
+    assert updates >= 1
+    waited = sum(span.parts_s.get(ISSUE, 0.0) for span in trace.spans)
+    assert waited == pytest.approx(trace.makespan_s - ideal_s(EVEN, PLAN), rel=2e-2)
+
+
+@pytest.mark.parametrize("plan", [PLAN, replace(PLAN, tp=4), replace(PLAN, tp=2, dp=2, zero=3)])
+def test_fused_and_single_events_wait_for_the_host_alike(plan):
+    fused, single = (issued(plan, 1e-4, fuse=fuse)[1].makespan_s for fuse in (True, False))
+    assert fused == pytest.approx(single, rel=1e-9)
+
+
+def test_blocking_sends_stand_between_the_passes():
+    """Megatron-LM waits for its sends: nothing of a stage runs while its output is on the way."""
+    plan = replace(PLAN, pp=4, global_batch=8)
+    blocking = replace(plan, overlap_sends=False)
+    free, blocked = (run(EVEN, one, port=SLOW) for one in (plan, blocking))
+    assert blocked.makespan_s > free.makespan_s
+    work = [span for span in blocked.spans if span.stream is Stream.COMPUTE and span.microbatch >= 0]
+    for send in (span for span in blocked.spans if span.stream is Stream.NETWORK and span.peer_class >= 0):
+        others = [one for one in work if one.rank_class == send.rank_class]
+        assert all(one.end_s <= send.start_s + 1e-15 or one.start_s >= send.end_s - 1e-15 for one in others)
+
+
+def test_blocking_sends_cost_nothing_on_a_fast_network():
+    plan = replace(PLAN, pp=4, overlap_sends=False)
+    assert run(EVEN, plan).makespan_s == pytest.approx(
+        run(EVEN, replace(plan, overlap_sends=True)).makespan_s
+    )
+
+
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_tensor_ranks_send_a_share_each(sequence_parallel):
+    """2 b s h / t bytes a boundary and rank, each way (scatter and gather, arXiv:2104.04473, section 4.1)."""
+    plan = replace(PLAN, tp=4, pp=2, sequence_parallel=sequence_parallel)
+    stream = 2 * plan.tokens * EVEN.hidden
+    both_ways = 2 * plan.microbatches * stream / plan.tp
+    assert sent(EVEN, plan, "pp") * plan.pp == pytest.approx(both_ways)
+
+
+def test_whole_activations_are_gathered_where_ranks_need_them():
+    """Without sequence parallelism the receiver's ranks gather what each got a share of (section 4.1)."""
+    step = build_step(EVEN, replace(PLAN, tp=4, pp=2, sequence_parallel=False))
+    gathers = [
+        task.operator
+        for task in step.tasks
+        if isinstance(task.operator, Collective) and task.operator.kind is CollectiveKind.ALL_GATHER
+    ]
+    assert len(gathers) == 2 * PLAN.microbatches
+    assert {one.axis for one in gathers} == {"tp"}
+
+
+def test_parameters_are_gathered_block_by_block():
+    """Every block's parameters travel in a collective of their own (FSDP); few tasks stand for them."""
+    step = build_step(EVEN, replace(PLAN, dp=4, zero=3, global_batch=4))
+    forward = [
+        task
+        for task in step.tasks
+        if isinstance(task.operator, Collective) and task.operator.kind is CollectiveKind.ALL_GATHER
+    ]
+    assert sum(task.multiplicity for task in forward) == 2 * EVEN.layers
+    assert len(forward) < 2 * EVEN.layers
+
+
+def test_without_prefetch_nothing_is_computed_while_parameters_travel():
+    """DeepSpeed's first ZeRO-3 gathered matrices when they were used, and the work waited."""
+    plan = replace(PLAN, dp=4, zero=3, global_batch=4)
+    ahead, waiting = (run(EVEN, replace(plan, prefetch=flag), port=SLOW) for flag in (True, False))
+    assert waiting.makespan_s > 1.05 * ahead.makespan_s
+    work = [one for one in waiting.spans if one.stream is Stream.COMPUTE and one.microbatch >= 0]
+    gathers = [one for one in waiting.spans if one.stream is Stream.NETWORK and "parameters" in one.name]
+    assert gathers
+    for gather in gathers:
+        assert not any(
+            one.start_s < gather.end_s - 1e-15 and gather.start_s < one.end_s - 1e-15 for one in work
+        )
+
+
+def test_the_loss_reads_and_writes_single_precision():
+    """A cast (2 read, 4 written) and a softmax that reads twice (8) and writes once (4) for every logit."""
+    config = replace(EVEN, vocabulary=1000)
+    step = build_step(config, PLAN)
+    loss = next(
+        one
+        for task in sequences(step)
+        for one, _ in task.operator.items
+        if one.name == "head.loss" and not isinstance(one, MatMul | Collective)
+    )
+    logits = PLAN.tokens * PLAN.padded_vocabulary(config)
+    assert loss.read_bytes == 10 * logits
+    assert loss.written_bytes == 8 * logits
