@@ -50,7 +50,7 @@ PUBLISHED = {
     "mt-nlg-530b": 105 * (12 * 20480**2 + 13 * 20480) + 52305 * 20480 + 2 * 20480,
     # Counted by hand: 96 (12 h^2 + 13 h) + (50257 + 2048) h + 2 h with h = 12288.
     "gpt3-175b": 174_604_259_328,
-    # 7532 and 425 million without embeddings (arXiv:2112.04426, table 1): blocks of 13 h^2 and norms, readings
+    # 7532 and 425 million without embeddings (arXiv:2112.04426, table 1): blocks of 13 h^2, norms, readings
     # of 3 h^2 + 2 * 896 h and a norm, the encoder, 128,000 rows for tokens, logits and the encoder's tokens.
     "retro-7.5b": 32 * (13 * 4096**2 + 2 * 4096)
     + 9 * (3 * 4096**2 + 2 * 896 * 4096 + 4096)
