@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from statistics import NormalDist
 from types import MappingProxyType
@@ -182,7 +182,9 @@ def _matmul_cost(gpu: Gpu, product: MatMul) -> Cost:
     # An operation on half as wide operands takes half the energy, as half the peak power per rate shows.
     width = gpu.chip.flops_per_cycle * gpu.chip.clock_hz / unit_flop_per_s(gpu.chip, product)
     compute_j = product.flops * gpu.energy_j_per_flop * width
-    return _cost(gpu, work, compute_j)
+    # A fused attention kernel keeps its operands on chip, whatever ran before it.
+    company = 1.0 if gpu.alone or product.on_chip else gpu.chip.in_situ_efficiency
+    return _cost(gpu, replace(work, compute_s=work.compute_s / company), compute_j)
 
 
 @lru_cache(maxsize=65536)
@@ -209,15 +211,14 @@ def expected_maximum(count: int) -> float:
 def _cost(gpu: Gpu, work: Work, compute_j: float) -> Cost:
     """Return the cost of a run with its launch, the clock lowered until the power limit is kept."""
     hbm_j = gpu.memory.energy_j(work.moved_bytes)
-    full_clock_s = work.compute_s / (1.0 if gpu.alone else gpu.chip.in_situ_efficiency)
     factor = slowdown(
-        compute_s=full_clock_s,
+        compute_s=work.compute_s,
         least_s=work.memory_s,
         compute_j=compute_j,
         other_j=hbm_j,
         limit_w=gpu.dynamic_w,
     )
-    compute_s = full_clock_s * factor * gpu.lag
+    compute_s = work.compute_s * factor * gpu.lag
     work_s = max(compute_s, work.memory_s)
     time_s = gpu.chip.launch_s * work.launches + work_s
     bound = Bound.MEMORY if work.memory_s > compute_s else Bound.COMPUTE

@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.catalogue import Parameter
 from experiments.report import ReportRow, format_si
-from heliograph.categories import MEMORY_BOUND, OTHER_WORK, PRODUCTS
+from heliograph.categories import ISSUE, MEMORY_BOUND, OTHER_WORK, PRODUCTS
 from heliograph.metrics import BUBBLE, DARK, EXPOSED, HOST
 
 Record = Mapping[str, Any]
@@ -75,9 +75,11 @@ _TIME: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
     ("memory per accelerator, GB", "derived", _memory),
     ("visits to experts dropped", "by capacity", lambda r: f"{100 * r['dropped_share']:.1f} %"),
 )
-_HOST = ("  waiting for the host", "of the step", lambda r: _share(r, HOST))
-_BEFORE_BUBBLE = -3
-"""Place of that line, if any record has it."""
+_WAITS: tuple[tuple[str, tuple[str, str, Callable[[Record], str]]], ...] = (
+    (ISSUE, (f"  {ISSUE}", "of the step", lambda r: _share(r, ISSUE))),
+    (HOST, (f"  {HOST}", "of the step", lambda r: _share(r, HOST))),
+)
+"""Lines that stand before the bubble if any record has their category."""
 
 
 _COST: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
@@ -129,8 +131,9 @@ def comparison_rows(records: Sequence[Record]) -> list[ReportRow]:
         One per system, as `StepResult.record` gives them, with accuracy added where it was trained.
     """
     time = list(_TIME if any(record.get("dropped_share") for record in records) else _TIME[:-1])
-    if any(HOST in record["time_by_category_s"] for record in records):
-        time.insert(_BEFORE_BUBBLE, _HOST)
+    bubble = next(place for place, line in enumerate(time) if BUBBLE in line[0])
+    waits = [line for name, line in _WAITS if any(name in one["time_by_category_s"] for one in records)]
+    time[bubble:bubble] = waits
     rows = _block(_SIZE, records) + _block(time, records) + _energy(records) + _block(_COST, records)
     if any("validation_loss" in record for record in records):
         rows += _block(_ACCURACY, records)
