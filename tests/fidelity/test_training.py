@@ -31,16 +31,16 @@ class Bar:
 
 
 BARS = {
-    "Korthikanti table 5": Bar(("Korthikanti et al. 2205.05198 Table 5",), 1, 0.105, 0.035),
+    "Korthikanti table 5": Bar(("Korthikanti et al. 2205.05198 Table 5",), 1, 0.055, 0.035),
     "PTD-P tables 1 and 2": Bar(
         ("Narayanan et al. 2104.04473 Table 1", "Narayanan et al. 2104.04473 Table 2 (PTD-P)"),
         1,
-        0.165,
+        0.035,
         0.06,
     ),
-    "BLOOM search": Bar(("BigScience BLOOM",), 6, 0.22, 0.06),
-    "DGX Cloud": Bar(("NVIDIA DGX Cloud",), 8, 0.125, 0.07),
-    "llm-foundry": Bar(("MosaicML llm-foundry",), 6, 0.22, 0.08),
+    "BLOOM search": Bar(("BigScience BLOOM",), 6, 0.085, 0.06),
+    "DGX Cloud": Bar(("NVIDIA DGX Cloud",), 8, 0.07, 0.07),
+    "llm-foundry": Bar(("MosaicML llm-foundry",), 6, 0.065, 0.08),
 }
 
 
