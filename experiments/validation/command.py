@@ -13,12 +13,15 @@ from experiments.report import ReportRow, table_text
 from experiments.validation.cells import Record, read_records
 from experiments.validation.collectives import NEEDS as COLLECTIVE_COLUMNS
 from experiments.validation.collectives import validate_collectives
+from experiments.validation.corrections import corrections_text
 from experiments.validation.figure import scatter
 from experiments.validation.kernels import NEEDS as KERNEL_COLUMNS
 from experiments.validation.kernels import validate_kernels
 from experiments.validation.memory import NEEDS as MEMORY_COLUMNS
 from experiments.validation.memory import validate_memory
 from experiments.validation.outcomes import FAR_OFF, Outcome, Statistics, Validation
+from experiments.validation.photonic import NEEDS as PHOTONIC_COLUMNS
+from experiments.validation.photonic import validate_photonic
 from experiments.validation.training import NEEDS as TRAINING_COLUMNS
 from experiments.validation.training import validate_training
 from heliograph.errors import HeliographError, ParameterError, nearest
@@ -42,6 +45,8 @@ class Kind:
     """Columns without which a file is not of this kind."""
     run: Callable[[Sequence[Record], Progress | None], tuple[Outcome, ...]]
     """What turns rows into outcomes."""
+    beside: Callable[[], str] | None = None
+    """What the terminal shows below, if anything."""
 
 
 KINDS = MappingProxyType(
@@ -53,6 +58,11 @@ KINDS = MappingProxyType(
         "kernels": Kind(needs=KERNEL_COLUMNS, run=lambda records, _: validate_kernels(records)),
         "collectives": Kind(needs=COLLECTIVE_COLUMNS, run=lambda records, _: validate_collectives(records)),
         "memory": Kind(needs=MEMORY_COLUMNS, run=lambda records, _: validate_memory(records)),
+        "photonic": Kind(
+            needs=PHOTONIC_COLUMNS,
+            run=lambda records, _: validate_photonic(records),
+            beside=corrections_text,
+        ),
     }
 )
 """What can be validated."""
@@ -126,6 +136,9 @@ def report(validation: Validation) -> str:
             parts.append(
                 f"        and {len(reasons) - _MOST_REASONS} more reasons; --json gives each row's\n"
             )
+    kind = KINDS.get(validation.kind)
+    if kind is not None and kind.beside is not None:
+        parts += ["\n", kind.beside()]
     return "".join(parts)
 
 
