@@ -9,10 +9,11 @@ import pytest
 from experiments.validation import validate
 from experiments.validation.corrections import TOGETHER, effects
 from heliograph.errors import ParameterError
-from optical.published.albireo import load_albireo
+from optical.published.albireo import AlbireoScenario, load_albireo
 from optical.published.chips import load_chip
 from optical.published.lightening_transformer import FAULTS, Correction, LighteningTransformer
 from optical.published.lightening_workloads import load_workload, products, total_cost, workload_cost
+from optical.published.parts import LighteningParts
 
 LIGHTENING = "Lightening-Transformer HPCA 2024"
 
@@ -20,6 +21,10 @@ LIGHTENING = "Lightening-Transformer HPCA 2024"
 @cache
 def outcomes():
     return validate("photonic").outcomes
+
+
+def numbers_of(kind):
+    return [one.name for one in dataclasses.fields(kind) if one.name != "name"]
 
 
 def of(source):
@@ -104,6 +109,42 @@ def test_light_for_eight_bits_costs_more_than_twice_that_for_seven():
     ratios = [more / less for less, more in pairwise(light)]
     assert all(2.0 < ratio < 4.0 for ratio in ratios)
     assert ratios == sorted(ratios)
+
+
+@pytest.mark.parametrize(
+    "name", [one.name for one in dataclasses.fields(LighteningParts) if one.name != "name"]
+)
+def test_no_constant_of_lightening_transformer_is_dead(name):
+    """Area, power, energy or time must move, in the published mode or with everything put right."""
+    parts = LighteningTransformer().parts
+    moved = dataclasses.replace(parts, **{name: 300.0 * getattr(parts, name)})
+
+    def figures(constants, corrections):
+        machine = LighteningTransformer(parts=constants, corrections=frozenset(corrections))
+        cost = total_cost(machine, load_workload("deit-t"))
+        totals = (sum(machine.power_parts_w().values()), sum(machine.area_parts_m2().values()))
+        return (*totals, cost.energy_j, cost.time_s)
+
+    assert any(figures(parts, which) != figures(moved, which) for which in ((), FAULTS))
+
+
+@pytest.mark.parametrize(
+    "name", [one.name for one in dataclasses.fields(AlbireoScenario) if one.name != "name"]
+)
+def test_no_constant_of_albireo_is_dead(name):
+    found = load_albireo("conservative")
+    moved = dataclasses.replace(found.scenario, **{name: 2.0 * getattr(found.scenario, name)})
+    other = dataclasses.replace(found, scenario=moved)
+    assert (found.power_parts_w(), found.area_parts_m2()) != (other.power_parts_w(), other.area_parts_m2())
+
+
+@pytest.mark.parametrize("bits", [4.0, 6.0, 8.0])
+def test_a_chip_of_more_bits_takes_more(bits):
+    chip = load_chip("pace")
+    fewer, more = (
+        dataclasses.replace(chip, effective_bits=b).explained_j_per_mac for b in (bits, bits + 1.0)
+    )
+    assert fewer < more
 
 
 def test_images_have_their_tokens():
