@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from experiments.plain import canonical_json, write_atomically
 from experiments.report import ReportRow, table_text
 from experiments.validation.cells import Record, read_records
 from experiments.validation.collectives import NEEDS as COLLECTIVE_COLUMNS
 from experiments.validation.collectives import validate_collectives
-from experiments.validation.corrections import corrections_text
+from experiments.validation.corrections import corrections_record, corrections_text
 from experiments.validation.figure import scatter
 from experiments.validation.kernels import NEEDS as KERNEL_COLUMNS
 from experiments.validation.kernels import validate_kernels
@@ -47,6 +48,8 @@ class Kind:
     """What turns rows into outcomes."""
     beside: Callable[[], str] | None = None
     """What the terminal shows below, if anything."""
+    beside_record: Callable[[], list[dict[str, Any]]] | None = None
+    """The same as plain data, for ``--out``."""
 
 
 KINDS = MappingProxyType(
@@ -62,6 +65,7 @@ KINDS = MappingProxyType(
             needs=PHOTONIC_COLUMNS,
             run=lambda records, _: validate_photonic(records),
             beside=corrections_text,
+            beside_record=corrections_record,
         ),
     }
 )
@@ -111,9 +115,15 @@ def write(validation: Validation, directory: Path) -> tuple[Path, ...]:
         raise HeliographError(msg) from error
     record = directory / f"validate-{validation.kind}.json"
     write_atomically(record, canonical_json(validation.record(), indent=1) + "\n")
+    written = [record]
+    kind = KINDS.get(validation.kind)
+    if kind is not None and kind.beside_record is not None:
+        beside = directory / f"validate-{validation.kind}-corrections.json"
+        write_atomically(beside, canonical_json(kind.beside_record(), indent=1) + "\n")
+        written.append(beside)
     if not validation.predicted:
-        return (record,)
-    return (record, *scatter(validation, directory / f"validate-{validation.kind}"))
+        return tuple(written)
+    return (*written, *scatter(validation, directory / f"validate-{validation.kind}"))
 
 
 def report(validation: Validation) -> str:

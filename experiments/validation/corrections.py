@@ -73,6 +73,11 @@ def shown_effects() -> tuple[Effect, ...]:
     return tuple(one for bits in BITS for one in effects(LighteningTransformer(bits=bits), workload))
 
 
+def corrections_record() -> list[dict[str, Any]]:
+    """Return the effects as plain data."""
+    return [one.record() for one in shown_effects()]
+
+
 def corrections_text() -> str:
     """Return the table of effects as text."""
     by_bits = [[one for one in shown_effects() if one.bits == bits] for bits in BITS]

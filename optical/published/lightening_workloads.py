@@ -74,7 +74,7 @@ class Product:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cost:
+class LayerCost:
     """Energy and time."""
 
     energy_j: float
@@ -82,12 +82,12 @@ class Cost:
     time_s: float
     """Time."""
 
-    def __add__(self, other: Cost) -> Cost:
+    def __add__(self, other: LayerCost) -> LayerCost:
         """Return the cost of both, one after the other."""
-        return Cost(energy_j=self.energy_j + other.energy_j, time_s=self.time_s + other.time_s)
+        return LayerCost(energy_j=self.energy_j + other.energy_j, time_s=self.time_s + other.time_s)
 
 
-NOTHING = Cost(energy_j=0.0, time_s=0.0)
+NOTHING = LayerCost(energy_j=0.0, time_s=0.0)
 """No cost."""
 
 
@@ -141,7 +141,8 @@ class _Tiles:
     rows: int
     columns: int
     steps: int
-    converted: int
+    conversions: int
+    sums: int
 
     @property
     def cycles(self) -> int:
@@ -152,12 +153,13 @@ def _tiles(machine: LighteningTransformer, product: Product) -> _Tiles:
     steps = math.ceil(product.k / machine.size)
     summed = min(machine.accumulated_symbols, math.ceil(product.k / (machine.cores * machine.size)))
     samples = math.ceil(steps / summed)
-    shared = math.ceil(samples / machine.cores) if machine.optimised else samples
+    sums = math.ceil(samples / machine.cores)
     return _Tiles(
         rows=math.ceil(product.m / machine.size),
         columns=math.ceil(product.n / machine.size),
         steps=steps,
-        converted=product.m * product.n * shared,
+        conversions=product.m * product.n * (sums if machine.optimised else samples),
+        sums=product.m * product.n * sums,
     )
 
 
@@ -169,8 +171,7 @@ def product_energy_j(machine: LighteningTransformer, product: Product) -> dict[s
     second = tiles.rows * product.n * product.k / broadcast
     outputs = product.m * product.n
     symbols, per_symbol = first + second, machine.rate_hz
-    samples = tiles.converted
-    stored = math.ceil(samples / outputs / (1 if machine.optimised else machine.cores)) * outputs
+    samples = tiles.conversions
     element = machine.bits / BITS_PER_BYTE
     loads = max(machine.size * product.k * element / p.local_buffer_bytes, 1.0)
     loads = math.ceil(loads) if product.weights else loads
@@ -190,7 +191,7 @@ def product_energy_j(machine: LighteningTransformer, product: Product) -> dict[s
         "ADC": machine.adc_w * samples / per_symbol,
         "adder": machine.adder_w * samples / per_symbol,
         "registers": element
-        * (2.0 * p.register_j_per_byte * (symbols + stored) + p.network_j_per_byte * samples),
+        * (2.0 * p.register_j_per_byte * (symbols + tiles.sums) + p.network_j_per_byte * samples),
         "local buffers": element * p.local_j_per_byte * (symbols + operands + results),
         "global buffer": element * p.global_j_per_byte * (results + reads + weights),
         "memory": element * p.dram_j_per_byte * weights,
@@ -224,7 +225,7 @@ def _buffer_bps(machine: LighteningTransformer) -> float:
     return p.buffer_access_bytes * BITS_PER_BYTE * giga / p.buffer_access_s
 
 
-def other_cost(machine: LighteningTransformer, workload: Workload) -> Cost:
+def other_cost(machine: LighteningTransformer, workload: Workload) -> LayerCost:
     """Return the cost of softmax, norms, residuals and activations."""
     p, corrections = machine.parts, machine.corrections
     blocks = workload.depth if Correction.OTHERS_EVERY_BLOCK in corrections else 1
@@ -239,14 +240,14 @@ def other_cost(machine: LighteningTransformer, workload: Workload) -> Cost:
     time_s = elements * bits / _buffer_bps(machine)
     if Correction.OTHERS_TIME not in corrections:
         time_s *= SECONDS_AS_MILLISECONDS
-    return Cost(energy_j=energy_j, time_s=time_s)
+    return LayerCost(energy_j=energy_j, time_s=time_s)
 
 
-def workload_cost(machine: LighteningTransformer, workload: Workload) -> dict[str, Cost]:
+def workload_cost(machine: LighteningTransformer, workload: Workload) -> dict[str, LayerCost]:
     """Return energy and time of a model by layer, with the published names and ``others`` at the end."""
-    found: dict[str, Cost] = {}
+    found: dict[str, LayerCost] = {}
     for product in products(workload):
-        cost = Cost(
+        cost = LayerCost(
             energy_j=product.repeats * math.fsum(product_energy_j(machine, product).values()),
             time_s=product.repeats * product_time_s(machine, product),
         )
@@ -254,6 +255,6 @@ def workload_cost(machine: LighteningTransformer, workload: Workload) -> dict[st
     return found | {"others": other_cost(machine, workload)}
 
 
-def total_cost(machine: LighteningTransformer, workload: Workload) -> Cost:
+def total_cost(machine: LighteningTransformer, workload: Workload) -> LayerCost:
     """Return energy and time of a model."""
     return sum(workload_cost(machine, workload).values(), start=NOTHING)

@@ -93,3 +93,6 @@ def test_the_table_that_ships_is_read_and_what_is_put_right_stands_below(capsys,
     assert "put right, rule by rule" in text
     assert "all faults together" in text
     assert (tmp_path / "validate-photonic.json").is_file()
+    effects = json.loads((tmp_path / "validate-photonic-corrections.json").read_text(encoding="utf-8"))
+    assert {one["bits"] for one in effects} == {4, 8}
+    assert all(set(one) == {"correction", "bits", "power", "energy", "time"} for one in effects)
