@@ -12,9 +12,6 @@ from optical.devices import Converter, Laser, Modulator, PassiveElement, Photode
 from optical.link_budget import snr_from_bits
 from optical.published.parts import published_table
 
-OPERATIONS_PER_MAC = 2
-"""A multiplication and an addition."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixVectorChip:

@@ -4,6 +4,7 @@ import pytest
 
 from experiments.__main__ import main
 from experiments.validation import validate
+from experiments.validation.figure import scatter
 
 HEADER = "system,metric,value,unit,config,source,provenance,where\n"
 
@@ -96,3 +97,10 @@ def test_the_table_that_ships_is_read_and_what_is_put_right_stands_below(capsys,
     effects = json.loads((tmp_path / "validate-photonic-corrections.json").read_text(encoding="utf-8"))
     assert {one["bits"] for one in effects} == {4, 8}
     assert all(set(one) == {"correction", "bits", "power", "energy", "time"} for one in effects)
+
+
+def test_the_picture_says_which_rows_it_leaves_out(tmp_path):
+    found = validate("photonic")
+    drawn = sum(one.unit == "W" for one in found.predicted)
+    _, vector = scatter(found, tmp_path / "picture")
+    assert f"{drawn} rows in W of {len(found.predicted)}" in vector.read_text(encoding="utf-8")
