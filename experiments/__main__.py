@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heliograph import __version__
-from heliograph.errors import HeliographError
+from heliograph.errors import HeliographError, SuspectWarning
 
 if TYPE_CHECKING:
     from experiments.step import StepResult
@@ -82,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     schedule.set_defaults(run=_schedule)
 
     validation = commands.add_parser("validate", help="compare predictions with published measurements")
-    validation.add_argument("kind", metavar="training|kernels|collectives|memory")
+    validation.add_argument("kind", metavar="training|kernels|collectives|memory|photonic")
     validation.add_argument(
         "--data", type=Path, metavar="FILE", help="CSV of measurements instead of the table that ships"
     )
@@ -278,6 +280,22 @@ def _print(text: str) -> None:
     print(text)
 
 
+@contextmanager
+def _doubts_in_one_line() -> Iterator[None]:
+    """Print each doubt about a result once, as one sentence, to standard error when all is done."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", SuspectWarning)
+        try:
+            yield
+        finally:
+            doubts = [str(one.message) for one in caught if issubclass(one.category, SuspectWarning)]
+            for sentence in dict.fromkeys(doubts):
+                print(f"heliograph: warning: {sentence}", file=sys.stderr)
+    for one in caught:
+        if not issubclass(one.category, SuspectWarning):
+            warnings.showwarning(one.message, one.category, one.filename, one.lineno)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code.
 
@@ -289,7 +307,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     run: Callable[[Any], None] = arguments.run
     try:
-        run(arguments)
+        with _doubts_in_one_line():
+            run(arguments)
     except HeliographError as error:
         if arguments.debug:
             raise

@@ -21,6 +21,7 @@ from heliograph.tables import Row, Table
 from heliograph.units import dimension_of
 from optical.cores.crossbar import default_crossbar
 from optical.devices import device_table
+from optical.named_parts import named_parts_table
 from optical.switches import optics_table, switch_table
 from workloads.config import load_model, shipped_models
 
@@ -61,7 +62,8 @@ class Parameter:
 def tables() -> tuple[Table, ...]:
     """Return every parameter table that ships."""
     electronic = tuple(electronic_table(name) for name in ("gpus", "vector", "network", "hosts"))
-    return (device_table(), switch_table(), optics_table(), *electronic, nic_table(), economics_table())
+    optical = (device_table(), named_parts_table(), switch_table(), optics_table())
+    return (*optical, *electronic, nic_table(), economics_table())
 
 
 def parameters_of(description: object) -> list[Parameter]:

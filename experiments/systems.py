@@ -16,6 +16,7 @@ from electronic.fabrics import RailFabric
 from electronic.gpu import Gpu, load_gpu
 from electronic.hosts import host_of
 from electronic.vector import VectorUnit, load_vector
+from experiments.plausibility import checked
 from heliograph.economics import Economics, default_economics
 from heliograph.errors import LinkError, ParameterError, nearest
 from heliograph.files import read_toml
@@ -289,7 +290,7 @@ def build_system(
         before = None if system.photonic is None else system.photonic.cores
         system = replace_at(system, path, value)
         fixed = fixed or (system.photonic is not None and system.photonic.cores != before)
-    return system if fixed else system.sized()
+    return checked(system if fixed else system.sized())
 
 
 def has_parameter(system: System, path: str) -> bool:

@@ -26,6 +26,10 @@ class RouteError(HeliographError):
     """A flow that the fabric cannot carry."""
 
 
+class SuspectWarning(UserWarning):
+    """A result that is possible but better than anything that was built; one sentence, no failure."""
+
+
 def nearest(name: str, known: Iterable[str], *, noun: str = "name") -> str:
     """Return the closing clause of an error about an unknown name.
 

@@ -56,7 +56,7 @@ def symbol_residue(bandwidths_hz: tuple[float, ...], symbol_rate_hz: float) -> f
     Parameters
     ----------
     bandwidths_hz : tuple of float
-        3 dB bandwidths in a row; 1/B^2 add up.
+        3 dB bandwidths in a row; 1/B^2 add up. Infinite ones leave nothing.
     symbol_rate_hz : float
         Symbols per second.
 
@@ -64,7 +64,10 @@ def symbol_residue(bandwidths_hz: tuple[float, ...], symbol_rate_hz: float) -> f
     -----
     One pole: exp(-2 pi B / f).
     """
-    joint_hz = 1.0 / math.sqrt(sum(bandwidth**-2 for bandwidth in bandwidths_hz))
+    spread_s2 = sum(bandwidth**-2 for bandwidth in bandwidths_hz)
+    if not spread_s2:
+        return 0.0
+    joint_hz = 1.0 / math.sqrt(spread_s2)
     return math.exp(-2.0 * math.pi * joint_hz / symbol_rate_hz)
 
 

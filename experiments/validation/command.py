@@ -7,18 +7,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from experiments.plain import canonical_json, write_atomically
 from experiments.report import ReportRow, table_text
 from experiments.validation.cells import Record, read_records
 from experiments.validation.collectives import NEEDS as COLLECTIVE_COLUMNS
 from experiments.validation.collectives import validate_collectives
+from experiments.validation.corrections import corrections_record, corrections_text
 from experiments.validation.figure import scatter
 from experiments.validation.kernels import NEEDS as KERNEL_COLUMNS
 from experiments.validation.kernels import validate_kernels
 from experiments.validation.memory import NEEDS as MEMORY_COLUMNS
 from experiments.validation.memory import validate_memory
 from experiments.validation.outcomes import FAR_OFF, Outcome, Statistics, Validation
+from experiments.validation.photonic import NEEDS as PHOTONIC_COLUMNS
+from experiments.validation.photonic import validate_photonic
 from experiments.validation.training import NEEDS as TRAINING_COLUMNS
 from experiments.validation.training import validate_training
 from heliograph.errors import HeliographError, ParameterError, nearest
@@ -42,6 +46,10 @@ class Kind:
     """Columns without which a file is not of this kind."""
     run: Callable[[Sequence[Record], Progress | None], tuple[Outcome, ...]]
     """What turns rows into outcomes."""
+    beside: Callable[[], str] | None = None
+    """What the terminal shows below, if anything."""
+    beside_record: Callable[[], list[dict[str, Any]]] | None = None
+    """The same as plain data, for ``--out``."""
 
 
 KINDS = MappingProxyType(
@@ -53,6 +61,12 @@ KINDS = MappingProxyType(
         "kernels": Kind(needs=KERNEL_COLUMNS, run=lambda records, _: validate_kernels(records)),
         "collectives": Kind(needs=COLLECTIVE_COLUMNS, run=lambda records, _: validate_collectives(records)),
         "memory": Kind(needs=MEMORY_COLUMNS, run=lambda records, _: validate_memory(records)),
+        "photonic": Kind(
+            needs=PHOTONIC_COLUMNS,
+            run=lambda records, _: validate_photonic(records),
+            beside=corrections_text,
+            beside_record=corrections_record,
+        ),
     }
 )
 """What can be validated."""
@@ -101,9 +115,15 @@ def write(validation: Validation, directory: Path) -> tuple[Path, ...]:
         raise HeliographError(msg) from error
     record = directory / f"validate-{validation.kind}.json"
     write_atomically(record, canonical_json(validation.record(), indent=1) + "\n")
+    written = [record]
+    kind = KINDS.get(validation.kind)
+    if kind is not None and kind.beside_record is not None:
+        beside = directory / f"validate-{validation.kind}-corrections.json"
+        write_atomically(beside, canonical_json(kind.beside_record(), indent=1) + "\n")
+        written.append(beside)
     if not validation.predicted:
-        return (record,)
-    return (record, *scatter(validation, directory / f"validate-{validation.kind}"))
+        return tuple(written)
+    return (*written, *scatter(validation, directory / f"validate-{validation.kind}"))
 
 
 def report(validation: Validation) -> str:
@@ -126,6 +146,9 @@ def report(validation: Validation) -> str:
             parts.append(
                 f"        and {len(reasons) - _MOST_REASONS} more reasons; --json gives each row's\n"
             )
+    kind = KINDS.get(validation.kind)
+    if kind is not None and kind.beside is not None:
+        parts += ["\n", kind.beside()]
     return "".join(parts)
 
 

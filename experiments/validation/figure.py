@@ -8,7 +8,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from experiments.report import plain_text, prefix_of
 from experiments.style import PALETTE, new_figure, save, styled
-from experiments.validation.outcomes import Outcome, Validation
+from experiments.validation.outcomes import Outcome, Validation, statistics
 from heliograph.errors import HeliographError
 
 BANDS = ((0.10, "--"), (0.20, ":"))
@@ -22,6 +22,8 @@ _LONGEST_NAME = 56
 
 def scatter(validation: Validation, path: Path) -> tuple[Path, Path]:
     """Draw predicted against measured, coloured by source, with lines at 10 and 20 %.
+
+    Where rows have several units, those of the most frequent one are drawn, and the title says so.
 
     Parameters
     ----------
@@ -68,9 +70,10 @@ def scatter(validation: Validation, path: Path) -> tuple[Path, Path]:
             axis.set_minor_formatter(NullFormatter())
         axes.set_xlabel(f"measured ({prefix}{unit})" if unit != "1" else "measured")
         axes.set_ylabel(f"predicted ({prefix}{unit})" if unit != "1" else "predicted")
-        found = validation.overall()
+        found = statistics(rows)
+        kept = "" if found.n == len(validation.predicted) else f" in {unit} of {len(validation.predicted)}"
         axes.set_title(
-            f"{validation.kind}: {found.n} rows, mean error {found.mean_abs_error or 0.0:.1%}; "
+            f"{validation.kind}: {found.n} rows{kept}, mean error {found.mean_abs_error or 0.0:.1%}; "
             "dashed 10 %, dotted 20 %"
         )
         axes.legend(loc="upper left", fontsize=6.5)

@@ -1,0 +1,55 @@
+"""One sentence about systems that come out better than whole chips of today."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+from heliograph.errors import SuspectWarning
+from heliograph.units import to_si
+
+if TYPE_CHECKING:
+    from experiments.systems import System
+
+SUSPECT_BITS = 8.0
+"""Effective bits from which a system's energy is judged; dimensionless."""
+SUSPECT_J_PER_MAC = to_si("energy_j", 0.5, "pJ")
+"""Energy below which an accelerator of so many bits is doubted; 0.6 of the best whole chip (PACE)."""
+
+
+def checked(system: System) -> System:
+    """Return the system, after a warning if it is better than whole chips of today."""
+    sentence = suspicion(system)
+    if sentence:
+        warnings.warn(sentence, SuspectWarning, stacklevel=3)
+    return system
+
+
+def suspicion(system: System) -> str | None:
+    """Return one sentence about a photonic accelerator that is better than whole chips of today, or None.
+
+    Parameters
+    ----------
+    system : System
+        Any system; without light there is nothing to say.
+
+    Notes
+    -----
+    Compared is the photonic unit alone, at full load, without memory and other electronics: what published
+    chips state includes more, so the bound is generous.
+
+    References
+    ----------
+    PACE, Nature 640, 361 (2025): 0.84 pJ/MAC at 7.61 effective bits; Lightmatter, Nature 2025: 2.43 pJ/MAC.
+    """
+    if system.photonic is None or system.effective_bits() < SUSPECT_BITS:
+        return None
+    energy_j = system.photonic.peak_power_w / system.photonic.peak_macs_per_s
+    if energy_j >= SUSPECT_J_PER_MAC:
+        return None
+    picojoules = energy_j / to_si("energy_j", 1.0, "pJ")
+    return (
+        f"system '{system.name}' needs {picojoules:.2f} pJ/MAC at {system.effective_bits():.1f} effective "
+        "bits, while whole chips of today take 0.84 (PACE) to 2.43 (Lightmatter) pJ/MAC; check what was set "
+        "or left out"
+    )

@@ -1,0 +1,1 @@
+"""Published systems by their own constants and rules, each in a module of its own."""

@@ -1,0 +1,73 @@
+import dataclasses
+import warnings
+
+import pytest
+
+from experiments.__main__ import main
+from experiments.plausibility import SUSPECT_J_PER_MAC, suspicion
+from experiments.systems import build_system
+from heliograph.errors import SuspectWarning
+
+PRECISE = ("adc.nominal_bits=12", "adc.enob_bits=9", "dac.enob_bits=8")
+FREE = (
+    "adc.power_w=0",
+    "dac.power_w=0",
+    "modulator.symbol_energy_j=0",
+    "detector.bias_w=0",
+    "laser.wall_plug_efficiency=1",
+)
+
+
+def test_no_system_that_ships_is_doubted():
+    for name in ("gpu_packet", "photonic_packet", "photonic_ocs"):
+        assert suspicion(build_system(name, accelerators=8)) is None
+
+
+def test_eight_bits_for_half_a_picojoule_are_doubted():
+    """PACE, Nature 640, 361 (2025): a whole chip takes 0.84 pJ/MAC at 7.61 effective bits."""
+    with pytest.warns(SuspectWarning, match="effective bits, while whole chips of today") as caught:
+        system = build_system("photonic_packet", accelerators=8, assignments=[*PRECISE, *FREE])
+    assert len(caught) == 1
+    assert system.effective_bits() >= 8.0
+    assert system.photonic.peak_power_w / system.photonic.peak_macs_per_s < SUSPECT_J_PER_MAC
+
+
+@pytest.mark.parametrize("assignments", [PRECISE, FREE])
+def test_neither_bits_nor_energy_alone_is_doubted(assignments):
+    assert suspicion(build_system("photonic_packet", accelerators=8, assignments=assignments)) is None
+
+
+def test_the_doubt_lies_at_the_bound_itself():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SuspectWarning)
+        system = build_system("photonic_packet", accelerators=8, assignments=[*PRECISE, *FREE])
+    core = system.photonic.core
+    watts = SUSPECT_J_PER_MAC * core.peak_macs_per_s / core.modulators
+    hungry = dataclasses.replace(core.dac, power_w=watts * core.dac.rate_hz / core.symbol_rate_hz)
+    unit = dataclasses.replace(system.photonic, core=dataclasses.replace(core, dac=hungry))
+    assert suspicion(system)
+    assert suspicion(dataclasses.replace(system, photonic=unit)) is None
+
+
+def test_the_command_line_says_it_once_in_one_sentence_and_goes_on(capsys):
+    sets = [word for one in (*PRECISE, *FREE) for word in ("--set", one)]
+    plan = "dp=8,micro_batch=1,global_batch=8"
+    code = main(
+        [
+            "step",
+            "--model",
+            "gpt2",
+            "--system",
+            "photonic_packet",
+            "--accelerators",
+            "8",
+            "--plan",
+            plan,
+            *sets,
+        ]
+    )
+    captured = capsys.readouterr()
+    assert code == 0
+    assert captured.out
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith("heliograph: warning: system 'photonic_packet' needs")

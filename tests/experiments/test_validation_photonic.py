@@ -1,0 +1,106 @@
+import json
+
+import pytest
+
+from experiments.__main__ import main
+from experiments.validation import validate
+from experiments.validation.figure import scatter
+
+HEADER = "system,metric,value,unit,config,source,provenance,where\n"
+
+
+def rows_of(tmp_path, *lines):
+    path = tmp_path / "photonic.csv"
+    path.write_text(HEADER + "\n".join(lines) + "\n", encoding="utf-8")
+    return validate("photonic", data=path).outcomes
+
+
+def test_a_row_of_three_scenarios_is_three_rows(tmp_path):
+    found = rows_of(
+        tmp_path, 'Albireo,power MRR,7.52/0.94/0.38,W,"conservative/moderate/aggressive, 5 GHz",s,read,'
+    )
+    assert [one.measured for one in found] == [7.52, 0.94, 0.38]
+    assert all(abs(one.relative_error) < 0.02 for one in found)
+    assert "conservative, 5 GHz" in found[0].id
+
+
+def test_a_row_of_two_quantities_is_two_rows(tmp_path):
+    head = "LT baselines dota_crossbar_4t_2c,total energy / latency,"
+    line = head + "9.7948 / 0.26528,mJ / ms,deit-b_197_4bit,s,read,"
+    energy, time = rows_of(tmp_path, line)
+    assert (energy.unit, time.unit) == ("J", "s")
+    assert energy.predicted == pytest.approx(9.794769567e-3, rel=1e-9)
+    assert time.predicted == pytest.approx(0.26528e-3, rel=1e-4)
+
+
+def test_another_tool_s_prediction_is_no_claim(tmp_path):
+    line = "Albireo,energy per MAC,1042.84 model / 1018.93 reference,fJ/MAC,moderate,s,read,"
+    (one,) = rows_of(tmp_path, line)
+    assert one.measured == pytest.approx(1018.93e-15)
+
+
+def test_energy_with_and_without_lasers_are_two_claims(tmp_path):
+    lit, dark = rows_of(tmp_path, "PACE,energy per MAC,0.840 incl lasers / 0.475 excl,pJ/MAC,,s,read,")
+    assert lit.predicted > dark.predicted
+    assert "laser" not in dark.hint
+
+
+def test_an_energy_behind_an_efficiency_is_read(tmp_path):
+    (one,) = rows_of(tmp_path, "Lightmatter 2025,efficiency,0.823 TOPS/W = 2.43 pJ/MAC,,,s,read,")
+    assert one.measured == pytest.approx(2.43e-12)
+    assert "unexplained 93%" in one.hint
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("Abacus,power total,1,W,,s,read,", "system 'Abacus' is not modelled"),
+        ("Albireo,power MRR,1,W,,s,read,", "no scenario"),
+        ("Albireo,power sail,1,W,moderate,s,read,", "no part 'sail'"),
+        ("Albireo,power MRR,about one,W,moderate,s,read,", "no single number"),
+        ("Albireo,power MRR,1,furlong,moderate,s,read,", "no area, power, energy or time"),
+        ("Albireo,power MRR,1,W,moderate,s,recalled,", "nobody has looked"),
+        (
+            "Lightening-Transformer,total energy,1,mJ,deit-t_64_4bit dota_arch_opt_4t_2c,s,read,",
+            "leave tokens",
+        ),
+        ("Lightening-Transformer,sail energy,1,mJ,deit-t_197_4bit dota_arch_opt_4t_2c,s,read,", "no layer"),
+    ],
+)
+def test_what_cannot_be_predicted_is_skipped_with_its_reason(tmp_path, line, reason):
+    (one,) = rows_of(tmp_path, line)
+    assert one.predicted is None
+    assert reason in one.skipped
+
+
+@pytest.mark.parametrize("value", ["nan", "-1", "0"])
+def test_a_number_that_cannot_be_one_is_an_error_of_the_file(capsys, tmp_path, value):
+    path = tmp_path / "photonic.csv"
+    path.write_text(HEADER + f"Albireo,power MRR,{value},W,moderate,s,read,\n", encoding="utf-8")
+    assert main(["validate", "photonic", "--data", str(path)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert "photonic.csv:2" in captured.err
+
+
+def test_the_table_that_ships_is_read_and_what_is_put_right_stands_below(capsys, tmp_path):
+    assert main(["validate", "photonic", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) == {"rows", "by_source", "overall"}
+    assert found["overall"]["n"] >= 200
+    assert main(["validate", "photonic", "--out", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "put right, rule by rule" in text
+    assert "all faults together" in text
+    assert (tmp_path / "validate-photonic.json").is_file()
+    effects = json.loads((tmp_path / "validate-photonic-corrections.json").read_text(encoding="utf-8"))
+    assert {one["bits"] for one in effects} == {4, 8}
+    assert all(set(one) == {"correction", "bits", "power", "energy", "time"} for one in effects)
+
+
+def test_the_picture_says_which_rows_it_leaves_out(tmp_path):
+    found = validate("photonic")
+    drawn = sum(one.unit == "W" for one in found.predicted)
+    _, vector = scatter(found, tmp_path / "picture")
+    assert f"{drawn} rows in W of {len(found.predicted)}" in vector.read_text(encoding="utf-8")
