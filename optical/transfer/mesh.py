@@ -70,7 +70,7 @@ class Mesh:
             Exponent of the couplers' angles over wavelength.
         """
         ratio = np.asarray(wavelength_ratio, dtype=float)
-        off = errors if errors is not None else MeshErrors.none(self.layout)
+        off = errors_of(self.layout, errors)
         eta = (math.pi / 4.0 + off.splitter_rad) * ratio[..., None, None] ** dispersion - math.pi / 4.0
         inverse = 1.0 / ratio[..., None]
         blocks = amplitude(loss_db) * mzi_matrix(
@@ -81,6 +81,17 @@ class Mesh:
         )
         fields = run_columns(self.layout, blocks)
         return np.asarray(np.exp(1j * (self.output_rad + off.output_rad) * inverse)[..., None] * fields)
+
+
+def errors_of(layout: MeshLayout, errors: MeshErrors | None) -> MeshErrors:
+    """Return the errors of a chip, checked against its layout; none if none are given."""
+    if errors is None:
+        return MeshErrors.none(layout)
+    if np.shape(errors.theta_rad) != (layout.count,) or np.shape(errors.output_rad) != (layout.modes,):
+        msg = f"errors are those of a mesh of {len(errors.output_rad)} modes and {len(errors.theta_rad)} "
+        msg += f"interferometers, this one has {layout.modes} and {layout.count}; draw them from its layout"
+        raise ParameterError(msg)
+    return errors
 
 
 def run_columns(layout: MeshLayout, blocks: Complex) -> Complex:
@@ -137,7 +148,7 @@ def absorb(
     settings : numpy.ndarray
         (theta, phi), radian, shape (count, 2); zero where not asked for.
     """
-    off = errors if errors is not None else MeshErrors.none(layout)
+    off = errors_of(layout, errors)
     chosen = np.ones(layout.count, dtype=bool)
     if numbers is not None:
         chosen = np.zeros(layout.count, dtype=bool)

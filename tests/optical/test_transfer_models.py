@@ -125,9 +125,7 @@ def test_mzi_is_its_couplers_and_shifters_joined():
     joints = {"entry,out0": "split,in0", "split,out0": "arm,in0"}
     joints |= {"arm,out0": "join,in0", "split,out1": "join,in1"}
     ports = {"in0": "entry,in0", "in1": "split,in1", "out0": "join,out0", "out1": "join,out1"}
-    whole = models.mzi(
-        wl=WL, theta_rad=theta, phi_rad=phi, first_rad=first, second_rad=second, loss_db=0.0
-    )
+    whole = models.mzi(wl=WL, theta_rad=theta, phi_rad=phi, first_rad=first, second_rad=second, loss_db=0.0)
     assert same(whole, solve_netlist(parts, joints, ports)) < 1e-13
 
 
@@ -158,9 +156,7 @@ def test_all_pass_ring_is_a_coupler_and_a_loop():
 
 def test_mesh_is_its_interferometers_joined():
     mesh = decompose(haar(4))
-    errors = draw_errors(
-        mesh.layout, splitter_rad=0.05, phase_rad=0.02, generator=np.random.default_rng(3)
-    )
+    errors = draw_errors(mesh.layout, splitter_rad=0.05, phase_rad=0.02, generator=np.random.default_rng(3))
     wl, loss = WL[:5], 0.4
     parts, joints, ends = {}, {}, [None] * 4
     ports = {}
@@ -254,7 +250,7 @@ def test_a_drop_filter_passes_half_of_its_power_half_a_linewidth_away():
 
 
 def test_a_coupler_disperses_as_the_crossbar_of_lightening_transformer():
-    """12 lines of 0.4 nm: 2 kappa - 1 reaches 0.0089 (its coupler model evaluated at HPCA 2024's settings)."""
+    """12 lines of 0.4 nm: 2 kappa - 1 reaches 0.0089 (its coupler model, HPCA 2024, evaluated)."""
     crossed = np.abs(models.coupler(wl=1.5522, loss_db=0.0)["in0", "out1"]) ** 2
     assert 2.0 * crossed - 1.0 == pytest.approx(0.0089, rel=0.02)
 
