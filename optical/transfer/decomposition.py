@@ -12,8 +12,7 @@ from scipy.linalg import lapack
 from heliograph.errors import ParameterError
 from optical.transfer.elements import Complex
 from optical.transfer.layout import Index, MeshLayout, MeshShape
-from optical.transfer.mesh import Mesh, absorb
-from optical.transfer.mzi import wrapped
+from optical.transfer.mesh import Mesh, mesh_of_blocks
 
 _UNITARY_TOLERANCE = 1e-8
 
@@ -57,16 +56,10 @@ def decompose(unitary: Complex, shape: MeshShape = MeshShape.CLEMENTS) -> Mesh:
     right, left = _null_clements(work) if shape is MeshShape.CLEMENTS else _null_reck(work)
     diagonal = np.diagonal(work)
     blocks = np.zeros((layout.count, 2, 2), dtype=complex)
-    before, after = _place(layout, right, blocks), _place(layout, left, blocks)
-    phases, early = absorb(layout, blocks, np.ones(n, dtype=complex), numbers=before)
-    phases, late = absorb(layout, blocks, phases * diagonal / np.abs(diagonal), numbers=after)
-    settings = early + late
-    return Mesh(
-        layout=layout,
-        theta_rad=settings[:, 0],
-        phi_rad=settings[:, 1],
-        output_rad=wrapped(np.angle(phases)),
-    )
+    _place(layout, right, blocks)
+    behind = _place(layout, left, blocks)
+    output = _insert(layout, behind, diagonal / np.abs(diagonal), blocks)
+    return mesh_of_blocks(layout, blocks, output)
 
 
 class _Rotations:
@@ -101,6 +94,17 @@ def _pivot(kept: complex, nulled: complex) -> tuple[float, complex]:
         return (1.0, 0.0j) if nulled == 0.0 else (0.0, 1.0 + 0.0j)
     length = float(np.hypot(size, abs(nulled)))
     return size / length, -nulled * (kept.conjugate() / size) / length
+
+
+def _insert(layout: MeshLayout, behind: Index, phases: Complex, blocks: Complex) -> Complex:
+    """Put phases on waveguides before some interferometers; return those of waveguides that meet none."""
+    first = np.full(layout.modes, -1, dtype=np.int64)
+    pairs = layout.upper[behind][:, None] + np.arange(2)
+    # of several assignments to a waveguide the last stands, so the order is turned round
+    first[pairs[::-1].reshape(-1)] = np.repeat(behind[::-1], 2)
+    met = np.flatnonzero(first >= 0)
+    blocks[first[met], :, met - layout.upper[first[met]]] *= phases[met][:, None]
+    return np.where(first >= 0, 1.0 + 0.0j, phases)
 
 
 def _null_by_columns(work: Complex, row: int, column: int, depth: int, made: _Rotations) -> None:

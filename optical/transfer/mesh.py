@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from heliograph.errors import ParameterError
 from optical.transfer.elements import Complex, Real, amplitude
 from optical.transfer.imperfections import MeshErrors
-from optical.transfer.layout import Index, MeshLayout
+from optical.transfer.layout import MeshLayout
 from optical.transfer.mzi import mzi_matrix, settle, wrapped
 
 
@@ -122,8 +122,6 @@ def absorb(
     layout: MeshLayout,
     blocks: Complex,
     phases: Complex,
-    *,
-    numbers: Index | None = None,
     errors: MeshErrors | None = None,
 ) -> tuple[Complex, Real]:
     """Set interferometers to given 2x2 unitary matrices, handing what a setting cannot do to the next column.
@@ -136,8 +134,6 @@ def absorb(
         Wanted matrices, shape (count, 2, 2).
     phases : numpy.ndarray
         e^{i angle} that stands on each waveguide before the first column, shape (modes,).
-    numbers : numpy.ndarray, optional
-        Which interferometers, ascending; all if not given.
     errors : MeshErrors, optional
         Coupler errors that the setting makes up for.
 
@@ -146,20 +142,14 @@ def absorb(
     phases : numpy.ndarray
         e^{i angle} left on each waveguide behind the last column, shape (modes,).
     settings : numpy.ndarray
-        (theta, phi), radian, shape (count, 2); zero where not asked for.
+        (theta, phi), radian, shape (count, 2).
     """
     off = errors_of(layout, errors)
-    chosen = np.ones(layout.count, dtype=bool)
-    if numbers is not None:
-        chosen = np.zeros(layout.count, dtype=bool)
-        chosen[numbers] = True
     carried, settings = phases.copy(), np.zeros((layout.count, 2))
-    for where, _ in layout.slices:
-        column = np.arange(where.start, where.stop)[chosen[where]]
-        pair = layout.upper[column][:, None] + np.arange(2)
-        target = blocks[column] * carried[pair][:, None, :]
-        left, settings[column] = settle(target, *off.splitter_rad[column].T)
-        carried[pair] = left
+    for where, modes in layout.slices:
+        target = blocks[where] * carried[modes].reshape(-1, 1, 2)
+        left, settings[where] = settle(target, *off.splitter_rad[where].T)
+        carried[modes] = left.reshape(-1)
     return carried, settings
 
 
