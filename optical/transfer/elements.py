@@ -154,7 +154,7 @@ def all_pass_ring(round_trip: ArrayLike, angle_rad: ArrayLike) -> Complex:
 
     References
     ----------
-    W. Bogaerts et al., "Silicon microring resonators", Laser Photonics Rev. 6 (2012) 47, eqs 1 to 3.
+    W. Bogaerts et al., "Silicon microring resonators", Laser Photonics Rev. 6 (2012) 47, eq. 1.
     """
     turn = np.asarray(round_trip, dtype=complex)
     passing = np.cos(np.asarray(angle_rad, dtype=float))
@@ -183,8 +183,8 @@ def add_drop_ring(half_turn: ArrayLike, first_rad: ArrayLike, second_rad: ArrayL
 
     References
     ----------
-    W. Bogaerts et al., "Silicon microring resonators", Laser Photonics Rev. 6 (2012) 47, eqs 6 and 7
-    (intensities).
+    W. Bogaerts et al., "Silicon microring resonators", Laser Photonics Rev. 6 (2012) 47, whose
+    intensities of the ring between two buses are the squares of these fields.
     """
     half = np.asarray(half_turn, dtype=complex)
     first, second = np.asarray(first_rad, dtype=float), np.asarray(second_rad, dtype=float)

@@ -87,8 +87,9 @@ class ErrorLaw:
     References
     ----------
     S. Bandyopadhyay, R. Hamerly, D. Englund, Optica 8 (2021) 1247 (arXiv:2103.04993): linear becomes
-    quadratic; R. Hamerly, S. Bandyopadhyay, D. Englund, Nat. Commun. 13 (2022) 6831: sqrt(2 N) s and
-    sqrt(2/3) N s^2.
+    quadratic; R. Hamerly, S. Bandyopadhyay, D. Englund, Nat. Commun. 13 (2022) 6831 (arXiv:2109.05367): the
+    cross state is what limits large meshes. N. J. Russell et al., New J. Phys. 19 (2017) 033007: the
+    densities. The factors follow as above, and a Monte Carlo agrees.
     """
 
     modes: int

@@ -57,7 +57,7 @@ def test_known_errors_vanish_where_every_split_is_within_reach(shape):
 
 @pytest.mark.parametrize("n", [8, 32])
 def test_errors_grow_linearly_before_and_with_the_square_after_correction(n):
-    """Bandyopadhyay et al. 2021; Hamerly et al. 2022: sqrt(2 N) s, and sqrt(2/3) N s^2 for large N.
+    """Bandyopadhyay et al. 2021 (arXiv:2103.04993): linear becomes quadratic; factors as `ErrorLaw` derives.
 
     Over 24 chips the first is known to about 3 % and the second, which few interferometers make, to about
     25 %.

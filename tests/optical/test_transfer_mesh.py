@@ -1,5 +1,8 @@
+import importlib.util
 import itertools
 import math
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -265,3 +268,20 @@ def test_loss_dims_a_programmed_weight():
 def test_what_no_mesh_can_make_is_refused(call, words):
     with pytest.raises(ParameterError, match=words):
         call()
+
+
+def test_the_plain_ways_of_the_benchmark_agree_with_ours(monkeypatch, capsys):
+    path = Path(__file__).parents[2] / "benchmarks" / "mesh.py"
+    spec = importlib.util.spec_from_file_location("benchmark_mesh", path)
+    benchmark = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(benchmark)
+    unitary = haar(6)
+    for left in (benchmark.decompose_by_elements(unitary), benchmark.decompose_by_matrices(unitary)):
+        assert np.abs(np.abs(left) - np.eye(6)).max() < 1e-13
+    mesh = decompose(unitary)
+    for rebuilt in (benchmark.rebuild_by_elements(mesh), benchmark.rebuild_by_matrices(mesh)):
+        assert np.abs(np.array(rebuilt) - unitary).max() < 1e-13
+    monkeypatch.setattr(sys, "argv", ["mesh.py", "4"])
+    benchmark.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert [row.split()[:2] for row in lines[1:]] == [["4", "clements"], ["4", "reck"], ["4", "rebuild"]]

@@ -210,7 +210,7 @@ def test_critical_coupling_extinguishes_a_ring_on_resonance():
 
 
 def test_resonances_lie_a_free_spectral_range_apart_and_move_with_temperature():
-    """Bogaerts et al. 2012, eqs 9 and 26: wl^2 / (n_g L), and wl (dn/dT) / n_g per kelvin."""
+    """Bogaerts et al. 2012: free spectral range wl^2 / (n_g L), tuning wl (dn/dT) / n_g per kelvin."""
     wl = np.linspace(1.53, 1.57, 40001)
 
     def dips(rise_k):
@@ -291,6 +291,11 @@ def test_a_part_that_cannot_be_is_refused(call, words):
 def test_a_port_that_is_not_listed_is_refused():
     with pytest.raises(ParameterError, match="port 'out0' of the circuit is not listed"):
         scattering_matrix(models.waveguide(), ("in0", "out1"))
+
+
+def test_what_enters_a_column_leaves_in_a_row():
+    one_way = scattering_matrix({("in0", "out0"): np.array(0.5 + 0j)}, ("in0", "out0"))
+    assert one_way == pytest.approx(np.array([[0.0, 0.0], [0.5, 0.0]]))
 
 
 def test_every_range_of_the_table_holds_its_value():
