@@ -93,10 +93,3 @@ class MeshLayout:
         starts = np.array([0, *(where.stop for where, _ in self.slices)], dtype=np.int64)
         firsts = np.array([modes.start for _, modes in self.slices], dtype=np.int64)
         return np.asarray(starts[column] + (upper - firsts[column]) // 2)
-
-    def passages(self) -> Index:
-        """Return through how many interferometers each waveguide runs, shape (modes,)."""
-        counts = np.zeros(self.modes, dtype=np.int64)
-        for _, modes in self.slices:
-            counts[modes] += 1
-        return counts

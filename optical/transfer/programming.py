@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from optical.transfer.elements import Complex, Real
 from optical.transfer.imperfections import MeshErrors
 from optical.transfer.layout import MeshShape
 from optical.transfer.mesh import Mesh
+from optical.transfer.selfconfiguration import self_configure
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -67,6 +69,11 @@ class ProgrammedWeight:
         right = self.columns.matrix(columns_errors, loss_db=loss_db)
         rank = len(self.attenuation)
         return np.asarray((left[:, :rank] * self.attenuation) @ right[:rank])
+
+    def self_configured(self, rows_known: MeshErrors, columns_known: MeshErrors) -> ProgrammedWeight:
+        """Return the settings that make up for what is known of the errors of the two meshes."""
+        rows, columns = self_configure(self.rows, rows_known), self_configure(self.columns, columns_known)
+        return dataclasses.replace(self, rows=rows, columns=columns)
 
     def matrix(self) -> Complex:
         """Return the weight that comes out on perfect optics, shape (rows, columns)."""

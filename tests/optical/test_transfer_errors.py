@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import numpy as np
@@ -14,6 +15,7 @@ from optical.transfer import (
     draw_errors,
     matrix_error,
     mzi_matrix,
+    program_weight,
     self_configure,
 )
 from optical.transfer.selfconfiguration import couplers_from_fringe, unreachable_share
@@ -120,6 +122,35 @@ def test_what_is_not_known_is_not_corrected():
     same = self_configure(design, MeshErrors.none(design.layout))
     assert matrix_error(same.matrix(), design.matrix()) < 1e-13
     assert same.theta_rad == pytest.approx(design.theta_rad, abs=1e-12)
+
+
+def test_what_calibration_gets_wrong_counts_in_full():
+    """Couplers known to within d leave the uncorrected error of couplers wrong by d, sqrt(2 (N - 1)) d."""
+    generator, squares, slip = np.random.default_rng(5), [], 1e-4
+    for _ in range(CHIPS):
+        unitary = haar(12, generator)
+        design = decompose(unitary)
+        chip = draw_errors(design.layout, splitter_rad=0.002, phase_rad=0.0, generator=generator)
+        missed = slip * generator.standard_normal(chip.splitter_rad.shape)
+        known = dataclasses.replace(chip, splitter_rad=chip.splitter_rad + missed)
+        squares.append(matrix_error(self_configure(design, known).matrix(chip), unitary) ** 2)
+    expected = ErrorLaw(modes=12, splitter_rad=slip).uncorrected
+    assert math.sqrt(np.mean(squares)) == pytest.approx(expected, rel=0.1)
+
+
+def test_a_programmed_weight_is_mended_in_both_meshes():
+    generator = np.random.default_rng(6)
+    weight = program_weight(generator.standard_normal((5, 7)))
+    chips = [
+        draw_errors(mesh.layout, splitter_rad=0.002, phase_rad=0.1, generator=generator)
+        for mesh in (weight.rows, weight.columns)
+    ]
+    wrong = weight.transfer(*chips) - weight.transfer()
+    mended = weight.self_configured(*chips).transfer(*chips) - weight.transfer()
+    assert np.abs(wrong).max() > 0.01
+    assert np.abs(mended).max() < 1e-12
+    half = weight.self_configured(chips[0], MeshErrors.none(weight.columns.layout))
+    assert np.abs(half.transfer(*chips) - weight.transfer()).max() > 0.01
 
 
 def test_errors_are_fixed_for_a_chip_and_scale_with_their_size():
