@@ -1,0 +1,32 @@
+"""Transfer of light through circuits: parts, interferometer meshes, their programming and their errors."""
+
+from __future__ import annotations
+
+from optical.transfer.conventions import ConvertedMesh, MziConvention, from_convention, to_convention
+from optical.transfer.decomposition import decompose
+from optical.transfer.imperfections import MeshErrors, draw_errors
+from optical.transfer.layout import MeshLayout, MeshShape
+from optical.transfer.mesh import Mesh
+from optical.transfer.mzi import mzi_matrix
+from optical.transfer.programming import ProgrammedWeight, program_weight
+from optical.transfer.selfconfiguration import Calibration, ErrorLaw, matrix_error, self_configure
+
+__all__ = [
+    "Calibration",
+    "ConvertedMesh",
+    "ErrorLaw",
+    "Mesh",
+    "MeshErrors",
+    "MeshLayout",
+    "MeshShape",
+    "MziConvention",
+    "ProgrammedWeight",
+    "decompose",
+    "draw_errors",
+    "from_convention",
+    "matrix_error",
+    "mzi_matrix",
+    "program_weight",
+    "self_configure",
+    "to_convention",
+]

@@ -1,0 +1,153 @@
+"""From a unitary matrix to the phases of a mesh, by nulling one element after the other in place.
+
+Each nulling is one plane rotation of two neighbouring columns or rows (LAPACK's `zrot`), so a decomposition
+costs O(N^3); multiplying a whole matrix per interferometer would cost O(N^5).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import lapack
+
+from heliograph.errors import ParameterError
+from optical.transfer.elements import Complex
+from optical.transfer.layout import Index, MeshLayout, MeshShape
+from optical.transfer.mesh import Mesh, mesh_of_blocks
+
+_UNITARY_TOLERANCE = 1e-8
+
+
+def decompose(unitary: Complex, shape: MeshShape = MeshShape.CLEMENTS) -> Mesh:
+    """Return the mesh that makes a unitary matrix, with all phases in [0, 2 pi).
+
+    Parameters
+    ----------
+    unitary : numpy.ndarray
+        Real or complex unitary matrix, shape (N, N), N >= 1.
+    shape : MeshShape
+        Rectangle or triangle.
+
+    Raises
+    ------
+    ParameterError
+        If the matrix is not square or not unitary.
+
+    Notes
+    -----
+    Nulling gives L U R = D, so U = L^-1 D R^-1; each rotation then becomes an interferometer, column by
+    column, and the phases that this leaves (D among them) travel on to the outputs.
+
+    References
+    ----------
+    W. R. Clements et al., Optica 3 (2016) 1460 (arXiv:1603.08788), algorithm 1; M. Reck et al., Phys.
+    Rev. Lett. 73 (1994) 58.
+    """
+    work = np.array(unitary, dtype=complex, order="C")
+    if work.ndim != 2 or work.shape[0] != work.shape[1] or not work.size:
+        msg = f"a mesh makes square matrices; got shape {work.shape}"
+        raise ParameterError(msg)
+    n = len(work)
+    gap = float(np.abs(work.conj().T @ work - np.eye(n)).max())
+    if not gap <= _UNITARY_TOLERANCE:
+        msg = f"a mesh makes unitary matrices; U^H U differs from 1 by {gap:g}; "
+        msg += "program any other matrix with program_weight"
+        raise ParameterError(msg)
+    layout = MeshLayout(modes=n, shape=shape)
+    right, left = _null_clements(work) if shape is MeshShape.CLEMENTS else _null_reck(work)
+    diagonal = np.diagonal(work)
+    blocks = np.zeros((layout.count, 2, 2), dtype=complex)
+    _place(layout, right, blocks)
+    behind = _place(layout, left, blocks)
+    output = _insert(layout, behind, diagonal / np.abs(diagonal), blocks)
+    return mesh_of_blocks(layout, blocks, output)
+
+
+class _Rotations:
+    """Rotations in the order made: where each stands in the mesh, and its inverse [[c, s], [-s*, c]]."""
+
+    def __init__(self) -> None:
+        self.column: list[int] = []
+        self.upper: list[int] = []
+        self.cosine: list[float] = []
+        self.sine: list[complex] = []
+
+    def add(self, column: int, upper: int, cosine: float, sine: complex) -> None:
+        self.column.append(column)
+        self.upper.append(upper)
+        self.cosine.append(cosine)
+        self.sine.append(sine)
+
+
+def _place(layout: MeshLayout, made: _Rotations, blocks: Complex) -> Index:
+    numbers = layout.number(np.array(made.column, dtype=np.int64), np.array(made.upper, dtype=np.int64))
+    cosine, sine = np.array(made.cosine), np.array(made.sine, dtype=complex)
+    blocks[numbers, 0, 0] = blocks[numbers, 1, 1] = cosine
+    blocks[numbers, 0, 1] = sine
+    blocks[numbers, 1, 0] = -sine.conj()
+    return np.sort(numbers)
+
+
+def _pivot(kept: complex, nulled: complex) -> tuple[float, complex]:
+    """Return cosine and the factor q with cosine * nulled + q * kept = 0 and cosine^2 + abs(q)^2 = 1."""
+    size = abs(kept)
+    if size == 0.0:
+        return (1.0, 0.0j) if nulled == 0.0 else (0.0, 1.0 + 0.0j)
+    length = float(np.hypot(size, abs(nulled)))
+    return size / length, -nulled * (kept.conjugate() / size) / length
+
+
+def _insert(layout: MeshLayout, behind: Index, phases: Complex, blocks: Complex) -> Complex:
+    """Put phases on waveguides before some interferometers; return those of waveguides that meet none."""
+    first = np.full(layout.modes, -1, dtype=np.int64)
+    pairs = layout.upper[behind][:, None] + np.arange(2)
+    # of several assignments to a waveguide the last stands, so the order is turned round
+    first[pairs[::-1].reshape(-1)] = np.repeat(behind[::-1], 2)
+    met = np.flatnonzero(first >= 0)
+    blocks[first[met], :, met - layout.upper[first[met]]] *= phases[met][:, None]
+    return np.where(first >= 0, 1.0 + 0.0j, phases)
+
+
+def _null_by_columns(work: Complex, row: int, column: int, depth: int, made: _Rotations) -> None:
+    """Null work[row, column] by rotating columns `column` and `column` + 1; rows below are zero in both."""
+    n, flat = len(work), work.reshape(-1)
+    at = row * n + column
+    cosine, sine = _pivot(flat.item(at + 1), flat.item(at))
+    lapack.zrot(
+        flat, flat, cosine, sine, n=row + 1, offx=column, incx=n, offy=column + 1, incy=n,
+        overwrite_x=1, overwrite_y=1,
+    )  # fmt: skip
+    # columns: (x', y') = (x, y) G with G = [[c, -s*], [s, c]], so the mesh needs G^-1 = [[c, s*], [-s, c]]
+    made.add(depth, column, cosine, sine.conjugate())
+
+
+def _null_by_rows(work: Complex, row: int, column: int, depth: int, made: _Rotations) -> None:
+    """Null work[row, column] by rotating rows `row` - 1 and `row`; columns to the left are zero in both."""
+    n, flat = len(work), work.reshape(-1)
+    at = row * n + column
+    cosine, factor = _pivot(flat.item(at - n), flat.item(at))
+    sine = -factor.conjugate()
+    lapack.zrot(
+        flat, flat, cosine, sine, n=n - column, offx=at - n, incx=1, offy=at, incy=1,
+        overwrite_x=1, overwrite_y=1,
+    )  # fmt: skip
+    # rows: (x', y') = G (x, y) with G = [[c, s], [-s*, c]], so the mesh needs G^-1 = [[c, -s], [s*, c]]
+    made.add(depth, row - 1, cosine, -sine)
+
+
+def _null_clements(work: Complex) -> tuple[_Rotations, _Rotations]:
+    right, left, n = _Rotations(), _Rotations(), len(work)
+    for diagonal in range(n - 1):
+        for step in range(diagonal + 1):
+            if diagonal % 2 == 0:
+                _null_by_columns(work, n - 1 - step, diagonal - step, step, right)
+            else:
+                _null_by_rows(work, n - 1 - diagonal + step, step, n - 1 - step, left)
+    return right, left
+
+
+def _null_reck(work: Complex) -> tuple[_Rotations, _Rotations]:
+    right, n = _Rotations(), len(work)
+    for line in range(n - 1):
+        for step in range(n - 1 - line):
+            _null_by_columns(work, n - 1 - line, step, 2 * line + step, right)
+    return right, _Rotations()

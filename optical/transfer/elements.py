@@ -1,0 +1,198 @@
+"""Field transfer of the single parts, in SI and over arrays of wavelength, from which circuits are built.
+
+Fields advance as exp(+i 2 pi n L / wavelength). A coupler of angle eta passes cos(eta) and crosses
+i sin(eta): its power coupling is sin^2(eta).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from heliograph.errors import ParameterError
+from optical.transfer.parts import GuidedMode
+
+Complex = NDArray[np.complex128]
+Real = NDArray[np.float64]
+
+
+def require(name: str, value: ArrayLike, low: float, high: float = math.inf) -> None:
+    """Check that a number, or every number of an array, is finite and lies in a range.
+
+    Parameters
+    ----------
+    name : str
+        What the number is called in the message.
+    value : array_like
+        Number or array.
+    low, high : float
+        Inclusive ends.
+
+    Raises
+    ------
+    ParameterError
+        Naming the number, the first value that breaks the rule, and the rule.
+    """
+    values = np.atleast_1d(np.asarray(value, dtype=float))
+    bad = ~np.isfinite(values) | (values < low) | (values > high)
+    if bad.any():
+        rule = f"at least {low:g}" if math.isinf(high) else f"between {low:g} and {high:g}"
+        msg = f"{name} must be finite and {rule}; got {values[bad][0]:g}"
+        raise ParameterError(msg)
+
+
+def amplitude(loss_db: ArrayLike) -> Real:
+    """Return the field that is left after a loss, 10^(-loss/20).
+
+    Parameters
+    ----------
+    loss_db : array_like
+        Loss, not negative.
+    """
+    require("a loss in dB", loss_db, 0.0)
+    return np.asarray(10.0 ** (-np.asarray(loss_db, dtype=float) / 20.0))
+
+
+def mode_index(mode: GuidedMode, wavelength_m: ArrayLike, *, rise_k: float = 0.0) -> Real:
+    """Return the effective index of a mode over wavelength, dimensionless.
+
+    Parameters
+    ----------
+    mode : GuidedMode
+        Indices at the reference.
+    wavelength_m : array_like
+        Wavelength in vacuum.
+    rise_k : float
+        Temperature above that of the reference.
+
+    Notes
+    -----
+    n = n_0 - (n_g - n_0)(wavelength - wavelength_0)/wavelength_0 + (dn/dT) rise, first order in
+    wavelength: the group index is exact at the reference and group-velocity dispersion is left out.
+    """
+    offset = np.asarray(wavelength_m, dtype=float) / mode.wavelength_m - 1.0
+    cold = mode.effective_index - (mode.group_index - mode.effective_index) * offset
+    return np.asarray(cold + mode.thermo_optic_per_k * rise_k)
+
+
+def propagation(
+    mode: GuidedMode,
+    wavelength_m: ArrayLike,
+    length_m: float,
+    *,
+    loss_db_per_m: float = 0.0,
+    rise_k: float = 0.0,
+) -> Complex:
+    """Return the field after a waveguide, amplitude and phase, of the shape of `wavelength_m`.
+
+    Parameters
+    ----------
+    mode : GuidedMode
+        Indices of the waveguide.
+    wavelength_m : array_like
+        Wavelength in vacuum.
+    length_m : float
+        Length, not negative.
+    loss_db_per_m : float
+        Propagation loss, not negative.
+    rise_k : float
+        Temperature above that of the reference.
+    """
+    require("length_m", length_m, 0.0)
+    require("loss_db_per_m", loss_db_per_m, 0.0)
+    wavelength = np.asarray(wavelength_m, dtype=float)
+    phase = 2.0 * math.pi * mode_index(mode, wavelength, rise_k=rise_k) * length_m / wavelength
+    return np.asarray(amplitude(loss_db_per_m * length_m) * np.exp(1j * phase))
+
+
+def coupler_angle(
+    coupling: float, wavelength_ratio: ArrayLike, *, error_rad: float = 0.0, dispersion: float = 0.0
+) -> Real:
+    """Return the angle of a coupler, radian.
+
+    Parameters
+    ----------
+    coupling : float
+        Power coupled across at the reference wavelength without error, 0 to 1.
+    wavelength_ratio : array_like
+        Wavelength over the reference wavelength.
+    error_rad : float
+        Error of the angle at the reference; the splitting ratio of a 50:50 coupler moves by sin(2 error) / 2.
+    dispersion : float
+        Exponent of the angle over wavelength.
+    """
+    require("coupling", coupling, 0.0, 1.0)
+    angle = math.asin(math.sqrt(coupling)) + error_rad
+    return np.asarray(angle * np.asarray(wavelength_ratio, dtype=float) ** dispersion)
+
+
+def coupler_matrix(angle_rad: ArrayLike) -> Complex:
+    """Return [[cos, i sin], [i sin, cos]] of an angle, shape (..., 2, 2)."""
+    angle = np.asarray(angle_rad, dtype=float)
+    matrix = np.empty((*angle.shape, 2, 2), dtype=complex)
+    matrix[..., 0, 0] = matrix[..., 1, 1] = np.cos(angle)
+    matrix[..., 0, 1] = matrix[..., 1, 0] = 1j * np.sin(angle)
+    return matrix
+
+
+def all_pass_ring(round_trip: ArrayLike, angle_rad: ArrayLike) -> Complex:
+    """Return the field past a ring on one bus.
+
+    Parameters
+    ----------
+    round_trip : array_like of complex
+        Field after one turn, a exp(i phase).
+    angle_rad : array_like
+        Angle of the coupler between bus and ring.
+
+    Notes
+    -----
+    t = (r - a e^{i phase}) / (1 - r a e^{i phase}), r = cos(angle). On resonance it vanishes at critical
+    coupling, r = a.
+
+    References
+    ----------
+    W. Bogaerts et al., "Silicon microring resonators", Laser Photonics Rev. 6 (2012) 47, eq. 1.
+    """
+    turn = np.asarray(round_trip, dtype=complex)
+    passing = np.cos(np.asarray(angle_rad, dtype=float))
+    return np.asarray((passing - turn) / (1.0 - passing * turn))
+
+
+def add_drop_ring(half_turn: ArrayLike, first_rad: ArrayLike, second_rad: ArrayLike) -> Complex:
+    """Return the transfer of a ring between two buses, shape (..., 2, 2).
+
+    Parameters
+    ----------
+    half_turn : array_like of complex
+        Field after half a turn, from one coupler to the other; both halves are alike.
+    first_rad, second_rad : array_like
+        Angles of the couplers of the first and of the second bus.
+
+    Returns
+    -------
+    numpy.ndarray
+        Rows (through, drop), columns (input, add).
+
+    Notes
+    -----
+    With turn = half_turn^2: through = (r1 - r2 turn) / (1 - r1 r2 turn), drop = -k1 k2 half_turn / (1 -
+    r1 r2 turn).
+
+    References
+    ----------
+    W. Bogaerts et al., "Silicon microring resonators", Laser Photonics Rev. 6 (2012) 47, whose
+    intensities of the ring between two buses are the squares of these fields.
+    """
+    half = np.asarray(half_turn, dtype=complex)
+    first, second = np.asarray(first_rad, dtype=float), np.asarray(second_rad, dtype=float)
+    r1, r2, turn = np.cos(first), np.cos(second), half * half
+    drop = -np.sin(first) * np.sin(second) * half
+    below = 1.0 - r1 * r2 * turn
+    matrix = np.empty((*below.shape, 2, 2), dtype=complex)
+    matrix[..., 0, 0] = (r1 - r2 * turn) / below
+    matrix[..., 1, 1] = (r2 - r1 * turn) / below
+    matrix[..., 0, 1] = matrix[..., 1, 0] = drop / below
+    return matrix
