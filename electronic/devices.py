@@ -30,7 +30,8 @@ ADDERS = MappingProxyType(
 """Protocols of reductions in the switches, from the third NVSwitch on (Hopper)."""
 SCALE_UP = MappingProxyType(
     {
-        **dict.fromkeys(("a100", "a100-40gb", "a100-pcie"), "nvlink3"),
+        **dict.fromkeys(("a100", "a100-40gb"), "nvlink3"),
+        "a100-pcie": "pcie4",
         **dict.fromkeys(("h100", "h200", "h20"), "nvlink4"),
         "h800": "nvlink4-h800",
         **dict.fromkeys(("b200", "b300"), "nvlink5"),

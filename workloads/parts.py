@@ -8,6 +8,7 @@ from heliograph.operators import Collective, CollectiveKind, Elementwise, Held, 
 from workloads.architecture import Norm, Positions, TransformerConfig
 from workloads.choices import Attention, ContextExchange, WeightSparsity
 from workloads.experts import expert_mlp
+from workloads.fusion import separate
 from workloads.plan import Parallelism
 from workloads.sparsity import kept_inner
 from workloads.steps import SOFTMAX_FLOPS, Boundary, Exchange, Gather, Step
@@ -320,8 +321,20 @@ class Parts:
     def block(self) -> tuple[Step, ...]:
         """Return a whole block."""
         if self.config.parallel:
-            return self.side_by_side()
-        return (*self.attention(), *(self.mlp() if self.config.experts == 1 else expert_mlp(self)))
+            return self.kernels(self.side_by_side())
+        return self.kernels(
+            (*self.attention(), *(self.mlp() if self.config.experts == 1 else expert_mlp(self)))
+        )
+
+    def kernels(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        """Return steps as the plan's software runs them: fused, or one kernel for each operation."""
+        if self.plan.fused:
+            return steps
+        return tuple(
+            kernel
+            for step in steps
+            for kernel in (separate(step, self.config) if isinstance(step, Elementwise) else (step,))
+        )
 
     def embedding(self) -> tuple[Step, ...]:
         """Return the look-up of tokens, with learned positions and the norm after it if there are any."""

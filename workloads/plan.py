@@ -70,6 +70,8 @@ class Parallelism:
     reshard: bool = True
     """With zero=3, whether parameters are given up after the forward pass and gathered again for the backward
     pass. If not, they stay until the microbatch is done, with pipeline stages until the step is."""
+    fused: bool = True
+    """Whether element-wise operations in a row share a kernel, or each has its own (`workloads.fusion`)."""
     prefetch: bool = True
     """With zero=3, whether parameters are gathered, and gradients summed, while another part is worked on, or
     the work waits for either (DeepSpeed of 2021)."""

@@ -90,6 +90,9 @@ def plan_of(record: Record, ranks: int) -> Parallelism:
         values["whole_experts"] = True
         record.assume(f"experts whole on tensor ranks, as ep {ep} does not divide dp x cp")
     values |= _sharding(record, dp * cp) | _interleaving(record, pp)
+    if re.search(r"\beager\b", record.text("notes"), re.I):
+        values["fused"] = False
+        record.assume("a kernel for each element-wise operation, as the row says eager")
     if attention is Attention.FULL:
         values["grad_buckets"] = 1
         values["overlap_sends"] = False

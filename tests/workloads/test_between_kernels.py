@@ -10,7 +10,10 @@ from heliograph.interfaces import Cost
 from heliograph.operators import Collective, CollectiveKind, MatMul
 from heliograph.trace import Stream
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, Unit, ideal_s, run, sent, sequences
+from workloads.architecture import Norm, Positions
+from workloads.choices import Attention
 from workloads.step import build_step
+from workloads.transformer import forward_layer
 
 HOST_S = 2e-6
 SLOW = 1e9
@@ -144,3 +147,37 @@ def test_the_loss_reads_and_writes_single_precision():
     logits = PLAN.tokens * PLAN.padded_vocabulary(config)
     assert loss.read_bytes == 10 * logits
     assert loss.written_bytes == 8 * logits
+
+
+def traffic_by_name(config, plan):
+    found = {}
+    for one, times in forward_layer(config, plan):
+        if not isinstance(one, MatMul | Collective):
+            moved = one.read_bytes + one.written_bytes
+            found[one.name] = found.get(one.name, 0.0) + times * moved
+    return found
+
+
+def test_kernels_that_are_not_fused_pass_their_tensors_on_through_memory():
+    """Scale, mask and softmax take 3 x (2 + 2) a s bytes a score instead of 4; the work stays the same."""
+    config = replace(EVEN, norm=Norm.RMS, positions=Positions.ROTARY, gated=True, dropout=True)
+    plan = replace(PLAN, attention=Attention.FULL)
+    fused, apart = (traffic_by_name(config, replace(plan, fused=flag)) for flag in (True, False))
+    assert set(fused) == set(apart)
+    ratios = {name: apart[name] / fused[name] for name in fused}
+    # Fused and apart, in tensors moved: 2 and 6; 2 + 1 and 2 + 3; 2 and 7; 2 and 5; 3.5 and 2.5 + 3.
+    assert ratios["attention.softmax"] == pytest.approx(3)
+    assert ratios["mlp.activation"] == pytest.approx(5 / 3)
+    assert ratios["attention.rotary"] == pytest.approx(7 / 2)
+    assert ratios["mlp.norm"] == pytest.approx(5 / 2)
+    assert ratios["mlp.residual"] == pytest.approx(5.5 / 3.5)
+    work = [
+        sum(one.flops * times for one, times in forward_layer(config, replace(plan, fused=flag)))
+        for flag in (True, False)
+    ]
+    assert work[0] == pytest.approx(work[1])
+
+
+def test_a_flash_kernel_stays_fused():
+    plan = replace(PLAN, attention=Attention.FLASH, fused=False)
+    assert traffic_by_name(EVEN, plan)["attention.softmax"] == 0.0
