@@ -111,6 +111,9 @@ def _add_hardware(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpu", default="h100", help="the GPU, or the one that light replaces")
     parser.add_argument("--basis", default="power", help="size photonic accelerators by power, area or count")
     parser.add_argument(
+        "--core", default="crossbar", help="core of photonic accelerators (heliograph list cores)"
+    )
+    parser.add_argument(
         "--set",
         action="append",
         default=[],
@@ -140,6 +143,7 @@ def _compare(arguments: argparse.Namespace) -> None:
         plan=arguments.plan,
         gpu=arguments.gpu,
         basis=arguments.basis,
+        core=arguments.core,
         assignments=tuple(arguments.set),
         quick=arguments.quick,
         seed=arguments.seed,
@@ -178,6 +182,7 @@ def _run_one(arguments: argparse.Namespace, *, model: str, system: str) -> StepR
         accelerators=accelerators,
         gpu=arguments.gpu,
         basis=arguments.basis,
+        core=arguments.core,
         assignments=arguments.set,
     )
     memory_bytes = built.node().memory.capacity_bytes

@@ -19,7 +19,7 @@ from heliograph.errors import ParameterError, nearest
 from heliograph.scale_up import nic_table
 from heliograph.tables import Row, Table
 from heliograph.units import dimension_of
-from optical.cores.crossbar import default_crossbar
+from optical.cores import CORES, load_core
 from optical.devices import device_table
 from optical.switches import optics_table, switch_table
 from workloads.config import load_model, shipped_models
@@ -29,8 +29,6 @@ CHOICE = "choice"
 SET = "set"
 """Status of a number that the user changed."""
 
-CORES = {"crossbar": "coherent dot-product crossbar, both operands dynamic, wavelength parallel"}
-"""Photonic cores and what they are."""
 FABRICS = {
     "packet rails": "rail-optimised packet switches (electronic.fabrics.RailFabric)",
     "ocs rails": "optical circuit switches in the rails (optical.fabrics.OcsRails)",
@@ -133,7 +131,7 @@ def listing(what: str) -> dict[str, str]:
                 for name, model in models.items()
             }
         case "cores":
-            return dict(CORES)
+            return {name: kind.summary for name, kind in CORES.items()}
         case "fabrics":
             return dict(FABRICS)
         case "devices":
@@ -158,7 +156,7 @@ def description(name: str) -> list[Parameter]:
     """
     makers: dict[str, Callable[[], list[Parameter]]] = {
         **{one: lambda: parameters_of(build_system(name)) for one in SYSTEMS},
-        **{one: lambda: parameters_of(default_crossbar()) for one in CORES},
+        **{one: lambda: parameters_of(load_core(name)) for one in CORES},
         "packet rails": lambda: parameters_of(build_system("gpu_packet").fabric),
         "ocs rails": lambda: parameters_of(build_system("gpu_ocs").fabric),
         **{one: lambda: parameters_of(load_gpu(name)) for one in gpu_names()},

@@ -1,7 +1,56 @@
-"""Photonic matrix-multiply cores, one file each."""
+"""Photonic matrix-multiply cores, one file each, and the list of those that can be asked for by name."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from heliograph.errors import ParameterError, nearest
+from optical.core import Core
 from optical.cores.crossbar import Crossbar, CrossbarEvents, default_crossbar
 
-__all__ = ["Crossbar", "CrossbarEvents", "default_crossbar"]
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CoreKind:
+    """A core that can be asked for by name."""
+
+    build: Callable[[], Core]
+    """Makes the core of today's parts."""
+    summary: str
+    """What it is, in a line."""
+
+
+CORES: Mapping[str, CoreKind] = MappingProxyType(
+    {
+        "crossbar": CoreKind(
+            build=default_crossbar,
+            summary="coherent dot-product crossbar, both operands dynamic, wavelength parallel",
+        ),
+    }
+)
+"""Photonic cores by name; a new one is a file and a line here, and the conformance tests run it."""
+
+
+def load_core(name: str) -> Core:
+    """Return a core by its name.
+
+    Raises
+    ------
+    ParameterError
+        If there is none of that name.
+    """
+    if name not in CORES:
+        msg = f"no core '{name}'; {nearest(name, CORES, noun='core')}"
+        raise ParameterError(msg)
+    return CORES[name].build()
+
+
+__all__ = [
+    "CORES",
+    "CoreKind",
+    "Crossbar",
+    "CrossbarEvents",
+    "default_crossbar",
+    "load_core",
+]

@@ -12,7 +12,8 @@ from heliograph.operators import MatMul, Phase
 from heliograph.paths import numeric_leaves, replace_at
 from optical.accelerator import PhotonicUnit
 from optical.analog import AnalogSpec
-from optical.cores import default_crossbar
+from optical.core import Core
+from optical.cores import CORES, load_core
 from optical.numerics import AnalogNumerics
 
 HBM = Memory(
@@ -20,12 +21,10 @@ HBM = Memory(
 )
 
 
-def crossbar_unit():
-    return PhotonicUnit(core=default_crossbar(), cores=8, memory=HBM, sram_bytes=2**21)
-
-
-CORES = [crossbar_unit]
-UNITS = [factory() for factory in CORES]
+UNITS = [
+    PhotonicUnit(core=core, cores=8 * core.cluster // math.gcd(8, core.cluster), memory=HBM, sram_bytes=2**21)
+    for core in (load_core(name) for name in CORES)
+]
 NODE_ONLY = {"memory.capacity_bytes", "memory.static_w", "memory.turnaround_efficiency"}
 """Numbers of the shared memory that the node or its vector lanes charge, not its matrix units."""
 KNOBS = [
@@ -58,6 +57,23 @@ def answers(unit):
     numbers = [unit.static_w, unit.area_m2, unit.price_usd, unit.peak_power_w]
     numbers += [number for cost in costs for number in (cost.time_s, *cost.energy_j.values())]
     return numbers, [dataclasses.astuple(unit.core.analog(phase)) for phase in Phase]
+
+
+@each_unit
+def test_a_core_answers_to_its_name_and_keeps_the_protocol(unit):
+    assert unit.core.name in CORES
+    assert isinstance(unit.core, Core)
+    assert unit.core.effective_bits <= unit.core.budget.effective_bits
+    assert (unit.core.reload.time_s > 0.0) == unit.core.holds_weights
+
+
+@each_unit
+def test_loading_takes_time_only_where_weights_are_held(unit):
+    for operator in (THICK, THIN):
+        work = unit.core.work(operator, unit.cores)
+        assert (work.programming_s > 0.0) == (work.writes > 0.0) == unit.core.holds_weights
+        assert unit.cost(operator).time_s >= work.time_s
+        assert set(work.energy_j) < set(unit.cost(operator).energy_j)
 
 
 @each_unit
@@ -105,7 +121,10 @@ def test_brighter_laser_costs_energy_and_lowers_error(unit, phase):
 @pytest.mark.parametrize("phase", list(Phase))
 def test_faster_symbols_cut_time_and_raise_error(unit, phase):
     fast = replace_at(unit, "core.symbol_rate_hz", 2 * unit.core.symbol_rate_hz)
-    assert fast.cost(THICK).time_s == pytest.approx(unit.cost(THICK).time_s / 2, rel=1e-12)
+    slow_work, fast_work = (one.core.work(THICK, one.cores) for one in (unit, fast))
+    assert fast_work.light_s == pytest.approx(slow_work.light_s / 2, rel=1e-12)
+    assert fast_work.programming_s == slow_work.programming_s
+    assert fast.cost(THICK).time_s < unit.cost(THICK).time_s
     assert error_variance(fast.core.analog(phase)) > error_variance(unit.core.analog(phase))
 
 
