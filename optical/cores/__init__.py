@@ -9,6 +9,7 @@ from types import MappingProxyType
 from heliograph.errors import ParameterError, nearest
 from optical.core import Core
 from optical.cores.crossbar import Crossbar, CrossbarEvents, default_crossbar
+from optical.cores.mzi_mesh import MziMesh, default_mesh
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +27,10 @@ CORES: Mapping[str, CoreKind] = MappingProxyType(
         "crossbar": CoreKind(
             build=default_crossbar,
             summary="coherent dot-product crossbar, both operands dynamic, wavelength parallel",
+        ),
+        "mzi_mesh": CoreKind(
+            build=default_mesh,
+            summary="interferometer mesh, holds U S V* by heaters, read beside a local oscillator",
         ),
     }
 )
@@ -51,6 +56,8 @@ __all__ = [
     "CoreKind",
     "Crossbar",
     "CrossbarEvents",
+    "MziMesh",
     "default_crossbar",
+    "default_mesh",
     "load_core",
 ]

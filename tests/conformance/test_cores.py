@@ -39,6 +39,8 @@ def product(m, k, n, phase=Phase.FORWARD):
     return MatMul(name="product", layer="block", phase=phase, batch=1, m=m, k=k, n=n)
 
 
+MANY = 1024
+"""Times the cores at which even cores that are slow to load wait for memory."""
 THICK = product(4100, 4100, 4100)
 THIN = product(8, 8192, 8192)
 each_unit = pytest.mark.parametrize("unit", UNITS, ids=[unit.core.name for unit in UNITS])
@@ -48,12 +50,13 @@ def error_variance(spec):
     """Variance of one sample for operands spread evenly over [-1, 1], relative to its signal."""
     n, square = spec.analog_length, 1.0 / 3.0
     noise = spec.thermal_variance + n * spec.rin_variance * square**2
-    noise += 2 * n * square * (spec.shot_variance + spec.encoding_variance)
+    noise += 2 * n * square * (spec.shot_variance + spec.encoding_variance) + n * square * spec.load_variance
     return noise / (n * square**2)
 
 
 def answers(unit):
     costs = [unit.cost(operator) for operator in (THICK, THIN)]
+    costs.append(dataclasses.replace(unit, cores=MANY * unit.cores).cost(THIN))
     numbers = [unit.static_w, unit.area_m2, unit.price_usd, unit.peak_power_w]
     numbers += [number for cost in costs for number in (cost.time_s, *cost.energy_j.values())]
     return numbers, [dataclasses.astuple(unit.core.analog(phase)) for phase in Phase]
@@ -155,6 +158,7 @@ def test_noiseless_limit_is_the_exact_product(unit):
         shot_variance=0.0,
         rin_variance=0.0,
         encoding_variance=0.0,
+        load_variance=0.0,
         product_gain=1.0,
     )
     a, b = operands(rows=7, length=150)
@@ -171,6 +175,7 @@ def test_executed_noise_has_the_stated_variance(unit):
         adc_bits=math.inf,
         adc_enob_bits=math.inf,
         adc_range_sigma=math.inf,
+        load_variance=0.0,
         product_gain=1.0,
     )
     a, b = operands(rows=96, length=spec.analog_length)
@@ -187,7 +192,7 @@ def test_executed_noise_has_the_stated_variance(unit):
 
 @each_unit
 def test_brighter_laser_lowers_executed_error(unit):
-    a, b = operands(rows=64, length=4 * unit.core.analog_length)
+    a, b = operands(rows=64, length=4 * unit.core.analog(Phase.FORWARD).analog_length)
     exact = a @ b
 
     def error(power):
