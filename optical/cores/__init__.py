@@ -10,6 +10,7 @@ from heliograph.errors import ParameterError, nearest
 from optical.core import Core
 from optical.cores.crossbar import Crossbar, CrossbarEvents, default_crossbar
 from optical.cores.mzi_mesh import MziMesh, default_mesh
+from optical.cores.pcm_crossbar import PcmCrossbar, default_pcm_crossbar
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +32,10 @@ CORES: Mapping[str, CoreKind] = MappingProxyType(
         "mzi_mesh": CoreKind(
             build=default_mesh,
             summary="interferometer mesh, holds U S V* by heaters, read beside a local oscillator",
+        ),
+        "pcm_crossbar": CoreKind(
+            build=default_pcm_crossbar,
+            summary="crossbar of phase-change cells, holds weights without power, wears with every write",
         ),
     }
 )
@@ -57,7 +62,9 @@ __all__ = [
     "Crossbar",
     "CrossbarEvents",
     "MziMesh",
+    "PcmCrossbar",
     "default_crossbar",
     "default_mesh",
+    "default_pcm_crossbar",
     "load_core",
 ]

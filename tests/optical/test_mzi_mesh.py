@@ -64,9 +64,9 @@ def test_matrix_error_is_that_of_a_simulated_mesh(phase_error, angle_error):
 
 def test_spread_matrices_have_the_norm_that_the_budget_scales_by():
     """Marchenko and Pastur 1967: the largest singular value of N x N even entries tends to 2 sqrt(N/3)."""
-    matrix = np.random.default_rng(6).uniform(-1, 1, (256, 256))
-    stated = 1.0 / dataclasses.replace(CORE.link, length=256).field_share
-    assert np.linalg.norm(matrix, 2) == pytest.approx(stated, rel=0.03)
+    matrix = np.random.default_rng(6).uniform(-1, 1, (160, 160))
+    stated = 1.0 / dataclasses.replace(CORE.link, length=160).field_share
+    assert np.linalg.norm(matrix, 2) == pytest.approx(stated, rel=0.04)
 
 
 def test_the_mesh_has_as_many_parts_as_the_textbook_says():
