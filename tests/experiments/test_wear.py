@@ -75,4 +75,8 @@ def test_loading_binds_the_step_of_a_core_that_holds_weights(worn):
     )
     assert worn.metrics.step_time_s > 10 * dynamic.metrics.step_time_s
     assert worn.metrics.energy_by_component_j["programming"] > 0.0
+    times = worn.metrics.time_by_category_s
+    assert times["products, loading-bound"] > 0.8 * worn.metrics.step_time_s
+    assert sum(times.values()) == pytest.approx(worn.metrics.step_time_s)
+    assert "products, loading-bound" not in dynamic.metrics.time_by_category_s
     assert "programming" not in dynamic.metrics.energy_by_component_j
