@@ -113,6 +113,9 @@ def _add_hardware(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpu", default="h100", help="the GPU, or the one that light replaces")
     parser.add_argument("--basis", default="power", help="size photonic accelerators by power, area or count")
     parser.add_argument(
+        "--core", default="crossbar", help="core of photonic accelerators (heliograph list cores)"
+    )
+    parser.add_argument(
         "--set",
         action="append",
         default=[],
@@ -134,6 +137,7 @@ def _compare(arguments: argparse.Namespace) -> None:
     from experiments.records import TrainingCache, canonical_json  # noqa: PLC0415
     from experiments.report import print_table  # noqa: PLC0415
     from experiments.step import plan_text  # noqa: PLC0415
+    from experiments.wear import wear_warnings  # noqa: PLC0415
 
     request = Request(
         model=arguments.model,
@@ -142,6 +146,7 @@ def _compare(arguments: argparse.Namespace) -> None:
         plan=arguments.plan,
         gpu=arguments.gpu,
         basis=arguments.basis,
+        core=arguments.core,
         assignments=tuple(arguments.set),
         quick=arguments.quick,
         seed=arguments.seed,
@@ -157,6 +162,8 @@ def _compare(arguments: argparse.Namespace) -> None:
     title = f"{comparison.config.name} on {request.accelerators} accelerators"
     records = comparison.records()
     print_table(title, [record["system"] for record in records], comparison_rows(records))
+    for line in wear_warnings(records):
+        _print(f"\nWarning: {line}")
     _print(f"\nPlan: {plan_text(comparison.plan)}")
     _print(
         f"Wrote {directory}/: summary.json, table.csv, config.json, pictures (png and svg), and trace.json,"
@@ -180,6 +187,7 @@ def _run_one(arguments: argparse.Namespace, *, model: str, system: str) -> StepR
         accelerators=accelerators,
         gpu=arguments.gpu,
         basis=arguments.basis,
+        core=arguments.core,
         assignments=arguments.set,
     )
     memory_bytes = built.node().memory.capacity_bytes
@@ -193,6 +201,7 @@ def _step(arguments: argparse.Namespace) -> None:
     from experiments.records import canonical_json, write_atomically  # noqa: PLC0415
     from experiments.report import print_table  # noqa: PLC0415
     from experiments.step import plan_text  # noqa: PLC0415
+    from experiments.wear import wear_warnings  # noqa: PLC0415
 
     result = _run_one(arguments, model=arguments.model, system=arguments.system)
     record = result.record() | {"inputs_by_status": status_counts(result.system)}
@@ -204,6 +213,8 @@ def _step(arguments: argparse.Namespace) -> None:
         return
     title = f"{result.model} on {result.system.accelerators} accelerators, {plan}"
     print_table(title, [record["system"]], comparison_rows([record]))
+    for line in wear_warnings([record]):
+        _print(f"\nWarning: {line}")
 
 
 def _schedule(arguments: argparse.Namespace) -> None:

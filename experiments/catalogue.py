@@ -19,9 +19,10 @@ from heliograph.errors import ParameterError, nearest
 from heliograph.scale_up import nic_table
 from heliograph.tables import Row, Table
 from heliograph.units import dimension_of
-from optical.cores.crossbar import default_crossbar
+from optical.cores import CORES, load_core
 from optical.devices import device_table
 from optical.named_parts import named_parts_table
+from optical.programmable import programmable_table
 from optical.switches import optics_table, switch_table
 from workloads.config import load_model, shipped_models
 
@@ -30,8 +31,6 @@ CHOICE = "choice"
 SET = "set"
 """Status of a number that the user changed."""
 
-CORES = {"crossbar": "coherent dot-product crossbar, both operands dynamic, wavelength parallel"}
-"""Photonic cores and what they are."""
 FABRICS = {
     "packet rails": "rail-optimised packet switches (electronic.fabrics.RailFabric)",
     "ocs rails": "optical circuit switches in the rails (optical.fabrics.OcsRails)",
@@ -62,7 +61,7 @@ class Parameter:
 def tables() -> tuple[Table, ...]:
     """Return every parameter table that ships."""
     electronic = tuple(electronic_table(name) for name in ("gpus", "vector", "network", "hosts"))
-    optical = (device_table(), named_parts_table(), switch_table(), optics_table())
+    optical = (device_table(), named_parts_table(), programmable_table(), switch_table(), optics_table())
     return (*optical, *electronic, nic_table(), economics_table())
 
 
@@ -135,7 +134,7 @@ def listing(what: str) -> dict[str, str]:
                 for name, model in models.items()
             }
         case "cores":
-            return dict(CORES)
+            return {name: kind.summary for name, kind in CORES.items()}
         case "fabrics":
             return dict(FABRICS)
         case "devices":
@@ -160,7 +159,7 @@ def description(name: str) -> list[Parameter]:
     """
     makers: dict[str, Callable[[], list[Parameter]]] = {
         **{one: lambda: parameters_of(build_system(name)) for one in SYSTEMS},
-        **{one: lambda: parameters_of(default_crossbar()) for one in CORES},
+        **{one: lambda: parameters_of(load_core(name)) for one in CORES},
         "packet rails": lambda: parameters_of(build_system("gpu_packet").fabric),
         "ocs rails": lambda: parameters_of(build_system("gpu_ocs").fabric),
         **{one: lambda: parameters_of(load_gpu(name)) for one in gpu_names()},

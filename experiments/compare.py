@@ -11,7 +11,7 @@ from experiments.accuracy import BFLOAT16, EXACT, Accuracy, Arithmetic, train_al
 from experiments.catalogue import status_counts, tables
 from experiments.records import RunWriter, TrainingCache, configuration, fingerprint, new_run_directory
 from experiments.step import StepResult, plan_for, plan_text, run_step
-from experiments.systems import SYSTEMS, System, build_system, has_parameter
+from experiments.systems import DEFAULT_CORE, SYSTEMS, System, build_system, has_parameter
 from heliograph.errors import ParameterError
 from heliograph.paths import parse_assignment
 from workloads.architecture import TransformerConfig
@@ -37,6 +37,8 @@ class Request:
     """The GPU, and the one that photonic accelerators replace."""
     basis: str = "power"
     """How photonic accelerators are sized: power, area or count."""
+    core: str = DEFAULT_CORE
+    """Core of photonic accelerators that name no other."""
     assignments: tuple[str, ...] = ()
     """Single parameters to change, ``path=value``."""
     quick: bool = False
@@ -84,6 +86,7 @@ class Comparison:
             "accelerators": self.request.accelerators,
             "replaced_gpu": self.request.gpu,
             "basis": self.request.basis,
+            "core": self.request.core,
             "plan": plan_text(self.plan),
             "tokens_per_step": self.plan.global_batch * self.plan.sequence_length,
             "seed": self.request.seed,
@@ -119,6 +122,7 @@ def build_systems(request: Request) -> list[System]:
         "accelerators": request.accelerators,
         "gpu": request.gpu,
         "basis": request.basis,
+        "core": request.core,
     }
     systems = []
     unused = set(request.assignments)

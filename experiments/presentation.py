@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.catalogue import Parameter
 from experiments.report import ReportRow, format_si
-from heliograph.categories import ISSUE, MEMORY_BOUND, OTHER_WORK, PRODUCTS
+from heliograph.categories import ISSUE, LOADING_BOUND, MEMORY_BOUND, OTHER_WORK, PRODUCTS
 from heliograph.metrics import BUBBLE, DARK, EXPOSED, HOST
 
 Record = Mapping[str, Any]
@@ -46,6 +46,11 @@ def _memory(record: Record) -> str:
     return f"{record['memory_bytes'] / GIGABYTE:.1f} of {record['memory_capacity_bytes'] / GIGABYTE:.0f}"
 
 
+def _lifetime(record: Record) -> str:
+    steps = record.get("core_lifetime_steps")
+    return "never" if steps is None else f"{steps:,.1f} steps"
+
+
 def _circuits(record: Record) -> str:
     if record["circuit_policy"] == "none":
         return "no circuits"
@@ -75,11 +80,17 @@ _TIME: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
     ("memory per accelerator, GB", "derived", _memory),
     ("visits to experts dropped", "by capacity", lambda r: f"{100 * r['dropped_share']:.1f} %"),
 )
-_WAITS: tuple[tuple[str, tuple[str, str, Callable[[Record], str]]], ...] = (
-    (ISSUE, (f"  {ISSUE}", "of the step", lambda r: _share(r, ISSUE))),
-    (HOST, (f"  {HOST}", "of the step", lambda r: _share(r, HOST))),
+_LOADED = f"{PRODUCTS}, {LOADING_BOUND}"
+_AFTER: tuple[tuple[str, str, tuple[str, str, Callable[[Record], str]]], ...] = (
+    (_LOADED, PRODUCTS, ("  products, loading longer", "of the step", lambda r: _share(r, _LOADED))),
+    (ISSUE, DARK, (f"  {ISSUE}", "of the step", lambda r: _share(r, ISSUE))),
+    (HOST, DARK, (f"  {HOST}", "of the step", lambda r: _share(r, HOST))),
 )
-"""Lines that stand before the bubble if any record has their category."""
+"""Categories whose line is shown if any record has them: name, what stands before it, line."""
+
+
+_WORN = ("cores worn out after", "by endurance", _lifetime)
+"""Line on endurance, if any core wears."""
 
 
 _COST: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
@@ -131,9 +142,12 @@ def comparison_rows(records: Sequence[Record]) -> list[ReportRow]:
         One per system, as `StepResult.record` gives them, with accuracy added where it was trained.
     """
     time = list(_TIME if any(record.get("dropped_share") for record in records) else _TIME[:-1])
-    bubble = next(place for place, line in enumerate(time) if BUBBLE in line[0])
-    waits = [line for name, line in _WAITS if any(name in one["time_by_category_s"] for one in records)]
-    time[bubble:bubble] = waits
+    for name, before, line in reversed(_AFTER):
+        if any(name in one["time_by_category_s"] for one in records):
+            place = next(index for index, one in enumerate(time) if one[0].strip().endswith(before))
+            time.insert(place + 1, line)
+    if any(record.get("core_lifetime_steps") for record in records):
+        time.append(_WORN)
     rows = _block(_SIZE, records) + _block(time, records) + _energy(records) + _block(_COST, records)
     if any("validation_loss" in record for record in records):
         rows += _block(_ACCURACY, records)

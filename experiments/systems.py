@@ -28,12 +28,15 @@ from heliograph.units import to_si
 from optical.accelerator import PhotonicUnit
 from optical.analog import AnalogSpec
 from optical.circuits import CircuitPolicy
-from optical.cores.crossbar import default_crossbar
+from optical.core import Core
+from optical.cores import load_core
 from optical.fabrics import OcsRails
 from optical.switches import load_optics
 
 BRIGHT_LANES = "lane-100g-boosted"
 """Optical lanes of rails that outgrow one switch."""
+DEFAULT_CORE = "crossbar"
+"""Core of photonic accelerators where nobody names one."""
 PUBLISHED_CORES = 16
 """Cores of the published chip: LT-L has 8 tiles of 2 cores (Lightening-Transformer, HPCA 2024)."""
 
@@ -123,8 +126,7 @@ class System:
         """Return effective bits: of a full-scale analog sample with its converters, or bf16's significand."""
         if self.photonic is None:
             return BF16_SIGNIFICAND_BITS
-        core = self.photonic.core
-        return core.budget.system_bits(core.dac, core.adc)
+        return self.photonic.core.effective_bits
 
     def accelerator_peak_w(self) -> float:
         """Return the power of one accelerator with all its parts at full load."""
@@ -180,6 +182,22 @@ class System:
         return dataclasses.replace(self, photonic=self.photonic.resized(clusters * cluster))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Choice:
+    """What a name, a file and options ask for, before any number is changed."""
+
+    label: str
+    """Name of the system in tables."""
+    base: str
+    """Named system that it starts from."""
+    gpu: str
+    """The GPU, or the one that is replaced."""
+    basis: Basis
+    """How photonic accelerators are sized."""
+    core: str
+    """Their core."""
+
+
 BF16_SIGNIFICAND_BITS = 8.0
 """Significand of bfloat16 with its hidden bit."""
 
@@ -191,8 +209,7 @@ def _electronics_w(vector: VectorUnit) -> float:
     return lanes + memory.static_w + memory.bandwidth_bytes_per_s * memory.energy_j_per_byte
 
 
-def _photonic_parts(gpu: Gpu) -> dict[str, Any]:
-    core = default_crossbar()
+def _photonic_parts(gpu: Gpu, core: Core) -> dict[str, Any]:
     unit = PhotonicUnit(
         core=core,
         cores=core.cluster,
@@ -215,15 +232,16 @@ def _fabric(gpu_name: str, accelerators: int, *, optical: bool) -> RailFabric | 
         return OcsRails(endpoints=accelerators, scale_up=scale_up, optics=load_optics(BRIGHT_LANES))
 
 
-def _build(name: str, gpu_name: str, accelerators: int, basis: Basis) -> System:
-    gpu = load_gpu(gpu_name)
-    parts = _photonic_parts(gpu) if name.startswith("photonic") else {}
+def _build(chosen: _Choice, accelerators: int) -> System:
+    gpu = load_gpu(chosen.gpu)
+    core = load_core(chosen.core)  # a wrong name is an error where no light is used, too
+    parts = _photonic_parts(gpu, core) if chosen.base.startswith("photonic") else {}
     return System(
-        name=name,
+        name=chosen.label,
         gpu=gpu,
-        fabric=_fabric(gpu_name, accelerators, optical=name.endswith("ocs")),
+        fabric=_fabric(chosen.gpu, accelerators, optical=chosen.base.endswith("ocs")),
         economics=default_economics(),
-        basis=basis,
+        basis=chosen.basis,
         **parts,
     )
 
@@ -245,6 +263,7 @@ def build_system(
     accelerators: int = 1024,
     gpu: str = "h100",
     basis: Basis | str = Basis.POWER,
+    core: str = DEFAULT_CORE,
     assignments: Iterable[str] = (),
 ) -> System:
     """Return a named system, or one from a user's TOML file, with single parameters changed.
@@ -252,8 +271,9 @@ def build_system(
     Parameters
     ----------
     name : str
-        One of `SYSTEMS`, or the path of a ``.toml`` file: ``base = "photonic_ocs"``, optionally ``name``,
-        ``gpu`` and ``basis``, and tables of parameters (``[photonic.core] symbol_rate_hz = 1e10``).
+        One of `SYSTEMS`; the same with a core of its own (``photonic_ocs:crossbar``); or the path of a
+        ``.toml`` file: ``base = "photonic_ocs"``, optionally ``name``, ``gpu``, ``basis`` and ``core``, and
+        tables of parameters (``[photonic.core] symbol_rate_hz = 1e10``).
     accelerators : int
         How many.
     gpu : str
@@ -261,6 +281,8 @@ def build_system(
     basis : Basis
         How photonic accelerators are sized. Sizing comes after the changes, so a hungrier core means fewer
         cores; a change of ``photonic.cores`` itself switches it off.
+    core : str
+        Core of photonic accelerators whose name or file asks for no other (`optical.cores.CORES`).
     assignments : iterable of str
         ``path=value``; a path may be shortened to any ending that fits one parameter only.
 
@@ -269,27 +291,28 @@ def build_system(
     ParameterError
         For unknown names or paths, values out of range, or a basis that has no room for a core.
     """
-    chosen_basis = _basis(basis)
+    chosen = _Choice(label=name, base=name, gpu=gpu, basis=_basis(basis), core=core)
     changes: list[tuple[str, float | str]] = [parse_assignment(text) for text in assignments]
     if name.endswith(".toml") or "/" in name:
-        label, name, gpu, chosen_basis, from_file = _from_file(Path(name), gpu, chosen_basis)
+        chosen, from_file = _from_file(Path(name), chosen)
         changes = from_file + changes
-    else:
-        label = name
-    if name not in SYSTEMS:
-        msg = f"no system '{name}'; {nearest(name, SYSTEMS, noun='system')}"
+    base, colon, own_core = chosen.base.partition(":")
+    if base not in SYSTEMS:
+        msg = f"no system '{base}'; {nearest(base, SYSTEMS, noun='system')}"
         raise ParameterError(msg)
+    if colon and not base.startswith("photonic"):
+        msg = f"system '{chosen.base}': {base} has no photonic core; write {base}, or photonic_ocs:{own_core}"
+        raise ParameterError(msg)
+    chosen = dataclasses.replace(chosen, base=base, core=own_core if colon else chosen.core)
     if isinstance(accelerators, bool) or not isinstance(accelerators, int) or accelerators < 1:
         msg = f"accelerators must be a whole number of at least 1; got {accelerators!r}"
         raise ParameterError(msg)
-    system = dataclasses.replace(_build(name, gpu, accelerators, chosen_basis), name=label)
+    system = _build(chosen, accelerators)
     if any(path.startswith("host.") for path, _ in changes):
         system = system.hosted()
-    fixed = False
     for path, value in changes:
-        before = None if system.photonic is None else system.photonic.cores
         system = replace_at(system, path, value)
-        fixed = fixed or (system.photonic is not None and system.photonic.cores != before)
+    fixed = any(path in ("photonic.cores", "cores") for path, _ in changes)
     return checked(system if fixed else system.sized())
 
 
@@ -309,18 +332,20 @@ def _basis(text: Basis | str) -> Basis:
     return Basis(text)
 
 
-def _from_file(
-    path: Path, gpu: str, basis: Basis
-) -> tuple[str, str, str, Basis, list[tuple[str, float | str]]]:
+def _from_file(path: Path, chosen: _Choice) -> tuple[_Choice, list[tuple[str, float | str]]]:
     content = read_toml(path)
     base = content.pop("base", None)
     if not isinstance(base, str):
         msg = f"{path}: key 'base' must name the system to start from: {', '.join(SYSTEMS)}"
         raise ParameterError(msg)
-    label = str(content.pop("name", path.stem))
-    gpu = str(content.pop("gpu", gpu))
-    basis = _basis(str(content.pop("basis", basis)))
-    return label, base, gpu, basis, _flattened(content, "", path)
+    from_file = _Choice(
+        label=str(content.pop("name", path.stem)),
+        base=base,
+        gpu=str(content.pop("gpu", chosen.gpu)),
+        basis=_basis(str(content.pop("basis", chosen.basis))),
+        core=str(content.pop("core", chosen.core)),
+    )
+    return from_file, _flattened(content, "", path)
 
 
 def _flattened(content: Mapping[str, Any], prefix: str, path: Path) -> list[tuple[str, float | str]]:

@@ -1,4 +1,4 @@
-"""A photonic chip as a compute unit: clusters of crossbar cores and a buffer, beside a shared memory.
+"""A photonic chip as a compute unit: clusters of cores of any kind and a buffer, beside a shared memory.
 
 Not charged here: bandwidth of the on-chip buffer (banked to feed the converters), the search for each row's
 full scale, and the memory's static power, which the node charges once for all its units.
@@ -17,8 +17,9 @@ from heliograph.errors import ParameterError, WorkloadError
 from heliograph.interfaces import Bound, Cost, Numerics
 from heliograph.memory import Memory
 from heliograph.operators import Elementwise, MatMul, Phase
-from optical.cores.crossbar import Crossbar, default_crossbar
-from optical.devices import Die, Sram, bytes_of_bits, device_table
+from optical.core import Core
+from optical.cores.crossbar import default_crossbar
+from optical.devices import Die, Sram, device_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,10 +77,10 @@ class PhotonicUnit:
 
     name: str = "photonic"
     """Name shown in tables and traces."""
-    core: Crossbar = field(default_factory=default_crossbar)
+    core: Core = field(default_factory=default_crossbar)
     """The core."""
     cores: int
-    """How many, in whole clusters (`Crossbar.cluster`)."""
+    """How many, in whole clusters (`Core.cluster`)."""
     memory: Memory
     """Memory shared with the electronics; the node charges its static power."""
     sram: Sram = field(default_factory=_part(Sram, "sram"))
@@ -126,7 +127,7 @@ class PhotonicUnit:
     def power_breakdown_w(self) -> dict[str, float]:
         """Return the power at full load by part, without the memory."""
         dynamic = {part: self.cores * power for part, power in self.core.full_load_parts_w().items()}
-        feed_bytes = self.core.modulators * bytes_of_bits(self.core.dac.nominal_bits)
+        feed_bytes = self.core.operand_bytes_per_symbol
         dynamic["sram"] = self.cores * feed_bytes * self.core.symbol_rate_hz * self.sram.energy_j_per_byte
         return self.static_parts_w() | dynamic
 
@@ -176,23 +177,29 @@ class PhotonicUnit:
 
         Notes
         -----
-        Light and memory overlap (double buffering): the longer of the two is the time. Every word that a DAC
-        converts is read from the buffer; every byte from or to memory is written to and read from it once.
+        Cores and memory overlap (double buffering): the longer of the two is the time. A core that is loaded
+        waits for it. Every word that a DAC converts is read from the buffer; every byte from or to memory is
+        written to and read from it once.
         """
         if not isinstance(operator, MatMul):
             msg = f"'{self.name}' runs products only, not '{operator.name}'; put it on an electronic unit"
             raise WorkloadError(msg)
-        events = self.core.events(operator, self.cores)
+        work = self.core.work(operator, self.cores)
         moved_bytes = memory_traffic_bytes(operator, self.sram_bytes / 2.0)
-        light_s = events.cycles / self.core.symbol_rate_hz
         memory_s = self.memory.time_s(moved_bytes)
-        touched_bytes = events.symbols * bytes_of_bits(self.core.dac.nominal_bits) + 2.0 * moved_bytes
-        energy = self.core.energy_j(events) | {
+        touched_bytes = work.operand_bytes + 2.0 * moved_bytes
+        energy = dict(work.energy_j) | {
             "sram": touched_bytes * self.sram.energy_j_per_byte,
             "hbm": self.memory.energy_j(moved_bytes),
         }
-        bound = Bound.COMPUTE if light_s >= memory_s else Bound.MEMORY
-        return Cost(time_s=max(light_s, memory_s), energy_j=MappingProxyType(energy), bound=bound)
+        bound = Bound.COMPUTE if work.light_s >= work.programming_s else Bound.PROGRAMMING
+        bound = bound if work.time_s >= memory_s else Bound.MEMORY
+        return Cost(time_s=max(work.time_s, memory_s), energy_j=MappingProxyType(energy), bound=bound)
+
+    def wear(self, operator: MatMul) -> float:
+        """Return the share of its cells' life that a product takes of the busiest core; 0 where none wear."""
+        endurance = self.core.reload.endurance_writes
+        return self.core.work(operator, self.cores).writes / endurance
 
     def numerics(self, phase: Phase) -> Numerics:
         """Return how products of a phase come out, from the same link budget as their energy."""

@@ -15,12 +15,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import ClassVar
 
 from heliograph.checks import check_positive, check_range
 from heliograph.errors import ParameterError
 from heliograph.operators import MatMul, Phase
 from heliograph.units import ratio_from_db, to_si
 from optical.analog import AnalogSpec, Rounding
+from optical.core import NOTHING_RELOADED, Reload, Work
 from optical.devices import (
     Adder,
     Comb,
@@ -34,6 +36,7 @@ from optical.devices import (
     RingRouter,
     Tia,
     Waveguide,
+    bytes_of_bits,
     device_table,
 )
 from optical.link_budget import Element, LinkBudget, symbol_residue
@@ -64,6 +67,10 @@ class Crossbar:
     further: the sources of the sharing cores feed it together.
     """
 
+    holds_weights: ClassVar[bool] = False
+    """Both operands change every symbol ..."""
+    reload: ClassVar[Reload] = NOTHING_RELOADED
+    """... and nothing is ever loaded."""
     name: str = "crossbar"
     """Name shown in tables and messages."""
     rows: int
@@ -130,6 +137,16 @@ class Crossbar:
     def cluster(self) -> int:
         """Cores that share modulators or converters; an accelerator holds whole clusters."""
         return self.broadcast * self.summed
+
+    @property
+    def operand_bytes_per_symbol(self) -> float:
+        """Bytes that one core fetches from the buffer in one symbol."""
+        return self.modulators * bytes_of_bits(self.dac.nominal_bits)
+
+    @property
+    def effective_bits(self) -> float:
+        """Effective bits of a full-scale sample with both converters."""
+        return self.budget.system_bits(self.dac, self.adc)
 
     @property
     def modulators(self) -> float:
@@ -281,13 +298,22 @@ class Crossbar:
             samples=operator.batch * operator.m * operator.n * conversions,
         )
 
-    def energy_j(self, events: CrossbarEvents) -> dict[str, float]:
-        """Return the dynamic energy of a product's events by part."""
+    def work(self, operator: MatMul, cores: int) -> Work:
+        """Return time and energy of one product on so many cores, in whole clusters."""
+        events = self.events(operator, cores)
+        return Work(
+            light_s=events.cycles / self.symbol_rate_hz,
+            energy_j=self._converted(events.symbols, events.samples),
+            operand_bytes=events.symbols * bytes_of_bits(self.dac.nominal_bits),
+        )
+
+    def _converted(self, symbols: float, samples: float) -> dict[str, float]:
+        """Return what so many operand symbols and output samples take, by part: energy, or power of rates."""
         return {
-            "modulator": events.symbols * self.modulator.symbol_energy_j,
-            "dac": events.symbols * self.dac.conversion_j,
-            "adc": events.samples * self.adc.conversion_j,
-            "adder": events.samples * self.adder.energy_j,
+            "modulator": symbols * self.modulator.symbol_energy_j,
+            "dac": symbols * self.dac.conversion_j,
+            "adc": samples * self.adc.conversion_j,
+            "adder": samples * self.adder.energy_j,
         }
 
     def static_parts_w(self) -> dict[str, float]:
@@ -307,14 +333,7 @@ class Crossbar:
 
     def full_load_parts_w(self) -> dict[str, float]:
         """Return the dynamic power of one core by part when every symbol carries new operands."""
-        symbols_hz = self.modulators * self.symbol_rate_hz
-        samples_hz = self.outputs * self.sample_rate_hz
-        return {
-            "modulator": symbols_hz * self.modulator.symbol_energy_j,
-            "dac": symbols_hz * self.dac.conversion_j,
-            "adc": samples_hz * self.adc.conversion_j,
-            "adder": samples_hz * self.adder.energy_j,
-        }
+        return self._converted(self.modulators * self.symbol_rate_hz, self.outputs * self.sample_rate_hz)
 
     def photonic_area_m2(self) -> dict[str, float]:
         """Return the area of one core's photonic parts."""

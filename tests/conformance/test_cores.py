@@ -12,7 +12,8 @@ from heliograph.operators import MatMul, Phase
 from heliograph.paths import numeric_leaves, replace_at
 from optical.accelerator import PhotonicUnit
 from optical.analog import AnalogSpec
-from optical.cores import default_crossbar
+from optical.core import Core
+from optical.cores import CORES, load_core
 from optical.numerics import AnalogNumerics
 
 HBM = Memory(
@@ -20,12 +21,10 @@ HBM = Memory(
 )
 
 
-def crossbar_unit():
-    return PhotonicUnit(core=default_crossbar(), cores=8, memory=HBM, sram_bytes=2**21)
-
-
-CORES = [crossbar_unit]
-UNITS = [factory() for factory in CORES]
+UNITS = [
+    PhotonicUnit(core=core, cores=8 * core.cluster // math.gcd(8, core.cluster), memory=HBM, sram_bytes=2**21)
+    for core in (load_core(name) for name in CORES)
+]
 NODE_ONLY = {"memory.capacity_bytes", "memory.static_w", "memory.turnaround_efficiency"}
 """Numbers of the shared memory that the node or its vector lanes charge, not its matrix units."""
 KNOBS = [
@@ -40,6 +39,8 @@ def product(m, k, n, phase=Phase.FORWARD):
     return MatMul(name="product", layer="block", phase=phase, batch=1, m=m, k=k, n=n)
 
 
+MANY = 1024
+"""Times the cores at which even cores that are slow to load wait for memory."""
 THICK = product(4100, 4100, 4100)
 THIN = product(8, 8192, 8192)
 each_unit = pytest.mark.parametrize("unit", UNITS, ids=[unit.core.name for unit in UNITS])
@@ -49,15 +50,34 @@ def error_variance(spec):
     """Variance of one sample for operands spread evenly over [-1, 1], relative to its signal."""
     n, square = spec.analog_length, 1.0 / 3.0
     noise = spec.thermal_variance + n * spec.rin_variance * square**2
-    noise += 2 * n * square * (spec.shot_variance + spec.encoding_variance)
+    noise += 2 * n * square * (spec.shot_variance + spec.encoding_variance) + n * square * spec.load_variance
     return noise / (n * square**2)
 
 
 def answers(unit):
     costs = [unit.cost(operator) for operator in (THICK, THIN)]
-    numbers = [unit.static_w, unit.area_m2, unit.price_usd, unit.peak_power_w]
+    costs.append(dataclasses.replace(unit, cores=MANY * unit.cores).cost(THIN))
+    wear = unit.wear(THICK)
+    numbers = [wear, unit.static_w, unit.area_m2, unit.price_usd, unit.peak_power_w]
     numbers += [number for cost in costs for number in (cost.time_s, *cost.energy_j.values())]
     return numbers, [dataclasses.astuple(unit.core.analog(phase)) for phase in Phase]
+
+
+@each_unit
+def test_a_core_answers_to_its_name_and_keeps_the_protocol(unit):
+    assert unit.core.name in CORES
+    assert isinstance(unit.core, Core)
+    assert unit.core.effective_bits <= unit.core.budget.effective_bits
+    assert (unit.core.reload.time_s > 0.0) == unit.core.holds_weights
+
+
+@each_unit
+def test_loading_takes_time_only_where_weights_are_held(unit):
+    for operator in (THICK, THIN):
+        work = unit.core.work(operator, unit.cores)
+        assert (work.programming_s > 0.0) == (work.writes > 0.0) == unit.core.holds_weights
+        assert unit.cost(operator).time_s >= work.time_s
+        assert set(work.energy_j) < set(unit.cost(operator).energy_j)
 
 
 @each_unit
@@ -105,7 +125,10 @@ def test_brighter_laser_costs_energy_and_lowers_error(unit, phase):
 @pytest.mark.parametrize("phase", list(Phase))
 def test_faster_symbols_cut_time_and_raise_error(unit, phase):
     fast = replace_at(unit, "core.symbol_rate_hz", 2 * unit.core.symbol_rate_hz)
-    assert fast.cost(THICK).time_s == pytest.approx(unit.cost(THICK).time_s / 2, rel=1e-12)
+    slow_work, fast_work = (one.core.work(THICK, one.cores) for one in (unit, fast))
+    assert fast_work.light_s == pytest.approx(slow_work.light_s / 2, rel=1e-12)
+    assert fast_work.programming_s == slow_work.programming_s
+    assert fast.cost(THICK).time_s < unit.cost(THICK).time_s
     assert error_variance(fast.core.analog(phase)) > error_variance(unit.core.analog(phase))
 
 
@@ -136,6 +159,7 @@ def test_noiseless_limit_is_the_exact_product(unit):
         shot_variance=0.0,
         rin_variance=0.0,
         encoding_variance=0.0,
+        load_variance=0.0,
         product_gain=1.0,
     )
     a, b = operands(rows=7, length=150)
@@ -152,6 +176,7 @@ def test_executed_noise_has_the_stated_variance(unit):
         adc_bits=math.inf,
         adc_enob_bits=math.inf,
         adc_range_sigma=math.inf,
+        load_variance=0.0,
         product_gain=1.0,
     )
     a, b = operands(rows=96, length=spec.analog_length)
@@ -168,7 +193,7 @@ def test_executed_noise_has_the_stated_variance(unit):
 
 @each_unit
 def test_brighter_laser_lowers_executed_error(unit):
-    a, b = operands(rows=64, length=4 * unit.core.analog_length)
+    a, b = operands(rows=64, length=4 * unit.core.analog(Phase.FORWARD).analog_length)
     exact = a @ b
 
     def error(power):

@@ -245,3 +245,29 @@ def test_a_broken_toml_file_gets_one_sentence(tmp_path, text, match):
     path.write_text(text)
     with pytest.raises(ParameterError, match=match):
         build_system(str(path), accelerators=N)
+
+
+def test_a_core_is_chosen_by_option_by_name_and_in_a_file(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('base = "photonic_packet"\ncore = "crossbar"\n')
+    chosen = [
+        system("photonic_packet", core="crossbar"),
+        system("photonic_packet:crossbar"),
+        system(str(path)),
+    ]
+    assert {one.photonic for one in chosen} == {system("photonic_packet").photonic}
+    assert [one.name for one in chosen] == ["photonic_packet", "photonic_packet:crossbar", "mine"]
+
+
+@pytest.mark.parametrize(
+    ("name", "core", "message"),
+    [
+        ("photonic_packet", "crosbar", "did you mean 'crossbar'"),
+        ("gpu_packet", "crosbar", "did you mean 'crossbar'"),
+        ("photonic_packet:crosbar", "crossbar", "did you mean 'crossbar'"),
+        ("gpu_packet:crossbar", "crossbar", "gpu_packet has no photonic core"),
+    ],
+)
+def test_a_core_that_is_not_there_is_an_error(name, core, message):
+    with pytest.raises(ParameterError, match=message):
+        system(name, core=core)
