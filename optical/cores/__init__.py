@@ -9,6 +9,8 @@ from types import MappingProxyType
 from heliograph.errors import ParameterError, nearest
 from optical.core import Core
 from optical.cores.crossbar import Crossbar, CrossbarEvents, default_crossbar
+from optical.cores.homodyne import Homodyne, default_homodyne
+from optical.cores.ring_bank import RingBank, default_ring_bank
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +28,14 @@ CORES: Mapping[str, CoreKind] = MappingProxyType(
         "crossbar": CoreKind(
             build=default_crossbar,
             summary="coherent dot-product crossbar, both operands dynamic, wavelength parallel",
+        ),
+        "homodyne": CoreKind(
+            build=default_homodyne,
+            summary="time-multiplexed homodyne, both operands dynamic, sums over time on a capacitor",
+        ),
+        "ring_bank": CoreKind(
+            build=default_ring_bank,
+            summary="microring weight banks, broadcast and weight: weights held by heaters",
         ),
     }
 )
@@ -51,6 +61,10 @@ __all__ = [
     "CoreKind",
     "Crossbar",
     "CrossbarEvents",
+    "Homodyne",
+    "RingBank",
     "default_crossbar",
+    "default_homodyne",
+    "default_ring_bank",
     "load_core",
 ]
