@@ -41,6 +41,9 @@ class AnalogSpec:
 
     with the sums over its n products, is then clipped to the ADC's range and rounded to its codes. The range
     is `adc_range_sigma` times the rms of the samples (a gain stage set per product), never above n.
+
+    A weight-stationary core loads one operand (`loads_second`): each element of it is wrong by a draw of
+    `load_variance`, and all vectors of the product meet the same wrong element.
     """
 
     dac_bits: float
@@ -61,6 +64,8 @@ class AnalogSpec:
     """Laser intensity noise per unit of (a b)^2."""
     encoding_variance: float
     """Error of setting an operand, per unit of the other operand squared."""
+    load_variance: float = 0.0
+    """Error of an element of the loaded operand, in full scales squared; drawn once per load."""
     product_gain: float = 1.0
     """Mean of the product over phase errors, exp(-s^2/2), dimensionless; calibration does not undo it."""
     scale: Scale = Scale.ROW
@@ -72,6 +77,7 @@ class AnalogSpec:
         check_positive(self, "dac_bits", "adc_bits", "adc_enob_bits", "adc_range_sigma")
         check_range(self, "analog_length", low=1)
         check_range(self, "thermal_variance", "shot_variance", "rin_variance", "encoding_variance")
+        check_range(self, "load_variance")
         check_range(self, "product_gain", low=0.0, high=1.0, open_low=True)
         check_range(self, "adc_enob_bits", high=self.adc_bits)
 
@@ -89,3 +95,19 @@ class AnalogSpec:
             rin_variance=0.0,
             encoding_variance=0.0,
         )
+
+
+def loads_second(m: int, n: int) -> bool:
+    """Return whether a weight-stationary core loads B of C = A B, and streams A, rather than the reverse.
+
+    Parameters
+    ----------
+    m, n : int
+        Rows of A and columns of B.
+
+    Notes
+    -----
+    Loading B takes ~KN/(tile) loads past which M vectors stream; C^T = B^T A^T makes the reverse possible at
+    the same number of products. The one with fewer loads streams more vectors past each.
+    """
+    return m >= n

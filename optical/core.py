@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from heliograph.operators import MatMul, Phase
-from optical.analog import AnalogSpec
-from optical.devices import Converter
+from optical.analog import AnalogSpec, loads_second
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,9 +29,10 @@ class Work:
     energy_j: Mapping[str, float]
     """Dynamic energy by part."""
     operand_bytes: float
-    """Bytes that converters fetch from the buffer: streamed and loaded operands."""
+    """Bytes between converters and buffer: streamed and loaded operands, partial sums that do not fit beside
+    the converter."""
     writes: float = 0.0
-    """How often each cell of each core is written, on average; zero for a dynamic core."""
+    """How often the cells of the busiest core are written; zero for a dynamic core."""
 
     @property
     def time_s(self) -> float:
@@ -74,10 +74,6 @@ class Budget(Protocol):
     @property
     def effective_bits(self) -> float:
         """Effective bits of the receiver alone, for a full-scale sample at the detector."""
-        ...
-
-    def system_bits(self, dac: Converter, adc: Converter) -> float:
-        """Return the effective bits of a full-scale sample with both converters."""
         ...
 
 
@@ -165,6 +161,8 @@ class Core(Protocol):
 class TiledLoads:
     """How a weight-stationary array does one product: which operand it loads, and how often."""
 
+    second: bool
+    """Whether B is loaded and A streams, or the reverse."""
     rounds: int
     """Loads of the busiest core, one after the other."""
     tiles: int
@@ -177,22 +175,8 @@ class TiledLoads:
     """Operand values that are sent: each vector again for every tile across."""
     samples: int
     """Output values that are read: each output again for every tile along the sum."""
-
-
-def loads_second(m: int, n: int) -> bool:
-    """Return whether a weight-stationary core loads B of C = A B, and streams A, rather than the reverse.
-
-    Parameters
-    ----------
-    m, n : int
-        Rows of A and columns of B.
-
-    Notes
-    -----
-    Loading B takes ~KN/(tile) loads past which M vectors stream; C^T = B^T A^T makes the reverse possible at
-    the same number of products. The one with fewer loads streams more vectors past each.
-    """
-    return m >= n
+    partial_bytes: float
+    """Bytes of partial sums that are read from the buffer and written back."""
 
 
 def tiled_loads(operator: MatMul, *, inputs: int, outputs: int, cores: int) -> TiledLoads:
@@ -206,20 +190,30 @@ def tiled_loads(operator: MatMul, *, inputs: int, outputs: int, cores: int) -> T
         Length of the vectors an array takes in and gives back.
     cores : int
         Arrays; tiles spread over them.
+
+    Notes
+    -----
+    All vectors pass a tile before the next is loaded, so every output of it waits as a partial sum of
+    `PARTIAL_SUM_BYTES` until the tiles along the sum have followed.
     """
     second = loads_second(operator.m, operator.n)
     vectors, wide = (operator.m, operator.n) if second else (operator.n, operator.m)
     along, across = math.ceil(operator.k / inputs), math.ceil(wide / outputs)
     tiles = operator.batch * along * across
+    results = operator.batch * vectors * wide
     return TiledLoads(
+        second=second,
         rounds=math.ceil(tiles / cores),
         tiles=tiles,
         streamed=vectors,
         loaded_values=operator.batch * operator.k * wide,
         streamed_values=operator.batch * vectors * operator.k * across,
-        samples=operator.batch * vectors * wide * along,
+        samples=results * along,
+        partial_bytes=2.0 * PARTIAL_SUM_BYTES * results * (along - 1),
     )
 
 
+PARTIAL_SUM_BYTES = 4.0
+"""Bytes of a partial sum in the buffer."""
 NOTHING_RELOADED = Reload()
 """A core into which nothing is loaded."""

@@ -10,11 +10,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 
 from heliograph.errors import WorkloadError
-from optical.analog import AnalogSpec, Rounding, Scale
+from optical.analog import AnalogSpec, Rounding, Scale, loads_second
+from optical.draws import Draws
 
 _SMALLEST_SCALE = 1e-30
 """Full scale of an operand row that is all zero, so that nothing is divided by zero."""
@@ -28,10 +28,6 @@ _BLOCK_ELEMENTS = 2**17
 _BLOCK_ROWS = 256
 """... unless that makes fewer rows than a matrix product needs to be quick."""
 _PROBE_ROWS, _PROBE_BATCHES, _PROBE_SAMPLES = 64, 4, 8
-_WORD_VALUES = 2**16
-"""Values of the 16-bit words that draws on the CPU are made of."""
-_LATTICE_GENERATOR = 24247
-"""Joins pairs of Gaussians with a correlation of 1e-5, the least of the generators tried."""
 _Block = tuple[slice, slice]
 """Batches and rows of some outputs."""
 
@@ -86,9 +82,8 @@ class AnalogNumerics:
         _check_shapes(a_BMK, b_BKN)
         if _is_exact(self.spec):
             return torch.bmm(a_BMK, b_BKN)
-        draws = _Draws(key, a_BMK.device)
-        a = _encode(a_BMK, -1, self.spec, draws)
-        b = _encode(b_BKN, -2, self.spec, draws)
+        draws = Draws(key, a_BMK.device)
+        a, b = _encode_both(a_BMK, b_BKN, self.spec, draws)
         gain = _set_gain(self.spec, a, b)
         length = a_BMK.shape[-1]
         if not self.exact_tiles or length <= self.spec.analog_length:
@@ -112,9 +107,8 @@ class AnalogNumerics:
         _check_shapes(a_BMK, b_BKN)
         if math.isinf(self.spec.adc_bits):
             return 0.0
-        draws = _Draws(0, a_BMK.device)
-        a = _encode(a_BMK, -1, self.spec, draws)
-        b = _encode(b_BKN, -2, self.spec, draws)
+        draws = Draws(0, a_BMK.device)
+        a, b = _encode_both(a_BMK, b_BKN, self.spec, draws)
         gain = _set_gain(self.spec, a, b)
         a = _cut(a, _probe(self.spec, a.codes), -1)
         b = _cut(b, _probe(self.spec, b.codes.mT).mT, -2)
@@ -174,55 +168,6 @@ class _Variance:
         return torch.matmul(a, b).to(variance.dtype).add_(variance)
 
 
-class _Draws:
-    """Random draws of one call, in order, from one key.
-
-    On the CPU they are made of 16-bit words of SFC64, since torch's Mersenne Twister would take longer than
-    the product itself: a dither has 65536 values, as has a Gaussian, up to 4.3 sigma.
-    """
-
-    def __init__(self, key: int, device: torch.device) -> None:
-        self._device = device
-        if device.type == "cpu":
-            self._words = np.random.SFC64(key)
-        else:
-            self._generator = torch.Generator(device).manual_seed(key)
-
-    def gaussian(self, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
-        """Return independent draws of zero mean and unit variance."""
-        if self._device.type != "cpu":
-            return torch.empty(shape, dtype=dtype, device=self._device).normal_(generator=self._generator)
-        index = torch.from_numpy(self._draw(-(-shape.numel() // 2)).astype(np.int32))
-        pairs = torch.index_select(_gaussian_pairs(), 0, index).view(torch.float32)
-        return pairs[: shape.numel()].view(shape).to(dtype)
-
-    def dither_(self, x: torch.Tensor) -> None:
-        """Add independent draws, uniform over one step around zero, to a contiguous tensor in place."""
-        if self._device.type == "cpu":
-            words = torch.from_numpy(self._draw(x.numel()).view(np.int16))
-            x.add_(words.view(x.shape), alpha=1.0 / _WORD_VALUES)
-        else:
-            x.add_(torch.empty_like(x).uniform_(-0.5, 0.5, generator=self._generator))
-
-    def _draw(self, count: int) -> np.ndarray:
-        """Return uniform 16-bit words, shape [count]."""
-        return self._words.random_raw(-(-count // 4)).view(np.uint16)[:count]
-
-
-@functools.cache
-def _gaussian_pairs() -> torch.Tensor:
-    """Return 65536 equally likely pairs of Gaussians, two float32 in each float64.
-
-    Each member of a pair takes the middles of 65536 equally likely slices, once each; a lattice that fills
-    the square evenly joins the two, so that they and their squares are uncorrelated.
-    """
-    slices = torch.arange(_WORD_VALUES, dtype=torch.float64)
-    quantiles = torch.special.ndtri((slices + 0.5) / _WORD_VALUES)
-    quantiles = (quantiles / quantiles.square().mean().sqrt()).to(torch.float32)
-    partner = (slices * _LATTICE_GENERATOR).remainder(_WORD_VALUES).to(torch.int64)
-    return torch.stack((quantiles, quantiles[partner]), 1).view(torch.float64).squeeze(1)
-
-
 def _check_shapes(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> None:
     """Refuse what is no batched product."""
     a, b = tuple(a_BMK.shape), tuple(b_BKN.shape)
@@ -233,18 +178,29 @@ def _check_shapes(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> None:
 
 def _is_exact(spec: AnalogSpec) -> bool:
     """Return whether the core does to a product nothing at all."""
-    noise = spec.thermal_variance + spec.shot_variance + spec.rin_variance + spec.encoding_variance
+    noise = spec.thermal_variance + spec.shot_variance + spec.rin_variance
+    noise += spec.encoding_variance + spec.load_variance
     return noise == 0.0 and spec.product_gain == 1.0 and math.isinf(min(spec.dac_bits, spec.adc_enob_bits))
 
 
-def _encode(x: torch.Tensor, summed_dim: int, spec: AnalogSpec, draws: _Draws) -> _Operand:
+def _encode_both(
+    a: torch.Tensor, b: torch.Tensor, spec: AnalogSpec, draws: Draws
+) -> tuple[_Operand, _Operand]:
+    """Encode both operands, the loaded one with its error."""
+    error, second = math.sqrt(spec.load_variance), loads_second(a.shape[1], b.shape[2])
+    encoded = _encode(a, -1, spec, draws, 0.0 if second else error)
+    return encoded, _encode(b, -2, spec, draws, error if second else 0.0)
+
+
+def _encode(x: torch.Tensor, summed_dim: int, spec: AnalogSpec, draws: Draws, error: float) -> _Operand:
     """Scale an operand to its converter and round it to the converter's grid, a cacheful at a time."""
     x = x if x.dtype == torch.float64 else x.to(torch.float32)
     turned = not x.is_contiguous()
     if turned:
         x, summed_dim = x.mT, -3 - summed_dim
     levels = None if math.isinf(spec.dac_bits) else _levels(spec.dac_bits)
-    codes = torch.empty_like(x, dtype=torch.int8 if _fits_int8(x, summed_dim, levels) else x.dtype)
+    small = spec.load_variance == 0.0 and _fits_int8(x, summed_dim, levels)
+    codes = torch.empty_like(x, dtype=torch.int8 if small else x.dtype)
     energy = x.new_zeros([1 if dim == summed_dim + 3 else size for dim, size in enumerate(x.shape)])
     scale = torch.full_like(energy if spec.scale is Scale.ROW else energy[:1, :1, :1], _SMALLEST_SCALE)
     dithered = levels is not None and spec.rounding is Rounding.STOCHASTIC
@@ -261,6 +217,8 @@ def _encode(x: torch.Tensor, summed_dim: int, spec: AnalogSpec, draws: _Draws) -
                 draws.dither_(part)
             if levels is not None:
                 part.round_()
+            if error > 0.0:
+                part.add_(draws.gaussian(part.shape, part.dtype), alpha=reach * error)
             codes[block] = part
             _part(energy, block).add_(part.square_().sum(summed_dim, keepdim=True))
     if turned:
@@ -289,7 +247,7 @@ def _levels(bits: float) -> int:
     return max(1, math.floor(2.0 ** (bits - 1.0)) - 1)
 
 
-def _read(spec: AnalogSpec, a: _Operand, b: _Operand, gain: _Gain, draws: _Draws) -> torch.Tensor:
+def _read(spec: AnalogSpec, a: _Operand, b: _Operand, gain: _Gain, draws: Draws) -> torch.Tensor:
     """Return the product of coded operands: one executed sample, or several collapsed into one draw."""
     samples = -(-a.codes.shape[-1] // spec.analog_length)
     variance = _variance(spec, a, b, samples, gain)

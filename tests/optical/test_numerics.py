@@ -272,6 +272,7 @@ CHANGES = {
     "shot_variance": 2e-5,
     "rin_variance": 1e-4,
     "encoding_variance": 1e-4,
+    "load_variance": 1e-4,
     "product_gain": 0.98,
     "scale": Scale.TENSOR,
     "rounding": Rounding.STOCHASTIC,
