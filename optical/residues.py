@@ -1,8 +1,9 @@
 """Residue numbers on analog cores: when a noisy sum is read without any error, and what a misread costs.
 
-An integer y is held as its remainders to several coprime moduli, each small enough for an analog core. Products
-and sums go through remainder by remainder; the Chinese remainder theorem puts y back together, exactly where
-|y| is below half of the moduli's product. A remainder that is off by one step throws y off by a large constant.
+An integer y is held as its remainders to several coprime moduli, each small enough for an analog core.
+Products and sums go through remainder by remainder; the Chinese remainder theorem puts y back together,
+exactly where |y| is below half of the moduli's product. A remainder that is off by one step throws y off by a
+large constant.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ class Residues:
 
     Notes
     -----
-    A remainder read one step too high moves y by the modulus' reconstruction weight, (M/m) times the inverse of
-    M/m modulo m, taken modulo M to the range from -M/2 to M/2.
+    A remainder read one step too high moves y by the modulus' reconstruction weight, (M/m) times the inverse
+    of M/m modulo m, taken modulo M to the range from -M/2 to M/2.
 
     References
     ----------
-    C. Demirkiran et al., "Mirage: an RNS-based photonic accelerator for DNN training", arXiv:2311.17323: moduli,
-    block floating point and dynamic range.
+    C. Demirkiran et al., "Mirage: an RNS-based photonic accelerator for DNN training", arXiv:2311.17323:
+    moduli, block floating point and dynamic range.
     """
 
     moduli: tuple[int, ...]
@@ -57,7 +58,7 @@ class Residues:
 
     def __post_init__(self) -> None:
         for modulus in self.moduli:
-            if modulus < 2 or modulus != int(modulus):  # noqa: PLR2004 - one has no remainders
+            if modulus < 2 or modulus != int(modulus):
                 msg = f"moduli must be whole and at least 2; got {self.moduli}"
                 raise ParameterError(msg)
         if not self.moduli or math.lcm(*self.moduli) != math.prod(self.moduli):
@@ -90,12 +91,14 @@ class Residues:
     @property
     def wrong_sample(self) -> float:
         """How likely a sample comes out wrong, that is, any of its remainders; 0 to 1."""
-        right = math.prod(1.0 - chance for chance in self.misreadings)
-        return 1.0 - right if right < 0.5 else -math.expm1(math.fsum(math.log1p(-p) for p in self.misreadings))
+        chances = self.misreadings
+        if max(chances) >= 1.0:
+            return 1.0
+        return -math.expm1(math.fsum(math.log1p(-chance) for chance in chances))
 
     @property
     def error_variance(self) -> float:
-        """Mean square of a sample's error, in steps of y squared, while at most one remainder is off by one."""
+        """Mean square of a sample's error, in steps of y, while at most one remainder is off by one."""
         pairs = zip(self.misreadings, self.weights, strict=True)
         return math.fsum(chance * weight**2 for chance, weight in pairs)
 

@@ -10,6 +10,12 @@ from heliograph.errors import ParameterError, nearest
 from optical.core import Core
 from optical.cores.crossbar import Crossbar, CrossbarEvents, default_crossbar
 from optical.cores.homodyne import Homodyne, default_homodyne
+from optical.cores.number_formats import (
+    BlockFloatCore,
+    ResidueCore,
+    default_block_float,
+    default_residue,
+)
 from optical.cores.ring_bank import RingBank, default_ring_bank
 
 
@@ -37,6 +43,14 @@ CORES: Mapping[str, CoreKind] = MappingProxyType(
             build=default_ring_bank,
             summary="microring weight banks, broadcast and weight: weights held by heaters",
         ),
+        "block_float": CoreKind(
+            build=default_block_float,
+            summary="the crossbar with adaptive block floating point: a scale per sample's operands",
+        ),
+        "residue": CoreKind(
+            build=default_residue,
+            summary="the crossbar with residue numbers: exact short sums, a copy per modulus",
+        ),
     }
 )
 """Photonic cores by name; a new one is a file and a line here, and the conformance tests run it."""
@@ -58,13 +72,17 @@ def load_core(name: str) -> Core:
 
 __all__ = [
     "CORES",
+    "BlockFloatCore",
     "CoreKind",
     "Crossbar",
     "CrossbarEvents",
     "Homodyne",
+    "ResidueCore",
     "RingBank",
+    "default_block_float",
     "default_crossbar",
     "default_homodyne",
+    "default_residue",
     "default_ring_bank",
     "load_core",
 ]

@@ -53,8 +53,7 @@ class RingBank:
     Notes
     -----
     Wavelength-dependent loss of splitters and detectors scales a column of weights, which the rings' settings
-    take in; it leaves no term here. Crosstalk that all outputs share is drawn anew per sample, though it is
-    fixed while a weight is loaded.
+    take in; it leaves no term here.
     """
 
     holds_weights: ClassVar[bool] = True
@@ -260,11 +259,10 @@ class RingBank:
 
         Notes
         -----
-        The record has one encoding error for both operands: half the sum of the input's and the weight's,
-        which is right where both operands are spread alike.
+        The record has one encoding error for both operands. Only the input's DAC errs anew each symbol, so
+        each gets half of its error, which is right where both operands are spread alike.
         """
         grid, effective = (4.0**-bits / 3.0 for bits in (self.dac.nominal_bits, self.dac.enob_bits))
-        weight = math.fsum(self.weight_errors().values())
         return AnalogSpec(
             dac_bits=min(self.dac.nominal_bits, self.tuning_dac.nominal_bits),
             adc_bits=self.adc.nominal_bits,
@@ -274,7 +272,8 @@ class RingBank:
             thermal_variance=self.budget.thermal_variance,
             shot_variance=self.budget.shot_variance,
             rin_variance=self.budget.rin_variance,
-            encoding_variance=0.5 * (effective - grid + weight),
+            encoding_variance=0.5 * (effective - grid),
+            load_variance=math.fsum(self.weight_errors().values()),
             rounding=self.gradient_rounding if phase in _GRADIENTS else Rounding.NEAREST,
         )
 
@@ -294,8 +293,9 @@ class RingBank:
             programming_s=loads.rounds * self.reload.time_s,
             energy_j=energy | {"reload": loads.loaded_values * self.tuning_dac.conversion_j},
             operand_bytes=loads.streamed_values * bytes_of_bits(self.dac.nominal_bits)
-            + loads.loaded_values * bytes_of_bits(self.tuning_dac.nominal_bits),
-            writes=loads.tiles / cores,
+            + loads.loaded_values * bytes_of_bits(self.tuning_dac.nominal_bits)
+            + loads.partial_bytes,
+            writes=loads.rounds,
         )
 
     def _converted(self, symbols: float, samples: float) -> dict[str, float]:
