@@ -21,6 +21,7 @@ from heliograph.tables import Row, Table
 from heliograph.units import dimension_of
 from optical.cores import CORES, load_core
 from optical.devices import device_table
+from optical.programmable import programmable_table
 from optical.switches import optics_table, switch_table
 from workloads.config import load_model, shipped_models
 
@@ -59,7 +60,15 @@ class Parameter:
 def tables() -> tuple[Table, ...]:
     """Return every parameter table that ships."""
     electronic = tuple(electronic_table(name) for name in ("gpus", "vector", "network", "hosts"))
-    return (device_table(), switch_table(), optics_table(), *electronic, nic_table(), economics_table())
+    return (
+        device_table(),
+        programmable_table(),
+        switch_table(),
+        optics_table(),
+        *electronic,
+        nic_table(),
+        economics_table(),
+    )
 
 
 def parameters_of(description: object) -> list[Parameter]:

@@ -6,15 +6,14 @@ The counterpart of `optical.link_budget`, where fields interfere. Variances are 
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 
 from heliograph.checks import check_positive, check_range
-from heliograph.errors import LinkError, ParameterError
-from heliograph.units import ELEMENTARY_CHARGE_C, db_from_ratio, ratio_from_db
-from optical.devices import Converter
-from optical.link_budget import SNR_FLOOR_DB, UNIFORM_MEAN_SQUARE, Element, bits_from_snr, snr_from_bits
+from heliograph.errors import ParameterError
+from heliograph.units import ELEMENTARY_CHARGE_C, ratio_from_db
+from optical.laser_power import NoiseRatio
+from optical.link_budget import UNIFORM_MEAN_SQUARE, Element, bits_from_snr
 
 SIGN_PASSES = 2
 """Symbols per product: the inputs' positive part, then the negative part, integrated with the other sign."""
@@ -162,62 +161,15 @@ class IntensityBudget:
         """Power ratio for uncorrelated operands spread evenly over [-1, 1], receiver alone."""
         return self.wavelengths * UNIFORM_MEAN_SQUARE**2 / self.noise_variance(UNIFORM_MEAN_SQUARE)
 
-    def system_bits(self, dac: Converter, adc: Converter) -> float:
-        """Return the effective bits of a full-scale sample with the input and the output converter."""
-        ratio = 1.0 / self.snr + 1.0 / snr_from_bits(adc.enob_bits)
-        return bits_from_snr(1.0 / (ratio + 1.0 / (self.wavelengths * snr_from_bits(dac.enob_bits))))
-
-    def checked(self, name: str) -> IntensityBudget:
-        """Return the budget itself if the link closes.
-
-        Raises
-        ------
-        LinkError
-            If a full-scale sample lies below `SNR_FLOOR_DB`.
-        """
-        margin_db = db_from_ratio(self.snr) - SNR_FLOOR_DB
-        if margin_db < 0.0:
-            msg = (
-                f"the link of '{name}' does not close: a full-scale sample misses the noise by "
-                f"{-margin_db:.1f} dB; the path loses {self.loss_db:.1f} dB and divides by {self.split:g}; "
-                "raise the laser's power or shorten the path"
-            )
-            raise LinkError(msg)
-        return self
-
-    def laser_power_w(self, target_bits: float, name: str) -> float:
-        """Return the smallest power per line at which the receiver alone reaches a number of bits.
-
-        Parameters
-        ----------
-        target_bits : float
-            Effective bits of a full-scale sample (`effective_bits`).
-        name : str
-            Whose link it is, for the message.
-
-        Raises
-        ------
-        LinkError
-            If no power reaches them: intensity noise and the residue of the previous symbol cap the ratio.
-
-        Notes
-        -----
-        With x = 1/power the noise-to-signal ratio is A x^2 + B x + C; its root is exact.
-        """
-        if not 0.0 < target_bits < math.inf:
-            msg = f"target_bits must be positive and finite; got {target_bits:g}"
-            raise ParameterError(msg)
-        one, signal = dataclasses.replace(self, launch_w=1.0), self.wavelengths**2
-        bright = (one.rin_variance + 2.0 * one.rejected_variance) * self.wavelengths / signal
-        target = 1.0 / snr_from_bits(target_bits)
-        if bright >= target:
-            msg = (
-                f"'{name}' cannot reach {target_bits:g} bits at any laser power: "
-                f"{bits_from_snr(1.0 / bright):.2f} bits are the cap of intensity noise and bandwidth; "
-                "ask for fewer bits or improve those parts"
-            )
-            raise LinkError(msg)
-        quadratic = SIGN_PASSES * (one.thermal_current_a / one.product_current_a) ** 2 / signal
-        linear = (one._constant_shot + 0.5 * one._shot * self.wavelengths) / signal
-        gap = target - bright
-        return (linear + math.sqrt(linear**2 + 4.0 * quadratic * gap)) / (2.0 * gap)
+    @property
+    def noise_ratio(self) -> NoiseRatio:
+        """Noise over signal of a full-scale sample, all products +1, converters and weights apart."""
+        signal = self.wavelengths**2
+        return NoiseRatio(
+            dark=SIGN_PASSES * (self.thermal_current_a / self.product_current_a) ** 2 / signal,
+            shot=(self._constant_shot + 0.5 * self.wavelengths * self._shot) / signal,
+            bright={
+                "laser intensity noise": (self.rin_ratio + 2.0 * self.rejected_variance) / self.wavelengths,
+                "the bandwidth of modulator, detector and ring": self.residue**2 / self.wavelengths,
+            },
+        )

@@ -10,6 +10,7 @@ from heliograph.errors import ParameterError, nearest
 from optical.core import Core
 from optical.cores.crossbar import Crossbar, CrossbarEvents, default_crossbar
 from optical.cores.homodyne import Homodyne, default_homodyne
+from optical.cores.mzi_mesh import MziMesh, default_mesh
 from optical.cores.number_formats import (
     BlockFloatCore,
     ResidueCore,
@@ -51,6 +52,10 @@ CORES: Mapping[str, CoreKind] = MappingProxyType(
             build=default_residue,
             summary="the crossbar with residue numbers: exact short sums, a copy per modulus",
         ),
+        "mzi_mesh": CoreKind(
+            build=default_mesh,
+            summary="interferometer mesh, holds U S V* by heaters, read beside a local oscillator",
+        ),
     }
 )
 """Photonic cores by name; a new one is a file and a line here, and the conformance tests run it."""
@@ -77,11 +82,13 @@ __all__ = [
     "Crossbar",
     "CrossbarEvents",
     "Homodyne",
+    "MziMesh",
     "ResidueCore",
     "RingBank",
     "default_block_float",
     "default_crossbar",
     "default_homodyne",
+    "default_mesh",
     "default_residue",
     "default_ring_bank",
     "load_core",

@@ -23,6 +23,7 @@ from heliograph.operators import MatMul, Phase
 from heliograph.units import ELEMENTARY_CHARGE_C, ratio_from_db, to_si
 from optical.analog import AnalogSpec, Rounding
 from optical.core import NOTHING_RELOADED, Reload, Work
+from optical.detection import check_closes
 from optical.devices import (
     Adder,
     Converter,
@@ -35,7 +36,9 @@ from optical.devices import (
     bytes_of_bits,
     device_table,
 )
+from optical.laser_power import NoiseRatio
 from optical.link_budget import UNIFORM_MEAN_SQUARE, Element, LinkBudget, symbol_residue
+from optical.link_noise import link_noise_ratio
 from optical.receivers import IntegratingReceiver, InterferometerArms
 
 _GRADIENTS = (Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
@@ -216,7 +219,9 @@ class Homodyne:
                 f"lower integration_symbols (about {max(1, most)} fit) or the laser's power"
             )
             raise LinkError(msg)
-        return self.link.checked(self.name)
+        ratio = link_noise_ratio(self.link, self.dac, self.adc)
+        check_closes(self.name, ratio, self.link.elements, self.link.split)
+        return self.link
 
     @property
     def typical_charge_c(self) -> float:
@@ -234,9 +239,14 @@ class Homodyne:
         return (self.adc_range_sigma * rms_a + leak_a) / self.symbol_rate_hz
 
     @property
+    def noise_ratio(self) -> NoiseRatio:
+        """Noise over signal of a full-scale sample: light and converters."""
+        return link_noise_ratio(self.budget, self.dac, self.adc)
+
+    @property
     def effective_bits(self) -> float:
         """Effective bits of a full-scale sample with both converters."""
-        return self.budget.system_bits(self.dac, self.adc)
+        return self.noise_ratio.effective_bits
 
     def photoelectrons_per_mac(self, mean_square: float = 1.0) -> float:
         """Return the photoelectrons of both operands that a detector collects per product.

@@ -196,7 +196,8 @@ class ResidueCore:
             msg = (
                 f"ResidueCore '{self.name}': sums of {self.analog_length} products of "
                 f"{self.mantissa_bits}-bit mantissas reach {largest} to either side, and the moduli "
-                f"{self.moduli} tell {math.prod(self.moduli)} numbers apart; add a modulus, or take fewer bits or a shorter sum"
+                f"{self.moduli} tell {math.prod(self.moduli)} numbers apart; "
+                "add a modulus, or take fewer bits or a shorter sum"
             )
             raise ParameterError(msg)
         codes = 2.0 ** self.core.analog(Phase.FORWARD).dac_bits

@@ -25,6 +25,7 @@ from heliograph.operators import MatMul, Phase
 from heliograph.units import ratio_from_db, to_si
 from optical.analog import AnalogSpec, Rounding
 from optical.core import Reload, Work, tiled_loads
+from optical.detection import check_closes
 from optical.devices import (
     Adder,
     Comb,
@@ -40,6 +41,7 @@ from optical.devices import (
     device_table,
 )
 from optical.intensity_budget import SIGN_PASSES, IntensityBudget
+from optical.laser_power import NoiseRatio, converter_ratios
 from optical.link_budget import Element, symbol_residue
 from optical.rings import RingBankLayout, WeightCrosstalk, WeightRing, least_drop, weight_crosstalk
 
@@ -213,12 +215,20 @@ class RingBank:
         LinkError
             If it does not.
         """
-        return self.link.checked(self.name)
+        check_closes(self.name, self.link.noise_ratio, self.link.elements, self.link.split)
+        return self.link
+
+    @property
+    def noise_ratio(self) -> NoiseRatio:
+        """Noise over signal of a full-scale sample: light, converters, wrong weights."""
+        others = converter_ratios(self.dac, self.adc, self.analog_length)
+        others["the rings' weights"] = math.fsum(self.weight_errors().values()) / self.analog_length
+        return self.budget.noise_ratio.joined(others)
 
     @property
     def effective_bits(self) -> float:
-        """Effective bits of a full-scale sample with the input and the output converter, weights exact."""
-        return self.budget.system_bits(self.dac, self.adc)
+        """Effective bits of a full-scale sample, with converters and wrong weights."""
+        return self.noise_ratio.effective_bits
 
     @cached_property
     def crosstalk(self) -> WeightCrosstalk:
