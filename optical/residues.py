@@ -98,7 +98,12 @@ class Residues:
 
     @property
     def error_variance(self) -> float:
-        """Mean square of a sample's error, in steps of y, while at most one remainder is off by one."""
+        """Mean square of a sample's error, in steps of y, while at most one remainder is off by one.
+
+        Notes
+        -----
+        For sums well inside the dynamic range; one near its end wraps around and errs by up to all of it.
+        """
         pairs = zip(self.misreadings, self.weights, strict=True)
         return math.fsum(chance * weight**2 for chance, weight in pairs)
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from heliograph.checks import check_positive, check_range
 
-CHANNEL_LINEWIDTHS = 3.41
+CHANNEL_LINEWIDTHS = 368.0 / 108.0
 """Least spacing of channels in linewidths: a finesse of 368 carries 108 channels.
 
 A. N. Tait et al., "Microring weight banks", IEEE JSTQE 22 (2016) 5900214 (recalled).
@@ -133,9 +133,9 @@ def weight_crosstalk(channels: int, spacing: float) -> WeightCrosstalk:
     Notes
     -----
     A ring i whose tail drops T_i of channel j turns its drop D_j into 1 - (1 - D_j) prod(1 - T_i), hence
-    moves the weight by 2 (1 - D_j) T_i to first order; (1 - D)^2 is 1/3 on average. T_i follows the tuning of
-    ring i, by a straight line and a remainder. Coherently the two dropped fields interfere: 2 sqrt(D_j (1 -
-    D_j) T_i) cos(phase) in power, of variance T_i / 3.
+    moves the weight by 2 (1 - D_j) T_i to first order. T_i follows the tuning of ring i, by a straight line
+    and a remainder. Coherently the two dropped fields interfere: 2 sqrt(D_j (1 - D_j) T_i) cos(phase) in
+    power, of variance 2 D_j (1 - D_j) T_i. All means are over evenly spread weights.
 
     References
     ----------
@@ -151,6 +151,8 @@ def weight_crosstalk(channels: int, spacing: float) -> WeightCrosstalk:
         for detuning, drop in zip(detunings, drops, strict=True)
     ]
     to_weight = (2.0 / (1.0 - least)) ** 2
+    open_square = _mean([(1.0 - drop) ** 2 for drop in drops])
+    beat = _mean([drop * (1.0 - drop) for drop in drops])
     linear = curved = coherent = 0.0
     places = range(-((channels - 1) // 2), channels // 2 + 1)
     for place in places:
@@ -160,9 +162,9 @@ def weight_crosstalk(channels: int, spacing: float) -> WeightCrosstalk:
         mean = _mean(tails)
         slope = 3.0 * _mean([tail * weight for tail, weight in zip(tails, weights, strict=True)])
         spread = _mean([(tail - mean) ** 2 for tail in tails])
-        linear += to_weight * slope**2 / 9.0
-        curved += to_weight * max(0.0, spread - slope**2 / 3.0) / 3.0
-        coherent += to_weight * mean / 3.0
+        linear += to_weight * open_square * slope**2 / 3.0
+        curved += to_weight * open_square * max(0.0, spread - slope**2 / 3.0)
+        coherent += to_weight * 2.0 * beat * mean
     centre = _mean(detunings)
     variance = _mean([(detuning - centre) ** 2 for detuning in detunings])
     slope_square = variance * _mean([slope**2 for slope in slopes])
