@@ -135,6 +135,7 @@ def _compare(arguments: argparse.Namespace) -> None:
     from experiments.records import TrainingCache, canonical_json  # noqa: PLC0415
     from experiments.report import print_table  # noqa: PLC0415
     from experiments.step import plan_text  # noqa: PLC0415
+    from experiments.wear import wear_warnings  # noqa: PLC0415
 
     request = Request(
         model=arguments.model,
@@ -159,6 +160,8 @@ def _compare(arguments: argparse.Namespace) -> None:
     title = f"{comparison.config.name} on {request.accelerators} accelerators"
     records = comparison.records()
     print_table(title, [record["system"] for record in records], comparison_rows(records))
+    for line in wear_warnings(records):
+        _print(f"\nWarning: {line}")
     _print(f"\nPlan: {plan_text(comparison.plan)}")
     _print(
         f"Wrote {directory}/: summary.json, table.csv, config.json, pictures (png and svg), and trace.json,"
@@ -196,6 +199,7 @@ def _step(arguments: argparse.Namespace) -> None:
     from experiments.records import canonical_json, write_atomically  # noqa: PLC0415
     from experiments.report import print_table  # noqa: PLC0415
     from experiments.step import plan_text  # noqa: PLC0415
+    from experiments.wear import wear_warnings  # noqa: PLC0415
 
     result = _run_one(arguments, model=arguments.model, system=arguments.system)
     record = result.record() | {"inputs_by_status": status_counts(result.system)}
@@ -207,6 +211,8 @@ def _step(arguments: argparse.Namespace) -> None:
         return
     title = f"{result.model} on {result.system.accelerators} accelerators, {plan}"
     print_table(title, [record["system"]], comparison_rows([record]))
+    for line in wear_warnings([record]):
+        _print(f"\nWarning: {line}")
 
 
 def _schedule(arguments: argparse.Namespace) -> None:

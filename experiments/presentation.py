@@ -46,6 +46,11 @@ def _memory(record: Record) -> str:
     return f"{record['memory_bytes'] / GIGABYTE:.1f} of {record['memory_capacity_bytes'] / GIGABYTE:.0f}"
 
 
+def _lifetime(record: Record) -> str:
+    steps = record.get("core_lifetime_steps")
+    return "never" if steps is None else f"{steps:,.1f} steps"
+
+
 def _circuits(record: Record) -> str:
     if record["circuit_policy"] == "none":
         return "no circuits"
@@ -78,6 +83,10 @@ _TIME: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
 _HOST = ("  waiting for the host", "of the step", lambda r: _share(r, HOST))
 _BEFORE_BUBBLE = -3
 """Place of that line, if any record has it."""
+
+
+_WORN = ("cores worn out after", "by endurance", _lifetime)
+"""Line on endurance, if any core wears."""
 
 
 _COST: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
@@ -131,6 +140,8 @@ def comparison_rows(records: Sequence[Record]) -> list[ReportRow]:
     time = list(_TIME if any(record.get("dropped_share") for record in records) else _TIME[:-1])
     if any(HOST in record["time_by_category_s"] for record in records):
         time.insert(_BEFORE_BUBBLE, _HOST)
+    if any(record.get("core_lifetime_steps") for record in records):
+        time.append(_WORN)
     rows = _block(_SIZE, records) + _block(time, records) + _energy(records) + _block(_COST, records)
     if any("validation_loss" in record for record in records):
         rows += _block(_ACCURACY, records)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from experiments.systems import System
+from experiments.wear import lifetime_steps, run_steps
 from heliograph.engine import Simulation
 from heliograph.errors import RouteError
 from heliograph.metrics import StepMetrics, summarise
@@ -46,6 +48,8 @@ class StepResult:
     """How it was spread."""
     graph: StepGraph
     """What was run."""
+    run_steps: float
+    """Steps of a compute-optimal training run."""
 
     @property
     def usd_per_million_tokens(self) -> float:
@@ -57,6 +61,7 @@ class StepResult:
         """Return the result as plain data, SI throughout."""
         metrics = self.metrics
         tokens = metrics.tokens_per_s * metrics.step_time_s
+        lifetime = lifetime_steps(self.system.photonic, self.graph)
         return {
             "system": self.system.name,
             "accelerator": self.system.node().name,
@@ -84,6 +89,9 @@ class StepResult:
             "accelerator_area_m2": self.system.accelerator_area_m2(),
             "accelerator_usd": self.system.accelerator_usd(),
             "photonic_cores": self.system.photonic.cores if self.system.photonic else 0,
+            "core": self.system.photonic.core.name if self.system.photonic else "",
+            "core_lifetime_steps": None if math.isinf(lifetime) else lifetime,
+            "run_steps": self.run_steps,
             "sram_bytes": self.system.photonic.sram_bytes if self.system.photonic else 0.0,
             "fabric": self.system.fabric.name,
             "fabric_static_w": self.system.fabric.static_w,
@@ -211,4 +219,5 @@ def _run(
         model=config.name,
         plan=plan,
         graph=graph,
+        run_steps=run_steps(config, graph.tokens),
     )

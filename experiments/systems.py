@@ -309,11 +309,9 @@ def build_system(
     system = _build(chosen, accelerators)
     if any(path.startswith("host.") for path, _ in changes):
         system = system.hosted()
-    fixed = False
     for path, value in changes:
-        before = None if system.photonic is None else system.photonic.cores
         system = replace_at(system, path, value)
-        fixed = fixed or (system.photonic is not None and system.photonic.cores != before)
+    fixed = any(path in ("photonic.cores", "cores") for path, _ in changes)
     return system if fixed else system.sized()
 
 

@@ -196,6 +196,11 @@ class PhotonicUnit:
         bound = bound if work.time_s >= memory_s else Bound.MEMORY
         return Cost(time_s=max(work.time_s, memory_s), energy_j=MappingProxyType(energy), bound=bound)
 
+    def wear(self, operator: MatMul) -> float:
+        """Return the share of its cells' life that a product takes of the busiest core; 0 where none wear."""
+        endurance = self.core.reload.endurance_writes
+        return self.core.work(operator, self.cores).writes / endurance
+
     def numerics(self, phase: Phase) -> Numerics:
         """Return how products of a phase come out, from the same link budget as their energy."""
         from optical.numerics import AnalogNumerics  # noqa: PLC0415 - torch is loaded only to execute

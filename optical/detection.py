@@ -202,3 +202,142 @@ class OscillatorBudget:
     def effective_bits(self) -> float:
         """Effective bits of the receiver alone, for a full-scale sample."""
         return self.noise_ratio.effective_bits
+
+
+@dataclass(frozen=True, kw_only=True)
+class DifferenceBudget:
+    """Power of one output of an array of absorbers, read as the difference of two columns.
+
+    Notes
+    -----
+    A weight w is two cells: transmissions between clear and opaque, T_min + (T_max - T_min) max(+-w, 0), so
+    that one of the two is opaque and t = T_min / (T_max - T_min) is common to both. An input is a power,
+    hence not negative; lines of n wavelengths add up on each detector without interfering. With P the power
+    of a full input behind a clear cell and I = R P (T_max - T_min)/T_max, a product is I g a w, where
+
+    - with two passes, one for the positive and one for the negative inputs, g = 1, and amplifier noise counts
+      twice;
+    - with an offset, the power is (1 + a)/2, g = 1/2, and the digital side subtracts the sum of the weights.
+
+    Noise: amplifier and dark current per pass; shot noise 2 q I x (|w| + 2 t) B of the power x that is sent,
+    in which |a w| is bounded by (a^2 + w^2)/2, the rest being taken at its mean for evenly spread operands,
+    with a modulator's leakage in every x; intensity noise (x w)^2 RIN B of independent lines, and of what is
+    common to a pair as far as it is not rejected.
+
+    References
+    ----------
+    Feldmann et al., Nature 589 (2021) 52 (arXiv:2002.00281): the array and its wavelengths.
+    """
+
+    elements: tuple[Element, ...]
+    """Losses, with the clear cell."""
+    split: float
+    """Ideal division: power of a line over its share at one detector, dimensionless."""
+    launch_w: float
+    """Power of one comb line at the source."""
+    contrast: float
+    """Opaque over clear transmission of a cell, dimensionless."""
+    length: int
+    """Inputs that one detector adds."""
+    offset: bool
+    """Whether signed inputs are shifted, or else sent in two passes."""
+    receiver: Receiver
+    """What reads the output."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "launch_w")
+        check_range(self, "length", "split", low=1)
+        check_range(self, "contrast", high=0.999)
+
+    @property
+    def loss_db(self) -> float:
+        """Loss of the path beyond the ideal division."""
+        return loss_db(self.elements)
+
+    @property
+    def received_w(self) -> float:
+        """Power of one full input at a detector, behind a clear cell."""
+        return self.launch_w * ratio_from_db(-self.loss_db) / self.split
+
+    @property
+    def floor(self) -> float:
+        """Transmission of an opaque cell over the swing, dimensionless."""
+        return self.contrast / (1.0 - self.contrast)
+
+    @property
+    def _swing_a(self) -> float:
+        """Current of full power between opaque and clear."""
+        return self.receiver.responsivity_a_per_w * self.received_w * (1.0 - self.contrast)
+
+    @property
+    def _gain(self) -> float:
+        return 0.5 if self.offset else 1.0
+
+    @property
+    def product_current_a(self) -> float:
+        """Difference current of one full-scale product."""
+        return self._swing_a * self._gain * self.receiver.usable
+
+    @property
+    def _amplifier_variance(self) -> float:
+        passes = 1.0 if self.offset else 2.0
+        return passes * self.receiver.thermal_current_a2 / self.product_current_a**2
+
+    @property
+    def _shot_unit(self) -> float:
+        """Variance per unit of power sent times transmission over the swing."""
+        return self.receiver.shot_a * self._swing_a / self.product_current_a**2
+
+    @property
+    def _common_variance(self) -> float:
+        """Intensity noise that a pair fails to reject, per full-scale product."""
+        half = 0.5 * (1.0 + 2.0 * self.floor) / self._gain
+        return self.receiver.rejection * self.receiver.rin_ratio * half**2
+
+    @property
+    def thermal_variance(self) -> float:
+        """Variance of a sample that does not depend on the operands: amplifier, and light always there."""
+        passes = 1.0 if self.offset else 2.0
+        sent = 0.5 if self.offset else MEAN_MAGNITUDE * 2.0 * self.floor
+        through = MEAN_MAGNITUDE + 2.0 * self.floor
+        always = (sent * through if self.offset else sent) + passes * self.receiver.leakage * through
+        return self._amplifier_variance + self.length * self._shot_unit * always
+
+    @property
+    def shot_variance(self) -> float:
+        """Variance per unit of a^2 + w^2."""
+        carried = self.receiver.rin_ratio if self.offset else 0.5 * self._shot_unit
+        return carried + self._common_variance
+
+    @property
+    def rin_variance(self) -> float:
+        """Variance per unit of (a w)^2."""
+        return self.receiver.rin_ratio + self.receiver.residue**2
+
+    @property
+    def noise_ratio(self) -> NoiseRatio:
+        """Noise over signal of a full-scale sample, all products +1."""
+        unit, n = 1.0 / self.length**2, self.length
+        carried = 2.0 * self.receiver.rin_ratio if self.offset else 0.0
+        shot = self.thermal_variance - self._amplifier_variance
+        shot += 0.0 if self.offset else n * self._shot_unit
+        return NoiseRatio(
+            dark=self._amplifier_variance * unit,
+            shot=shot * unit,
+            bright={
+                "laser intensity noise": n
+                * (self.receiver.rin_ratio + carried + 2.0 * self._common_variance)
+                * unit,
+                "the bandwidth of modulator and detector": n * self.receiver.residue**2 * unit,
+            },
+        )
+
+    @property
+    def snr(self) -> float:
+        """Power ratio of a full-scale sample to the receiver's noise in it."""
+        return 1.0 / self.noise_ratio.total
+
+    @property
+    def effective_bits(self) -> float:
+        """Effective bits of the receiver alone, for a full-scale sample."""
+        return self.noise_ratio.effective_bits

@@ -17,6 +17,7 @@ from optical.cores.number_formats import (
     default_block_float,
     default_residue,
 )
+from optical.cores.pcm_crossbar import PcmCrossbar, default_pcm_crossbar
 from optical.cores.ring_bank import RingBank, default_ring_bank
 
 
@@ -56,6 +57,10 @@ CORES: Mapping[str, CoreKind] = MappingProxyType(
             build=default_mesh,
             summary="interferometer mesh, holds U S V* by heaters, read beside a local oscillator",
         ),
+        "pcm_crossbar": CoreKind(
+            build=default_pcm_crossbar,
+            summary="crossbar of phase-change cells, holds weights without power, wears with every write",
+        ),
     }
 )
 """Photonic cores by name; a new one is a file and a line here, and the conformance tests run it."""
@@ -83,12 +88,14 @@ __all__ = [
     "CrossbarEvents",
     "Homodyne",
     "MziMesh",
+    "PcmCrossbar",
     "ResidueCore",
     "RingBank",
     "default_block_float",
     "default_crossbar",
     "default_homodyne",
     "default_mesh",
+    "default_pcm_crossbar",
     "default_residue",
     "default_ring_bank",
     "load_core",

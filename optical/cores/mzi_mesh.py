@@ -200,7 +200,9 @@ class MziMesh:
         |dU|^2 = d^2, and U S V* by d^2 |S|^2/N on average: 2 N^2 phases give sqrt(2 N) d. A coupling angle
         wrong by e turns two modes, 2 e^2: 2 N^2 couplers give 2 sqrt(N) e. Where calibration allows for
         couplers, only interferometers that would have to cross over completely stay wrong: from e sqrt(2 N)
-        for one mesh to its square over sqrt(6), for both together sqrt(2) as much.
+        for one mesh to its square over sqrt(6), for both together sqrt(2) as much. (In a Haar-random unitary
+        an interferometer of rank k has to let an amplitude r pass straight with density 2 k r, and cannot
+        less than |e1 + e2|; there are N - k of rank k.)
 
         References
         ----------

@@ -75,7 +75,8 @@ def error_variance(spec):
 def answers(unit):
     costs = [unit.cost(operator) for operator in (THICK, THIN)]
     costs.append(dataclasses.replace(unit, cores=MANY * unit.cores).cost(THIN))
-    numbers = [unit.static_w, unit.area_m2, unit.price_usd, unit.peak_power_w]
+    wear = unit.wear(THICK)
+    numbers = [wear, unit.static_w, unit.area_m2, unit.price_usd, unit.peak_power_w]
     numbers += [number for cost in costs for number in (cost.time_s, *cost.energy_j.values())]
     return numbers, [dataclasses.astuple(unit.core.analog(phase)) for phase in Phase]
 

@@ -64,9 +64,9 @@ def test_matrix_error_is_that_of_a_simulated_mesh(phase_error, angle_error):
 
 def test_spread_matrices_have_the_norm_that_the_budget_scales_by():
     """Marchenko and Pastur 1967: the largest singular value of N x N even entries tends to 2 sqrt(N/3)."""
-    matrix = np.random.default_rng(6).uniform(-1, 1, (256, 256))
-    stated = 1.0 / dataclasses.replace(CORE.link, length=256).field_share
-    assert np.linalg.norm(matrix, 2) == pytest.approx(stated, rel=0.03)
+    matrix = np.random.default_rng(6).uniform(-1, 1, (160, 160))
+    stated = 1.0 / dataclasses.replace(CORE.link, length=160).field_share
+    assert np.linalg.norm(matrix, 2) == pytest.approx(stated, rel=0.04)
 
 
 def test_the_mesh_has_as_many_parts_as_the_textbook_says():
@@ -99,6 +99,38 @@ def test_calibrated_couplers_leave_the_square_of_their_error():
     assert still.relative_matrix_error == pytest.approx(4 * halved.relative_matrix_error, rel=1e-6)
     ideal = dataclasses.replace(still, configuration=Configuration.IDEAL)
     assert ideal.relative_matrix_error > still.relative_matrix_error
+
+
+def test_calibration_fails_at_interferometers_that_must_cross_over():
+    """Bandyopadhyay 2021: drawn rank by rank from the Haar measure (r^2 ~ Beta(1, k), Russell 2017)."""
+    size, error, draws = 64, 0.01, 400
+    generator = np.random.default_rng(8)
+    ranks = np.repeat(np.arange(1, size), np.arange(size - 1, 0, -1))
+    needed = np.sqrt(generator.beta(1, ranks, (draws, ranks.size)))
+    least = np.abs(error * generator.standard_normal((2, draws, ranks.size)).sum(0))
+    missed = 2 * np.maximum(least - needed, 0) ** 2
+    found = math.sqrt(missed.sum(1).mean() / size)
+    still = replace_at(replace_at(CORE, "heater.drift_rad", 0.0), "heater.contact_coupling", 0.0)
+    still = replace_at(replace_at(still, "heater_dac.nominal_bits", 40.0), "heater_dac.enob_bits", 40.0)
+    still = replace_at(dataclasses.replace(still, ports=size), "coupler.angle_error_rad", error)
+    assert still.relative_matrix_error / math.sqrt(2) == pytest.approx(found, rel=0.05)
+
+
+def test_vision_transformer_takes_as_long_as_published():
+    """Lightening-Transformer HPCA 2024, MZI baseline: linear layers of DeiT-T, 197 tokens, 4-bit: 9.99 ms.
+
+    Eight meshes of 12 x 12 at 5 GHz, 2 us a load: the sum of its parts (the printed 12.34 ms counts the last
+    layer twice). Weights are loaded, as there: wide products are cut so that tokens outnumber columns. Within
+    0.5 %, as the classifier may take one token or all.
+    """
+    core = dataclasses.replace(CORE, ports=12)
+    core = replace_at(replace_at(core, "heater.settling_s", 2e-6), "heater_dac.rate_hz", 1e15)
+    layers = 12 * [(192, 576), (192, 192), (192, 768), (768, 192)] + [(768, 192), (192, 1000)]
+    total_s = 0.0
+    for k, n in layers:
+        for width in [192] * (n // 192) + [n % 192] * bool(n % 192):
+            total_s += core.work(product(197, k, width, Held.B), 8).time_s
+    assert total_s == pytest.approx(9.99e-3, rel=5e-3)
 
 
 def test_solved_power_gives_the_bits_and_no_less_does():
