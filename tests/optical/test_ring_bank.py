@@ -179,6 +179,15 @@ def test_the_three_products_of_training_load_what_they_need():
     assert grad_weight.programming_s > forward.programming_s
 
 
+def test_converters_are_reused_as_often_as_the_array_allows():
+    """A DAC serves all banks, in two symbols; an ADC all wavelengths; a heater all vectors."""
+    operator = product(m=512, k=160, n=64)
+    energy = CORE.work(operator, 1).energy_j
+    assert energy["dac"] == pytest.approx(2 * operator.macs / 32 * CORE.dac.conversion_j, rel=1e-12)
+    assert energy["adc"] == pytest.approx(operator.macs / 16 * CORE.adc.conversion_j, rel=1e-12)
+    assert energy["reload"] == pytest.approx(operator.macs / 512 * CORE.tuning_dac.conversion_j, rel=1e-12)
+
+
 def test_heaters_draw_power_all_the_time():
     parts = CORE.static_parts_w()
     assert parts["ring tuning"] > CORE.rings * CORE.ring.tuning_w
