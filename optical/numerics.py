@@ -190,16 +190,23 @@ def _multiply_blocks(
     a_BMK: torch.Tensor, b_BKN: torch.Tensor, spec: AnalogSpec, draws: Draws
 ) -> torch.Tensor:
     """Return the product of block floating-point operands, one block and one scale per analog sample."""
-    each = replace(spec, scale=Scale.ROW, residues=None)
+    each, width = replace(spec, scale=Scale.ROW, residues=None), spec.analog_length
     dtype = a_BMK.dtype if a_BMK.dtype == torch.float64 else torch.float32
     c_BMN = a_BMK.new_zeros((*a_BMK.shape[:2], b_BKN.shape[2]), dtype=dtype)
-    for start in range(0, a_BMK.shape[-1], spec.analog_length):
-        tile = slice(start, start + spec.analog_length)
-        a, b = _encode_both(a_BMK[..., tile].contiguous(), b_BKN[:, tile].contiguous(), each, draws)
+    together = width if spec.residues is None else width * max(1, _BLOCK_ELEMENTS // c_BMN.numel())
+    for start in range(0, a_BMK.shape[-1], together):
+        a_tile, b_tile = a_BMK[..., start : start + together], b_BKN[:, start : start + together]
+        short = -a_tile.shape[-1] % width
+        a_tile, b_tile = (
+            torch.nn.functional.pad(a_tile, (0, short)),
+            torch.nn.functional.pad(b_tile, (0, 0, 0, short)),
+        )
+        a_tile, b_tile = a_tile.unflatten(2, (-1, width)).transpose(1, 2), b_tile.unflatten(1, (-1, width))
+        a, b = _encode_both(a_tile.flatten(0, 1).contiguous(), b_tile.flatten(0, 1).contiguous(), each, draws)
         if spec.residues is None:
             c_BMN.add_(_read(each, a, b, _set_gain(each, a, b), draws))
         else:
-            c_BMN.add_(_read_residues(spec.residues, a, b, draws))
+            c_BMN.add_(_read_residues(spec.residues, a, b, draws).unflatten(0, a_tile.shape[:2]).sum(1))
     return c_BMN
 
 

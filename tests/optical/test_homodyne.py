@@ -133,6 +133,13 @@ def test_phase_of_the_arms_walks_with_linewidth_mismatch_and_time():
     assert unsteady.analog(Phase.FORWARD).product_gain < CORE.analog(Phase.FORWARD).product_gain < 1.0
 
 
+def test_default_laser_balances_receiver_and_adc():
+    """The design choice of the default: for evenly spread operands both add about the same noise."""
+    receiver = 1.0 / CORE.budget.typical_snr
+    adc = CORE.adc_range_sigma**2 / 3.0 * 4.0**-CORE.adc.enob_bits
+    assert 0.5 < receiver / adc < 2.0
+
+
 def test_overflowing_capacitors_are_refused():
     bright = dataclasses.replace(CORE, laser_power_w=20 * CORE.laser_power_w)
     with pytest.raises(LinkError, match=r"overflow: 512 products .* lower integration_symbols \(about \d+"):

@@ -65,6 +65,12 @@ def test_sums_are_exact_without_noise():
     assert torch.equal(AnalogNumerics(spec_of((0.0,) * 4)).matmul(a, b, key=1).round(), a @ b)
 
 
+def test_sums_are_exact_for_batches_and_a_short_last_block():
+    pairs = [whole_numbers(20, 42, 7, seed) for seed in (1, 2, 3)]
+    a, b = (torch.cat(operands) for operands in zip(*pairs, strict=True))
+    assert torch.equal(AnalogNumerics(spec_of((0.0,) * 4)).matmul(a, b, key=1).round(), a @ b)
+
+
 def test_sums_are_exact_while_noise_stays_below_half_a_step():
     """Mirage (arXiv:2311.17323): a remainder is read without error while noise stays below half a step."""
     a, b = whole_numbers(48, 20, 7)
