@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.catalogue import Parameter
 from experiments.report import ReportRow, format_si
-from heliograph.categories import MEMORY_BOUND, OTHER_WORK, PRODUCTS
+from heliograph.categories import LOADING_BOUND, MEMORY_BOUND, OTHER_WORK, PRODUCTS
 from heliograph.metrics import BUBBLE, DARK, EXPOSED, HOST
 
 Record = Mapping[str, Any]
@@ -80,6 +80,11 @@ _TIME: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
     ("memory per accelerator, GB", "derived", _memory),
     ("visits to experts dropped", "by capacity", lambda r: f"{100 * r['dropped_share']:.1f} %"),
 )
+_LOADED = f"{PRODUCTS}, {LOADING_BOUND}"
+_LOADING = ("  products, loading longer", "of the step", lambda r: _share(r, _LOADED))
+"""Line on products that load their core for longer than they use it, if any record has them."""
+_AFTER_PRODUCTS = 4
+"""Place of that line."""
 _HOST = ("  waiting for the host", "of the step", lambda r: _share(r, HOST))
 _BEFORE_BUBBLE = -3
 """Place of that line, if any record has it."""
@@ -140,6 +145,8 @@ def comparison_rows(records: Sequence[Record]) -> list[ReportRow]:
     time = list(_TIME if any(record.get("dropped_share") for record in records) else _TIME[:-1])
     if any(HOST in record["time_by_category_s"] for record in records):
         time.insert(_BEFORE_BUBBLE, _HOST)
+    if any(_LOADED in record["time_by_category_s"] for record in records):
+        time.insert(_AFTER_PRODUCTS, _LOADING)
     if any(record.get("core_lifetime_steps") for record in records):
         time.append(_WORN)
     rows = _block(_SIZE, records) + _block(time, records) + _energy(records) + _block(_COST, records)

@@ -18,8 +18,12 @@ SERVING = "server"
 MEMORY_BOUND = "memory-bound"
 """What is added to a category where the memory, not the unit, sets the time."""
 
+LOADING_BOUND = "loading-bound"
+"""What is added where a core is loaded for longer than it multiplies."""
+
 
 def category(operator: MatMul | Elementwise, cost: Cost) -> str:
-    """Return the name under which an operator's time is reported: its kind, and whether memory limits it."""
+    """Return the name under which an operator's time is reported: its kind, and what slows the unit."""
     kind = PRODUCTS if isinstance(operator, MatMul) else OTHER_WORK
-    return f"{kind}, {MEMORY_BOUND}" if cost.bound is Bound.MEMORY else kind
+    limits = {Bound.MEMORY: MEMORY_BOUND, Bound.PROGRAMMING: LOADING_BOUND}
+    return f"{kind}, {limits[cost.bound]}" if cost.bound in limits else kind

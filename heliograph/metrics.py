@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from heliograph.categories import COMMUNICATION, ISSUE, MEMORY_BOUND, OTHER_WORK, PRODUCTS
+from heliograph.categories import COMMUNICATION, ISSUE, LOADING_BOUND, MEMORY_BOUND, OTHER_WORK, PRODUCTS
 from heliograph.interfaces import Fabric
 from heliograph.mapping import Node
 from heliograph.operators import StepGraph
@@ -25,6 +25,7 @@ BUBBLE = "pipeline bubble"
 
 CATEGORIES = (
     PRODUCTS,
+    f"{PRODUCTS}, {LOADING_BOUND}",
     f"{PRODUCTS}, {MEMORY_BOUND}",
     OTHER_WORK,
     f"{OTHER_WORK}, {MEMORY_BOUND}",

@@ -47,7 +47,8 @@ class AnalogSpec:
     is `adc_range_sigma` times the rms of the samples (a gain stage set per product), never above n.
 
     A weight-stationary core loads one operand (`loads_second`): each element of it is wrong by a draw of
-    `load_variance`, and all vectors of the product meet the same wrong element.
+    `load_variance`, and all vectors of the product meet the same wrong element. Grid and encoding error of
+    the streamed operand's converter are put on it too, which is a little too much: they are finer.
     """
 
     dac_bits: float

@@ -4,11 +4,13 @@ import math
 
 import pytest
 
+from experiments.__main__ import main
 from experiments.step import plan_for, run_step
 from experiments.systems import build_system
 from experiments.wear import lifetime_steps, run_steps, wear_warnings
 from heliograph.layout import RankLayout
 from heliograph.operators import Held, MatMul, Phase, Sequence, StepGraph, Task
+from optical.cores import CORES
 from workloads.config import load_model
 
 MODEL = load_model("llama-3-8b")
@@ -75,4 +77,22 @@ def test_loading_binds_the_step_of_a_core_that_holds_weights(worn):
     )
     assert worn.metrics.step_time_s > 10 * dynamic.metrics.step_time_s
     assert worn.metrics.energy_by_component_j["programming"] > 0.0
+    times = worn.metrics.time_by_category_s
+    assert times["products, loading-bound"] > 0.8 * worn.metrics.step_time_s
+    assert sum(times.values()) == pytest.approx(worn.metrics.step_time_s)
+    assert "products, loading-bound" not in dynamic.metrics.time_by_category_s
     assert "programming" not in dynamic.metrics.energy_by_component_j
+
+
+def test_the_command_line_takes_a_core_and_warns_of_wear(capsys):
+    arguments = ["step", "--system", "photonic_packet", "--model", "llama-3-8b", "--plan", PLAN]
+    assert main([*arguments, "--core", "pcm_crossbar"]) == 0
+    worn_out = capsys.readouterr().out
+    assert main(arguments) == 0
+    plain = capsys.readouterr().out
+    assert "Warning: photonic_packet: the cells of its cores are worn out" in worn_out
+    assert "cores worn out after" in worn_out
+    assert "Warning" not in plain
+    assert "worn out" not in plain
+    assert main(["list", "cores"]) == 0
+    assert set(CORES) == {line.split()[0] for line in capsys.readouterr().out.splitlines()}
