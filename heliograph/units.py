@@ -51,6 +51,7 @@ SUFFIXES: dict[str, tuple[str, str]] = {
     "_w": ("power", "W"),
     "_m": ("length", "m"),
     "_a": ("current", "A"),
+    "_f": ("capacitance", "F"),
     "_v": ("voltage", "V"),
     "_k": ("temperature", "K"),
 }

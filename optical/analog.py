@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from heliograph.checks import check_positive, check_range
+from heliograph.errors import ParameterError
+from optical.residues import Residues
 
 
 class Scale(StrEnum):
@@ -19,6 +21,8 @@ class Scale(StrEnum):
 
     TENSOR = "tensor"
     ROW = "row"
+    BLOCK = "block"
+    """As ROW, anew for each analog sample: block floating point."""
 
 
 class Rounding(StrEnum):
@@ -73,6 +77,8 @@ class AnalogSpec:
     """Granularity of the operands' full scale."""
     rounding: Rounding = Rounding.NEAREST
     """Rounding of the operands."""
+    residues: Residues | None = None
+    """Residue numbers in which blocks are multiplied; they take the place of all other errors of a sample."""
 
     def __post_init__(self) -> None:
         check_positive(self, "dac_bits", "adc_bits", "adc_enob_bits", "adc_range_sigma")
@@ -81,6 +87,9 @@ class AnalogSpec:
         check_range(self, "load_variance")
         check_range(self, "product_gain", low=0.0, high=1.0, open_low=True)
         check_range(self, "adc_enob_bits", high=self.adc_bits)
+        if self.residues is not None and (self.scale is not Scale.BLOCK or math.isinf(self.dac_bits)):
+            msg = "AnalogSpec: residues need scale 'block' and finite dac_bits, those of the mantissas"
+            raise ParameterError(msg)
 
     @classmethod
     def ideal(cls) -> AnalogSpec:

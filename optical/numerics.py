@@ -15,6 +15,7 @@ import torch
 from heliograph.errors import WorkloadError
 from optical.analog import AnalogSpec, Rounding, Scale, loads_second
 from optical.draws import Draws
+from optical.residues import Residues
 
 _SMALLEST_SCALE = 1e-30
 """Full scale of an operand row that is all zero, so that nothing is divided by zero."""
@@ -83,6 +84,8 @@ class AnalogNumerics:
         if _is_exact(self.spec):
             return torch.bmm(a_BMK, b_BKN)
         draws = Draws(key, a_BMK.device)
+        if self.spec.scale is Scale.BLOCK:
+            return _multiply_blocks(a_BMK, b_BKN, self.spec, draws).to(a_BMK.dtype)
         a, b = _encode_both(a_BMK, b_BKN, self.spec, draws)
         gain = _set_gain(self.spec, a, b)
         length = a_BMK.shape[-1]
@@ -181,6 +184,45 @@ def _is_exact(spec: AnalogSpec) -> bool:
     noise = spec.thermal_variance + spec.shot_variance + spec.rin_variance
     noise += spec.encoding_variance + spec.load_variance
     return noise == 0.0 and spec.product_gain == 1.0 and math.isinf(min(spec.dac_bits, spec.adc_enob_bits))
+
+
+def _multiply_blocks(
+    a_BMK: torch.Tensor, b_BKN: torch.Tensor, spec: AnalogSpec, draws: Draws
+) -> torch.Tensor:
+    """Return the product of block floating-point operands, one block and one scale per analog sample."""
+    each, width = replace(spec, scale=Scale.ROW, residues=None), spec.analog_length
+    dtype = a_BMK.dtype if a_BMK.dtype == torch.float64 else torch.float32
+    c_BMN = a_BMK.new_zeros((*a_BMK.shape[:2], b_BKN.shape[2]), dtype=dtype)
+    together = width if spec.residues is None else width * max(1, _BLOCK_ELEMENTS // c_BMN.numel())
+    for start in range(0, a_BMK.shape[-1], together):
+        a_tile, b_tile = a_BMK[..., start : start + together], b_BKN[:, start : start + together]
+        short = -a_tile.shape[-1] % width
+        a_tile, b_tile = (
+            torch.nn.functional.pad(a_tile, (0, short)),
+            torch.nn.functional.pad(b_tile, (0, 0, 0, short)),
+        )
+        a_tile, b_tile = a_tile.unflatten(2, (-1, width)).transpose(1, 2), b_tile.unflatten(1, (-1, width))
+        a, b = _encode_both(a_tile.flatten(0, 1).contiguous(), b_tile.flatten(0, 1).contiguous(), each, draws)
+        if spec.residues is None:
+            c_BMN.add_(_read(each, a, b, _set_gain(each, a, b), draws))
+        else:
+            c_BMN.add_(_read_residues(spec.residues, a, b, draws).unflatten(0, a_tile.shape[:2]).sum(1))
+    return c_BMN
+
+
+def _read_residues(residues: Residues, a: _Operand, b: _Operand, draws: Draws) -> torch.Tensor:
+    """Return a product of coded operands through remainders: exact but for those that are misread.
+
+    The remainders of the sum are not formed: a misread one moves the result by a constant
+    (`Residues.weights`), whatever the sum. On the CPU draws end at 4.3 sigma, hence no remainder is misread
+    below 0.116 steps rms.
+    """
+    value = _multiply(a.codes, b.codes).double()
+    for sigma, weight in zip(residues.sigmas, residues.weights, strict=True):
+        if sigma > 0.0:
+            value.add_(draws.gaussian(value.shape, value.dtype).mul_(sigma).round_(), alpha=weight)
+    value.sub_((value / residues.product).round_(), alpha=residues.product)
+    return value.mul_(a.step * b.step).to(a.scale.dtype).mul_(a.scale).mul_(b.scale)
 
 
 def _encode_both(

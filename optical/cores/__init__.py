@@ -9,8 +9,16 @@ from types import MappingProxyType
 from heliograph.errors import ParameterError, nearest
 from optical.core import Core
 from optical.cores.crossbar import Crossbar, CrossbarEvents, default_crossbar
+from optical.cores.homodyne import Homodyne, default_homodyne
 from optical.cores.mzi_mesh import MziMesh, default_mesh
+from optical.cores.number_formats import (
+    BlockFloatCore,
+    ResidueCore,
+    default_block_float,
+    default_residue,
+)
 from optical.cores.pcm_crossbar import PcmCrossbar, default_pcm_crossbar
+from optical.cores.ring_bank import RingBank, default_ring_bank
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,6 +36,22 @@ CORES: Mapping[str, CoreKind] = MappingProxyType(
         "crossbar": CoreKind(
             build=default_crossbar,
             summary="coherent dot-product crossbar, both operands dynamic, wavelength parallel",
+        ),
+        "homodyne": CoreKind(
+            build=default_homodyne,
+            summary="time-multiplexed homodyne, both operands dynamic, sums over time on a capacitor",
+        ),
+        "ring_bank": CoreKind(
+            build=default_ring_bank,
+            summary="microring weight banks, broadcast and weight: weights held by heaters",
+        ),
+        "block_float": CoreKind(
+            build=default_block_float,
+            summary="the crossbar with adaptive block floating point: a scale per sample's operands",
+        ),
+        "residue": CoreKind(
+            build=default_residue,
+            summary="the crossbar with residue numbers: exact short sums, a copy per modulus",
         ),
         "mzi_mesh": CoreKind(
             build=default_mesh,
@@ -58,13 +82,21 @@ def load_core(name: str) -> Core:
 
 __all__ = [
     "CORES",
+    "BlockFloatCore",
     "CoreKind",
     "Crossbar",
     "CrossbarEvents",
+    "Homodyne",
     "MziMesh",
     "PcmCrossbar",
+    "ResidueCore",
+    "RingBank",
+    "default_block_float",
     "default_crossbar",
+    "default_homodyne",
     "default_mesh",
     "default_pcm_crossbar",
+    "default_residue",
+    "default_ring_bank",
     "load_core",
 ]

@@ -1,0 +1,384 @@
+"""Number formats that make a core of few bits fit to train: block floating point, and residue numbers.
+
+Each takes any core and is one itself. A block is the operands of one analog sample: they share a scale, and
+the samples of a sum are scaled and added digitally.
+
+References
+----------
+A. Basumallik et al., "Adaptive block floating-point for analog deep learning hardware", arXiv:2205.06287.
+C. Demirkiran et al., "Mirage: an RNS-based photonic accelerator for DNN training", arXiv:2311.17323.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache, cached_property
+
+from heliograph.checks import check_range
+from heliograph.errors import ParameterError
+from heliograph.operators import MatMul, Phase
+from heliograph.units import to_si
+from optical.analog import AnalogSpec, Scale
+from optical.core import Budget, Core, Reload, Work
+from optical.cores.crossbar import default_crossbar
+from optical.devices import bytes_of_bits, device_table
+from optical.link_budget import bits_from_snr
+from optical.residues import (
+    FormatLogic,
+    Residues,
+    largest_mantissa,
+    largest_residue,
+    residue_mean_square,
+)
+
+
+def samples_of(operator: MatMul, analog_length: int) -> int:
+    """Return how many analog samples a product takes."""
+    return operator.batch * operator.m * operator.n * math.ceil(operator.k / analog_length)
+
+
+def elements_of(operator: MatMul) -> int:
+    """Return how many operand elements a product has."""
+    return operator.batch * operator.k * (operator.m + operator.n)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockFloatCore:
+    """Any core with adaptive block floating point: a scale for each vector of one sample's operands.
+
+    Notes
+    -----
+    The gain before the ADC of the paper is the core's own `adc_range_sigma`, set per block. The rounding of a
+    scale to bf16 is left out: it moves the grid by a part in 256, not the value.
+    """
+
+    name: str = "block_float"
+    """Name shown in tables and messages."""
+    core: Core
+    """The core that multiplies."""
+    logic: FormatLogic
+    """Digital electronics of the format."""
+
+    @property
+    def cluster(self) -> int:
+        """Cores that share parts."""
+        return self.core.cluster
+
+    @property
+    def holds_weights(self) -> bool:
+        """Whether one operand is loaded while the other streams."""
+        return self.core.holds_weights
+
+    @property
+    def reload(self) -> Reload:
+        """Time, energy and wear of loading one core."""
+        return self.core.reload
+
+    @property
+    def symbol_rate_hz(self) -> float:
+        """Symbols per second."""
+        return self.core.symbol_rate_hz
+
+    @property
+    def peak_macs_per_s(self) -> float:
+        """Multiply-accumulates per second of one core."""
+        return self.core.peak_macs_per_s
+
+    @property
+    def budget(self) -> Budget:
+        """Budget of the light."""
+        return self.core.budget
+
+    @property
+    def effective_bits(self) -> float:
+        """Effective bits of a full-scale sample with its converters; the format leaves them as they are."""
+        return self.core.effective_bits
+
+    @property
+    def analog_length(self) -> int:
+        """Products in one sample, hence elements of a block."""
+        return self.core.analog(Phase.FORWARD).analog_length
+
+    @property
+    def _with_scales(self) -> float:
+        """Bytes of operands with their scales over those without, dimensionless."""
+        word_bytes = bytes_of_bits(self.core.analog(Phase.FORWARD).dac_bits)
+        return 1.0 + self.logic.scale_bytes / (word_bytes * self.analog_length)
+
+    @property
+    def operand_bytes_per_symbol(self) -> float:
+        """Bytes that one core fetches from the buffer in one symbol at full load."""
+        return self.core.operand_bytes_per_symbol * self._with_scales
+
+    def analog(self, phase: Phase) -> AnalogSpec:
+        """Return what of the core reaches a product of a phase: the core's own errors, on blocks."""
+        return dataclasses.replace(self.core.analog(phase), scale=Scale.BLOCK)
+
+    def work(self, operator: MatMul, cores: int) -> Work:
+        """Return time, energy and wear of one product; the format is pipelined and takes no time."""
+        work = self.core.work(operator, cores)
+        samples = samples_of(operator, self.analog_length)
+        added = elements_of(operator) * self.logic.element_j + samples * self.logic.sample_j
+        return dataclasses.replace(
+            work,
+            energy_j=dict(work.energy_j) | {"number format": added},
+            operand_bytes=work.operand_bytes * self._with_scales,
+        )
+
+    def static_parts_w(self) -> dict[str, float]:
+        """Return what one core draws whether or not it works, by part."""
+        return self.core.static_parts_w()
+
+    def full_load_parts_w(self) -> dict[str, float]:
+        """Return the dynamic power of one core by part with all parts at work."""
+        samples_hz = self.peak_macs_per_s / self.analog_length
+        return self.core.full_load_parts_w() | {"number format": samples_hz * self.logic.sample_j}
+
+    def photonic_area_m2(self) -> dict[str, float]:
+        """Return the area of one core's photonic parts."""
+        return self.core.photonic_area_m2()
+
+    def electronic_area_m2(self) -> dict[str, float]:
+        """Return the area of one core's electronic parts."""
+        lanes = math.ceil(self.peak_macs_per_s / self.analog_length / self.logic.rate_hz)
+        return self.core.electronic_area_m2() | {"number format": lanes * self.logic.area_m2}
+
+
+class Remainder(StrEnum):
+    """Where the remainder of a sum is taken."""
+
+    ANALOG = "analog"
+    """Before the ADC, by folding, so that it resolves one modulus only."""
+    DIGITAL = "digital"
+    """After the ADC, which resolves the whole sum."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResidueCore:
+    """Any core that multiplies integers remainder by remainder, exactly while noise stays below half a step.
+
+    Notes
+    -----
+    Blocks share an exponent; their mantissas, integers up to q = 2^(b-1) - 1, are multiplied modulo each m. A
+    sum of n products is below n q^2, which half of the moduli's product must exceed. On an amplitude core a
+    remainder of magnitude up to r rides on a product scale of r^2 full scales, so a step is 1/r^2: unlike in
+    Mirage, whose sums wrap around with the phase of light, noise must shrink with n and r. A known mean gain
+    is taken out by the ADC's reference.
+    """
+
+    name: str = "residue"
+    """Name shown in tables and messages."""
+    core: Core
+    """The core that multiplies remainders."""
+    moduli: tuple[int, ...]
+    """Pairwise coprime."""
+    mantissa_bits: int
+    """Bits of a mantissa with its sign."""
+    parallel: int
+    """Copies of the core that work on different moduli at once; the other moduli follow in further passes."""
+    remainder: Remainder = Remainder.ANALOG
+    """Where the remainder of a sum is taken."""
+    logic: FormatLogic
+    """Digital electronics of the format."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "mantissa_bits", low=2)
+        check_range(self, "parallel", low=1, high=len(self.moduli))
+        for name in ("mantissa_bits", "parallel"):
+            if getattr(self, name) != int(getattr(self, name)):
+                msg = f"ResidueCore '{self.name}': {name} must be whole; got {getattr(self, name)}"
+                raise ParameterError(msg)
+        largest = self.analog_length * largest_mantissa(self.mantissa_bits) ** 2
+        if 2 * largest + 1 > math.prod(self.moduli):
+            msg = (
+                f"ResidueCore '{self.name}': sums of {self.analog_length} products of "
+                f"{self.mantissa_bits}-bit mantissas reach {largest} to either side, and the moduli "
+                f"{self.moduli} tell {math.prod(self.moduli)} numbers apart; "
+                "add a modulus, or take fewer bits or a shorter sum"
+            )
+            raise ParameterError(msg)
+        codes = 2.0 ** self.core.analog(Phase.FORWARD).dac_bits
+        if max(self.moduli) > codes:
+            msg = (
+                f"ResidueCore '{self.name}': modulus {max(self.moduli)} is more than the {codes:g} codes of "
+                "the operand converter; take smaller moduli or more bits"
+            )
+            raise ParameterError(msg)
+
+    @property
+    def passes(self) -> int:
+        """Passes of one product through the cores."""
+        return math.ceil(len(self.moduli) / self.parallel)
+
+    @property
+    def cluster(self) -> int:
+        """Cores that share parts, each of `parallel` copies."""
+        return self.core.cluster
+
+    @property
+    def holds_weights(self) -> bool:
+        """Whether one operand is loaded while the other streams."""
+        return self.core.holds_weights
+
+    @property
+    def reload(self) -> Reload:
+        """Time, energy and wear of loading all copies for one modulus each."""
+        one = self.core.reload
+        return dataclasses.replace(one, energy_j=self.parallel * one.energy_j)
+
+    @property
+    def symbol_rate_hz(self) -> float:
+        """Symbols per second."""
+        return self.core.symbol_rate_hz
+
+    @property
+    def peak_macs_per_s(self) -> float:
+        """Multiply-accumulates of whole numbers per second of one core."""
+        return self.core.peak_macs_per_s / self.passes
+
+    @property
+    def budget(self) -> Budget:
+        """Budget of the light of one copy."""
+        return self.core.budget
+
+    @property
+    def analog_length(self) -> int:
+        """Products in one sample, hence elements of a block."""
+        return self.core.analog(Phase.FORWARD).analog_length
+
+    @property
+    def operand_bytes_per_symbol(self) -> float:
+        """Bytes that all copies fetch from the buffer in one symbol at full load."""
+        return self.parallel * self.core.operand_bytes_per_symbol
+
+    @cached_property
+    def residues(self) -> Residues:
+        """The moduli, and the noise of reading each remainder in its steps.
+
+        Notes
+        -----
+        Remainders are spread evenly over their codes whatever the operands. With rho their mean square over
+        r^2, a sample has the variance r^4 (thermal + 2 n rho (shot + encoding) + n rho^2 rin + n rho load) /
+        g^2 of the core's record; the ADC adds (range / 2^ENOB)^2 / 12, its range being m or the whole sum, 2
+        n r^2.
+        """
+        spec = self.core.analog(Phase.FORWARD)
+        return Residues(moduli=self.moduli, sigmas=tuple(self._sigma(spec, m) for m in self.moduli))
+
+    def _sigma(self, spec: AnalogSpec, modulus: int) -> float:
+        """Return the rms noise of reading a remainder, in its steps."""
+        n, square, scale = spec.analog_length, residue_mean_square(modulus), largest_residue(modulus) ** 2
+        light = spec.thermal_variance + 2.0 * n * square * (spec.shot_variance + spec.encoding_variance)
+        light += n * square**2 * spec.rin_variance + n * square * spec.load_variance
+        span = modulus if self.remainder is Remainder.ANALOG else 2.0 * n * scale
+        read = (span * 2.0**-spec.adc_enob_bits) ** 2 / 12.0
+        return math.sqrt(light * (scale / spec.product_gain) ** 2 + read)
+
+    @property
+    def effective_bits(self) -> float:
+        """Effective bits of a full-scale sample: rounding of its mantissas, and remainders that are misread.
+
+        Notes
+        -----
+        Full scale is n q^2. Rounding has the variance 1/12 per mantissa, times q^2 of its partner.
+        """
+        n, largest = self.analog_length, largest_mantissa(self.mantissa_bits)
+        noise = n * largest**2 / 6.0 + self.residues.error_variance
+        return bits_from_snr((n * largest**2) ** 2 / noise)
+
+    def analog(self, phase: Phase) -> AnalogSpec:
+        """Return how a product of a phase comes out: mantissas' rounding, then exact but for misreadings."""
+        exact = AnalogSpec.ideal()
+        return dataclasses.replace(
+            exact,
+            dac_bits=float(self.mantissa_bits),
+            analog_length=self.analog_length,
+            scale=Scale.BLOCK,
+            rounding=self.core.analog(phase).rounding,
+            residues=self.residues,
+        )
+
+    def work(self, operator: MatMul, cores: int) -> Work:
+        """Return time, energy and wear of one product: the core's, once for each modulus."""
+        work, count = self.core.work(operator, cores), len(self.moduli)
+        samples = samples_of(operator, self.analog_length)
+        each = elements_of(operator) * self.logic.element_j + samples * self.logic.sample_j
+        blocks = elements_of(operator) / self.analog_length
+        return Work(
+            light_s=self.passes * work.light_s,
+            programming_s=self.passes * work.programming_s,
+            energy_j={part: count * energy for part, energy in work.energy_j.items()}
+            | {"number format": count * each},
+            operand_bytes=count * work.operand_bytes + blocks * self.logic.scale_bytes,
+            writes=self.passes * work.writes,
+        )
+
+    def static_parts_w(self) -> dict[str, float]:
+        """Return what one core, all its copies, draws whether or not it works, by part."""
+        return {part: self.parallel * power for part, power in self.core.static_parts_w().items()}
+
+    def full_load_parts_w(self) -> dict[str, float]:
+        """Return the dynamic power of one core by part with all copies at work."""
+        parts = {part: self.parallel * power for part, power in self.core.full_load_parts_w().items()}
+        return parts | {"number format": self._samples_hz * self.logic.sample_j}
+
+    @property
+    def _samples_hz(self) -> float:
+        """Remainders that are read per second at full load."""
+        return self.parallel * self.core.peak_macs_per_s / self.analog_length
+
+    def photonic_area_m2(self) -> dict[str, float]:
+        """Return the area of one core's photonic parts, all copies."""
+        return {part: self.parallel * area for part, area in self.core.photonic_area_m2().items()}
+
+    def electronic_area_m2(self) -> dict[str, float]:
+        """Return the area of one core's electronic parts, all copies."""
+        parts = {part: self.parallel * area for part, area in self.core.electronic_area_m2().items()}
+        return parts | {
+            "number format": math.ceil(self._samples_hz / self.logic.rate_hz) * self.logic.area_m2
+        }
+
+
+def in_block_float(core: Core, name: str) -> BlockFloatCore:
+    """Return a core with block floating point, of today's electronics."""
+    return BlockFloatCore(name=name, core=core, logic=device_table().build(FormatLogic, "block_float_logic"))
+
+
+def in_residues(core: Core, name: str, *, moduli: tuple[int, ...], mantissa_bits: int) -> ResidueCore:
+    """Return a core with residue numbers, a copy of it for each modulus, of today's electronics."""
+    return ResidueCore(
+        name=name,
+        core=core,
+        moduli=moduli,
+        mantissa_bits=mantissa_bits,
+        parallel=len(moduli),
+        logic=device_table().build(FormatLogic, "residue_logic"),
+    )
+
+
+@cache
+def default_block_float() -> BlockFloatCore:
+    """Return the default crossbar with block floating point."""
+    return in_block_float(default_crossbar(), "block_float")
+
+
+@cache
+def default_residue() -> ResidueCore:
+    """Return a crossbar of short sums, four products each, with 4-bit mantissas and the moduli 3, 4, 5 and 7.
+
+    Notes
+    -----
+    The moduli tell 420 numbers apart, and sums reach 196 to either side. Its lines have 60 mW, four times the
+    plain crossbar's: a sample is then wrong less than once in 100,000.
+    """
+    core = dataclasses.replace(
+        default_crossbar(),
+        wavelengths=4,
+        temporal_accumulation=1,
+        summed=1,
+        laser_power_w=to_si("laser_power_w", 60.0, "mW"),
+    )
+    return in_residues(core, "residue", moduli=(3, 4, 5, 7), mantissa_bits=4)

@@ -1,0 +1,135 @@
+"""Residue numbers on analog cores: when a noisy sum is read without any error, and what a misread costs.
+
+An integer y is held as its remainders to several coprime moduli, each small enough for an analog core.
+Products and sums go through remainder by remainder; the Chinese remainder theorem puts y back together,
+exactly where |y| is below half of the moduli's product. A remainder that is off by one step throws y off by a
+large constant.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from heliograph.checks import check_range
+from heliograph.errors import ParameterError
+
+
+def symmetric_residues(modulus: int) -> range:
+    """Return the remainders of a modulus, as close to zero as they can be: -2 to 2 for 5, -1 to 2 for 4."""
+    return range(-((modulus - 1) // 2), modulus // 2 + 1)
+
+
+def largest_residue(modulus: int) -> int:
+    """Return the largest magnitude of a symmetric remainder."""
+    return modulus // 2
+
+
+def residue_mean_square(modulus: int) -> float:
+    """Return the mean square of remainders, spread evenly, over the square of the largest; dimensionless."""
+    residues = symmetric_residues(modulus)
+    return sum(residue**2 for residue in residues) / (len(residues) * largest_residue(modulus) ** 2)
+
+
+def misreading(sigma_steps: float) -> float:
+    """Return how likely Gaussian noise of so many steps rms is above half a step, 0 to 1."""
+    return math.erfc(0.5 / (sigma_steps * math.sqrt(2.0))) if sigma_steps > 0.0 else 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Residues:
+    """The moduli of a residue core, and how surely each remainder is read.
+
+    Notes
+    -----
+    A remainder read one step too high moves y by the modulus' reconstruction weight, (M/m) times the inverse
+    of M/m modulo m, taken modulo M to the range from -M/2 to M/2.
+
+    References
+    ----------
+    C. Demirkiran et al., "Mirage: an RNS-based photonic accelerator for DNN training", arXiv:2311.17323:
+    moduli, block floating point and dynamic range.
+    """
+
+    moduli: tuple[int, ...]
+    """Pairwise coprime."""
+    sigmas: tuple[float, ...]
+    """Rms noise of reading each remainder, in its steps."""
+
+    def __post_init__(self) -> None:
+        for modulus in self.moduli:
+            if modulus < 2 or modulus != int(modulus):
+                msg = f"moduli must be whole and at least 2; got {self.moduli}"
+                raise ParameterError(msg)
+        if not self.moduli or math.lcm(*self.moduli) != math.prod(self.moduli):
+            msg = f"moduli must be pairwise coprime, at least one; got {self.moduli}; try 3, 4, 5 and 7"
+            raise ParameterError(msg)
+        if len(self.sigmas) != len(self.moduli) or min(self.sigmas) < 0.0:
+            msg = f"sigmas must be one rms noise, at least 0, for each modulus; got {self.sigmas}"
+            raise ParameterError(msg)
+
+    @property
+    def product(self) -> int:
+        """How many integers the moduli tell apart, the dynamic range."""
+        return math.prod(self.moduli)
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """Change of the result when each remainder is off by one, from -M/2 to M/2."""
+        whole, found = self.product, []
+        for modulus in self.moduli:
+            rest = whole // modulus
+            weight = rest * pow(rest, -1, modulus)
+            found.append(weight - whole if 2 * weight > whole else weight)
+        return tuple(found)
+
+    @property
+    def misreadings(self) -> tuple[float, ...]:
+        """How likely each remainder is misread."""
+        return tuple(misreading(sigma) for sigma in self.sigmas)
+
+    @property
+    def wrong_sample(self) -> float:
+        """How likely a sample comes out wrong, that is, any of its remainders; 0 to 1."""
+        chances = self.misreadings
+        if max(chances) >= 1.0:
+            return 1.0
+        return -math.expm1(math.fsum(math.log1p(-chance) for chance in chances))
+
+    @property
+    def error_variance(self) -> float:
+        """Mean square of a sample's error, in steps of y, while at most one remainder is off by one.
+
+        Notes
+        -----
+        For sums well inside the dynamic range; one near its end wraps around and errs by up to all of it.
+        """
+        pairs = zip(self.misreadings, self.weights, strict=True)
+        return math.fsum(chance * weight**2 for chance, weight in pairs)
+
+
+def largest_mantissa(bits: int) -> int:
+    """Return the largest code of a symmetric signed mantissa of so many bits."""
+    return 2 ** (bits - 1) - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormatLogic:
+    """Digital electronics of a number format: what is done to operands on their way in and to samples out."""
+
+    name: str
+    """Name shown in tables."""
+    element_j: float
+    """Energy per operand element (and modulus), once per product: search, scaling, remainder."""
+    sample_j: float
+    """Energy per sample (and modulus): reconstruction, scaling, accumulation."""
+    rate_hz: float
+    """Samples (and moduli) per second of one lane."""
+    area_m2: float
+    """Area of one lane."""
+    scale_bytes: float
+    """Bytes of the scale or exponent that a block of operands shares."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "element_j", "sample_j", "area_m2", "scale_bytes")
+        check_range(self, "rate_hz", open_low=True)

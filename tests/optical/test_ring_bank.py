@@ -1,0 +1,209 @@
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from heliograph.errors import LinkError, ParameterError
+from heliograph.operators import Held, MatMul, Phase
+from heliograph.paths import replace_at
+from optical.cores import default_ring_bank
+from optical.laser_power import power_for_bits
+from optical.rings import least_drop, weight_crosstalk
+
+CORE = default_ring_bank()
+
+
+def product(m=512, k=512, n=512, phase=Phase.FORWARD, held=Held.NONE):
+    return MatMul(name="product", layer="block", phase=phase, batch=1, m=m, k=k, n=n, held=held)
+
+
+def simulated_weights(channels, spacing, draws, rng):
+    """Weights of the middle ring and of its neighbours, as set and as they come out of Lorentzian rings."""
+    least = least_drop(spacing)
+    wanted = rng.uniform(-1, 1, (draws, channels))
+    drops = least + (1 - least) * (wanted + 1) / 2
+    detunings = 0.5 * np.sqrt(1 / drops - 1)
+    middle = (channels - 1) // 2
+    places = np.arange(channels) - middle
+    tails = 1 / (1 + 4 * (places * spacing + detunings) ** 2)
+    tails[:, middle] = 0.0
+    dropped = 1 - (1 - drops[:, middle]) * np.prod(1 - tails, axis=1)
+    return wanted, 2 * (dropped - least) / (1 - least) - 1, middle
+
+
+@pytest.mark.parametrize(("channels", "spacing"), [(8, 4.0), (16, 8.0)])
+def test_crosstalk_is_that_of_simulated_rings(channels, spacing):
+    """Lorentzian rings on one bus (Tait 2016), light that passes each in turn; first order in their tails.
+
+    The weight's own set point takes in what depends on it alone; what neighbours do is left.
+    """
+    wanted, weights, middle = simulated_weights(channels, spacing, 60_000, np.random.default_rng(2))
+    open_ = (1 - wanted[:, middle]) / 2
+    error = weights - wanted[:, middle]
+    own = np.stack([np.ones_like(open_), open_], axis=1)
+    error = error - own @ np.linalg.lstsq(own, error, rcond=None)[0]
+    law = weight_crosstalk(channels, spacing)
+    assert error.var() == pytest.approx(law.linear + law.curved, rel=0.06)
+
+
+def test_coherent_crosstalk_is_that_of_interfering_drops():
+    """2 sqrt(D (1 - D) T) cos(phase), of an even drop D and phase: a variance of T / 3."""
+    rng = np.random.default_rng(4)
+    drops, phases, tail = rng.uniform(0, 1, 400_000), rng.uniform(0, 2 * math.pi, 400_000), 0.01
+    beats = 2 * np.sqrt(drops * (1 - drops) * tail) * np.cos(phases)
+    assert beats.var() == pytest.approx(tail / 3, rel=0.01)
+
+
+def test_counted_photoelectrons_have_the_stated_shot_noise():
+    """Both symbols and both detectors of a full-scale product: the variance of the record, exactly there."""
+    quiet = dataclasses.replace(
+        CORE.link,
+        launch_w=CORE.link.launch_w * 1e-3,
+        noise_a_per_sqrt_hz=0.0,
+        dark_current_a=0.0,
+        rin_db_per_hz=-300.0,
+        leakage=0.0,
+        residue=0.0,
+        weight_swing=1.0,
+        wavelengths=1,
+    )
+    rng, draws, weight = np.random.default_rng(5), 200_000, -1.0
+    mean = quiet.responsivity_a_per_w * quiet.received_w / (2 * quiet.bandwidth_hz) / 1.602176634e-19
+    counts = rng.poisson(mean * (1 + weight) / 2, draws) - rng.poisson(mean * (1 - weight) / 2, draws)
+    products = counts / mean
+    stated = quiet.thermal_variance + 2 * quiet.shot_variance
+    assert products.mean() == pytest.approx(weight, abs=5 * math.sqrt(stated / draws))
+    assert products.var() == pytest.approx(stated, rel=5 * math.sqrt(2 / draws))
+
+
+def test_dark_level_of_a_modulator_cancels_between_the_symbols():
+    """It costs swing and adds shot noise, and leaves no error in proportion to the light."""
+    leaky = dataclasses.replace(CORE.link, leakage=0.1)
+    clean = dataclasses.replace(CORE.link, leakage=0.0)
+    assert leaky.product_current_a == pytest.approx(0.9 * clean.product_current_a, rel=1e-12)
+    assert leaky.noise_ratio.bright["laser intensity noise"] == pytest.approx(
+        clean.noise_ratio.bright["laser intensity noise"], rel=0.01
+    )
+
+
+def test_channels_end_where_finesse_does():
+    """Tait et al., IEEE JSTQE 22 (2016) 5900214: 108 channels at a finesse of 368."""
+    ring = CORE.ring
+    sharp = dataclasses.replace(ring, quality_factor=ring.quality_factor * 368.0001 / ring.finesse)
+    assert sharp.channels == 108
+    assert CORE.wavelengths <= ring.channels
+    with pytest.raises(
+        ParameterError, match=r"wavelengths \(17\) must be at most 16, what a finesse of 57\.9"
+    ):
+        dataclasses.replace(CORE, wavelengths=17)
+
+
+def test_tail_of_the_next_ring_matches_the_lorentzian():
+    """Q = 1e4, 16 channels in 10 nm at 1550 nm: the next ring on resonance drops -18.2 dB."""
+    spacing = (10.0 / 16) / (1550.0 / 1e4)
+    assert 10 * math.log10(1 / (1 + (2 * spacing) ** 2)) == pytest.approx(-18.2, abs=0.05)
+    assert least_drop(spacing) == pytest.approx(1 / (1 + spacing**2), rel=1e-12)
+
+
+def test_every_part_of_crosstalk_shrinks_with_distance():
+    laws = [dataclasses.asdict(weight_crosstalk(12, spacing)) for spacing in (4.0, 6.0, 10.0)]
+    for part in ("linear", "curved", "coherent"):
+        assert laws[0][part] > laws[1][part] > laws[2][part] > 0.0
+
+
+def test_single_ring_has_no_neighbours():
+    law = weight_crosstalk(1, 5.0)
+    assert law.linear == law.curved == law.coherent == 0.0
+
+
+@pytest.mark.parametrize(
+    ("path", "better"),
+    [
+        ("layout.calibration_residue", 0.0),
+        ("layout.ring_spacing_m", 100e-6),
+        ("ring.quality_factor", 20_000.0),
+        ("ring.setting_bits", 12.0),
+        ("tuning_dac.enob_bits", 10.0),
+    ],
+)
+def test_better_rings_hold_more_bits(path, better):
+    assert replace_at(CORE, path, better).weight_bits > CORE.weight_bits
+
+
+def test_perfect_correction_leaves_what_is_not_linear():
+    """With the crosstalk matrix known exactly, lock and driver remain, and what is curved in the tails."""
+    known = replace_at(CORE, "layout.calibration_residue", 0.0).weight_errors()
+    assert known["coherent crosstalk"] == known["thermal crosstalk"] == 0.0
+    assert known["spectral crosstalk"] == CORE.crosstalk.curved
+
+
+def test_lock_alone_gives_its_own_bits():
+    isolated = dataclasses.replace(CORE, wavelengths=1)
+    isolated = replace_at(isolated, "tuning_dac.nominal_bits", 40.0)
+    isolated = replace_at(isolated, "tuning_dac.enob_bits", 30.0)
+    assert isolated.weight_bits == pytest.approx(CORE.ring.setting_bits, rel=1e-9)
+
+
+def test_sharper_rings_smear_symbols():
+    """A ring passes half its linewidth at baseband: finesse is paid with bandwidth."""
+    sharp = replace_at(CORE, "ring.quality_factor", 40_000.0)
+    assert sharp.link.residue > CORE.link.residue
+
+
+def test_path_of_the_bank_is_the_published_one():
+    """LT (HPCA 2024), weight bank: n - 1 passed rings of 0.1 dB, one of 0.95 dB, splitters of 0.1 dB."""
+    losses = {element.name: element.loss_db for element in CORE.path}
+    bank = losses["15 x passed ring"] + losses["weight ring"] + losses["5 x y_branch"]
+    assert bank == pytest.approx(15 * 0.1 + 0.95 + 5 * 0.1, rel=1e-12)
+
+
+def test_every_load_waits_for_the_heaters():
+    work = CORE.work(product(m=512, k=160, n=64), 4)
+    assert work.writes == math.ceil(160 / 16) * math.ceil(64 / 32) / 4
+    assert work.programming_s == pytest.approx(work.writes * CORE.ring.settling_s, rel=1e-12)
+    assert work.light_s == pytest.approx(work.writes * 512 * 2 / CORE.symbol_rate_hz, rel=1e-12)
+
+
+def test_the_three_products_of_training_load_what_they_need():
+    """Forward and grad_input load W and its transpose, grad_weight the activations."""
+    tokens, wide, narrow = 4096, 2048, 512
+    forward = CORE.work(product(tokens, narrow, wide, held=Held.B), 8)
+    grad_input = CORE.work(product(tokens, wide, narrow, Phase.GRAD_INPUT, Held.B), 8)
+    grad_weight = CORE.work(product(narrow, tokens, wide, Phase.GRAD_WEIGHT), 8)
+    weight_load = wide * narrow * CORE.tuning_dac.conversion_j
+    assert forward.energy_j["reload"] == pytest.approx(weight_load, rel=1e-12)
+    assert grad_input.energy_j["reload"] == pytest.approx(weight_load, rel=1e-12)
+    loaded = narrow * tokens * CORE.tuning_dac.conversion_j
+    assert grad_weight.energy_j["reload"] == pytest.approx(loaded, rel=1e-12)
+    assert grad_weight.programming_s > forward.programming_s
+
+
+def test_converters_are_reused_as_often_as_the_array_allows():
+    """A DAC serves all banks, in two symbols; an ADC all wavelengths; a heater all vectors."""
+    operator = product(m=512, k=160, n=64)
+    energy = CORE.work(operator, 1).energy_j
+    assert energy["dac"] == pytest.approx(2 * operator.macs / 32 * CORE.dac.conversion_j, rel=1e-12)
+    assert energy["adc"] == pytest.approx(operator.macs / 16 * CORE.adc.conversion_j, rel=1e-12)
+    assert energy["reload"] == pytest.approx(operator.macs / 512 * CORE.tuning_dac.conversion_j, rel=1e-12)
+
+
+def test_heaters_draw_power_all_the_time():
+    parts = CORE.static_parts_w()
+    assert parts["ring tuning"] > CORE.rings * CORE.ring.tuning_w
+    assert "ring tuning" not in CORE.full_load_parts_w()
+
+
+@pytest.mark.parametrize("bits", [4.0, 5.5])
+def test_solved_power_gives_the_bits_asked_for(bits):
+    solved = dataclasses.replace(CORE, laser_power_w=power_for_bits(CORE, bits))
+    assert solved.effective_bits == pytest.approx(bits, rel=1e-9)
+
+
+def test_noise_ratio_is_that_of_the_budget():
+    assert 1 / CORE.budget.noise_ratio.total == pytest.approx(CORE.budget.snr, rel=1e-12)
+
+
+def test_no_light_is_refused():
+    with pytest.raises(LinkError, match="does not close"):
+        dataclasses.replace(CORE, laser_power_w=1e-9).budget  # noqa: B018 - the property checks
