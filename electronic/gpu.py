@@ -195,11 +195,12 @@ def _elementwise_cost(gpu: Gpu, operator: Elementwise) -> Cost:
         compute_s=operator.flops / gpu.vector_flop_per_s,
         memory_s=gpu.memory.mixed_time_s(moved),
         moved_bytes=moved,
+        launches=operator.issued,
     )
     compute_j = operator.flops * gpu.vector_energy_j_per_flop
     if not moved:
         return Cost(time_s=0.0, energy_j=MappingProxyType({"compute": compute_j, "hbm": 0.0}))
-    return _cost(gpu, work, compute_j)
+    return replace(_cost(gpu, work, compute_j), host_s=gpu.chip.host_operator_s * operator.issued)
 
 
 @cache

@@ -128,6 +128,8 @@ class Elementwise:
     """Bytes read from memory."""
     written_bytes: float
     """Bytes written to memory."""
+    issued: int = 1
+    """Operators of a framework that it stands for, which the host issues one by one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from heliograph.operators import Collective, CollectiveKind, Phase
@@ -12,6 +13,15 @@ from workloads.steps import SOFTMAX_FLOPS, Exchange, Step
 
 if TYPE_CHECKING:
     from workloads.parts import Parts
+
+ROUTING_OPERATORS = 10
+"""Operators of a router after its product: softmax, top-k, normalised weights, two scatters into maps of
+weights and choices, and five of the auxiliary loss (Megatron-LM, core/transformer/moe, router and its helpers)."""
+DISPATCH_OPERATORS = 6
+"""Operators before tokens are sent: counts by expert and by rank, their copy to the host, the order of the
+tokens, tokens and weights in that order (Megatron-LM, core/transformer/moe/token_dispatcher.py)."""
+COMBINE_OPERATORS = 4
+"""Operators after tokens are back: weights, the empty sum, the addition to it, its shape (same file)."""
 
 
 def expert_mlp(parts: Parts) -> tuple[Step, ...]:
@@ -30,8 +40,14 @@ def expert_mlp(parts: Parts) -> tuple[Step, ...]:
     return (
         parts.norm("mlp.norm"),
         parts.weighted("mlp.router", m=parts.stream_tokens, k=config.hidden, n=config.experts),
-        parts.elementwise("mlp.gates", flops=SOFTMAX_FLOPS * scored, read=scored, written=scored),
-        parts.elementwise("mlp.dispatch", flops=0, read=routed, written=routed),
+        replace(
+            parts.elementwise("mlp.gates", flops=SOFTMAX_FLOPS * scored, read=scored, written=scored),
+            issued=ROUTING_OPERATORS,
+        ),
+        replace(
+            parts.elementwise("mlp.dispatch", flops=0, read=routed, written=routed),
+            issued=DISPATCH_OPERATORS,
+        ),
         *counts(parts),
         *exchange(parts, "mlp.dispatch"),
         *sorting(parts),
@@ -43,7 +59,10 @@ def expert_mlp(parts: Parts) -> tuple[Step, ...]:
         *sorting(parts),
         *exchange(parts, "mlp.combine"),
         *shared_experts(parts),
-        parts.elementwise("mlp.combine", flops=2 * routed, read=routed, written=parts.stream),
+        replace(
+            parts.elementwise("mlp.combine", flops=2 * routed, read=routed, written=parts.stream),
+            issued=COMBINE_OPERATORS,
+        ),
         *parts.norm_after("mlp"),
         parts.residual("mlp.residual"),
     )

@@ -203,6 +203,7 @@ def _mirrored(work: Elementwise) -> Elementwise:
         flops=2 * work.flops,
         read_bytes=work.written_bytes + kept,
         written_bytes=work.read_bytes,
+        issued=work.issued,
     )
 
 

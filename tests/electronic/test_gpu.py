@@ -193,6 +193,9 @@ def test_an_operator_that_moves_nothing_is_part_of_another_kernel():
 def test_the_host_issues_operators_and_experts_are_calls_of_their_own():
     chip = H100.chip
     assert H100.cost(stream(8.0)).host_s == chip.host_operator_s
+    many = H100.cost(replace(stream(8.0), issued=10))
+    assert many.host_s == pytest.approx(10 * chip.host_operator_s)
+    assert many.time_s - H100.cost(stream(8.0)).time_s == pytest.approx(9 * chip.launch_s)
     experts = product(8, 64, 64, batch=32)
     assert H100.cost(experts).host_s == pytest.approx(chip.host_operator_s + 31 * chip.host_launch_s)
     assert H100.cost(attention(256, "a")).host_s == 0.0
