@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ROUTING_OPERATORS = 10
 """Operators of a router after its product: softmax, top-k, normalised weights, two scatters into maps of
-weights and choices, and five of the auxiliary loss (Megatron-LM, core/transformer/moe, router and its helpers)."""
+weights and choices, and five of the auxiliary loss (Megatron-LM, core/transformer/moe: router, helpers)."""
 DISPATCH_OPERATORS = 6
 """Operators before tokens are sent: counts by expert and by rank, their copy to the host, the order of the
 tokens, tokens and weights in that order (Megatron-LM, core/transformer/moe/token_dispatcher.py)."""
