@@ -109,7 +109,9 @@ def _parser() -> argparse.ArgumentParser:
 def _add_core(core: argparse.ArgumentParser) -> None:
     core.add_argument("name", help="core by name (heliograph list cores)")
     core.add_argument("--tokens", type=int, metavar="N", help="vectors that pass a layer: reuse of a weight")
-    core.add_argument("--out", type=Path, metavar="DIR", help="directory of pictures; default core_NAME")
+    core.add_argument(
+        "--out", type=Path, metavar="DIR", help="directory of pictures; default results/core_NAME"
+    )
     _add_accelerator(core)
     core.set_defaults(run=_core)
 
@@ -273,7 +275,7 @@ def _core(arguments: argparse.Namespace) -> None:
         tokens=TOKENS if arguments.tokens is None else arguments.tokens,
     )
     found = study(built)
-    written = write(found, arguments.out or Path(f"core_{built.name}"))
+    written = write(found, arguments.out or Path("results") / f"core_{built.name}")
     if arguments.json:
         _print(canonical_json(found.record() | {"files": [str(path) for path in written]}, indent=1))
         return

@@ -30,9 +30,10 @@ LEAST_CHANGE = 3e-3
 """Share of the largest change below which a parameter gets no bar; a choice."""
 
 _MOST_BITS = 16.0
-_LIMIT_STYLES = ("-", "--", ":", "-.")
+_LIMIT_STYLES = ("-", "--")
 _LOW, _HIGH = PALETTE[4], PALETTE[5]
 _HEADROOM = 1.25
+_MARGIN = 0.04
 _CLEAR = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85}
 
 
@@ -94,7 +95,7 @@ def bits_over_power(curve: BitsCurve, path: Path) -> tuple[Path, Path]:
         figure = new_figure(4.0)
         axes = figure.add_subplot()
         for place, (cause, limit) in enumerate(curve.limits.items()):
-            turn = _LIMIT_STYLES[place // len(PALETTE) if place >= len(PALETTE) else place % 2]
+            turn = _LIMIT_STYLES[place % len(_LIMIT_STYLES)]
             axes.plot(
                 power,
                 limit,
@@ -139,8 +140,8 @@ def tornado_bars(swings: Sequence[Swing], present: Answers, title: str, path: Pa
 
     Notes
     -----
-    Each panel shows the parameters that move its answer most. A cross among the bits: the core does not work at
-    that end, as its light does not reach the detectors or a constructor refuses the number.
+    Each panel shows the parameters that move its answer most. A cross among the bits: the core does not work
+    at that end, as its light does not reach the detectors or a constructor refuses the number.
     """
     panels = [(name, unit, _strongest(swings, present, change)) for name, unit, change in CHANGES]
     rows = [max(1, len(bars)) for _, _, bars in panels]
@@ -189,10 +190,12 @@ def _strongest(
     """Return name and changes at both ends of the parameters that move an answer, the strongest first."""
     bars = []
     for swing in swings:
-        ends = [None if end is None else change(end, present) for end in (swing.at_low, swing.at_high)]
-        strength = max((abs(end) for end in ends if end is not None), default=0.0)
-        fails = None in ends and change is bits_change
-        bars.append((math.inf if fails else strength, strength, (swing.path.removeprefix("core."), *ends)))
+        low, high = (None if end is None else change(end, present) for end in (swing.at_low, swing.at_high))
+        strength = max(abs(end) for end in (low, high, 0.0) if end is not None)
+        fails = None in (low, high) and change is bits_change
+        bars.append(
+            (math.inf if fails else strength, strength, (swing.path.removeprefix("core."), low, high))
+        )
     most = max((strength for _, strength, _ in bars), default=0.0)
     shown = [bar for rank, _, bar in sorted(bars, key=lambda one: -one[0]) if rank > LEAST_CHANGE * most]
     return shown[:TORNADO_BARS]
@@ -208,6 +211,10 @@ def _draw_swings(axes: Axes, bars: Sequence[tuple[str, float | None, float | Non
     if not bars:
         axes.annotate("no parameter moves it", (0.5, 0.5), xycoords="axes fraction", ha="center")
     axes.axvline(0.0, color=REFERENCE, linewidth=0.8)
+    ends = [end for _, low, high in bars for end in (low, high, 0.0) if end is not None]
+    if bars and min(ends) < max(ends):
+        margin = _MARGIN * (max(ends) - min(ends))
+        axes.set_xlim(min(ends) - margin, max(ends) + margin)
     axes.set_yticks(range(len(bars)), [name for name, _, _ in bars])
     axes.tick_params(axis="y", length=0, labelsize=7.0)
     axes.invert_yaxis()

@@ -10,6 +10,7 @@ from matplotlib.image import imread
 from experiments.__main__ import BAD_INPUT, main
 from experiments.core import OTHER, PHASES, bench, layer_products, training_j_per_mac
 from experiments.core_bits import analog_core, at_power, bits_curve, noise_ratio_of
+from experiments.core_report import study, study_rows, summary_lines
 from experiments.core_tornado import answers, tornado
 from experiments.style import DPI, WIDTH_IN
 from heliograph.paths import get_at, replace_at
@@ -110,23 +111,21 @@ def test_command_writes_pictures_and_what_is_in_them(capsys, tmp_path):
     assert len(table(tmp_path / "homodyne_tornado.csv")) == len(record["tornado"])
 
 
-def test_dimmer_laser_costs_less_and_reads_worse(capsys, tmp_path):
-    records = []
-    for power in ("15 mW", "1 mW"):
-        _, out, _ = call(
-            capsys, "crossbar", "--set", f"laser_power_w={power}", "--json", "--out", str(tmp_path)
-        )
-        records.append(json.loads(out))
-    bright, dim = records
-    assert dim["j_per_mac"] < bright["j_per_mac"]
-    assert dim["effective_bits"] < bright["effective_bits"]
+def test_dimmer_laser_costs_less_and_reads_worse():
+    built = [bench("crossbar", assignments=[f"laser_power_w={power}"]) for power in ("15 mW", "1 mW")]
+    bright, dim = (answers(one.unit, one.tokens) for one in built)
+    assert dim.j_per_mac < bright.j_per_mac
+    assert dim.effective_bits < bright.effective_bits
 
 
-def test_table_has_a_column_for_each_phase(capsys, tmp_path):
-    code, out, _ = call(capsys, "crossbar", "--out", str(tmp_path))
-    assert code == 0
-    assert all(str(phase) in out for phase in PHASES)
-    assert "ADC alone" in out
+@each_core
+def test_table_names_every_stage_and_limit_with_a_value_for_each_phase(name):
+    found = study(bench(name))
+    labels = {row.label.strip() for row in study_rows(found)}
+    assert {stage for one in found.energies for stage in one.j_per_mac_by_stage} <= labels
+    assert {f"{cause} alone" for cause in found.curve.limits} <= labels
+    assert all(len(row.values) == len(PHASES) for row in study_rows(found))
+    assert len(summary_lines(found)) == 2
 
 
 @pytest.mark.parametrize(
