@@ -33,8 +33,8 @@ SHOT = "shot noise"
 class BitsCurve:
     """Effective bits over laser power."""
 
-    core: str
-    """Name of the core whose noise is told: of a number format the one within."""
+    name: str
+    """Whose noise is told: a core, or the one within a number format."""
     power_w: tuple[float, ...]
     """Laser powers, as the core counts them: a line's, or the whole laser's."""
     bits: tuple[float | None, ...]
@@ -105,7 +105,7 @@ def bits_curve(core: Core) -> BitsCurve:
     relative = np.logspace(-SPAN_DECADES, SPAN_DECADES, POINTS)
     scaled = [causes(at_power(ratio, float(factor))) for factor in relative]
     return BitsCurve(
-        core=inner.name,
+        name=inner.name if inner is core else f"{inner.name} in {core.name}",
         power_w=tuple(float(present_w * factor) for factor in relative),
         bits=tuple(_bits_at(inner, float(present_w * factor)) for factor in relative),
         limits={name: tuple(bits_from_snr(1.0 / one[name]) for one in scaled) for name in causes(ratio)},

@@ -119,7 +119,7 @@ def bits_over_power(curve: BitsCurve, path: Path) -> tuple[Path, Path]:
         axes.set_xlabel(f"Laser power ({symbol}W)")
         axes.set_ylabel("Effective bits, full-scale sample")
         axes.grid(visible=True)
-        axes.set_title(f"{label(curve.core)}: what limits a sample; each line is one cause alone", loc="left")
+        axes.set_title(f"{label(curve.name)}: what limits a sample; each line is one cause alone", loc="left")
         figure.legend(loc="outside lower center", ncols=3)
         return save(figure, path)
 
@@ -209,7 +209,8 @@ def _draw_swings(axes: Axes, bars: Sequence[tuple[str, float | None, float | Non
             else:
                 axes.barh(row, end, 0.7, color=colour)
     if not bars:
-        axes.annotate("no parameter moves it", (0.5, 0.5), xycoords="axes fraction", ha="center")
+        axes.annotate("no parameter moves it", (0.5, 0.3), xycoords="axes fraction", ha="center")
+        axes.set_xticks([])
     axes.axvline(0.0, color=REFERENCE, linewidth=0.8)
     ends = [end for _, low, high in bars for end in (low, high, 0.0) if end is not None]
     if bars and min(ends) < max(ends):

@@ -100,7 +100,11 @@ def study_rows(found: CoreStudy) -> list[ReportRow]:
     ]
     limits = {cause: curve[len(curve) // 2] for cause, curve in found.curve.limits.items()}
     rows += [
-        ReportRow(label=f"  {cause} alone", values=tuple(f"{limits[cause]:.2f}" for _ in energies))
+        ReportRow(
+            label=f"  {cause} alone",
+            values=tuple(f"{limits[cause]:.2f}" for _ in energies),
+            note=found.curve.name if found.curve.name != found.bench.name else "",
+        )
         for cause in sorted(limits, key=lambda cause: limits[cause])
     ]
     return rows
