@@ -83,6 +83,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_hardware(schedule)
     schedule.set_defaults(run=_schedule)
 
+    _add_core(commands.add_parser("core", help="show where a photonic core's energy and bits go"))
+
     validation = commands.add_parser("validate", help="compare predictions with published measurements")
     validation.add_argument("kind", metavar="training|kernels|collectives|memory|photonic")
     validation.add_argument(
@@ -104,17 +106,31 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_core(core: argparse.ArgumentParser) -> None:
+    core.add_argument("name", help="core by name (heliograph list cores)")
+    core.add_argument("--tokens", type=int, metavar="N", help="vectors that pass a layer: reuse of a weight")
+    core.add_argument(
+        "--out", type=Path, metavar="DIR", help="directory of pictures; default results/core_NAME"
+    )
+    _add_accelerator(core)
+    core.set_defaults(run=_core)
+
+
 def _add_workload(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default="llama-3.1-405b", help="model by name, or a config.json")
     parser.add_argument("--plan", default="", help="tp=8,pp=16,dp=8,micro_batch=1,global_batch=512,...")
 
 
 def _add_hardware(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--gpu", default="h100", help="the GPU, or the one that light replaces")
-    parser.add_argument("--basis", default="power", help="size photonic accelerators by power, area or count")
     parser.add_argument(
         "--core", default="crossbar", help="core of photonic accelerators (heliograph list cores)"
     )
+    _add_accelerator(parser)
+
+
+def _add_accelerator(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--gpu", default="h100", help="the GPU, or the one that light replaces")
+    parser.add_argument("--basis", default="power", help="size photonic accelerators by power, area or count")
     parser.add_argument(
         "--set",
         action="append",
@@ -243,6 +259,30 @@ def _schedule(arguments: argparse.Namespace) -> None:
         return
     print_table(f"Schedule {timeline.name}", [timeline.name], timeline_rows(timeline))
     _print(f"Wrote {' and '.join(str(path) for path in written)}.")
+
+
+def _core(arguments: argparse.Namespace) -> None:
+    from experiments.core import PHASES, TOKENS, bench  # noqa: PLC0415 - `--help` answers at once
+    from experiments.core_report import study, study_rows, summary_lines, write  # noqa: PLC0415
+    from experiments.plain import canonical_json  # noqa: PLC0415
+    from experiments.report import print_table  # noqa: PLC0415
+
+    built = bench(
+        arguments.name,
+        assignments=arguments.set,
+        gpu=arguments.gpu,
+        basis=arguments.basis,
+        tokens=TOKENS if arguments.tokens is None else arguments.tokens,
+    )
+    found = study(built)
+    written = write(found, arguments.out or Path("results") / f"core_{built.name}")
+    if arguments.json:
+        _print(canonical_json(found.record() | {"files": [str(path) for path in written]}, indent=1))
+        return
+    print_table(f"Core {built.name}", [str(phase) for phase in PHASES], study_rows(found))
+    for line in summary_lines(found):
+        _print(line)
+    _print(f"Wrote {', '.join(str(path) for path in written)}.")
 
 
 def _validate(arguments: argparse.Namespace) -> None:
