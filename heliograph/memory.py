@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from heliograph.amounts import AmountT
 from heliograph.checks import check_positive, check_range
 
 
@@ -31,7 +32,7 @@ class Memory:
         check_range(self, "efficiency", "turnaround_efficiency", low=0.0, high=1.0, open_low=True)
         check_range(self, "energy_j_per_byte", "static_w")
 
-    def time_s(self, moved_bytes: float) -> float:
+    def time_s(self, moved_bytes: AmountT) -> AmountT:
         """Return how long moving so many bytes takes as one stream."""
         return moved_bytes / (self.bandwidth_bytes_per_s * self.efficiency)
 
@@ -39,6 +40,6 @@ class Memory:
         """Return how long moving so many bytes takes where reads and writes take turns."""
         return self.time_s(moved_bytes) / self.turnaround_efficiency
 
-    def energy_j(self, moved_bytes: float) -> float:
+    def energy_j(self, moved_bytes: AmountT) -> AmountT:
         """Return the dynamic energy of moving so many bytes."""
         return moved_bytes * self.energy_j_per_byte

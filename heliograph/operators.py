@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+from heliograph.amounts import elements_off_chip
 from heliograph.errors import WorkloadError
 from heliograph.layout import RankLayout
 from heliograph.spread import Spread
@@ -105,11 +106,12 @@ class MatMul:
     @property
     def elements_off_chip(self) -> tuple[int, int, int]:
         """Elements of A, B and C of one product that cross the memory's interface."""
-        sizes = {"a": self.m * self.k, "b": self.k * self.n, "c": self.m * self.n}
-        if self.sparse:  # half of B, and two bits for each element that is left
-            sizes["b"] = -(-sizes["b"] * (4 * self.element_bytes + 1) // (8 * self.element_bytes))
-        a, b, c = (0 if name in self.on_chip else size for name, size in sizes.items())
-        return a, b, c
+        return elements_off_chip(
+            (self.m * self.k, self.k * self.n, self.m * self.n),
+            element_bytes=self.element_bytes,
+            on_chip=self.on_chip,
+            sparse=self.sparse,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

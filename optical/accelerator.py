@@ -12,17 +12,22 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from heliograph.amounts import Amount, ceiling, choose, floored, larger, single, smaller
 from heliograph.checks import check_positive, check_range
 from heliograph.errors import ParameterError, WorkloadError
 from heliograph.interfaces import Bound, Cost, Numerics
 from heliograph.memory import Memory
 from heliograph.operators import Elementwise, MatMul, Phase
+from heliograph.products import MatMuls, Products
 from optical.core import Core
 from optical.cores.crossbar import default_crossbar
 from optical.devices import Die, Sram, device_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 PartT = TypeVar("PartT")
 
@@ -31,13 +36,13 @@ def _part(kind: type[PartT], name: str) -> Callable[[], PartT]:
     return lambda: device_table().build(kind, name)
 
 
-def memory_traffic_bytes(operator: MatMul, buffer_bytes: float) -> float:
+def memory_traffic_bytes(operator: Products, buffer_bytes: float) -> Amount:
     """Return the bytes that cross the memory's interface for a product, with the best of three loop orders.
 
     Parameters
     ----------
-    operator : MatMul
-        The product; nothing is reused between the members of its batch.
+    operator : MatMul or MatMuls
+        The product, or many; nothing is reused between the members of its batch.
     buffer_bytes : float
         Capacity for operands, double buffering already taken off.
 
@@ -56,11 +61,24 @@ def memory_traffic_bytes(operator: MatMul, buffer_bytes: float) -> float:
     m, k, n = operator.m, operator.k, operator.n
     capacity = buffer_bytes / operator.element_bytes
     a, b, c = operator.elements_off_chip
-    lines, block = math.floor(capacity / k), math.floor(math.sqrt(capacity))
-    reads = [a * math.ceil(n / block) + b * math.ceil(m / block)] if block else [a * n + b * m]
-    if lines:
-        reads += [a + b * math.ceil(m / lines), b + a * math.ceil(n / lines)]
-    return operator.batch * (min(reads) + c) * operator.element_bytes
+    lines, block = floored(capacity / k), math.floor(math.sqrt(capacity))
+    blocks = a * ceiling(n / block) + b * ceiling(m / block) if block else a * n + b * m
+    some = larger(lines, 1)
+    whole_lines = smaller(a + b * ceiling(m / some), b + a * ceiling(n / some))
+    reads = choose(lines >= 1, smaller(blocks, whole_lines), blocks)
+    return operator.batch * (reads + c) * operator.element_bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Costs:
+    """What each of many products takes on a unit, beyond its static power; arrays of shape (products,)."""
+
+    time_s: Amount
+    """Duration of each."""
+    energy_j: Mapping[str, Amount]
+    """Dynamic energy of each by component."""
+    bound: Bound | NDArray[np.str_]
+    """What each duration is limited by, a value of `Bound`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,6 +192,26 @@ class PhotonicUnit:
         ------
         WorkloadError
             If the operator is no product.
+        """
+        if not isinstance(operator, MatMul):
+            msg = f"'{self.name}' runs products only, not '{operator.name}'; put it on an electronic unit"
+            raise WorkloadError(msg)
+        found = self._priced(operator)
+        parts = MappingProxyType(single(found.energy_j))
+        return Cost(time_s=float(found.time_s), energy_j=parts, bound=Bound(str(found.bound)))
+
+    def costs(self, operators: MatMuls) -> Costs:
+        """Return time and dynamic energy of each of many products at once, by the formulas of one.
+
+        Parameters
+        ----------
+        operators : MatMuls
+            Products that share a phase, an operand held and a storage; price each such group by itself.
+        """
+        return self._priced(operators)
+
+    def _priced(self, operator: Products) -> Costs:
+        """Return what one product takes, or each of many.
 
         Notes
         -----
@@ -181,9 +219,6 @@ class PhotonicUnit:
         waits for it. Every word that a DAC converts is read from the buffer; every byte from or to memory is
         written to and read from it once.
         """
-        if not isinstance(operator, MatMul):
-            msg = f"'{self.name}' runs products only, not '{operator.name}'; put it on an electronic unit"
-            raise WorkloadError(msg)
         work = self.core.work(operator, self.cores)
         moved_bytes = memory_traffic_bytes(operator, self.sram_bytes / 2.0)
         memory_s = self.memory.time_s(moved_bytes)
@@ -192,14 +227,15 @@ class PhotonicUnit:
             "sram": touched_bytes * self.sram.energy_j_per_byte,
             "hbm": self.memory.energy_j(moved_bytes),
         }
-        bound = Bound.COMPUTE if work.light_s >= work.programming_s else Bound.PROGRAMMING
-        bound = bound if work.time_s >= memory_s else Bound.MEMORY
-        return Cost(time_s=max(work.time_s, memory_s), energy_j=MappingProxyType(energy), bound=bound)
+        cores_s = work.time_s
+        bound = choose(work.light_s >= work.programming_s, Bound.COMPUTE, Bound.PROGRAMMING)
+        bound = choose(cores_s >= memory_s, bound, Bound.MEMORY)
+        return Costs(time_s=larger(cores_s, memory_s), energy_j=MappingProxyType(energy), bound=bound)
 
     def wear(self, operator: MatMul) -> float:
         """Return the share of its cells' life that a product takes of the busiest core; 0 where none wear."""
         endurance = self.core.reload.endurance_writes
-        return self.core.work(operator, self.cores).writes / endurance
+        return float(self.core.work(operator, self.cores).writes) / endurance
 
     def numerics(self, phase: Phase) -> Numerics:
         """Return how products of a phase come out, from the same link budget as their energy."""

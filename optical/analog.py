@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+from heliograph.amounts import Amount, Flag
 from heliograph.checks import check_positive, check_range
 from heliograph.errors import ParameterError
 from optical.residues import Residues
@@ -107,12 +108,12 @@ class AnalogSpec:
         )
 
 
-def loads_second(m: int, n: int) -> bool:
+def loads_second(m: Amount, n: Amount) -> Flag:
     """Return whether a weight-stationary core loads B of C = A B, and streams A, rather than the reverse.
 
     Parameters
     ----------
-    m, n : int
+    m, n : float or numpy.ndarray
         Rows of A and columns of B.
 
     Notes

@@ -14,28 +14,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from heliograph.operators import MatMul, Phase
+from heliograph.amounts import Amount, Flag, ceiling, choose
+from heliograph.operators import Phase
+from heliograph.products import Products
 from optical.analog import AnalogSpec, loads_second
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """What one product takes of all cores together, beyond what they draw all the time."""
+    """What one product takes of all cores together, beyond what they draw all the time; of many, arrays."""
 
-    light_s: float
+    light_s: Amount
     """Time during which operands stream through the cores."""
-    programming_s: float = 0.0
+    programming_s: Amount = 0.0
     """Time during which cores are loaded and no light is used; zero for a dynamic core."""
-    energy_j: Mapping[str, float]
+    energy_j: Mapping[str, Amount]
     """Dynamic energy by part."""
-    operand_bytes: float
+    operand_bytes: Amount
     """Bytes between converters and buffer: streamed and loaded operands, partial sums that do not fit beside
     the converter."""
-    writes: float = 0.0
+    writes: Amount = 0.0
     """How often the cells of the busiest core are written; zero for a dynamic core."""
 
     @property
-    def time_s(self) -> float:
+    def time_s(self) -> Amount:
         """Time of the cores: loading and streaming take turns."""
         return self.light_s + self.programming_s
 
@@ -136,8 +138,8 @@ class Core(Protocol):
         """Return what of the core reaches a product of a phase, from budget and converters alone."""
         ...
 
-    def work(self, operator: MatMul, cores: int) -> Work:
-        """Return time, energy and wear of one product on so many cores, in whole clusters."""
+    def work(self, operator: Products, cores: int) -> Work:
+        """Return time, energy and wear of one product, or of each of many, on cores in whole clusters."""
         ...
 
     def static_parts_w(self) -> dict[str, float]:
@@ -161,31 +163,31 @@ class Core(Protocol):
 class TiledLoads:
     """How a weight-stationary array does one product: which operand it loads, and how often."""
 
-    second: bool
+    second: Flag
     """Whether B is loaded and A streams, or the reverse."""
-    rounds: int
+    rounds: Amount
     """Loads of the busiest core, one after the other."""
-    tiles: int
+    tiles: Amount
     """Loads of all cores together."""
-    streamed: int
+    streamed: Amount
     """Vectors that pass each loaded tile."""
-    loaded_values: int
+    loaded_values: Amount
     """Operand values that are loaded, padding of part-filled tiles not counted."""
-    streamed_values: int
+    streamed_values: Amount
     """Operand values that are sent: each vector again for every tile across."""
-    samples: int
+    samples: Amount
     """Output values that are read: each output again for every tile along the sum."""
-    partial_bytes: float
+    partial_bytes: Amount
     """Bytes of partial sums that are read from the buffer and written back."""
 
 
-def tiled_loads(operator: MatMul, *, inputs: int, outputs: int, cores: int) -> TiledLoads:
+def tiled_loads(operator: Products, *, inputs: int, outputs: int, cores: int) -> TiledLoads:
     """Return the loads of a product on arrays of inputs x outputs.
 
     Parameters
     ----------
-    operator : MatMul
-        The product.
+    operator : MatMul or MatMuls
+        The product, or many; of many, each answer is an array.
     inputs, outputs : int
         Length of the vectors an array takes in and gives back.
     cores : int
@@ -197,13 +199,14 @@ def tiled_loads(operator: MatMul, *, inputs: int, outputs: int, cores: int) -> T
     `PARTIAL_SUM_BYTES` until the tiles along the sum have followed.
     """
     second = loads_second(operator.m, operator.n)
-    vectors, wide = (operator.m, operator.n) if second else (operator.n, operator.m)
-    along, across = math.ceil(operator.k / inputs), math.ceil(wide / outputs)
+    vectors = choose(second, operator.m, operator.n)
+    wide = choose(second, operator.n, operator.m)
+    along, across = ceiling(operator.k / inputs), ceiling(wide / outputs)
     tiles = operator.batch * along * across
     results = operator.batch * vectors * wide
     return TiledLoads(
         second=second,
-        rounds=math.ceil(tiles / cores),
+        rounds=ceiling(tiles / cores),
         tiles=tiles,
         streamed=vectors,
         loaded_values=operator.batch * operator.k * wide,

@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import ClassVar
 
+from heliograph.amounts import Amount, AmountT, ceiling
 from heliograph.checks import check_positive, check_range
 from heliograph.errors import ParameterError
-from heliograph.operators import MatMul, Phase
+from heliograph.operators import Phase
+from heliograph.products import Products
 from heliograph.units import ratio_from_db, to_si
 from optical.analog import AnalogSpec, Rounding
 from optical.core import NOTHING_RELOADED, Reload, Work
@@ -46,13 +48,13 @@ _GRADIENTS = (Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CrossbarEvents:
-    """How often each part works during one product."""
+    """How often each part works during one product; of many products, arrays."""
 
-    cycles: int
+    cycles: Amount
     """Symbols from first to last."""
-    symbols: int
+    symbols: Amount
     """Operand symbols: one DAC conversion and one modulator setting each."""
-    samples: int
+    samples: Amount
     """Output samples: one ADC conversion and one addition each."""
 
 
@@ -267,13 +269,13 @@ class Crossbar:
             rounding=self.gradient_rounding if phase in _GRADIENTS else Rounding.NEAREST,
         )
 
-    def events(self, operator: MatMul, cores: int) -> CrossbarEvents:
+    def events(self, operator: Products, cores: int) -> CrossbarEvents:
         """Return how often the parts of so many cores work for one product.
 
         Parameters
         ----------
-        operator : MatMul
-            The product; independent products of a batch spread over the clusters.
+        operator : MatMul or MatMuls
+            The product, or many; independent products of a batch spread over the clusters.
         cores : int
             Whole clusters of cores.
 
@@ -285,20 +287,20 @@ class Crossbar:
         product of the three counts by the cores; here each division is rounded up, since a cluster cannot
         do part of a tile.
         """
-        row_blocks = math.ceil(math.ceil(operator.m / self.rows) / self.broadcast)
-        column_blocks = math.ceil(operator.n / self.columns)
-        depth = math.ceil(math.ceil(operator.k / self.wavelengths) / self.summed)
-        rounds = math.ceil(operator.batch * row_blocks * column_blocks / (cores // self.cluster))
+        row_blocks = ceiling(ceiling(operator.m / self.rows) / self.broadcast)
+        column_blocks = ceiling(operator.n / self.columns)
+        depth = ceiling(ceiling(operator.k / self.wavelengths) / self.summed)
+        rounds = ceiling(operator.batch * row_blocks * column_blocks / (cores // self.cluster))
         first = operator.m * operator.k * column_blocks
         second = row_blocks * operator.k * operator.n
-        conversions = math.ceil(depth / self.temporal_accumulation)
+        conversions = ceiling(depth / self.temporal_accumulation)
         return CrossbarEvents(
             cycles=rounds * depth,
             symbols=operator.batch * (first + second),
             samples=operator.batch * operator.m * operator.n * conversions,
         )
 
-    def work(self, operator: MatMul, cores: int) -> Work:
+    def work(self, operator: Products, cores: int) -> Work:
         """Return time and energy of one product on so many cores, in whole clusters."""
         events = self.events(operator, cores)
         return Work(
@@ -307,7 +309,7 @@ class Crossbar:
             operand_bytes=events.symbols * bytes_of_bits(self.dac.nominal_bits),
         )
 
-    def _converted(self, symbols: float, samples: float) -> dict[str, float]:
+    def _converted(self, symbols: AmountT, samples: AmountT) -> dict[str, AmountT]:
         """Return what so many operand symbols and output samples take, by part: energy, or power of rates."""
         return {
             "modulator": symbols * self.modulator.symbol_energy_j,

@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import ClassVar
 
+from heliograph.amounts import AmountT, ceiling, larger
 from heliograph.checks import check_positive, check_range
 from heliograph.errors import LinkError, ParameterError
-from heliograph.operators import MatMul, Phase
+from heliograph.operators import Phase
+from heliograph.products import Products
 from heliograph.units import ELEMENTARY_CHARGE_C, ratio_from_db, to_si
 from optical.analog import AnalogSpec, Rounding
 from optical.core import NOTHING_RELOADED, Reload, Work
@@ -294,13 +296,13 @@ class Homodyne:
             rounding=self.gradient_rounding if phase in _GRADIENTS else Rounding.NEAREST,
         )
 
-    def work(self, operator: MatMul, cores: int) -> Work:
+    def work(self, operator: Products, cores: int) -> Work:
         """Return time and energy of one product on so many cores.
 
         Parameters
         ----------
-        operator : MatMul
-            The product; output tiles spread over the cores.
+        operator : MatMul or MatMuls
+            The product, or many; output tiles spread over the cores.
         cores : int
             How many.
 
@@ -310,18 +312,18 @@ class Homodyne:
         a short sum waits for the ADCs. An operand's element is sent once for every block of the other side:
         the reuse per converter is `columns` for the first operand and `rows` for the second.
         """
-        row_blocks, column_blocks = math.ceil(operator.m / self.rows), math.ceil(operator.n / self.columns)
-        readings = math.ceil(operator.k / self.integration_symbols)
-        rounds = math.ceil(operator.batch * row_blocks * column_blocks / cores)
+        row_blocks, column_blocks = ceiling(operator.m / self.rows), ceiling(operator.n / self.columns)
+        readings = ceiling(operator.k / self.integration_symbols)
+        rounds = ceiling(operator.batch * row_blocks * column_blocks / cores)
         symbols = operator.batch * operator.k * (operator.m * column_blocks + operator.n * row_blocks)
         samples = operator.batch * operator.m * operator.n * readings
         return Work(
-            light_s=rounds * max(operator.k, readings * self.readout_symbols) / self.symbol_rate_hz,
+            light_s=rounds * larger(operator.k, readings * self.readout_symbols) / self.symbol_rate_hz,
             energy_j=self._converted(symbols, samples),
             operand_bytes=symbols * bytes_of_bits(self.dac.nominal_bits),
         )
 
-    def _converted(self, symbols: float, samples: float) -> dict[str, float]:
+    def _converted(self, symbols: AmountT, samples: AmountT) -> dict[str, AmountT]:
         """Return what so many operand symbols and output samples take, by part: energy, or power of rates."""
         return {
             "modulator": symbols * self.modulator.symbol_energy_j,

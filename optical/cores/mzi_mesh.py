@@ -18,9 +18,11 @@ from enum import StrEnum
 from functools import cache, cached_property
 from typing import ClassVar
 
+from heliograph.amounts import Amount, AmountT, choose
 from heliograph.checks import check_positive, check_range
 from heliograph.errors import ParameterError
-from heliograph.operators import Held, MatMul, Phase
+from heliograph.operators import Held, Phase
+from heliograph.products import Products
 from heliograph.units import ratio_from_db, to_si
 from optical.analog import AnalogSpec, Rounding
 from optical.core import PARTIAL_SUM_BYTES, Reload, TiledLoads, Work, tiled_loads
@@ -269,7 +271,7 @@ class MziMesh:
         """Operations that turn a matrix into phases."""
         return (SVD_FLOPS + ROTATION_FLOPS) * float(self.ports) ** 3
 
-    def work(self, operator: MatMul, cores: int) -> Work:
+    def work(self, operator: Products, cores: int) -> Work:
         """Return time and energy of one product on so many cores.
 
         Notes
@@ -279,8 +281,10 @@ class MziMesh:
         Any other matrix that is loaded - an activation or its gradient - is decomposed first.
         """
         loads = tiled_loads(operator, inputs=self.ports, outputs=self.ports, cores=cores)
-        known = operator.held is (Held.B if loads.second else Held.A)
-        flops = 0.0 if known else self.decomposition_flops
+        loaded_a, loaded_b = (
+            0.0 if operator.held is held else self.decomposition_flops for held in (Held.A, Held.B)
+        )
+        flops: Amount = choose(loads.second, loaded_b, loaded_a)
         each_s = self.reload.time_s + flops / self.decomposer.rate_flop_per_s
         word_bytes = bytes_of_bits(self.dac.nominal_bits)
         loaded_bytes = 2.0 * loads.loaded_values * bytes_of_bits(self.heater_dac.nominal_bits)
@@ -289,16 +293,16 @@ class MziMesh:
             programming_s=loads.rounds * each_s,
             energy_j=self._converted(loads.streamed_values, loads.samples) | self._loaded(loads, flops),
             operand_bytes=loads.streamed_values * word_bytes + loaded_bytes + loads.partial_bytes,
-            writes=float(loads.rounds),
+            writes=loads.rounds,
         )
 
-    def _loaded(self, loads: TiledLoads, flops: float) -> dict[str, float]:
+    def _loaded(self, loads: TiledLoads, flops: Amount) -> dict[str, Amount]:
         return {
             "programming": loads.tiles * self.reload.energy_j,
             "decomposition": loads.tiles * flops * self.decomposer.energy_j_per_flop,
         }
 
-    def _converted(self, symbols: float, samples: float) -> dict[str, float]:
+    def _converted(self, symbols: AmountT, samples: AmountT) -> dict[str, AmountT]:
         """Return what so many operand symbols and output samples take, by part: energy, or power of rates."""
         return {
             "modulator": symbols * self.modulator.symbol_energy_j,

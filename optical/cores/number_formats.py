@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, cached_property
 
+from heliograph.amounts import Amount, ceiling
 from heliograph.checks import check_range
 from heliograph.errors import ParameterError
-from heliograph.operators import MatMul, Phase
+from heliograph.operators import Phase
+from heliograph.products import Products
 from heliograph.units import to_si
 from optical.analog import AnalogSpec, Scale
 from optical.core import Budget, Core, Reload, Work
@@ -35,12 +37,12 @@ from optical.residues import (
 )
 
 
-def samples_of(operator: MatMul, analog_length: int) -> int:
+def samples_of(operator: Products, analog_length: int) -> Amount:
     """Return how many analog samples a product takes."""
-    return operator.batch * operator.m * operator.n * math.ceil(operator.k / analog_length)
+    return operator.batch * operator.m * operator.n * ceiling(operator.k / analog_length)
 
 
-def elements_of(operator: MatMul) -> int:
+def elements_of(operator: Products) -> Amount:
     """Return how many operand elements a product has."""
     return operator.batch * operator.k * (operator.m + operator.n)
 
@@ -117,7 +119,7 @@ class BlockFloatCore:
         """Return what of the core reaches a product of a phase: the core's own errors, on blocks."""
         return dataclasses.replace(self.core.analog(phase), scale=Scale.BLOCK)
 
-    def work(self, operator: MatMul, cores: int) -> Work:
+    def work(self, operator: Products, cores: int) -> Work:
         """Return time, energy and wear of one product; the format is pipelined and takes no time."""
         work = self.core.work(operator, cores)
         samples = samples_of(operator, self.analog_length)
@@ -301,7 +303,7 @@ class ResidueCore:
             residues=self.residues,
         )
 
-    def work(self, operator: MatMul, cores: int) -> Work:
+    def work(self, operator: Products, cores: int) -> Work:
         """Return time, energy and wear of one product: the core's, once for each modulus."""
         work, count = self.core.work(operator, cores), len(self.moduli)
         samples = samples_of(operator, self.analog_length)

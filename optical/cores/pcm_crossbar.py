@@ -17,9 +17,11 @@ from enum import StrEnum
 from functools import cache, cached_property
 from typing import ClassVar
 
+from heliograph.amounts import AmountT, ceiling
 from heliograph.checks import check_positive, check_range
 from heliograph.errors import ParameterError
-from heliograph.operators import MatMul, Phase
+from heliograph.operators import Phase
+from heliograph.products import Products
 from heliograph.units import ratio_from_db, to_si
 from optical.analog import AnalogSpec, Rounding
 from optical.core import PARTIAL_SUM_BYTES, Reload, Work, tiled_loads
@@ -271,7 +273,7 @@ class PcmCrossbar:
             endurance_writes=self.cell.endurance_writes,
         )
 
-    def work(self, operator: MatMul, cores: int) -> Work:
+    def work(self, operator: Products, cores: int) -> Work:
         """Return time, energy and wear of one product on so many cores.
 
         Notes
@@ -280,7 +282,7 @@ class PcmCrossbar:
         phase writes all of its tiles.
         """
         loads = tiled_loads(operator, inputs=self.rows, outputs=self.columns, cores=cores)
-        symbols = math.ceil(loads.streamed / self.vectors) * self.passes
+        symbols = ceiling(loads.streamed / self.vectors) * self.passes
         word_bytes = bytes_of_bits(self.dac.nominal_bits)
         loaded_bytes = 2.0 * loads.loaded_values * bytes_of_bits(self.cell.level_bits)
         written = 2.0 * loads.loaded_values * self.cell.full_write_j / 3.0
@@ -290,10 +292,10 @@ class PcmCrossbar:
             programming_s=loads.rounds * self.reload.time_s,
             energy_j=converted | {"programming": written},
             operand_bytes=loads.streamed_values * word_bytes + loaded_bytes + loads.partial_bytes,
-            writes=float(loads.rounds),
+            writes=loads.rounds,
         )
 
-    def _converted(self, symbols: float, samples: float) -> dict[str, float]:
+    def _converted(self, symbols: AmountT, samples: AmountT) -> dict[str, AmountT]:
         """Return what so many operand symbols and output samples take, by part: energy, or power of rates."""
         return {
             "modulator": symbols * self.modulator.symbol_energy_j,

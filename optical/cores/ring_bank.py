@@ -19,9 +19,11 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import ClassVar
 
+from heliograph.amounts import AmountT
 from heliograph.checks import check_positive, check_range
 from heliograph.errors import ParameterError
-from heliograph.operators import MatMul, Phase
+from heliograph.operators import Phase
+from heliograph.products import Products
 from heliograph.units import ratio_from_db, to_si
 from optical.analog import AnalogSpec, Rounding
 from optical.core import Reload, Work, tiled_loads
@@ -287,7 +289,7 @@ class RingBank:
             rounding=self.gradient_rounding if phase in _GRADIENTS else Rounding.NEAREST,
         )
 
-    def work(self, operator: MatMul, cores: int) -> Work:
+    def work(self, operator: Products, cores: int) -> Work:
         """Return time, energy and loads of one product on so many cores.
 
         Notes
@@ -308,7 +310,7 @@ class RingBank:
             writes=loads.rounds,
         )
 
-    def _converted(self, symbols: float, samples: float) -> dict[str, float]:
+    def _converted(self, symbols: AmountT, samples: AmountT) -> dict[str, AmountT]:
         """Return what so many input symbols and output samples take, by part: energy, or power of rates."""
         return {
             "modulator": symbols * self.modulator.symbol_energy_j,

@@ -14,6 +14,7 @@ FLOORS = {
 TORCH = {
     "optical/draws.py",
     "optical/numerics.py",
+    "optical/transfer/gradients.py",
     "electronic/numerics.py",
     "workloads/gpt.py",
     "workloads/training.py",

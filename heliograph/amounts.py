@@ -1,0 +1,85 @@
+"""Numbers of one product or of many: formulas written with these hold for both, and stand only once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Reals = NDArray[np.float64]
+Amount = float | Reals
+"""A number, or an array with one for each product."""
+Flag = bool | NDArray[np.bool_]
+"""A truth, or an array with one for each product."""
+
+AmountT = TypeVar("AmountT", float, Reals, float | Reals)
+"""What a formula is written for: a number gives a number, an array an array."""
+ChoiceT = TypeVar("ChoiceT")
+CountT = TypeVar("CountT", int, Reals)
+"""Whole numbers: one, or an array with one for each product."""
+
+
+def elements_off_chip(
+    sizes: tuple[CountT, CountT, CountT], *, element_bytes: int, on_chip: str, sparse: bool
+) -> tuple[CountT, CountT, CountT]:
+    """Return the elements of A, B and C that cross the memory's interface.
+
+    Parameters
+    ----------
+    sizes : tuple
+        Elements of A, B and C, dense.
+    element_bytes : int
+        Bytes of one stored element.
+    on_chip : str
+        Which of ``a``, ``b`` and ``c`` never leave the chip.
+    sparse : bool
+        Whether half of B is not stored; two bits then tell where each element stands that is.
+    """
+    a, b, c = sizes
+    if sparse:
+        b = -(-b * (4 * element_bytes + 1) // (8 * element_bytes))
+    return (
+        0 * a if "a" in on_chip else a,
+        0 * b if "b" in on_chip else b,
+        0 * c if "c" in on_chip else c,
+    )
+
+
+def ceiling(amount: Amount) -> Amount:
+    """Return the least whole number that is not below; of a single number, exactly."""
+    return np.ceil(amount) if isinstance(amount, np.ndarray) else math.ceil(amount)
+
+
+def floored(amount: Amount) -> Amount:
+    """Return the largest whole number that is not above; of a single number, exactly."""
+    return np.floor(amount) if isinstance(amount, np.ndarray) else math.floor(amount)
+
+
+def larger(first: Amount, second: Amount) -> Amount:
+    """Return the larger of two, product by product."""
+    if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
+        return np.maximum(first, second)
+    return max(first, second)
+
+
+def smaller(first: Amount, second: Amount) -> Amount:
+    """Return the smaller of two, product by product."""
+    if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
+        return np.minimum(first, second)
+    return min(first, second)
+
+
+def choose(flag: Flag, yes: ChoiceT, no: ChoiceT) -> ChoiceT:
+    """Return one of two by a truth, product by product."""
+    if isinstance(flag, np.ndarray):
+        chosen: ChoiceT = np.where(flag, yes, no)  # type: ignore[call-overload]
+        return chosen
+    return yes if flag else no
+
+
+def single(parts: Mapping[str, Amount]) -> dict[str, float]:
+    """Return the parts of one product, or of none, as plain numbers."""
+    return {part: float(amount) for part, amount in parts.items()}
