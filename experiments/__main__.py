@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     schedule.set_defaults(run=_schedule)
 
     validation = commands.add_parser("validate", help="compare predictions with published measurements")
-    validation.add_argument("kind", metavar="training|kernels|collectives|memory|photonic")
+    validation.add_argument("kind", metavar="training|kernels|collectives|memory|photonic|network")
     validation.add_argument(
         "--data", type=Path, metavar="FILE", help="CSV of measurements instead of the table that ships"
     )
