@@ -19,7 +19,7 @@ class CubeMachine:
 
     References
     ----------
-    Jouppi et al., "TPU v4", arXiv:2304.01433, sections 2.1 to 2.3 and figure 1.
+    Jouppi et al., "TPU v4", arXiv:2304.01433.
     """
 
     side: int = 4
@@ -117,7 +117,7 @@ class CubeMachine:
 
         References
         ----------
-        Jouppi et al., "TPU v4", arXiv:2304.01433, figure 4.
+        Jouppi et al., "TPU v4", arXiv:2304.01433.
         """
         if not 0.0 <= host_availability <= 1.0:
             msg = f"host availability must be from 0 to 1; got {host_availability}"

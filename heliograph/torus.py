@@ -200,7 +200,7 @@ class Torus:
         Notes
         -----
         Of a uniform all-to-all floor(N^2 / 4) units cross each way, over links that carry no more than the
-        maximum load (Leighton, "Introduction to Parallel Algorithms and Architectures", section 1.9).
+        maximum load (Leighton, "Introduction to Parallel Algorithms and Architectures", 1992).
         """
         return self.nodes**2 // 4 / self.max_link_load if self.nodes > 1 else 0.0
 
@@ -247,7 +247,7 @@ def twisted(shape: Sequence[int]) -> Torus:
 
     References
     ----------
-    Jouppi et al., "TPU v4", arXiv:2304.01433, section 2.8: n x n x 2n and n x 2n x 2n, n >= 4.
+    Jouppi et al., "TPU v4", arXiv:2304.01433: n x n x 2n and n x 2n x 2n, n >= 4.
     """
     n = min((int(size) for size in shape), default=0)
     doubled = sorted(int(size) // n if n > 0 and size % n == 0 else 0 for size in shape)

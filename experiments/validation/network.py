@@ -33,7 +33,7 @@ LOADS: Mapping[str, Callable[[Torus], float]] = MappingProxyType(
 RUN = ("backend", "collective", "topology", "npus", "size_bytes", "splits")
 """Columns that name a run of the simulator."""
 HOST_AVAILABILITY = 0.99
-"""Availability of a host where a row names none; dimensionless (arXiv:2304.01433, figure 4)."""
+"""Availability of a host where a row names none; dimensionless (arXiv:2304.01433)."""
 PER_CENT = 0.01
 """One per cent."""
 

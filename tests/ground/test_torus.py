@@ -69,7 +69,7 @@ def test_loads_are_those_of_every_pair_walked_link_by_link(torus):
 def test_a_regular_torus_has_its_closed_forms(shape):
     """Load of axis d: N floor(d^2 / 4) / (2 d), N d / 8 if even; bisection 2 N / d_max if that is even.
 
-    Dally and Towles, "Principles and Practices of Interconnection Networks", section 5.2.
+    Dally and Towles, "Principles and Practices of Interconnection Networks", 2004.
     """
     torus, nodes = regular(shape), np.prod(shape)
     assert torus.link_loads == pytest.approx([nodes * (d * d // 4) / (2 * d) for d in shape])
@@ -99,7 +99,7 @@ def test_no_torus_beats_the_distance_bound():
 
 
 def test_the_twist_of_tpu_v4_is_worth_what_is_published():
-    """arXiv:2304.01433, section 2.8: 1.63 and 1.31 measured, below the ideal."""
+    """arXiv:2304.01433: 1.63 and 1.31 measured, below the ideal."""
     gains = {
         shape: regular(shape).max_link_load / twisted(shape).max_link_load for shape in ((4, 4, 8), (4, 8, 8))
     }
@@ -142,7 +142,7 @@ def test_what_cannot_be_built_says_why(build, message):
 
 
 def test_tpu_v4_has_48_switches_of_128_ports_from_geometry():
-    """arXiv:2304.01433, section 2.2: 16 links a face, 6 faces, 64 cubes."""
+    """arXiv:2304.01433: 16 links a face, 6 faces, 64 cubes."""
     assert (TPU_V4.nodes, TPU_V4.links_per_face, TPU_V4.links_per_cube) == (4096, 16, 96)
     assert (TPU_V4.switches, TPU_V4.ports_per_switch, TPU_V4.fibres) == (48, 128, 6144)
     assert TPU_V4.switches * TPU_V4.ports_per_switch == TPU_V4.fibres
@@ -151,7 +151,7 @@ def test_tpu_v4_has_48_switches_of_128_ports_from_geometry():
 
 
 def test_goodput_is_the_floor_rule():
-    """arXiv:2304.01433, figure 4: 50 % of 2048 and 75 % of 3072 chips at 99 %."""
+    """arXiv:2304.01433: 50 % of 2048 and 75 % of 3072 chips at 99 %."""
     assert TPU_V4.goodput(32, 0.99) == pytest.approx(0.50, abs=0.005)
     assert TPU_V4.goodput(48, 0.99) == pytest.approx(0.75, abs=0.01)
     assert TPU_V4.goodput(1, 0.99) == pytest.approx(0.99**16, rel=1e-12)
