@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_core(commands.add_parser("core", help="show where a photonic core's energy and bits go"))
 
     validation = commands.add_parser("validate", help="compare predictions with published measurements")
-    validation.add_argument("kind", metavar="training|kernels|collectives|memory|photonic")
+    validation.add_argument("kind", metavar="training|kernels|collectives|memory|photonic|network")
     validation.add_argument(
         "--data", type=Path, metavar="FILE", help="CSV of measurements instead of the table that ships"
     )

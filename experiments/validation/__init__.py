@@ -1,4 +1,4 @@
-"""Predictions against published measurements: training, kernels, collectives, memory, photonics."""
+"""Predictions against published measurements: training, kernels, collectives, memory, photonics, networks."""
 
 from experiments.validation.command import KINDS, report, validate, write
 from experiments.validation.outcomes import Outcome, Statistics, Validation, statistics

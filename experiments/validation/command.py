@@ -20,6 +20,8 @@ from experiments.validation.kernels import NEEDS as KERNEL_COLUMNS
 from experiments.validation.kernels import validate_kernels
 from experiments.validation.memory import NEEDS as MEMORY_COLUMNS
 from experiments.validation.memory import validate_memory
+from experiments.validation.network import NEEDS as NETWORK_COLUMNS
+from experiments.validation.network import rings_record, rings_text, validate_network
 from experiments.validation.outcomes import FAR_OFF, Outcome, Statistics, Validation
 from experiments.validation.photonic import NEEDS as PHOTONIC_COLUMNS
 from experiments.validation.photonic import validate_photonic
@@ -50,6 +52,8 @@ class Kind:
     """What the terminal shows below, if anything."""
     beside_record: Callable[[], list[dict[str, Any]]] | None = None
     """The same as plain data, for ``--out``."""
+    beside_name: str = "beside"
+    """What the file of these data is called after."""
 
 
 KINDS = MappingProxyType(
@@ -66,6 +70,14 @@ KINDS = MappingProxyType(
             run=lambda records, _: validate_photonic(records),
             beside=corrections_text,
             beside_record=corrections_record,
+            beside_name="corrections",
+        ),
+        "network": Kind(
+            needs=NETWORK_COLUMNS,
+            run=lambda records, _: validate_network(records),
+            beside=rings_text,
+            beside_record=rings_record,
+            beside_name="rings",
         ),
     }
 )
@@ -118,7 +130,7 @@ def write(validation: Validation, directory: Path) -> tuple[Path, ...]:
     written = [record]
     kind = KINDS.get(validation.kind)
     if kind is not None and kind.beside_record is not None:
-        beside = directory / f"validate-{validation.kind}-corrections.json"
+        beside = directory / f"validate-{validation.kind}-{kind.beside_name}.json"
         write_atomically(beside, canonical_json(kind.beside_record(), indent=1) + "\n")
         written.append(beside)
     if not validation.predicted:

@@ -118,7 +118,7 @@ class Validation:
     """Every row of one run of ``heliograph validate``."""
 
     kind: str
-    """``training``, ``kernels``, ``collectives``, ``memory`` or ``photonic``."""
+    """``training``, ``kernels``, ``collectives``, ``memory``, ``photonic`` or ``network``."""
     outcomes: tuple[Outcome, ...]
     """Rows in the order of the file."""
 

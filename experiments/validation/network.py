@@ -1,0 +1,236 @@
+"""Published networks: loads of tori, the optical cubes of TPU v4, and ring collectives of a simulator."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from experiments.report import ReportRow, table_text
+from experiments.validation.cells import Record, SkipError, check_provenance, read_records
+from experiments.validation.outcomes import Outcome
+from experiments.validation.ring_simulator import NS_PER_S, RingRun, ring_run
+from heliograph.cubes import TPU_V4
+from heliograph.errors import HeliographError, ParameterError
+from heliograph.torus import Torus, regular, twisted
+
+NEEDS = (("topology", "system"), ("LP_max_load", "cycles_ns", "metric"))
+"""Columns without which a file is no table of networks; of each group one."""
+LOADS: Mapping[str, Callable[[Torus], float]] = MappingProxyType(
+    {
+        "N": lambda torus: torus.nodes,
+        "diameter": lambda torus: torus.diameter,
+        "mean_dist": lambda torus: torus.mean_hops,
+        "distance_bound_load": lambda torus: torus.distance_bound,
+        "LP_max_load": lambda torus: torus.max_link_load,
+        "per_node_injection_fraction_of_6_links": lambda torus: torus.injection,
+    }
+)
+"""Columns that a torus predicts."""
+RUN = ("backend", "collective", "topology", "npus", "size_bytes", "splits")
+"""Columns that name a run of the simulator."""
+HOST_AVAILABILITY = 0.99
+"""Availability of a host where a row names none; dimensionless (arXiv:2304.01433)."""
+PER_CENT = 0.01
+"""One per cent."""
+
+
+def validate_network(records: Sequence[Record]) -> tuple[Outcome, ...]:
+    """Return what becomes of each published number of networks.
+
+    Raises
+    ------
+    ParameterError
+        If a row holds a number that cannot be one (not finite, negative).
+    """
+    return tuple(outcome for record in records for outcome in _outcomes(record))
+
+
+def _outcomes(record: Record) -> Iterator[Outcome]:
+    topology, source = record.text("topology"), record.text("source") or "no source"
+    if record.text("cycles_ns"):
+        blank = Outcome(
+            id=" ".join(record.text(name) for name in RUN), source=source, unit="s", measured=None
+        )
+        yield _outcome(record, blank, _measured_ring, _ring)
+    elif topology:
+        for column in LOADS:
+            if record.text(column):
+                blank = Outcome(id=f"{topology} {column}", source=source, unit="1", measured=None)
+                yield _outcome(record, blank, _column_of(column), _load_of(column))
+    else:
+        name = " ".join(record.text(one) for one in ("system", "config", "metric"))
+        blank = Outcome(id=name or record.where, source=source, unit="1", measured=None)
+        yield _outcome(record, blank, _measured_claim, _claim)
+
+
+def _outcome(
+    record: Record,
+    blank: Outcome,
+    measure: Callable[[Record], float],
+    predict: Callable[[Record], tuple[float, str]],
+) -> Outcome:
+    own = Record(record.where, record.cells)
+    try:
+        check_provenance(own)
+        blank = dataclasses.replace(blank, measured=measure(own))
+        predicted, hint = predict(own)
+    except ParameterError as error:
+        if str(error).startswith(own.where):
+            raise
+        return dataclasses.replace(blank, assumed=tuple(own.assumed), skipped=str(error))
+    except HeliographError as error:
+        return dataclasses.replace(blank, assumed=tuple(own.assumed), skipped=str(error))
+    return dataclasses.replace(blank, predicted=predicted, assumed=tuple(own.assumed), hint=hint)
+
+
+def _positive(record: Record, column: str) -> float:
+    value = record.number(column)
+    if not value:
+        msg = f"{record.where}: column '{column}' is {record.text(column)}; it must be finite and positive"
+        raise ParameterError(msg)
+    return value
+
+
+def _column_of(column: str) -> Callable[[Record], float]:
+    return lambda record: _positive(record, column)
+
+
+def _measured_ring(record: Record) -> float:
+    return _positive(record, "cycles_ns") / NS_PER_S
+
+
+def _measured_claim(record: Record) -> float:
+    _rule_of(record)
+    value = _positive(record, "value")
+    return value * PER_CENT if record.text("unit") == "%" else value
+
+
+def torus_of(text: str) -> Torus:
+    """Return the torus that a text such as ``4x4x8 twisted, N=128`` begins with.
+
+    Raises
+    ------
+    SkipError
+        If it begins with no shape.
+    ParameterError
+        If the torus cannot be built.
+    """
+    found = re.match(r"(\d+(?:x\d+)*)( twisted)?(?= |,|$)", text)
+    if not found:
+        msg = f"'{text[:60]}' begins with no shape such as 4x4x8 or 4x4x8 twisted"
+        raise SkipError(msg)
+    return (twisted if found[2] else regular)([int(size) for size in found[1].split("x")])
+
+
+def _load_of(column: str) -> Callable[[Record], tuple[float, str]]:
+    def load(record: Record) -> tuple[float, str]:
+        torus = torus_of(record.text("topology"))
+        record.assume("each pair's traffic shared equally among its shortest step vectors")
+        return float(LOADS[column](torus)), ""
+
+    return load
+
+
+def _ring(record: Record) -> tuple[float, str]:
+    run = ring_run(record)
+    return run.simulated_s(), f"the same wires allow {run.physical_s() * NS_PER_S:.0f} ns"
+
+
+def _claim(record: Record) -> tuple[float, str]:
+    rule, found = _rule_of(record)
+    return rule(record, found)
+
+
+def _rule_of(record: Record) -> tuple[Rule, re.Match[str]]:
+    system, metric = record.text("system"), record.text("metric")
+    for (system_pattern, metric_pattern), rule in RULES.items():
+        found = re.match(metric_pattern, metric)
+        if found and re.match(system_pattern, system):
+            return rule, found
+    msg = f"'{metric}' of '{system}' is not modelled"
+    raise SkipError(msg)
+
+
+def _machine(name: str) -> Callable[[Record, re.Match[str]], tuple[float, str]]:
+    return lambda _record, _found: (float(getattr(TPU_V4, name)), "")
+
+
+def _twist(record: Record, _: re.Match[str]) -> tuple[float, str]:
+    """Return the ideal gain of a twist: the ratio of the busiest links' loads."""
+    shape = [int(size) for size in re.findall(r"\d+", record.text("config").split(" ")[0].split(",")[0])]
+    TPU_V4.cubes_of(shape)
+    record.assume("ideal: links alone limit, and no software or message adds time")
+    return regular(shape).max_link_load / twisted(shape).max_link_load, ""
+
+
+def _goodput(record: Record, found: re.Match[str]) -> tuple[float, str]:
+    cubes, left = divmod(int(found[1]), TPU_V4.nodes_per_cube)
+    if left:
+        msg = f"a slice of {found[1]} chips is no whole number of cubes of {TPU_V4.nodes_per_cube}"
+        raise SkipError(msg)
+    record.assume(f"hosts up {HOST_AVAILABILITY:.0%} of the time, failing independently")
+    return TPU_V4.goodput(cubes, HOST_AVAILABILITY), ""
+
+
+def _routed(record: Record, _: re.Match[str]) -> tuple[float, str]:
+    torus = torus_of(record.text("config"))
+    record.assume("fractions of a unit may take different paths; that routing table moves whole units")
+    return torus.max_link_load, ""
+
+
+Rule = Callable[[Record, "re.Match[str]"], tuple[float, str]]
+RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
+    {
+        ("TPU v4$", "chips per supercomputer$"): _machine("nodes"),
+        ("TPU v4$", "OCS count$"): _machine("switches"),
+        ("TPU v4$", "OCS ports"): _machine("ports_per_switch"),
+        ("TPU v4$", "optical links per cube$"): _machine("links_per_cube"),
+        ("TPU v4$", "fibre strands$"): _machine("fibres"),
+        ("TPU v4$", "all-to-all throughput twisted/regular"): _twist,
+        ("TPU v4$", r"goodput at (\d+)-chip slices with OCS$"): _goodput,
+        ("TPU twisted-torus", "max directed-edge load"): _routed,
+    }
+)
+"""How system and metric of a row read, and what predicts it."""
+
+
+def _shown_runs() -> tuple[RingRun, ...]:
+    records = read_records(Path(__file__).parent / "reference" / "network.csv", needs=NEEDS)
+    return tuple(dict.fromkeys(ring_run(record) for record in records if record.text("cycles_ns")))
+
+
+def rings_record() -> list[dict[str, Any]]:
+    """Return, of the ring runs that ship, the simulator's time and the physical one as plain data."""
+    return [
+        {
+            "collective": run.kind.value,
+            "topology": "Ring" if run.hops == 1 else "Switch",
+            "ranks": run.ranks,
+            "size_bytes": run.size_bytes,
+            "splits": run.splits,
+            "simulated_s": run.simulated_s(),
+            "physical_s": run.physical_s(),
+        }
+        for run in _shown_runs()
+    ]
+
+
+def rings_text() -> str:
+    """Return the same as a table."""
+    rows = [
+        ReportRow(
+            label="{collective} {topology} {ranks}, {size_bytes} B / {splits}".format_map(one),
+            values=(
+                f"{one['simulated_s'] * NS_PER_S:.0f}",
+                f"{one['physical_s'] * NS_PER_S:.0f}",
+                f"{one['simulated_s'] / one['physical_s']:.3f}",
+            ),
+        )
+        for one in rings_record()
+    ]
+    title = "ASTRA-sim's ring algorithm: its own time, and what latency and rate of the same wires allow (ns)"
+    return table_text(title, ("ASTRA-sim", "wires", "ratio"), rows, width=110)

@@ -1,0 +1,149 @@
+"""``heliograph validate network``: exact loads, a simulator's rings, and what is skipped."""
+
+import csv
+import json
+
+import pytest
+
+from experiments.__main__ import main
+from experiments.validation import command, report, validate
+from experiments.validation.ring_simulator import RingRun
+from heliograph.operators import CollectiveKind
+
+CLAIM = "system,metric,value,unit,config,source,provenance,where\n"
+RUN = "backend,collective,size_bytes,topology,npus,bw_GBps,lat_ns,algo,splits,active,endpoint_ns,cycles_ns\n"
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    return validate("network")
+
+
+def rows_of(tmp_path, text):
+    path = tmp_path / "rows.csv"
+    path.write_text(text + "\n", encoding="utf-8")
+    return validate("network", data=path).outcomes
+
+
+def test_every_published_load_is_met_to_its_last_digit():
+    with (command.REFERENCE / "network.csv").open(encoding="utf-8") as file:
+        texts = [row for row in csv.DictReader(file) if row["LP_max_load"]]
+    found = {one.id: one.predicted for one in validate("network").outcomes}
+    assert len(texts) == 11
+    for row in texts:
+        for column in ("N", "diameter", "mean_dist", "distance_bound_load", "LP_max_load"):
+            digits = len(row[column].partition(".")[2])
+            value = found[f"{row['topology']} {column}"]
+            assert value == pytest.approx(float(row[column]), abs=0.501 * 10**-digits)
+
+
+def test_every_shipped_ring_run_is_met_to_the_nanosecond(shipped):
+    rings = [one for one in shipped.outcomes if one.unit == "s"]
+    assert len(rings) == 38
+    assert all(round(one.predicted * 1e9) == round(one.measured * 1e9) for one in rings)
+
+
+def test_nothing_that_ships_is_skipped_or_far_off(shipped):
+    assert not shipped.skipped
+    assert not shipped.far_off
+    twists = [one.relative_error for one in shipped.outcomes if "twisted/regular" in one.id]
+    assert len(twists) == 2
+    assert all(0.05 < error < 0.08 for error in twists)
+    assert "what latency and rate" in report(shipped)
+
+
+def test_the_wires_bound_what_a_gigabyte_of_two_to_the_thirty_does_not():
+    """50 GB/s as 2^30 bytes each finishes a long all-reduce before the wires can."""
+    run = RingRun(
+        kind=CollectiveKind.ALL_GATHER,
+        size_bytes=2**30,
+        ranks=8,
+        hops=1,
+        gigabytes_per_s=50.0,
+        latency_ns=500.0,
+        endpoint_ns=10,
+    )
+    assert run.simulated_s() == pytest.approx(0.140003580, abs=1e-12)
+    assert run.physical_s() == pytest.approx(7 * (500e-9 + 2**30 / 50e9), rel=1e-12)
+    assert run.simulated_s() < run.physical_s()
+
+
+def test_an_all_to_all_goes_both_ways_around_a_ring_or_once_through_a_switch():
+    about = {"size_bytes": 8000, "ranks": 8, "gigabytes_per_s": 1.0, "latency_ns": 0.0, "endpoint_ns": 1}
+    ring = RingRun(kind=CollectiveKind.ALL_TO_ALL, hops=1, **about)
+    switch = RingRun(kind=CollectiveKind.ALL_TO_ALL, hops=2, **about)
+    assert ring.physical_s() == pytest.approx(8 * 1e-6)
+    assert switch.physical_s() == pytest.approx(7 * 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("unaware,all_reduce,1024,Ring,8,50,500,direct,1,1,10,7178", "only the ring algorithm"),
+        ("unaware,all_reduce,1024,Ring-Ring,4x4,50-50,500-500,ring-ring,1,1,10,7178", "on 'Ring-Ring'"),
+        ("unaware,all_reduce,1024,Ring,8,50,500,ring,4,4,10,7178", "overlap"),
+        ("aware,all_reduce,1024,Switch,8,50,500,ring,1,1,10,7178", "queues"),
+        ("aware,all_to_all,1024,Ring,8,50,500,ring,1,1,10,7178", "queues"),
+        ("unaware,broadcast,1024,Ring,8,50,500,ring,1,1,10,7178", "not repeated"),
+        ("unaware,all_reduce,1024,Ring,8,50,,ring,1,1,10,7178", "no lat_ns"),
+        ("unaware,all_reduce,1024,Ring,8.5,50,500,ring,1,1,10,7178", "whole number"),
+    ],
+)
+def test_a_run_that_cannot_be_repeated_says_why(tmp_path, line, reason):
+    (one,) = rows_of(tmp_path, RUN + line)
+    assert reason in one.skipped
+    assert one.predicted is None
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("Sirius,nodes,-30,%,,s,read,", "is not modelled"),
+        ("TPU v4,OCS ports,136x136,ports,,s,read,", "no number"),
+        ("TPU v4,goodput at 2050-chip slices with OCS,50,%,,s,read,", "whole number of cubes"),
+        ("TPU v4,all-to-all throughput twisted/regular,1.6,x,4x4x6 (96 chips),s,read,", "multiples of 4"),
+        ("TPU v4,all-to-all throughput twisted/regular,1.6,x,8x8x8,s,read,", "no twist of 8x8x8"),
+        ("TPU v4,all-to-all throughput twisted/regular,1.6,x,a slice,s,read,", "3 sides"),
+        ("TPU twisted-torus,max directed-edge load,75,,a slice,s,read,", "begins with no shape"),
+        ("TPU v4,OCS count,48,OCS,,s,recalled,", "nobody has looked"),
+    ],
+)
+def test_a_claim_that_is_not_judged_says_why(tmp_path, line, reason):
+    (one,) = rows_of(tmp_path, CLAIM + line)
+    assert reason in one.skipped
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CLAIM + "TPU v4,OCS count,nan,OCS,,s,read,",
+        RUN + "unaware,all_reduce,1024,Ring,8,50,500,ring,1,1,10,-1",
+        RUN + "unaware,all_reduce,1024,Ring,8,-50,500,ring,1,1,10,7178",
+        RUN + "unaware,all_reduce,1024,Ring,8,0,500,ring,1,1,10,7178",
+        "topology,LP_max_load\n4x4x4,-32",
+        "topology,LP_max_load\n4x4x4,0",
+        "topology,other\n4x4x4,1",
+    ],
+)
+def test_a_number_that_cannot_be_one_is_exit_code_2(tmp_path, capsys, text):
+    path = tmp_path / "rows.csv"
+    path.write_text(text + "\n", encoding="utf-8")
+    assert main(["validate", "network", "--data", str(path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+
+
+def test_a_shape_that_is_none_skips_its_row(tmp_path):
+    first, second = rows_of(tmp_path, "topology,LP_max_load\n4x4x4 twisted,32\nhypercube,1")
+    assert "no twist of 4x4x4" in first.skipped
+    assert "no shape" in second.skipped
+
+
+def test_json_and_files_have_the_promised_form(tmp_path, capsys):
+    assert main(["validate", "network", "--json", "--out", str(tmp_path)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) == {"rows", "by_source", "overall"}
+    rings = json.loads((tmp_path / "validate-network-rings.json").read_text(encoding="utf-8"))
+    assert len({tuple(one.values()) for one in rings}) == len(rings)
+    assert all(one["physical_s"] > 0 for one in rings)
