@@ -12,9 +12,11 @@ FLOORS = {
     "experiments": {"heliograph", "optical", "electronic", "workloads"},
 }
 TORCH = {
+    "optical/counting.py",
     "optical/draws.py",
     "optical/numerics.py",
     "electronic/numerics.py",
+    "workloads/classifier.py",
     "workloads/gpt.py",
     "workloads/training.py",
 }
