@@ -1,4 +1,4 @@
-"""A homodyne core lit for a number of photons per multiplication, as it is or with no noise but shot noise."""
+"""A homodyne core lit for so many photons per multiplication, as built or with no noise but shot noise."""
 
 from __future__ import annotations
 

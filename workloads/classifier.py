@@ -5,6 +5,7 @@ Shape suffixes: N images, K inputs and M outputs of a layer.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -48,7 +49,7 @@ class ClassifierConfig:
         check_range(self, "seed")
         check_positive(self, "learning_rate")
         if not self.hidden or min(self.hidden) < 1:
-            msg = f"ClassifierConfig: hidden must name at least one layer of at least 1 neuron; got {self.hidden}"
+            msg = f"ClassifierConfig: hidden must be one or more layers of at least 1; got {self.hidden}"
             raise WorkloadError(msg)
 
 
@@ -80,7 +81,7 @@ def train_classifier(config: ClassifierConfig, digits: Digits) -> Classifier:
     initial = torch.Generator().manual_seed(mix_key(config.seed, _INITIAL_WEIGHTS) >> 1)
     order = torch.Generator().manual_seed(mix_key(config.seed, _ORDER) >> 1)
     widths = (digits.images.shape[1], *config.hidden, CLASSES)
-    shapes = list(zip(widths, widths[1:], strict=False))
+    shapes = list(itertools.pairwise(widths))
     weights = [torch.randn(k, m, generator=initial).mul_((2.0 / k) ** 0.5) for k, m in shapes]
     biases = [torch.zeros(m) for _, m in shapes]
     parameters = [one.requires_grad_() for one in (*weights, *biases)]

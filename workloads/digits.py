@@ -1,4 +1,4 @@
-"""Handwritten-like digits that every machine has: glyphs of the fonts that come with matplotlib, distorted."""
+"""Digits to classify that every machine has: glyphs of the fonts that come with matplotlib, distorted."""
 
 from __future__ import annotations
 
