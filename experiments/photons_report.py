@@ -47,7 +47,7 @@ def report(result: PhotonResult) -> str:
     )
     widths = "-".join(str(width) for width in result.widths)
     exact = sum(result.digital) / len(result.digital)
-    title = f"Accuracy (%) of a {widths} classifier by {_PER_MULTIPLICATION}; exact: {exact:.1%}"
+    title = f"Accuracy (%) of {widths} by {_PER_MULTIPLICATION}; exact: {exact:.1%}"
     first = table_text(title, list(curves), rows)
     marks = ", ".join(f"{one.accuracy:.0%} at {one.photons_per_mac:g} ({one.work})" for one in published())
     needed = result.needed()
@@ -85,6 +85,14 @@ def draw(result: PhotonResult, path: Path) -> tuple[Path, Path]:
         grid = figure.add_gridspec(2, 2, height_ratios=(1.35, 1.0))
         schemes = figure.add_subplot(grid[0, :])
         _draw_curves(schemes, _curves(result.points), per_dot_product=False)
+        schemes.text(
+            0.99,
+            _FULL_PERCENT * CHANCE,
+            "guessing",
+            transform=schemes.get_yaxis_transform(),
+            ha="right",
+            va="top",
+        )
         exact = _FULL_PERCENT * sum(result.digital) / len(result.digital)
         schemes.axhline(exact, color=REFERENCE, linewidth=0.9, linestyle="--", label="exact arithmetic")
         for index, one in enumerate(published()):
@@ -100,14 +108,14 @@ def draw(result: PhotonResult, path: Path) -> tuple[Path, Path]:
         schemes.set_xlabel(_PER_MULTIPLICATION)
         handles, labels = schemes.get_legend_handles_labels()
         kept = [(handle, text) for handle, text in zip(handles, labels, strict=True) if text]
-        schemes.legend(*zip(*kept, strict=True), loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        figure.legend(*zip(*kept, strict=True), loc="outside upper center", ncols=3)
         left, right = figure.add_subplot(grid[1, 0]), figure.add_subplot(grid[1, 1])
         for axes, per_dot_product in ((left, False), (right, True)):
             _draw_curves(axes, _curves(result.law), per_dot_product=per_dot_product)
-        left.set_title("Only the first layer in light: longer vectors need less")
+        left.set_title("Only the first layer in light")
         left.set_xlabel(_PER_MULTIPLICATION)
         left.legend(loc="lower right")
-        right.set_title("the same, by photons in a dot product")
+        right.set_title("The same by photons in the whole sum")
         right.set_xlabel("detected photons per dot product")
         return save(figure, path)
 

@@ -76,7 +76,7 @@ class CountingNumerics:
         if bool((a_BMK < 0.0).any()):
             msg = f"light has no brightness below zero; got {float(a_BMK.min()):g}; rectify the inputs"
             raise WorkloadError(msg)
-        generator = torch.Generator(a_BMK.device).manual_seed(key >> 1)
+        generator = torch.Generator(a_BMK.device).manual_seed(key)
         if self.signs is Signs.PAIR:
             rates = torch.bmm(a_BMK, b_BKN.clamp(min=0.0)), torch.bmm(a_BMK, (-b_BKN).clamp(min=0.0))
             gain = self._gain(float(rates[0].mean() + rates[1].mean()), a_BMK.shape[-1])

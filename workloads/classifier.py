@@ -78,8 +78,8 @@ def train_classifier(config: ClassifierConfig, digits: Digits) -> Classifier:
     digits : Digits
         Images to train on.
     """
-    initial = torch.Generator().manual_seed(mix_key(config.seed, _INITIAL_WEIGHTS) >> 1)
-    order = torch.Generator().manual_seed(mix_key(config.seed, _ORDER) >> 1)
+    initial = torch.Generator().manual_seed(mix_key(config.seed, _INITIAL_WEIGHTS))
+    order = torch.Generator().manual_seed(mix_key(config.seed, _ORDER))
     widths = (digits.images.shape[1], *config.hidden, CLASSES)
     shapes = list(itertools.pairwise(widths))
     weights = [torch.randn(k, m, generator=initial).mul_((2.0 / k) ** 0.5) for k, m in shapes]
