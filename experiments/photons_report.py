@@ -114,7 +114,7 @@ def draw(result: PhotonResult, path: Path) -> tuple[Path, Path]:
             _draw_curves(axes, _curves(result.law), per_dot_product=per_dot_product)
         left.set_title("Only the first layer in light")
         left.set_xlabel(_PER_MULTIPLICATION)
-        left.legend(loc="lower right")
+        left.legend(loc="center right")
         right.set_title("The same by photons in the whole sum")
         right.set_xlabel("detected photons per dot product")
         return save(figure, path)
