@@ -94,6 +94,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_output(validation)
     validation.set_defaults(run=_validate)
 
+    _add_photons(commands.add_parser("photons", help="accuracy by photons per multiplication"))
+
     listing = commands.add_parser("list", help="list systems, models, cores, fabrics or devices")
     listing.add_argument("what", metavar="systems|models|cores|fabrics|devices")
     _add_output(listing)
@@ -114,6 +116,16 @@ def _add_core(core: argparse.ArgumentParser) -> None:
     )
     _add_accelerator(core)
     core.set_defaults(run=_core)
+
+
+def _add_photons(photons: argparse.ArgumentParser) -> None:
+    photons.add_argument("--quick", action="store_true", help="fewer images, seeds and vector lengths")
+    photons.add_argument("--seed", type=int, default=0, help="first seed of the networks")
+    photons.add_argument(
+        "--out", type=Path, default=Path("results/photons"), metavar="DIR", help="default %(default)s"
+    )
+    _add_output(photons)
+    photons.set_defaults(run=_photons)
 
 
 def _add_workload(parser: argparse.ArgumentParser) -> None:
@@ -299,6 +311,22 @@ def _validate(arguments: argparse.Namespace) -> None:
     _print(report(found))
     if written:
         _print(f"Wrote {', '.join(str(path) for path in written)}.")
+
+
+def _photons(arguments: argparse.Namespace) -> None:
+    from experiments.photons import Request, run_photons  # noqa: PLC0415 - `--help` answers at once
+    from experiments.photons_report import report, write  # noqa: PLC0415
+    from experiments.plain import canonical_json  # noqa: PLC0415
+    from experiments.progress import reporting  # noqa: PLC0415
+
+    with reporting() as progress:
+        result = run_photons(Request.of(quick=arguments.quick, seed=arguments.seed), progress)
+    written = write(result, arguments.out)
+    if arguments.json:
+        _print(canonical_json(result.record() | {"files": [str(path) for path in written]}, indent=1))
+        return
+    _print(report(result))
+    _print(f"Wrote {', '.join(str(path) for path in written)}.")
 
 
 def _list(arguments: argparse.Namespace) -> None:

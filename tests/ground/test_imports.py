@@ -12,10 +12,12 @@ FLOORS = {
     "experiments": {"heliograph", "optical", "electronic", "workloads"},
 }
 TORCH = {
+    "optical/counting.py",
     "optical/draws.py",
     "optical/numerics.py",
     "optical/transfer/gradients.py",
     "electronic/numerics.py",
+    "workloads/classifier.py",
     "workloads/gpt.py",
     "workloads/training.py",
 }

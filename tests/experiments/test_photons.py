@@ -1,0 +1,86 @@
+"""Accuracy against photons per multiplication, as a command."""
+
+import csv
+import json
+import math
+from functools import cache
+
+import pytest
+
+from experiments import photons
+from experiments.__main__ import main
+from experiments.photon_records import Point, photons_at, published
+from experiments.photons import GRID, LAW_GRID, Request, Scheme, run_photons
+from experiments.photons_report import report
+
+TINY = Request(seeds=(0, 1), law_seeds=(0,), sides=(14, 28), training_images=1500, test_images=300, epochs=4)
+
+
+@cache
+def found():
+    return run_photons(TINY)
+
+
+def curve(name):
+    return [point for point in found().points if point.curve == name]
+
+
+@pytest.mark.parametrize("scheme", Scheme)
+def test_more_photons_never_read_worse(scheme):
+    """600 readings by two networks: 2 % sigma at one half."""
+    means = [point.mean for point in curve(scheme)]
+    assert [point.photons_per_mac for point in curve(scheme)] == list(GRID)
+    assert all(mean > max(means[: i + 1]) - 0.06 for i, mean in enumerate(means))
+    assert means[0] < means[-1] - 0.4
+
+
+def test_the_limit_is_above_what_is_built_and_the_exact_accuracy_above_all():
+    exact = sum(found().digital) / 2
+    for built, limit in zip(curve(Scheme.CORE), curve(Scheme.SHOT), strict=True):
+        assert built.mean < limit.mean + 0.04
+    assert max(point.mean for point in found().points) < exact + 0.02
+    assert curve(Scheme.PAIR)[-1].mean == pytest.approx(exact, abs=0.02)
+
+
+def test_a_vector_four_times_as_long_needs_a_fraction_of_the_photons():
+    """Wang et al. (2022), Fig. 1c: noise averages over the sum. Weights differ, so the law is loose."""
+    needed = found().needed()
+    assert set(needed) == {196, 784}
+    assert 2.0 < needed[196] / needed[784] < 8.0
+    assert -1.5 < found().exponent < -0.5
+    assert len(found().law) == 2 * len(LAW_GRID)
+
+
+def test_wang_s_points_are_those_of_the_abstract():
+    """Wang et al., Nature Communications 13, 123 (2022), abstract: 99 % with 3.1 photons, 90 % with 0.66."""
+    assert [(one.photons_per_mac, one.accuracy) for one in published()] == [(3.1, 0.99), (0.66, 0.90)]
+
+
+def test_photons_are_interpolated_in_logarithms():
+    points = [
+        Point(curve="", inputs=1, photons_per_mac=photons, accuracies=(accuracy,))
+        for photons, accuracy in ((0.01, math.nan), (0.1, 0.2), (10.0, 0.8))
+    ]
+    assert photons_at(0.5, points) == pytest.approx(1.0)
+    assert photons_at(0.9, points) == math.inf
+    assert math.isnan(photons_at(0.1, points))
+    assert points[1].spread == 0.0
+
+
+def test_the_command_writes_table_rows_and_figure(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(photons, "run_photons", lambda request, progress: found())
+    assert main(["photons", "--quick", "--out", str(tmp_path / "here"), "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert {path.rsplit(".", 1)[1] for path in record["files"]} == {"csv", "json", "png", "svg"}
+    rows = list(csv.DictReader((tmp_path / "here" / "photons.csv").read_text().splitlines()))
+    assert len(rows) == len(Scheme) * len(GRID) + 2 * len(LAW_GRID)
+    assert (tmp_path / "here" / "photons.png").stat().st_size > 20_000
+    text = report(found())
+    assert all(scheme in text for scheme in Scheme)
+    assert "Wang 2022" in text
+    assert "784-100-100-10" in text
+
+
+def test_the_same_request_gives_the_same_record():
+    small = Request(seeds=(3,), law_seeds=(3,), sides=(14,), training_images=200, test_images=50, epochs=1)
+    assert run_photons(small) == run_photons(small)
