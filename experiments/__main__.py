@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from experiments.arguments import add_accelerator, add_hardware, add_output, add_workload
 from heliograph import __version__
 from heliograph.errors import HeliographError, SuspectWarning
 
@@ -36,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
 
     compare = commands.add_parser("compare", help="compare systems in time, energy, cost and accuracy")
-    _add_workload(compare)
+    add_workload(compare)
     compare.add_argument(
         "--accelerators", type=int, default=DEFAULT_ACCELERATORS, metavar="N", help="per system"
     )
@@ -49,17 +50,17 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("--quick", action="store_true", help="train the small GPT for fewer steps and seeds")
     compare.add_argument("--no-accuracy", action="store_true", help="do not train the small GPT")
     compare.add_argument("--seed", type=int, default=0, help="first seed of the training runs")
-    _add_hardware(compare)
+    add_hardware(compare)
     compare.set_defaults(run=_compare)
 
     step = commands.add_parser("step", help="run one training step on one system")
     step.add_argument("--system", required=True, help="system by name, or a TOML file")
-    _add_workload(step)
+    add_workload(step)
     step.add_argument(
         "--accelerators", type=int, metavar="N", help="accelerators; default: what the plan uses"
     )
     step.add_argument("--trace", type=Path, metavar="FILE", help="write the time line for Perfetto")
-    _add_hardware(step)
+    add_hardware(step)
     step.set_defaults(run=_step)
 
     schedule = commands.add_parser("schedule", help="draw the time line of a pipeline schedule")
@@ -80,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     schedule.add_argument("--system", help=f"what runs that step; default {DEFAULT_SYSTEM}")
     schedule.add_argument("--accelerators", type=int, metavar="N", help="default: what the plan uses")
     schedule.add_argument("--out", type=Path, metavar="FILE", help="picture; default NAME.png and .svg")
-    _add_hardware(schedule)
+    add_hardware(schedule)
     schedule.set_defaults(run=_schedule)
 
     _add_core(commands.add_parser("core", help="show where a photonic core's energy and bits go"))
@@ -91,19 +92,19 @@ def _parser() -> argparse.ArgumentParser:
         "--data", type=Path, metavar="FILE", help="CSV of measurements instead of the table that ships"
     )
     validation.add_argument("--out", type=Path, metavar="DIR", help="write the rows and a scatter plot")
-    _add_output(validation)
+    add_output(validation)
     validation.set_defaults(run=_validate)
 
     _add_photons(commands.add_parser("photons", help="accuracy by photons per multiplication"))
 
     listing = commands.add_parser("list", help="list systems, models, cores, fabrics or devices")
     listing.add_argument("what", metavar="systems|models|cores|fabrics|devices")
-    _add_output(listing)
+    add_output(listing)
     listing.set_defaults(run=_list)
 
     show = commands.add_parser("show", help="show every parameter of something with unit and source")
     show.add_argument("name", help="system, core, fabric, accelerator, device or model")
-    _add_output(show)
+    add_output(show)
     show.set_defaults(run=_show)
     return parser
 
@@ -114,7 +115,7 @@ def _add_core(core: argparse.ArgumentParser) -> None:
     core.add_argument(
         "--out", type=Path, metavar="DIR", help="directory of pictures; default results/core_NAME"
     )
-    _add_accelerator(core)
+    add_accelerator(core)
     core.set_defaults(run=_core)
 
 
@@ -124,38 +125,8 @@ def _add_photons(photons: argparse.ArgumentParser) -> None:
     photons.add_argument(
         "--out", type=Path, default=Path("results/photons"), metavar="DIR", help="default %(default)s"
     )
-    _add_output(photons)
+    add_output(photons)
     photons.set_defaults(run=_photons)
-
-
-def _add_workload(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", default="llama-3.1-405b", help="model by name, or a config.json")
-    parser.add_argument("--plan", default="", help="tp=8,pp=16,dp=8,micro_batch=1,global_batch=512,...")
-
-
-def _add_hardware(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--core", default="crossbar", help="core of photonic accelerators (heliograph list cores)"
-    )
-    _add_accelerator(parser)
-
-
-def _add_accelerator(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--gpu", default="h100", help="the GPU, or the one that light replaces")
-    parser.add_argument("--basis", default="power", help="size photonic accelerators by power, area or count")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="PATH=VALUE",
-        help="change one number of the hardware; may be repeated (heliograph show SYSTEM lists the paths)",
-    )
-    _add_output(parser)
-
-
-def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
 def _compare(arguments: argparse.Namespace) -> None:
