@@ -286,10 +286,11 @@ def _validate(arguments: argparse.Namespace) -> None:
 
 def _photons(arguments: argparse.Namespace) -> None:
     from experiments.photons import Request, run_photons  # noqa: PLC0415 - `--help` answers at once
-    from experiments.photons_report import report, write  # noqa: PLC0415
+    from experiments.photons_report import prepare, report, write  # noqa: PLC0415
     from experiments.plain import canonical_json  # noqa: PLC0415
     from experiments.progress import reporting  # noqa: PLC0415
 
+    prepare(arguments.out)
     with reporting() as progress:
         result = run_photons(Request.of(quick=arguments.quick, seed=arguments.seed), progress)
     written = write(result, arguments.out)

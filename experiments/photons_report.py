@@ -15,6 +15,7 @@ from experiments.photon_records import CHANCE, TARGET, PhotonResult, Point, phot
 from experiments.plain import canonical_json, write_atomically
 from experiments.report import ReportRow, format_si, table_text
 from experiments.style import PALETTE, REFERENCE, new_figure, save, styled
+from heliograph.errors import HeliographError
 
 _PER_MULTIPLICATION = "detected photons per multiplication"
 _MARKERS = "osD^"
@@ -22,12 +23,33 @@ _FULL_PERCENT = 100.0
 
 
 def write(result: PhotonResult, directory: Path) -> tuple[Path, ...]:
-    """Write rows, record and figure into a directory; return their paths."""
-    directory.mkdir(parents=True, exist_ok=True)
+    """Write rows, record and figure into a directory; return their paths.
+
+    Raises
+    ------
+    HeliographError
+        If the directory cannot be made or written.
+    """
+    prepare(directory)
     table, record = directory / "photons.csv", directory / "photons.json"
     write_atomically(table, _csv(result))
     write_atomically(record, canonical_json(result.record(), indent=1))
     return (table, record, *draw(result, directory / "photons"))
+
+
+def prepare(directory: Path) -> None:
+    """Make a directory if it is not there.
+
+    Raises
+    ------
+    HeliographError
+        If that cannot be done.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"cannot make the directory {directory}: {error.strerror}; name another with --out"
+        raise HeliographError(msg) from error
 
 
 def report(result: PhotonResult) -> str:

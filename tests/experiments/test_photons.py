@@ -84,3 +84,10 @@ def test_the_command_writes_table_rows_and_figure(tmp_path, monkeypatch, capsys)
 def test_the_same_request_gives_the_same_record():
     small = Request(seeds=(3,), law_seeds=(3,), sides=(14,), training_images=200, test_images=50, epochs=1)
     assert run_photons(small) == run_photons(small)
+
+
+def test_a_directory_that_cannot_be_made_is_said_before_anything_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(photons, "run_photons", lambda request, progress: pytest.fail("ran"))
+    (tmp_path / "file").touch()
+    assert main(["photons", "--out", str(tmp_path / "file" / "here")]) == 2
+    assert "--out" in capsys.readouterr().err
