@@ -275,12 +275,10 @@ def _validate(arguments: argparse.Namespace) -> None:
 
     with reporting() as progress:
         found = validate(arguments.kind, data=arguments.data, progress=progress)
+    # Printed first: a directory that cannot be written takes nothing away.
+    _print(canonical_json(found.record(), indent=1) if arguments.json else report(found))
     written = write(found, arguments.out) if arguments.out else ()
-    if arguments.json:
-        _print(canonical_json(found.record(), indent=1))
-        return
-    _print(report(found))
-    if written:
+    if written and not arguments.json:
         _print(f"Wrote {', '.join(str(path) for path in written)}.")
 
 

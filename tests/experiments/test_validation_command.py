@@ -126,3 +126,14 @@ def test_nothing_predicted_is_nothing_drawn(tmp_path):
 def test_tables_of_one_publication_are_one_family():
     assert family("NVIDIA DGX Cloud benchmarking v25.02 (LLAMA3_8B bf16)") == "NVIDIA DGX Cloud benchmarking"
     assert family("") == "no source"
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_directory_that_cannot_be_made_takes_nothing_away(capsys, tmp_path, form):
+    blocked = tmp_path / "file"
+    blocked.write_text("", encoding="utf-8")
+    code, out, err = run(capsys, "memory", "--out", str(blocked / "inside"), *form)
+    assert code == 2
+    assert "cannot make" in err
+    assert err.count("\n") == 1
+    assert ("overall" in json.loads(out)) if form else ("Korthikanti" in out)
