@@ -40,7 +40,11 @@ class Gpu:
     in its last wave is throttled less, and one set of constants serves a chip at any power limit. Operands of
     half the width take half the energy. Vector operations draw the limit at the vector peak, an upper bound.
 
-    *Host.* A kernel takes at least `host_launch_s`; a product of several experts is a library call each.
+    *Within a step.* Unless `alone`, products but fused attention run at `in_situ_efficiency` of their rate,
+    before the clock gives way; and everything goes at the pace of the slowest of `slowest_of` chips.
+
+    *Host.* `Cost.host_s` is the time to issue an operator, and each further library call of a product of
+    several experts; it binds over a run of operators only, as the host runs ahead.
 
     *Sparsity.* Products with a weight pruned 2 of 4 run at `sparse_ratio` times the rate, with as much of the
     peak as dense ones and half the energy; what feeds them (`MatMul.operand_bytes`) and fills stays.

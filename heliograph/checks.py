@@ -51,3 +51,18 @@ def check_range(
 def check_positive(owner: object, *names: str) -> None:
     """Check that fields are finite and above zero (`math.inf` is accepted: the ideal limit)."""
     check_range(owner, *names, low=0.0, open_low=True)
+
+
+def check_whole(owner: object, *names: str) -> None:
+    """Check that fields hold whole numbers.
+
+    Raises
+    ------
+    ParameterError
+        Naming the field and its value.
+    """
+    for name in names:
+        value = getattr(owner, name)
+        if value != int(value):
+            msg = f"{type(owner).__name__} '{getattr(owner, 'name', '')}': {name} must be whole; got {value}"
+            raise ParameterError(msg)

@@ -14,10 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from heliograph.amounts import Amount, Flag, ceiling, choose
+from heliograph.amounts import Amount, AmountT, Flag, ceiling, choose
 from heliograph.operators import Phase
 from heliograph.products import Products
 from optical.analog import AnalogSpec, loads_second
+from optical.devices import Adder, Converter, Modulator
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -220,3 +221,37 @@ PARTIAL_SUM_BYTES = 4.0
 """Bytes of a partial sum in the buffer."""
 NOTHING_RELOADED = Reload()
 """A core into which nothing is loaded."""
+
+
+class Converting(Protocol):
+    """A core with modulators and converters for operand symbols, converters and adders for samples."""
+
+    @property
+    def modulator(self) -> Modulator:
+        """One per symbol at a time."""
+        ...
+
+    @property
+    def dac(self) -> Converter:
+        """Operand converter, one per modulator."""
+        ...
+
+    @property
+    def adc(self) -> Converter:
+        """Output converter."""
+        ...
+
+    @property
+    def adder(self) -> Adder:
+        """Digital accumulator of an output."""
+        ...
+
+
+def converted(core: Converting, symbols: AmountT, samples: AmountT) -> dict[str, AmountT]:
+    """Return what so many operand symbols and output samples take, by part: energy, or power of rates."""
+    return {
+        "modulator": symbols * core.modulator.symbol_energy_j,
+        "dac": symbols * core.dac.conversion_j,
+        "adc": samples * core.adc.conversion_j,
+        "adder": samples * core.adder.energy_j,
+    }

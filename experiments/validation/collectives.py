@@ -12,9 +12,9 @@ from electronic.fabrics import RailFabric
 from electronic.gpu import load_gpu
 from experiments.validation.cells import Record, SkipError, check_provenance
 from experiments.validation.clusters import accelerator_name
-from experiments.validation.outcomes import Outcome
+from experiments.validation.outcomes import Outcome, begun, skipped
 from heliograph.engine import Simulation
-from heliograph.errors import HeliographError, ParameterError
+from heliograph.errors import HeliographError
 from heliograph.layout import RankLayout
 from heliograph.mapping import Node
 from heliograph.operators import Collective, CollectiveKind, Phase, StepGraph, Task
@@ -44,12 +44,7 @@ def validate_collectives(records: Sequence[Record]) -> tuple[Outcome, ...]:
 
 
 def _outcome(record: Record) -> Outcome:
-    blank = Outcome(
-        id=record.text("id") or record.where,
-        source=record.text("source") or "no source",
-        unit="s",
-        measured=None,
-    )
+    blank = begun(record)
     try:
         check_provenance(record)
         gpu_name = accelerator_name(record.text("gpu"))
@@ -60,12 +55,8 @@ def _outcome(record: Record) -> Outcome:
             blank = dataclasses.replace(blank, id=f"{gpu_name}x{ranks}-{kind.value}-{size_bytes}")
         blank = dataclasses.replace(blank, measured=_measured_s(record, kind, ranks, size_bytes))
         predicted = collective_s(gpu_name, ranks, size_bytes, kind)
-    except ParameterError as error:
-        if str(error).startswith(record.where):
-            raise
-        return dataclasses.replace(blank, assumed=tuple(record.assumed), skipped=str(error))
     except (HeliographError, ValueError) as error:
-        return dataclasses.replace(blank, assumed=tuple(record.assumed), skipped=str(error))
+        return skipped(blank, record, error)
     scale_up = load_scale_up(SCALE_UP.get(gpu_name, "nvlink4"))
     rate = scale_up.bandwidth_bytes_per_s * CONSTANT_SHARE
     return dataclasses.replace(

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from electronic.gpu import load_gpu
 from experiments.validation.cells import Record, SkipError, check_provenance
 from experiments.validation.clusters import accelerator_name
-from experiments.validation.outcomes import Outcome
-from heliograph.errors import HeliographError, ParameterError
+from experiments.validation.outcomes import Outcome, begun, skipped
+from heliograph.errors import HeliographError
 from heliograph.operators import MatMul, Phase
 from heliograph.units import to_si
 
@@ -40,12 +40,7 @@ def validate_kernels(records: Sequence[Record]) -> tuple[Outcome, ...]:
 
 
 def _outcome(record: Record) -> Outcome:
-    blank = Outcome(
-        id=record.text("id") or record.where,
-        source=record.text("source") or "no source",
-        unit="s",
-        measured=None,
-    )
+    blank = begun(record)
     try:
         check_provenance(record)
         gpu_name = accelerator_name(record.text("gpu"))
@@ -53,12 +48,8 @@ def _outcome(record: Record) -> Outcome:
         peak = load_gpu(gpu_name).peak_flop_per_s
         blank = dataclasses.replace(blank, measured=_measured_s(record, flops, peak))
         predicted = kernel_s(gpu_name, record)
-    except ParameterError as error:
-        if str(error).startswith(record.where):
-            raise
-        return dataclasses.replace(blank, assumed=tuple(record.assumed), skipped=str(error))
     except HeliographError as error:
-        return dataclasses.replace(blank, assumed=tuple(record.assumed), skipped=str(error))
+        return skipped(blank, record, error)
     sizes = " x ".join(record.text(column) for column in ("batch", "m", "n", "k") if record.text(column))
     return dataclasses.replace(
         blank,

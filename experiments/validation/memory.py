@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from experiments.validation.cells import Record, SkipError, check_provenance
 from experiments.validation.models import BILLION, model_of
-from experiments.validation.outcomes import Outcome
+from experiments.validation.outcomes import Outcome, begun, skipped
 from experiments.validation.plans import plan_of
 from heliograph.errors import HeliographError, ParameterError
 from heliograph.units import to_si
@@ -35,12 +35,7 @@ def validate_memory(records: Sequence[Record]) -> tuple[Outcome, ...]:
 
 def _outcome(record: Record) -> Outcome:
     share = record.text("unit") in {"1", "%"}
-    blank = Outcome(
-        id=record.text("id") or record.where,
-        source=record.text("source") or "no source",
-        unit="1" if share else "B",
-        measured=None,
-    )
+    blank = begun(record, unit="1" if share else "B")
     try:
         value = record.number("measured", strict=True)
         if value is None:
@@ -54,12 +49,8 @@ def _outcome(record: Record) -> Outcome:
             msg = f"quantity '{quantity}' is not one of {', '.join(QUANTITIES)}"
             raise SkipError(msg)
         predicted = QUANTITIES[quantity](record)
-    except ParameterError as error:
-        if str(error).startswith(record.where):
-            raise
-        return dataclasses.replace(blank, assumed=tuple(record.assumed), skipped=str(error))
     except HeliographError as error:
-        return dataclasses.replace(blank, assumed=tuple(record.assumed), skipped=str(error))
+        return skipped(blank, record, error)
     return dataclasses.replace(
         blank, predicted=predicted, assumed=tuple(record.assumed), hint=record.text("quantity")
     )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+
+from experiments.validation.cells import Record
+from heliograph.errors import ParameterError
 
 FAR_OFF = 0.20
 """Relative error above which a row is named; dimensionless."""
@@ -60,6 +63,29 @@ class Outcome:
             "assumed": list(self.assumed),
             "skipped": self.skipped,
         }
+
+
+def begun(record: Record, *, unit: str = "s") -> Outcome:
+    """Return the outcome of a row of which nothing is known yet but its name and source."""
+    return Outcome(
+        id=record.text("id") or record.where,
+        source=record.text("source") or "no source",
+        unit=unit,
+        measured=None,
+    )
+
+
+def skipped(outcome: Outcome, record: Record, error: Exception) -> Outcome:
+    """Return the outcome of a row that cannot be predicted, and why.
+
+    Raises
+    ------
+    ParameterError
+        The error itself if it is one of the file: a number that cannot be one, named by its place.
+    """
+    if isinstance(error, ParameterError) and str(error).startswith(record.where):
+        raise error
+    return replace(outcome, assumed=tuple(record.assumed), skipped=str(error))
 
 
 def _relative(value: float | None, measured: float | None) -> float | None:

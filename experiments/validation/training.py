@@ -11,9 +11,9 @@ from experiments.validation.cells import Record, SkipError, check_provenance
 from experiments.validation.clusters import system_of
 from experiments.validation.forecast import forecast
 from experiments.validation.models import model_of
-from experiments.validation.outcomes import Outcome
+from experiments.validation.outcomes import Outcome, begun, skipped
 from experiments.validation.plans import HOST_MEMORY_BYTES, plan_of, with_ends_counted, with_room
-from heliograph.errors import HeliographError, ParameterError
+from heliograph.errors import HeliographError
 from heliograph.operators import MatMul, total_flops
 from workloads.architecture import TransformerConfig
 from workloads.parallelism import Attention, Parallelism, Recompute, check
@@ -58,35 +58,21 @@ def validate_training(
 
 
 def _outcome(record: Record) -> Outcome:
-    blank = Outcome(
-        id=record.text("id") or record.where,
-        source=record.text("source") or "no source",
-        unit="s",
-        measured=None,
-    )
-    skipped: str
+    blank = begun(record)
     try:
         blank = dataclasses.replace(blank, measured=measured_s(record))
         check_provenance(record)
         system, config, plan = run_of(record)
         found = forecast(system, dataclasses.replace(config, name="model"), plan)
-    except SkipError as error:
-        skipped = str(error)
-    except ParameterError as error:
-        if str(error).startswith(record.where):
-            raise
-        skipped = str(error)
     except HeliographError as error:
-        skipped = str(error)
-    else:
-        return dataclasses.replace(
-            blank,
-            predicted=found.step_time_s,
-            constant=constant_s(system.gpu, config, plan),
-            assumed=tuple(record.assumed),
-            hint=found.hint,
-        )
-    return dataclasses.replace(blank, assumed=tuple(record.assumed), skipped=skipped)
+        return skipped(blank, record, error)
+    return dataclasses.replace(
+        blank,
+        predicted=found.step_time_s,
+        constant=constant_s(system.gpu, config, plan),
+        assumed=tuple(record.assumed),
+        hint=found.hint,
+    )
 
 
 def measured_s(record: Record) -> float:

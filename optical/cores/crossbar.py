@@ -17,14 +17,13 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import ClassVar
 
-from heliograph.amounts import Amount, AmountT, ceiling
-from heliograph.checks import check_positive, check_range
-from heliograph.errors import ParameterError
+from heliograph.amounts import Amount, ceiling
+from heliograph.checks import check_positive, check_range, check_whole
 from heliograph.operators import Phase
 from heliograph.products import Products
 from heliograph.units import ratio_from_db, to_si
 from optical.analog import AnalogSpec, Rounding
-from optical.core import NOTHING_RELOADED, Reload, Work
+from optical.core import NOTHING_RELOADED, Reload, Work, converted
 from optical.devices import (
     Adder,
     Comb,
@@ -129,10 +128,7 @@ class Crossbar:
     def __post_init__(self) -> None:
         counts = ("rows", "columns", "wavelengths", "temporal_accumulation", "broadcast", "summed")
         check_range(self, *counts, low=1)
-        for name in counts:
-            if getattr(self, name) != int(getattr(self, name)):
-                msg = f"Crossbar '{self.name}': {name} must be whole; got {getattr(self, name)}"
-                raise ParameterError(msg)
+        check_whole(self, *counts)
         check_positive(self, "symbol_rate_hz", "laser_power_w", "adc_range_sigma")
 
     @property
@@ -305,18 +301,9 @@ class Crossbar:
         events = self.events(operator, cores)
         return Work(
             light_s=events.cycles / self.symbol_rate_hz,
-            energy_j=self._converted(events.symbols, events.samples),
+            energy_j=converted(self, events.symbols, events.samples),
             operand_bytes=events.symbols * bytes_of_bits(self.dac.nominal_bits),
         )
-
-    def _converted(self, symbols: AmountT, samples: AmountT) -> dict[str, AmountT]:
-        """Return what so many operand symbols and output samples take, by part: energy, or power of rates."""
-        return {
-            "modulator": symbols * self.modulator.symbol_energy_j,
-            "dac": symbols * self.dac.conversion_j,
-            "adc": samples * self.adc.conversion_j,
-            "adder": samples * self.adder.energy_j,
-        }
 
     def static_parts_w(self) -> dict[str, float]:
         """Return what one core draws whether or not it works, by part.
@@ -335,7 +322,7 @@ class Crossbar:
 
     def full_load_parts_w(self) -> dict[str, float]:
         """Return the dynamic power of one core by part when every symbol carries new operands."""
-        return self._converted(self.modulators * self.symbol_rate_hz, self.outputs * self.sample_rate_hz)
+        return converted(self, self.modulators * self.symbol_rate_hz, self.outputs * self.sample_rate_hz)
 
     def photonic_area_m2(self) -> dict[str, float]:
         """Return the area of one core's photonic parts."""

@@ -18,13 +18,13 @@ from functools import cache, cached_property
 from typing import ClassVar
 
 from heliograph.amounts import AmountT, ceiling, larger
-from heliograph.checks import check_positive, check_range
-from heliograph.errors import LinkError, ParameterError
+from heliograph.checks import check_positive, check_range, check_whole
+from heliograph.errors import LinkError
 from heliograph.operators import Phase
 from heliograph.products import Products
 from heliograph.units import ELEMENTARY_CHARGE_C, ratio_from_db, to_si
 from optical.analog import AnalogSpec, Rounding
-from optical.core import NOTHING_RELOADED, Reload, Work
+from optical.core import NOTHING_RELOADED, Reload, Work, converted
 from optical.detection import check_closes
 from optical.devices import (
     Adder,
@@ -111,10 +111,7 @@ class Homodyne:
     def __post_init__(self) -> None:
         counts = ("rows", "columns", "integration_symbols", "outputs_per_adc")
         check_range(self, *counts, low=1)
-        for name in counts:
-            if getattr(self, name) != int(getattr(self, name)):
-                msg = f"Homodyne '{self.name}': {name} must be whole; got {getattr(self, name)}"
-                raise ParameterError(msg)
+        check_whole(self, *counts)
         check_positive(self, "symbol_rate_hz", "laser_power_w", "adc_range_sigma")
 
     @property
@@ -324,14 +321,8 @@ class Homodyne:
         )
 
     def _converted(self, symbols: AmountT, samples: AmountT) -> dict[str, AmountT]:
-        """Return what so many operand symbols and output samples take, by part: energy, or power of rates."""
-        return {
-            "modulator": symbols * self.modulator.symbol_energy_j,
-            "dac": symbols * self.dac.conversion_j,
-            "integrator": samples * self.receiver.reset_energy_j,
-            "adc": samples * self.adc.conversion_j,
-            "adder": samples * self.adder.energy_j,
-        }
+        """Return what so many operand symbols and readings take, by part: energy, or power of rates."""
+        return converted(self, symbols, samples) | {"integrator": samples * self.receiver.reset_energy_j}
 
     def static_parts_w(self) -> dict[str, float]:
         """Return what one core draws whether or not it works, by part."""

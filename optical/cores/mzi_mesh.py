@@ -18,14 +18,13 @@ from enum import StrEnum
 from functools import cache, cached_property
 from typing import ClassVar
 
-from heliograph.amounts import Amount, AmountT, choose
-from heliograph.checks import check_positive, check_range
-from heliograph.errors import ParameterError
+from heliograph.amounts import Amount, choose
+from heliograph.checks import check_positive, check_range, check_whole
 from heliograph.operators import Held, Phase
 from heliograph.products import Products
 from heliograph.units import ratio_from_db, to_si
 from optical.analog import AnalogSpec, Rounding
-from optical.core import PARTIAL_SUM_BYTES, Reload, TiledLoads, Work, tiled_loads
+from optical.core import PARTIAL_SUM_BYTES, Reload, TiledLoads, Work, converted, tiled_loads
 from optical.detection import OscillatorBudget, Receiver, check_closes
 from optical.devices import (
     Adder,
@@ -111,9 +110,7 @@ class MziMesh:
 
     def __post_init__(self) -> None:
         check_range(self, "ports", low=2)
-        if self.ports != int(self.ports):
-            msg = f"MziMesh '{self.name}': ports must be whole; got {self.ports}"
-            raise ParameterError(msg)
+        check_whole(self, "ports")
         check_positive(self, "symbol_rate_hz", "laser_power_w", "adc_range_sigma", "oscillator_share")
         check_range(self, "oscillator_share", high=0.99)
 
@@ -291,7 +288,7 @@ class MziMesh:
         return Work(
             light_s=loads.rounds * loads.streamed / self.symbol_rate_hz,
             programming_s=loads.rounds * each_s,
-            energy_j=self._converted(loads.streamed_values, loads.samples) | self._loaded(loads, flops),
+            energy_j=converted(self, loads.streamed_values, loads.samples) | self._loaded(loads, flops),
             operand_bytes=loads.streamed_values * word_bytes + loaded_bytes + loads.partial_bytes,
             writes=loads.rounds,
         )
@@ -300,15 +297,6 @@ class MziMesh:
         return {
             "programming": loads.tiles * self.reload.energy_j,
             "decomposition": loads.tiles * flops * self.decomposer.energy_j_per_flop,
-        }
-
-    def _converted(self, symbols: AmountT, samples: AmountT) -> dict[str, AmountT]:
-        """Return what so many operand symbols and output samples take, by part: energy, or power of rates."""
-        return {
-            "modulator": symbols * self.modulator.symbol_energy_j,
-            "dac": symbols * self.dac.conversion_j,
-            "adc": samples * self.adc.conversion_j,
-            "adder": samples * self.adder.energy_j,
         }
 
     @property
@@ -333,7 +321,7 @@ class MziMesh:
     def full_load_parts_w(self) -> dict[str, float]:
         """Return the dynamic power of one core by part when every symbol carries a vector."""
         rate_hz = self.ports * self.symbol_rate_hz
-        return self._converted(rate_hz, rate_hz)
+        return converted(self, rate_hz, rate_hz)
 
     def photonic_area_m2(self) -> dict[str, float]:
         """Return the area of one core's photonic parts."""

@@ -18,7 +18,7 @@ from enum import StrEnum
 from functools import cache, cached_property
 
 from heliograph.amounts import Amount, ceiling
-from heliograph.checks import check_range
+from heliograph.checks import check_range, check_whole
 from heliograph.errors import ParameterError
 from heliograph.operators import Phase
 from heliograph.products import Products
@@ -189,10 +189,7 @@ class ResidueCore:
     def __post_init__(self) -> None:
         check_range(self, "mantissa_bits", low=2)
         check_range(self, "parallel", low=1, high=len(self.moduli))
-        for name in ("mantissa_bits", "parallel"):
-            if getattr(self, name) != int(getattr(self, name)):
-                msg = f"ResidueCore '{self.name}': {name} must be whole; got {getattr(self, name)}"
-                raise ParameterError(msg)
+        check_whole(self, "mantissa_bits", "parallel")
         largest = self.analog_length * largest_mantissa(self.mantissa_bits) ** 2
         if 2 * largest + 1 > math.prod(self.moduli):
             msg = (

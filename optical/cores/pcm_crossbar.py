@@ -17,14 +17,13 @@ from enum import StrEnum
 from functools import cache, cached_property
 from typing import ClassVar
 
-from heliograph.amounts import AmountT, ceiling
-from heliograph.checks import check_positive, check_range
-from heliograph.errors import ParameterError
+from heliograph.amounts import ceiling
+from heliograph.checks import check_positive, check_range, check_whole
 from heliograph.operators import Phase
 from heliograph.products import Products
 from heliograph.units import ratio_from_db, to_si
 from optical.analog import AnalogSpec, Rounding
-from optical.core import PARTIAL_SUM_BYTES, Reload, Work, tiled_loads
+from optical.core import PARTIAL_SUM_BYTES, Reload, Work, converted, tiled_loads
 from optical.detection import DifferenceBudget, Receiver, check_closes
 from optical.devices import (
     Adder,
@@ -112,10 +111,7 @@ class PcmCrossbar:
     def __post_init__(self) -> None:
         counts = ("rows", "columns", "vectors", "written_at_once")
         check_range(self, *counts, low=1)
-        for name in counts:
-            if getattr(self, name) != int(getattr(self, name)):
-                msg = f"PcmCrossbar '{self.name}': {name} must be whole; got {getattr(self, name)}"
-                raise ParameterError(msg)
+        check_whole(self, *counts)
         check_range(self, "written_at_once", high=self.cells)
         check_range(self, "held_s")
         check_positive(self, "symbol_rate_hz", "laser_power_w", "adc_range_sigma")
@@ -286,23 +282,14 @@ class PcmCrossbar:
         word_bytes = bytes_of_bits(self.dac.nominal_bits)
         loaded_bytes = 2.0 * loads.loaded_values * bytes_of_bits(self.cell.level_bits)
         written = 2.0 * loads.loaded_values * self.cell.full_write_j / 3.0
-        converted = self._converted(self.passes * loads.streamed_values, self.passes * loads.samples)
+        read = converted(self, self.passes * loads.streamed_values, self.passes * loads.samples)
         return Work(
             light_s=loads.rounds * symbols / self.symbol_rate_hz,
             programming_s=loads.rounds * self.reload.time_s,
-            energy_j=converted | {"programming": written},
+            energy_j=read | {"programming": written},
             operand_bytes=loads.streamed_values * word_bytes + loaded_bytes + loads.partial_bytes,
             writes=loads.rounds,
         )
-
-    def _converted(self, symbols: AmountT, samples: AmountT) -> dict[str, AmountT]:
-        """Return what so many operand symbols and output samples take, by part: energy, or power of rates."""
-        return {
-            "modulator": symbols * self.modulator.symbol_energy_j,
-            "dac": symbols * self.dac.conversion_j,
-            "adc": samples * self.adc.conversion_j,
-            "adder": samples * self.adder.energy_j,
-        }
 
     @property
     def operand_bytes_per_symbol(self) -> float:
@@ -322,7 +309,7 @@ class PcmCrossbar:
 
     def full_load_parts_w(self) -> dict[str, float]:
         """Return the dynamic power of one core by part when every symbol carries vectors."""
-        return self._converted(self.lines * self.symbol_rate_hz, self.outputs * self.symbol_rate_hz)
+        return converted(self, self.lines * self.symbol_rate_hz, self.outputs * self.symbol_rate_hz)
 
     def photonic_area_m2(self) -> dict[str, float]:
         """Return the area of one core's photonic parts."""

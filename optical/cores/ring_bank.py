@@ -19,14 +19,13 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import ClassVar
 
-from heliograph.amounts import AmountT
-from heliograph.checks import check_positive, check_range
+from heliograph.checks import check_positive, check_range, check_whole
 from heliograph.errors import ParameterError
 from heliograph.operators import Phase
 from heliograph.products import Products
 from heliograph.units import ratio_from_db, to_si
 from optical.analog import AnalogSpec, Rounding
-from optical.core import Reload, Work, tiled_loads
+from optical.core import Reload, Work, converted, tiled_loads
 from optical.detection import check_closes
 from optical.devices import (
     Adder,
@@ -109,10 +108,7 @@ class RingBank:
 
     def __post_init__(self) -> None:
         check_range(self, "outputs", "wavelengths", low=1)
-        for name in ("outputs", "wavelengths"):
-            if getattr(self, name) != int(getattr(self, name)):
-                msg = f"RingBank '{self.name}': {name} must be whole; got {getattr(self, name)}"
-                raise ParameterError(msg)
+        check_whole(self, "outputs", "wavelengths")
         check_positive(self, "symbol_rate_hz", "laser_power_w", "adc_range_sigma")
         if self.wavelengths > self.ring.channels:
             msg = (
@@ -299,7 +295,7 @@ class RingBank:
         symbols.
         """
         loads = tiled_loads(operator, inputs=self.wavelengths, outputs=self.outputs, cores=cores)
-        energy = self._converted(SIGN_PASSES * loads.streamed_values, loads.samples)
+        energy = converted(self, SIGN_PASSES * loads.streamed_values, loads.samples)
         return Work(
             light_s=loads.rounds * loads.streamed / self.vectors_per_s,
             programming_s=loads.rounds * self.reload.time_s,
@@ -309,15 +305,6 @@ class RingBank:
             + loads.partial_bytes,
             writes=loads.rounds,
         )
-
-    def _converted(self, symbols: AmountT, samples: AmountT) -> dict[str, AmountT]:
-        """Return what so many input symbols and output samples take, by part: energy, or power of rates."""
-        return {
-            "modulator": symbols * self.modulator.symbol_energy_j,
-            "dac": symbols * self.dac.conversion_j,
-            "adc": samples * self.adc.conversion_j,
-            "adder": samples * self.adder.energy_j,
-        }
 
     def static_parts_w(self) -> dict[str, float]:
         """Return what one core draws whether or not it works, by part: every ring is heated and locked."""
@@ -331,7 +318,7 @@ class RingBank:
 
     def full_load_parts_w(self) -> dict[str, float]:
         """Return the dynamic power of one core by part while inputs stream past loaded weights."""
-        return self._converted(self.wavelengths * self.symbol_rate_hz, self.outputs * self.vectors_per_s)
+        return converted(self, self.wavelengths * self.symbol_rate_hz, self.outputs * self.vectors_per_s)
 
     def photonic_area_m2(self) -> dict[str, float]:
         """Return the area of one core's photonic parts."""
