@@ -11,9 +11,7 @@ import numpy as np
 
 from heliograph.errors import HeliographError, LinkError
 from heliograph.paths import get_at, replace_at
-from optical.cores import Crossbar
 from optical.link_budget import bits_from_snr
-from optical.link_noise import link_noise_ratio
 
 if TYPE_CHECKING:
     from optical.core import Core
@@ -69,8 +67,6 @@ def noise_ratio_of(core: Core) -> NoiseRatio:
         If the core does not tell its noise by cause.
     """
     inner: Any = analog_core(core)
-    if isinstance(inner, Crossbar):
-        return link_noise_ratio(inner.link, inner.dac, inner.adc)
     ratio: NoiseRatio | None = getattr(inner, "noise_ratio", None)
     if ratio is None:
         msg = f"core '{inner.name}' does not tell its noise by cause; give it a property noise_ratio"

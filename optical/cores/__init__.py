@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from heliograph.errors import ParameterError, nearest
+from heliograph.paths import replace_at
 from optical.core import Core
 from optical.cores.crossbar import Crossbar, CrossbarEvents, default_crossbar
 from optical.cores.homodyne import Homodyne, default_homodyne
@@ -29,6 +30,8 @@ class CoreKind:
     """Makes the core of today's parts."""
     summary: str
     """What it is, in a line."""
+    sides: tuple[str, ...]
+    """Counts of its array that grow together when a larger core is asked for, as `replace_at` takes them."""
 
 
 CORES: Mapping[str, CoreKind] = MappingProxyType(
@@ -36,34 +39,61 @@ CORES: Mapping[str, CoreKind] = MappingProxyType(
         "crossbar": CoreKind(
             build=default_crossbar,
             summary="coherent dot-product crossbar, both operands dynamic, wavelength parallel",
+            sides=("rows", "columns"),
         ),
         "homodyne": CoreKind(
             build=default_homodyne,
             summary="time-multiplexed homodyne, both operands dynamic, sums over time on a capacitor",
+            sides=("rows", "columns"),
         ),
         "ring_bank": CoreKind(
             build=default_ring_bank,
             summary="microring weight banks, broadcast and weight: weights held by heaters",
+            sides=("outputs", "wavelengths"),
         ),
         "block_float": CoreKind(
             build=default_block_float,
             summary="the crossbar with adaptive block floating point: a scale per sample's operands",
+            sides=("rows", "columns"),
         ),
         "residue": CoreKind(
             build=default_residue,
             summary="the crossbar with residue numbers: exact short sums, a copy per modulus",
+            sides=("rows", "columns"),
         ),
         "mzi_mesh": CoreKind(
             build=default_mesh,
             summary="interferometer mesh, holds U S V* by heaters, read beside a local oscillator",
+            sides=("ports",),
         ),
         "pcm_crossbar": CoreKind(
             build=default_pcm_crossbar,
             summary="crossbar of phase-change cells, holds weights without power, wears with every write",
+            sides=("rows", "columns"),
         ),
     }
 )
 """Photonic cores by name; a new one is a file and a line here, and the conformance tests run it."""
+
+
+def resized(core: Core, sides: Mapping[str, int]) -> Core:
+    """Return a core with an array of another size; its laser stays as it is.
+
+    Parameters
+    ----------
+    core : Core
+        Any core.
+    sides : mapping of str to int
+        New counts by path, as in `CoreKind.sides`.
+
+    Raises
+    ------
+    ParameterError
+        If the core cannot be built in that size.
+    """
+    for path, count in sides.items():
+        core = replace_at(core, path, count)
+    return core
 
 
 def load_core(name: str) -> Core:
@@ -99,4 +129,5 @@ __all__ = [
     "default_residue",
     "default_ring_bank",
     "load_core",
+    "resized",
 ]

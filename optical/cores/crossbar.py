@@ -40,7 +40,9 @@ from optical.devices import (
     bytes_of_bits,
     device_table,
 )
+from optical.laser_power import NoiseRatio
 from optical.link_budget import Element, LinkBudget, symbol_residue
+from optical.link_noise import link_noise_ratio
 
 _GRADIENTS = (Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
 
@@ -236,6 +238,11 @@ class Crossbar:
             If it does not.
         """
         return self.link.checked(self.name)
+
+    @property
+    def noise_ratio(self) -> NoiseRatio:
+        """Noise over signal of a full-scale sample, whether or not the link closes: light and converters."""
+        return link_noise_ratio(self.link, self.dac, self.adc)
 
     def analog(self, phase: Phase) -> AnalogSpec:
         """Return what of the core reaches a product of a phase, all of it from budget and converters.

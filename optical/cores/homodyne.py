@@ -218,8 +218,7 @@ class Homodyne:
                 f"lower integration_symbols (about {max(1, most)} fit) or the laser's power"
             )
             raise LinkError(msg)
-        ratio = link_noise_ratio(self.link, self.dac, self.adc)
-        check_closes(self.name, ratio, self.link.elements, self.link.split)
+        check_closes(self.name, self.noise_ratio, self.link.elements, self.link.split)
         return self.link
 
     @property
@@ -239,13 +238,13 @@ class Homodyne:
 
     @property
     def noise_ratio(self) -> NoiseRatio:
-        """Noise over signal of a full-scale sample: light and converters."""
-        return link_noise_ratio(self.budget, self.dac, self.adc)
+        """Noise over signal of a full-scale sample, whether or not the link closes: light and converters."""
+        return link_noise_ratio(self.link, self.dac, self.adc)
 
     @property
     def effective_bits(self) -> float:
         """Effective bits of a full-scale sample with both converters."""
-        return self.noise_ratio.effective_bits
+        return link_noise_ratio(self.budget, self.dac, self.adc).effective_bits
 
     def photoelectrons_per_mac(self, mean_square: float = 1.0) -> float:
         """Return the photoelectrons of both operands that a detector collects per product.

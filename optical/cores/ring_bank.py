@@ -218,14 +218,15 @@ class RingBank:
 
     @property
     def noise_ratio(self) -> NoiseRatio:
-        """Noise over signal of a full-scale sample: light, converters, wrong weights."""
+        """Noise over signal of a full-scale sample, closed link or not: light, converters, wrong weights."""
         others = converter_ratios(self.dac, self.adc, self.analog_length)
         others["the rings' weights"] = math.fsum(self.weight_errors().values()) / self.analog_length
-        return self.budget.noise_ratio.joined(others)
+        return self.link.noise_ratio.joined(others)
 
     @property
     def effective_bits(self) -> float:
-        """Effective bits of a full-scale sample, with converters and wrong weights."""
+        """Effective bits of a full-scale sample of a link that closes, with converters and wrong weights."""
+        self.budget  # noqa: B018 - a link that does not close has no bits
         return self.noise_ratio.effective_bits
 
     @cached_property
