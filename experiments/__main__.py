@@ -11,7 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.arguments import add_accelerator, add_hardware, add_output, add_workload
+from experiments.arguments import (
+    add_core,
+    add_cores,
+    add_hardware,
+    add_output,
+    add_photons,
+    add_schedule,
+    add_workload,
+)
 from heliograph import __version__
 from heliograph.errors import HeliographError, SuspectWarning
 
@@ -64,27 +72,16 @@ def _parser() -> argparse.ArgumentParser:
     step.set_defaults(run=_step)
 
     schedule = commands.add_parser("schedule", help="draw the time line of a pipeline schedule")
-    schedule.add_argument(
-        "name", help="schedule (1f1b, gpipe, interleaved, zb_v, ...), or with --plan a model"
-    )
-    schedule.add_argument("--stages", type=int, default=4, metavar="P", help="pipeline stages")
-    schedule.add_argument("--microbatches", type=int, default=8, metavar="M", help="microbatches of a step")
-    schedule.add_argument("--chunks", type=int, default=2, metavar="V", help="chunks a stage, if interleaved")
-    schedule.add_argument("--forward", type=float, default=1.0, metavar="T", help="time of a forward pass")
-    schedule.add_argument("--inputs", type=float, default=1.0, metavar="T", help="of the backward of inputs")
-    schedule.add_argument(
-        "--weights", type=float, default=1.0, metavar="T", help="of the backward of weights"
-    )
-    schedule.add_argument(
-        "--plan", default="", help="draw a model's step under it: schedule=zb_v,pp=4,dp=2,..."
-    )
-    schedule.add_argument("--system", help=f"what runs that step; default {DEFAULT_SYSTEM}")
-    schedule.add_argument("--accelerators", type=int, metavar="N", help="default: what the plan uses")
-    schedule.add_argument("--out", type=Path, metavar="FILE", help="picture; default NAME.png and .svg")
-    add_hardware(schedule)
+    add_schedule(schedule, DEFAULT_SYSTEM)
     schedule.set_defaults(run=_schedule)
 
-    _add_core(commands.add_parser("core", help="show where a photonic core's energy and bits go"))
+    core = commands.add_parser("core", help="show where a photonic core's energy and bits go")
+    add_core(core)
+    core.set_defaults(run=_core)
+
+    cores = commands.add_parser("cores", help="compare all photonic cores by size, reuse and precision")
+    add_cores(cores)
+    cores.set_defaults(run=_cores)
 
     validation = commands.add_parser("validate", help="compare predictions with published measurements")
     validation.add_argument("kind", metavar="training|kernels|collectives|memory|photonic|network")
@@ -95,7 +92,9 @@ def _parser() -> argparse.ArgumentParser:
     add_output(validation)
     validation.set_defaults(run=_validate)
 
-    _add_photons(commands.add_parser("photons", help="accuracy by photons per multiplication"))
+    photons = commands.add_parser("photons", help="accuracy by photons per multiplication")
+    add_photons(photons)
+    photons.set_defaults(run=_photons)
 
     listing = commands.add_parser("list", help="list systems, models, cores, fabrics or devices")
     listing.add_argument("what", metavar="systems|models|cores|fabrics|devices")
@@ -107,26 +106,6 @@ def _parser() -> argparse.ArgumentParser:
     add_output(show)
     show.set_defaults(run=_show)
     return parser
-
-
-def _add_core(core: argparse.ArgumentParser) -> None:
-    core.add_argument("name", help="core by name (heliograph list cores)")
-    core.add_argument("--tokens", type=int, metavar="N", help="vectors that pass a layer: reuse of a weight")
-    core.add_argument(
-        "--out", type=Path, metavar="DIR", help="directory of pictures; default results/core_NAME"
-    )
-    add_accelerator(core)
-    core.set_defaults(run=_core)
-
-
-def _add_photons(photons: argparse.ArgumentParser) -> None:
-    photons.add_argument("--quick", action="store_true", help="fewer images, seeds and vector lengths")
-    photons.add_argument("--seed", type=int, default=0, help="first seed of the networks")
-    photons.add_argument(
-        "--out", type=Path, default=Path("results/photons"), metavar="DIR", help="default %(default)s"
-    )
-    add_output(photons)
-    photons.set_defaults(run=_photons)
 
 
 def _compare(arguments: argparse.Namespace) -> None:
@@ -263,6 +242,25 @@ def _core(arguments: argparse.Namespace) -> None:
         _print(canonical_json(found.record() | {"files": [str(path) for path in written]}, indent=1))
         return
     print_table(f"Core {built.name}", [str(phase) for phase in PHASES], study_rows(found))
+    for line in summary_lines(found):
+        _print(line)
+    _print(f"Wrote {', '.join(str(path) for path in written)}.")
+
+
+def _cores(arguments: argparse.Namespace) -> None:
+    from experiments.cores import study  # noqa: PLC0415 - `--help` answers at once
+    from experiments.cores_report import heads, record, study_rows, summary_lines, write  # noqa: PLC0415
+    from experiments.plain import canonical_json  # noqa: PLC0415
+    from experiments.report import print_table  # noqa: PLC0415
+
+    found = study(
+        precision=arguments.precision, reuse=arguments.reuse, gpu=arguments.gpu, basis=arguments.basis
+    )
+    written = write(found, arguments.out)
+    if arguments.json:
+        _print(canonical_json(record(found) | {"files": [str(path) for path in written]}, indent=1))
+        return
+    print_table("Photonic cores and GPUs, energy per multiply-accumulate", heads(found), study_rows(found))
     for line in summary_lines(found):
         _print(line)
     _print(f"Wrote {', '.join(str(path) for path in written)}.")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +10,8 @@ from typing import Any
 from experiments.core import OTHER, PICOJOULE, STAGES, Bench, PhaseEnergy, training_j_per_mac
 from experiments.core_bits import BitsCurve, bits_curve
 from experiments.core_tornado import Answers, Swing, answers, tornado
-from experiments.plain import write_atomically
+from experiments.plain import csv_text, make_directory, write_atomically
 from experiments.report import ReportRow, format_si
-from heliograph.errors import HeliographError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,11 +140,7 @@ def write(found: CoreStudy, directory: Path) -> list[Path]:
     """
     from experiments.core_figures import bits_over_power, tornado_bars, waterfall  # noqa: PLC0415 - slow
 
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        msg = f"cannot make {directory} ({error.strerror}); name another directory with --out"
-        raise HeliographError(msg) from error
+    make_directory(directory)
     name, tokens = found.bench.name, found.bench.tokens
     shown = name.replace("_", " ")
     paths = [directory / f"{name}_{what}" for what in ("energy", "bits", "tornado")]
@@ -163,7 +155,7 @@ def write(found: CoreStudy, directory: Path) -> list[Path]:
     tables = (_energy_table(found), _bits_table(found.curve), _tornado_table(found))
     for path, table in zip(paths, tables, strict=True):
         written.append(path.with_suffix(".csv"))
-        write_atomically(written[-1], _csv(table))
+        write_atomically(written[-1], csv_text(table))
     return written
 
 
@@ -202,12 +194,3 @@ def _tornado_table(found: CoreStudy) -> list[dict[str, object]]:
 
 
 _ANSWERS = tuple(item.name for item in dataclasses.fields(Answers))
-
-
-def _csv(rows: Sequence[Mapping[str, object]]) -> str:
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import errno
 import hashlib
+import io
 import json
 import math
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path, PurePath
 from typing import Any
@@ -83,6 +85,31 @@ def canonical_json(value: object, *, indent: int | None = None) -> str:
 def sha256_of(value: object) -> str:
     """Return the SHA-256 of a value's canonical JSON."""
     return hashlib.sha256(canonical_json(value).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return rows as CSV with a column for every key, in the order in which they first appear."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def make_directory(directory: Path) -> None:
+    """Make a directory if it is not there.
+
+    Raises
+    ------
+    HeliographError
+        If it cannot be made.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"cannot make {directory} ({error.strerror}); name another directory with --out"
+        raise HeliographError(msg) from error
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

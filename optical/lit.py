@@ -100,8 +100,8 @@ def _searched(core: Core, target_bits: float) -> Core:
     if high_w is None:
         most, cause = most_bits(core)
         msg = (
-            f"'{core.name}' cannot reach {target_bits:g} bits at any laser power: {most:.2f} bits are the cap, "
-            f"set mostly by the {cause}; ask for fewer bits or improve that part"
+            f"'{core.name}' cannot reach {target_bits:g} bits at any laser power: {most:.2f} bits are the "
+            f"cap, set mostly by the {cause}; ask for fewer bits or improve that part"
         )
         raise LinkError(msg)
     low_w = high_w / STEP

@@ -49,7 +49,7 @@ CORES: Mapping[str, CoreKind] = MappingProxyType(
         "ring_bank": CoreKind(
             build=default_ring_bank,
             summary="microring weight banks, broadcast and weight: weights held by heaters",
-            sides=("outputs", "wavelengths"),
+            sides=("outputs",),
         ),
         "block_float": CoreKind(
             build=default_block_float,
