@@ -34,11 +34,12 @@ _LIMIT_STYLES = ("-", "--")
 _LOW, _HIGH = PALETTE[4], PALETTE[5]
 _HEADROOM = 1.25
 _MARGIN = 0.04
+_TEXT = 0.24
 _CLEAR = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85}
 
 
 def waterfall(
-    energies: Sequence[PhaseEnergy], gpu_j_per_mac: float, title: str, path: Path
+    energies: Sequence[PhaseEnergy], gpu: str, gpu_j_per_mac: float, title: str, path: Path
 ) -> tuple[Path, Path]:
     """Draw the energy per multiply-accumulate stage by stage, a panel for each phase.
 
@@ -46,8 +47,10 @@ def waterfall(
     ----------
     energies : sequence of PhaseEnergy
         One per phase.
-    gpu_j_per_mac : float
+    gpu : str
         The electronic baseline, a line in every panel.
+    gpu_j_per_mac : float
+        What it takes.
     title : str
         What is drawn.
     path : pathlib.Path
@@ -65,14 +68,22 @@ def waterfall(
             start = 0.0
             for row, stage in enumerate(stages):
                 part = one.j_per_mac_by_stage.get(stage, 0.0) / PICOJOULE
-                axes.barh(row, part, 0.66, left=start, color=colours[stage])
-                _tell(axes, f"{part:.3g}" if part else "0", start + part, row)
+                thinnest = 0.8 if part else 0.0
+                axes.barh(
+                    row,
+                    part,
+                    0.66,
+                    left=start,
+                    color=colours[stage],
+                    edgecolor=colours[stage],
+                    linewidth=thinnest,
+                )
+                end = _beside(start + part, gpu_j_per_mac / PICOJOULE, longest)
+                _tell(axes, f"{part:.3g}" if part else "0", end, row)
                 start += part
             axes.barh(len(stages), start, 0.66, color=REFERENCE)
-            _tell(axes, f"{start:.3g}", start, len(stages))
-            axes.axvline(
-                gpu_j_per_mac / PICOJOULE, color=REFERENCE, linestyle="--", linewidth=1.0, label="GPU"
-            )
+            _tell(axes, f"{start:.3g}", _beside(start, gpu_j_per_mac / PICOJOULE, longest), len(stages))
+            axes.axvline(gpu_j_per_mac / PICOJOULE, color=REFERENCE, linestyle="--", linewidth=1.0)
             axes.set_yticks(range(len(stages) + 1), [*stages, "all"])
             axes.set_xlim(0.0, _HEADROOM * longest)
             axes.set_title(PHASE_TITLES[str(one.phase)])
@@ -81,7 +92,7 @@ def waterfall(
         axes.invert_yaxis()
         figure.suptitle(title)
         figure.supxlabel(
-            f"Energy per multiply-accumulate (pJ); dashed: GPU, {gpu_j_per_mac / PICOJOULE:.3g} pJ"
+            f"Energy per multiply-accumulate (pJ); dashed: {label(gpu)}, {gpu_j_per_mac / PICOJOULE:.3g} pJ"
         )
         return save(figure, path)
 
@@ -112,6 +123,10 @@ def bits_over_power(curve: BitsCurve, path: Path) -> tuple[Path, Path]:
             (6, -14),
             textcoords="offset points",
         )
+        works = np.flatnonzero(~np.isnan(bits))
+        if works.size and works[-1] < len(bits) - 1:
+            end = (power[works[-1]], bits[works[-1]])
+            axes.plot(*end, "x", color=REFERENCE, markersize=7.0, label="too much light for the core beyond")
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.set_xlim(power[0], power[-1])
@@ -140,8 +155,9 @@ def tornado_bars(swings: Sequence[Swing], present: Answers, title: str, path: Pa
 
     Notes
     -----
-    Each panel shows the parameters that move its answer most. A cross among the bits: the core does not work
-    at that end, as its light does not reach the detectors or a constructor refuses the number.
+    Each panel shows the parameters that move its answer most. A cross among the bits, in the colour of an
+    end: the core does not work there, as its light does not reach the detectors or a constructor refuses the
+    number.
     """
     panels = [(name, unit, _strongest(swings, present, change)) for name, unit, change in CHANGES]
     rows = [max(1, len(bars)) for _, _, bars in panels]
@@ -156,7 +172,7 @@ def tornado_bars(swings: Sequence[Swing], present: Answers, title: str, path: Pa
         figure.suptitle(title)
         low, high = (Patch(color=colour) for colour in (_LOW, _HIGH))
         cross = Line2D([], [], linestyle="", marker="x", color=REFERENCE)
-        names = ["low end of its range", "high end", "core does not work there"]
+        names = ["low end of its range", "high end", "core does not work at that end"]
         figure.legend([low, high, cross], names, loc="outside lower center", ncols=3)
         return save(figure, path)
 
@@ -205,7 +221,7 @@ def _draw_swings(axes: Axes, bars: Sequence[tuple[str, float | None, float | Non
     for row, (_, low, high) in enumerate(bars):
         for end, colour in ((low, _LOW), (high, _HIGH)):
             if end is None:
-                axes.plot(0.0, row, "x", color=REFERENCE, markersize=5.0, zorder=3.0)
+                axes.plot(0.0, row, "x", color=colour, markersize=6.0, markeredgewidth=1.8, zorder=3.0)
             else:
                 axes.barh(row, end, 0.7, color=colour)
     if not bars:
@@ -220,6 +236,11 @@ def _draw_swings(axes: Axes, bars: Sequence[tuple[str, float | None, float | Non
     axes.tick_params(axis="y", length=0, labelsize=7.0)
     axes.invert_yaxis()
     axes.grid(visible=True, axis="x")
+
+
+def _beside(end: float, line: float, longest: float) -> float:
+    """Return where a text that follows a bar's end stands clear of a vertical line."""
+    return line if line - _TEXT * longest < end < line else end
 
 
 def _tell(axes: Axes, text: str, end: float, row: float) -> None:

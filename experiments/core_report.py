@@ -146,7 +146,7 @@ def write(found: CoreStudy, directory: Path) -> list[Path]:
     paths = [directory / f"{name}_{what}" for what in ("energy", "bits", "tornado")]
     title = f"{shown}: a layer's three products, {tokens} tokens"
     written = [
-        *waterfall(found.energies, found.gpu_j_per_mac, title, paths[0]),
+        *waterfall(found.energies, found.bench.gpu.name, found.gpu_j_per_mac, title, paths[0]),
         *bits_over_power(found.curve, paths[1]),
         *tornado_bars(
             found.swings, found.present, f"{shown}: each number at the ends of its range", paths[2]

@@ -132,7 +132,7 @@ def _marks(found: CoresStudy) -> list[Line2D]:
             markersize=_MARK,
             markerfacecolor="white",
             linestyle=":",
-            label=f"beyond a {found.gpu}'s {found.basis}",
+            label=f"beyond the {found.basis} of {found.gpu}",
         ),
         *(
             Line2D([], [], color=PALETTE[5], marker=mark, linestyle="none", label=_FAILED[outcome])

@@ -1,0 +1,260 @@
+"""`heliograph cores`: all cores over size, reuse and target bits, and who wins."""
+
+import csv
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from electronic.gpu import load_gpu
+from experiments.__main__ import BAD_INPUT, main
+from experiments.core import bench
+from experiments.cores import FACTORS, Outcome, bits_grid, reuse_grid, steady_bits, study, variant
+from experiments.cores_gpu import FORMATS, gpu_price, storage_bytes
+from experiments.cores_report import heads, study_rows, summary_lines
+from experiments.cores_winners import MEMORY, NOBODY, TIE, best_size, present, sizes_of, winners
+from experiments.square_products import blocks, macs_of, square_product, square_products
+from experiments.style import DPI, WIDTH_IN
+from experiments.systems import build_system
+from heliograph.errors import ParameterError
+from optical.cores import CORES, load_core
+
+each_core = pytest.mark.parametrize("name", CORES)
+DYNAMIC = [name for name in CORES if not load_core(name).holds_weights]
+STATIONARY = [name for name in CORES if load_core(name).holds_weights]
+
+
+@pytest.fixture(scope="module")
+def found():
+    return study(precision="4:7", reuse="1:1048576", gpu="h100", basis="power")
+
+
+def table(path):
+    with path.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def parts_per_mac(unit, reuse):
+    products = square_products(reuse, 2)
+    return {
+        part: np.asarray(energy) / macs_of(products) for part, energy in unit.costs(products).energy_j.items()
+    }
+
+
+@each_core
+def test_energy_never_rises_with_reuse(found, name):
+    for one in sizes_of(found, name).values():
+        if one.outcome in (Outcome.WORKS, Outcome.NO_ROOM):
+            assert (np.diff(one.j_per_mac) < 1e-9 * one.j_per_mac[:-1]).all()
+            assert (np.diff(one.s_per_mac) < 1e-9 * one.s_per_mac[:-1]).all()
+
+
+@pytest.mark.parametrize("name", STATIONARY)
+def test_loading_is_spread_over_the_vectors_that_pass(name):
+    """A load costs the same however many vectors follow, so its share of each is 1/reuse."""
+    reuse = (1024, 4096, 65536)
+    parts = parts_per_mac(bench(name).unit, reuse)
+    (loading,) = (part for part in ("reload", "programming") if part in parts)
+    assert parts[loading] * np.array(reuse) == pytest.approx(parts[loading][0] * reuse[0], rel=1e-9)
+    assert parts[loading][0] > 0.0
+
+
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_converters_of_a_dynamic_core_do_not_know_reuse_once_its_array_is_full(name):
+    """Every operand is sent anew for every block of the other side: reuse is that of the array."""
+    sides = [load_core(name)] if name in ("crossbar", "homodyne") else [load_core(name).core]
+    full = math.lcm(sides[0].rows * getattr(sides[0], "broadcast", 1), sides[0].columns)
+    parts = parts_per_mac(bench(name).unit, (full, 4 * full, 64 * full))
+    for part in ("dac", "adc", "modulator", "adder"):
+        assert parts[part] == pytest.approx(parts[part][0], rel=1e-9)
+    few = parts_per_mac(bench(name).unit, (1, full))
+    assert few["dac"][0] > 2.0 * few["dac"][1]
+
+
+@each_core
+def test_energy_has_its_least_at_a_size_between(found, name):
+    """Small arrays share converters among few products; in large ones loss in decibels grows with the side.
+
+    Al-Qadasi et al., "Scaling up silicon photonic-based accelerators: challenges and opportunities", APL
+    Photonics 7 (2022) 020902: losses set an upper, converters a lower end to the size.
+    """
+    energy = [one.j_per_mac[-1] for one in sizes_of(found, name).values() if one.laser_power_w > 0.0]
+    least = int(np.argmin(energy))
+    assert 0 < least < len(energy) - 1
+
+
+@each_core
+def test_light_for_the_same_bits_grows_with_size_ever_faster(found, name):
+    drawn = [one for one in sizes_of(found, name).values() if one.laser_power_w > 0.0]
+    power = np.log([one.laser_power_w for one in drawn])
+    assert (np.diff(power) > 0.0).all()
+    assert power[-1] - power[-2] > 1.2 * (power[1] - power[0])
+
+
+@each_core
+def test_more_bits_never_cost_less_and_no_core_exceeds_its_cap(found, name):
+    lit = [one for one in found.maps if one.core == name]
+    cap = found.caps[name][0]
+    assert [one.outcome is Outcome.NO_LIGHT for one in lit] == [one.bits >= cap for one in lit]
+    energy = np.array([one.j_per_mac[16] for one in lit if one.outcome is Outcome.WORKS])
+    assert (np.diff(energy) > 0.0).all()
+    assert all(one.reason and np.isnan(one.j_per_mac).all() for one in lit if one.outcome is Outcome.NO_LIGHT)
+
+
+@each_core
+def test_a_core_as_it_is_costs_what_its_accelerator_says(name):
+    system = build_system("photonic_packet", core=name, accelerators=1)
+    unit = bench(name).unit
+    bits = unit.core.effective_bits
+    again = variant(system, name, bits=bits, reuse=(64, 8192))
+    assert again.outcome is Outcome.WORKS
+    assert again.cores == unit.cores
+    for place, uses in enumerate((64, 8192)):
+        operator = square_products((uses,), storage_bytes(bits)).one(0)
+        cost = unit.cost(operator)
+        whole_j = math.fsum(cost.energy_j.values()) + (unit.static_w + unit.memory.static_w) * cost.time_s
+        assert again.j_per_mac[place] == pytest.approx(whole_j / operator.macs, rel=1e-3)
+        assert again.s_per_mac[place] == pytest.approx(cost.time_s / operator.macs, rel=1e-9)
+
+
+def test_sizes_without_light_or_room_are_told(found):
+    mesh = sizes_of(found, "mzi_mesh")
+    assert tuple(mesh) == FACTORS
+    assert mesh[16.0].outcome is Outcome.NO_LIGHT
+    assert "cap" in mesh[16.0].reason
+    assert mesh[4.0].outcome is Outcome.NO_ROOM
+    assert "h100" in mesh[4.0].reason
+    assert sizes_of(found, "pcm_crossbar")[0.125].outcome is Outcome.NOT_BUILT
+    assert all(present(found, name).outcome is Outcome.WORKS for name in CORES)
+    assert all(best_size(found, name, -1).outcome is Outcome.WORKS for name in CORES)
+
+
+def test_winner_takes_least_of_those_with_room(found):
+    won = winners(found, "j_per_mac")
+    for row, bits in enumerate(found.bits):
+        lit = [one for one in found.maps if one.bits == bits and one.outcome is Outcome.WORKS]
+        if not lit:
+            assert (won.core[row] == NOBODY).all()
+            assert np.isnan(won.least[row]).all()
+            continue
+        least = np.min([one.j_per_mac for one in lit], axis=0)
+        assert won.least[row] == pytest.approx(least)
+        for place, core in enumerate(won.core[row]):
+            (own,) = (one for one in lit if one.core == list(CORES)[core])
+            assert own.j_per_mac[place] <= (1.0 + TIE) * least[place]
+    crowded = tuple(dataclasses.replace(one, outcome=Outcome.NO_ROOM) for one in found.maps)
+    assert (winners(dataclasses.replace(found, maps=crowded), "j_per_mac").core == NOBODY).all()
+
+
+def test_the_gpu_wins_where_it_takes_less(found):
+    reached = winners(found, "j_per_mac").core != NOBODY
+    for factor, wins in ((1e-6, reached), (1e6, np.zeros_like(reached))):
+        rivals = tuple(dataclasses.replace(one, j_per_mac=factor * one.j_per_mac) for one in found.rivals)
+        assert (winners(dataclasses.replace(found, rivals=rivals), "j_per_mac").gpu_wins == wins).all()
+
+
+def test_memory_sets_the_time_where_little_is_reused(found):
+    won = winners(found, "s_per_mac").core
+    bits = found.bits.index(5.0)
+    assert won[bits, 3] == MEMORY
+    assert won[bits, -1] in range(len(CORES))
+    assert MEMORY not in winners(found, "j_per_mac").core
+
+
+def test_gpus_are_priced_by_their_own_model_at_each_width():
+    wide, half, narrow = (gpu_price(load_gpu("h100"), one, (1, 8192)) for one in reversed(FORMATS))
+    assert narrow.j_per_mac[1] < half.j_per_mac[1] < wide.j_per_mac[1]
+    gpu, product = load_gpu("h100"), square_product(8192, 2)
+    cost = gpu.cost(product)
+    whole_j = math.fsum(cost.energy_j.values()) + (gpu.static_w + gpu.memory.static_w) * cost.time_s
+    assert half.j_per_mac[1] == pytest.approx(whole_j / product.macs)
+    one = square_product(1, 2)
+    assert half.s_per_mac[0] < gpu.cost(one).time_s / one.macs  # vectors pass the vector lanes
+    least_s = gpu.memory.time_s(2 * 2)  # two operands of two bytes for a product
+    assert half.s_per_mac[0] > least_s
+
+
+def test_narrow_operands_have_a_price_only_where_units_for_them_exist(found):
+    names = {price.name for price in found.gpus}
+    assert {"h100 8 bit", "b200 8 bit", "a100 16 bit"} <= names
+    assert "a100 8 bit" not in names
+    rival = dict(zip(found.bits, found.rivals, strict=True))
+    assert rival[4.0].name == "h100 8 bit"
+    assert rival[4.25].name == "h100 16 bit"
+    assert [storage_bytes(bits) for bits in (4.0, 4.25, 8.0, 9.0, 15.0)] == [1, 2, 2, 4, 4]
+
+
+def test_products_have_the_reuse_that_is_asked_for():
+    products = square_products((1, 64, 2**20), 2)
+    for index, uses in enumerate((1, 64, 2**20)):
+        one = products.one(index)
+        assert one.macs == one.batch * uses**2 * one.k == macs_of(products)[index]
+        assert one.batch == blocks(uses)
+    assert blocks(2**20) == 1
+
+
+def test_table_has_a_line_for_each_core_and_generation(found):
+    rows = study_rows(found)
+    assert [row.label for row in rows[: len(CORES)]] == list(CORES)
+    assert {"a100 16 bit", "h100 8 bit", "b200 16 bit"} <= {row.label for row in rows}
+    assert all(len(row.values) == len(heads(found)) for row in rows)
+    lines = summary_lines(found)
+    assert "full-scale sample" in lines[0]
+    assert any("up to 6.25" in line for line in lines)
+    assert steady_bits(load_core("residue")) == 4.5
+
+
+def test_command_writes_pictures_and_every_point_in_them(capsys, tmp_path):
+    arguments = ("--precision", "6:7", "--reuse", "64:256", "--gpu", "b200", "--basis", "area")
+    code = main(("cores", *arguments, "--json", "--out", str(tmp_path)))
+    captured = capsys.readouterr()
+    assert (code, captured.err) == (0, "")
+    record = json.loads(captured.out)
+    for what in ("size", "reuse", "map"):
+        assert imread(tmp_path / f"cores_{what}.png").shape[1] == WIDTH_IN * DPI
+        assert (tmp_path / f"cores_{what}.svg").read_text().lstrip().startswith("<?xml")
+    assert len(record["files"]) == 9
+    assert record["basis"] == "area"
+    size, chart = table(tmp_path / "cores_size.csv"), table(tmp_path / "cores_map.csv")
+    assert len(size) == len(record["size"]) == len(CORES) * len(FACTORS) * 3
+    assert len(chart) == len(record["map"]) == len(CORES) * 5 * 3
+    for row, told in zip(chart, record["map"], strict=True):
+        if row["outcome"] == Outcome.NO_LIGHT:
+            assert row["energy_j_per_mac"] == ""
+            assert row["reason"]
+        else:
+            assert float(row["energy_j_per_mac"]) == told["energy_j_per_mac"]
+    assert {row["gpu"] for row in table(tmp_path / "cores_gpus.csv")} >= {"a100", "h100", "b200"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("--precision", "10:3"), "precision (10:3) must rise"),
+        (("--precision", "3"), "LOW:HIGH"),
+        (("--precision", "nan:9"), "precision (nan:9)"),
+        (("--reuse", "0:10"), "reuse (0:10) must rise"),
+        (("--reuse", "1.5:10"), "whole number"),
+        (("--gpu", "abacus"), "abacus"),
+        (("--basis", "weight"), "no basis 'weight'"),
+    ],
+)
+def test_bad_input_is_one_sentence(capsys, tmp_path, arguments, word):
+    code = main(("cores", *arguments, "--out", str(tmp_path / "new")))
+    captured = capsys.readouterr()
+    assert (code, captured.out) == (BAD_INPUT, "")
+    assert word in captured.err
+    assert captured.err.count("\n") == 1
+    assert not (tmp_path / "new").exists()
+
+
+def test_grids_keep_their_ends():
+    assert bits_grid("3:4") == (3.0, 3.25, 3.5, 3.75, 4.0)
+    assert bits_grid("5:5") == (5.0,)
+    assert reuse_grid("1:8") == (1, 2, 4, 8)
+    assert reuse_grid("3:20") == (3, 6, 12, 20)
+    with pytest.raises(ParameterError):
+        reuse_grid("1:99999999")
