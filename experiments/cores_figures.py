@@ -26,6 +26,8 @@ PANELS = 3
 """Panels in a row."""
 SHOWN_PJ = (0.2, 2e4)
 """Energies that are drawn; curves leave the frame beyond, and the CSV has them."""
+SIGNAL = "a full-scale sample at the ADC"
+"""What effective bits refer to, in a picture."""
 MARKERS = "osD^vPX"
 """Marks of the cores, in their order."""
 
@@ -79,6 +81,7 @@ def energy_by_size(found: CoresStudy, path: Path) -> tuple[Path, Path]:
         for axes in panels[len(CORES) :]:
             axes.set_axis_off()
         figure.supylabel("Energy per multiply-accumulate (pJ)", fontsize=9.0)
+        figure.suptitle(f"Every size lit for the bits above its panel, those of {SIGNAL}", fontsize=9.0)
         curves = [
             Line2D([], [], color=colour, marker="o", markersize=_MARK, label=f"{found.reuse[place]:,}")
             for colour, place in zip(_REUSE_COLOURS, places, strict=False)
@@ -230,6 +233,7 @@ def energy_by_reuse(found: CoresStudy, path: Path) -> tuple[Path, Path]:
         axes.set_xlim(found.reuse[0] * 0.9, found.reuse[-1] * 1.1)
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
+        axes.set_title(f"As large as today; bits of {SIGNAL}", loc="left", fontsize=9.0)
         axes.set_xlabel("Vectors that pass a loaded tile")
         axes.set_ylabel("Energy per multiply-accumulate (pJ)")
         axes.grid(visible=True)

@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
 from experiments.cores import CoresStudy
-from experiments.cores_figures import colour_of
+from experiments.cores_figures import SIGNAL, colour_of
 from experiments.cores_gpu import FORMATS
 from experiments.cores_winners import NOBODY, Winners, winners
 from experiments.report import prefix_of
@@ -55,7 +55,7 @@ def winner_maps(found: CoresStudy, path: Path) -> tuple[Path, Path]:
             axes.set_title(title, loc="left")
             _tell_blank(axes, found, won)
             axes.set_xlabel("Vectors that pass a loaded tile")
-        panels[0].set_ylabel("Effective bits of a full-scale sample at the ADC")
+        panels[0].set_ylabel(f"Effective bits of {SIGNAL}")
         handles = [Patch(color=colour_of(name), label=label(name)) for name in CORES if name in shown]
         handles += [Patch(color=_MEMORY, label=_SHARED)] if _SHARED in shown else []
         handles += [
