@@ -24,8 +24,7 @@ from heliograph.host import Host
 from heliograph.mapping import Node
 from heliograph.operators import Phase
 from heliograph.paths import get_at, parse_assignment, replace_at
-from heliograph.units import to_si
-from optical.accelerator import PhotonicUnit
+from optical.accelerator import PhotonicUnit, proportionate_buffer_bytes
 from optical.analog import AnalogSpec
 from optical.circuits import CircuitPolicy
 from optical.core import Core
@@ -214,7 +213,7 @@ def _photonic_parts(gpu: Gpu, core: Core) -> dict[str, Any]:
         core=core,
         cores=core.cluster,
         memory=gpu.memory,
-        sram_bytes=to_si("sram_bytes", 2.0, "MiB"),
+        sram_bytes=proportionate_buffer_bytes(core, core.cluster),
     )
     vector = dataclasses.replace(load_vector("simd-5nm"), memory=gpu.memory)
     return {"photonic": unit, "vector": vector}
