@@ -279,6 +279,22 @@ class LinkBudget:
         return self
 
 
+def check_unamplified(core: object) -> None:
+    """Raise an error if a core has an amplifier, whose gain and noise change with the power that is sought.
+
+    Raises
+    ------
+    ParameterError
+        If it has one.
+    """
+    if getattr(core, "amplifier", None) is not None:
+        msg = (
+            f"'{getattr(core, 'name', 'core')}' has an amplifier, whose gain falls as the light rises, so no "
+            "closed form gives the laser's power; take the amplifier out, or try values of laser_power_w"
+        )
+        raise ParameterError(msg)
+
+
 class Lit(Protocol):
     """A core whose light can be budgeted."""
 
@@ -317,6 +333,7 @@ def solve_laser_power(core: Lit, target_bits: float) -> float:
     if not 0.0 < target_bits < math.inf:
         msg = f"target_bits must be positive and finite; got {target_bits:g}"
         raise ParameterError(msg)
+    check_unamplified(core)
     link = dataclasses.replace(core.link, launch_w=1.0)
     signal = link.analog_length**2
     growing = _growing(link)
