@@ -16,6 +16,7 @@ from electronic.fabrics import RailFabric
 from electronic.gpu import Gpu, load_gpu
 from electronic.hosts import host_of
 from electronic.vector import VectorUnit, load_vector
+from experiments.parts import names_part, place_for, with_part
 from experiments.plausibility import checked
 from heliograph.economics import Economics, default_economics
 from heliograph.errors import LinkError, ParameterError, nearest
@@ -30,6 +31,7 @@ from optical.circuits import CircuitPolicy
 from optical.core import Core
 from optical.cores import load_core
 from optical.fabrics import OcsRails
+from optical.named_parts import named_parts
 from optical.switches import load_optics
 
 BRIGHT_LANES = "lane-100g-boosted"
@@ -283,7 +285,9 @@ def build_system(
     core : str
         Core of photonic accelerators whose name or file asks for no other (`optical.cores.CORES`).
     assignments : iterable of str
-        ``path=value``; a path may be shortened to any ending that fits one parameter only.
+        ``path=value``; a path may be shortened to any ending that fits one parameter only. A path that ends
+        at a part takes the name of one (``core.adc=adc_isscc2025_24_7``, `optical.named_parts.named_parts`).
+        They are carried out in their order.
 
     Raises
     ------
@@ -310,13 +314,32 @@ def build_system(
     if any(path.startswith("host.") for path, _ in changes):
         system = system.hosted()
     for path, value in changes:
-        system = replace_at(system, path, value)
+        system = _changed(system, path, value)
     fixed = any(path in ("photonic.cores", "cores") for path, _ in changes)
     return checked(system if fixed else system.sized())
 
 
 def has_parameter(system: System, path: str) -> bool:
-    """Return whether a path, or its ending, names a parameter of a system."""
+    """Return whether a path, or its ending, names a parameter of a system, or a part that has a choice."""
+    try:
+        if place_for(system, path) is not None:
+            return True
+        get_at(system, path)
+    except ParameterError:
+        return False
+    return True
+
+
+def _changed(system: System, path: str, value: float | str) -> System:
+    """Return a system with one number, or one part, changed."""
+    wanted = isinstance(value, str) and names_part(value) and not _is_number(system, path)
+    if wanted and (place_for(system, path) is not None or str(value) in named_parts()):
+        return with_part(system, path, str(value).strip())
+    return replace_at(system, path, value)
+
+
+def _is_number(system: System, path: str) -> bool:
+    """Return whether a path names a number or a choice, which a value that looks like a name may set."""
     try:
         get_at(system, path)
     except ParameterError:

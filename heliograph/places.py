@@ -1,4 +1,4 @@
-"""Places for whole parts in a tree of frozen dataclasses: find one by its dotted path, and put a part into it.
+"""Places for whole parts in a tree of frozen dataclasses: find one by its path, put a part into it.
 
 Where `heliograph.paths` changes one number, this exchanges the dataclass that holds several. A place is a
 field whose annotation names dataclasses; it may stand empty where the annotation allows None.

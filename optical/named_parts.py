@@ -124,18 +124,17 @@ class NamedPart:
         Raises
         ------
         ParameterError
-            If a row is out of range, or a converter beats 8 k T SNR, what sampling takes at least.
+            If a row is out of range, or an ADC beats 8 k T SNR, what sampling takes at least.
         """
-        part = self.table.build(self.kind, self.name)
-        if isinstance(part, Converter):
+        part: Any = self.table.build(self.kind, self.name)
+        if self.role is Role.ADC and part.conversion_j < sampling_floor_j(part.enob_bits):
             floor_j = sampling_floor_j(part.enob_bits)
-            if part.conversion_j < floor_j:
-                msg = (
-                    f"{self.table.path.name}: '{self.name}' takes {part.conversion_j:.3g} J per conversion, less "
-                    f"than the {floor_j:.3g} J that {part.enob_bits:g} effective bits need (8 k T SNR); check "
-                    "its power, rate and effective bits"
-                )
-                raise ParameterError(msg)
+            msg = (
+                f"{self.table.path.name}: '{self.name}' takes {part.conversion_j:.3g} J per conversion, less "
+                f"than the {floor_j:.3g} J that {part.enob_bits:g} effective bits need (8 k T SNR); check its "
+                "power, rate and effective bits"
+            )
+            raise ParameterError(msg)
         return part
 
 
