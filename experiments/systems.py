@@ -38,6 +38,8 @@ BRIGHT_LANES = "lane-100g-boosted"
 """Optical lanes of rails that outgrow one switch."""
 DEFAULT_CORE = "crossbar"
 """Core of photonic accelerators where nobody names one."""
+PART = "part"
+"""Key of a table of a system's file that names the part whose numbers follow in the table."""
 PUBLISHED_CORES = 16
 """Cores of the published chip: LT-L has 8 tiles of 2 cores (Lightening-Transformer, HPCA 2024)."""
 
@@ -274,7 +276,9 @@ def build_system(
     name : str
         One of `SYSTEMS`; the same with a core of its own (``photonic_ocs:crossbar``); or the path of a
         ``.toml`` file: ``base = "photonic_ocs"``, optionally ``name``, ``gpu``, ``basis`` and ``core``, and
-        tables of parameters (``[photonic.core] symbol_rate_hz = 1e10``).
+        tables of parameters (``[photonic.core] symbol_rate_hz = 1e10``). A part has its name
+        (``adc = "adc_survey_8b"``), or a table that begins with ``part = "adc_survey_8b"`` and goes on with
+        numbers.
     accelerators : int
         How many.
     gpu : str
@@ -322,23 +326,20 @@ def build_system(
 def has_parameter(system: System, path: str) -> bool:
     """Return whether a path, or its ending, names a parameter of a system, or a part that has a choice."""
     try:
-        if place_for(system, path) is not None:
-            return True
-        get_at(system, path)
+        return _names_number(system, path) or place_for(system, path) is not None
     except ParameterError:
         return False
-    return True
 
 
 def _changed(system: System, path: str, value: float | str) -> System:
     """Return a system with one number, or one part, changed."""
-    wanted = isinstance(value, str) and names_part(value) and not _is_number(system, path)
+    wanted = isinstance(value, str) and names_part(value) and not _names_number(system, path)
     if wanted and (place_for(system, path) is not None or str(value) in named_parts()):
         return with_part(system, path, str(value).strip())
     return replace_at(system, path, value)
 
 
-def _is_number(system: System, path: str) -> bool:
+def _names_number(system: System, path: str) -> bool:
     """Return whether a path names a number or a choice, which a value that looks like a name may set."""
     try:
         get_at(system, path)
@@ -372,8 +373,8 @@ def _from_file(path: Path, chosen: _Choice) -> tuple[_Choice, list[tuple[str, fl
 
 def _flattened(content: Mapping[str, Any], prefix: str, path: Path) -> list[tuple[str, float | str]]:
     found: list[tuple[str, float | str]] = []
-    for key, value in content.items():
-        where = f"{prefix}{key}"
+    for key, value in sorted(content.items(), key=lambda item: item[0] != PART):
+        where = prefix.rstrip(".") if key == PART and prefix else f"{prefix}{key}"
         if isinstance(value, Mapping):
             found += _flattened(value, f"{where}.", path)
         elif isinstance(value, bool) or not isinstance(value, int | float | str):

@@ -131,8 +131,8 @@ class NamedPart:
             floor_j = sampling_floor_j(part.enob_bits)
             msg = (
                 f"{self.table.path.name}: '{self.name}' takes {part.conversion_j:.3g} J per conversion, less "
-                f"than the {floor_j:.3g} J that {part.enob_bits:g} effective bits need (8 k T SNR); check its "
-                "power, rate and effective bits"
+                f"than the {floor_j:.3g} J that {part.enob_bits:g} effective bits need (8 k T SNR); check "
+                "its power, rate and effective bits"
             )
             raise ParameterError(msg)
         return part

@@ -2,7 +2,7 @@
 
 With the heater of `optical.programmable` they are the choices of a core that holds phases. Losses are
 positive decibels. Where a part's loss follows its phase, light of different paths fades differently, which no
-setting of phases corrects.
+setting of phases corrects; the mean of that loss is balanced by a dummy in the other arm.
 """
 
 from __future__ import annotations
