@@ -189,6 +189,14 @@ def test_no_adc_beats_thermal_noise_and_its_figures_are_those_of_its_row(name):
     assert f"Walden {walden:.3g} fJ" in text or f"Walden {walden:.1f} fJ" in text
 
 
+def test_every_range_of_a_named_part_holds_its_value():
+    for part in named_parts().values():
+        part.build()
+        for row in part.table.of(part.name):
+            assert row.low is None or row.low <= row.value, row.where
+            assert row.high is None or row.high >= row.value, row.where
+
+
 def test_a_row_that_beats_thermal_noise_is_refused():
     part = named_parts()["adc_survey_9b"]
     rows = tuple(
