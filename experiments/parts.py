@@ -12,7 +12,18 @@ from heliograph.errors import ParameterError
 from heliograph.paths import TreeT
 from heliograph.places import Place, find_place, places, put_part
 from optical.amplifiers import Soa
-from optical.devices import Comb, Converter, Laser, Modulator, PhaseShifter, Photodetector, RingModulator, Tia
+from optical.devices import (
+    Comb,
+    Converter,
+    Laser,
+    Modulator,
+    PassiveElement,
+    PhaseShifter,
+    Photodetector,
+    RingModulator,
+    Tia,
+    Waveguide,
+)
 from optical.limits import sampling_floor_j, schreier_db
 from optical.named_parts import NamedPart, Role, fits, fitted, named_parts
 from optical.phase_shifters import MEAN_PHASE_RAD, CapacitiveShifter, CarrierShifter
@@ -194,6 +205,8 @@ _FIGURES: Mapping[type, Callable[[Any], str]] = MappingProxyType(
         Soa: _amplifier,
         WeightRing: _ring,
         PcmCell: _cell,
+        PassiveElement: lambda part: f"loss {part.insertion_loss_db:g} dB",
+        Waveguide: lambda part: f"loss {part.loss_db_per_m:g} dB/m",
     }
 )
 """What tells the figures of each kind of part."""

@@ -19,10 +19,12 @@ from optical.devices import (
     Converter,
     Laser,
     Modulator,
+    PassiveElement,
     PhaseShifter,
     Photodetector,
     RingModulator,
     Tia,
+    Waveguide,
     device_table,
 )
 from optical.limits import sampling_floor_j
@@ -46,6 +48,10 @@ class Role(StrEnum):
     AMPLIFIER = "amplifier"
     RING = "ring"
     CELL = "cell"
+    SPLITTER = "branch"
+    COUPLER = "coupler"
+    CROSSING = "crossing"
+    WAVEGUIDE = "waveguide"
 
 
 @cache
@@ -77,6 +83,10 @@ _KINDS: Mapping[str, tuple[Role, type]] = MappingProxyType(
         "tia_": (Role.TIA, Tia),
         "soa_": (Role.AMPLIFIER, Soa),
         "ring_": (Role.RING, WeightRing),
+        "branch_": (Role.SPLITTER, PassiveElement),
+        "coupler_": (Role.COUPLER, PassiveElement),
+        "crossing_": (Role.CROSSING, PassiveElement),
+        "waveguide_": (Role.WAVEGUIDE, Waveguide),
     }
 )
 """Beginning of a name in the table of named parts, its role, and what is built of its rows."""
@@ -92,6 +102,10 @@ _SHIPPED: Mapping[str, tuple[Role, type, Callable[[], Table]]] = MappingProxyTyp
         "photodetector": (Role.DETECTOR, Photodetector, device_table),
         "tia": (Role.TIA, Tia, device_table),
         "weight_ring": (Role.RING, WeightRing, device_table),
+        "y_branch": (Role.SPLITTER, PassiveElement, device_table),
+        "directional_coupler": (Role.COUPLER, PassiveElement, device_table),
+        "crossing": (Role.CROSSING, PassiveElement, device_table),
+        "si_waveguide": (Role.WAVEGUIDE, Waveguide, device_table),
         "pcm_gsse": (Role.CELL, PcmCell, programmable_table),
         "pcm_gst": (Role.CELL, PcmCell, programmable_table),
     }
@@ -170,12 +184,12 @@ def fits(part: NamedPart, field: str, kinds: tuple[type, ...]) -> bool:
     part : NamedPart
         The part.
     field : str
-        Name of the field; it tells converters of either way apart.
+        Name of the field; it tells converters of either way, and passive elements, apart.
     kinds : tuple of type
         Dataclasses that the field takes.
     """
-    if part.kind is Converter:
-        return Converter in kinds and field.endswith(str(part.role))
+    if part.kind in (Converter, PassiveElement):
+        return part.kind in kinds and field.endswith(str(part.role))
     return part.kind in kinds or (part.kind is Photodetector and IntegratingReceiver in kinds)
 
 
