@@ -96,8 +96,8 @@ def _parser() -> argparse.ArgumentParser:
     add_photons(photons)
     photons.set_defaults(run=_photons)
 
-    listing = commands.add_parser("list", help="list systems, models, cores, fabrics or devices")
-    listing.add_argument("what", metavar="systems|models|cores|fabrics|devices")
+    listing = commands.add_parser("list", help="list systems, models, cores, fabrics, devices or parts")
+    listing.add_argument("what", metavar="systems|models|cores|fabrics|devices|parts")
     add_output(listing)
     listing.set_defaults(run=_list)
 
@@ -225,7 +225,13 @@ def _schedule(arguments: argparse.Namespace) -> None:
 
 def _core(arguments: argparse.Namespace) -> None:
     from experiments.core import PHASES, TOKENS, bench  # noqa: PLC0415 - `--help` answers at once
-    from experiments.core_report import study, study_rows, summary_lines, write  # noqa: PLC0415
+    from experiments.core_report import (  # noqa: PLC0415
+        parameter_rows,
+        study,
+        study_rows,
+        summary_lines,
+        write,
+    )
     from experiments.plain import canonical_json  # noqa: PLC0415
     from experiments.report import print_table  # noqa: PLC0415
 
@@ -244,6 +250,8 @@ def _core(arguments: argparse.Namespace) -> None:
     print_table(f"Core {built.name}", [str(phase) for phase in PHASES], study_rows(found))
     for line in summary_lines(found):
         _print(line)
+    print_table("Numbers it is made of", ("value", "low", "high"), parameter_rows(found))
+    _print("Sources of each: heliograph show NAME. The paths are what --set takes.")
     _print(f"Wrote {', '.join(str(path) for path in written)}.")
 
 

@@ -28,7 +28,8 @@ def add_accelerator(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PATH=VALUE",
-        help="change one number of the hardware; may be repeated (heliograph show SYSTEM lists the paths)",
+        help="change one number of the hardware (heliograph show SYSTEM lists the paths), or one part by its "
+        "name (core.adc=NAME, heliograph list parts); may be repeated",
     )
     add_output(parser)
 

@@ -13,6 +13,7 @@ from electronic.devices import table as electronic_table
 from electronic.gpu import gpu_names, load_gpu
 from electronic.hosts import host_names, load_host
 from electronic.vector import load_vector, vector_names
+from experiments.parts import parts_listing
 from experiments.systems import SYSTEMS, build_system
 from heliograph.economics import economics_table
 from heliograph.errors import ParameterError, nearest
@@ -143,8 +144,10 @@ def listing(what: str) -> dict[str, str]:
                 for table in tables()
                 for name in table.names
             }
+        case "parts":
+            return parts_listing()
         case _:
-            kinds = ("systems", "models", "cores", "fabrics", "devices")
+            kinds = ("systems", "models", "cores", "fabrics", "devices", "parts")
             msg = f"nothing called '{what}' to list; {nearest(what, kinds, noun='kind')}"
             raise ParameterError(msg)
 

@@ -31,7 +31,7 @@ PICOJOULE = to_si("energy_j", 1.0, "pJ")
 
 STAGES = MappingProxyType(
     {
-        "laser": ("laser",),
+        "laser": ("laser", "amplifier"),
         "modulator and DAC": ("modulator", "dac"),
         "detector and amplifier": ("photodetector", "tia", "integrator"),
         "ADC and adder": ("adc", "adder"),

@@ -99,15 +99,35 @@ def bits_curve(core: Core) -> BitsCurve:
     present_w = float(get_at(inner, LASER))
     ratio = noise_ratio_of(core)
     relative = np.logspace(-SPAN_DECADES, SPAN_DECADES, POINTS)
-    scaled = [causes(at_power(ratio, float(factor))) for factor in relative]
+    scaled = [_causes_at(inner, ratio, float(factor)) for factor in relative]
     return BitsCurve(
         name=inner.name if inner is core else f"{inner.name} in {core.name}",
         power_w=tuple(float(present_w * factor) for factor in relative),
         bits=tuple(_bits_at(inner, float(present_w * factor)) for factor in relative),
-        limits={name: tuple(bits_from_snr(1.0 / one[name]) for one in scaled) for name in causes(ratio)},
+        limits={name: tuple(_bits_of(one.get(name)) for one in scaled) for name in causes(ratio)},
         present_w=present_w,
         present_bits=inner.effective_bits,
     )
+
+
+def _causes_at(core: Core, ratio: NoiseRatio, relative: float) -> dict[str, float]:
+    """Return noise over signal by cause at so many times the laser power.
+
+    Notes
+    -----
+    An amplifier saturates and is the noisier the fainter its input, so a core that has one is asked anew at
+    every power, and tells nothing where its link does not close.
+    """
+    if getattr(core, "amplifier", None) is None:
+        return causes(at_power(ratio, relative))
+    try:
+        return causes(noise_ratio_of(replace_at(core, LASER, relative * float(get_at(core, LASER)))))
+    except LinkError:
+        return {}
+
+
+def _bits_of(ratio: float | None) -> float:
+    return math.nan if ratio is None else bits_from_snr(1.0 / ratio)
 
 
 def _bits_at(core: Core, power_w: float) -> float | None:

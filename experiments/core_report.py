@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments.catalogue import Parameter, parameters_of
 from experiments.core import OTHER, PICOJOULE, STAGES, Bench, PhaseEnergy, training_j_per_mac
 from experiments.core_bits import BitsCurve, bits_curve
 from experiments.core_tornado import Answers, Swing, answers, tornado
 from experiments.plain import csv_text, make_directory, write_atomically
-from experiments.report import ReportRow, format_si
+from experiments.report import ReportRow, format_quantity, format_si
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,8 @@ class CoreStudy:
     """Energy, time and bits as the core stands."""
     swings: tuple[Swing, ...]
     """What the range of each parameter does to them."""
+    parameters: tuple[Parameter, ...]
+    """Every number of the accelerator, with unit, range, status and source."""
 
     def record(self) -> dict[str, Any]:
         """Return everything as plain data."""
@@ -47,6 +50,7 @@ class CoreStudy:
             ],
             "bits": dataclasses.asdict(self.curve),
             "tornado": [dataclasses.asdict(one) for one in self.swings],
+            "parameters": [dataclasses.asdict(one) for one in self.parameters],
         }
 
 
@@ -59,6 +63,7 @@ def study(bench: Bench) -> CoreStudy:
         curve=bits_curve(bench.unit.core),
         present=answers(bench.unit, bench.tokens),
         swings=tornado(bench.unit, bench.tokens),
+        parameters=tuple(parameters_of(bench.unit)),
     )
 
 
@@ -70,13 +75,14 @@ def study_rows(found: CoreStudy) -> list[ReportRow]:
         ReportRow(
             label="energy per multiply-accumulate",
             values=tuple(format_si(one.j_per_mac, "J") for one in energies),
-            note="derived",
+            note="derived, of the numbers below",
         )
     ]
     rows += [
         ReportRow(
             label=f"  {stage}",
             values=tuple(format_si(one.j_per_mac_by_stage.get(stage, 0.0), "J") for one in energies),
+            note="derived",
         )
         for stage in (*STAGES, OTHER)
         if stage in present
@@ -87,11 +93,21 @@ def study_rows(found: CoreStudy) -> list[ReportRow]:
             values=tuple(format_si(found.gpu_j_per_mac, "J") for _ in energies),
             note="mean of the three",
         ),
-        ReportRow(label="time", values=tuple(format_si(one.time_s, "s") for one in energies), section=True),
+        ReportRow(
+            label="time",
+            values=tuple(format_si(one.time_s, "s") for one in energies),
+            note="derived",
+            section=True,
+        ),
+        ReportRow(
+            label="die area of all cores and buffer",
+            values=tuple(format_quantity(found.bench.unit.area_m2, "m^2") for _ in energies),
+            note="derived",
+        ),
         ReportRow(
             label="effective bits",
             values=tuple(f"{found.present.effective_bits:.2f}" for _ in energies),
-            note="link budget",
+            note="derived: link budget",
         ),
     ]
     limits = {cause: curve[len(curve) // 2] for cause, curve in found.curve.limits.items()}
@@ -99,10 +115,22 @@ def study_rows(found: CoreStudy) -> list[ReportRow]:
         ReportRow(
             label=f"  {cause} alone",
             values=tuple(f"{limits[cause]:.2f}" for _ in energies),
-            note=found.curve.name if found.curve.name != found.bench.name else "",
+            note=f"derived: {found.curve.name}" if found.curve.name != found.bench.name else "derived",
         )
         for cause in sorted(limits, key=lambda cause: limits[cause])
     ]
+    return rows
+
+
+def parameter_rows(found: CoreStudy) -> list[ReportRow]:
+    """Return every number that the accelerator is made of as lines: value, low and high end, status."""
+    rows = []
+    for one in found.parameters:
+        ends = tuple(
+            "\u2013" if end is None else format_quantity(end, one.unit) for end in (one.low, one.high)
+        )
+        value = one.value if isinstance(one.value, str) else format_quantity(one.value, one.unit)
+        rows.append(ReportRow(label=one.path, values=(value, *ends), note=one.status))
     return rows
 
 

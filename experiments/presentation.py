@@ -183,4 +183,4 @@ def parameter_lines(parameters: Sequence[Parameter]) -> list[str]:
 
 
 def _end(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
+    return "-" if value is None else f"{value:.4g}"

@@ -35,7 +35,29 @@ _PREFIXES = {
     15: "P",
     18: "E",
 }
-_PREFIXED_UNITS = {"s", "J", "W", "B", "Hz", "FLOP", "FLOP/s", "B/s", "bit", "bit/s", "m", "A", "V", "Wh"}
+_PREFIXED_UNITS = {
+    "s",
+    "J",
+    "W",
+    "B",
+    "Hz",
+    "FLOP",
+    "FLOP/s",
+    "B/s",
+    "bit",
+    "bit/s",
+    "m",
+    "A",
+    "V",
+    "F",
+    "Wh",
+}
+MM2_IN_M2 = 1e-6
+"""Square metres in a square millimetre."""
+UM2_IN_M2 = 1e-12
+"""Square metres in a square micrometre."""
+SMALL_AREA_M2 = 1e-8
+"""Area below which square micrometres are told: a hundredth of a square millimetre."""
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
 
 
@@ -88,6 +110,35 @@ def format_si(value: float, unit: str = "") -> str:
         prefix, factor = prefix_of(value)
         return f"{_three_digits(value / factor)} {prefix}{unit}"
     return f"{_three_digits(value)} {unit}".rstrip()
+
+
+def format_quantity(value: float, unit: str) -> str:
+    """Return a parameter with its unit as a reader writes it.
+
+    Parameters
+    ----------
+    value : float
+        In `unit`.
+    unit : str
+        SI unit as a parameter states it; ``1`` for none. Areas are told in square millimetres or micrometres,
+        numbers in dB, bits or without a unit as they are.
+    """
+    match unit:
+        case "1":
+            return f"{value:.6g}"
+        case "m^2":
+            factor, shown = (
+                (1.0 / MM2_IN_M2, "mm\u00b2")
+                if abs(value) >= SMALL_AREA_M2
+                else (1.0 / UM2_IN_M2, "\u00b5m\u00b2")
+            )
+            return f"{value * factor:.4g} {shown}"
+        case "USD/m^2":
+            return f"{value * MM2_IN_M2:.4g} USD/mm\u00b2"
+        case "dB" | "dB/m" | "dB/Hz" | "bit" | "rad" | "A/W":
+            return f"{value:.6g} {unit}"
+        case _:
+            return format_si(value, unit)
 
 
 def plain_text(text: str) -> str:

@@ -16,6 +16,7 @@ from electronic.fabrics import RailFabric
 from electronic.gpu import Gpu, load_gpu
 from electronic.hosts import host_of
 from electronic.vector import VectorUnit, load_vector
+from experiments.parts import names_part, place_for, with_part
 from experiments.plausibility import checked
 from heliograph.economics import Economics, default_economics
 from heliograph.errors import LinkError, ParameterError, nearest
@@ -24,19 +25,21 @@ from heliograph.host import Host
 from heliograph.mapping import Node
 from heliograph.operators import Phase
 from heliograph.paths import get_at, parse_assignment, replace_at
-from heliograph.units import to_si
-from optical.accelerator import PhotonicUnit
+from optical.accelerator import PhotonicUnit, proportionate_buffer_bytes
 from optical.analog import AnalogSpec
 from optical.circuits import CircuitPolicy
 from optical.core import Core
 from optical.cores import load_core
 from optical.fabrics import OcsRails
+from optical.named_parts import named_parts
 from optical.switches import load_optics
 
 BRIGHT_LANES = "lane-100g-boosted"
 """Optical lanes of rails that outgrow one switch."""
 DEFAULT_CORE = "crossbar"
 """Core of photonic accelerators where nobody names one."""
+PART = "part"
+"""Key of a table of a system's file that names the part whose numbers follow in the table."""
 PUBLISHED_CORES = 16
 """Cores of the published chip: LT-L has 8 tiles of 2 cores (Lightening-Transformer, HPCA 2024)."""
 
@@ -214,7 +217,7 @@ def _photonic_parts(gpu: Gpu, core: Core) -> dict[str, Any]:
         core=core,
         cores=core.cluster,
         memory=gpu.memory,
-        sram_bytes=to_si("sram_bytes", 2.0, "MiB"),
+        sram_bytes=proportionate_buffer_bytes(core, core.cluster),
     )
     vector = dataclasses.replace(load_vector("simd-5nm"), memory=gpu.memory)
     return {"photonic": unit, "vector": vector}
@@ -273,7 +276,9 @@ def build_system(
     name : str
         One of `SYSTEMS`; the same with a core of its own (``photonic_ocs:crossbar``); or the path of a
         ``.toml`` file: ``base = "photonic_ocs"``, optionally ``name``, ``gpu``, ``basis`` and ``core``, and
-        tables of parameters (``[photonic.core] symbol_rate_hz = 1e10``).
+        tables of parameters (``[photonic.core] symbol_rate_hz = 1e10``). A part has its name
+        (``adc = "adc_survey_8b"``), or a table that begins with ``part = "adc_survey_8b"`` and goes on with
+        numbers.
     accelerators : int
         How many.
     gpu : str
@@ -284,7 +289,9 @@ def build_system(
     core : str
         Core of photonic accelerators whose name or file asks for no other (`optical.cores.CORES`).
     assignments : iterable of str
-        ``path=value``; a path may be shortened to any ending that fits one parameter only.
+        ``path=value``; a path may be shortened to any ending that fits one parameter only. A path that ends
+        at a part takes the name of one (``core.adc=adc_isscc2025_24_7``, `optical.named_parts.named_parts`).
+        They are carried out in their order.
 
     Raises
     ------
@@ -311,13 +318,29 @@ def build_system(
     if any(path.startswith("host.") for path, _ in changes):
         system = system.hosted()
     for path, value in changes:
-        system = replace_at(system, path, value)
+        system = _changed(system, path, value)
     fixed = any(path in ("photonic.cores", "cores") for path, _ in changes)
     return checked(system if fixed else system.sized())
 
 
 def has_parameter(system: System, path: str) -> bool:
-    """Return whether a path, or its ending, names a parameter of a system."""
+    """Return whether a path, or its ending, names a parameter of a system, or a part that has a choice."""
+    try:
+        return _names_number(system, path) or place_for(system, path) is not None
+    except ParameterError:
+        return False
+
+
+def _changed(system: System, path: str, value: float | str) -> System:
+    """Return a system with one number, or one part, changed."""
+    wanted = isinstance(value, str) and names_part(value) and not _names_number(system, path)
+    if wanted and (place_for(system, path) is not None or str(value) in named_parts()):
+        return with_part(system, path, str(value).strip())
+    return replace_at(system, path, value)
+
+
+def _names_number(system: System, path: str) -> bool:
+    """Return whether a path names a number or a choice, which a value that looks like a name may set."""
     try:
         get_at(system, path)
     except ParameterError:
@@ -350,8 +373,8 @@ def _from_file(path: Path, chosen: _Choice) -> tuple[_Choice, list[tuple[str, fl
 
 def _flattened(content: Mapping[str, Any], prefix: str, path: Path) -> list[tuple[str, float | str]]:
     found: list[tuple[str, float | str]] = []
-    for key, value in content.items():
-        where = f"{prefix}{key}"
+    for key, value in sorted(content.items(), key=lambda item: item[0] != PART):
+        where = prefix.rstrip(".") if key == PART and prefix else f"{prefix}{key}"
         if isinstance(value, Mapping):
             found += _flattened(value, f"{where}.", path)
         elif isinstance(value, bool) or not isinstance(value, int | float | str):

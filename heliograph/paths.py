@@ -105,7 +105,7 @@ def replace_at(obj: TreeT, path: str, value: float | str) -> TreeT:
     """
     leaf = _find(obj, path)
     changed = dataclasses.replace(leaf.owner, **{leaf.field: _converted(leaf, value)})
-    return typing.cast("TreeT", _rebuilt(obj, {id(leaf.owner): changed}))
+    return typing.cast("TreeT", rebuilt(obj, {id(leaf.owner): changed}))
 
 
 def parse_assignment(text: str) -> tuple[str, str]:
@@ -243,20 +243,20 @@ def _settable_kinds(leaf: _Leaf) -> tuple[type, ...]:
     return kinds if settable else ()
 
 
-def _rebuilt(node: Any, known: dict[int, Any]) -> Any:  # noqa: ANN401 - any node of the tree
+def rebuilt(node: Any, known: dict[int, Any]) -> Any:  # noqa: ANN401 - any node of the tree
     """Return a node with its changed descendants; `known` maps the identity of a node to what replaces it."""
     if id(node) in known:
         return known[id(node)]
     new = node
     if isinstance(node, tuple) and any(_is_tree(member) for member in node):
-        members = [_rebuilt(member, known) for member in node]
+        members = [rebuilt(member, known) for member in node]
         if any(fresh is not old for fresh, old in zip(members, node, strict=True)):
             new = tuple(members)
     elif _is_tree(node):
         changes = {}
         for item in dataclasses.fields(node):
             old = getattr(node, item.name)
-            fresh = _rebuilt(old, known)
+            fresh = rebuilt(old, known)
             if item.init and fresh is not old:
                 changes[item.name] = fresh
         new = dataclasses.replace(node, **changes) if changes else node

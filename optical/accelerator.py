@@ -69,6 +69,35 @@ def memory_traffic_bytes(operator: Products, buffer_bytes: float) -> Amount:
     return operator.batch * (reads + c) * operator.element_bytes
 
 
+def proportionate_buffer_bytes(core: Core, cores: int) -> float:
+    """Return the capacity of a buffer that is to so many cores what the published one is to its chip.
+
+    Parameters
+    ----------
+    core : Core
+        Any core.
+    cores : int
+        How many share the buffer.
+
+    Notes
+    -----
+    A product that reuses its operands in a buffer of S bytes moves about 1/sqrt(S) bytes per
+    multiply-accumulate (Hong and Kung 1981), so what a memory of given bandwidth can feed depends on the
+    arithmetic beside the buffer, not on how many cores it is cut into: all cores of an accelerator share one
+    buffer, in the ratio of capacity to peak rate of Lightening-Transformer's LT-B, 2 MiB for its eight cores.
+    Half is in use and half is being filled; cores that add to the same outputs share their partial sums.
+    A bank for each core instead would give rings 54 times, and a mesh 13 times, the buffer of the published
+    chip for the same arithmetic.
+
+    References
+    ----------
+    Lightening-Transformer (HPCA 2024), LT-B: four tiles of two cores, 2 MB global buffer.
+    """
+    published, bank = default_crossbar(), device_table().build(Sram, "sram")
+    rate = published.cluster * published.peak_macs_per_s
+    return bank.bank_bytes * cores * core.peak_macs_per_s / rate
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Costs:
     """What each of many products takes on a unit, beyond its static power; arrays of shape (products,)."""
@@ -104,7 +133,7 @@ class PhotonicUnit:
     sram: Sram = field(default_factory=_part(Sram, "sram"))
     """Technology of the buffer."""
     sram_bytes: float
-    """Capacity of the buffer, half of it for operands in use and half for the next ones."""
+    """Capacity of the buffer that all cores share, half for operands in use and half for the next ones."""
     photonic_die: Die = field(default_factory=_part(Die, "photonic_die"))
     """Price of photonic area."""
     cmos_die: Die = field(default_factory=_part(Die, "cmos_die"))

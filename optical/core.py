@@ -18,7 +18,7 @@ from heliograph.amounts import Amount, AmountT, Flag, ceiling, choose
 from heliograph.operators import Phase
 from heliograph.products import Products
 from optical.analog import AnalogSpec, loads_second
-from optical.devices import Adder, Converter, Modulator
+from optical.devices import Adder, Converter, Modulator, RingModulator
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -227,7 +227,7 @@ class Converting(Protocol):
     """A core with modulators and converters for operand symbols, converters and adders for samples."""
 
     @property
-    def modulator(self) -> Modulator:
+    def modulator(self) -> Modulator | RingModulator:
         """One per symbol at a time."""
         ...
 

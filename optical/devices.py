@@ -80,6 +80,41 @@ class Modulator:
         check_positive(self, "bandwidth_hz", "extinction_ratio_db")
         check_range(self, "insertion_loss_db", "symbol_energy_j", "area_m2")
 
+    @property
+    def tuning_w(self) -> float:
+        """Return 0: its two arms drift together."""
+        return 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RingModulator:
+    """Microring that modulates the power of one wavelength, held on it by a heater.
+
+    Notes
+    -----
+    A ring turns its light down but not through null into the other sign, so it serves inputs that are powers
+    (a weight bank, an array of absorbers), not those that are fields.
+    """
+
+    name: str
+    """Name shown in tables."""
+    insertion_loss_db: float
+    """Loss at full transmission."""
+    extinction_ratio_db: float
+    """Full over least power."""
+    bandwidth_hz: float
+    """Electro-optic 3 dB bandwidth."""
+    symbol_energy_j: float
+    """Drive energy of one symbol, whatever its bits."""
+    tuning_w: float
+    """Heater and lock, all the time."""
+    area_m2: float
+    """Area."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "bandwidth_hz", "extinction_ratio_db")
+        check_range(self, "insertion_loss_db", "symbol_energy_j", "tuning_w", "area_m2")
+
 
 @dataclass(frozen=True, kw_only=True)
 class RingRouter:
@@ -128,6 +163,14 @@ class PhaseShifter:
 
     def __post_init__(self) -> None:
         check_range(self, "insertion_loss_db", "phase_error_rad", "area_m2")
+
+    def loss_db(self, phase_rad: float) -> float:
+        """Return the loss, at any phase."""
+        return self.insertion_loss_db
+
+    def hold_w(self, phase_rad: float) -> float:
+        """Return 0: what it holds, it holds without power."""
+        return 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,9 +222,18 @@ class Tia:
     """Power, all the time."""
     area_m2: float
     """Area."""
+    bandwidth_hz: float | None = None
+    """3 dB bandwidth; None where it is made for the symbol rate, whatever that is."""
 
     def __post_init__(self) -> None:
+        if self.bandwidth_hz is not None:
+            check_positive(self, "bandwidth_hz")
         check_range(self, "noise_a_per_sqrt_hz", "power_w", "area_m2")
+
+    @property
+    def poles_hz(self) -> tuple[float, ...]:
+        """Bandwidths that it adds to the path of a symbol."""
+        return () if self.bandwidth_hz is None else (self.bandwidth_hz,)
 
 
 @dataclass(frozen=True, kw_only=True)

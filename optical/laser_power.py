@@ -13,7 +13,7 @@ from typing import Protocol
 
 from heliograph.errors import LinkError, ParameterError
 from optical.devices import Converter
-from optical.link_budget import bits_from_snr, snr_from_bits
+from optical.link_budget import bits_from_snr, check_unamplified, snr_from_bits
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,6 +95,7 @@ def power_for_bits(core: Stationary, target_bits: float) -> float:
     if not 0.0 < target_bits < math.inf:
         msg = f"target_bits must be positive and finite; got {target_bits:g}"
         raise ParameterError(msg)
+    check_unamplified(core)
     ratio = core.noise_ratio
     cap = math.fsum(ratio.bright.values())
     gap = 1.0 / snr_from_bits(target_bits) - cap

@@ -256,16 +256,18 @@ class LinkBudget:
         Raises
         ------
         LinkError
-            If a full-scale sample lies below `SNR_FLOOR_DB`, or all the light at a node gives less current
-            than the amplifier's noise.
+            If a full-scale sample lies below `SNR_FLOOR_DB`.
+
+        Notes
+        -----
+        Signal and noise are those of one sample, with all its wavelengths, pairs and symbols. What one symbol
+        brings may be less than the amplifier's noise in it: n of them add up to n times the current and
+        sqrt(n) times the noise.
         """
         worst = max(
             self.elements, key=lambda element: element.loss_db, default=Element(name="none", loss_db=0.0)
         )
-        light_a = self.responsivity_a_per_w * 2.0 * self.wavelengths * self.pairs * self.received_w
         margin_db = self.snr_db - SNR_FLOOR_DB
-        if light_a < self.thermal_current_a:
-            margin_db = min(margin_db, 2.0 * db_from_ratio(light_a / self.thermal_current_a))
         if margin_db < 0.0:
             msg = (
                 f"the link of '{name}' does not close: a full-scale sample misses the noise by "
@@ -275,6 +277,22 @@ class LinkBudget:
             )
             raise LinkError(msg)
         return self
+
+
+def check_unamplified(core: object) -> None:
+    """Raise an error if a core has an amplifier, whose gain and noise change with the power that is sought.
+
+    Raises
+    ------
+    ParameterError
+        If it has one.
+    """
+    if getattr(core, "amplifier", None) is not None:
+        msg = (
+            f"'{getattr(core, 'name', 'core')}' has an amplifier, whose gain falls as the light rises, so no "
+            "closed form gives the laser's power; take the amplifier out, or try values of laser_power_w"
+        )
+        raise ParameterError(msg)
 
 
 class Lit(Protocol):
@@ -315,6 +333,7 @@ def solve_laser_power(core: Lit, target_bits: float) -> float:
     if not 0.0 < target_bits < math.inf:
         msg = f"target_bits must be positive and finite; got {target_bits:g}"
         raise ParameterError(msg)
+    check_unamplified(core)
     link = dataclasses.replace(core.link, launch_w=1.0)
     signal = link.analog_length**2
     growing = _growing(link)

@@ -49,6 +49,29 @@ class Heater:
         check_range(self, "insertion_loss_db", "half_wave_w", "drift_rad", "area_m2")
         check_range(self, "contact_coupling", high=1.0)
 
+    @property
+    def phase_error_rad(self) -> float:
+        """Standard deviation of the phase from its setting."""
+        return self.drift_rad
+
+    @property
+    def setting_j(self) -> float:
+        """Return 0: until it stands, a new phase takes what holding it takes."""
+        return 0.0
+
+    @property
+    def amplitude_spread(self) -> float:
+        """Return 0: heat does not absorb."""
+        return 0.0
+
+    def loss_db(self, phase_rad: float) -> float:
+        """Return the loss, at any phase."""
+        return self.insertion_loss_db
+
+    def hold_w(self, phase_rad: float) -> float:
+        """Return what holding a phase takes."""
+        return self.half_wave_w * (phase_rad / math.pi)
+
     def crosstalk_rad(self, spacing_m: float) -> float:
         """Return the standard deviation of the phase that neighbours add.
 

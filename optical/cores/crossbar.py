@@ -22,6 +22,7 @@ from heliograph.checks import check_positive, check_range, check_whole
 from heliograph.operators import Phase
 from heliograph.products import Products
 from heliograph.units import ratio_from_db, to_si
+from optical.amplifiers import Soa, amplifier_m2, amplifier_w, source_of
 from optical.analog import AnalogSpec, Rounding
 from optical.core import NOTHING_RELOADED, Reload, Work, converted
 from optical.devices import (
@@ -43,6 +44,8 @@ from optical.devices import (
 from optical.laser_power import NoiseRatio
 from optical.link_budget import Element, LinkBudget, symbol_residue
 from optical.link_noise import link_noise_ratio
+from optical.phase_shifters import QUARTER_TURN_RAD, CapacitiveShifter, CarrierShifter
+from optical.programmable import Heater
 
 _GRADIENTS = (Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
 
@@ -96,6 +99,8 @@ class Crossbar:
     """Half of the ADC's range over the rms of its samples, dimensionless; a design choice."""
     gradient_rounding: Rounding = Rounding.STOCHASTIC
     """How the DAC driver rounds operands of gradient products; stochastic rounding keeps their mean."""
+    amplifier: Soa | None = None
+    """Amplifier of the light behind the coupling into the chip; none in today's cores."""
     laser: Laser
     """Pump."""
     comb: Comb
@@ -106,7 +111,7 @@ class Crossbar:
     """Two per modulator: drop the line, and add it again."""
     branch: PassiveElement
     """Splitter by two."""
-    phase_shifter: PhaseShifter
+    phase_shifter: PhaseShifter | Heater | CapacitiveShifter | CarrierShifter
     """Quarter turn before the coupler of a node."""
     coupler: PassiveElement
     """50:50 coupler of a node."""
@@ -199,7 +204,7 @@ class Crossbar:
             (self.modulator.name, 1, self.modulator.insertion_loss_db),
             (self.branch.name, splits, self.branch.insertion_loss_db),
             (self.crossing.name, side - 1, self.crossing.insertion_loss_db),
-            (self.phase_shifter.name, 1, self.phase_shifter.insertion_loss_db),
+            (self.phase_shifter.name, 1, self.phase_shifter.loss_db(QUARTER_TURN_RAD)),
             (self.coupler.name, 1, self.coupler.insertion_loss_db),
             (self.waveguide.name, 1, self.waveguide.loss_db_per_m * length_m),
         )
@@ -210,11 +215,12 @@ class Crossbar:
     @cached_property
     def link(self) -> LinkBudget:
         """Budget of the light, whether or not the link closes."""
-        bandwidths_hz = (self.modulator.bandwidth_hz, self.detector.bandwidth_hz)
+        bandwidths_hz = (self.modulator.bandwidth_hz, self.detector.bandwidth_hz, *self.tia.poles_hz)
+        source = source_of(self, self.wavelengths)
         return LinkBudget(
             elements=self.path,
             split=2.0 * self.rows * self.columns,
-            launch_w=self.laser_power_w,
+            launch_w=source.launch_w,
             leakage=ratio_from_db(-self.modulator.extinction_ratio_db),
             residue=symbol_residue(bandwidths_hz, self.symbol_rate_hz),
             bandwidth_hz=self.symbol_rate_hz / 2.0,
@@ -222,7 +228,7 @@ class Crossbar:
             dark_current_a=self.detector.dark_current_a,
             cmrr_db=self.detector.cmrr_db,
             noise_a_per_sqrt_hz=self.tia.noise_a_per_sqrt_hz,
-            rin_db_per_hz=self.laser.rin_db_per_hz,
+            rin_db_per_hz=source.rin_db_per_hz,
             wavelengths=self.wavelengths,
             pairs=self.summed,
             symbols=self.temporal_accumulation,
@@ -325,7 +331,8 @@ class Crossbar:
             "ring tuning": 2.0 * self.modulators * self.router.tuning_w,
             "photodetector": 2.0 * self.rows * self.columns * self.detector.bias_w,
             "tia": self.outputs * self.tia.power_w,
-        }
+            "phase hold": self.rows * self.columns * self.phase_shifter.hold_w(QUARTER_TURN_RAD),
+        } | amplifier_w(self)
 
     def full_load_parts_w(self) -> dict[str, float]:
         """Return the dynamic power of one core by part when every symbol carries new operands."""
@@ -340,7 +347,7 @@ class Crossbar:
             "micro-comb": self.comb.area_m2,
             "modulator": self.modulators * self.modulator.area_m2 + routers,
             "node": self.rows * self.columns * self.node_area_m2 + side_tree * max(self.rows, self.columns),
-        }
+        } | amplifier_m2(self)
 
     def electronic_area_m2(self) -> dict[str, float]:
         """Return the area of one core's electronic parts."""

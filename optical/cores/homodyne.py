@@ -23,6 +23,7 @@ from heliograph.errors import LinkError
 from heliograph.operators import Phase
 from heliograph.products import Products
 from heliograph.units import ELEMENTARY_CHARGE_C, ratio_from_db, to_si
+from optical.amplifiers import Soa, amplifier_m2, amplifier_w, source_of
 from optical.analog import AnalogSpec, Rounding
 from optical.core import NOTHING_RELOADED, Reload, Work, converted
 from optical.detection import check_closes
@@ -41,6 +42,8 @@ from optical.devices import (
 from optical.laser_power import NoiseRatio
 from optical.link_budget import UNIFORM_MEAN_SQUARE, Element, LinkBudget, symbol_residue
 from optical.link_noise import link_noise_ratio
+from optical.phase_shifters import QUARTER_TURN_RAD, CapacitiveShifter, CarrierShifter
+from optical.programmable import Heater
 from optical.receivers import IntegratingReceiver, InterferometerArms
 
 _GRADIENTS = (Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
@@ -81,13 +84,15 @@ class Homodyne:
     """Half of the ADC's range over the rms of its samples, dimensionless; a design choice."""
     gradient_rounding: Rounding = Rounding.STOCHASTIC
     """How the DAC driver rounds operands of gradient products; stochastic rounding keeps their mean."""
+    amplifier: Soa | None = None
+    """Amplifier of the light behind the coupling into the chip; none in today's cores."""
     laser: Laser
     """Source of all light, of both operands."""
     modulator: Modulator
     """One per row and per column."""
     branch: PassiveElement
     """Splitter by two."""
-    phase_shifter: PhaseShifter
+    phase_shifter: PhaseShifter | Heater | CapacitiveShifter | CarrierShifter
     """Sets the phase between the arms of a node."""
     coupler: PassiveElement
     """50:50 coupler of a node."""
@@ -166,7 +171,7 @@ class Homodyne:
             (self.modulator.name, 1, self.modulator.insertion_loss_db),
             (self.branch.name, splits, self.branch.insertion_loss_db),
             (self.crossing.name, side - 1, self.crossing.insertion_loss_db),
-            (self.phase_shifter.name, 1, self.phase_shifter.insertion_loss_db),
+            (self.phase_shifter.name, 1, self.phase_shifter.loss_db(QUARTER_TURN_RAD)),
             (self.coupler.name, 1, self.coupler.insertion_loss_db),
             (self.waveguide.name, 1, self.waveguide.loss_db_per_m * length_m),
         )
@@ -183,11 +188,12 @@ class Homodyne:
         The detector integrates across symbols, so only the modulator leaves a residue of a symbol in the
         next.
         """
+        source = source_of(self)
         density = self.receiver.noise_density_a_per_sqrt_hz(self.symbol_rate_hz, self.integration_symbols)
         return LinkBudget(
             elements=self.path,
             split=2.0 * self.outputs,
-            launch_w=self.laser_power_w,
+            launch_w=source.launch_w,
             leakage=ratio_from_db(-self.modulator.extinction_ratio_db),
             residue=symbol_residue((self.modulator.bandwidth_hz,), self.symbol_rate_hz),
             bandwidth_hz=self.symbol_rate_hz / 2.0,
@@ -195,7 +201,7 @@ class Homodyne:
             dark_current_a=self.receiver.dark_current_a,
             cmrr_db=self.receiver.cmrr_db,
             noise_a_per_sqrt_hz=density,
-            rin_db_per_hz=self.laser.rin_db_per_hz,
+            rin_db_per_hz=source.rin_db_per_hz,
             wavelengths=1,
             pairs=1,
             symbols=self.integration_symbols,
@@ -328,7 +334,8 @@ class Homodyne:
         return {
             "laser": self.laser_power_w / self.laser.wall_plug_efficiency,
             "photodetector": 2.0 * self.outputs * self.receiver.bias_w,
-        }
+            "phase hold": self.outputs * self.phase_shifter.hold_w(QUARTER_TURN_RAD),
+        } | amplifier_w(self)
 
     def full_load_parts_w(self) -> dict[str, float]:
         """Return the dynamic power of one core by part, with every sum as long as it may be."""
@@ -341,7 +348,7 @@ class Homodyne:
             "laser": self.laser.area_m2,
             "modulator": self.modulators * self.modulator.area_m2,
             "node": self.outputs * (self.node_area_m2 + 2.0 * self.branch.area_m2),
-        }
+        } | amplifier_m2(self)
 
     def electronic_area_m2(self) -> dict[str, float]:
         """Return the area of one core's electronic parts."""

@@ -23,6 +23,7 @@ from heliograph.checks import check_positive, check_range, check_whole
 from heliograph.operators import Held, Phase
 from heliograph.products import Products
 from heliograph.units import ratio_from_db, to_si
+from optical.amplifiers import Soa, amplifier_m2, amplifier_w, source_of
 from optical.analog import AnalogSpec, Rounding
 from optical.core import PARTIAL_SUM_BYTES, Reload, TiledLoads, Work, converted, tiled_loads
 from optical.detection import OscillatorBudget, Receiver, check_closes
@@ -40,6 +41,7 @@ from optical.devices import (
 )
 from optical.laser_power import NoiseRatio, converter_ratios
 from optical.link_budget import UNIFORM_MEAN_SQUARE, Element, symbol_residue
+from optical.phase_shifters import MEAN_PHASE_RAD, CapacitiveShifter, CarrierShifter
 from optical.programmable import Decomposer, Heater, MeshCoupler, MeshLayout, programmable_table
 
 SVD_FLOPS = 21.0
@@ -79,6 +81,8 @@ class MziMesh:
     """Half of the ADC's range over the rms of its samples, dimensionless; a design choice."""
     gradient_rounding: Rounding = Rounding.STOCHASTIC
     """How the DAC driver rounds operands of gradient products."""
+    amplifier: Soa | None = None
+    """Amplifier of the light behind the coupling into the chip; none in today's cores."""
     laser: Laser
     """Source."""
     modulator: Modulator
@@ -87,8 +91,8 @@ class MziMesh:
     """Splitter by two."""
     coupler: MeshCoupler
     """Two per interferometer."""
-    heater: Heater
-    """Two per interferometer."""
+    heater: Heater | CapacitiveShifter | CarrierShifter
+    """Phase shifter, two per interferometer, however it shifts."""
     waveguide: Waveguide
     """Routing."""
     detector: Photodetector
@@ -133,7 +137,7 @@ class MziMesh:
     def path(self) -> tuple[Element, ...]:
         """Losses of the signal from source to detector."""
         splits = math.ceil(math.log2(self.ports)) + 1
-        each_db = 2.0 * (self.coupler.insertion_loss_db + self.heater.insertion_loss_db)
+        each_db = 2.0 * (self.coupler.insertion_loss_db + self.heater.loss_db(MEAN_PHASE_RAD))
         length_m = self.layout.feed_length_m + self.depth * self.layout.stage_length_m
         return (
             Element(name="coupling", loss_db=self.laser.coupling_loss_db),
@@ -146,12 +150,13 @@ class MziMesh:
     @cached_property
     def link(self) -> OscillatorBudget:
         """Budget of the light, whether or not the link closes."""
-        bandwidths_hz = (self.modulator.bandwidth_hz, self.detector.bandwidth_hz)
+        bandwidths_hz = (self.modulator.bandwidth_hz, self.detector.bandwidth_hz, *self.tia.poles_hz)
+        source = source_of(self)
         splits = math.ceil(math.log2(self.ports)) + 1
         return OscillatorBudget(
             elements=self.path,
             oscillator_loss_db=self.laser.coupling_loss_db + splits * self.branch.insertion_loss_db,
-            launch_w=self.laser_power_w,
+            launch_w=source.launch_w,
             oscillator_share=self.oscillator_share,
             length=self.ports,
             receiver=Receiver(
@@ -160,7 +165,7 @@ class MziMesh:
                 dark_current_a=self.detector.dark_current_a,
                 cmrr_db=self.detector.cmrr_db,
                 noise_a_per_sqrt_hz=self.tia.noise_a_per_sqrt_hz,
-                rin_db_per_hz=self.laser.rin_db_per_hz,
+                rin_db_per_hz=source.rin_db_per_hz,
                 residue=symbol_residue(bandwidths_hz, self.symbol_rate_hz),
                 leakage=ratio_from_db(-self.modulator.extinction_ratio_db),
             ),
@@ -199,7 +204,8 @@ class MziMesh:
         |dU|^2 = d^2, and U S V* by d^2 |S|^2/N on average: 2 N^2 phases give sqrt(2 N) d. A coupling angle
         wrong by e turns two modes, 2 e^2: 2 N^2 couplers give 2 sqrt(N) e. Where calibration allows for
         couplers, only interferometers that would have to cross over completely stay wrong: from e sqrt(2 N)
-        for one mesh to its square over sqrt(6), for both together sqrt(2) as much. (In a Haar-random unitary
+        for one mesh to its square over sqrt(6), for both together sqrt(2) as much. A shifter whose loss
+        follows its phase errs in amplitude as another does in phase. (In a Haar-random unitary
         an interferometer of rank k has to let an amplitude r pass straight with density 2 k r, and cannot
         less than |e1 + e2|; there are N - k of rank k.)
 
@@ -209,7 +215,8 @@ class MziMesh:
         (2021) 1247, and Hamerly et al., "Accurate self-configuration of rectangular multiport
         interferometers", Phys. Rev. Applied 18 (2022) 024019: the corrected error, for Haar-random unitaries.
         """
-        phases = math.sqrt(2.0 * self.ports) * self.phase_error_rad
+        shifter = math.hypot(self.phase_error_rad, self.heater.amplitude_spread)
+        phases = math.sqrt(2.0 * self.ports) * shifter
         mesh = math.sqrt(2.0 * self.ports) * self.coupler.angle_error_rad
         if self.configuration is Configuration.CORRECTED:
             mesh = min(mesh, mesh**2 / math.sqrt(6.0))
@@ -260,7 +267,7 @@ class MziMesh:
         heaters = 2.0 * self.interferometers
         return Reload(
             time_s=self.heater.settling_s + 1.0 / self.heater_dac.rate_hz,
-            energy_j=heaters * self.heater_dac.conversion_j,
+            energy_j=heaters * (self.heater_dac.conversion_j + self.heater.setting_j),
         )
 
     @property
@@ -313,10 +320,10 @@ class MziMesh:
         """
         return {
             "laser": self.laser_power_w / self.laser.wall_plug_efficiency,
-            "phase hold": 2.0 * self.interferometers * self.heater.half_wave_w,
+            "phase hold": 2.0 * self.interferometers * self.heater.hold_w(MEAN_PHASE_RAD),
             "photodetector": 2.0 * self.ports * self.detector.bias_w,
             "tia": self.ports * self.tia.power_w,
-        }
+        } | amplifier_w(self)
 
     def full_load_parts_w(self) -> dict[str, float]:
         """Return the dynamic power of one core by part when every symbol carries a vector."""
@@ -331,7 +338,7 @@ class MziMesh:
             "modulator": self.ports * self.modulator.area_m2,
             "interferometers": self.interferometers * cell,
             "receivers": self.ports * (2.0 * self.detector.area_m2 + 2.0 * self.branch.area_m2),
-        }
+        } | amplifier_m2(self)
 
     def electronic_area_m2(self) -> dict[str, float]:
         """Return the area of one core's electronic parts."""

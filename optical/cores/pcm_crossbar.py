@@ -22,6 +22,7 @@ from heliograph.checks import check_positive, check_range, check_whole
 from heliograph.operators import Phase
 from heliograph.products import Products
 from heliograph.units import ratio_from_db, to_si
+from optical.amplifiers import Soa, amplifier_m2, amplifier_w, source_of
 from optical.analog import AnalogSpec, Rounding
 from optical.core import PARTIAL_SUM_BYTES, Reload, Work, converted, tiled_loads
 from optical.detection import DifferenceBudget, Receiver, check_closes
@@ -33,6 +34,7 @@ from optical.devices import (
     Modulator,
     PassiveElement,
     Photodetector,
+    RingModulator,
     RingRouter,
     Tia,
     Waveguide,
@@ -81,11 +83,13 @@ class PcmCrossbar:
     """Half of the ADC's range over the rms of its samples, dimensionless; a design choice."""
     gradient_rounding: Rounding = Rounding.STOCHASTIC
     """How the DAC driver rounds operands of gradient products."""
+    amplifier: Soa | None = None
+    """Amplifier of the light behind the coupling into the chip; none in today's cores."""
     laser: Laser
     """Pump."""
     comb: Comb
     """Source of the lines."""
-    modulator: Modulator
+    modulator: Modulator | RingModulator
     """One per line."""
     router: RingRouter
     """Three per line: drop it, add it to its row, and take it to its detector."""
@@ -169,11 +173,12 @@ class PcmCrossbar:
         A line is shared by 2 columns per output, and joining `rows` lines in even couplers on one waveguide
         leaves 1/rows of each (Feldmann 2021): couplers do not know the wavelengths apart.
         """
-        bandwidths_hz = (self.modulator.bandwidth_hz, self.detector.bandwidth_hz)
+        bandwidths_hz = (self.modulator.bandwidth_hz, self.detector.bandwidth_hz, *self.tia.poles_hz)
+        source = source_of(self, self.lines)
         return DifferenceBudget(
             elements=self.path,
             split=2.0 * self.columns * self.rows,
-            launch_w=self.laser_power_w,
+            launch_w=source.launch_w,
             contrast=ratio_from_db(-self.cell.contrast_db),
             length=self.rows,
             offset=self.signed_input is SignedInput.OFFSET,
@@ -183,7 +188,7 @@ class PcmCrossbar:
                 dark_current_a=self.detector.dark_current_a,
                 cmrr_db=self.detector.cmrr_db,
                 noise_a_per_sqrt_hz=self.tia.noise_a_per_sqrt_hz,
-                rin_db_per_hz=self.laser.rin_db_per_hz,
+                rin_db_per_hz=source.rin_db_per_hz,
                 residue=symbol_residue(bandwidths_hz, self.symbol_rate_hz),
                 leakage=ratio_from_db(-self.modulator.extinction_ratio_db),
             ),
@@ -302,10 +307,11 @@ class PcmCrossbar:
         light_w = self.lines * self.laser_power_w
         return {
             "laser": light_w / (self.comb.conversion_efficiency * self.laser.wall_plug_efficiency),
-            "ring tuning": 2.0 * (self.lines + self.outputs) * self.router.tuning_w,
+            "ring tuning": 2.0 * (self.lines + self.outputs) * self.router.tuning_w
+            + self.lines * self.modulator.tuning_w,
             "photodetector": 2.0 * self.outputs * self.detector.bias_w,
             "tia": self.outputs * self.tia.power_w,
-        }
+        } | amplifier_w(self)
 
     def full_load_parts_w(self) -> dict[str, float]:
         """Return the dynamic power of one core by part when every symbol carries vectors."""
@@ -322,7 +328,7 @@ class PcmCrossbar:
             "modulator": self.lines * self.modulator.area_m2 + routers,
             "cells": self.cells * each + trees,
             "receivers": 2.0 * self.outputs * self.detector.area_m2,
-        }
+        } | amplifier_m2(self)
 
     def electronic_area_m2(self) -> dict[str, float]:
         """Return the area of one core's electronic parts."""

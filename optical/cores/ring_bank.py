@@ -24,6 +24,7 @@ from heliograph.errors import ParameterError
 from heliograph.operators import Phase
 from heliograph.products import Products
 from heliograph.units import ratio_from_db, to_si
+from optical.amplifiers import Soa, amplifier_m2, amplifier_w, source_of
 from optical.analog import AnalogSpec, Rounding
 from optical.core import Reload, Work, converted, tiled_loads
 from optical.detection import check_closes
@@ -35,6 +36,7 @@ from optical.devices import (
     Modulator,
     PassiveElement,
     Photodetector,
+    RingModulator,
     RingRouter,
     Tia,
     Waveguide,
@@ -77,13 +79,15 @@ class RingBank:
     """Half of the ADC's range over the rms of its samples, dimensionless; a design choice."""
     gradient_rounding: Rounding = Rounding.STOCHASTIC
     """How the DAC driver rounds operands of gradient products; stochastic rounding keeps their mean."""
+    amplifier: Soa | None = None
+    """Amplifier of the light behind the coupling into the chip; none in today's cores."""
     laser: Laser
     """Pump."""
     comb: Comb
     """Source of the lines."""
     router: RingRouter
     """Two per modulator: drop the line, and add it again."""
-    modulator: Modulator
+    modulator: Modulator | RingModulator
     """One per wavelength."""
     branch: PassiveElement
     """Splitter by two of the broadcast."""
@@ -187,11 +191,13 @@ class RingBank:
             self.modulator.bandwidth_hz,
             self.detector.bandwidth_hz,
             self.ring.linewidth_hz / 2.0,
+            *self.tia.poles_hz,
         )
+        source = source_of(self, self.wavelengths)
         return IntensityBudget(
             elements=self.path,
             split=self.outputs,
-            launch_w=self.laser_power_w,
+            launch_w=source.launch_w,
             weight_swing=1.0 - least_drop(self.channel_spacing),
             leakage=ratio_from_db(-self.modulator.extinction_ratio_db),
             residue=symbol_residue(bandwidths_hz, self.symbol_rate_hz),
@@ -200,7 +206,7 @@ class RingBank:
             dark_current_a=self.detector.dark_current_a,
             cmrr_db=self.detector.cmrr_db,
             noise_a_per_sqrt_hz=self.tia.noise_a_per_sqrt_hz,
-            rin_db_per_hz=self.laser.rin_db_per_hz,
+            rin_db_per_hz=source.rin_db_per_hz,
             wavelengths=self.wavelengths,
         )
 
@@ -312,10 +318,11 @@ class RingBank:
         light_w = self.wavelengths * self.laser_power_w
         return {
             "laser": light_w / (self.comb.conversion_efficiency * self.laser.wall_plug_efficiency),
-            "ring tuning": self.rings * self.ring.tuning_w + 2.0 * self.wavelengths * self.router.tuning_w,
+            "ring tuning": self.rings * self.ring.tuning_w
+            + self.wavelengths * (2.0 * self.router.tuning_w + self.modulator.tuning_w),
             "photodetector": 2.0 * self.outputs * self.detector.bias_w,
             "tia": self.outputs * self.tia.power_w,
-        }
+        } | amplifier_w(self)
 
     def full_load_parts_w(self) -> dict[str, float]:
         """Return the dynamic power of one core by part while inputs stream past loaded weights."""
@@ -331,7 +338,7 @@ class RingBank:
             "weight rings": self.rings * self.layout.ring_spacing_m**2,
             "broadcast": self.outputs * self.branch.area_m2,
             "photodetector": 2.0 * self.outputs * self.detector.area_m2,
-        }
+        } | amplifier_m2(self)
 
     def electronic_area_m2(self) -> dict[str, float]:
         """Return the area of one core's electronic parts."""

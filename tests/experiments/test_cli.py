@@ -37,7 +37,7 @@ def test_analytic_runs_start_without_torch():
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT, capture_output=True)
 
 
-@pytest.mark.parametrize("what", ["systems", "models", "cores", "fabrics", "devices"])
+@pytest.mark.parametrize("what", ["systems", "models", "cores", "fabrics", "devices", "parts"])
 def test_everything_listed_can_be_shown_with_unit_and_source(capsys, what):
     code, out, _ = call(capsys, "list", what, "--json")
     assert code == 0

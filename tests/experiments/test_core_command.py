@@ -10,7 +10,7 @@ from matplotlib.image import imread
 from experiments.__main__ import BAD_INPUT, main
 from experiments.core import OTHER, PHASES, bench, layer_products, training_j_per_mac
 from experiments.core_bits import analog_core, at_power, bits_curve, noise_ratio_of
-from experiments.core_report import study, study_rows, summary_lines
+from experiments.core_report import parameter_rows, study, study_rows, summary_lines
 from experiments.core_tornado import answers, tornado
 from experiments.style import DPI, WIDTH_IN
 from heliograph.paths import get_at, replace_at
@@ -126,6 +126,36 @@ def test_table_names_every_stage_and_limit_with_a_value_for_each_phase(name):
     assert {f"{cause} alone" for cause in found.curve.limits} <= labels
     assert all(len(row.values) == len(PHASES) for row in study_rows(found))
     assert len(summary_lines(found)) == 2
+
+
+@each_core
+def test_every_number_is_told_with_its_unit_range_and_status(name):
+    found = study(bench(name))
+    numbers = {row.label: row for row in parameter_rows(found)}
+    assert len(numbers) == len(found.parameters) > 50
+    row = next(row for path, row in numbers.items() if path.endswith("laser.wall_plug_efficiency"))
+    assert (row.values, row.note) == (("0.2", "0.05", "0.3"), "published")
+    assert numbers["cores"].note == "choice"
+    assert numbers["photonic_die.price_usd_per_m2"].values == (
+        "34 USD/mm\u00b2",
+        "0.5 USD/mm\u00b2",
+        "60 USD/mm\u00b2",
+    )
+    for one in found.parameters:
+        shown = numbers[one.path].values[0]
+        dimensionless = one.unit == "1" or isinstance(one.value, str)
+        assert dimensionless or " " in shown, (one.path, shown)
+    assert json.loads(json.dumps(found.record()))["parameters"][0]["status"]
+
+
+def test_an_amplified_core_tells_its_bits_at_every_power_as_it_stands():
+    amplified = bench("crossbar", assignments=("core.amplifier=soa_typical", "laser_power_w=3 mW"))
+    curve = bits_curve(amplified.unit.core)
+    for place in (30, 50, 70):
+        core = replace_at(amplified.unit.core, "laser_power_w", curve.power_w[place])
+        assert curve.bits[place] == pytest.approx(core.effective_bits)
+        noise = math.fsum(10 ** (-(6.02 * limit[place] + 1.76) / 10) for limit in curve.limits.values())
+        assert curve.bits[place] == pytest.approx((-10 * math.log10(noise) - 1.76) / 6.02)
 
 
 @pytest.mark.parametrize(

@@ -228,3 +228,19 @@ def test_link_that_closes_is_returned_unchanged():
 def test_impossible_budget_is_refused():
     with pytest.raises(ParameterError, match="leakage must be at least 0 and below 1"):
         dataclasses.replace(LINK, leakage=1.0)
+
+
+def test_symbols_of_a_sample_close_a_link_together():
+    """A sum over n symbols has n times the current and sqrt(n) times the noise, so 400 symbols carry 20 times
+    less light than one symbol would need; a sample that equals its noise is still the end."""
+    quiet = with_values(CORE, laser__rin_db_per_hz=-300.0, temporal_accumulation=400)
+    faint = dataclasses.replace(quiet.link, launch_w=quiet.laser_power_w / 2000)
+    light_a = 2.0 * faint.responsivity_a_per_w * faint.wavelengths * faint.pairs * faint.received_w
+    assert light_a < faint.thermal_current_a
+    assert faint.snr_db > 3.0
+    assert faint.checked("core") is faint
+    with pytest.raises(LinkError, match="misses the noise"):
+        dataclasses.replace(faint, symbols=1).checked("core")
+    darker = dataclasses.replace(faint, launch_w=faint.launch_w * 10 ** (-0.05 * (faint.snr_db + 1.0)))
+    with pytest.raises(LinkError, match=r"by \d\.\d dB"):
+        darker.checked("core")

@@ -1,0 +1,128 @@
+"""The optical amplifier: its noise is that of textbooks, and a brighter laser always does better."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from heliograph.errors import ParameterError
+from heliograph.paths import numeric_leaves, replace_at
+from heliograph.units import db_from_ratio, ratio_from_db
+from optical.amplifiers import Soa, source_of
+from optical.cores import CORES, load_core
+from optical.laser_power import power_for_bits
+from optical.limits import photon_energy_j
+from optical.link_budget import solve_laser_power
+from optical.named_parts import Role, named_parts, names_of
+
+AMPLIFIERS = {name: named_parts()[name].build() for name in names_of(Role.AMPLIFIER)}
+SOA = AMPLIFIERS["soa_almae_2021"]
+ANALOG = [load_core(name) for name in CORES if hasattr(load_core(name), "laser_power_w")]
+each_core = pytest.mark.parametrize("core", ANALOG, ids=[core.name for core in ANALOG])
+
+
+@pytest.mark.parametrize("gain_db", [6.0, 15.0, 30.0])
+@pytest.mark.parametrize("figure_db", [3.2, 6.5])
+def test_the_noise_figure_is_the_loss_of_signal_to_noise_ratio(gain_db, figure_db):
+    """Olsson 1989; the definition: shot-limited light in, ideal detection with its shot noise out."""
+    soa = dataclasses.replace(SOA, gain_db=gain_db, noise_figure_db=figure_db, optical_bandwidth_hz=1.0)
+    power_w, gain, quantum_j = 1e-9, ratio_from_db(gain_db), photon_energy_j()
+    before = 2.0 * quantum_j / power_w
+    after = 2.0 * quantum_j / (gain * power_w) + soa.added_rin_per_hz(power_w, gain)
+    assert after / before == pytest.approx(ratio_from_db(figure_db), rel=1e-6)
+
+
+def test_beats_of_signal_and_emission_are_those_of_random_fields():
+    """4 S/P + 2 S^2 B_o/P^2 per hertz of a field with complex noise of density S: Monte Carlo within 3 %."""
+    gain, line_w = 30.0, 2e-7
+    emission = SOA.emission_w_per_hz(gain)
+    bandwidth_hz, samples, blocks = SOA.optical_bandwidth_hz, 64, 20_000
+    generator = np.random.default_rng(4)
+    noise = generator.normal(size=(2, blocks, samples)) * math.sqrt(emission * bandwidth_hz / 2.0)
+    power = np.square(math.sqrt(gain * line_w) + noise[0]) + np.square(noise[1])
+    means = power.mean(axis=1)
+    detection_hz = bandwidth_hz / (2.0 * samples)
+    stated = SOA.added_rin_per_hz(line_w, gain) * detection_hz * (gain * line_w) ** 2
+    assert means.var() == pytest.approx(stated, rel=0.03)
+
+
+def test_better_than_the_quantum_limit_is_refused():
+    """Caves 1982: an amplifier of high gain costs 3 dB at least; of gain G, 2 - 1/G."""
+    assert dataclasses.replace(SOA, gain_db=30.0, noise_figure_db=3.01).spontaneous_factor >= 1.0
+    with pytest.raises(ParameterError, match=r"at least 3\.01, the quantum limit at a gain of 30 dB"):
+        dataclasses.replace(SOA, gain_db=30.0, noise_figure_db=3.0)
+    with pytest.raises(ParameterError, match="gain_db"):
+        dataclasses.replace(SOA, gain_db=2.0)
+
+
+@pytest.mark.parametrize("soa", AMPLIFIERS.values(), ids=AMPLIFIERS)
+def test_gain_is_half_at_the_saturation_power(soa):
+    """Agrawal: G = G0 exp(-(G - 1)/G P_out/P_s); the data sheet's power is where 3 dB are gone."""
+    linear = ratio_from_db(soa.gain_db)
+    assert soa.gain(0.0) == pytest.approx(linear)
+    assert soa.gain(2.0 * soa.saturation_w / linear) == pytest.approx(linear / 2.0, rel=1e-9)
+    inputs = np.logspace(-8, 0, 30)
+    gains = [soa.gain(power_w) for power_w in inputs]
+    outputs = [power_w * gain for power_w, gain in zip(inputs, gains, strict=True)]
+    assert gains == sorted(gains, reverse=True)
+    assert outputs == sorted(outputs)
+    assert 1.0 <= gains[-1] < 1.2
+
+
+@each_core
+def test_an_amplifier_never_beats_a_laser_of_the_same_launched_power(core):
+    amplified = dataclasses.replace(core, amplifier=SOA, laser_power_w=0.1 * core.laser_power_w)
+    lines = {"crossbar": 12, "ring_bank": 16, "pcm_crossbar": 64}.get(core.name, 1)
+    source = source_of(amplified, lines)
+    assert source.launch_w == amplified.link.launch_w > amplified.laser_power_w
+    brighter = dataclasses.replace(core, laser_power_w=source.launch_w)
+    assert source.rin_db_per_hz > core.laser.rin_db_per_hz
+    assert amplified.link.snr < brighter.link.snr
+    assert amplified.link.snr > dataclasses.replace(amplified, amplifier=None).link.snr
+
+
+@each_core
+def test_an_amplifier_is_powered_and_takes_room(core):
+    amplified = dataclasses.replace(core, amplifier=SOA)
+    assert sum(amplified.static_parts_w().values()) == pytest.approx(
+        sum(core.static_parts_w().values()) + SOA.power_w
+    )
+    areas = (sum(one.photonic_area_m2().values()) for one in (amplified, core))
+    assert next(areas) - next(areas) == pytest.approx(SOA.area_m2)
+
+
+@each_core
+def test_every_number_of_an_amplifier_moves_an_answer(core):
+    amplified = dataclasses.replace(core, amplifier=SOA, laser_power_w=1e-3 * core.laser_power_w)
+
+    def answers(one):
+        return one.static_parts_w(), one.photonic_area_m2(), one.link.snr
+
+    for path, value in numeric_leaves(amplified).items():
+        if path.startswith("amplifier."):
+            assert answers(replace_at(amplified, path, 1.3 * value)) != answers(amplified), path
+
+
+def test_without_an_amplifier_nothing_is_added():
+    for core in ANALOG:
+        assert source_of(core, 12).launch_w == core.laser_power_w
+        assert source_of(core, 12).rin_db_per_hz == core.laser.rin_db_per_hz
+        assert "amplifier" not in core.static_parts_w() | core.photonic_area_m2()
+
+
+def test_no_closed_form_gives_the_laser_before_an_amplifier():
+    for core in ANALOG:
+        amplified = dataclasses.replace(core, amplifier=SOA)
+        solve = solve_laser_power if core.name == "crossbar" else power_for_bits
+        with pytest.raises(ParameterError, match="has an amplifier"):
+            solve(amplified, 5.0)
+
+
+def test_faint_light_is_ruined_by_beats():
+    """1 uW of light: 4 n_sp h nu / P leaves about 58 dB in 1 GHz less 90: the amplifier sets the noise."""
+    soa = Soa(**(dataclasses.asdict(SOA) | {"optical_bandwidth_hz": 1.0}))
+    gain = ratio_from_db(soa.gain_db)
+    found = db_from_ratio(soa.added_rin_per_hz(1e-6, gain))
+    expected = 4.0 * soa.spontaneous_factor * photon_energy_j() * (1.0 - 1.0 / gain) / 1e-6
+    assert found == pytest.approx(db_from_ratio(expected), abs=1e-6)

@@ -1,0 +1,139 @@
+"""Choices of phase shifters and modulators: what each costs, and where it does not fit."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from heliograph.errors import LinkError
+from heliograph.paths import numeric_leaves, replace_at
+from optical.cores import default_crossbar, default_homodyne, default_mesh, default_pcm_crossbar
+from optical.cores.ring_bank import default_ring_bank
+from optical.named_parts import Role, named_parts, names_of
+from optical.phase_shifters import CapacitiveShifter, CarrierShifter, soref_bennett_absorption_db
+from tests.optical.test_mzi_mesh import mesh
+
+SHIFTERS = names_of(Role.PHASE_SHIFTER)
+MESH = default_mesh()
+CARRIER = named_parts()["shifter_carrier_si"].build()
+MEMS = named_parts()["shifter_mems_sin"].build()
+
+
+def with_shifter(name, ports):
+    return dataclasses.replace(MESH, ports=ports, heater=named_parts()[name].build())
+
+
+def answers(core):
+    reload = core.reload
+    numbers = (reload.time_s, reload.energy_j, core.link.loss_db, core.load_variance)
+    return (*numbers, tuple(core.static_parts_w().values()), tuple(core.photonic_area_m2().values()))
+
+
+@pytest.mark.parametrize("name", SHIFTERS)
+def test_every_number_of_a_shifter_moves_an_answer(name):
+    core = with_shifter(name, 4)
+    for path, value in numeric_leaves(core).items():
+        if path.startswith("heater."):
+            other = 1.5 * value if value else 1e-3
+            assert answers(replace_at(core, path, other)) != answers(core), path
+
+
+def test_a_capacitor_holds_for_nothing_and_pays_for_each_change():
+    """C dV^2 / 2 per step; uniform phases differ by sqrt(2/3) pi rms, so a random step takes C V_pi^2 / 3."""
+    core, heated = with_shifter("shifter_mems_sin", 8), with_shifter("heater", 8)
+    assert core.static_parts_w()["phase hold"] < 1e-5 * heated.static_parts_w()["phase hold"]
+    assert MEMS.setting_j == pytest.approx(MEMS.capacitance_f * MEMS.half_wave_v**2 / 3)
+    draws = np.random.default_rng(3).uniform(0, 2, (2, 100_000))
+    volts = MEMS.half_wave_v * (draws[0] - draws[1])
+    assert MEMS.setting_j == pytest.approx(np.mean(MEMS.capacitance_f * volts**2 / 2), rel=0.02)
+    assert core.reload.energy_j - heated.reload.energy_j == pytest.approx(2 * 64 * MEMS.setting_j)
+    assert core.reload.time_s < heated.reload.time_s
+
+
+def test_heat_warms_neighbours_and_charge_does_not():
+    spacing = MESH.layout.spacing_m
+    assert MESH.heater.crosstalk_rad(spacing) > 0.0
+    assert MEMS.crosstalk_rad(spacing) == CARRIER.crosstalk_rad(spacing) == 0.0
+
+
+def test_carriers_absorb_as_soref_and_bennett_say():
+    """IEEE JQE 23 (1987) 123: 1e18 electrons and holes per cm3 shift by pi for 1.6 dB."""
+    dense, thin = (soref_bennett_absorption_db(density, 1.55e-6) for density in (1e24, 3e23))
+    assert CARRIER.absorption_db == pytest.approx(dense, rel=0.01)
+    assert thin == pytest.approx(1.36, rel=0.01)
+
+
+def test_loss_that_follows_the_phase_errs_like_a_wrong_phase():
+    """The closed form against 24 simulated meshes (N = 16) whose shifters fade as they shift.
+
+    One mesh scatters by 21 % (200 of them have a mean of 1.003 +- 0.015), so the mean of 24 by 4 %: three
+    standard errors.
+    """
+    size, generator, variation = 16, np.random.default_rng(8), 0.05
+    spread = dataclasses.replace(MEMS, loss_variation_db=variation).amplitude_spread
+    no_coupler_errors, ratios = np.zeros((2, size, size)), []
+    for _ in range(24):
+        draw = generator.uniform(0, 2 * math.pi, (4, size, size))
+        sigma = np.diag(generator.uniform(0, 1, size))
+        faded = draw + 1j * math.log(10) / 20 * variation * (draw / math.pi - 1.0)
+        exact, found = (
+            mesh(one[0], one[1], no_coupler_errors) @ sigma @ mesh(one[2], one[3], no_coupler_errors)
+            for one in (draw, faded)
+        )
+        ratios.append(np.linalg.norm(found - exact) ** 2 / np.linalg.norm(exact) ** 2)
+    assert np.mean(ratios) == pytest.approx(2 * size * spread**2 * (size - 1) / size, rel=0.13)
+    quiet, fading = (
+        dataclasses.replace(
+            MESH, ports=size, heater=dataclasses.replace(MEMS, loss_variation_db=value, drift_rad=0.0)
+        ).relative_matrix_error
+        ** 2
+        for value in (0.0, variation)
+    )
+    assert fading - quiet == pytest.approx(2 * size * spread**2, rel=1e-9)
+
+
+def test_a_mesh_of_carrier_shifters_is_too_dark_but_for_a_few_ports():
+    """65 interferometers with two shifters of 1.8 dB each: no laser makes up for it."""
+    with pytest.raises(LinkError, match="65 x interferometer"):
+        _ = with_shifter("shifter_carrier_si", 32).budget
+    assert with_shifter("shifter_carrier_si", 4).effective_bits < with_shifter("heater", 4).effective_bits
+
+
+@pytest.mark.parametrize("core", [default_crossbar(), default_homodyne()], ids=lambda core: core.name)
+@pytest.mark.parametrize("name", SHIFTERS)
+def test_a_node_may_hold_its_quarter_turn_by_any_shifter(core, name):
+    part = named_parts()[name].build()
+    other = dataclasses.replace(core, phase_shifter=part)
+    nodes = core.rows * core.columns
+    held = other.static_parts_w()["phase hold"]
+    assert held == pytest.approx(nodes * part.hold_w(math.pi / 2))
+    if not isinstance(part, CapacitiveShifter):
+        assert held == pytest.approx(nodes * part.half_wave_w / 2)
+    assert core.static_parts_w()["phase hold"] == 0.0
+    wider_m2 = (part.area_m2 - core.phase_shifter.area_m2) / core.layout.node_fill
+    assert other.node_area_m2 - core.node_area_m2 == pytest.approx(wider_m2, abs=1e-18)
+    extra = part.absorption_db / 2 if isinstance(part, CarrierShifter) else 0.0
+    extra += part.loss_variation_db / 2 if isinstance(part, CapacitiveShifter) else 0.0
+    lost = {element.name: element.loss_db for element in other.path}[name]
+    assert lost == pytest.approx(part.insertion_loss_db + extra)
+
+
+@pytest.mark.parametrize("core", [default_ring_bank(), default_pcm_crossbar()], ids=lambda core: core.name)
+def test_a_ring_modulator_takes_little_drive_and_is_held_on_its_line(core):
+    part = named_parts()["mrm_lightening_transformer"].build()
+    other = dataclasses.replace(core, modulator=part)
+    lines = core.wavelengths if hasattr(core, "wavelengths") else core.lines
+    extra_w = other.static_parts_w()["ring tuning"] - core.static_parts_w()["ring tuning"]
+    assert extra_w == pytest.approx(lines * part.tuning_w)
+    drive = other.full_load_parts_w()["modulator"] / core.full_load_parts_w()["modulator"]
+    assert drive == pytest.approx(42 / 450)
+    assert other.photonic_area_m2()["modulator"] < core.photonic_area_m2()["modulator"]
+    for path, value in numeric_leaves(other).items():
+        if path.startswith("modulator."):
+            changed = replace_at(other, path, 1.5 * value)
+            assert (answers_of(changed)) != answers_of(other), path
+
+
+def answers_of(core):
+    return core.static_parts_w(), core.full_load_parts_w(), core.photonic_area_m2(), core.link.snr
