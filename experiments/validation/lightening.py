@@ -24,7 +24,9 @@ TILES = MappingProxyType({"B": 4, "L": 8})
 """Variant of Lightening-Transformer -> tiles."""
 OWN_RULES = "Lightening-Transformer's own constants and rules"
 """What is assumed of every number here."""
-BASELINES = MappingProxyType({"mrr": BaselineRingBank, "mzi": BaselineMesh})
+BASELINES: Mapping[str, type[BaselineRingBank] | type[BaselineMesh]] = MappingProxyType(
+    {"mrr": BaselineRingBank, "mzi": BaselineMesh}
+)
 """How a baseline's name begins -> what it is."""
 OPERATIONS_PER_MAC = 2
 """A multiplication and an addition."""
