@@ -93,6 +93,11 @@ def shown_baseline_effects() -> tuple[BaselineEffect, ...]:
     return tuple(one for core in cores for one in baseline_effects(core, workload))
 
 
+def baselines_record() -> list[dict[str, Any]]:
+    """Return the effects as plain data."""
+    return [one.record() for one in shown_baseline_effects()]
+
+
 def baselines_text() -> str:
     """Return the tables of effects as text, one for each baseline."""
     shown = shown_baseline_effects()

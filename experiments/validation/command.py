@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from experiments.plain import canonical_json, write_atomically
 from experiments.report import ReportRow, table_text
-from experiments.validation.baseline_corrections import baselines_text, shown_baseline_effects
+from experiments.validation.baseline_corrections import baselines_record, baselines_text
 from experiments.validation.cells import Record, read_records
 from experiments.validation.collectives import NEEDS as COLLECTIVE_COLUMNS
 from experiments.validation.collectives import validate_collectives
@@ -52,10 +52,8 @@ class Kind:
     """What turns rows into outcomes."""
     beside: Callable[[], str] | None = None
     """What the terminal shows below, if anything."""
-    beside_record: Callable[[], list[dict[str, Any]]] | None = None
-    """The same as plain data, for ``--out``."""
-    beside_name: str = "beside"
-    """What the file of these data is called after."""
+    beside_records: Mapping[str, Callable[[], list[dict[str, Any]]]] = field(default_factory=dict)
+    """The same as plain data, for ``--out``, by what each file is called after."""
     names_skipped: bool = False
     """Whether the terminal names each skipped row below its reason."""
 
@@ -73,16 +71,16 @@ KINDS = MappingProxyType(
             needs=PHOTONIC_COLUMNS,
             run=lambda records, _: validate_photonic(records),
             beside=lambda: f"{corrections_text()}\n{baselines_text()}",
-            beside_record=lambda: corrections_record() + [one.record() for one in shown_baseline_effects()],
-            beside_name="corrections",
+            beside_records=MappingProxyType(
+                {"corrections": corrections_record, "baselines": baselines_record}
+            ),
             names_skipped=True,
         ),
         "network": Kind(
             needs=NETWORK_COLUMNS,
             run=lambda records, _: validate_network(records),
             beside=rings_text,
-            beside_record=rings_record,
-            beside_name="rings",
+            beside_records=MappingProxyType({"rings": rings_record}),
         ),
     }
 )
@@ -134,9 +132,9 @@ def write(validation: Validation, directory: Path) -> tuple[Path, ...]:
     write_atomically(record, canonical_json(validation.record(), indent=1) + "\n")
     written = [record]
     kind = KINDS.get(validation.kind)
-    if kind is not None and kind.beside_record is not None:
-        beside = directory / f"validate-{validation.kind}-{kind.beside_name}.json"
-        write_atomically(beside, canonical_json(kind.beside_record(), indent=1) + "\n")
+    for name, records in kind.beside_records.items() if kind is not None else ():
+        beside = directory / f"validate-{validation.kind}-{name}.json"
+        write_atomically(beside, canonical_json(records(), indent=1) + "\n")
         written.append(beside)
     if not validation.predicted:
         return tuple(written)
