@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from experiments.plain import canonical_json, write_atomically
 from experiments.report import ReportRow, table_text
+from experiments.validation.baseline_corrections import baselines_record, baselines_text
 from experiments.validation.cells import Record, read_records
 from experiments.validation.collectives import NEEDS as COLLECTIVE_COLUMNS
 from experiments.validation.collectives import validate_collectives
@@ -36,6 +37,7 @@ MOST_NAMED = 40
 _TABLE_WIDTH = 150
 _MOST_REASONS = 12
 _LONGEST_SOURCE = 64
+_LONGEST_ROW = 120
 
 Progress = Callable[[str, int, int], None]
 
@@ -50,10 +52,10 @@ class Kind:
     """What turns rows into outcomes."""
     beside: Callable[[], str] | None = None
     """What the terminal shows below, if anything."""
-    beside_record: Callable[[], list[dict[str, Any]]] | None = None
-    """The same as plain data, for ``--out``."""
-    beside_name: str = "beside"
-    """What the file of these data is called after."""
+    beside_records: Mapping[str, Callable[[], list[dict[str, Any]]]] = field(default_factory=dict)
+    """The same as plain data, for ``--out``, by what each file is called after."""
+    names_skipped: bool = False
+    """Whether the terminal names each skipped row below its reason."""
 
 
 KINDS = MappingProxyType(
@@ -68,16 +70,17 @@ KINDS = MappingProxyType(
         "photonic": Kind(
             needs=PHOTONIC_COLUMNS,
             run=lambda records, _: validate_photonic(records),
-            beside=corrections_text,
-            beside_record=corrections_record,
-            beside_name="corrections",
+            beside=lambda: f"{corrections_text()}\n{baselines_text()}",
+            beside_records=MappingProxyType(
+                {"corrections": corrections_record, "baselines": baselines_record}
+            ),
+            names_skipped=True,
         ),
         "network": Kind(
             needs=NETWORK_COLUMNS,
             run=lambda records, _: validate_network(records),
             beside=rings_text,
-            beside_record=rings_record,
-            beside_name="rings",
+            beside_records=MappingProxyType({"rings": rings_record}),
         ),
     }
 )
@@ -129,9 +132,9 @@ def write(validation: Validation, directory: Path) -> tuple[Path, ...]:
     write_atomically(record, canonical_json(validation.record(), indent=1) + "\n")
     written = [record]
     kind = KINDS.get(validation.kind)
-    if kind is not None and kind.beside_record is not None:
-        beside = directory / f"validate-{validation.kind}-{kind.beside_name}.json"
-        write_atomically(beside, canonical_json(kind.beside_record(), indent=1) + "\n")
+    for name, records in kind.beside_records.items() if kind is not None else ():
+        beside = directory / f"validate-{validation.kind}-{name}.json"
+        write_atomically(beside, canonical_json(records(), indent=1) + "\n")
         written.append(beside)
     if not validation.predicted:
         return tuple(written)
@@ -150,18 +153,29 @@ def report(validation: Validation) -> str:
     rows.append(ReportRow(label="all", values=overall, section=True))
     title = f"Predicted against published: {validation.kind} (relative error of each row)"
     parts = [table_text(title, columns, rows, width=_TABLE_WIDTH), *_misses(validation)]
-    reasons = Counter(one.skipped for one in validation.skipped)
-    if reasons:
-        parts.append(f"\nSkipped {len(validation.skipped)} rows:\n")
-        parts += [f"  {count:4d}  {reason}\n" for reason, count in reasons.most_common(_MOST_REASONS)]
-        if len(reasons) > _MOST_REASONS:
-            parts.append(
-                f"        and {len(reasons) - _MOST_REASONS} more reasons; --json gives each row's\n"
-            )
     kind = KINDS.get(validation.kind)
+    parts += _skipped(validation, named=kind is not None and kind.names_skipped)
     if kind is not None and kind.beside is not None:
         parts += ["\n", kind.beside()]
     return "".join(parts)
+
+
+def _skipped(validation: Validation, *, named: bool) -> list[str]:
+    reasons = Counter(one.skipped for one in validation.skipped)
+    if not reasons:
+        return []
+    lines = [f"\nSkipped {len(validation.skipped)} rows:\n"]
+    for reason, count in reasons.most_common(None if named else _MOST_REASONS):
+        lines.append(f"  {count:4d}  {reason}\n")
+        if named:
+            lines += [
+                f"        {_shortened(one.id, _LONGEST_ROW)}\n"
+                for one in validation.skipped
+                if one.skipped == reason
+            ]
+    if not named and len(reasons) > _MOST_REASONS:
+        lines.append(f"        and {len(reasons) - _MOST_REASONS} more reasons; --json gives each row's\n")
+    return lines
 
 
 def _misses(validation: Validation) -> list[str]:
@@ -178,8 +192,8 @@ def _misses(validation: Validation) -> list[str]:
     return lines
 
 
-def _shortened(source: str) -> str:
-    return source if len(source) <= _LONGEST_SOURCE else source[: _LONGEST_SOURCE - 1] + "\u2026"
+def _shortened(text: str, most: int = _LONGEST_SOURCE) -> str:
+    return text if len(text) <= most else text[: most - 1] + "\u2026"
 
 
 def _cells(found: Statistics) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from optical.cores.number_formats import (
     default_residue,
 )
 from optical.cores.pcm_crossbar import PcmCrossbar, default_pcm_crossbar
+from optical.cores.phase_residue import PhaseResidueCore, default_phase_residue
 from optical.cores.ring_bank import RingBank, default_ring_bank
 
 
@@ -60,6 +61,10 @@ CORES: Mapping[str, CoreKind] = MappingProxyType(
             build=default_residue,
             summary="the crossbar with residue numbers: exact short sums, a copy per modulus",
             sides=("rows", "columns"),
+        ),
+        "phase_residue": CoreKind(
+            build=default_phase_residue,
+            summary="rows that add up phases of light modulo 2 pi: residue numbers, sums wrap by themselves",
         ),
         "mzi_mesh": CoreKind(
             build=default_mesh,
@@ -119,6 +124,7 @@ __all__ = [
     "Homodyne",
     "MziMesh",
     "PcmCrossbar",
+    "PhaseResidueCore",
     "ResidueCore",
     "RingBank",
     "default_block_float",
@@ -126,6 +132,7 @@ __all__ = [
     "default_homodyne",
     "default_mesh",
     "default_pcm_crossbar",
+    "default_phase_residue",
     "default_residue",
     "default_ring_bank",
     "load_core",

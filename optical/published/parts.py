@@ -143,3 +143,31 @@ class LighteningParts:
     """Operations of a normalised element, dimensionless."""
     activation_operations: float
     """Operations of an activated element, dimensionless."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineParts:
+    """Constants of the ring bank and the mesh that Lightening-Transformer is compared with by its authors."""
+
+    name: str
+    """Name of the rows."""
+    ring_loss_db: float
+    """Insertion loss of a ring on its own wavelength."""
+    passed_ring_loss_db: float
+    """Insertion loss of a ring on another wavelength."""
+    ring_symbol_j: float
+    """Drive energy of a ring per symbol."""
+    ring_w: float
+    """Power that holds a ring."""
+    ring_side_m: float
+    """Side of a ring."""
+    ring_margin_m: float
+    """Spacing between rings."""
+    interferometer_loss_db: float
+    """Insertion loss of an interferometer of the mesh."""
+    interferometer_symbol_j: float
+    """Drive energy of setting an interferometer."""
+    interferometer_area_m2: float
+    """Area of an interferometer."""
+    interferometer_settling_s: float
+    """Time of setting all interferometers of a mesh at once."""

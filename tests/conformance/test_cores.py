@@ -33,10 +33,12 @@ UNUSED = {
         "core.core.summed",
         "core.core.adc_range_sigma",
         "core.core.adc.nominal_bits",
-    }
+    },
+    "phase_residue": {"core.core.adc.nominal_bits", "core.core.segment_dac.nominal_bits"},
 }
 """Numbers of a wrapped core that its number format settles: residues fix the length of a sum (the core's own
-entry tries it), the ADC's range is a modulus, and only its effective bits tell how well one is read."""
+entry tries it), the ADC's range is a modulus, and only its effective bits tell how well one is read; phases
+are set and read to the nearest step, so that again only effective bits tell how often it is the wrong one."""
 KNOBS = [
     pytest.param(unit, path, id=f"{unit.core.name}-{path}")
     for unit in UNITS

@@ -1,4 +1,5 @@
 import json
+from collections import Counter
 
 import pytest
 
@@ -58,7 +59,7 @@ def test_an_energy_behind_an_efficiency_is_read(tmp_path):
         ("Albireo,power MRR,1,W,,s,read,", "no scenario"),
         ("Albireo,power sail,1,W,moderate,s,read,", "no part 'sail'"),
         ("Albireo,power MRR,about one,W,moderate,s,read,", "no single number"),
-        ("Albireo,power MRR,1,furlong,moderate,s,read,", "no area, power, energy or time"),
+        ("Albireo,rings,1215,1,moderate,s,read,", "neither area, power, energy, time nor operations"),
         ("Albireo,power MRR,1,W,moderate,s,recalled,", "nobody has looked"),
         (
             "Lightening-Transformer,total energy,1,mJ,deit-t_64_4bit dota_arch_opt_4t_2c,s,read,",
@@ -73,10 +74,12 @@ def test_what_cannot_be_predicted_is_skipped_with_its_reason(tmp_path, line, rea
     assert reason in one.skipped
 
 
-@pytest.mark.parametrize("value", ["nan", "-1", "0"])
-def test_a_number_that_cannot_be_one_is_an_error_of_the_file(capsys, tmp_path, value):
+@pytest.mark.parametrize(
+    ("value", "unit"), [("nan", "W"), ("-1", "W"), ("0", "W"), ("1.2.3", "W"), ("1", "mile")]
+)
+def test_a_number_or_unit_that_cannot_be_one_is_an_error_of_the_file(capsys, tmp_path, value, unit):
     path = tmp_path / "photonic.csv"
-    path.write_text(HEADER + f"Albireo,power MRR,{value},W,moderate,s,read,\n", encoding="utf-8")
+    path.write_text(HEADER + f"Albireo,power MRR,{value},{unit},moderate,s,read,\n", encoding="utf-8")
     assert main(["validate", "photonic", "--data", str(path)]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -97,10 +100,12 @@ def test_the_table_that_ships_is_read_and_what_is_put_right_stands_below(capsys,
     effects = json.loads((tmp_path / "validate-photonic-corrections.json").read_text(encoding="utf-8"))
     assert {one["bits"] for one in effects} == {4, 8}
     assert all(set(one) == {"correction", "bits", "power", "energy", "time"} for one in effects)
+    baselines = json.loads((tmp_path / "validate-photonic-baselines.json").read_text(encoding="utf-8"))
+    assert {one["system"] for one in baselines} == {"ring bank", "mesh"}
 
 
 def test_the_picture_says_which_rows_it_leaves_out(tmp_path):
     found = validate("photonic")
-    drawn = sum(one.unit == "W" for one in found.predicted)
+    (unit, drawn), *_ = Counter(one.unit for one in found.predicted).most_common()
     _, vector = scatter(found, tmp_path / "picture")
-    assert f"{drawn} rows in W of {len(found.predicted)}" in vector.read_text(encoding="utf-8")
+    assert f"{drawn} rows in {unit} of {len(found.predicted)}" in vector.read_text(encoding="utf-8")

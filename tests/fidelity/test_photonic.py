@@ -6,14 +6,24 @@ from itertools import pairwise
 
 import pytest
 
-from experiments.validation import validate
+from experiments.validation import report, validate
+from experiments.validation.baseline_corrections import PUBLISHED, baseline_effects
 from experiments.validation.corrections import TOGETHER, effects
 from heliograph.errors import ParameterError
 from optical.published.albireo import AlbireoScenario, load_albireo
 from optical.published.chips import load_chip
+from optical.published.lightening_baseline_costs import baseline_total_cost, baseline_workload_cost
+from optical.published.lightening_baselines import (
+    BANK_FAULTS,
+    MESH_FAULTS,
+    SHARED_FAULTS,
+    BaselineCorrection,
+    BaselineMesh,
+    BaselineRingBank,
+)
 from optical.published.lightening_transformer import FAULTS, Correction, LighteningTransformer
 from optical.published.lightening_workloads import load_workload, products, total_cost, workload_cost
-from optical.published.parts import LighteningParts
+from optical.published.parts import BaselineParts, LighteningParts
 
 LIGHTENING = "Lightening-Transformer HPCA 2024"
 
@@ -34,9 +44,10 @@ def of(source):
 
 
 def test_lightening_transformer_agrees_to_nine_digits():
-    """Its public simulator at 7c3d4ad, run unmodified: area and power by part, energy and time of 24 runs."""
+    """Its public simulator at 7c3d4ad, run unmodified: area and power by part, energy and time of 24 runs;
+    and 20 runs of its two baselines, the ring bank and the mesh."""
     rows = of(LIGHTENING)
-    assert len(rows) == 180
+    assert len(rows) == 297
     assert all(one.skipped is None for one in rows)
     assert max(abs(one.relative_error) for one in rows) < 1e-9
 
@@ -185,3 +196,127 @@ def test_whole_chips_take_more_than_their_parts():
     assert 0.03 < lightmatter.explained_share < 0.1
     hints = [one.hint for one in outcomes() if "energy per MAC" in one.id and "P" in one.id[:2]]
     assert any("unexplained 75%" in hint for hint in hints)
+
+
+@pytest.mark.parametrize(
+    ("core", "energy_mj", "latency_ms"), [(BaselineRingBank(), 1.538, 0.2443), (BaselineMesh(), 2.815, 12.34)]
+)
+def test_baselines_print_what_their_simulator_prints(core, energy_mj, latency_ms):
+    """The simulator at 7c3d4ad, scripts of its comparison: DeiT-T, 4 bits, to the printed digit."""
+    cost = baseline_total_cost(core, load_workload("deit-t"))
+    assert cost.energy_j * 1e3 == pytest.approx(energy_mj, rel=5e-4)
+    assert cost.time_s * 1e3 == pytest.approx(latency_ms, rel=5e-4)
+
+
+def test_the_mesh_does_no_attention_and_is_charged_a_layer_twice():
+    """Sum of the parts that the same run prints: 2.265 mJ and 9.99 ms; its total says 2.815 and 12.34."""
+    workload = load_workload("deit-t")
+    mesh = BaselineMesh(corrections=frozenset([BaselineCorrection.LAST_LAYER_ONCE]))
+    costs, cost = baseline_workload_cost(mesh, workload), baseline_total_cost(mesh, workload)
+    assert "attn" not in costs
+    assert "attn" in baseline_workload_cost(BaselineRingBank(), workload)
+    assert cost.energy_j * 1e3 == pytest.approx(2.265, rel=5e-4)
+    assert cost.time_s * 1e3 == pytest.approx(9.99, rel=5e-4)
+    assert cost.time_s == pytest.approx(sum(one.time_s for one in costs.values()))
+
+
+@pytest.mark.parametrize(
+    ("core", "corrections"),
+    [(BaselineRingBank, BANK_FAULTS), (BaselineMesh, MESH_FAULTS)],
+    ids=["ring bank", "mesh"],
+)
+def test_every_correction_of_a_baseline_moves_a_number(core, corrections):
+    workload = load_workload("deit-t")
+    readings = (BaselineCorrection.ONE_PHOTODIODE,)
+    readings += (BaselineCorrection.RINGS_SETTLE,) if core is BaselineRingBank else ()
+
+    def figures(*right):
+        machine = core(bits=5, corrections=frozenset(right))
+        cost = baseline_total_cost(machine, workload)
+        return machine.area_m2, cost.energy_j, cost.time_s
+
+    for one in (*corrections, *readings, *SHARED_FAULTS):
+        assert figures(one) != figures(), one
+
+
+def test_holding_the_phases_outweighs_everything_else_of_the_mesh():
+    """2 x 144 heaters in each of 8 cores at half a period each, for 12.34 ms: 46 W, 569 mJ beside 2.8 mJ."""
+    found = {one.correction: one for one in baseline_effects(BaselineMesh(), load_workload("deit-t"))}
+    held = found[BaselineCorrection.HELD_PHASES].energy_j - found[PUBLISHED].energy_j
+    heaters = 2 * 144 * 8
+    assert held == pytest.approx(heaters * 20e-3 * found[PUBLISHED].time_s, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", numbers_of(BaselineParts))
+def test_no_constant_of_a_baseline_is_dead(name):
+    parts = BaselineMesh().parts
+    moved = dataclasses.replace(parts, **{name: 3.0 * getattr(parts, name)})
+
+    def figures(constants):
+        cores = (BaselineRingBank(parts=constants), BaselineMesh(parts=constants))
+        costs = [baseline_total_cost(core, load_workload("deit-t")) for core in cores]
+        return [(core.area_m2, cost) for core, cost in zip(cores, costs, strict=True)]
+
+    assert figures(parts) != figures(moved)
+
+
+HEADER = "system,metric,value,unit,config\n"
+
+
+def of_rows(tmp_path, *rows):
+    path = tmp_path / "chips.csv"
+    path.write_text(HEADER + "".join(f"{row}\n" for row in rows))
+    return validate("photonic", data=path).outcomes
+
+
+def test_derived_figures_of_lightening_transformer_are_taken_apart(tmp_path):
+    """Peak, efficiency and energy per MAC as a reader of the simulator's output computes them."""
+    found = of_rows(
+        tmp_path,
+        "Lightening-Transformer,peak / TOPS/W,138.24 / 9.37 (4b) / 2.71 (8b),TOPS / TOPS/W,LT-B",
+        "Lightening-Transformer,energy per MAC DeiT-T/S/B,0.3065 / 0.3089 / 0.3096 (4b); 0.9615 / 0.9682 / "
+        "0.9669 (8b),pJ/MAC,LT-B",
+        "Lightening-Transformer,README area total,60.329395,mm^2,LT-B 4b",
+    )
+    assert len(found) == 3 + 6 + 1
+    assert all(abs(one.relative_error) < 2e-3 for one in found)
+    assert found[-1].relative_error == pytest.approx(-0.0288 / 60.329395, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("LT,power total,abc,W,", "chips.csv:2: column 'value' is 'abc', which is no number"),
+        ("LT,power total,nan,W,", "chips.csv:2: column 'value' is nan; it must be finite and positive"),
+        ("LT,power total,-1,W,", "chips.csv:2: column 'value' is -1; it must be finite and positive"),
+        ("LT,area total,3,furlong,", "chips.csv:2: column 'unit' is 'furlong', which is no unit of area"),
+        (
+            "Albireo,power MRR,3,mm^2,moderate",
+            "chips.csv:2: column 'unit' is 'mm^2', which is no unit of power",
+        ),
+    ],
+)
+def test_bad_numbers_and_units_are_named_by_their_place(tmp_path, row, message):
+    with pytest.raises(ParameterError) as error:
+        of_rows(tmp_path, row)
+    assert str(error.value).startswith(message)
+
+
+def test_unknown_systems_and_what_no_parts_can_give_say_why(tmp_path):
+    found = of_rows(
+        tmp_path,
+        "Acme 3,power total,12,W,",
+        "Taichi,efficiency,160,TOPS/W,on chip",
+        "Mirage,training speed,23.8 x faster,,vs systolic arrays",
+        "Shen 2017,vowel accuracy measured / simulated,76.7 / 91.7,%,4x4",
+    )
+    assert [one.predicted for one in found] == [None] * 4
+    reasons = ("system 'Acme 3' is not modelled", "no list of its parts", "a ratio to another", "an accuracy")
+    assert all(one.skipped.startswith(reason) for one, reason in zip(found, reasons, strict=True))
+
+
+def test_every_skipped_row_is_named_below_its_reason(tmp_path):
+    path = tmp_path / "chips.csv"
+    path.write_text(HEADER + "".join(f"Acme {index},power total,12,W,\n" for index in range(20)))
+    shown = report(validate("photonic", data=path))
+    assert all(f"Acme {index} power total" in shown for index in range(20))
