@@ -65,6 +65,7 @@ CORES: Mapping[str, CoreKind] = MappingProxyType(
         "phase_residue": CoreKind(
             build=default_phase_residue,
             summary="rows that add up phases of light modulo 2 pi: residue numbers, sums wrap by themselves",
+            sides=("rows",),
         ),
         "mzi_mesh": CoreKind(
             build=default_mesh,
