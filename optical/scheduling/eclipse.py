@@ -12,7 +12,7 @@ from scipy.optimize import linear_sum_assignment
 from optical.scheduling.birkhoff import Part
 from optical.scheduling.demand import BALANCE_TOLERANCE, largest_line
 
-_TOLERANCE = 1e-2
+_TOLERANCE = 0.05
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
