@@ -11,7 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.arguments import add_accelerator, add_hardware, add_output, add_workload
+from experiments.arguments import (
+    add_accelerator,
+    add_circuits,
+    add_hardware,
+    add_output,
+    add_photons,
+    add_validation,
+    add_workload,
+)
 from heliograph import __version__
 from heliograph.errors import HeliographError, SuspectWarning
 
@@ -86,16 +94,9 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_core(commands.add_parser("core", help="show where a photonic core's energy and bits go"))
 
-    validation = commands.add_parser("validate", help="compare predictions with published measurements")
-    validation.add_argument("kind", metavar="training|kernels|collectives|memory|photonic|network")
-    validation.add_argument(
-        "--data", type=Path, metavar="FILE", help="CSV of measurements instead of the table that ships"
-    )
-    validation.add_argument("--out", type=Path, metavar="DIR", help="write the rows and a scatter plot")
-    add_output(validation)
-    validation.set_defaults(run=_validate)
-
+    _add_validation(commands.add_parser("validate", help="compare predictions with published measurements"))
     _add_photons(commands.add_parser("photons", help="accuracy by photons per multiplication"))
+    _add_circuits(commands.add_parser("circuits", help="schedule optical circuits for a demand"))
 
     listing = commands.add_parser("list", help="list systems, models, cores, fabrics or devices")
     listing.add_argument("what", metavar="systems|models|cores|fabrics|devices")
@@ -119,14 +120,19 @@ def _add_core(core: argparse.ArgumentParser) -> None:
     core.set_defaults(run=_core)
 
 
+def _add_validation(validation: argparse.ArgumentParser) -> None:
+    add_validation(validation)
+    validation.set_defaults(run=_validate)
+
+
 def _add_photons(photons: argparse.ArgumentParser) -> None:
-    photons.add_argument("--quick", action="store_true", help="fewer images, seeds and vector lengths")
-    photons.add_argument("--seed", type=int, default=0, help="first seed of the networks")
-    photons.add_argument(
-        "--out", type=Path, default=Path("results/photons"), metavar="DIR", help="default %(default)s"
-    )
-    add_output(photons)
+    add_photons(photons)
     photons.set_defaults(run=_photons)
+
+
+def _add_circuits(circuits: argparse.ArgumentParser) -> None:
+    add_circuits(circuits)
+    circuits.set_defaults(run=_circuits)
 
 
 def _compare(arguments: argparse.Namespace) -> None:
@@ -296,6 +302,22 @@ def _photons(arguments: argparse.Namespace) -> None:
         _print(canonical_json(result.record() | {"files": [str(path) for path in written]}, indent=1))
         return
     _print(report(result))
+    _print(f"Wrote {', '.join(str(path) for path in written)}.")
+
+
+def _circuits(arguments: argparse.Namespace) -> None:
+    from experiments.circuits import request_of, study  # noqa: PLC0415 - `--help` answers at once
+    from experiments.circuits_report import report, write  # noqa: PLC0415
+    from experiments.plain import canonical_json  # noqa: PLC0415
+    from experiments.progress import reporting  # noqa: PLC0415
+
+    with reporting() as progress:
+        found = study(request_of(arguments), progress)
+    written = write(found, arguments.out or Path("results") / f"circuits_{found.name}")
+    if arguments.json:
+        _print(canonical_json(found.record() | {"files": [str(path) for path in written]}, indent=1))
+        return
+    _print(report(found))
     _print(f"Wrote {', '.join(str(path) for path in written)}.")
 
 

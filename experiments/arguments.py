@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 
 def add_workload(parser: argparse.ArgumentParser) -> None:
@@ -37,3 +38,42 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     """Add the options that every command has."""
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
+def add_validation(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name what is held to measurements."""
+    parser.add_argument("kind", metavar="training|kernels|collectives|memory|photonic|network")
+    parser.add_argument(
+        "--data", type=Path, metavar="FILE", help="CSV of measurements instead of the table that ships"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write the rows and a scatter plot")
+    add_output(parser)
+
+
+def add_photons(parser: argparse.ArgumentParser) -> None:
+    """Add the options of accuracy by photons."""
+    parser.add_argument("--quick", action="store_true", help="fewer images, seeds and vector lengths")
+    parser.add_argument("--seed", type=int, default=0, help="first seed of the networks")
+    parser.add_argument(
+        "--out", type=Path, default=Path("results/photons"), metavar="DIR", help="default %(default)s"
+    )
+    add_output(parser)
+
+
+def add_circuits(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name a demand and the circuit switches that serve it."""
+    parser.add_argument(
+        "demand", type=Path, metavar="DEMAND.csv", help="bytes from each input (row) to each output (column)"
+    )
+    parser.add_argument("--policy", default="all", help="policies by name, separated by commas; default all")
+    parser.add_argument(
+        "--switch", default="silicon-photonic-mzi", help="switch that sets the delay; default %(default)s"
+    )
+    parser.add_argument("--delay", default="", metavar="TIME", help="instead of the switch's, e.g. 25us")
+    parser.add_argument("--rate", default="", metavar="RATE", help="of a circuit, e.g. 50GB/s")
+    parser.add_argument(
+        "--packet-rate", default="", metavar="RATE", help="of a port's packets for the rest; default none"
+    )
+    parser.add_argument("--planes", type=int, default=1, metavar="K", help="circuit switches side by side")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="default results/circuits_DEMAND")
+    add_output(parser)

@@ -15,7 +15,6 @@ from optical.scheduling.demand import BALANCE_TOLERANCE
 from optical.scheduling.schedule import DARK
 
 
-
 class CircuitPolicy(StrEnum):
     """When circuits move."""
 

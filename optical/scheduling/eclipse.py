@@ -94,9 +94,9 @@ def _densest(left: np.ndarray, delay: float, guess: float, longest: float, toler
 
     Notes
     -----
-    Between lengths a < b the bytes W of the best matching obey ``W(h) <= W(b)`` and ``W(h) <= W(a) h / a``, so
-    that bytes per time stay below ``W(b) / (h + delta)`` at the h where both meet. Intervals that cannot beat
-    the best found are never looked into.
+    Between lengths a < b the bytes W of the best matching obey ``W(h) <= W(b)`` and ``W(h) <= W(a) h / a``,
+    so that bytes per time stay below ``W(b) / (h + delta)`` at the h where both meet. Intervals that cannot
+    beat the best found are never looked into.
     """
     entries = np.unique(left[(left > 0.0) & (left < longest)])
     lengths = np.append(entries, longest)

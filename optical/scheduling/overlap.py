@@ -9,13 +9,12 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
-from heliograph.checks import check_positive, check_range
-from heliograph.collectives import Algorithm
+from heliograph.collectives import Algorithm, vector_bytes
 from heliograph.collectives import schedule as steps_of_algorithm
-from heliograph.collectives import vector_bytes
 from heliograph.errors import ParameterError
 from heliograph.operators import CollectiveKind
 from optical.scheduling.covers import fewest
+from optical.scheduling.plant import CircuitPlant
 
 NODES = 1000
 """Nodes of the branch and bound after which the best plan found is taken."""
@@ -112,10 +111,6 @@ class _Problem:
     planes: int
     delay_s: float
 
-    def __post_init__(self) -> None:
-        check_range(self, "planes", low=1)
-        check_range(self, "delay_s")
-
     @property
     def bound_s(self) -> float:
         """Work and the fewest moves that any plan needs, shared equally by the planes."""
@@ -141,33 +136,23 @@ def _fewest_moves(kinds: np.ndarray, planes: int) -> int:
     return max(0, misses - planes)
 
 
-def overlap(
-    steps: Sequence[CollectiveStep],
-    *,
-    planes: int,
-    plane_rate_bytes_per_s: float,
-    delay_s: float,
-    nodes: int = NODES,
-) -> OverlapPlan:
+def overlap(steps: Sequence[CollectiveStep], plant: CircuitPlant, *, nodes: int = NODES) -> OverlapPlan:
     """Return how planes share the steps of a collective, moving while others transmit.
 
     Parameters
     ----------
     steps : sequence of CollectiveStep
         One after the other: a step begins when the one before has ended.
-    planes : int
-        Optical switches, each with a circuit of every rank.
-    plane_rate_bytes_per_s : float
-        Rate of a circuit of one plane.
-    delay_s : float
-        Dark time of a plane that moves. Before the first step planes are set as they are wanted.
+    plant : CircuitPlant
+        Planes (its switches), each with a circuit of every rank. Before the first step they are set as they
+        are wanted; afterwards a plane that moves is dark for the delay. Nothing goes through packets.
     nodes : int
         Nodes of the branch and bound at most; zero for the heuristic alone.
 
     Raises
     ------
     ParameterError
-        If there is no step, or a rate or delay that cannot be.
+        If there is no step, or a step that no plane can carry.
 
     Notes
     -----
@@ -177,20 +162,19 @@ def overlap(
     programme, whose relaxation is also a bound. The heuristic tries planes in turns of every number of
     groups, then changes single choices while that helps.
     """
-    check_positive(_Rate(plane_rate_bytes_per_s=plane_rate_bytes_per_s), "plane_rate_bytes_per_s")
     if not steps:
         msg = "a plan needs at least one step"
         raise ParameterError(msg)
     names = {step.destinations: index for index, step in enumerate(reversed(steps))}
     problem = _Problem(
-        seconds=np.array([step.size_bytes for step in steps]) / plane_rate_bytes_per_s,
+        seconds=np.array([step.size_bytes for step in steps]) / plant.rate_bytes_per_s,
         kinds=np.array([names[step.destinations] for step in steps]),
-        planes=planes,
-        delay_s=delay_s,
+        planes=plant.switches,
+        delay_s=plant.delay_s,
     )
     best = _improved(problem, _in_turns(problem))
     bound_s, proven = problem.bound_s, False
-    if nodes > 0 and planes > 1 and len(steps) * planes <= MOST_BINARIES:
+    if nodes > 0 and plant.switches > 1 and len(steps) * plant.switches <= MOST_BINARIES:
         found = _solved(problem, None, nodes)
         if found is not None:
             bound_s = max(bound_s, found.bound_s)
@@ -204,11 +188,6 @@ def overlap(
         bound_s=bound_s,
         is_optimal=proven or best.makespan_s <= bound_s * (1.0 + 1e-9),
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Rate:
-    plane_rate_bytes_per_s: float
 
 
 def _in_turns(problem: _Problem) -> np.ndarray:
@@ -256,8 +235,11 @@ def _solved(problem: _Problem, serves: np.ndarray | None, nodes: int) -> Overlap
     size = steps * planes
     rows = _Rows()
     for s in range(steps):
-        rows.add([(size + s * planes + p, 1.0) for p in range(planes)]
-                 + [(s * planes + p, -1.0) for p in range(planes)], work[s])
+        rows.add(
+            [(size + s * planes + p, 1.0) for p in range(planes)]
+            + [(s * planes + p, -1.0) for p in range(planes)],
+            work[s],
+        )
         for p in range(planes):
             start, end, served = s * planes + p, size + s * planes + p, 2 * size + steps + s * planes + p
             rows.add([(end, 1.0), (start, -1.0)], 0.0)
@@ -283,7 +265,9 @@ def _solved(problem: _Problem, serves: np.ndarray | None, nodes: int) -> Overlap
         cost,
         constraints=rows.constraint(total),
         bounds=Bounds(low, high),
-        integrality=np.concatenate([np.zeros(total - size), np.ones(size) if serves is None else np.zeros(size)]),
+        integrality=np.concatenate(
+            [np.zeros(total - size), np.ones(size) if serves is None else np.zeros(size)]
+        ),
         options={"node_limit": nodes} if serves is None else {},
     )
     if found.x is None:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heliograph.checks import check_positive, check_range, check_whole
+from heliograph.checks import check_range, check_whole
 from heliograph.errors import ParameterError
 from optical.scheduling.bounds import exposed_delay
+from optical.scheduling.plant import Lanes
 
 MOST_CHOICES = 2000
 """Most ways to share lanes among axes that are looked at."""
@@ -51,7 +52,7 @@ class PhasePlan:
     exposed_s: tuple[float, ...]
     """Part of each move that idle time does not hide."""
     static_s: float
-    """Least time of all transfers and exposed delays if circuits never move; infinite if lanes are too few."""
+    """Least time of all transfers if circuits never move; infinite if lanes are too few."""
     bound_s: float
     """Time with all lanes for every phase and no delay: nothing is faster."""
 
@@ -66,26 +67,15 @@ class PhasePlan:
         return self.time_s / self.bound_s if self.bound_s > 0.0 else 1.0
 
 
-def plan_phases(
-    phases: Sequence[TrafficPhase],
-    *,
-    lanes: int,
-    lane_rate_bytes_per_s: float,
-    delay_s: float,
-    repeats: bool = True,
-) -> PhasePlan:
+def plan_phases(phases: Sequence[TrafficPhase], lanes: Lanes, *, repeats: bool = True) -> PhasePlan:
     """Return where moving circuits saves most; no other choice of moves and lanes is faster.
 
     Parameters
     ----------
     phases : sequence of TrafficPhase
         In their order.
-    lanes : int
-        Lanes of a port.
-    lane_rate_bytes_per_s : float
-        Rate of one lane.
-    delay_s : float
-        Dark time of a move.
+    lanes : Lanes
+        Lanes of a port, their rate and the dark time of a move.
     repeats : bool
         Whether the step follows itself, so that the last phase's circuits are the first one's. Otherwise they
         stand before the first phase as it wants them.
@@ -101,19 +91,18 @@ def plan_phases(
     ``max(0, delta - idle)``. Dynamic programme over phases, the state being the lanes of each axis
     (Bellman 1957), once for each state at the start.
     """
-    plant = _Plant(lanes=lanes, lane_rate_bytes_per_s=lane_rate_bytes_per_s, delay_s=delay_s)
     if not phases:
         msg = "a plan needs at least one phase of traffic"
         raise ParameterError(msg)
     axes = tuple(dict.fromkeys(phase.axis for phase in phases))
-    choices = _choices(lanes, len(axes))
-    times_s = np.array([_transfer_s(phase, choices[:, axes.index(phase.axis)], plant) for phase in phases])
+    choices = _choices(lanes.count, len(axes))
+    times_s = np.array([_transfer_s(phase, choices[:, axes.index(phase.axis)], lanes) for phase in phases])
     best_s = times_s.min(axis=1)
     if not np.isfinite(best_s).all():
         short = phases[int(np.argmax(~np.isfinite(best_s)))]
-        msg = f"axis '{short.axis}' has {short.peers} peers and a port {lanes} lanes; a peer needs one"
+        msg = f"axis '{short.axis}' has {short.peers} peers and a port {lanes.count} lanes; a peer needs one"
         raise ParameterError(msg)
-    exposed_s = np.array([exposed_delay(delay_s=delay_s, idle_s=phase.idle_s) for phase in phases])
+    exposed_s = np.array([exposed_delay(delay_s=lanes.delay_s, idle_s=phase.idle_s) for phase in phases])
     path, moves = _shortest(times_s, exposed_s, repeats=repeats)
     return PhasePlan(
         axes=axes,
@@ -124,20 +113,6 @@ def plan_phases(
         static_s=float(times_s.sum(axis=0).min()),
         bound_s=float(best_s.sum()),
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Plant:
-    """Lanes of a port, checked."""
-
-    lanes: int
-    lane_rate_bytes_per_s: float
-    delay_s: float
-
-    def __post_init__(self) -> None:
-        check_range(self, "lanes", low=1)
-        check_positive(self, "lane_rate_bytes_per_s")
-        check_range(self, "delay_s")
 
 
 def _choices(lanes: int, axes: int) -> np.ndarray:
@@ -155,13 +130,11 @@ def _choices(lanes: int, axes: int) -> np.ndarray:
     return np.diff(ends, axis=1) - 1
 
 
-def _transfer_s(phase: TrafficPhase, lanes: np.ndarray, plant: _Plant) -> np.ndarray:
+def _transfer_s(phase: TrafficPhase, given: np.ndarray, lanes: Lanes) -> np.ndarray:
     """Return the time of a phase under each choice, shape [choices], s; infinite with a peer without lane."""
-    each = lanes // phase.peers
-    with np.errstate(divide="ignore"):
-        return np.where(
-            each > 0, phase.bytes_per_pair / (np.maximum(each, 1) * plant.lane_rate_bytes_per_s), np.inf
-        )
+    each = given // phase.peers
+    time_s = phase.bytes_per_pair / (np.maximum(each, 1) * lanes.rate_bytes_per_s)
+    return np.where(each > 0, time_s, np.inf)
 
 
 def _shortest(times_s: np.ndarray, exposed_s: np.ndarray, *, repeats: bool) -> tuple[list[int], list[bool]]:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
 import numpy as np
 
-from heliograph.checks import check_positive, check_range
 from optical.scheduling.birkhoff import Part, birkhoff_von_neumann
 from optical.scheduling.covers import double, fewest, solstice
 from optical.scheduling.demand import checked, stuffed
 from optical.scheduling.eclipse import eclipse
 from optical.scheduling.matchings import Matching
 from optical.scheduling.parallel import spread
+from optical.scheduling.plant import CircuitPlant
 from optical.scheduling.schedule import CircuitSchedule, schedule_of
 
 
@@ -48,25 +47,6 @@ BIRKHOFF: Mapping[SchedulePolicy, Matching] = MappingProxyType(
 """Matching of each policy that decomposes the demand whole."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CircuitPlant:
-    """The switches that a schedule is for."""
-
-    rate_bytes_per_s: float
-    """Rate of one circuit, finite."""
-    delay_s: float
-    """Dark time before each configuration."""
-    switches: int = 1
-    """Circuit switches side by side, each with a circuit of every port."""
-    packet_rate_bytes_per_s: float = 0.0
-    """Rate of each port into a packet switch for the rest; zero for none."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "rate_bytes_per_s")
-        check_range(self, "delay_s", "packet_rate_bytes_per_s")
-        check_range(self, "switches", low=1)
-
-
 def schedule(demand: np.ndarray, policy: SchedulePolicy, plant: CircuitPlant) -> CircuitSchedule:
     """Return a checked schedule of a demand.
 
@@ -75,7 +55,7 @@ def schedule(demand: np.ndarray, policy: SchedulePolicy, plant: CircuitPlant) ->
     demand : numpy.ndarray
         Bytes from input i to output j, shape [N, N].
     policy : SchedulePolicy
-        How configurations are chosen. Solstice and Eclipse leave the rest to a packet switch, if there is one.
+        How configurations are chosen. Solstice and Eclipse leave the rest to a packet switch if there is one.
     plant : CircuitPlant
         Switches. With several, configurations are spread over them and the loads made equal (`spread`).
 

@@ -156,8 +156,8 @@ class CircuitSchedule:
         if self.residue.any() and self.packet_rate_bytes_per_s == 0.0:
             row, column = np.unravel_index(self.residue.argmax(), self.residue.shape)
             msg = (
-                f"{self.residue_bytes:g} B are never carried, most from {row} to {column}; add configurations, "
-                "or a packet switch for the rest"
+                f"{self.residue_bytes:g} B are never carried, most from {row} to {column}; add "
+                "configurations, or a packet switch for the rest"
             )
             raise ParameterError(msg)
         if self.makespan_s < self.bound_s * (1.0 - BALANCE_TOLERANCE):
@@ -170,8 +170,8 @@ class CircuitSchedule:
         count, ports = self.configurations, self.ports
         if self.permutations.shape != (count, ports) or self.switch_of.shape != (count,):
             msg = (
-                f"{count} durations of {ports} ports need permutations of shape ({count}, {ports}) and {count} "
-                f"switches; got {self.permutations.shape} and {self.switch_of.shape}"
+                f"{count} durations of {ports} ports need permutations of shape ({count}, {ports}) and "
+                f"{count} switches; got {self.permutations.shape} and {self.switch_of.shape}"
             )
             raise ParameterError(msg)
         if count and not (self.durations_s > 0.0).all():

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from heliograph.checks import check_positive, check_range
+from heliograph.checks import check_range
 from heliograph.errors import ParameterError, RouteError
 from optical.scheduling.demand import checked, largest_line
 
@@ -89,7 +89,9 @@ class JobTopology:
         hops = self.hops
         if np.isinf(hops[wanted > 0.0]).any():
             source, target = np.argwhere((wanted > 0.0) & np.isinf(hops))[0].tolist()
-            msg = f"no path of circuits from server {source} to server {target}; give it rings, or more degree"
+            msg = (
+                f"no path of circuits from server {source} to server {target}; give it rings, or more degree"
+            )
             raise RouteError(msg)
         farthest = int(hops[np.isfinite(hops)].max(initial=0.0))
         paths = [np.eye(len(hops))]
@@ -197,7 +199,9 @@ def job_topology(groups: Sequence[AllReduceGroup], demand: np.ndarray, *, degree
     goes to matchings of greatest traffic, a pair with a link counting half. The paper matches pairs both ways
     (Edmonds); circuits have one direction each here, and matching sources to destinations loses no traffic.
     """
-    check_range(_Degree(degree=degree), "degree", low=1)
+    if degree < 1:
+        msg = f"degree must be at least 1; got {degree}"
+        raise ParameterError(msg)
     left = checked(demand)
     np.fill_diagonal(left, 0.0)
     size = len(left)
@@ -225,11 +229,6 @@ def job_topology(groups: Sequence[AllReduceGroup], demand: np.ndarray, *, degree
         left[rows[taken], columns[taken]] *= _TAKEN
         matched += 1
     return JobTopology(links=links, degree=degree, strides=tuple(strides), matched_degree=matched)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Degree:
-    degree: int
 
 
 def _add_rings(links: np.ndarray, group: AllReduceGroup, rings: int, degree: int) -> tuple[int, ...]:
@@ -268,7 +267,9 @@ def job_time(
     RouteError
         If traffic has no path.
     """
-    check_positive(_Rate(rate_bytes_per_s=rate_bytes_per_s), "rate_bytes_per_s")
+    if not rate_bytes_per_s > 0.0:
+        msg = f"rate_bytes_per_s must be above 0; got {rate_bytes_per_s:g}"
+        raise ParameterError(msg)
     wanted = checked(demand)
     np.fill_diagonal(wanted, 0.0)
     own = np.zeros(wanted.shape)
@@ -288,8 +289,3 @@ def job_time(
         time_s=busiest / rate_bytes_per_s,
         bound_s=largest_line(every) / (topology.degree * rate_bytes_per_s),
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Rate:
-    rate_bytes_per_s: float
