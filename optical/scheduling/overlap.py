@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
@@ -111,10 +112,15 @@ class _Problem:
     planes: int
     delay_s: float
 
+    @cached_property
+    def fewest_moves(self) -> int:
+        """Moves that any plan needs."""
+        return _fewest_moves(self.kinds, self.planes)
+
     @property
     def bound_s(self) -> float:
         """Work and the fewest moves that any plan needs, shared equally by the planes."""
-        return float(self.seconds.sum() + _fewest_moves(self.kinds, self.planes) * self.delay_s) / self.planes
+        return float(self.seconds.sum() + self.fewest_moves * self.delay_s) / self.planes
 
 
 def _fewest_moves(kinds: np.ndarray, planes: int) -> int:
@@ -230,8 +236,10 @@ def _solved(problem: _Problem, serves: np.ndarray | None, nodes: int) -> Overlap
     Variables: starts and ends [S, planes], ends of steps [S], services [S, planes] if they are open.
     """
     steps, planes = len(problem.seconds), problem.planes
-    scale = float(problem.seconds.sum() + steps * problem.delay_s) or 1.0
-    work, delay = problem.seconds / scale, problem.delay_s / scale
+    # A delay far above all work would drown in the solver's tolerance; twice the work forbids moves as well.
+    unavoidable_s = float(problem.seconds.sum()) + problem.fewest_moves * problem.delay_s
+    scale = unavoidable_s or 1.0
+    work, delay = problem.seconds / scale, min(problem.delay_s / scale, 2.0)
     size = steps * planes
     rows = _Rows()
     for s in range(steps):
