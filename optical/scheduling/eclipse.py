@@ -57,8 +57,8 @@ def eclipse(
     -----
     Bojja Venkatakrishnan, Alizadeh and Viswanath, "Costly circuits, submodular schedules and approximate
     Caratheodory theorems", SIGMETRICS 2016: bytes served are submodular in configurations, so the greedy
-    choice serves at least half of what any schedule serves within the window (with `tolerance` zero; up to its
-    share less otherwise). A matching is best held until
+    choice serves at least half of what any schedule serves within the window (up to `tolerance`
+    less). A matching is best held until
     one of its entries is served or the window ends; of these lengths the best is found by bisection with
     bounds (`_densest`), in few matchings instead of one for each entry.
     """
