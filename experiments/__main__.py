@@ -1,39 +1,23 @@
-"""The command line. Everything heavy is imported by the command that needs it."""
+"""The command line. Everything heavy is imported by the command that needs it (`experiments.commands`)."""
 
 from __future__ import annotations
 
 import argparse
-import json
+import importlib
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from experiments.arguments import (
-    add_core,
-    add_cores,
-    add_hardware,
-    add_output,
-    add_photons,
-    add_schedule,
-    add_workload,
-)
+from experiments.commands import COMMANDS
 from heliograph import __version__
 from heliograph.errors import HeliographError, SuspectWarning
-
-if TYPE_CHECKING:
-    from experiments.step import StepResult
 
 BAD_INPUT = 2
 """Exit code for anything wrong with what the user handed in."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
-DEFAULT_SYSTEM = "gpu_packet"
-"""System that runs a step whose time line is drawn, where nobody names one."""
-DEFAULT_ACCELERATORS = 1024
-"""Accelerators where neither the plan nor the user says how many."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -43,296 +27,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"heliograph {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-
-    compare = commands.add_parser("compare", help="compare systems in time, energy, cost and accuracy")
-    add_workload(compare)
-    compare.add_argument(
-        "--accelerators", type=int, default=DEFAULT_ACCELERATORS, metavar="N", help="per system"
-    )
-    compare.add_argument(
-        "--systems",
-        default="gpu_packet,gpu_ocs,photonic_packet,photonic_ocs",
-        help="systems by name, or TOML files, separated by commas",
-    )
-    compare.add_argument("--out", type=Path, metavar="DIR", help="directory of the run; default results/...")
-    compare.add_argument("--quick", action="store_true", help="train the small GPT for fewer steps and seeds")
-    compare.add_argument("--no-accuracy", action="store_true", help="do not train the small GPT")
-    compare.add_argument("--seed", type=int, default=0, help="first seed of the training runs")
-    add_hardware(compare)
-    compare.set_defaults(run=_compare)
-
-    step = commands.add_parser("step", help="run one training step on one system")
-    step.add_argument("--system", required=True, help="system by name, or a TOML file")
-    add_workload(step)
-    step.add_argument(
-        "--accelerators", type=int, metavar="N", help="accelerators; default: what the plan uses"
-    )
-    step.add_argument("--trace", type=Path, metavar="FILE", help="write the time line for Perfetto")
-    add_hardware(step)
-    step.set_defaults(run=_step)
-
-    schedule = commands.add_parser("schedule", help="draw the time line of a pipeline schedule")
-    add_schedule(schedule, DEFAULT_SYSTEM)
-    schedule.set_defaults(run=_schedule)
-
-    core = commands.add_parser("core", help="show where a photonic core's energy and bits go")
-    add_core(core)
-    core.set_defaults(run=_core)
-
-    cores = commands.add_parser("cores", help="compare all photonic cores by size, reuse and precision")
-    add_cores(cores)
-    cores.set_defaults(run=_cores)
-
-    validation = commands.add_parser("validate", help="compare predictions with published measurements")
-    validation.add_argument("kind", metavar="training|kernels|collectives|memory|photonic|network")
-    validation.add_argument(
-        "--data", type=Path, metavar="FILE", help="CSV of measurements instead of the table that ships"
-    )
-    validation.add_argument("--out", type=Path, metavar="DIR", help="write the rows and a scatter plot")
-    add_output(validation)
-    validation.set_defaults(run=_validate)
-
-    photons = commands.add_parser("photons", help="accuracy by photons per multiplication")
-    add_photons(photons)
-    photons.set_defaults(run=_photons)
-
-    listing = commands.add_parser("list", help="list systems, models, cores, fabrics, devices or parts")
-    listing.add_argument("what", metavar="systems|models|cores|fabrics|devices|parts")
-    add_output(listing)
-    listing.set_defaults(run=_list)
-
-    show = commands.add_parser("show", help="show every parameter of something with unit and source")
-    show.add_argument("name", help="system, core, fabric, accelerator, device or model")
-    add_output(show)
-    show.set_defaults(run=_show)
+    for name, module in COMMANDS.items():
+        command = importlib.import_module(f"experiments.commands.{module}")
+        one = commands.add_parser(name, help=command.HELP)
+        command.add_options(one)
+        one.set_defaults(run=command.run)
     return parser
-
-
-def _compare(arguments: argparse.Namespace) -> None:
-    from experiments.compare import Request, compare, write  # noqa: PLC0415 - `--help` answers at once
-    from experiments.presentation import comparison_rows  # noqa: PLC0415
-    from experiments.progress import reporting  # noqa: PLC0415
-    from experiments.records import TrainingCache, canonical_json  # noqa: PLC0415
-    from experiments.report import print_table  # noqa: PLC0415
-    from experiments.step import plan_text  # noqa: PLC0415
-    from experiments.wear import wear_warnings  # noqa: PLC0415
-
-    request = Request(
-        model=arguments.model,
-        accelerators=arguments.accelerators,
-        systems=tuple(name.strip() for name in arguments.systems.split(",") if name.strip()),
-        plan=arguments.plan,
-        gpu=arguments.gpu,
-        basis=arguments.basis,
-        core=arguments.core,
-        assignments=tuple(arguments.set),
-        quick=arguments.quick,
-        seed=arguments.seed,
-        accuracy=not arguments.no_accuracy,
-    )
-    cache = TrainingCache((arguments.out.parent if arguments.out else Path("results")) / ".training")
-    with reporting() as progress:
-        comparison = compare(request, cache=cache, progress=progress)
-    directory = write(comparison, arguments.out)
-    if arguments.json:
-        _print(canonical_json(comparison.summary() | {"directory": str(directory)}, indent=1))
-        return
-    title = f"{comparison.config.name} on {request.accelerators} accelerators"
-    records = comparison.records()
-    print_table(title, [record["system"] for record in records], comparison_rows(records))
-    for line in wear_warnings(records):
-        _print(f"\nWarning: {line}")
-    _print(f"\nPlan: {plan_text(comparison.plan)}")
-    _print(
-        f"Wrote {directory}/: summary.json, table.csv, config.json, pictures (png and svg), and trace.json,"
-    )
-    _print("which opens at ui.perfetto.dev. Prices are assumed: heliograph show SYSTEM lists every source.")
-
-
-def _run_one(arguments: argparse.Namespace, *, model: str, system: str) -> StepResult:
-    """Return one step of the model, plan and system that the arguments name."""
-    from experiments.step import plan_for, run_step  # noqa: PLC0415 - `--help` answers at once
-    from experiments.systems import build_system  # noqa: PLC0415
-    from workloads.config import load_model  # noqa: PLC0415
-    from workloads.parallelism import parse_plan  # noqa: PLC0415
-
-    config = load_model(model)
-    accelerators = arguments.accelerators
-    if accelerators is None:
-        accelerators = parse_plan(arguments.plan).ranks if arguments.plan else DEFAULT_ACCELERATORS
-    built = build_system(
-        system,
-        accelerators=accelerators,
-        gpu=arguments.gpu,
-        basis=arguments.basis,
-        core=arguments.core,
-        assignments=arguments.set,
-    )
-    memory_bytes = built.node().memory.capacity_bytes
-    plan = plan_for(config, arguments.plan, accelerators=accelerators, memory_bytes=memory_bytes)
-    return run_step(built, config, plan)
-
-
-def _step(arguments: argparse.Namespace) -> None:
-    from experiments.catalogue import status_counts  # noqa: PLC0415 - `--help` answers at once
-    from experiments.presentation import comparison_rows  # noqa: PLC0415
-    from experiments.records import canonical_json, write_atomically  # noqa: PLC0415
-    from experiments.report import print_table  # noqa: PLC0415
-    from experiments.step import plan_text  # noqa: PLC0415
-    from experiments.wear import wear_warnings  # noqa: PLC0415
-
-    result = _run_one(arguments, model=arguments.model, system=arguments.system)
-    record = result.record() | {"inputs_by_status": status_counts(result.system)}
-    plan = plan_text(result.plan)
-    if arguments.trace:
-        write_atomically(arguments.trace, canonical_json({"traceEvents": result.trace.perfetto_events()}))
-    if arguments.json:
-        _print(canonical_json(record | {"model": result.model, "plan": plan}, indent=1))
-        return
-    title = f"{result.model} on {result.system.accelerators} accelerators, {plan}"
-    print_table(title, [record["system"]], comparison_rows([record]))
-    for line in wear_warnings([record]):
-        _print(f"\nWarning: {line}")
-
-
-def _schedule(arguments: argparse.Namespace) -> None:
-    from experiments.plain import canonical_json  # noqa: PLC0415 - `--help` answers at once
-    from experiments.report import print_table  # noqa: PLC0415
-    from experiments.schedule import engine_timeline, timeline_rows, unit_timeline  # noqa: PLC0415
-    from experiments.timelines import draw_timeline  # noqa: PLC0415
-    from workloads.timeline import PassTimes  # noqa: PLC0415
-
-    if arguments.system or arguments.plan:
-        system = arguments.system or DEFAULT_SYSTEM
-        timeline = engine_timeline(_run_one(arguments, model=arguments.name, system=system))
-    else:
-        timeline = unit_timeline(
-            arguments.name,
-            stages=arguments.stages,
-            microbatches=arguments.microbatches,
-            chunks=arguments.chunks,
-            times=PassTimes(forward=arguments.forward, inputs=arguments.inputs, weights=arguments.weights),
-        )
-    default = Path("schedule_" + "".join(one if one.isalnum() else "_" for one in timeline.name))
-    written = draw_timeline(timeline, arguments.out or default)
-    if arguments.json:
-        pictures = {"pictures": [str(path) for path in written]}
-        _print(canonical_json(timeline.record() | pictures, indent=1))
-        return
-    print_table(f"Schedule {timeline.name}", [timeline.name], timeline_rows(timeline))
-    _print(f"Wrote {' and '.join(str(path) for path in written)}.")
-
-
-def _core(arguments: argparse.Namespace) -> None:
-    from experiments.core import PHASES, TOKENS, bench  # noqa: PLC0415 - `--help` answers at once
-    from experiments.core_report import (  # noqa: PLC0415
-        parameter_rows,
-        study,
-        study_rows,
-        summary_lines,
-        write,
-    )
-    from experiments.plain import canonical_json  # noqa: PLC0415
-    from experiments.report import print_table  # noqa: PLC0415
-
-    built = bench(
-        arguments.name,
-        assignments=arguments.set,
-        gpu=arguments.gpu,
-        basis=arguments.basis,
-        tokens=TOKENS if arguments.tokens is None else arguments.tokens,
-    )
-    found = study(built)
-    written = write(found, arguments.out or Path("results") / f"core_{built.name}")
-    if arguments.json:
-        _print(canonical_json(found.record() | {"files": [str(path) for path in written]}, indent=1))
-        return
-    print_table(f"Core {built.name}", [str(phase) for phase in PHASES], study_rows(found))
-    for line in summary_lines(found):
-        _print(line)
-    print_table("Numbers it is made of", ("value", "low", "high"), parameter_rows(found))
-    _print("Sources of each: heliograph show NAME. The paths are what --set takes.")
-    _print(f"Wrote {', '.join(str(path) for path in written)}.")
-
-
-def _cores(arguments: argparse.Namespace) -> None:
-    from experiments.cores import study  # noqa: PLC0415 - `--help` answers at once
-    from experiments.cores_report import heads, record, study_rows, summary_lines, write  # noqa: PLC0415
-    from experiments.plain import canonical_json  # noqa: PLC0415
-    from experiments.report import print_table  # noqa: PLC0415
-
-    found = study(
-        precision=arguments.precision, reuse=arguments.reuse, gpu=arguments.gpu, basis=arguments.basis
-    )
-    written = write(found, arguments.out)
-    if arguments.json:
-        _print(canonical_json(record(found) | {"files": [str(path) for path in written]}, indent=1))
-        return
-    print_table("Photonic cores and GPUs, energy per multiply-accumulate", heads(found), study_rows(found))
-    for line in summary_lines(found):
-        _print(line)
-    _print(f"Wrote {', '.join(str(path) for path in written)}.")
-
-
-def _validate(arguments: argparse.Namespace) -> None:
-    from experiments.plain import canonical_json  # noqa: PLC0415 - `--help` answers at once
-    from experiments.progress import reporting  # noqa: PLC0415
-    from experiments.validation import report, validate, write  # noqa: PLC0415
-
-    with reporting() as progress:
-        found = validate(arguments.kind, data=arguments.data, progress=progress)
-    # Printed first: a directory that cannot be written takes nothing away.
-    _print(canonical_json(found.record(), indent=1) if arguments.json else report(found))
-    written = write(found, arguments.out) if arguments.out else ()
-    if written and not arguments.json:
-        _print(f"Wrote {', '.join(str(path) for path in written)}.")
-
-
-def _photons(arguments: argparse.Namespace) -> None:
-    from experiments.photons import Request, run_photons  # noqa: PLC0415 - `--help` answers at once
-    from experiments.photons_report import prepare, report, write  # noqa: PLC0415
-    from experiments.plain import canonical_json  # noqa: PLC0415
-    from experiments.progress import reporting  # noqa: PLC0415
-
-    prepare(arguments.out)
-    with reporting() as progress:
-        result = run_photons(Request.of(quick=arguments.quick, seed=arguments.seed), progress)
-    written = write(result, arguments.out)
-    if arguments.json:
-        _print(canonical_json(result.record() | {"files": [str(path) for path in written]}, indent=1))
-        return
-    _print(report(result))
-    _print(f"Wrote {', '.join(str(path) for path in written)}.")
-
-
-def _list(arguments: argparse.Namespace) -> None:
-    from experiments.catalogue import listing  # noqa: PLC0415 - `--help` answers at once
-
-    names = listing(arguments.what)
-    if arguments.json:
-        _print(json.dumps(names, indent=1))
-        return
-    width = max(len(name) for name in names)
-    for name, text in names.items():
-        _print(f"{name:<{width}}  {text}")
-
-
-def _show(arguments: argparse.Namespace) -> None:
-    import dataclasses  # noqa: PLC0415 - `--help` answers at once
-
-    from experiments.catalogue import description  # noqa: PLC0415
-    from experiments.presentation import parameter_lines  # noqa: PLC0415
-
-    parameters = description(arguments.name)
-    if arguments.json:
-        _print(json.dumps([dataclasses.asdict(one) for one in parameters], indent=1))
-        return
-    for line in parameter_lines(parameters):
-        _print(line)
-
-
-def _print(text: str) -> None:
-    print(text)
 
 
 @contextmanager

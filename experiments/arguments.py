@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+
+DEFAULT_ACCELERATORS = 1024
+"""Accelerators where neither the plan nor the user says how many."""
 
 
 def add_workload(parser: argparse.ArgumentParser) -> None:
@@ -44,66 +46,3 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     """Add the options that every command has."""
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-
-
-def add_schedule(schedule: argparse.ArgumentParser, system: str) -> None:
-    """Add the options of a schedule's time line; `system` is who runs it where nobody is named."""
-    schedule.add_argument(
-        "name", help="schedule (1f1b, gpipe, interleaved, zb_v, ...), or with --plan a model"
-    )
-    schedule.add_argument("--stages", type=int, default=4, metavar="P", help="pipeline stages")
-    schedule.add_argument("--microbatches", type=int, default=8, metavar="M", help="microbatches of a step")
-    schedule.add_argument("--chunks", type=int, default=2, metavar="V", help="chunks a stage, if interleaved")
-    schedule.add_argument("--forward", type=float, default=1.0, metavar="T", help="time of a forward pass")
-    schedule.add_argument("--inputs", type=float, default=1.0, metavar="T", help="of the backward of inputs")
-    schedule.add_argument(
-        "--weights", type=float, default=1.0, metavar="T", help="of the backward of weights"
-    )
-    schedule.add_argument(
-        "--plan", default="", help="draw a model's step under it: schedule=zb_v,pp=4,dp=2,..."
-    )
-    schedule.add_argument("--system", help=f"what runs that step; default {system}")
-    schedule.add_argument("--accelerators", type=int, metavar="N", help="default: what the plan uses")
-    schedule.add_argument("--out", type=Path, metavar="FILE", help="picture; default NAME.png and .svg")
-    add_hardware(schedule)
-
-
-def add_core(core: argparse.ArgumentParser) -> None:
-    """Add the options of one core's pictures."""
-    core.add_argument("name", help="core by name (heliograph list cores)")
-    core.add_argument("--tokens", type=int, metavar="N", help="vectors that pass a layer: reuse of a weight")
-    core.add_argument(
-        "--out", type=Path, metavar="DIR", help="directory of pictures; default results/core_NAME"
-    )
-    add_accelerator(core)
-
-
-def add_cores(cores: argparse.ArgumentParser) -> None:
-    """Add the options of the pictures of all cores."""
-    cores.add_argument(
-        "--precision",
-        default="3:10",
-        metavar="LOW:HIGH",
-        help="effective bits of the map; default %(default)s",
-    )
-    cores.add_argument(
-        "--reuse",
-        default="1:1048576",
-        metavar="LOW:HIGH",
-        help="vectors that pass a load; default %(default)s",
-    )
-    cores.add_argument(
-        "--out", type=Path, default=Path("results/cores"), metavar="DIR", help="default %(default)s"
-    )
-    add_replaced(cores)
-    add_output(cores)
-
-
-def add_photons(photons: argparse.ArgumentParser) -> None:
-    """Add the options of the experiment with few photons."""
-    photons.add_argument("--quick", action="store_true", help="fewer images, seeds and vector lengths")
-    photons.add_argument("--seed", type=int, default=0, help="first seed of the networks")
-    photons.add_argument(
-        "--out", type=Path, default=Path("results/photons"), metavar="DIR", help="default %(default)s"
-    )
-    add_output(photons)

@@ -1,8 +1,7 @@
-"""From demand to circuits: matchings, lanes and the policies that decide when to move them."""
+"""Which endpoint each optical lane reaches, how lanes are shared out, and when they move."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -10,16 +9,10 @@ from functools import cached_property, lru_cache
 from types import MappingProxyType
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from heliograph.errors import ParameterError, RouteError
-
-DARK = -1
-"""Peer of a lane that carries no circuit."""
-BALANCE_TOLERANCE = 1e-9
-"""Row and column sums may differ by this share."""
+from optical.scheduling.demand import BALANCE_TOLERANCE
+from optical.scheduling.schedule import DARK
 
 
 class CircuitPolicy(StrEnum):
@@ -29,15 +22,6 @@ class CircuitPolicy(StrEnum):
     """All traffic of a step shares the lanes; they never move."""
     PER_AXIS = "per-axis"
     """All lanes serve the axis of parallelism that is asking."""
-
-
-class Matching(StrEnum):
-    """Which perfect matching a decomposition peels off first."""
-
-    BOTTLENECK = "bottleneck"
-    """The one whose smallest entry is greatest: fewest permutations."""
-    HUNGARIAN = "hungarian"
-    """The one of greatest total."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,81 +78,6 @@ class Circuits:
         tx_peer[(tx_peer != DARK) & stolen[tx_peer, np.arange(tx_peer.shape[1])]] = DARK
         tx_peer[moving] = turned
         return Circuits(tx_peer, self.plans)
-
-
-def birkhoff_von_neumann(
-    demand: np.ndarray, matching: Matching = Matching.BOTTLENECK
-) -> list[tuple[np.ndarray, float]]:
-    """Return permutations and durations whose sum is the demand.
-
-    Parameters
-    ----------
-    demand : numpy.ndarray
-        Non-negative, rows and columns of one common sum, shape [N, N]; entry [i, j] is i's traffic to j.
-    matching : Matching
-        Which permutation is peeled off first.
-
-    Returns
-    -------
-    list of (numpy.ndarray, float)
-        Destination of each source, shape [N], and the duration in the demand's unit; at most
-        ``N^2 - 2 N + 2`` of them (Birkhoff 1946, Marcus and Ree 1959).
-
-    Raises
-    ------
-    ParameterError
-        If the matrix is not square and non-negative with equal sums.
-    """
-    left = np.array(demand, dtype=float)
-    total = _common_sum(left)
-    floor = total * BALANCE_TOLERANCE
-    parts: list[tuple[np.ndarray, float]] = []
-    sources = np.arange(len(left))
-    while total > 0.0 and left.sum() > floor * len(left):
-        left[left <= floor / len(left)] = 0.0
-        permutation = _bottleneck(left) if matching is Matching.BOTTLENECK else _hungarian(left)
-        if permutation is None:
-            break
-        duration = float(left[sources, permutation].min())
-        left[sources, permutation] -= duration
-        parts.append((permutation, duration))
-    return parts
-
-
-def _common_sum(demand: np.ndarray) -> float:
-    """Return the sum that all rows and columns share."""
-    if demand.ndim != 2 or demand.shape[0] != demand.shape[1] or not (demand >= 0.0).all():
-        msg = f"a demand must be a square matrix without negative entries; got shape {demand.shape}"
-        raise ParameterError(msg)
-    sums = np.concatenate([demand.sum(axis=0), demand.sum(axis=1)])
-    if sums.size and np.ptp(sums) > sums.max() * BALANCE_TOLERANCE:
-        msg = (
-            f"rows and columns of a demand must have one sum to be permutations; they range from "
-            f"{sums.min():g} to {sums.max():g}; add dummy traffic to the lighter ones"
-        )
-        raise ParameterError(msg)
-    return float(sums.max()) if sums.size else 0.0
-
-
-def _hungarian(weights: np.ndarray) -> np.ndarray | None:
-    """Return the perfect matching on positive entries of greatest total, if there is one."""
-    forbidden = -len(weights) * float(weights.max()) - 1.0
-    columns = linear_sum_assignment(np.where(weights > 0.0, weights, forbidden), maximize=True)[1]
-    return columns if (weights[np.arange(len(weights)), columns] > 0.0).all() else None
-
-
-def _bottleneck(weights: np.ndarray) -> np.ndarray | None:
-    """Return the perfect matching whose smallest entry is greatest, by bisection over the entries."""
-    levels = np.unique(weights[weights > 0.0])
-    best, low, high = None, 0, len(levels) - 1
-    while low <= high:
-        middle = (low + high) // 2
-        columns = maximum_bipartite_matching(csr_array(weights >= levels[middle]), perm_type="column")
-        if (columns >= 0).all():
-            best, low = columns, middle + 1
-        else:
-            high = middle - 1
-    return best
 
 
 def split_lanes(weights: np.ndarray, lanes: int) -> np.ndarray:
@@ -315,8 +224,3 @@ def merge_pairs(pairs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.
         return pairs.reshape(0, 2).astype(np.int64), np.zeros(0)
     distinct, place = np.unique(pairs, axis=0, return_inverse=True)
     return np.ascontiguousarray(distinct, dtype=np.int64), np.bincount(place.ravel(), weights=weights)
-
-
-def most_permutations(size: int) -> int:
-    """Return the greatest number of permutations a decomposition of an N x N demand needs."""
-    return math.comb(size, 2) * 2 - size + 2

@@ -87,9 +87,9 @@ def run(argv, directory):
 
 @pytest.fixture
 def directory(tmp_path):
-    """Return a directory with the files that the README shows under a title (```toml my_system.toml)."""
+    """Return a directory with the files that the README shows under a title (```csv demand.csv)."""
     for block in blocks_of(README.read_text()):
-        if block.title and block.language in {"toml", "json"}:
+        if block.title and block.language in {"toml", "json", "csv"}:
             (tmp_path / block.title).write_text(block.body)
     return tmp_path
 

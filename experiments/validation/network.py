@@ -11,6 +11,7 @@ from typing import Any
 
 from experiments.report import ReportRow, table_text
 from experiments.validation.cells import Record, SkipError, check_provenance, read_records
+from experiments.validation.decompositions import permutations_of_dense_demand
 from experiments.validation.outcomes import Outcome
 from experiments.validation.ring_simulator import NS_PER_S, RingRun, ring_run
 from heliograph.cubes import TPU_V4
@@ -193,6 +194,10 @@ RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
         ("TPU v4$", "all-to-all throughput twisted/regular"): _twist,
         ("TPU v4$", r"goodput at (\d+)-chip slices with OCS$"): _goodput,
         ("TPU twisted-torus", "max directed-edge load"): _routed,
+        (
+            "BvN$",
+            r"permutations(?: for (\d+) % of the volume)?, (\w+) matching$",
+        ): permutations_of_dense_demand,
     }
 )
 """How system and metric of a row read, and what predicts it."""

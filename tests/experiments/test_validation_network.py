@@ -147,3 +147,25 @@ def test_json_and_files_have_the_promised_form(tmp_path, capsys):
     rings = json.loads((tmp_path / "validate-network-rings.json").read_text(encoding="utf-8"))
     assert len({tuple(one.values()) for one in rings}) == len(rings)
     assert all(one["physical_s"] > 0 for one in rings)
+
+
+def test_counts_of_permutations_are_met_exactly_or_within_a_draw(shipped):
+    """Marcus and Ree (1959): a dense demand is n^2 - 2 n + 2 permutations; careful ones vary by the draw."""
+    counts = {one.id: one for one in shipped.outcomes if one.id.startswith("BvN")}
+    assert len(counts) == 14
+    for name, one in counts.items():
+        tolerance = 0.0 if "arbitrary" in name else 0.05
+        assert one.predicted == pytest.approx(one.measured, rel=tolerance, abs=0.0)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("BvN,'permutations, greedy matching',9,permutations,n=8,s,read,", "no matching 'greedy'"),
+        ("BvN,'permutations, arbitrary matching',9,permutations,ports,s,read,", "no n=N"),
+        ("BvN,'permutations, arbitrary matching',9,permutations,n=4096,s,read,", "at most 128"),
+    ],
+)
+def test_a_count_that_is_not_repeated_says_why(tmp_path, line, reason):
+    (one,) = rows_of(tmp_path, CLAIM + line.replace("'", '"', 2))
+    assert reason in one.skipped

@@ -7,85 +7,10 @@ from heliograph.errors import ParameterError, RouteError
 from optical.circuits import (
     DARK,
     Circuits,
-    Matching,
     assign_lanes,
-    birkhoff_von_neumann,
     merge_pairs,
-    most_permutations,
     split_lanes,
 )
-
-
-def rebuilt(parts, size):
-    total = np.zeros((size, size))
-    for permutation, duration in parts:
-        assert sorted(permutation) == list(range(size))
-        total[np.arange(size), permutation] += duration
-    return total
-
-
-def balanced(size, seed):
-    demand = np.random.default_rng(seed).random((size, size))
-    for _ in range(2000):
-        demand /= demand.sum(axis=1, keepdims=True)
-        demand /= demand.sum(axis=0, keepdims=True)
-    return demand
-
-
-@pytest.mark.parametrize("matching", list(Matching))
-@pytest.mark.parametrize("size", [1, 2, 5, 8, 16])
-def test_decomposition_rebuilds_the_demand(matching, size):
-    demand = balanced(size, size)
-    parts = birkhoff_von_neumann(demand, matching)
-    np.testing.assert_allclose(rebuilt(parts, size), demand, atol=1e-8)
-    assert len(parts) <= most_permutations(size)
-    assert all(duration > 0.0 for _, duration in parts)
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    size=st.integers(2, 9),
-    seed=st.integers(0, 10**6),
-    count=st.integers(1, 12),
-    matching=st.sampled_from(list(Matching)),
-)
-def test_sums_of_permutations_are_rebuilt_exactly(size, seed, count, matching):
-    rng = np.random.default_rng(seed)
-    demand = np.zeros((size, size))
-    for _ in range(count):
-        demand[np.arange(size), rng.permutation(size)] += rng.integers(1, 100)
-    parts = birkhoff_von_neumann(demand, matching)
-    np.testing.assert_array_equal(rebuilt(parts, size), demand)
-
-
-@pytest.mark.parametrize("matching", list(Matching))
-def test_uniform_all_to_all_needs_one_permutation_per_peer(matching):
-    parts = birkhoff_von_neumann(1.0 - np.eye(8), matching)
-    assert len(parts) == 7
-
-
-def test_bottleneck_needs_fewer_permutations_than_the_bound():
-    demand = balanced(16, 3)
-    assert len(birkhoff_von_neumann(demand)) <= len(birkhoff_von_neumann(demand, Matching.HUNGARIAN))
-    assert len(birkhoff_von_neumann(demand)) < most_permutations(16)
-
-
-def test_no_demand_needs_no_permutation():
-    assert birkhoff_von_neumann(np.zeros((4, 4))) == []
-
-
-@pytest.mark.parametrize(
-    ("demand", "message"),
-    [
-        (np.ones((2, 3)), "square"),
-        (-np.eye(2), "negative"),
-        (np.array([[1.0, 2.0], [0.0, 1.0]]), "one sum"),
-        (np.array([[np.nan]]), "square"),
-    ],
-)
-def test_bad_demands_are_refused(demand, message):
-    with pytest.raises(ParameterError, match=message):
-        birkhoff_von_neumann(demand)
 
 
 @given(weights=st.lists(st.floats(0, 1e12), min_size=1, max_size=8), extra=st.integers(0, 20))

@@ -1,0 +1,39 @@
+"""`heliograph photons`: accuracy by photons per multiplication."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from experiments.arguments import add_output
+
+HELP = "accuracy by photons per multiplication"
+"""What `heliograph --help` says of it."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.add_argument("--quick", action="store_true", help="fewer images, seeds and vector lengths")
+    parser.add_argument("--seed", type=int, default=0, help="first seed of the networks")
+    parser.add_argument(
+        "--out", type=Path, default=Path("results/photons"), metavar="DIR", help="default %(default)s"
+    )
+    add_output(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command with its arguments."""
+    from experiments.photons import Request, run_photons
+    from experiments.photons_report import prepare, report, write
+    from experiments.plain import canonical_json
+    from experiments.progress import reporting
+
+    prepare(arguments.out)
+    with reporting() as progress:
+        result = run_photons(Request.of(quick=arguments.quick, seed=arguments.seed), progress)
+    written = write(result, arguments.out)
+    if arguments.json:
+        print(canonical_json(result.record() | {"files": [str(path) for path in written]}, indent=1))
+        return
+    print(report(result))
+    print(f"Wrote {', '.join(str(path) for path in written)}.")

@@ -1,0 +1,46 @@
+"""`heliograph step`: one training step on one system."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from experiments.arguments import add_hardware, add_workload
+from experiments.commands.one_step import run_one
+
+HELP = "run one training step on one system"
+"""What `heliograph --help` says of it."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.add_argument("--system", required=True, help="system by name, or a TOML file")
+    add_workload(parser)
+    parser.add_argument(
+        "--accelerators", type=int, metavar="N", help="accelerators; default: what the plan uses"
+    )
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="write the time line for Perfetto")
+    add_hardware(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Run the command with its arguments."""
+    from experiments.catalogue import status_counts
+    from experiments.presentation import comparison_rows
+    from experiments.records import canonical_json, write_atomically
+    from experiments.report import print_table
+    from experiments.step import plan_text
+    from experiments.wear import wear_warnings
+
+    result = run_one(arguments, model=arguments.model, system=arguments.system)
+    record = result.record() | {"inputs_by_status": status_counts(result.system)}
+    plan = plan_text(result.plan)
+    if arguments.trace:
+        write_atomically(arguments.trace, canonical_json({"traceEvents": result.trace.perfetto_events()}))
+    if arguments.json:
+        print(canonical_json(record | {"model": result.model, "plan": plan}, indent=1))
+        return
+    title = f"{result.model} on {result.system.accelerators} accelerators, {plan}"
+    print_table(title, [record["system"]], comparison_rows([record]))
+    for line in wear_warnings([record]):
+        print(f"\nWarning: {line}")

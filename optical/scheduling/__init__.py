@@ -1,0 +1,54 @@
+"""Circuits in time: decompositions, schedules with delay, topologies, phases, overlap, and their bounds."""
+
+from __future__ import annotations
+
+from optical.scheduling.birkhoff import birkhoff_von_neumann, most_permutations, permutations_for
+from optical.scheduling.bounds import duty, exposed_delay, is_worth_moving, makespan_bound
+from optical.scheduling.covers import double, fewest, solstice
+from optical.scheduling.demand import sinkhorn, stuffed
+from optical.scheduling.eclipse import eclipse
+from optical.scheduling.matchings import Matching
+from optical.scheduling.overlap import CollectiveStep, OverlapPlan, bruck_steps, collective_steps, overlap
+from optical.scheduling.parallel import spread
+from optical.scheduling.phases import PhasePlan, TrafficPhase, plan_phases
+from optical.scheduling.plant import CircuitPlant, Lanes
+from optical.scheduling.policies import SchedulePolicy, schedule
+from optical.scheduling.schedule import DARK, CircuitSchedule
+from optical.scheduling.topology import AllReduceGroup, JobTime, JobTopology, job_time, job_topology
+
+__all__ = [
+    "DARK",
+    "AllReduceGroup",
+    "CircuitPlant",
+    "CircuitSchedule",
+    "CollectiveStep",
+    "JobTime",
+    "JobTopology",
+    "Lanes",
+    "Matching",
+    "OverlapPlan",
+    "PhasePlan",
+    "SchedulePolicy",
+    "TrafficPhase",
+    "birkhoff_von_neumann",
+    "bruck_steps",
+    "collective_steps",
+    "double",
+    "duty",
+    "eclipse",
+    "exposed_delay",
+    "fewest",
+    "is_worth_moving",
+    "job_time",
+    "job_topology",
+    "makespan_bound",
+    "most_permutations",
+    "overlap",
+    "permutations_for",
+    "plan_phases",
+    "schedule",
+    "sinkhorn",
+    "solstice",
+    "spread",
+    "stuffed",
+]

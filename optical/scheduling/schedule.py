@@ -1,0 +1,232 @@
+"""A schedule of circuits: which are lit, when, for how long, what they leave, and how far from the bound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from heliograph.checks import check_positive, check_range
+from heliograph.errors import ParameterError
+from optical.scheduling.bounds import least_line_time, makespan_bound
+from optical.scheduling.demand import BALANCE_TOLERANCE, checked, largest_line
+
+DARK = -1
+"""Destination of a source that has no circuit in a configuration."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CircuitSchedule:
+    """Configurations of circuit switches one after the other; treat as immutable.
+
+    Notes
+    -----
+    Before each configuration of a switch, also the first, all its circuits are dark for the delay. A circuit
+    carries what its pair still has. A packet switch, if there is one, carries the residue from the start.
+    """
+
+    policy: str = ""
+    """What made it."""
+    demand: np.ndarray
+    """Bytes from input i to output j, shape [N, N]."""
+    permutations: np.ndarray
+    """Output of each input in each configuration, `DARK` for none, shape [K, N]."""
+    durations_s: np.ndarray
+    """How long each configuration carries, shape [K]."""
+    switch_of: np.ndarray
+    """Switch of each configuration, shape [K]; a switch keeps their order."""
+    switches: int = 1
+    """Circuit switches side by side."""
+    rate_bytes_per_s: float
+    """Rate of one circuit."""
+    delay_s: float
+    """Dark time before each configuration."""
+    packet_rate_bytes_per_s: float = 0.0
+    """Rate of each port into the packet switch; zero for none."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "rate_bytes_per_s")
+        check_range(self, "delay_s", "packet_rate_bytes_per_s")
+        check_range(self, "switches", low=1)
+        for name in ("demand", "permutations", "durations_s", "switch_of"):
+            getattr(self, name).flags.writeable = False
+
+    @property
+    def ports(self) -> int:
+        """Inputs, and as many outputs."""
+        return len(self.demand)
+
+    @property
+    def configurations(self) -> int:
+        """Configurations of all switches."""
+        return len(self.durations_s)
+
+    @cached_property
+    def circuit_time_s(self) -> np.ndarray:
+        """Time in which each pair has a circuit, shape [N, N], s."""
+        time_s = np.zeros(self.demand.shape)
+        which, source = np.nonzero(self.permutations != DARK)
+        np.add.at(time_s, (source, self.permutations[which, source]), self.durations_s[which])
+        return time_s
+
+    @cached_property
+    def residue(self) -> np.ndarray:
+        """Bytes that circuits leave, shape [N, N]; what is lost to rounding is none."""
+        left = np.clip(self.demand - self.circuit_time_s * self.rate_bytes_per_s, 0.0, None)
+        left[left <= BALANCE_TOLERANCE * largest_line(self.demand)] = 0.0
+        return left
+
+    @property
+    def residue_bytes(self) -> float:
+        """Bytes that circuits leave, of all pairs."""
+        return float(self.residue.sum())
+
+    @cached_property
+    def ends_s(self) -> np.ndarray:
+        """When each configuration ends, shape [K], s."""
+        ends = np.zeros(self.configurations)
+        for switch in range(self.switches):
+            mine = self.switch_of == switch
+            ends[mine] = np.cumsum(self.durations_s[mine] + self.delay_s)
+        return ends
+
+    @property
+    def starts_s(self) -> np.ndarray:
+        """When the circuits of each configuration begin to carry, shape [K], s."""
+        return self.ends_s - self.durations_s
+
+    @property
+    def circuit_makespan_s(self) -> float:
+        """Time of the busiest switch: the sum of its durations and of one delay for each."""
+        return float(self.ends_s.max(initial=0.0))
+
+    @property
+    def packet_s(self) -> float:
+        """Time of the residue through the packet switch; infinite if there is none and something is left."""
+        if not self.residue.any():
+            return 0.0
+        if self.packet_rate_bytes_per_s == 0.0:
+            return float("inf")
+        return least_line_time(self.residue, self.packet_rate_bytes_per_s)
+
+    @property
+    def makespan_s(self) -> float:
+        """Time until circuits and packets have carried all."""
+        return max(self.circuit_makespan_s, self.packet_s)
+
+    @property
+    def duty(self) -> float:
+        """Share of the switches' busy time in which they carry, 0 to 1."""
+        busy_s = float(self.durations_s.sum()) + self.configurations * self.delay_s
+        return float(self.durations_s.sum()) / busy_s if busy_s > 0.0 else 1.0
+
+    @cached_property
+    def bound_s(self) -> float:
+        """Time that no schedule of this demand on these switches beats."""
+        return makespan_bound(
+            self.demand,
+            rate_bytes_per_s=self.rate_bytes_per_s,
+            delay_s=self.delay_s,
+            switches=self.switches,
+            packet_rate_bytes_per_s=self.packet_rate_bytes_per_s,
+        )
+
+    @property
+    def over_bound(self) -> float:
+        """Makespan over bound, at least one."""
+        return self.makespan_s / self.bound_s if self.bound_s > 0.0 else 1.0
+
+    def validated(self) -> CircuitSchedule:
+        """Return the schedule after checking that it is one.
+
+        Raises
+        ------
+        ParameterError
+            If a configuration is no matching, a duration is not positive, a switch does not exist, something
+            is left that no packet switch carries, or the makespan lies below the bound.
+        """
+        self._check_shapes()
+        for index, row in enumerate(self.permutations):
+            lit = row[row != DARK]
+            if len(np.unique(lit)) != len(lit):
+                twice = int(lit[np.flatnonzero(np.bincount(lit)[lit] > 1)[0]])
+                msg = f"configuration {index}: two circuits end at output {twice}; an output receives one"
+                raise ParameterError(msg)
+        if self.residue.any() and self.packet_rate_bytes_per_s == 0.0:
+            row, column = np.unravel_index(self.residue.argmax(), self.residue.shape)
+            msg = (
+                f"{self.residue_bytes:g} B are never carried, most from {row} to {column}; add "
+                "configurations, or a packet switch for the rest"
+            )
+            raise ParameterError(msg)
+        if self.makespan_s < self.bound_s * (1.0 - BALANCE_TOLERANCE):
+            msg = f"a makespan of {self.makespan_s:g} s lies below the bound of {self.bound_s:g} s"
+            raise ParameterError(msg)
+        return self
+
+    def _check_shapes(self) -> None:
+        checked(self.demand)
+        count, ports = self.configurations, self.ports
+        if self.permutations.shape != (count, ports) or self.switch_of.shape != (count,):
+            msg = (
+                f"{count} durations of {ports} ports need permutations of shape ({count}, {ports}) and "
+                f"{count} switches; got {self.permutations.shape} and {self.switch_of.shape}"
+            )
+            raise ParameterError(msg)
+        if count and not (self.durations_s > 0.0).all():
+            msg = f"every configuration must last; the shortest lasts {self.durations_s.min():g} s"
+            raise ParameterError(msg)
+        if count and (self.permutations.min() < DARK or self.permutations.max() >= ports):
+            msg = f"circuits must end at outputs 0 to {ports - 1}, or be {DARK} for dark"
+            raise ParameterError(msg)
+        if count and not (0 <= self.switch_of.min() and self.switch_of.max() < self.switches):
+            msg = f"configurations must be on switches 0 to {self.switches - 1}"
+            raise ParameterError(msg)
+
+
+def schedule_of(
+    parts: list[tuple[np.ndarray, float]],
+    *,
+    policy: str,
+    demand: np.ndarray,
+    rate_bytes_per_s: float,
+    delay_s: float,
+    packet_rate_bytes_per_s: float = 0.0,
+) -> CircuitSchedule:
+    """Return a schedule on one switch from permutations and their bytes.
+
+    Parameters
+    ----------
+    parts : list of (numpy.ndarray, float)
+        Destination of each source, shape [N], and the bytes that each circuit of it may carry.
+    policy : str
+        What made them.
+    demand : numpy.ndarray
+        Bytes from input i to output j, shape [N, N]. Circuits of pairs with nothing left stay dark, and a
+        configuration ends when its last circuit has nothing left.
+    rate_bytes_per_s, delay_s, packet_rate_bytes_per_s : float
+        As in `CircuitSchedule`.
+    """
+    size = len(demand)
+    sources = np.arange(size)
+    left = np.array(demand, dtype=float)
+    floor = largest_line(left) * BALANCE_TOLERANCE
+    rows, lengths = [], []
+    for columns, carried in parts:
+        rest = left[sources, columns]
+        held = min(carried, float(rest.max(initial=0.0)))
+        if held > floor / max(size, 1):
+            rows.append(np.where(rest > 0.0, columns, DARK))
+            lengths.append(held)
+            left[sources, columns] = np.maximum(rest - held, 0.0)
+    return CircuitSchedule(
+        policy=policy,
+        demand=np.array(demand, dtype=float),
+        permutations=np.array(rows, dtype=np.int64).reshape(-1, size),
+        durations_s=np.array(lengths, dtype=float) / rate_bytes_per_s,
+        switch_of=np.zeros(len(lengths), dtype=np.int64),
+        rate_bytes_per_s=rate_bytes_per_s,
+        delay_s=delay_s,
+        packet_rate_bytes_per_s=packet_rate_bytes_per_s,
+    )

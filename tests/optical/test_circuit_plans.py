@@ -1,0 +1,255 @@
+"""Circuits between phases, within collectives and for whole jobs: exact answers, laws and limits."""
+
+import math
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heliograph.collectives import Algorithm
+from heliograph.errors import ParameterError, RouteError
+from heliograph.operators import CollectiveKind
+from optical.scheduling.overlap import CollectiveStep, bruck_steps, collective_steps, overlap
+from optical.scheduling.phases import TrafficPhase, plan_phases
+from optical.scheduling.plant import CircuitPlant, Lanes
+from optical.scheduling.topology import (
+    AllReduceGroup,
+    coin_change_hops,
+    coprime_strides,
+    job_time,
+    job_topology,
+    spread_strides,
+)
+
+
+def lanes(delay, count=3):
+    return Lanes(count=count, rate_bytes_per_s=1.0, delay_s=delay)
+
+
+def phases_of(seed, count=4):
+    rng = np.random.default_rng(seed)
+    return [
+        TrafficPhase(
+            axis="abc"[int(rng.integers(2))],
+            bytes_per_pair=float(rng.uniform(1.0, 10.0)),
+            peers=int(rng.integers(1, 3)),
+            idle_s=float(rng.uniform(0.0, 1.0)),
+        )
+        for _ in range(count)
+    ]
+
+
+def time_of(phases, given_lanes, delay, *, repeats):
+    """Time of lanes by phase, written out: transfers, and the exposed delay wherever the lanes change."""
+    axes = list(dict.fromkeys(phase.axis for phase in phases))
+    total, before = 0.0, given_lanes[-1] if repeats else given_lanes[0]
+    for phase, now in zip(phases, given_lanes, strict=True):
+        each = now[axes.index(phase.axis)] // phase.peers
+        total += phase.bytes_per_pair / each if each else math.inf
+        total += max(0.0, delay - phase.idle_s) if now != before else 0.0
+        before = now
+    return total
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+@pytest.mark.parametrize(("seed", "delay"), [(0, 0.0), (1, 0.5), (2, 1.5), (3, 3.0), (4, 100.0)])
+def test_phases_move_where_no_other_choice_is_faster(seed, delay, repeats):
+    phases = phases_of(seed)
+    count = len({phase.axis for phase in phases})
+    choices = [one for one in product(range(4), repeat=count) if sum(one) == 3]
+    best = min(time_of(phases, one, delay, repeats=repeats) for one in product(choices, repeat=len(phases)))
+    plan = plan_phases(phases, lanes(delay), repeats=repeats)
+    assert plan.time_s == pytest.approx(best)
+    assert time_of(phases, plan.lanes, delay, repeats=repeats) == pytest.approx(best)
+    assert plan.bound_s <= best * (1 + 1e-12)
+    assert best <= plan.static_s * (1 + 1e-12)
+
+
+def test_delays_that_idle_time_hides_cost_nothing():
+    """Opus (arXiv:2507.08119): exposed is max(0, delta - idle)."""
+    phases = [TrafficPhase(axis=axis, bytes_per_pair=9.0, idle_s=2.0) for axis in "abab"]
+    hidden, shown = plan_phases(phases, lanes(2.0)), plan_phases(phases, lanes(2.5))
+    assert hidden.time_s == hidden.bound_s == pytest.approx(4 * 3.0)
+    assert hidden.moves == (True,) * 4
+    assert sum(shown.exposed_s) == pytest.approx(4 * 0.5)
+
+
+@pytest.mark.parametrize(("delay", "moves"), [(4.4, True), (4.6, False)])
+def test_phases_move_if_that_saves_more_than_the_delay(delay, moves):
+    """Two axes, two lanes: moving saves 4.5 s of each phase's 9 s on one lane."""
+    phases = [TrafficPhase(axis=axis, bytes_per_pair=9.0) for axis in "ab"]
+    plan = plan_phases(phases, lanes(delay, count=2))
+    assert any(plan.moves) is moves
+    assert plan.time_s == pytest.approx(2 * (4.5 + delay) if moves else 18.0)
+
+
+def test_phases_that_cannot_be_served_are_refused():
+    with pytest.raises(ParameterError, match="axis 'ep' has 4 peers and a port 3 lanes"):
+        plan_phases([TrafficPhase(axis="ep", bytes_per_pair=1.0, peers=4)], lanes(1.0))
+    with pytest.raises(ParameterError, match="at least one phase"):
+        plan_phases([], lanes(1.0))
+    many = [TrafficPhase(axis=str(axis), bytes_per_pair=1.0) for axis in range(6)]
+    with pytest.raises(ParameterError, match="bundles of lanes"):
+        plan_phases(many, lanes(1.0, count=64))
+
+
+def plant(planes, delay, rate=1.0):
+    return CircuitPlant(rate_bytes_per_s=rate, delay_s=delay, switches=planes)
+
+
+def steps_of(*sizes):
+    return [CollectiveStep(destinations=(kind, -kind), size_bytes=size) for kind, size in sizes]
+
+
+def check_plan(plan, steps, planes, delay):
+    """Replay a plan: work done, steps in order, a delay between a plane's different permutations."""
+    carried = plan.ends_s - plan.starts_s
+    np.testing.assert_allclose(carried.sum(axis=1), [step.size_bytes for step in steps], atol=1e-6)
+    assert (carried >= -1e-9).all()
+    for index in range(1, len(steps)):
+        lit = carried[index] > 1e-7
+        assert (plan.starts_s[index][lit] >= plan.ends_s[:index][carried[:index] > 1e-7].max() - 1e-6).all()
+    for plane in range(planes):
+        served = [index for index in range(len(steps)) if carried[index, plane] > 1e-7]
+        for before, after in pairwise(served):
+            gap = plan.starts_s[after, plane] - plan.ends_s[before, plane]
+            other = steps[before].destinations != steps[after].destinations
+            assert gap >= (delay if other else 0.0) - 1e-6
+    assert plan.makespan_s >= plan.bound_s * (1 - 1e-9)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 3), st.floats(0.5, 5.0)), min_size=1, max_size=4),
+    planes=st.integers(1, 3),
+    delay=st.floats(0.0, 4.0),
+)
+def test_overlapped_collectives_keep_order_work_and_delays(sizes, planes, delay):
+    steps = steps_of(*sizes)
+    exact = overlap(steps, plant(planes, delay))
+    simple = overlap(steps, plant(planes, delay), nodes=0)
+    for plan in (exact, simple):
+        check_plan(plan, steps, planes, delay)
+    assert exact.is_optimal
+    assert exact.makespan_s <= simple.makespan_s * (1 + 1e-6)
+    assert exact.makespan_s <= sum(size for _, size in sizes) + delay * len(sizes)
+
+
+@pytest.mark.parametrize(("delay", "makespan"), [(0.0, 4.0), (1.0, 5.0), (3.0, 7.0), (5.0, 8.0), (50.0, 8.0)])
+def test_two_planes_and_two_steps_by_hand(delay, makespan):
+    """Both planes serve both steps of 4 s and move between: 4 + delta; or each serves one step: 8."""
+    assert overlap(steps_of((1, 4.0), (2, 4.0)), plant(2, delay)).makespan_s == pytest.approx(makespan)
+
+
+def test_one_plane_pays_every_change_and_many_hide_them():
+    """Recursive halving and doubling changes partners in all but the middle step."""
+    steps = collective_steps(CollectiveKind.ALL_REDUCE, Algorithm.HALVING_DOUBLING, 8, 8.0)
+    work = sum(step.size_bytes for step in steps)
+    assert work == pytest.approx(2 * 7 / 8 * 8.0)
+    assert len(steps) == 6
+    alone = overlap(steps, plant(1, 2.0))
+    assert alone.makespan_s == pytest.approx(work + 4 * 2.0)
+    assert alone.is_optimal
+    several = overlap(steps, plant(2, 2.0, rate=0.5))
+    assert several.makespan_s < alone.makespan_s
+
+
+def test_a_ring_never_moves():
+    steps = collective_steps(CollectiveKind.ALL_REDUCE, Algorithm.RING, 6, 12.0)
+    assert len({step.destinations for step in steps}) == 1
+    plan = overlap(steps, plant(3, 1e6))
+    assert plan.makespan_s == pytest.approx(2 * 5 / 6 * 12.0 / 3)
+    assert plan.is_optimal
+
+
+def test_direct_exchange_is_one_permutation_per_peer_and_bruck_the_logarithm():
+    """Bruck et al. (1997): log2 n steps of half of the payload."""
+    direct = collective_steps(CollectiveKind.ALL_TO_ALL, Algorithm.DIRECT, 8, 8.0)
+    assert len({step.destinations for step in direct}) == len(direct) == 7
+    assert all(step.size_bytes == pytest.approx(1.0) for step in direct)
+    assert [step.size_bytes for step in bruck_steps(8, 8.0)] == [4.0] * 3
+    assert sum(step.size_bytes for step in bruck_steps(6, 6.0)) == 3 + 2 + 2
+
+
+def test_more_delay_never_helps_a_collective():
+    steps = bruck_steps(8, 8.0)
+    spans = [overlap(steps, plant(2, delay)).makespan_s for delay in (0.0, 0.5, 1.0, 2.0, 8.0)]
+    assert all(later >= earlier * (1 - 1e-9) for earlier, later in pairwise(spans))
+    assert spans[0] == pytest.approx(6.0)
+
+
+@pytest.mark.parametrize(("size", "totient"), [(2, 1), (7, 6), (12, 4), (16, 8), (30, 8)])
+def test_strides_are_the_totatives_and_their_rings_visit_all(size, totient):
+    """TopoOpt (NSDI 2023), theorem 2."""
+    strides = coprime_strides(size)
+    assert len(strides) == totient
+    for stride in strides:
+        assert len({step * stride % size for step in range(size)}) == size
+
+
+def job(size, reduced=8.0, seed=None, degree=4):
+    rng = np.random.default_rng(seed)
+    demand = (
+        np.zeros((size, size))
+        if seed is None
+        else rng.random((size, size)) * (rng.random((size, size)) < 0.3)
+    )
+    groups = [AllReduceGroup(members=tuple(range(size)), size_bytes=reduced)]
+    return groups, demand, job_topology(groups, demand, degree=degree)
+
+
+def test_an_all_reduce_alone_has_all_circuits_as_rings_and_meets_the_bound():
+    groups, demand, topology = job(16)
+    assert topology.strides == (spread_strides(16, 4),)
+    found = job_time(topology, groups, demand, rate_bytes_per_s=2.0)
+    assert found.time_s == pytest.approx(2 * 15 / 16 * 8.0 / (4 * 2.0))
+    assert found.over_bound == pytest.approx(1.0)
+
+
+def test_change_for_distances_is_the_hops_of_rings():
+    _, _, topology = job(20)
+    np.testing.assert_array_equal(topology.hops[0], coin_change_hops(20, topology.strides[0]))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_no_byte_is_lost_on_shortest_paths(seed):
+    """What circuits carry is bytes times hops; what enters a server for it or leaves it is what was asked."""
+    _, demand, topology = job(14, seed=seed)
+    np.fill_diagonal(demand, 0.0)
+    carried = topology.link_bytes(demand) * topology.links
+    assert carried.sum() == pytest.approx((demand * np.where(demand > 0, topology.hops, 0.0)).sum())
+    np.testing.assert_allclose(
+        carried.sum(axis=1) - carried.sum(axis=0), demand.sum(axis=1) - demand.sum(axis=0), atol=1e-9
+    )
+    assert topology.links.sum(axis=1).max() <= 4
+    assert topology.links.sum(axis=0).max() <= 4
+
+
+def test_more_all_reduce_gets_more_rings_and_traffic_gets_circuits_of_its_own():
+    rings = [len(job(12, reduced=size, seed=3)[2].strides[0]) for size in (0.01, 0.5, 5.0, 500.0)]
+    assert rings == sorted(rings)
+    assert rings[0] == 1
+    assert rings[-1] == 4
+    demand = np.zeros((8, 8))
+    demand[2, 6] = demand[6, 2] = 100.0
+    groups = [AllReduceGroup(members=tuple(range(8)), size_bytes=1.0)]
+    made_for, ring_only = (job_topology(groups, d, degree=3) for d in (demand, np.zeros((8, 8))))
+    assert made_for.links[2, 6] == made_for.links[6, 2] == 2
+    times = [job_time(one, groups, demand, rate_bytes_per_s=1.0).time_s for one in (made_for, ring_only)]
+    assert times[0] < times[1]
+    assert job_time(made_for, groups, demand, rate_bytes_per_s=1.0).over_bound >= 1.0
+
+
+def test_jobs_that_cannot_be_wired_are_refused():
+    with pytest.raises(ParameterError, match="two or more different servers"):
+        AllReduceGroup(members=(1, 1), size_bytes=1.0)
+    with pytest.raises(ParameterError, match="there are 0 to 3"):
+        job_topology([AllReduceGroup(members=(0, 4), size_bytes=1.0)], np.zeros((4, 4)), degree=1)
+    with pytest.raises(ParameterError, match="degree must be at least 1"):
+        job_topology([], np.zeros((4, 4)), degree=0)
+    demand = np.zeros((4, 4))
+    demand[0, 1:] = 1.0
+    with pytest.raises(RouteError, match="no path of circuits from server 0"):
+        job_time(job_topology([], demand, degree=1), [], demand, rate_bytes_per_s=1.0)
