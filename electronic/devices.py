@@ -269,6 +269,11 @@ def scale_up_name(gpu_name: str, accelerators: int = 0) -> str:
     return few if few in table("network").names else name
 
 
+def load_adder(name: str) -> Adder:
+    """Return how switches add from the network table, e.g. ``"sharp"``."""
+    return table("network").build(Adder, name)
+
+
 def load_packet_switch(name: str) -> PacketSwitch:
     """Return a packet switch from the network table, e.g. ``"switch-400g"``."""
     return table("network").build(PacketSwitch, name)
