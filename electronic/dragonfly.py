@@ -229,14 +229,23 @@ class DragonflyPlus(PacketFabric):
         return np.arange(self.endpoints) // self.terminals
 
     @property
+    def _leaves_in_use(self) -> int:
+        """Leaves of a group; of a single one those with endpoints."""
+        return math.ceil(self.endpoints / self.terminals) if self.groups == 1 else self.leaves
+
+    @property
     def switches(self) -> int:
-        """Leaves and spines."""
-        return self.groups * (self.leaves + self.spines)
+        """Leaves and spines; a single leaf needs no spine."""
+        used = self._leaves_in_use
+        return 1 if self.groups == used == 1 else self.groups * (used + self.spines)
 
     @property
     def trunks(self) -> int:
         """Links between switches, both ways one."""
-        return self.groups * self.leaves * self.spines + self.peers.links // 2
+        used = self._leaves_in_use
+        if self.groups == used == 1:
+            return 0
+        return self.groups * used * self.spines + self.peers.links // 2
 
     def trunk_wiring(self, first_vertex: int) -> Wiring:
         """Return links from leaves to spines, from spines to leaves, and between groups."""
