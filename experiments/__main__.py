@@ -146,6 +146,7 @@ def _compare(arguments: argparse.Namespace) -> None:
         gpu=arguments.gpu,
         basis=arguments.basis,
         core=arguments.core,
+        fabric=arguments.fabric,
         assignments=tuple(arguments.set),
         quick=arguments.quick,
         seed=arguments.seed,
@@ -187,6 +188,7 @@ def _run_one(arguments: argparse.Namespace, *, model: str, system: str) -> StepR
         gpu=arguments.gpu,
         basis=arguments.basis,
         core=arguments.core,
+        fabric=arguments.fabric,
         assignments=arguments.set,
     )
     memory_bytes = built.node().memory.capacity_bytes
