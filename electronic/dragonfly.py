@@ -32,9 +32,9 @@ class Dragonfly(PacketFabric):
     Notes
     -----
     A router has p endpoints, a - 1 local connections and h global links. Minimal routing: at most one local
-    hop, one global and one local. Balanced for uniform traffic is a = 2 p = 2 h; a group then has a h + 1
-    peers at most. Where fewer groups stand, pairs of groups share the global links equally, and what does
-    not divide stays dark.
+    hop, one global and one local; of parallel global links the one that the destination's number gives.
+    Balanced for uniform traffic is a = 2 p = 2 h; a group then has a h + 1 peers at most. Where fewer groups
+    stand, pairs of groups share the global links equally, and what does not divide stays dark.
 
     References
     ----------
@@ -141,7 +141,7 @@ class Dragonfly(PacketFabric):
         here, there = sources // self.terminals, destinations // self.terminals
         group, far = here // a, there // a
         leaves = group != far
-        channel = self.peers.channel(group, far, spread=sources + destinations)
+        channel = self.peers.channel(group, far, spread=destinations)
         begin, end = self.peers.ends
         gateway = np.where(leaves, begin[channel], there)
         arrival = np.where(leaves, end[channel], there)
@@ -268,7 +268,7 @@ class DragonflyPlus(PacketFabric):
         here, there = sources // self.terminals, destinations // self.terminals
         group, far = here // self.leaves, there // self.leaves
         leaves, climbs = group != far, here != there
-        channel = self.peers.channel(group, far, spread=sources + destinations)
+        channel = self.peers.channel(group, far, spread=destinations)
         begin, end = self.peers.ends
         near = group * self.spines + destinations % self.spines
         up = np.where(leaves, begin[channel], near) % self.spines

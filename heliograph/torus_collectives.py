@@ -25,6 +25,9 @@ BUCKET_KINDS = frozenset(
 )
 """What it can carry out."""
 
+_SAME = 1e-9
+"""Relative difference within which two shares are one; dimensionless."""
+
 
 def bucket_rounds(
     kind: CollectiveKind, groups: np.ndarray, payload_bytes: float, axis: str, grid: tuple[int, ...]
@@ -131,11 +134,11 @@ def _phase_rounds(boxes: np.ndarray, shares: tuple[float, ...], vector_size: flo
     found: list[Round] = []
     sent = 0.0
     for share in sorted(set(shares)):
-        working = [place for place in range(len(sizes)) if shares[place] >= share]
+        if share - sent <= share * _SAME:
+            continue
+        working = [place for place in range(len(sizes)) if shares[place] >= share * (1.0 - _SAME)]
         rest_bytes = (share - sent) * vector_size
         sent = share
-        if rest_bytes <= 0.0:
-            continue
         count = max(sizes[place] for place in working) - 1 if not found else 1
         sources, destinations = [], []
         for place in working:
