@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
 
 import numpy as np
@@ -25,6 +26,15 @@ from heliograph.optical_hop import OpticalHop, load_hop
 from heliograph.scale_up import Adder, Nic, ScaleUp, load_nic
 
 
+class Routing(StrEnum):
+    """Which way flows take through a dragonfly."""
+
+    MINIMAL = "minimal"
+    """The shortest."""
+    VALIANT = "valiant"
+    """By way of another group, or another router of the same group: twice the traffic, evenly spread."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Dragonfly(PacketFabric):
     """Groups of fully joined routers, and links from every group to every other.
@@ -34,10 +44,12 @@ class Dragonfly(PacketFabric):
     A router has p endpoints, a - 1 local connections and h global links. Minimal routing: at most one local
     hop, one global and one local; of parallel global links the one that the destination's number gives.
     Balanced for uniform traffic is a = 2 p = 2 h; a group then has a h + 1 peers at most. Where fewer groups
-    stand, pairs of groups share the global links equally, and what does not divide stays dark.
+    stand, pairs of groups share the global links equally, and what does not divide stays dark. Valiant
+    routing goes by way of a group, or within a group a router, that source and destination pick.
 
     References
     ----------
+    Valiant, "A scheme for fast parallel communication", SIAM J. Comput. 11 (1982).
     Kim, Dally, Scott and Abts, "Technology-Driven, Highly-Scalable Dragonfly Topology", ISCA 2008.
     """
 
@@ -63,6 +75,8 @@ class Dragonfly(PacketFabric):
     """Links of a router to other groups, h; dimensionless."""
     local_width: int = 1
     """Links in parallel between two routers of a group; dimensionless."""
+    routing: Routing = Routing.MINIMAL
+    """Which way flows take."""
     reduction: Reduction = Reduction.ENDPOINTS
     """Who adds in collectives that leave the nodes."""
     adder: Adder = field(default_factory=lambda: load_adder("sharp"))
@@ -136,18 +150,38 @@ class Dragonfly(PacketFabric):
         return joined([local, between])
 
     def trunk_paths(self, sources: np.ndarray, destinations: np.ndarray) -> list[np.ndarray]:
-        """Return local, global and local link of the minimal way."""
-        a = self.routers
+        """Return the links between routers at each place of the way."""
         here, there = sources // self.terminals, destinations // self.terminals
+        if self.routing is Routing.MINIMAL:
+            return self._leg(here, there, destinations)
+        a = self.routers
+        group, far = here // a, there // a
+        detour = (sources + destinations // self.group_endpoints) % self.groups
+        around = (group != far) & (detour != group) & (detour != far)
+        channel = self.peers.channel(group, detour, spread=destinations)
+        begin, end = self.peers.ends
+        router = group * a + (sources + destinations // self.terminals) % a
+        aside = (group == far) & (here != there) & (router != here) & (router != there)
+        stop = np.where(around, begin[channel], np.where(aside, router, here))
+        first = np.where(stop != here, here * a + stop % a, NO_LINK)
+        second = np.where(around, self._local_links + channel, NO_LINK)
+        return [first, second, *self._leg(np.where(around, end[channel], stop), there, destinations)]
+
+    @property
+    def _local_links(self) -> int:
+        return self.groups * self.routers**2
+
+    def _leg(self, here: np.ndarray, there: np.ndarray, spread: np.ndarray) -> list[np.ndarray]:
+        """Return local, global and local link of the minimal way between routers."""
+        a = self.routers
         group, far = here // a, there // a
         leaves = group != far
-        channel = self.peers.channel(group, far, spread=destinations)
+        channel = self.peers.channel(group, far, spread=spread)
         begin, end = self.peers.ends
         gateway = np.where(leaves, begin[channel], there)
         arrival = np.where(leaves, end[channel], there)
         first = np.where(gateway != here, here * a + gateway % a, NO_LINK)
-        local_links = self.groups * a * a
-        middle = np.where(leaves, local_links + channel, NO_LINK)
+        middle = np.where(leaves, self._local_links + channel, NO_LINK)
         last = np.where(leaves & (arrival != there), arrival * a + there % a, NO_LINK)
         return [first, middle, last]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from electronic.devices import load_packet_switch, load_scale_up
-from electronic.dragonfly import Dragonfly, DragonflyPlus
+from electronic.dragonfly import Dragonfly, DragonflyPlus, Routing
 from electronic.fat_tree import FatTree, RailOnly
 from electronic.nvlink import SwitchedDomain
 from electronic.packet_fabric import Reduction
@@ -48,6 +48,7 @@ FABRICS = {
     "rail-only": RAILS,
     "rail-only, static": replace(RAILS, spreading=Spreading.STATIC, oversubscription=2.0),
     "dragonfly": FLY,
+    "dragonfly, valiant": replace(FLY, routing=Routing.VALIANT),
     "dragonfly, one group": Dragonfly(endpoints=N, scale_up=PAIRS),
     "dragonfly+": PLUS,
     "torus": CUBE,
@@ -205,6 +206,6 @@ def test_no_choice_of_a_fabric_is_without_effect(name):
     fabric = KNOBS[name]
     for item in dataclasses.fields(fabric):
         value = getattr(fabric, item.name)
-        if isinstance(value, Spreading | Reduction | Medium):
+        if isinstance(value, Spreading | Reduction | Medium | Routing):
             others = [outputs(replace(fabric, **{item.name: other})) for other in type(value)]
             assert others[0] != others[1], item.name

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from electronic.devices import load_packet_switch, load_scale_up
-from electronic.dragonfly import Dragonfly, DragonflyPlus
+from electronic.dragonfly import Dragonfly, DragonflyPlus, Routing
 from electronic.torus_fabric import Medium, TorusFabric, Wrap, cube_sides
 from heliograph.bounds import collective_bound_s
 from heliograph.errors import LinkError, ParameterError
@@ -82,6 +82,20 @@ def test_traffic_to_the_next_group_has_one_link_for_all():
     found, _ = rates(FLY, every, (every + FLY.group_endpoints) % 72)
     expected = FLY.trunk_bytes_per_s / FLY.group_endpoints
     np.testing.assert_allclose(found, expected)
+
+
+def test_valiant_routing_gives_the_worst_case_near_half_and_costs_the_uniform_one():
+    """Valiant 1982; Kim et al. 2008: up to half of the ports where minimal routing has 1 / (a p)."""
+    every = np.arange(72)
+    valiant = replace(FLY, routing=Routing.VALIANT)
+    worst = (every + FLY.group_endpoints) % 72
+    minimal_share, valiant_share = (
+        rates(fabric, every, worst)[0].mean() / fabric.port_bytes_per_s for fabric in (FLY, valiant)
+    )
+    assert minimal_share == pytest.approx(1 / 8)
+    assert 0.25 <= valiant_share <= 0.5 + 1 / 8
+    kind = CollectiveKind.ALL_TO_ALL
+    assert collective_s(valiant, kind=kind) > 1.3 * collective_s(FLY, kind=kind)
 
 
 def test_wide_local_and_many_global_links_make_a_dragonfly_a_switch():

@@ -167,5 +167,5 @@ def test_a_file_that_is_no_graph_is_refused(tmp_path, name, text, match):
 def test_a_missing_file_and_a_wrong_size_are_refused(path):
     with pytest.raises(ParameterError, match="no file"):
         load_graph(path)
-    with pytest.raises(ParameterError, match="draws 16 endpoints.*32 accelerators"):
+    with pytest.raises(ParameterError, match=r"draws 16 endpoints.*32 accelerators"):
         load_graph(written(leaf_spine(), path), endpoints=32)
