@@ -170,7 +170,10 @@ class TorusFabric(GraphFabric):
 
 
 def cube_sides(endpoints: int) -> tuple[int, int, int]:
-    """Return three sides of so many accelerators that are as equal as whole numbers allow, ascending."""
+    """Return three sides of so many accelerators that are as equal as whole numbers allow, the longest first.
+
+    The last axis, along which neighbours are numbered, then closes around the smallest groups of a plan.
+    """
     best = (1, 1, endpoints)
     for x in range(1, math.isqrt(endpoints) + 1):
         if endpoints % x or x**3 > endpoints:
@@ -178,5 +181,5 @@ def cube_sides(endpoints: int) -> tuple[int, int, int]:
         rest = endpoints // x
         y = max(size for size in range(1, math.isqrt(rest) + 1) if rest % size == 0)
         best = min(best, (x, y, rest // y), key=lambda sides: (sum(sides), max(sides)))
-    x, y, z = sorted(best)
+    z, y, x = sorted(best)
     return x, y, z

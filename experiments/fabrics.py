@@ -43,8 +43,8 @@ class FabricKind:
 
 
 def _torus(endpoints: int, _: ScaleUp) -> TorusFabric:
-    x, y, _z = cube_sides(endpoints)
-    return TorusFabric(endpoints=endpoints, x=x, y=y)
+    sides = cube_sides(endpoints)
+    return TorusFabric(endpoints=endpoints, x=sides[0], y=sides[1])
 
 
 def _domain(endpoints: int, scale_up: ScaleUp) -> SwitchedDomain:

@@ -196,9 +196,9 @@ def test_sides_are_as_equal_as_they_can_be():
         (1, 1, 1),
         (2, 2, 2),
         (4, 4, 4),
-        (4, 4, 8),
+        (8, 4, 4),
         (16, 16, 16),
-        (16, 32, 32),
+        (32, 32, 16),
     ]
     with pytest.raises(ParameterError, match="try x=4, y=4"):
         TorusFabric(endpoints=64, x=3, y=4)
