@@ -18,10 +18,13 @@ from electronic.devices import (
 from heliograph.checks import check_range
 from heliograph.errors import ParameterError
 from heliograph.interfaces import Flows, LinkGraph, Reconfiguration
+from heliograph.optical_hop import load_hop
 from heliograph.scale_up import BillItem, Nic, ScaleUp, bill_power_w, bill_price_usd, load_nic
 
 NO_LINK = -1
 """Padding of short routes."""
+RAIL_OPTICS = "dr4"
+"""Class of the modules of rails: all in the table are of its reach."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +60,7 @@ class RailFabric:
     def __post_init__(self) -> None:
         check_range(self, "oversubscription", low=1.0)
         self.scale_up.nodes(self.endpoints)
+        load_hop(RAIL_OPTICS).closed(f"two ports of '{self.name}'", self.transceiver.fibre_m)
         limit = self.switch.radix * self.switch.radix // 2
         if self.leaves > limit:
             msg = (

@@ -19,6 +19,11 @@ def add_hardware(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--core", default="crossbar", help="core of photonic accelerators (heliograph list cores)"
     )
+    parser.add_argument(
+        "--fabric",
+        default="rails",
+        help="fabric of packet systems (heliograph list fabrics), or graph:FILE (GraphML, or JSON node-link)",
+    )
     add_accelerator(parser)
 
 

@@ -13,10 +13,12 @@ from electronic.devices import table as electronic_table
 from electronic.gpu import gpu_names, load_gpu
 from electronic.hosts import host_names, load_host
 from electronic.vector import load_vector, vector_names
+from experiments.fabrics import FABRICS, build_fabric
 from experiments.parts import parts_listing
 from experiments.systems import SYSTEMS, build_system
 from heliograph.economics import economics_table
 from heliograph.errors import ParameterError, nearest
+from heliograph.optical_hop import optical_hop_table
 from heliograph.scale_up import nic_table
 from heliograph.tables import Row, Table
 from heliograph.units import dimension_of
@@ -31,12 +33,8 @@ CHOICE = "choice"
 """Status of a number that is a design choice of ours, not a fact from outside."""
 SET = "set"
 """Status of a number that the user changed."""
-
-FABRICS = {
-    "packet rails": "rail-optimised packet switches (electronic.fabrics.RailFabric)",
-    "ocs rails": "optical circuit switches in the rails (optical.fabrics.OcsRails)",
-}
-"""Fabrics and what they are."""
+ACCELERATORS = 1024
+"""Size at which a fabric is shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +61,7 @@ def tables() -> tuple[Table, ...]:
     """Return every parameter table that ships."""
     electronic = tuple(electronic_table(name) for name in ("gpus", "vector", "network", "hosts"))
     optical = (device_table(), named_parts_table(), programmable_table(), switch_table(), optics_table())
-    return (*optical, *electronic, nic_table(), economics_table())
+    return (*optical, *electronic, nic_table(), optical_hop_table(), economics_table())
 
 
 def parameters_of(description: object) -> list[Parameter]:
@@ -137,7 +135,7 @@ def listing(what: str) -> dict[str, str]:
         case "cores":
             return {name: kind.summary for name, kind in CORES.items()}
         case "fabrics":
-            return dict(FABRICS)
+            return {name: kind.summary for name, kind in FABRICS.items()}
         case "devices":
             return {
                 name: f"{table.path.parent.parent.name}/{table.path.name}, {len(table.of(name))} parameters"
@@ -163,8 +161,7 @@ def description(name: str) -> list[Parameter]:
     makers: dict[str, Callable[[], list[Parameter]]] = {
         **{one: lambda: parameters_of(build_system(name)) for one in SYSTEMS},
         **{one: lambda: parameters_of(load_core(name)) for one in CORES},
-        "packet rails": lambda: parameters_of(build_system("gpu_packet").fabric),
-        "ocs rails": lambda: parameters_of(build_system("gpu_ocs").fabric),
+        **{one: lambda: parameters_of(build_fabric(name, ACCELERATORS, "h100")) for one in FABRICS},
         **{one: lambda: parameters_of(load_gpu(name)) for one in gpu_names()},
         **{one: lambda: parameters_of(load_vector(name)) for one in vector_names()},
         **{one: lambda: parameters_of(load_host(name)) for one in host_names()},

@@ -9,6 +9,7 @@ from typing import Any
 
 from experiments.accuracy import BFLOAT16, EXACT, Accuracy, Arithmetic, train_all
 from experiments.catalogue import status_counts, tables
+from experiments.fabrics import DEFAULT_FABRIC
 from experiments.records import RunWriter, TrainingCache, configuration, fingerprint, new_run_directory
 from experiments.step import StepResult, plan_for, plan_text, run_step
 from experiments.systems import DEFAULT_CORE, SYSTEMS, System, build_system, has_parameter
@@ -39,6 +40,8 @@ class Request:
     """How photonic accelerators are sized: power, area or count."""
     core: str = DEFAULT_CORE
     """Core of photonic accelerators that name no other."""
+    fabric: str = DEFAULT_FABRIC
+    """Fabric of packet systems that name no other."""
     assignments: tuple[str, ...] = ()
     """Single parameters to change, ``path=value``."""
     quick: bool = False
@@ -87,6 +90,7 @@ class Comparison:
             "replaced_gpu": self.request.gpu,
             "basis": self.request.basis,
             "core": self.request.core,
+            "fabric": self.request.fabric,
             "plan": plan_text(self.plan),
             "tokens_per_step": self.plan.global_batch * self.plan.sequence_length,
             "seed": self.request.seed,
@@ -123,6 +127,7 @@ def build_systems(request: Request) -> list[System]:
         "gpu": request.gpu,
         "basis": request.basis,
         "core": request.core,
+        "fabric": request.fabric,
     }
     systems = []
     unused = set(request.assignments)

@@ -89,6 +89,10 @@ _AFTER: tuple[tuple[str, str, tuple[str, str, Callable[[Record], str]]], ...] = 
 """Categories whose line is shown if any record has them: name, what stands before it, line."""
 
 
+_FABRIC = ("fabric", "chosen", lambda r: str(r["fabric"]))
+"""Line on the fabric, if any is not that of a named system."""
+USUAL_FABRICS = ("packet rails", "optical rails")
+"""Fabrics of the named systems."""
 _WORN = ("cores worn out after", "by endurance", _lifetime)
 """Line on endurance, if any core wears."""
 
@@ -148,7 +152,8 @@ def comparison_rows(records: Sequence[Record]) -> list[ReportRow]:
             time.insert(place + 1, line)
     if any(record.get("core_lifetime_steps") for record in records):
         time.append(_WORN)
-    rows = _block(_SIZE, records) + _block(time, records) + _energy(records) + _block(_COST, records)
+    size = [*_SIZE] if all(r["fabric"] in USUAL_FABRICS for r in records) else [*_SIZE, _FABRIC]
+    rows = _block(size, records) + _block(time, records) + _energy(records) + _block(_COST, records)
     if any("validation_loss" in record for record in records):
         rows += _block(_ACCURACY, records)
     else:

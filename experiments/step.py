@@ -177,17 +177,19 @@ def run_step(system: System, config: TransformerConfig, plan: Parallelism) -> St
         check_host_fits(config, plan, system.host)
     graph = build_step(config, plan)
     if isinstance(system.fabric, OcsRails):
-        return _fastest(system, config, plan, graph)
+        return _fastest(system, system.fabric, config, plan, graph)
     return _run(system, config, plan, graph, "none")
 
 
-def _fastest(system: System, config: TransformerConfig, plan: Parallelism, graph: StepGraph) -> StepResult:
+def _fastest(
+    system: System, rails: OcsRails, config: TransformerConfig, plan: Parallelism, graph: StepGraph
+) -> StepResult:
     """Return the run with the circuit policy that was asked for, or with the faster one."""
     policies = [system.circuits] if system.circuits else list(CircuitPolicy)
     results = []
     reason: RouteError | None = None
     for policy in policies:
-        fabric = dataclasses.replace(system.fabric, policy=policy)  # type: ignore[arg-type]
+        fabric = dataclasses.replace(rails, policy=policy)
         try:
             moved = dataclasses.replace(system, fabric=fabric)
             results.append(_run(moved, config, plan, graph, str(policy)))

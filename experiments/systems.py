@@ -11,17 +11,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from electronic.devices import SCALE_UP, load_scale_up
-from electronic.fabrics import RailFabric
 from electronic.gpu import Gpu, load_gpu
 from electronic.hosts import host_of
 from electronic.vector import VectorUnit, load_vector
+from experiments.fabrics import DEFAULT_FABRIC, build_fabric, fabric_in_file, fabric_of
 from experiments.parts import names_part, place_for, with_part
 from experiments.plausibility import checked
 from heliograph.economics import Economics, default_economics
-from heliograph.errors import LinkError, ParameterError, nearest
+from heliograph.errors import ParameterError, nearest
 from heliograph.files import read_toml
 from heliograph.host import Host
+from heliograph.interfaces import Fabric
 from heliograph.mapping import Node
 from heliograph.operators import Phase
 from heliograph.paths import get_at, parse_assignment, replace_at
@@ -30,12 +30,8 @@ from optical.analog import AnalogSpec
 from optical.circuits import CircuitPolicy
 from optical.core import Core
 from optical.cores import load_core
-from optical.fabrics import OcsRails
 from optical.named_parts import named_parts
-from optical.switches import load_optics
 
-BRIGHT_LANES = "lane-100g-boosted"
-"""Optical lanes of rails that outgrow one switch."""
 DEFAULT_CORE = "crossbar"
 """Core of photonic accelerators where nobody names one."""
 PART = "part"
@@ -68,7 +64,7 @@ class System:
     """Matrix unit in light, sharing the GPU's memory."""
     vector: VectorUnit | None = None
     """Electronics that a photonic accelerator carries for everything else."""
-    fabric: RailFabric | OcsRails
+    fabric: Fabric
     """What connects the accelerators."""
     economics: Economics
     """Prices."""
@@ -199,6 +195,8 @@ class _Choice:
     """How photonic accelerators are sized."""
     core: str
     """Their core."""
+    fabric: str
+    """Fabric where the name asks for packets."""
 
 
 BF16_SIGNIFICAND_BITS = 8.0
@@ -223,18 +221,6 @@ def _photonic_parts(gpu: Gpu, core: Core) -> dict[str, Any]:
     return {"photonic": unit, "vector": vector}
 
 
-def _fabric(gpu_name: str, accelerators: int, *, optical: bool) -> RailFabric | OcsRails:
-    scale_up = load_scale_up(SCALE_UP[gpu_name])
-    if accelerators < scale_up.size:
-        scale_up = dataclasses.replace(scale_up, size=accelerators)
-    if not optical:
-        return RailFabric(endpoints=accelerators, scale_up=scale_up)
-    try:
-        return OcsRails(endpoints=accelerators, scale_up=scale_up)
-    except LinkError:  # rails too long for one switch pass three, which takes brighter lanes
-        return OcsRails(endpoints=accelerators, scale_up=scale_up, optics=load_optics(BRIGHT_LANES))
-
-
 def _build(chosen: _Choice, accelerators: int) -> System:
     gpu = load_gpu(chosen.gpu)
     core = load_core(chosen.core)  # a wrong name is an error where no light is used, too
@@ -242,7 +228,7 @@ def _build(chosen: _Choice, accelerators: int) -> System:
     return System(
         name=chosen.label,
         gpu=gpu,
-        fabric=_fabric(chosen.gpu, accelerators, optical=chosen.base.endswith("ocs")),
+        fabric=build_fabric(chosen.fabric, accelerators, chosen.gpu),
         economics=default_economics(),
         basis=chosen.basis,
         **parts,
@@ -267,6 +253,7 @@ def build_system(
     gpu: str = "h100",
     basis: Basis | str = Basis.POWER,
     core: str = DEFAULT_CORE,
+    fabric: str = DEFAULT_FABRIC,
     assignments: Iterable[str] = (),
 ) -> System:
     """Return a named system, or one from a user's TOML file, with single parameters changed.
@@ -274,11 +261,12 @@ def build_system(
     Parameters
     ----------
     name : str
-        One of `SYSTEMS`; the same with a core of its own (``photonic_ocs:crossbar``); or the path of a
-        ``.toml`` file: ``base = "photonic_ocs"``, optionally ``name``, ``gpu``, ``basis`` and ``core``, and
-        tables of parameters (``[photonic.core] symbol_rate_hz = 1e10``). A part has its name
-        (``adc = "adc_survey_8b"``), or a table that begins with ``part = "adc_survey_8b"`` and goes on with
-        numbers.
+        One of `SYSTEMS`; the same with a core (``photonic_ocs:crossbar``) or a fabric of its own
+        (``gpu_packet@torus``); or the path of a ``.toml`` file: ``base = "photonic_ocs"``, optionally
+        ``name``, ``gpu``, ``basis``, ``core`` and ``fabric``, and tables of parameters (``[photonic.core]
+        symbol_rate_hz = 1e10``). A part has its name (``adc = "adc_survey_8b"``), or a table that begins with
+        ``part = "adc_survey_8b"`` and goes on with numbers. A table ``[fabric]`` names the fabric as its
+        ``kind``.
     accelerators : int
         How many.
     gpu : str
@@ -288,6 +276,8 @@ def build_system(
         cores; a change of ``photonic.cores`` itself switches it off.
     core : str
         Core of photonic accelerators whose name or file asks for no other (`optical.cores.CORES`).
+    fabric : str
+        Fabric of packet systems whose name or file asks for no other (`experiments.fabrics.FABRICS`).
     assignments : iterable of str
         ``path=value``; a path may be shortened to any ending that fits one parameter only. A path that ends
         at a part takes the name of one (``core.adc=adc_isscc2025_24_7``, `optical.named_parts.named_parts`).
@@ -298,10 +288,11 @@ def build_system(
     ParameterError
         For unknown names or paths, values out of range, or a basis that has no room for a core.
     """
-    chosen = _Choice(label=name, base=name, gpu=gpu, basis=_basis(basis), core=core)
+    base, own_fabric = _split_fabric(name)
+    chosen = _Choice(label=name, base=base, gpu=gpu, basis=_basis(basis), core=core, fabric=fabric)
     changes: list[tuple[str, float | str]] = [parse_assignment(text) for text in assignments]
-    if name.endswith(".toml") or "/" in name:
-        chosen, from_file = _from_file(Path(name), chosen)
+    if base.endswith(".toml") or "/" in base:
+        chosen, from_file = _from_file(Path(base), chosen)
         changes = from_file + changes
     base, colon, own_core = chosen.base.partition(":")
     if base not in SYSTEMS:
@@ -310,7 +301,12 @@ def build_system(
     if colon and not base.startswith("photonic"):
         msg = f"system '{chosen.base}': {base} has no photonic core; write {base}, or photonic_ocs:{own_core}"
         raise ParameterError(msg)
-    chosen = dataclasses.replace(chosen, base=base, core=own_core if colon else chosen.core)
+    chosen = dataclasses.replace(
+        chosen,
+        base=base,
+        core=own_core if colon else chosen.core,
+        fabric=fabric_of(base, own_fabric, chosen.fabric),
+    )
     if isinstance(accelerators, bool) or not isinstance(accelerators, int) or accelerators < 1:
         msg = f"accelerators must be a whole number of at least 1; got {accelerators!r}"
         raise ParameterError(msg)
@@ -321,6 +317,13 @@ def build_system(
         system = _changed(system, path, value)
     fixed = any(path in ("photonic.cores", "cores") for path, _ in changes)
     return checked(system if fixed else system.sized())
+
+
+def _split_fabric(name: str) -> tuple[str, str]:
+    """Return a system's name without the fabric that it asks for after an @, and that fabric, or nothing."""
+    system, _, fabric = name.partition("@")
+    named = system.partition(":")[0] in SYSTEMS or system.endswith(".toml")
+    return (system, fabric) if named and fabric else (name, "")
 
 
 def has_parameter(system: System, path: str) -> bool:
@@ -361,12 +364,14 @@ def _from_file(path: Path, chosen: _Choice) -> tuple[_Choice, list[tuple[str, fl
     if not isinstance(base, str):
         msg = f"{path}: key 'base' must name the system to start from: {', '.join(SYSTEMS)}"
         raise ParameterError(msg)
+    fabric = fabric_in_file(content, path, chosen.fabric)
     from_file = _Choice(
         label=str(content.pop("name", path.stem)),
         base=base,
         gpu=str(content.pop("gpu", chosen.gpu)),
         basis=_basis(str(content.pop("basis", chosen.basis))),
         core=str(content.pop("core", chosen.core)),
+        fabric=fabric,
     )
     return from_file, _flattened(content, "", path)
 

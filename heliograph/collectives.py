@@ -31,6 +31,8 @@ class Algorithm(StrEnum):
     DIRECT = "direct"
     HIERARCHICAL = "hierarchical"
     IN_NETWORK = "in_network"
+    IN_SWITCHES = "in_switches"
+    HIERARCHICAL_IN_SWITCHES = "hierarchical_in_switches"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,7 +269,13 @@ def rounds(
 
 
 def hierarchical_rounds(
-    kind: CollectiveKind, groups: np.ndarray, payload_bytes: float, axis: str, local: int
+    kind: CollectiveKind,
+    groups: np.ndarray,
+    payload_bytes: float,
+    axis: str,
+    local: int,
+    *,
+    switches_add: bool = False,
 ) -> tuple[Round, ...]:
     """Return an all-reduce, reduce-scatter or all-gather in two levels.
 
@@ -280,6 +288,8 @@ def hierarchical_rounds(
         As in `rounds`.
     local : int
         Ranks of a group that stand in one node; must divide the group's size.
+    switches_add : bool
+        Whether the switches between nodes make the sums and copies of the level between.
 
     Raises
     ------
@@ -296,7 +306,10 @@ def hierarchical_rounds(
     scatter = rounds(CollectiveKind.REDUCE_SCATTER, Algorithm.RING, near, vector, axis)
     gather = rounds(CollectiveKind.ALL_GATHER, Algorithm.RING, near, vector / local, axis)
     across_payload = vector / n if kind is CollectiveKind.ALL_GATHER else vector / local
-    across = rounds(kind, Algorithm.RING, far, across_payload, axis)
+    if switches_add:
+        across = in_network_rounds(kind, far, across_payload, axis)
+    else:
+        across = rounds(kind, Algorithm.RING, far, across_payload, axis)
     match kind:
         case CollectiveKind.REDUCE_SCATTER:
             return scatter + across

@@ -15,29 +15,19 @@ from typing import runtime_checkable
 
 import numpy as np
 
-from heliograph.all_to_all import two_level_rounds
-from heliograph.collectives import (
-    Algorithm,
-    Round,
-    algorithms,
-    hierarchical_rounds,
-    in_network_rounds,
-    rounds,
-    vector_bytes,
-)
+from heliograph.candidates import candidates
+from heliograph.collectives import Algorithm, Round, vector_bytes
 from heliograph.interfaces import Fabric, Flows
 from heliograph.layout import RankLayout
 from heliograph.network import Bundle, Network
 from heliograph.operators import Collective, CollectiveKind, Sequence, StepGraph, communications
-from heliograph.scale_up import Protocol, ScaleUp
+from heliograph.scale_up import Adder, Protocol, ScaleUp
 from heliograph.servers import SERVED, server_rounds
 
 PLAIN = Protocol(
     name="plain", start_s=0.0, hop_s=0.0, efficiency=1.0, network_hop_s=0.0, network_efficiency=1.0
 )
 """No protocol: latency and bandwidth alone."""
-LIBRARY = (Algorithm.RING, Algorithm.TREE)
-"""What GPU communication libraries run on switches that do not add (NCCL); two levels of it are rails."""
 
 
 @runtime_checkable
@@ -47,6 +37,25 @@ class HasScaleUp(typing.Protocol):
     @property
     def scale_up(self) -> ScaleUp:
         """The domain inside a node."""
+        ...
+
+
+@runtime_checkable
+class HasGrid(typing.Protocol):
+    """A fabric on which groups may fill boxes of a torus."""
+
+    def grid(self, group: np.ndarray) -> tuple[int, ...] | None:
+        """Return the shape of the box that a group of endpoints fills in order, or None."""
+        ...
+
+
+@runtime_checkable
+class HasAdder(typing.Protocol):
+    """A fabric whose switches between nodes may add."""
+
+    @property
+    def network_adder(self) -> Adder | None:
+        """How they add, or None if they do not."""
         ...
 
 
@@ -98,6 +107,7 @@ class Traffic:
         self._plans: dict[tuple[object, ...], Plan] = {}
         self._private: dict[tuple[str, int], bool] = {}
         self._scale_up = fabric.scale_up if isinstance(fabric, HasScaleUp) else None
+        self._adder = fabric.network_adder if isinstance(fabric, HasAdder) else None
 
     def plan(self, operator: Collective, rank_class: int) -> Plan:
         """Return how a class carries out a collective: the fastest algorithm that has its paths."""
@@ -157,7 +167,15 @@ class Traffic:
         return found
 
     def _best(self, operator: Collective, rank_class: int) -> Plan:
-        options = candidates(operator, self._layout, rank_class, self._fabric.node_size, self._scale_up)
+        options = candidates(
+            operator,
+            self._layout,
+            rank_class,
+            self._fabric.node_size,
+            self._scale_up,
+            grid_of=self._fabric.grid if isinstance(self._fabric, HasGrid) else None,
+            switches_add=self._adder is not None,
+        )
         bundles = {name: self._parts(operator, rank_class, name, parts) for name, parts in options.items()}
         ready = [
             name
@@ -173,6 +191,8 @@ class Traffic:
         return min(plans, key=lambda plan: plan.alone_s)
 
     def _protocols(self, name: str) -> tuple[Protocol, ...]:
+        if self._adder is not None and name in {Algorithm.IN_SWITCHES, Algorithm.HIERARCHICAL_IN_SWITCHES}:
+            return self._switch_protocols(self._adder, name)
         if self._scale_up is None:
             return (PLAIN,)
         if name == Algorithm.IN_NETWORK:
@@ -181,6 +201,21 @@ class Traffic:
                 for one in self._scale_up.adders
             )
         return self._scale_up.protocols or (PLAIN,)
+
+    def _switch_protocols(self, adder: Adder, name: str) -> tuple[Protocol, ...]:
+        """Return protocols of a node, if it takes part, with switches that add between nodes."""
+        inside = self._scale_up.protocols if self._scale_up is not None else ()
+        parts = inside if name == Algorithm.HIERARCHICAL_IN_SWITCHES and inside else (PLAIN,)
+        return tuple(
+            replace(
+                one,
+                name=adder.name if one is PLAIN else f"{one.name} {adder.name}",
+                start_s=one.start_s + adder.start_s,
+                network_hop_s=0.0,
+                network_efficiency=adder.efficiency,
+            )
+            for one in parts
+        )
 
     def _parts(
         self, operator: Collective, rank_class: int, name: str, parts: tuple[Round, ...]
@@ -269,75 +304,6 @@ def copied_bytes(operator: Collective) -> float:
         CollectiveKind.REDUCE,
     }
     return vector if operator.kind in whole else vector / 2
-
-
-def candidates(
-    operator: Collective,
-    layout: RankLayout,
-    rank_class: int,
-    node_size: int,
-    scale_up: ScaleUp | None = None,
-) -> dict[str, tuple[Round, ...]]:
-    """Return the ways to carry out a collective of a class: algorithm -> rounds; ring first.
-
-    Parameters
-    ----------
-    operator : Collective
-        The collective.
-    layout : RankLayout
-        Where the ranks stand.
-    rank_class : int
-        Class that takes part (the sender of a send).
-    node_size : int
-        Endpoints that share a scale-up domain; groups with several members in one go in two levels too.
-    scale_up : ScaleUp, optional
-        That domain: its library knows rings and trees only, and sums in switches if they add.
-    """
-    if operator.kind is CollectiveKind.SEND:
-        flows = Flows(
-            sources=layout.members(rank_class),
-            destinations=layout.members(rank_class + operator.shift),
-            size_bytes=operator.payload_bytes,
-            axis=operator.axis,
-        )
-        return {"send": (Round(flows=flows, count=1),)}
-    groups = layout.groups(operator.axis, rank_class)
-    n = groups.shape[1]
-    payload = operator.payload_bytes
-    if operator.kind in SERVED:
-        return {
-            "servers": server_rounds(operator.kind, groups, payload, operator.axis, servers=operator.servers)
-        }
-    nodes = groups[0] // node_size
-    local = int(np.count_nonzero(nodes == nodes[0]))
-    if operator.two_level and operator.kind is CollectiveKind.ALL_TO_ALL and 1 < local < n and n % local == 0:
-        two = two_level_rounds(groups, payload, operator.axis, local, operator.spread)
-        return {str(Algorithm.HIERARCHICAL): two}
-    options = {
-        str(algorithm): rounds(operator.kind, algorithm, groups, payload, operator.axis)
-        for algorithm in _known(operator.kind, n, scale_up)
-        if algorithm is not Algorithm.DIRECT or n <= node_size or len(algorithms(operator.kind, n)) == 1
-    }
-    two_level = operator.kind not in {
-        CollectiveKind.ALL_TO_ALL,
-        CollectiveKind.BROADCAST,
-        CollectiveKind.REDUCE,
-    }
-    if two_level and 1 < local < n and n % local == 0:
-        options[str(Algorithm.HIERARCHICAL)] = hierarchical_rounds(
-            operator.kind, groups, payload, operator.axis, local
-        )
-    adds = scale_up is not None and scale_up.adders and two_level
-    if adds and local == n > 1:
-        options[str(Algorithm.IN_NETWORK)] = in_network_rounds(operator.kind, groups, payload, operator.axis)
-    return {operator.algorithm: options[operator.algorithm]} if operator.algorithm else options
-
-
-def _known(kind: CollectiveKind, n: int, scale_up: ScaleUp | None) -> tuple[Algorithm, ...]:
-    every = algorithms(kind, n)
-    if scale_up is None or not scale_up.protocols:
-        return every
-    return tuple(one for one in every if one in LIBRARY) or every
 
 
 def step_demand(graph: StepGraph) -> dict[tuple[str, int, int], Flows]:

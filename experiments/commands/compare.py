@@ -47,6 +47,7 @@ def run(arguments: argparse.Namespace) -> None:
         gpu=arguments.gpu,
         basis=arguments.basis,
         core=arguments.core,
+        fabric=arguments.fabric,
         assignments=tuple(arguments.set),
         quick=arguments.quick,
         seed=arguments.seed,

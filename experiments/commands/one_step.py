@@ -28,6 +28,7 @@ def run_one(arguments: argparse.Namespace, *, model: str, system: str) -> StepRe
         gpu=arguments.gpu,
         basis=arguments.basis,
         core=arguments.core,
+        fabric=arguments.fabric,
         assignments=arguments.set,
     )
     memory_bytes = built.node().memory.capacity_bytes

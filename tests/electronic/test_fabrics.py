@@ -6,7 +6,7 @@ import pytest
 
 from electronic.devices import load_packet_switch, load_scale_up, load_transceiver
 from electronic.fabrics import RailFabric
-from heliograph.errors import ParameterError
+from heliograph.errors import LinkError, ParameterError
 from heliograph.interfaces import Fabric, Flows
 from heliograph.scale_up import load_nic
 
@@ -66,6 +66,11 @@ def test_levels_follow_size(endpoints, levels):
 def test_too_many_endpoints_for_three_levels_is_refused():
     with pytest.raises(ParameterError, match="larger radix"):
         RailFabric(endpoints=8 * 10000, switch=replace(load_packet_switch("switch-400g"), radix=8))
+
+
+def test_a_fibre_too_long_for_its_modules_is_refused():
+    with pytest.raises(LinkError, match="the greatest loss is fibre"):
+        RailFabric(endpoints=64, transceiver=replace(load_transceiver("dr4-400g"), fibre_m=5000.0))
 
 
 def test_incomplete_node_is_refused():

@@ -1,0 +1,185 @@
+"""Accelerators in a three-dimensional torus, joined by copper or by fibres without any switch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+import numpy as np
+
+from electronic.devices import DirectLink, Transceiver, load_direct_link, load_transceiver
+from heliograph.checks import check_range
+from heliograph.errors import ParameterError
+from heliograph.graph_fabric import GraphFabric, Wiring, bundle
+from heliograph.interfaces import Flows
+from heliograph.optical_hop import HopBudget, OpticalHop, load_hop
+from heliograph.scale_up import BillItem
+from heliograph.torus import Torus, regular, twisted
+from heliograph.torus_paths import TorusPaths
+from heliograph.units import BITS_PER_BYTE
+
+
+class Medium(StrEnum):
+    """What the links of a torus are made of."""
+
+    ELECTRICAL = "electrical"
+    """Copper cables and boards."""
+    OPTICAL = "optical"
+    """A module at both ends and a fibre, without a switch."""
+
+
+class Wrap(StrEnum):
+    """How the ends of a torus are joined."""
+
+    REGULAR = "regular"
+    """Every axis closes on itself."""
+    TWISTED = "twisted"
+    """Shifted, so that all axes look alike; shapes n x 2n, n x n x 2n and n x 2n x 2n only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TorusFabric(GraphFabric):
+    """Accelerators on a grid, each with two links along every axis; there is no other network.
+
+    Notes
+    -----
+    Accelerator e stands at ``(e // (y z), e // z % y, e % z)``. Routes go axis after axis along a shortest
+    way. Nothing stands for a scale-up domain: the torus is the domain.
+
+    References
+    ----------
+    Jouppi et al., "TPU v4", arXiv:2304.01433.
+    """
+
+    name: str = "torus"
+    """Name shown in tables and traces."""
+    endpoints: int
+    """Accelerators."""
+    x: int
+    """Accelerators along the first axis, whose neighbours are y z apart; dimensionless."""
+    y: int
+    """Accelerators along the second axis; the third has what is left. Dimensionless."""
+    wrap: Wrap = Wrap.REGULAR
+    """How the ends are joined."""
+    link: DirectLink = field(default_factory=lambda: load_direct_link("ici-v4"))
+    """Link and the router port at its ends."""
+    medium: Medium = Medium.ELECTRICAL
+    """What the links are made of."""
+    transceiver: Transceiver = field(default_factory=lambda: load_transceiver("dr4-400g"))
+    """Module at both ends of a link, where links are optical."""
+    hop: OpticalHop = field(default_factory=lambda: load_hop("dr4"))
+    """Loss that an optical link may have."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "endpoints", "x", "y", low=1)
+        if self.endpoints % (self.x * self.y):
+            sides = cube_sides(self.endpoints)
+            msg = (
+                f"x ({self.x}) times y ({self.y}) must divide the {self.endpoints} endpoints of a torus; "
+                f"try x={sides[0]}, y={sides[1]}"
+            )
+            raise ParameterError(msg)
+        _ = self.torus
+        if self.medium is Medium.OPTICAL:
+            _ = self.optical_budget
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Accelerators along each axis."""
+        return self.x, self.y, self.endpoints // (self.x * self.y)
+
+    @property
+    def node_size(self) -> int:
+        """One: no two accelerators share a switched domain."""
+        return 1
+
+    @cached_property
+    def torus(self) -> Torus:
+        """The graph; axes of one accelerator have no links."""
+        sides = tuple(size for size in self.shape if size > 1) or (1,)
+        return regular(sides) if self.wrap is Wrap.REGULAR else twisted(sides)
+
+    @cached_property
+    def ways(self) -> TorusPaths:
+        """Links and routes."""
+        return TorusPaths(torus=self.torus)
+
+    @cached_property
+    def optical_budget(self) -> HopBudget:
+        """Where the light of an optical link goes.
+
+        Raises
+        ------
+        LinkError
+            If it does not arrive.
+        """
+        return self.hop.closed(f"neighbours in '{self.name}'", self.transceiver.fibre_m)
+
+    @property
+    def link_bytes_per_s(self) -> float:
+        """Rate of a link that a long transfer reaches, one way."""
+        line = self.link.bandwidth_bytes_per_s
+        if self.medium is Medium.OPTICAL:
+            line = min(line, self.transceiver.bandwidth_bytes_per_s)
+        return line * self.link.efficiency
+
+    @property
+    def links(self) -> int:
+        """Links, both ways one."""
+        return self.torus.axes * self.endpoints if self.endpoints > 1 else 0
+
+    @cached_property
+    def wiring(self) -> Wiring:
+        """Links of each accelerator: forward and back along every axis."""
+        latency_s = self.link.latency_s
+        if self.medium is Medium.OPTICAL:
+            latency_s += self.transceiver.link_latency_s
+        return bundle(
+            self.ways.tails,
+            self.ways.heads,
+            rate_bytes_per_s=self.link_bytes_per_s,
+            latency_s=latency_s,
+        )
+
+    def paths(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
+        """Return the links from sources to other endpoints, shape [F, H], padded with `NO_LINK`."""
+        return self.ways.paths(sources, destinations)
+
+    def grid(self, group: np.ndarray) -> tuple[int, ...] | None:
+        """Return the shape of the box that a group fills in order, or None; collectives go by it."""
+        return self.ways.grid(group)
+
+    def bill(self) -> dict[str, BillItem]:
+        """Return the bill of materials: item -> count, power and price of each."""
+        cable_usd = self.link.price_usd if self.medium is Medium.ELECTRICAL else 0.0
+        bill = {"router port": BillItem(count=2 * self.links, w_each=self.link.static_w, usd_each=cable_usd)}
+        if self.medium is Medium.OPTICAL:
+            module = self.transceiver
+            bill["transceiver"] = BillItem(
+                count=2 * self.links, w_each=module.static_w, usd_each=module.price_usd
+            )
+        return bill
+
+    def transfer_energy_j(self, flows: Flows) -> float:
+        """Return the dynamic energy of carrying all the flows once: that of every link on their ways."""
+        steps = self.ways.steps(flows.sources, flows.destinations)
+        moved_bytes = float(np.abs(steps).sum()) * flows.size_bytes
+        return moved_bytes * BITS_PER_BYTE * self.link.energy_j_per_bit
+
+
+def cube_sides(endpoints: int) -> tuple[int, int, int]:
+    """Return three sides of so many accelerators that are as equal as whole numbers allow, the longest first.
+
+    The last axis, along which neighbours are numbered, then closes around the smallest groups of a plan.
+    """
+    best = (1, 1, endpoints)
+    for x in range(1, math.isqrt(endpoints) + 1):
+        if endpoints % x or x**3 > endpoints:
+            continue
+        rest = endpoints // x
+        y = max(size for size in range(1, math.isqrt(rest) + 1) if rest % size == 0)
+        best = min(best, (x, y, rest // y), key=lambda sides: (sum(sides), max(sides)))
+    z, y, x = sorted(best)
+    return x, y, z

@@ -1,0 +1,188 @@
+"""Fabrics that can be asked for by name, and a system's default ones."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from electronic.devices import SCALE_UP, load_scale_up
+from electronic.dragonfly import Dragonfly, DragonflyPlus
+from electronic.fabrics import RailFabric
+from electronic.fat_tree import FatTree, RailOnly
+from electronic.nvlink import SwitchedDomain
+from electronic.torus_fabric import TorusFabric, cube_sides
+from heliograph.errors import LinkError, ParameterError, nearest
+from heliograph.graph_file import load_graph
+from heliograph.interfaces import Fabric
+from heliograph.scale_up import ScaleUp
+from optical.fabrics import OcsRails
+from optical.switches import load_optics
+
+BRIGHT_LANES = "lane-100g-boosted"
+"""Optical lanes of rails that outgrow one switch."""
+DEFAULT_FABRIC = "rails"
+"""Fabric of packet systems where nobody names one."""
+CIRCUITS = "ocs_rails"
+"""Fabric of systems whose name ends in ``ocs``."""
+GRAPH = "graph:"
+"""What stands before the path of a graph file."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FabricKind:
+    """A fabric that can be asked for by name."""
+
+    build: Callable[[int, ScaleUp], Fabric]
+    """Makes it for so many accelerators with nodes of a scale-up domain."""
+    summary: str
+    """What it is, in a line."""
+
+
+def _torus(endpoints: int, _: ScaleUp) -> TorusFabric:
+    sides = cube_sides(endpoints)
+    return TorusFabric(endpoints=endpoints, x=sides[0], y=sides[1])
+
+
+def _domain(endpoints: int, scale_up: ScaleUp) -> SwitchedDomain:
+    return SwitchedDomain(endpoints=endpoints, scale_up=dataclasses.replace(scale_up, size=endpoints))
+
+
+def _ocs_rails(endpoints: int, scale_up: ScaleUp) -> OcsRails:
+    try:
+        return OcsRails(endpoints=endpoints, scale_up=scale_up)
+    except LinkError:  # rails too long for one switch pass three, which takes brighter lanes
+        return OcsRails(endpoints=endpoints, scale_up=scale_up, optics=load_optics(BRIGHT_LANES))
+
+
+FABRICS: Mapping[str, FabricKind] = MappingProxyType(
+    {
+        "rails": FabricKind(
+            build=lambda count, domain: RailFabric(endpoints=count, scale_up=domain),
+            summary="rail-optimised packet switches: a rail's cards on one leaf, spines join the rails",
+        ),
+        "ocs_rails": FabricKind(
+            build=_ocs_rails, summary="optical circuit switches in the rails, circuits that can move"
+        ),
+        "fat_tree": FabricKind(
+            build=lambda count, domain: FatTree(endpoints=count, scale_up=domain),
+            summary="folded Clos of one to three levels, oversubscribed at leaf and spine as asked",
+        ),
+        "rail_only": FabricKind(
+            build=lambda count, domain: RailOnly(endpoints=count, scale_up=domain),
+            summary="a network for each rail and none between them; nodes forward across rails",
+        ),
+        "dragonfly": FabricKind(
+            build=lambda count, domain: Dragonfly(endpoints=count, scale_up=domain),
+            summary="groups of fully joined routers with direct links from every group to every other",
+        ),
+        "dragonfly_plus": FabricKind(
+            build=lambda count, domain: DragonflyPlus(endpoints=count, scale_up=domain),
+            summary="groups of leaves and spines with direct links between the groups' spines",
+        ),
+        "torus": FabricKind(
+            build=_torus,
+            summary="three-dimensional torus without switches, of copper or of fibre, regular or twisted",
+        ),
+        "nvlink": FabricKind(
+            build=_domain, summary="one switched scale-up domain around all accelerators (NVLink switches)"
+        ),
+    }
+)
+"""Fabrics by name; a new one is a class and a line here, and the conformance tests run it."""
+
+
+def build_fabric(name: str, accelerators: int, gpu: str) -> Fabric:
+    """Return a fabric by its name, with nodes as they come with a GPU.
+
+    Parameters
+    ----------
+    name : str
+        One of `FABRICS`, or ``graph:FILE`` for a network in a GraphML or JSON file.
+    accelerators : int
+        How many it joins.
+    gpu : str
+        Whose scale-up domain the nodes are; a smaller system is a single, smaller node.
+
+    Raises
+    ------
+    ParameterError
+        If there is none of that name, or it cannot join so many.
+    """
+    if name.startswith(GRAPH):
+        return load_graph(Path(name.removeprefix(GRAPH)), endpoints=accelerators)
+    check_fabric(name)
+    scale_up = load_scale_up(SCALE_UP[gpu])
+    if accelerators < scale_up.size:
+        scale_up = dataclasses.replace(scale_up, size=accelerators)
+    return FABRICS[name].build(accelerators, scale_up)
+
+
+def check_fabric(name: str) -> None:
+    """Check that a fabric can be asked for by a name.
+
+    Raises
+    ------
+    ParameterError
+        If there is none of that name.
+    """
+    if name not in FABRICS and not name.startswith(GRAPH):
+        msg = f"no fabric '{name}'; {nearest(name, FABRICS, noun='fabric')}, or {GRAPH}FILE for a graph"
+        raise ParameterError(msg)
+
+
+def fabric_of(base: str, own: str, other: str) -> str:
+    """Return the fabric of a named system: circuits, what its own name asks for, or what all are given.
+
+    Parameters
+    ----------
+    base : str
+        Named system.
+    own : str
+        Fabric of its own name, or nothing.
+    other : str
+        Fabric of packet systems that ask for none.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such fabric, or a system with circuits asks for another one.
+    """
+    check_fabric(own or other)
+    if not base.endswith("ocs"):
+        return own or other
+    if own and own != CIRCUITS:
+        packet = base.replace("ocs", "packet")
+        msg = f"system '{base}@{own}': {base} has optical circuits for a fabric; write {packet}@{own}"
+        raise ParameterError(msg)
+    return CIRCUITS
+
+
+def fabric_in_file(content: dict[str, Any], path: Path, given: str) -> str:
+    """Take the fabric out of a file, which says ``fabric = NAME`` or has ``kind`` in the table of it.
+
+    Parameters
+    ----------
+    content : dict
+        What the file says; loses what names the fabric.
+    path : pathlib.Path
+        The file; a graph's file stands beside it unless its path is absolute.
+    given : str
+        Fabric where the file names none.
+
+    Raises
+    ------
+    ParameterError
+        If it names none by text.
+    """
+    table = content.get("fabric", {})
+    named = table.pop("kind", given) if isinstance(table, dict) else content.pop("fabric")
+    if not isinstance(named, str):
+        msg = f"{path}: key 'fabric' must be the name of a fabric, or a table with its 'kind'; got {named!r}"
+        raise ParameterError(msg)
+    if named.startswith(GRAPH) and named != given:  # a file names its neighbours
+        return f"{GRAPH}{path.parent / named.removeprefix(GRAPH)}"
+    return named

@@ -1,0 +1,111 @@
+"""The ways to carry out a collective of a class on the fabric at hand, as rounds of flows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from heliograph.all_to_all import two_level_rounds
+from heliograph.collectives import (
+    Algorithm,
+    Round,
+    algorithms,
+    hierarchical_rounds,
+    in_network_rounds,
+    rounds,
+)
+from heliograph.interfaces import Flows
+from heliograph.layout import RankLayout
+from heliograph.operators import Collective, CollectiveKind
+from heliograph.scale_up import ScaleUp
+from heliograph.servers import SERVED, server_rounds
+from heliograph.torus_collectives import BUCKET, BUCKET_KINDS, bucket_rounds
+
+LIBRARY = (Algorithm.RING, Algorithm.TREE)
+"""What GPU communication libraries run on switches that do not add (NCCL); two levels of it are rails."""
+
+
+def candidates(
+    operator: Collective,
+    layout: RankLayout,
+    rank_class: int,
+    node_size: int,
+    scale_up: ScaleUp | None = None,
+    *,
+    grid_of: Callable[[np.ndarray], tuple[int, ...] | None] | None = None,
+    switches_add: bool = False,
+) -> dict[str, tuple[Round, ...]]:
+    """Return the ways to carry out a collective of a class: algorithm -> rounds; ring first.
+
+    Parameters
+    ----------
+    operator : Collective
+        The collective.
+    layout : RankLayout
+        Where the ranks stand.
+    rank_class : int
+        Class that takes part (the sender of a send).
+    node_size : int
+        Endpoints that share a scale-up domain; groups with several members in one go in two levels too.
+    scale_up : ScaleUp, optional
+        That domain: its library knows rings and trees only, and sums in switches if they add.
+    grid_of : callable, optional
+        Gives the shape of the box of a torus that a group fills, or None; rings then go along all its axes.
+    switches_add : bool
+        Whether the switches between nodes add.
+    """
+    if operator.kind is CollectiveKind.SEND:
+        flows = Flows(
+            sources=layout.members(rank_class),
+            destinations=layout.members(rank_class + operator.shift),
+            size_bytes=operator.payload_bytes,
+            axis=operator.axis,
+        )
+        return {"send": (Round(flows=flows, count=1),)}
+    groups = layout.groups(operator.axis, rank_class)
+    n = groups.shape[1]
+    payload = operator.payload_bytes
+    if operator.kind in SERVED:
+        return {
+            "servers": server_rounds(operator.kind, groups, payload, operator.axis, servers=operator.servers)
+        }
+    nodes = groups[0] // node_size
+    local = int(np.count_nonzero(nodes == nodes[0]))
+    if operator.two_level and operator.kind is CollectiveKind.ALL_TO_ALL and 1 < local < n and n % local == 0:
+        two = two_level_rounds(groups, payload, operator.axis, local, operator.spread)
+        return {str(Algorithm.HIERARCHICAL): two}
+    options = {
+        str(algorithm): rounds(operator.kind, algorithm, groups, payload, operator.axis)
+        for algorithm in _known(operator.kind, n, scale_up)
+        if algorithm is not Algorithm.DIRECT or n <= node_size or len(algorithms(operator.kind, n)) == 1
+    }
+    two_level = operator.kind not in {
+        CollectiveKind.ALL_TO_ALL,
+        CollectiveKind.BROADCAST,
+        CollectiveKind.REDUCE,
+    }
+    if two_level and 1 < local < n and n % local == 0:
+        options[str(Algorithm.HIERARCHICAL)] = hierarchical_rounds(
+            operator.kind, groups, payload, operator.axis, local
+        )
+    grid = grid_of(groups[0]) if grid_of and operator.kind in BUCKET_KINDS and n > 1 else None
+    if grid is not None:
+        options[BUCKET] = bucket_rounds(operator.kind, groups, payload, operator.axis, grid)
+    if switches_add and two_level and local == 1 < n:
+        options[str(Algorithm.IN_SWITCHES)] = in_network_rounds(operator.kind, groups, payload, operator.axis)
+    if switches_add and two_level and 1 < local < n and n % local == 0:
+        options[str(Algorithm.HIERARCHICAL_IN_SWITCHES)] = hierarchical_rounds(
+            operator.kind, groups, payload, operator.axis, local, switches_add=True
+        )
+    adds = scale_up is not None and scale_up.adders and two_level
+    if adds and local == n > 1:
+        options[str(Algorithm.IN_NETWORK)] = in_network_rounds(operator.kind, groups, payload, operator.axis)
+    return {operator.algorithm: options[operator.algorithm]} if operator.algorithm else options
+
+
+def _known(kind: CollectiveKind, n: int, scale_up: ScaleUp | None) -> tuple[Algorithm, ...]:
+    every = algorithms(kind, n)
+    if scale_up is None or not scale_up.protocols:
+        return every
+    return tuple(one for one in every if one in LIBRARY) or every

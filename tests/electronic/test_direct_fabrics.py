@@ -1,0 +1,204 @@
+"""Dragonflies and tori: links of groups, bounds of their papers, and what they become in their limits."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from electronic.devices import load_packet_switch, load_scale_up
+from electronic.dragonfly import Dragonfly, DragonflyPlus, Routing
+from electronic.torus_fabric import Medium, TorusFabric, Wrap, cube_sides
+from heliograph.bounds import collective_bound_s
+from heliograph.errors import LinkError, ParameterError
+from heliograph.global_links import GlobalLinks
+from heliograph.operators import CollectiveKind
+from tests.conformance.graphs import collective_s, cut_bytes_per_s, flows, plan, rates
+
+SINGLE = replace(load_scale_up("nvlink4"), size=1)
+SWITCH = load_packet_switch("switch-400g")
+FLY = Dragonfly(endpoints=72, scale_up=SINGLE, terminals=2, routers=4, global_links=2)
+PLUS = DragonflyPlus(endpoints=112, scale_up=SINGLE, terminals=4, leaves=4, spines=3, global_links=2)
+
+
+def shuffled(n, seed=0):
+    order = np.random.default_rng(seed).permutation(n)
+    found = np.empty(n, dtype=int)
+    found[order] = np.roll(order, 1)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("groups", "places", "each"), [(9, 4, 2), (5, 4, 2), (2, 3, 5), (7, 3, 4), (1, 4, 0)]
+)
+def test_every_two_groups_have_as_many_links_and_no_switch_too_many(groups, places, each):
+    """Kim et al. 2008: a h links of a group lead to every other; g = a h + 1 at most."""
+    links = GlobalLinks(groups=groups, places=places, each=each)
+    begin, end = (side[: links.links] for side in links.ends)
+    joined = np.zeros((groups, groups), dtype=int)
+    np.add.at(joined, (begin // places, end // places), 1)
+    np.testing.assert_array_equal(joined, links.parallel * (1 - np.eye(groups, dtype=int)))
+    np.testing.assert_array_equal(joined, joined.T)
+    for side in (begin, end):
+        assert np.bincount(side, minlength=1).max(initial=0) <= each
+    both = set(zip(begin.tolist(), end.tolist(), strict=True))
+    assert both == {(tail, head) for head, tail in both}
+
+
+def test_more_groups_than_links_are_refused():
+    with pytest.raises(ParameterError, match="9 groups are possible"):
+        GlobalLinks(groups=10, places=4, each=2)
+    with pytest.raises(ParameterError, match="more global_links"):
+        replace(FLY, endpoints=80)
+
+
+def test_a_router_without_enough_ports_is_refused():
+    with pytest.raises(ParameterError, match="needs 65 ports"):
+        Dragonfly(endpoints=64, terminals=18)
+    with pytest.raises(ParameterError, match="a leaf needs 65 ports"):
+        DragonflyPlus(endpoints=64, terminals=33)
+
+
+@pytest.mark.parametrize("fabric", [FLY, PLUS], ids=["dragonfly", "dragonfly+"])
+def test_minimal_routes_take_at_most_one_link_between_groups(fabric):
+    one, other = (side.ravel() for side in np.indices((fabric.endpoints, fabric.endpoints)))
+    away = one // fabric.group_endpoints != other // fabric.group_endpoints
+    links = fabric.paths(one[away], other[away])
+    first = fabric.wiring.links - fabric.peers.links
+    assert ((links >= first).sum(axis=1) == 1).all()
+    assert ((links >= 0).sum(axis=1) <= 5).all()
+
+
+def test_uniform_traffic_loads_global_links_alike():
+    """Kim et al. 2008, section 3: with a h + 1 groups each pair of groups has one link, which all share."""
+    one, other = (side.ravel() for side in np.indices((72, 72)))
+    links = FLY.paths(one[one != other], other[one != other])
+    load = np.bincount(links[links >= 0], minlength=FLY.wiring.links)[-FLY.peers.links :]
+    assert set(load.tolist()) == {FLY.group_endpoints**2}
+
+
+def test_traffic_to_the_next_group_has_one_link_for_all():
+    """Kim et al. 2008, section 4.1: minimal routing sustains 1 / (a p) of the ports in the worst case."""
+    every = np.arange(72)
+    found, _ = rates(FLY, every, (every + FLY.group_endpoints) % 72)
+    expected = FLY.trunk_bytes_per_s / FLY.group_endpoints
+    np.testing.assert_allclose(found, expected)
+
+
+def test_valiant_routing_gives_the_worst_case_near_half_and_costs_the_uniform_one():
+    """Valiant 1982; Kim et al. 2008: up to half of the ports where minimal routing has 1 / (a p)."""
+    every = np.arange(72)
+    valiant = replace(FLY, routing=Routing.VALIANT)
+    worst = (every + FLY.group_endpoints) % 72
+    minimal_share, valiant_share = (
+        rates(fabric, every, worst)[0].mean() / fabric.port_bytes_per_s for fabric in (FLY, valiant)
+    )
+    assert minimal_share == pytest.approx(1 / 8)
+    assert 0.25 <= valiant_share <= 0.5 + 1 / 8
+    kind = CollectiveKind.ALL_TO_ALL
+    assert collective_s(valiant, kind=kind) > 1.3 * collective_s(FLY, kind=kind)
+
+
+def test_wide_local_and_many_global_links_make_a_dragonfly_a_switch():
+    ports = replace(SWITCH, radix=10**4)
+    wide = replace(FLY, switch=ports, local_width=100, global_links=640)
+    for seed in range(3):
+        found, _ = rates(wide, np.arange(72), shuffled(72, seed))
+        np.testing.assert_allclose(found, wide.port_bytes_per_s)
+    assert rates(FLY, np.arange(72), shuffled(72))[0].min() < FLY.port_bytes_per_s
+
+
+def test_a_single_group_of_dragonfly_plus_is_a_leaf_spine_network():
+    """Full bisection inside a group whose leaves have a link up for each down (Shpiner et al. 2017)."""
+    one = DragonflyPlus(endpoints=64, scale_up=SINGLE, terminals=8, leaves=8, spines=8, global_links=0)
+    assert one.switches == 16
+    half = np.arange(32)
+    assert cut_bytes_per_s(one, half) == pytest.approx(32 * one.port_bytes_per_s, rel=1e-3)
+    shifted, _ = rates(one, np.arange(64), (np.arange(64) + 8) % 64)
+    np.testing.assert_allclose(shifted, one.port_bytes_per_s)
+
+
+def test_what_has_no_endpoints_is_not_bought():
+    assert Dragonfly(endpoints=8).switches == DragonflyPlus(endpoints=8).switches == 1
+    assert Dragonfly(endpoints=8).trunks == DragonflyPlus(endpoints=8).trunks == 0
+
+
+CUBE = TorusFabric(endpoints=64, x=4, y=4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "cut"), [((4, 4, 4), 32), ((4, 4, 8), 32), ((2, 4, 8), 16), ((8, 8, 8), 128)]
+)
+def test_a_torus_bisects_at_two_slabs_of_its_longest_axis(shape, cut):
+    """2 N / d_max links of an even longest axis d_max."""
+    nodes = int(np.prod(shape))
+    fabric = TorusFabric(endpoints=nodes, x=shape[0], y=shape[1])
+    assert cut == 2 * nodes // max(shape)
+    places = fabric.ways.places[:, -1]
+    half = np.flatnonzero(places < shape[2] // 2)
+    assert cut_bytes_per_s(fabric, half) == pytest.approx(cut * fabric.link_bytes_per_s, rel=1e-3)
+
+
+@pytest.mark.parametrize(("shape", "load"), [((4, 4, 4), 32), ((4, 4, 8), 128), ((4, 8, 8), 256)])
+def test_an_all_to_all_takes_its_busiest_link(shape, load):
+    """N d_max / 8 pairs over the busiest link: the exact optimum of a linear programme."""
+    nodes = int(np.prod(shape))
+    fabric = TorusFabric(endpoints=nodes, x=shape[0], y=shape[1])
+    pair_bytes = 1e9 / nodes
+    found = collective_s(fabric, kind=CollectiveKind.ALL_TO_ALL)
+    assert found == pytest.approx(load * pair_bytes / fabric.link_bytes_per_s, rel=1e-3)
+
+
+def test_a_twist_speeds_an_all_to_all_up():
+    """TPU v4: 1.63 measured and 1.745 ideal on 4 x 4 x 8; one static route a pair reaches 1.49."""
+    regular, twisted = (TorusFabric(endpoints=128, x=4, y=4, wrap=wrap) for wrap in Wrap)
+    kind = CollectiveKind.ALL_TO_ALL
+    assert 1.4 < collective_s(regular, kind=kind) / collective_s(twisted, kind=kind) <= 128 / 73.33
+
+
+@pytest.mark.parametrize("sides", [(4, 4), (8, 8)])
+def test_an_all_reduce_on_a_cube_uses_all_six_links(sides):
+    """2 (n-1)/n m over six links, and a latency for every step of every ring."""
+    n = sides[0] ** 3
+    fabric = TorusFabric(endpoints=n, x=sides[0], y=sides[1])
+    assert plan(fabric)[0].algorithm == "bucket"
+    ports = 6 * fabric.link_bytes_per_s
+    latency_s = 2 * 3 * (sides[0] - 1) * fabric.link.latency_s
+    least = collective_bound_s(CollectiveKind.ALL_REDUCE, n, 1e9, ports)
+    assert collective_s(fabric) == pytest.approx(least + latency_s, rel=1e-9)
+
+
+def test_part_of_a_torus_uses_the_axes_it_spans():
+    fabric = TorusFabric(endpoints=512, x=8, y=8)
+    found = plan(fabric, ranks=64)[0]
+    assert found.algorithm == "bucket"
+    ports = 4 * fabric.link_bytes_per_s
+    assert collective_s(fabric, ranks=64) >= collective_bound_s(CollectiveKind.ALL_REDUCE, 64, 1e9, ports)
+
+
+def test_every_link_of_a_way_costs_energy():
+    joules = [CUBE.transfer_energy_j(flows(0, there)) for there in (1, 2, 21)]
+    assert joules[1] == pytest.approx(2 * joules[0])
+    assert joules[2] == pytest.approx(3 * joules[0])
+
+
+def test_fibres_add_modules_latency_and_a_budget():
+    fibre = replace(CUBE, medium=Medium.OPTICAL)
+    assert fibre.bill()["transceiver"].count == 2 * 3 * 64
+    assert fibre.cost_usd > CUBE.cost_usd
+    assert fibre.wiring.latency_s[0] == CUBE.wiring.latency_s[0] + fibre.transceiver.link_latency_s
+    with pytest.raises(LinkError, match=r"neighbours in 'torus'.*fibre"):
+        replace(fibre, transceiver=replace(fibre.transceiver, fibre_m=9000.0))
+    replace(CUBE, transceiver=replace(fibre.transceiver, fibre_m=9000.0))
+
+
+def test_sides_are_as_equal_as_they_can_be():
+    assert [cube_sides(n) for n in (1, 8, 64, 128, 4096, 16384)] == [
+        (1, 1, 1),
+        (2, 2, 2),
+        (4, 4, 4),
+        (8, 4, 4),
+        (16, 16, 16),
+        (32, 32, 16),
+    ]
+    with pytest.raises(ParameterError, match="try x=4, y=4"):
+        TorusFabric(endpoints=64, x=3, y=4)

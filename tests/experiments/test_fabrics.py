@@ -1,0 +1,147 @@
+import json
+import math
+
+import networkx as nx
+import pytest
+
+from electronic.fabrics import RailFabric
+from electronic.fat_tree import FatTree
+from electronic.torus_fabric import Medium, TorusFabric
+from experiments.__main__ import main
+from experiments.fabrics import FABRICS, build_fabric
+from experiments.step import plan_for, run_step
+from experiments.systems import build_system
+from heliograph.errors import ParameterError
+from optical.fabrics import OcsRails
+from workloads.config import load_model
+
+MODEL = load_model("llama-3-8b")
+PLAN = "tp=8,pp=2,dp=2,global_batch=8,sequence_length=1024"
+N = 32
+
+
+def step_s(system):
+    return run_step(
+        system, MODEL, plan_for(MODEL, PLAN, accelerators=N, memory_bytes=math.inf)
+    ).metrics.step_time_s
+
+
+@pytest.mark.parametrize("name", FABRICS)
+def test_every_fabric_runs_a_step(name):
+    system = build_system(f"gpu_packet@{name}", accelerators=N)
+    assert system.fabric.endpoints == N
+    assert step_s(system) > 0
+
+
+@pytest.mark.parametrize("name", FABRICS)
+@pytest.mark.parametrize("endpoints", [1, 2, 8, 1024, 16384])
+def test_every_fabric_is_built_at_any_usual_size(name, endpoints):
+    fabric = build_fabric(name, endpoints, "h100")
+    assert fabric.endpoints == endpoints
+    assert fabric.static_w >= 0.0
+
+
+def test_the_default_is_what_it_was():
+    assert isinstance(build_system("gpu_packet", accelerators=N).fabric, RailFabric)
+    assert isinstance(build_system("gpu_ocs", accelerators=N, fabric="torus").fabric, OcsRails)
+    assert isinstance(build_system("gpu_packet@ocs_rails", accelerators=N).fabric, OcsRails)
+
+
+def test_a_core_and_a_fabric_fit_in_one_name():
+    system = build_system("photonic_packet:homodyne@torus", accelerators=N)
+    assert isinstance(system.fabric, TorusFabric)
+    assert "homodyne" in system.photonic.core.name
+
+
+def test_an_option_is_for_systems_whose_name_asks_for_none():
+    assert isinstance(build_system("gpu_packet", accelerators=N, fabric="fat_tree").fabric, FatTree)
+    assert isinstance(build_system("gpu_packet@torus", accelerators=N, fabric="fat_tree").fabric, TorusFabric)
+
+
+def test_its_numbers_are_set_by_path():
+    system = build_system(
+        "gpu_packet@fat_tree", accelerators=N, assignments=("fabric.oversubscription=4", "switch.radix=16")
+    )
+    assert (system.fabric.oversubscription, system.fabric.clos.levels) == (4.0, 2)
+    torus = build_system("gpu_packet@torus", accelerators=N, assignments=("medium=optical", "fabric.x=4"))
+    assert torus.fabric.medium is Medium.OPTICAL
+    assert torus.fabric.shape == (4, 4, 2)
+
+
+def test_tighter_trees_slow_a_step_down():
+    times = [
+        step_s(
+            build_system(
+                "gpu_packet@fat_tree",
+                accelerators=N,
+                assignments=("switch.radix=16", f"oversubscription={ratio}"),
+            )
+        )
+        for ratio in (1.0, 7.0)
+    ]
+    assert times[1] > 1.01 * times[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'base = "gpu_packet"\nfabric = "fat_tree"\n"fabric.oversubscription" = 3\n',
+        'base = "gpu_packet"\n[fabric]\nkind = "fat_tree"\noversubscription = 3\n',
+    ],
+)
+def test_a_file_names_a_fabric_and_its_numbers(tmp_path, text):
+    (tmp_path / "mine.toml").write_text(text)
+    system = build_system(str(tmp_path / "mine.toml"), accelerators=N)
+    assert isinstance(system.fabric, FatTree)
+    assert system.fabric.oversubscription == 3.0
+
+
+def star(path, count=N):
+    graph = nx.star_graph(count)
+    graph.graph |= {"capacity_bytes_per_s": "50 GB/s", "latency_s": "1 us"}
+    for node in graph:
+        graph.nodes[node]["kind"] = "switch" if node == 0 else "endpoint"
+    path.write_text(json.dumps(nx.node_link_data(graph, edges="edges")))
+
+
+def test_a_graph_file_stands_beside_the_system_that_names_it(tmp_path):
+    star(tmp_path / "star.json")
+    (tmp_path / "mine.toml").write_text('base = "gpu_packet"\nfabric = "graph:star.json"\n')
+    by_file = build_system(str(tmp_path / "mine.toml"), accelerators=N)
+    by_name = build_system(f"gpu_packet@graph:{tmp_path / 'star.json'}", accelerators=N)
+    assert step_s(by_file) == step_s(by_name)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "match"),
+    [
+        ("gpu_packet@tore", {}, "no fabric 'tore'; did you mean 'torus'"),
+        ("gpu_packet", {"fabric": "dragon"}, "did you mean 'dragonfly'"),
+        ("gpu_ocs", {"fabric": "tore"}, "no fabric 'tore'"),
+        ("gpu_ocs@torus", {}, "write gpu_packet@torus"),
+        ("gpu_pack@torus", {}, "did you mean 'gpu_packet'"),
+        ("gpu_packet@graph:none.graphml", {}, "no file 'none.graphml'"),
+    ],
+)
+def test_a_wrong_fabric_gets_one_sentence(name, options, match):
+    with pytest.raises(ParameterError, match=match) as caught:
+        build_system(name, accelerators=N, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_kind_that_is_no_text_is_refused(tmp_path):
+    (tmp_path / "mine.toml").write_text('base = "gpu_packet"\nfabric = 3\n')
+    with pytest.raises(ParameterError, match="key 'fabric' must be the name"):
+        build_system(str(tmp_path / "mine.toml"), accelerators=N)
+
+
+def test_commands_list_show_and_run_fabrics(capsys):
+    assert main(["list", "fabrics", "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)) == set(FABRICS)
+    assert main(["show", "dragonfly"]) == 0
+    assert "terminals" in capsys.readouterr().out
+    step = ["step", "--system", "gpu_packet", "--model", "llama-3-8b", "--plan", PLAN, "--fabric"]
+    assert main([*step, "torus", "--set", "link.bandwidth_bytes_per_s=100 GB/s"]) == 0
+    assert " torus" in capsys.readouterr().out
+    assert main([*step, "tore"]) == 2
+    assert "did you mean 'torus'" in capsys.readouterr().err
