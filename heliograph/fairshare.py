@@ -101,13 +101,14 @@ def fill(
     shares anew at every event. Dividing by the load of an idle link gives infinity or nothing; no flow reads
     it, so callers silence that warning once, around their own loop.
     """
-    links = capacity.size
-    rates = np.empty(routes.shape[1])
+    links, (hops, flows) = capacity.size, routes.shape
+    rates = np.empty(flows)
     left = capacity - start
-    flows = np.arange(routes.shape[1])
+    table = np.vstack((routes, np.arange(flows)))  # the last row numbers the flows
     tight = np.empty(links, dtype=bool)
+    load = np.bincount(routes.ravel(), None if usage is None else usage.ravel(), links)
     while True:
-        load = np.bincount(routes.ravel(), None if usage is None else usage.ravel(), links)
+        routes = table[:hops]
         share = (left / load).take(routes)
         fair = np.minimum.reduce(share)
         tight.fill(True)
@@ -115,15 +116,15 @@ def fill(
         stops = np.logical_or.reduce(tight.take(routes))
         going = (~stops).nonzero()[0]
         if not going.size:
-            rates[flows] = fair
+            rates[table[hops]] = fair
             return rates
         stopped = stops.nonzero()[0]
         frozen = fair.take(stopped)
-        rates[flows.take(stopped)] = frozen
-        crossed = routes.take(stopped, 1)
-        used = np.empty(crossed.shape)
+        gone = table.take(stopped, 1)
+        rates[gone[hops]] = frozen
+        used = np.empty((hops, stopped.size))
         np.copyto(used, frozen) if usage is None else np.multiply(usage.take(stopped, 1), frozen, used)
-        left -= np.bincount(crossed.ravel(), used.ravel(), links)
-        np.maximum(left, 0.0, left)
-        flows, routes = flows.take(going), routes.take(going, 1)
+        left -= np.bincount(gone[:hops].ravel(), used.ravel(), links)
+        table = table.take(going, 1)
         usage = None if usage is None else usage.take(going, 1)
+        load = np.bincount(table[:hops].ravel(), None if usage is None else usage.ravel(), links)

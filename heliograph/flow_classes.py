@@ -28,7 +28,7 @@ class FlowClasses:
     linked: np.ndarray
     """Whether a class crosses links at all, shape [C]."""
     before: np.ndarray
-    """Pairs (first, second) of classes, shape [E, 2], each once."""
+    """Rows (first, second, kind) of classes, shape [E, 3], each once."""
 
 
 def merge(
@@ -49,7 +49,7 @@ def merge(
     flow_keys, link_keys : tuple of numpy.ndarray
         What tells flows [F] and links [L] apart.
     after : numpy.ndarray
-        Pairs (first, second) of flows, shape [E, 2].
+        Rows (first, second, kind) of flows, shape [E, 3].
     """
     flows, links = routes.shape[0], link_keys[0].size
     if usage is None:
@@ -74,7 +74,8 @@ def merge(
     count = np.bincount(found.flow_class, minlength=found.flows)
     share = count / np.bincount(found.link_class, minlength=found.links)[kinds][shown] if kinds.size else 0.0
     times = 1.0 if usage is None else usage[member].T
-    edges = np.unique(found.flow_class[after], axis=0) if after.size else after
+    edges = after.copy()
+    edges[:, :2] = found.flow_class[after[:, :2]]
     return FlowClasses(
         flow_class=found.flow_class,
         member=member,
@@ -82,7 +83,7 @@ def merge(
         routes=np.ascontiguousarray(shown),
         load=np.ascontiguousarray(np.where(crossed, share * times, 0.0)),
         linked=linked,
-        before=edges,
+        before=np.unique(edges, axis=0) if found.flows < flows and edges.size else edges,
     )
 
 

@@ -96,6 +96,7 @@ class _Simulation:
             "finish": np.full(count, np.inf),
             "status": np.full(count, _WAITING),
         }
+        self._order = flows.order
         self._link_bytes = np.zeros(links)
         self._now_s, self._next_change, self._events = 0.0, 0, 0
         self._merge()
@@ -129,7 +130,7 @@ class _Simulation:
             self._given.usage,
             (*flow.values(), latency),
             (self._link_capacity, later),
-            self._given.after,
+            self._order,
         )
         member = self._kinds.member
         self._left, self._ready, self._began, self._finish = (
@@ -153,7 +154,7 @@ class _Simulation:
         edges = edges[self._status[edges[:, 0]] != _DONE] if edges.size else edges
         self._pending = np.bincount(edges[:, 1], minlength=self._left.size)
         edges = edges[np.argsort(edges[:, 0], kind="stable")]
-        self._followers = edges[:, 1]
+        self._followers, self._arrives = edges[:, 1], edges[:, 2] * 1.0
         self._first = np.searchsorted(edges[:, 0], np.arange(self._left.size + 1))
         self._queue = np.flatnonzero((self._status == _WAITING) & (self._pending == 0))
 
@@ -208,10 +209,12 @@ class _Simulation:
         self._finish[ended] = self._now_s + self._latency[ended]
         if not self._followers.size:
             return
-        for one in ended.tolist():
-            then = self._followers[self._first[one] : self._first[one + 1]]
-            self._pending[then] -= 1
-            self._ready[then] = np.maximum(self._ready[then], self._finish[one])
+        for one in ended[self._first[ended] < self._first[ended + 1]].tolist():
+            edges = slice(self._first[one], self._first[one + 1])
+            then = self._followers[edges]
+            np.subtract.at(self._pending, then, 1)
+            np.maximum.at(self._ready, then, self._now_s + self._arrives[edges] * self._latency[one])
+            then = np.unique(then)
             free = then[self._pending[then] == 0]
             if free.size:
                 self._queue = np.append(self._queue, free)

@@ -68,7 +68,7 @@ def partition(
     link_keys : tuple of numpy.ndarray
         What tells links apart (capacity, failures), shape [L] each.
     after : numpy.ndarray, optional
-        Pairs (first, second) of flows, shape [E, 2].
+        Rows (first, second, kind) of flows, shape [E, 3].
 
     Notes
     -----
@@ -83,7 +83,7 @@ def partition(
     used, first = np.unique(link[order], return_index=True)
     by_link = flow[order]
     target = np.where(crossed, routes, links)
-    edges = np.empty((0, 2), dtype=np.int64) if after is None else after
+    edges = np.empty((0, 3), dtype=np.int64) if after is None else after
     flow_class, link_class = _labels(*flow_keys), _labels(*link_keys)
     count = (int(flow_class.max(initial=-1)) + 1, int(link_class.max(initial=-1)) + 1)
     while count[0] < flows:
@@ -95,7 +95,7 @@ def partition(
         sums = [of_link[target].sum(axis=1, dtype=np.uint64)]
         if edges.size:
             before = np.zeros(flows, dtype=np.uint64)
-            np.add.at(before, edges[:, 1], _mixed(flow_class)[edges[:, 0]])
+            np.add.at(before, edges[:, 1], _mixed(_mixed(flow_class)[edges[:, 0]] + edges[:, 2].astype(np.uint64)))
             sums.append(before)
         flow_class = _labels(flow_class, *sums)
         now = (int(flow_class.max()) + 1, int(link_class.max()) + 1)

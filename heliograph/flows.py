@@ -32,9 +32,17 @@ class FlowSet:
     """Earliest start of each flow, shape [F]; all at 0 by default."""
     after: np.ndarray = field(default_factory=_no_edges)
     """Pairs (first, second), shape [E, 2]: `second` starts when the last byte of `first` has arrived."""
+    behind: np.ndarray = field(default_factory=_no_edges)
+    """Pairs (first, second), shape [E, 2]: `second` starts when the last byte of `first` has left."""
     usage: np.ndarray | None = None
     """Times that flow i, standing for an orbit of identical flows, loads each link of its route, shape [F, H];
     once by default."""
+
+    @property
+    def order(self) -> np.ndarray:
+        """Rows (first, second, 1 if the last byte must have arrived, 0 if it must have left), shape [E, 3]."""
+        kinds = ((self.after, 1), (self.behind, 0))
+        return np.concatenate([np.insert(pairs, 2, kind, axis=1) for pairs, kind in kinds])
 
     def __post_init__(self) -> None:
         flows = self.size_bytes.size
@@ -50,9 +58,11 @@ class FlowSet:
         ):
             msg = f"start_s must hold {flows} finite times of at least 0; got shape {self.start_s.shape}"
             raise WorkloadError(msg)
-        if self.after.size and (self.after.min() < 0 or self.after.max() >= flows):
-            msg = f"after must name flows from 0 to {flows - 1}; got {self.after.min()} to {self.after.max()}"
-            raise WorkloadError(msg)
+        for name in ("after", "behind"):
+            pairs = getattr(self, name)
+            if pairs.size and (pairs.min() < 0 or pairs.max() >= flows):
+                msg = f"{name} must name flows from 0 to {flows - 1}; got {pairs.min()} to {pairs.max()}"
+                raise WorkloadError(msg)
         if self.usage is not None and (self.usage.shape != self.routes.shape or self.usage.min() < 0.0):
             msg = f"usage must be at least 0 and have the routes' shape {self.routes.shape}"
             raise WorkloadError(msg)

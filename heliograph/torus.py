@@ -102,7 +102,7 @@ class Torus:
         return np.ravel_multi_index(tuple(np.moveaxis(left, -1, 0)), self.box)
 
     @cached_property
-    def _shortest(self) -> tuple[np.ndarray, np.ndarray]:
+    def shortest(self) -> tuple[np.ndarray, np.ndarray]:
         """Shortest step vectors, shape [V, axes], and the nodes to which they lead, shape [V].
 
         No shortest vector takes more steps along an axis than half its order: back is shorter.
@@ -118,7 +118,7 @@ class Torus:
     @cached_property
     def distances(self) -> np.ndarray:
         """Links on a shortest path from node 0 to each node, shape [N]."""
-        steps, ends = self._shortest
+        steps, ends = self.shortest
         found = np.zeros(self.nodes, dtype=np.int64)
         found[ends] = np.abs(steps).sum(axis=1)
         return found
@@ -143,7 +143,7 @@ class Torus:
         carry the same in both directions: N nodes' steps along it over its 2 N links. In which order steps
         are taken does not matter once a node's traffic is the same everywhere.
         """
-        steps, ends = self._shortest
+        steps, ends = self.shortest
         share = 1.0 / np.bincount(ends, minlength=self.nodes)[ends]
         return 0.5 * (share[:, None] * np.abs(steps)).sum(axis=0)
 

@@ -52,7 +52,7 @@ def test_loads_are_those_of_every_pair_walked_link_by_link(torus):
     """Adds up every pair's even share on the real links, with no use of symmetry."""
     places = np.stack(np.unravel_index(np.arange(torus.nodes), torus.box), axis=-1)
     loads = np.zeros((torus.nodes, torus.axes, 2))
-    steps, ends = torus._shortest
+    steps, ends = torus.shortest
     share = 1.0 / np.bincount(ends)[ends]
     for place in places:
         for vector, part in zip(steps, share, strict=True):
