@@ -75,7 +75,9 @@ def chunk_hops(flows: FlowSet, chunk_bytes: float) -> ChunkHops:
     last = first + count - 1
     arrived = np.column_stack((ahead - 1, ahead))
     left = np.column_stack((behind - hops[owner[behind]], behind))
-    whole = [np.column_stack((last[pairs[:, 0]], first[pairs[:, 1]])) for pairs in (flows.after, flows.behind)]
+    whole = [
+        np.column_stack((last[pairs[:, 0]], first[pairs[:, 1]])) for pairs in (flows.after, flows.behind)
+    ]
     start = None if flows.start_s is None else flows.start_s[owner]
     hopped = FlowSet(
         routes=links[owner, hop][:, None],

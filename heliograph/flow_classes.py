@@ -55,9 +55,7 @@ def merge(
     if usage is None:
         found = partition(routes, flow_keys, link_keys, after)
     else:
-        found = Partition(
-            flow_class=np.arange(flows), link_class=np.arange(links), flows=flows, links=links
-        )
+        found = Partition(flow_class=np.arange(flows), link_class=np.arange(links), flows=flows, links=links)
     member = np.zeros(found.flows, dtype=np.int64)
     member[found.flow_class[::-1]] = np.arange(flows)[::-1]
     taken = routes[member].T

@@ -124,7 +124,7 @@ class _Simulation:
         latency = np.where(crossed, self._graph.latency_s[np.where(crossed, routes, 0)], 0.0).sum(axis=1)
         later = np.zeros(self._link_capacity.size)
         for index, change in enumerate(self._changes[self._next_change :]):
-            later[change.links] += np.sqrt(index + 2.0) # sums of distinct roots tell sets apart
+            later[change.links] += np.sqrt(index + 2.0)  # sums of distinct roots tell sets apart
         self._kinds: FlowClasses = merge(
             routes,
             self._given.usage,
@@ -318,7 +318,11 @@ class _Simulation:
     def _take_routes(self, flows: np.ndarray, routes: np.ndarray) -> None:
         """Put flows on other routes, where there are any."""
         found = np.asarray(routes, dtype=np.int64)
-        if found.ndim != 2 or found.shape[0] != flows.size or found.max(initial=-1) >= self._link_capacity.size:
+        if (
+            found.ndim != 2
+            or found.shape[0] != flows.size
+            or found.max(initial=-1) >= self._link_capacity.size
+        ):
             msg = f"reroute must return routes of shape ({flows.size}, hops) over known links; got {found.shape}"
             raise RouteError(msg)
         hops = max(found.shape[1], self._all_routes.shape[1])
@@ -340,9 +344,7 @@ class _Simulation:
             weight = self._given.usage * carried[:, None]
         else:
             weight = np.broadcast_to(carried[:, None], crossed.shape)
-        self._link_bytes += np.bincount(
-            self._all_routes[crossed], weight[crossed], self._link_capacity.size
-        )
+        self._link_bytes += np.bincount(self._all_routes[crossed], weight[crossed], self._link_capacity.size)
         values = (self._left, self._ready, self._began, self._finish, self._status)
         for name, value in zip(self._flow, values, strict=True):
             self._flow[name] = value[label]

@@ -95,7 +95,9 @@ def partition(
         sums = [of_link[target].sum(axis=1, dtype=np.uint64)]
         if edges.size:
             before = np.zeros(flows, dtype=np.uint64)
-            np.add.at(before, edges[:, 1], _mixed(_mixed(flow_class)[edges[:, 0]] + edges[:, 2].astype(np.uint64)))
+            np.add.at(
+                before, edges[:, 1], _mixed(_mixed(flow_class)[edges[:, 0]] + edges[:, 2].astype(np.uint64))
+            )
             sums.append(before)
         flow_class = _labels(flow_class, *sums)
         now = (int(flow_class.max()) + 1, int(link_class.max()) + 1)

@@ -54,7 +54,9 @@ class FlowSet:
             msg = f"flow {bad}: size_bytes must be finite and at least 0; got {self.size_bytes[bad]}"
             raise WorkloadError(msg)
         if self.start_s is not None and (
-            self.start_s.shape != (flows,) or not np.all(np.isfinite(self.start_s)) or self.start_s.min() < 0.0
+            self.start_s.shape != (flows,)
+            or not np.all(np.isfinite(self.start_s))
+            or self.start_s.min() < 0.0
         ):
             msg = f"start_s must hold {flows} finite times of at least 0; got shape {self.start_s.shape}"
             raise WorkloadError(msg)
