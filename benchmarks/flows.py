@@ -1,6 +1,6 @@
 """How fast flows are simulated, as ratios against a plain way and against SimGrid, in one run.
 
-Run ``python benchmarks/flows.py [--peer PROGRAM]``. The plain way is the same simulator without its shortcuts:
+Run ``python benchmarks/flows.py [--peer PROGRAM]``. The plain way is the same simulator without shortcuts:
 every flow its own class, all rates found anew at every event. The column "quoted" is the CPU time of SimGrid
 3.32 on the same kinds of cases, measured once on another, loaded machine; its random draws are not known, so
 the flows here are of the same number and kind, drawn with seed 0. PROGRAM is benchmarks/flows_peer.cpp,
@@ -144,16 +144,13 @@ def collectives() -> None:
     print(f"\n{'torus 16x16x16':30s} {'orbits':>6s} {'makespan us':>12s} {'CPU s':>8s} {'ASTRA-sim':>10s}")
     for name, quoted, build in rows:
         cpu, found = seconds(lambda b=build: simulate(b(), graph))
-        print(
-            f"{name:30s} {found.finish_s.size:6d} {found.makespan_s * 1e6:12.6f} {cpu:8.4f} {quoted / cpu:9.0f}x"
-        )
+        line = f"{name:30s} {found.finish_s.size:6d} {found.makespan_s * 1e6:12.6f} {cpu:8.4f}"
+        print(f"{line} {quoted / cpu:9.0f}x")
 
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(
-        description="Speed of the flow simulator, as ratios (their time over ours)."
-    )
+    parser = argparse.ArgumentParser(description="Speed of flow simulation, as ratios: their time over ours.")
     parser.add_argument("--peer", help="benchmarks/flows_peer.cpp, compiled against SimGrid")
     compare(parser.parse_args().peer)
     collectives()

@@ -63,6 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     add_hardware(step)
     step.set_defaults(run=_step)
 
+    _add_jobs(commands.add_parser("jobs", help="run several jobs on one system, with failures"))
+
     schedule = commands.add_parser("schedule", help="draw the time line of a pipeline schedule")
     schedule.add_argument(
         "name", help="schedule (1f1b, gpipe, interleaved, zb_v, ...), or with --plan a model"
@@ -107,6 +109,12 @@ def _parser() -> argparse.ArgumentParser:
     add_output(show)
     show.set_defaults(run=_show)
     return parser
+
+
+def _add_jobs(jobs: argparse.ArgumentParser) -> None:
+    jobs.add_argument("file", type=Path, help="TOML: system, accelerators, [[job]] and [[failure]] tables")
+    add_output(jobs)
+    jobs.set_defaults(run=_jobs)
 
 
 def _add_core(core: argparse.ArgumentParser) -> None:
@@ -214,6 +222,19 @@ def _step(arguments: argparse.Namespace) -> None:
     print_table(title, [record["system"]], comparison_rows([record]))
     for line in wear_warnings([record]):
         _print(f"\nWarning: {line}")
+
+
+def _jobs(arguments: argparse.Namespace) -> None:
+    from experiments.jobs import job_rows, run_jobs  # noqa: PLC0415 - `--help` answers at once
+    from experiments.plain import canonical_json  # noqa: PLC0415
+    from experiments.report import print_table  # noqa: PLC0415
+
+    study = run_jobs(arguments.file)
+    if arguments.json:
+        _print(canonical_json(study.record(), indent=1))
+        return
+    title = f"{len(study.runs)} jobs on {study.system.name}, {study.system.accelerators} accelerators"
+    print_table(title, [run.job.name for run in study.runs], job_rows(study))
 
 
 def _schedule(arguments: argparse.Namespace) -> None:

@@ -24,7 +24,7 @@ class Failure:
     links: tuple[int, ...] = ()
     """Links that fail."""
     endpoints: tuple[int, ...] = ()
-    """Endpoints that fail, with the links at which they stand."""
+    """Endpoints that fail, with the links that leave them."""
     repair_s: float | None = None
     """When all of it works again; None: not in this run."""
     spares: tuple[int, ...] = ()
@@ -62,7 +62,7 @@ class Detours(Protocol):
 
 
 def endpoint_links(fabric: Fabric, circuits: Circuits, endpoint: int) -> np.ndarray:
-    """Return the links at which an endpoint stands: where its flows begin and end.
+    """Return the links that leave an endpoint: its own ports, which others may send through.
 
     Parameters
     ----------
@@ -82,24 +82,13 @@ def endpoint_links(fabric: Fabric, circuits: Circuits, endpoint: int) -> np.ndar
         msg = f"endpoint {endpoint} cannot fail: {fabric.name} has endpoints 0 to {fabric.endpoints - 1}"
         raise RouteError(msg)
     peers = np.delete(np.arange(fabric.endpoints), endpoint)
-    found: list[int] = []
-    for outward in (True, False):
-        flows = _between(endpoint, peers, outward=outward)
-        if not fabric.connected(circuits, flows):
-            lit = [
-                peer
-                for peer in peers
-                if fabric.connected(circuits, _between(endpoint, np.array([peer]), outward=outward))
-            ]
-            flows = _between(endpoint, np.array(lit, dtype=np.int64), outward=outward)
-        routes = fabric.route(circuits, flows)
-        for route in routes:
-            crossed = route[route >= 0]
-            found += crossed[: 1 if outward else None][-1:].tolist()
-    return np.unique(np.array(found, dtype=np.int64))
+    flows = _to(peers, endpoint)
+    if not fabric.connected(circuits, flows):
+        lit = [peer for peer in peers if fabric.connected(circuits, _to(np.array([peer]), endpoint))]
+        flows = _to(np.array(lit, dtype=np.int64), endpoint)
+    routes = fabric.route(circuits, flows)
+    return np.unique([int(route[route >= 0][0]) for route in routes if (route >= 0).any()]).astype(np.int64)
 
 
-def _between(endpoint: int, peers: np.ndarray, *, outward: bool) -> Flows:
-    mine = np.full(peers.size, endpoint)
-    sources, destinations = (mine, peers) if outward else (peers, mine)
-    return Flows(sources=sources, destinations=destinations, size_bytes=0.0)
+def _to(peers: np.ndarray, endpoint: int) -> Flows:
+    return Flows(sources=np.full(peers.size, endpoint), destinations=peers, size_bytes=0.0)

@@ -271,7 +271,8 @@ class _Simulation:
         """Find the rates of some classes, those of others being fixed."""
         if not moved.size:
             return
-        kinds, taken = self._kinds, 0.0
+        kinds = self._kinds
+        taken: float | np.ndarray = 0.0
         if isinstance(kept, np.ndarray) and kept.size:
             used = kinds.load.take(kept, 1) * self._rate.take(kept)
             taken = np.bincount(kinds.routes.take(kept, 1).ravel(), used.ravel(), self._capacity.size)
@@ -323,7 +324,7 @@ class _Simulation:
             or found.shape[0] != flows.size
             or found.max(initial=-1) >= self._link_capacity.size
         ):
-            msg = f"reroute must return routes of shape ({flows.size}, hops) over known links; got {found.shape}"
+            msg = f"reroute must return known links, shape ({flows.size}, hops); got {found.shape}"
             raise RouteError(msg)
         hops = max(found.shape[1], self._all_routes.shape[1])
         wider = np.full((self._all_routes.shape[0], hops), -1, dtype=np.int64)
@@ -363,5 +364,5 @@ class _Simulation:
             raise RouteError(msg)
         waiting = np.flatnonzero(status == _WAITING)
         if waiting.size:
-            msg = f"{waiting.size} flows wait for each other (first: flow {waiting[0]}); `after` must be acyclic"
+            msg = f"{waiting.size} flows wait for each other (first: flow {waiting[0]}); undo the cycle"
             raise WorkloadError(msg)

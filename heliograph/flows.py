@@ -11,8 +11,8 @@ from heliograph.errors import ParameterError, WorkloadError
 from heliograph.interfaces import LinkGraph
 
 Reroute = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""Asked for the routes, shape [n, H] padded with -1, of some flows (their numbers, shape [n]) when a link of
-theirs has lost all its capacity; its second argument is the capacity of every link now, shape [L]. A row of -1
+"""Asked for the routes, shape [n, H] padded with -1, of some flows (numbers, shape [n]) when a link of theirs
+has lost all its capacity; its second argument is the capacity of every link now, shape [L]. A row of -1
 alone says that there is no path: that flow waits."""
 
 
@@ -35,12 +35,12 @@ class FlowSet:
     behind: np.ndarray = field(default_factory=_no_edges)
     """Pairs (first, second), shape [E, 2]: `second` starts when the last byte of `first` has left."""
     usage: np.ndarray | None = None
-    """Times that flow i, standing for an orbit of identical flows, loads each link of its route, shape [F, H];
+    """Times that a flow, standing for an orbit of identical ones, loads each link of its route, shape [F, H];
     once by default."""
 
     @property
     def order(self) -> np.ndarray:
-        """Rows (first, second, 1 if the last byte must have arrived, 0 if it must have left), shape [E, 3]."""
+        """Rows (first, second, 1 if its last byte must have arrived, 0 if left), shape [E, 3]."""
         kinds = ((self.after, 1), (self.behind, 0))
         return np.concatenate([np.insert(pairs, 2, kind, axis=1) for pairs, kind in kinds])
 

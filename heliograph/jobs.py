@@ -100,8 +100,7 @@ def _play(jobs: Sequence[Job], fabric: Fabric, failures: tuple[Failure, ...]) ->
     demand = tuple(flows for graph in graphs for flows in step_demand(graph).values())
     network = Network(simpy.Environment(), fabric, demand, failures=failures, shared=len(jobs) > 1)
     runs = [
-        Simulation(graph, job.node, fabric, network=network)
-        for graph, job in zip(graphs, jobs, strict=True)
+        Simulation(graph, job.node, fabric, network=network) for graph, job in zip(graphs, jobs, strict=True)
     ]
     for run, job in zip(runs, jobs, strict=True):
         network.env.process(_started(run, job.start_s))

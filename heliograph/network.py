@@ -71,6 +71,7 @@ class Network:
         self.undisturbed = not (failures or shared)
         self._stalled: list[Transfer] = []
         self._failed = np.zeros_like(self._dark)
+        self._down = np.zeros(fabric.endpoints, dtype=np.int64)
         self._instead = np.arange(fabric.endpoints)
         for failure in failures:
             links = [endpoint_links(fabric, self._circuits, one) for one in failure.endpoints]
@@ -247,7 +248,7 @@ class Network:
         self._classes = LinkClasses(self._graph.capacity_bytes_per_s)
         self._rates.clear()
         transfers = self._active + self._stalled
-        held = [not self.locate(one.bundle) or self._failed[one.bundle.links].any() for one in transfers]
+        held = [not self.locate(one.bundle) or self._held(one.bundle) for one in transfers]
         self._active = [one for one, held_up in zip(transfers, held, strict=True) if not held_up]
         self._stalled = [one for one, held_up in zip(transfers, held, strict=True) if held_up]
         for one in self._stalled:
@@ -255,7 +256,15 @@ class Network:
         self._share()
 
     def _blocked(self, bundle: Bundle) -> bool:
-        return bool(self._dark[bundle.links].any() or self._failed[bundle.links].any())
+        return self._held(bundle) or bool(self._dark[bundle.links].any())
+
+    def _held(self, bundle: Bundle) -> bool:
+        """Return whether a bundle, located as it is, needs something that failed."""
+        if self.undisturbed:
+            return False
+        flows = self._placed(bundle.flows)
+        ends = self._down[flows.sources].any() or self._down[flows.destinations].any()
+        return bool(ends or self._failed[bundle.links].any())
 
     def _placed(self, flows: Flows) -> Flows:
         """Return flows with spares in the places of endpoints that failed."""
@@ -277,12 +286,13 @@ class Network:
         """Take links away at their time, and put spares or the links themselves back."""
         yield self.env.timeout(failure.time_s)
         self._advance()
+        failed = np.array(failure.endpoints, dtype=np.int64)
         self._failed[dead] += 1
+        self._down[failed] += 1
         self._relocate()
         if failure.spares:
             yield self.env.timeout(failure.takeover_s)
             self._advance()
-            failed = np.array(failure.endpoints)
             for one in self._active + self._stalled:
                 flows = self._placed(one.bundle.flows)
                 if np.isin(flows.sources, failed).any() or np.isin(flows.destinations, failed).any():
@@ -296,18 +306,22 @@ class Network:
             yield self.env.timeout(max(failure.repair_s - self.env.now, 0.0))
             self._advance()
             self._failed[dead] -= 1
+            self._down[failed] -= 1
             self._relocate()
             self.serve()
 
     def check_nothing_waits(self) -> None:
         """Raise a RouteError if traffic still waits for a link that failed."""
-        held = [one.bundle for one in (*self._stalled, *self._waiting) if self.locate(one.bundle)]
-        for bundle in held:
-            dead = bundle.links[self._failed[bundle.links] > 0]
-            if dead.size:
+        bundles = [one.bundle for one in self._stalled] + [one.bundle for one in self._waiting]
+        for bundle in bundles:
+            if self._held(bundle):
+                flows = self._placed(bundle.flows)
+                ends = np.concatenate((flows.sources, flows.destinations))
+                down, dead = ends[self._down[ends] > 0], bundle.links[self._failed[bundle.links] > 0]
+                what = f"endpoint {down[0]}" if down.size else f"link {dead[0]}"
                 msg = (
-                    f"{bundle.flows.axis} traffic waits for ever for link {int(dead[0])} of {self.fabric.name}, "
-                    "which failed; give the failure a repair_s or spares, or take a fabric with other paths"
+                    f"{flows.axis} traffic waits for ever for {what} of {self.fabric.name}, which failed; give "
+                    "the failure a repair_s or spares, or take a fabric with other paths"
                 )
                 raise RouteError(msg)
 

@@ -164,7 +164,7 @@ def all_reduce_orbits(torus: Torus, payload_bytes: float) -> FlowSet:
 
 
 def all_reduce_bound_s(torus: Torus, payload_bytes: float, link_bytes_per_s: float) -> float:
-    """Return the least time of an all-reduce that the ports of a node allow: 2 (N - 1)/N m over their rate."""
+    """Return the least time of an all-reduce that a node's ports allow: 2 (N - 1)/N m over their rate."""
     ports = 2 * sum(size > 1 for size in torus.box)
     if not ports:
         return 0.0

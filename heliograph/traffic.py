@@ -122,8 +122,7 @@ class Traffic:
         """Return whether a sequence's collectives share no link with other traffic, none of which fails."""
         axes = {one.axis for one, _ in communications(sequence) if one.size > 1}
         return not axes or (
-            self._network.undisturbed
-            and all(self._axis_private(axis, rank_class) for axis in sorted(axes))
+            self._network.undisturbed and all(self._axis_private(axis, rank_class) for axis in sorted(axes))
         )
 
     def _axis_private(self, axis: str, rank_class: int) -> bool:

@@ -1,4 +1,4 @@
-"""The flow simulator against a linear programme, against itself without shortcuts, and against hand counts."""
+"""The flow simulator against a linear programme, itself without shortcuts, and hand counts."""
 
 import numpy as np
 import pytest
