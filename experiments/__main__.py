@@ -99,16 +99,19 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_photons(commands.add_parser("photons", help="accuracy by photons per multiplication"))
 
-    listing = commands.add_parser("list", help="list systems, models, cores, fabrics or devices")
-    listing.add_argument("what", metavar="systems|models|cores|fabrics|devices")
-    add_output(listing)
-    listing.set_defaults(run=_list)
+    _add_list(commands.add_parser("list", help="list systems, models, cores, fabrics or devices"))
 
     show = commands.add_parser("show", help="show every parameter of something with unit and source")
     show.add_argument("name", help="system, core, fabric, accelerator, device or model")
     add_output(show)
     show.set_defaults(run=_show)
     return parser
+
+
+def _add_list(listing: argparse.ArgumentParser) -> None:
+    listing.add_argument("what", metavar="systems|models|cores|fabrics|devices")
+    add_output(listing)
+    listing.set_defaults(run=_list)
 
 
 def _add_jobs(jobs: argparse.ArgumentParser) -> None:

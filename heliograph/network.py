@@ -210,6 +210,9 @@ class Network:
         """
         waiting, self._waiting = self._waiting, []
         progress = False
+        for transfer in tuple(self._stalled):
+            if not self.locate(transfer.bundle):  # a spare that light does not reach yet
+                progress = self._move(transfer.bundle) or progress
         for one in waiting:
             if not self.locate(one.bundle):
                 if (impatient and not progress) or not one.patient():
@@ -248,7 +251,7 @@ class Network:
         self._classes = LinkClasses(self._graph.capacity_bytes_per_s)
         self._rates.clear()
         transfers = self._active + self._stalled
-        held = [not self.locate(one.bundle) or self._held(one.bundle) for one in transfers]
+        held = [not self.locate(one.bundle) or self._blocked(one.bundle) for one in transfers]
         self._active = [one for one, held_up in zip(transfers, held, strict=True) if not held_up]
         self._stalled = [one for one, held_up in zip(transfers, held, strict=True) if held_up]
         for one in self._stalled:
@@ -320,8 +323,8 @@ class Network:
                 down, dead = ends[self._down[ends] > 0], bundle.links[self._failed[bundle.links] > 0]
                 what = f"endpoint {down[0]}" if down.size else f"link {dead[0]}"
                 msg = (
-                    f"{flows.axis} traffic waits for ever for {what} of {self.fabric.name}, which failed; give "
-                    "the failure a repair_s or spares, or take a fabric with other paths"
+                    f"{flows.axis} traffic waits for ever for {what} of {self.fabric.name}, which failed; "
+                    "give the failure a repair_s or spares, or take a fabric with other paths"
                 )
                 raise RouteError(msg)
 
@@ -330,6 +333,9 @@ class Network:
         self._dark[change.moved_links] += 1
         yield self.env.timeout(change.dark_s)
         self._dark[change.moved_links] -= 1
+        if self._stalled:
+            self._advance()
+            self._relocate()
         self.changes.append(
             Change(
                 start_s=start,
