@@ -84,6 +84,9 @@ class _Simulation:
             if routes.size and (routes.max() >= links or routes.min() < -1):
                 msg = f"a route or a change names link {routes.max()}; there are links 0 to {links - 1}"
                 raise RouteError(msg)
+        if reroute is not None and flows.usage is not None:
+            msg = "flows that stand for orbits (usage) have no single path to reroute; give them one by one"
+            raise RouteError(msg)
         self._given, self._graph, self._reroute, self._incremental = flows, graph, reroute, incremental
         self._changes = sorted(changes, key=lambda change: change.time_s)
         self._link_capacity = graph.capacity_bytes_per_s.astype(float).copy()

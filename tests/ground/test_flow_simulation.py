@@ -1,5 +1,7 @@
 """The flow simulator against a linear programme, itself without shortcuts, and hand counts."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -111,6 +113,36 @@ def test_bytes_are_kept_and_no_bound_is_broken(seed):
     assert times.link_bytes == pytest.approx(total[: times.link_bytes.size], rel=1e-12)
     assert times.makespan_s >= cut_bound_s(flows, graph) * (1 - 1e-12)
     assert np.all(times.start_s == flows.start_s)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6))
+def test_shortcuts_change_no_time_under_failures_and_order(seed):
+    flows, graph = random_case(seed, most_links=8, most_flows=25)
+    rng = np.random.default_rng(seed)
+    count = flows.size_bytes.size
+    pairs = np.argwhere(np.triu(rng.random((count, count)) < 0.05, 1))
+    order = {"after": pairs[::2], "behind": pairs[1::2]}
+    graph = links(graph.capacity_bytes_per_s, 0.1)
+    changes = ()
+    for _ in range(int(rng.integers(0, 4))):
+        at, link = float(rng.uniform(0.0, 3.0)), int(rng.integers(graph.capacity_bytes_per_s.size))
+        changes += outage([link], graph, start_s=at, repair_s=at + float(rng.uniform(0.1, 2.0)))
+    quick = simulate(replace(flows, **order), graph, changes=changes)
+    apart = replace(flows, **order, usage=np.ones(flows.routes.shape))
+    plain = simulate(apart, graph, changes=changes, incremental=False)
+    assert quick.finish_s == pytest.approx(plain.finish_s, rel=1e-9)
+    assert quick.link_bytes == pytest.approx(plain.link_bytes, rel=1e-9)
+
+    def any_link(names, capacity):
+        open_links = np.flatnonzero(capacity)
+        return (
+            open_links[names % open_links.size][:, None] if open_links.size else np.full((names.size, 1), -1)
+        )
+
+    around = simulate(replace(flows, **order), graph, changes=changes, reroute=any_link)
+    again = simulate(replace(flows, **order), graph, changes=changes, reroute=any_link, incremental=False)
+    assert around.finish_s == pytest.approx(again.finish_s, rel=1e-9)
 
 
 def test_a_permutation_takes_the_time_of_one_flow():
