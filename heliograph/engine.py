@@ -15,13 +15,13 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import simpy
 
 from heliograph.categories import COMMUNICATION, ISSUE, SERVING, category
+from heliograph.changes import circuit_spans
 from heliograph.interfaces import Cost, Fabric
 from heliograph.mapping import Node
-from heliograph.network import Network
+from heliograph.network import Network, play
 from heliograph.operators import (
     Collective,
     HostWork,
@@ -32,7 +32,7 @@ from heliograph.operators import (
     Task,
     Transfer,
 )
-from heliograph.order import compute_orders, computed, followers, pieces
+from heliograph.order import compute_orders, computed, descendants, followers, pieces
 from heliograph.trace import Span, Stream, Trace
 from heliograph.traffic import Plan, Traffic, step_demand
 
@@ -60,6 +60,8 @@ class Simulation:
     fuse : bool
         Whether a sequence whose collectives have their links to themselves is one event. It changes no number
         beyond rounding, only the speed.
+    network : Network, optional
+        The fabric with its clock, where other jobs use it too; its own by default.
 
     Raises
     ------
@@ -69,17 +71,25 @@ class Simulation:
         If no unit of the node runs an operator, or a task needs a host that is not described.
     """
 
-    def __init__(self, graph: StepGraph, node: Node, fabric: Fabric, *, fuse: bool = True) -> None:
+    def __init__(
+        self,
+        graph: StepGraph,
+        node: Node,
+        fabric: Fabric,
+        *,
+        fuse: bool = True,
+        network: Network | None = None,
+    ) -> None:
         self.graph = graph
         self.node = node
         self.fabric = fabric
         self.fuse = fuse
-        self.env = simpy.Environment()
+        self.env = network.env if network else simpy.Environment()
         self._fused: dict[tuple[Any, ...], tuple[dict[str, float], dict[str, float]]] = {}
         self._spans: list[Span] = []
         self._tally = _Tally()
         demand = step_demand(graph)
-        self.network = Network(self.env, fabric, tuple(demand.values()))
+        self.network = network or Network(self.env, fabric, tuple(demand.values()))
         self.traffic = Traffic(graph.layout, fabric, self.network, demand)
         self._done = {task.id: self.env.event() for task in graph.tasks}
         self._channels: dict[tuple[int, str, int], simpy.Resource] = {}
@@ -95,6 +105,12 @@ class Simulation:
 
     def run(self) -> Trace:
         """Return the trace of the whole step."""
+        self.start()
+        play(self.network)
+        return self.finish()
+
+    def start(self) -> None:
+        """Set everything going, from the clock's present time on."""
         for task in self.graph.tasks:
             match task.operator:
                 case Collective(axis=axis, shift=shift):
@@ -107,29 +123,20 @@ class Simulation:
                     self.env.process(self._queued(task, SERVING, Stream.NETWORK))
         for tasks in self._orders.values():
             self.env.process(self._compute(tasks))
-        self.env.run()
-        while self.network.serve(impatient=True):  # patience that waited for itself
-            self.env.run()
+
+    def finish(self) -> Trace:
+        """Return the trace of a step that has been played to its end."""
         self._check_finished()
-        for change in self.network.changes:
-            classes = np.unique(np.asarray(change.sources) // self.graph.layout.ranks_per_class)
-            self._spans += [
-                Span(
-                    rank_class=int(rank_class),
-                    stream=Stream.CIRCUITS,
-                    name=f"circuits to {change.axis}",
-                    start_s=change.start_s,
-                    end_s=change.end_s,
-                )
-                for rank_class in classes
-            ]
+        layout = self.graph.layout
+        changes = [one for one in self.network.changes if layout.classes_at(one.sources).size]
+        self._spans += circuit_spans(changes, layout)
         return Trace(
             spans=tuple(sorted(self._spans, key=lambda span: (span.end_s, span.rank_class, span.name))),
             makespan_s=max((span.end_s for span in self._spans), default=0.0),
             compute_energy_j=dict(self._tally.compute_energy_j),
             network_energy_j=self._tally.network_energy_j,
-            reconfiguration_energy_j=math.fsum(change.energy_j for change in self.network.changes),
-            reconfigurations=len(self.network.changes),
+            reconfiguration_energy_j=math.fsum(change.energy_j for change in changes),
+            reconfigurations=len(changes),
             network_bytes=dict(self._tally.network_bytes),
             host_bytes=dict(self._tally.host_bytes),
             algorithms=dict(sorted(self._tally.algorithms.items())),
@@ -168,6 +175,7 @@ class Simulation:
         )
 
     def _check_finished(self) -> None:
+        self.network.check_nothing_waits()
         stuck = [task.id for task in self.graph.tasks if not self._done[task.id].processed]
         if stuck:
             msg = f"the step stops with {len(stuck)} tasks undone (first: {stuck[0]}); check its order"
@@ -373,13 +381,7 @@ class Simulation:
         """Return the tasks that cannot start before a task ends, by dependence or by order of compute."""
         found = self._closure.get(task_id)
         if found is None:
-            found = self._closure[task_id] = set()
-            edge = [task_id]
-            while edge:
-                for follower in self._followers[edge.pop()]:
-                    if follower not in found:
-                        found.add(follower)
-                        edge.append(follower)
+            found = self._closure[task_id] = descendants(task_id, self._followers)
         return found
 
     def _count(self, operator: Collective, plan: Plan, times: int) -> None:

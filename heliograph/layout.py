@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -77,6 +78,10 @@ class RankLayout:
         start = rank_class * self.ranks_per_class
         return np.arange(start, start + self.ranks_per_class)
 
+    def classes_at(self, endpoints: np.ndarray) -> np.ndarray:
+        """Return the classes whose ranks stand at some endpoints, each once."""
+        return np.unique(np.asarray(endpoints) // self.ranks_per_class)
+
     def groups(self, axis: str, rank_class: int) -> np.ndarray:
         """Return the groups that the ranks of a class form along an axis.
 
@@ -145,3 +150,45 @@ class RankLayout:
             case _:
                 depth = self.tp // square
                 return grid.reshape(-1, depth, square).transpose(0, 2, 1).reshape(-1, depth)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacedLayout(RankLayout):
+    """Ranks at chosen endpoints of a fabric that others use too."""
+
+    endpoints: tuple[int, ...] = ()
+    """Endpoint of each rank."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.endpoints) != self.ranks or len(set(self.endpoints)) != self.ranks:
+            msg = f"{self.ranks} ranks need as many different endpoints; got {len(set(self.endpoints))}"
+            raise WorkloadError(msg)
+
+    def members(self, rank_class: int) -> np.ndarray:
+        """Return the endpoints of a class, shape [ranks_per_class]."""
+        return np.asarray(self.endpoints, dtype=np.int64)[super().members(rank_class)]
+
+    def classes_at(self, endpoints: np.ndarray) -> np.ndarray:
+        """Return the classes whose ranks stand at some endpoints, each once; other jobs' have none."""
+        ranks = np.flatnonzero(np.isin(self.endpoints, endpoints))
+        return np.unique(ranks // self.ranks_per_class)
+
+
+def placed(layout: RankLayout, endpoints: Sequence[int]) -> PlacedLayout:
+    """Return a layout with its ranks at chosen endpoints.
+
+    Parameters
+    ----------
+    layout : RankLayout
+        Which ranks form which groups.
+    endpoints : sequence of int
+        Endpoint of each rank.
+
+    Raises
+    ------
+    WorkloadError
+        If there are not as many different endpoints as ranks.
+    """
+    names = {item.name: getattr(layout, item.name) for item in fields(RankLayout)}
+    return PlacedLayout(endpoints=tuple(int(one) for one in endpoints), **names)

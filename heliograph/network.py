@@ -3,97 +3,29 @@
 All flows of one collective round of one rank class form a bundle; by symmetry they run at one rate. Links on
 which the same bundles meet in the same numbers are one constraint, so the cost of a solve does not grow with
 the number of accelerators. On a fabric with circuits a bundle that has no path waits until the fabric has
-moved its ports; ports move only when idle, and carry nothing while they move.
+moved its ports; ports move only when idle, and carry nothing while they move. What crosses a failed link goes
+round it if the fabric knows a way, or waits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import simpy
 
+from heliograph.bundles import Bundle, Transfer, Waiting, loads
+from heliograph.changes import Change
 from heliograph.errors import RouteError
+from heliograph.failures import Detours, Failure, endpoint_links
 from heliograph.fairshare import max_min_rates
-from heliograph.interfaces import Circuits, Fabric, Flows, LinkGraph, Reconfiguration
+from heliograph.interfaces import Circuits, Fabric, Flows, Reconfiguration
 from heliograph.link_classes import LinkClasses
 
 _DONE_SHARE = 1e-12
 """Share of a transfer that may be left over by rounding, dimensionless."""
-
-
-@dataclass(kw_only=True, eq=False)
-class Bundle:
-    """Identical flows of one rank class, with the links they load under the present circuits."""
-
-    index: int
-    """Number of the bundle; orders solves, so that equal runs give equal bytes."""
-    flows: Flows
-    """The flows; `size_bytes` is not used."""
-    demand: tuple[Flows, ...]
-    """Traffic of the same endpoints that a circuit policy may serve together with this one."""
-    links: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    """Distinct links, shape [U]."""
-    usage: np.ndarray = field(default_factory=lambda: np.empty(0))
-    """Flows of the bundle on each of them, shape [U]."""
-    latency_s: float = 0.0
-    """Longest path latency."""
-    version: int = -1
-    """Circuits' version that the links belong to."""
-
-
-@dataclass(kw_only=True, eq=False)
-class Transfer:
-    """One bundle at work."""
-
-    bundle: Bundle
-    """What moves."""
-    left_bytes: float
-    """Bytes that each flow still has to carry."""
-    size_bytes: float
-    """Bytes that each flow has to carry in all."""
-    done: simpy.Event
-    """Succeeds when the last byte has left."""
-    rate_bytes_per_s: float = 0.0
-    """Present rate of each flow."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Waiting:
-    """A bundle without a lit path."""
-
-    bundle: Bundle
-    """What wants to move."""
-    ready: simpy.Event
-    """Succeeds when the path is lit."""
-    patient: Callable[[], bool]
-    """Whether its ports should still serve others before they turn to it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Change:
-    """One change of circuits that happened."""
-
-    start_s: float
-    """When the ports began to move."""
-    end_s: float
-    """When light passed again."""
-    axis: str
-    """Axis of parallelism that asked for it."""
-    sources: np.ndarray
-    """Endpoints whose traffic asked for it, shape [F]."""
-    energy_j: float
-    """Energy of moving."""
-
-
-def _loads(routes: np.ndarray, graph: LinkGraph) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return distinct links, flows on each, and the longest latency of routes [F, H]."""
-    crossed = routes >= 0
-    latency = np.where(crossed, graph.latency_s[np.where(crossed, routes, 0)], 0.0)
-    links, counts = np.unique(routes[crossed], return_counts=True)
-    return links, counts.astype(float), float(latency.sum(axis=1).max(initial=0.0))
 
 
 class Network:
@@ -107,9 +39,21 @@ class Network:
         What carries the flows.
     demand : tuple of Flows
         All traffic of the step, `size_bytes` being each flow's total; decides the circuits at the start.
+    failures : tuple of Failure
+        What stops working, and when.
+    shared : bool
+        Whether several jobs use it.
     """
 
-    def __init__(self, env: simpy.Environment, fabric: Fabric, demand: tuple[Flows, ...]) -> None:
+    def __init__(
+        self,
+        env: simpy.Environment,
+        fabric: Fabric,
+        demand: tuple[Flows, ...],
+        *,
+        failures: tuple[Failure, ...] = (),
+        shared: bool = False,
+    ) -> None:
         self.env = env
         self.fabric = fabric
         self.changes: list[Change] = []
@@ -123,14 +67,33 @@ class Network:
         self._token = 0
         self._classes = LinkClasses(self._graph.capacity_bytes_per_s)
         self._rates: dict[tuple[int, ...], np.ndarray] = {}
+        self._bundles = 0
+        self.undisturbed = not (failures or shared)
+        self._stalled: list[Transfer] = []
+        self._failed = np.zeros_like(self._dark)
+        self._down = np.zeros(fabric.endpoints, dtype=np.int64)
+        self._instead = np.arange(fabric.endpoints)
+        for failure in failures:
+            links = [endpoint_links(fabric, self._circuits, one) for one in failure.endpoints]
+            dead = np.unique(np.concatenate([np.array(failure.links, dtype=np.int64), *links]))
+            self._check_exist(dead, failure)
+            env.process(self._failure(failure, dead))
+
+    def number(self) -> int:
+        """Return the number of a new bundle."""
+        self._bundles += 1
+        return self._bundles - 1
 
     def locate(self, bundle: Bundle) -> bool:
         """Bring a bundle's links up to date; return whether circuits connect all its flows."""
         if bundle.version != self._version:
-            if not self.fabric.connected(self._circuits, bundle.flows):
+            flows = self._placed(bundle.flows)
+            if not self.fabric.connected(self._circuits, flows):
                 return False
-            routes = self.fabric.route(self._circuits, bundle.flows)
-            bundle.links, bundle.usage, bundle.latency_s = _loads(routes, self._graph)
+            routes = self.fabric.route(self._circuits, flows)
+            if isinstance(self.fabric, Detours) and self._failed[routes[routes >= 0]].any():
+                routes = self.fabric.around(self._circuits, flows, np.flatnonzero(self._failed))
+            bundle.links, bundle.usage, bundle.latency_s = loads(routes, self._graph)
             bundle.version = self._version
         return True
 
@@ -142,9 +105,10 @@ class Network:
         if self.locate(bundle):
             links, usage, latency_s, graph = bundle.links, bundle.usage, bundle.latency_s, self._graph
         else:
-            circuits, _ = self.fabric.configure(self._circuits, bundle.flows, bundle.demand)
+            flows, demand = self._placed(bundle.flows), tuple(map(self._placed, bundle.demand))
+            circuits, _ = self.fabric.configure(self._circuits, flows, demand)
             graph = self.fabric.graph(circuits)
-            links, usage, latency_s = _loads(self.fabric.route(circuits, bundle.flows), graph)
+            links, usage, latency_s = loads(self.fabric.route(circuits, flows), graph)
         if not links.size:
             return latency_s, np.inf
         return latency_s, float((graph.capacity_bytes_per_s[links] / usage).min())
@@ -169,7 +133,7 @@ class Network:
         patient : callable
             Asked before ports turn to this bundle; while true, they stay where they are.
         """
-        while not self.locate(bundle) or self._dark[bundle.links].any():
+        while not self.locate(bundle) or self._blocked(bundle):
             ready = self.env.event()
             self._waiting.append(Waiting(bundle=bundle, ready=ready, patient=patient))
             self.serve()
@@ -246,12 +210,15 @@ class Network:
         """
         waiting, self._waiting = self._waiting, []
         progress = False
+        for transfer in tuple(self._stalled):
+            if not self.locate(transfer.bundle):  # a spare that light does not reach yet
+                progress = self._move(transfer.bundle) or progress
         for one in waiting:
             if not self.locate(one.bundle):
                 if (impatient and not progress) or not one.patient():
                     progress = self._move(one.bundle) or progress
                 self._waiting.append(one)
-            elif self._dark[one.bundle.links].any():
+            elif self._blocked(one.bundle):
                 self._waiting.append(one)
             else:
                 one.ready.succeed()
@@ -260,9 +227,10 @@ class Network:
 
     def _move(self, bundle: Bundle) -> bool:
         """Start moving the ports that a bundle needs, unless one is busy or moving; return whether."""
-        circuits, change = self.fabric.configure(self._circuits, bundle.flows, bundle.demand)
-        if not self.fabric.connected(circuits, bundle.flows):
-            sender, receiver = int(bundle.flows.sources[0]), int(bundle.flows.destinations[0])
+        flows, demand = self._placed(bundle.flows), tuple(map(self._placed, bundle.demand))
+        circuits, change = self.fabric.configure(self._circuits, flows, demand)
+        if not self.fabric.connected(circuits, flows):
+            sender, receiver = int(flows.sources[0]), int(flows.destinations[0])
             msg = f"{self.fabric.name} cannot connect endpoint {sender} to {receiver} ({bundle.flows.axis})"
             raise RouteError(msg)
         moved = change.moved_links
@@ -272,21 +240,102 @@ class Network:
             return False
         self._advance()
         self._circuits = circuits
-        self._version += 1
         self._graph = self.fabric.graph(circuits)
+        self._relocate()
+        self.env.process(self._dark_time(flows, change))
+        return True
+
+    def _relocate(self) -> None:
+        """Find the links of everything that moves or is held up anew, and share them."""
+        self._version += 1
         self._classes = LinkClasses(self._graph.capacity_bytes_per_s)
         self._rates.clear()
-        for transfer in self._active:
-            self.locate(transfer.bundle)
+        transfers = self._active + self._stalled
+        held = [not self.locate(one.bundle) or self._blocked(one.bundle) for one in transfers]
+        self._active = [one for one, held_up in zip(transfers, held, strict=True) if not held_up]
+        self._stalled = [one for one, held_up in zip(transfers, held, strict=True) if held_up]
+        for one in self._stalled:
+            one.rate_bytes_per_s = 0.0
         self._share()
-        self.env.process(self._dark_time(bundle.flows, change))
-        return True
+
+    def _blocked(self, bundle: Bundle) -> bool:
+        return self._held(bundle) or bool(self._dark[bundle.links].any())
+
+    def _held(self, bundle: Bundle) -> bool:
+        """Return whether a bundle, located as it is, needs something that failed."""
+        if self.undisturbed:
+            return False
+        flows = self._placed(bundle.flows)
+        ends = self._down[flows.sources].any() or self._down[flows.destinations].any()
+        return bool(ends or self._failed[bundle.links].any())
+
+    def _placed(self, flows: Flows) -> Flows:
+        """Return flows with spares in the places of endpoints that failed."""
+        if self.undisturbed:
+            return flows
+        sources, destinations = self._instead[flows.sources], self._instead[flows.destinations]
+        return replace(flows, sources=sources, destinations=destinations)
+
+    def _check_exist(self, links: np.ndarray, failure: Failure) -> None:
+        for kind, names, count in (
+            ("link", links, self._failed.size),
+            ("spare", np.array(failure.spares), self.fabric.endpoints),
+        ):
+            if names.size and not 0 <= names.min() <= names.max() < count:
+                msg = f"{self.fabric.name} has no {kind} {names.max()}; they are numbered 0 to {count - 1}"
+                raise RouteError(msg)
+
+    def _failure(self, failure: Failure, dead: np.ndarray) -> Generator[simpy.Event, Any, None]:
+        """Take links away at their time, and put spares or the links themselves back."""
+        yield self.env.timeout(failure.time_s)
+        self._advance()
+        failed = np.array(failure.endpoints, dtype=np.int64)
+        self._failed[dead] += 1
+        self._down[failed] += 1
+        self._relocate()
+        if failure.spares:
+            yield self.env.timeout(failure.takeover_s)
+            self._advance()
+            for one in self._active + self._stalled:
+                flows = self._placed(one.bundle.flows)
+                if np.isin(flows.sources, failed).any() or np.isin(flows.destinations, failed).any():
+                    one.left_bytes = one.size_bytes  # what it had of them is lost
+            spare_of = np.arange(self._instead.size)
+            spare_of[failed] = failure.spares
+            self._instead = spare_of[self._instead]
+            self._relocate()
+            self.serve()
+        if failure.repair_s is not None:
+            yield self.env.timeout(max(failure.repair_s - self.env.now, 0.0))
+            self._advance()
+            self._failed[dead] -= 1
+            self._down[failed] -= 1
+            self._relocate()
+            self.serve()
+
+    def check_nothing_waits(self) -> None:
+        """Raise a RouteError if traffic still waits for a link that failed."""
+        bundles = [one.bundle for one in self._stalled] + [one.bundle for one in self._waiting]
+        for bundle in bundles:
+            if self._held(bundle):
+                flows = self._placed(bundle.flows)
+                ends = np.concatenate((flows.sources, flows.destinations))
+                down, dead = ends[self._down[ends] > 0], bundle.links[self._failed[bundle.links] > 0]
+                what = f"endpoint {down[0]}" if down.size else f"link {dead[0]}"
+                msg = (
+                    f"{flows.axis} traffic waits for ever for {what} of {self.fabric.name}, which failed; "
+                    "give the failure a repair_s or spares, or take a fabric with other paths"
+                )
+                raise RouteError(msg)
 
     def _dark_time(self, flows: Flows, change: Reconfiguration) -> Generator[simpy.Event, Any, None]:
         start = self.env.now
         self._dark[change.moved_links] += 1
         yield self.env.timeout(change.dark_s)
         self._dark[change.moved_links] -= 1
+        if self._stalled:
+            self._advance()
+            self._relocate()
         self.changes.append(
             Change(
                 start_s=start,
@@ -297,3 +346,10 @@ class Network:
             )
         )
         self.serve()
+
+
+def play(network: Network) -> None:
+    """Let the clock of a network run until nothing moves any more."""
+    network.env.run()
+    while network.serve(impatient=True):  # patience that waited for itself
+        network.env.run()

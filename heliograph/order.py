@@ -65,3 +65,15 @@ def followers(graph: StepGraph, orders: dict[int, list[Task]]) -> dict[int, list
         for earlier, later in pairwise(tasks):
             later_of[earlier.id].append(later.id)
     return later_of
+
+
+def descendants(task_id: int, followers_of: dict[int, list[int]]) -> set[int]:
+    """Return the tasks that wait for a task, directly or through others."""
+    found: set[int] = set()
+    edge = [task_id]
+    while edge:
+        for follower in followers_of[edge.pop()]:
+            if follower not in found:
+                found.add(follower)
+                edge.append(follower)
+    return found

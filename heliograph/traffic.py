@@ -129,9 +129,11 @@ class Traffic:
         return found
 
     def private(self, sequence: Sequence, rank_class: int) -> bool:
-        """Return whether a sequence's collectives share no link with any other traffic of the step."""
+        """Return whether a sequence's collectives share no link with other traffic, none of which fails."""
         axes = {one.axis for one, _ in communications(sequence) if one.size > 1}
-        return all(self._axis_private(axis, rank_class) for axis in sorted(axes))
+        return not axes or (
+            self._network.undisturbed and all(self._axis_private(axis, rank_class) for axis in sorted(axes))
+        )
 
     def _axis_private(self, axis: str, rank_class: int) -> bool:
         key = (axis, rank_class)
@@ -162,7 +164,7 @@ class Traffic:
         found = self._bundles.get(key)
         if found is None:
             demand = tuple(other for (_, a_class, _), other in self._demand.items() if a_class == rank_class)
-            found = Bundle(index=len(self._bundles), flows=flows, demand=demand)
+            found = Bundle(index=self._network.number(), flows=flows, demand=demand)
             self._bundles[key] = found
         return found
 

@@ -12,6 +12,7 @@ COMMANDS = MappingProxyType(
     {
         "compare": "compare",
         "step": "step",
+        "jobs": "jobs",
         "schedule": "schedule",
         "core": "core",
         "cores": "cores",

@@ -1,0 +1,160 @@
+"""How fast flows are simulated, as ratios against a plain way and against SimGrid, in one run.
+
+Run ``python benchmarks/flows.py [--peer PROGRAM]``. The plain way is the same simulator without shortcuts:
+every flow its own class, all rates found anew at every event. The column "quoted" is the CPU time of SimGrid
+3.32 on the same kinds of cases, measured once on another, loaded machine; its random draws are not known, so
+the flows here are of the same number and kind, drawn with seed 0. PROGRAM is benchmarks/flows_peer.cpp,
+compiled against SimGrid: then both run on the same flows here, and their makespans are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from heliograph.flow_simulation import simulate
+from heliograph.flows import FlowSet, FlowTimes
+from heliograph.interfaces import LinkGraph
+from heliograph.torus import regular
+from heliograph.torus_flows import (
+    all_links,
+    all_reduce_orbits,
+    all_to_all_orbits,
+    dimension_ordered_routes,
+    direction_links,
+)
+
+RATE_BYTES_PER_S, FLOW_BYTES = 50e9, 1e6
+Case = tuple[FlowSet, LinkGraph]
+
+
+def star(hosts: int, per_host: int, *, random_sizes: bool = False) -> Case:
+    """Return random flows between hosts on a switch that never blocks."""
+    generator = np.random.default_rng(0)
+    sources = np.repeat(np.arange(hosts), per_host)
+    destinations = generator.integers(hosts, size=sources.size)
+    routes = np.stack([sources, hosts + destinations], axis=1)[sources != destinations]
+    sizes = np.full(routes.shape[0], FLOW_BYTES)
+    if random_sizes:
+        sizes = np.floor(generator.uniform(0.1, 1.0, sizes.size) * FLOW_BYTES)
+    return FlowSet(routes=routes, size_bytes=sizes), switch(hosts)
+
+
+def switch(hosts: int) -> LinkGraph:
+    """Return a link into and a link out of a switch for every host."""
+    return LinkGraph(capacity_bytes_per_s=np.full(2 * hosts, RATE_BYTES_PER_S), latency_s=np.zeros(2 * hosts))
+
+
+def permutation(hosts: int) -> Case:
+    """Return one flow from each host to the next."""
+    names = np.arange(hosts)
+    routes = np.stack([names, hosts + np.roll(names, -1)], axis=1)
+    return FlowSet(routes=routes, size_bytes=np.full(hosts, FLOW_BYTES)), switch(hosts)
+
+
+def torus_all_to_all(shape: tuple[int, ...]) -> Case:
+    """Return every flow of an all-to-all in the order of axes, half way round always forwards."""
+    torus = regular(shape)
+    places = np.stack(np.unravel_index(np.arange(torus.nodes), shape), axis=-1)
+    away = (places[None] - places[:, None]) % shape
+    steps = np.where(2 * away > shape, away - np.array(shape), away).reshape(-1, len(shape))
+    moving = np.abs(steps).any(axis=1)
+    sources = np.repeat(np.arange(torus.nodes), torus.nodes)[moving]
+    routes = dimension_ordered_routes(torus, sources, steps[moving])
+    flows = FlowSet(routes=routes, size_bytes=np.full(sources.size, FLOW_BYTES))
+    return flows, all_links(torus, RATE_BYTES_PER_S)
+
+
+def seconds(work: Callable[[], FlowTimes]) -> tuple[float, FlowTimes]:
+    """Return CPU time and result of one run."""
+    start = time.process_time()
+    result = work()
+    return time.process_time() - start, result
+
+
+def peer(program: str, case: Case) -> tuple[float, float]:
+    """Return CPU time and makespan of another program on the same flows."""
+    flows, graph = case
+    ends = [(route[0], route[route >= 0][-1]) for route in flows.routes]
+    hosts: dict[tuple[str, int], int] = {}
+    lines = [f"{2 * len(ends)} {graph.capacity_bytes_per_s.size} {len(ends)}"]
+    lines += [f"{float(rate)!r} 0" for rate in graph.capacity_bytes_per_s]
+    for (first, last), route, size in zip(ends, flows.routes, flows.size_bytes, strict=True):
+        source = hosts.setdefault(("from", int(first)), len(hosts))
+        target = hosts.setdefault(("to", int(last)), len(hosts))
+        path = " ".join(str(link) for link in route if link >= 0)
+        lines.append(f"{source} {target} {size:.0f} {(route >= 0).sum()} {path}")
+    lines[0] = f"{len(hosts)} {graph.capacity_bytes_per_s.size} {len(ends)}"
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "case.txt"
+        file.write_text("\n".join(lines), encoding="utf-8")
+        done = subprocess.run([program, str(file)], capture_output=True, text=True, check=True)
+    makespan, cpu = done.stdout.split()
+    return float(cpu), float(makespan)
+
+
+CASES: tuple[tuple[str, float, Callable[[], Case]], ...] = (
+    ("permutation, 1024 hosts", 0.017, lambda: permutation(1024)),
+    ("128 hosts x 20, equal sizes", 0.215, lambda: star(128, 20)),
+    ("128 hosts x 20, random sizes", 1.39, lambda: star(128, 20, random_sizes=True)),
+    ("1024 hosts x 20, equal sizes", 102.7, lambda: star(1024, 20)),
+    ("torus 4x4x8 all-to-all", 17.8, lambda: torus_all_to_all((4, 4, 8))),
+)
+
+
+def compare(program: str | None) -> None:
+    """Print the cases that SimGrid ran."""
+    print(
+        f"{'case':30s} {'flows':>6s} {'classes':>7s} {'events':>6s} {'makespan us':>12s} {'CPU s':>8s} "
+        f"{'plain':>8s} {'quoted':>8s} {'peer here':>9s} {'makespan differs':>16s}"
+    )
+    for name, quoted, build in CASES:
+        case = flows, graph = build()
+        own, found = seconds(lambda f=flows, g=graph: simulate(f, g))
+        apart = FlowSet(routes=flows.routes, size_bytes=flows.size_bytes, usage=np.ones(flows.routes.shape))
+        plain, same = seconds(lambda f=apart, g=graph: simulate(f, g, incremental=False))
+        if not np.allclose(found.finish_s, same.finish_s, rtol=1e-9):
+            msg = f"{name}: the shortcuts change finish times"
+            raise RuntimeError(msg)
+        line = (
+            f"{name:30s} {flows.size_bytes.size:6d} {found.classes:7d} {found.events:6d} "
+            f"{found.makespan_s * 1e6:12.6f} {own:8.4f} {plain / own:7.1f}x {quoted / own:7.1f}x"
+        )
+        if program:
+            cpu, makespan = peer(program, case)
+            line += f" {cpu / own:8.1f}x {abs(makespan / found.makespan_s - 1.0):16.1e}"
+        print(line)
+
+
+def collectives() -> None:
+    """Print collectives on a torus of 4,096 nodes, each translation orbit one flow."""
+    torus = regular((16, 16, 16))
+    graph = direction_links(torus, RATE_BYTES_PER_S)
+    pair = 64 * 2**20 / torus.nodes
+    rows = (
+        ("all-to-all, 64 MiB a node", 69.0, lambda: all_to_all_orbits(torus, pair)),
+        ("all-reduce, 64 MiB", 18.0, lambda: all_reduce_orbits(torus, 64 * 2**20)),
+    )
+    print(f"\n{'torus 16x16x16':30s} {'orbits':>6s} {'makespan us':>12s} {'CPU s':>8s} {'ASTRA-sim':>10s}")
+    for name, quoted, build in rows:
+        cpu, found = seconds(lambda b=build: simulate(b(), graph))
+        line = f"{name:30s} {found.finish_s.size:6d} {found.makespan_s * 1e6:12.6f} {cpu:8.4f}"
+        print(f"{line} {quoted / cpu:9.0f}x")
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description="Speed of flow simulation, as ratios: their time over ours.")
+    parser.add_argument("--peer", help="benchmarks/flows_peer.cpp, compiled against SimGrid")
+    compare(parser.parse_args().peer)
+    collectives()
+
+
+if __name__ == "__main__":
+    main()

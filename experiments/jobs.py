@@ -1,0 +1,197 @@
+"""Several jobs on one system, with failures: read from a TOML file, run together and each alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from experiments.report import ReportRow
+from experiments.step import plan_for
+from experiments.systems import System, build_system
+from heliograph.errors import HeliographError, ParameterError, nearest
+from heliograph.failures import Failure
+from heliograph.files import read_text, read_toml
+from heliograph.jobs import Job, JobRun, block, simulate_jobs
+from workloads.config import load_model
+from workloads.memory import check_fits
+from workloads.parallelism import check
+from workloads.step import build_step
+
+SYSTEM_KEYS = {"system": str, "accelerators": int, "gpu": str, "basis": str, "core": str, "set": list}
+"""Keys at the top of a file and their types."""
+JOB_KEYS = {"name": str, "model": str, "plan": str, "first": int, "start_s": float}
+"""Keys of a `[[job]]`."""
+FAILURE_KEYS = {
+    "time_s": float,
+    "links": list,
+    "endpoints": list,
+    "repair_s": float,
+    "spares": list,
+    "takeover_s": float,
+}
+"""Keys of a `[[failure]]`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobStudy:
+    """What became of all jobs of a file."""
+
+    system: System
+    """The system they share."""
+    runs: tuple[JobRun, ...]
+    """Every job."""
+    failures: tuple[Failure, ...]
+    """What stopped working."""
+
+    def record(self) -> dict[str, Any]:
+        """Return the result as plain data, SI throughout."""
+        return {
+            "system": self.system.name,
+            "fabric": self.system.fabric.name,
+            "accelerators": self.system.accelerators,
+            "jobs": [
+                {
+                    "name": run.job.name,
+                    "endpoints": list(run.job.endpoints),
+                    "start_s": run.job.start_s,
+                    "step_time_s": run.step_time_s,
+                    "alone_s": run.alone_s,
+                    "slowdown": run.slowdown,
+                    "tokens_per_s": run.job.graph.tokens / run.step_time_s,
+                    "network_bytes": dict(run.trace.network_bytes),
+                    "reconfigurations": run.trace.reconfigurations,
+                }
+                for run in self.runs
+            ],
+            "failures": [dataclasses.asdict(one) for one in self.failures],
+        }
+
+
+class _File:
+    """A file of jobs, with the line of each table for messages."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.content = read_toml(path)
+        self._text = read_text(path)
+
+    def refuse(self, table: str, index: int, said: str) -> NoReturn:
+        """Raise an error that names file, line and table."""
+        where, name = self.path.name, ""
+        if table:
+            heads = list(re.finditer(rf"^\s*\[\[\s*{table}\s*\]\]", self._text, re.MULTILINE))
+            name = f"{table} {index + 1}: "
+            if len(heads) > index:
+                where += f":{self._text.count(chr(10), 0, heads[index].end()) + 1}"
+        msg = f"{where}: {name}{said}"
+        raise ParameterError(msg)
+
+    def tables(self, name: str, keys: dict[str, type]) -> list[dict[str, Any]]:
+        """Return the checked tables of one kind."""
+        found = self.content.pop(name, [])
+        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+            self.refuse("", 0, f"'{name}' must be tables; write [[{name}]] above each")
+        for index, one in enumerate(found):
+            self.check(one, keys, name, index)
+        return found
+
+    def check(self, values: dict[str, Any], keys: dict[str, type], table: str = "", index: int = 0) -> None:
+        """Refuse unknown keys and values of the wrong type."""
+        for key, value in values.items():
+            if key not in keys:
+                self.refuse(table, index, f"unknown key '{key}'; {nearest(key, keys, noun='key')}")
+            kinds = (int, float) if keys[key] is float else (keys[key],)
+            items = "" if keys[key] is not list or not isinstance(value, list) else value
+            item_kind = str if key == "set" else int
+            wrong = any(isinstance(one, bool) or not isinstance(one, item_kind) for one in items)
+            if isinstance(value, bool) or not isinstance(value, kinds) or wrong:
+                what = {str: "text", int: "a whole number", float: "a number"}.get(keys[key])
+                what = what or f"a list of {'texts' if item_kind is str else 'whole numbers'}"
+                self.refuse(table, index, f"'{key}' must be {what}; got {value!r}")
+
+
+def run_jobs(path: Path) -> JobStudy:
+    """Run the jobs that a file describes.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        TOML: ``system`` (a name or a file), ``accelerators``, optionally ``gpu``, ``basis``, ``core`` and
+        ``set``; a ``[[job]]`` each with ``name``, ``model``, ``plan`` and optionally ``first`` (its first
+        endpoint; the next free one by default) and ``start_s``; a ``[[failure]]`` each with ``time_s``,
+        ``links`` or ``endpoints``, and optionally ``repair_s``, ``spares`` and ``takeover_s``.
+
+    Raises
+    ------
+    ParameterError
+        If the file breaks these rules; the message names file and line.
+    HeliographError
+        If jobs do not fit the system or the memory, share endpoints, or wait for ever.
+    """
+    file = _File(path)
+    jobs, failures = file.tables("job", JOB_KEYS), file.tables("failure", FAILURE_KEYS)
+    top = file.content
+    file.check(top, SYSTEM_KEYS)
+    missing = [key for key in ("system", "accelerators") if key not in top]
+    if missing or not jobs:
+        lacks = f"key '{missing[0]}' is missing" if missing else "there is no [[job]]"
+        file.refuse("", 0, f"{lacks}; name system and accelerators, then a [[job]] for each job")
+    name, accelerators, changes = top.pop("system"), top.pop("accelerators"), top.pop("set", [])
+    system = build_system(name, accelerators=accelerators, assignments=changes, **top)
+    placed: list[Job] = []
+    for index, one in enumerate(jobs):
+        placed.append(_job(file, index, one, system, placed))
+    broken = tuple(_failure(file, index, one) for index, one in enumerate(failures))
+    runs = simulate_jobs(placed, system.fabric, failures=broken)
+    return JobStudy(system=system, runs=runs, failures=broken)
+
+
+def _job(file: _File, index: int, given: dict[str, Any], system: System, before: list[Job]) -> Job:
+    missing = [key for key in ("model", "plan") if key not in given]
+    if missing:
+        file.refuse("job", index, f"key '{missing[0]}' is missing; a job needs model and plan")
+    config = load_model(given["model"])
+    memory_bytes = system.node().memory.capacity_bytes
+    plan = plan_for(config, given["plan"], accelerators=system.accelerators, memory_bytes=memory_bytes)
+    next_free = max((max(job.endpoints) + 1 for job in before), default=0)
+    try:
+        check(config, plan, accelerators=plan.ranks)
+        check_fits(config, plan, memory_bytes)
+        return Job(
+            name=given.get("name", f"job {index + 1}"),
+            graph=build_step(config, plan),
+            node=system.node(),
+            endpoints=block(given.get("first", next_free), plan.ranks),
+            start_s=float(given.get("start_s", 0.0)),
+        )
+    except HeliographError as error:
+        file.refuse("job", index, str(error))
+
+
+def _failure(file: _File, index: int, given: dict[str, Any]) -> Failure:
+    if "time_s" not in given:
+        file.refuse("failure", index, "key 'time_s' is missing; say when it fails")
+    values: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else float(value) for key, value in given.items()
+    }
+    try:
+        return Failure(**values)
+    except ParameterError as error:
+        file.refuse("failure", index, str(error))
+
+
+def job_rows(study: JobStudy) -> list[ReportRow]:
+    """Return the lines of the table: one column for each job."""
+    runs = study.runs
+    lines = (
+        ("endpoints", [f"{run.job.endpoints[0]}-{run.job.endpoints[-1]}" for run in runs]),
+        ("start, s", [f"{run.job.start_s:.4g}" for run in runs]),
+        ("step time together, s", [f"{run.step_time_s:.4g}" for run in runs]),
+        ("step time alone, s", [f"{run.alone_s:.4g}" for run in runs]),
+        ("slow-down", [f"{run.slowdown:.3f}x" for run in runs]),
+        ("circuit changes", [str(run.trace.reconfigurations) for run in runs]),
+    )
+    return [ReportRow(label=label, values=tuple(values)) for label, values in lines]

@@ -1,0 +1,67 @@
+"""Identical flows that move as one: with the links they load, at work, or waiting for a path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import simpy
+
+from heliograph.interfaces import Flows, LinkGraph
+
+
+@dataclass(kw_only=True, eq=False)
+class Bundle:
+    """Identical flows of one rank class, with the links they load under the present circuits."""
+
+    index: int
+    """Number of the bundle; orders solves, so that equal runs give equal bytes."""
+    flows: Flows
+    """The flows; `size_bytes` is not used."""
+    demand: tuple[Flows, ...]
+    """Traffic of the same endpoints that a circuit policy may serve together with this one."""
+    links: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """Distinct links, shape [U]."""
+    usage: np.ndarray = field(default_factory=lambda: np.empty(0))
+    """Flows of the bundle on each of them, shape [U]."""
+    latency_s: float = 0.0
+    """Longest path latency."""
+    version: int = -1
+    """Circuits' version that the links belong to."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Transfer:
+    """One bundle at work."""
+
+    bundle: Bundle
+    """What moves."""
+    left_bytes: float
+    """Bytes that each flow still has to carry."""
+    size_bytes: float
+    """Bytes that each flow has to carry in all."""
+    done: simpy.Event
+    """Succeeds when the last byte has left."""
+    rate_bytes_per_s: float = 0.0
+    """Present rate of each flow."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """A bundle without a lit path."""
+
+    bundle: Bundle
+    """What wants to move."""
+    ready: simpy.Event
+    """Succeeds when the path is lit."""
+    patient: Callable[[], bool]
+    """Whether its ports should still serve others before they turn to it."""
+
+
+def loads(routes: np.ndarray, graph: LinkGraph) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return distinct links, flows on each, and the longest latency of routes [F, H]."""
+    crossed = routes >= 0
+    latency = np.where(crossed, graph.latency_s[np.where(crossed, routes, 0)], 0.0)
+    links, counts = np.unique(routes[crossed], return_counts=True)
+    return links, counts.astype(float), float(latency.sum(axis=1).max(initial=0.0))

@@ -1,0 +1,89 @@
+"""`heliograph jobs`: several jobs and failures from a file."""
+
+import json
+
+import pytest
+
+from experiments.__main__ import BAD_INPUT, main
+from experiments.jobs import run_jobs
+from heliograph.trace import Stream
+
+TOP = 'system = "gpu_ocs"\naccelerators = 32\n'
+JOB = '[[job]]\nname = "{name}"\nmodel = "gpt2"\nplan = "tp=4,dp=4,global_batch=16"\n'
+TWO = TOP + JOB.format(name="a") + JOB.replace("dp=4", "dp=2").format(name="b")
+
+
+def call(capsys, tmp_path, text, *options):
+    file = tmp_path / "jobs.toml"
+    file.write_text(text, encoding="utf-8")
+    code = main(("jobs", str(file), *options))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def record(capsys, tmp_path, text):
+    code, out, err = call(capsys, tmp_path, text, "--json")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def test_jobs_stand_side_by_side(capsys, tmp_path):
+    jobs = record(capsys, tmp_path, TWO)["jobs"]
+    assert [job["endpoints"] for job in jobs] == [list(range(16)), list(range(16, 24))]
+    assert [job["slowdown"] for job in jobs] == pytest.approx([1.0, 1.0], rel=1e-9)
+    code, out, _ = call(capsys, tmp_path, TWO)
+    assert code == 0
+    assert "slow-down" in out
+
+
+def test_a_spare_node_costs_a_takeover_and_circuits(tmp_path):
+    """The failed node's peers turn their circuits to the spare, and gradients in flight start again."""
+    file = tmp_path / "jobs.toml"
+    file.write_text(TWO, encoding="utf-8")
+    whole = run_jobs(file).runs
+    gradients = [span for span in whole[0].trace.spans if span.name.startswith("dp")][-1]
+    middle_s = (gradients.start_s + gradients.end_s) / 2
+    failure = (
+        f"[[failure]]\ntime_s = {middle_s}\nendpoints = [0,1,2,3,4,5,6,7]\n"
+        "spares = [24,25,26,27,28,29,30,31]\ntakeover_s = 0.05\n"
+    )
+    file.write_text(TWO + failure, encoding="utf-8")
+    hurt = run_jobs(file).runs
+    assert hurt[1].step_time_s == pytest.approx(whole[1].step_time_s)
+    assert hurt[0].trace.reconfigurations == whole[0].trace.reconfigurations + 1
+    again_s = middle_s - gradients.start_s
+    moved_s = sum(span.duration_s for span in hurt[0].trace.spans if span.stream is Stream.CIRCUITS)
+    lost_s = hurt[0].step_time_s - whole[0].step_time_s
+    assert moved_s > 0.0
+    # Rounds that were over are not sent again.
+    assert 0.05 < lost_s <= (0.05 + again_s + moved_s) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (TWO.replace("gpt2", "gpt9", 1), "gpt9"),
+        (
+            TWO.replace('name = "b"', 'nane = "b"'),
+            "jobs.toml:7: job 2: unknown key 'nane'; did you mean 'name'",
+        ),
+        (
+            TWO.replace("accelerators = 32", "accelerators = 16"),
+            "job 'b': optical rails has endpoints 0 to 15",
+        ),
+        (TWO + 'first = "x"\n', "job 2: 'first' must be a whole number; got 'x'"),
+        (TWO.replace("global_batch=16", "global_batch=15"), "jobs.toml:3: job 1: "),
+        (TWO + "[[failure]]\nlinks = [1]\n", "jobs.toml:11: failure 1: key 'time_s' is missing"),
+        (TWO + "[[failure]]\ntime_s = 0.1\n", "name the links or the endpoints"),
+        (TWO + "[[failure]]\ntime_s = 0.0\nendpoints = [3]\n", "traffic waits for ever for endpoint 3"),
+        (TOP, "there is no [[job]]"),
+        (JOB, "key 'system' is missing"),
+        (TWO.replace("[[job]]", "[job]", 1), "jobs.toml"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_one_sentence(capsys, tmp_path, text, said):
+    code, out, err = call(capsys, tmp_path, text)
+    assert code == BAD_INPUT
+    assert out == ""
+    assert said in err
+    assert err.count("\n") == 1
