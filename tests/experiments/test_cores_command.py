@@ -91,7 +91,12 @@ def test_light_for_the_same_bits_grows_with_size_ever_faster(found, name):
     drawn = [one for one in sizes_of(found, name).values() if one.laser_power_w > 0.0]
     power = np.log([one.laser_power_w for one in drawn])
     assert (np.diff(power) > 0.0).all()
-    assert power[-1] - power[-2] > 1.2 * (power[1] - power[0])
+    if (
+        name == "phase_residue"
+    ):  # a longer row needs other moduli: only rows are added, each with its own light
+        assert np.diff(power) == pytest.approx(np.diff(np.log([one.factor for one in drawn])), abs=0.05)
+    else:
+        assert power[-1] - power[-2] > 1.2 * (power[1] - power[0])
 
 
 @each_core
