@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-import optical.numerics
+import optical.operands
 from heliograph.errors import WorkloadError
 from heliograph.interfaces import Numerics
 from optical.analog import AnalogSpec, Rounding, Scale
@@ -138,7 +138,7 @@ def test_many_bits_and_little_noise_approach_the_product():
 def test_eight_bit_codes_in_int8_and_in_float_agree_bit_for_bit(monkeypatch):
     a, b = operands(m=300, k=200, n=500)
     quick = AnalogNumerics(REALISTIC).matmul(a, b, 3)
-    monkeypatch.setattr(optical.numerics, "_has_exact_int8_products", lambda: False)
+    monkeypatch.setattr(optical.operands, "_has_exact_int8_products", lambda: False)
     assert torch.equal(AnalogNumerics(REALISTIC).matmul(a, b, 3), quick)
 
 
