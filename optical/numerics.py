@@ -12,6 +12,7 @@ import torch
 
 from heliograph.errors import WorkloadError
 from optical.analog import AnalogSpec, Scale
+from optical.chip_numerics import with_chip
 from optical.draws import Draws
 from optical.operand_blocks import BLOCK_ELEMENTS
 from optical.operands import SMALLEST_SCALE, cut, encode_both, probe
@@ -71,7 +72,7 @@ class AnalogNumerics:
         draws = Draws(key, a_BMK.device)
         if self.spec.scale is Scale.BLOCK:
             return _multiply_blocks(a_BMK, b_BKN, self.spec, draws).to(a_BMK.dtype)
-        a, b = encode_both(a_BMK, b_BKN, self.spec, draws)
+        a, b = with_chip(*encode_both(a_BMK, b_BKN, self.spec, draws), self.spec)
         gain = set_gain(self.spec, a, b)
         length = a_BMK.shape[-1]
         if not self.exact_tiles or length <= self.spec.analog_length:
@@ -96,7 +97,7 @@ class AnalogNumerics:
         if math.isinf(self.spec.adc_bits):
             return 0.0
         draws = Draws(0, a_BMK.device)
-        a, b = encode_both(a_BMK, b_BKN, self.spec, draws)
+        a, b = with_chip(*encode_both(a_BMK, b_BKN, self.spec, draws), self.spec)
         gain = set_gain(self.spec, a, b)
         a = cut(a, probe(self.spec, a.codes), -1)
         b = cut(b, probe(self.spec, b.codes.mT).mT, -2)
@@ -118,6 +119,10 @@ def _is_exact(spec: AnalogSpec) -> bool:
     """Return whether the core does to a product nothing at all."""
     noise = spec.thermal_variance + spec.shot_variance + spec.rin_variance
     noise += spec.encoding_variance + spec.load_variance
+    if spec.chip is not None:
+        noise += spec.chip.element_gain + spec.chip.output_gain + spec.chip.repeated_variance
+    if spec.common is not None:
+        noise += spec.common.variance
     return noise == 0.0 and spec.product_gain == 1.0 and math.isinf(min(spec.dac_bits, spec.adc_enob_bits))
 
 
@@ -138,6 +143,7 @@ def _multiply_blocks(
         )
         a_tile, b_tile = a_tile.unflatten(2, (-1, width)).transpose(1, 2), b_tile.unflatten(1, (-1, width))
         a, b = encode_both(a_tile.flatten(0, 1).contiguous(), b_tile.flatten(0, 1).contiguous(), each, draws)
+        a, b = with_chip(a, b, each)
         if spec.residues is None:
             c_BMN.add_(read(each, a, b, set_gain(each, a, b), draws))
         else:

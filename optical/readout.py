@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
-from optical.analog import AnalogSpec
+from optical.analog import AnalogSpec, Shot
+from optical.chip_numerics import common_noise, output_gains
 from optical.draws import Draws
 from optical.operand_blocks import Block, blocks_of, part_of
 from optical.operands import SMALLEST_SCALE, Operand, largest_code, multiply, probe
@@ -61,8 +62,15 @@ def read(spec: AnalogSpec, a: Operand, b: Operand, gain: Gain, draws: Draws) -> 
     step, levels = gain.range_ * 2.0 ** (1.0 - spec.adc_bits), largest_code(spec.adc_bits) if rounds else 0
     row_scale = a.scale * (a.step * b.step * spec.product_gain)
     c_BMN = a.energy.new_empty(*a.codes.shape[:2], b.codes.shape[2])
+    shared, gains = common_noise(spec, a, b, draws), output_gains(spec.chip, c_BMN.shape, c_BMN)
     for block in blocks_of(c_BMN.shape):
         value = multiply(part_of(a.codes, block), part_of(b.codes, block[:1]))
+        if spec.shot is Shot.COUNTED and spec.shot_variance > 0.0:
+            value = _counted(spec, (a, b), value, block, draws)
+        if shared is not None:
+            value.add_(part_of(shared, block))
+        if gains is not None:
+            value.mul_(part_of(gains, block))
         value.addcmul_(draws.gaussian(value.shape, value.dtype), variance.at(block).sqrt_())
         if rounds:
             value.div_(step).round_().clamp_(-levels, levels).mul_(step)
@@ -71,10 +79,23 @@ def read(spec: AnalogSpec, a: Operand, b: Operand, gain: Gain, draws: Draws) -> 
     return c_BMN
 
 
+def _counted(
+    spec: AnalogSpec, operands: tuple[Operand, Operand], value: torch.Tensor, block: Block, draws: Draws
+) -> torch.Tensor:
+    """Return outputs, in code products, as the difference of photons counted in two detectors."""
+    a, b = operands
+    unit, variance = a.step * b.step * spec.product_gain, spec.shot_variance
+    energy = part_of(a.energy, block) * a.step**2 + part_of(b.energy, block) * b.step**2
+    swing = value * (2.0 * unit)
+    counts = [draws.poisson((energy + side * swing) / (8.0 * variance)) for side in (1.0, -1.0)]
+    return (counts[0] - counts[1]).mul_(2.0 * variance / unit).to(value.dtype)
+
+
 def variance_of(spec: AnalogSpec, a: Operand, b: Operand, samples: int, gain: Gain) -> Variance:
     """Return the variance before rounding, or with the rounding of several samples."""
     unit = a.step * b.step * spec.product_gain
-    each = spec.shot_variance + spec.encoding_variance
+    shot_variance = 0.0 if spec.shot is Shot.COUNTED else spec.shot_variance
+    each = shot_variance + spec.encoding_variance
     constant = a.energy.new_tensor(samples * spec.thermal_variance / unit**2)
     if math.isfinite(spec.adc_enob_bits):
         executed = 2.0 ** (1.0 - spec.adc_bits) if samples == 1 else 0.0
@@ -102,7 +123,7 @@ def set_gain(spec: AnalogSpec, a: Operand, b: Operand) -> Gain:
     most = a.energy.new_tensor(spec.analog_length / unit)
     coupling, clipping = torch.zeros_like(most), torch.zeros_like(most)
     sets_range = math.isfinite(spec.adc_enob_bits) and math.isfinite(spec.adc_range_sigma)
-    if not sets_range and spec.rin_variance == 0.0:
+    if not sets_range and spec.fluctuation == 0.0:
         return Gain(range_=most, coupling=coupling, clipping=clipping)
     parts = max(1.0, a.codes.shape[-1] / spec.analog_length)
     a_energy, b_energy = a.energy.mean((1, 2)), b.energy.mean((1, 2))
@@ -111,9 +132,9 @@ def set_gain(spec: AnalogSpec, a: Operand, b: Operand) -> Gain:
     power = signal.square().mean((2, 3)).mean() + spec.thermal_variance / unit**2
     each = (spec.shot_variance + spec.encoding_variance) / (unit**2 * parts)
     power += a_energy.mean() * (each * a.step**2) + b_energy.mean() * (each * b.step**2)
-    if spec.rin_variance > 0.0:
+    if spec.fluctuation > 0.0:
         cross = (a_codes.square_().mean(2) * b_codes.square_().mean(3)).sum(2).mean()
-        power += cross * (spec.rin_variance / spec.product_gain**2)
+        power += cross * (spec.fluctuation / spec.product_gain**2)
         coupling = cross * parts / (a_energy * b_energy).mean().clamp_(min=SMALLEST_SCALE)
     if not sets_range:
         return Gain(range_=most, coupling=coupling, clipping=clipping)

@@ -12,6 +12,7 @@ FLOORS = {
     "experiments": {"heliograph", "optical", "electronic", "workloads"},
 }
 TORCH = {
+    "optical/chip_numerics.py",
     "optical/counting.py",
     "optical/draws.py",
     "optical/numerics.py",
