@@ -157,7 +157,7 @@ def mismatch_ratio(core: Recorded) -> dict[str, float]:
 
     Notes
     -----
-    Gains of the n products of a sample are independent, that of the receiver is one for all of them. What a
+    Gains of a sum's positions are independent, that of the receiver is one for all of them. What a
     cell or a load adds is named by its core.
     """
     if core.chip.mismatch is Mismatch.NONE:
@@ -167,7 +167,7 @@ def mismatch_ratio(core: Recorded) -> dict[str, float]:
     if chip is None:
         return {}
     modulators = chip.first_gain * (1.0 if chip.holds_weights else 2.0)
-    return {"unlike parts": chip.output_gain + modulators / spec.analog_length}
+    return {"unlike parts": chip.output_gain + modulators / min(chip.length, spec.analog_length)}
 
 
 def bits_with_mismatch(core: Recorded, bits: float) -> float:

@@ -36,12 +36,13 @@ def with_chip(a: Operand, b: Operand, spec: AnalogSpec) -> tuple[Operand, Operan
     chip = spec.chip
     if chip is None or (chip.element_gain == 0.0 and chip.repeated_variance == 0.0):
         return a, b
-    first, second = _turned(chip, a, b)
+    turned = chip.holds_weights and not loads_second(a.codes.shape[1], b.codes.shape[2])
+    first, second = (_transposed(b), _transposed(a)) if turned else (a, b)
     if chip.repeated_variance > 0.0:
         second = _with_repeated(second, chip)
     first = _with_gains(first, chip, _FIRST, chip.rows, chip.first_gain)
     second = _with_gains(second, chip, _SECOND, chip.columns, chip.second_gain)
-    return _turned(chip, first, second)
+    return (_transposed(second), _transposed(first)) if turned else (first, second)
 
 
 def output_gains(chip: ChipErrors | None, shape: torch.Size, like: torch.Tensor) -> torch.Tensor | None:
@@ -79,13 +80,6 @@ def _shared(a_BMK: torch.Tensor, b_BKN: torch.Tensor, common: CommonNoise, draws
         each = draw.repeat_interleave(common.rows, 1)[:, :rows].repeat_interleave(common.length, 2)
         parts.append(torch.bmm(a_BMK * each[..., :length], columns))
     return torch.cat(parts, dim=2)
-
-
-def _turned(chip: ChipErrors, a: Operand, b: Operand) -> tuple[Operand, Operand]:
-    """Return streamed and loaded operand as [B, M, K] and [B, K, N], or back again."""
-    if not chip.holds_weights or loads_second(a.codes.shape[1], b.codes.shape[2]):
-        return a, b
-    return _transposed(b), _transposed(a)
 
 
 def _transposed(x: Operand) -> Operand:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cache, cached_property
 
 from heliograph.amounts import Amount, ceiling
@@ -31,6 +30,7 @@ from optical.devices import bytes_of_bits, device_table
 from optical.link_budget import bits_from_snr
 from optical.residues import (
     FormatLogic,
+    Remainder,
     Residues,
     largest_mantissa,
     largest_residue,
@@ -160,15 +160,6 @@ class BlockFloatCore:
         return self.core.electronic_area_m2() | {"number format": lanes * self.logic.area_m2}
 
 
-class Remainder(StrEnum):
-    """Where the remainder of a sum is taken."""
-
-    ANALOG = "analog"
-    """Before the ADC, by folding, so that it resolves one modulus only."""
-    DIGITAL = "digital"
-    """After the ADC, which resolves the whole sum."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class ResidueCore:
     """Any core that multiplies integers remainder by remainder, exactly while noise stays below half a step.
@@ -282,8 +273,8 @@ class ResidueCore:
         -----
         Remainders are spread evenly over their codes whatever the operands. With rho their mean square over
         r^2, a sample has the variance r^4 (thermal + 2 n rho (shot + encoding) + n rho^2 (rin + gains) + n
-        rho (load + repeated)) / g^2 of the core's record, errors of the chip taken as if redrawn; the ADC adds (range / 2^ENOB)^2 / 12, its range being m or the whole sum, 2
-        n r^2.
+        rho (load + repeated)) / g^2 of the core's record, errors of the chip taken as if redrawn; the ADC
+        adds (range / 2^ENOB)^2 / 12, its range being m or the whole sum, 2 n r^2.
         """
         return Residues(moduli=self.moduli, sigmas=tuple(self._sigma(self._forward, m) for m in self.moduli))
 

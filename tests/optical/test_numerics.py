@@ -7,7 +7,7 @@ import torch
 import optical.operands
 from heliograph.errors import WorkloadError
 from heliograph.interfaces import Numerics
-from optical.analog import AnalogSpec, Rounding, Scale
+from optical.analog import AnalogSpec, Rounding, Scale, Shot
 from optical.numerics import AnalogNumerics
 
 LENGTH = 36
@@ -276,12 +276,14 @@ CHANGES = {
     "product_gain": 0.98,
     "scale": Scale.TENSOR,
     "rounding": Rounding.STOCHASTIC,
+    "shot": Shot.COUNTED,
 }
 
 
 def test_every_field_of_the_spec_is_tried():
-    """Residue numbers have tests of their own, tests/optical/test_number_formats.py."""
-    assert set(CHANGES) | {"residues"} == {field.name for field in dataclasses.fields(AnalogSpec)}
+    """Residue numbers and chips have tests of their own: test_number_formats.py, test_chip.py."""
+    names = {field.name for field in dataclasses.fields(AnalogSpec)}
+    assert set(CHANGES) | {"residues", "chip", "common"} == names
 
 
 @pytest.mark.parametrize("name", sorted(set(CHANGES) - {"adc_bits"}))
