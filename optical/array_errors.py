@@ -13,7 +13,7 @@ from typing import Protocol
 from heliograph.checks import check_range
 from heliograph.operators import Phase
 from optical.analog import AnalogSpec, Shot
-from optical.chip import Chip, ChipErrors, CommonNoise, LaserNoise, Mismatch
+from optical.chip import Chip, ChipErrors, CommonNoise, LaserNoise, LineGrid, Mismatch, NodeCoupler
 from optical.devices import device_table
 from optical.link_budget import LinkBudget, bits_from_snr, snr_from_bits
 
@@ -22,6 +22,14 @@ from optical.link_budget import LinkBudget, bits_from_snr, snr_from_bits
 def default_chip() -> Chip:
     """Return the chip of today's parts, taken to be calibrated without noise unless told otherwise."""
     return device_table().build(Chip, "chip")
+
+
+@cache
+def default_interfering_chip(*, on_lines: bool) -> Chip:
+    """Return the same of a core whose operands interfere, on one wavelength or on the lines of a comb."""
+    table = device_table()
+    grid = table.build(LineGrid, "comb_lines") if on_lines else None
+    return dataclasses.replace(default_chip(), coupler=table.build(NodeCoupler, "node_coupler"), grid=grid)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +46,13 @@ class ArrayShape:
     """Whether the second operand is loaded."""
     lit_rows: int = 1
     """Rows, or vectors, on one line in one symbol."""
+    lines: int = 1
+    """Wavelengths that interfere in one coupler."""
     lit_length: int = 1
     """Products of a sum on one line in one symbol."""
 
     def __post_init__(self) -> None:
-        check_range(self, "rows", "columns", "length", "lit_rows", "lit_length", low=1)
+        check_range(self, "rows", "columns", "length", "lit_rows", "lit_length", "lines", low=1)
 
 
 class OnChip(Protocol):
@@ -104,10 +114,12 @@ def on_chip(
         first_gain=modulator,
         second_gain=cell_gain if array.holds_weights else modulator + cell_gain,
         output_gain=chip.gain_variance(chip.receiver_gain, reading),
+        imbalance=chip.node_imbalance(reading),
+        edge_imbalance=chip.edge_imbalance(array.lines),
+        lines=array.lines,
         repeated_variance=repeated_variance,
     )
-    found = errors.element_gain + errors.output_gain + errors.repeated_variance
-    spec = dataclasses.replace(spec, chip=errors if found > 0.0 else None)
+    spec = dataclasses.replace(spec, chip=None if errors.is_empty else errors)
     if chip.laser_noise is LaserNoise.INDEPENDENT or rin_ratio == 0.0:
         return spec
     common = CommonNoise(
@@ -158,7 +170,7 @@ def mismatch_ratio(core: Recorded) -> dict[str, float]:
     Notes
     -----
     Gains of a sum's positions are independent, that of the receiver is one for all of them. What a
-    cell or a load adds is named by its core.
+    cell or a load adds is named by its core. Couplers do not show: all operands at full scale, a^2 = b^2.
     """
     if core.chip.mismatch is Mismatch.NONE:
         return {}

@@ -36,6 +36,47 @@ class LaserNoise(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NodeCoupler:
+    """50:50 coupler in which two operands interfere."""
+
+    name: str
+    """Name shown in tables."""
+    angle_error_rad: float
+    """Standard deviation of the coupling angle from pi/4, fixed per chip."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "angle_error_rad")
+
+    @property
+    def imbalance_variance(self) -> float:
+        """Variance of 2 k - 1, k the share of power that crosses: (2 angle)^2 for small errors."""
+        return 4.0 * self.angle_error_rad**2
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineGrid:
+    """Wavelengths of a comb's lines, which a coupler does not divide alike."""
+
+    name: str
+    """Name shown in tables."""
+    spacing_m: float
+    """Distance of the lines in wavelength."""
+    wavelength_m: float
+    """Of their middle, where couplers divide evenly."""
+    dispersion: float
+    """Exponent of a coupling angle over wavelength, dimensionless."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "spacing_m", "dispersion")
+        check_range(self, "wavelength_m", open_low=True)
+
+    def edge_imbalance(self, lines: int) -> float:
+        """Return 2 k - 1 of the outermost of so many lines, k = sin^2((pi/4)(wavelength ratio)^p)."""
+        ratio = 1.0 + 0.5 * (lines - 1) * self.spacing_m / self.wavelength_m
+        return math.sin(0.5 * math.pi * (ratio**self.dispersion - 1.0))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Chip:
     """How unlike the parts of one chip are, how well that is known, and what of it reaches products."""
 
@@ -47,6 +88,10 @@ class Chip:
     """Standard deviation of the gain between receivers, responsivity and amplifier together, relative."""
     averages: int
     """Readings of each gain, or of each coupling between parts, in a calibration; 0 measures nothing."""
+    coupler: NodeCoupler | None = None
+    """Coupler of a node, where two operands interfere in one."""
+    grid: LineGrid | None = None
+    """Lines of the comb, where they interfere in the same coupler."""
     mismatch: Mismatch = Mismatch.NONE
     """What of it reaches the products."""
     laser_noise: LaserNoise = LaserNoise.INDEPENDENT
@@ -75,6 +120,21 @@ class Chip:
         if self.mismatch is Mismatch.NONE:
             return 0.0
         return left_after(deviation**2, reading_variance, self.readings)
+
+    def node_imbalance(self, reading_variance: float) -> float:
+        """Return the variance of a coupler's 2 k - 1 that reaches products.
+
+        Notes
+        -----
+        One operand alone at full scale reads half of it.
+        """
+        if self.coupler is None or self.mismatch is Mismatch.NONE:
+            return 0.0
+        return left_after(self.coupler.imbalance_variance, 4.0 * reading_variance, self.readings)
+
+    def edge_imbalance(self, lines: int) -> float:
+        """Return 2 k - 1 of the outermost line that reaches products; a calibration knows it by design."""
+        return self.grid.edge_imbalance(lines) if self.grid and self.mismatch is Mismatch.RAW else 0.0
 
 
 def left_after(variance: float, reading_variance: float, readings: float) -> float:
@@ -111,7 +171,8 @@ class ChipErrors:
     -----
     A sum over K meets the positions 0 .. `length` - 1 in turn; outputs meet rows and columns alike. For a
     core that holds weights, rows are vectors that pass at once, columns its outputs, and the product is
-    turned if A is loaded (`optical.analog.loads_second`); otherwise rows belong to A and columns to B.
+    turned if A is loaded (`optical.analog.loads_second`); otherwise rows belong to A and columns to B. A
+    coupler that does not divide evenly adds (2 k - 1)(a^2 - b^2)/2 to each product of its node.
     Every array of an accelerator is taken to be a copy of this one.
     """
 
@@ -131,14 +192,32 @@ class ChipErrors:
     """Variance of the gain of each part that sets the second (loaded) operand, by position and column."""
     output_gain: float = 0.0
     """Variance of the gain of each receiver, by row and column."""
+    imbalance: float = 0.0
+    """Variance of 2 k - 1 of each node's coupler, by row and column."""
+    edge_imbalance: float = 0.0
+    """2 k - 1 of the last of `lines` wavelengths, minus that of the first; in between on a straight line."""
+    lines: int = 1
+    """Wavelengths that products of a sum take in turn."""
     repeated_variance: float = 0.0
     """Error of a loaded element, in full scales squared, that chip and loaded operand settle together: the
     same whenever this chip loads the same, another for anything else."""
 
     def __post_init__(self) -> None:
         check_range(self, "seed")
-        check_range(self, "rows", "columns", "length", low=1)
-        check_range(self, "first_gain", "second_gain", "output_gain", "repeated_variance")
+        check_range(self, "rows", "columns", "length", "lines", low=1)
+        check_range(self, "first_gain", "second_gain", "output_gain", "repeated_variance", "imbalance")
+        check_range(self, "edge_imbalance", low=-1.0, high=1.0)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing at all is wrong."""
+        wrong = (self.element_gain, self.output_gain, self.repeated_variance, self.imbalance)
+        return not any(wrong) and self.edge_imbalance == 0.0
+
+    @property
+    def node_variance(self) -> float:
+        """Mean square of 2 k - 1 over nodes and lines, lines taken to be many."""
+        return self.imbalance + self.edge_imbalance**2 / 3.0
 
     @property
     def element_gain(self) -> float:

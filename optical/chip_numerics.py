@@ -17,7 +17,7 @@ from optical.chip import ChipErrors, CommonNoise
 from optical.draws import Draws
 from optical.operands import Operand, cut
 
-_FIRST, _SECOND, _OUTPUT, _REPEATED = range(4)
+_FIRST, _SECOND, _OUTPUT, _REPEATED, _NODE = range(5)
 """Kinds of draws of a chip, folded into its seed."""
 _ODD = -7046029254386353131
 """An odd number of 64 bits with no pattern, the golden ratio's, as a signed integer."""
@@ -56,6 +56,29 @@ def output_gains(chip: ChipErrors | None, shape: torch.Size, like: torch.Tensor)
     grid = _grid(chip.seed, _OUTPUT, chip.rows, chip.columns, math.sqrt(chip.output_gain))
     gains = _tiled(grid, rows, columns).to(like)
     return (gains.mT if turned else gains).unsqueeze(0)
+
+
+def imbalance(spec: AnalogSpec, a: Operand, b: Operand) -> torch.Tensor | None:
+    """Return what couplers that do not divide evenly add, in code products [1 or B, M, N], or None.
+
+    Notes
+    -----
+    (2 k - 1)(sum(a^2) - sum(b^2))/2 for a node, and the same line by line for wavelengths.
+    """
+    chip = spec.chip
+    if chip is None or (chip.imbalance == 0.0 and chip.edge_imbalance == 0.0):
+        return None
+    sides = (a.energy * (0.5 * a.step / b.step), b.energy * (0.5 * b.step / a.step))
+    rows, columns = a.codes.shape[1], b.codes.shape[2]
+    grid = _grid(chip.seed, _NODE, chip.rows, chip.columns, math.sqrt(chip.imbalance)) - 1.0
+    added = _tiled(grid, rows, columns).to(a.energy) * (sides[0] - sides[1])
+    if chip.edge_imbalance == 0.0:
+        return added
+    line = torch.arange(a.codes.shape[2], device=a.codes.device) % chip.lines
+    weight = (chip.edge_imbalance * (2.0 * line / max(1, chip.lines - 1) - 1.0)).to(a.energy)
+    a2, b2 = (x.codes.to(a.energy.dtype).square() for x in (a, b))
+    one = (a2 * weight).sum(-1, keepdim=True) * (0.5 * a.step / b.step)
+    return added + one - (b2 * weight[:, None]).sum(-2, keepdim=True) * (0.5 * b.step / a.step)
 
 
 def common_noise(spec: AnalogSpec, a: Operand, b: Operand, draws: Draws) -> torch.Tensor | None:

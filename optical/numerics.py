@@ -119,8 +119,8 @@ def _is_exact(spec: AnalogSpec) -> bool:
     """Return whether the core does to a product nothing at all."""
     noise = spec.thermal_variance + spec.shot_variance + spec.rin_variance
     noise += spec.encoding_variance + spec.load_variance
-    if spec.chip is not None:
-        noise += spec.chip.element_gain + spec.chip.output_gain + spec.chip.repeated_variance
+    if spec.chip is not None and not spec.chip.is_empty:
+        return False
     if spec.common is not None:
         noise += spec.common.variance
     return noise == 0.0 and spec.product_gain == 1.0 and math.isinf(min(spec.dac_bits, spec.adc_enob_bits))

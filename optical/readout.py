@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from optical.analog import AnalogSpec, Shot
-from optical.chip_numerics import common_noise, output_gains
+from optical.chip_numerics import common_noise, imbalance, output_gains
 from optical.draws import Draws
 from optical.operand_blocks import Block, blocks_of, part_of
 from optical.operands import SMALLEST_SCALE, Operand, largest_code, multiply, probe
@@ -63,12 +63,15 @@ def read(spec: AnalogSpec, a: Operand, b: Operand, gain: Gain, draws: Draws) -> 
     row_scale = a.scale * (a.step * b.step * spec.product_gain)
     c_BMN = a.energy.new_empty(*a.codes.shape[:2], b.codes.shape[2])
     shared, gains = common_noise(spec, a, b, draws), output_gains(spec.chip, c_BMN.shape, c_BMN)
+    leaked = imbalance(spec, a, b)
     for block in blocks_of(c_BMN.shape):
         value = multiply(part_of(a.codes, block), part_of(b.codes, block[:1]))
         if spec.shot is Shot.COUNTED and spec.shot_variance > 0.0:
             value = _counted(spec, (a, b), value, block, draws)
         if shared is not None:
             value.add_(part_of(shared, block))
+        if leaked is not None:
+            value.add_(part_of(leaked, block))
         if gains is not None:
             value.mul_(part_of(gains, block))
         value.addcmul_(draws.gaussian(value.shape, value.dtype), variance.at(block).sqrt_())

@@ -23,7 +23,7 @@ from heliograph.operators import Phase
 from heliograph.products import Products
 from heliograph.units import ratio_from_db, to_si
 from optical.analog import AnalogSpec, Rounding, Shot
-from optical.array_errors import ArrayShape, bits_with_mismatch, counted, default_chip, on_chip
+from optical.array_errors import ArrayShape, bits_with_mismatch, counted, default_interfering_chip, on_chip
 from optical.chip import CalibrationCost, Chip, gain_calibration
 from optical.core import NOTHING_RELOADED, Reload, Work, converted
 from optical.devices import (
@@ -66,8 +66,7 @@ class Crossbar:
     Notes
     -----
     Power of a line divides by two for the operands, then by rows x columns (each operand is split to its
-    modulators and then over the crossing lines). Sharing the second operand's modulators divides no
-    further: the sources of the sharing cores feed it together.
+    modulators and then over the crossing lines), and no further where cores share: their sources feed it.
     """
 
     holds_weights: ClassVar[bool] = False
@@ -130,7 +129,7 @@ class Crossbar:
     """Digital accumulator of an output."""
     layout: CrossbarLayout
     """Density of the array."""
-    chip: Chip = field(default_factory=default_chip)
+    chip: Chip = field(default_factory=lambda: default_interfering_chip(on_lines=True))
     """How unlike parts of a kind are, and which outputs fluctuate together."""
 
     def __post_init__(self) -> None:
@@ -273,8 +272,9 @@ class Crossbar:
     @property
     def array(self) -> ArrayShape:
         """Parts and lines; every core of a cluster has modulators of its own for the first operand."""
-        rows, length = self.rows * self.broadcast, self.wavelengths * self.summed
-        return ArrayShape(rows=rows, columns=self.columns, length=length, lit_rows=self.rows)
+        lines, rows = self.wavelengths, self.rows * self.broadcast
+        length = lines * self.summed
+        return ArrayShape(rows=rows, columns=self.columns, length=length, lit_rows=self.rows, lines=lines)
 
     @property
     def calibration(self) -> CalibrationCost:
@@ -293,10 +293,10 @@ class Crossbar:
 
         Notes
         -----
-        With i_M = ceil(M/rows), i_N = ceil(N/columns), i_K = ceil(K/wavelengths): a cluster does
-        `broadcast` row blocks against one column block at a time, and its `summed` cores share the sum. The
-        second operand is sent once for all. LT (section on energy) divides the product of the three counts
-        by the cores; here each division is rounded up, since a cluster cannot do part of a tile.
+        With i_M = ceil(M/rows), i_N = ceil(N/columns), i_K = ceil(K/wavelengths): a cluster does `broadcast`
+        row blocks against one column block at a time; its `summed` cores share the sum; the second operand is
+        sent once. LT (section on energy) divides the product of the three by the cores; here each division is
+        rounded up.
         """
         row_blocks = ceiling(ceiling(operator.m / self.rows) / self.broadcast)
         column_blocks = ceiling(operator.n / self.columns)

@@ -24,7 +24,7 @@ from heliograph.operators import Phase
 from heliograph.products import Products
 from heliograph.units import ELEMENTARY_CHARGE_C, ratio_from_db, to_si
 from optical.analog import AnalogSpec, Rounding, Shot
-from optical.array_errors import ArrayShape, counted, default_chip, mismatch_ratio, on_chip
+from optical.array_errors import ArrayShape, counted, default_interfering_chip, mismatch_ratio, on_chip
 from optical.chip import CalibrationCost, Chip, gain_calibration
 from optical.core import NOTHING_RELOADED, Reload, Work, converted
 from optical.detection import check_closes
@@ -113,7 +113,7 @@ class Homodyne:
     """Digital accumulator of an output."""
     layout: CrossbarLayout
     """Density of the array."""
-    chip: Chip = field(default_factory=default_chip)
+    chip: Chip = field(default_factory=lambda: default_interfering_chip(on_lines=False))
     """How unlike parts of a kind are, and which outputs fluctuate together."""
 
     def __post_init__(self) -> None:

@@ -285,7 +285,7 @@ class ResidueCore:
         light += n * square**2 * spec.fluctuation + n * square * spec.load_variance
         if spec.chip is not None:
             light += n * square**2 * (spec.chip.element_gain + spec.chip.output_gain)
-            light += n * square * spec.chip.repeated_variance
+            light += n * square * spec.chip.repeated_variance + 0.5 * n * square**2 * spec.chip.node_variance
         span = modulus if self.remainder is Remainder.ANALOG else 2.0 * n * scale
         read = (span * 2.0**-spec.adc_enob_bits) ** 2 / 12.0
         return math.sqrt(light * (scale / spec.product_gain) ** 2 + read)

@@ -82,7 +82,7 @@ def error_variance(spec):
     noise += 2 * n * square * (spec.shot_variance + spec.encoding_variance) + n * square * spec.load_variance
     if spec.chip is not None:
         noise += n * square**2 * (spec.chip.element_gain + spec.chip.output_gain)
-        noise += n * square * spec.chip.repeated_variance
+        noise += n * square * spec.chip.repeated_variance + spec.chip.imbalance * n * 2 / 45
     return noise / (n * square**2)
 
 
@@ -92,7 +92,9 @@ def answers(unit):
     wear = unit.wear(THICK)
     numbers = [wear, unit.static_w, unit.area_m2, unit.price_usd, unit.peak_power_w]
     numbers += [number for cost in costs for number in (cost.time_s, *cost.energy_j.values())]
-    return numbers, [dataclasses.astuple(unit.core.analog(phase)) for phase in Phase]
+    records = [dataclasses.astuple(unit.core.analog(phase)) for phase in Phase]
+    uncalibrated = replace_at(unit.core, "chip.mismatch", "raw")
+    return numbers, [*records, dataclasses.astuple(uncalibrated.analog(Phase.FORWARD))]
 
 
 @each_unit
@@ -276,6 +278,8 @@ def exact_variance(spec, a, b):
     noise = noise + spec.rin_variance * squares + spec.common.variance * shared
     noise = noise + (spec.load_variance + spec.chip.repeated_variance) * streamed
     noise = noise + spec.chip.element_gain * squares + spec.chip.output_gain * signal
+    uneven = a2.sum(-1, keepdim=True) - b2.sum(-2, keepdim=True)
+    noise = noise + spec.chip.imbalance * uneven.square() / 4
     return float(noise.mean())
 
 

@@ -219,3 +219,45 @@ def test_a_specification_is_plain_data():
     chip, common = ChipErrors(**plain.pop("chip")), CommonNoise(**plain.pop("common"))
     again = json.loads(json.dumps(plain))
     assert AnalogSpec(**again, chip=chip, common=common) == spec
+
+
+@pytest.mark.parametrize("name", ["crossbar", "homodyne"])
+def test_uneven_couplers_leak_squares_of_both_operands(name):
+    """(2 k - 1)(sum(a^2) - sum(b^2))/2 per node: nothing where both are equal, the same at every use."""
+    spec = on_chip(imbalance=1e-3)
+    a, b = full_scale(25, 32, 1)[:, 1:].contiguous(), full_scale(32, 21, 2)[..., 1:].contiguous()
+    found = error(spec, a, b)
+    uneven = 0.5 * (a.square().sum(-1, keepdim=True) - b.square().sum(-2, keepdim=True))
+    leaks = (found / uneven)[0]
+    torch.testing.assert_close(leaks[:ROWS], leaks[ROWS:], rtol=2e-3, atol=2e-4)
+    torch.testing.assert_close(leaks[:, :COLUMNS], leaks[:, COLUMNS:], rtol=2e-3, atol=2e-4)
+    distinct = leaks[:ROWS, :COLUMNS]
+    assert distinct.square().mean().item() == pytest.approx(1e-3, rel=5 * math.sqrt(2 / distinct.numel()))
+    ones = torch.ones(1, 12, 12).double()
+    assert error(spec, ones, ones).abs().max() < 1e-9
+    core = load_core(name)
+    raw = replace_at(core, "chip.mismatch", "raw").analog(Phase.FORWARD).chip
+    assert raw.imbalance == pytest.approx(4.0 * core.chip.coupler.angle_error_rad**2, rel=1e-12)
+    known = replace_at(core, "chip.mismatch", "calibrated").analog(Phase.FORWARD).chip
+    assert known.imbalance < raw.imbalance
+
+
+def test_couplers_divide_the_outer_lines_unevenly():
+    """Lightening-Transformer HPCA 2024: 2 k - 1 is 0.0089 at the edge of 12 lines, 0.0179 of 24.
+
+    Within 6 %: there 24 lines reach just twice as far from the middle as 12, here 11.5 / 5.5 times.
+    """
+    core = load_core("crossbar")
+    assert core.chip.grid.edge_imbalance(12) == pytest.approx(0.0089, abs=1e-4)
+    assert core.chip.grid.edge_imbalance(24) == pytest.approx(0.0179, rel=0.06)
+    assert core.chip.grid.edge_imbalance(1) == 0.0
+    raw = replace_at(core, "chip.mismatch", "raw").analog(Phase.FORWARD).chip
+    assert raw.edge_imbalance == core.chip.grid.edge_imbalance(12)
+    a, b = full_scale(5, 24, 1), full_scale(24, 4, 2)
+    spec = dataclasses.replace(on_chip(edge_imbalance=0.01), chip=None)
+    chip = dataclasses.replace(on_chip(edge_imbalance=0.01).chip, lines=12)
+    line = 0.01 * torch.linspace(-1.0, 1.0, 12).double().repeat(2)
+    one, other = a.square() * line, b.square() * line[:, None]
+    stated = 0.5 * (one.sum(-1, keepdim=True) - other.sum(-2, keepdim=True))
+    found = error(dataclasses.replace(spec, chip=chip), a, b)
+    torch.testing.assert_close(found, stated, rtol=1e-6, atol=1e-9)
