@@ -96,13 +96,16 @@ def common_noise(spec: AnalogSpec, a: Operand, b: Operand, draws: Draws) -> torc
 def _shared(a_BMK: torch.Tensor, b_BKN: torch.Tensor, common: CommonNoise, draws: Draws) -> torch.Tensor:
     """Return A diag(r) B, one block of columns after the other."""
     batch, rows, length = a_BMK.shape
+    blocks = -(-rows // common.rows)
+    padded = torch.nn.functional.pad(a_BMK, (0, 0, 0, blocks * common.rows - rows))
+    in_blocks = padded.unflatten(1, (blocks, common.rows))
+    shape, deviation = torch.Size((batch, blocks, -(-length // common.length))), math.sqrt(common.variance)
     parts = []
     for columns in b_BKN.split(common.columns, dim=2):
-        shape = torch.Size((batch, -(-rows // common.rows), -(-length // common.length)))
-        draw = draws.gaussian(shape, a_BMK.dtype).mul_(math.sqrt(common.variance))
-        each = draw.repeat_interleave(common.rows, 1)[:, :rows].repeat_interleave(common.length, 2)
-        parts.append(torch.bmm(a_BMK * each[..., :length], columns))
-    return torch.cat(parts, dim=2)
+        draw = draws.gaussian(shape, a_BMK.dtype).mul_(deviation)
+        each = draw.repeat_interleave(common.length, 2)[..., :length] if common.length > 1 else draw
+        parts.append(torch.bmm((in_blocks * each.unsqueeze(2)).flatten(1, 2), columns))
+    return torch.cat(parts, dim=2)[:, :rows]
 
 
 def _transposed(x: Operand) -> Operand:
