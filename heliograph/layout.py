@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -10,6 +11,18 @@ from heliograph.errors import WorkloadError
 
 AXES = ("tp", "cp", "dp", "pp")
 """Axes from the fastest to the slowest running rank index (Megatron-LM's order tp-cp-dp-pp)."""
+
+
+class Groups(Protocol):
+    """What traffic asks of where ranks stand."""
+
+    def groups(self, axis: str, rank_class: int) -> np.ndarray:
+        """Return the groups that the ranks of a class form along an axis, shape [groups, ranks in a group]."""
+        ...
+
+    def members(self, rank_class: int) -> np.ndarray:
+        """Return the ranks of a class, shape [ranks in the class]."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

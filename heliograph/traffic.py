@@ -26,7 +26,7 @@ from heliograph.collectives import (
     vector_bytes,
 )
 from heliograph.interfaces import Fabric, Flows
-from heliograph.layout import RankLayout
+from heliograph.layout import Groups
 from heliograph.network import Bundle, Network
 from heliograph.operators import Collective, CollectiveKind, Sequence, StepGraph, communications
 from heliograph.scale_up import Protocol, ScaleUp
@@ -73,7 +73,7 @@ class Traffic:
 
     Parameters
     ----------
-    layout : RankLayout
+    layout : Groups
         Where the ranks stand.
     fabric : Fabric
         What carries the flows.
@@ -85,7 +85,7 @@ class Traffic:
 
     def __init__(
         self,
-        layout: RankLayout,
+        layout: Groups,
         fabric: Fabric,
         network: Network,
         demand: dict[tuple[str, int, int], Flows],
@@ -273,7 +273,7 @@ def copied_bytes(operator: Collective) -> float:
 
 def candidates(
     operator: Collective,
-    layout: RankLayout,
+    layout: Groups,
     rank_class: int,
     node_size: int,
     scale_up: ScaleUp | None = None,
@@ -284,7 +284,7 @@ def candidates(
     ----------
     operator : Collective
         The collective.
-    layout : RankLayout
+    layout : Groups
         Where the ranks stand.
     rank_class : int
         Class that takes part (the sender of a send).
