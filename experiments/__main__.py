@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.arguments import add_accelerator, add_hardware, add_output, add_workload
+from experiments.arguments import add_accelerator, add_hardware, add_output, add_recorded, add_workload
 from heliograph import __version__
 from heliograph.errors import HeliographError, SuspectWarning
 
@@ -53,16 +53,8 @@ def _parser() -> argparse.ArgumentParser:
     add_hardware(compare)
     compare.set_defaults(run=_compare)
 
-    step = commands.add_parser("step", help="run one training step on one system")
-    step.add_argument("--system", required=True, help="system by name, or a TOML file")
-    add_workload(step)
-    step.add_argument(
-        "--accelerators", type=int, metavar="N", help="accelerators; default: what the plan uses"
-    )
-    step.add_argument("--trace", type=Path, metavar="FILE", help="write the time line for Perfetto")
-    add_hardware(step)
-    step.set_defaults(run=_step)
-
+    _add_step(commands.add_parser("step", help="run one training step on one system"))
+    add_recorded(commands.add_parser("run-trace", help="run a Chakra execution trace"), _run_trace)
     schedule = commands.add_parser("schedule", help="draw the time line of a pipeline schedule")
     schedule.add_argument(
         "name", help="schedule (1f1b, gpipe, interleaved, zb_v, ...), or with --plan a model"
@@ -107,6 +99,18 @@ def _parser() -> argparse.ArgumentParser:
     add_output(show)
     show.set_defaults(run=_show)
     return parser
+
+
+def _add_step(step: argparse.ArgumentParser) -> None:
+    step.add_argument("--system", required=True, help="system by name, or a TOML file")
+    add_workload(step)
+    step.add_argument(
+        "--accelerators", type=int, metavar="N", help="accelerators; default: what the plan uses"
+    )
+    step.add_argument("--trace", type=Path, metavar="FILE", help="write the time line for Perfetto")
+    step.add_argument("--chakra", type=Path, metavar="PREFIX", help="write the step as PREFIX.<rank>.et")
+    add_hardware(step)
+    step.set_defaults(run=_step)
 
 
 def _add_core(core: argparse.ArgumentParser) -> None:
@@ -198,6 +202,7 @@ def _step(arguments: argparse.Namespace) -> None:
     from experiments.catalogue import status_counts  # noqa: PLC0415 - `--help` answers at once
     from experiments.presentation import comparison_rows  # noqa: PLC0415
     from experiments.records import canonical_json, write_atomically  # noqa: PLC0415
+    from experiments.replays import write_chakra  # noqa: PLC0415
     from experiments.report import print_table  # noqa: PLC0415
     from experiments.step import plan_text  # noqa: PLC0415
     from experiments.wear import wear_warnings  # noqa: PLC0415
@@ -207,6 +212,7 @@ def _step(arguments: argparse.Namespace) -> None:
     plan = plan_text(result.plan)
     if arguments.trace:
         write_atomically(arguments.trace, canonical_json({"traceEvents": result.trace.perfetto_events()}))
+    chakra = write_chakra(result, arguments.chakra) if arguments.chakra else ""
     if arguments.json:
         _print(canonical_json(record | {"model": result.model, "plan": plan}, indent=1))
         return
@@ -214,6 +220,14 @@ def _step(arguments: argparse.Namespace) -> None:
     print_table(title, [record["system"]], comparison_rows([record]))
     for line in wear_warnings([record]):
         _print(f"\nWarning: {line}")
+    if chakra:
+        _print(f"\n{chakra}")
+
+
+def _run_trace(arguments: argparse.Namespace) -> None:
+    from experiments.replays import run_trace  # noqa: PLC0415 - `--help` answers at once
+
+    _print(run_trace(arguments))
 
 
 def _schedule(arguments: argparse.Namespace) -> None:

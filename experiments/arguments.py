@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from pathlib import Path
 
 
 def add_workload(parser: argparse.ArgumentParser) -> None:
@@ -37,3 +39,19 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     """Add the options that every command has."""
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
+def add_recorded(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], None]) -> None:
+    """Add the arguments of a recorded trace that is run on one system."""
+    parser.add_argument("prefix", type=Path, help="traces PREFIX.<rank>.et, or the directory that holds them")
+    parser.add_argument("--system", required=True, help="system by name, or a TOML file")
+    parser.add_argument("--accelerators", type=int, metavar="N", help="default: the ranks of the trace")
+    parser.add_argument(
+        "--groups", type=Path, metavar="FILE", help="JSON of process groups, if not beside them"
+    )
+    parser.add_argument(
+        "--modelled", action="store_true", help="let the accelerator's model time compute, not the record"
+    )
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="write the time line for Perfetto")
+    add_hardware(parser)
+    parser.set_defaults(run=run)

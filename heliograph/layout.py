@@ -17,7 +17,7 @@ class Groups(Protocol):
     """What traffic asks of where ranks stand."""
 
     def groups(self, axis: str, rank_class: int) -> np.ndarray:
-        """Return the groups that the ranks of a class form along an axis, shape [groups, ranks in a group]."""
+        """Return the groups of a class along an axis, shape [groups, ranks in a group]."""
         ...
 
     def members(self, rank_class: int) -> np.ndarray:

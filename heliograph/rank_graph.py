@@ -1,18 +1,28 @@
 """Work of single ranks, as traces and task graphs of other tools record it: any groups, any pairs.
 
-A `heliograph.operators.StepGraph` is made of classes of identical ranks on a grid of axes. What others record is
-made of ranks: this one computes for so long, those five sum a vector, that one sends to this one.
-`heliograph.replay` runs it on any fabric; ranks that do the same can be folded (`heliograph.folding`) first.
+A `heliograph.operators.StepGraph` is made of classes of identical ranks on a grid of axes. What others record
+is made of ranks: this one computes for so long, those five sum a vector, that one sends to this one.
+`heliograph.replay` runs it on any fabric.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 
 from heliograph.errors import WorkloadError
 from heliograph.operators import CollectiveKind, Elementwise, MatMul
+
+
+class Turns(StrEnum):
+    """Who is next on a channel that several tasks want."""
+
+    ARRIVAL = "arrival"
+    """What has been ready for longest; of several the lowest id."""
+    STREAM = "stream"
+    """The same, but what goes on where the last one ended comes first: a stream ends what it has begun."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,17 +86,17 @@ class RankTask:
     after: tuple[int, ...] = ()
     """Ids of the tasks that must have finished."""
     channel: str = ""
-    """Tasks on the same channel run one at a time, in the order in which they become ready; empty: no limit."""
+    """Tasks on the same channel run one at a time, ordered as `RankGraph.turns` says; empty: no limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankGraph:
-    """What some ranks do, as tasks on classes of ranks that behave alike (one rank each, if not folded).
+    """What some ranks do, as tasks on classes of ranks that behave alike, often of one rank each.
 
     Raises
     ------
     WorkloadError
-        If ids repeat, a dependency, class or rank is missing, groups are uneven, or tasks wait for each other.
+        If ids repeat, a dependency, class or rank is missing, groups are uneven, or there is a cycle.
     """
 
     name: str
@@ -95,6 +105,8 @@ class RankGraph:
     """All tasks."""
     classes: tuple[tuple[int, ...], ...]
     """Ranks of each class; every rank from 0 stands in one of them."""
+    turns: Turns = Turns.ARRIVAL
+    """Who is next on a channel."""
 
     def __post_init__(self) -> None:
         every = sorted(rank for ranks in self.classes for rank in ranks)

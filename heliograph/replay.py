@@ -24,7 +24,7 @@ from heliograph.interfaces import Bound, Cost, Fabric, Flows
 from heliograph.mapping import Node
 from heliograph.network import Network
 from heliograph.operators import Collective, CollectiveKind, Elementwise, MatMul, Phase
-from heliograph.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
+from heliograph.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Turns, Work
 from heliograph.trace import Span, Stream, Trace
 from heliograph.traffic import Plan, Traffic
 
@@ -67,7 +67,7 @@ class Clockwork:
 
 
 def as_recorded(node: Node) -> Node:
-    """Return a node on which recorded work takes its recorded time, and all else what the node's units need."""
+    """Return a node on which recorded work takes its recorded time, all else what its units need."""
     return replace(node, units=(Clockwork(), *node.units))
 
 
@@ -246,10 +246,12 @@ class Replay:
     def _carry(self, task: RankTask) -> Generator[simpy.Event, Any, None]:
         operator = self._collectives[task.id]
         plan: Plan = self.traffic.plan(operator, task.classes[0])
-        self._bytes[operator.kind.value] += plan.wire_bytes
+        sends = isinstance(task.operation, Message)
+        kind = CollectiveKind.SEND if sends else operator.kind
+        self._bytes[str(kind)] += plan.wire_bytes
         self._network_j += plan.energy_j
-        if plan.parts:
-            self._algorithms[f"{operator.kind} of {operator.size}"] = plan.algorithm
+        if plan.parts and not sends:
+            self._algorithms[f"{kind} of {operator.size}"] = plan.algorithm
         if plan.protocol_s:
             yield self.env.timeout(plan.protocol_s)
         for bundle, size_bytes, count in plan.parts:
@@ -273,10 +275,18 @@ class Replay:
 
     def _finish(self, task: RankTask) -> None:
         self._done += 1
+        ready = []
         for follower in self.graph.followers[task.id]:
             self._waiting[follower] -= 1
             if not self._waiting[follower]:
-                self._offer(self._tasks[follower])
+                ready.append(self._tasks[follower])
+        if task.channel and self.graph.turns is Turns.STREAM:
+            follows = [one for one in ready if one.channel == task.channel]
+            if follows:
+                heapq.heappush(self._queues[task.channel], (-math.inf, min(one.id for one in follows)))
+                ready.remove(self._tasks[min(one.id for one in follows)])
+        for one in ready:
+            self._offer(one)
         if task.channel:
             self._busy.discard(task.channel)
             queue = self._queues.get(task.channel)

@@ -112,5 +112,7 @@ class Table:
         first = start + OFFSET.size
         if first + count * each > len(self.buffer.data):
             left = len(self.buffer.data) - first
-            self.buffer.damaged(start, f"a vector of {count} elements of {each} bytes begins, {left} are left")
+            self.buffer.damaged(
+                start, f"a vector of {count} elements of {each} bytes begins, {left} are left"
+            )
         return first, count

@@ -2,9 +2,9 @@
 
 References
 ----------
-Wang et al., "TopoOpt", NSDI 2023; the field numbers are those of its published schema ``FlatBufTaskGraph``. Its
-packet simulator runs these graphs as written here: a device does one task at a time, transfers between nodes
-and all-reduces share the links, an all-reduce first waits for its own local reduction.
+Wang et al., "TopoOpt", NSDI 2023; the field numbers are those of its published schema ``FlatBufTaskGraph``.
+Its packet simulator runs these graphs as written here: a device does one task at a time, transfers between
+nodes and all-reduces share the links, an all-reduce first waits for its own local reduction.
 """
 
 from __future__ import annotations
@@ -252,8 +252,6 @@ def _single(
         id=place,
         name="transfer",
         classes=(source, destination),
-        operation=Message(
-            sources=(source,), destinations=(destination,), size_bytes=float(task.size_bytes)
-        ),
+        operation=Message(sources=(source,), destinations=(destination,), size_bytes=float(task.size_bytes)),
         after=after,
     )

@@ -1,76 +1,25 @@
-"""A training step as Chakra traces, one file a rank, as ASTRA-sim reads them.
-
-A run of operators between two collectives becomes one COMP node, with its operations, its bytes and the time
-that a given accelerator takes; a collective a COMM_COLL node of a numbered group; a send a pair of SEND and RECV.
-The host's issue of kernels, where it can be what a run waits for, is a COMP node on the CPU beside it.
-"""
+"""A training step as Chakra traces, one file a rank, as ASTRA-sim reads them."""
 
 from __future__ import annotations
 
-import heapq
 import json
-import math
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from heliograph.errors import ParameterError, WorkloadError
-from heliograph.operators import (
-    Collective,
-    CollectiveKind,
-    Elementwise,
-    MatMul,
-    Overlapped,
-    Sequence,
-    StepGraph,
-    Task,
-)
-from heliograph.order import compute_orders, computed, pieces
+from heliograph.errors import ParameterError
+from heliograph.operators import StepGraph
 from heliograph.replay import Costs
-from heliograph.units import to_si
 from workloads.chakra.files import VERSION, write_messages
-from workloads.chakra.nodes import Attribute, CommType, Form, Node, NodeType, encode_metadata, encode_node
+from workloads.chakra.nodes import Attribute, Form, Node, encode_metadata, encode_node
+from workloads.chakra.program import Call, Program, SendEnd
 
-COMM_TYPES: Mapping[CollectiveKind, CommType] = {
-    CollectiveKind.ALL_REDUCE: CommType.ALL_REDUCE,
-    CollectiveKind.REDUCE: CommType.REDUCE,
-    CollectiveKind.ALL_GATHER: CommType.ALL_GATHER,
-    CollectiveKind.BROADCAST: CommType.BROADCAST,
-    CollectiveKind.ALL_TO_ALL: CommType.ALL_TO_ALL,
-    CollectiveKind.REDUCE_SCATTER: CommType.REDUCE_SCATTER,
-}
-"""Collectives that both sides know; sizes mean the same: per rank, before the collective."""
-DURATION = "duration_s"
-"""Attribute with the unrounded duration of compute; the schema counts whole microseconds."""
-ALGORITHM = "algorithm"
-"""Attribute with the algorithm that a collective must use, if it must."""
-TWO_LEVEL = "two_level"
-"""Attribute of an all-to-all that goes within nodes and between them in turn."""
 GROUPS_SUFFIX = ".comm_groups.json"
 """What the file of process groups is called after the traces' prefix."""
-_MICROSECOND_S = to_si("duration_s", 1.0, "us")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Coll:
-    """A collective node whose group depends on the rank."""
-
-    collective: Collective
-
-
-@dataclass(frozen=True, kw_only=True)
-class _End:
-    """One end of a send."""
-
-    send: Collective
-    tag: int
-    receives: bool
-
-
-_Entry = tuple[Node, "_Coll | _End | None"]
-
-
-def export_step(graph: StepGraph, node: Costs, prefix: Path, *, name: str = "") -> list[Path]:
+def export_step(
+    graph: StepGraph, node: Costs, prefix: Path, *, name: str = "", kernels: bool = False
+) -> list[Path]:
     """Write a training step as ``PREFIX.<rank>.et`` and its process groups as ``PREFIX.comm_groups.json``.
 
     Parameters
@@ -83,6 +32,8 @@ def export_step(graph: StepGraph, node: Costs, prefix: Path, *, name: str = "") 
         Directory and beginning of the names.
     name : str
         What the files say of their origin.
+    kernels : bool
+        Whether every operator of a run, and every repetition, has a node of its own.
 
     Returns
     -------
@@ -97,7 +48,7 @@ def export_step(graph: StepGraph, node: Costs, prefix: Path, *, name: str = "") 
     ParameterError
         If a file cannot be written.
     """
-    classes = _Program(graph, node).classes()
+    classes = Program(graph, node, kernels=kernels).classes()
     groups: dict[tuple[int, ...], int] = {}
     head = encode_metadata(VERSION, {"schema": Attribute(Form.STRING, name)} if name else {})
     written = []
@@ -131,16 +82,18 @@ class _Rank:
     place: int
     groups: dict[tuple[int, ...], int]
 
-    def node(self, node: Node, detail: _Coll | _End | None) -> Node:
+    def node(self, node: Node, detail: Call | SendEnd | None) -> Node:
         """Return a node with its group, or with the rank at the other end."""
         layout = self.graph.layout
-        if isinstance(detail, _Coll):
+        if isinstance(detail, Call):
             rank = int(layout.members(self.rank_class)[self.place])
             rows = layout.groups(detail.collective.axis, self.rank_class)
             row = next(row for row in rows if rank in row)
             number = self.groups.setdefault(tuple(int(one) for one in row), len(self.groups) + 1)
-            return replace(node, attributes={**node.attributes, "pg_name": Attribute(Form.STRING, str(number))})
-        if isinstance(detail, _End):
+            return replace(
+                node, attributes={**node.attributes, "pg_name": Attribute(Form.STRING, str(number))}
+            )
+        if isinstance(detail, SendEnd):
             sender = self.rank_class - (detail.send.shift if detail.receives else 0)
             ends = {
                 "comm_src": layout.members(sender)[self.place],
@@ -150,237 +103,3 @@ class _Rank:
             numbers = {key: Attribute(Form.INT32, int(value)) for key, value in ends.items()}
             return replace(node, attributes={**node.attributes, **numbers})
         return node
-
-
-class _Program:
-    """The nodes of every class of a step, in an order in which nothing stands before what it waits for.
-
-    Parameters
-    ----------
-    graph : StepGraph
-        The step.
-    node : Costs
-        The accelerator.
-    """
-
-    def __init__(self, graph: StepGraph, node: Costs) -> None:
-        self._graph = graph
-        self._cost = node.cost
-        self._entries: list[list[_Entry]] = [[] for _ in range(graph.layout.classes)]
-        self._ends: dict[tuple[int, int], tuple[int, ...]] = {}
-        self._late_s = [0.0] * graph.layout.classes
-        self._tags = 0
-        self._computed: dict[int, tuple[int, ...]] = {}
-        self._previous = {
-            later.id: earlier.id
-            for tasks in compute_orders(graph).values()
-            for earlier, later in zip(tasks, tasks[1:], strict=False)
-        }
-
-    def classes(self) -> list[list[_Entry]]:
-        """Return the nodes of each class."""
-        for task in self._order():
-            self._add(task)
-        return self._entries
-
-    def _order(self) -> Iterator[Task]:
-        """Go through the tasks, of those whose turn it may be the most urgent first."""
-        tasks = {task.id: task for task in self._graph.tasks}
-        needs = {
-            task.id: {*task.after} | ({self._previous[task.id]} if task.id in self._previous else set())
-            for task in self._graph.tasks
-        }
-        followers: dict[int, list[int]] = {identifier: [] for identifier in tasks}
-        for identifier, others in needs.items():
-            for other in others:
-                followers[other].append(identifier)
-        waiting = {identifier: len(others) for identifier, others in needs.items()}
-        ready = [(tasks[one].priority, one) for one, count in waiting.items() if not count]
-        heapq.heapify(ready)
-        while ready:
-            _, identifier = heapq.heappop(ready)
-            yield tasks[identifier]
-            for follower in followers[identifier]:
-                waiting[follower] -= 1
-                if not waiting[follower]:
-                    heapq.heappush(ready, (tasks[follower].priority, follower))
-
-    def _add(self, task: Task) -> None:
-        here = task.rank_class
-        deps = self._waits_for(task)
-        order = self._computed.get(self._previous.get(task.id, -1), ())
-        for _ in range(task.multiplicity):
-            match task.operator:
-                case Collective(kind=CollectiveKind.SEND):
-                    deps = self._send(task, task.operator, deps)
-                case Collective():
-                    deps = self._collective(here, task.operator, deps)
-                case MatMul() | Elementwise() if not task.beside:
-                    deps = self._compute(here, task.operator.name, ((task.operator, 1),), deps, order)
-                case Sequence():
-                    deps = self._sequence(here, task.operator, deps, order)
-                case _:
-                    msg = (
-                        f"'{task.operator.name}' runs on a host or a server, which a Chakra trace cannot say; "
-                        "keep parameters and optimizer on the accelerators"
-                    )
-                    raise WorkloadError(msg)
-            order = ()
-        self._ends[here, task.id] = self._computed[task.id] = deps
-
-    def _waits_for(self, task: Task) -> tuple[int, ...]:
-        """Return the nodes of a task's own class that stand for what it waits for."""
-        here = task.rank_class
-        lost = next((other for other in task.after if (here, other) not in self._ends), None)
-        if lost is not None:
-            msg = (
-                f"task {task.id} '{task.operator.name}' waits for task {lost} of another stage, which sends it "
-                "nothing; a Chakra trace has no such order"
-            )
-            raise WorkloadError(msg)
-        return tuple(dict.fromkeys(node for other in task.after for node in self._ends[here, other]))
-
-    def _node(
-        self,
-        here: int,
-        name: str,
-        kind: NodeType,
-        deps: tuple[int, ...],
-        order: tuple[int, ...] = (),
-        *,
-        duration_us: int = 0,
-        attributes: Mapping[str, Attribute] | None = None,
-        detail: _Coll | _End | None = None,
-    ) -> tuple[int, ...]:
-        identifier = len(self._entries[here])
-        made = Node(
-            id=identifier,
-            name=name,
-            type=kind,
-            ctrl_deps=tuple(one for one in order if one not in deps),
-            data_deps=deps,
-            duration_us=duration_us,
-            attributes=attributes or {},
-        )
-        self._entries[here].append((made, detail))
-        return (identifier,)
-
-    def _sequence(
-        self, here: int, sequence: Sequence, deps: tuple[int, ...], order: tuple[int, ...]
-    ) -> tuple[int, ...]:
-        issue_s = 0.0
-        busy_s = 0.0
-        begin = (deps, order)
-        for piece in pieces(sequence):
-            if isinstance(piece, Sequence):
-                work = tuple(pair for one, times in piece.items for pair in computed(one, times))
-                issue_s += math.fsum(self._cost(one).host_s * times for one, times in work)
-                busy_s += math.fsum(self._cost(one).time_s * times for one, times in work)
-                deps, order = self._compute(here, piece.items[0][0].name, work, deps, order), ()
-                continue
-            one, repeat = piece
-            if isinstance(one, Overlapped):
-                issue_s += self._cost(one.product).host_s * repeat
-                busy_s += self._cost(one.product).time_s * one.pieces * repeat
-                deps, order = self._overlap(here, one, repeat, deps, order), ()
-                continue
-            for _ in range(repeat):
-                deps, order = self._collective(here, one, (*deps, *order)), ()
-        if issue_s > busy_s:
-            host = self._timed(here, f"{sequence.name} issue", issue_s, *begin, cpu=True)
-            deps = (*deps, *host)
-        return deps
-
-    def _overlap(
-        self, here: int, one: Overlapped, repeat: int, deps: tuple[int, ...], order: tuple[int, ...]
-    ) -> tuple[int, ...]:
-        """Add the pieces that stand alone, then the others beside the collective."""
-        if one.alone:
-            deps = self._compute(here, one.name, ((one.product, one.alone * repeat),), deps, order)
-            order = ()
-        ends: tuple[int, ...] = ()
-        if one.beside:
-            ends = self._compute(here, one.name, ((one.product, one.beside * repeat),), deps, order)
-        moved = (*deps, *order)
-        for _ in range(repeat):
-            moved = self._collective(here, one.collective, moved)
-        return tuple(dict.fromkeys((*ends, *moved)))
-
-    def _compute(
-        self,
-        here: int,
-        name: str,
-        work: tuple[tuple[MatMul | Elementwise, int], ...],
-        deps: tuple[int, ...],
-        order: tuple[int, ...],
-    ) -> tuple[int, ...]:
-        """Add a run of operators as one node: operations, bytes, time."""
-        duration_s = math.fsum(self._cost(one).time_s * times for one, times in work)
-        moved = math.fsum(moved_bytes(one) * times for one, times in work)
-        flops = math.fsum(float(one.flops) * times for one, times in work)
-        return self._timed(here, name, duration_s, deps, order, flops=flops, moved_bytes=moved)
-
-    def _timed(
-        self,
-        here: int,
-        name: str,
-        duration_s: float,
-        deps: tuple[int, ...],
-        order: tuple[int, ...],
-        *,
-        flops: float = 0.0,
-        moved_bytes: float = 0.0,
-        cpu: bool = False,
-    ) -> tuple[int, ...]:
-        late_s = duration_s + (0.0 if cpu else self._late_s[here])
-        whole = max(0, round(late_s / _MICROSECOND_S))
-        if not cpu:  # what rounding leaves over goes to the next node, so that sums are right
-            self._late_s[here] = late_s - whole * _MICROSECOND_S
-        attributes = {
-            "is_cpu_op": Attribute(Form.BOOL, cpu),
-            "num_ops": Attribute(Form.INT64, round(flops)),
-            "tensor_size": Attribute(Form.UINT64, round(moved_bytes)),
-            DURATION: Attribute(Form.DOUBLE, duration_s),
-        }
-        return self._node(
-            here, name, NodeType.COMP, deps, order, duration_us=whole, attributes=attributes
-        )
-
-    def _collective(self, here: int, one: Collective, deps: tuple[int, ...]) -> tuple[int, ...]:
-        if one.size == 1:
-            return deps
-        if one.kind not in COMM_TYPES or one.spread is not None:
-            what = f"a {one.kind}" if one.kind not in COMM_TYPES else "an exchange that visits nodes once"
-            msg = f"'{one.name}' is {what}, which a Chakra trace cannot say; choose another exchange"
-            raise WorkloadError(msg)
-        attributes = {
-            "is_cpu_op": Attribute(Form.BOOL, value=False),
-            "comm_type": Attribute(Form.INT64, int(COMM_TYPES[one.kind])),
-            "comm_size": Attribute(Form.INT64, round(one.payload_bytes)),
-        }
-        if one.algorithm:
-            attributes[ALGORITHM] = Attribute(Form.STRING, str(one.algorithm))
-        if one.two_level:
-            attributes[TWO_LEVEL] = Attribute(Form.BOOL, value=True)
-        return self._node(
-            here, one.name, NodeType.COMM_COLL, deps, attributes=attributes, detail=_Coll(collective=one)
-        )
-
-    def _send(self, task: Task, one: Collective, deps: tuple[int, ...]) -> tuple[int, ...]:
-        here, there = task.rank_class, task.rank_class + one.shift
-        attributes = {
-            "is_cpu_op": Attribute(Form.BOOL, value=False),
-            "comm_size": Attribute(Form.INT64, round(one.payload_bytes)),
-        }
-        sent, received = (_End(send=one, tag=self._tags, receives=end) for end in (False, True))
-        self._tags += 1
-        arrived = self._node(there, one.name, NodeType.COMM_RECV, (), attributes=attributes, detail=received)
-        self._ends[there, task.id] = arrived
-        return self._node(here, one.name, NodeType.COMM_SEND, deps, attributes=attributes, detail=sent)
-
-
-def moved_bytes(operator: MatMul | Elementwise) -> float:
-    """Return the bytes that an operator moves from and to memory."""
-    if isinstance(operator, MatMul):
-        return float(operator.operand_bytes)
-    return operator.read_bytes + operator.written_bytes

@@ -57,12 +57,16 @@ def read_trace(path: Path) -> Iterator[Node]:
                     decode_metadata(data, start, end)
                     begun = True
                 inside = False
-            if not begun:
-                raise DamagedError(0, "the file is empty")
+            _check_begun(begun)
     except DamagedError as error:
         offset = error.offset + (base if inside else 0)
         msg = f"{path.name}: byte {offset}: not a Chakra trace: {error}; write or copy it again"
         raise WorkloadError(msg) from None
+
+
+def _check_begun(begun: bool) -> None:
+    if not begun:
+        raise DamagedError(0, "the file is empty")
 
 
 @contextmanager
@@ -85,8 +89,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _messages(stream: IO[bytes]) -> Iterator[tuple[int, bytes, int, int]]:
-    """Go through the messages of a stream: byte of the stream at which some data begin, the data, and where in
-    them a message begins and ends."""
+    """Go through messages: byte of the stream at which some data begin, the data, begin and end in them."""
     base = position = 0
     data = stream.read(CHUNK_BYTES)
     while position < len(data):
@@ -103,7 +106,9 @@ def _messages(stream: IO[bytes]) -> Iterator[tuple[int, bytes, int, int]]:
             base, start, position = base + position, start - position, 0
         if start + size > len(data):
             left = len(data) - start
-            raise DamagedError(base + start, f"a message of {size} bytes begins, and the file ends after {left}")
+            raise DamagedError(
+                base + start, f"a message of {size} bytes begins, and the file ends after {left}"
+            )
         yield base, data, start, start + size
         position = start + size
         if position == len(data):

@@ -49,12 +49,16 @@ def recorded_groups(node: Node, *, ranks: int) -> dict[str, tuple[int, ...]]:
     for one in content if isinstance(content, list) else ():
         if isinstance(one, dict) and "pg_name" in one and isinstance(one.get("ranks"), list):
             members = one["ranks"] or list(range(ranks))
-            found[str(one["pg_name"])] = _members(f"node {node.id} '{node.name}'", one["pg_name"], members, ranks)
+            found[str(one["pg_name"])] = _members(
+                f"node {node.id} '{node.name}'", one["pg_name"], members, ranks
+            )
     return found
 
 
 def _members(where: str, name: str, value: Any, ranks: int) -> tuple[int, ...]:  # noqa: ANN401 - from JSON
-    whole = isinstance(value, list) and all(isinstance(one, int) and not isinstance(one, bool) for one in value)
+    whole = isinstance(value, list) and all(
+        isinstance(one, int) and not isinstance(one, bool) for one in value
+    )
     if not whole or not value or len(set(value)) < len(value) or min(value) < 0:
         msg = f"{where}: group '{name}' must be a list of different ranks; got {str(value)[:60]}"
         raise WorkloadError(msg)

@@ -1,8 +1,8 @@
 """Chakra traces of all ranks as one graph of ranks that any fabric runs.
 
-Collectives are matched by group: the n-th of a group on one rank is the n-th on all its ranks. Sends are matched
-with receives by sender, receiver, tag and place. Compute takes its recorded time, or what a unit needs for its
-operations and bytes.
+Collectives are matched by group: the n-th of a group on one rank is the n-th on all its ranks. Sends are
+matched with receives by sender, receiver, tag and place. Compute takes its recorded time, or what a unit
+needs for its operations and bytes.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from enum import StrEnum
 from pathlib import Path
 
 from heliograph.errors import ParameterError, WorkloadError
-from heliograph.operators import CollectiveKind, Elementwise, MatMul, Phase
-from heliograph.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
+from heliograph.operators import CollectiveKind
+from heliograph.rank_graph import Message, RankGraph, RankTask, Together, Turns, Work
 from heliograph.units import to_si
-from workloads.chakra.exporting import ALGORITHM, COMM_TYPES, DURATION, TWO_LEVEL
+from workloads.chakra.compute import operator_of, recorded
 from workloads.chakra.files import read_trace
 from workloads.chakra.groups import process_groups, recorded_groups
 from workloads.chakra.nodes import CommType, Node, NodeType
+from workloads.chakra.program import ALGORITHM, COMM_TYPES, DURATION, TWO_LEVEL
 
 KINDS: Mapping[int, CollectiveKind] = {
     **{int(number): kind for kind, number in COMM_TYPES.items()},
@@ -29,10 +30,6 @@ KINDS: Mapping[int, CollectiveKind] = {
     int(CommType.BARRIER): CollectiveKind.ALL_REDUCE,
 }
 """What is done by a collective of each number; a barrier is an all-reduce of nothing."""
-ELEMENT_BYTES = 2
-"""Bytes of an element of a product whose shape is not recorded: bf16."""
-LEAST_INTENSITY = 1.0
-"""Operations per byte below which work is no product; dimensionless."""
 _MICROSECOND_S = to_si("duration_s", 1.0, "us")
 _PENDING = {NodeType.COMM_SEND, NodeType.COMM_RECV, NodeType.COMM_COLL}
 
@@ -69,8 +66,8 @@ def import_trace(
         Beginning of the names, or a directory with the traces of one run. Files may be gzip, also by name
         (``.et.gz``).
     groups : pathlib.Path, optional
-        JSON of process groups, ``{"1": [0, 1], ...}``; by default ``PREFIX.comm_groups.json`` if it is there, and what
-        the traces themselves record. A collective without a group is one of all ranks.
+        JSON of process groups, ``{"1": [0, 1], ...}``; by default ``PREFIX.comm_groups.json`` if it is there,
+        and what the traces themselves record. A collective without a group is one of all ranks.
     compute : Compute
         Recorded: nodes take the time that they took, those that have none what a unit needs for their
         operations and bytes. Modelled: all on the accelerator take the latter.
@@ -84,14 +81,11 @@ def import_trace(
         joins, a send that nobody receives, sizes that differ, a node that waits for one which is not there.
     """
     files = rank_files(prefix)
-    places = [
-        [_Place(rank, node, path.name) for node in read_trace(path)] for rank, path in enumerate(files)
-    ]
+    places = [[_Place(rank, node, path.name) for node in read_trace(path)] for rank, path in enumerate(files)]
     known = process_groups(prefix, groups, ranks=len(files))
     for node in (one.node for of_rank in places for one in of_rank if one.node.type is NodeType.METADATA):
         known = recorded_groups(node, ranks=len(files)) | known
-    graph = _Matching(places, known, compute).graph(prefix.name)
-    return graph
+    return _Matching(places, known, compute).graph(prefix.name)
 
 
 def rank_files(prefix: Path) -> list[Path]:
@@ -106,7 +100,12 @@ def rank_files(prefix: Path) -> list[Path]:
     found: dict[str, dict[int, Path]] = defaultdict(dict)
     for path in sorted(folder.glob("*.et*")) if folder.is_dir() else ():
         name, dot, rank = path.name.removesuffix(".gz").removesuffix(".et").rpartition(".")
-        if path.name.removesuffix(".gz").endswith(".et") and dot and rank.isdigit() and f"{name}.".startswith(start):
+        if (
+            path.name.removesuffix(".gz").endswith(".et")
+            and dot
+            and rank.isdigit()
+            and f"{name}.".startswith(start)
+        ):
             if not start or name == prefix.name:
                 found[name][int(rank)] = path
     if len(found) != 1:
@@ -166,7 +165,8 @@ class _Matching:
                 )
             )
         ranks = tuple((rank,) for rank in range(len(self._places)))
-        return RankGraph(name=name, tasks=tuple(sorted(tasks, key=lambda task: task.id)), classes=ranks)
+        ordered = tuple(sorted(tasks, key=lambda task: task.id))
+        return RankGraph(name=name, tasks=ordered, classes=ranks, turns=Turns.STREAM)
 
     def _followed(self, one: _Place, other: int) -> int:
         found = self._task_of.get((one.rank, other))
@@ -197,15 +197,15 @@ class _Matching:
         on_cpu = bool(node.whole("is_cpu_op"))
         works = node.type in {NodeType.COMP, NodeType.MEM_LOAD, NodeType.MEM_STORE}
         if not works:
-            self._add([one], Work(operator=_recorded(node, 0.0), host=True), "")
+            self._add([one], Work(operator=recorded(node, 0.0), host=True), "")
             return
         recorded_s = _duration_s(node)
         modelled = self._compute is Compute.MODELLED and not on_cpu
         keeps = on_cpu or (recorded_s > 0.0 and not modelled)
-        operator = _recorded(node, recorded_s) if keeps else operator_of(node)
+        operator = recorded(node, recorded_s) if keeps else operator_of(node)
         self._add(
             [one],
-            Work(operator=operator, host=on_cpu),
+            Work(operator=operator, host=on_cpu or node.type is not NodeType.COMP),
             f"{one.rank} {'host' if on_cpu else 'compute' if node.type is NodeType.COMP else 'memory'}",
         )
 
@@ -219,8 +219,10 @@ class _Matching:
             most = max(len(found) for found in of_rank.values())
             for rank in group:
                 if len(of_rank.get(rank, ())) < most:
-                    here = next(found[len(of_rank.get(rank, ()))] for found in of_rank.values() if len(found) == most)
-                    msg = f"{here.where} is never joined by rank {rank} of its group '{name}'; trace all its ranks"
+                    here = next(
+                        found[len(of_rank.get(rank, ()))] for found in of_rank.values() if len(found) == most
+                    )
+                    msg = f"{here.where} is never joined by rank {rank} of group '{name}'; trace all ranks"
                     raise WorkloadError(msg)
             for index in range(most):
                 self._collective(name, group, [of_rank[rank][index] for rank in group])
@@ -245,14 +247,15 @@ class _Matching:
         if number not in KINDS:
             known = number in set(CommType)
             what = CommType(number).name.lower() if known else f"collective {number}"
-            msg = f"{first.where} is a {what}, which is not modelled; known: {', '.join(sorted(set(KINDS.values())))}"
+            names = ", ".join(sorted(set(KINDS.values())))
+            msg = f"{first.where} is a {what}, which is not modelled; known: {names}"
             raise WorkloadError(msg)
         for one in members:
             for key in ("comm_type", "comm_size"):
                 if one.node.whole(key) != first.node.whole(key):
                     msg = (
-                        f"{one.where} has {key} {one.node.whole(key)}, and {first.where} in the same place of group "
-                        f"'{name}' {first.node.whole(key)}; all ranks must call the same"
+                        f"{one.where} has {key} {one.node.whole(key)}, and {first.where} in the same place "
+                        f"of group '{name}' {first.node.whole(key)}; all ranks must call the same"
                     )
                     raise WorkloadError(msg)
         barrier = number == CommType.BARRIER
@@ -283,7 +286,10 @@ class _Matching:
             for left, right in zip(sent, received, strict=True):
                 sizes = left.node.whole("comm_size"), right.node.whole("comm_size")
                 if sizes[0] != sizes[1]:
-                    msg = f"{left.where} sends {sizes[0]} bytes, and {right.where} receives {sizes[1]}; they must agree"
+                    msg = (
+                        f"{left.where} sends {sizes[0]} bytes, and {right.where} receives {sizes[1]}; "
+                        "they must agree"
+                    )
                     raise WorkloadError(msg)
                 message = Message(
                     sources=(source,), destinations=(destination,), size_bytes=float(max(0, sizes[0]))
@@ -301,58 +307,3 @@ def _duration_s(node: Node) -> float:
     if isinstance(exact, float) and math.isfinite(exact) and exact > 0.0:
         return exact
     return node.duration_us * _MICROSECOND_S
-
-
-def _recorded(node: Node, duration_s: float) -> Recorded:
-    return Recorded(
-        name=node.name,
-        layer="trace",
-        phase=Phase.FORWARD,
-        flops=float(node.whole("num_ops")),
-        read_bytes=float(node.whole("tensor_size")),
-        written_bytes=0.0,
-        duration_s=duration_s,
-    )
-
-
-def operator_of(node: Node) -> MatMul | Elementwise:
-    """Return work with the operations and the bytes of a node, in the shape that is most likely.
-
-    Notes
-    -----
-    Below one operation a byte it is work without a product. Above, x rows meet a square weight of y x y: of
-    F operations and E elements, 2 x y^2 = F and y^2 + 2 x y = E, of whose solutions the one with the fewest
-    rows is taken; fused products move fewer elements than any one product of F operations (3 (F/2)^(2/3)), and
-    count as a cube.
-    """
-    operations, bytes_moved = float(node.whole("num_ops")), float(node.whole("tensor_size"))
-    if operations < LEAST_INTENSITY * bytes_moved or operations < 2.0:
-        return Elementwise(
-            name=node.name,
-            layer="trace",
-            phase=Phase.FORWARD,
-            flops=operations,
-            read_bytes=bytes_moved,
-            written_bytes=0.0,
-        )
-    side = _side(operations, bytes_moved / ELEMENT_BYTES)
-    rows = operations / (2.0 * side**2)
-    return MatMul(
-        name=node.name,
-        layer="trace",
-        phase=Phase.FORWARD,
-        batch=1,
-        m=max(1, round(rows)),
-        k=max(1, round(side)),
-        n=max(1, round(side)),
-        element_bytes=ELEMENT_BYTES,
-    )
-
-
-def _side(operations: float, elements: float) -> float:
-    """Return the larger root y of y^3 - E y + F = 0, which is the square's side; a cube's if there is none."""
-    cube = (operations / 2.0) ** (1.0 / 3.0)
-    if elements <= 3.0 * cube**2:
-        return cube
-    angle = math.acos(-operations / 2.0 * (3.0 / elements) ** 1.5) / 3.0
-    return 2.0 * math.sqrt(elements / 3.0) * math.cos(angle)

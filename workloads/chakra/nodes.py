@@ -162,7 +162,7 @@ def _wire(form: Form) -> Wire:
 
 
 def encode_attribute(name: str, attribute: Attribute) -> bytes:
-    """Return an AttributeProto; a value that is the default is written too, for its presence means something."""
+    """Return an AttributeProto; a default value is written too, for its presence means something."""
     form, value = attribute
     head = record(1, name.encode())
     if isinstance(value, tuple):
@@ -186,7 +186,9 @@ def encode_node(node: Node) -> bytes:
         parts.insert(1 if node.id else 0, record(2, node.name.encode()))
     at = sum(bool(one) for one in (node.id, node.name, node.type))
     deps = [
-        record(number, packed(values)) for number, values in ((4, node.ctrl_deps), (5, node.data_deps)) if values
+        record(number, packed(values))
+        for number, values in ((4, node.ctrl_deps), (5, node.data_deps))
+        if values
     ]
     parts[at:at] = deps
     for number, info in ((8, node.inputs), (9, node.outputs)):
@@ -282,7 +284,9 @@ def decode_attribute(data: bytes) -> tuple[str, Attribute]:
         form, of_list = known
         expected = Wire.BYTES if of_list else _wire(form)
         if wire != expected:
-            raise DamagedError(start, f"attribute '{name}' has wire type {wire} where {form.name} has {expected}")
+            raise DamagedError(
+                start, f"attribute '{name}' has wire type {wire} where {form.name} has {expected}"
+            )
         if of_list:
             found = Attribute(form, _values(form, data, first, last))
         elif wire == Wire.VARINT:

@@ -127,7 +127,9 @@ def unpacked_fixed(data: bytes, start: int, end: int, form: Struct) -> list[floa
         If the length is no whole number of them.
     """
     if (end - start) % form.size:
-        raise DamagedError(start, f"a list of {end - start} bytes is no whole number of {form.size} bytes each")
+        raise DamagedError(
+            start, f"a list of {end - start} bytes is no whole number of {form.size} bytes each"
+        )
     return [value for (value,) in form.iter_unpack(data[start:end])]
 
 
@@ -144,7 +146,7 @@ def fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, i
     Yields
     ------
     tuple of int
-        Field number, wire type, and for a varint its unsigned value and 0, else where its bytes begin and end.
+        Field number, wire type, and for a varint its unsigned value and 0, else begin and end of its bytes.
 
     Raises
     ------
@@ -176,6 +178,8 @@ def fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, i
         else:
             raise DamagedError(at, f"field {number} has wire type {wire}, which is not known")
         if size > end - position:
-            raise DamagedError(at, f"field {number} has {size} bytes, and its message ends after {end - position}")
+            raise DamagedError(
+                at, f"field {number} has {size} bytes, and its message ends after {end - position}"
+            )
         yield number, wire, position, position + size
         position += size
