@@ -9,20 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 
 from heliograph.errors import WorkloadError
 from heliograph.operators import CollectiveKind, Elementwise, MatMul
-
-
-class Turns(StrEnum):
-    """Who is next on a channel that several tasks want."""
-
-    ARRIVAL = "arrival"
-    """What has been ready for longest; of several the lowest id."""
-    STREAM = "stream"
-    """The same, but what goes on where the last one ended comes first: a stream ends what it has begun."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +76,9 @@ class RankTask:
     after: tuple[int, ...] = ()
     """Ids of the tasks that must have finished."""
     channel: str = ""
-    """Tasks on the same channel run one at a time, ordered as `RankGraph.turns` says; empty: no limit."""
+    """Tasks on the same channel run one at a time, in the order in which they become ready; empty: no limit."""
+    continues: bool = False
+    """Whether it goes on where a task that it waits for ended, ahead of what waits for their channel."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +97,6 @@ class RankGraph:
     """All tasks."""
     classes: tuple[tuple[int, ...], ...]
     """Ranks of each class; every rank from 0 stands in one of them."""
-    turns: Turns = Turns.ARRIVAL
-    """Who is next on a channel."""
 
     def __post_init__(self) -> None:
         every = sorted(rank for ranks in self.classes for rank in ranks)

@@ -24,7 +24,7 @@ from heliograph.interfaces import Bound, Cost, Fabric, Flows
 from heliograph.mapping import Node
 from heliograph.network import Network
 from heliograph.operators import Collective, CollectiveKind, Elementwise, MatMul, Phase
-from heliograph.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Turns, Work
+from heliograph.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
 from heliograph.trace import Span, Stream, Trace
 from heliograph.traffic import Plan, Traffic
 
@@ -280,13 +280,11 @@ class Replay:
             self._waiting[follower] -= 1
             if not self._waiting[follower]:
                 ready.append(self._tasks[follower])
-        if task.channel and self.graph.turns is Turns.STREAM:
-            follows = [one for one in ready if one.channel == task.channel]
-            if follows:
-                heapq.heappush(self._queues[task.channel], (-math.inf, min(one.id for one in follows)))
-                ready.remove(self._tasks[min(one.id for one in follows)])
         for one in ready:
-            self._offer(one)
+            if one.continues and one.channel == task.channel:
+                heapq.heappush(self._queues[one.channel], (-math.inf, one.id))
+            else:
+                self._offer(one)
         if task.channel:
             self._busy.discard(task.channel)
             queue = self._queues.get(task.channel)

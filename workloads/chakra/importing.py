@@ -16,13 +16,13 @@ from pathlib import Path
 
 from heliograph.errors import ParameterError, WorkloadError
 from heliograph.operators import CollectiveKind
-from heliograph.rank_graph import Message, RankGraph, RankTask, Together, Turns, Work
+from heliograph.rank_graph import Message, RankGraph, RankTask, Together, Work
 from heliograph.units import to_si
 from workloads.chakra.compute import operator_of, recorded
 from workloads.chakra.files import read_trace
 from workloads.chakra.groups import process_groups, recorded_groups
 from workloads.chakra.nodes import CommType, Node, NodeType
-from workloads.chakra.program import ALGORITHM, COMM_TYPES, DURATION, TWO_LEVEL
+from workloads.chakra.program import ALGORITHM, COMM_TYPES, CONTINUES, DURATION, TWO_LEVEL
 
 KINDS: Mapping[int, CollectiveKind] = {
     **{int(number): kind for kind, number in COMM_TYPES.items()},
@@ -162,11 +162,12 @@ class _Matching:
                     operation=task.operation,
                     after=tuple(sorted(after)),
                     channel=task.channel,
+                    continues=task.continues,
                 )
             )
         ranks = tuple((rank,) for rank in range(len(self._places)))
         ordered = tuple(sorted(tasks, key=lambda task: task.id))
-        return RankGraph(name=name, tasks=ordered, classes=ranks, turns=Turns.STREAM)
+        return RankGraph(name=name, tasks=ordered, classes=ranks)
 
     def _followed(self, one: _Place, other: int) -> int:
         found = self._task_of.get((one.rank, other))
@@ -189,6 +190,7 @@ class _Matching:
             classes=tuple(one.rank for one in members),
             operation=operation,
             channel=channel,
+            continues=bool(first.node.whole(CONTINUES)),
         )
         self._tasks.append((members, task))
 
@@ -200,8 +202,9 @@ class _Matching:
             self._add([one], Work(operator=recorded(node, 0.0), host=True), "")
             return
         recorded_s = _duration_s(node)
+        known = recorded_s > 0.0 or DURATION in node.attributes
         modelled = self._compute is Compute.MODELLED and not on_cpu
-        keeps = on_cpu or (recorded_s > 0.0 and not modelled)
+        keeps = on_cpu or (known and not modelled)
         operator = recorded(node, recorded_s) if keeps else operator_of(node)
         self._add(
             [one],

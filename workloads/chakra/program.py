@@ -44,6 +44,8 @@ ALGORITHM = "algorithm"
 """Attribute with the algorithm that a collective must use, if it must."""
 TWO_LEVEL = "two_level"
 """Attribute of an all-to-all that goes within nodes and between them in turn."""
+CONTINUES = "continues"
+"""Attribute of a communication that repeats the one before, ahead of others of its group."""
 _MICROSECOND_S = to_si("duration_s", 1.0, "us")
 
 
@@ -131,12 +133,13 @@ class Program:
         here = task.rank_class
         deps = self._waits_for(task)
         order = self._computed.get(self._previous.get(task.id, -1), ())
-        for _ in range(task.multiplicity):
+        for repetition in range(task.multiplicity):
+            again = repetition > 0
             match task.operator:
                 case Collective(kind=CollectiveKind.SEND):
-                    deps = self._send(task, task.operator, deps)
+                    deps = self._send(task, task.operator, deps, again=again)
                 case Collective():
-                    deps = self._collective(here, task.operator, deps)
+                    deps = self._collective(here, task.operator, deps, again=again)
                 case MatMul() | Elementwise() if not task.beside:
                     deps = self._compute(here, task.operator.name, ((task.operator, 1),), deps, order)
                 case Sequence():
@@ -270,7 +273,9 @@ class Program:
         }
         return self._node(here, name, NodeType.COMP, deps, order, duration_us=whole, attributes=attributes)
 
-    def _collective(self, here: int, one: Collective, deps: tuple[int, ...]) -> tuple[int, ...]:
+    def _collective(
+        self, here: int, one: Collective, deps: tuple[int, ...], *, again: bool = False
+    ) -> tuple[int, ...]:
         if one.size == 1:
             return deps
         if one.kind not in COMM_TYPES or one.spread is not None:
@@ -284,18 +289,22 @@ class Program:
         }
         if one.algorithm:
             attributes[ALGORITHM] = Attribute(Form.STRING, str(one.algorithm))
+        if again:
+            attributes[CONTINUES] = Attribute(Form.BOOL, value=True)
         if one.two_level:
             attributes[TWO_LEVEL] = Attribute(Form.BOOL, value=True)
         return self._node(
             here, one.name, NodeType.COMM_COLL, deps, attributes=attributes, detail=Call(collective=one)
         )
 
-    def _send(self, task: Task, one: Collective, deps: tuple[int, ...]) -> tuple[int, ...]:
+    def _send(self, task: Task, one: Collective, deps: tuple[int, ...], *, again: bool) -> tuple[int, ...]:
         here, there = task.rank_class, task.rank_class + one.shift
         attributes = {
             "is_cpu_op": Attribute(Form.BOOL, value=False),
             "comm_size": Attribute(Form.INT64, round(one.payload_bytes)),
         }
+        if again:
+            attributes[CONTINUES] = Attribute(Form.BOOL, value=True)
         sent, received = (SendEnd(send=one, tag=self._tags, receives=end) for end in (False, True))
         self._tags += 1
         arrived = self._node(there, one.name, NodeType.COMM_RECV, (), attributes=attributes, detail=received)
