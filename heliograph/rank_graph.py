@@ -76,7 +76,7 @@ class RankTask:
     after: tuple[int, ...] = ()
     """Ids of the tasks that must have finished."""
     channel: str = ""
-    """Tasks on the same channel run one at a time, in the order in which they become ready; empty: no limit."""
+    """Tasks on the same channel run one at a time, in the order in which they become ready; empty: all."""
     continues: bool = False
     """Whether it goes on where a task that it waits for ended, ahead of what waits for their channel."""
 

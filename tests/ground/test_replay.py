@@ -40,7 +40,7 @@ def message(number, source, destination, size, after=()):
     return RankTask(id=number, name="m", classes=(source, destination), operation=operation, after=after)
 
 
-def together(number, kind, groups, size, after=(), algorithm=""):
+def together(number, kind, groups, size, after=(), *, algorithm=""):
     operation = Together(kind=kind, groups=groups, payload_bytes=size, algorithm=algorithm)
     members = tuple(rank for group in groups for rank in group)
     return RankTask(id=number, name="c", classes=members, operation=operation, after=after)
@@ -83,6 +83,7 @@ def test_a_ring_all_reduce_of_any_group_takes_the_textbook_time(group):
 )
 def test_no_collective_beats_its_ports(kind):
     """The cut bound that a congestion-unaware simulator breaks: (n-1)/n of the vector through each port."""
+    kind = CollectiveKind(kind)
     n, size = 8, 8e6
     passes = 2 if kind is CollectiveKind.ALL_REDUCE else 1
     vector = size * n if kind is CollectiveKind.ALL_GATHER else size

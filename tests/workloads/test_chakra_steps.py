@@ -91,7 +91,7 @@ def test_a_trace_carries_the_bytes_of_the_step(tmp_path):
 
 
 def test_files_are_what_astra_sim_reads(tmp_path):
-    """Types of attributes as ASTRA-sim's feeder asks for them; groups numbered from 1; pairs of equal tags."""
+    """Types of attributes as ASTRA-sim's feeder asks for them; groups from 1; pairs of equal tags."""
     graph, ranks = step(PLANS[0])
     written = export_step(graph, build_system("gpu_packet", accelerators=ranks).node(), tmp_path / "t")
     assert [path.name for path in written] == [*(f"t.{rank}.et" for rank in range(8)), "t.comm_groups.json"]
@@ -182,12 +182,12 @@ def test_groups_come_from_the_file_the_metadata_or_all_ranks(tmp_path):
         ([[end(NodeType.COMM_SEND, 1)], [coll(group="0")]], "never"),
         (
             [[end(NodeType.COMM_SEND, 1)], [end(NodeType.COMM_RECV, 0, size=7)]],
-            "sends 1000 bytes, and t.1.et",
+            "sends 1000 bytes, and t.1",
         ),
         ([[end(NodeType.COMM_SEND, 1)], [end(NodeType.COMM_RECV, 0, tag=7)]], "is never received by rank 1"),
         (
             [[Node(id=1, name="x", type=NodeType.COMP, data_deps=(8,))]],
-            "waits for node 8, which the file lacks",
+            "waits for node 8, which the file",
         ),
         ([[Node(id=1, name="x", type=NodeType.COMP)] * 2], "has the number of an earlier node"),
     ],
@@ -200,7 +200,7 @@ def test_traces_that_do_not_fit_together_are_one_sentence(tmp_path, ranks, sente
 
 def test_a_missing_rank_and_two_runs_in_a_directory_are_named(tmp_path):
     write_trace(tmp_path / "t.2.et", [])
-    with pytest.raises(ParameterError, match="t.0.et is not there"):
+    with pytest.raises(ParameterError, match=r"t\.0\.et is not there"):
         import_trace(tmp_path / "t")
     write_trace(tmp_path / "u.0.et", [])
     with pytest.raises(ParameterError, match="holds traces of t, u"):
@@ -214,9 +214,7 @@ def test_a_send_takes_both_ends_and_a_barrier_waits_for_all(tmp_path):
         write(tmp_path, [slow, end(NodeType.COMM_SEND, 1), barrier], [end(NodeType.COMM_RECV, 0), barrier])
     )
     wires = Wires(endpoints=2, link_bytes_per_s=1e6, latency_s=0.0)
-    assert Replay(graph, Clockwork(), wires).run().makespan_s == pytest.approx(
-        2e-3
-    )  # the send needs 1 ms only
+    assert Replay(graph, Clockwork(), wires).run().makespan_s == pytest.approx(2e-3)
     assert next(task for task in graph.tasks if task.name == "c").operation.payload_bytes == 0.0
 
 

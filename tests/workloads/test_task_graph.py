@@ -48,7 +48,7 @@ class Builder:
             self.point(place, build())
         return start
 
-    def task(self, kind, number, device=0, run=0.0, size=0, following=()):
+    def task(self, kind, number, device, run, size, following):  # noqa: PLR0917
         start, holes = self.table(
             f0=("h", kind),
             f1=("Q", number),
@@ -104,7 +104,7 @@ def test_a_graph_by_hand_is_read_field_for_field(tmp_path):
 
 
 def test_a_chain_takes_the_sum_of_its_parts(tmp_path):
-    """2 + 12.5 MB / 12.5 GB/s + 1 + 0.5 ms, and two rounds of 12.5 MB; a transfer's own record counts nothing."""
+    """2 + 12.5 MB / 12.5 GB/s + 1 + 0.5 ms, two rounds of 12.5 MB; a transfer's own record is not used."""
     trace = replayed(graph_of(tmp_path, TASKS), latency_s=1e-6)
     assert trace.makespan_s == pytest.approx(2e-3 + 1e-3 + 1e-6 + 1e-3 + 0.5e-3 + 2 * (1e-3 + 1e-6), rel=1e-6)
 
@@ -136,5 +136,5 @@ def test_no_truncated_graph_leaves_a_traceback(tmp_path):
     whole = path.read_bytes()
     for length in range(4, len(whole), 7):
         path.write_bytes(whole[:length])
-        with pytest.raises(WorkloadError, match="tiny.fbuf: byte"):
+        with pytest.raises(WorkloadError, match=r"tiny\.fbuf: byte"):
             read_task_graph(path)
