@@ -14,6 +14,7 @@ FLOORS = {
 TORCH = {
     "optical/counting.py",
     "optical/draws.py",
+    "optical/noisy_matmul.py",
     "optical/numerics.py",
     "optical/transfer/gradients.py",
     "electronic/numerics.py",
