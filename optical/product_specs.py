@@ -104,7 +104,7 @@ class ProductSpecs:
 
     def to_json(self) -> str:
         """Return the canonical JSON text: keys sorted, infinities as text."""
-        return _text(self)
+        return record_to_json(self)
 
     @classmethod
     def from_json(cls, text: str) -> ProductSpecs:
@@ -115,12 +115,12 @@ class ProductSpecs:
         ParameterError
             If the text is no JSON, or a key is missing, unknown or of the wrong kind.
         """
-        return _parse(cls, text)
+        return record_from_json(cls, text)
 
 
 def spec_to_json(spec: AnalogSpec) -> str:
     """Return the canonical JSON text of one specification."""
-    return _text(spec)
+    return record_to_json(spec)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -132,11 +132,12 @@ def spec_from_json(text: str) -> AnalogSpec:
     ParameterError
         If the text is no JSON, or a key is missing, unknown or of the wrong kind.
     """
-    return _parse(AnalogSpec, text)
+    return record_from_json(AnalogSpec, text)
 
 
 @functools.lru_cache(maxsize=1024)
-def _text(value: object) -> str:
+def record_to_json(value: object) -> str:
+    """Return the canonical JSON text of a frozen record of records, numbers, choices and texts."""
     return json.dumps(_plain(value), sort_keys=True, allow_nan=False)
 
 
@@ -155,7 +156,14 @@ def _plain(value: object) -> object:
     return value
 
 
-def _parse(kind: type[_T], text: str) -> _T:
+def record_from_json(kind: type[_T], text: str) -> _T:
+    """Return the record of a kind that `record_to_json` wrote.
+
+    Raises
+    ------
+    ParameterError
+        If the text is no JSON, or a key is missing, unknown or of the wrong kind.
+    """
     try:
         content = json.loads(text)
     except json.JSONDecodeError as error:

@@ -12,6 +12,18 @@ FLOORS = {
     "experiments": {"heliograph", "optical", "electronic", "workloads"},
 }
 TORCH = {
+    "optical/conversion/__init__.py",
+    "optical/conversion/attention.py",
+    "optical/conversion/contractions.py",
+    "optical/conversion/convert.py",
+    "optical/conversion/convolution.py",
+    "optical/conversion/frames.py",
+    "optical/conversion/hugging_face.py",
+    "optical/conversion/interception.py",
+    "optical/conversion/products.py",
+    "optical/conversion/recurrence.py",
+    "optical/conversion/training_hooks.py",
+    "optical/conversion/watch.py",
     "optical/counting.py",
     "optical/draws.py",
     "optical/noisy_matmul.py",
