@@ -32,11 +32,13 @@ _SITE, _ORIGINAL = "heliograph_site", "heliograph_original"
 _WITHOUT_PRODUCTS = {
     f"torch.nn.modules.{name}"
     for name in (
-        "batchnorm channelshuffle container distance dropout flatten fold instancenorm loss normalization "
+        "batchnorm channelshuffle distance dropout flatten fold instancenorm loss normalization "
         "padding pixelshuffle pooling sparse upsampling"
     ).split()
 }
 """Modules of torch that are left as they are."""
+_CONVERTED: dict[type[nn.Module], type[nn.Module]] = {}
+"""Derived classes by their originals."""
 
 
 def convert(
@@ -85,10 +87,10 @@ def convert(
 
     Notes
     -----
-    A draw belongs to (seed, step, layer, call, operation, product, row block). The layer's number is its place
-    in `model.named_modules()`, included or not. Calls count where one pass through the layer around it calls
-    a layer again; operations are the functions of torch with products in that call, electronic or not, so that
-    what is left out moves no other draw.
+    A draw belongs to (seed, step, layer, call, operation, product, row block). The layer's number is its
+    place in `model.named_modules()`, included or not. Calls count where one pass through the layer around it
+    calls a layer again; operations are the functions of torch with products in that call, electronic or not,
+    so that what is left out moves no other draw.
     """
     _check(model, [*(include or ()), *(exclude or ())])
     conversion = Conversion(specs=specs_of(system), policy=policy or Policy(), key=model_key)
@@ -209,9 +211,14 @@ def _belongs(name: str, patterns: Iterable[str] | None, *, default: bool) -> boo
     return any(fnmatch.fnmatchcase(one, pattern) for one in around for pattern in patterns)
 
 
-@functools.cache
-def _converted_class(original: Any) -> Any:  # noqa: ANN401
-    """Return a class derived from a module's, of the same name, that runs its products as its site says."""
+def _converted_class(original: type[nn.Module]) -> type[nn.Module]:
+    """Return the one class derived from a module's of the same name that runs its products."""
+    if original not in _CONVERTED:
+        _CONVERTED[original] = _derive(original)
+    return _CONVERTED[original]
+
+
+def _derive(original: type[nn.Module]) -> type[nn.Module]:
 
     @functools.wraps(original.forward)
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401

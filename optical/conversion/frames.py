@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import threading
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -18,8 +20,10 @@ from optical.noisy_matmul import noisy_matmul
 from optical.product_specs import ProductSpecs
 
 _INT64_MASK = 2**63 - 1
-_REMEMBERED_CALLS = 4096
-"""Calls of a layer, within one step, that recomputation can be traced back to."""
+_REMEMBERED_INPUTS = 4096
+"""Calls of a layer, within one step, whose recomputation can be traced back by what it is given."""
+_Call = tuple[int, NoiseKey | None]
+"""What tells repeated calls of a layer apart, and the key of the call."""
 _Fingerprint = tuple[tuple[int, torch.Size], ...]
 """Where the tensors that a call was given lie in memory, and their shapes."""
 
@@ -52,8 +56,19 @@ class Site:
     """Whether its products go to the core at all."""
     acting: dict[tuple[ProductKind, bool], ProductSpecs | None] = field(default_factory=dict)
     """What acts on a kind of product, in training and not; filled as asked for."""
-    calls: dict[_Fingerprint, tuple[int, NoiseKey | None]] = field(default_factory=dict)
+    calls: set[_Call] = field(default_factory=set)
     """Number and key of each call of this step, for calls that are recomputed in the backward pass."""
+    inputs: dict[_Fingerprint, tuple[_Call, list[weakref.ref[torch.Tensor]]]] = field(default_factory=dict)
+    """The last call that was given tensors of some places and shapes, and those tensors."""
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Site:
+        """Return a copy that has not been called."""
+        conversion = copy.deepcopy(self.conversion, memo)
+        return Site(conversion=conversion, name=self.name, number=self.number, included=self.included)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what is pickled: all but the calls."""
+        return {**self.__dict__, "calls": set(), "inputs": {}}
 
     def specs(self, kind: ProductKind, *, training: bool) -> ProductSpecs | None:
         """Return what acts on a product, or None if it is electronic."""
@@ -192,7 +207,7 @@ def entered(site: Site, *, training: bool, tensors: list[torch.Tensor]) -> Itera
             repeat = frames[-1].repeats.get(site.number, 0)
             frames[-1].repeats[site.number] = repeat + 1
             path = mix_key(path, site.number, repeat) if repeat else path
-        _remember(site, tensors, path, key)
+        _remember(site, tensors, (path, key))
     frame = Frame(site=site, training=training, path=path, key=key)
     frames.append(frame)
     try:
@@ -208,17 +223,21 @@ def _fingerprint(tensors: list[torch.Tensor]) -> _Fingerprint | None:
         return None
 
 
-def _remember(site: Site, tensors: list[torch.Tensor], path: int, key: NoiseKey | None) -> None:
-    """Keep what a recomputation of this call needs; a checkpoint keeps the inputs where they are."""
-    known = next(iter(site.calls.values()), (0, key))[1]
-    if (known and known.value) != (key and key.value) or len(site.calls) >= _REMEMBERED_CALLS:
+def _remember(site: Site, tensors: list[torch.Tensor], call: _Call) -> None:
+    """Keep what a recomputation of this call needs; a checkpoint keeps its inputs alive, where they are."""
+    _, key = next(iter(site.calls), call)
+    if (key and key.value) != (call[1] and call[1].value):
         site.calls.clear()
+        site.inputs.clear()
+    if len(site.inputs) >= _REMEMBERED_INPUTS:
+        site.inputs.clear()
+    site.calls.add(call)
     mark = _fingerprint(tensors)
-    if mark is not None:
-        site.calls[mark] = (path, key)
+    if mark:
+        site.inputs[mark] = (call, [weakref.ref(tensor) for tensor in tensors])
 
 
-def _recomputed(site: Site, tensors: list[torch.Tensor]) -> tuple[int, NoiseKey | None]:
+def _recomputed(site: Site, tensors: list[torch.Tensor]) -> _Call:
     """Return number and key of the call that the backward pass runs again.
 
     Raises
@@ -226,14 +245,14 @@ def _recomputed(site: Site, tensors: list[torch.Tensor]) -> tuple[int, NoiseKey 
     WorkloadError
         If several calls could be meant.
     """
-    mark = _fingerprint(tensors)
-    if mark in site.calls:
-        return site.calls[mark]
-    meant = set(site.calls.values()) or {(0, open_key() or site.conversion.key)}
+    call, kept = site.inputs.get(_fingerprint(tensors) or (), (None, []))
+    if call is not None and all(tensor() is not None for tensor in kept):
+        return call
+    meant = site.calls or {(0, open_key() or site.conversion.key)}
     if len(meant) > 1:
         msg = (
-            f"'{site.name}' is recomputed in the backward pass from tensors that lie elsewhere than in its "
-            f"{len(meant)} forward calls of this step; checkpoint a module that is called once"
+            f"'{site.name}' is recomputed in the backward pass from tensors that no checkpoint kept, and could "
+            f"be any of its {len(meant)} calls of this step; checkpoint the module itself"
         )
         raise WorkloadError(msg)
-    return meant.pop()
+    return next(iter(meant))

@@ -86,7 +86,7 @@ def cell_function(cell: Cell) -> Callable[..., torch.Tensor | _State]:
 def layer_function(cell: Cell) -> Callable[..., tuple[torch.Tensor, ...]]:
     """Return what runs whole layers, called as torch's own function (`torch.lstm` and its like)."""
 
-    def run(frame: Frame, *arguments: Any) -> tuple[torch.Tensor, ...]:
+    def run(frame: Frame, *arguments: Any) -> tuple[torch.Tensor, ...]:  # noqa: ANN401
         if isinstance(arguments[3], list | tuple):
             data, sizes, hx, flat, has_biases, layers, dropout, train, bidirectional = arguments
             counts, batch_first = sizes.tolist(), False

@@ -16,7 +16,8 @@ from optical.conversion.frames import current_frame, current_product
 _NAMESPACE = "heliograph"
 _PRODUCTS = (
     "mm bmm addmm baddbmm addmv mv dot vdot addbmm linear matmul convolution convolution_backward "
-    "_convolution _scaled_dot_product lstm gru rnn _thnn _int_mm _grouped_mm _scaled_mm _native_multi_head_attention "
+    "_convolution _scaled_dot_product lstm gru rnn _thnn _int_mm _grouped_mm _scaled_mm "
+    "_native_multi_head_attention "
     "_transformer_encoder_layer_fwd mkldnn_linear mkldnn_convolution mkldnn_rnn_layer _trilinear _cudnn_rnn "
     "_cdist_forward _flash_attention _efficient_attention _addmm_activation"
 ).split()
