@@ -201,11 +201,12 @@ def entered(site: Site, *, training: bool, tensors: list[torch.Tensor]) -> Itera
     if not frames and torch._C._current_graph_task_id() != -1:
         path, key = _recomputed(site, tensors)
     else:
-        key = open_key() or site.conversion.key
-        path = frames[-1].path if frames else 0
-        if frames:
-            repeat = frames[-1].repeats.get(site.number, 0)
-            frames[-1].repeats[site.number] = repeat + 1
+        around = frames[-1] if frames else None
+        key = (around and around.key) or open_key() or site.conversion.key
+        path = around.path if around else 0
+        if around:
+            repeat = around.repeats.get(site.number, 0)
+            around.repeats[site.number] = repeat + 1
             path = mix_key(path, site.number, repeat) if repeat else path
         _remember(site, tensors, (path, key))
     frame = Frame(site=site, training=training, path=path, key=key)
@@ -251,8 +252,8 @@ def _recomputed(site: Site, tensors: list[torch.Tensor]) -> _Call:
     meant = site.calls or {(0, open_key() or site.conversion.key)}
     if len(meant) > 1:
         msg = (
-            f"'{site.name}' is recomputed in the backward pass from tensors that no checkpoint kept, and could "
-            f"be any of its {len(meant)} calls of this step; checkpoint the module itself"
+            f"'{site.name}' is recomputed in the backward pass from tensors that no checkpoint kept; it could be "
+            f"any of its {len(meant)} calls of this step; checkpoint the module itself"
         )
         raise WorkloadError(msg)
     return next(iter(meant))
