@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from heliograph.errors import WorkloadError
-from optical.conversion import hugging_face
 from optical.conversion.frames import Conversion, Site, current_frame, entered
+from optical.conversion.hugging_face import open_attention, restore_attention
 from optical.conversion.interception import Interception
 from optical.conversion.noise_keys import NoiseKey
 from optical.conversion.policy import (
@@ -96,7 +96,7 @@ def convert(
     conversion = Conversion(specs=specs_of(system), policy=policy or Policy(), key=model_key)
     if not inplace:
         model = copy.deepcopy(model)
-    conversion.attention = hugging_face.open_attention(model)
+    conversion.attention = open_attention(model)
     for number, (name, module) in enumerate(model.named_modules()):
         included = _belongs(name, include, default=True) and not _belongs(name, exclude, default=False)
         included = included and (filter is None or filter(module, name))
@@ -126,7 +126,7 @@ def to_digital(model: _Model, *, inplace: bool = False) -> _Model:
     _conversion(model)
     if not inplace:
         model = copy.deepcopy(model)
-    hugging_face.restore_attention(model, _conversion(model).attention)
+    restore_attention(model, _conversion(model).attention)
     for module in model.modules():
         if _SITE in module.__dict__:
             module.__class__ = _class_without(type(module))

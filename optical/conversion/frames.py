@@ -252,8 +252,8 @@ def _recomputed(site: Site, tensors: list[torch.Tensor]) -> _Call:
     meant = site.calls or {(0, open_key() or site.conversion.key)}
     if len(meant) > 1:
         msg = (
-            f"'{site.name}' is recomputed in the backward pass from tensors that no checkpoint kept; it could be "
-            f"any of its {len(meant)} calls of this step; checkpoint the module itself"
+            f"'{site.name}' is recomputed in the backward pass from tensors that no checkpoint kept; it "
+            f"could be any of its {len(meant)} calls of this step; checkpoint the module itself"
         )
         raise WorkloadError(msg)
     return next(iter(meant))

@@ -12,10 +12,21 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from heliograph.errors import WorkloadError
-from optical.conversion import attention, contractions, products
+from optical.conversion.attention import MULTI_HEAD_ATTENTION, scaled_dot_product_attention
+from optical.conversion.contractions import einsum, inner, tensordot
 from optical.conversion.convolution import convolution
 from optical.conversion.frames import Frame, current_frame, running
 from optical.conversion.policy import ProductKind
+from optical.conversion.products import (
+    chain,
+    grouped,
+    linear,
+    matmul,
+    matmul_add,
+    matmul_add_in_place,
+    reversed_matmul,
+    sum_matmul_add,
+)
 from optical.conversion.recurrence import Cell, cell_function, layer_function
 
 
@@ -54,7 +65,7 @@ class Interception(TorchFunctionMode):
             frame.attention = [ProductKind.SCORES, ProductKind.VALUES]
             try:
                 with self:
-                    return attention.MULTI_HEAD_ATTENTION(*args, **kwargs)
+                    return MULTI_HEAD_ATTENTION(*args, **kwargs)
             finally:
                 frame.attention = []
         return replacement.run(frame, *args, **kwargs)
@@ -78,26 +89,26 @@ def _table() -> dict[Callable[..., Any], _Replacement]:
     """Return what is replaced by what."""
     kind = ProductKind
     dense = (kind.LINEAR, kind.MATMUL)
-    added = _Replacement(products.matmul_add, dense)
-    added_in_place = _Replacement(products.matmul_add_in_place, dense)
-    plain = _Replacement(products.matmul, dense)
-    chained = _Replacement(products.chain, dense)
+    added = _Replacement(matmul_add, dense)
+    added_in_place = _Replacement(matmul_add_in_place, dense)
+    plain = _Replacement(matmul, dense)
+    chained = _Replacement(chain, dense)
     table: dict[Callable[..., Any], _Replacement] = {
-        functional.linear: _Replacement(products.linear, (kind.LINEAR,)),
-        Tensor.__rmatmul__: _Replacement(products.reversed_matmul, dense),
-        torch.addbmm: _Replacement(products.sum_matmul_add, dense),
-        Tensor.addbmm: _Replacement(products.sum_matmul_add, dense),
-        torch.einsum: _Replacement(contractions.einsum, dense),
-        torch.tensordot: _Replacement(contractions.tensordot, dense),
-        torch.inner: _Replacement(contractions.inner, dense),
-        Tensor.inner: _Replacement(contractions.inner, dense),
+        functional.linear: _Replacement(linear, (kind.LINEAR,)),
+        Tensor.__rmatmul__: _Replacement(reversed_matmul, dense),
+        torch.addbmm: _Replacement(sum_matmul_add, dense),
+        Tensor.addbmm: _Replacement(sum_matmul_add, dense),
+        torch.einsum: _Replacement(einsum, dense),
+        torch.tensordot: _Replacement(tensordot, dense),
+        torch.inner: _Replacement(inner, dense),
+        Tensor.inner: _Replacement(inner, dense),
         torch.chain_matmul: chained,
         torch.linalg.multi_dot: chained,
         functional.scaled_dot_product_attention: _Replacement(
-            attention.scaled_dot_product_attention, (kind.SCORES, kind.VALUES)
+            scaled_dot_product_attention, (kind.SCORES, kind.VALUES)
         ),
         functional.multi_head_attention_forward: _Replacement(
-            attention.MULTI_HEAD_ATTENTION, (kind.LINEAR, kind.SCORES, kind.VALUES)
+            MULTI_HEAD_ATTENTION, (kind.LINEAR, kind.SCORES, kind.VALUES)
         ),
     }
     for func in (Tensor.__matmul__, torch.linalg.matmul):
@@ -120,7 +131,7 @@ def _table() -> dict[Callable[..., Any], _Replacement]:
         table[getattr(torch, f"{name}_cell")] = _Replacement(cell_function(cell), kinds)
     for place, name in ((torch, "_grouped_mm"), (functional, "grouped_mm")):
         if hasattr(place, name):
-            table[getattr(place, name)] = _Replacement(products.grouped, (kind.EXPERTS,))
+            table[getattr(place, name)] = _Replacement(grouped, (kind.EXPERTS,))
     return table
 
 

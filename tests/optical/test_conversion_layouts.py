@@ -65,7 +65,10 @@ def test_recomputed_layers_draw_the_same_even_outside_the_key_and_called_again(r
             loss.backward()
         found[kind] = [loss.detach() for loss in losses], gradients(model)
     assert equal(found[None][0], found[reentrant][0])
-    assert equal(found[None][1], found[reentrant][1])
+    if reentrant:  # adds the gradients of a weight in another order
+        torch.testing.assert_close(found[None][1], found[reentrant][1], rtol=1e-5, atol=1e-5)
+    else:
+        assert equal(found[None][1], found[reentrant][1])
 
 
 def test_a_call_that_cannot_be_traced_back_is_refused():
@@ -93,6 +96,7 @@ def test_parts_of_a_batch_draw_what_the_whole_draws():
         assert not torch.equal(pieces[1], model(tokens[half:]))
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one(tmp_path):
     """Replicated and sharded: gradients are those of one process, but for the order of sums over parts."""
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
