@@ -70,7 +70,7 @@ class ProductSpecs:
 
     @classmethod
     def of(cls, analog: Callable[[Phase], AnalogSpec], *, row_block: int = 256) -> ProductSpecs:
-        """Return what a core (`Core.analog`) or a unit (`PhotonicUnit.analog`) makes of each phase.
+        """Return what a core (`Core.analog`) makes of each phase.
 
         Parameters
         ----------

@@ -17,8 +17,7 @@ from optical.conversion.hugging_face import open_attention, restore_attention
 from optical.conversion.interception import Interception
 from optical.conversion.noise_keys import NoiseKey
 from optical.conversion.policy import (
-    AnalogSource,
-    PhotonicSystem,
+    Hardware,
     Policy,
     ProductKind,
     specs_of,
@@ -43,7 +42,7 @@ _CONVERTED: dict[type[nn.Module], type[nn.Module]] = {}
 
 def convert(
     model: _Model,
-    system: ProductSpecs | AnalogSource | PhotonicSystem,
+    system: Hardware,
     *,
     include: Iterable[str] | None = None,
     exclude: Iterable[str] | None = None,
@@ -121,16 +120,17 @@ def to_digital(model: _Model, *, inplace: bool = False) -> _Model:
     Raises
     ------
     WorkloadError
-        If it is not converted.
+        If it is not converted, or was sharded since.
     """
     _conversion(model)
     if not inplace:
         model = copy.deepcopy(model)
+    converted = [module for module in model.modules() if _SITE in module.__dict__]
+    classes = [_class_without(type(module)) for module in converted]
     restore_attention(model, _conversion(model).attention)
-    for module in model.modules():
-        if _SITE in module.__dict__:
-            module.__class__ = _class_without(type(module))
-            del module.__dict__[_SITE]
+    for module, original in zip(converted, classes, strict=True):
+        module.__class__ = original
+        del module.__dict__[_SITE]
     return model
 
 

@@ -104,10 +104,19 @@ class Policy:
 
 
 class AnalogSource(Protocol):
-    """A core, or an accelerator of cores."""
+    """A core."""
 
     def analog(self, phase: Phase) -> AnalogSpec:
         """Return what reaches a product of a phase."""
+        ...
+
+
+class PhotonicAccelerator(Protocol):
+    """An accelerator of cores."""
+
+    @property
+    def core(self) -> AnalogSource:
+        """What each of its cores is."""
         ...
 
 
@@ -115,12 +124,16 @@ class PhotonicSystem(Protocol):
     """A system of accelerators, photonic or not."""
 
     @property
-    def photonic(self) -> AnalogSource | None:
+    def photonic(self) -> PhotonicAccelerator | None:
         """Its photonic accelerator, or None."""
         ...
 
 
-def specs_of(system: ProductSpecs | AnalogSource | PhotonicSystem) -> ProductSpecs:
+Hardware = ProductSpecs | AnalogSource | PhotonicAccelerator | PhotonicSystem
+"""What products can be run on."""
+
+
+def specs_of(system: Hardware) -> ProductSpecs:
     """Return what a system, an accelerator or a core makes of products.
 
     Raises
@@ -130,9 +143,9 @@ def specs_of(system: ProductSpecs | AnalogSource | PhotonicSystem) -> ProductSpe
     """
     if isinstance(system, ProductSpecs):
         return system
-    source = getattr(system, "photonic", system)
-    analog = getattr(source, "analog", None)
-    if analog is None:
+    accelerator = getattr(system, "photonic", system)
+    analog = getattr(getattr(accelerator, "core", accelerator), "analog", None)
+    if not callable(analog):
         name = getattr(system, "name", type(system).__name__)
         msg = f"'{name}' has no photonic core to convert to; take a photonic system, a core or ProductSpecs"
         raise ParameterError(msg)

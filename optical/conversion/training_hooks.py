@@ -10,8 +10,7 @@ from torch import nn
 
 from optical.conversion.convert import convert, set_model_key
 from optical.conversion.noise_keys import NoiseKey
-from optical.conversion.policy import AnalogSource, PhotonicSystem, Policy
-from optical.product_specs import ProductSpecs
+from optical.conversion.policy import Hardware, Policy
 
 
 class StepwiseConverter:
@@ -43,7 +42,7 @@ class StepwiseConverter:
 
     def __init__(
         self,
-        system: ProductSpecs | AnalogSource | PhotonicSystem,
+        system: Hardware,
         *,
         seed: int,
         step: int = 0,

@@ -297,7 +297,7 @@ def test_what_cannot_be_converted_is_refused():
         convert(model, IDEAL)
 
 
-def test_cores_and_accelerators_are_taken_and_electronics_refused():
+def test_cores_are_taken_and_electronics_refused():
     model, _ = build("gpt")
     core = load_core("ring_bank")
     assert planned_specs(convert(model, core))["head"][ProductKind.LINEAR] == ProductSpecs.of(core.analog)
