@@ -19,6 +19,7 @@ from heliograph.errors import LinkError, ParameterError, nearest
 from heliograph.graph_file import load_graph
 from heliograph.interfaces import Fabric
 from heliograph.scale_up import ScaleUp
+from optical.direct_connect import DirectConnect
 from optical.fabrics import OcsRails
 from optical.switches import load_optics
 
@@ -58,6 +59,14 @@ def _ocs_rails(endpoints: int, scale_up: ScaleUp) -> OcsRails:
         return OcsRails(endpoints=endpoints, scale_up=scale_up, optics=load_optics(BRIGHT_LANES))
 
 
+def _direct_connect(endpoints: int, scale_up: ScaleUp) -> DirectConnect:
+    try:
+        return DirectConnect(endpoints=endpoints, scale_up=scale_up, degree=scale_up.size)
+    except LinkError:
+        optics = load_optics(BRIGHT_LANES)
+        return DirectConnect(endpoints=endpoints, scale_up=scale_up, degree=scale_up.size, optics=optics)
+
+
 FABRICS: Mapping[str, FabricKind] = MappingProxyType(
     {
         "rails": FabricKind(
@@ -89,6 +98,10 @@ FABRICS: Mapping[str, FabricKind] = MappingProxyType(
         ),
         "nvlink": FabricKind(
             build=_domain, summary="one switched scale-up domain around all accelerators (NVLink switches)"
+        ),
+        "direct_connect": FabricKind(
+            build=_direct_connect,
+            summary="circuits of a patch panel from node to node, laid out for the job; nodes forward (TopoOpt)",
         ),
     }
 )

@@ -79,6 +79,11 @@ class Network:
             self._check_exist(dead, failure)
             env.process(self._failure(failure, dead))
 
+    @property
+    def circuits(self) -> Circuits:
+        """Present circuits of the fabric."""
+        return self._circuits
+
     def number(self) -> int:
         """Return the number of a new bundle."""
         self._bundles += 1

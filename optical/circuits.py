@@ -168,6 +168,20 @@ def assign_lanes(pairs: np.ndarray, weights: np.ndarray, endpoints: int, lanes: 
     return _colour(pairs.tobytes(), counts.tobytes(), endpoints, lanes).copy()
 
 
+def colour_lanes(pairs: np.ndarray, counts: np.ndarray, endpoints: int, lanes: int) -> np.ndarray:
+    """Return lanes for pairs of endpoints that get so many each, shape [E, lanes].
+
+    Parameters
+    ----------
+    pairs, counts : numpy.ndarray
+        Source and destination of each circuit, distinct, shape [P, 2], and how many lanes it takes, shape
+        [P]; no endpoint more than it has.
+    endpoints, lanes : int
+        Size of the fabric.
+    """
+    return _colour(np.ascontiguousarray(pairs).tobytes(), counts.tobytes(), endpoints, lanes).copy()
+
+
 @lru_cache(maxsize=64)
 def _colour(pairs_bytes: bytes, counts_bytes: bytes, endpoints: int, lanes: int) -> np.ndarray:
     """Give each circuit a lane that is free at both ends (König: a bipartite graph needs only its degree)."""
