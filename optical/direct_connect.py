@@ -61,6 +61,11 @@ class DirectConnect(NodeCircuits):
         _ = self.budget
 
     @property
+    def accelerators(self) -> int:
+        """All endpoints."""
+        return self.endpoints
+
+    @property
     def inside(self) -> ScaleUp:
         """The domain inside a node."""
         return self.scale_up

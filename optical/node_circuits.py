@@ -30,11 +30,15 @@ class NodeCircuits(Protocol):
     its own. Within its node a flow goes over the node's switch to the card and from it.
     """
 
-    endpoints: int
     nic: Nic
     switch: OpticalSwitch
     optics: LaneOptics
     degree: int
+
+    @property
+    def accelerators(self) -> int:
+        """Endpoints of the fabric."""
+        ...
 
     @property
     def inside(self) -> ScaleUp:
@@ -49,12 +53,12 @@ class NodeCircuits(Protocol):
     @property
     def nodes(self) -> int:
         """Nodes."""
-        return self.inside.nodes(self.endpoints)
+        return self.inside.nodes(self.accelerators)
 
     @property
     def node_size(self) -> int:
         """Endpoints that share a node, consecutive numbers."""
-        return min(self.inside.size, self.endpoints)
+        return min(self.inside.size, self.accelerators)
 
     @property
     def card_lanes(self) -> int:
