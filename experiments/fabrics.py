@@ -27,8 +27,12 @@ from optical.hybrid import HybridFabric
 from optical.job_lanes import EXPERTS
 from optical.regions import CircuitChoice
 from optical.switches import LaneOptics, load_optics
+from optical.wafer_fabric import WaferFabric
+from optical.wafers import load_wafer
 
 FabricT = TypeVar("FabricT")
+WAFER = "lightpath"
+"""Wafer whose circuits join chips."""
 REGION = 8
 """Nodes of a region of circuits, where so many divide the system; dimensionless."""
 PLAIN_LANES = "lane-100g"
@@ -115,6 +119,13 @@ def _regional(endpoints: int, scale_up: ScaleUp) -> HybridFabric:
     )
 
 
+def _wafer(endpoints: int, scale_up: ScaleUp) -> WaferFabric:
+    wafer = load_wafer(WAFER)
+    on_wafer = math.gcd(endpoints, wafer.chips) if endpoints > wafer.chips else endpoints
+    library = dataclasses.replace(scale_up, name="library", size=on_wafer, adders=())
+    return WaferFabric(wafer=wafer, packets=FatTree(endpoints=endpoints, scale_up=library))
+
+
 FABRICS: Mapping[str, FabricKind] = MappingProxyType(
     {
         "rails": FabricKind(
@@ -154,6 +165,10 @@ FABRICS: Mapping[str, FabricKind] = MappingProxyType(
         "hybrid": FabricKind(
             build=_hybrid,
             summary="circuits for the step's heaviest pairs of nodes, thin packets for the rest (Helios, c-Through)",
+        ),
+        "wafer": FabricKind(
+            build=_wafer,
+            summary="chips of a wafer joined by optical circuits, wafers by packets (Passage, LIGHTPATH, Lumion)",
         ),
         "regional_ocs": FabricKind(
             build=_regional,

@@ -97,7 +97,7 @@ def candidates(
     grid = grid_of(groups[0]) if grid_of and operator.kind in BUCKET_KINDS and n > 1 else None
     if grid is not None:
         options[BUCKET] = bucket_rounds(operator.kind, groups, payload, operator.axis, grid)
-    if strides_of is not None and operator.kind in RING_KINDS and n > local >= 1 and n % local == 0:
+    if strides_of is not None and operator.kind in RING_KINDS and n > 1 and n % local == 0:
         options |= _strided(operator, groups, local, strides_of)
     if switches_add and two_level and local == 1 < n:
         options[str(Algorithm.IN_SWITCHES)] = in_network_rounds(operator.kind, groups, payload, operator.axis)
@@ -118,13 +118,14 @@ def _strided(
     strides_of: Callable[[np.ndarray], tuple[int, ...]],
 ) -> dict[str, tuple[Round, ...]]:
     """Return the ways over several rings that all groups of a class have circuits for."""
-    across = groups[:, ::local]
+    whole = local in {1, groups.shape[1]}
+    across = groups if whole else groups[:, ::local]
     common = set.intersection(*(set(strides_of(group)) for group in across))
     strides = tuple(sorted(common))
     if len(strides) < 2:
         return {}
     kind, payload, axis = operator.kind, operator.payload_bytes, operator.axis
-    if local == 1:
+    if whole:
         return {str(Algorithm.STRIDED): strided_rounds(kind, groups, payload, axis, strides)}
     across_by = partial(strided_rounds, strides=strides)
     both = hierarchical_rounds(kind, groups, payload, axis, local, across_by=across_by)

@@ -55,7 +55,8 @@ def domain_demands(
     Notes
     -----
     Flows that lead from every endpoint to one other and come back to it are rings; those of experts are taken
-    as all-to-alls among a ring's members, each member's bytes spread evenly. All others are pairs.
+    as all-to-alls among a ring's members, each member's bytes spread evenly. A ring through several domains
+    is one in each of them, as in collectives of two levels. All others are pairs.
     """
     rings: defaultdict[int, defaultdict[tuple[int, ...], float]] = defaultdict(lambda: defaultdict(float))
     pairs: dict[int, np.ndarray] = {}
@@ -68,18 +69,19 @@ def domain_demands(
     for flows in served:
         cycles, rest = _cycles(flows)
         for cycle in cycles:
-            members = _around(vertex_of[cycle])
-            here = int(members[0] // domain)
-            if len(members) < 2 or (members // domain != here).any():
-                continue
-            if len(np.unique(members)) < len(members):
-                add(here, members, np.roll(members, -1), flows.size_bytes)
-            elif flows.axis == EXPERTS:
-                one, other = (side.ravel() for side in np.meshgrid(members, members))
-                each = flows.size_bytes * len(cycle) / len(members) ** 2
-                add(here, one[one != other], other[one != other], each)
-            else:
-                rings[here][tuple((members % domain).tolist())] += flows.size_bytes
+            visited = _around(vertex_of[cycle])
+            for here in np.unique(visited // domain).tolist():
+                members = _around(visited[visited // domain == here])
+                if len(members) < 2:
+                    continue
+                if len(np.unique(members)) < len(members):
+                    add(here, members, np.roll(members, -1), flows.size_bytes)
+                elif flows.axis == EXPERTS:
+                    one, other = (side.ravel() for side in np.meshgrid(members, members))
+                    each = flows.size_bytes * len(cycle) / len(visited) / len(visited)
+                    add(here, one[one != other], other[one != other], each)
+                else:
+                    rings[here][tuple((members % domain).tolist())] += flows.size_bytes
         sources, destinations = vertex_of[flows.sources[rest]], vertex_of[flows.destinations[rest]]
         kept = (sources // domain == destinations // domain) & (sources != destinations)
         for here in np.unique(sources[kept] // domain).tolist():
