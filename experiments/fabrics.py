@@ -25,6 +25,7 @@ from optical.direct_connect import DirectConnect
 from optical.fabrics import OcsRails
 from optical.hybrid import HybridFabric
 from optical.job_lanes import EXPERTS
+from optical.reducing_fabric import OpticalReduction
 from optical.regions import CircuitChoice
 from optical.switches import LaneOptics, load_optics
 from optical.wafer_fabric import WaferFabric
@@ -169,6 +170,10 @@ FABRICS: Mapping[str, FabricKind] = MappingProxyType(
         "wafer": FabricKind(
             build=_wafer,
             summary="chips of a wafer joined by optical circuits, wafers by packets (Passage, LIGHTPATH, Lumion)",
+        ),
+        "optical_reduction": FabricKind(
+            build=lambda count, domain: OpticalReduction(packets=FatTree(endpoints=count, scale_up=domain)),
+            summary="packets, and units that add gradients in light between the nodes (OptINC)",
         ),
         "regional_ocs": FabricKind(
             build=_regional,
