@@ -11,9 +11,7 @@ from heliograph.errors import WorkloadError
 from heliograph.interfaces import Flows
 from heliograph.operators import CollectiveKind
 
-RING_KINDS = frozenset(
-    {CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER}
-)
+RING_KINDS = frozenset({CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER})
 """Collectives that go around rings of any order."""
 
 

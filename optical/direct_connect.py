@@ -97,9 +97,7 @@ class DirectConnect(NodeCircuits):
         outside = [flows for flows in demand if self.scale_up.off_node(flows).any()]
         if self.policy is CircuitPolicy.STATIC or not outside:
             return self._laid_out(outside, "")
-        return self._laid_out(
-            [flows for flows in outside if flows.axis == outside[0].axis], outside[0].axis
-        )
+        return self._laid_out([flows for flows in outside if flows.axis == outside[0].axis], outside[0].axis)
 
     def configure(
         self, circuits: ForwardingCircuits, flows: Flows, demand: tuple[Flows, ...]
@@ -132,7 +130,8 @@ class DirectConnect(NodeCircuits):
         if not found:
             tx_peer = np.full((self.nodes, self.degree), DARK, dtype=np.int64)
         else:
-            tx_peer = lanes_of(job_links(found[0], self.degree), self.degree)
+            all_meet = self.policy is CircuitPolicy.STATIC
+            tx_peer = lanes_of(job_links(found[0], self.degree, all_meet=all_meet), self.degree)
         return ForwardingCircuits(circuits=Circuits(tx_peer), domain=self.nodes, axes=(axis,))
 
     def graph(self, circuits: ForwardingCircuits) -> LinkGraph:

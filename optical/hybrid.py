@@ -82,7 +82,9 @@ class HybridFabric(NodeCircuits):
         wiring = self.packets.wiring
         inside = wiring.tails[: self.endpoints], wiring.heads[self.endpoints : 2 * self.endpoints]
         if not all(np.array_equal(one, every) for one in inside):
-            msg = f"'{self.packets.name}' has no nodes with switches inside, beside which circuits could stand"
+            msg = (
+                f"'{self.packets.name}' has no nodes with switches inside, beside which circuits could stand"
+            )
             raise ParameterError(msg)
         _ = self.budget
 

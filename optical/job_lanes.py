@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from heliograph.interfaces import Flows
 from optical.circuits import DARK, colour_lanes
@@ -38,9 +36,7 @@ class DomainDemand:
         return found
 
 
-def domain_demands(
-    served: Sequence[Flows], vertex_of: np.ndarray, domain: int
-) -> dict[int, DomainDemand]:
+def domain_demands(served: Sequence[Flows], vertex_of: np.ndarray, domain: int) -> dict[int, DomainDemand]:
     """Return the traffic of each domain that has any.
 
     Parameters
@@ -123,25 +119,41 @@ def _around(vertices: np.ndarray) -> np.ndarray:
     return vertices[vertices != np.roll(vertices, 1)] if len(np.unique(vertices)) > 1 else vertices[:1]
 
 
-def job_links(demand: DomainDemand, degree: int) -> np.ndarray:
+def job_links(demand: DomainDemand, degree: int, *, all_meet: bool = True) -> np.ndarray:
     """Return circuits for the traffic of a domain, shape [domain, domain], whole numbers.
+
+    Parameters
+    ----------
+    demand : DomainDemand
+        The traffic.
+    degree : int
+        Circuits that a vertex may begin, and as many that it may end.
+    all_meet : bool
+        Whether every vertex has to reach every other, or only those with traffic between them.
 
     Notes
     -----
     TopologyFinder with TotientPerms (`optical.scheduling.topology.job_topology`). What it leaves of the degree
-    doubles the busiest circuits; if some vertices could not reach others, one lane of each goes into a ring
-    through all first.
+    doubles the busiest circuits; if some vertices could not reach those they have to, one lane of each goes
+    into a ring through all first.
     """
     size = len(demand.pairs)
     if size < 2:
         return np.zeros((size, size), dtype=np.int64)
-    links = job_topology(demand.groups, demand.pairs, degree=degree).links
-    parts, _ = connected_components(csr_array(links), directed=True, connection="strong")
-    if parts > 1:
-        whole = AllReduceGroup(members=tuple(range(size)), size_bytes=0.0)
-        links = job_topology((whole, *demand.groups), demand.pairs, degree=degree).links
-    wanted = np.where(links > 0, np.maximum(demand.matrix, np.finfo(float).tiny), 0.0)
-    return busiest_first(wanted, degree, links)
+    groups = demand.groups
+    found = job_topology(groups, demand.pairs, degree=degree)
+    links = found.links
+    meeting = ~np.isinf(found.hops)
+    if not (meeting if all_meet else meeting | (demand.matrix <= 0.0)).all():
+        groups = (AllReduceGroup(members=tuple(range(size)), size_bytes=0.0), *groups)
+        found = job_topology(groups, demand.pairs, degree=degree)
+        links = found.links
+    wanted = demand.pairs.copy()
+    for group, strides in zip(groups, found.strides, strict=True):
+        members = np.array(group.members)
+        for stride in strides or (1,):
+            wanted[members, np.roll(members, -stride)] += group.ring_bytes / max(len(strides), 1)
+    return busiest_first(np.where(links > 0, wanted, 0.0), degree, links)
 
 
 def busiest_first(wanted: np.ndarray, degree: int, links: np.ndarray | None = None) -> np.ndarray:

@@ -13,6 +13,7 @@ from heliograph.errors import LinkError
 from heliograph.tables import Table, read_table
 from heliograph.units import ELEMENTARY_CHARGE_C, ratio_from_db, watts_from_dbm
 from optical.devices import Laser, Modulator, Photodetector, Tia, device_table
+from optical.link_budget import symbol_residue
 from optical.switches import PARAMETERS
 
 FARTHEST = 64
@@ -72,7 +73,9 @@ class LightAdder:
     """Source of a lane."""
     modulator: Modulator = field(default_factory=lambda: device_table().build(Modulator, "mzm"))
     """Modulator of a lane."""
-    detector: Photodetector = field(default_factory=lambda: device_table().build(Photodetector, "photodetector"))
+    detector: Photodetector = field(
+        default_factory=lambda: device_table().build(Photodetector, "photodetector")
+    )
     """Detector of a sum."""
     tia: Tia = field(default_factory=lambda: device_table().build(Tia, "tia"))
     """Amplifier behind it."""
@@ -130,8 +133,10 @@ class LightAdder:
 
     @property
     def step_a(self) -> float:
-        """Current between neighbouring sums."""
-        usable = 1.0 - ratio_from_db(-self.modulator.extinction_ratio_db)
+        """Current between neighbouring sums, less what leakage and the symbol before take of it."""
+        bandwidths = (self.modulator.bandwidth_hz, self.detector.bandwidth_hz, *self.tia.poles_hz)
+        residue = symbol_residue(bandwidths, self.symbol_rate_hz)
+        usable = (1.0 - ratio_from_db(-self.modulator.extinction_ratio_db)) * (1.0 - residue)
         return usable * self.full_scale_a / (self.fan_in * (2**self.bits_per_symbol - 1))
 
     @property
@@ -198,7 +203,9 @@ class LightAdder:
         variance, left = lsb**2 / 12, senders
         for _ in range(self.levels(senders)):
             adding = min(self.fan_in, left)
-            variance = variance / adding + weights * (lsb / adding) ** 2 * wrong + lsb**2 / 12
+            # A mean of n whole codes lies between them at n places only.
+            places = (1.0 + 2.0 / adding**2) if adding % 2 == 0 else (1.0 - 1.0 / adding**2)
+            variance = variance / adding + weights * (lsb / adding) ** 2 * wrong + places * lsb**2 / 12
             left = math.ceil(left / self.fan_in)
         return variance
 

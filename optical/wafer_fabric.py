@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from heliograph.errors import ParameterError
+from heliograph.errors import ParameterError, RouteError
 from heliograph.graph_fabric import NO_LINK, packed
 from heliograph.interfaces import Flows, LinkGraph, Reconfiguration
 from heliograph.scale_up import BillItem, ScaleUp, bill_power_w, bill_price_usd
@@ -115,9 +115,7 @@ class WaferFabric:
         dark = np.full((self.endpoints, self.wafer.lanes), DARK, dtype=np.int64)
         every = np.arange(self.endpoints)
         first = every // self.node_size * self.node_size
-        ring = Flows(
-            sources=every, destinations=first + (every - first + 1) % self.node_size, size_bytes=1.0
-        )
+        ring = Flows(sources=every, destinations=first + (every - first + 1) % self.node_size, size_bytes=1.0)
         tx_peer = self._laid_out(self._laid_out(dark, [ring]), kept)
         axes = (axis,) * (self.endpoints // self.node_size)
         return ForwardingCircuits(circuits=Circuits(tx_peer), domain=self.node_size, axes=axes)
@@ -129,7 +127,8 @@ class WaferFabric:
         for wafer, demand in domain_demands(served, np.arange(self.endpoints), size).items():
             key = demand.matrix.tobytes()
             if key not in known:
-                known[key] = lanes_of(job_links(demand, self.wafer.lanes), self.wafer.lanes)
+                links = job_links(demand, self.wafer.lanes, all_meet=self.policy is CircuitPolicy.STATIC)
+                known[key] = lanes_of(links, self.wafer.lanes)
             lanes = known[key]
             after[wafer * size : (wafer + 1) * size] = np.where(lanes == DARK, DARK, lanes + wafer * size)
         return after
@@ -194,7 +193,20 @@ class WaferFabric:
         return latency_s
 
     def route(self, circuits: ForwardingCircuits, flows: Flows) -> np.ndarray:
-        """Return the links of each flow, shape [F, H], padded with -1; a flow to itself has none."""
+        """Return the links of each flow, shape [F, H], padded with -1; a flow to itself has none.
+
+        Raises
+        ------
+        RouteError
+            If circuits do not lead from a chip to another of its wafer; names them.
+        """
+        lacking = self._lacking(circuits, flows)
+        if lacking.size:
+            msg = (
+                f"circuits on wafer {lacking[0]} of '{self.name}' do not serve axis '{flows.axis}'; configure "
+                "the fabric for it"
+            )
+            raise RouteError(msg)
         kept, off = self._on_wafer(flows), self.scale_up.off_node(flows)
         inside = circuits.ways(flows.sources[kept], flows.destinations[kept])
         paths = self.packets.paths(flows.sources[off], flows.destinations[off])
@@ -229,7 +241,9 @@ class WaferFabric:
         outside = Flows(
             sources=flows.sources[off], destinations=flows.destinations[off], size_bytes=flows.size_bytes
         )
-        return self.packets.transfer_energy_j(outside) + self._light_j(flows, int(self._on_wafer(flows).sum()))
+        return self.packets.transfer_energy_j(outside) + self._light_j(
+            flows, int(self._on_wafer(flows).sum())
+        )
 
     def carried_energy_j(self, circuits: ForwardingCircuits, flows: Flows) -> float:
         """Return the dynamic energy of carrying all the flows once over the present circuits."""
