@@ -161,15 +161,15 @@ FABRICS: Mapping[str, FabricKind] = MappingProxyType(
         ),
         "direct_connect": FabricKind(
             build=_direct_connect,
-            summary="circuits of a patch panel from node to node, laid out for the job; nodes forward (TopoOpt)",
+            summary="circuits from node to node, laid out for the job; nodes pass on the rest (TopoOpt)",
         ),
         "hybrid": FabricKind(
             build=_hybrid,
-            summary="circuits for the step's heaviest pairs of nodes, thin packets for the rest (Helios, c-Through)",
+            summary="circuits for the step's heaviest pairs, thin packets for the rest (Helios, c-Through)",
         ),
         "wafer": FabricKind(
             build=_wafer,
-            summary="chips of a wafer joined by optical circuits, wafers by packets (Passage, LIGHTPATH, Lumion)",
+            summary="optical circuits from chip to chip of a wafer, packets between wafers (Passage, LIGHTPATH)",
         ),
         "optical_reduction": FabricKind(
             build=lambda count, domain: OpticalReduction(packets=FatTree(endpoints=count, scale_up=domain)),

@@ -34,8 +34,8 @@ class DirectConnect(NodeCircuits):
 
     References
     ----------
-    Wang et al., "TopoOpt: co-optimizing network topology and parallelization strategy for distributed training
-    jobs", NSDI 2023.
+    Wang et al., "TopoOpt: co-optimizing network topology and parallelization strategy for distributed
+    training jobs", NSDI 2023.
     """
 
     name: str = "direct connect"

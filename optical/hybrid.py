@@ -36,9 +36,9 @@ class HybridFabric(NodeCircuits):
 
     Notes
     -----
-    A flow of an axis that circuits are for takes one if its nodes have it; all others take packets. With the policy
-    ``static`` circuits are chosen once for the step's traffic, as c-Through and Helios do each epoch. With
-    ``per-axis`` a region's circuits turn to an axis that asks if that pays: if circuits save more of the
+    A flow of an axis that circuits are for takes one if its nodes have it; all others take packets. With the
+    policy ``static`` circuits are chosen once for the step's traffic, as c-Through and Helios do each epoch.
+    With ``per-axis`` a region's circuits turn to an axis that asks if that pays: if circuits save more of the
     axis's time in a step than a turn takes (`optical.scheduling.bounds.is_worth_moving`). Links: those of the
     packet fabric, then circuits ``node * degree + card``.
 

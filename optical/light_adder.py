@@ -1,4 +1,4 @@
-"""Sums made in light: how many senders a detector can tell apart, and how exact the mean is that comes out."""
+"""Sums made in light: how many senders a detector can tell apart, and how exact their mean comes out."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class LightAdder:
 
         s^2 = (i_n^2 + 2 q (I + I_dark)) B + RIN B I^2 / n,    B = symbol rate / 2
 
-    moves it to a neighbour with probability ``erfc(step / (2 sqrt(2) s))``. Carries are added after detection,
-    and the mean goes on with `gradient_bits` again.
+    moves it to a neighbour with probability ``erfc(step / (2 sqrt(2) s))``. Carries are added after
+    detection, and the mean goes on with `gradient_bits` again.
 
     References
     ----------
-    Fei et al., "OptINC: optical in-network-computing for scalable distributed learning", arXiv:2603.28290. Its
-    trained mesh makes the mean and the quantisation in one; here the sum is optical, the rounding is not.
+    Fei et al., "OptINC: optical in-network-computing for scalable distributed learning", arXiv:2603.28290.
+    Its trained mesh makes the mean and the quantisation in one; here the sum is optical, the rounding is not.
     """
 
     name: str = "light adder"
@@ -160,9 +160,9 @@ class LightAdder:
         if self.misread > self.misread_max:
             what, greatest_db = max(self.losses_db, key=lambda one: one[1])
             msg = (
-                f"the sum of {self.fan_in} senders in '{self.name}' does not close: {self.misread:.1e} of the sums "
-                f"are misread and {self.misread_max:.0e} may be; the greatest loss is {what} "
-                f"({greatest_db:.1f} dB); try more launch_dbm, fewer senders (fan_in) or fewer bits_per_symbol"
+                f"the sum of {self.fan_in} senders in '{self.name}' does not close: {self.misread:.1e} of "
+                f"the sums are misread and {self.misread_max:.0e} may be; the greatest loss is {what} "
+                f"({greatest_db:.1f} dB); try more launch_dbm, a smaller fan_in or fewer bits_per_symbol"
             )
             raise LinkError(msg)
 

@@ -1,4 +1,4 @@
-"""What fabrics share whose nodes have optical cards: circuits from node to node, their light and their bill."""
+"""What fabrics share whose nodes have optical cards: circuits between nodes, their light and their bill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands beside circuits that serve only some traffic: packets, the circuits' state, and who gets them."""
+"""What stands beside circuits that serve only some traffic: packets, the circuits' state, who gets them."""
 
 from __future__ import annotations
 
@@ -33,8 +33,15 @@ class Packets(Protocol):
     Its first links lead from accelerators to their node's switch [E], the next from there back [E].
     """
 
-    name: str
-    endpoints: int
+    @property
+    def name(self) -> str:
+        """Name shown in tables."""
+        ...
+
+    @property
+    def endpoints(self) -> int:
+        """Accelerators."""
+        ...
 
     @property
     def scale_up(self) -> ScaleUp:

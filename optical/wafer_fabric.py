@@ -54,7 +54,7 @@ class WaferFabric:
         if self.packets.scale_up.size > self.wafer.chips:
             msg = (
                 f"nodes of {self.packets.scale_up.size} accelerators do not fit wafer '{self.wafer.name}' of "
-                f"{self.wafer.chips} chips; make nodes of '{self.packets.name}' smaller, or take another wafer"
+                f"{self.wafer.chips} chips; make nodes smaller, or take another wafer"
             )
             raise ParameterError(msg)
         _ = self.budget
@@ -203,8 +203,8 @@ class WaferFabric:
         lacking = self._lacking(circuits, flows)
         if lacking.size:
             msg = (
-                f"circuits on wafer {lacking[0]} of '{self.name}' do not serve axis '{flows.axis}'; configure "
-                "the fabric for it"
+                f"circuits on wafer {lacking[0]} of '{self.name}' do not serve axis '{flows.axis}'; "
+                "configure the fabric for it"
             )
             raise RouteError(msg)
         kept, off = self._on_wafer(flows), self.scale_up.off_node(flows)

@@ -132,8 +132,8 @@ class Wafer:
             what, greatest_db = max(losses, key=lambda item: item[1])
             msg = (
                 f"the longest circuit of wafer '{self.name}' ({tiles} tiles) does not close: "
-                f"{missing_db:.1f} dB are missing; the greatest loss is {what} ({greatest_db:.1f} dB); try fewer chips, "
-                "less of it, or lanes that launch more"
+                f"{missing_db:.1f} dB are missing; the greatest loss is {what} ({greatest_db:.1f} dB); "
+                "try fewer chips, less of it, or lanes that launch more"
             )
             raise LinkError(msg)
         laser_w = watts_from_dbm(launch_dbm) / self.laser_efficiency
