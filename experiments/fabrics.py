@@ -169,7 +169,7 @@ FABRICS: Mapping[str, FabricKind] = MappingProxyType(
         ),
         "wafer": FabricKind(
             build=_wafer,
-            summary="optical circuits from chip to chip of a wafer, packets between wafers (Passage, LIGHTPATH)",
+            summary="circuits from chip to chip of a wafer, packets between wafers (Passage, LIGHTPATH)",
         ),
         "optical_reduction": FabricKind(
             build=lambda count, domain: OpticalReduction(packets=FatTree(endpoints=count, scale_up=domain)),

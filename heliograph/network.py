@@ -230,6 +230,11 @@ class Network:
                 progress = True
         return progress
 
+    def turn_ahead(self, bundle: Bundle) -> None:
+        """Move idle ports to a bundle that will come, if it has no path yet; ports at work stay."""
+        if not self.locate(bundle):
+            self._move(bundle)
+
     def _move(self, bundle: Bundle) -> bool:
         """Start moving the ports that a bundle needs, unless one is busy or moving; return whether."""
         flows, demand = self._placed(bundle.flows), tuple(map(self._placed, bundle.demand))

@@ -24,6 +24,15 @@ class CircuitPolicy(StrEnum):
     """All lanes serve the axis of parallelism that is asking."""
 
 
+class Turning(StrEnum):
+    """Whether ports wait until traffic asks for them."""
+
+    ASKED = "asked"
+    """Ports turn when traffic that lacks circuits is there."""
+    AHEAD = "ahead"
+    """Idle ports turn to the traffic that comes next, while accelerators still compute (Opus)."""
+
+
 @dataclass(frozen=True, eq=False)
 class Circuits:
     """Which endpoint each optical lane reaches; treat as immutable.

@@ -22,7 +22,7 @@ from heliograph.scale_up import (
     bill_price_usd,
     load_nic,
 )
-from optical.circuits import DARK, CircuitPolicy, Circuits
+from optical.circuits import DARK, CircuitPolicy, Circuits, Turning
 from optical.job_lanes import domain_demands, lanes_of
 from optical.node_circuits import NodeCircuits, changed_links
 from optical.regions import CircuitChoice, Packets, RegionCircuits, region_links
@@ -68,6 +68,8 @@ class HybridFabric(NodeCircuits):
     """Which pairs get circuits."""
     policy: CircuitPolicy = CircuitPolicy.STATIC
     """When circuits move."""
+    turning: Turning = Turning.ASKED
+    """Whether they wait until traffic asks."""
 
     def __post_init__(self) -> None:
         check_range(self, "degree", low=1)
@@ -92,6 +94,11 @@ class HybridFabric(NodeCircuits):
     def endpoints(self) -> int:
         """Accelerators: those of the packet fabric."""
         return self.packets.endpoints
+
+    @property
+    def turns_ahead(self) -> bool:
+        """Whether idle ports turn to traffic before it asks."""
+        return self.turning is Turning.AHEAD
 
     @property
     def scale_up(self) -> ScaleUp:

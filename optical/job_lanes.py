@@ -134,8 +134,8 @@ def job_links(demand: DomainDemand, degree: int, *, all_meet: bool = True) -> np
     Notes
     -----
     TopologyFinder with TotientPerms (`optical.scheduling.topology.job_topology`). What it leaves of the
-    degree doubles the busiest circuits; if some vertices could not reach those they have to, one lane of each goes
-    into a ring through all first.
+    degree doubles the busiest circuits; if some vertices could not reach those they have to, one lane of
+    each goes into a ring through all first.
     """
     size = len(demand.pairs)
     if size < 2:

@@ -14,7 +14,7 @@ from heliograph.graph_fabric import NO_LINK, packed
 from heliograph.interfaces import Flows, LinkGraph, Reconfiguration
 from heliograph.scale_up import BillItem, ScaleUp, bill_power_w, bill_price_usd
 from heliograph.units import BITS_PER_BYTE
-from optical.circuits import DARK, CircuitPolicy, Circuits
+from optical.circuits import DARK, CircuitPolicy, Circuits, Turning
 from optical.forwarding import ForwardingCircuits
 from optical.job_lanes import domain_demands, job_links, lanes_of
 from optical.node_circuits import changed_links
@@ -49,6 +49,8 @@ class WaferFabric:
     """Wafers and their lanes."""
     policy: CircuitPolicy = CircuitPolicy.PER_AXIS
     """Whether circuits stay for the step, or a wafer's turn to the axis that asks."""
+    turning: Turning = Turning.ASKED
+    """Whether they wait until traffic asks."""
 
     def __post_init__(self) -> None:
         if self.packets.scale_up.size > self.wafer.chips:
@@ -68,6 +70,11 @@ class WaferFabric:
     def scale_up(self) -> ScaleUp:
         """The library on the wafer; rate, power and price are the wafer's."""
         return self.packets.scale_up
+
+    @property
+    def turns_ahead(self) -> bool:
+        """Whether idle ports turn to traffic before it asks."""
+        return self.turning is Turning.AHEAD
 
     @property
     def node_size(self) -> int:
