@@ -171,24 +171,25 @@ def busiest_first(wanted: np.ndarray, degree: int, links: np.ndarray | None = No
     Notes
     -----
     The greedy rule of MixNet (Liao et al., SIGCOMM 2025): the pair that finishes last gets the next circuit,
-    as long as both its ends have a port. A pair without any comes before all that have one.
+    as long as both its ends have a port. A pair without any comes before all that have one; of equal pairs
+    the nearer in number comes first, so that even traffic leaves no vertex out.
     """
     given = np.zeros(wanted.shape, dtype=np.int64) if links is None else links.copy()
     out, into = degree - given.sum(axis=1), degree - given.sum(axis=0)
     rows, columns = np.nonzero(wanted)
     queue = [
-        (bool(given[a, b]), -wanted[a, b] / max(given[a, b], 1), a, b)
+        (bool(given[a, b]), -wanted[a, b] / max(given[a, b], 1), (b - a) % len(wanted), a, b)
         for a, b in zip(rows.tolist(), columns.tolist(), strict=True)
         if a != b
     ]
     heapq.heapify(queue)
     while queue:
-        _, _, a, b = heapq.heappop(queue)
+        _, _, away, a, b = heapq.heappop(queue)
         if out[a] > 0 and into[b] > 0:
             given[a, b] += 1
             out[a] -= 1
             into[b] -= 1
-            heapq.heappush(queue, (True, -wanted[a, b] / given[a, b], a, b))
+            heapq.heappush(queue, (True, -wanted[a, b] / given[a, b], away, a, b))
     return given
 
 

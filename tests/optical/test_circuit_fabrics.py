@@ -133,6 +133,10 @@ def test_greedy_circuits_finish_skewed_experts_sooner_than_even_ones(seed):
 def test_even_experts_get_even_circuits():
     demand = np.ones((4, 4)) - np.eye(4)
     np.testing.assert_array_equal(busiest_first(demand, 6), 2 * demand)
+    short = busiest_first(np.ones((8, 8)) - np.eye(8), 6)
+    np.testing.assert_array_equal(short.sum(axis=0), 6)
+    np.testing.assert_array_equal(short.sum(axis=1), 6)
+    assert short.max() == 1
 
 
 @pytest.mark.parametrize("seed", range(5))
