@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
-from electronic.devices import SCALE_UP, load_scale_up
+from electronic.devices import SCALE_UP, load_packet_switch, load_scale_up, load_transceiver
 from electronic.dragonfly import Dragonfly, DragonflyPlus
 from electronic.fabrics import RailFabric
 from electronic.fat_tree import FatTree, RailOnly
@@ -18,10 +19,25 @@ from electronic.torus_fabric import TorusFabric, cube_sides
 from heliograph.errors import LinkError, ParameterError, nearest
 from heliograph.graph_file import load_graph
 from heliograph.interfaces import Fabric
-from heliograph.scale_up import ScaleUp
+from heliograph.scale_up import ScaleUp, load_nic
+from optical.circuits import CircuitPolicy
+from optical.direct_connect import DirectConnect
 from optical.fabrics import OcsRails
-from optical.switches import load_optics
+from optical.hybrid import HybridFabric
+from optical.job_lanes import EXPERTS
+from optical.reducing_fabric import OpticalReduction
+from optical.regions import CircuitChoice
+from optical.switches import LaneOptics, load_optics
+from optical.wafer_fabric import WaferFabric
+from optical.wafers import load_wafer
 
+FabricT = TypeVar("FabricT")
+WAFER = "lightpath"
+"""Wafer whose circuits join chips."""
+REGION = 8
+"""Nodes of a region of circuits, where so many divide the system; dimensionless."""
+PLAIN_LANES = "lane-100g"
+"""Optical lanes whose light passes one switch."""
 BRIGHT_LANES = "lane-100g-boosted"
 """Optical lanes of rails that outgrow one switch."""
 DEFAULT_FABRIC = "rails"
@@ -51,11 +67,64 @@ def _domain(endpoints: int, scale_up: ScaleUp) -> SwitchedDomain:
     return SwitchedDomain(endpoints=endpoints, scale_up=dataclasses.replace(scale_up, size=endpoints))
 
 
-def _ocs_rails(endpoints: int, scale_up: ScaleUp) -> OcsRails:
+def _lit(make: Callable[[LaneOptics], FabricT]) -> FabricT:
+    """Return a fabric with plain lanes, or with brighter ones where circuits pass three switches."""
     try:
-        return OcsRails(endpoints=endpoints, scale_up=scale_up)
-    except LinkError:  # rails too long for one switch pass three, which takes brighter lanes
-        return OcsRails(endpoints=endpoints, scale_up=scale_up, optics=load_optics(BRIGHT_LANES))
+        return make(load_optics(PLAIN_LANES))
+    except LinkError:
+        return make(load_optics(BRIGHT_LANES))
+
+
+def _ocs_rails(endpoints: int, scale_up: ScaleUp) -> OcsRails:
+    return _lit(lambda optics: OcsRails(endpoints=endpoints, scale_up=scale_up, optics=optics))
+
+
+def _direct_connect(endpoints: int, scale_up: ScaleUp) -> DirectConnect:
+    return _lit(
+        lambda optics: DirectConnect(
+            endpoints=endpoints, scale_up=scale_up, degree=scale_up.size, optics=optics
+        )
+    )
+
+
+def _thin(endpoints: int, scale_up: ScaleUp) -> FatTree:
+    return FatTree(
+        name="thin packets",
+        endpoints=endpoints,
+        scale_up=scale_up,
+        nic=load_nic("connectx-6-dx"),
+        switch=load_packet_switch("switch-100g"),
+        transceiver=load_transceiver("dr1-100g"),
+    )
+
+
+def _cards(scale_up: ScaleUp) -> int:
+    """Return the optical cards that bring a node, with its thin packet cards, to one full card each."""
+    return max(1, scale_up.size * 3 // 4)
+
+
+def _hybrid(endpoints: int, scale_up: ScaleUp) -> HybridFabric:
+    packets = _thin(endpoints, scale_up)
+    return _lit(lambda optics: HybridFabric(packets=packets, degree=_cards(scale_up), optics=optics))
+
+
+def _regional(endpoints: int, scale_up: ScaleUp) -> HybridFabric:
+    return HybridFabric(
+        name="regional circuits",
+        packets=_thin(endpoints, scale_up),
+        degree=_cards(scale_up),
+        region=math.gcd(scale_up.nodes(endpoints), REGION),
+        axis=EXPERTS,
+        choice=CircuitChoice.GREEDY,
+        policy=CircuitPolicy.PER_AXIS,
+    )
+
+
+def _wafer(endpoints: int, scale_up: ScaleUp) -> WaferFabric:
+    wafer = load_wafer(WAFER)
+    on_wafer = math.gcd(endpoints, wafer.chips) if endpoints > wafer.chips else endpoints
+    library = dataclasses.replace(scale_up, name="library", size=on_wafer, adders=())
+    return WaferFabric(wafer=wafer, packets=FatTree(endpoints=endpoints, scale_up=library))
 
 
 FABRICS: Mapping[str, FabricKind] = MappingProxyType(
@@ -89,6 +158,26 @@ FABRICS: Mapping[str, FabricKind] = MappingProxyType(
         ),
         "nvlink": FabricKind(
             build=_domain, summary="one switched scale-up domain around all accelerators (NVLink switches)"
+        ),
+        "direct_connect": FabricKind(
+            build=_direct_connect,
+            summary="circuits from node to node, laid out for the job; nodes pass on the rest (TopoOpt)",
+        ),
+        "hybrid": FabricKind(
+            build=_hybrid,
+            summary="circuits for the step's heaviest pairs, thin packets for the rest (Helios, c-Through)",
+        ),
+        "wafer": FabricKind(
+            build=_wafer,
+            summary="circuits from chip to chip of a wafer, packets between wafers (Passage, LIGHTPATH)",
+        ),
+        "optical_reduction": FabricKind(
+            build=lambda count, domain: OpticalReduction(packets=FatTree(endpoints=count, scale_up=domain)),
+            summary="packets, and units that add gradients in light between the nodes (OptINC)",
+        ),
+        "regional_ocs": FabricKind(
+            build=_regional,
+            summary="circuits in regions for the experts' all-to-alls, packets for the rest (MixNet)",
         ),
     }
 )

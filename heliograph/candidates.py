@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from heliograph.layout import Groups
 from heliograph.operators import Collective, CollectiveKind
 from heliograph.scale_up import ScaleUp
 from heliograph.servers import SERVED, server_rounds
+from heliograph.strided_rings import RING_KINDS, strided_rounds
 from heliograph.torus_collectives import BUCKET, BUCKET_KINDS, bucket_rounds
 
 LIBRARY = (Algorithm.RING, Algorithm.TREE)
@@ -35,6 +37,7 @@ def candidates(
     *,
     grid_of: Callable[[np.ndarray], tuple[int, ...] | None] | None = None,
     switches_add: bool = False,
+    strides_of: Callable[[np.ndarray], tuple[int, ...]] | None = None,
 ) -> dict[str, tuple[Round, ...]]:
     """Return the ways to carry out a collective of a class: algorithm -> rounds; ring first.
 
@@ -54,6 +57,8 @@ def candidates(
         Gives the shape of the box of a torus that a group fills, or None; rings then go along all its axes.
     switches_add : bool
         Whether the switches between nodes add.
+    strides_of : callable, optional
+        Gives the strides along which all of a group have circuits; a vector is then spread over their rings.
     """
     if operator.kind is CollectiveKind.SEND:
         flows = Flows(
@@ -92,6 +97,8 @@ def candidates(
     grid = grid_of(groups[0]) if grid_of and operator.kind in BUCKET_KINDS and n > 1 else None
     if grid is not None:
         options[BUCKET] = bucket_rounds(operator.kind, groups, payload, operator.axis, grid)
+    if strides_of is not None and operator.kind in RING_KINDS and n > 1 and n % local == 0:
+        options |= _strided(operator, groups, local, strides_of)
     if switches_add and two_level and local == 1 < n:
         options[str(Algorithm.IN_SWITCHES)] = in_network_rounds(operator.kind, groups, payload, operator.axis)
     if switches_add and two_level and 1 < local < n and n % local == 0:
@@ -102,6 +109,27 @@ def candidates(
     if adds and local == n > 1:
         options[str(Algorithm.IN_NETWORK)] = in_network_rounds(operator.kind, groups, payload, operator.axis)
     return {operator.algorithm: options[operator.algorithm]} if operator.algorithm else options
+
+
+def _strided(
+    operator: Collective,
+    groups: np.ndarray,
+    local: int,
+    strides_of: Callable[[np.ndarray], tuple[int, ...]],
+) -> dict[str, tuple[Round, ...]]:
+    """Return the ways over several rings that all groups of a class have circuits for."""
+    whole = local in {1, groups.shape[1]}
+    across = groups if whole else groups[:, ::local]
+    common = set.intersection(*(set(strides_of(group)) for group in across))
+    strides = tuple(sorted(common))
+    if len(strides) < 2:
+        return {}
+    kind, payload, axis = operator.kind, operator.payload_bytes, operator.axis
+    if whole:
+        return {str(Algorithm.STRIDED): strided_rounds(kind, groups, payload, axis, strides)}
+    across_by = partial(strided_rounds, strides=strides)
+    both = hierarchical_rounds(kind, groups, payload, axis, local, across_by=across_by)
+    return {str(Algorithm.HIERARCHICAL_STRIDED): both}
 
 
 def _known(kind: CollectiveKind, n: int, scale_up: ScaleUp | None) -> tuple[Algorithm, ...]:

@@ -11,6 +11,7 @@ IJHPCA 19 (2005) 49: recursive halving and doubling, binomial trees.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -33,6 +34,8 @@ class Algorithm(StrEnum):
     IN_NETWORK = "in_network"
     IN_SWITCHES = "in_switches"
     HIERARCHICAL_IN_SWITCHES = "hierarchical_in_switches"
+    STRIDED = "strided_rings"
+    HIERARCHICAL_STRIDED = "hierarchical_strided_rings"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,6 +279,7 @@ def hierarchical_rounds(
     local: int,
     *,
     switches_add: bool = False,
+    across_by: Callable[[CollectiveKind, np.ndarray, float, str], tuple[Round, ...]] | None = None,
 ) -> tuple[Round, ...]:
     """Return an all-reduce, reduce-scatter or all-gather in two levels.
 
@@ -290,6 +294,8 @@ def hierarchical_rounds(
         Ranks of a group that stand in one node; must divide the group's size.
     switches_add : bool
         Whether the switches between nodes make the sums and copies of the level between.
+    across_by : callable, optional
+        Another way for the level between; takes the first four arguments of `rounds` without an algorithm.
 
     Raises
     ------
@@ -308,6 +314,8 @@ def hierarchical_rounds(
     across_payload = vector / n if kind is CollectiveKind.ALL_GATHER else vector / local
     if switches_add:
         across = in_network_rounds(kind, far, across_payload, axis)
+    elif across_by is not None:
+        across = across_by(kind, far, across_payload, axis)
     else:
         across = rounds(kind, Algorithm.RING, far, across_payload, axis)
     match kind:

@@ -19,7 +19,8 @@ import simpy
 
 from heliograph.categories import COMMUNICATION, ISSUE, SERVING, category
 from heliograph.changes import circuit_spans
-from heliograph.interfaces import Cost, Fabric
+from heliograph.foresight import Foresight
+from heliograph.interfaces import Cost, Fabric, TurnsAhead
 from heliograph.mapping import Node
 from heliograph.network import Network, play
 from heliograph.operators import (
@@ -91,6 +92,7 @@ class Simulation:
         demand = step_demand(graph)
         self.network = network or Network(self.env, fabric, tuple(demand.values()))
         self.traffic = Traffic(graph.layout, fabric, self.network, demand)
+        self._turns_ahead = isinstance(fabric, TurnsAhead) and fabric.turns_ahead
         self._done = {task.id: self.env.event() for task in graph.tasks}
         self._channels: dict[tuple[int, str, int], simpy.Resource] = {}
         self._orders = compute_orders(graph)
@@ -102,6 +104,14 @@ class Simulation:
                 self._traffic_of.setdefault(task.rank_class, []).append(task)
             elif isinstance(task.operator, Transfer | HostWork):
                 node.host_cost(task.operator)  # a node without a host refuses at once
+
+        self._foresight = Foresight(
+            traffic=self.traffic,
+            network=self.network,
+            tasks_of=self._traffic_of,
+            is_done=lambda task: self._done[task.id].triggered,
+            later=self._later,
+        )
 
     def run(self) -> Trace:
         """Return the trace of the whole step."""
@@ -333,6 +343,8 @@ class Simulation:
         )
         self._done[task.id].succeed()
         self.network.serve()
+        if self._turns_ahead and isinstance(task.operator, Collective):
+            self._foresight.turn_ahead(task.rank_class)
 
     def _run_beside(self, task: Task) -> Generator[simpy.Event, Any, None]:
         operator = task.operator
@@ -358,24 +370,8 @@ class Simulation:
             yield self.env.timeout(plan.protocol_s * repeat)
         for bundle, size_bytes, count in plan.parts:
             yield from self.network.carry(
-                bundle, size_bytes, count * repeat, lambda: self._others_first(task_id, rank_class)
+                bundle, size_bytes, count * repeat, lambda: self._foresight.others_first(task_id, rank_class)
             )
-
-    def _others_first(self, task_id: int, rank_class: int) -> bool:
-        """Return whether a class's ports still have other traffic ahead on their present circuits.
-
-        That is traffic which is connected now and does not itself wait for the task that wants the ports.
-        """
-        later = self._later(task_id)
-        for other in self._traffic_of.get(rank_class, ()):
-            if self._done[other.id].triggered or other.id in later or other.id == task_id:
-                continue
-            operator = other.operator
-            if isinstance(operator, Collective):
-                plan = self.traffic.plan(operator, rank_class)
-                if plan.parts and all(self.network.locate(bundle) for bundle, _, _ in plan.parts):
-                    return True
-        return False
 
     def _later(self, task_id: int) -> set[int]:
         """Return the tasks that cannot start before a task ends, by dependence or by order of compute."""

@@ -122,6 +122,16 @@ class Reconfiguration:
     """Energy of moving the ports."""
 
 
+@runtime_checkable
+class TurnsAhead(Protocol):
+    """A fabric whose idle ports may turn to traffic before it asks."""
+
+    @property
+    def turns_ahead(self) -> bool:
+        """Whether they do."""
+        ...
+
+
 Circuits = Any
 """State of a fabric's circuits: opaque to everyone but the fabric, handed in and handed back."""
 

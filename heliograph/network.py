@@ -79,6 +79,11 @@ class Network:
             self._check_exist(dead, failure)
             env.process(self._failure(failure, dead))
 
+    @property
+    def circuits(self) -> Circuits:
+        """Present circuits of the fabric."""
+        return self._circuits
+
     def number(self) -> int:
         """Return the number of a new bundle."""
         self._bundles += 1
@@ -224,6 +229,11 @@ class Network:
                 one.ready.succeed()
                 progress = True
         return progress
+
+    def turn_ahead(self, bundle: Bundle) -> None:
+        """Move idle ports to a bundle that will come, if it has no path yet; ports at work stay."""
+        if not self.locate(bundle):
+            self._move(bundle)
 
     def _move(self, bundle: Bundle) -> bool:
         """Start moving the ports that a bundle needs, unless one is busy or moving; return whether."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from heliograph.candidates import candidates
 from heliograph.collectives import Algorithm, Round, vector_bytes
-from heliograph.interfaces import Fabric, Flows
+from heliograph.interfaces import Circuits, Fabric, Flows
 from heliograph.layout import Groups
 from heliograph.network import Bundle, Network
 from heliograph.operators import Collective, CollectiveKind, Sequence, StepGraph, communications
@@ -56,6 +56,24 @@ class HasAdder(typing.Protocol):
     @property
     def network_adder(self) -> Adder | None:
         """How they add, or None if they do not."""
+        ...
+
+
+@runtime_checkable
+class HasStrides(typing.Protocol):
+    """A fabric whose circuits form several rings through a group."""
+
+    def strides(self, circuits: Circuits, group: np.ndarray) -> tuple[int, ...]:
+        """Return the strides along which all of a group have circuits."""
+        ...
+
+
+@runtime_checkable
+class HasWays(typing.Protocol):
+    """A fabric on which the energy of a transfer depends on the present circuits."""
+
+    def carried_energy_j(self, circuits: Circuits, flows: Flows) -> float:
+        """Return the dynamic energy of carrying all the flows once over the present circuits."""
         ...
 
 
@@ -177,6 +195,7 @@ class Traffic:
             self._scale_up,
             grid_of=self._fabric.grid if isinstance(self._fabric, HasGrid) else None,
             switches_add=self._adder is not None,
+            strides_of=self._strides if isinstance(self._fabric, HasStrides) else None,
         )
         bundles = {name: self._parts(operator, rank_class, name, parts) for name, parts in options.items()}
         ready = [
@@ -266,8 +285,19 @@ class Traffic:
             protocol_s=waited,
             alone_s=waited + moved,
             wire_bytes=math.fsum(one.flows.size_bytes * one.flows.sources.size * one.count for one in parts),
-            energy_j=math.fsum(self._fabric.transfer_energy_j(one.flows) * one.count for one in parts),
+            energy_j=math.fsum(self._energy_j(one.flows) * one.count for one in parts),
         )
+
+    def _strides(self, group: np.ndarray) -> tuple[int, ...]:
+        fabric = self._fabric
+        return fabric.strides(self._network.circuits, group) if isinstance(fabric, HasStrides) else ()
+
+    def _energy_j(self, flows: Flows) -> float:
+        """Return the energy of carrying flows once, over the present ways if it depends on them."""
+        circuits = self._network.circuits
+        if isinstance(self._fabric, HasWays) and self._fabric.connected(circuits, flows):
+            return self._fabric.carried_energy_j(circuits, flows)
+        return self._fabric.transfer_energy_j(flows)
 
     def _leaving_share(self, flows: Flows) -> float:
         """Return which share of flows leaves its node: a chunk on a ring takes every hop once."""

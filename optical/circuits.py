@@ -24,6 +24,15 @@ class CircuitPolicy(StrEnum):
     """All lanes serve the axis of parallelism that is asking."""
 
 
+class Turning(StrEnum):
+    """Whether ports wait until traffic asks for them."""
+
+    ASKED = "asked"
+    """Ports turn when traffic that lacks circuits is there."""
+    AHEAD = "ahead"
+    """Idle ports turn to the traffic that comes next, while accelerators still compute (Opus)."""
+
+
 @dataclass(frozen=True, eq=False)
 class Circuits:
     """Which endpoint each optical lane reaches; treat as immutable.
@@ -166,6 +175,20 @@ def assign_lanes(pairs: np.ndarray, weights: np.ndarray, endpoints: int, lanes: 
     """
     counts = np.minimum(_split(pairs[:, 0], weights, lanes), _split(pairs[:, 1], weights, lanes))
     return _colour(pairs.tobytes(), counts.tobytes(), endpoints, lanes).copy()
+
+
+def colour_lanes(pairs: np.ndarray, counts: np.ndarray, endpoints: int, lanes: int) -> np.ndarray:
+    """Return lanes for pairs of endpoints that get so many each, shape [E, lanes].
+
+    Parameters
+    ----------
+    pairs, counts : numpy.ndarray
+        Source and destination of each circuit, distinct, shape [P, 2], and how many lanes it takes, shape
+        [P]; no endpoint more than it has.
+    endpoints, lanes : int
+        Size of the fabric.
+    """
+    return _colour(np.ascontiguousarray(pairs).tobytes(), counts.tobytes(), endpoints, lanes).copy()
 
 
 @lru_cache(maxsize=64)

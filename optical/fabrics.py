@@ -12,7 +12,7 @@ from heliograph.checks import check_range
 from heliograph.errors import RouteError
 from heliograph.interfaces import Flows, LinkGraph, Reconfiguration
 from heliograph.scale_up import BillItem, Nic, ScaleUp, bill_power_w, bill_price_usd, load_nic
-from optical.circuits import DARK, CircuitPolicy, Circuits, assign_lanes, merge_pairs
+from optical.circuits import DARK, CircuitPolicy, Circuits, Turning, assign_lanes, merge_pairs
 from optical.switches import (
     LaneBudget,
     LaneOptics,
@@ -62,10 +62,17 @@ class OcsRails:
     """Optical lanes of each accelerator."""
     policy: CircuitPolicy = CircuitPolicy.PER_AXIS
     """When circuits move."""
+    turning: Turning = Turning.ASKED
+    """Whether they wait until traffic asks (arXiv:2507.08119 turns rails in idle windows ahead of it)."""
 
     def __post_init__(self) -> None:
         check_range(self, "lanes", low=1)
         _ = self.budget
+
+    @property
+    def turns_ahead(self) -> bool:
+        """Whether idle ports turn to traffic before it asks."""
+        return self.turning is Turning.AHEAD
 
     @property
     def nodes(self) -> int:

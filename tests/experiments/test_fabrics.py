@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import math
 
@@ -12,6 +13,7 @@ from experiments.fabrics import FABRICS, build_fabric
 from experiments.step import plan_for, run_step
 from experiments.systems import build_system
 from heliograph.errors import ParameterError
+from optical.circuits import CircuitPolicy
 from optical.fabrics import OcsRails
 from workloads.config import load_model
 
@@ -80,6 +82,20 @@ def test_tighter_trees_slow_a_step_down():
         for ratio in (1.0, 7.0)
     ]
     assert times[1] > 1.01 * times[0]
+
+
+@pytest.mark.parametrize("turning", ["asked", "ahead"])
+def test_rails_that_turn_cost_less_than_six_percent(turning):
+    """Opus, arXiv:2602.12521: photonic rails turned between phases cost training less than 6 %."""
+    turning_rails = build_system(
+        "gpu_packet@ocs_rails", accelerators=N, assignments=(f"fabric.turning={turning}",)
+    )
+    turning_rails = dataclasses.replace(turning_rails, circuits=CircuitPolicy.PER_AXIS)
+    plan = plan_for(MODEL, PLAN, accelerators=N, memory_bytes=math.inf)
+    found = run_step(turning_rails, MODEL, plan)
+    assert found.trace.reconfigurations > 0
+    packets = step_s(build_system("gpu_packet", accelerators=N))
+    assert packets <= found.metrics.step_time_s < 1.06 * packets
 
 
 @pytest.mark.parametrize(

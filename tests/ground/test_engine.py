@@ -308,6 +308,48 @@ def test_dark_time_is_paid_counted_and_charged():
     assert metrics.time_by_category_s[DARK] == pytest.approx(0.25 / 2)  # one of two classes waits for it
 
 
+@dataclass(frozen=True, kw_only=True)
+class Provident(Circuit):
+    """Turns idle ports to what comes next."""
+
+    turns_ahead: bool = True
+
+
+@pytest.mark.parametrize("idle", [0.0, 0.1, 0.25, 1.0])
+def test_turning_ahead_exposes_what_idle_time_does_not_hide(idle):
+    """Opus, arXiv:2507.08119: a move costs max(0, delta - idle); without foresight all of delta."""
+    ops = [
+        collective(CollectiveKind.ALL_GATHER, "dp", 2, 1e9),
+        work(idle) if idle else None,
+        collective(CollectiveKind.SEND, "pp", 2, 1e9, 1),
+    ]
+    kept = [op for op in ops if op is not None]
+    tasks = tuple(
+        Task(id=i, rank_class=0, operator=op, after=(i - 1,) if i else ()) for i, op in enumerate(kept)
+    )
+    graph = StepGraph(tasks=tasks, layout=RankLayout(dp=2, pp=2), tokens=1)
+    ahead = run(graph, Provident(endpoints=4, first_axis="dp", dark_s=0.25))[1]
+    asked = run(graph, Circuit(endpoints=4, first_axis="dp", dark_s=0.25))[1]
+    assert ahead.makespan_s == pytest.approx(2.0 + idle + max(0.0, 0.25 - idle))
+    assert asked.makespan_s == pytest.approx(2.25 + idle)
+    assert ahead.reconfigurations == asked.reconfigurations == 1
+
+
+def test_ports_stay_for_what_still_comes_over_them():
+    first = collective(CollectiveKind.ALL_GATHER, "dp", 2, 1e9)
+    send = collective(CollectiveKind.SEND, "pp", 2, 1e9, 1)
+    tasks = (
+        Task(id=0, rank_class=0, operator=first),
+        Task(id=1, rank_class=0, operator=work(1.0), after=(0,)),
+        Task(id=2, rank_class=0, operator=first, after=(1,)),
+        Task(id=3, rank_class=0, operator=send, after=(2,)),
+    )
+    graph = StepGraph(tasks=tasks, layout=RankLayout(dp=2, pp=2), tokens=1)
+    trace = run(graph, Provident(endpoints=4, first_axis="dp", dark_s=0.25))[1]
+    assert trace.reconfigurations == 1
+    assert trace.makespan_s == pytest.approx(4.25)
+
+
 def test_ports_do_not_move_while_they_carry_light():
     slow = collective(CollectiveKind.ALL_GATHER, "dp", 2, 1e9)
     send = collective(CollectiveKind.SEND, "pp", 2, 1e9, 1)

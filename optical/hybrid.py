@@ -1,0 +1,271 @@
+"""Circuits for big flows beside a thin packet network for the rest."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+
+import numpy as np
+
+from heliograph.checks import check_range
+from heliograph.errors import ParameterError
+from heliograph.graph_fabric import NO_LINK, packed
+from heliograph.interfaces import Flows, LinkGraph, Reconfiguration
+from heliograph.scale_up import (
+    BillItem,
+    Nic,
+    ScaleUp,
+    bill_power_w,
+    bill_price_usd,
+    load_nic,
+)
+from optical.circuits import DARK, CircuitPolicy, Circuits, Turning
+from optical.job_lanes import domain_demands, lanes_of
+from optical.node_circuits import NodeCircuits, changed_links
+from optical.regions import CircuitChoice, Packets, RegionCircuits, region_links
+from optical.scheduling.bounds import is_worth_moving
+from optical.switches import LaneOptics, OpticalSwitch, load_optics, load_switch
+
+
+@dataclass(frozen=True, kw_only=True)
+class HybridFabric(NodeCircuits):
+    """Nodes with cards to packet switches and cards to optical switches; circuits join nodes of a region.
+
+    Notes
+    -----
+    A flow of an axis that circuits are for takes one if its nodes have it; all others take packets. With the
+    policy ``static`` circuits are chosen once for the step's traffic, as c-Through and Helios do each epoch.
+    With ``per-axis`` a region's circuits turn to an axis that asks if that pays: if circuits save more of the
+    axis's time in a step than a turn takes (`optical.scheduling.bounds.is_worth_moving`). Links: those of the
+    packet fabric, then circuits ``node * degree + card``.
+
+    References
+    ----------
+    Farrington et al., "Helios", and Wang et al., "c-Through", both SIGCOMM 2010; Liu et al., CoNEXT 2015;
+    Liao et al., "MixNet", SIGCOMM 2025.
+    """
+
+    name: str = "hybrid"
+    """Name shown in tables and traces."""
+    packets: Packets
+    """Packet fabric of all accelerators, with their nodes."""
+    nic: Nic = field(default_factory=lambda: load_nic("connectx-7"))
+    """Optical card; a circuit takes one at both its ends."""
+    switch: OpticalSwitch = field(default_factory=lambda: load_switch("palomar-mems"))
+    """The optical switches."""
+    optics: LaneOptics = field(default_factory=lambda: load_optics("lane-100g"))
+    """Transmitter and receiver of each lane."""
+    degree: int = 6
+    """Circuits that a node begins, and as many that it ends: its optical cards."""
+    region: int = 0
+    """Nodes among which circuits can be set up; 0 for all. Dimensionless."""
+    axis: str = ""
+    """Axis of parallelism that circuits are set up for; empty for every one."""
+    choice: CircuitChoice = CircuitChoice.MATCHING
+    """Which pairs get circuits."""
+    policy: CircuitPolicy = CircuitPolicy.STATIC
+    """When circuits move."""
+    turning: Turning = Turning.ASKED
+    """Whether they wait until traffic asks."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "degree", low=1)
+        check_range(self, "region")
+        if self.nodes % self.joined:
+            msg = (
+                f"region ({self.region}) must divide the {self.nodes} nodes of '{self.name}'; "
+                "try 1, 2, 4 or 8, or 0 for all"
+            )
+            raise ParameterError(msg)
+        every = np.arange(self.endpoints)
+        wiring = self.packets.wiring
+        inside = wiring.tails[: self.endpoints], wiring.heads[self.endpoints : 2 * self.endpoints]
+        if not all(np.array_equal(one, every) for one in inside):
+            msg = (
+                f"'{self.packets.name}' has no nodes with switches inside, beside which circuits could stand"
+            )
+            raise ParameterError(msg)
+        _ = self.budget
+
+    @property
+    def endpoints(self) -> int:
+        """Accelerators: those of the packet fabric."""
+        return self.packets.endpoints
+
+    @property
+    def turns_ahead(self) -> bool:
+        """Whether idle ports turn to traffic before it asks."""
+        return self.turning is Turning.AHEAD
+
+    @property
+    def scale_up(self) -> ScaleUp:
+        """The domain inside a node."""
+        return self.packets.scale_up
+
+    @property
+    def accelerators(self) -> int:
+        """All endpoints."""
+        return self.packets.endpoints
+
+    @property
+    def inside(self) -> ScaleUp:
+        """The domain inside a node."""
+        return self.packets.scale_up
+
+    @property
+    def joined(self) -> int:
+        """Nodes of a region; at most all."""
+        return min(self.region or self.nodes, self.nodes)
+
+    def bill(self) -> dict[str, BillItem]:
+        """Return the bill of materials: item -> count, power and price of each."""
+        return self.packets.bill() | (self.circuit_bill() if self.nodes > 1 else {})
+
+    @cached_property
+    def static_w(self) -> float:
+        """Power of everything on the bill, whole fabric."""
+        return bill_power_w(self.bill())
+
+    @cached_property
+    def cost_usd(self) -> float:
+        """Price of everything on the bill, whole fabric."""
+        return bill_price_usd(self.bill())
+
+    @cached_property
+    def _node_of(self) -> np.ndarray:
+        return self.inside.node_of(np.arange(self.endpoints))
+
+    def initial(self, demand: tuple[Flows, ...]) -> RegionCircuits:
+        """Return circuits for the step's traffic; with the policy ``per-axis``, for its first big axis."""
+        big = self._big(demand)
+        served = [flows for flows in demand if self._served(flows.axis)]
+        axes = [""] * (self.nodes // self.joined)
+        if self.policy is CircuitPolicy.PER_AXIS:
+            first = next((flows.axis for flows in served if big[flows.axis]), "")
+            served = [flows for flows in served if flows.axis == first]
+            axes = [first] * len(axes)
+        tx_peer = np.full((self.nodes, self.degree), DARK, dtype=np.int64)
+        return RegionCircuits(
+            circuits=Circuits(self._turned(tx_peer, served)), axes=tuple(axes), big=MappingProxyType(big)
+        )
+
+    def _served(self, axis: str) -> bool:
+        return self.axis in ("", axis)
+
+    def _big(self, demand: Sequence[Flows]) -> dict[str, bool]:
+        """Return for each axis whether circuits save more of its time in a step than a turn takes."""
+        sent: defaultdict[str, float] = defaultdict(float)
+        for flows in demand:
+            off_node = self.inside.off_node(flows)
+            each = np.bincount(self._node_of[flows.sources[off_node]], minlength=self.nodes)
+            sent[flows.axis] += float(each.max(initial=0)) * flows.size_bytes
+        packets = self.packets.port_bytes_per_s * self.node_size
+        return {
+            axis: is_worth_moving(
+                before_s=moved / packets,
+                after_s=moved / (packets + self.degree * self.circuit_bytes_per_s),
+                delay_s=self.switch.reconfiguration_s,
+            )
+            for axis, moved in sent.items()
+        }
+
+    def _turned(self, tx_peer: np.ndarray, served: Sequence[Flows]) -> np.ndarray:
+        """Return lanes of which those of regions with traffic are chosen for it, shape [N, degree]."""
+        after = tx_peer.copy()
+        for region, demand in domain_demands(served, self._node_of, self.joined).items():
+            first = region * self.joined
+            links = region_links(demand, self.degree, self.choice)
+            after[first : first + self.joined] = lanes_of(links, self.degree, first)
+        return after
+
+    def _asking(self, circuits: RegionCircuits, flows: Flows) -> np.ndarray:
+        """Return the regions whose circuits should turn to some flows, shape [R]."""
+        if (
+            self.policy is CircuitPolicy.STATIC
+            or not self._served(flows.axis)
+            or not circuits.big.get(flows.axis, False)
+        ):
+            return np.empty(0, dtype=np.int64)
+        one, other = self._node_of[flows.sources], self._node_of[flows.destinations]
+        kept = (one != other) & (one // self.joined == other // self.joined)
+        regions = np.unique(one[kept] // self.joined)
+        return regions[[circuits.axes[region] != flows.axis for region in regions.tolist()]]
+
+    def configure(
+        self, circuits: RegionCircuits, flows: Flows, demand: tuple[Flows, ...]
+    ) -> tuple[RegionCircuits, Reconfiguration]:
+        """Return circuits turned to `flows` where that pays, and what the change costs."""
+        asking = self._asking(circuits, flows)
+        if not asking.size:
+            return circuits, Reconfiguration()
+        region_of = self._node_of[flows.sources] // self.joined
+        mine = np.isin(region_of, asking)
+        some = Flows(
+            sources=flows.sources[mine],
+            destinations=flows.destinations[mine],
+            size_bytes=flows.size_bytes,
+            axis=flows.axis,
+        )
+        after = Circuits(self._turned(circuits.circuits.tx_peer, [some]))
+        axes = tuple(flows.axis if region in asking else axis for region, axis in enumerate(circuits.axes))
+        moved = changed_links(circuits.circuits, after)
+        return RegionCircuits(circuits=after, axes=axes, big=circuits.big), Reconfiguration(
+            dark_s=self.switch.reconfiguration_s if moved.size else 0.0,
+            moved_links=self.packets.wiring.links + moved,
+            energy_j=self.move_energy_j(circuits.circuits, after),
+        )
+
+    def graph(self, circuits: RegionCircuits) -> LinkGraph:
+        """Return the links that exist now; circuits merged into another have no capacity."""
+        wiring = self.packets.wiring
+        optical = circuits.circuits.lanes_of_first.ravel() * self.circuit_bytes_per_s
+        return LinkGraph(
+            capacity_bytes_per_s=np.concatenate([wiring.capacity_bytes_per_s, optical]),
+            latency_s=self._latency_s,
+        )
+
+    @cached_property
+    def _latency_s(self) -> np.ndarray:
+        optical = np.full(self.nodes * self.degree, self.circuit_latency_s)
+        latency_s = np.concatenate([self.packets.wiring.latency_s, optical])
+        latency_s.flags.writeable = False
+        return latency_s
+
+    def by_circuit(self, circuits: RegionCircuits, flows: Flows) -> tuple[np.ndarray, np.ndarray]:
+        """Return the circuit of each flow, and whether it has one, each of shape [F]."""
+        one, other = self._node_of[flows.sources], self._node_of[flows.destinations]
+        lit = circuits.circuits.tx_peer[one] == other[:, None]
+        lit &= self._served(flows.axis)
+        return one * self.degree + lit.argmax(axis=1), lit.any(axis=1)
+
+    def route(self, circuits: RegionCircuits, flows: Flows) -> np.ndarray:
+        """Return the links of each flow, shape [F, H], padded with -1; a flow to itself has none."""
+        link, lit = self.by_circuit(circuits, flows)
+        moving = flows.sources != flows.destinations
+        carried = moving & ~lit
+        paths = self.packets.paths(flows.sources[carried], flows.destinations[carried])
+        links = np.full((len(moving), max(3, paths.shape[1])), NO_LINK, dtype=np.int64)
+        links[carried, : paths.shape[1]] = paths
+        links[lit, 0] = flows.sources[lit]
+        links[lit, 1] = self.packets.wiring.links + link[lit]
+        links[lit, 2] = self.endpoints + flows.destinations[lit]
+        return packed(list(links.T))
+
+    def connected(self, circuits: RegionCircuits, flows: Flows) -> bool:
+        """Return whether no circuits should turn to the flows; packets reach everybody."""
+        return not self._asking(circuits, flows).size
+
+    def transfer_energy_j(self, flows: Flows) -> float:
+        """Return the dynamic energy of carrying all the flows once by packets."""
+        return self.packets.transfer_energy_j(flows)
+
+    def carried_energy_j(self, circuits: RegionCircuits, flows: Flows) -> float:
+        """Return the dynamic energy of carrying all the flows once over the present circuits and packets."""
+        lit = self.by_circuit(circuits, flows)[1]
+        rest = Flows(
+            sources=flows.sources[~lit], destinations=flows.destinations[~lit], size_bytes=flows.size_bytes
+        )
+        return self.packets.transfer_energy_j(rest) + self.passing_energy_j(flows, lit)

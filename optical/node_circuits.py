@@ -1,0 +1,129 @@
+"""What fabrics share whose nodes have optical cards: circuits between nodes, their light and their bill."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from heliograph.interfaces import Flows
+from heliograph.scale_up import BillItem, Nic, ScaleUp
+from optical.circuits import DARK, Circuits
+from optical.switches import (
+    LaneBudget,
+    LaneOptics,
+    OpticalSwitch,
+    lane_budget,
+    switch_chassis,
+    switch_stages,
+)
+
+
+class NodeCircuits(Protocol):
+    """Nodes with `degree` optical cards each; a circuit takes one card at either end, with all its lanes.
+
+    Notes
+    -----
+    Card k of every node is joined by the optical switches of plane k; a lane of a card has a switch port of
+    its own. Within its node a flow goes over the node's switch to the card and from it.
+    """
+
+    nic: Nic
+    switch: OpticalSwitch
+    optics: LaneOptics
+    degree: int
+
+    @property
+    def accelerators(self) -> int:
+        """Endpoints of the fabric."""
+        ...
+
+    @property
+    def inside(self) -> ScaleUp:
+        """The domain inside a node."""
+        ...
+
+    @property
+    def joined(self) -> int:
+        """Nodes that one plane of switches joins."""
+        ...
+
+    @property
+    def nodes(self) -> int:
+        """Nodes."""
+        return self.inside.nodes(self.accelerators)
+
+    @property
+    def node_size(self) -> int:
+        """Endpoints that share a node, consecutive numbers."""
+        return min(self.inside.size, self.accelerators)
+
+    @property
+    def card_lanes(self) -> int:
+        """Lanes that a card takes."""
+        return math.ceil(self.nic.bandwidth_bytes_per_s / self.optics.bandwidth_bytes_per_s)
+
+    @property
+    def circuit_bytes_per_s(self) -> float:
+        """Rate of one circuit that a long transfer reaches."""
+        lanes = self.card_lanes * self.optics.bandwidth_bytes_per_s
+        return min(self.nic.bandwidth_bytes_per_s, lanes) * self.nic.efficiency
+
+    @property
+    def circuit_latency_s(self) -> float:
+        """Time from memory to memory over one circuit; a node that passes on adds it once more."""
+        return 2 * self.nic.latency_s + self.optics.link_latency_s
+
+    @cached_property
+    def stages(self) -> int:
+        """Optical switches that a circuit passes: one, or three in a Clos network."""
+        return switch_stages(self.switch, self.joined)
+
+    @cached_property
+    def budget(self) -> LaneBudget:
+        """Power budget of a lane.
+
+        Raises
+        ------
+        LinkError
+            If its light does not arrive; names the element that loses most.
+        """
+        return lane_budget(self.optics, self.switch, self.stages)
+
+    def circuit_bill(self) -> dict[str, BillItem]:
+        """Return the bill of cards, lanes and switches: item -> count, power and price of each."""
+        cards = self.nodes * self.degree
+        lane_w = self.optics.electronics_w + self.budget.laser_w
+        planes = self.degree * self.card_lanes * math.ceil(self.nodes / self.joined)
+        return {
+            "circuit card": BillItem(count=cards, w_each=self.nic.static_w, usd_each=self.nic.price_usd),
+            "optical lane": BillItem(
+                count=cards * self.card_lanes, w_each=lane_w, usd_each=self.optics.price_usd
+            ),
+            "optical switch": BillItem(
+                count=switch_chassis(self.switch, self.joined, planes),
+                w_each=self.switch.static_w,
+                usd_each=self.switch.ports * self.switch.port_price_usd,
+            ),
+        }
+
+    def move_energy_j(self, before: Circuits, after: Circuits) -> float:
+        """Return the energy of turning the ports of all circuits that are new."""
+        turned = (after.tx_peer != before.tx_peer) & (after.tx_peer != DARK)
+        return self.stages * self.card_lanes * int(turned.sum()) * self.switch.move_energy_j
+
+    def passing_energy_j(self, flows: Flows, hops: np.ndarray) -> float:
+        """Return the energy of flows between nodes over so many circuits each, shape [F].
+
+        Every circuit takes two cards, and every node at its beginning and one at the end the node's switch.
+        """
+        moved_bytes = float(hops.sum()) * flows.size_bytes
+        return self.inside.transfer_energy_j(moved_bytes) + self.nic.transfer_energy_j(moved_bytes)
+
+
+def changed_links(before: Circuits, after: Circuits) -> np.ndarray:
+    """Return the circuits that turn, go dark or change in capacity, numbered ``vertex * degree + lane``."""
+    turned = after.tx_peer != before.tx_peer
+    return np.flatnonzero(turned | (after.lanes_of_first != before.lanes_of_first))

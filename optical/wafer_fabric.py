@@ -1,0 +1,262 @@
+"""Optical circuits inside the scale-up domain: chips of a wafer joined by light, wafers by packets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from heliograph.errors import ParameterError, RouteError
+from heliograph.graph_fabric import NO_LINK, packed
+from heliograph.interfaces import Flows, LinkGraph, Reconfiguration
+from heliograph.scale_up import BillItem, ScaleUp, bill_power_w, bill_price_usd
+from heliograph.units import BITS_PER_BYTE
+from optical.circuits import DARK, CircuitPolicy, Circuits, Turning
+from optical.forwarding import ForwardingCircuits
+from optical.job_lanes import domain_demands, job_links, lanes_of
+from optical.node_circuits import changed_links
+from optical.regions import Packets
+from optical.switches import LaneBudget
+from optical.wafers import Wafer, load_wafer
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaferFabric:
+    """Wafers whose chips are joined by optical circuits, laid out for the step or for the axis that asks.
+
+    Notes
+    -----
+    A node is a wafer. Rings of spread strides serve all-reduces, matchings the rest; chips without a circuit
+    of their own are reached over others, each of which converts the light. Between wafers flows take the
+    packet fabric; what its description says of rate, power and price inside its nodes is replaced by the
+    wafer's, its library's protocols are kept. Links: those of the packet fabric, then circuits
+    ``chip * lanes + lane``.
+
+    References
+    ----------
+    Vijaya Kumar et al., "A case for server-scale photonic connectivity", HotNets 2024 (LIGHTPATH); Vijaya
+    Kumar et al., "Lumion", arXiv:2505.23105; Lightmatter, Passage.
+    """
+
+    name: str = "wafer"
+    """Name shown in tables and traces."""
+    packets: Packets
+    """Packet fabric between wafers; its nodes are the wafers."""
+    wafer: Wafer = field(default_factory=lambda: load_wafer("lightpath"))
+    """Wafers and their lanes."""
+    policy: CircuitPolicy = CircuitPolicy.PER_AXIS
+    """Whether circuits stay for the step, or a wafer's turn to the axis that asks."""
+    turning: Turning = Turning.ASKED
+    """Whether they wait until traffic asks."""
+
+    def __post_init__(self) -> None:
+        if self.packets.scale_up.size > self.wafer.chips:
+            msg = (
+                f"nodes of {self.packets.scale_up.size} accelerators do not fit wafer '{self.wafer.name}' of "
+                f"{self.wafer.chips} chips; make nodes smaller, or take another wafer"
+            )
+            raise ParameterError(msg)
+        _ = self.budget
+
+    @property
+    def endpoints(self) -> int:
+        """Accelerators: those of the packet fabric."""
+        return self.packets.endpoints
+
+    @property
+    def scale_up(self) -> ScaleUp:
+        """The library on the wafer; rate, power and price are the wafer's."""
+        return self.packets.scale_up
+
+    @property
+    def turns_ahead(self) -> bool:
+        """Whether idle ports turn to traffic before it asks."""
+        return self.turning is Turning.AHEAD
+
+    @property
+    def node_size(self) -> int:
+        """Chips of a wafer that are in use, consecutive numbers."""
+        return min(self.scale_up.size, self.endpoints)
+
+    @cached_property
+    def budget(self) -> LaneBudget:
+        """Power budget of a lane over the longest circuit."""
+        return self.wafer.budget()
+
+    @property
+    def circuit_bytes_per_s(self) -> float:
+        """Rate of one circuit that a long transfer reaches."""
+        return self.wafer.lane_bytes_per_s * self.scale_up.efficiency
+
+    def bill(self) -> dict[str, BillItem]:
+        """Return the bill of materials: item -> count, power and price of each."""
+        outside = {item: one for item, one in self.packets.bill().items() if item != "scale-up"}
+        if self.endpoints <= self.node_size:
+            outside = {}
+        lane_w = self.wafer.lane_static_w + self.budget.laser_w
+        return outside | {
+            "wafer lane": BillItem(count=self.endpoints * self.wafer.lanes, w_each=lane_w, usd_each=0.0),
+            "wafer chip": BillItem(count=self.endpoints, w_each=0.0, usd_each=self.wafer.chip_price_usd),
+        }
+
+    @cached_property
+    def static_w(self) -> float:
+        """Power of everything on the bill, whole fabric."""
+        return bill_power_w(self.bill())
+
+    @cached_property
+    def cost_usd(self) -> float:
+        """Price of everything on the bill, whole fabric."""
+        return bill_price_usd(self.bill())
+
+    def initial(self, demand: tuple[Flows, ...]) -> ForwardingCircuits:
+        """Return circuits for all traffic of the step, or for the first axis that stays on wafers."""
+        kept = [flows for flows in demand if self._on_wafer(flows).any()]
+        axis = ""
+        if self.policy is CircuitPolicy.PER_AXIS and kept:
+            axis = kept[0].axis
+            kept = [flows for flows in kept if flows.axis == axis]
+        dark = np.full((self.endpoints, self.wafer.lanes), DARK, dtype=np.int64)
+        every = np.arange(self.endpoints)
+        first = every // self.node_size * self.node_size
+        ring = Flows(sources=every, destinations=first + (every - first + 1) % self.node_size, size_bytes=1.0)
+        tx_peer = self._laid_out(self._laid_out(dark, [ring]), kept)
+        axes = (axis,) * (self.endpoints // self.node_size)
+        return ForwardingCircuits(circuits=Circuits(tx_peer), domain=self.node_size, axes=axes)
+
+    def _laid_out(self, tx_peer: np.ndarray, served: Sequence[Flows]) -> np.ndarray:
+        """Return lanes of which those of wafers with traffic are laid out for it, shape [E, lanes]."""
+        after, size = tx_peer.copy(), self.node_size
+        known: dict[bytes, np.ndarray] = {}
+        for wafer, demand in domain_demands(served, np.arange(self.endpoints), size).items():
+            key = demand.matrix.tobytes()
+            if key not in known:
+                links = job_links(demand, self.wafer.lanes, all_meet=self.policy is CircuitPolicy.STATIC)
+                known[key] = lanes_of(links, self.wafer.lanes)
+            lanes = known[key]
+            after[wafer * size : (wafer + 1) * size] = np.where(lanes == DARK, DARK, lanes + wafer * size)
+        return after
+
+    def _on_wafer(self, flows: Flows) -> np.ndarray:
+        """Return which flows move and stay on their wafer, shape [F]."""
+        return ~self.scale_up.off_node(flows) & (flows.sources != flows.destinations)
+
+    def _lacking(self, circuits: ForwardingCircuits, flows: Flows) -> np.ndarray:
+        """Return the wafers whose circuits do not serve some flows as they should, shape [W]."""
+        kept = self._on_wafer(flows)
+        sources, destinations = flows.sources[kept], flows.destinations[kept]
+        led = circuits.reaches(sources, destinations)
+        if self.policy is CircuitPolicy.PER_AXIS:
+            axes = np.array(circuits.axes, dtype=object)
+            led &= axes[sources // self.node_size] == flows.axis
+        return np.unique(sources[~led] // self.node_size)
+
+    def configure(
+        self, circuits: ForwardingCircuits, flows: Flows, demand: tuple[Flows, ...]
+    ) -> tuple[ForwardingCircuits, Reconfiguration]:
+        """Return circuits over which `flows` can be routed, and what the change costs."""
+        lacking = self._lacking(circuits, flows)
+        if not lacking.size:
+            return circuits, Reconfiguration()
+        mine = self._on_wafer(flows) & np.isin(flows.sources // self.node_size, lacking)
+        some = Flows(
+            sources=flows.sources[mine],
+            destinations=flows.destinations[mine],
+            size_bytes=flows.size_bytes,
+            axis=flows.axis,
+        )
+        before = circuits.circuits
+        after = Circuits(self._laid_out(before.tx_peer, [some]))
+        axes = list(circuits.axes)
+        for wafer in lacking.tolist():
+            axes[wafer] = flows.axis
+        moved = changed_links(before, after)
+        turned = int(((after.tx_peer != before.tx_peer) & (after.tx_peer != DARK)).sum())
+        # Each of the two ends of a circuit has an element that turns; so has every tile between at most.
+        elements = turned * (self.wafer.longest_hops + 1)
+        return ForwardingCircuits(circuits=after, domain=self.node_size, axes=tuple(axes)), Reconfiguration(
+            dark_s=self.wafer.reconfiguration_s if moved.size else 0.0,
+            moved_links=self.packets.wiring.links + moved,
+            energy_j=elements * self.wafer.move_energy_j,
+        )
+
+    def graph(self, circuits: ForwardingCircuits) -> LinkGraph:
+        """Return the links that exist now; circuits merged into another have no capacity."""
+        wiring = self.packets.wiring
+        optical = circuits.circuits.lanes_of_first.ravel() * self.circuit_bytes_per_s
+        return LinkGraph(
+            capacity_bytes_per_s=np.concatenate([wiring.capacity_bytes_per_s, optical]),
+            latency_s=self._latency_s,
+        )
+
+    @cached_property
+    def _latency_s(self) -> np.ndarray:
+        optical = np.full(self.endpoints * self.wafer.lanes, self.wafer.latency_s)
+        latency_s = np.concatenate([self.packets.wiring.latency_s, optical])
+        latency_s.flags.writeable = False
+        return latency_s
+
+    def route(self, circuits: ForwardingCircuits, flows: Flows) -> np.ndarray:
+        """Return the links of each flow, shape [F, H], padded with -1; a flow to itself has none.
+
+        Raises
+        ------
+        RouteError
+            If circuits do not lead from a chip to another of its wafer; names them.
+        """
+        lacking = self._lacking(circuits, flows)
+        if lacking.size:
+            msg = (
+                f"circuits on wafer {lacking[0]} of '{self.name}' do not serve axis '{flows.axis}'; "
+                "configure the fabric for it"
+            )
+            raise RouteError(msg)
+        kept, off = self._on_wafer(flows), self.scale_up.off_node(flows)
+        inside = circuits.ways(flows.sources[kept], flows.destinations[kept])
+        paths = self.packets.paths(flows.sources[off], flows.destinations[off])
+        width = max(len(inside), paths.shape[1], 1)
+        links = np.full((len(kept), width), NO_LINK, dtype=np.int64)
+        links[off, : paths.shape[1]] = paths
+        if inside:
+            ways = packed(list(reversed(inside)))
+            links[kept, : ways.shape[1]] = np.where(
+                ways == NO_LINK, NO_LINK, ways + self.packets.wiring.links
+            )
+        return links
+
+    def connected(self, circuits: ForwardingCircuits, flows: Flows) -> bool:
+        """Return whether circuits serve every flow that stays on its wafer; packets carry the others."""
+        return not self._lacking(circuits, flows).size
+
+    def strides(self, circuits: ForwardingCircuits, group: np.ndarray) -> tuple[int, ...]:
+        """Return the strides along which all of a group on one wafer have circuits."""
+        size = len(group)
+        if size < 2 or len(np.unique(group // self.node_size)) > 1:
+            return ()
+        return tuple(
+            stride
+            for stride in range(1, size)
+            if math.gcd(stride, size) == 1 and circuits.direct(group, np.roll(group, -stride))[1].all()
+        )
+
+    def transfer_energy_j(self, flows: Flows) -> float:
+        """Return the dynamic energy of carrying all the flows once, were there a circuit for each."""
+        off = self.scale_up.off_node(flows)
+        outside = Flows(
+            sources=flows.sources[off], destinations=flows.destinations[off], size_bytes=flows.size_bytes
+        )
+        return self.packets.transfer_energy_j(outside) + self._light_j(
+            flows, int(self._on_wafer(flows).sum())
+        )
+
+    def carried_energy_j(self, circuits: ForwardingCircuits, flows: Flows) -> float:
+        """Return the dynamic energy of carrying all the flows once over the present circuits."""
+        kept = self._on_wafer(flows)
+        hops = circuits.hops(flows.sources[kept], flows.destinations[kept])
+        return self.transfer_energy_j(flows) + self._light_j(flows, int(np.maximum(hops - 1, 0).sum()))
+
+    def _light_j(self, flows: Flows, hops: int) -> float:
+        return hops * flows.size_bytes * BITS_PER_BYTE * self.wafer.energy_j_per_bit

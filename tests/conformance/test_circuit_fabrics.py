@@ -1,0 +1,292 @@
+"""What every fabric whose circuits stand beside other ways must keep, whatever its circuits are made of."""
+
+import dataclasses
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import simpy
+
+from electronic.devices import load_scale_up
+from electronic.fat_tree import FatTree
+from heliograph.bounds import collective_bound_s, in_network_bound_s
+from heliograph.errors import HeliographError, LinkError
+from heliograph.fairshare import max_min_rates
+from heliograph.interfaces import Fabric, Flows
+from heliograph.layout import RankLayout
+from heliograph.network import Network
+from heliograph.operators import Collective, CollectiveKind, Phase
+from heliograph.paths import numeric_leaves, replace_at
+from heliograph.traffic import Traffic
+from optical.circuits import CircuitPolicy
+from optical.direct_connect import DirectConnect
+from optical.hybrid import HybridFabric
+from optical.light_adder import load_light_adder
+from optical.reducing_fabric import OpticalReduction
+from optical.regions import CircuitChoice
+from optical.switches import load_optics, load_switch
+from optical.wafer_fabric import WaferFabric
+from optical.wafers import load_wafer, wafer_names
+
+N = 32
+FOURS = replace(load_scale_up("nvlink4"), size=4)
+TREE = FatTree(endpoints=N, scale_up=FOURS)
+LIBRARY = replace(FOURS, adders=())
+DIRECT = DirectConnect(endpoints=N, scale_up=FOURS, degree=4)
+HYBRID = HybridFabric(packets=TREE, degree=3)
+REGIONAL = HybridFabric(
+    packets=TREE, degree=3, region=4, axis="ep", choice=CircuitChoice.GREEDY, policy=CircuitPolicy.PER_AXIS
+)
+WAFER = WaferFabric(packets=FatTree(endpoints=N, scale_up=replace(LIBRARY, size=16)))
+LIGHT = OpticalReduction(packets=TREE)
+FABRICS = {
+    "direct connect": DIRECT,
+    "direct connect, per axis": replace(DIRECT, policy=CircuitPolicy.PER_AXIS),
+    "hybrid": HYBRID,
+    "hybrid, greedy": replace(HYBRID, choice=CircuitChoice.GREEDY),
+    "hybrid, per axis": replace(HYBRID, policy=CircuitPolicy.PER_AXIS),
+    "regional": REGIONAL,
+    **{f"wafer, {name}": replace(WAFER, wafer=load_wafer(name)) for name in wafer_names()},
+    "wafer, static": replace(WAFER, policy=CircuitPolicy.STATIC),
+    "optical reduction": LIGHT,
+}
+every_fabric = pytest.mark.parametrize("fabric", FABRICS.values(), ids=FABRICS)
+RANKS = np.arange(N).reshape(2, 8, 2)
+"""Ranks by pipeline stage, data and tensor parallelism."""
+
+
+def flows(sources, destinations, axis, size=1e9):
+    return Flows(
+        sources=np.asarray(sources).ravel(),
+        destinations=np.asarray(destinations).ravel(),
+        size_bytes=size,
+        axis=axis,
+    )
+
+
+def ring(place, axis, size=1e9):
+    return flows(RANKS, np.roll(RANKS, -1, axis=place), axis, size)
+
+
+def experts(size=1e8):
+    """Everyone of a stage's data-parallel ranks to every other."""
+    one = np.repeat(RANKS, 8, axis=1)
+    other = np.tile(RANKS, (1, 8, 1))
+    return flows(one[one != other], other[one != other], "ep", size)
+
+
+DEMAND = (
+    ring(2, "tp"),
+    ring(1, "dp", 4e9),
+    flows(RANKS[:1], RANKS[1:], "pp"),
+    flows(RANKS[1:], RANKS[:1], "pp"),
+    ring(1, "ep", 4e9),
+)
+ASKED = (*DEMAND[:4], experts())
+
+
+def ends(fabric, circuits):
+    """Return the vertices at both ends of every link; circuits count vertices from their own first."""
+    if isinstance(fabric, DirectConnect):
+        every = np.arange(N)
+        nodes = N + every // 4
+        peers = circuits.circuits.tx_peer
+        tails = [N + np.repeat(np.arange(len(peers)), peers.shape[1]), every, nodes]
+        return np.concatenate(tails), np.concatenate([N + peers.ravel(), nodes, every])
+    wiring = fabric.wiring if isinstance(fabric, OpticalReduction) else fabric.packets.wiring
+    if circuits is None:
+        return wiring.tails, wiring.heads
+    first = 0 if isinstance(fabric, WaferFabric) else N
+    peers = circuits.circuits.tx_peer
+    begin = first + np.repeat(np.arange(len(peers)), peers.shape[1])
+    return np.concatenate([wiring.tails, begin]), np.concatenate([wiring.heads, first + peers.ravel()])
+
+
+@every_fabric
+def test_every_flow_is_led_link_by_link_to_its_destination(fabric):
+    assert isinstance(fabric, Fabric)
+    circuits = fabric.initial(DEMAND)
+    for _ in range(2):
+        for asked in ASKED:
+            circuits, _change = fabric.configure(circuits, asked, DEMAND)
+            assert fabric.connected(circuits, asked)
+            links = fabric.route(circuits, asked)
+            graph = fabric.graph(circuits)
+            assert (graph.capacity_bytes_per_s[links[links >= 0]] > 0).all()
+            tails, heads = ends(fabric, circuits)
+            here = asked.sources.copy()
+            for hop in range(links.shape[1]):
+                going = links[:, hop] >= 0
+                np.testing.assert_array_equal(tails[links[going, hop]], here[going])
+                here[going] = heads[links[going, hop]]
+            np.testing.assert_array_equal(here, asked.destinations)
+
+
+@every_fabric
+def test_what_changes_is_said_to_move_and_a_second_asking_moves_nothing(fabric):
+    circuits = fabric.initial(DEMAND)
+    for asked in ASKED:
+        before = fabric.graph(circuits)
+        circuits, change = fabric.configure(circuits, asked, DEMAND)
+        after = fabric.graph(circuits)
+        np.testing.assert_array_equal(before.latency_s, after.latency_s)
+        different = np.flatnonzero(before.capacity_bytes_per_s != after.capacity_bytes_per_s)
+        assert set(different) <= set(change.moved_links)
+        assert (change.dark_s > 0.0) == bool(change.moved_links.size)
+        again, nothing = fabric.configure(circuits, asked, DEMAND)
+        assert again is circuits
+        assert (nothing.dark_s, nothing.energy_j) == (0.0, 0.0)
+
+
+@every_fabric
+def test_no_link_carries_more_than_it_can(fabric):
+    circuits, _ = fabric.configure(fabric.initial(DEMAND), DEMAND[1], DEMAND)
+    links = fabric.route(circuits, DEMAND[1])
+    flow, hop = np.nonzero(links >= 0)
+    capacity = fabric.graph(circuits).capacity_bytes_per_s
+    found = max_min_rates(flow, links[flow, hop], capacity, flows=len(links))
+    load = np.bincount(links[flow, hop], weights=found[flow], minlength=capacity.size)
+    assert (load <= capacity * (1 + 1e-9)).all()
+    assert (found > 0).all()
+
+
+def priced(fabric, kind, payload=1e9, ranks=N):
+    operator = Collective(
+        name="test", layer="t", phase=Phase.FORWARD, kind=kind, axis="dp", size=ranks, payload_bytes=payload
+    )
+    network = Network(simpy.Environment(), fabric, ())
+    return Traffic(RankLayout(dp=ranks), fabric, network, {}).plan(operator, 0)
+
+
+@every_fabric
+@pytest.mark.parametrize(
+    "kind", [CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.ALL_TO_ALL]
+)
+def test_no_collective_beats_all_ports_of_an_accelerator(fabric, kind):
+    """Chan et al. 2007, table 1; with units that add Klenk et al. 2020."""
+    circuits = fabric.initial(())
+    tails = ends(fabric, circuits)[0]
+    capacity = fabric.graph(circuits).capacity_bytes_per_s
+    ports = np.bincount(tails, weights=capacity)[:N].max()
+    plan = priced(fabric, kind)
+    adds = "in_switches" in plan.algorithm
+    bound = (in_network_bound_s if adds else collective_bound_s)(kind, N, 1e9, ports)
+    assert plan.alone_s >= bound
+
+
+@every_fabric
+def test_power_price_and_energy_add_up_and_grow_with_bytes(fabric):
+    bill = fabric.bill()
+    assert fabric.static_w == pytest.approx(sum(item.count * item.w_each for item in bill.values()))
+    assert fabric.cost_usd == pytest.approx(sum(item.count * item.usd_each for item in bill.values()))
+    flow = flows([0], [N - 1], "dp", 1e6)
+    assert fabric.transfer_energy_j(flow) > 0
+    assert fabric.transfer_energy_j(replace(flow, size_bytes=2e6)) == pytest.approx(
+        2 * fabric.transfer_energy_j(flow)
+    )
+    assert fabric.transfer_energy_j(replace(flow, destinations=flow.sources)) == 0.0
+
+
+DUPLEX = load_optics("lane-100g-duplex")
+CROWDED = replace(load_light_adder("optinc"), fan_in=14)
+"""As many senders as its detector can just tell apart."""
+SILENT = {
+    "direct connect": (),
+    "hybrid": ("packets.scale_up.adders", "packets.adder"),
+    "regional": ("packets.scale_up.adders", "packets.adder"),
+    "wafer": (
+        "packets.scale_up.bandwidth",
+        "packets.scale_up.latency",
+        "packets.scale_up.energy",
+        "packets.scale_up.static_w",
+        "packets.scale_up.price",
+        "packets.adder",
+    ),
+    "optical reduction": ("packets.scale_up.adders", "packets.adder", "unit.detector.cmrr_db"),
+}
+"""What another description replaces, what asks for a switch that adds, or for a balanced pair."""
+EVERYWHERE = (
+    "scale_up.protocols",
+    "packets.scale_up.protocols",
+    "scale_up.adders",
+    "scale_up.copy",
+    "packets.scale_up.copy",
+    "packets.optical",
+    "packets.hop",
+    "packets.oversubscription",
+    "packets.spine_oversubscription",
+)
+"""Library of the nodes and the packet fabric's own, held by the conformance tests of packet fabrics."""
+KNOBS = {
+    "direct connect": replace(
+        DIRECT, policy=CircuitPolicy.PER_AXIS, degree=2, optics=DUPLEX, switch=load_switch("palomar-mems")
+    ),
+    "hybrid": replace(HYBRID, region=4, policy=CircuitPolicy.PER_AXIS, optics=DUPLEX),
+    "regional": replace(REGIONAL, axis="", optics=DUPLEX),
+    "wafer": WAFER,
+    "optical reduction": replace(LIGHT, unit=CROWDED),
+}
+
+
+def outputs(fabric):
+    found = []
+    circuits = fabric.initial(DEMAND)
+    for asked in ASKED:
+        circuits, change = fabric.configure(circuits, asked, DEMAND)
+        links = fabric.route(circuits, asked)
+        graph = fabric.graph(circuits)
+        found += [change.dark_s, change.energy_j, links.tolist(), graph.latency_s.tolist()]
+        found.append(graph.capacity_bytes_per_s.tolist())
+        carried = getattr(fabric, "carried_energy_j", lambda _, one: fabric.transfer_energy_j(one))
+        found.append(carried(circuits, asked))
+    bill = {item: (one.count, one.w_each, one.usd_each) for item, one in fabric.bill().items()}
+    adds = [fabric.effective_bits, fabric.network_adder] if isinstance(fabric, OpticalReduction) else []
+    if isinstance(fabric, OpticalReduction):
+        adds += [fabric.unit.misread, fabric.unit.sum_bits]
+    return bill, found, adds
+
+
+@pytest.mark.parametrize("name", KNOBS)
+def test_no_number_of_a_fabric_is_a_dead_knob(name):
+    fabric, dead = KNOBS[name], []
+    before = outputs(fabric)
+    for path, value in numeric_leaves(fabric).items():
+        if path.startswith((*EVERYWHERE, *SILENT[name])) or path.endswith("area_m2"):
+            continue
+        moved = False
+        for factor in (2, 0.5, 0.01, 1e4):
+            new = max(1, round(value * factor)) if isinstance(value, int) else (value * factor or 1.0)
+            try:
+                moved = outputs(replace_at(fabric, path, new)) != before
+            except HeliographError:
+                moved = True
+            if moved:
+                break
+        if not moved:
+            dead.append(path)
+    assert not dead
+
+
+@pytest.mark.parametrize(
+    ("make", "element"),
+    [
+        (lambda: replace(DIRECT, switch=replace(DIRECT.switch, insertion_loss_db=30.0)), "optical switches"),
+        (lambda: replace(HYBRID, optics=replace(HYBRID.optics, connector_loss_db=9.0)), "connectors"),
+        (lambda: replace(WAFER, wafer=replace(WAFER.wafer, crossings=2000)), "crossings"),
+        (lambda: replace(WAFER, wafer=replace(WAFER.wafer, waveguide_loss_db_per_m=200.0)), "waveguide"),
+        (lambda: replace(LIGHT, unit=replace(load_light_adder("optinc"), fibre_loss_db=25.0)), "fibre"),
+    ],
+)
+def test_light_that_does_not_arrive_is_an_error_that_names_the_element(make, element):
+    with pytest.raises(LinkError, match=f"greatest loss is {element}"):
+        make()
+
+
+@pytest.mark.parametrize("name", ["hybrid", "direct connect", "wafer"])
+def test_no_choice_of_a_fabric_is_without_effect(name):
+    fabric = FABRICS[name if name in FABRICS else "wafer, lightpath"]
+    for item in dataclasses.fields(fabric):
+        value = getattr(fabric, item.name)
+        if isinstance(value, CircuitChoice | CircuitPolicy):
+            others = [outputs(replace(fabric, **{item.name: other})) for other in type(value)]
+            assert others[0] != others[1], item.name
