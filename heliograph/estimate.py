@@ -136,7 +136,7 @@ def estimate(arrays: StepArrays) -> StepEstimate:
     backlog_s = np.where(arrays.sums_each, 0.0, backlog_s)
     gathered = exposed_s(arrays.gather_s[:, FIRST] / chunk, forward_s[:, FIRST] / chunk, arrays.pieces)
     # Stages end one after the other, the first one last: what later ones sum longer may hide behind that.
-    lead_s = (arrays.whole_s - arrays.forward_s.max(axis=1)) * 0.0
+    lead_s = np.zeros_like(summed)
     for place in (INNER, LAST):
         later = exposed_s(arrays.sum_s[:, place] / chunk, backward_s[:, place] / chunk, arrays.pieces)
         earlier_s = np.where(place == LAST, arrays.stages - 1, 1) * backward_s[:, INNER] / chunk
@@ -157,8 +157,11 @@ def _busy(arrays: StepArrays) -> tuple[np.ndarray, np.ndarray]:
     gathers = arrays.gathers[:, None]
     ahead_s = np.where(gathers > 0, arrays.gather_s, 0.0)
     behind_s = np.where(gathers > 1, arrays.gather_s, 0.0)
-    behind_s = behind_s + np.where(arrays.sums_each[:, None], arrays.sum_s, 0.0)
-    return np.maximum(arrays.forward_s, ahead_s), np.maximum(arrays.inputs_s + arrays.weights_s, behind_s)
+    forward_s = np.maximum(arrays.forward_s, ahead_s)
+    own_s = np.maximum(arrays.inputs_s + arrays.weights_s, behind_s)
+    # Sums go on beside the next forward pass.
+    summed_s = np.where(arrays.sums_each[:, None], arrays.sum_s, 0.0)
+    return forward_s, np.maximum(own_s, ahead_s + behind_s + summed_s - forward_s)
 
 
 def _pipeline_s(arrays: StepArrays, forward_s: np.ndarray, backward_s: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from heliograph.bounds import outside_bytes
 from heliograph.collective_lines import CollectiveLines
 from heliograph.estimate import Order, StepArrays
 from heliograph.interfaces import Fabric
@@ -19,7 +20,7 @@ from workloads.plan_arrays import PLACEMENTS, SCHEDULES, PlanArrays, endpoints_o
 from workloads.plan_memory import parameters, shape_plan, shared, stage_blocks
 from workloads.plan_shapes import DIRECTIONS, SHAPE, Priced, ShapeWork, Work, priced
 from workloads.schedules import Pass
-from workloads.sharding import MOST_UNITS, RankParameters
+from workloads.sharding import MOST_UNITS, RankParameters, part_parameters, whole_stage
 from workloads.updates import update_work
 
 ORDERS = {
@@ -46,7 +47,7 @@ class PlanCosts:
     energy_j: np.ndarray
     """Dynamic energy of a step, all ranks, shape [P]."""
     outside_bytes: dict[str, np.ndarray]
-    """Bytes that a rank sends outside its node in a step, by axis, shape [P] each; 0 where it stays inside."""
+    """Least bytes that a rank sends outside its node in a step, by axis, shape [P] each."""
     waited_s: np.ndarray
     """Traffic within the passes of one microbatch through the fullest stage, shape [P]."""
 
@@ -87,6 +88,16 @@ class PlanPricer:
             self._shapes[key] = ShapeWork(self.config, shape_plan(plans, row), self.node)
         return self._shapes[key]
 
+    def touched_bytes(self, plans: PlanArrays) -> float:
+        """Return what the update of the only plan of an array reads and writes on its fullest rank."""
+        plan = plans.plan(0)
+        most = 0.0
+        for stage in range(plan.pp):
+            held = part_parameters(self.config, plan, whole_stage(self.config, plan, stage))
+            work = update_work(self.config, plan, held)
+            most = max(most, work.read_bytes + work.written_bytes)
+        return most
+
     def update(self, plans: PlanArrays, row: int, held: RankParameters) -> tuple[float, float]:
         """Return time and dynamic energy of one rank's optimizer."""
         key = (
@@ -117,7 +128,6 @@ class _Pricing:
         """Return the pieces of all rows' steps."""
         plans, blocks = self.plans, self.blocks
         passes = {one: self._passes(one) for one in DIRECTIONS}
-        ends = [(plans["pp"] == 1) | True, plans["pp"] == 0, plans["pp"] == 1]
         times = {}
         for one, columns in passes.items():
             times[one] = np.stack(
@@ -127,7 +137,6 @@ class _Pricing:
         layers, whole = self.pricer.config.layers, {}
         for one, columns in passes.items():
             whole[one] = layers * columns["block.time_s"] + columns["embedding.time_s"] + columns["head.time_s"]
-        del ends
         moved = self._gradients()
         update_s, update_j = self._update()
         pp_s, pp_j, pp_bytes = self._sends()
@@ -209,9 +218,10 @@ class _Pricing:
                 lines = {one: self._lines(one, layout) for one, _ in every}
                 one_part: Priced = priced(work, lines)
                 found[number, which] = [getattr(one_part, name) for name in fields]
-                for one, times in every:
-                    if part == "block":
-                        sent[one.axis][number] += one.payload_bytes * times
+                for one, times in every if part == "block" else ():
+                    local = self._local(one.axis, int(self.layout_of[row]))
+                    least = outside_bytes(one.kind, one.size, local, one.payload_bytes)
+                    sent[one.axis][number] += least * times
         columns = {
             f"{part}.{name}": found[place, which, index]
             for which, part in enumerate(PARTS)
@@ -300,9 +310,8 @@ class _Pricing:
                 found[key][which] += (lines.time_s(payload / pieces) * pieces)[rows]
                 joules = (lines.energy_j(payload / pieces) * pieces * stages[mine]).sum(axis=1)
                 found["energy_j"][which] += (joules * times)[rows]
-                vector = payload * (size if kind is CollectiveKind.ALL_GATHER else 1)
-                vector = vector * (2 if kind is CollectiveKind.ALL_REDUCE else 1)
-                found["bytes"][which] += (vector[:, 0] * times * (size - 1) / size)[rows]
+                least = outside_bytes(kind, size, self._local(str(axes[row]), number), 1.0)
+                found["bytes"][which] += (payload[:, 0] * times * least)[rows]
 
     def _sends(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return time, energy of a class and bytes of a rank of one send between stages, shape [P]."""
@@ -349,22 +358,22 @@ class _Pricing:
     def _outside(
         self, passes: dict[Pass, dict[str, np.ndarray]], moved: dict[str, np.ndarray], sent: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """Return the bytes that a rank sends outside its node in a step, by axis."""
-        plans, m = self.plans, self.plans.microbatches
-        leaves = {axis: np.zeros(len(self.layouts), dtype=bool) for axis in ("tp", "cp", "ep", "dpcp", "pp")}
-        size = self.prices.fabric.node_size
-        for number, layout in enumerate(self.layouts):
-            for axis, column in leaves.items():
-                if axis == "pp":
-                    near, far = layout.members(0), layout.members(min(1, layout.pp - 1))
-                    column[number] = bool((near // size != far // size).any())
-                else:
-                    group = layout.groups(axis, 0)[0] // size
-                    column[number] = bool((group != group[0]).any())
+        """Return the least bytes that a rank sends outside its node in a step, by axis."""
+        plans, m, size = self.plans, self.plans.microbatches, self.prices.fabric.node_size
+        crosses = np.array(
+            [
+                layout.pp > 1 and bool((layout.members(0) // size != layout.members(1) // size).any())
+                for layout in self.layouts
+            ]
+        )
         blocks = self.blocks[:, 1]
         found = {
             axis: m * blocks * (passes[Pass.FORWARD][f"sent.{axis}"] + passes[Pass.BACKWARD][f"sent.{axis}"])
             for axis in ("tp", "cp", "ep")
         }
-        found |= {"dpcp": moved["bytes"], "pp": m * sent * np.ones(len(plans))}
-        return {axis: np.where(leaves[axis][self.layout_of], column, 0.0) for axis, column in found.items()}
+        return found | {"dpcp": moved["bytes"], "pp": np.where(crosses[self.layout_of], m * sent, 0.0)}
+
+    def _local(self, axis: str, number: int) -> int:
+        """Return how many of a group's ranks share a node, on one of the layouts."""
+        group = self.layouts[number].groups(axis, 0)[0] // self.prices.fabric.node_size
+        return int(np.count_nonzero(group == group[0]))

@@ -13,6 +13,7 @@ COMMANDS = MappingProxyType(
         "compare": "compare",
         "step": "step",
         "jobs": "jobs",
+        "search": "search",
         "schedule": "schedule",
         "core": "core",
         "cores": "cores",
