@@ -14,6 +14,8 @@ COMMANDS = MappingProxyType(
         "step": "step",
         "jobs": "jobs",
         "search": "search",
+        "breakeven": "breakeven",
+        "links": "links",
         "schedule": "schedule",
         "core": "core",
         "cores": "cores",
