@@ -6,7 +6,7 @@ import argparse
 import math
 
 from experiments.breakeven import Sweep
-from experiments.report import ReportRow, format_si
+from experiments.report import ReportRow, format_si, report_row
 from experiments.step import plan_for
 from experiments.systems import System, build_system
 from workloads.architecture import TransformerConfig
@@ -50,15 +50,13 @@ def work_of(
     for model in arguments.model or [DEFAULT_MODEL]:
         config = load_model(model)
         for text in arguments.plan or [""]:
-            plan = plan_for(
-                config, text, accelerators=arguments.accelerators, memory_bytes=memory_bytes
-            )
+            plan = plan_for(config, text, accelerators=arguments.accelerators, memory_bytes=memory_bytes)
             work.append((config, plan))
     return optical, packet, work
 
 
 def table_rows(swept: Sweep) -> list[ReportRow]:
-    """Return the lines of the table: the step's times, and the reconfiguration times at which they are even."""
+    """Return the lines of the table: step times, and reconfiguration times at which they are even."""
 
     def even(seconds: float) -> str:
         if math.isnan(seconds):
@@ -67,16 +65,18 @@ def table_rows(swept: Sweep) -> list[ReportRow]:
 
     lines, delay_s = swept.lines, swept.delay_s
     rows = [
-        ReportRow("packet switches", tuple(format_si(one.packet_s, "s") for one in lines), "simulated"),
-        ReportRow("circuits never move", tuple(format_si(one.static_s, "s") for one in lines), "simulated"),
+        report_row("packet switches", tuple(format_si(one.packet_s, "s") for one in lines), "simulated"),
+        report_row("circuits never move", tuple(format_si(one.static_s, "s") for one in lines), "simulated"),
     ]
     for place in (0, -1):
         shown = tuple(format_si(float(one.moving_s[place]), "s") for one in lines)
-        rows.append(ReportRow(f"circuits move in {format_si(float(delay_s[place]), 's')}", shown, "simulated"))
+        rows.append(
+            report_row(f"circuits move in {format_si(float(delay_s[place]), 's')}", shown, "simulated")
+        )
     packet = tuple(even(one.breakeven_s(delay_s, one.packet_s)) for one in lines)
     static = tuple(even(one.breakeven_s(delay_s, one.static_s)) for one in lines)
-    rows.append(ReportRow("as fast as packets up to", packet, "break-even", section=True))
-    rows.append(ReportRow("as fast as circuits at rest up to", static, "break-even"))
+    rows.append(report_row("as fast as packets up to", packet, "break-even", section=True))
+    rows.append(report_row("as fast as circuits at rest up to", static, "break-even"))
     for name, seconds in sorted(swept.switches.items(), key=lambda item: item[1]):
-        rows.append(ReportRow(f"  {name}", tuple(format_si(seconds, "s") for _ in lines), "technology"))
+        rows.append(report_row(f"  {name}", tuple(format_si(seconds, "s") for _ in lines), "technology"))
     return rows

@@ -39,18 +39,19 @@ def draw_links(loads: LinkLoads, title: str, path: Path) -> tuple[Path, Path]:
         above.set_ylabel("links that carry bytes")
         above.set_title(f"{title}: load of links over time", loc="left")
         for panel in middle:
-            extent = (0.0, float(loads.edges_s[-1]), 1.0, 0.0)
+            extent = (0.0, float(loads.edges_s[-1]), float(len(loads.dark)), 0.0)
             dark = panel.imshow(
                 loads.dark, aspect="auto", extent=extent, cmap="Greys", vmin=0.0, interpolation="nearest"
             )
-            figure.colorbar(dark, ax=panel, label="share dark")
-            panel.set_ylabel("endpoints (share)")
+            figure.colorbar(dark, ax=panel, label="endpoints dark")
+            panel.set_ylabel("node")
             panel.set_title("circuits that move", loc="left")
         (middle[-1] if middle else above).set_xlabel("time (s)")
         with np.errstate(divide="ignore"):
             exponent = np.where(loads.sent_bytes > 0, np.log10(loads.sent_bytes), np.nan)
         sent = below.imshow(exponent, aspect="equal", cmap="magma_r", interpolation="nearest")
         figure.colorbar(sent, ax=below, label="bytes of the step (power of ten)")
+        below.set_anchor("W")
         below.set_xlabel("destination node")
         below.set_ylabel("source node")
         below.set_title(f"{label('bytes between nodes')}", loc="left")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ class LinkLoads:
     used: np.ndarray
     """Mean load of each row of links over its capacity, 0 to 1, shape [R, T]."""
     dark: np.ndarray
-    """Share of a row's endpoints whose circuits move, 0 to 1, shape [R, T]; all zero without circuits."""
+    """Share of each node's endpoints whose circuits move, 0 to 1, shape [N, T]; all zero without circuits."""
     links: np.ndarray
     """Busy links of each row, shape [R]."""
     busiest: np.ndarray
@@ -90,7 +91,7 @@ def link_loads(result: StepResult, *, bins: int = BINS) -> LinkLoads:
     return LinkLoads(
         edges_s=edges_s,
         used=np.array([used[row].mean(axis=0) for row in rows]),
-        dark=_dark(simulation, fabric, edges_s, len(rows)),
+        dark=_dark(simulation, fabric, edges_s, -(-fabric.endpoints // fabric.node_size)),
         links=np.array([len(row) for row in rows]),
         busiest=np.sort(used.mean(axis=1))[::-1],
         sent_bytes=_sent(result, simulation, fabric),
@@ -113,7 +114,7 @@ def _spread(simulation: Simulation, edges_s: np.ndarray, links: int) -> np.ndarr
     bytes_LT = np.zeros((links, edges_s.size - 1))
     samples = simulation.network.samples or []
     width_s = edges_s[1]
-    for (start_s, moving), (end_s, _) in zip(samples, samples[1:], strict=False):
+    for (start_s, moving), (end_s, _) in pairwise(samples):
         if end_s <= start_s or not moving:
             continue
         first, last = int(start_s / width_s), min(int(end_s / width_s), edges_s.size - 2)
@@ -126,7 +127,7 @@ def _spread(simulation: Simulation, edges_s: np.ndarray, links: int) -> np.ndarr
 
 
 def _dark(simulation: Simulation, fabric: Fabric, edges_s: np.ndarray, rows: int) -> np.ndarray:
-    """Return the share of each row's endpoints whose circuits move in each interval, shape [R, T]."""
+    """Return the share of each node's endpoints whose circuits move in each interval, shape [N, T]."""
     dark = np.zeros((rows, edges_s.size - 1))
     each = fabric.endpoints / rows
     for change in simulation.network.changes:

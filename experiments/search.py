@@ -128,9 +128,10 @@ class Search:
             reasons = "; ".join(f"{count} {reason}" for reason, count in self.rejected.items() if count)
             refusals = "; ".join(dict.fromkeys(one.refusal for one in self.found if one.refusal))
             refusals = refusals or "; ".join(f"{name}: {why}" for name, why in self.unplaced.items())
+            why = "; ".join(filter(None, (reasons, refusals))) or "none was tried"
             msg = (
-                f"no plan of {self.model} runs: {reasons or 'none was tried'}{'; ' + refusals if refusals else ''}; "
-                "try more accelerators, another global_batch or another fabric"
+                f"no plan of {self.model} runs: {why}; try more accelerators, another global_batch or "
+                "another fabric"
             )
             raise WorkloadError(msg)
         return min(ran, key=lambda one: one.value(self.objective))
@@ -209,7 +210,7 @@ def search(
     pricer = PlanPricer(config, some.node())
     for number, (name, system) in enumerate(systems.items(), start=1):
         if len(plans):
-            found.waiting += _best(name, system, pricer, plans, found.objective, top)
+            found.waiting += _best(name, system, pricer, plans, objective=found.objective, top=top)
             found.ranked += len(plans)
         progress("estimated fabrics", number, len(systems))
     many = len(found.waiting)
@@ -229,7 +230,7 @@ def _run(one: Candidate, config: TransformerConfig) -> Candidate:
 
 
 def _best(
-    name: str, system: System, pricer: PlanPricer, plans: PlanArrays, objective: Objective, top: int
+    name: str, system: System, pricer: PlanPricer, plans: PlanArrays, *, objective: Objective, top: int
 ) -> list[Candidate]:
     """Return the best plans on one topology, in order."""
     values = estimates(system, pricer, plans)
@@ -256,7 +257,7 @@ def _best(
 
 
 def estimates(system: System, pricer: PlanPricer, plans: PlanArrays) -> dict[Objective, np.ndarray]:
-    """Return the estimated step time in s, energy in J and cost in USD of plans on a system, shape [P] each."""
+    """Return the estimated step time in s, energy in J and cost in USD of plans, shape [P] each."""
     costs = pricer.costs(plans, system.fabric)
     fabric = system.fabric
     if isinstance(fabric, OcsRails):
@@ -266,7 +267,9 @@ def estimates(system: System, pricer: PlanPricer, plans: PlanArrays) -> dict[Obj
     else:
         variants = [costs.arrays]
     with np.errstate(invalid="ignore"):
-        time_s = np.min([np.nan_to_num(estimate(one).step_time_s, nan=np.inf) for one in variants], axis=0)
+        time_s = np.min(
+            [np.nan_to_num(estimate(one).step_time_s, nan=np.inf, posinf=np.inf) for one in variants], axis=0
+        )
         static_w = pricer.node.static_w * system.accelerators + fabric.static_w
         energy_j = np.where(np.isfinite(time_s), costs.energy_j + static_w * time_s, np.inf)
         capital_usd = system.capital_usd()

@@ -77,7 +77,9 @@ def _shared(costs: PlanCosts, plans: PlanArrays, lanes: int) -> StepArrays:
     arrays = costs.arrays
     inner = np.max([np.where(moved[axis] > 0, slower[axis], 1.0) for axis in INNER], axis=0)
     later_s = costs.waited_s * (inner - 1.0)
-    share = later_s / np.maximum(arrays.forward_s[:, 1] + arrays.inputs_s[:, 1] + arrays.weights_s[:, 1], 1e-300)
+    share = later_s / np.maximum(
+        arrays.forward_s[:, 1] + arrays.inputs_s[:, 1] + arrays.weights_s[:, 1], 1e-300
+    )
     crowded = np.where(needed > lanes, np.inf, 1.0)
     return replace(
         arrays,

@@ -1,10 +1,10 @@
-"""What a search prints and writes: the winner, how far it stands from what nobody can beat, and the tables."""
+"""What a search prints and writes: the winner, its distance from the bound, and the tables."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from experiments.report import ReportRow, format_si
+from experiments.report import ReportRow, format_si, report_row
 from experiments.search import Candidate, Objective, Search
 from experiments.step import plan_text
 
@@ -25,18 +25,18 @@ def winner_rows(found: Search) -> list[ReportRow]:
     error = winner.estimate[Objective.TIME] / time_s - 1.0
     circuits = winner.result.circuits if winner.result else "none"
     return [
-        ReportRow("plan", (plan_text(winner.plan),), f"least {found.objective}"),
-        ReportRow("placement", (winner.placement,), "nearest first"),
-        ReportRow("circuit policy", (circuits,), "the faster"),
-        ReportRow("step time", (_told(winner, Objective.TIME),), "simulated", section=True),
-        ReportRow("  estimate", (f"{100 * error:+.1f} %",), "of that"),
-        ReportRow("energy of a step", (_told(winner, Objective.ENERGY),), "simulated"),
-        ReportRow("cost of a step", (_told(winner, Objective.COST),), "assumed"),
-        ReportRow("bound", (format_si(bound.step_time_s, "s"),), bound.what, section=True),
-        ReportRow("  compute, any plan", (format_si(bound.compute_s, "s"),), "at the peak"),
-        ReportRow("  memory, this plan", (format_si(bound.memory_s, "s"),), "the optimizer"),
-        ReportRow("  port, this plan", (format_si(bound.port_s, "s"),), "line rate"),
-        ReportRow("step over bound", (f"{time_s / bound.step_time_s:.2f}",), "ratio"),
+        report_row("plan", (plan_text(winner.plan),), f"least {found.objective}"),
+        report_row("placement", (winner.placement,), "nearest first"),
+        report_row("circuit policy", (circuits,), "the faster"),
+        report_row("step time", (_told(winner, Objective.TIME),), "simulated", section=True),
+        report_row("  estimate", (f"{100 * error:+.1f} %",), "of that"),
+        report_row("energy of a step", (_told(winner, Objective.ENERGY),), "simulated"),
+        report_row("cost of a step", (_told(winner, Objective.COST),), "assumed"),
+        report_row("bound", (format_si(bound.step_time_s, "s"),), bound.what, section=True),
+        report_row("  compute, any plan", (format_si(bound.compute_s, "s"),), "at the peak"),
+        report_row("  memory, this plan", (format_si(bound.memory_s, "s"),), "the optimizer"),
+        report_row("  port, this plan", (format_si(bound.port_s, "s"),), "line rate"),
+        report_row("step over bound", (f"{time_s / bound.step_time_s:.2f}",), "ratio"),
     ]
 
 
@@ -47,7 +47,7 @@ def fabric_rows(found: Search) -> dict[str, list[ReportRow]]:
         shown = _told(one, found.objective) if one.result else "not run"
         note = one.placement if one.result else one.refusal
         label = _short(one)
-        tables.setdefault(one.topology, []).append(ReportRow(label, (shown,), note))
+        tables.setdefault(one.topology, []).append(report_row(label, (shown,), note))
     return tables
 
 

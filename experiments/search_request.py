@@ -114,5 +114,3 @@ def _pinned(text: str, base: Parallelism) -> dict[str, tuple[int, ...]]:
             raise ParameterError(msg)
         pinned[name] = (known.index(value),) if known is not None else (int(value),)
     return pinned
-
-

@@ -1,4 +1,4 @@
-"""Arrays of plans: the grid of a joint search, and the rules of a model and its accelerators over all of it."""
+"""Arrays of plans: the grid of a joint search, and the rules of a model over all of it."""
 
 from __future__ import annotations
 
@@ -137,9 +137,7 @@ def grid(
             )
         )
     ]
-    rest = list(
-        itertools.product(*(wanted[name] for name in COLUMNS[5:]))
-    )
+    rest = list(itertools.product(*(wanted[name] for name in COLUMNS[5:])))
     left, right = np.array(degrees, dtype=np.int32).reshape(-1, 5), np.array(rest, dtype=np.int32)
     rows = np.hstack([np.repeat(left, len(right), axis=0), np.tile(right, (len(left), 1))])
     return PlanArrays(base=base, columns={name: rows[:, place] for place, name in enumerate(COLUMNS)})

@@ -17,7 +17,7 @@ from heliograph.operators import Collective, CollectiveKind, Phase
 from workloads.architecture import TransformerConfig
 from workloads.choices import Schedule
 from workloads.plan_arrays import PLACEMENTS, SCHEDULES, PlanArrays, endpoints_of
-from workloads.plan_memory import parameters, shape_plan, shared, stage_blocks
+from workloads.plan_memory import parameters, shape_plan, stage_blocks
 from workloads.plan_shapes import DIRECTIONS, SHAPE, Priced, ShapeWork, Work, priced
 from workloads.schedules import Pass
 from workloads.sharding import MOST_UNITS, RankParameters, part_parameters, whole_stage
@@ -130,13 +130,13 @@ class _Pricing:
         passes = {one: self._passes(one) for one in DIRECTIONS}
         times = {}
         for one, columns in passes.items():
-            times[one] = np.stack(
-                [self._stage_s(columns, place) for place in range(3)], axis=1
-            )
+            times[one] = np.stack([self._stage_s(columns, place) for place in range(3)], axis=1)
         weights_s = np.minimum(times[Pass.WEIGHT], times[Pass.BACKWARD])
         layers, whole = self.pricer.config.layers, {}
         for one, columns in passes.items():
-            whole[one] = layers * columns["block.time_s"] + columns["embedding.time_s"] + columns["head.time_s"]
+            whole[one] = (
+                layers * columns["block.time_s"] + columns["embedding.time_s"] + columns["head.time_s"]
+            )
         moved = self._gradients()
         update_s, update_j = self._update()
         pp_s, pp_j, pp_bytes = self._sends()
@@ -154,7 +154,9 @@ class _Pricing:
             for one in (Pass.FORWARD, Pass.BACKWARD)
         )
         ranks = plans["tp"] * plans.gradient_ranks
-        energy_j = m * (compute_j * ranks + network_j + 2 * (plans["pp"] - 1) * pp_j) + update_j + moved["energy_j"]
+        energy_j = (
+            m * (compute_j * ranks + network_j + 2 * (plans["pp"] - 1) * pp_j) + update_j + moved["energy_j"]
+        )
         zero = plans["zero"]
         return PlanCosts(
             arrays=StepArrays(
@@ -264,12 +266,21 @@ class _Pricing:
         ):
             if not (count.any() and (sizes > 1).any()):
                 continue
-            self._add_sums(found, axes, sizes, count, units, stages, base.precision.element_bytes)
+            self._add_sums(
+                found,
+                axes=axes,
+                sizes=sizes,
+                count=count,
+                units=units,
+                stages=stages,
+                stored=base.precision.element_bytes,
+            )
         return found
 
     def _add_sums(
         self,
         found: dict[str, np.ndarray],
+        *,
         axes: np.ndarray,
         sizes: np.ndarray,
         count: np.ndarray,
@@ -286,7 +297,9 @@ class _Pricing:
                 continue
             mine = np.flatnonzero(self.layout_of == number)
             shards = zero[mine] > 0
-            gathers = np.where(zero[mine] == 3, 2.0, 1.0) * np.where(zero[mine] == 3, plans.microbatches[mine], 1)
+            gathers = np.where(zero[mine] == 3, 2.0, 1.0) * np.where(
+                zero[mine] == 3, plans.microbatches[mine], 1
+            )
             sums = np.where(zero[mine] >= 2, plans.microbatches[mine], 1)
             pieces = units[mine]
             for kind, rows, payload, key, times in (
@@ -359,7 +372,7 @@ class _Pricing:
         self, passes: dict[Pass, dict[str, np.ndarray]], moved: dict[str, np.ndarray], sent: np.ndarray
     ) -> dict[str, np.ndarray]:
         """Return the least bytes that a rank sends outside its node in a step, by axis."""
-        plans, m, size = self.plans, self.plans.microbatches, self.prices.fabric.node_size
+        m, size = self.plans.microbatches, self.prices.fabric.node_size
         crosses = np.array(
             [
                 layout.pp > 1 and bool((layout.members(0) // size != layout.members(1) // size).any())

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from workloads.architecture import TransformerConfig
-from workloads.choices import Schedule
+from workloads.choices import Precision, Schedule
 from workloads.memory import buffer_bytes, layer_activation_bytes
 from workloads.plan import Parallelism
 from workloads.plan_arrays import SCHEDULES, PlanArrays
@@ -15,7 +15,6 @@ from workloads.plan_shapes import SHAPE, rank_share
 from workloads.sharding import embedding_parameters, head_parameters, layer_parameters
 from workloads.stages import balanced_layers, stage_layers
 from workloads.updates import FP8_COPIES_BYTES, optimizer_bytes
-from workloads.choices import Precision
 
 
 def shape_plan(plans: PlanArrays, row: int) -> Parallelism:

@@ -1,4 +1,4 @@
-"""What one microbatch costs one rank by the shape of its share, for arrays of plans: work, launches, traffic."""
+"""What one microbatch costs one rank by the shape of its share: work, launches and traffic."""
 
 from __future__ import annotations
 

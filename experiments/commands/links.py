@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> None:
     from experiments.link_figure import draw_links
     from experiments.link_loads import link_loads
     from experiments.plain import canonical_json
-    from experiments.report import ReportRow, format_si, print_table
+    from experiments.report import format_si, print_table, report_row
 
     result = run_one(arguments, model=arguments.model, system=arguments.system)
     loads = link_loads(result, bins=arguments.bins)
@@ -39,13 +39,13 @@ def run(arguments: argparse.Namespace) -> None:
         print(canonical_json(record | {"pictures": [str(path) for path in written]}, indent=1))
         return
     rows = [
-        ReportRow("step", (format_si(record["makespan_s"], "s"),), "simulated"),
-        ReportRow("links that carry bytes", (f"{record['links_used']:,}",), "of the fabric"),
-        ReportRow("busiest link", (f"{100 * record['busiest_link']:.1f} %",), "mean over the step"),
-        ReportRow("median link", (f"{100 * record['median_link']:.1f} %",), "mean over the step"),
-        ReportRow("bytes inside nodes", (format_si(record["inside_bytes"], "B"),), "on the wire"),
-        ReportRow("bytes between nodes", (format_si(record["outside_bytes"], "B"),), "on the wire"),
-        ReportRow("dark", (f"{100 * record['dark_share']:.3f} %",), "of endpoints' time"),
+        report_row("step", (format_si(record["makespan_s"], "s"),), "simulated"),
+        report_row("links that carry bytes", (f"{record['links_used']:,}",), "of the fabric"),
+        report_row("busiest link", (f"{100 * record['busiest_link']:.1f} %",), "mean over the step"),
+        report_row("median link", (f"{100 * record['median_link']:.1f} %",), "mean over the step"),
+        report_row("bytes inside nodes", (format_si(record["inside_bytes"], "B"),), "on the wire"),
+        report_row("bytes between nodes", (format_si(record["outside_bytes"], "B"),), "on the wire"),
+        report_row("dark", (f"{100 * record['dark_share']:.3f} %",), "of endpoints' time"),
     ]
     print_table(title, [result.system.name], rows)
     print(f"Wrote {' and '.join(str(path) for path in written)}.")

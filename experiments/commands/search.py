@@ -26,18 +26,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--top", type=int, default=DEFAULT_TOP, metavar="K", help="plans that the engine runs of each fabric"
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where search.json is written, also if stopped")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="where search.json is written, also if stopped"
+    )
     add_hardware(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
+    from experiments.plain import canonical_json, write_atomically
     from experiments.progress import reporting
     from experiments.report import print_table
     from experiments.search import Search, search
     from experiments.search_report import fabric_rows, search_record, winner_rows
     from experiments.search_request import objective_of, prepared
-    from experiments.plain import canonical_json, write_atomically
 
     objective = objective_of(arguments.objective)
     request = prepared(arguments)
