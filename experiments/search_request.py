@@ -103,7 +103,7 @@ def _built(arguments: argparse.Namespace, fabric: str) -> System:
 def _pinned(text: str, base: Parallelism) -> dict[str, tuple[int, ...]]:
     """Return the columns that a plan's text names, each with its only value."""
     named = {part.partition("=")[0].strip() for part in text.split(",") if part.strip()}
-    pinned = {}
+    pinned: dict[str, tuple[int, ...]] = {}
     for name in COLUMNS:
         if name not in named:
             continue

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -79,7 +80,7 @@ class PlanArrays:
 
     def plan(self, row: int) -> Parallelism:
         """Return one row as a plan."""
-        values = {name: int(self[name][row]) for name in COLUMNS if name != "placement"}
+        values: dict[str, Any] = {name: int(self[name][row]) for name in COLUMNS if name != "placement"}
         return replace(
             self.base,
             **values

@@ -99,11 +99,12 @@ def _work(
         if isinstance(one, Collective):
             collectives.append((one, count * share))
             continue
-        times, operator = float(count), one
+        times = float(count)
+        operator = one.product if isinstance(one, Overlapped) else one
         if isinstance(one, Overlapped):
             hidden_s = node.cost(one.product).time_s * one.beside
             overlapped.append((one.collective, hidden_s, count * share))
-            times, operator = float(count * one.pieces), one.product
+            times = float(count * one.pieces)
             host_s -= (one.pieces - 1) * count * node.cost(one.product).host_s
         cost = node.cost(operator)
         time_s += cost.time_s * times

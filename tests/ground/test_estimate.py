@@ -79,9 +79,9 @@ def test_dark_time_is_paid_by_every_change() -> None:
     "kind", [CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER]
 )
 def test_lines_are_the_engines_prices_at_any_payload(kind: CollectiveKind) -> None:
-    """Every way costs latency + payload x slope (Hockney 1994), so lines know all payloads, above the bound."""
+    """Every way costs latency + payload x slope (Hockney 1994), so lines know all payloads."""
     layout = RankLayout(tp=4, dp=16, pp=1)
-    fabric = RailFabric(endpoints=64, scale_up=load_scale_up("nvlink-4"))
+    fabric = RailFabric(endpoints=64, scale_up=load_scale_up("nvlink4"))
     operator = Collective(
         name="g", layer="g", phase=Phase.UPDATE, kind=kind, axis="dp", size=16, payload_bytes=1.0
     )

@@ -13,6 +13,7 @@ from workloads.rules import check
 
 BASE = Parallelism(sequence_length=4096, global_batch=96)
 MODELS = ("llama-3-8b", "mixtral-8x7b")
+NARROW = {"placement": (0,), "micro_batch": (1, 2), "vpp": (1, 3), "schedule": (0, 2)}
 SEARCHS_OWN = {"the same as another plan", "more tasks than a step graph holds"}
 
 
@@ -20,14 +21,14 @@ SEARCHS_OWN = {"the same as another plan", "more tasks than a step graph holds"}
 def test_rules_over_arrays_are_those_of_one_plan(model: str) -> None:
     """A row breaks a rule exactly if `workloads.rules.check` refuses its plan."""
     config = load_model(model)
-    plans = grid(BASE, 48, config.experts)
+    plans = grid(BASE, 24, config.experts, NARROW)
     broken = np.zeros(len(plans), dtype=bool)
     for reason, which in broken_rules(config, plans).items():
         broken |= which if reason not in SEARCHS_OWN else False
     assert 0.05 < broken.mean() < 0.95
-    for row in np.random.default_rng(1).choice(len(plans), 300, replace=False):
+    for row in np.random.default_rng(1).choice(len(plans), 120, replace=False):
         try:
-            check(config, plans.plan(int(row)), accelerators=48)
+            check(config, plans.plan(int(row)), accelerators=24)
             refused = False
         except WorkloadError:
             refused = True
@@ -36,17 +37,20 @@ def test_rules_over_arrays_are_those_of_one_plan(model: str) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_memory_over_arrays_is_that_of_one_plan(model: str) -> None:
-    """Within 3 %: of stages between the second and the last, the fullest is taken to be the second."""
+    """Within 3 %, interleaved up to 8 % too much: of inner stages the fullest is taken to be the second, and of
+    a stage's chunks, which may be uneven, each to be the largest.
+    """
     config = load_model(model)
-    plans = grid(BASE, 32, config.experts)
+    plans = grid(BASE, 32, config.experts, NARROW)
     broken = np.any(list(broken_rules(config, plans).values()), axis=0)
     plans = plans.taken(~broken)
-    plans = plans.taken(np.random.default_rng(2).choice(len(plans), 120, replace=False))
+    plans = plans.taken(np.random.default_rng(2).choice(len(plans), 80, replace=False))
     found = memory_bytes(config, plans)
     for row in range(len(plans)):
         plan = plans.plan(row)
         needed = sum(memory_by_kind(config, plan, fullest_stage(config, plan)).values())
-        assert found[row] == pytest.approx(needed, rel=0.03), plan
+        most = 1.08 if plan.vpp > 1 else 1.03
+        assert 0.97 * needed <= found[row] <= most * needed, plan
 
 
 def test_nearest_axis_has_neighbours() -> None:
