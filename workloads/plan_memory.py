@@ -72,11 +72,11 @@ def kept_blocks(plans: PlanArrays, blocks_P3: np.ndarray) -> np.ndarray:
     Notes
     -----
     `workloads.schedules.in_flight`; interleaved stages run 2 (p - 1 - i) + (v - 1) p passes ahead
-    (arXiv:2104.04473, section 2.2.2), each through a chunk.
+    (arXiv:2104.04473, section 2.2.2), each through a chunk, here of mean size.
     """
     p, m, v = plans["pp"][:, None], plans.microbatches[:, None], plans["vpp"][:, None]
     stage = np.concatenate([np.zeros_like(p), np.minimum(1, p - 1), p - 1], axis=1)
-    chunked = np.minimum(2 * (p - 1 - stage) + (v - 1) * p + 1, m * v) * np.ceil(blocks_P3 / v)
+    chunked = np.minimum(2 * (p - 1 - stage) + (v - 1) * p + 1, m * v) * blocks_P3 / v
     chunked = np.minimum(chunked, m * blocks_P3)
     plain = np.minimum(m, p - stage) * blocks_P3
     kinds = plans["schedule"][:, None]

@@ -37,8 +37,10 @@ def test_rules_over_arrays_are_those_of_one_plan(model: str) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_memory_over_arrays_is_that_of_one_plan(model: str) -> None:
-    """Within 3 %, interleaved up to 8 % too much: of inner stages the fullest is taken to be the second, and of
-    a stage's chunks, which may be uneven, each to be the largest.
+    """Within 3 %, or 12 % of interleaved stages.
+
+    Of inner stages the fullest is taken to be the second, and of a stage's chunks, which may be uneven, each to
+    be of mean size; the engine's own check refuses what then does not fit.
     """
     config = load_model(model)
     plans = grid(BASE, 32, config.experts, NARROW)
@@ -49,8 +51,8 @@ def test_memory_over_arrays_is_that_of_one_plan(model: str) -> None:
     for row in range(len(plans)):
         plan = plans.plan(row)
         needed = sum(memory_by_kind(config, plan, fullest_stage(config, plan)).values())
-        most = 1.08 if plan.vpp > 1 else 1.03
-        assert 0.97 * needed <= found[row] <= most * needed, plan
+        off = 0.12 if plan.vpp > 1 else 0.03
+        assert found[row] == pytest.approx(needed, rel=off), plan
 
 
 def test_nearest_axis_has_neighbours() -> None:
