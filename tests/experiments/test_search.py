@@ -36,10 +36,10 @@ ROWS = read_records(Path(validation.__file__).parent / "reference" / "training.c
 def test_estimate_ranks_plans_as_the_engine_does(name: str, mean: float, rank: float) -> None:
     """Mean error and rank correlation over a random sample of all plans that fit.
 
-    Of 60 plans the mean error is 5, 4 and 3 %, the rank correlation 0.93, 0.97 and 0.98; the bounds leave room
-    for a sample of twelve with near ties. The estimate is too short (up to 37 %) where a ring of keys crosses
-    nodes and where parameters gathered for every microbatch share a card with it: it gives each collective the
-    network to itself.
+    Of 60 plans the mean error is 5, 4 and 3 %, the rank correlation 0.93, 0.97 and 0.98; the bounds leave
+    room for a sample of twelve with near ties. The estimate is too short (up to 37 %) where a ring of keys
+    crosses nodes, and where parameters gathered for every microbatch share a card with it: it gives each
+    collective the network to itself.
     """
     system = build_system(name, accelerators=16)
     plans, _ = feasible(CONFIG, grid(BASE, 16, 1), system.node().memory.capacity_bytes)

@@ -39,8 +39,8 @@ def test_rules_over_arrays_are_those_of_one_plan(model: str) -> None:
 def test_memory_over_arrays_is_that_of_one_plan(model: str) -> None:
     """Within 3 %, or 12 % of interleaved stages.
 
-    Of inner stages the fullest is taken to be the second, and of a stage's chunks, which may be uneven, each to
-    be of mean size; the engine's own check refuses what then does not fit.
+    Of inner stages the fullest is taken to be the second, and of a stage's chunks, which may be uneven, each
+    to be of mean size; the engine's own check refuses what then does not fit.
     """
     config = load_model(model)
     plans = grid(BASE, 32, config.experts, NARROW)
