@@ -75,6 +75,11 @@ class ReportRow:
     """Whether a rule stands above the line."""
 
 
+def report_row(label: str, values: tuple[str, ...], note: str = "", *, section: bool = False) -> ReportRow:
+    """Return a line of the table."""
+    return ReportRow(label=label, values=values, note=note, section=section)
+
+
 def prefix_of(value: float) -> tuple[str, float]:
     """Return the SI prefix, with its factor, that shows a value as 1 to 999 of it."""
     if value == 0.0 or not math.isfinite(value):

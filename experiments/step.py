@@ -11,6 +11,7 @@ from experiments.systems import System
 from experiments.wear import lifetime_steps, run_steps
 from heliograph.engine import Simulation
 from heliograph.errors import RouteError
+from heliograph.layout import placed
 from heliograph.metrics import StepMetrics, summarise
 from heliograph.operators import StepGraph
 from heliograph.trace import Trace
@@ -20,6 +21,7 @@ from workloads.architecture import TransformerConfig
 from workloads.host_memory import check_host_fits
 from workloads.memory import check_fits, memory_by_kind
 from workloads.parallelism import Parallelism, check, default_sequence_length, parse_plan
+from workloads.plan_arrays import PLACEMENTS, endpoints_of
 from workloads.planning import default_plan
 from workloads.step import build_step
 
@@ -153,7 +155,9 @@ def plan_text(plan: Parallelism) -> str:
     return ",".join(f"{name}={value}" for name, value in shown)
 
 
-def run_step(system: System, config: TransformerConfig, plan: Parallelism) -> StepResult:
+def run_step(
+    system: System, config: TransformerConfig, plan: Parallelism, *, placement: str = PLACEMENTS[0]
+) -> StepResult:
     """Run one training step.
 
     Parameters
@@ -164,6 +168,8 @@ def run_step(system: System, config: TransformerConfig, plan: Parallelism) -> St
         The model.
     plan : Parallelism
         How it is spread; must use all accelerators of the system.
+    placement : str
+        Axes from the nearest ranks to the farthest, such as ``tp cp dp pp``.
 
     Raises
     ------
@@ -176,6 +182,9 @@ def run_step(system: System, config: TransformerConfig, plan: Parallelism) -> St
         system = system.hosted()
         check_host_fits(config, plan, system.host)
     graph = build_step(config, plan)
+    if placement != PLACEMENTS[0]:
+        ranks = placed(graph.layout, endpoints_of(plan, placement))
+        graph = dataclasses.replace(graph, layout=ranks)
     if isinstance(system.fabric, OcsRails):
         return _fastest(system, system.fabric, config, plan, graph)
     return _run(system, config, plan, graph, "none")

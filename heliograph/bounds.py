@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from heliograph.collectives import vector_bytes
 from heliograph.operators import BESIDE, CollectiveKind, StepGraph, Task, topological_order
@@ -82,3 +83,56 @@ def in_network_bound_s(kind: CollectiveKind, n: int, payload_bytes: float, port_
     if kind is CollectiveKind.ALL_REDUCE:
         return (vector if n > 1 else 0.0) / port_bytes_per_s
     return collective_bound_s(kind, n, payload_bytes, port_bytes_per_s)
+
+
+def outside_bytes(kind: CollectiveKind, n: int, local: int, payload_bytes: float) -> float:
+    """Return the least bytes that a rank sends out of its node in a collective without sums in switches.
+
+    Parameters
+    ----------
+    kind : CollectiveKind
+        What is done.
+    n, local : int
+        Ranks of the group, and how many of them share a node; the same number in each.
+    payload_bytes : float
+        Bytes per rank before the collective.
+
+    Notes
+    -----
+    `collective_bound_s` between nodes, whose ranks share the load: k nodes of g ranks send 2 (k-1)/k of the
+    vector in an all-reduce, (k-1)/k in its halves, (n-g)/n per rank in an all-to-all, and a send all.
+    """
+    nodes = max(1, n // local)
+    vector = vector_bytes(kind, payload_bytes, n)
+    match kind:
+        case CollectiveKind.ALL_REDUCE:
+            return 2.0 * (nodes - 1) / nodes * vector / local
+        case CollectiveKind.REDUCE_SCATTER | CollectiveKind.ALL_GATHER:
+            return (nodes - 1) / nodes * vector / local
+        case CollectiveKind.ALL_TO_ALL:
+            return (n - local) / n * vector
+        case _:
+            return payload_bytes if nodes > 1 else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepBound:
+    """Times below which no step can be."""
+
+    compute_s: float
+    """All accelerators at their peak on the model's own operations, whatever the plan."""
+    memory_s: float
+    """The fullest accelerator's memory moves what its optimizer must touch; all else may stay on chip."""
+    port_s: float
+    """Each accelerator's port outside its node sends what its plan must."""
+
+    @property
+    def step_time_s(self) -> float:
+        """The greatest of them (roofline: Williams et al., Commun. ACM 52 (2009) 65)."""
+        return max(self.compute_s, self.memory_s, self.port_s)
+
+    @property
+    def what(self) -> str:
+        """Which of them it is."""
+        named = {"compute": self.compute_s, "memory": self.memory_s, "port": self.port_s}
+        return max(named, key=lambda one: named[one])

@@ -69,6 +69,7 @@ class Network:
         self._rates: dict[tuple[int, ...], np.ndarray] = {}
         self._bundles = 0
         self.undisturbed = not (failures or shared)
+        self.samples: list[tuple[float, tuple[tuple[Bundle, float], ...]]] | None = None
         self._stalled: list[Transfer] = []
         self._failed = np.zeros_like(self._dark)
         self._down = np.zeros(fabric.endpoints, dtype=np.int64)
@@ -162,6 +163,7 @@ class Network:
         """Set the rates of all active transfers and wake up at the next end."""
         self._token += 1
         if not self._active:
+            self._note()
             return
         self._active.sort(key=lambda transfer: transfer.bundle.index)
         key = tuple(transfer.bundle.index for transfer in self._active)
@@ -170,10 +172,17 @@ class Network:
             rates = self._rates[key] = self._solve(key)
         for transfer, rate in zip(self._active, rates, strict=True):
             transfer.rate_bytes_per_s = float(rate)
+        self._note()
         soonest = min(transfer.left_bytes / transfer.rate_bytes_per_s for transfer in self._active)
         token = self._token
         wake = self.env.timeout(max(soonest, 0.0))
         wake.callbacks.append(lambda _: self._finish(token))
+
+    def _note(self) -> None:
+        """Keep what moves from now on, if somebody has asked by giving a list for `samples`."""
+        if self.samples is not None:
+            moving = tuple((one.bundle, one.rate_bytes_per_s) for one in self._active)
+            self.samples.append((self.env.now, moving))
 
     def _solve(self, key: tuple[int, ...]) -> np.ndarray:
         for transfer in self._active:

@@ -187,6 +187,10 @@ class Traffic:
         return found
 
     def _best(self, operator: Collective, rank_class: int) -> Plan:
+        return min(self.options(operator, rank_class), key=lambda plan: plan.alone_s)
+
+    def options(self, operator: Collective, rank_class: int) -> tuple[Plan, ...]:
+        """Return all ways in which a class can carry out a collective: algorithms and protocols."""
         options = candidates(
             operator,
             self._layout,
@@ -204,12 +208,11 @@ class Traffic:
             if all(self._network.locate(bundle) for bundle, _, _ in parts)
         ]
         # Without circuits yet, the first way (the ring) is what the fabric will be asked to connect.
-        plans = [
+        return tuple(
             self._priced(bundles[name], name, options[name], operator, protocol)
             for name in ready or [next(iter(options))]
             for protocol in self._protocols(name)
-        ]
-        return min(plans, key=lambda plan: plan.alone_s)
+        )
 
     def _protocols(self, name: str) -> tuple[Protocol, ...]:
         if self._adder is not None and name in {Algorithm.IN_SWITCHES, Algorithm.HIERARCHICAL_IN_SWITCHES}:

@@ -1,0 +1,64 @@
+"""Arrays of plans against the functions of one plan: rules, memory, placements."""
+
+import numpy as np
+import pytest
+
+from heliograph.errors import WorkloadError
+from workloads.config import load_model
+from workloads.memory import fullest_stage, memory_by_kind
+from workloads.plan import Parallelism
+from workloads.plan_arrays import PLACEMENTS, broken_rules, endpoints_of, grid, strides
+from workloads.plan_memory import memory_bytes
+from workloads.rules import check
+
+BASE = Parallelism(sequence_length=4096, global_batch=96)
+MODELS = ("llama-3-8b", "mixtral-8x7b")
+NARROW = {"placement": (0,), "micro_batch": (1, 2), "vpp": (1, 3), "schedule": (0, 2)}
+SEARCHS_OWN = {"the same as another plan", "more tasks than a step graph holds"}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_rules_over_arrays_are_those_of_one_plan(model: str) -> None:
+    """A row breaks a rule exactly if `workloads.rules.check` refuses its plan."""
+    config = load_model(model)
+    plans = grid(BASE, 24, config.experts, NARROW)
+    broken = np.zeros(len(plans), dtype=bool)
+    for reason, which in broken_rules(config, plans).items():
+        broken |= which if reason not in SEARCHS_OWN else False
+    assert 0.05 < broken.mean() < 0.95
+    for row in np.random.default_rng(1).choice(len(plans), 120, replace=False):
+        try:
+            check(config, plans.plan(int(row)), accelerators=24)
+            refused = False
+        except WorkloadError:
+            refused = True
+        assert refused == broken[row], plans.plan(int(row))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_memory_over_arrays_is_that_of_one_plan(model: str) -> None:
+    """Within 3 %, or 12 % of interleaved stages.
+
+    Of inner stages the fullest is taken to be the second, and of a stage's chunks, which may be uneven, each
+    to be of mean size; the engine's own check refuses what then does not fit.
+    """
+    config = load_model(model)
+    plans = grid(BASE, 32, config.experts, NARROW)
+    broken = np.any(list(broken_rules(config, plans).values()), axis=0)
+    plans = plans.taken(~broken)
+    plans = plans.taken(np.random.default_rng(2).choice(len(plans), 80, replace=False))
+    found = memory_bytes(config, plans)
+    for row in range(len(plans)):
+        plan = plans.plan(row)
+        needed = sum(memory_by_kind(config, plan, fullest_stage(config, plan)).values())
+        off = 0.12 if plan.vpp > 1 else 0.03
+        assert found[row] == pytest.approx(needed, rel=off), plan
+
+
+def test_nearest_axis_has_neighbours() -> None:
+    """Axes stand from the nearest to the farthest, and every rank has an endpoint of its own."""
+    plan = Parallelism(tp=2, cp=2, dp=4, pp=2, global_batch=4)
+    assert strides("dp tp cp pp", 2, 2, 4, 2) == {"dp": 1, "tp": 4, "cp": 8, "pp": 16}
+    for order in PLACEMENTS:
+        assert sorted(endpoints_of(plan, order)) == list(range(32))
+    assert endpoints_of(plan, PLACEMENTS[0]) == tuple(range(32))
