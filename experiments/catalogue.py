@@ -16,6 +16,7 @@ from electronic.vector import load_vector, vector_names
 from experiments.fabrics import FABRICS, build_fabric
 from experiments.parts import parts_listing
 from experiments.systems import SYSTEMS, build_system
+from heliograph.cable_plant import cable_table
 from heliograph.economics import economics_table
 from heliograph.errors import ParameterError, nearest
 from heliograph.optical_hop import optical_hop_table
@@ -61,7 +62,7 @@ def tables() -> tuple[Table, ...]:
     """Return every parameter table that ships."""
     electronic = tuple(electronic_table(name) for name in ("gpus", "vector", "network", "hosts"))
     optical = (device_table(), named_parts_table(), programmable_table(), switch_table(), optics_table())
-    return (*optical, *electronic, nic_table(), optical_hop_table(), economics_table())
+    return (*optical, *electronic, nic_table(), optical_hop_table(), cable_table(), economics_table())
 
 
 def parameters_of(description: object) -> list[Parameter]:

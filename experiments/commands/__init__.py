@@ -17,6 +17,7 @@ COMMANDS = MappingProxyType(
         "core": "core",
         "cores": "cores",
         "circuits": "circuits",
+        "bill": "bill",
         "photons": "photons",
         "validate": "validate",
         "list": "list_names",
