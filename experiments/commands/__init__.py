@@ -18,6 +18,7 @@ COMMANDS = MappingProxyType(
         "cores": "cores",
         "circuits": "circuits",
         "bill": "bill",
+        "goodput": "goodput",
         "photons": "photons",
         "validate": "validate",
         "list": "list_names",

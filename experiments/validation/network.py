@@ -12,6 +12,7 @@ from typing import Any
 from experiments.report import ReportRow, table_text
 from experiments.validation.cells import Record, SkipError, check_provenance, read_records
 from experiments.validation.decompositions import permutations_of_dense_demand
+from experiments.validation.network_failures import RULES as FAILURE_RULES
 from experiments.validation.outcomes import Outcome
 from experiments.validation.ring_simulator import NS_PER_S, RingRun, ring_run
 from heliograph.cubes import TPU_V4
@@ -198,6 +199,7 @@ RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
             "BvN$",
             r"permutations(?: for (\d+) % of the volume)?, (\w+) matching$",
         ): permutations_of_dense_demand,
+        **FAILURE_RULES,
     }
 )
 """How system and metric of a row read, and what predicts it."""
