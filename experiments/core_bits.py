@@ -111,19 +111,17 @@ def bits_curve(core: Core) -> BitsCurve:
 
 
 def _causes_at(core: Core, ratio: NoiseRatio, relative: float) -> dict[str, float]:
-    """Return noise over signal by cause at so many times the laser power.
+    """Return noise over signal by cause at so many times the laser power, a chip calibrated at that power.
 
     Notes
     -----
-    An amplifier saturates and is the noisier the fainter its input, so a core that has one is asked anew at
-    every power, and tells nothing where its link does not close.
+    An amplifier saturates and is the noisier the fainter its input, so a core that has one tells nothing
+    where its link does not close.
     """
-    if getattr(core, "amplifier", None) is None:
-        return causes(at_power(ratio, relative))
     try:
         return causes(noise_ratio_of(replace_at(core, LASER, relative * float(get_at(core, LASER)))))
     except LinkError:
-        return {}
+        return {} if getattr(core, "amplifier", None) is not None else causes(at_power(ratio, relative))
 
 
 def _bits_of(ratio: float | None) -> float:

@@ -16,7 +16,7 @@ from heliograph.collectives import (
     rounds,
 )
 from heliograph.interfaces import Flows
-from heliograph.layout import RankLayout
+from heliograph.layout import Groups
 from heliograph.operators import Collective, CollectiveKind
 from heliograph.scale_up import ScaleUp
 from heliograph.servers import SERVED, server_rounds
@@ -28,7 +28,7 @@ LIBRARY = (Algorithm.RING, Algorithm.TREE)
 
 def candidates(
     operator: Collective,
-    layout: RankLayout,
+    layout: Groups,
     rank_class: int,
     node_size: int,
     scale_up: ScaleUp | None = None,
@@ -42,7 +42,7 @@ def candidates(
     ----------
     operator : Collective
         The collective.
-    layout : RankLayout
+    layout : Groups
         Where the ranks stand.
     rank_class : int
         Class that takes part (the sender of a send).

@@ -109,7 +109,7 @@ def read_text(path: Path) -> str:
         If there is no such file, it is no regular file, is empty, larger than `MAX_BYTES`, cannot be opened
         or is not UTF-8.
     """
-    raw = _read_bytes(path)
+    raw = read_bytes(path)
     if raw[:2] in _UTF16_MARKS or b"\0" in raw[:64]:
         msg = f"{path.name}: is UTF-16 or binary, not UTF-8 text; save it as UTF-8"
         raise ParameterError(msg)
@@ -125,7 +125,21 @@ def read_text(path: Path) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path, *, most: int = MAX_BYTES) -> bytes:
+    """Return the bytes of a file.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        The file.
+    most : int
+        Bytes beyond which it is refused.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such file, it is no regular file, larger than `most`, or cannot be opened.
+    """
     try:
         if path.is_dir():
             msg = f"{path}: is a directory; name a file in it"
@@ -137,15 +151,15 @@ def _read_bytes(path: Path) -> bytes:
             msg = f"{path}: is not a regular file"
             raise ParameterError(msg)
         with path.open("rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
+            raw = stream.read(most + 1)
     except OSError as error:
         msg = f"{path}: cannot be read ({error.strerror or error})"
         raise ParameterError(msg) from None
     except ValueError as error:  # a path with a NUL character
         msg = f"{path!r}: is not a path ({error})"
         raise ParameterError(msg) from None
-    if len(raw) > MAX_BYTES:
-        msg = f"{path.name}: is larger than {MAX_BYTES // 2**20} MiB; is it the right file?"
+    if len(raw) > most:
+        msg = f"{path.name}: is larger than {most // 2**20} MiB; is it the right file?"
         raise ParameterError(msg)
     return raw
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Protocol
 
 import numpy as np
 
@@ -11,6 +12,18 @@ from heliograph.errors import WorkloadError
 
 AXES = ("tp", "cp", "dp", "pp")
 """Axes from the fastest to the slowest running rank index (Megatron-LM's order tp-cp-dp-pp)."""
+
+
+class Groups(Protocol):
+    """What traffic asks of where ranks stand."""
+
+    def groups(self, axis: str, rank_class: int) -> np.ndarray:
+        """Return the groups of a class along an axis, shape [groups, ranks in a group]."""
+        ...
+
+    def members(self, rank_class: int) -> np.ndarray:
+        """Return the ranks of a class, shape [ranks in the class]."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

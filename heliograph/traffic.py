@@ -18,7 +18,7 @@ import numpy as np
 from heliograph.candidates import candidates
 from heliograph.collectives import Algorithm, Round, vector_bytes
 from heliograph.interfaces import Fabric, Flows
-from heliograph.layout import RankLayout
+from heliograph.layout import Groups
 from heliograph.network import Bundle, Network
 from heliograph.operators import Collective, CollectiveKind, Sequence, StepGraph, communications
 from heliograph.scale_up import Adder, Protocol, ScaleUp
@@ -82,7 +82,7 @@ class Traffic:
 
     Parameters
     ----------
-    layout : RankLayout
+    layout : Groups
         Where the ranks stand.
     fabric : Fabric
         What carries the flows.
@@ -94,7 +94,7 @@ class Traffic:
 
     def __init__(
         self,
-        layout: RankLayout,
+        layout: Groups,
         fabric: Fabric,
         network: Network,
         demand: dict[tuple[str, int, int], Flows],

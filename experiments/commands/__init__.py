@@ -13,6 +13,7 @@ COMMANDS = MappingProxyType(
         "compare": "compare",
         "step": "step",
         "jobs": "jobs",
+        "run-trace": "run_trace",
         "schedule": "schedule",
         "core": "core",
         "cores": "cores",

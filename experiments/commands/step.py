@@ -20,6 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--accelerators", type=int, metavar="N", help="accelerators; default: what the plan uses"
     )
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write the time line for Perfetto")
+    parser.add_argument("--chakra", type=Path, metavar="PREFIX", help="write the step as PREFIX.<rank>.et")
     add_hardware(parser)
 
 
@@ -28,6 +29,7 @@ def run(arguments: argparse.Namespace) -> None:
     from experiments.catalogue import status_counts
     from experiments.presentation import comparison_rows
     from experiments.records import canonical_json, write_atomically
+    from experiments.replays import write_chakra
     from experiments.report import print_table
     from experiments.step import plan_text
     from experiments.wear import wear_warnings
@@ -37,6 +39,7 @@ def run(arguments: argparse.Namespace) -> None:
     plan = plan_text(result.plan)
     if arguments.trace:
         write_atomically(arguments.trace, canonical_json({"traceEvents": result.trace.perfetto_events()}))
+    chakra = write_chakra(result, arguments.chakra) if arguments.chakra else ""
     if arguments.json:
         print(canonical_json(record | {"model": result.model, "plan": plan}, indent=1))
         return
@@ -44,3 +47,5 @@ def run(arguments: argparse.Namespace) -> None:
     print_table(title, [record["system"]], comparison_rows([record]))
     for line in wear_warnings([record]):
         print(f"\nWarning: {line}")
+    if chakra:
+        print(f"\n{chakra}")

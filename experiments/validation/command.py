@@ -27,6 +27,7 @@ from experiments.validation.network_tables import beside_text, claims_record, co
 from experiments.validation.outcomes import FAR_OFF, Outcome, Statistics, Validation
 from experiments.validation.photonic import NEEDS as PHOTONIC_COLUMNS
 from experiments.validation.photonic import validate_photonic
+from experiments.validation.task_graphs import read_networks
 from experiments.validation.training import NEEDS as TRAINING_COLUMNS
 from experiments.validation.training import validate_training
 from heliograph.errors import HeliographError, ParameterError, nearest
@@ -51,6 +52,10 @@ class Kind:
     """Columns without which a file is not of this kind."""
     run: Callable[[Sequence[Record], Progress | None], tuple[Outcome, ...]]
     """What turns rows into outcomes."""
+    read: Callable[[Path, Sequence[Sequence[str]]], list[Record]] = lambda path, needs: read_records(
+        path, needs=needs
+    )
+    """What reads a file, and where it has a use for one a directory."""
     beside: Callable[[], str] | None = None
     """What the terminal shows below, if anything."""
     beside_records: Mapping[str, Callable[[], list[dict[str, Any]]]] = field(default_factory=dict)
@@ -80,6 +85,7 @@ KINDS = MappingProxyType(
         "network": Kind(
             needs=NETWORK_COLUMNS,
             run=lambda records, _: validate_network(records),
+            read=read_networks,
             beside=beside_text,
             beside_records=MappingProxyType(
                 {"rings": rings_record, "claims": claims_record, "collectives": collectives_record}
@@ -98,7 +104,7 @@ def validate(kind: str, *, data: Path | None = None, progress: Progress | None =
     kind : str
         One of `KINDS`.
     data : pathlib.Path, optional
-        CSV file of measurements; the shipped table by default.
+        CSV file of measurements, for networks also a directory of task graphs; the shipped table by default.
     progress : callable, optional
         Told a label, how many rows are done, and how many there are.
 
@@ -114,7 +120,7 @@ def validate(kind: str, *, data: Path | None = None, progress: Progress | None =
     if data is None and not path.is_file():
         msg = f"no table of {kind} ships with the project; name one with --data FILE.csv"
         raise HeliographError(msg)
-    records = read_records(path, needs=KINDS[kind].needs)
+    records = KINDS[kind].read(path, KINDS[kind].needs)
     return Validation(kind=kind, outcomes=KINDS[kind].run(records, progress))
 
 

@@ -16,6 +16,7 @@ from experiments.validation.network_costs import RULES as COST_RULES
 from experiments.validation.network_failures import RULES as FAILURE_RULES
 from experiments.validation.outcomes import Outcome
 from experiments.validation.ring_simulator import NS_PER_S, RingRun, ring_run
+from experiments.validation.task_graphs import COLUMN, task_graph_outcome
 from heliograph.cubes import TPU_V4
 from heliograph.errors import HeliographError, ParameterError
 from heliograph.torus import Torus, regular, twisted
@@ -56,6 +57,9 @@ def validate_network(records: Sequence[Record]) -> tuple[Outcome, ...]:
 
 
 def _outcomes(record: Record) -> Iterator[Outcome]:
+    if record.text(COLUMN):
+        yield task_graph_outcome(record)
+        return
     topology, source = record.text("topology"), record.text("source") or "no source"
     if record.text("cycles_ns"):
         blank = Outcome(

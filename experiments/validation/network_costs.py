@@ -100,8 +100,8 @@ def rail_only_savings() -> dict[str, list[float]]:
     for radix in RAIL_ONLY_RADIX:
         switch = replace(load_packet_switch("switch-400g"), radix=radix)
         for gpus in RAIL_ONLY_GPUS:
-            keys = {"endpoints": gpus, "scale_up": domain, "switch": switch}
-            whole, rails = FatTree(**keys).bill(), RailOnly(**keys).bill()
+            whole = FatTree(endpoints=gpus, scale_up=domain, switch=switch).bill()
+            rails = RailOnly(endpoints=gpus, scale_up=domain, switch=switch).bill()
             found["power"].append(1.0 - network_w(rails) / network_w(whole))
             found["cost"].append(1.0 - network_usd(rails) / network_usd(whole))
             found["paper"].append(1.0 - priced(rails, prices, radix) / priced(whole, prices, radix))
@@ -162,8 +162,8 @@ def _opus_ratio(record: Record, found: re.Match[str]) -> tuple[float, str]:
     if what == "power":
         left_w = network_w(_opus()[0]) / OPUS_GPUS / (record.number("value") or 1.0)
         return ratios[what], (
-            f"the published ratio leaves {left_w:.1f} W a card, less than a pluggable 400G module draws, so it cannot "
-            f"count the modules at the cards, which both networks need; without them ours is {bare:.0f}"
+            f"the published ratio leaves {left_w:.1f} W a card, less than a pluggable 400G module draws, so it "
+            f"cannot count the modules at the cards, which both networks need; without them ours is {bare:.0f}"
         )
     return ratios[what], f"{bare:.1f} without the modules at the cards"
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from electronic.reductions import all_reduce_time_s
 from experiments.report import ReportRow, table_text
 from experiments.validation.cells import Record, read_records
 from experiments.validation.collectives import NEEDS as COLLECTIVE_COLUMNS
@@ -35,6 +37,29 @@ RECALLED_CLAIMS = (
     },
 )
 """Claims that nobody has looked up, shown beside the others and counted nowhere."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ring:
+    """A published bus bandwidth of the ring where the switches could add but did not."""
+
+    gpu: str
+    """GPU."""
+    ranks: int
+    """How many, in one node."""
+    size_bytes: int
+    """Long message."""
+    measured_gb_per_s: float
+    """Published."""
+    source: str
+    """Publication."""
+
+
+RINGS = (
+    Ring(gpu="h200", ranks=8, size_bytes=2**34, measured_gb_per_s=367.61, source="Bekman, ML Engineering"),
+    Ring(gpu="h100", ranks=8, size_bytes=2**34, measured_gb_per_s=370.0, source="nccl-tests issue 212"),
+)
+"""Rings beside the in-network reductions of the same GPUs."""
 
 
 @cache
@@ -100,7 +125,21 @@ def collectives_record() -> list[dict[str, Any]]:
                 "mean_abs_error": sum(map(abs, errors)) / len(errors),
             }
         )
-    return found
+    return [*found, *(_ring_alone(one) for one in RINGS)]
+
+
+def _ring_alone(one: Ring) -> dict[str, Any]:
+    nbytes = float(one.size_bytes)
+    moved = bus_bytes(CollectiveKind.ALL_REDUCE, one.ranks, nbytes) / GIGABYTE
+    predicted = moved / all_reduce_time_s(one.gpu, one.ranks, nbytes, in_network=False)
+    return {
+        "source": one.source,
+        "series": f"{one.ranks} {one.gpu.upper()}, Ring, NVLS off",
+        "rows": 1,
+        "measured_gb_per_s": one.measured_gb_per_s,
+        "predicted_gb_per_s": predicted,
+        "mean_abs_error": abs(one.measured_gb_per_s / predicted - 1.0),
+    }
 
 
 def collectives_text() -> str:

@@ -12,7 +12,7 @@ Feldmann et al., "Parallel convolutional processing using an integrated photonic
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, cached_property
 from typing import ClassVar
@@ -22,9 +22,12 @@ from heliograph.checks import check_positive, check_range, check_whole
 from heliograph.operators import Phase
 from heliograph.products import Products
 from heliograph.units import ratio_from_db, to_si
-from optical.amplifiers import Soa, amplifier_m2, amplifier_w, source_of
+from optical.amplifiers import amplifier_m2, amplifier_w, source_of
 from optical.analog import AnalogSpec, Rounding
+from optical.array_errors import ArrayShape, default_chip, mismatch_ratio, on_chip
+from optical.chip import CalibrationCost, Chip, gain_calibration
 from optical.core import PARTIAL_SUM_BYTES, Reload, Work, converted, tiled_loads
+from optical.cores.analog_core import AnalogCore
 from optical.detection import DifferenceBudget, Receiver, check_closes
 from optical.devices import (
     Adder,
@@ -54,7 +57,7 @@ class SignedInput(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PcmCrossbar:
+class PcmCrossbar(AnalogCore):
     """One array of phase-change cells with its comb, modulators and receivers."""
 
     holds_weights: ClassVar[bool] = True
@@ -69,48 +72,28 @@ class PcmCrossbar:
     """Outputs, a pair of cell columns each."""
     vectors: int
     """Vectors that pass at once, on lines of their own."""
-    symbol_rate_hz: float
-    """Symbols per second."""
-    laser_power_w: float
-    """Optical power per comb line at the source; a design choice."""
     signed_input: SignedInput = SignedInput.PASSES
     """Two passes of positive and negative inputs, or one with an offset; a design choice."""
     written_at_once: int
     """Cells that are written at the same time; a design choice."""
     held_s: float
     """Time for which a written weight must last; a design choice."""
-    adc_range_sigma: float = 4.0
-    """Half of the ADC's range over the rms of its samples, dimensionless; a design choice."""
-    gradient_rounding: Rounding = Rounding.STOCHASTIC
-    """How the DAC driver rounds operands of gradient products."""
-    amplifier: Soa | None = None
-    """Amplifier of the light behind the coupling into the chip; none in today's cores."""
-    laser: Laser
-    """Pump."""
     comb: Comb
     """Source of the lines."""
     modulator: Modulator | RingModulator
     """One per line."""
     router: RingRouter
     """Three per line: drop it, add it to its row, and take it to its detector."""
-    branch: PassiveElement
-    """Splitter by two."""
     crossing: PassiveElement
     """One per cell."""
     cell: PcmCell
     """Two per weight."""
-    waveguide: Waveguide
-    """Routing."""
     detector: Photodetector
     """Two per output and vector."""
     tia: Tia
     """One per output and vector."""
-    dac: Converter
-    """One per line."""
-    adc: Converter
-    """One per output and vector."""
-    adder: Adder
-    """One per output and vector."""
+    chip: Chip = field(default_factory=default_chip)
+    """How unlike parts of a kind are, and which outputs fluctuate together."""
 
     def __post_init__(self) -> None:
         counts = ("rows", "columns", "vectors", "written_at_once")
@@ -208,23 +191,43 @@ class PcmCrossbar:
 
     @property
     def load_variance(self) -> float:
-        """Error of a loaded weight, in full scales squared.
+        """Error of a loaded weight that is drawn with every load, in full scales squared.
 
         Notes
         -----
         Levels of one cell of a pair cover magnitudes from 0 to 1, a step of 1/(2^bits - 1) apart, and are met
-        within half a step. Cells drift by different exponents; the spread is an error in proportion to the
-        weight, taken for weights spread evenly over [-1, 1].
+        within half a step.
         """
         step = 1.0 / (2.0**self.cell.level_bits - 1.0)
-        spread = self.cell.drift_spread * self.cell.drift(self.held_s)
-        return step**2 / 12.0 + spread**2 * UNIFORM_MEAN_SQUARE
+        return step**2 / 12.0
+
+    @property
+    def drift_variance(self) -> float:
+        """Variance of a weight relative to itself as cells drift by exponents of their own, fixed per chip.
+
+        Notes
+        -----
+        A cell that is written anew at every load is always read after the same time, hence errs alike.
+        """
+        return (self.cell.drift_spread * self.cell.drift(self.held_s)) ** 2
+
+    @property
+    def array(self) -> ArrayShape:
+        """Parts and lines: a modulator per row and vector, whose line all columns share."""
+        return ArrayShape(rows=self.vectors, columns=self.columns, length=self.rows, holds_weights=True)
+
+    @property
+    def calibration(self) -> CalibrationCost:
+        """Gains of all modulators, one after the other."""
+        return gain_calibration(self, self.lines)
 
     @property
     def noise_ratio(self) -> NoiseRatio:
         """Noise over signal of a full-scale sample: light, converters, wrong weights."""
         others = converter_ratios(self.dac, self.adc, self.rows)
-        return self.link.noise_ratio.joined(others | {"wrong weights": self.load_variance / self.rows})
+        wrong = self.load_variance + self.drift_variance * UNIFORM_MEAN_SQUARE
+        others |= mismatch_ratio(self)
+        return self.link.noise_ratio.joined(others | {"wrong weights": wrong / self.rows})
 
     @property
     def effective_bits(self) -> float:
@@ -249,7 +252,7 @@ class PcmCrossbar:
         sign_bits = 0.0 if offset else 1.0
         bits = (self.dac.nominal_bits + sign_bits, self.dac.enob_bits + sign_bits)
         grid, effective = (4.0**-each / 3.0 for each in bits)
-        return AnalogSpec(
+        spec = AnalogSpec(
             dac_bits=bits[0],
             adc_bits=self.adc.nominal_bits,
             adc_enob_bits=self.adc.enob_bits,
@@ -263,6 +266,7 @@ class PcmCrossbar:
             product_gain=math.exp(-self.cell.drift(self.held_s)),
             rounding=Rounding.NEAREST if phase is Phase.FORWARD else self.gradient_rounding,
         )
+        return on_chip(spec, self, rin_ratio=self.link.receiver.rin_ratio, cell_gain=self.drift_variance)
 
     @property
     def reload(self) -> Reload:

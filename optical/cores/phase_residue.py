@@ -22,6 +22,7 @@ from heliograph.operators import Phase
 from heliograph.products import Products
 from heliograph.units import to_si
 from optical.analog import AnalogSpec, Rounding, Scale
+from optical.chip import CalibrationCost
 from optical.core import PARTIAL_SUM_BYTES, Reload, TiledLoads, Work, tiled_loads
 from optical.detection import check_closes
 from optical.devices import (
@@ -98,6 +99,11 @@ class PhaseResidueCore:
     def symbol_rate_hz(self) -> float:
         """Symbols per second."""
         return self.core.symbol_rate_hz
+
+    @property
+    def calibration(self) -> CalibrationCost:
+        """Return nothing: unlike parts are not modelled beyond the errors of phases that the array states."""
+        return CalibrationCost()
 
     @property
     def analog_length(self) -> int:

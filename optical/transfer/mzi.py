@@ -38,14 +38,14 @@ def mzi_matrix(
     Parameters
     ----------
     theta_rad, phi_rad : array_like
-        Phases between the couplers and at the upper input.
+        Phases between the couplers and at the upper input; imaginary parts are losses of the field in neper.
     first_rad, second_rad : array_like
         Errors a and b of the angles of the first and the second coupler from pi/4.
     """
     first = math.pi / 4.0 + np.asarray(first_rad, dtype=float)
     second = math.pi / 4.0 + np.asarray(second_rad, dtype=float)
-    arm = np.exp(1j * np.asarray(theta_rad, dtype=float))
-    entry = np.exp(1j * np.asarray(phi_rad, dtype=float))
+    arm = np.exp(1j * np.asarray(theta_rad))
+    entry = np.exp(1j * np.asarray(phi_rad))
     c1, s1, c2, s2 = np.cos(first), np.sin(first), np.cos(second), np.sin(second)
     rows = (
         ((c1 * c2 * arm - s1 * s2) * entry, 1j * (s1 * c2 * arm + c1 * s2)),

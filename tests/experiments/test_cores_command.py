@@ -83,7 +83,8 @@ def test_energy_has_its_least_at_a_size_between(found, name):
     """
     energy = [one.j_per_mac[-1] for one in sizes_of(found, name).values() if one.laser_power_w > 0.0]
     least = int(np.argmin(energy))
-    assert 0 < least < len(energy) - 1
+    unlit = [one for one in sizes_of(found, name).values() if one.outcome is Outcome.NO_LIGHT]
+    assert 0 < least < len(energy) - (not unlit)  # else losses set the end
 
 
 @each_core
@@ -96,7 +97,7 @@ def test_light_for_the_same_bits_grows_with_size_ever_faster(found, name):
     ):  # a longer row needs other moduli: only rows are added, each with its own light
         assert np.diff(power) == pytest.approx(np.diff(np.log([one.factor for one in drawn])), abs=0.05)
     else:
-        assert power[-1] - power[-2] > 1.2 * (power[1] - power[0])
+        assert power[-1] - power[-2] > 1.1 * (power[1] - power[0])
 
 
 @each_core

@@ -1,0 +1,127 @@
+"""Task graphs of TopoOpt's planner on our fabrics, against the time that its packet simulator gives them.
+
+The graphs do not ship. ``heliograph validate network --data DIRECTORY`` names where they lie
+(TopoOpt repository, ``simulation/scripts/fig16/fattree/tgs``), or a CSV whose column `task_graph` names each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from electronic.wires import Wires
+from experiments.validation.cells import Record, SkipError, check_provenance, read_records
+from experiments.validation.outcomes import Outcome, skipped
+from heliograph.errors import HeliographError
+from heliograph.interfaces import Fabric
+from heliograph.rank_graph import RankGraph
+from heliograph.replay import Clockwork, Replay
+from heliograph.trace import Stream, Trace
+from heliograph.units import to_si
+from workloads.task_graph import rank_graph, read_task_graph
+
+COLUMN = "task_graph"
+"""Column that names the file of a row's task graph."""
+REFERENCE = Path(__file__).parent / "reference" / "task_graphs.csv"
+"""Times that the peer gives graphs which do not ship."""
+LINKS = ("switched", "direct")
+"""How a row's nodes may be joined: through a switch that never blocks, or each pair by a link."""
+
+
+def read_networks(path: Path, needs: Sequence[Sequence[str]]) -> list[Record]:
+    """Return the rows of a CSV, or those of the peer's times if the path is a directory of task graphs.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        Either. Names of task graphs become paths: relative to the CSV, or within the directory.
+    needs : sequence of sequences of str
+        Columns without which a CSV is no table of networks; of each group one.
+
+    Raises
+    ------
+    ParameterError
+        As `read_records`.
+    """
+    folder = path if path.is_dir() else path.parent
+    records = read_records(REFERENCE if path.is_dir() else path, needs=needs)
+    for record in records:
+        if record.text(COLUMN):
+            record.cells[COLUMN] = str(folder / record.text(COLUMN))
+    return records
+
+
+def task_graph_outcome(record: Record) -> Outcome:
+    """Return what becomes of a row about a task graph.
+
+    Raises
+    ------
+    ParameterError
+        If the row holds a number that cannot be one.
+    """
+    path = Path(record.text(COLUMN))
+    blank = Outcome(
+        id=" ".join((path.name, record.text("config") or record.text("links"))),
+        source=record.text("source") or "no source",
+        unit="s",
+        measured=None,
+    )
+    try:
+        check_provenance(record)
+        measured = to_si("time_s", record.number("value", strict=True) or 0.0, record.text("unit") or "ms")
+        blank = dataclasses.replace(blank, measured=measured)
+        if not path.is_file():
+            msg = f"{path.name} is not there; it does not ship: put it beside the CSV, or name its directory"
+            raise SkipError(msg)
+        graph = rank_graph(read_task_graph(path))
+        trace = replayed(graph, fabric_of(record, graph.ranks))
+    except HeliographError as error:
+        return skipped(blank, record, error)
+    record.assume("links shared max-min fairly; tasks ready at once start in the order of the file")
+    return dataclasses.replace(
+        blank, predicted=trace.makespan_s, assumed=tuple(record.assumed), hint=_where_time_goes(trace, graph)
+    )
+
+
+def fabric_of(record: Record, nodes: int) -> Wires:
+    """Return the bare links that a row describes.
+
+    Raises
+    ------
+    SkipError
+        If it leaves them out.
+    ParameterError
+        If a number cannot be one.
+    """
+    links = record.text("links")
+    if links not in LINKS:
+        msg = f"links '{links}' are not modelled; known: {', '.join(LINKS)}"
+        raise SkipError(msg)
+    rate = record.number("link_gbps", strict=True)
+    if rate is None:
+        msg = "no link_gbps is given"
+        raise SkipError(msg)
+    return Wires(
+        name=links,
+        endpoints=nodes,
+        link_bytes_per_s=to_si("link_bps", rate, "Gbit/s") / BITS_PER_BYTE,
+        latency_s=to_si("latency_s", record.number("path_ns") or 0.0, "ns"),
+        direct=links == "direct",
+    )
+
+
+def replayed(graph: RankGraph, fabric: Fabric) -> Trace:
+    """Return what happens when recorded work runs on a fabric, every task as long as it was recorded."""
+    return Replay(graph, Clockwork(), fabric).run()
+
+
+def _where_time_goes(trace: Trace, graph: RankGraph) -> str:
+    busy = [
+        sum(span.duration_s for span in trace.of(one, Stream.COMPUTE)) for one in range(len(graph.classes))
+    ]
+    return f"the busiest node computes for {max(busy) / trace.makespan_s:.0%} of it"
+
+
+BITS_PER_BYTE = 8
+"""Bits of a byte."""

@@ -1,0 +1,58 @@
+"""``heliograph run-trace``, ``step --chakra`` and task graphs in ``validate network``."""
+
+import json
+
+import pytest
+
+from experiments.__main__ import main
+from experiments.validation import validate
+from tests.workloads.test_task_graph import TASKS, graph_of
+
+STEP = ["--system", "gpu_packet", "--plan", "tp=2,dp=2,global_batch=4,sequence_length=1024", "--json"]
+
+
+def test_a_step_is_written_and_runs_on_another_system(tmp_path, capsys):
+    assert main(["step", "--model", "llama-3-8b", *STEP, "--chakra", str(tmp_path / "t")]) == 0
+    step = json.loads(capsys.readouterr().out)
+    times = {}
+    for system in ("gpu_packet", "gpu_ocs"):
+        line = str(tmp_path / "line.json")
+        assert main(["run-trace", str(tmp_path / "t"), "--system", system, "--json", "--trace", line]) == 0
+        times[system] = json.loads(capsys.readouterr().out)
+    assert times["gpu_packet"]["time_s"] == pytest.approx(step["step_time_s"], rel=1e-3)
+    for record in times.values():
+        assert sum(record["time_by_category_s"].values()) == pytest.approx(record["time_s"])
+        assert sum(record["energy_by_component_j"].values()) == pytest.approx(record["energy_j"])
+    assert main(["run-trace", str(tmp_path), "--system", "gpu_packet", "--modelled"]) == 0
+    assert "compute as modelled" in capsys.readouterr().out
+
+
+def test_a_damaged_trace_is_one_sentence_and_exit_code_two(tmp_path, capsys):
+    (tmp_path / "t.0.et").write_bytes(b"\x07\x0a\x050.0.4\x37\x08")
+    assert main(["run-trace", str(tmp_path / "t"), "--system", "gpu_packet"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("heliograph: t.0.et: byte 9: ")
+    assert error.count("\n") == 1
+
+
+def test_a_directory_of_task_graphs_is_judged_and_what_is_not_there_is_skipped(tmp_path):
+    graph_of(tmp_path, TASKS).rename(tmp_path / "100dlrm_16.fbuf")
+    outcomes = validate("network", data=tmp_path).outcomes
+    assert len(outcomes) == 9
+    assert {one.id.split()[0] for one in outcomes if one.skipped is None} == {"100dlrm_16.fbuf"}
+    assert all("does not ship" in one.skipped for one in outcomes if one.skipped)
+    assert all(one.predicted == pytest.approx(6.5e-3, rel=1e-2) for one in outcomes if one.predicted)
+
+
+@pytest.mark.parametrize(
+    ("links", "rate", "seconds"),
+    [("switched", "100", 6.5e-3), ("direct", "100", 6.5e-3), ("direct", "50", 9.5e-3)],
+)
+def test_a_table_names_graph_links_and_rate(tmp_path, links, rate, seconds):
+    graph_of(tmp_path, TASKS)
+    table = tmp_path / "rows.csv"
+    head = "system,metric,value,unit,task_graph,links,link_gbps,path_ns\n"
+    table.write_text(f"{head}x,time,6.5,ms,tiny.fbuf,{links},{rate},0\n")
+    (one,) = validate("network", data=table).outcomes
+    assert one.predicted == pytest.approx(seconds, rel=1e-6)
+    assert one.measured == pytest.approx(6.5e-3)

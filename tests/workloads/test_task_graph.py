@@ -1,0 +1,140 @@
+"""TopoOpt's task graphs: a FlatBuffer built by hand, what it means, and what damage is answered with."""
+
+import struct
+
+import pytest
+
+from electronic.wires import Wires
+from heliograph.errors import WorkloadError
+from heliograph.replay import Clockwork, Replay
+from workloads.task_graph import TaskType, rank_graph, read_task_graph
+
+
+class Builder:
+    """FlatBuffers forwards: every table with its own vtable before it, references patched in behind."""
+
+    def __init__(self):
+        self.data = bytearray(4)
+
+    def table(self, **fields):
+        """Fields as f0="I:7"-like pairs (form, value); references as ("ref", later patched) by position."""
+        numbers = {int(key[1:]): value for key, value in fields.items()}
+        count = max(numbers, default=-1) + 1
+        offsets, body, at = [0] * count, b"", 4
+        for index, (form, value) in sorted(numbers.items()):
+            packed = struct.pack("<I", 0) if form == "ref" else struct.pack("<" + form, value)
+            offsets[index] = at
+            body += packed
+            at += len(packed)
+        vtable = len(self.data)
+        self.data += struct.pack(f"<{count + 2}H", 4 + 2 * count, at, *offsets)
+        start = len(self.data)
+        self.data += struct.pack("<i", start - vtable) + body
+        return start, {index: start + offsets[index] for index, (form, _) in numbers.items() if form == "ref"}
+
+    def point(self, place, target):
+        self.data[place : place + 4] = struct.pack("<I", target - place)
+
+    def vector(self, form, values):
+        start = len(self.data)
+        self.data += struct.pack(f"<I{len(values)}{form}", len(values), *values)
+        return start
+
+    def references(self, targets):
+        start = len(self.data)
+        self.data += struct.pack("<I", len(targets)) + bytes(4 * len(targets))
+        for index, build in enumerate(targets):
+            place = start + 4 + 4 * index
+            self.point(place, build())
+        return start
+
+    def task(self, kind, number, device, run, size, following):  # noqa: PLR0917
+        start, holes = self.table(
+            f0=("h", kind),
+            f1=("Q", number),
+            f2=("Q", device),
+            f3=("f", run),
+            f4=("Q", size),
+            f5=("ref", None),
+        )
+        self.point(holes[5], self.vector("Q", following))
+        return start
+
+    def device(self, kind, number, node=0, place=0):
+        return self.table(f0=("h", kind), f1=("Q", number), f2=("Q", node), f3=("Q", place))[0]
+
+
+def graph_of(tmp_path, tasks, devices=None, nodes=2, switches=1):
+    """Write a graph of two GPUs (devices 1 and 2) and the way from node 0 to 1 (device 3)."""
+    build = Builder()
+    root, holes = build.table(
+        f1=("I", nodes), f2=("I", switches), f5=("f", 12500000.0), f8=("ref", None), f9=("ref", None)
+    )
+    build.point(0, root)
+    made = devices or [(0, 1, 0, 0), (0, 2, 1, 1), (14, 3, 2**64 - 1, 0 * (nodes + switches) + 1)]
+    build.point(holes[8], build.references([lambda one=one: build.task(*one) for one in tasks]))
+    build.point(holes[9], build.references([lambda one=one: build.device(*one) for one in made]))
+    path = tmp_path / "tiny.fbuf"
+    path.write_bytes(build.data)
+    return path
+
+
+TASKS = [
+    (TaskType.FORWARD, 100, 1, 2.0, 0, (200,)),
+    (TaskType.NOMINAL_COMM, 200, 3, 9.9, 12_500_000, (300,)),
+    (TaskType.BACKWARD, 300, 2, 1.0, 0, (400,)),
+    (TaskType.ALLREDUCE, 400, 0, 0.5, 25_000_000, (0, 1)),
+]
+"""2 ms on node 0, 12.5 MB to node 1, 1 ms there, then 0.5 ms and an all-reduce of 25 MB."""
+
+
+def replayed(path, latency_s=0.0):
+    graph = read_task_graph(path)
+    wires = Wires(endpoints=graph.nodes, link_bytes_per_s=graph.link_bytes_per_s, latency_s=latency_s)
+    return Replay(rank_graph(graph), Clockwork(), wires).run()
+
+
+def test_a_graph_by_hand_is_read_field_for_field(tmp_path):
+    graph = read_task_graph(graph_of(tmp_path, TASKS))
+    assert (graph.nodes, graph.switches, graph.link_bytes_per_s) == (2, 1, 12.5e9)
+    assert [task.id for task in graph.tasks] == [100, 200, 300, 400]
+    assert graph.tasks[1].size_bytes == 12_500_000
+    assert graph.tasks[3].following == (0, 1)
+    assert graph.tasks[0].run_time_s == pytest.approx(2e-3)
+
+
+def test_a_chain_takes_the_sum_of_its_parts(tmp_path):
+    """2 + 12.5 MB / 12.5 GB/s + 1 + 0.5 ms, two rounds of 12.5 MB; a transfer's own record is not used."""
+    trace = replayed(graph_of(tmp_path, TASKS), latency_s=1e-6)
+    assert trace.makespan_s == pytest.approx(2e-3 + 1e-3 + 1e-6 + 1e-3 + 0.5e-3 + 2 * (1e-3 + 1e-6), rel=1e-6)
+
+
+def test_a_device_does_one_task_at_a_time_and_links_many(tmp_path):
+    works = [(TaskType.FORWARD, 100 + one, 1, 1.0, 0, ()) for one in range(3)]
+    sends = [(TaskType.NOMINAL_COMM, 200 + one, 3, 0.0, 12_500_000, ()) for one in range(3)]
+    assert replayed(graph_of(tmp_path, works)).makespan_s == pytest.approx(3e-3, rel=1e-6)
+    assert replayed(graph_of(tmp_path, sends)).makespan_s == pytest.approx(3e-3, rel=1e-6)
+    assert replayed(graph_of(tmp_path, works + sends)).makespan_s == pytest.approx(3e-3, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "sentence"),
+    [
+        ([(TaskType.FORWARD, 1, 9, 1.0, 0, ())], "task 1 .forward. is on device 9, which the file lacks"),
+        ([(TaskType.FORWARD, 1, 3, 1.0, 0, ())], "on a device of type nominal_network, which cannot do it"),
+        ([(TaskType.FORWARD, 1, 1, 1.0, 0, (5,))], "followed by task 5, which the file lacks"),
+        ([(77, 1, 1, 1.0, 0, ())], "byte [0-9]+: not a task graph: there is no TaskType 77"),
+    ],
+)
+def test_what_does_not_fit_together_is_one_sentence(tmp_path, tasks, sentence):
+    with pytest.raises(WorkloadError, match=sentence):
+        replayed(graph_of(tmp_path, tasks))
+
+
+def test_no_truncated_graph_leaves_a_traceback(tmp_path):
+    path = graph_of(tmp_path, TASKS)
+    whole = path.read_bytes()
+    for length in range(4, len(whole), 7):
+        path.write_bytes(whole[:length])
+        with pytest.raises(WorkloadError, match=r"tiny\.fbuf: byte"):
+            read_task_graph(path)

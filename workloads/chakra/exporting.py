@@ -1,0 +1,105 @@
+"""A training step as Chakra traces, one file a rank, as ASTRA-sim reads them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from heliograph.errors import ParameterError
+from heliograph.operators import StepGraph
+from heliograph.replay import Costs
+from workloads.chakra.files import VERSION, write_messages
+from workloads.chakra.nodes import Attribute, Form, Node, encode_metadata, encode_node
+from workloads.chakra.program import Call, Program, SendEnd
+
+GROUPS_SUFFIX = ".comm_groups.json"
+"""What the file of process groups is called after the traces' prefix."""
+
+
+def export_step(
+    graph: StepGraph, node: Costs, prefix: Path, *, name: str = "", kernels: bool = False
+) -> list[Path]:
+    """Write a training step as ``PREFIX.<rank>.et`` and its process groups as ``PREFIX.comm_groups.json``.
+
+    Parameters
+    ----------
+    graph : StepGraph
+        The step.
+    node : Costs
+        The accelerator whose times are written.
+    prefix : pathlib.Path
+        Directory and beginning of the names.
+    name : str
+        What the files say of their origin.
+    kernels : bool
+        Whether every operator of a run, and every repetition, has a node of its own.
+
+    Returns
+    -------
+    list of pathlib.Path
+        Files written; that of the groups last. ASTRA-sim takes it as ``--comm-group-configuration``.
+
+    Raises
+    ------
+    WorkloadError
+        If the step has what a Chakra trace cannot say: transfers to and work on the host, parameter servers,
+        all-to-alls that send a token once to a node.
+    ParameterError
+        If a file cannot be written.
+    """
+    classes = Program(graph, node, kernels=kernels).classes()
+    groups: dict[tuple[int, ...], int] = {}
+    head = encode_metadata(VERSION, {"schema": Attribute(Form.STRING, name)} if name else {})
+    written = []
+    for rank_class, entries in enumerate(classes):
+        shared = [None if detail else encode_node(one) for one, detail in entries]
+        for place, rank in enumerate(graph.layout.members(rank_class)):
+            path = prefix.with_name(f"{prefix.name}.{int(rank)}.et")
+            own = _Rank(graph, rank_class, place, groups)
+            messages = (
+                known if known is not None else encode_node(own.node(one, detail))
+                for known, (one, detail) in zip(shared, entries, strict=True)
+            )
+            write_messages(path, head, messages)
+            written.append(path)
+    path = prefix.with_name(prefix.name + GROUPS_SUFFIX)
+    content = {str(number): list(ranks) for ranks, number in groups.items()}
+    try:
+        path.write_text(json.dumps(content) + "\n", encoding="utf-8")
+    except OSError as error:
+        msg = f"{path}: cannot be written ({error.strerror or error}); name another place"
+        raise ParameterError(msg) from None
+    return [*written, path]
+
+
+@dataclass(frozen=True)
+class _Rank:
+    """What nodes of a class are on one of its ranks."""
+
+    graph: StepGraph
+    rank_class: int
+    place: int
+    groups: dict[tuple[int, ...], int]
+
+    def node(self, node: Node, detail: Call | SendEnd | None) -> Node:
+        """Return a node with its group, or with the rank at the other end."""
+        layout = self.graph.layout
+        if isinstance(detail, Call):
+            rank = int(layout.members(self.rank_class)[self.place])
+            rows = layout.groups(detail.collective.axis, self.rank_class)
+            row = next(row for row in rows if rank in row)
+            number = self.groups.setdefault(tuple(int(one) for one in row), len(self.groups) + 1)
+            return replace(
+                node, attributes={**node.attributes, "pg_name": Attribute(Form.STRING, str(number))}
+            )
+        if isinstance(detail, SendEnd):
+            sender = self.rank_class - (detail.send.shift if detail.receives else 0)
+            ends = {
+                "comm_src": layout.members(sender)[self.place],
+                "comm_dst": layout.members(sender + detail.send.shift)[self.place],
+                "comm_tag": detail.tag,
+            }
+            numbers = {key: Attribute(Form.INT32, int(value)) for key, value in ends.items()}
+            return replace(node, attributes={**node.attributes, **numbers})
+        return node
