@@ -31,8 +31,8 @@ class Splicing(StrEnum):
     """Any healthy host of the machine."""
     CUBE = "any cube"
     """A host takes its cube with it; circuits join any healthy cubes."""
-    FIXED = "nothing (fixed place)"
-    """Nothing: the place of a job waits for repair."""
+    FIXED = "nothing"
+    """A job has a fixed place, which waits for repair."""
 
 
 SPLICING: Mapping[str, Splicing] = MappingProxyType({"torus": Splicing.FIXED})

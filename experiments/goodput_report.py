@@ -108,12 +108,14 @@ def _draw_effective(axes: Any, study: Study) -> None:  # noqa: ANN401 - Axes
         style = ("-", "--", ":")[index // len(PALETTE) % 3]
         axes.plot(sizes, shares, style, color=PALETTE[index % len(PALETTE)], label=label(fabric))
     known = [one for one in published() if one.metric.startswith(EFFECTIVE)]
-    for place, one in enumerate(known):
+    lower = sorted((one for one in known if one.bound), key=lambda one: one.accelerators)
+    for one in known:
         where = (one.accelerators, 100 * one.share)
         axes.plot(*where, "^" if one.bound else "x", color=REFERENCE, markersize=5)
-        lower = (-6, -11 - 9 * place) if one.bound else (-6, 0)
-        text = {"fontsize": 6.5, "ha": "right", "va": "center"}
-        axes.annotate(one.system, where, lower, textcoords="offset points", **text)
+        away = (-14.0, -14.0 - 11.0 * lower.index(one)) if one.bound else (0.0, 9.0)
+        text = {"fontsize": 6.5, "ha": "right" if one.bound else "center", "va": "center"}
+        line = {"arrowstyle": "-", "linewidth": 0.5}
+        axes.annotate(one.system, where, away, textcoords="offset points", arrowprops=line, **text)
     axes.set_title("Marks: published (\u25b2: at least)", fontsize=8.5)
     lowest = min((100 * point.effective for point in study.points), default=0.0)
     axes.set_ylim(min(80.0, lowest - 2.0), 101)

@@ -162,8 +162,9 @@ def _opus_ratio(record: Record, found: re.Match[str]) -> tuple[float, str]:
     if what == "power":
         left_w = network_w(_opus()[0]) / OPUS_GPUS / (record.number("value") or 1.0)
         return ratios[what], (
-            f"the published ratio leaves {left_w:.1f} W a card, less than a pluggable 400G module draws, so it "
-            f"cannot count the modules at the cards, which both networks need; without them ours is {bare:.0f}"
+            f"the published ratio leaves {left_w:.1f} W a card, less than a pluggable 400G module draws: it "
+            "cannot count the modules at the cards, which both networks need; without them ours is "
+            f"{bare:.0f}"
         )
     return ratios[what], f"{bare:.1f} without the modules at the cards"
 
