@@ -112,9 +112,9 @@ def _draw_effective(axes: Any, study: Study) -> None:  # noqa: ANN401 - Axes
     for one in known:
         where = (one.accelerators, 100 * one.share)
         axes.plot(*where, "^" if one.bound else "x", color=REFERENCE, markersize=5)
-        away = (-14.0, -14.0 - 11.0 * lower.index(one)) if one.bound else (0.0, 9.0)
+        away = (-14.0 + 8.0 * lower.index(one), -14.0 - 11.0 * lower.index(one)) if one.bound else (0.0, 9.0)
         text = {"fontsize": 6.5, "ha": "right" if one.bound else "center", "va": "center"}
-        line = {"arrowstyle": "-", "linewidth": 0.5}
+        line = {"arrowstyle": "-", "linewidth": 0.5, "relpos": (1.0, 0.7)}
         axes.annotate(one.system, where, away, textcoords="offset points", arrowprops=line, **text)
     axes.set_title("Marks: published (\u25b2: at least)", fontsize=8.5)
     lowest = min((100 * point.effective for point in study.points), default=0.0)
