@@ -83,10 +83,11 @@ def energy_by_size(found: CoresStudy, path: Path) -> tuple[Path, Path]:
         figure.supylabel("Energy per multiply-accumulate (pJ)", fontsize=9.0)
         figure.suptitle(f"Every size lit for the bits above its panel, those of {SIGNAL}", fontsize=9.0)
         curves = [
-            Line2D([], [], color=colour, marker="o", markersize=_MARK, label=f"{found.reuse[place]:,}")
-            for colour, place in zip(_REUSE_COLOURS, places, strict=False)
+            Line2D([], [], color=colour, marker="o", markersize=_MARK, label=f"{uses:,} vectors a load")
+            for colour, uses in zip(_REUSE_COLOURS, (found.reuse[place] for place in places), strict=False)
         ]
-        _legends(panels[len(CORES) :], curves, [*_marks(found), *_gpu_handles(found)])
+        handles = [*curves, *_marks(found), *_gpu_handles(found)]
+        figure.legend(handles=handles, loc="outside right center", fontsize=7.5)
         return save(figure, path)
 
 
@@ -178,18 +179,6 @@ def _gpu_handles(found: CoresStudy) -> list[Line2D]:
         )
         for price in shown_gpus(found)
     ]
-
-
-def _legends(empty: Sequence[Axes], curves: Sequence[Line2D], rest: Sequence[Line2D]) -> None:
-    """Put legends where panels are left over."""
-    title = "vectors that pass a load"
-    first = empty[0].legend(handles=list(curves), title=title, loc="upper left", fontsize=7.5)
-    second = empty[-1].legend(
-        handles=list(rest), loc="upper left" if len(empty) > 1 else "lower left", fontsize=7.5
-    )
-    empty[0].add_artist(first)
-    for legend in (first, second):
-        legend.set_in_layout(False)
 
 
 def energy_by_reuse(found: CoresStudy, path: Path) -> tuple[Path, Path]:

@@ -111,8 +111,17 @@ def _fits_int8(x: torch.Tensor, summed_dim: int, levels: int | None) -> bool:
 def multiply(a_codes: torch.Tensor, b_codes: torch.Tensor) -> torch.Tensor:
     """Return the exact product of codes in floating point, [B, M, N]."""
     if a_codes.dtype == torch.int8:
-        return torch._int_mm(a_codes[0], b_codes[0]).to(torch.float32).unsqueeze(0)
+        return torch._int_mm(_in_order(a_codes[0]), _in_order(b_codes[0])).to(torch.float32).unsqueeze(0)
     return torch.bmm(a_codes, b_codes)
+
+
+def _in_order(codes: torch.Tensor) -> torch.Tensor:
+    """Return a matrix without the strides that mislead `torch._int_mm` on a CPU where a size is 1.
+
+    A row that was a column keeps its stride of 1 in both dimensions, and counts as contiguous; torch 2.13
+    then reads wrong memory. A copy has the strides that its shape says.
+    """
+    return codes.clone(memory_format=torch.contiguous_format) if 1 in codes.shape else codes
 
 
 @functools.cache

@@ -135,6 +135,20 @@ def test_many_bits_and_little_noise_approach_the_product():
     assert errors[2] < 1e-3
 
 
+@pytest.mark.parametrize(("rows", "length", "columns"), [(1, 24, 5), (6, 1, 24), (1, 12, 1), (7, 12, 1)])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_size_of_one_misleads_no_int8_product(rows, length, columns, turned):
+    """`torch._int_mm` of torch 2.13 reads wrong memory where a row keeps the strides of a column."""
+    generator = torch.Generator().manual_seed(0)
+    a = torch.randn(1, rows, length, generator=generator)
+    b = torch.randn(1, length, columns, generator=generator)
+    if turned:
+        a, b = a.mT.clone().mT, b.mT.clone().mT
+    fine = dataclasses.replace(AnalogSpec.ideal(), dac_bits=8.0, analog_length=64)
+    found = AnalogNumerics(fine).matmul(a, b, 1)
+    torch.testing.assert_close(found, a @ b, rtol=0.0, atol=0.03 * length)
+
+
 def test_eight_bit_codes_in_int8_and_in_float_agree_bit_for_bit(monkeypatch):
     a, b = operands(m=300, k=200, n=500)
     quick = AnalogNumerics(REALISTIC).matmul(a, b, 3)

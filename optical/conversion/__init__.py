@@ -1,0 +1,25 @@
+"""Runs any model of torch on a photonic core: `convert` it, open a `noise_key`, and use it as before."""
+
+from optical.conversion.convert import convert, planned_specs, set_model_key, to_digital
+from optical.conversion.noise_keys import NoiseKey, noise_key
+from optical.conversion.policy import Policy, ProductException, ProductKind
+from optical.conversion.training_hooks import StepwiseConverter
+from optical.conversion.watch import ProductCounts, watch_products
+from optical.product_specs import Mode, ProductSpecs
+
+__all__ = [
+    "Mode",
+    "NoiseKey",
+    "Policy",
+    "ProductCounts",
+    "ProductException",
+    "ProductKind",
+    "ProductSpecs",
+    "StepwiseConverter",
+    "convert",
+    "noise_key",
+    "planned_specs",
+    "set_model_key",
+    "to_digital",
+    "watch_products",
+]

@@ -1,0 +1,265 @@
+"""Converts a model of torch to run its products on a core, and back, with its parameters untouched."""
+
+from __future__ import annotations
+
+import copy
+import fnmatch
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from heliograph.errors import WorkloadError
+from optical.conversion.frames import Conversion, Site, current_frame, entered
+from optical.conversion.hugging_face import open_attention, restore_attention
+from optical.conversion.interception import Interception
+from optical.conversion.noise_keys import NoiseKey
+from optical.conversion.policy import (
+    Hardware,
+    Policy,
+    ProductKind,
+    specs_of,
+)
+from optical.product_specs import ProductSpecs
+
+_Model = TypeVar("_Model", bound=nn.Module)
+Filter = Callable[[nn.Module, str], bool]
+"""Says of a module and its name whether its own products go to the core."""
+_SITE, _ORIGINAL = "heliograph_site", "heliograph_original"
+_WITHOUT_PRODUCTS = {
+    f"torch.nn.modules.{name}"
+    for name in (
+        "batchnorm channelshuffle distance dropout flatten fold instancenorm loss normalization "
+        "padding pixelshuffle pooling sparse upsampling"
+    ).split()
+}
+"""Modules of torch that are left as they are."""
+_CONVERTED: dict[type[nn.Module], type[nn.Module]] = {}
+"""Derived classes by their originals."""
+
+
+def convert(
+    model: _Model,
+    system: Hardware,
+    *,
+    include: Iterable[str] | None = None,
+    exclude: Iterable[str] | None = None,
+    filter: Filter | None = None,
+    policy: Policy | None = None,
+    model_key: NoiseKey | None = None,
+    inplace: bool = False,
+) -> _Model:
+    """Return a model whose products, forward and backward, come out of a core.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Any model; its parameters, their names and its `state_dict` stay as they are.
+    system : ProductSpecs, core, accelerator or system
+        What is made of products.
+    include, exclude : iterable of str, optional
+        Patterns of names of modules, with the wildcards of a shell; a module belongs to a pattern if its name
+        or that of a module around it fits. Without `include` all belong; `exclude` goes before.
+    filter : callable, optional
+        Takes a module and its name, and says whether its own products, not those of modules in it, are
+        included.
+    policy : Policy, optional
+        Which products are electronic, which have specifications of their own, and in which mode errors enter.
+    model_key : NoiseKey, optional
+        Source of draws where no `noise_key` is open; `set_model_key` changes it.
+    inplace : bool
+        Whether to convert the model itself instead of a copy.
+
+    Returns
+    -------
+    torch.nn.Module
+        The model, its modules of classes derived from their own.
+
+    Raises
+    ------
+    WorkloadError
+        If the model is converted already, a pattern fits no module, or a module cannot be converted.
+    ParameterError
+        If the system has no photonic core.
+
+    Notes
+    -----
+    A draw belongs to (seed, step, layer, call, operation, product, row block). The layer's number is its
+    place in `model.named_modules()`, included or not. Calls count where one pass through the layer around it
+    calls a layer again; operations are the functions of torch with products in that call, electronic or not,
+    so that what is left out moves no other draw.
+    """
+    _check(model, [*(include or ()), *(exclude or ())])
+    conversion = Conversion(specs=specs_of(system), policy=policy or Policy(), key=model_key)
+    if not inplace:
+        model = copy.deepcopy(model)
+    conversion.attention = open_attention(model)
+    for number, (name, module) in enumerate(model.named_modules()):
+        included = _belongs(name, include, default=True) and not _belongs(name, exclude, default=False)
+        included = included and (filter is None or filter(module, name))
+        if name and type(module).__module__ in _WITHOUT_PRODUCTS:
+            continue
+        site = Site(conversion=conversion, name=name, number=number, included=included)
+        object.__setattr__(module, _SITE, site)
+        module.__class__ = _converted_class(type(module))
+    return model
+
+
+def to_digital(model: _Model, *, inplace: bool = False) -> _Model:
+    """Return a converted model as it was before: its classes, its parameters, its arithmetic.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        A converted model.
+    inplace : bool
+        Whether to turn the model itself back instead of a copy.
+
+    Raises
+    ------
+    WorkloadError
+        If it is not converted, or was sharded since.
+    """
+    _conversion(model)
+    if not inplace:
+        model = copy.deepcopy(model)
+    converted = [module for module in model.modules() if _SITE in module.__dict__]
+    classes = [_class_without(type(module)) for module in converted]
+    restore_attention(model, _conversion(model).attention)
+    for module, original in zip(converted, classes, strict=True):
+        module.__class__ = original
+        del module.__dict__[_SITE]
+    return model
+
+
+def set_model_key(model: nn.Module, key: NoiseKey | None) -> None:
+    """Give a converted model the key that it draws from where no `noise_key` is open.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        A converted model.
+    key : NoiseKey or None
+        Source of draws.
+    """
+    _conversion(model).key = key
+
+
+def planned_specs(model: nn.Module) -> dict[str, dict[ProductKind, ProductSpecs | None]]:
+    """Return what a core makes of each kind of product in each layer of a converted model, mode aside.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        A converted model.
+
+    Returns
+    -------
+    dict
+        By the name of the layer, then by kind; None where the product stays electronic. Which kinds a layer
+        has is known when it runs: see `watch_products`.
+    """
+    conversion = _conversion(model)
+    return {
+        site.name: {
+            kind: conversion.policy.specs(site.name, kind, conversion.specs) if site.included else None
+            for kind in ProductKind
+        }
+        for site in _sites(model)
+    }
+
+
+def _sites(model: nn.Module) -> Iterator[Site]:
+    for module in model.modules():
+        if _SITE in module.__dict__:
+            yield module.__dict__[_SITE]
+
+
+def _conversion(model: nn.Module) -> Conversion:
+    """Return what the layers of a converted model share; wrappers around it are seen through."""
+    site = next(_sites(model), None)
+    if site is None:
+        msg = f"{type(model).__name__} is not converted; convert(model, system) first"
+        raise WorkloadError(msg)
+    return site.conversion
+
+
+def _check(model: nn.Module, patterns: list[str]) -> None:
+    names = [name for name, _ in model.named_modules()]
+    for pattern in patterns:
+        if not fnmatch.filter(names, pattern):
+            shown = ", ".join(name for name in names[:12] if name)
+            msg = f"no module fits '{pattern}'; the model has {shown}{', ...' if len(names) > 12 else ''}"
+            raise WorkloadError(msg)
+    for name, module in model.named_modules():
+        if _SITE in module.__dict__:
+            msg = f"module '{name}' is converted already; take to_digital(model) first"
+            raise WorkloadError(msg)
+        if "forward" in module.__dict__ or isinstance(module, torch.jit.ScriptModule):
+            msg = f"module '{name}' runs a forward that is not its class's; convert before wrapping it"
+            raise WorkloadError(msg)
+
+
+def _belongs(name: str, patterns: Iterable[str] | None, *, default: bool) -> bool:
+    """Return whether a module or one around it fits a pattern."""
+    if patterns is None:
+        return default
+    parts = name.split(".")
+    around = [".".join(parts[: count + 1]) for count in range(len(parts))]
+    return any(fnmatch.fnmatchcase(one, pattern) for one in around for pattern in patterns)
+
+
+def _converted_class(original: type[nn.Module]) -> type[nn.Module]:
+    """Return the one class derived from a module's of the same name that runs its products."""
+    if original not in _CONVERTED:
+        _CONVERTED[original] = _derive(original)
+    return _CONVERTED[original]
+
+
+def _derive(original: type[nn.Module]) -> type[nn.Module]:
+
+    @functools.wraps(original.forward)
+    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        tensors = [one for one in (*args, *kwargs.values()) if isinstance(one, torch.Tensor)]
+        outermost = current_frame() is None
+        with entered(self.__dict__[_SITE], training=self.training, tensors=tensors):
+            if not outermost:
+                return original.forward(self, *args, **kwargs)
+            with Interception():
+                return original.forward(self, *args, **kwargs)
+
+    members = {
+        "__module__": original.__module__,
+        "__qualname__": original.__qualname__,
+        "__doc__": original.__doc__,
+        "__reduce_ex__": _reduce,
+        "forward": torch.compiler.disable(forward),
+        _ORIGINAL: original,
+    }
+    return type(original.__name__, (original,), members)
+
+
+def _reduce(self: nn.Module, protocol: int) -> tuple[Any, ...]:
+    """Copy and pickle by the original class, since no name leads to the derived one."""
+    del protocol
+    return _rebuild, (getattr(type(self), _ORIGINAL),), self.__dict__
+
+
+def _rebuild(original: type[nn.Module]) -> nn.Module:
+    return nn.Module.__new__(_converted_class(original))
+
+
+def _class_without(found: type[nn.Module]) -> type[nn.Module]:
+    """Return the class that was converted.
+
+    Raises
+    ------
+    WorkloadError
+        If another class was derived from it since, as fully sharded data parallelism does.
+    """
+    if _ORIGINAL not in found.__dict__:
+        msg = f"{found.__name__} was derived from a converted class; take to_digital before sharding a model"
+        raise WorkloadError(msg)
+    return found.__dict__[_ORIGINAL]

@@ -1,0 +1,259 @@
+"""Which layer runs, in which of its calls, and from which key it draws; products are run here."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import threading
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+
+from heliograph.errors import WorkloadError
+from heliograph.keys import mix_key
+from optical.analog import AnalogSpec
+from optical.conversion.noise_keys import NoiseKey, open_key
+from optical.conversion.policy import Policy, ProductKind
+from optical.noisy_matmul import noisy_matmul
+from optical.product_specs import ProductSpecs
+
+_INT64_MASK = 2**63 - 1
+_REMEMBERED_INPUTS = 4096
+"""Calls of a layer, within one step, whose recomputation can be traced back by what it is given."""
+_Call = tuple[int, NoiseKey | None]
+"""What tells repeated calls of a layer apart, and the key of the call."""
+_Fingerprint = tuple[tuple[int, torch.Size], ...]
+"""Where the tensors that a call was given lie in memory, and their shapes."""
+
+
+@dataclass(kw_only=True)
+class Conversion:
+    """What all layers of a converted model share."""
+
+    specs: ProductSpecs
+    """What the core makes of products."""
+    policy: Policy
+    """Which products it runs."""
+    key: NoiseKey | None
+    """Key where none is open."""
+    attention: str | None = None
+    """Attention that a Hugging Face model had, if the conversion took another."""
+
+
+@dataclass(kw_only=True)
+class Site:
+    """One layer of a converted model."""
+
+    conversion: Conversion
+    """What it shares with the others."""
+    name: str
+    """Its name in the model; empty for the model itself."""
+    number: int
+    """Its place in the order of the model's modules."""
+    included: bool
+    """Whether its products go to the core at all."""
+    acting: dict[tuple[ProductKind, bool], ProductSpecs | None] = field(default_factory=dict)
+    """What acts on a kind of product, in training and not; filled as asked for."""
+    calls: set[_Call] = field(default_factory=set)
+    """Number and key of each call of this step, for calls that are recomputed in the backward pass."""
+    inputs: dict[_Fingerprint, tuple[_Call, list[weakref.ref[torch.Tensor]]]] = field(default_factory=dict)
+    """The last call that was given tensors of some places and shapes, and those tensors."""
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Site:
+        """Return a copy that has not been called."""
+        conversion = copy.deepcopy(self.conversion, memo)
+        return Site(conversion=conversion, name=self.name, number=self.number, included=self.included)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what is pickled: all but the calls."""
+        return {**self.__dict__, "calls": set(), "inputs": {}}
+
+    def specs(self, kind: ProductKind, *, training: bool) -> ProductSpecs | None:
+        """Return what acts on a product, or None if it is electronic."""
+        if (kind, training) not in self.acting:
+            policy = self.conversion.policy
+            found = policy.specs(self.name, kind, self.conversion.specs) if self.included else None
+            found = None if found is None else found.within(policy.mode, training=training)
+            self.acting[kind, training] = found
+        return self.acting[kind, training]
+
+
+@dataclass(kw_only=True)
+class Frame:
+    """One call of a layer."""
+
+    site: Site
+    """The layer."""
+    training: bool
+    """Whether it trains."""
+    path: int
+    """0, or for repeated calls of it, or of a layer around it, what tells them apart."""
+    key: NoiseKey | None
+    """Source of draws."""
+    operation: int = -1
+    """Number of the operation of torch that runs."""
+    product: int = 0
+    """Number of the next product in that operation."""
+    repeats: dict[int, int] = field(default_factory=dict)
+    """How often each layer was called from here."""
+    attention: list[ProductKind] = field(default_factory=list)
+    """What the next products of two activations are, where that is known."""
+
+    def begin(self) -> None:
+        """Count one more operation."""
+        self.operation, self.product = self.operation + 1, 0
+
+    def is_electronic(self, *kinds: ProductKind) -> bool:
+        """Return whether none of these kinds of product goes to the core."""
+        return all(self.site.specs(kind, training=self.training) is None for kind in kinds)
+
+    def multiply(
+        self, kind: ProductKind, a: torch.Tensor, b: torch.Tensor, *, weight: bool = False
+    ) -> torch.Tensor:
+        """Return a product, from the core unless it is electronic, empty, without a sum, or of integers.
+
+        Parameters
+        ----------
+        kind : ProductKind
+            What it does.
+        a, b : torch.Tensor
+            Operands as `noisy_matmul` takes them.
+        weight : bool
+            Whether B is a weight.
+        """
+        specs = self.site.specs(kind, training=self.training)
+        place = (self.site.number, self.path & _INT64_MASK, self.operation, self.product)
+        self.product += 1
+        name = f"{self.site.name}:{kind}"
+        if specs is None or not a.is_floating_point() or a.shape[-1] < 2 or 0 in (*a.shape, *b.shape):
+            with running(name, electronic=True):
+                return torch.matmul(a, b)
+        with running(name):
+            value, first = self._draws(specs, a, b)
+            return noisy_matmul(a, b, specs, value, weight=weight, place=place, first_block=first)
+
+    def _draws(self, specs: ProductSpecs, a: torch.Tensor, b: torch.Tensor) -> tuple[int, int]:
+        """Return key and first row block of a product."""
+        if self.key is None:
+            if specs.forward == specs.grad_input == specs.grad_weight == AnalogSpec.ideal():
+                return 0, 0
+            name = self.site.name or "the model"
+            msg = f"{name} draws noise from no key; run it within noise_key(seed, step) or give a model_key"
+            raise WorkloadError(msg)
+        batch = 1 if b.dim() == 2 else torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]).numel()
+        rows = a.numel() // a.shape[-1] if b.dim() == 2 else a.shape[-2]
+        blocks = -(-rows // specs.row_block) if batch == 1 else -(-batch // max(1, specs.row_block // rows))
+        return self.key.value, self.key.part * blocks
+
+
+@dataclass(kw_only=True)
+class _Running(threading.local):
+    """What runs in this thread."""
+
+    frames: list[Frame] = field(default_factory=list)
+    """Calls of layers, the innermost last."""
+    product: str | None = None
+    """Name of the product that runs."""
+    electronic: bool = False
+    """Whether it is electronic."""
+
+
+_RUNNING = _Running()
+
+
+def current_frame() -> Frame | None:
+    """Return the innermost call of a converted layer in this thread."""
+    return _RUNNING.frames[-1] if _RUNNING.frames else None
+
+
+def current_product() -> tuple[str | None, bool]:
+    """Return the name of the product that runs in this thread, if any, and whether it is electronic."""
+    return _RUNNING.product, _RUNNING.electronic
+
+
+@contextlib.contextmanager
+def running(name: str, *, electronic: bool = False) -> Iterator[None]:
+    """Name the product that runs."""
+    before = _RUNNING.product, _RUNNING.electronic
+    _RUNNING.product, _RUNNING.electronic = name, electronic
+    try:
+        yield
+    finally:
+        _RUNNING.product, _RUNNING.electronic = before
+
+
+@contextlib.contextmanager
+def entered(site: Site, *, training: bool, tensors: list[torch.Tensor]) -> Iterator[Frame]:
+    """Run a call of a layer.
+
+    Parameters
+    ----------
+    site : Site
+        The layer.
+    training : bool
+        Whether it trains.
+    tensors : list of torch.Tensor
+        What it is given.
+    """
+    frames = _RUNNING.frames
+    if not frames and torch._C._current_graph_task_id() != -1:
+        path, key = _recomputed(site, tensors)
+    else:
+        around = frames[-1] if frames else None
+        key = (around and around.key) or open_key() or site.conversion.key
+        path = around.path if around else 0
+        if around:
+            repeat = around.repeats.get(site.number, 0)
+            around.repeats[site.number] = repeat + 1
+            path = mix_key(path, site.number, repeat) if repeat else path
+        _remember(site, tensors, (path, key))
+    frame = Frame(site=site, training=training, path=path, key=key)
+    frames.append(frame)
+    try:
+        yield frame
+    finally:
+        frames.pop()
+
+
+def _fingerprint(tensors: list[torch.Tensor]) -> _Fingerprint | None:
+    try:
+        return tuple((tensor.data_ptr(), tensor.shape) for tensor in tensors)
+    except RuntimeError:  # tensors without memory, as in tracing
+        return None
+
+
+def _remember(site: Site, tensors: list[torch.Tensor], call: _Call) -> None:
+    """Keep what a recomputation of this call needs; a checkpoint keeps its inputs alive, where they are."""
+    _, key = next(iter(site.calls), call)
+    if (key and key.value) != (call[1] and call[1].value):
+        site.calls.clear()
+        site.inputs.clear()
+    if len(site.inputs) >= _REMEMBERED_INPUTS:
+        site.inputs.clear()
+    site.calls.add(call)
+    mark = _fingerprint(tensors)
+    if mark:
+        site.inputs[mark] = (call, [weakref.ref(tensor) for tensor in tensors])
+
+
+def _recomputed(site: Site, tensors: list[torch.Tensor]) -> _Call:
+    """Return number and key of the call that the backward pass runs again.
+
+    Raises
+    ------
+    WorkloadError
+        If several calls could be meant.
+    """
+    call, kept = site.inputs.get(_fingerprint(tensors) or (), (None, []))
+    if call is not None and all(tensor() is not None for tensor in kept):
+        return call
+    meant = site.calls or {(0, open_key() or site.conversion.key)}
+    if len(meant) > 1:
+        msg = (
+            f"'{site.name}' is recomputed in the backward pass from tensors that no checkpoint kept; it "
+            f"could be any of its {len(meant)} calls of this step; checkpoint the module itself"
+        )
+        raise WorkloadError(msg)
+    return next(iter(meant))

@@ -1,0 +1,159 @@
+"""Sees every function of torch that a converted layer calls, and gives those with products to the core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from heliograph.errors import WorkloadError
+from optical.conversion.attention import MULTI_HEAD_ATTENTION, scaled_dot_product_attention
+from optical.conversion.contractions import einsum, inner, tensordot
+from optical.conversion.convolution import convolution
+from optical.conversion.frames import Frame, current_frame, running
+from optical.conversion.policy import ProductKind
+from optical.conversion.products import (
+    chain,
+    grouped,
+    linear,
+    matmul,
+    matmul_add,
+    matmul_add_in_place,
+    reversed_matmul,
+    sum_matmul_add,
+)
+from optical.conversion.recurrence import Cell, cell_function, layer_function
+
+
+@dataclass(frozen=True)
+class _Replacement:
+    """What is run in place of a function of torch."""
+
+    run: Callable[..., Any]
+    """Takes the call of the layer, then what the function takes."""
+    kinds: tuple[ProductKind, ...]
+    """Products in it; where all are electronic, the function itself is run."""
+
+
+class Interception(TorchFunctionMode):
+    """Runs the products of the innermost converted layer as its policy says."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        del types
+        kwargs, frame = kwargs or {}, current_frame()
+        if frame is None or (func not in _REPLACED and func not in _WITHOUT_ROAD):
+            return func(*args, **kwargs)
+        if func in _WITHOUT_ROAD:
+            return _run_without_road(frame, func, args, kwargs)
+        frame.begin()
+        replacement = _REPLACED[func]
+        if frame.is_electronic(*replacement.kinds):
+            with running(f"{frame.site.name}:{replacement.kinds[-1]}", electronic=True):
+                return func(*args, **kwargs)
+        if func is functional.multi_head_attention_forward:
+            frame.attention = [ProductKind.SCORES, ProductKind.VALUES]
+            try:
+                with self:
+                    return MULTI_HEAD_ATTENTION(*args, **kwargs)
+            finally:
+                frame.attention = []
+        return replacement.run(frame, *args, **kwargs)
+
+
+def _run_without_road(
+    frame: Frame, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:  # noqa: ANN401
+    """Run a function whose products cannot go to a core, if the layer is electronic."""
+    if frame.is_electronic(*ProductKind):
+        with running(f"{frame.site.name}:{func.__name__}", electronic=True):
+            return func(*args, **kwargs)
+    msg = (
+        f"'{frame.site.name}' calls {func.__name__}, whose products cannot be run on a core; "
+        f"exclude the layer or name it in Policy.electronic"
+    )
+    raise WorkloadError(msg)
+
+
+def _table() -> dict[Callable[..., Any], _Replacement]:
+    """Return what is replaced by what."""
+    kind = ProductKind
+    dense = (kind.LINEAR, kind.MATMUL)
+    added = _Replacement(matmul_add, dense)
+    added_in_place = _Replacement(matmul_add_in_place, dense)
+    plain = _Replacement(matmul, dense)
+    chained = _Replacement(chain, dense)
+    table: dict[Callable[..., Any], _Replacement] = {
+        functional.linear: _Replacement(linear, (kind.LINEAR,)),
+        Tensor.__rmatmul__: _Replacement(reversed_matmul, dense),
+        torch.addbmm: _Replacement(sum_matmul_add, dense),
+        Tensor.addbmm: _Replacement(sum_matmul_add, dense),
+        torch.einsum: _Replacement(einsum, dense),
+        torch.tensordot: _Replacement(tensordot, dense),
+        torch.inner: _Replacement(inner, dense),
+        Tensor.inner: _Replacement(inner, dense),
+        torch.chain_matmul: chained,
+        torch.linalg.multi_dot: chained,
+        functional.scaled_dot_product_attention: _Replacement(
+            scaled_dot_product_attention, (kind.SCORES, kind.VALUES)
+        ),
+        functional.multi_head_attention_forward: _Replacement(
+            MULTI_HEAD_ATTENTION, (kind.LINEAR, kind.SCORES, kind.VALUES)
+        ),
+    }
+    for func in (Tensor.__matmul__, torch.linalg.matmul):
+        table[func] = plain
+    for name in ("matmul", "bmm", "mm", "mv", "dot", "vdot"):
+        table |= {getattr(torch, name): plain, getattr(Tensor, name): plain}
+    for name in ("addmm", "addmv", "baddbmm"):
+        table |= {getattr(torch, name): added, getattr(Tensor, name): added}
+        table[getattr(Tensor, f"{name}_")] = added_in_place
+    for name in ("conv1d", "conv2d", "conv3d"):
+        table[getattr(torch, name)] = _Replacement(convolution, (kind.CONVOLUTION,))
+    for cell, name in (
+        (Cell.LSTM, "lstm"),
+        (Cell.GRU, "gru"),
+        (Cell.TANH, "rnn_tanh"),
+        (Cell.RELU, "rnn_relu"),
+    ):
+        kinds = (kind.LINEAR, kind.RECURRENCE)
+        table[getattr(torch, name)] = _Replacement(layer_function(cell), kinds)
+        table[getattr(torch, f"{name}_cell")] = _Replacement(cell_function(cell), kinds)
+    for place, name in ((torch, "_grouped_mm"), (functional, "grouped_mm")):
+        if hasattr(place, name):
+            table[getattr(place, name)] = _Replacement(grouped, (kind.EXPERTS,))
+    return table
+
+
+_REPLACED = _table()
+_WITHOUT_ROAD = {
+    getattr(place, name)
+    for place, names in (
+        (
+            torch,
+            (
+                "conv_transpose1d",
+                "conv_transpose2d",
+                "conv_transpose3d",
+                "conv_tbc",
+                "_scaled_mm",
+                "bilinear",
+            ),
+        ),
+        (functional, ("bilinear", "scaled_grouped_mm")),
+        (Tensor, ("addbmm_",)),
+    )
+    for name in names
+    if hasattr(place, name)
+}
+"""Functions with products that nothing here turns into products of matrices."""

@@ -1,0 +1,58 @@
+"""Where the draws of a converted model come from: a seed, a step, and a place in the global batch."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from heliograph.checks import check_range
+from heliograph.keys import mix_key
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseKey:
+    """Source of all draws of one pass through a model, forward and backward."""
+
+    seed: int
+    """Of the whole run."""
+    step: int = 0
+    """Of training, or the number of a batch or token: each new step draws anew."""
+    part: int = 0
+    """Which of the equal parts of the global batch this pass works on: a data-parallel process takes
+    its place among the processes; with n microbatches, n times that plus the number of the microbatch."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "part", low=0)
+
+    @property
+    def value(self) -> int:
+        """The key of all parts, in [0, 2**64)."""
+        return mix_key(self.seed, self.step)
+
+
+_OPEN: contextvars.ContextVar[NoiseKey | None] = contextvars.ContextVar("noise_key", default=None)
+
+
+@contextlib.contextmanager
+def noise_key(seed: int, step: int = 0, *, part: int = 0) -> Iterator[NoiseKey]:
+    """Give the products of converted models their draws; it goes before the key of a model.
+
+    Parameters
+    ----------
+    seed, step, part : int
+        As in `NoiseKey`. Row blocks are counted from the part on, so that parts in different processes draw
+        what one process draws, if each product's part is a whole number of row blocks.
+    """
+    key = NoiseKey(seed=seed, step=step, part=part)
+    token = _OPEN.set(key)
+    try:
+        yield key
+    finally:
+        _OPEN.reset(token)
+
+
+def open_key() -> NoiseKey | None:
+    """Return the innermost open key of this thread, or None."""
+    return _OPEN.get()

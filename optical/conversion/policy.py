@@ -1,0 +1,156 @@
+"""Which products of a model a core runs, and with what errors: a frozen record with a JSON form."""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from heliograph.errors import ParameterError
+from heliograph.operators import Phase
+from optical.analog import AnalogSpec
+from optical.product_specs import Mode, ProductSpecs, record_from_json, record_to_json
+
+
+class ProductKind(StrEnum):
+    """What a product does in its layer."""
+
+    LINEAR = "linear"
+    """Activations by a weight, the projections of attention and recurrent layers' inputs included."""
+    CONVOLUTION = "convolution"
+    """Patches by a weight."""
+    RECURRENCE = "recurrence"
+    """A recurrent layer's state by a weight, once per time step."""
+    EXPERTS = "experts"
+    """Tokens by their expert's weight, where one operation runs all experts (`grouped_mm`)."""
+    SCORES = "scores"
+    """Queries by keys."""
+    VALUES = "values"
+    """Attention weights by values."""
+    MATMUL = "matmul"
+    """Any other product of two activations, also of attention that is written out with `matmul`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProductException:
+    """Products that come out otherwise than the rest."""
+
+    pattern: str
+    """Names of products, as in `Policy.electronic`."""
+    specs: ProductSpecs
+    """What the core makes of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """How a model is divided between a core and electronics.
+
+    Notes
+    -----
+    A product is named by its layer and its kind, ``blocks.0.attention:scores``. A pattern has the wildcards
+    of a shell, and fits if it fits the name or the layer alone; ``*`` also covers dots. The first exception
+    that fits holds. Norms, softmax and look-ups hold no product and stay electronic in any case; so does
+    what sums nothing (K = 1), such as the angles of rotary embeddings.
+    """
+
+    mode: Mode = Mode.HARDWARE
+    """Where errors enter: only while the model does not train, in the forward pass, or in all products."""
+    electronic: tuple[str, ...] = ()
+    """Patterns of products that are not run on the core, e.g. ``("lm_head", "*:scores")``."""
+    exceptions: tuple[ProductException, ...] = ()
+    """Products with specifications of their own."""
+
+    def __post_init__(self) -> None:
+        texts = (*self.electronic, *(exception.pattern for exception in self.exceptions))
+        known = tuple(ProductKind)
+        for pattern in texts:
+            kind = pattern.partition(":")[2]
+            if ":" in pattern and not fnmatch.filter(known, kind):
+                msg = f"Policy: no product is of the kind '{kind}' ({pattern}); kinds are {', '.join(known)}"
+                raise ParameterError(msg)
+
+    def specs(self, layer: str, kind: ProductKind, default: ProductSpecs) -> ProductSpecs | None:
+        """Return what the core makes of a product, or None if it is electronic.
+
+        Parameters
+        ----------
+        layer : str
+            Name of the module that runs it.
+        kind : ProductKind
+            What it does there.
+        default : ProductSpecs
+            What the core makes of products without an exception.
+        """
+        if any(_fits(pattern, layer, kind) for pattern in self.electronic):
+            return None
+        fitting = (one.specs for one in self.exceptions if _fits(one.pattern, layer, kind))
+        return next(fitting, default)
+
+    def to_json(self) -> str:
+        """Return the canonical JSON text: keys sorted, infinities as text."""
+        return record_to_json(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> Policy:
+        """Return what `to_json` wrote.
+
+        Raises
+        ------
+        ParameterError
+            If the text is no JSON, or a key is missing, unknown or of the wrong kind.
+        """
+        return record_from_json(cls, text)
+
+
+class AnalogSource(Protocol):
+    """A core."""
+
+    def analog(self, phase: Phase) -> AnalogSpec:
+        """Return what reaches a product of a phase."""
+        ...
+
+
+class PhotonicAccelerator(Protocol):
+    """An accelerator of cores."""
+
+    @property
+    def core(self) -> AnalogSource:
+        """What each of its cores is."""
+        ...
+
+
+class PhotonicSystem(Protocol):
+    """A system of accelerators, photonic or not."""
+
+    @property
+    def photonic(self) -> PhotonicAccelerator | None:
+        """Its photonic accelerator, or None."""
+        ...
+
+
+Hardware = ProductSpecs | AnalogSource | PhotonicAccelerator | PhotonicSystem
+"""What products can be run on."""
+
+
+def specs_of(system: Hardware) -> ProductSpecs:
+    """Return what a system, an accelerator or a core makes of products.
+
+    Raises
+    ------
+    ParameterError
+        If there is no photonic core in it.
+    """
+    if isinstance(system, ProductSpecs):
+        return system
+    accelerator = getattr(system, "photonic", system)
+    analog = getattr(getattr(accelerator, "core", accelerator), "analog", None)
+    if not callable(analog):
+        name = getattr(system, "name", type(system).__name__)
+        msg = f"'{name}' has no photonic core to convert to; take a photonic system, a core or ProductSpecs"
+        raise ParameterError(msg)
+    return ProductSpecs.of(analog)
+
+
+def _fits(pattern: str, layer: str, kind: ProductKind) -> bool:
+    return fnmatch.fnmatchcase(layer, pattern) or fnmatch.fnmatchcase(f"{layer}:{kind}", pattern)

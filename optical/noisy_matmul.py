@@ -1,0 +1,198 @@
+"""`noisy_matmul`: a core's product as a differentiable function of torch, with explicit keys.
+
+Shape suffixes: B batch, M rows of A and C, K summed, N columns of B and C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from heliograph.errors import WorkloadError
+from heliograph.keys import mix_key
+from optical.numerics import AnalogNumerics
+from optical.product_specs import ProductSpecs, spec_from_json
+
+_KEY_MASK = 2**64 - 1
+_FORWARD, _FIRST, _SECOND = 0, 1, 2
+"""Which of the three products a draw belongs to: C, dA, dB."""
+
+
+def noisy_matmul(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    specs: ProductSpecs,
+    key: int | torch.Tensor,
+    *,
+    weight: bool = True,
+    place: tuple[int, ...] = (),
+    first_block: int = 0,
+) -> torch.Tensor:
+    """Return the product as a core delivers it; gradients are products of the core too.
+
+    Parameters
+    ----------
+    a, b : torch.Tensor
+        Operands, shapes [..., M, K] and [..., K, N] or [K, N], of one floating-point type (under autocast
+        both are taken in its type). One matrix B means that all rows of A are one product.
+    specs : ProductSpecs
+        What the core makes of each product. Where its errors are not smooth, gradients pass straight through.
+    key : int or torch.Tensor
+        Source of all draws, forward and backward: an integer, or a tensor of one int64 on the CPU, whose
+        value a compiled graph does not freeze. Fold in the seed and the step, never a rank.
+    weight : bool
+        Whether B is a weight, so that its gradient is the product of the phase `grad_weight`.
+    place : tuple of int
+        What else tells this product from others of one key: its layer, its number in the layer.
+    first_block : int
+        Where the first row block of A stands in the global batch.
+
+    Returns
+    -------
+    torch.Tensor
+        Shape [..., M, N].
+
+    Raises
+    ------
+    WorkloadError
+        If the shapes do not make a product.
+    """
+    if torch.amp.is_autocast_available(a.device.type) and torch.is_autocast_enabled(a.device.type):
+        dtype = torch.get_autocast_dtype(a.device.type)
+        a, b = a.to(dtype), b.to(dtype)
+    if not isinstance(key, torch.Tensor):
+        key = key & _KEY_MASK
+        key = torch.tensor(key - 2**64 if key >= 2**63 else key, dtype=torch.int64)
+    a_BMK, b_BKN, shape = _batched(a, b)
+    batch, rows, _ = a_BMK.shape
+    block = specs.row_block if batch == 1 else max(1, specs.row_block // max(rows, 1))
+    call = _Call(texts=specs.texts, weight=weight, place=(*place, first_block), block=block)
+    c_BMN = _NoisyProduct.apply(a_BMK, b_BKN, key, call)
+    return c_BMN.view(shape)
+
+
+def _batched(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tuple[int, ...]]:
+    """Return operands of shapes [B, M, K] and [B, K, N], and the shape of the result."""
+    if a.dim() < 2 or b.dim() < 2 or a.shape[-1] != b.shape[-2]:
+        msg = (
+            f"operands must have shapes [..., M, K] and [..., K, N]; got {list(a.shape)} and {list(b.shape)}"
+        )
+        raise WorkloadError(msg)
+    if b.dim() == 2:
+        return a.reshape(1, -1, a.shape[-1]), b.unsqueeze(0), (*a.shape[:-1], b.shape[-1])
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    a_BMK = a.expand(*batch, *a.shape[-2:]).reshape(-1, *a.shape[-2:])
+    b_BKN = b.expand(*batch, *b.shape[-2:]).reshape(-1, *b.shape[-2:])
+    return a_BMK, b_BKN, (*batch, a.shape[-2], b.shape[-1])
+
+
+class _Call(NamedTuple):
+    """How one product is run; plain values, so that a compiler takes them as constants."""
+
+    texts: tuple[str, str, str]
+    """Specifications of forward, grad_input and grad_weight, as JSON."""
+    weight: bool
+    """Whether B is a weight."""
+    place: tuple[int, ...]
+    """What tells the product from others, its first row block last."""
+    block: int
+    """Rows of a row block; matrices, where the batch has several."""
+
+
+class _NoisyProduct(torch.autograd.Function):
+    """A product and its two gradient products, each with its own specification and draws."""
+
+    @staticmethod
+    def forward(a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: torch.Tensor, call: _Call) -> torch.Tensor:
+        layout = [call.block, 0, _FORWARD, *call.place]
+        return torch.ops.heliograph.analog_matmul(a_BMK, b_BKN, key, call.texts[0], layout)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:  # noqa: ANN401
+        del output
+        a_BMK, b_BKN, key, ctx.call = inputs
+        ctx.save_for_backward(a_BMK, b_BKN, key.clone())
+
+    @staticmethod
+    def backward(ctx: Any, grad_BMN: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401
+        a_BMK, b_BKN, key = ctx.saved_tensors
+        call, run = ctx.call, torch.ops.heliograph.analog_matmul
+        grad_a = grad_b = None
+        if ctx.needs_input_grad[0]:
+            layout = [call.block, 0, _FIRST, *call.place]
+            grad_a = run(grad_BMN, b_BKN.mT, key, call.texts[1], layout)
+        if ctx.needs_input_grad[1]:
+            layout = [call.block, 1, _SECOND, *call.place]
+            grad_b = run(a_BMK.mT, grad_BMN, key, call.texts[2 if call.weight else 1], layout)
+        return grad_a, grad_b, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[torch.Tensor, int]:  # noqa: ANN401
+        """Run the samples of a mapped dimension as further matrices of the batch, each with its own draws."""
+        operands = []
+        for operand, dim in zip(inputs[:2], in_dims[:2], strict=True):
+            spread = operand.unsqueeze(0) if dim is None else operand.movedim(dim, 0)
+            operands.append(spread.expand(info.batch_size, *spread.shape[1:]).flatten(0, 1))
+        key, call = inputs[2:]
+        if operands[0].shape[0] == info.batch_size > 1:
+            call = call._replace(block=max(1, call.block // max(operands[0].shape[1], 1)))
+        c_BMN = _NoisyProduct.apply(*operands, key, call)
+        return c_BMN.unflatten(0, (info.batch_size, -1)), 0
+
+
+def _execute(
+    a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: torch.Tensor, spec: str, layout: list[int]
+) -> torch.Tensor:
+    """Return one product of a core, shape [B, M, N]: one operator to compilers, without a gradient.
+
+    Parameters
+    ----------
+    a_BMK, b_BKN : torch.Tensor
+        Operands, shapes [B, M, K] and [B, K, N].
+    key : torch.Tensor
+        One int64 on the CPU.
+    spec : str
+        `AnalogSpec` as JSON (`spec_to_json`).
+    layout : list of int
+        Rows of a block (of a batch of several matrices: matrices), whether the rows of the batch are summed
+        over (1, as in the gradient of a weight), then what tells the product from others of this key, the
+        number of the first block last.
+    """
+    numerics, value = AnalogNumerics(spec_from_json(spec)), int(key) & _KEY_MASK
+    block, sums_rows, *place, first = layout
+    batch, rows, length = a_BMK.shape
+    if batch == 1 and sums_rows:
+        total = a_BMK.new_zeros((1, rows, b_BKN.shape[2]))
+        for number, part in _parts(length, block):
+            part_key = mix_key(value, *place, first + number)
+            total += numerics.matmul(a_BMK[..., part], b_BKN[:, part], part_key)
+        return total
+    c_BMN = a_BMK.new_empty((batch, rows, b_BKN.shape[2]))
+    for number, part in _parts(rows if batch == 1 else batch, block):
+        where = (slice(None), part) if batch == 1 else part
+        b_part = b_BKN if batch == 1 else b_BKN[part]
+        c_BMN[where] = numerics.matmul(a_BMK[where], b_part, mix_key(value, *place, first + number))
+    return c_BMN
+
+
+def _shape_only(
+    a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: torch.Tensor, spec: str, layout: list[int]
+) -> torch.Tensor:
+    """Return an empty result, for tracing and the meta device."""
+    del key, spec, layout
+    return a_BMK.new_empty((*a_BMK.shape[:2], b_BKN.shape[2]))
+
+
+def _parts(size: int, block: int) -> Iterator[tuple[int, slice]]:
+    """Yield the number and the place of each block."""
+    for number, start in enumerate(range(0, size, block)):
+        yield number, slice(start, start + block)
+
+
+# Registered without an autograd kernel, which torch.func cannot see through: `_NoisyProduct` differentiates.
+_LIBRARY = torch.library.Library("heliograph", "FRAGMENT")
+_LIBRARY.define("analog_matmul(Tensor a, Tensor b, Tensor key, str spec, int[] layout) -> Tensor")
+_LIBRARY.impl("analog_matmul", _execute, "CompositeExplicitAutograd")
+torch.library.register_fake("heliograph::analog_matmul", _shape_only, lib=_LIBRARY)

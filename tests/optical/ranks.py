@@ -1,0 +1,59 @@
+"""One of two processes that train a model together: ``python -m tests.optical.ranks RANK DIRECTORY``."""
+
+import sys
+from pathlib import Path
+
+import torch
+from torch import distributed, nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from optical.conversion import ProductSpecs, convert, noise_key
+from optical.cores import load_core
+from tests.optical.architectures import Llama
+
+SPECS = ProductSpecs.of(load_core("crossbar").analog, row_block=16)
+RANKS, SAMPLES, LENGTH = 2, 8, 8
+SEED, STEP = 3, 5
+
+
+def model_and_tokens():
+    """Return the converted model and the global batch, whose parts are whole row blocks."""
+    torch.manual_seed(0)
+    return convert(Llama(), SPECS), torch.randint(40, (SAMPLES, LENGTH))
+
+
+def gradients(model, tokens, *, part):
+    """Return the loss, a mean over samples, and its gradients, under the key of a part."""
+    with noise_key(SEED, STEP, part=part):
+        loss = model(tokens).square().mean()
+        loss.backward()
+    found = {name.removeprefix("module."): p.grad for name, p in model.named_parameters()}
+    return {
+        name: grad.full_tensor() if hasattr(grad, "full_tensor") else grad for name, grad in found.items()
+    }
+
+
+def main(rank, directory):
+    torch.set_num_threads(1)
+    store = distributed.FileStore(str(directory / "store"), RANKS)
+    distributed.init_process_group("gloo", store=store, rank=rank, world_size=RANKS)
+    mine = slice(rank * SAMPLES // RANKS, (rank + 1) * SAMPLES // RANKS)
+    model, tokens = model_and_tokens()
+    found = {"replicated": gradients(DistributedDataParallel(model), tokens[mine], part=rank)}
+    model, _ = model_and_tokens()
+    mesh = distributed.init_device_mesh("cpu", (RANKS,))
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    assert isinstance(model, nn.Module)
+    found["sharded"] = gradients(model, tokens[mine], part=rank)
+    found["keys"] = list(model.state_dict())
+    if rank == 0:
+        torch.save(found, directory / "found.pt")
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Path(sys.argv[2]))
