@@ -87,7 +87,7 @@ def _draw_placed(axes: Any, study: Study) -> None:  # noqa: ANN401 - Axes
     for colour, splicing in zip(PALETTE, Splicing, strict=False):
         shares = [100 * placed_share(machine, size, hosts, splicing) for size in sizes]
         axes.plot(sizes, shares, marker=".", color=colour, label=f"replaced by {splicing}")
-    chips, fleet = TPU_V4.nodes, load_hosts("tpu-v4")
+    chips, fleet = TPU_V4.nodes, load_hosts("tpu-v4-hosts")
     slices = [TPU_V4.nodes_per_cube * cubes for cubes in range(1, TPU_V4.cubes + 1)]
     ideal = [100 * placed_share(chips, size, fleet, Splicing.CUBE) for size in slices]
     name = f"TPU v4, {CUBES} of {chips:,}"

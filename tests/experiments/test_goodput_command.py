@@ -24,7 +24,7 @@ def last(fabric="rails", *assignments, machine=1024):
 
 def test_published_slices_of_tpu_v4():
     """arXiv:2304.01433: 50 % and 75 % of 4096 chips with circuits; without them next to nothing."""
-    hosts = load_hosts("tpu-v4")
+    hosts = load_hosts("tpu-v4-hosts")
     assert placed_share(4096, 2048, hosts, Splicing.CUBE) == pytest.approx(0.50, abs=0.005)
     assert placed_share(4096, 3072, hosts, Splicing.CUBE) == pytest.approx(0.75, abs=0.01)
     assert placed_share(4096, 1024, hosts, Splicing.FIXED) < 0.1
