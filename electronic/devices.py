@@ -10,9 +10,9 @@ from types import MappingProxyType
 from heliograph.checks import check_positive, check_range
 from heliograph.errors import ParameterError, nearest
 from heliograph.memory import Memory
-from heliograph.scale_up import Adder, Protocol, ScaleUp
+from heliograph.scale_up import Adder, BillItem, Protocol, ScaleUp
 from heliograph.tables import Table, read_table
-from heliograph.units import SPEED_OF_LIGHT_M_PER_S
+from heliograph.units import BITS_PER_BYTE, SPEED_OF_LIGHT_M_PER_S
 
 PARAMETERS = Path(__file__).parent / "parameters"
 MEMORY_SUFFIX = ".hbm"
@@ -195,17 +195,35 @@ class Transceiver:
     static_w: float
     """Power of one module."""
     price_usd: float
-    """Price of one module with its share of the fibre."""
+    """Price of one module; fibres and panels are the cable plant's."""
+    fibres: int
+    """Fibres of a link, both directions together."""
 
     def __post_init__(self) -> None:
         check_positive(self, "bandwidth_bytes_per_s")
         check_range(self, "group_index", low=1.0)
+        check_range(self, "fibres", low=1)
         check_range(self, "latency_s", "fibre_m", "static_w", "price_usd")
 
     @property
     def link_latency_s(self) -> float:
         """Time from electrical input to electrical output of a link: two modules and the fibre."""
         return 2 * self.latency_s + self.fibre_m * self.group_index / SPEED_OF_LIGHT_M_PER_S
+
+    @property
+    def energy_j_per_bit(self) -> float:
+        """Energy of one bit through one module at the line rate."""
+        return self.static_w / (self.bandwidth_bytes_per_s * BITS_PER_BYTE)
+
+    def item(self, count: int) -> BillItem:
+        """Return so many modules as a line of a bill of materials."""
+        return BillItem(
+            count=count,
+            w_each=self.static_w,
+            usd_each=self.price_usd,
+            fibre_ends=self.fibres,
+            fibre_m=self.fibres * self.fibre_m / 2,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

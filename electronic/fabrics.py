@@ -141,7 +141,7 @@ class RailFabric:
                 count=self.endpoints, w_each=self.scale_up.static_w, usd_each=self.scale_up.price_usd
             ),
             "nic": BillItem(count=self.endpoints, w_each=self.nic.static_w, usd_each=self.nic.price_usd),
-            "transceiver": BillItem(count=2 * links, w_each=module.static_w, usd_each=module.price_usd),
+            "transceiver": module.item(2 * links),
             "packet switch": BillItem(count=switches, w_each=switch_w, usd_each=switch_usd),
         }
 

@@ -170,7 +170,7 @@ class PacketFabric(GraphFabric, Protocol):
                 count=self.endpoints, w_each=self.scale_up.static_w, usd_each=self.scale_up.price_usd
             ),
             "nic": BillItem(count=self.endpoints, w_each=self.nic.static_w, usd_each=self.nic.price_usd),
-            "transceiver": BillItem(count=modules, w_each=module.static_w, usd_each=module.price_usd),
+            "transceiver": module.item(modules),
             "packet switch": BillItem(count=self.switches, w_each=switch_w, usd_each=switch_usd),
         }
 

@@ -25,7 +25,9 @@ HDR_GENERATION = ("v100", "a100", "mi210", "tpu")
 """GPUs whose names begin so came with 200 Gb/s or less; the later ones with 400."""
 
 
-def all_reduce_time_s(gpu_name: str, n_gpus: int, nbytes: float, kind: str = "all_reduce") -> float:
+def all_reduce_time_s(
+    gpu_name: str, n_gpus: int, nbytes: float, kind: str = "all_reduce", *, in_network: bool = True
+) -> float:
     """Return how long a collective takes on GPUs that do nothing else.
 
     Parameters
@@ -38,6 +40,8 @@ def all_reduce_time_s(gpu_name: str, n_gpus: int, nbytes: float, kind: str = "al
         Bytes as nccl-tests counts them: the whole vector, for an all-gather what each rank ends with.
     kind : str
         One of `CollectiveKind`.
+    in_network : bool
+        Whether the switches may add, where they can (NCCL's NVLS).
 
     Raises
     ------
@@ -46,17 +50,20 @@ def all_reduce_time_s(gpu_name: str, n_gpus: int, nbytes: float, kind: str = "al
     WorkloadError
         If there is no such collective.
     """
-    return collective_plan(gpu_name, n_gpus, nbytes, kind).alone_s
+    return collective_plan(gpu_name, n_gpus, nbytes, kind, in_network=in_network).alone_s
 
 
 @lru_cache(maxsize=4096)
-def collective_plan(gpu_name: str, n_gpus: int, nbytes: float, kind: str = "all_reduce") -> Plan:
+def collective_plan(
+    gpu_name: str, n_gpus: int, nbytes: float, kind: str = "all_reduce", *, in_network: bool = True
+) -> Plan:
     """Return how a communication library would carry out a collective; see `all_reduce_time_s`."""
     if kind not in set(CollectiveKind):
         msg = f"no collective is called '{kind}'; {nearest(kind, set(CollectiveKind), noun='collective')}"
         raise WorkloadError(msg)
     what = CollectiveKind(kind)
-    traffic = _traffic(gpu_of(gpu_name), max(2, n_gpus) if what is CollectiveKind.SEND else n_gpus, what)
+    total = max(2, n_gpus) if what is CollectiveKind.SEND else n_gpus
+    traffic = _traffic(gpu_of(gpu_name), total, what, in_network)
     shared = n_gpus if what is CollectiveKind.ALL_GATHER else 1
     sends = what is CollectiveKind.SEND
     return traffic.plan(
@@ -75,8 +82,10 @@ def collective_plan(gpu_name: str, n_gpus: int, nbytes: float, kind: str = "all_
 
 
 @lru_cache(maxsize=256)
-def _traffic(gpu_name: str, n_gpus: int, kind: CollectiveKind) -> Traffic:
+def _traffic(gpu_name: str, n_gpus: int, kind: CollectiveKind, in_network: bool) -> Traffic:
     scale_up = load_scale_up(scale_up_name(gpu_name, n_gpus))
+    if not in_network:
+        scale_up = replace(scale_up, adders=())
     if n_gpus < scale_up.size:
         scale_up = replace(scale_up, size=n_gpus)
     nic, switch, module = HDR if gpu_name.startswith(HDR_GENERATION) else NDR

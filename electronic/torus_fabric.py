@@ -156,10 +156,7 @@ class TorusFabric(GraphFabric):
         cable_usd = self.link.price_usd if self.medium is Medium.ELECTRICAL else 0.0
         bill = {"router port": BillItem(count=2 * self.links, w_each=self.link.static_w, usd_each=cable_usd)}
         if self.medium is Medium.OPTICAL:
-            module = self.transceiver
-            bill["transceiver"] = BillItem(
-                count=2 * self.links, w_each=module.static_w, usd_each=module.price_usd
-            )
+            bill["transceiver"] = self.transceiver.item(2 * self.links)
         return bill
 
     def transfer_energy_j(self, flows: Flows) -> float:

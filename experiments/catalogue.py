@@ -16,9 +16,11 @@ from electronic.vector import load_vector, vector_names
 from experiments.fabrics import FABRICS, build_fabric
 from experiments.parts import parts_listing
 from experiments.systems import SYSTEMS, build_system
+from heliograph.cable_plant import cable_table
 from heliograph.economics import economics_table
 from heliograph.errors import ParameterError, nearest
 from heliograph.optical_hop import optical_hop_table
+from heliograph.reliability import reliability_table
 from heliograph.scale_up import nic_table
 from heliograph.tables import Row, Table
 from heliograph.units import dimension_of
@@ -61,7 +63,8 @@ def tables() -> tuple[Table, ...]:
     """Return every parameter table that ships."""
     electronic = tuple(electronic_table(name) for name in ("gpus", "vector", "network", "hosts"))
     optical = (device_table(), named_parts_table(), programmable_table(), switch_table(), optics_table())
-    return (*optical, *electronic, nic_table(), optical_hop_table(), economics_table())
+    shared = (nic_table(), optical_hop_table(), cable_table(), reliability_table(), economics_table())
+    return (*optical, *electronic, *shared)
 
 
 def parameters_of(description: object) -> list[Parameter]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from experiments.network_parts import load_network_part, network_parts
 from experiments.report import format_si as _si
 from heliograph.errors import ParameterError
 from heliograph.paths import TreeT
@@ -77,15 +78,18 @@ def with_part(system: TreeT, path: str, name: str) -> TreeT:
     place, part = place_for(system, path), named_parts().get(name)
     if place is None:
         shown = ", ".join(one.path for one in places(system) if _fitting(one))
-        rest = f"write one of {shown}" if shown else "named parts are for photonic cores, and here is none"
+        rest = f"write one of {shown}" if shown else "nothing here is made of named parts"
         msg = f"no part '{path}' to replace by '{name}'; {rest}"
         raise ParameterError(msg)
     if name == "none" and place.optional:
         return put_part(system, place, None)
+    for kind in place.kinds:
+        if name in network_parts(kind):
+            return put_part(system, place, load_network_part(kind, name))
     if part is None or not fits(part, place.field, place.kinds):
         what = "no part" if part is None else f"it does not take the {part.role}"
         choices = ", ".join(_fitting(place))
-        msg = f"{place.path}: {what} '{name}'; choose one of {choices} (heliograph list parts)"
+        msg = f"{place.path}: {what} '{name}'; choose one of {choices} (heliograph list parts, or devices)"
         raise ParameterError(msg)
     return put_part(system, place, fitted(part.build(), place.part))
 
@@ -103,7 +107,8 @@ def parts_listing() -> dict[str, str]:
 
 
 def _fitting(place: Place) -> list[str]:
-    return [name for name, part in named_parts().items() if fits(part, place.field, place.kinds)]
+    own = [name for name, part in named_parts().items() if fits(part, place.field, place.kinds)]
+    return own + [name for kind in place.kinds for name in network_parts(kind)]
 
 
 def _line(part: NamedPart) -> str:

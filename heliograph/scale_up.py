@@ -181,6 +181,10 @@ class BillItem:
     """Power of one, watt."""
     usd_each: float
     """Price of one, US dollar."""
+    fibre_ends: int = 0
+    """Fibres that end at one."""
+    fibre_m: float = 0.0
+    """Fibre that one lights, its half of each link."""
 
 
 def bill_power_w(bill: Mapping[str, BillItem]) -> float:

@@ -34,6 +34,7 @@ SUFFIXES: dict[str, tuple[str, str]] = {
     "_a_per_sqrt_hz": ("current noise density", "A/sqrt(Hz)"),
     "_a_per_w": ("responsivity", "A/W"),
     "_usd_per_m2": ("price per area", "USD/m^2"),
+    "_usd_per_m": ("price per length", "USD/m"),
     "_usd_per_j": ("price of energy", "USD/J"),
     "_per_k": ("change per temperature", "1/K"),
     "_dbm": ("power level", "dBm"),
@@ -70,7 +71,7 @@ _EXTRA_UNITS: dict[str, dict[str, float]] = {
     "angle": {"deg": math.pi / 180.0},
     "energy per byte": {"pJ/2B": 0.5e-12},
 }
-_UNPREFIXED = {"dB/m", "dB/Hz", "dBm", "dB", "bit", "rad", "USD", "USD/m^2", "USD/J", "m^2", "1/K"}
+_UNPREFIXED = {"dB/m", "dB/Hz", "dBm", "dB", "bit", "rad", "USD", "USD/m^2", "USD/m", "USD/J", "m^2", "1/K"}
 
 
 def ratio_from_db(value_db: float) -> float:

@@ -110,7 +110,11 @@ class OcsRails:
             ),
             "nic": BillItem(count=self.endpoints, w_each=self.nic.static_w, usd_each=self.nic.price_usd),
             "optical lane": BillItem(
-                count=self.endpoints * self.lanes, w_each=lane_w, usd_each=self.optics.price_usd
+                count=self.endpoints * self.lanes,
+                w_each=lane_w,
+                usd_each=self.optics.price_usd,
+                fibre_ends=self.optics.fibres,
+                fibre_m=self.optics.fibres * self.optics.fibre_m / 2,
             ),
             "optical switch": BillItem(
                 count=switch_chassis(self.switch, self.nodes, rails * self.lanes),

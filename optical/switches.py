@@ -114,6 +114,11 @@ class LaneOptics:
         """Time from electrical input to electrical output: two transceivers and the fibre."""
         return 2 * self.latency_s + self.fibre_m * self.group_index / SPEED_OF_LIGHT_M_PER_S
 
+    @property
+    def fibres(self) -> int:
+        """Fibres that end at one: with circulators, one carries both directions."""
+        return 1 if self.circulators else 2
+
 
 @dataclass(frozen=True, kw_only=True)
 class LaneBudget:

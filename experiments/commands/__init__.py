@@ -21,6 +21,8 @@ COMMANDS = MappingProxyType(
         "core": "core",
         "cores": "cores",
         "circuits": "circuits",
+        "bill": "bill",
+        "goodput": "goodput",
         "photons": "photons",
         "validate": "validate",
         "list": "list_names",

@@ -22,7 +22,8 @@ from experiments.validation.kernels import validate_kernels
 from experiments.validation.memory import NEEDS as MEMORY_COLUMNS
 from experiments.validation.memory import validate_memory
 from experiments.validation.network import NEEDS as NETWORK_COLUMNS
-from experiments.validation.network import rings_record, rings_text, validate_network
+from experiments.validation.network import rings_record, validate_network
+from experiments.validation.network_tables import beside_text, claims_record, collectives_record
 from experiments.validation.outcomes import FAR_OFF, Outcome, Statistics, Validation
 from experiments.validation.photonic import NEEDS as PHOTONIC_COLUMNS
 from experiments.validation.photonic import validate_photonic
@@ -85,8 +86,10 @@ KINDS = MappingProxyType(
             needs=NETWORK_COLUMNS,
             run=lambda records, _: validate_network(records),
             read=read_networks,
-            beside=rings_text,
-            beside_records=MappingProxyType({"rings": rings_record}),
+            beside=beside_text,
+            beside_records=MappingProxyType(
+                {"rings": rings_record, "claims": claims_record, "collectives": collectives_record}
+            ),
         ),
     }
 )

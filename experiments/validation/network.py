@@ -12,6 +12,8 @@ from typing import Any
 from experiments.report import ReportRow, table_text
 from experiments.validation.cells import Record, SkipError, check_provenance, read_records
 from experiments.validation.decompositions import permutations_of_dense_demand
+from experiments.validation.network_costs import RULES as COST_RULES
+from experiments.validation.network_failures import RULES as FAILURE_RULES
 from experiments.validation.outcomes import Outcome
 from experiments.validation.ring_simulator import NS_PER_S, RingRun, ring_run
 from experiments.validation.task_graphs import COLUMN, task_graph_outcome
@@ -36,6 +38,9 @@ RUN = ("backend", "collective", "topology", "npus", "size_bytes", "splits")
 """Columns that name a run of the simulator."""
 HOST_AVAILABILITY = 0.99
 """Availability of a host where a row names none; dimensionless (arXiv:2304.01433)."""
+END_NAMES = MappingProxyType({"low": "low end", "high": "high end"})
+"""How the ends of a published range are told apart."""
+_NUMBER = r"-?\d+(?:\.\d+)?"
 PER_CENT = 0.01
 """One per cent."""
 
@@ -67,9 +72,25 @@ def _outcomes(record: Record) -> Iterator[Outcome]:
                 blank = Outcome(id=f"{topology} {column}", source=source, unit="1", measured=None)
                 yield _outcome(record, blank, _column_of(column), _load_of(column))
     else:
-        name = " ".join(record.text(one) for one in ("system", "config", "metric"))
-        blank = Outcome(id=name or record.where, source=source, unit="1", measured=None)
-        yield _outcome(record, blank, _measured_claim, _claim)
+        name = " ".join(record.text(one) for one in ("system", "config", "metric") if record.text(one))
+        for end in _ends(record):
+            which = f", {END_NAMES[end.cells['end']]}" if "end" in end.cells else ""
+            blank = Outcome(id=f"{name or record.where}{which}", source=source, unit="1", measured=None)
+            yield _outcome(end, blank, _measured_claim, _claim)
+
+
+def _ends(record: Record) -> list[Record]:
+    """Return the row, or one for each end of a range, with a bound's or a reduction's number alone."""
+    cell = record.text("value")
+    found = re.fullmatch(rf"({_NUMBER})(?:-| to )({_NUMBER})", cell)
+    if found:
+        low, high = sorted((abs(float(one)) for one in found.groups()), key=float)
+        ends = (("low", low), ("high", high))
+        return [Record(record.where, record.cells | {"value": f"{v:g}", "end": e}) for e, v in ends]
+    bound = re.fullmatch(rf"[<>~]?\s*({_NUMBER})", cell)
+    if not bound or (cell.startswith("-") and not record.text("unit") == "%"):
+        return [record]
+    return [Record(record.where, record.cells | {"value": bound[1].removeprefix("-")})]
 
 
 def _outcome(
@@ -202,6 +223,8 @@ RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
             "BvN$",
             r"permutations(?: for (\d+) % of the volume)?, (\w+) matching$",
         ): permutations_of_dense_demand,
+        **FAILURE_RULES,
+        **COST_RULES,
     }
 )
 """How system and metric of a row read, and what predicts it."""

@@ -171,7 +171,7 @@ LIBRARY = ("scale_up.protocols.", "scale_up.adders.", "scale_up.copy_bytes_per_s
 
 
 def outputs(fabric):
-    bill = [(item.count, item.w_each, item.usd_each) for item in fabric.bill().values()]
+    bill = list(fabric.bill().values())
     reduced_s = collective_s(fabric, payload=1e8)
     shuffled, _ = rates(fabric, np.arange(N), np.random.default_rng(2).permutation(N))
     alone = [alone_s(fabric, 0, one) for one in (1, 2, 7, 33, 63)]

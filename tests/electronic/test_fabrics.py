@@ -115,7 +115,7 @@ def outputs(fabric):
         fabric.cost_usd,
         *(alone_s(fabric, pair) for pair in pairs),
         *(fabric.transfer_energy_j(pair) for pair in pairs),
-        *(item.count for item in fabric.bill().values()),
+        *((item.count, item.fibre_ends) for item in fabric.bill().values()),
     ]
 
 

@@ -162,7 +162,7 @@ def test_what_does_not_fit_is_one_sentence_with_the_choices(capsys, tmp_path, as
 
 
 def test_a_system_without_light_has_no_place_for_a_part():
-    with pytest.raises(ParameterError, match="named parts are for photonic cores"):
+    with pytest.raises(ParameterError, match=r"no part 'core\.adc' to replace"):
         build_system("gpu_packet", accelerators=8, assignments=("core.adc=adc_survey_8b",))
     assert place_for(build_system("gpu_packet", accelerators=8), "core.adc") is None
 

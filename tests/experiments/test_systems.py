@@ -5,6 +5,7 @@ import pytest
 
 from experiments.step import plan_for, plan_text, run_step
 from experiments.systems import SYSTEMS, build_system
+from heliograph.cable_plant import load_cables
 from heliograph.errors import ParameterError, WorkloadError
 from heliograph.operators import Phase
 from heliograph.paths import numeric_leaves, replace_at
@@ -149,7 +150,7 @@ NOT_COUNTED = {
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_no_parameter_of_a_system_is_a_dead_knob(name):
-    """Each number moves time, energy, cost, memory or the analog record, by a nudge or by being refused."""
+    """Each number moves time, energy, cost, memory, fibres or the analog record, or a nudge is refused."""
     base = system(name, *(("circuits=per-axis",) if name.endswith("ocs") else ()))
     plan = "tp=8,pp=2,dp=2,global_batch=8,sequence_length=1024"
     small = dataclasses.replace(MODEL, layers=2)
@@ -160,7 +161,8 @@ def test_no_parameter_of_a_system_is_a_dead_knob(name):
         record = result.record()
         keys = ("step_time_s", "energy_j", "capital_usd", "usd_per_million_tokens", "memory_capacity_bytes")
         keys += ("effective_bits", "dark_s", "accelerator_area_m2", "accelerator_peak_w", "photonic_cores")
-        return [record[key] for key in keys], sized.analog()
+        fibres = load_cables("panels").bill(one.fabric.bill())
+        return [record[key] for key in keys], sized.analog(), fibres
 
     before = outputs(base)
     skipped = NOT_COUNTED["photonic" if base.photonic is not None else "gpu"]

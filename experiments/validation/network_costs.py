@@ -1,0 +1,330 @@
+"""Published cost and power of networks, recomputed from bills of materials, and why ours differ."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+from electronic.devices import load_packet_switch, load_scale_up, load_transceiver
+from electronic.fabrics import RailFabric
+from electronic.fat_tree import FatTree, RailOnly
+from electronic.gpu import load_gpu
+from experiments.validation.cells import Record, SkipError
+from heliograph.cubes import TPU_V4
+from heliograph.scale_up import BillItem, ScaleUp, load_nic
+from heliograph.tables import read_table
+from optical.fabrics import OcsRails
+from optical.switches import LaneOptics, OpticalSwitch, load_optics, load_switch
+
+Rule = Callable[[Record, "re.Match[str]"], tuple[float, str]]
+Parts = Mapping[str, BillItem]
+
+SWITCHING = ("transceiver", "packet switch", "optical lane", "optical switch")
+"""Items between the cards: what the papers call the network."""
+RAIL_ONLY_GPUS = (32768, 65536)
+"""Clusters of the rail-only paper's Table II (secondary)."""
+RAIL_ONLY_RADIX = (64, 128, 256)
+"""Radix of their switches; dimensionless (recalled)."""
+RAIL_ONLY_DOMAIN = 256
+"""Accelerators of a domain there (recalled: DGX GH200)."""
+OPUS_GPUS = 1024
+"""Cluster at which Opus is recomputed: the largest whose rails fit one switch."""
+TOPOOPT_SERVERS = (128, 432, 1024, 2000)
+"""Clusters over which TopoOpt's ratio is averaged; the paper's are not known exactly."""
+TOPOOPT_DEGREE = 4
+"""Interfaces of a server; dimensionless (NSDI 2023, d = 4)."""
+PER_CENT = 0.01
+"""One per cent."""
+SIRIUS_PORTS = 4096
+"""Servers of the Sirius comparison; any of three levels."""
+SIRIUS_UPLINKS = 1.5
+"""Uplinks of Sirius over those of a non-blocking network, for its detours; dimensionless (recalled)."""
+MIXNET_GPUS = 1024
+"""Cluster at which MixNet is recomputed."""
+MIXNET_ELECTRICAL = 2
+"""Cards of eight that stay on packet switches; the others are on circuits (recalled)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperPrices:
+    """Prices that a paper gives for its comparison; zero where it has no such part."""
+
+    name: str = "paper"
+    """Paper."""
+    transceiver_usd: float
+    """A module."""
+    port_usd: float
+    """A port of a packet switch."""
+    nic_usd: float = 0.0
+    """A network interface."""
+    panel_port_usd: float = 0.0
+    """A port of a remote-controlled patch panel."""
+    splitter_usd: float = 0.0
+    """A 1x2 optical switch, by which a port looks ahead to the next topology."""
+    ocs_port_usd: float = 0.0
+    """A port of an optical circuit switch."""
+
+
+@cache
+def paper_prices(name: str) -> PaperPrices:
+    """Return the prices of a paper: ``rail-only`` or ``topoopt``."""
+    return read_table(Path(__file__).parent / "reference" / "paper_prices.csv").build(PaperPrices, name)
+
+
+def network_w(bill: Parts, items: Sequence[str] = SWITCHING) -> float:
+    """Return the power of the network alone, without cards and what is inside nodes."""
+    return math.fsum(item.count * item.w_each for name, item in bill.items() if name in items)
+
+
+def network_usd(bill: Parts, items: Sequence[str] = SWITCHING) -> float:
+    """Return its price."""
+    return math.fsum(item.count * item.usd_each for name, item in bill.items() if name in items)
+
+
+def priced(bill: Parts, prices: PaperPrices, radix: int) -> float:
+    """Return the price of modules and packet switches as a paper prices them."""
+    switch_usd = bill["packet switch"].count * radix * prices.port_usd
+    return bill["transceiver"].count * prices.transceiver_usd + switch_usd
+
+
+def rail_only_savings() -> dict[str, list[float]]:
+    """Return what rail-only saves by cluster: of power, of our prices, and of the paper's prices."""
+    domain = replace(load_scale_up("nvlink4"), size=RAIL_ONLY_DOMAIN)
+    prices = paper_prices("rail-only")
+    found: dict[str, list[float]] = {"power": [], "cost": [], "paper": []}
+    for radix in RAIL_ONLY_RADIX:
+        switch = replace(load_packet_switch("switch-400g"), radix=radix)
+        for gpus in RAIL_ONLY_GPUS:
+            whole = FatTree(endpoints=gpus, scale_up=domain, switch=switch).bill()
+            rails = RailOnly(endpoints=gpus, scale_up=domain, switch=switch).bill()
+            found["power"].append(1.0 - network_w(rails) / network_w(whole))
+            found["cost"].append(1.0 - network_usd(rails) / network_usd(whole))
+            found["paper"].append(1.0 - priced(rails, prices, radix) / priced(whole, prices, radix))
+    return found
+
+
+def _rail_only(record: Record, found: re.Match[str]) -> tuple[float, str]:
+    """Return the least or the most that rail-only saves over the clusters of the paper."""
+    saved = rail_only_savings()
+    choose = max if record.text("end") == "high" else min
+    record.assume(f"{RAIL_ONLY_GPUS} GPUs, radix {RAIL_ONLY_RADIX}, domains of {RAIL_ONLY_DOMAIN}")
+    if found[1] == "power":
+        return choose(saved["power"]), "a module of 8 W beside a port of 12 W; both ends fit a ratio of 0.5"
+    ours = choose(saved["cost"])
+    record.assume("prices of the paper: 199 USD a module, 694 USD a port")
+    return choose(saved["paper"]), f"{ours:.1%} with our own prices"
+
+
+def opus_ratios() -> dict[str, float]:
+    """Return packet rails over optical rails: with the modules at the cards, and without on both sides."""
+    packet, optical = _opus()
+    modules = packet["transceiver"].count - OPUS_GPUS
+    bare = dict(packet) | {"transceiver": replace(packet["transceiver"], count=modules)}
+    circuits = ("optical switch",)
+    return {
+        "power": network_w(packet) / network_w(optical),
+        "cost": network_usd(packet) / network_usd(optical),
+        "power without cards' modules": network_w(bare) / network_w(optical, circuits),
+        "cost without cards' modules": network_usd(bare) / network_usd(optical, circuits),
+    }
+
+
+def _opus() -> tuple[Parts, Parts]:
+    scale_up = load_scale_up("nvlink4")
+    packet = RailFabric(endpoints=OPUS_GPUS, scale_up=scale_up).bill()
+    circuits = _rails(OPUS_GPUS, scale_up, load_switch("polatis-piezo"), load_optics("lane-100g-duplex"))
+    return packet, circuits.bill()
+
+
+def _rails(gpus: int, scale_up: ScaleUp, switch: OpticalSwitch, optics: LaneOptics) -> OcsRails:
+    # One duplex fibre for each card: a module of all lanes on one wavelength each, one port of the switch.
+    wide = replace(
+        optics,
+        bandwidth_bytes_per_s=4 * optics.bandwidth_bytes_per_s,
+        electronics_w=4 * optics.electronics_w,
+        laser_efficiency=optics.laser_efficiency / 4,
+        price_usd=4 * optics.price_usd,
+    )
+    return OcsRails(endpoints=gpus, scale_up=scale_up, switch=switch, optics=wide, lanes=1)
+
+
+def _opus_ratio(record: Record, found: re.Match[str]) -> tuple[float, str]:
+    """Return packet rails over photonic rails, the modules at the cards counted in both."""
+    ratios = opus_ratios()
+    what = "power" if found[1] == "power" else "cost"
+    record.assume(f"{OPUS_GPUS} GPUs, Polatis 384, a duplex port a card; the paper's parts unknown")
+    bare = ratios[f"{what} without cards' modules"]
+    if what == "power":
+        left_w = network_w(_opus()[0]) / OPUS_GPUS / (record.number("value") or 1.0)
+        return ratios[what], (
+            f"the published ratio leaves {left_w:.1f} W a card, less than a pluggable 400G module draws: it "
+            "cannot count the modules at the cards, which both networks need; without them ours is "
+            f"{bare:.0f}"
+        )
+    return ratios[what], f"{bare:.1f} without the modules at the cards"
+
+
+def topoopt_ratio(servers: int) -> float:
+    """Return the price of an ideal switch's stand-in over that of TopoOpt, with the paper's prices.
+
+    The stand-in is a full fat-tree of the same bandwidth; TopoOpt has a patch-panel port and a 1x2 switch
+    for each interface, twice the ports for the look-ahead.
+    """
+    prices, degree = paper_prices("topoopt"), TOPOOPT_DEGREE
+    switch = load_packet_switch("switch-100g")
+    scale_up = replace(load_scale_up("nvlink4"), size=1)
+    tree = FatTree(
+        endpoints=servers * degree,
+        scale_up=scale_up,
+        switch=switch,
+        transceiver=load_transceiver("sr4-100g"),
+    ).bill()
+    cards = servers * degree * prices.nic_usd
+    ports = prices.transceiver_usd + 2 * prices.panel_port_usd + prices.splitter_usd
+    return (cards + priced(tree, prices, switch.radix)) / (cards + servers * degree * ports)
+
+
+def _topoopt(record: Record, _: re.Match[str]) -> tuple[float, str]:
+    record.assume(f"mean over {TOPOOPT_SERVERS} servers of degree {TOPOOPT_DEGREE}; its prices, recalled")
+    ratios = [topoopt_ratio(servers) for servers in TOPOOPT_SERVERS]
+    hint = (
+        "a card of 678 USD for each interface dominates both sides; if it is not counted the ratio is larger"
+    )
+    return math.fsum(ratios) / len(ratios), hint
+
+
+def jupiter_savings() -> tuple[float, float]:
+    """Return the shares of power and price that Jupiter saves without its spine, by uplink of a block.
+
+    An uplink has two modules and leads up through a block of two stages, which takes two ports below and two
+    above (Singh et al., "Jupiter Rising", SIGCOMM 2015: aggregation and spine blocks of two stages). With
+    circuits, the spine's ports and its module give way to one duplex port of an optical switch.
+    """
+    switch, module = load_packet_switch("switch-400g"), load_transceiver("dr4-400g")
+    circuits = load_switch("palomar-mems")
+    block, spine, modules = 4, 3, 4
+    circuit_w, circuit_usd = circuits.static_w / circuits.usable_ports, circuits.port_price_usd
+    clos_w = (block + spine) * switch.port_w + modules * module.static_w
+    clos_usd = (block + spine) * switch.port_price_usd + modules * module.price_usd
+    saved_w = spine * switch.port_w + module.static_w - circuit_w
+    saved_usd = spine * switch.port_price_usd + module.price_usd - circuit_usd
+    return saved_w / clos_w, saved_usd / clos_usd
+
+
+def _jupiter(record: Record, found: re.Match[str]) -> tuple[float, str]:
+    """Return what direct connection through circuits saves against a Clos network."""
+    power, price = jupiter_savings()
+    record.assume("blocks of two stages without oversubscription, racks' switches and servers' cables apart")
+    record.assume("400G parts of today; circulators: one port of Palomar for both directions of an uplink")
+    if found[1] == "power":
+        return power, "the paper's switches of several generations are not ours"
+    return price, "520 USD a circuit port (recalled) and our prices of modules"
+
+
+def tpu_optics() -> tuple[float, float]:
+    """Return power and price of TPU v4's circuit switches and the modules at its cubes."""
+    switch, optics = load_switch("palomar-mems"), load_optics("lane-100g-duplex")
+    lanes = 4 * TPU_V4.fibres
+    laser_w = _rails(8, load_scale_up("nvlink4"), switch, optics).budget.laser_w
+    power_w = TPU_V4.switches * switch.static_w + TPU_V4.fibres * (4 * optics.electronics_w + laser_w)
+    price_usd = TPU_V4.switches * switch.ports * switch.port_price_usd + lanes * optics.price_usd
+    return power_w, price_usd
+
+
+def _tpu_share(record: Record, found: re.Match[str]) -> tuple[float, str]:
+    """Return the share of optics in the power or the price of chips and optics."""
+    chip = load_gpu("tpu-v4")
+    power_w, price_usd = tpu_optics()
+    record.assume("chips and optics alone make the system: no hosts, racks or cooling, so ours is too large")
+    record.assume("published as an upper bound")
+    if found[1] == "power":
+        share = power_w / (power_w + TPU_V4.nodes * chip.chip.tdp_w)
+        module_w = (power_w - TPU_V4.switches * load_switch("palomar-mems").static_w) / TPU_V4.fibres
+        return share, f"{module_w:.1f} W a 400G module of ours beside {chip.chip.tdp_w:g} W a chip"
+    share = price_usd / (price_usd + TPU_V4.nodes * chip.price_usd)
+    return share, "modules at 880 USD as resold (ours), and a chip at 8,000 USD without its host"
+
+
+def _infiniband(record: Record, _: re.Match[str]) -> tuple[float, str]:
+    """Return the switches of a fat-tree that gives every chip of TPU v4 a port."""
+    tree = FatTree(
+        endpoints=TPU_V4.nodes,
+        nic=load_nic("connectx-6"),
+        switch=load_packet_switch("switch-200g"),
+        transceiver=load_transceiver("dr4-200g"),
+    )
+    record.assume("switches of 40 ports of 200G; spines of whole pods, cores without spares")
+    return float(tree.switches), "the vendor's scalable units leave ports free"
+
+
+def _sirius(record: Record, _: re.Match[str]) -> tuple[float, str]:
+    """Return what passive gratings with tunable lasers save against packet switches of three levels."""
+    gratings, module = load_switch("awgr-laser"), load_transceiver("dr4-400g")
+    scale_up = replace(load_scale_up("nvlink4"), size=1)
+    bill = FatTree(endpoints=SIRIUS_PORTS, scale_up=scale_up, transceiver=module).bill()
+    tunable_w = module.static_w + gratings.static_w / gratings.ports
+    record.assume(f"{SIRIUS_PORTS} servers at 400G; {SIRIUS_UPLINKS} uplinks each for detours (recalled)")
+    record.assume("a tunable laser draws half a watt more than a fixed one (assumed)")
+    uplinks_w = SIRIUS_PORTS * SIRIUS_UPLINKS * tunable_w
+    racks_w = SIRIUS_PORTS * (1.0 + SIRIUS_UPLINKS) * load_packet_switch("switch-400g").port_w
+    with_racks = 1.0 - (uplinks_w + racks_w) / network_w(bill)
+    hint = f"{with_racks:.0%} if racks' switches, which stay in Sirius, are counted"
+    return 1.0 - uplinks_w / network_w(bill), hint
+
+
+def _mixnet(record: Record, _: re.Match[str]) -> tuple[float, str]:
+    """Return the price of a fat-tree over MixNet's: some cards on packet switches, the others on circuits."""
+    fast = "400" in record.text("config")
+    module = load_transceiver("dr4-400g" if fast else "sr4-100g")
+    packet = load_packet_switch("switch-400g" if fast else "switch-100g")
+    if not fast and "100" not in record.text("config"):
+        msg = "names neither 100 nor 400 Gb/s links"
+        raise SkipError(msg)
+    circuits = load_switch("polatis-piezo")
+    cards = 8
+    share = MIXNET_ELECTRICAL / cards
+    tree = FatTree(endpoints=MIXNET_GPUS, switch=packet, transceiver=module).bill()
+    whole = network_usd(tree)
+    electrical = FatTree(endpoints=round(MIXNET_GPUS * share), switch=packet, transceiver=module).bill()
+    optical_usd = MIXNET_GPUS * (1.0 - share) * (module.price_usd + circuits.port_price_usd)
+    card_usd = MIXNET_GPUS * (load_nic("connectx-7").price_usd if fast else paper_prices("topoopt").nic_usd)
+    record.assume(f"{MIXNET_GPUS} GPUs, {MIXNET_ELECTRICAL} of 8 cards on packet switches (recalled)")
+    record.assume("iterations as fast as on the fat-tree: cost efficiency is the ratio of prices with cards")
+    return (whole + card_usd) / (
+        network_usd(electrical) + optical_usd + card_usd
+    ), "prices of 400G parts are ours"
+
+
+def _infinite_hbd(record: Record, _: re.Match[str]) -> tuple[float, str]:
+    """Return the price of a ring of switching modules over that of a switched domain of 72."""
+    domain, module = load_scale_up("nvlink5-72"), load_transceiver("dr8-800g")
+    modules = math.ceil(domain.bandwidth_bytes_per_s / module.bandwidth_bytes_per_s)
+    record.assume(f"{modules} modules of 800G a GPU carry the domain's rate, priced as plain ones")
+    share = record.number("value") or 0.0
+    parity = share * PER_CENT * domain.price_usd / modules
+    hint = (
+        f"both prices are assumed ({domain.price_usd:,.0f} USD of switches a GPU, {module.price_usd:,.0f} a "
+        f"module); the published share would take modules of {parity:.0f} USD, or dearer switches"
+    )
+    return modules * module.price_usd / domain.price_usd, hint
+
+
+RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
+    {
+        ("Rail-only$", "network (cost|power) reduction"): _rail_only,
+        ("Opus photonic rails$", "network (power|cost)$"): _opus_ratio,
+        ("TopoOpt$", "Ideal switch cost / TopoOpt cost$"): _topoopt,
+        ("Jupiter Evolving$", "(capex|power)$"): _jupiter,
+        ("TPU v4$", r"OCS\+optics share of system (cost|power)$"): _tpu_share,
+        ("TPU v4$", "IB switches to replace 48 OCSes$"): _infiniband,
+        ("Sirius$", "power vs ideal electrical non-blocking$"): _sirius,
+        ("InfiniteHBD$", "cost vs NVL-72$"): _infinite_hbd,
+        (r"MixNet", "cost efficiency vs fat-tree$"): _mixnet,
+    }
+)
+"""How system and metric of a row read, and what predicts it."""

@@ -1,0 +1,137 @@
+"""`heliograph bill`: items that add up to the fabric, ranges of the tables, parts by name, files."""
+
+import csv
+import json
+from dataclasses import replace
+
+import pytest
+
+from electronic.devices import Transceiver, load_transceiver
+from experiments.__main__ import BAD_INPUT, main
+from experiments.bill import Priced, bill_of
+from experiments.bills import Request, bills
+from experiments.fabrics import FABRICS, build_fabric
+from experiments.network_parts import network_parts
+from experiments.systems import build_system
+from heliograph.cable_plant import load_cables
+from heliograph.scale_up import BillItem, bill_power_w, bill_price_usd
+
+N = 256
+CABLES = ("fibre (m)", "patch panel place")
+
+
+def one(**keys):
+    return bills(Request(accelerators=N, **keys))[0]
+
+
+def call(capsys, *arguments):
+    code = main(["bill", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.mark.parametrize("name", FABRICS)
+def test_lines_add_up_to_what_the_fabric_answers(name):
+    """Conservation: what is billed beside the cables is the fabric's own power and price."""
+    bill, fabric = one(fabric=name), build_fabric(name, N, "h100")
+    lines = [line for line in bill.lines if line.item not in CABLES]
+    assert sum(line.power_w.value for line in lines) == pytest.approx(fabric.static_w)
+    assert sum(line.price_usd.value for line in lines) == pytest.approx(fabric.cost_usd)
+    for line in bill.lines:
+        for span in (line.power_w, line.price_usd):
+            assert 0.0 <= span.low <= span.value <= span.high
+    assert bill.total("price_usd").low < bill.total("price_usd").value < bill.total("price_usd").high
+
+
+def test_a_system_adds_its_accelerators():
+    system = build_system("photonic_packet", accelerators=N)
+    lines = {line.item: line for line in one(system="photonic_packet").lines}
+    assert lines["accelerator"].price_usd.value == pytest.approx(N * system.accelerator_usd())
+    assert lines["accelerator"].power_w.value == pytest.approx(N * system.accelerator_peak_w())
+    assert lines["accelerator"].power_w.low < lines["accelerator"].power_w.value
+
+
+def test_ranges_are_those_of_the_table_times_the_count():
+    """A line is linear in its price, so the ends are the table's: 300 and 1200 USD around 600."""
+    line = next(line for line in one(fabric="rails").lines if line.item == "transceiver")
+    span = line.price_usd
+    assert (span.low / span.value, span.high / span.value) == (pytest.approx(0.5), pytest.approx(2.0))
+    assert line.status(("_usd",)) == "assumed"
+    assert line.status(("_w",)) == "derived"
+
+
+def test_a_number_that_the_user_sets_has_no_range():
+    free = one(fabric="rails", assignments=("transceiver.price_usd=500",))
+    line = next(line for line in free.lines if line.item == "transceiver")
+    span = line.price_usd
+    assert span.low == span.value == span.high == 500 * line.count
+
+
+def test_ends_at_which_no_light_arrives_are_left_out_and_named():
+    bill = one(fabric="ocs_rails")
+    assert any("does not close" in text for text in bill.refused)
+
+
+def test_kinds_of_modules_are_chosen_by_name():
+    """20, 10.6 and 5.6 pJ/bit of pluggable, linear and co-packaged optics at 400G order the bills."""
+    watts = [
+        one(fabric="fat_tree", assignments=(f"transceiver={kind}-400g",)).total("power_w").value
+        for kind in ("dr4", "lpo", "cpo")
+    ]
+    assert watts[0] > watts[1] > watts[2]
+    kinds = {load_transceiver(name) for name in network_parts(Transceiver)}
+    assert {kind.bandwidth_bytes_per_s for kind in kinds} >= {50e9, 100e9, 200e9}
+    for kind in kinds:
+        per_bit_j = kind.static_w / (8 * kind.bandwidth_bytes_per_s)
+        assert kind.energy_j_per_bit == pytest.approx(per_bit_j)
+
+
+def test_fibres_follow_the_ends_and_the_metres():
+    plant = load_cables("panels")
+    dark = BillItem(count=3, w_each=1, usd_each=1)
+    parts = {"a": replace(dark, count=10, fibre_ends=8, fibre_m=100), "b": dark}
+    found = plant.bill(parts)
+    assert (found["fibre (m)"].count, found["patch panel place"].count) == (1000, 80 * plant.panels)
+    assert plant.bill({"b": parts["b"]}) == {}
+    for name in ("fibre_usd_per_m", "panels", "port_usd", "port_w"):
+        more = replace(plant, **{name: getattr(plant, name) * 2 + 1}).bill(parts)
+        assert (bill_power_w(more), bill_price_usd(more)) != (bill_power_w(found), bill_price_usd(found))
+
+
+def test_corners_contain_each_number_alone():
+    """Monotone: no single end of a range leads outside the bill's range."""
+    system = build_system("gpu_packet", accelerators=64)
+    bill = bill_of(Priced(system=system, cables=load_cables("panels"), whole=False), "rails")
+    for price in (350, 1400):
+        changed = build_system("gpu_packet", accelerators=64, assignments=(f"switch.port_price_usd={price}",))
+        extra = bill.total("price_usd").value - system.fabric.cost_usd
+        total = changed.fabric.cost_usd + extra
+        assert bill.total("price_usd").low <= total <= bill.total("price_usd").high
+
+
+def test_all_fabrics_stand_beside_each_other_with_files(capsys, tmp_path):
+    code, out, _ = call(capsys, "--accelerators", N, "--out", tmp_path, "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert [bill["name"] for bill in found["bills"]] == list(FABRICS)
+    rows = list(csv.DictReader((tmp_path / "bill.csv").read_text(encoding="utf-8").splitlines()))
+    total = sum(float(row["price_usd"]) for row in rows if row["bill"] == "rails")
+    assert total == pytest.approx(found["bills"][0]["price_usd"]["value"])
+    assert (tmp_path / "bill.png").stat().st_size > 10_000
+    assert all("assumed" in row["sources"] for row in rows if row["item"] == "transceiver")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--fabric", "railz"), "no fabric 'railz'"),
+        (("nothing",), "no system 'nothing'"),
+        (("--fabric", "rails", "--set", "transceiver=cpo-900g"), "choose one of"),
+        (("--cables", "string"), "cables.csv has no device 'string'"),
+        (("--fabric", "rails", "--accelerators", "12"), "must fill nodes of 8"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(capsys, arguments, message):
+    code, out, err = call(capsys, *arguments)
+    assert (code, out) == (BAD_INPUT, "")
+    assert message in err

@@ -1,0 +1,86 @@
+"""`heliograph goodput`: points by size and fabric, changes of the fleet, files."""
+
+import csv
+import json
+
+import pytest
+
+from experiments.__main__ import BAD_INPUT, main
+from experiments.goodput import Request, Splicing, placed_share, study
+from heliograph.paths import numeric_leaves
+from heliograph.reliability import load_hosts
+
+
+def call(capsys, *arguments):
+    code = main(["goodput", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def last(fabric="rails", *assignments, machine=1024):
+    request = Request(machine=machine, fabrics=(fabric,), assignments=assignments)
+    return study(request).points[-2]
+
+
+def test_published_slices_of_tpu_v4():
+    """arXiv:2304.01433: 50 % and 75 % of 4096 chips with circuits; without them next to nothing."""
+    hosts = load_hosts("tpu-v4-hosts")
+    assert placed_share(4096, 2048, hosts, Splicing.CUBE) == pytest.approx(0.50, abs=0.005)
+    assert placed_share(4096, 3072, hosts, Splicing.CUBE) == pytest.approx(0.75, abs=0.01)
+    assert placed_share(4096, 1024, hosts, Splicing.FIXED) < 0.1
+
+
+def test_larger_jobs_stop_more_often_and_keep_less():
+    found = study(Request(machine=2048, fabrics=("rails",))).points
+    assert [one.mtbf_s for one in found] == sorted((one.mtbf_s for one in found), reverse=True)
+    assert [one.effective for one in found] == sorted((one.effective for one in found), reverse=True)
+    assert all(one.mtbf_s < one.hosts_mtbf_s for one in found[4:])
+
+
+def test_every_number_of_the_fleet_moves_some_fabric():
+    """No dead knob: each number of hosts, checkpoints and parts changes goodput or its splicing."""
+    fabrics = ("rails", "ocs_rails", "torus")
+    fleet = study(Request(machine=512, fabrics=fabrics)).fleet
+    base = study(Request(machine=512, fabrics=fabrics)).points
+    for path, value in numeric_leaves(fleet).items():
+        new = value * (0.99 if path.endswith("availability") else 2)
+        assert study(Request(machine=512, fabrics=fabrics, assignments=(f"{path}={new}",))).points != base, (
+            path
+        )
+
+
+def test_better_hosts_and_faster_checkpoints_help():
+    base = last()
+    assert last("rails", "hosts.mtbf_s=69120 h").effective > base.effective
+    assert last("rails", "hosts.write_s=1").effective > base.effective
+    assert last("rails", "hosts.availability=0.999").spared > base.spared
+    assert last("rails", "parts.packet switch.mtbf_s=1000 h").mtbf_s < base.mtbf_s
+
+
+def test_files_hold_the_points(capsys, tmp_path):
+    code, out, _ = call(
+        capsys, "--machine", 512, "--fabric", "rails", "--fabric", "torus", "--out", tmp_path, "--json"
+    )
+    assert code == 0
+    found = json.loads(out)
+    rows = list(csv.DictReader((tmp_path / "goodput.csv").read_text(encoding="utf-8").splitlines()))
+    assert len(rows) == len(found["points"])
+    assert {row["fabric"] for row in rows} == {"rails", "torus"}
+    for row in rows:
+        assert float(row["goodput"]) == pytest.approx(float(row["placed"]) * float(row["effective"]))
+    assert (tmp_path / "goodput.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--hosts", "llama"), "reliability.csv has no device 'llama'"),
+        (("--fabric", "railz"), "no fabric 'railz'"),
+        (("--machine", "12"), "whole hosts of 8"),
+        (("--set", "hosts.availability=2"), "availability"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(capsys, arguments, message):
+    code, out, err = call(capsys, *arguments)
+    assert (code, out) == (BAD_INPUT, "")
+    assert message in err
