@@ -9,8 +9,9 @@ from functools import cached_property
 
 import numpy as np
 
-from electronic.devices import DirectLink, Transceiver, load_direct_link, load_transceiver
+from electronic.devices import Transceiver, load_transceiver
 from heliograph.checks import check_range
+from heliograph.direct_link import DirectLink, load_direct_link
 from heliograph.errors import ParameterError
 from heliograph.graph_fabric import GraphFabric, Wiring, bundle
 from heliograph.interfaces import Flows

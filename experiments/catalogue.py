@@ -16,6 +16,7 @@ from electronic.vector import load_vector, vector_names
 from experiments.fabrics import FABRICS, build_fabric
 from experiments.parts import parts_listing
 from experiments.systems import SYSTEMS, build_system
+from heliograph.direct_link import direct_link_table
 from heliograph.economics import economics_table
 from heliograph.errors import ParameterError, nearest
 from heliograph.optical_hop import optical_hop_table
@@ -61,7 +62,8 @@ def tables() -> tuple[Table, ...]:
     """Return every parameter table that ships."""
     electronic = tuple(electronic_table(name) for name in ("gpus", "vector", "network", "hosts"))
     optical = (device_table(), named_parts_table(), programmable_table(), switch_table(), optics_table())
-    return (*optical, *electronic, nic_table(), optical_hop_table(), economics_table())
+    shared = (nic_table(), direct_link_table(), optical_hop_table(), economics_table())
+    return (*optical, *electronic, *shared)
 
 
 def parameters_of(description: object) -> list[Parameter]:

@@ -19,8 +19,10 @@ from heliograph.errors import LinkError, ParameterError, nearest
 from heliograph.graph_file import load_graph
 from heliograph.interfaces import Fabric
 from heliograph.scale_up import ScaleUp
+from heliograph.units import to_si
 from optical.fabrics import OcsRails
-from optical.switches import load_optics
+from optical.rotor_fabric import Relaying, RotorFabric, least_lanes
+from optical.switches import OpticalSwitch, load_optics, load_switch
 
 BRIGHT_LANES = "lane-100g-boosted"
 """Optical lanes of rails that outgrow one switch."""
@@ -28,6 +30,10 @@ DEFAULT_FABRIC = "rails"
 """Fabric of packet systems where nobody names one."""
 CIRCUITS = "ocs_rails"
 """Fabric of systems whose name ends in ``ocs``."""
+ROTOR_LANES = 8
+"""Lanes of an accelerator through switches that turn, where so many are enough; dimensionless."""
+OPERA_BULK_BYTES = to_si("bulk_bytes", 15.0, "MB")
+"""Size from which Opera has transfers wait for their circuits (Mellette et al., NSDI 2020)."""
 GRAPH = "graph:"
 """What stands before the path of a graph file."""
 
@@ -58,6 +64,35 @@ def _ocs_rails(endpoints: int, scale_up: ScaleUp) -> OcsRails:
         return OcsRails(endpoints=endpoints, scale_up=scale_up, optics=load_optics(BRIGHT_LANES))
 
 
+def _rotor(endpoints: int, scale_up: ScaleUp) -> RotorFabric:
+    switch = load_switch("rotor")
+    lanes = _lanes(switch, scale_up.nodes(endpoints))
+    return RotorFabric(endpoints=endpoints, scale_up=scale_up, switch=switch, lanes=lanes)
+
+
+def _opera(endpoints: int, scale_up: ScaleUp) -> RotorFabric:
+    rotor = _rotor(endpoints, scale_up)
+    return dataclasses.replace(rotor, name="opera", bulk_bytes=OPERA_BULK_BYTES)
+
+
+def _sirius(endpoints: int, scale_up: ScaleUp) -> RotorFabric:
+    gratings = load_switch("sirius-awgr")
+    return RotorFabric(
+        name="sirius",
+        endpoints=endpoints,
+        scale_up=scale_up,
+        switch=gratings,
+        optics=load_optics(BRIGHT_LANES),
+        lanes=_lanes(gratings, scale_up.nodes(endpoints)),
+        relaying=Relaying.ALWAYS,
+    )
+
+
+def _lanes(switch: OpticalSwitch, ends: int) -> int:
+    """Return eight lanes, fewer for fewer ends, more where eight do not meet all."""
+    return max(least_lanes(switch, ends), min(ROTOR_LANES, ends))
+
+
 FABRICS: Mapping[str, FabricKind] = MappingProxyType(
     {
         "rails": FabricKind(
@@ -66,6 +101,17 @@ FABRICS: Mapping[str, FabricKind] = MappingProxyType(
         ),
         "ocs_rails": FabricKind(
             build=_ocs_rails, summary="optical circuit switches in the rails, circuits that can move"
+        ),
+        "rotor": FabricKind(
+            build=_rotor,
+            summary="optical matchings in a fixed round; surplus goes by way of relays (RotorNet)",
+        ),
+        "opera": FabricKind(
+            build=_opera, summary="as rotor, but small transfers cross the lanes that are lit now (Opera)"
+        ),
+        "sirius": FabricKind(
+            build=_sirius,
+            summary="tunable lasers before gratings, slots of nanoseconds, all traffic by relays (Sirius)",
         ),
         "fat_tree": FabricKind(
             build=lambda count, domain: FatTree(endpoints=count, scale_up=domain),

@@ -15,11 +15,12 @@ from typing import runtime_checkable
 
 import numpy as np
 
+from heliograph.bundles import Bundle, Spreads
 from heliograph.candidates import candidates
 from heliograph.collectives import Algorithm, Round, vector_bytes
 from heliograph.interfaces import Fabric, Flows
 from heliograph.layout import RankLayout
-from heliograph.network import Bundle, Network
+from heliograph.network import Network
 from heliograph.operators import Collective, CollectiveKind, Sequence, StepGraph, communications
 from heliograph.scale_up import Adder, Protocol, ScaleUp
 from heliograph.servers import SERVED, server_rounds
@@ -232,9 +233,17 @@ class Traffic:
             name,
         )
         return tuple(
-            (self._bundle((*kind, index), one.flows, rank_class), one.flows.size_bytes, one.count)
+            (
+                self._bundle((*kind, index, self._size_key(one.flows)), one.flows, rank_class),
+                one.flows.size_bytes,
+                one.count,
+            )
             for index, one in enumerate(parts)
         )
+
+    def _size_key(self, flows: Flows) -> float:
+        """Return the size of flows where their way goes by it, so that sizes make bundles of their own."""
+        return flows.size_bytes if isinstance(self._fabric, Spreads) else 0.0
 
     def _priced(
         self,
