@@ -14,6 +14,7 @@ from heliograph.errors import ParameterError
 from heliograph.graph_fabric import NO_LINK, GraphFabric, Wiring, bundle, joined, packed
 from heliograph.interfaces import Flows
 from heliograph.scale_up import BillItem, Nic, ScaleUp, load_nic
+from optical.relays import Relays, relay_always, relay_surplus
 from optical.rounds import Rotation
 from optical.switches import LaneBudget, LaneOptics, OpticalSwitch, lane_budget, load_optics, load_switch
 
@@ -38,10 +39,8 @@ class RotorFabric(GraphFabric):
     are means over a round, and a transfer pays the mean wait for its circuit, half a round. That is right for
     transfers of many rounds; one that is shorter than a slot may finish within it.
 
-    Flows that start together and run at one rate r share a rail of N ends evenly: of a flow, phi goes direct
-    and 1 - phi over relays, each of which carries its part in and out. An end with f flows of its own, while
-    F run on its rail, sends ``r (f + (1 - phi) (F - own out - own in) / (N - 2))``, at most its lanes times
-    duty times (N - 1)/N. With `Relaying.SURPLUS`, phi r is what the direct circuit carries.
+    Flows that start together run at one rate, part of it direct and part over relays (`optical.relays`); a
+    relay's circuits count as taken, in and out. What other traffic would leave idle is not searched for.
 
     Transfers below `bulk_bytes` do not wait: they cross several lanes at once lit, an expander (Opera). Each
     takes capacity at every hop.
@@ -169,17 +168,22 @@ class RotorFabric(GraphFabric):
         """Return what flows of equal rate take of every link, their relays' included."""
         routes = self.route(circuits, flows)
         crossed = routes >= 0
-        graph = self.graph(circuits)
+        graph, total = self.graph(circuits), self.endpoints
         usage = np.bincount(routes[crossed], minlength=graph.latency_s.size).astype(float)
         latency_s = np.where(crossed, graph.latency_s[np.where(crossed, routes, 0)], 0.0).sum(axis=1)
-        total = self.endpoints
-        if self.scale_up.off_node(flows).any():
-            more = self._more_hops(usage, flows)
-            usage[: 2 * total] += np.tile(more * self._others(usage), 2)
-            hops_s = self.hop_latency_s * (more > 0.0)
+        off_node = self.scale_up.off_node(flows)
+        if off_node.any():
+            found = self._relays(flows)
             if self._small(flows):
-                hops_s = self.hop_latency_s * (self.rotation.most_hops - 1) - self.rotation.wait_s
-            latency_s = np.where(self.scale_up.off_node(flows), latency_s + hops_s, latency_s)
+                hops = self.rotation.mean_hops
+                usage[: 2 * total] += np.tile((hops - 1.0) * found.carried, 2)
+                more_s = self.hop_latency_s * (self.rotation.most_hops - 1) - self.rotation.wait_s
+            else:
+                usage[: 2 * total] += np.tile(found.relayed_share * found.carried, 2)
+                # Where circuits are full before ports are, what is left of the ports is of no use.
+                usage[: 2 * total] *= (self.ends - 1) / found.rate / usage[: 2 * total].max()
+                more_s = self.hop_latency_s * (found.relayed_share > 0.0)
+            latency_s = np.where(off_node, latency_s + more_s, latency_s)
         links = np.flatnonzero(usage)
         return Loads(links=links, usage=usage[links], latency_s=float(latency_s.max(initial=0.0)))
 
@@ -187,32 +191,30 @@ class RotorFabric(GraphFabric):
         """Return whether flows cross several lanes at once instead of waiting."""
         return flows.size_bytes < self.bulk_bytes and self.rotation.turns
 
-    def _others(self, usage: np.ndarray) -> np.ndarray:
-        """Return the flows that each endpoint relays if all do so once, shape [E]."""
-        if self.ends < 3:
-            return np.zeros(self.endpoints)
-        sent, received = usage[: self.endpoints], usage[self.endpoints : 2 * self.endpoints]
-        rails = np.arange(self.endpoints) % self.node_size
-        on_rail = np.bincount(rails, weights=sent)[rails]
-        return (on_rail - sent - received) / (self.ends - 2)
-
-    def _more_hops(self, usage: np.ndarray, flows: Flows) -> float:
-        """Return how many lanes beyond one a byte crosses on average."""
-        if self.ends < 3:
-            return 0.0
-        if self._small(flows):
-            return self.rotation.mean_hops - 1.0
-        if self.relaying is Relaying.ALWAYS:
-            return 1.0 - 1.0 / (self.ends - 1)
+    def _relays(self, flows: Flows) -> Relays:
+        """Return how flows that leave their nodes share the circuits; `carried` by endpoint, shape [E]."""
         off_node = self.scale_up.off_node(flows)
-        carriers = self._carriers(flows.sources, flows.destinations)[off_node]
-        pairs = np.unique(carriers * self.endpoints + flows.destinations[off_node], return_counts=True)[1]
-        direct = 1.0 / (self.ends - 1) / float(pairs.max())
-        others = self._others(usage)
-        own = np.maximum(usage[: self.endpoints], usage[self.endpoints : 2 * self.endpoints])
-        busy = own + others > 0.0
-        rate = float(((1.0 + direct * others[busy]) / (own + others)[busy]).min())
-        return max(0.0, 1.0 - direct / rate)
+        destinations = flows.destinations[off_node]
+        sources = self._carriers(flows.sources, flows.destinations)[off_node]
+        rails = self.scale_up.rail_of(destinations)
+        always = self.relaying is Relaying.ALWAYS or self._small(flows)
+        carried = np.zeros(self.endpoints)
+        seen: dict[bytes, Relays] = {}
+        for rail in np.unique(rails):
+            here = rails == rail
+            count = np.zeros((self.ends, self.ends))
+            np.add.at(
+                count,
+                (self.scale_up.node_of(sources[here]), self.scale_up.node_of(destinations[here])),
+                1.0,
+            )
+            key = count.tobytes()
+            if key not in seen:
+                seen[key] = relay_always(count) if always else relay_surplus(count)
+            carried[rail :: self.node_size] = seen[key].carried
+        least = min(seen.values(), key=lambda one: one.rate)
+        direct = min(one.direct for one in seen.values())
+        return Relays(rate=least.rate, direct=min(direct, least.rate), carried=carried)
 
     def _carriers(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
         """Return the endpoint in the source's node that stands on the destination's rail, shape [F]."""
@@ -246,9 +248,9 @@ class RotorFabric(GraphFabric):
         inside = (flows.sources != flows.destinations) & (
             ~off_node | (self._carriers(flows.sources, flows.destinations) != flows.sources)
         )
-        routes = self.route(None, flows)
-        usage = np.bincount(routes[routes >= 0], minlength=4 * self.endpoints).astype(float)
-        hops = 1.0 + (self._more_hops(usage, flows) if off_node.any() else 0.0)
+        hops = 1.0
+        if off_node.any():
+            hops = self.rotation.mean_hops if self._small(flows) else 1.0 + self._relays(flows).relayed_share
         outside_bytes = float(off_node.sum()) * flows.size_bytes
         inside_bytes = float(inside.sum()) * flows.size_bytes
         inside_j = self.scale_up.transfer_energy_j(inside_bytes)
