@@ -25,6 +25,7 @@ from heliograph.tables import Row, Table
 from heliograph.units import dimension_of
 from optical.cores import CORES, load_core
 from optical.devices import device_table
+from optical.fibres import fibre_table
 from optical.named_parts import named_parts_table
 from optical.programmable import programmable_table
 from optical.switches import optics_table, switch_table
@@ -62,8 +63,9 @@ def tables() -> tuple[Table, ...]:
     """Return every parameter table that ships."""
     electronic = tuple(electronic_table(name) for name in ("gpus", "vector", "network", "hosts"))
     optical = (device_table(), named_parts_table(), programmable_table(), switch_table(), optics_table())
+    fibres = (fibre_table(),)
     shared = (nic_table(), direct_link_table(), optical_hop_table(), economics_table())
-    return (*optical, *electronic, *shared)
+    return (*optical, *fibres, *electronic, *shared)
 
 
 def parameters_of(description: object) -> list[Parameter]:

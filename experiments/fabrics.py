@@ -14,12 +14,14 @@ from electronic.dragonfly import Dragonfly, DragonflyPlus
 from electronic.fabrics import RailFabric
 from electronic.fat_tree import FatTree, RailOnly
 from electronic.nvlink import SwitchedDomain
-from electronic.torus_fabric import TorusFabric, cube_sides
+from electronic.torus_fabric import TorusFabric
 from heliograph.errors import LinkError, ParameterError, nearest
 from heliograph.graph_file import load_graph
 from heliograph.interfaces import Fabric
 from heliograph.scale_up import ScaleUp
+from heliograph.torus import cube_sides
 from heliograph.units import to_si
+from optical.cube_fabric import CubeFabric
 from optical.fabrics import OcsRails
 from optical.rotor_fabric import Relaying, RotorFabric, least_lanes
 from optical.switches import OpticalSwitch, load_optics, load_switch
@@ -30,6 +32,10 @@ DEFAULT_FABRIC = "rails"
 """Fabric of packet systems where nobody names one."""
 CIRCUITS = "ocs_rails"
 """Fabric of systems whose name ends in ``ocs``."""
+BRIGHT_DUPLEX = "lane-100g-cwdm-duplex-boosted"
+"""Optical lanes between cubes that outgrow one switch."""
+CUBE_SIDES = (4, 2, 1)
+"""Sides of cubes, of which the first that fills whole cubes is taken; TPU v4 has 4. Dimensionless."""
 ROTOR_LANES = 8
 """Lanes of an accelerator through switches that turn, where so many are enough; dimensionless."""
 OPERA_BULK_BYTES = to_si("bulk_bytes", 15.0, "MB")
@@ -62,6 +68,16 @@ def _ocs_rails(endpoints: int, scale_up: ScaleUp) -> OcsRails:
         return OcsRails(endpoints=endpoints, scale_up=scale_up)
     except LinkError:  # rails too long for one switch pass three, which takes brighter lanes
         return OcsRails(endpoints=endpoints, scale_up=scale_up, optics=load_optics(BRIGHT_LANES))
+
+
+def _cubes(endpoints: int, _: ScaleUp) -> CubeFabric:
+    side = next(size for size in CUBE_SIDES if endpoints % size**3 == 0)
+    shape = [side * cubes for cubes in cube_sides(endpoints // side**3)]
+    try:
+        return CubeFabric(endpoints=endpoints, side=side, x=shape[0], y=shape[1])
+    except LinkError:  # more cubes than one switch has ports for pass three
+        bright = load_optics(BRIGHT_DUPLEX)
+        return CubeFabric(endpoints=endpoints, side=side, x=shape[0], y=shape[1], optics=bright)
 
 
 def _rotor(endpoints: int, scale_up: ScaleUp) -> RotorFabric:
@@ -101,6 +117,10 @@ FABRICS: Mapping[str, FabricKind] = MappingProxyType(
         ),
         "ocs_rails": FabricKind(
             build=_ocs_rails, summary="optical circuit switches in the rails, circuits that can move"
+        ),
+        "ocs_cubes": FabricKind(
+            build=_cubes,
+            summary="cubes of copper, joined to tori by optical circuit switches, twisted too (TPU v4)",
         ),
         "rotor": FabricKind(
             build=_rotor,

@@ -15,7 +15,7 @@ from typing import runtime_checkable
 
 import numpy as np
 
-from heliograph.bundles import Bundle, Spreads
+from heliograph.bundles import Bundle
 from heliograph.candidates import candidates
 from heliograph.collectives import Algorithm, Round, vector_bytes
 from heliograph.interfaces import Fabric, Flows
@@ -57,6 +57,16 @@ class HasAdder(typing.Protocol):
     @property
     def network_adder(self) -> Adder | None:
         """How they add, or None if they do not."""
+        ...
+
+
+@runtime_checkable
+class SizeRouted(typing.Protocol):
+    """A fabric on which small transfers go other ways than large ones."""
+
+    @property
+    def bulk_bytes(self) -> float:
+        """Size from which a transfer is large."""
         ...
 
 
@@ -243,7 +253,7 @@ class Traffic:
 
     def _size_key(self, flows: Flows) -> float:
         """Return the size of flows where their way goes by it, so that sizes make bundles of their own."""
-        return flows.size_bytes if isinstance(self._fabric, Spreads) else 0.0
+        return flows.size_bytes if isinstance(self._fabric, SizeRouted) else 0.0
 
     def _priced(
         self,
