@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from optical.cube_fabric import CubeFabric
 from optical.fabrics import OcsRails
 from optical.rotor_fabric import Relaying, RotorFabric, least_lanes
 from optical.switches import OpticalSwitch, load_optics, load_switch
+from optical.transceiver_ring import TransceiverRing
 
 BRIGHT_LANES = "lane-100g-boosted"
 """Optical lanes of rails that outgrow one switch."""
@@ -36,6 +38,8 @@ BRIGHT_DUPLEX = "lane-100g-cwdm-duplex-boosted"
 """Optical lanes between cubes that outgrow one switch."""
 CUBE_SIDES = (4, 2, 1)
 """Sides of cubes, of which the first that fills whole cubes is taken; TPU v4 has 4. Dimensionless."""
+RING_NODE = 4
+"""Accelerators of a node in a ring of transceiver switches (InfiniteHBD). Dimensionless."""
 ROTOR_LANES = 8
 """Lanes of an accelerator through switches that turn, where so many are enough; dimensionless."""
 OPERA_BULK_BYTES = to_si("bulk_bytes", 15.0, "MB")
@@ -80,6 +84,10 @@ def _cubes(endpoints: int, _: ScaleUp) -> CubeFabric:
         return CubeFabric(endpoints=endpoints, side=side, x=shape[0], y=shape[1], optics=bright)
 
 
+def _hbd_ring(endpoints: int, _: ScaleUp) -> TransceiverRing:
+    return TransceiverRing(endpoints=endpoints, node=math.gcd(endpoints, RING_NODE))
+
+
 def _rotor(endpoints: int, scale_up: ScaleUp) -> RotorFabric:
     switch = load_switch("rotor")
     lanes = _lanes(switch, scale_up.nodes(endpoints))
@@ -121,6 +129,10 @@ FABRICS: Mapping[str, FabricKind] = MappingProxyType(
         "ocs_cubes": FabricKind(
             build=_cubes,
             summary="cubes of copper, joined to tori by optical circuit switches, twisted too (TPU v4)",
+        ),
+        "hbd_ring": FabricKind(
+            build=_hbd_ring,
+            summary="nodes in a ring whose transceivers switch: other hops, or round failed nodes (InfiniteHBD)",
         ),
         "rotor": FabricKind(
             build=_rotor,

@@ -140,7 +140,9 @@ class LaneBudget:
         return sum(loss for _, loss in self.losses_db)
 
 
-def lane_budget(optics: LaneOptics, switch: OpticalSwitch, passes: int) -> LaneBudget:
+def lane_budget(
+    optics: LaneOptics, switch: OpticalSwitch, passes: int, *, fibres: int | None = None
+) -> LaneBudget:
     """Return the power budget of a lane through optical switches.
 
     Parameters
@@ -150,7 +152,9 @@ def lane_budget(optics: LaneOptics, switch: OpticalSwitch, passes: int) -> LaneB
     switch : OpticalSwitch
         Every switch on its way.
     passes : int
-        Switches on its way, at least 1. Each of the ``passes + 1`` fibres has a connector at both ends.
+        Switches on its way, at least 1.
+    fibres : int, optional
+        Fibres on its way, each with a connector at both ends; one more than the switches unless said.
 
     Returns
     -------
@@ -162,7 +166,7 @@ def lane_budget(optics: LaneOptics, switch: OpticalSwitch, passes: int) -> LaneB
     LinkError
         If the transmitter cannot launch that much; names the greatest loss and what is missing.
     """
-    connectors = 2 * (passes + 1)
+    connectors = 2 * (passes + 1 if fibres is None else fibres)
     losses = (
         ("optical switches", passes * switch.insertion_loss_db),
         ("connectors", connectors * optics.connector_loss_db),
