@@ -132,7 +132,7 @@ FABRICS: Mapping[str, FabricKind] = MappingProxyType(
         ),
         "hbd_ring": FabricKind(
             build=_hbd_ring,
-            summary="nodes in a ring whose transceivers switch: other hops, or round failed nodes (InfiniteHBD)",
+            summary="nodes in a ring, switched in transceivers: other hops, round failed nodes (InfiniteHBD)",
         ),
         "rotor": FabricKind(
             build=_rotor,

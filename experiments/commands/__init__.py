@@ -18,6 +18,7 @@ COMMANDS = MappingProxyType(
         "cores": "cores",
         "circuits": "circuits",
         "photons": "photons",
+        "waste": "waste",
         "validate": "validate",
         "list": "list_names",
         "show": "show",
