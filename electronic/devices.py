@@ -226,31 +226,6 @@ class Transceiver:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class DirectLink:
-    """A link between two accelerators without a switch, and the router port at each end."""
-
-    name: str = "link"
-    """Name shown in tables."""
-    bandwidth_bytes_per_s: float
-    """Line rate, one way."""
-    efficiency: float
-    """Share of the line rate that a long transfer reaches, 0 to 1."""
-    latency_s: float
-    """Time from router to router over copper."""
-    energy_j_per_bit: float
-    """Dynamic energy of one bit over the link."""
-    static_w: float
-    """Power of one end."""
-    price_usd: float
-    """Price of one end of a copper link."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "bandwidth_bytes_per_s")
-        check_range(self, "efficiency", high=1.0, open_low=True)
-        check_range(self, "latency_s", "energy_j_per_bit", "static_w", "price_usd")
-
-
 @cache
 def table(name: str) -> Table:
     """Return a parameter table of this package, read once.
@@ -315,11 +290,6 @@ def scale_up_name(gpu_name: str, accelerators: int = 0) -> str:
 def load_adder(name: str) -> Adder:
     """Return how switches add from the network table, e.g. ``"sharp"``."""
     return table("network").build(Adder, name)
-
-
-def load_direct_link(name: str) -> DirectLink:
-    """Return a link of a torus from the network table, e.g. ``"ici-v4"``."""
-    return table("network").build(DirectLink, name)
 
 
 def load_packet_switch(name: str) -> PacketSwitch:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
 import numpy as np
 
-from electronic.devices import DirectLink, Transceiver, load_direct_link, load_transceiver
+from electronic.devices import Transceiver, load_transceiver
 from heliograph.checks import check_range
+from heliograph.direct_link import DirectLink, load_direct_link
 from heliograph.errors import ParameterError
 from heliograph.graph_fabric import GraphFabric, Wiring, bundle
 from heliograph.interfaces import Flows
 from heliograph.optical_hop import HopBudget, OpticalHop, load_hop
 from heliograph.scale_up import BillItem
-from heliograph.torus import Torus, regular, twisted
+from heliograph.torus import Torus, cube_sides, regular, twisted
 from heliograph.torus_paths import TorusPaths
 from heliograph.units import BITS_PER_BYTE
 
@@ -164,19 +164,3 @@ class TorusFabric(GraphFabric):
         steps = self.ways.steps(flows.sources, flows.destinations)
         moved_bytes = float(np.abs(steps).sum()) * flows.size_bytes
         return moved_bytes * BITS_PER_BYTE * self.link.energy_j_per_bit
-
-
-def cube_sides(endpoints: int) -> tuple[int, int, int]:
-    """Return three sides of so many accelerators that are as equal as whole numbers allow, the longest first.
-
-    The last axis, along which neighbours are numbered, then closes around the smallest groups of a plan.
-    """
-    best = (1, 1, endpoints)
-    for x in range(1, math.isqrt(endpoints) + 1):
-        if endpoints % x or x**3 > endpoints:
-            continue
-        rest = endpoints // x
-        y = max(size for size in range(1, math.isqrt(rest) + 1) if rest % size == 0)
-        best = min(best, (x, y, rest // y), key=lambda sides: (sum(sides), max(sides)))
-    z, y, x = sorted(best)
-    return x, y, z

@@ -17,6 +17,7 @@ from experiments.fabrics import FABRICS, build_fabric
 from experiments.parts import parts_listing
 from experiments.systems import SYSTEMS, build_system
 from heliograph.cable_plant import cable_table
+from heliograph.direct_link import direct_link_table
 from heliograph.economics import economics_table
 from heliograph.errors import ParameterError, nearest
 from heliograph.optical_hop import optical_hop_table
@@ -26,6 +27,7 @@ from heliograph.tables import Row, Table
 from heliograph.units import dimension_of
 from optical.cores import CORES, load_core
 from optical.devices import device_table
+from optical.fibres import fibre_table
 from optical.named_parts import named_parts_table
 from optical.programmable import programmable_table
 from optical.switches import optics_table, switch_table
@@ -63,8 +65,8 @@ def tables() -> tuple[Table, ...]:
     """Return every parameter table that ships."""
     electronic = tuple(electronic_table(name) for name in ("gpus", "vector", "network", "hosts"))
     optical = (device_table(), named_parts_table(), programmable_table(), switch_table(), optics_table())
-    shared = (nic_table(), optical_hop_table(), cable_table(), reliability_table(), economics_table())
-    return (*optical, *electronic, *shared)
+    shared = (nic_table(), direct_link_table(), optical_hop_table(), cable_table(), reliability_table())
+    return (*optical, fibre_table(), *electronic, *shared, economics_table())
 
 
 def parameters_of(description: object) -> list[Parameter]:

@@ -15,19 +15,24 @@ from electronic.dragonfly import Dragonfly, DragonflyPlus
 from electronic.fabrics import RailFabric
 from electronic.fat_tree import FatTree, RailOnly
 from electronic.nvlink import SwitchedDomain
-from electronic.torus_fabric import TorusFabric, cube_sides
+from electronic.torus_fabric import TorusFabric
 from heliograph.errors import LinkError, ParameterError, nearest
 from heliograph.graph_file import load_graph
 from heliograph.interfaces import Fabric
 from heliograph.scale_up import ScaleUp, load_nic
+from heliograph.torus import cube_sides
+from heliograph.units import to_si
 from optical.circuits import CircuitPolicy
+from optical.cube_fabric import CubeFabric
 from optical.direct_connect import DirectConnect
 from optical.fabrics import OcsRails
 from optical.hybrid import HybridFabric
 from optical.job_lanes import EXPERTS
 from optical.reducing_fabric import OpticalReduction
 from optical.regions import CircuitChoice
-from optical.switches import LaneOptics, load_optics
+from optical.rotor_fabric import Relaying, RotorFabric, least_lanes
+from optical.switches import LaneOptics, OpticalSwitch, load_optics, load_switch
+from optical.transceiver_ring import TransceiverRing
 from optical.wafer_fabric import WaferFabric
 from optical.wafers import load_wafer
 
@@ -44,6 +49,16 @@ DEFAULT_FABRIC = "rails"
 """Fabric of packet systems where nobody names one."""
 CIRCUITS = "ocs_rails"
 """Fabric of systems whose name ends in ``ocs``."""
+BRIGHT_DUPLEX = "lane-100g-cwdm-duplex-boosted"
+"""Optical lanes between cubes that outgrow one switch."""
+CUBE_SIDES = (4, 2, 1)
+"""Sides of cubes, of which the first that fills whole cubes is taken; TPU v4 has 4. Dimensionless."""
+RING_NODE = 4
+"""Accelerators of a node in a ring of transceiver switches (InfiniteHBD). Dimensionless."""
+ROTOR_LANES = 8
+"""Lanes of an accelerator through switches that turn, where so many are enough; dimensionless."""
+OPERA_BULK_BYTES = to_si("bulk_bytes", 15.0, "MB")
+"""Size from which Opera has transfers wait for their circuits (Mellette et al., NSDI 2020)."""
 GRAPH = "graph:"
 """What stands before the path of a graph file."""
 
@@ -127,6 +142,49 @@ def _wafer(endpoints: int, scale_up: ScaleUp) -> WaferFabric:
     return WaferFabric(wafer=wafer, packets=FatTree(endpoints=endpoints, scale_up=library))
 
 
+def _cubes(endpoints: int, _: ScaleUp) -> CubeFabric:
+    side = next(size for size in CUBE_SIDES if endpoints % size**3 == 0)
+    shape = [side * cubes for cubes in cube_sides(endpoints // side**3)]
+    try:
+        return CubeFabric(endpoints=endpoints, side=side, x=shape[0], y=shape[1])
+    except LinkError:  # more cubes than one switch has ports for pass three
+        bright = load_optics(BRIGHT_DUPLEX)
+        return CubeFabric(endpoints=endpoints, side=side, x=shape[0], y=shape[1], optics=bright)
+
+
+def _hbd_ring(endpoints: int, _: ScaleUp) -> TransceiverRing:
+    return TransceiverRing(endpoints=endpoints, node=math.gcd(endpoints, RING_NODE))
+
+
+def _rotor(endpoints: int, scale_up: ScaleUp) -> RotorFabric:
+    switch = load_switch("rotor")
+    lanes = _lanes(switch, scale_up.nodes(endpoints))
+    return RotorFabric(endpoints=endpoints, scale_up=scale_up, switch=switch, lanes=lanes)
+
+
+def _opera(endpoints: int, scale_up: ScaleUp) -> RotorFabric:
+    rotor = _rotor(endpoints, scale_up)
+    return dataclasses.replace(rotor, name="opera", bulk_bytes=OPERA_BULK_BYTES)
+
+
+def _sirius(endpoints: int, scale_up: ScaleUp) -> RotorFabric:
+    gratings = load_switch("sirius-awgr")
+    return RotorFabric(
+        name="sirius",
+        endpoints=endpoints,
+        scale_up=scale_up,
+        switch=gratings,
+        optics=load_optics(BRIGHT_LANES),
+        lanes=_lanes(gratings, scale_up.nodes(endpoints)),
+        relaying=Relaying.ALWAYS,
+    )
+
+
+def _lanes(switch: OpticalSwitch, ends: int) -> int:
+    """Return eight lanes, fewer for fewer ends, more where eight do not meet all."""
+    return max(least_lanes(switch, ends), min(ROTOR_LANES, ends))
+
+
 FABRICS: Mapping[str, FabricKind] = MappingProxyType(
     {
         "rails": FabricKind(
@@ -135,6 +193,25 @@ FABRICS: Mapping[str, FabricKind] = MappingProxyType(
         ),
         "ocs_rails": FabricKind(
             build=_ocs_rails, summary="optical circuit switches in the rails, circuits that can move"
+        ),
+        "ocs_cubes": FabricKind(
+            build=_cubes,
+            summary="cubes of copper, joined to tori by optical circuit switches, twisted too (TPU v4)",
+        ),
+        "hbd_ring": FabricKind(
+            build=_hbd_ring,
+            summary="nodes in a ring, switched in transceivers: other hops, round failed nodes (InfiniteHBD)",
+        ),
+        "rotor": FabricKind(
+            build=_rotor,
+            summary="optical matchings in a fixed round; surplus goes by way of relays (RotorNet)",
+        ),
+        "opera": FabricKind(
+            build=_opera, summary="as rotor, but small transfers cross the lanes that are lit now (Opera)"
+        ),
+        "sirius": FabricKind(
+            build=_sirius,
+            summary="tunable lasers before gratings, slots of nanoseconds, all traffic by relays (Sirius)",
         ),
         "fat_tree": FabricKind(
             build=lambda count, domain: FatTree(endpoints=count, scale_up=domain),

@@ -9,15 +9,14 @@ from types import MappingProxyType
 from typing import Any
 
 from electronic.devices import (
-    DirectLink,
     PacketSwitch,
     Transceiver,
-    load_direct_link,
     load_packet_switch,
     load_scale_up,
     load_transceiver,
     table,
 )
+from heliograph.direct_link import DirectLink, direct_link_table, load_direct_link
 from heliograph.scale_up import Nic, ScaleUp, load_nic, nic_table
 from heliograph.tables import Table
 from optical.switches import (
@@ -44,7 +43,7 @@ _SHELVES: Mapping[type, _Shelf] = MappingProxyType(
     {
         Transceiver: _Shelf(rows=lambda: table("network"), load=load_transceiver),
         PacketSwitch: _Shelf(rows=lambda: table("network"), load=load_packet_switch),
-        DirectLink: _Shelf(rows=lambda: table("network"), load=load_direct_link),
+        DirectLink: _Shelf(rows=direct_link_table, load=load_direct_link),
         ScaleUp: _Shelf(rows=lambda: table("network"), load=load_scale_up),
         Nic: _Shelf(rows=nic_table, load=load_nic),
         OpticalSwitch: _Shelf(rows=switch_table, load=load_switch),

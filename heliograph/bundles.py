@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import simpy
 
-from heliograph.interfaces import Flows, LinkGraph
+from heliograph.interfaces import Circuits, Fabric, Flows, LinkGraph
 
 
 @dataclass(kw_only=True, eq=False)
@@ -57,6 +58,35 @@ class Waiting:
     """Succeeds when the path is lit."""
     patient: Callable[[], bool]
     """Whether its ports should still serve others before they turn to it."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Loads:
+    """What one byte per second of every flow of a bundle asks of the links."""
+
+    links: np.ndarray
+    """Distinct links, shape [U]."""
+    usage: np.ndarray
+    """Share of each that the flows take together, in flows, shape [U]; relays may make it no whole number."""
+    latency_s: float
+    """Longest path latency."""
+
+
+@runtime_checkable
+class Spreads(Protocol):
+    """A fabric that spreads flows over relays, so that a list of links per flow does not tell their load."""
+
+    def loads(self, circuits: Circuits, flows: Flows) -> Loads:
+        """Return what flows of equal rate take of every link, their relays' included."""
+        ...
+
+
+def fabric_loads(fabric: Fabric, circuits: Circuits, flows: Flows, graph: LinkGraph) -> Loads:
+    """Return what flows of equal rate take of every link over the present circuits of a fabric."""
+    if isinstance(fabric, Spreads):
+        return fabric.loads(circuits, flows)
+    links, usage, latency_s = loads(fabric.route(circuits, flows), graph)
+    return Loads(links=links, usage=usage, latency_s=latency_s)
 
 
 def loads(routes: np.ndarray, graph: LinkGraph) -> tuple[np.ndarray, np.ndarray, float]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from heliograph.bundles import Bundle, Transfer, Waiting, loads
+from heliograph.bundles import Bundle, Transfer, Waiting, fabric_loads, loads
 from heliograph.changes import Change
 from heliograph.errors import RouteError
 from heliograph.failures import Detours, Failure, endpoint_links
@@ -96,10 +96,11 @@ class Network:
             flows = self._placed(bundle.flows)
             if not self.fabric.connected(self._circuits, flows):
                 return False
-            routes = self.fabric.route(self._circuits, flows)
-            if isinstance(self.fabric, Detours) and self._failed[routes[routes >= 0]].any():
+            found = fabric_loads(self.fabric, self._circuits, flows, self._graph)
+            bundle.links, bundle.usage, bundle.latency_s = found.links, found.usage, found.latency_s
+            if isinstance(self.fabric, Detours) and self._failed[bundle.links].any():
                 routes = self.fabric.around(self._circuits, flows, np.flatnonzero(self._failed))
-            bundle.links, bundle.usage, bundle.latency_s = loads(routes, self._graph)
+                bundle.links, bundle.usage, bundle.latency_s = loads(routes, self._graph)
             bundle.version = self._version
         return True
 
@@ -114,7 +115,8 @@ class Network:
             flows, demand = self._placed(bundle.flows), tuple(map(self._placed, bundle.demand))
             circuits, _ = self.fabric.configure(self._circuits, flows, demand)
             graph = self.fabric.graph(circuits)
-            links, usage, latency_s = loads(self.fabric.route(circuits, flows), graph)
+            found = fabric_loads(self.fabric, circuits, flows, graph)
+            links, usage, latency_s = found.links, found.usage, found.latency_s
         if not links.size:
             return latency_s, np.inf
         return latency_s, float((graph.capacity_bytes_per_s[links] / usage).min())

@@ -262,3 +262,19 @@ def twisted(shape: Sequence[int]) -> Torus:
         "(in any order)"
     )
     raise ParameterError(msg)
+
+
+def cube_sides(endpoints: int) -> tuple[int, int, int]:
+    """Return three sides of so many accelerators that are as equal as whole numbers allow, the longest first.
+
+    The last axis, along which neighbours are numbered, then closes around the smallest groups of a plan.
+    """
+    best = (1, 1, endpoints)
+    for x in range(1, math.isqrt(endpoints) + 1):
+        if endpoints % x or x**3 > endpoints:
+            continue
+        rest = endpoints // x
+        y = max(size for size in range(1, math.isqrt(rest) + 1) if rest % size == 0)
+        best = min(best, (x, y, rest // y), key=lambda sides: (sum(sides), max(sides)))
+    z, y, x = sorted(best)
+    return x, y, z

@@ -71,7 +71,19 @@ class TorusPaths:
 
     def paths(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
         """Return the links of each flow, shape [F, H], padded with `NO_LINK`."""
-        steps = self.steps(sources, destinations)
+        return self.links(sources, self.steps(sources, destinations))
+
+    def every_way(self, sources: np.ndarray, destinations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return all shortest ways: the flow that each belongs to, shape [W], and its steps, [W, axes]."""
+        vectors, first, counts = self._choices
+        ahead = self.torus.node(self.places[destinations] - self.places[sources])
+        ways = counts[ahead]
+        flow = np.repeat(np.arange(sources.size), ways)
+        place = np.arange(flow.size) - np.repeat(np.cumsum(ways) - ways, ways)
+        return flow, vectors[first[ahead][flow] + place]
+
+    def links(self, sources: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """Return the links of step vectors taken axis after axis, shape [F, H], padded with `NO_LINK`."""
         axes = self.torus.axes
         reached = np.cumsum(np.abs(steps), axis=1)
         hops = int(reached[:, -1].max(initial=0))

@@ -15,11 +15,12 @@ from typing import runtime_checkable
 
 import numpy as np
 
+from heliograph.bundles import Bundle
 from heliograph.candidates import candidates
 from heliograph.collectives import Algorithm, Round, vector_bytes
 from heliograph.interfaces import Circuits, Fabric, Flows
 from heliograph.layout import Groups
-from heliograph.network import Bundle, Network
+from heliograph.network import Network
 from heliograph.operators import Collective, CollectiveKind, Sequence, StepGraph, communications
 from heliograph.scale_up import Adder, Protocol, ScaleUp
 from heliograph.servers import SERVED, server_rounds
@@ -74,6 +75,16 @@ class HasWays(typing.Protocol):
 
     def carried_energy_j(self, circuits: Circuits, flows: Flows) -> float:
         """Return the dynamic energy of carrying all the flows once over the present circuits."""
+        ...
+
+
+@runtime_checkable
+class SizeRouted(typing.Protocol):
+    """A fabric on which small transfers go other ways than large ones."""
+
+    @property
+    def bulk_bytes(self) -> float:
+        """Size from which a transfer is large."""
         ...
 
 
@@ -254,9 +265,17 @@ class Traffic:
             name,
         )
         return tuple(
-            (self._bundle((*kind, index), one.flows, rank_class), one.flows.size_bytes, one.count)
+            (
+                self._bundle((*kind, index, self._size_key(one.flows)), one.flows, rank_class),
+                one.flows.size_bytes,
+                one.count,
+            )
             for index, one in enumerate(parts)
         )
+
+    def _size_key(self, flows: Flows) -> float:
+        """Return the size of flows where their way goes by it, so that sizes make bundles of their own."""
+        return flows.size_bytes if isinstance(self._fabric, SizeRouted) else 0.0
 
     def _priced(
         self,

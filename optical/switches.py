@@ -65,6 +65,11 @@ class OpticalSwitch:
         """Time in which a moving circuit carries nothing."""
         return self.control_s + self.switch_s * max(1.0, self.positions / 2) + self.relock_s
 
+    @property
+    def step_s(self) -> float:
+        """Time in which a circuit carries nothing while the switch goes to its next setting."""
+        return self.control_s + self.switch_s + self.relock_s
+
 
 @dataclass(frozen=True, kw_only=True)
 class LaneOptics:
@@ -84,6 +89,8 @@ class LaneOptics:
     """Circulators on the way (two when one fibre carries both directions)."""
     circulator_loss_db: float
     """Loss of one circulator."""
+    multiplexer_loss_db: float
+    """Loss of one wavelength multiplexer; one stands at each end of a lane."""
     fibre_m: float
     """Fibre from transmitter to receiver."""
     fibre_loss_db_per_m: float
@@ -107,7 +114,8 @@ class LaneOptics:
         check_range(self, "group_index", low=1.0)
         check_range(self, "sensitivity_dbm", "launch_max_dbm", low=-100.0, high=100.0)
         check_range(self, "margin_db", "connector_loss_db", "circulators", "circulator_loss_db", "fibre_m")
-        check_range(self, "fibre_loss_db_per_m", "electronics_w", "latency_s", "price_usd")
+        check_range(self, "multiplexer_loss_db", "fibre_loss_db_per_m", "electronics_w")
+        check_range(self, "latency_s", "price_usd")
 
     @property
     def link_latency_s(self) -> float:
@@ -137,7 +145,9 @@ class LaneBudget:
         return sum(loss for _, loss in self.losses_db)
 
 
-def lane_budget(optics: LaneOptics, switch: OpticalSwitch, passes: int) -> LaneBudget:
+def lane_budget(
+    optics: LaneOptics, switch: OpticalSwitch, passes: int, *, fibres: int | None = None
+) -> LaneBudget:
     """Return the power budget of a lane through optical switches.
 
     Parameters
@@ -147,7 +157,9 @@ def lane_budget(optics: LaneOptics, switch: OpticalSwitch, passes: int) -> LaneB
     switch : OpticalSwitch
         Every switch on its way.
     passes : int
-        Switches on its way, at least 1. Each of the ``passes + 1`` fibres has a connector at both ends.
+        Switches on its way, at least 1.
+    fibres : int, optional
+        Fibres on its way, each with a connector at both ends; one more than the switches unless said.
 
     Returns
     -------
@@ -159,11 +171,12 @@ def lane_budget(optics: LaneOptics, switch: OpticalSwitch, passes: int) -> LaneB
     LinkError
         If the transmitter cannot launch that much; names the greatest loss and what is missing.
     """
-    connectors = 2 * (passes + 1)
+    connectors = 2 * (passes + 1 if fibres is None else fibres)
     losses = (
         ("optical switches", passes * switch.insertion_loss_db),
         ("connectors", connectors * optics.connector_loss_db),
         ("circulators", optics.circulators * optics.circulator_loss_db),
+        ("multiplexers", 2 * optics.multiplexer_loss_db),
         ("fibre", optics.fibre_m * optics.fibre_loss_db_per_m),
         ("margin", optics.margin_db),
     )

@@ -24,6 +24,7 @@ COMMANDS = MappingProxyType(
         "bill": "bill",
         "goodput": "goodput",
         "photons": "photons",
+        "waste": "waste",
         "validate": "validate",
         "list": "list_names",
         "show": "show",

@@ -13,11 +13,14 @@ from electronic.nvlink import SwitchedDomain
 from electronic.packet_fabric import Reduction
 from electronic.torus_fabric import Medium, TorusFabric, Wrap
 from heliograph.bounds import collective_bound_s, in_network_bound_s
+from heliograph.bundles import Spreads
 from heliograph.clos import Spreading
 from heliograph.errors import HeliographError
 from heliograph.interfaces import Fabric, Flows
 from heliograph.operators import CollectiveKind
 from heliograph.paths import numeric_leaves, replace_at
+from optical.rotor_fabric import Relaying, RotorFabric
+from optical.switches import load_optics, load_switch
 from tests.conformance.graphs import (
     alone_s,
     collective_s,
@@ -39,6 +42,13 @@ PLUS = DragonflyPlus(
 )
 CUBE = TorusFabric(endpoints=N, x=4, y=4)
 NVLINK = SwitchedDomain(endpoints=N, scale_up=replace(load_scale_up("nvlink4"), size=N), radix=16)
+ROTOR = RotorFabric(endpoints=N, scale_up=PAIRS)
+SIRIUS = replace(
+    ROTOR,
+    switch=load_switch("sirius-awgr"),
+    optics=load_optics("lane-100g-boosted"),
+    relaying=Relaying.ALWAYS,
+)
 FABRICS = {
     "fat-tree": TREE,
     "fat-tree, one switch": FatTree(endpoints=N, scale_up=PAIRS),
@@ -57,6 +67,9 @@ FABRICS = {
     "torus, twisted": TorusFabric(endpoints=128, x=4, y=4, wrap=Wrap.TWISTED),
     "torus, fibre": replace(CUBE, medium=Medium.OPTICAL),
     "nvlink": NVLINK,
+    "rotor": ROTOR,
+    "rotor, a lane for every node": replace(ROTOR, lanes=32),
+    "sirius": SIRIUS,
 }
 every_fabric = pytest.mark.parametrize("fabric", FABRICS.values(), ids=FABRICS)
 KINDS = (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.ALL_TO_ALL)
@@ -114,6 +127,8 @@ def test_a_flow_alone_takes_size_over_rate_and_the_latency(fabric):
         )
         graph, mine = fabric.graph(None), links[links >= 0]
         expected = 1e6 / graph.capacity_bytes_per_s[mine].min() + graph.latency_s[mine].sum()
+        if isinstance(fabric, Spreads) and destination > 1:
+            expected += fabric.hop_latency_s  # most of it goes by way of relays
         assert alone_s(fabric, 0, destination) == pytest.approx(expected, rel=1e-12)
 
 
@@ -159,12 +174,21 @@ KNOBS = {
     "torus": CUBE,
     "torus, fibre": replace(CUBE, medium=Medium.OPTICAL),
     "nvlink": NVLINK,
+    "opera": replace(
+        ROTOR,
+        bulk_bytes=6e5,
+        switch=replace(load_switch("rotor"), positions=4),
+        optics=load_optics("lane-100g-duplex"),
+    ),
+    "sirius": SIRIUS,
 }
 SILENT = {
     # Copper has no module, fibre no cable; switches that do not add have no adder.
     "torus": ("transceiver.", "hop."),
     "torus, fibre": ("link.price_usd",),
     "fat-tree": ("adder.",),
+    # No circulators, gratings larger than needed, nothing small.
+    "sirius": ("optics.circulator_loss_db", "switch.spare_ports", "bulk_bytes"),
 }
 LIBRARY = ("scale_up.protocols.", "scale_up.adders.", "scale_up.copy_bytes_per_s")
 """Numbers of a library, which act on collectives by size; tests of reductions hold them."""
@@ -206,6 +230,6 @@ def test_no_choice_of_a_fabric_is_without_effect(name):
     fabric = KNOBS[name]
     for item in dataclasses.fields(fabric):
         value = getattr(fabric, item.name)
-        if isinstance(value, Spreading | Reduction | Medium | Routing):
+        if isinstance(value, Spreading | Reduction | Medium | Routing | Relaying):
             others = [outputs(replace(fabric, **{item.name: other})) for other in type(value)]
             assert others[0] != others[1], item.name

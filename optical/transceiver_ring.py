@@ -1,0 +1,249 @@
+"""Nodes in a ring whose transceivers are the switches: each reaches several neighbours, one at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from heliograph.checks import check_range
+from heliograph.direct_link import DirectLink, load_direct_link
+from heliograph.errors import ParameterError, RouteError
+from heliograph.graph_fabric import NO_LINK
+from heliograph.interfaces import Flows, LinkGraph, Reconfiguration
+from heliograph.scale_up import BillItem, bill_power_w, bill_price_usd
+from heliograph.units import BITS_PER_BYTE
+from optical.fibres import Fibre, load_fibre
+from optical.switches import LaneBudget, LaneOptics, OpticalSwitch, lane_budget, load_optics, load_switch
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransceiverRing:
+    """Accelerators in a chain through their nodes; the ends of a node shine on one of the next K nodes.
+
+    Notes
+    -----
+    Accelerator e is the ``e % node``-th of its node's chain. Link 2 e leads forward, to the next in the chain
+    or from the last of a node to the first of the node h further on; link 2 e + 1 leads back. The circuits'
+    state is h, from 1 to what `hops` leaves: nodes that failed stand evenly apart, a circuit that skips one
+    takes one hop more. A ring of consecutive accelerators uses every link once in each direction, its way
+    back to the first included, so that any number of nodes makes a ring of full rate. There is no other
+    network: all other traffic goes along the chain too.
+
+    Flows that leave their nodes want the h over which they pass the fewest links; when it is not lit, every
+    transceiver between nodes turns.
+
+    References
+    ----------
+    Shou et al., "InfiniteHBD", SIGCOMM 2025, arXiv:2502.03885: transceivers with a switch, K-hop ring.
+    """
+
+    name: str = "transceiver ring"
+    """Name shown in tables and traces."""
+    endpoints: int
+    """Accelerators that work."""
+    node: int = 4
+    """Accelerators of a node; dimensionless."""
+    hops: int = 2
+    """Neighbours in each direction to which a node has fibres, K; dimensionless."""
+    failed_nodes: int = 0
+    """Nodes, beside those that work, that the ring passes by; dimensionless."""
+    link: DirectLink = field(default_factory=lambda: load_direct_link("ici-v4"))
+    """Ports at the ends of a link and copper in a node; its bandwidth counts for each lane of the ring."""
+    copper_links: int = 8
+    """Such links between neighbours in a node; dimensionless."""
+    switch: OpticalSwitch = field(default_factory=lambda: load_switch("transceiver-switch"))
+    """The switch in a transceiver."""
+    optics: LaneOptics = field(default_factory=lambda: load_optics("lane-100g"))
+    """Transmitter and receiver of each lane."""
+    lanes: int = 32
+    """Optical lanes from a node to the next in one direction."""
+    lanes_per_transceiver: int = 8
+    """Lanes that turn together; dimensionless."""
+    fibre: Fibre = field(default_factory=lambda: load_fibre("single-mode"))
+    """Cable from one transceiver to another."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "endpoints", "node", "hops", "lanes", "lanes_per_transceiver", low=1)
+        check_range(self, "copper_links", low=1)
+        check_range(self, "failed_nodes")
+        if self.endpoints % self.node:
+            msg = f"endpoints ({self.endpoints}) of '{self.name}' must fill nodes of {self.node}"
+            raise ParameterError(msg)
+        if self.reach < 1:
+            msg = (
+                f"{self.failed_nodes} failed nodes among {self.nodes} that work are more in a row than "
+                f"hops={self.hops} of '{self.name}' can pass by; try hops={self.skipped + 1}"
+            )
+            raise ParameterError(msg)
+        _ = self.budget
+
+    @property
+    def nodes(self) -> int:
+        """Nodes that work."""
+        return self.endpoints // self.node
+
+    @property
+    def node_size(self) -> int:
+        """Endpoints of a node, consecutive numbers."""
+        return self.node
+
+    @property
+    def skipped(self) -> int:
+        """Most failed nodes in a row."""
+        return -(-self.failed_nodes // self.nodes)
+
+    @property
+    def reach(self) -> int:
+        """Greatest h, in nodes that work, that every node's fibres allow."""
+        runs = min(self.failed_nodes, self.nodes)
+        if not runs:
+            return self.hops
+        apart = max(1, self.nodes // runs)
+        found = 0
+        while found < self.hops and (found + 1) + self.skipped * -(-(found + 1) // apart) <= self.hops:
+            found += 1
+        return found
+
+    @cached_property
+    def budget(self) -> LaneBudget:
+        """Power budget of a lane: a switch in each of two transceivers and one fibre.
+
+        Raises
+        ------
+        LinkError
+            If its light does not arrive.
+        """
+        return lane_budget(self.optics, self.switch, 2, fibres=1)
+
+    @cached_property
+    def _graph(self) -> LinkGraph:
+        local = np.arange(self.endpoints) % self.node
+        between = np.stack([local == self.node - 1, local == 0], axis=-1).ravel()
+        copper = self.copper_links * self.link.bandwidth_bytes_per_s
+        light = self.lanes * self.optics.bandwidth_bytes_per_s
+        rate = np.where(between, light, copper) * self.link.efficiency
+        latency_s = self.link.latency_s + self.optics.link_latency_s * between
+        rate.flags.writeable = False
+        latency_s.flags.writeable = False
+        return LinkGraph(capacity_bytes_per_s=rate, latency_s=latency_s)
+
+    def heads(self, circuits: int) -> np.ndarray:
+        """Return where each link ends, shape [2 E]."""
+        every = np.arange(self.endpoints)
+        number, local = np.divmod(every, self.node)
+        ahead = np.where(local < self.node - 1, every + 1, (number + circuits) % self.nodes * self.node)
+        last = (number - circuits) % self.nodes * self.node + self.node - 1
+        return np.stack([ahead, np.where(local > 0, every - 1, last)], axis=-1).ravel()
+
+    def bill(self) -> dict[str, BillItem]:
+        """Return the bill of materials: item -> count, power and price of each; failed nodes draw nothing."""
+        ends = 2 * self.nodes * self.lanes
+        modules = -(-self.lanes // self.lanes_per_transceiver) * 2 * self.nodes
+        failed = -(-self.lanes // self.lanes_per_transceiver) * 2 * self.failed_nodes
+        copper = 2 * (self.endpoints - self.nodes) * self.copper_links
+        module_usd = self.switch.ports * self.switch.port_price_usd
+        module_usd += self.lanes_per_transceiver * self.optics.price_usd
+        return {
+            "copper link end": BillItem(
+                count=copper, w_each=self.link.static_w, usd_each=self.link.price_usd
+            ),
+            "optical lane": BillItem(
+                count=ends, w_each=self.optics.electronics_w + self.budget.laser_w, usd_each=0.0
+            ),
+            "transceiver switch": BillItem(count=modules, w_each=self.switch.static_w, usd_each=module_usd),
+            "failed transceiver": BillItem(count=failed, w_each=0.0, usd_each=module_usd),
+            "fibre": BillItem(
+                count=(modules + failed) // 2 * self.hops, w_each=0.0, usd_each=self.fibre.price_usd
+            ),
+        }
+
+    @cached_property
+    def static_w(self) -> float:
+        """Power of everything on the bill, whole fabric."""
+        return bill_power_w(self.bill())
+
+    @cached_property
+    def cost_usd(self) -> float:
+        """Price of everything on the bill, whole fabric."""
+        return bill_price_usd(self.bill())
+
+    def initial(self, demand: tuple[Flows, ...]) -> int:
+        """Return the hop of the circuits at the start of a step: the one that the first axis wants."""
+        return next((self._wanted(flows) for flows in demand if self._off_node(flows).any()), 1)
+
+    def configure(
+        self, circuits: int, flows: Flows, demand: tuple[Flows, ...]
+    ) -> tuple[int, Reconfiguration]:
+        """Return the hop that flows want, and what it costs to turn all transceivers between nodes to it."""
+        if self.connected(circuits, flows):
+            return circuits, Reconfiguration()
+        wanted = self._wanted(flows)
+        moved = np.flatnonzero(self.heads(circuits) != self.heads(wanted))
+        modules = -(-self.lanes // self.lanes_per_transceiver) * moved.size
+        return wanted, Reconfiguration(
+            dark_s=self.switch.reconfiguration_s,
+            moved_links=moved,
+            energy_j=modules * self.switch.move_energy_j,
+        )
+
+    def graph(self, circuits: int) -> LinkGraph:
+        """Return the links; circuits change where they lead, not what they carry."""
+        return self._graph
+
+    def connected(self, circuits: int, flows: Flows) -> bool:
+        """Return whether the hop that is lit is what flows want, or none leaves its node."""
+        return not self._off_node(flows).any() or self._wanted(flows) == circuits
+
+    def route(self, circuits: int, flows: Flows) -> np.ndarray:
+        """Return the links of each flow, shape [F, H], padded with -1; a flow to itself has none.
+
+        Raises
+        ------
+        RouteError
+            If another hop is lit than these flows want.
+        """
+        if not self.connected(circuits, flows):
+            msg = (
+                f"'{self.name}' has circuits over {circuits} node(s), and axis '{flows.axis}' wants "
+                f"{self._wanted(flows)}; configure the fabric for it"
+            )
+            raise RouteError(msg)
+        ahead, back = self._lengths(circuits, flows)
+        forward = ahead <= back
+        length = np.where(forward, ahead, back)
+        heads = self.heads(circuits)
+        links = np.full((flows.sources.size, int(length.max(initial=0))), NO_LINK, dtype=np.int64)
+        here = np.array(flows.sources)
+        for hop in range(links.shape[1]):
+            going = np.flatnonzero(length > hop)
+            links[going, hop] = 2 * here[going] + ~forward[going]
+            here[going] = heads[links[going, hop]]
+        return links
+
+    def transfer_energy_j(self, flows: Flows) -> float:
+        """Return the dynamic energy of carrying all the flows once: that of every link on their ways."""
+        passed = float(np.minimum(*self._lengths(self._wanted(flows), flows)).sum())
+        return passed * flows.size_bytes * BITS_PER_BYTE * self.link.energy_j_per_bit
+
+    def _off_node(self, flows: Flows) -> np.ndarray:
+        return flows.sources // self.node != flows.destinations // self.node
+
+    def _lengths(self, circuits: int, flows: Flows) -> tuple[np.ndarray, np.ndarray]:
+        """Return the links forward and back from source to destination, inf where there is no way; [F]."""
+        steps = np.full(self.nodes, np.inf)
+        count = self.nodes // int(np.gcd(circuits, self.nodes))
+        steps[np.arange(count) * circuits % self.nodes] = np.arange(count)
+        apart = flows.destinations // self.node - flows.sources // self.node
+        local = flows.destinations % self.node - flows.sources % self.node
+        found = []
+        for sign in (1, -1):
+            length = steps[sign * apart % self.nodes] * self.node + sign * local
+            found.append(np.where(length < 0, np.inf, length))
+        return found[0], found[1]
+
+    def _wanted(self, flows: Flows) -> int:
+        """Return the hop over which flows pass the fewest links; the shorter of equal ones."""
+        passed = [float(np.minimum(*self._lengths(hop, flows)).sum()) for hop in range(1, self.reach + 1)]
+        return 1 + int(np.argmin(passed))

@@ -1,0 +1,145 @@
+"""A ring of nodes whose transceivers switch: full rings of any size, hops, failed nodes, light."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import simpy
+
+from heliograph.bounds import collective_bound_s
+from heliograph.errors import LinkError, ParameterError, RouteError
+from heliograph.interfaces import Fabric, Flows
+from heliograph.network import Bundle, Network
+from heliograph.operators import CollectiveKind
+from heliograph.paths import numeric_leaves, replace_at
+from optical.switches import load_switch
+from optical.transceiver_ring import TransceiverRing
+from tests.conformance.graphs import collective_s
+
+RING = TransceiverRing(endpoints=64)
+
+
+def ring_flows(group, axis="tp", stride=1):
+    ranks = np.arange(group) * stride
+    return Flows(sources=ranks, destinations=np.roll(ranks, -1), size_bytes=1e8, axis=axis)
+
+
+def taken_s(fabric, *several):
+    env = simpy.Environment()
+    network = Network(env, fabric, several)
+
+    def run():
+        for index, flows in enumerate(several):
+            bundle = Bundle(index=index, flows=flows, demand=several)
+            yield from network.carry(bundle, flows.size_bytes, 1)
+
+    env.run(env.process(run()))
+    return env.now
+
+
+@pytest.mark.parametrize("group", [4, 8, 12, 20, 36, 64])
+def test_any_run_of_nodes_is_a_ring_of_full_rate(group):
+    """Shou et al., SIGCOMM 2025: rings of any number of nodes; the way back takes the other direction."""
+    port = RING.graph(1).capacity_bytes_per_s.max()
+    assert port == pytest.approx(400e9 * RING.link.efficiency)
+    flows = ring_flows(group)
+    wire_s = flows.size_bytes / port
+    links = RING.route(1, flows)
+    assert np.unique(links[links >= 0], return_counts=True)[1].max() == 1
+    assert taken_s(RING, flows) == pytest.approx(wire_s + RING.graph(1).latency_s[links[-1]].sum(), rel=0.05)
+
+
+def test_every_route_ends_where_it_should():
+    for hop in (1, 2, 3):
+        fabric = replace(RING, hops=3)
+        pairs = np.arange(64)
+        flows = Flows(sources=pairs, destinations=(pairs + 4 * hop) % 64, size_bytes=1.0, axis="dp")
+        circuits, _ = fabric.configure(1, flows, ())
+        assert circuits == hop
+        here, heads = pairs.copy(), fabric.heads(circuits)
+        for links in fabric.route(circuits, flows).T:
+            here = np.where(links >= 0, heads[links], here)
+        np.testing.assert_array_equal(here, flows.destinations)
+        assert (np.bincount(heads, minlength=64) == 2).all()
+    assert isinstance(fabric, Fabric)
+
+
+def test_longer_hops_spare_links_and_cost_their_dark_time():
+    """60 to 80 us of hardware (Shou et al.), control and relock beside; one turn there and none within."""
+    near = ring_flows(8)
+    far = Flows(sources=np.arange(64), destinations=(np.arange(64) + 8) % 64, size_bytes=1e9, axis="dp")
+    with pytest.raises(RouteError, match="wants 2"):
+        RING.route(1, far)
+    _, change = RING.configure(1, far, ())
+    assert 60e-6 <= RING.switch.switch_s <= 80e-6
+    assert change.dark_s == RING.switch.reconfiguration_s
+    assert change.moved_links.size == 2 * RING.nodes
+    assert taken_s(RING, near, far) == pytest.approx(
+        taken_s(RING, near) + taken_s(RING, far) + change.dark_s, rel=1e-9
+    )
+    assert taken_s(RING, far) < 0.6 * taken_s(replace(RING, hops=1), far)
+    assert RING.configure(2, near, ())[0] == 1
+
+
+def test_all_reduces_stay_above_the_bound():
+    ports = 2 * RING.graph(1).capacity_bytes_per_s.max()
+    taken = collective_s(RING, payload=1e9)
+    assert taken >= collective_bound_s(CollectiveKind.ALL_REDUCE, 64, 1e9, ports)
+
+
+def test_failed_nodes_take_hops_and_too_many_break_the_ring():
+    """A circuit passes K - 1 failed nodes in a row (Shou et al., K-hop ring)."""
+    assert [replace(RING, failed_nodes=count).reach for count in (0, 1, 16)] == [2, 1, 1]
+    assert replace(RING, hops=4, failed_nodes=1).reach == 3
+    assert replace(RING, hops=3, failed_nodes=32).reach == 1
+    with pytest.raises(ParameterError, match="try hops=3"):
+        replace(RING, failed_nodes=17)
+    flows = ring_flows(32)
+    assert taken_s(replace(RING, failed_nodes=8), flows) == taken_s(RING, flows)
+    assert replace(RING, failed_nodes=8).cost_usd > RING.cost_usd
+    assert replace(RING, failed_nodes=8).static_w == RING.static_w
+
+
+def test_light_that_is_lost_names_its_element():
+    assert dict(RING.budget.losses_db)["optical switches"] == 2 * RING.switch.insertion_loss_db
+    assert dict(RING.budget.losses_db)["connectors"] == 2 * RING.optics.connector_loss_db
+    with pytest.raises(LinkError, match="greatest loss is optical switches"):
+        replace(RING, switch=replace(load_switch("transceiver-switch"), insertion_loss_db=4.0))
+
+
+SILENT = ("optics.circulator_loss_db", "switch.spare_ports")
+"""There are no circulators, and a transceiver has no spare path."""
+
+
+def test_every_number_moves_an_answer():
+    base = replace(RING, lanes=24, copper_links=5, failed_nodes=1, hops=3)
+    far = Flows(sources=np.arange(64), destinations=(np.arange(64) + 8) % 64, size_bytes=1e7, axis="dp")
+
+    def answers(fabric):
+        change = fabric.configure(1, far, ())[1]
+        times = taken_s(fabric, ring_flows(8), far), taken_s(fabric, ring_flows(3))
+        return (
+            fabric.bill(),
+            change.dark_s,
+            change.energy_j,
+            *times,
+            fabric.budget,
+            fabric.transfer_energy_j(far),
+        )
+
+    before, dead = answers(base), []
+    for path, value in numeric_leaves(base).items():
+        if path in SILENT:
+            continue
+        moved = False
+        for factor in (2, 0.5, 0.01, 8):
+            new = max(1, round(value * factor)) if isinstance(value, int) else (value * factor or 1.0)
+            try:
+                moved = answers(replace_at(base, path, new)) != before
+            except (ParameterError, LinkError, IndexError):
+                moved = True
+            if moved:
+                break
+        if not moved:
+            dead.append(path)
+    assert not dead
