@@ -27,7 +27,6 @@ from heliograph.tables import Row, Table
 from heliograph.units import dimension_of
 from optical.cores import CORES, load_core
 from optical.devices import device_table
-from optical.fibres import fibre_table
 from optical.named_parts import named_parts_table
 from optical.programmable import programmable_table
 from optical.switches import optics_table, switch_table
@@ -66,7 +65,7 @@ def tables() -> tuple[Table, ...]:
     electronic = tuple(electronic_table(name) for name in ("gpus", "vector", "network", "hosts"))
     optical = (device_table(), named_parts_table(), programmable_table(), switch_table(), optics_table())
     shared = (nic_table(), direct_link_table(), optical_hop_table(), cable_table(), reliability_table())
-    return (*optical, fibre_table(), *electronic, *shared, economics_table())
+    return (*optical, *electronic, *shared, economics_table())
 
 
 def parameters_of(description: object) -> list[Parameter]:

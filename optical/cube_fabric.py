@@ -20,7 +20,6 @@ from heliograph.scale_up import BillItem, bill_power_w, bill_price_usd
 from heliograph.torus import Torus, cube_sides, regular, twisted
 from heliograph.torus_paths import TorusPaths
 from heliograph.units import BITS_PER_BYTE
-from optical.fibres import Fibre, load_fibre
 from optical.switches import (
     LaneBudget,
     LaneOptics,
@@ -91,8 +90,6 @@ class CubeFabric:
     """Wavelengths of a link between cubes, all in one fibre."""
     spreading: Spreading = Spreading.SPRAYED
     """How a flow uses the shortest ways that there are."""
-    fibre: Fibre = field(default_factory=lambda: load_fibre("single-mode"))
-    """Fibre from a cube to a switch, for both directions."""
 
     def __post_init__(self) -> None:
         check_range(self, "endpoints", "x", "y", "side", "lanes", low=1)
@@ -187,7 +184,9 @@ class CubeFabric:
                 w_each=self.optics.electronics_w + self.budget.laser_w,
                 usd_each=self.optics.price_usd,
             ),
-            "fibre": BillItem(count=faces, w_each=0.0, usd_each=self.fibre.price_usd),
+            "duplex fibre": BillItem(
+                count=faces, w_each=0.0, usd_each=0.0, fibre_ends=1, fibre_m=self.optics.fibre_m / 2
+            ),
             "optical switch": BillItem(
                 count=chassis,
                 w_each=self.switch.static_w,

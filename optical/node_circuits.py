@@ -100,7 +100,11 @@ class NodeCircuits(Protocol):
         return {
             "circuit card": BillItem(count=cards, w_each=self.nic.static_w, usd_each=self.nic.price_usd),
             "optical lane": BillItem(
-                count=cards * self.card_lanes, w_each=lane_w, usd_each=self.optics.price_usd
+                count=cards * self.card_lanes,
+                w_each=lane_w,
+                usd_each=self.optics.price_usd,
+                fibre_ends=self.optics.fibres,
+                fibre_m=self.optics.fibres * self.optics.fibre_m / 2,
             ),
             "optical switch": BillItem(
                 count=switch_chassis(self.switch, self.joined, planes),

@@ -233,7 +233,13 @@ class RotorFabric(GraphFabric):
                 count=self.endpoints, w_each=self.scale_up.static_w, usd_each=self.scale_up.price_usd
             ),
             "nic": BillItem(count=self.endpoints, w_each=self.nic.static_w, usd_each=self.nic.price_usd),
-            "optical lane": BillItem(count=lanes, w_each=lane_w, usd_each=self.optics.price_usd),
+            "optical lane": BillItem(
+                count=lanes,
+                w_each=lane_w,
+                usd_each=self.optics.price_usd,
+                fibre_ends=self.optics.fibres,
+                fibre_m=self.optics.fibres * self.optics.fibre_m / 2,
+            ),
             "turning": BillItem(count=lanes, w_each=turn_w, usd_each=0.0),
             "optical switch": BillItem(
                 count=-(-planes // sharing) * -(-self.ends // ports),

@@ -14,7 +14,6 @@ from heliograph.graph_fabric import NO_LINK
 from heliograph.interfaces import Flows, LinkGraph, Reconfiguration
 from heliograph.scale_up import BillItem, bill_power_w, bill_price_usd
 from heliograph.units import BITS_PER_BYTE
-from optical.fibres import Fibre, load_fibre
 from optical.switches import LaneBudget, LaneOptics, OpticalSwitch, lane_budget, load_optics, load_switch
 
 
@@ -61,8 +60,6 @@ class TransceiverRing:
     """Optical lanes from a node to the next in one direction."""
     lanes_per_transceiver: int = 8
     """Lanes that turn together; dimensionless."""
-    fibre: Fibre = field(default_factory=lambda: load_fibre("single-mode"))
-    """Cable from one transceiver to another."""
 
     def __post_init__(self) -> None:
         check_range(self, "endpoints", "node", "hops", "lanes", "lanes_per_transceiver", low=1)
@@ -155,7 +152,11 @@ class TransceiverRing:
             "transceiver switch": BillItem(count=modules, w_each=self.switch.static_w, usd_each=module_usd),
             "failed transceiver": BillItem(count=failed, w_each=0.0, usd_each=module_usd),
             "fibre": BillItem(
-                count=(modules + failed) // 2 * self.hops, w_each=0.0, usd_each=self.fibre.price_usd
+                count=(modules + failed) // 2 * self.hops,
+                w_each=0.0,
+                usd_each=0.0,
+                fibre_ends=2,
+                fibre_m=self.optics.fibre_m,
             ),
         }
 

@@ -239,7 +239,7 @@ def outputs(fabric):
         found.append(graph.capacity_bytes_per_s.tolist())
         carried = getattr(fabric, "carried_energy_j", lambda _, one: fabric.transfer_energy_j(one))
         found.append(carried(circuits, asked))
-    bill = {item: (one.count, one.w_each, one.usd_each) for item, one in fabric.bill().items()}
+    bill = {item: dataclasses.astuple(one) for item, one in fabric.bill().items()}
     adds = [fabric.effective_bits, fabric.network_adder] if isinstance(fabric, OpticalReduction) else []
     if isinstance(fabric, OpticalReduction):
         adds += [fabric.unit.misread, fabric.unit.sum_bits]

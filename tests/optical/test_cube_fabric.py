@@ -33,7 +33,7 @@ def test_a_machine_has_the_published_parts():
     bill = machine.bill()
     assert bill["optical switch"].count == 48
     assert machine.machine.ports_per_switch == 128 == machine.switch.usable_ports
-    assert bill["fibre"].count == 6144
+    assert bill["duplex fibre"].count == 6144
     assert bill["optical lane"].count == 4 * 6144
     assert bill["router port"].count == 6 * 4096 == bill["copper cable end"].count + 6144
 
