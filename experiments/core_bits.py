@@ -11,6 +11,7 @@ import numpy as np
 
 from heliograph.errors import HeliographError, LinkError
 from heliograph.paths import get_at, replace_at
+from optical.array_errors import mismatch_ratio
 from optical.cores import Crossbar
 from optical.link_budget import bits_from_snr
 from optical.link_noise import link_noise_ratio
@@ -70,7 +71,7 @@ def noise_ratio_of(core: Core) -> NoiseRatio:
     """
     inner: Any = analog_core(core)
     if isinstance(inner, Crossbar):
-        return link_noise_ratio(inner.link, inner.dac, inner.adc)
+        return link_noise_ratio(inner.link, inner.dac, inner.adc).joined(mismatch_ratio(inner))
     ratio: NoiseRatio | None = getattr(inner, "noise_ratio", None)
     if ratio is None:
         msg = f"core '{inner.name}' does not tell its noise by cause; give it a property noise_ratio"
@@ -103,7 +104,7 @@ def bits_curve(core: Core) -> BitsCurve:
     present_w = float(get_at(inner, LASER))
     ratio = noise_ratio_of(core)
     relative = np.logspace(-SPAN_DECADES, SPAN_DECADES, POINTS)
-    scaled = [causes(at_power(ratio, float(factor))) for factor in relative]
+    scaled = [causes(_lit(inner, ratio, float(factor))) for factor in relative]
     return BitsCurve(
         name=inner.name if inner is core else f"{inner.name} in {core.name}",
         power_w=tuple(float(present_w * factor) for factor in relative),
@@ -112,6 +113,14 @@ def bits_curve(core: Core) -> BitsCurve:
         present_w=present_w,
         present_bits=inner.effective_bits,
     )
+
+
+def _lit(inner: Core, ratio: NoiseRatio, relative: float) -> NoiseRatio:
+    """Return a core's noise ratio at so many times its laser power, calibrated at that power."""
+    try:
+        return noise_ratio_of(replace_at(inner, LASER, relative * float(get_at(inner, LASER))))
+    except LinkError:
+        return at_power(ratio, relative)
 
 
 def _bits_at(core: Core, power_w: float) -> float | None:

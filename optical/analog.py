@@ -14,6 +14,7 @@ from enum import StrEnum
 from heliograph.amounts import Amount, Flag
 from heliograph.checks import check_positive, check_range
 from heliograph.errors import ParameterError
+from optical.chip import ChipErrors, CommonNoise
 from optical.residues import Residues
 
 
@@ -33,6 +34,15 @@ class Rounding(StrEnum):
     STOCHASTIC = "stochastic"
 
 
+class Shot(StrEnum):
+    """How shot noise is drawn."""
+
+    GAUSSIAN = "gaussian"
+    """Of the right variance: right where a sample holds many photons."""
+    COUNTED = "counted"
+    """Photons of both detectors of a balanced pair are counted, each a Poisson number."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class AnalogSpec:
     """How one product of a photonic core comes out.
@@ -50,6 +60,12 @@ class AnalogSpec:
     A weight-stationary core loads one operand (`loads_second`): each element of it is wrong by a draw of
     `load_variance`, and all vectors of the product meet the same wrong element. Grid and encoding error of
     the streamed operand's converter are put on it too, which is a little too much: they are finer.
+
+    Three records of their own say what is not redrawn with every output: `chip` what is fixed for a chip,
+    `common` the intensity noise that outputs share, `shot` whether photons are counted. Counted, a sample of
+    the exact sum y has N+ and N- photons in its two detectors, Poisson numbers of means (sum(a^2 + b^2) +- 2
+    g y) / (8 v), v being `shot_variance` and g `product_gain`, and reads 2 v (N+ - N-): mean g y and the
+    variance above.
     """
 
     dac_bits: float
@@ -80,6 +96,12 @@ class AnalogSpec:
     """Rounding of the operands."""
     residues: Residues | None = None
     """Residue numbers in which blocks are multiplied; they take the place of all other errors of a sample."""
+    chip: ChipErrors | None = None
+    """What is fixed for the chip."""
+    common: CommonNoise | None = None
+    """Intensity noise that outputs share, beside `rin_variance`, which they do not."""
+    shot: Shot = Shot.GAUSSIAN
+    """How shot noise is drawn."""
 
     def __post_init__(self) -> None:
         check_positive(self, "dac_bits", "adc_bits", "adc_enob_bits", "adc_range_sigma")
@@ -91,6 +113,17 @@ class AnalogSpec:
         if self.residues is not None and (self.scale is not Scale.BLOCK or math.isinf(self.dac_bits)):
             msg = "AnalogSpec: residues need scale 'block' and finite dac_bits, those of the mantissas"
             raise ParameterError(msg)
+
+    @property
+    def reading_variance(self) -> float:
+        """Variance of reading one full-scale product with all else dark, relative to it, ADC included."""
+        light = self.thermal_variance + 2.0 * self.shot_variance + self.fluctuation
+        return light + 4.0**-self.adc_enob_bits / 3.0
+
+    @property
+    def fluctuation(self) -> float:
+        """Variance per unit of (a b)^2, shared with other outputs or not."""
+        return self.rin_variance + (self.common.variance if self.common is not None else 0.0)
 
     @classmethod
     def ideal(cls) -> AnalogSpec:

@@ -18,6 +18,7 @@ from heliograph.amounts import Amount, AmountT, Flag, ceiling, choose
 from heliograph.operators import Phase
 from heliograph.products import Products
 from optical.analog import AnalogSpec, loads_second
+from optical.chip import CalibrationCost
 from optical.devices import Adder, Converter, Modulator
 
 
@@ -137,6 +138,11 @@ class Core(Protocol):
 
     def analog(self, phase: Phase) -> AnalogSpec:
         """Return what of the core reaches a product of a phase, from budget and converters alone."""
+        ...
+
+    @property
+    def calibration(self) -> CalibrationCost:
+        """What it takes to learn what the chip adds, once; zero where nothing is learnt."""
         ...
 
     def work(self, operator: Products, cores: int) -> Work:

@@ -35,6 +35,18 @@ class Draws:
         pairs = torch.index_select(_gaussian_pairs(), 0, index).view(torch.float32)
         return pairs[: shape.numel()].view(shape).to(dtype)
 
+    def poisson(self, mean: torch.Tensor) -> torch.Tensor:
+        """Return independent Poisson numbers of these means, in double precision; below zero counts as zero.
+
+        Notes
+        -----
+        On the CPU they come from a generator of torch's own, keyed from this one's next word.
+        """
+        if self._device.type != "cpu":
+            return torch.poisson(mean.double().clamp_(min=0.0), self._generator)
+        generator = torch.Generator().manual_seed(int(self._words.random_raw()) % 2**63)
+        return torch.poisson(mean.double().clamp_(min=0.0), generator)
+
     def dither_(self, x: torch.Tensor) -> None:
         """Add independent draws, uniform over one step around zero, to a contiguous tensor in place."""
         if self._device.type == "cpu":

@@ -6,7 +6,9 @@ shot noise, and what grows with the signal. Converters and wrong weights belong 
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,6 +16,9 @@ from typing import Protocol
 from heliograph.errors import LinkError, ParameterError
 from optical.devices import Converter
 from optical.link_budget import bits_from_snr, snr_from_bits
+
+_SETTLED, _HALVINGS = 1e-9, 60
+"""How well the noise must meet its target, relative, and halvings of a range in power by which it does."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,9 +100,9 @@ def power_for_bits(core: Stationary, target_bits: float) -> float:
     if not 0.0 < target_bits < math.inf:
         msg = f"target_bits must be positive and finite; got {target_bits:g}"
         raise ParameterError(msg)
-    ratio = core.noise_ratio
+    ratio, target = core.noise_ratio, 1.0 / snr_from_bits(target_bits)
     cap = math.fsum(ratio.bright.values())
-    gap = 1.0 / snr_from_bits(target_bits) - cap
+    gap = target - cap
     if gap <= 0.0:
         worst = max(ratio.bright, key=lambda cause: ratio.bright[cause])
         msg = (
@@ -107,4 +112,29 @@ def power_for_bits(core: Stationary, target_bits: float) -> float:
         )
         raise LinkError(msg)
     relative = (ratio.shot + math.sqrt(ratio.shot**2 + 4.0 * ratio.dark * gap)) / (2.0 * gap)
-    return core.laser_power_w * relative
+    return _settled(core, core.laser_power_w * relative, target)
+
+
+def _settled(core: Stationary, power_w: float, target: float) -> float:
+    """Return the power at which a core's noise is as wanted, found near a first guess.
+
+    Notes
+    -----
+    Where a calibration reads with the core's own receivers, what it leaves depends on the power, too. The
+    guess is then corrected by halving the range in which the noise, which falls with power, meets the target.
+    """
+
+    def excess(watt: float) -> float:
+        changed: Stationary = dataclasses.replace(typing.cast("typing.Any", core), laser_power_w=watt)
+        try:
+            return changed.noise_ratio.total / target - 1.0
+        except LinkError:
+            return math.inf if watt < power_w else 0.0
+
+    if abs(excess(power_w)) < _SETTLED:
+        return power_w
+    low, high = power_w / 64.0, power_w * 64.0
+    for _ in range(_HALVINGS):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if excess(middle) > 0.0 else (low, middle)
+    return high

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,6 +39,14 @@ class Element:
 
 
 _NOTHING = Element(name="nothing", loss_db=0.0)
+
+
+def elements_of(found: Iterable[tuple[str, int, float]]) -> tuple[Element, ...]:
+    """Return the elements of a path from names, counts and the loss of each."""
+    return tuple(
+        Element(name=name if count == 1 else f"{count} x {name}", loss_db=count * loss_db)
+        for name, count, loss_db in found
+    )
 
 
 def bits_from_snr(snr: float) -> float:

@@ -10,9 +10,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 
 from heliograph.checks import check_range
 from heliograph.errors import ParameterError
+
+
+class Remainder(StrEnum):
+    """Where the remainder of a sum is taken."""
+
+    ANALOG = "analog"
+    """Before the ADC, by folding, so that it resolves one modulus only."""
+    DIGITAL = "digital"
+    """After the ADC, which resolves the whole sum."""
 
 
 def symmetric_residues(modulus: int) -> range:

@@ -67,7 +67,7 @@ class WeightRing:
 
 @dataclass(frozen=True, kw_only=True)
 class RingBankLayout:
-    """How rings are laid out, and how well their crosstalk is known."""
+    """How rings are laid out."""
 
     name: str
     """Name shown in tables."""
@@ -77,14 +77,12 @@ class RingBankLayout:
     """Share of a heater's shift that a ring at zero distance would see, by extrapolation, dimensionless."""
     heater_range_m: float
     """Distance in which that share falls to 1/e."""
-    calibration_residue: float
-    """Share of linear and of coherent crosstalk that correction leaves, 0 to 1."""
     feed_length_m: float
     """Waveguide from the source to the banks."""
 
     def __post_init__(self) -> None:
         check_positive(self, "ring_spacing_m", "heater_range_m")
-        check_range(self, "heater_coupling", "calibration_residue", high=1.0)
+        check_range(self, "heater_coupling", high=1.0)
         check_range(self, "feed_length_m")
 
     def heater_square(self, rings: int) -> float:

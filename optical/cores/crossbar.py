@@ -13,7 +13,7 @@ Lightening-Transformer, HPCA 2024 (LT below): the array, the formulas of events,
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import ClassVar
 
@@ -22,7 +22,9 @@ from heliograph.checks import check_positive, check_range, check_whole
 from heliograph.operators import Phase
 from heliograph.products import Products
 from heliograph.units import ratio_from_db, to_si
-from optical.analog import AnalogSpec, Rounding
+from optical.analog import AnalogSpec, Rounding, Shot
+from optical.array_errors import ArrayShape, bits_with_mismatch, counted, default_interfering_chip, on_chip
+from optical.chip import CalibrationCost, Chip, gain_calibration
 from optical.core import NOTHING_RELOADED, Reload, Work, converted
 from optical.devices import (
     Adder,
@@ -40,7 +42,7 @@ from optical.devices import (
     bytes_of_bits,
     device_table,
 )
-from optical.link_budget import Element, LinkBudget, symbol_residue
+from optical.link_budget import Element, LinkBudget, elements_of, symbol_residue
 
 _GRADIENTS = (Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
 
@@ -64,8 +66,7 @@ class Crossbar:
     Notes
     -----
     Power of a line divides by two for the operands, then by rows x columns (each operand is split to its
-    modulators and then over the crossing lines). Sharing the second operand's modulators divides no
-    further: the sources of the sharing cores feed it together.
+    modulators and then over the crossing lines), and no further where cores share: their sources feed it.
     """
 
     holds_weights: ClassVar[bool] = False
@@ -92,6 +93,10 @@ class Crossbar:
     """Optical power per comb line and core at the source; a design choice."""
     adc_range_sigma: float = 4.0
     """Half of the ADC's range over the rms of its samples, dimensionless; a design choice."""
+    chip_seed: int = 1
+    """Which chip it is: key of all that is fixed for it; a choice."""
+    shot: Shot = Shot.GAUSSIAN
+    """How shot noise is drawn."""
     gradient_rounding: Rounding = Rounding.STOCHASTIC
     """How the DAC driver rounds operands of gradient products; stochastic rounding keeps their mean."""
     laser: Laser
@@ -124,6 +129,8 @@ class Crossbar:
     """Digital accumulator of an output."""
     layout: CrossbarLayout
     """Density of the array."""
+    chip: Chip = field(default_factory=lambda: default_interfering_chip(on_lines=True))
+    """How unlike parts of a kind are, and which outputs fluctuate together."""
 
     def __post_init__(self) -> None:
         counts = ("rows", "columns", "wavelengths", "temporal_accumulation", "broadcast", "summed")
@@ -143,8 +150,8 @@ class Crossbar:
 
     @property
     def effective_bits(self) -> float:
-        """Effective bits of a full-scale sample with both converters."""
-        return self.budget.system_bits(self.dac, self.adc)
+        """Effective bits of a full-scale sample with both converters and unlike parts."""
+        return bits_with_mismatch(self, self.budget.system_bits(self.dac, self.adc))
 
     @property
     def modulators(self) -> float:
@@ -175,8 +182,7 @@ class Crossbar:
     def node_area_m2(self) -> float:
         """Area of one node with its spacing."""
         parts = (self.branch, self.phase_shifter, self.coupler, self.crossing)
-        devices = math.fsum(part.area_m2 for part in parts) + 2.0 * self.detector.area_m2
-        return devices / self.layout.node_fill
+        return math.fsum((2.0 * self.detector.area_m2, *(x.area_m2 for x in parts))) / self.layout.node_fill
 
     @property
     def path(self) -> tuple[Element, ...]:
@@ -184,9 +190,8 @@ class Crossbar:
 
         Notes
         -----
-        LT counts modulator, two rings, the splitter tree of an array side, and splitter, phase shifter and
-        coupler of a node. Added here: coupling into the chip, the splitters of `broadcast`, crossings and
-        waveguide.
+        LT counts modulator, two rings, splitter tree of a side, and splitter, phase shifter and coupler of a
+        node. Added here: coupling into the chip, the splitters of `broadcast`, crossings and waveguide.
         """
         side = max(self.rows, self.columns)
         splits = math.ceil(math.log2(side)) + math.ceil(math.log2(self.broadcast)) + 1
@@ -201,9 +206,7 @@ class Crossbar:
             (self.coupler.name, 1, self.coupler.insertion_loss_db),
             (self.waveguide.name, 1, self.waveguide.loss_db_per_m * length_m),
         )
-        return tuple(
-            Element(name=name if n == 1 else f"{n} x {name}", loss_db=n * loss) for name, n, loss in found
-        )
+        return elements_of(found)
 
     @cached_property
     def link(self) -> LinkBudget:
@@ -251,7 +254,7 @@ class Crossbar:
         units of the full scale each, is the encoding error.
         """
         grid, effective = (4.0**-bits / 3.0 for bits in (self.dac.nominal_bits, self.dac.enob_bits))
-        return AnalogSpec(
+        spec = AnalogSpec(
             dac_bits=self.dac.nominal_bits,
             adc_bits=self.adc.nominal_bits,
             adc_enob_bits=self.adc.enob_bits,
@@ -264,6 +267,19 @@ class Crossbar:
             product_gain=math.exp(-0.5 * self.phase_shifter.phase_error_rad**2),
             rounding=self.gradient_rounding if phase in _GRADIENTS else Rounding.NEAREST,
         )
+        return on_chip(counted(spec, self.budget, self.shot), self, rin_ratio=self.budget.rin_ratio)
+
+    @property
+    def array(self) -> ArrayShape:
+        """Parts and lines; every core of a cluster has modulators of its own for the first operand."""
+        lines, rows = self.wavelengths, self.rows * self.broadcast
+        length = lines * self.summed
+        return ArrayShape(rows=rows, columns=self.columns, length=length, lit_rows=self.rows, lines=lines)
+
+    @property
+    def calibration(self) -> CalibrationCost:
+        """Gains of all modulators of the cluster, one after the other."""
+        return gain_calibration(self, self.cluster * self.modulators)
 
     def events(self, operator: Products, cores: int) -> CrossbarEvents:
         """Return how often the parts of so many cores work for one product.
@@ -277,11 +293,10 @@ class Crossbar:
 
         Notes
         -----
-        With i_M = ceil(M/rows), i_N = ceil(N/columns), i_K = ceil(K/wavelengths): a cluster does
-        `broadcast` row blocks against one column block at a time, and its `summed` cores share the
-        contraction. The second operand is sent once for all of them. LT (section on energy) divides the
-        product of the three counts by the cores; here each division is rounded up, since a cluster cannot
-        do part of a tile.
+        With i_M = ceil(M/rows), i_N = ceil(N/columns), i_K = ceil(K/wavelengths): a cluster does `broadcast`
+        row blocks against one column block at a time; its `summed` cores share the sum; the second operand is
+        sent once. LT (section on energy) divides the product of the three by the cores; here each division is
+        rounded up.
         """
         row_blocks = ceiling(ceiling(operator.m / self.rows) / self.broadcast)
         column_blocks = ceiling(operator.n / self.columns)
@@ -298,11 +313,11 @@ class Crossbar:
 
     def work(self, operator: Products, cores: int) -> Work:
         """Return time and energy of one product on so many cores, in whole clusters."""
-        events = self.events(operator, cores)
+        events, word_bytes = self.events(operator, cores), bytes_of_bits(self.dac.nominal_bits)
         return Work(
             light_s=events.cycles / self.symbol_rate_hz,
             energy_j=converted(self, events.symbols, events.samples),
-            operand_bytes=events.symbols * bytes_of_bits(self.dac.nominal_bits),
+            operand_bytes=events.symbols * word_bytes,
         )
 
     def static_parts_w(self) -> dict[str, float]:

@@ -13,7 +13,7 @@ R. Hamerly et al., "Large-scale optical neural networks based on photoelectric m
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import ClassVar
 
@@ -23,7 +23,9 @@ from heliograph.errors import LinkError
 from heliograph.operators import Phase
 from heliograph.products import Products
 from heliograph.units import ELEMENTARY_CHARGE_C, ratio_from_db, to_si
-from optical.analog import AnalogSpec, Rounding
+from optical.analog import AnalogSpec, Rounding, Shot
+from optical.array_errors import ArrayShape, counted, default_interfering_chip, mismatch_ratio, on_chip
+from optical.chip import CalibrationCost, Chip, gain_calibration
 from optical.core import NOTHING_RELOADED, Reload, Work, converted
 from optical.detection import check_closes
 from optical.devices import (
@@ -39,7 +41,7 @@ from optical.devices import (
     device_table,
 )
 from optical.laser_power import NoiseRatio
-from optical.link_budget import UNIFORM_MEAN_SQUARE, Element, LinkBudget, symbol_residue
+from optical.link_budget import UNIFORM_MEAN_SQUARE, Element, LinkBudget, elements_of, symbol_residue
 from optical.link_noise import link_noise_ratio
 from optical.receivers import IntegratingReceiver, InterferometerArms
 
@@ -79,6 +81,10 @@ class Homodyne:
     """Optical power at the source; a design choice."""
     adc_range_sigma: float = 4.0
     """Half of the ADC's range over the rms of its samples, dimensionless; a design choice."""
+    chip_seed: int = 1
+    """Which chip it is: key of all that is fixed for it; a choice."""
+    shot: Shot = Shot.GAUSSIAN
+    """How shot noise is drawn."""
     gradient_rounding: Rounding = Rounding.STOCHASTIC
     """How the DAC driver rounds operands of gradient products; stochastic rounding keeps their mean."""
     laser: Laser
@@ -107,6 +113,8 @@ class Homodyne:
     """Digital accumulator of an output."""
     layout: CrossbarLayout
     """Density of the array."""
+    chip: Chip = field(default_factory=lambda: default_interfering_chip(on_lines=False))
+    """How unlike parts of a kind are, and which outputs fluctuate together."""
 
     def __post_init__(self) -> None:
         counts = ("rows", "columns", "integration_symbols", "outputs_per_adc")
@@ -158,8 +166,7 @@ class Homodyne:
     @property
     def path(self) -> tuple[Element, ...]:
         """Losses from source to detector, for the operand and node that lose most."""
-        side = max(self.rows, self.columns)
-        splits = math.ceil(math.log2(side)) + 1
+        side, splits = max(self.rows, self.columns), math.ceil(math.log2(max(self.rows, self.columns))) + 1
         length_m = self.layout.feed_length_m + side * math.sqrt(self.node_area_m2)
         found = (
             ("coupling", 1, self.laser.coupling_loss_db),
@@ -170,9 +177,7 @@ class Homodyne:
             (self.coupler.name, 1, self.coupler.insertion_loss_db),
             (self.waveguide.name, 1, self.waveguide.loss_db_per_m * length_m),
         )
-        return tuple(
-            Element(name=name if n == 1 else f"{n} x {name}", loss_db=n * loss) for name, n, loss in found
-        )
+        return elements_of(found)
 
     @cached_property
     def link(self) -> LinkBudget:
@@ -239,8 +244,8 @@ class Homodyne:
 
     @property
     def noise_ratio(self) -> NoiseRatio:
-        """Noise over signal of a full-scale sample: light and converters."""
-        return link_noise_ratio(self.budget, self.dac, self.adc)
+        """Noise over signal of a full-scale sample: light, converters, unlike parts."""
+        return link_noise_ratio(self.budget, self.dac, self.adc).joined(mismatch_ratio(self))
 
     @property
     def effective_bits(self) -> float:
@@ -259,8 +264,7 @@ class Homodyne:
         -----
         Photons per multiply-accumulate at the detector, times its quantum efficiency. Hamerly's standard
         quantum limit, |a| |b| / sqrt(N n) rms for N products with n photons each, follows from shot noise of
-        just these where both operands have equal norms; unequal norms cost (|a|^2 + |b|^2) / (2 |a| |b|)
-        more.
+        just these for equal norms of both operands; unequal ones cost (|a|^2 + |b|^2) / (2 |a| |b|) more.
         """
         received_a = self.receiver.responsivity_a_per_w * self.link.received_w
         return 2.0 * mean_square * received_a / self.symbol_rate_hz / ELEMENTARY_CHARGE_C
@@ -279,7 +283,7 @@ class Homodyne:
         """
         grid, effective = (4.0**-bits / 3.0 for bits in (self.dac.nominal_bits, self.dac.enob_bits))
         drift = self.arms.phase_variance(self.integration_symbols / self.symbol_rate_hz)
-        return AnalogSpec(
+        spec = AnalogSpec(
             dac_bits=self.dac.nominal_bits,
             adc_bits=self.adc.nominal_bits,
             adc_enob_bits=self.adc.enob_bits,
@@ -292,6 +296,17 @@ class Homodyne:
             product_gain=math.exp(-0.5 * (self.phase_shifter.phase_error_rad**2 + drift)),
             rounding=self.gradient_rounding if phase in _GRADIENTS else Rounding.NEAREST,
         )
+        return on_chip(counted(spec, self.budget, self.shot), self, rin_ratio=self.budget.rin_ratio)
+
+    @property
+    def array(self) -> ArrayShape:
+        """Parts and light: one modulator a row and a column, one laser for all outputs."""
+        return ArrayShape(rows=self.rows, columns=self.columns, length=1, lit_rows=self.rows)
+
+    @property
+    def calibration(self) -> CalibrationCost:
+        """Gains of all modulators, one after the other."""
+        return gain_calibration(self, self.modulators)
 
     def work(self, operator: Products, cores: int) -> Work:
         """Return time and energy of one product on so many cores.
@@ -305,9 +320,8 @@ class Homodyne:
 
         Notes
         -----
-        The sum over K is cut into ceil(K / integration_symbols) integrations; reading them must keep pace, so
-        a short sum waits for the ADCs. An operand's element is sent once for every block of the other side:
-        the reuse per converter is `columns` for the first operand and `rows` for the second.
+        The sum over K is cut into ceil(K / integration_symbols) integrations; a short sum waits for the ADCs.
+        An operand's element is sent once for every block of the other side, a reuse of `columns` or `rows`.
         """
         row_blocks, column_blocks = ceiling(operator.m / self.rows), ceiling(operator.n / self.columns)
         readings = ceiling(operator.k / self.integration_symbols)

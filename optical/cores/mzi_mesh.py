@@ -13,7 +13,7 @@ Clements et al., "Optimal design for universal multiport interferometers", Optic
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, cached_property
 from typing import ClassVar
@@ -24,6 +24,8 @@ from heliograph.operators import Held, Phase
 from heliograph.products import Products
 from heliograph.units import ratio_from_db, to_si
 from optical.analog import AnalogSpec, Rounding
+from optical.array_errors import ArrayShape, default_chip, mismatch_ratio, on_chip
+from optical.chip import CalibrationCost, Chip, calibration_cost
 from optical.core import PARTIAL_SUM_BYTES, Reload, TiledLoads, Work, converted, tiled_loads
 from optical.detection import OscillatorBudget, Receiver, check_closes
 from optical.devices import (
@@ -40,7 +42,10 @@ from optical.devices import (
 )
 from optical.laser_power import NoiseRatio, converter_ratios
 from optical.link_budget import UNIFORM_MEAN_SQUARE, Element, symbol_residue
+from optical.mesh_errors import RealMatrixError
 from optical.programmable import Decomposer, Heater, MeshCoupler, MeshLayout, programmable_table
+from optical.transfer.layout import MeshLayout as MeshPositions
+from optical.transfer.selfconfiguration import Calibration
 
 SVD_FLOPS = 21.0
 """Operations over N^3 of a singular value decomposition with both sides (Golub and Van Loan, section 8.6)."""
@@ -77,6 +82,8 @@ class MziMesh:
     """Whether phases allow for the errors of the couplers, which a calibration has measured."""
     adc_range_sigma: float = 4.0
     """Half of the ADC's range over the rms of its samples, dimensionless; a design choice."""
+    chip_seed: int = 1
+    """Which chip it is: key of all that is fixed for it; a choice."""
     gradient_rounding: Rounding = Rounding.STOCHASTIC
     """How the DAC driver rounds operands of gradient products."""
     laser: Laser
@@ -107,6 +114,8 @@ class MziMesh:
     """Digital unit that computes phases."""
     layout: MeshLayout
     """Where things stand."""
+    chip: Chip = field(default_factory=default_chip)
+    """How unlike parts of a kind are, and which outputs fluctuate together."""
 
     def __post_init__(self) -> None:
         check_range(self, "ports", low=2)
@@ -189,42 +198,48 @@ class MziMesh:
         grid = 2.0 * math.pi / 2.0**self.heater_dac.enob_bits / math.sqrt(12.0)
         return math.hypot(grid, self.heater.drift_rad, self.heater.crosstalk_rad(self.layout.spacing_m))
 
+    @cached_property
+    def matrix_error(self) -> RealMatrixError:
+        """Laws of the realised matrix's error."""
+        return RealMatrixError(
+            ports=self.ports, phase_rad=self.phase_error_rad, coupler_rad=self.coupler.angle_error_rad
+        )
+
+    @property
+    def coupler_error(self) -> float:
+        """Rms error of the realised matrix by its couplers over its rms entry: fixed for chip and matrix."""
+        law = self.matrix_error
+        return law.corrected if self.configuration is Configuration.CORRECTED else law.uncorrected
+
     @property
     def relative_matrix_error(self) -> float:
-        """Rms error of the realised matrix over its rms entry, dimensionless.
-
-        Notes
-        -----
-        A phase that is wrong by d changes U by a matrix of one row times one column, both of norm 1, hence
-        |dU|^2 = d^2, and U S V* by d^2 |S|^2/N on average: 2 N^2 phases give sqrt(2 N) d. A coupling angle
-        wrong by e turns two modes, 2 e^2: 2 N^2 couplers give 2 sqrt(N) e. Where calibration allows for
-        couplers, only interferometers that would have to cross over completely stay wrong: from e sqrt(2 N)
-        for one mesh to its square over sqrt(6), for both together sqrt(2) as much. (In a Haar-random unitary
-        an interferometer of rank k has to let an amplitude r pass straight with density 2 k r, and cannot
-        less than |e1 + e2|; there are N - k of rank k.)
-
-        References
-        ----------
-        Bandyopadhyay, Hamerly, Englund, "Hardware error correction for programmable photonics", Optica 8
-        (2021) 1247, and Hamerly et al., "Accurate self-configuration of rectangular multiport
-        interferometers", Phys. Rev. Applied 18 (2022) 024019: the corrected error, for Haar-random unitaries.
-        """
-        phases = math.sqrt(2.0 * self.ports) * self.phase_error_rad
-        mesh = math.sqrt(2.0 * self.ports) * self.coupler.angle_error_rad
-        if self.configuration is Configuration.CORRECTED:
-            mesh = min(mesh, mesh**2 / math.sqrt(6.0))
-        return math.hypot(phases, math.sqrt(2.0) * mesh)
+        """Rms error of the realised matrix over its rms entry, couplers and phases, dimensionless."""
+        return math.hypot(self.coupler_error, self.matrix_error.phases)
 
     @property
     def load_variance(self) -> float:
-        """Error of a loaded weight, in full scales squared, for weights spread evenly over [-1, 1]."""
-        return self.relative_matrix_error**2 * UNIFORM_MEAN_SQUARE
+        """Error of a loaded weight by phases, in full scales squared, for weights spread over [-1, 1]."""
+        return self.matrix_error.phases**2 * UNIFORM_MEAN_SQUARE
+
+    @property
+    def calibration(self) -> CalibrationCost:
+        """Fringes of every interferometer of both meshes; the couplers' too if phases are to allow for them.
+
+        Notes
+        -----
+        The two meshes are measured one after the other, every output at once.
+        """
+        knows = self.configuration is Configuration.CORRECTED
+        settings = 2.0 * Calibration(knows_couplers=knows).settings(MeshPositions(modes=self.ports))
+        readings = settings * max(1, self.chip.averages)
+        return calibration_cost(self, settings=settings, settling_s=self.reload.time_s, readings=readings)
 
     @property
     def noise_ratio(self) -> NoiseRatio:
         """Noise over signal of a full-scale sample: light, converters, wrong weights."""
-        others = converter_ratios(self.dac, self.adc, self.ports)
-        return self.link.noise_ratio.joined(others | {"wrong weights": self.load_variance / self.ports})
+        others = converter_ratios(self.dac, self.adc, self.ports) | mismatch_ratio(self)
+        wrong = self.relative_matrix_error**2 * UNIFORM_MEAN_SQUARE
+        return self.link.noise_ratio.joined(others | {"wrong weights": wrong / self.ports})
 
     @property
     def effective_bits(self) -> float:
@@ -240,7 +255,8 @@ class MziMesh:
             Gradient operands may be rounded stochastically; every phase loads its own matrix.
         """
         grid, effective = (4.0**-bits / 3.0 for bits in (self.dac.nominal_bits, self.dac.enob_bits))
-        return AnalogSpec(
+        blind = self.configuration is Configuration.IDEAL
+        spec = AnalogSpec(
             dac_bits=self.dac.nominal_bits,
             adc_bits=self.adc.nominal_bits,
             adc_enob_bits=self.adc.enob_bits,
@@ -251,8 +267,16 @@ class MziMesh:
             rin_variance=self.budget.rin_variance,
             encoding_variance=effective - grid,
             load_variance=self.load_variance,
+            product_gain=self.matrix_error.uncorrected_gain if blind else 1.0,
             rounding=Rounding.NEAREST if phase is Phase.FORWARD else self.gradient_rounding,
         )
+        couplers = self.coupler_error**2 * UNIFORM_MEAN_SQUARE
+        return on_chip(spec, self, rin_ratio=self.link.receiver.rin_ratio, repeated_variance=couplers)
+
+    @property
+    def array(self) -> ArrayShape:
+        """Parts and light: one laser for all inputs and oscillators."""
+        return ArrayShape(rows=1, columns=(n := self.ports), length=n, holds_weights=True, lit_length=n)
 
     @property
     def reload(self) -> Reload:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cache, cached_property
 
 from heliograph.amounts import Amount, ceiling
@@ -24,12 +23,14 @@ from heliograph.operators import Phase
 from heliograph.products import Products
 from heliograph.units import to_si
 from optical.analog import AnalogSpec, Scale
+from optical.chip import CalibrationCost
 from optical.core import Budget, Core, Reload, Work
 from optical.cores.crossbar import default_crossbar
 from optical.devices import bytes_of_bits, device_table
 from optical.link_budget import bits_from_snr
 from optical.residues import (
     FormatLogic,
+    Remainder,
     Residues,
     largest_mantissa,
     largest_residue,
@@ -99,15 +100,25 @@ class BlockFloatCore:
         """Effective bits of a full-scale sample with its converters; the format leaves them as they are."""
         return self.core.effective_bits
 
+    @cached_property
+    def _forward(self) -> AnalogSpec:
+        """The core's record of a forward product, derived once."""
+        return self.core.analog(Phase.FORWARD)
+
+    @property
+    def calibration(self) -> CalibrationCost:
+        """What it takes to learn what the chip adds."""
+        return self.core.calibration
+
     @property
     def analog_length(self) -> int:
         """Products in one sample, hence elements of a block."""
-        return self.core.analog(Phase.FORWARD).analog_length
+        return self._forward.analog_length
 
     @property
     def _with_scales(self) -> float:
         """Bytes of operands with their scales over those without, dimensionless."""
-        word_bytes = bytes_of_bits(self.core.analog(Phase.FORWARD).dac_bits)
+        word_bytes = bytes_of_bits(self._forward.dac_bits)
         return 1.0 + self.logic.scale_bytes / (word_bytes * self.analog_length)
 
     @property
@@ -147,15 +158,6 @@ class BlockFloatCore:
         """Return the area of one core's electronic parts."""
         lanes = math.ceil(self.peak_macs_per_s / self.analog_length / self.logic.rate_hz)
         return self.core.electronic_area_m2() | {"number format": lanes * self.logic.area_m2}
-
-
-class Remainder(StrEnum):
-    """Where the remainder of a sum is taken."""
-
-    ANALOG = "analog"
-    """Before the ADC, by folding, so that it resolves one modulus only."""
-    DIGITAL = "digital"
-    """After the ADC, which resolves the whole sum."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +201,7 @@ class ResidueCore:
                 "add a modulus, or take fewer bits or a shorter sum"
             )
             raise ParameterError(msg)
-        codes = 2.0 ** self.core.analog(Phase.FORWARD).dac_bits
+        codes = 2.0**self._forward.dac_bits
         if max(self.moduli) > codes:
             msg = (
                 f"ResidueCore '{self.name}': modulus {max(self.moduli)} is more than the {codes:g} codes of "
@@ -243,10 +245,20 @@ class ResidueCore:
         """Budget of the light of one copy."""
         return self.core.budget
 
+    @cached_property
+    def _forward(self) -> AnalogSpec:
+        """The core's record of a forward product, derived once."""
+        return self.core.analog(Phase.FORWARD)
+
+    @property
+    def calibration(self) -> CalibrationCost:
+        """What it takes to learn what the chip adds."""
+        return self.core.calibration
+
     @property
     def analog_length(self) -> int:
         """Products in one sample, hence elements of a block."""
-        return self.core.analog(Phase.FORWARD).analog_length
+        return self._forward.analog_length
 
     @property
     def operand_bytes_per_symbol(self) -> float:
@@ -260,18 +272,20 @@ class ResidueCore:
         Notes
         -----
         Remainders are spread evenly over their codes whatever the operands. With rho their mean square over
-        r^2, a sample has the variance r^4 (thermal + 2 n rho (shot + encoding) + n rho^2 rin + n rho load) /
-        g^2 of the core's record; the ADC adds (range / 2^ENOB)^2 / 12, its range being m or the whole sum, 2
-        n r^2.
+        r^2, a sample has the variance r^4 (thermal + 2 n rho (shot + encoding) + n rho^2 (rin + gains) + n
+        rho (load + repeated)) / g^2 of the core's record, errors of the chip taken as if redrawn; the ADC
+        adds (range / 2^ENOB)^2 / 12, its range being m or the whole sum, 2 n r^2.
         """
-        spec = self.core.analog(Phase.FORWARD)
-        return Residues(moduli=self.moduli, sigmas=tuple(self._sigma(spec, m) for m in self.moduli))
+        return Residues(moduli=self.moduli, sigmas=tuple(self._sigma(self._forward, m) for m in self.moduli))
 
     def _sigma(self, spec: AnalogSpec, modulus: int) -> float:
         """Return the rms noise of reading a remainder, in its steps."""
         n, square, scale = spec.analog_length, residue_mean_square(modulus), largest_residue(modulus) ** 2
         light = spec.thermal_variance + 2.0 * n * square * (spec.shot_variance + spec.encoding_variance)
-        light += n * square**2 * spec.rin_variance + n * square * spec.load_variance
+        light += n * square**2 * spec.fluctuation + n * square * spec.load_variance
+        if spec.chip is not None:
+            light += n * square**2 * (spec.chip.element_gain + spec.chip.output_gain)
+            light += n * square * spec.chip.repeated_variance + 0.5 * n * square**2 * spec.chip.node_variance
         span = modulus if self.remainder is Remainder.ANALOG else 2.0 * n * scale
         read = (span * 2.0**-spec.adc_enob_bits) ** 2 / 12.0
         return math.sqrt(light * (scale / spec.product_gain) ** 2 + read)

@@ -12,7 +12,7 @@ Feldmann et al., "Parallel convolutional processing using an integrated photonic
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, cached_property
 from typing import ClassVar
@@ -23,6 +23,8 @@ from heliograph.operators import Phase
 from heliograph.products import Products
 from heliograph.units import ratio_from_db, to_si
 from optical.analog import AnalogSpec, Rounding
+from optical.array_errors import ArrayShape, default_chip, mismatch_ratio, on_chip
+from optical.chip import CalibrationCost, Chip, gain_calibration
 from optical.core import PARTIAL_SUM_BYTES, Reload, Work, converted, tiled_loads
 from optical.detection import DifferenceBudget, Receiver, check_closes
 from optical.devices import (
@@ -79,6 +81,8 @@ class PcmCrossbar:
     """Time for which a written weight must last; a design choice."""
     adc_range_sigma: float = 4.0
     """Half of the ADC's range over the rms of its samples, dimensionless; a design choice."""
+    chip_seed: int = 1
+    """Which chip it is: key of all that is fixed for it; a choice."""
     gradient_rounding: Rounding = Rounding.STOCHASTIC
     """How the DAC driver rounds operands of gradient products."""
     laser: Laser
@@ -107,6 +111,8 @@ class PcmCrossbar:
     """One per output and vector."""
     adder: Adder
     """One per output and vector."""
+    chip: Chip = field(default_factory=default_chip)
+    """How unlike parts of a kind are, and which outputs fluctuate together."""
 
     def __post_init__(self) -> None:
         counts = ("rows", "columns", "vectors", "written_at_once")
@@ -203,23 +209,43 @@ class PcmCrossbar:
 
     @property
     def load_variance(self) -> float:
-        """Error of a loaded weight, in full scales squared.
+        """Error of a loaded weight that is drawn with every load, in full scales squared.
 
         Notes
         -----
         Levels of one cell of a pair cover magnitudes from 0 to 1, a step of 1/(2^bits - 1) apart, and are met
-        within half a step. Cells drift by different exponents; the spread is an error in proportion to the
-        weight, taken for weights spread evenly over [-1, 1].
+        within half a step.
         """
         step = 1.0 / (2.0**self.cell.level_bits - 1.0)
-        spread = self.cell.drift_spread * self.cell.drift(self.held_s)
-        return step**2 / 12.0 + spread**2 * UNIFORM_MEAN_SQUARE
+        return step**2 / 12.0
+
+    @property
+    def drift_variance(self) -> float:
+        """Variance of a weight relative to itself as cells drift by exponents of their own, fixed per chip.
+
+        Notes
+        -----
+        A cell that is written anew at every load is always read after the same time, hence errs alike.
+        """
+        return (self.cell.drift_spread * self.cell.drift(self.held_s)) ** 2
+
+    @property
+    def array(self) -> ArrayShape:
+        """Parts and lines: a modulator per row and vector, whose line all columns share."""
+        return ArrayShape(rows=self.vectors, columns=self.columns, length=self.rows, holds_weights=True)
+
+    @property
+    def calibration(self) -> CalibrationCost:
+        """Gains of all modulators, one after the other."""
+        return gain_calibration(self, self.lines)
 
     @property
     def noise_ratio(self) -> NoiseRatio:
         """Noise over signal of a full-scale sample: light, converters, wrong weights."""
         others = converter_ratios(self.dac, self.adc, self.rows)
-        return self.link.noise_ratio.joined(others | {"wrong weights": self.load_variance / self.rows})
+        wrong = self.load_variance + self.drift_variance * UNIFORM_MEAN_SQUARE
+        others |= mismatch_ratio(self)
+        return self.link.noise_ratio.joined(others | {"wrong weights": wrong / self.rows})
 
     @property
     def effective_bits(self) -> float:
@@ -244,7 +270,7 @@ class PcmCrossbar:
         sign_bits = 0.0 if offset else 1.0
         bits = (self.dac.nominal_bits + sign_bits, self.dac.enob_bits + sign_bits)
         grid, effective = (4.0**-each / 3.0 for each in bits)
-        return AnalogSpec(
+        spec = AnalogSpec(
             dac_bits=bits[0],
             adc_bits=self.adc.nominal_bits,
             adc_enob_bits=self.adc.enob_bits,
@@ -258,6 +284,7 @@ class PcmCrossbar:
             product_gain=math.exp(-self.cell.drift(self.held_s)),
             rounding=Rounding.NEAREST if phase is Phase.FORWARD else self.gradient_rounding,
         )
+        return on_chip(spec, self, rin_ratio=self.link.receiver.rin_ratio, cell_gain=self.drift_variance)
 
     @property
     def reload(self) -> Reload:

@@ -15,7 +15,7 @@ inputs, device values.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import ClassVar
 
@@ -25,6 +25,8 @@ from heliograph.operators import Phase
 from heliograph.products import Products
 from heliograph.units import ratio_from_db, to_si
 from optical.analog import AnalogSpec, Rounding
+from optical.array_errors import ArrayShape, default_chip, mismatch_ratio, on_chip
+from optical.chip import CalibrationCost, Chip, calibration_cost, left_after
 from optical.core import Reload, Work, converted, tiled_loads
 from optical.detection import check_closes
 from optical.devices import (
@@ -43,7 +45,8 @@ from optical.devices import (
 )
 from optical.intensity_budget import SIGN_PASSES, IntensityBudget
 from optical.laser_power import NoiseRatio, converter_ratios
-from optical.link_budget import Element, symbol_residue
+from optical.link_budget import UNIFORM_MEAN_SQUARE, Element, elements_of, symbol_residue
+from optical.programmable import NEIGHBOURS
 from optical.rings import RingBankLayout, WeightCrosstalk, WeightRing, least_drop, weight_crosstalk
 
 _GRADIENTS = (Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
@@ -75,6 +78,8 @@ class RingBank:
     """Optical power per comb line at the source; a design choice."""
     adc_range_sigma: float = 4.0
     """Half of the ADC's range over the rms of its samples, dimensionless; a design choice."""
+    chip_seed: int = 1
+    """Which chip it is: key of all that is fixed for it; a choice."""
     gradient_rounding: Rounding = Rounding.STOCHASTIC
     """How the DAC driver rounds operands of gradient products; stochastic rounding keeps their mean."""
     laser: Laser
@@ -104,7 +109,9 @@ class RingBank:
     adder: Adder
     """Digital accumulator of an output."""
     layout: RingBankLayout
-    """Density of the banks, and how well their crosstalk is known."""
+    """Density of the banks."""
+    chip: Chip = field(default_factory=default_chip)
+    """How unlike parts of a kind are, and which outputs fluctuate together."""
 
     def __post_init__(self) -> None:
         check_range(self, "outputs", "wavelengths", low=1)
@@ -171,9 +178,7 @@ class RingBank:
             ("weight ring", 1, self.ring.drop_loss_db),
             (self.waveguide.name, 1, self.waveguide.loss_db_per_m * length_m),
         )
-        return tuple(
-            Element(name=name if n == 1 else f"{n} x {name}", loss_db=n * loss) for name, n, loss in found
-        )
+        return elements_of(found)
 
     @cached_property
     def link(self) -> IntensityBudget:
@@ -221,6 +226,7 @@ class RingBank:
         """Noise over signal of a full-scale sample: light, converters, wrong weights."""
         others = converter_ratios(self.dac, self.adc, self.analog_length)
         others["the rings' weights"] = math.fsum(self.weight_errors().values()) / self.analog_length
+        others |= mismatch_ratio(self)
         return self.budget.noise_ratio.joined(others)
 
     @property
@@ -239,18 +245,39 @@ class RingBank:
         Notes
         -----
         The inverse of a measured crosstalk matrix takes out what is linear in the neighbours' weights
-        (spectral tails, heat) and what interferes at fixed phases, but for `calibration_residue` of it; what
-        is not linear stays. Setting errors are those of a quantiser, 4^-bits / 3.
+        (spectral tails, heat) and what interferes at fixed phases, but for the noise of measuring it
+        (`left_after`): each coupling is the change of one weight by another, evenly spread, read `averages`
+        times. What is not linear stays. Setting errors are those of a quantiser, 4^-bits / 3. Crosstalk is
+        the same whenever the same weights are loaded; lock and driver err anew.
         """
-        left = self.layout.calibration_residue**2
         heat = self.crosstalk.slope_square * self.layout.heater_square(self.wavelengths)
+        beside = self.wavelengths - 1
         return {
             "lock": 4.0**-self.ring.setting_bits / 3.0,
             "driver": 4.0**-self.tuning_dac.enob_bits / 3.0,
-            "spectral crosstalk": left * self.crosstalk.linear + self.crosstalk.curved,
-            "coherent crosstalk": left * self.crosstalk.coherent,
-            "thermal crosstalk": left * heat,
+            "spectral crosstalk": self._left(self.crosstalk.linear, beside) + self.crosstalk.curved,
+            "coherent crosstalk": self._left(self.crosstalk.coherent, beside),
+            "thermal crosstalk": self._left(heat, NEIGHBOURS),
         }
+
+    def _left(self, variance: float, couplings: int) -> float:
+        """Return what is left of a crosstalk by so many couplings after they were measured."""
+        light = self.budget.thermal_variance + 2.0 * self.budget.shot_variance + self.budget.rin_variance
+        reading = (light + 4.0**-self.adc.enob_bits / 3.0) * UNIFORM_MEAN_SQUARE
+        each = variance / couplings if couplings else 0.0
+        return couplings * left_after(each, reading, self.chip.readings)
+
+    @property
+    def array(self) -> ArrayShape:
+        """Parts and lines: a vector at a time, a modulator per wavelength, a line for all banks."""
+        return ArrayShape(rows=1, columns=self.outputs, length=self.wavelengths, holds_weights=True)
+
+    @property
+    def calibration(self) -> CalibrationCost:
+        """Every ring moved in turn, in all banks at once, and every line read; gains come with it."""
+        averages, settings = self.chip.readings, self.wavelengths if self.chip.readings else 0
+        readings = settings * self.wavelengths * averages
+        return calibration_cost(self, readings=readings, settings=settings, settling_s=self.ring.settling_s)
 
     @property
     def weight_bits(self) -> float:
@@ -271,7 +298,9 @@ class RingBank:
         each gets half of its error, which is right where both operands are spread alike.
         """
         grid, effective = (4.0**-bits / 3.0 for bits in (self.dac.nominal_bits, self.dac.enob_bits))
-        return AnalogSpec(
+        errors = self.weight_errors()
+        repeated = math.fsum(error for cause, error in errors.items() if cause.endswith("crosstalk"))
+        spec = AnalogSpec(
             dac_bits=min(self.dac.nominal_bits, self.tuning_dac.nominal_bits),
             adc_bits=self.adc.nominal_bits,
             adc_enob_bits=self.adc.enob_bits,
@@ -281,9 +310,10 @@ class RingBank:
             shot_variance=self.budget.shot_variance,
             rin_variance=self.budget.rin_variance,
             encoding_variance=0.5 * (effective - grid),
-            load_variance=math.fsum(self.weight_errors().values()),
+            load_variance=errors["lock"] + errors["driver"],
             rounding=self.gradient_rounding if phase in _GRADIENTS else Rounding.NEAREST,
         )
+        return on_chip(spec, self, rin_ratio=self.budget.rin_ratio, repeated_variance=repeated)
 
     def work(self, operator: Products, cores: int) -> Work:
         """Return time, energy and loads of one product on so many cores.

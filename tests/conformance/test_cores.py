@@ -11,7 +11,7 @@ from heliograph.memory import Memory
 from heliograph.operators import MatMul, Phase
 from heliograph.paths import get_at, numeric_leaves, replace_at
 from optical.accelerator import PhotonicUnit
-from optical.analog import AnalogSpec
+from optical.analog import AnalogSpec, Scale, loads_second
 from optical.core import Core
 from optical.cores import CORES, load_core
 from optical.numerics import AnalogNumerics
@@ -25,6 +25,15 @@ UNITS = [
     PhotonicUnit(core=core, cores=8 * core.cluster // math.gcd(8, core.cluster), memory=HBM, sram_bytes=2**21)
     for core in (load_core(name) for name in CORES)
 ]
+UNLIKE = [
+    replace_at(
+        replace_at(unit, "chip.mismatch", "calibrated"),
+        "chip.laser_noise",
+        "common",
+    )
+    for unit in UNITS
+]
+"""The same as chips whose parts differ and whose outputs share their lines."""
 NODE_ONLY = {"memory.capacity_bytes", "memory.static_w", "memory.turnaround_efficiency"}
 """Numbers of the shared memory that the node or its vector lanes charge, not its matrix units."""
 UNUSED = {
@@ -33,13 +42,15 @@ UNUSED = {
         "core.core.summed",
         "core.core.adc_range_sigma",
         "core.core.adc.nominal_bits",
+        "core.core.chip_seed",
     }
 }
 """Numbers of a wrapped core that its number format settles: residues fix the length of a sum (the core's own
-entry tries it), the ADC's range is a modulus, and only its effective bits tell how well one is read."""
+entry tries it), the ADC's range is a modulus, and only its effective bits tell how well one is read. What a
+chip adds counts as noise that makes a remainder misread, whichever chip it is."""
 KNOBS = [
     pytest.param(unit, path, id=f"{unit.core.name}-{path}")
-    for unit in UNITS
+    for unit in UNLIKE
     for path in numeric_leaves(unit)
     if path not in NODE_ONLY | UNUSED.get(unit.core.name, set())
 ]
@@ -67,8 +78,11 @@ def error_variance(spec):
     if spec.residues is not None:
         return spec.residues.wrong_sample
     n, square = spec.analog_length, 1.0 / 3.0
-    noise = spec.thermal_variance + n * spec.rin_variance * square**2
+    noise = spec.thermal_variance + n * spec.fluctuation * square**2
     noise += 2 * n * square * (spec.shot_variance + spec.encoding_variance) + n * square * spec.load_variance
+    if spec.chip is not None:
+        noise += n * square**2 * (spec.chip.element_gain + spec.chip.output_gain)
+        noise += n * square * spec.chip.repeated_variance + spec.chip.imbalance * n * 2 / 45
     return noise / (n * square**2)
 
 
@@ -78,7 +92,9 @@ def answers(unit):
     wear = unit.wear(THICK)
     numbers = [wear, unit.static_w, unit.area_m2, unit.price_usd, unit.peak_power_w]
     numbers += [number for cost in costs for number in (cost.time_s, *cost.energy_j.values())]
-    return numbers, [dataclasses.astuple(unit.core.analog(phase)) for phase in Phase]
+    records = [dataclasses.astuple(unit.core.analog(phase)) for phase in Phase]
+    uncalibrated = replace_at(unit.core, "chip.mismatch", "raw")
+    return numbers, [*records, dataclasses.astuple(uncalibrated.analog(Phase.FORWARD))]
 
 
 @each_unit
@@ -180,6 +196,7 @@ def test_noiseless_limit_is_the_exact_product(unit):
         load_variance=0.0,
         product_gain=1.0,
         residues=None,
+        chip=None,
     )
     a, b = operands(rows=7, length=150)
     for spec in (limit, AnalogSpec.ideal()):
@@ -197,6 +214,7 @@ def test_executed_noise_has_the_stated_variance(unit):
         adc_range_sigma=math.inf,
         load_variance=0.0,
         product_gain=1.0,
+        chip=None,
     )
     a, b = operands(rows=96, length=spec.analog_length)
     noise = AnalogNumerics(spec).matmul(a, b, key=3).double() - a.double() @ b.double()
@@ -208,6 +226,61 @@ def test_executed_noise_has_the_stated_variance(unit):
     count = standardised.numel()
     assert float(standardised.mean()) == pytest.approx(0.0, abs=5 / math.sqrt(count))
     assert float(standardised.var()) == pytest.approx(1.0, abs=5 * math.sqrt(2 / count))
+
+
+UNLIKE_GAUSSIAN = [unit for unit in UNLIKE if unit.core.analog(Phase.FORWARD).residues is None]
+each_unlike_unit = pytest.mark.parametrize(
+    "unit", UNLIKE_GAUSSIAN, ids=[unit.core.name for unit in UNLIKE_GAUSSIAN]
+)
+
+
+@each_unlike_unit
+def test_signal_over_noise_in_torch_is_that_of_the_record(unit):
+    """All a core adds to a sample, over 40 chips and uses: its mean square within 5 standard errors.
+
+    Converters and the known gain aside; the standard error is that over the chips, whose outputs err
+    together.
+    """
+    spec = dataclasses.replace(
+        unit.core.analog(Phase.FORWARD),
+        dac_bits=math.inf,
+        adc_bits=math.inf,
+        adc_enob_bits=math.inf,
+        adc_range_sigma=math.inf,
+        product_gain=1.0,
+        scale=Scale.ROW,
+    )
+    assert spec.chip is not None
+    assert spec.common is not None
+    a, b = operands(rows=24, length=spec.analog_length)
+    stated = error_variance(spec) * spec.analog_length / 9.0
+    powers = []
+    for seed in range(40):
+        other = dataclasses.replace(spec, chip=dataclasses.replace(spec.chip, seed=seed))
+        powers.append(float((AnalogNumerics(other).matmul(a, b, key=seed) - a @ b).square().mean()))
+    found = torch.tensor(powers, dtype=torch.float64)
+    exact = exact_variance(spec, a, b)
+    assert float(found.mean()) == pytest.approx(exact, abs=5 * float(found.std()) / math.sqrt(40))
+    assert exact == pytest.approx(stated, rel=0.25)
+
+
+def exact_variance(spec, a, b):
+    """Mean over the outputs of the variance that a record states for just these operands."""
+    a2, b2 = a.double().square(), b.double().square()
+    second = loads_second(a.shape[1], b.shape[2])
+    streamed = (a2.sum(-1, keepdim=True) if second else b2.sum(-2, keepdim=True)).expand(
+        -1, a.shape[1], b.shape[2]
+    )
+    both, squares = a2.sum(-1, keepdim=True) + b2.sum(-2, keepdim=True), a2 @ b2
+    signal = (a.double() @ b.double()).square()
+    shared = signal if spec.common.length > 1 else squares
+    noise = spec.thermal_variance + (spec.shot_variance + spec.encoding_variance) * both
+    noise = noise + spec.rin_variance * squares + spec.common.variance * shared
+    noise = noise + (spec.load_variance + spec.chip.repeated_variance) * streamed
+    noise = noise + spec.chip.element_gain * squares + spec.chip.output_gain * signal
+    uneven = a2.sum(-1, keepdim=True) - b2.sum(-2, keepdim=True)
+    noise = noise + spec.chip.imbalance * uneven.square() / 4
+    return float(noise.mean())
 
 
 @each_gaussian_unit

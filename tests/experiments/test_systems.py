@@ -117,7 +117,18 @@ def test_a_switch_too_lossy_is_an_error_that_names_it():
         system("gpu_ocs", "switch.insertion_loss_db=40")
 
 
-LIVE_WITH = {"fabric.optics.circulator_loss_db": ("fabric.optics.circulators", 1)}
+_UNCALIBRATED = ("photonic.core.chip.mismatch", "raw")
+LIVE_WITH = {
+    "fabric.optics.circulator_loss_db": ("fabric.optics.circulators", 1),
+    "photonic.core.chip.averages": ("photonic.core.chip.mismatch", "calibrated"),
+    "photonic.core.chip.modulator_gain": _UNCALIBRATED,
+    "photonic.core.chip.receiver_gain": _UNCALIBRATED,
+    "photonic.core.chip_seed": _UNCALIBRATED,
+    "photonic.core.chip.coupler.angle_error_rad": _UNCALIBRATED,
+    "photonic.core.chip.grid.spacing_m": _UNCALIBRATED,
+    "photonic.core.chip.grid.wavelength_m": _UNCALIBRATED,
+    "photonic.core.chip.grid.dispersion": _UNCALIBRATED,
+}
 """Numbers that count only where another one says that the part is there."""
 NOT_COUNTED = {
     # What a photonic system knows of the GPU it replaces, beside the budget that sizes it.

@@ -12,10 +12,14 @@ FLOORS = {
     "experiments": {"heliograph", "optical", "electronic", "workloads"},
 }
 TORCH = {
+    "optical/chip_numerics.py",
     "optical/counting.py",
     "optical/draws.py",
     "optical/noisy_matmul.py",
     "optical/numerics.py",
+    "optical/operand_blocks.py",
+    "optical/operands.py",
+    "optical/readout.py",
     "optical/transfer/gradients.py",
     "electronic/numerics.py",
     "workloads/classifier.py",

@@ -4,10 +4,10 @@ import math
 import pytest
 import torch
 
-import optical.numerics
+import optical.operands
 from heliograph.errors import WorkloadError
 from heliograph.interfaces import Numerics
-from optical.analog import AnalogSpec, Rounding, Scale
+from optical.analog import AnalogSpec, Rounding, Scale, Shot
 from optical.numerics import AnalogNumerics
 
 LENGTH = 36
@@ -138,7 +138,7 @@ def test_many_bits_and_little_noise_approach_the_product():
 def test_eight_bit_codes_in_int8_and_in_float_agree_bit_for_bit(monkeypatch):
     a, b = operands(m=300, k=200, n=500)
     quick = AnalogNumerics(REALISTIC).matmul(a, b, 3)
-    monkeypatch.setattr(optical.numerics, "_has_exact_int8_products", lambda: False)
+    monkeypatch.setattr(optical.operands, "_has_exact_int8_products", lambda: False)
     assert torch.equal(AnalogNumerics(REALISTIC).matmul(a, b, 3), quick)
 
 
@@ -276,12 +276,14 @@ CHANGES = {
     "product_gain": 0.98,
     "scale": Scale.TENSOR,
     "rounding": Rounding.STOCHASTIC,
+    "shot": Shot.COUNTED,
 }
 
 
 def test_every_field_of_the_spec_is_tried():
-    """Residue numbers have tests of their own, tests/optical/test_number_formats.py."""
-    assert set(CHANGES) | {"residues"} == {field.name for field in dataclasses.fields(AnalogSpec)}
+    """Residue numbers and chips have tests of their own: test_number_formats.py, test_chip.py."""
+    names = {field.name for field in dataclasses.fields(AnalogSpec)}
+    assert set(CHANGES) | {"residues", "chip", "common"} == names
 
 
 @pytest.mark.parametrize("name", sorted(set(CHANGES) - {"adc_bits"}))

@@ -118,9 +118,10 @@ def test_drift_is_a_gain_and_a_spread_that_time_makes_worse():
     old = dataclasses.replace(CORE, held_s=1.0)
     assert fresh.analog(Phase.FORWARD).product_gain == 1.0
     assert old.analog(Phase.FORWARD).product_gain == pytest.approx(1e6**-0.002, rel=1e-5)
-    assert old.load_variance > CORE.load_variance > fresh.load_variance
+    assert old.drift_variance > CORE.drift_variance > fresh.drift_variance == 0.0
+    assert old.analog(Phase.FORWARD).chip.second_gain == old.drift_variance
     alike = replace_at(old, "cell.drift_spread", 0.0)
-    assert alike.load_variance == fresh.load_variance
+    assert alike.analog(Phase.FORWARD).chip is None
 
 
 def test_more_levels_leave_a_quarter_of_the_error_each():

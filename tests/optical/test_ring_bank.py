@@ -120,8 +120,8 @@ def test_single_ring_has_no_neighbours():
 @pytest.mark.parametrize(
     ("path", "better"),
     [
-        ("layout.calibration_residue", 0.0),
-        ("layout.ring_spacing_m", 100e-6),
+        ("chip.averages", 100_000),
+        ("layout.ring_spacing_m", 45e-6),
         ("ring.quality_factor", 20_000.0),
         ("ring.setting_bits", 12.0),
         ("tuning_dac.enob_bits", 10.0),
@@ -133,9 +133,26 @@ def test_better_rings_hold_more_bits(path, better):
 
 def test_perfect_correction_leaves_what_is_not_linear():
     """With the crosstalk matrix known exactly, lock and driver remain, and what is curved in the tails."""
-    known = replace_at(CORE, "layout.calibration_residue", 0.0).weight_errors()
-    assert known["coherent crosstalk"] == known["thermal crosstalk"] == 0.0
-    assert known["spectral crosstalk"] == CORE.crosstalk.curved
+    known = replace_at(CORE, "chip.averages", 10**12).weight_errors()
+    assert known["coherent crosstalk"] + known["thermal crosstalk"] < 1e-12
+    assert known["spectral crosstalk"] == pytest.approx(CORE.crosstalk.curved, rel=1e-6)
+
+
+def test_correction_is_as_good_as_its_receiver_and_no_better():
+    """Kay 1993, example 10.1: unmeasured couplings stay; measured ones by reading noise over readings."""
+    raw = replace_at(CORE, "chip.mismatch", "raw").weight_errors()
+    assert raw["coherent crosstalk"] == pytest.approx(CORE.crosstalk.coherent, rel=1e-12)
+    left = [replace_at(CORE, "chip.averages", n).weight_errors() for n in (10**6, 4 * 10**6)]
+    for cause in ("coherent crosstalk", "thermal crosstalk"):
+        assert left[0][cause] == pytest.approx(4.0 * left[1][cause], rel=0.01)
+    bright = dataclasses.replace(CORE, laser_power_w=4 * CORE.laser_power_w)
+    assert bright.weight_errors()["coherent crosstalk"] < CORE.weight_errors()["coherent crosstalk"]
+
+
+def test_calibration_moves_every_ring_and_reads_every_line():
+    cost, n = CORE.calibration, CORE.wavelengths
+    assert cost.time_s == pytest.approx(n * (10e-6 + n * CORE.chip.averages / 5e9), rel=1e-12)
+    assert replace_at(CORE, "chip.mismatch", "raw").calibration.time_s == 0.0
 
 
 def test_lock_alone_gives_its_own_bits():
