@@ -20,6 +20,7 @@ TORCH = {
     "optical/operand_blocks.py",
     "optical/operands.py",
     "optical/readout.py",
+    "optical/scratch.py",
     "optical/transfer/gradients.py",
     "electronic/numerics.py",
     "workloads/classifier.py",
