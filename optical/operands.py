@@ -78,7 +78,7 @@ def encode(x: torch.Tensor, summed_dim: int, spec: AnalogSpec, draws: Draws, *, 
         draws=draws if _dithers(spec) else None,
     )
     error = grid.reach * math.sqrt(spec.load_variance) if loaded else 0.0
-    wants_energy, blocks = _needs_energy(spec), list(blocks_of(x.shape))
+    wants_energy, blocks = spec.needs_energy, list(blocks_of(x.shape))
     for group in [[block] for block in blocks] if by_row and summed_dim == -1 else [blocks]:
         for block in group:
             known, part = part_of(scale, block), _absolute(x[block])
@@ -120,12 +120,6 @@ def _absolute(x: torch.Tensor) -> torch.Tensor:
 
 def _dithers(spec: AnalogSpec) -> bool:
     return math.isfinite(spec.dac_bits) and spec.rounding is Rounding.STOCHASTIC
-
-
-def _needs_energy(spec: AnalogSpec) -> bool:
-    """Return whether any error hangs on the squares of the operands."""
-    light = spec.shot_variance + spec.encoding_variance + spec.fluctuation
-    return light > 0.0 or spec.chip is not None
 
 
 def cut(operand: Operand, codes: torch.Tensor, summed_dim: int) -> Operand:
