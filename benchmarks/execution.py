@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import math
 import statistics
 import sys
 import time
@@ -18,9 +17,7 @@ from collections.abc import Callable
 
 import torch
 
-from heliograph.operators import Phase
 from optical.analog import AnalogSpec
-from optical.cores import load_core
 from optical.noisy_matmul import noisy_matmul
 from optical.product_specs import ProductSpecs
 
@@ -60,7 +57,9 @@ def interleaved(runs: dict[str, Run], rounds: int) -> dict[str, float]:
     return {name: statistics.median(times) for name, times in taken.items()}
 
 
-def step(product: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], backward: bool, shape: tuple[int, ...]) -> Run:
+def step(
+    product: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], backward: bool, shape: tuple[int, ...]
+) -> Run:
     """Return a run of a product of rows with a layer's weight, with its gradients or without."""
     generator = torch.Generator().manual_seed(1)
     rows, inputs, outputs = shape

@@ -47,7 +47,9 @@ class Draws:
             return torch.empty(shape, dtype=dtype, device=self._device).normal_(generator=self._generator)
         index = torch.from_numpy(self._draw(-(-shape.numel() // 2)).astype(np.int32))
         size, device = torch.Size((index.numel(),)), self._device
-        out = scratch("pairs", size, torch.float64, device) if brief else torch.empty(size, dtype=torch.float64)
+        out = (
+            scratch("pairs", size, torch.float64, device) if brief else torch.empty(size, dtype=torch.float64)
+        )
         pairs = torch.index_select(_gaussian_pairs(), 0, index, out=out).view(torch.float32)
         return pairs[: shape.numel()].view(shape).to(dtype)
 

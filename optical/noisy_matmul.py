@@ -5,6 +5,7 @@ Shape suffixes: B batch, M rows of A and C, K summed, N columns of B and C.
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from optical.product_specs import ProductSpecs, spec_from_json
 from optical.row_blocks import RowBlocks, multiply_in_blocks
 
 _KEY_MASK = 2**64 - 1
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 _FORWARD, _FIRST, _SECOND = 0, 1, 2
 """Which of the three products a draw belongs to: C, dA, dB."""
 _SUMS_ROWS, _KEEPS_CODES = 1, 2
@@ -36,7 +38,9 @@ def noisy_matmul(
     ----------
     a, b : torch.Tensor
         Operands, shapes [..., M, K] and [..., K, N] or [K, N], of one floating-point type (under autocast
-        both are taken in its type). One matrix B means that all rows of A are one product.
+        both are taken in its type). One matrix B means that all rows of A are one product. Distributed
+        tensors (`DTensor`) give one: every process runs its shard on a core of its own, rows with the draws
+        that they have in one process.
     specs : ProductSpecs
         What the core makes of each product. Where its errors are not smooth, gradients pass straight through.
     key : int or torch.Tensor
@@ -57,8 +61,12 @@ def noisy_matmul(
     Raises
     ------
     WorkloadError
-        If the shapes do not make a product.
+        If the shapes do not make a product, or shards of rows cut a row block.
     """
+    if type(a) not in _PLAIN or type(b) not in _PLAIN:
+        distributed = _multiply_distributed(a, b, specs, key, weight, place, first_block)
+        if distributed is not None:
+            return distributed
     if torch.amp.is_autocast_available(a.device.type) and torch.is_autocast_enabled(a.device.type):
         dtype = torch.get_autocast_dtype(a.device.type)
         a, b = a.to(dtype), b.to(dtype)
@@ -73,6 +81,45 @@ def noisy_matmul(
     call = _Call(texts=specs.texts, weight=weight, place=(*place, first_block), block=block, keeps=keeps)
     c_BMN = _NoisyProduct.apply(a_BMK, b_BKN, key, call)
     return c_BMN.view(shape)
+
+
+def _multiply_distributed(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    specs: ProductSpecs,
+    key: int | torch.Tensor,
+    weight: bool,
+    place: tuple[int, ...],
+    first_block: int,
+) -> torch.Tensor | None:
+    """Return the product of distributed tensors, or None if neither is one."""
+    if not torch.distributed.is_available() or "torch.distributed.tensor" not in sys.modules:
+        return None
+    from optical.sharded_matmul import DTensor, sharded_matmul  # noqa: PLC0415 - slow, and rarely needed
+
+    if not isinstance(a, DTensor) and not isinstance(b, DTensor):
+        return None
+
+    def product(
+        a: torch.Tensor,
+        b: torch.Tensor,
+        *,
+        place: tuple[int, ...],
+        first_row: int,
+        own: tuple[int, ...] = place,
+    ) -> torch.Tensor:
+        block = specs.row_block if b.dim() == 2 else max(1, specs.row_block // max(a.shape[-2], 1))
+        if first_row % block:
+            unit = "rows" if b.dim() == 2 else "matrices"
+            msg = (
+                f"row {first_row}: a shard must begin with a row block, of {block} {unit}; choose a row_block "
+                "that divides the shards"
+            )
+            raise WorkloadError(msg)
+        first = first_block + first_row // block
+        return noisy_matmul(a, b, specs, key, weight=weight, place=(*own, *place), first_block=first)
+
+    return sharded_matmul(a, b, product)
 
 
 def _batched(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tuple[int, ...]]:

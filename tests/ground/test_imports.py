@@ -22,6 +22,7 @@ TORCH = {
     "optical/readout.py",
     "optical/row_blocks.py",
     "optical/scratch.py",
+    "optical/sharded_matmul.py",
     "optical/transfer/gradients.py",
     "optical/weight_codes.py",
     "electronic/numerics.py",
