@@ -2,8 +2,8 @@
 
 Run: ``python benchmarks/execution.py [--threads 1] [--rounds 9] [--training]``.
 
-The specification is that of published emulators: 8-bit operand and output converters and additive noise at the
-output, one analog sample for the whole sum. "rows" are those a core is given at a time (`row_block`).
+The specification is that of published emulators: operand and output converters and additive noise at the output,
+one analog sample for the whole sum. "rows" are those a core is given at a time (`row_block`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Run = Callable[[], object]
 
 
 def spec(bits: int, length: int) -> AnalogSpec:
-    """Return converters of so many bits and output noise of 2 % of the rms of a product of random operands."""
+    """Return converters of so many bits and output noise of 2 % of the rms of random products."""
     return dataclasses.replace(
         AnalogSpec.ideal(),
         dac_bits=bits,

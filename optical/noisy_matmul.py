@@ -5,7 +5,9 @@ Shape suffixes: B batch, M rows of A and C, K summed, N columns of B and C.
 
 from __future__ import annotations
 
+import functools
 import sys
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -64,7 +66,8 @@ def noisy_matmul(
         If the shapes do not make a product, or shards of rows cut a row block.
     """
     if type(a) not in _PLAIN or type(b) not in _PLAIN:
-        distributed = _multiply_distributed(a, b, specs, key, weight, place, first_block)
+        multiply = functools.partial(noisy_matmul, specs=specs, key=key, weight=weight)
+        distributed = _multiply_distributed(a, b, multiply, _Origin(place, first_block, specs.row_block))
         if distributed is not None:
             return distributed
     if torch.amp.is_autocast_available(a.device.type) and torch.is_autocast_enabled(a.device.type):
@@ -83,14 +86,16 @@ def noisy_matmul(
     return c_BMN.view(shape)
 
 
+class _Origin(NamedTuple):
+    """Where a product of distributed tensors stands as a whole."""
+
+    place: tuple[int, ...]
+    first_block: int
+    row_block: int
+
+
 def _multiply_distributed(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    specs: ProductSpecs,
-    key: int | torch.Tensor,
-    weight: bool,
-    place: tuple[int, ...],
-    first_block: int,
+    a: torch.Tensor, b: torch.Tensor, multiply: Callable[..., torch.Tensor], origin: _Origin
 ) -> torch.Tensor | None:
     """Return the product of distributed tensors, or None if neither is one."""
     if not torch.distributed.is_available() or "torch.distributed.tensor" not in sys.modules:
@@ -100,24 +105,18 @@ def _multiply_distributed(
     if not isinstance(a, DTensor) and not isinstance(b, DTensor):
         return None
 
-    def product(
-        a: torch.Tensor,
-        b: torch.Tensor,
-        *,
-        place: tuple[int, ...],
-        first_row: int,
-        own: tuple[int, ...] = place,
-    ) -> torch.Tensor:
-        block = specs.row_block if b.dim() == 2 else max(1, specs.row_block // max(a.shape[-2], 1))
+    def product(a: torch.Tensor, b: torch.Tensor, *, place: tuple[int, ...], first_row: int) -> torch.Tensor:
+        block, unit = origin.row_block, "rows"
+        if b.dim() > 2:
+            block, unit = max(1, block // max(a.shape[-2], 1)), "matrices"
         if first_row % block:
-            unit = "rows" if b.dim() == 2 else "matrices"
             msg = (
-                f"row {first_row}: a shard must begin with a row block, of {block} {unit}; choose a row_block "
-                "that divides the shards"
+                f"row_block ({block} {unit}) must divide the shards of a product, of which one begins at "
+                f"{first_row}; choose a smaller one"
             )
             raise WorkloadError(msg)
-        first = first_block + first_row // block
-        return noisy_matmul(a, b, specs, key, weight=weight, place=(*own, *place), first_block=first)
+        first = origin.first_block + first_row // block
+        return multiply(a, b, place=(*origin.place, *place), first_block=first)
 
     return sharded_matmul(a, b, product)
 

@@ -42,7 +42,7 @@ class Operand:
 
 def encode_both(a: torch.Tensor, b: torch.Tensor, spec: AnalogSpec, draws: Draws) -> tuple[Operand, Operand]:
     """Encode both operands, the loaded one with its error."""
-    second = loads_second(a.shape[1], b.shape[2])
+    second = bool(loads_second(a.shape[1], b.shape[2]))
     return encode(a, -1, spec, draws, loaded=not second), encode(b, -2, spec, draws, loaded=second)
 
 

@@ -13,6 +13,7 @@ import torch
 
 from optical.analog import AnalogSpec, Shot
 from optical.chip_numerics import common_noise, imbalance, output_gains
+from optical.collapse import doubt_collapse
 from optical.draws import WORD_GAUSSIANS, Draws
 from optical.operand_blocks import BLOCK_ELEMENTS, Block, blocks_of, part_of
 from optical.operands import SMALLEST_SCALE, Operand, largest_code, multiply, probe
@@ -60,6 +61,8 @@ def read(spec: AnalogSpec, a: Operand, b: Operand, gain: Gain, draws: Draws) -> 
     """Return the product of coded operands: one executed sample, or several collapsed into one draw."""
     samples = -(-a.codes.shape[-1] // spec.analog_length)
     variance = variance_of(spec, a, b, samples, gain)
+    if samples > 1:
+        doubt_collapse(spec, samples, gain, variance)
     rounds = samples == 1 and math.isfinite(spec.adc_bits)
     step, levels = gain.range_ * 2.0 ** (1.0 - spec.adc_bits), largest_code(spec.adc_bits) if rounds else 0
     row_scale = a.scale * (a.step * b.step * spec.product_gain)

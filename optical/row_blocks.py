@@ -83,7 +83,7 @@ def multiply_in_blocks(
         return a_BMK.new_zeros((1, rows, b_BKN.shape[2])) if total is None else total
     if spec.scale is Scale.BLOCK:
         return _joined([numerics.matmul(a_BMK[:, part], b_BKN, key) for key, part in blocks.parts(rows)])
-    second = loads_second(min(blocks.size, rows), b_BKN.shape[2])
+    second = bool(loads_second(min(blocks.size, rows), b_BKN.shape[2]))
     b, parts = _coded(b_BKN, spec, blocks, loaded=second), []
     for key, part in blocks.parts(rows):
         draws = Draws(key, a_BMK.device)

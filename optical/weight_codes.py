@@ -51,8 +51,8 @@ def kept_codes(x: torch.Tensor, how: _Key, encode: Callable[[], Operand]) -> Ope
 
     Notes
     -----
-    Only 8-bit codes are kept, a quarter of a weight's memory for each way of coding it. A write that torch does
-    not count, and that misses a thousand elements spread evenly over the tensor, would go unseen.
+    Only 8-bit codes are kept, a quarter of a weight's memory for each way of coding it. A write that torch
+    does not count, and that misses a thousand elements spread evenly over the tensor, would go unseen.
     """
     if x.is_inference() or x.device.type == "meta":
         return encode()

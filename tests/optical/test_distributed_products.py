@@ -90,4 +90,4 @@ def test_shards_of_the_sum_are_chips_whose_results_are_added(found):
 
 
 def test_shards_that_cut_a_row_block_are_refused(found):
-    assert "a shard must begin with a row block" in found[1]["refused"]
+    assert "row_block (16 rows) must divide the shards" in found[1]["refused"]
