@@ -2,8 +2,8 @@
 
 Run: ``python benchmarks/execution.py [--threads 1] [--rounds 9] [--training]``.
 
-The specification is that of published emulators: operand and output converters and additive noise at the output,
-one analog sample for the whole sum. "rows" are those a core is given at a time (`row_block`).
+The specification is that of published emulators: operand and output converters and additive noise at the
+output, one analog sample for the whole sum. "rows" are those a core is given at a time (`row_block`).
 """
 
 from __future__ import annotations

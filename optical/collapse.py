@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from optical.readout import Gain, Variance
 
 _TOLERATED = 0.1
-"""Largest share of clipping in the variance: more, and tails and variance are not those of a Gaussian draw."""
+"""Largest share of clipping in the variance: beyond, tails and variance are not those of a Gaussian."""
 
 
 class _Watch:
@@ -61,7 +61,7 @@ def doubt_collapse(spec: AnalogSpec, samples: int, gain: Gain, variance: Varianc
         watch.doubted = True
         sentence = (
             f"{share:.0%} of the error of a product is clipping by the output converter (range "
-            f"{spec.adc_range_sigma:g} rms, {spec.adc_bits:g} bits), which one draw for {samples} analog samples "
+            f"{spec.adc_range_sigma:g} rms, {spec.adc_bits:g} bits), which one draw for {samples} samples "
             "does not follow; execute them with exact_tiles, or widen adc_range_sigma"
         )
         warnings.warn(sentence, SuspectWarning, stacklevel=2)
