@@ -1,6 +1,6 @@
 """Time of a core's products over those of plain ``nn.Linear`` in float32, interleaved in one process.
 
-Run: ``python benchmarks/execution.py [--threads 1] [--rounds 9] [--training]``.
+Run: ``python benchmarks/execution.py [--threads 1] [--rounds 9]``.
 
 The specification is that of published emulators: operand and output converters and additive noise at the
 output, one analog sample for the whole sum. "rows" are those a core is given at a time (`row_block`).
@@ -14,12 +14,19 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
+from electronic.numerics import ExactNumerics
+from heliograph.operators import Phase
 from optical.analog import AnalogSpec
+from optical.cores import load_core
 from optical.noisy_matmul import noisy_matmul
+from optical.numerics import AnalogNumerics
 from optical.product_specs import ProductSpecs
+from workloads.gpt import Gpt, GptConfig, ProductName, Products
+from workloads.training import TrainingConfig
 
 SHAPES = ((256, 1024, 1024), (2048, 4096, 4096))
 """Rows, inputs and outputs."""
@@ -71,6 +78,7 @@ def step(
         out = product(x, weight)
         if backward:
             torch.autograd.grad(out, (x, weight), gradient)
+            torch.autograd.graph.increment_version(weight)  # an optimizer's step: kept codes are of no use
 
     return run
 
@@ -120,8 +128,55 @@ def _repeated(run: Run, times: int) -> Run:
     return lambda: [run() for _ in range(times)]
 
 
-class _Gpt(torch.nn.Module):
-    """The default small GPT's linear and attention products, through a given product or torch's own."""
+@dataclass(frozen=True, kw_only=True)
+class _Blocks(Products):
+    """Products of the small GPT through the operator."""
+
+    specs: ProductSpecs
+    """What the core makes of them."""
+
+    def run(
+        self, product: ProductName, a_BMK: torch.Tensor, b_BKN: torch.Tensor, *, key: int, weight: bool
+    ) -> torch.Tensor:
+        """Return a product, shape [B, M, N]."""
+        return noisy_matmul(a_BMK, b_BKN, self.specs, key, weight=weight, place=(int(product),))
+
+
+def _training_step(products: Products) -> Run:
+    """Return a step of the default small GPT on its default batch, with its optimizer."""
+    config, batch = GptConfig(), TrainingConfig().batch
+    model = Gpt(config, products, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(config.vocabulary, (batch, config.context + 1), generator=generator)
+    keys = iter(range(2**62))
+
+    def run() -> None:
+        loss = model(tokens[:, :-1], tokens[:, 1:], key=next(keys))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return run
+
+
+def training(rounds: int) -> None:
+    """Write what a step of the small GPT through the default crossbar costs."""
+    exact = Products.same(ExactNumerics())
+    analog = load_core("crossbar").analog
+    forward, grad_input, grad_weight = (
+        AnalogNumerics(analog(phase)) for phase in (Phase.FORWARD, Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
+    )
+    whole = Products(forward=forward, grad_input=grad_input, grad_weight=grad_weight)
+    runs = {"plain": _training_step(exact), "whole batch": _training_step(whole)}
+    for block in (768, ROW_BLOCK):
+        specs = ProductSpecs.of(analog, row_block=block)
+        blocks = _Blocks(forward=forward, grad_input=grad_input, grad_weight=grad_weight, specs=specs)
+        runs[f"{block} rows"] = _training_step(blocks)
+    found = interleaved(runs, rounds)
+    plain = found.pop("plain")
+    ratios = "".join(f"{f'{rows}: {taken / plain:.2f}x':>20}" for rows, taken in found.items())
+    sys.stdout.write(f"{'small GPT, crossbar, a step':38}{1e3 * plain:9.2f} ms{ratios}{'<= 1.0x':>10}\n")
 
 
 def main() -> None:
@@ -134,6 +189,7 @@ def main() -> None:
     sys.stdout.write(f"threads: {options.threads}; medians of {options.rounds} rounds, over plain float32\n")
     products(options.rounds)
     dispatch(options.rounds)
+    training(options.rounds)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def test_measured_signal_over_noise_is_the_link_budgets(name):
 
 
 def test_adjacent_keys_are_uncorrelated():
-    """64 keys in a row: no pair's correlation and no mean of their squares' stands out of its distribution."""
+    """64 keys in a row: no pair's correlation, nor that of squares, stands out of its distribution."""
     draws = torch.stack([gaussians(key) for key in range(64)])
     for values in (draws, (draws.square() - 1) / math.sqrt(2)):
         correlation = values @ values.mT / values.shape[1]
