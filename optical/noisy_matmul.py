@@ -20,7 +20,7 @@ _KEY_MASK = 2**64 - 1
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _FORWARD, _FIRST, _SECOND = 0, 1, 2
 """Which of the three products a draw belongs to: C, dA, dB."""
-_SUMS_ROWS, _KEEPS_CODES = 1, 2
+_SUMS_ROWS, _KEEPS_CODES, _EXACT_TILES = 1, 2, 4
 """Flags of the operator."""
 
 
@@ -81,7 +81,13 @@ def noisy_matmul(
     block = specs.row_block if batch == 1 else max(1, specs.row_block // max(rows, 1))
     keeps = weight and batch == 1 and not torch.compiler.is_compiling()
     keeps = keeps and torch._C._functorch.peek_interpreter_stack() is None
-    call = _Call(texts=specs.texts, weight=weight, place=(*place, first_block), block=block, keeps=keeps)
+    call = _Call(
+        texts=specs.texts,
+        weight=weight,
+        place=(*place, first_block),
+        block=block,
+        flags=_KEEPS_CODES * keeps + _EXACT_TILES * specs.exact_tiles,
+    )
     c_BMN = _NoisyProduct.apply(a_BMK, b_BKN, key, call)
     return c_BMN.view(shape)
 
@@ -147,8 +153,9 @@ class _Call(NamedTuple):
     """What tells the product from others, its first row block last."""
     block: int
     """Rows of a row block; matrices, where the batch has several."""
-    keeps: bool
-    """Whether codes of B may be kept for later calls: it is a weight, and no compiler rewrites its memory."""
+    flags: int
+    """How all three products are executed; codes of B are kept if it is a weight whose memory no compiler
+    rewrites."""
 
 
 class _NoisyProduct(torch.autograd.Function):
@@ -156,7 +163,7 @@ class _NoisyProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: torch.Tensor, call: _Call) -> torch.Tensor:
-        layout = [call.block, _KEEPS_CODES * call.keeps, _FORWARD, *call.place]
+        layout = [call.block, call.flags, _FORWARD, *call.place]
         return torch.ops.heliograph.analog_matmul(a_BMK, b_BKN, key, call.texts[0], layout)
 
     @staticmethod
@@ -171,10 +178,10 @@ class _NoisyProduct(torch.autograd.Function):
         call, run = ctx.call, torch.ops.heliograph.analog_matmul
         grad_a = grad_b = None
         if ctx.needs_input_grad[0]:
-            layout = [call.block, _KEEPS_CODES * call.keeps, _FIRST, *call.place]
+            layout = [call.block, call.flags, _FIRST, *call.place]
             grad_a = run(grad_BMN, b_BKN.mT, key, call.texts[1], layout)
         if ctx.needs_input_grad[1]:
-            layout = [call.block, _SUMS_ROWS, _SECOND, *call.place]
+            layout = [call.block, call.flags | _SUMS_ROWS, _SECOND, *call.place]
             grad_b = run(a_BMK.mT, grad_BMN, key, call.texts[2 if call.weight else 1], layout)
         return grad_a, grad_b, None, None
 
@@ -207,8 +214,9 @@ def _execute(
         `AnalogSpec` as JSON (`spec_to_json`).
     layout : list of int
         Rows of a block (of a batch of several matrices: matrices), flags (1 where the rows of the batch are
-        summed over, as in the gradient of a weight; 2 where codes of B may be kept for later calls), then
-        what tells the product from others of this key, the number of the first block last.
+        summed over, as in the gradient of a weight; 2 where codes of B may be kept for later calls; 4 where
+        every analog sample is executed), then what tells the product from others of this key, the number of
+        the first block last.
     """
     block, flags, *place, first = layout
     return multiply_in_blocks(
@@ -222,6 +230,7 @@ def _execute(
             size=block,
             sums_rows=bool(flags & _SUMS_ROWS),
             keeps_codes=bool(flags & _KEEPS_CODES),
+            exact_tiles=bool(flags & _EXACT_TILES),
         ),
     )
 

@@ -37,6 +37,8 @@ class RowBlocks:
     """Whether the rows are summed over, so that results of blocks are added."""
     keeps_codes: bool
     """Whether codes of B may be kept for later calls."""
+    exact_tiles: bool = False
+    """Whether every analog sample of a sum is executed."""
 
     def parts(self, count: int) -> Iterator[tuple[int, slice]]:
         """Yield the key and the place of each block."""
@@ -67,7 +69,7 @@ def multiply_in_blocks(
     B is loaded, or streamed, once for all row blocks: its stochastic rounding and its errors of loading are
     drawn from a key without the block's number. Per-block partial sums of a gradient are added digitally.
     """
-    numerics, (batch, rows, length) = AnalogNumerics(spec), a_BMK.shape
+    numerics, (batch, rows, length) = AnalogNumerics(spec, blocks.exact_tiles), a_BMK.shape
     if is_exact(spec):
         return numerics.matmul(a_BMK, b_BKN, 0)
     if batch > 1:

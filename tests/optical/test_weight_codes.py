@@ -4,6 +4,7 @@ import gc
 import pytest
 import torch
 
+from heliograph.keys import mix_key
 from optical import row_blocks, weight_codes
 from optical.analog import AnalogSpec, Rounding, Scale
 from optical.noisy_matmul import noisy_matmul
@@ -119,3 +120,18 @@ def test_a_stochastic_weight_is_rounded_alike_for_all_row_blocks():
     out = run(x, weight, specs=ProductSpecs.same(rounds, row_block=16))
     assert torch.equal(out[:16], out[16:])
     assert not torch.equal(out, run(x, weight, key=2, specs=ProductSpecs.same(rounds, row_block=16)))
+
+
+def test_samples_are_executed_one_by_one_where_asked_for():
+    """In all three products: bit for bit what the executor makes of each sample."""
+    x, weight = operands()
+    short = dataclasses.replace(EIGHT, analog_length=16)
+    specs = ProductSpecs.same(short, row_block=64, exact_tiles=True)
+    found = noisy_matmul(x.requires_grad_(), weight.mT, specs, 1)
+    grads = torch.autograd.grad(found, (x, weight), torch.ones_like(found))
+    exact = AnalogNumerics(short, exact_tiles=True)
+    ones, plain = torch.ones(1, 40, 48), weight.detach()
+    keys = [mix_key(1, product, 0) for product in range(3)]
+    assert torch.equal(found[None], exact.matmul(x.detach()[None], plain.mT[None], keys[0]))
+    assert torch.equal(grads[0][None], exact.matmul(ones, plain[None], keys[1]))
+    assert torch.equal(grads[1].mT[None], exact.matmul(x.detach().mT[None], ones, keys[2]))
