@@ -47,12 +47,17 @@ class Variance:
     """Squared codes, [B, K, N], or their sums, [B, 1, N]."""
 
     def at(self, block: Block) -> torch.Tensor:
-        """Return the variance of a block of outputs, broadcastable to it, in new memory."""
-        variance = part_of(self.row, block) + part_of(self.column, block)
+        """Return the variance of a block of outputs, broadcastable to it, until the next is asked for."""
+        row, column = part_of(self.row, block), part_of(self.column, block)
+        shape = torch.broadcast_shapes(row.shape, column.shape)
+        variance = torch.add(row, column, out=scratch("variance", shape, row.dtype, row.device))
         if self.a_factor is None or self.b_factor is None:
             return variance
         a, b = part_of(self.a_factor, block), part_of(self.b_factor, block[:1])
         if a.shape[-1] == 1 == b.shape[-2]:
+            shape = torch.broadcast_shapes(variance.shape, (*a.shape[:2], b.shape[2]))
+            if shape == variance.shape:
+                return variance.addcmul_(a, b)
             return torch.addcmul(variance, a, b)
         return torch.matmul(a, b).to(variance.dtype).add_(variance)
 
