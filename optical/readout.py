@@ -49,17 +49,21 @@ class Variance:
     def at(self, block: Block) -> torch.Tensor:
         """Return the variance of a block of outputs, broadcastable to it, until the next is asked for."""
         row, column = part_of(self.row, block), part_of(self.column, block)
-        shape = torch.broadcast_shapes(row.shape, column.shape)
+        shape = _joint(row, column)
         variance = torch.add(row, column, out=scratch("variance", shape, row.dtype, row.device))
         if self.a_factor is None or self.b_factor is None:
             return variance
         a, b = part_of(self.a_factor, block), part_of(self.b_factor, block[:1])
         if a.shape[-1] == 1 == b.shape[-2]:
-            shape = torch.broadcast_shapes(variance.shape, (*a.shape[:2], b.shape[2]))
-            if shape == variance.shape:
+            if _joint(variance, a) == _joint(variance, b) == variance.shape:
                 return variance.addcmul_(a, b)
             return torch.addcmul(variance, a, b)
         return torch.matmul(a, b).to(variance.dtype).add_(variance)
+
+
+def _joint(one: torch.Tensor, other: torch.Tensor) -> torch.Size:
+    """Return the shape that two tensors of three dimensions broadcast to."""
+    return torch.Size(map(max, one.shape, other.shape))
 
 
 def read(spec: AnalogSpec, a: Operand, b: Operand, gain: Gain, draws: Draws) -> torch.Tensor:
