@@ -25,7 +25,6 @@ def curve(name):
     return [point for point in found().points if point.curve == name]
 
 
-@pytest.mark.filterwarnings("ignore::heliograph.errors.SuspectWarning")
 @pytest.mark.parametrize("scheme", Scheme)
 def test_more_photons_never_read_worse(scheme):
     """600 readings by two networks: 2 % sigma at one half."""

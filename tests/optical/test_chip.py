@@ -176,7 +176,6 @@ def test_counting_shows_where_photons_are_few():
     assert z.pow(4).mean().item() - 3.0 == pytest.approx(1 / photons, abs=6 * math.sqrt(24 / 20000) * 1.5)
 
 
-@pytest.mark.filterwarnings("ignore::heliograph.errors.SuspectWarning")
 @pytest.mark.parametrize("name", ["crossbar", "homodyne"])
 def test_coherent_cores_can_count_their_photons(name):
     plain = load_core(name)

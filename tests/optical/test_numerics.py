@@ -169,7 +169,6 @@ def excess_kurtosis(x):
     return ((x**4).mean() / x.square().mean() ** 2 - 3).item()
 
 
-@pytest.mark.filterwarnings("ignore::heliograph.errors.SuspectWarning")
 def test_clipping_shows_in_fraction_variance_and_tails():
     a, b = operands(k=8 * LENGTH)
     a = a / a.abs().amax(-1, keepdim=True)
@@ -287,7 +286,6 @@ def test_every_field_of_the_spec_is_tried():
     assert set(CHANGES) | {"residues", "chip", "common"} == names
 
 
-@pytest.mark.filterwarnings("ignore::heliograph.errors.SuspectWarning")
 @pytest.mark.parametrize("name", sorted(set(CHANGES) - {"adc_bits"}))
 def test_no_field_is_a_dead_knob(name):
     a, b = operands(m=40, k=90, n=30)

@@ -57,7 +57,6 @@ def curve(steps, losses):
     )
 
 
-@pytest.mark.filterwarnings("ignore::heliograph.errors.SuspectWarning")
 @pytest.mark.parametrize("products", [EXACT, Products.same(BfloatNumerics()), ANALOG])
 def test_training_lowers_the_loss_in_a_few_steps(products, corpus):
     result = train(dataclasses.replace(SHORT, steps=25), SMALL, products, corpus)
@@ -113,7 +112,6 @@ def test_learning_rate_rises_and_then_stays(corpus):
     assert moved[0][2] < moved[1][2] - 0.2
 
 
-@pytest.mark.filterwarnings("ignore::heliograph.errors.SuspectWarning")
 def test_more_noise_ends_at_a_higher_loss(corpus):
     losses = []
     for variance in (1e-4, 1.0):
