@@ -125,6 +125,11 @@ class AnalogSpec:
         """Variance per unit of (a b)^2, shared with other outputs or not."""
         return self.rin_variance + (self.common.variance if self.common is not None else 0.0)
 
+    @property
+    def needs_energy(self) -> bool:
+        """Whether any error hangs on the squares of the operands."""
+        return self.shot_variance + self.encoding_variance + self.fluctuation > 0.0 or self.chip is not None
+
     @classmethod
     def ideal(cls) -> AnalogSpec:
         """Return the limit of infinite bits and power: the exact product."""

@@ -7,10 +7,16 @@ import functools
 import numpy as np
 import torch
 
+from optical.scratch import scratch
+
 _WORD_VALUES = 2**16
 """Values of the 16-bit words that draws on the CPU are made of."""
 _LATTICE_GENERATOR = 24247
 """Joins pairs of Gaussians with a correlation of 1e-5, the least of the generators tried."""
+
+
+WORD_GAUSSIANS = 8
+"""Gaussians that a word of the generator gives on the CPU."""
 
 
 class Draws:
@@ -27,12 +33,24 @@ class Draws:
         else:
             self._generator = torch.Generator(device).manual_seed(key)
 
-    def gaussian(self, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
-        """Return independent draws of zero mean and unit variance."""
+    def gaussian(self, shape: torch.Size, dtype: torch.dtype, *, brief: bool = False) -> torch.Tensor:
+        """Return independent draws of zero mean and unit variance.
+
+        Parameters
+        ----------
+        shape, dtype
+            Of the result.
+        brief : bool
+            Whether the result may lie in memory that the next brief draws overwrite.
+        """
         if self._device.type != "cpu":
             return torch.empty(shape, dtype=dtype, device=self._device).normal_(generator=self._generator)
         index = torch.from_numpy(self._draw(-(-shape.numel() // 2)).astype(np.int32))
-        pairs = torch.index_select(_gaussian_pairs(), 0, index).view(torch.float32)
+        size, device = torch.Size((index.numel(),)), self._device
+        out = (
+            scratch("pairs", size, torch.float64, device) if brief else torch.empty(size, dtype=torch.float64)
+        )
+        pairs = torch.index_select(_gaussian_pairs(), 0, index, out=out).view(torch.float32)
         return pairs[: shape.numel()].view(shape).to(dtype)
 
     def poisson(self, mean: torch.Tensor) -> torch.Tensor:

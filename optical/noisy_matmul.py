@@ -5,19 +5,23 @@ Shape suffixes: B batch, M rows of A and C, K summed, N columns of B and C.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import sys
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
 from heliograph.errors import WorkloadError
-from heliograph.keys import mix_key
-from optical.numerics import AnalogNumerics
 from optical.product_specs import ProductSpecs, spec_from_json
+from optical.row_blocks import RowBlocks, multiply_in_blocks
 
 _KEY_MASK = 2**64 - 1
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 _FORWARD, _FIRST, _SECOND = 0, 1, 2
 """Which of the three products a draw belongs to: C, dA, dB."""
+_SUMS_ROWS, _KEEPS_CODES, _EXACT_TILES = 1, 2, 4
+"""Flags of the operator."""
 
 
 def noisy_matmul(
@@ -36,7 +40,9 @@ def noisy_matmul(
     ----------
     a, b : torch.Tensor
         Operands, shapes [..., M, K] and [..., K, N] or [K, N], of one floating-point type (under autocast
-        both are taken in its type). One matrix B means that all rows of A are one product.
+        both are taken in its type). One matrix B means that all rows of A are one product. Distributed
+        tensors (`DTensor`) give one: every process runs its shard on a core of its own, rows with the draws
+        that they have in one process.
     specs : ProductSpecs
         What the core makes of each product. Where its errors are not smooth, gradients pass straight through.
     key : int or torch.Tensor
@@ -57,8 +63,13 @@ def noisy_matmul(
     Raises
     ------
     WorkloadError
-        If the shapes do not make a product.
+        If the shapes do not make a product, or shards of rows cut a row block.
     """
+    if type(a) not in _PLAIN or type(b) not in _PLAIN:
+        multiply = functools.partial(noisy_matmul, specs=specs, key=key, weight=weight)
+        distributed = _multiply_distributed(a, b, multiply, _Origin(place, first_block, specs.row_block))
+        if distributed is not None:
+            return distributed
     if torch.amp.is_autocast_available(a.device.type) and torch.is_autocast_enabled(a.device.type):
         dtype = torch.get_autocast_dtype(a.device.type)
         a, b = a.to(dtype), b.to(dtype)
@@ -68,9 +79,52 @@ def noisy_matmul(
     a_BMK, b_BKN, shape = _batched(a, b)
     batch, rows, _ = a_BMK.shape
     block = specs.row_block if batch == 1 else max(1, specs.row_block // max(rows, 1))
-    call = _Call(texts=specs.texts, weight=weight, place=(*place, first_block), block=block)
+    keeps = weight and batch == 1 and not torch.compiler.is_compiling()
+    keeps = keeps and torch._C._functorch.peek_interpreter_stack() is None
+    call = _Call(
+        texts=specs.texts,
+        weight=weight,
+        place=(*place, first_block),
+        block=block,
+        flags=_KEEPS_CODES * keeps + _EXACT_TILES * specs.exact_tiles,
+    )
     c_BMN = _NoisyProduct.apply(a_BMK, b_BKN, key, call)
     return c_BMN.view(shape)
+
+
+class _Origin(NamedTuple):
+    """Where a product of distributed tensors stands as a whole."""
+
+    place: tuple[int, ...]
+    first_block: int
+    row_block: int
+
+
+def _multiply_distributed(
+    a: torch.Tensor, b: torch.Tensor, multiply: Callable[..., torch.Tensor], origin: _Origin
+) -> torch.Tensor | None:
+    """Return the product of distributed tensors, or None if neither is one."""
+    if not torch.distributed.is_available() or "torch.distributed.tensor" not in sys.modules:
+        return None
+    from optical.sharded_matmul import DTensor, sharded_matmul  # noqa: PLC0415 - slow, and rarely needed
+
+    if not isinstance(a, DTensor) and not isinstance(b, DTensor):
+        return None
+
+    def product(a: torch.Tensor, b: torch.Tensor, *, place: tuple[int, ...], first_row: int) -> torch.Tensor:
+        block, unit = origin.row_block, "rows"
+        if b.dim() > 2:
+            block, unit = max(1, block // max(a.shape[-2], 1)), "matrices"
+        if first_row % block:
+            msg = (
+                f"row_block ({block} {unit}) must divide the shards of a product, of which one begins at "
+                f"{first_row}; choose a smaller one"
+            )
+            raise WorkloadError(msg)
+        first = origin.first_block + first_row // block
+        return multiply(a, b, place=(*origin.place, *place), first_block=first)
+
+    return sharded_matmul(a, b, product)
 
 
 def _batched(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tuple[int, ...]]:
@@ -99,6 +153,9 @@ class _Call(NamedTuple):
     """What tells the product from others, its first row block last."""
     block: int
     """Rows of a row block; matrices, where the batch has several."""
+    flags: int
+    """How all three products are executed; codes of B are kept if it is a weight whose memory no compiler
+    rewrites."""
 
 
 class _NoisyProduct(torch.autograd.Function):
@@ -106,7 +163,7 @@ class _NoisyProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: torch.Tensor, call: _Call) -> torch.Tensor:
-        layout = [call.block, 0, _FORWARD, *call.place]
+        layout = [call.block, call.flags, _FORWARD, *call.place]
         return torch.ops.heliograph.analog_matmul(a_BMK, b_BKN, key, call.texts[0], layout)
 
     @staticmethod
@@ -121,10 +178,10 @@ class _NoisyProduct(torch.autograd.Function):
         call, run = ctx.call, torch.ops.heliograph.analog_matmul
         grad_a = grad_b = None
         if ctx.needs_input_grad[0]:
-            layout = [call.block, 0, _FIRST, *call.place]
+            layout = [call.block, call.flags, _FIRST, *call.place]
             grad_a = run(grad_BMN, b_BKN.mT, key, call.texts[1], layout)
         if ctx.needs_input_grad[1]:
-            layout = [call.block, 1, _SECOND, *call.place]
+            layout = [call.block, call.flags | _SUMS_ROWS, _SECOND, *call.place]
             grad_b = run(a_BMK.mT, grad_BMN, key, call.texts[2 if call.weight else 1], layout)
         return grad_a, grad_b, None, None
 
@@ -156,25 +213,26 @@ def _execute(
     spec : str
         `AnalogSpec` as JSON (`spec_to_json`).
     layout : list of int
-        Rows of a block (of a batch of several matrices: matrices), whether the rows of the batch are summed
-        over (1, as in the gradient of a weight), then what tells the product from others of this key, the
-        number of the first block last.
+        Rows of a block (of a batch of several matrices: matrices), flags (1 where the rows of the batch are
+        summed over, as in the gradient of a weight; 2 where codes of B may be kept for later calls; 4 where
+        every analog sample is executed), then what tells the product from others of this key, the number of
+        the first block last.
     """
-    numerics, value = AnalogNumerics(spec_from_json(spec)), int(key) & _KEY_MASK
-    block, sums_rows, *place, first = layout
-    batch, rows, length = a_BMK.shape
-    if batch == 1 and sums_rows:
-        total = a_BMK.new_zeros((1, rows, b_BKN.shape[2]))
-        for number, part in _parts(length, block):
-            part_key = mix_key(value, *place, first + number)
-            total += numerics.matmul(a_BMK[..., part], b_BKN[:, part], part_key)
-        return total
-    c_BMN = a_BMK.new_empty((batch, rows, b_BKN.shape[2]))
-    for number, part in _parts(rows if batch == 1 else batch, block):
-        where = (slice(None), part) if batch == 1 else part
-        b_part = b_BKN if batch == 1 else b_BKN[part]
-        c_BMN[where] = numerics.matmul(a_BMK[where], b_part, mix_key(value, *place, first + number))
-    return c_BMN
+    block, flags, *place, first = layout
+    return multiply_in_blocks(
+        a_BMK,
+        b_BKN,
+        spec_from_json(spec),
+        RowBlocks(
+            key=int(key) & _KEY_MASK,
+            place=tuple(place),
+            first=first,
+            size=block,
+            sums_rows=bool(flags & _SUMS_ROWS),
+            keeps_codes=bool(flags & _KEEPS_CODES),
+            exact_tiles=bool(flags & _EXACT_TILES),
+        ),
+    )
 
 
 def _shape_only(
@@ -183,12 +241,6 @@ def _shape_only(
     """Return an empty result, for tracing and the meta device."""
     del key, spec, layout
     return a_BMK.new_empty((*a_BMK.shape[:2], b_BKN.shape[2]))
-
-
-def _parts(size: int, block: int) -> Iterator[tuple[int, slice]]:
-    """Yield the number and the place of each block."""
-    for number, start in enumerate(range(0, size, block)):
-        yield number, slice(start, start + block)
 
 
 # Registered without an autograd kernel, which torch.func cannot see through: `_NoisyProduct` differentiates.

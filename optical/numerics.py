@@ -15,7 +15,7 @@ from optical.analog import AnalogSpec, Scale
 from optical.chip_numerics import with_chip
 from optical.draws import Draws
 from optical.operand_blocks import BLOCK_ELEMENTS
-from optical.operands import SMALLEST_SCALE, cut, encode_both, probe
+from optical.operands import SMALLEST_SCALE, Operand, cut, encode_both, probe
 from optical.readout import read, read_residues, set_gain, variance_of
 
 
@@ -67,22 +67,34 @@ class AnalogNumerics:
             If the shapes do not make a batched product.
         """
         _check_shapes(a_BMK, b_BKN)
-        if _is_exact(self.spec):
+        if is_exact(self.spec):
             return torch.bmm(a_BMK, b_BKN)
         draws = Draws(key, a_BMK.device)
         if self.spec.scale is Scale.BLOCK:
             return _multiply_blocks(a_BMK, b_BKN, self.spec, draws).to(a_BMK.dtype)
-        a, b = with_chip(*encode_both(a_BMK, b_BKN, self.spec, draws), self.spec)
+        return self.multiply(*encode_both(a_BMK, b_BKN, self.spec, draws), draws).to(a_BMK.dtype)
+
+    def multiply(self, a: Operand, b: Operand, draws: Draws) -> torch.Tensor:
+        """Return the product of coded operands, shape [B, M, N], in single or double precision.
+
+        Parameters
+        ----------
+        a, b : Operand
+            Coded operands (`optical.operands.encode`), not of a specification with block scales.
+        draws : Draws
+            Source of all noise.
+        """
+        a, b = with_chip(a, b, self.spec)
         gain = set_gain(self.spec, a, b)
-        length = a_BMK.shape[-1]
+        length = a.codes.shape[-1]
         if not self.exact_tiles or length <= self.spec.analog_length:
-            return read(self.spec, a, b, gain, draws).to(a_BMK.dtype)
+            return read(self.spec, a, b, gain, draws)
         c_BMN = torch.zeros_like(a.energy[:1, :1])
         for start in range(0, length, self.spec.analog_length):
             tile = slice(start, start + self.spec.analog_length)
             a_tile, b_tile = cut(a, a.codes[..., tile], -1), cut(b, b.codes[..., tile, :], -2)
             c_BMN = c_BMN + read(self.spec, a_tile, b_tile, gain, draws)
-        return c_BMN.to(a_BMK.dtype)
+        return c_BMN
 
     @torch.no_grad()
     def clipped_fraction(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> float:
@@ -115,7 +127,7 @@ def _check_shapes(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> None:
         raise WorkloadError(msg)
 
 
-def _is_exact(spec: AnalogSpec) -> bool:
+def is_exact(spec: AnalogSpec) -> bool:
     """Return whether the core does to a product nothing at all."""
     noise = spec.thermal_variance + spec.shot_variance + spec.rin_variance
     noise += spec.encoding_variance + spec.load_variance

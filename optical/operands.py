@@ -14,6 +14,7 @@ import torch
 from optical.analog import AnalogSpec, Rounding, Scale, loads_second
 from optical.draws import Draws
 from optical.operand_blocks import blocks_of, part_of
+from optical.scratch import scratch
 
 SMALLEST_SCALE = 1e-30
 """Full scale of an operand row that is all zero, so that nothing is divided by zero."""
@@ -36,18 +37,31 @@ class Operand:
     scale: torch.Tensor
     """Full scale, broadcastable to the operand."""
     energy: torch.Tensor
-    """Sum of squared codes over K, [B, M, 1] or [B, 1, N], float."""
+    """Sum of squared codes over K, [B, M, 1] or [B, 1, N], float; zero where nothing depends on it."""
 
 
 def encode_both(a: torch.Tensor, b: torch.Tensor, spec: AnalogSpec, draws: Draws) -> tuple[Operand, Operand]:
     """Encode both operands, the loaded one with its error."""
-    error, second = math.sqrt(spec.load_variance), loads_second(a.shape[1], b.shape[2])
-    encoded = _encode(a, -1, spec, draws, 0.0 if second else error)
-    return encoded, _encode(b, -2, spec, draws, error if second else 0.0)
+    second = bool(loads_second(a.shape[1], b.shape[2]))
+    return encode(a, -1, spec, draws, loaded=not second), encode(b, -2, spec, draws, loaded=second)
 
 
-def _encode(x: torch.Tensor, summed_dim: int, spec: AnalogSpec, draws: Draws, error: float) -> Operand:
-    """Scale an operand to its converter and round it to the converter's grid, a cacheful at a time."""
+def encode(x: torch.Tensor, summed_dim: int, spec: AnalogSpec, draws: Draws, *, loaded: bool) -> Operand:
+    """Scale an operand to its converter and round it to the converter's grid, a cacheful at a time.
+
+    Parameters
+    ----------
+    x : torch.Tensor
+        A, [B, M, K], or B, [B, K, N].
+    summed_dim : int
+        -1 for A, -2 for B.
+    spec : AnalogSpec
+        Bits, scale and rounding of the converter.
+    draws : Draws
+        For stochastic rounding and errors of loading.
+    loaded : bool
+        Whether the operand stays in the core, with the error of loading it.
+    """
     x = x if x.dtype == torch.float64 else x.to(torch.float32)
     turned = not x.is_contiguous()
     if turned:
@@ -56,28 +70,56 @@ def _encode(x: torch.Tensor, summed_dim: int, spec: AnalogSpec, draws: Draws, er
     small = spec.load_variance == 0.0 and _fits_int8(x, summed_dim, levels)
     codes = torch.empty_like(x, dtype=torch.int8 if small else x.dtype)
     energy = x.new_zeros([1 if dim == summed_dim + 3 else size for dim, size in enumerate(x.shape)])
-    scale = torch.full_like(energy if spec.scale is Scale.ROW else energy[:1, :1, :1], SMALLEST_SCALE)
-    dithered = levels is not None and spec.rounding is Rounding.STOCHASTIC
-    reach = (levels or 1.0) * (1.0 - _HAIR if dithered else 1.0)
-    own_scale, blocks = spec.scale is Scale.ROW and summed_dim == -1, list(blocks_of(x.shape))
-    for group in [[block] for block in blocks] if own_scale else [blocks]:
+    by_row = spec.scale is Scale.ROW
+    scale = torch.full_like(energy if by_row else energy[:1, :1, :1], SMALLEST_SCALE)
+    grid = _Grid(
+        reach=(levels or 1.0) * (1.0 - _HAIR if _dithers(spec) else 1.0),
+        rounds=levels is not None,
+        draws=draws if _dithers(spec) else None,
+    )
+    error = grid.reach * math.sqrt(spec.load_variance) if loaded else 0.0
+    wants_energy, blocks = spec.needs_energy, list(blocks_of(x.shape))
+    for group in [[block] for block in blocks] if by_row and summed_dim == -1 else [blocks]:
         for block in group:
-            known, part = part_of(scale, block), x[block].abs()
-            peak = part.amax(summed_dim, keepdim=True) if spec.scale is Scale.ROW else part.amax()
-            torch.maximum(known, peak, out=known)
+            known, part = part_of(scale, block), _absolute(x[block])
+            torch.maximum(known, part.amax(summed_dim, keepdim=True) if by_row else part.amax(), out=known)
         for block in group:
-            part = x[block] * (reach / part_of(scale, block))
-            if dithered:
-                draws.dither_(part)
-            if levels is not None:
-                part.round_()
+            part = grid.put(x[block], part_of(scale, block))
             if error > 0.0:
-                part.add_(draws.gaussian(part.shape, part.dtype), alpha=reach * error)
+                part.add_(draws.gaussian(part.shape, part.dtype), alpha=error)
             codes[block] = part
-            part_of(energy, block).add_(part.square_().sum(summed_dim, keepdim=True))
+            if wants_energy:
+                part_of(energy, block).add_(part.square_().sum(summed_dim, keepdim=True))
     if turned:
         codes, energy, scale = codes.mT, energy.mT, scale.mT
-    return Operand(codes=codes, step=1.0 / reach, scale=scale, energy=energy)
+    return Operand(codes=codes, step=1.0 / grid.reach, scale=scale, energy=energy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Grid:
+    """How values reach a converter's codes."""
+
+    reach: float
+    """Code of full scale."""
+    rounds: bool
+    """Whether there are codes at all."""
+    draws: Draws | None
+    """What dithers, if rounding is stochastic."""
+
+    def put(self, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        """Return codes as floating point, in memory that is used again."""
+        part = torch.mul(x, self.reach / scale, out=scratch("codes", x.shape, x.dtype, x.device))
+        if self.draws is not None:
+            self.draws.dither_(part)
+        return part.round_() if self.rounds else part
+
+
+def _absolute(x: torch.Tensor) -> torch.Tensor:
+    return torch.abs(x, out=scratch("codes", x.shape, x.dtype, x.device))
+
+
+def _dithers(spec: AnalogSpec) -> bool:
+    return math.isfinite(spec.dac_bits) and spec.rounding is Rounding.STOCHASTIC
 
 
 def cut(operand: Operand, codes: torch.Tensor, summed_dim: int) -> Operand:
@@ -109,10 +151,14 @@ def _fits_int8(x: torch.Tensor, summed_dim: int, levels: int | None) -> bool:
 
 
 def multiply(a_codes: torch.Tensor, b_codes: torch.Tensor) -> torch.Tensor:
-    """Return the exact product of codes in floating point, [B, M, N]."""
-    if a_codes.dtype == torch.int8:
-        return torch._int_mm(_in_order(a_codes[0]), _in_order(b_codes[0])).to(torch.float32).unsqueeze(0)
-    return torch.bmm(a_codes, b_codes)
+    """Return the exact product of codes, [B, M, N], int32 of int8: in memory that is used again."""
+    dtype = torch.int32 if a_codes.dtype == torch.int8 else a_codes.dtype
+    shape = torch.Size((*a_codes.shape[:2], b_codes.shape[2]))
+    out = scratch("product", shape, dtype, a_codes.device)
+    if dtype == torch.int32:
+        torch._int_mm(_in_order(a_codes[0]), _in_order(b_codes[0]), out=out[0])
+        return out
+    return torch.bmm(a_codes, b_codes, out=out)
 
 
 def _in_order(codes: torch.Tensor) -> torch.Tensor:

@@ -50,6 +50,8 @@ class ProductSpecs:
     """dB = A^T dC where B is a weight; the partial sums of row blocks are added digitally."""
     row_block: int = 256
     """Rows, over all matrices of a batch, that a core is given at a time, 1 or more."""
+    exact_tiles: bool = False
+    """Whether every analog sample of a sum is executed, rather than one draw with their summed variance."""
     texts: tuple[str, str, str] = field(init=False, repr=False, compare=False)
     """The three specifications as JSON, which is how compiled graphs carry them."""
 
@@ -64,9 +66,11 @@ class ProductSpecs:
         return cls.same(AnalogSpec.ideal())
 
     @classmethod
-    def same(cls, spec: AnalogSpec, *, row_block: int = 256) -> ProductSpecs:
+    def same(cls, spec: AnalogSpec, *, row_block: int = 256, exact_tiles: bool = False) -> ProductSpecs:
         """Return one specification for all three products."""
-        return cls(forward=spec, grad_input=spec, grad_weight=spec, row_block=row_block)
+        return cls(
+            forward=spec, grad_input=spec, grad_weight=spec, row_block=row_block, exact_tiles=exact_tiles
+        )
 
     @classmethod
     def of(cls, analog: Callable[[Phase], AnalogSpec], *, row_block: int = 256) -> ProductSpecs:
@@ -188,7 +192,7 @@ def _read(kind: Any, content: Any, where: str) -> object:  # noqa: ANN401
         value = kind(content)
     except (TypeError, ValueError):
         value = None
-    if value is None or (kind is int and not isinstance(content, int)):
+    if value is None or (kind in (int, bool) and type(content) is not kind):
         msg = f"{where} cannot be {content!r}; it takes a {kind.__name__}"
         raise ParameterError(msg)
     return value

@@ -6,16 +6,19 @@ Shape suffixes: B batch, M rows of A and C, K summed, N columns of B and C.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 
 from optical.analog import AnalogSpec, Shot
 from optical.chip_numerics import common_noise, imbalance, output_gains
-from optical.draws import Draws
-from optical.operand_blocks import Block, blocks_of, part_of
+from optical.collapse import doubt_collapse
+from optical.draws import WORD_GAUSSIANS, Draws
+from optical.operand_blocks import BLOCK_ELEMENTS, Block, blocks_of, part_of
 from optical.operands import SMALLEST_SCALE, Operand, largest_code, multiply, probe
 from optical.residues import Residues
+from optical.scratch import scratch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,20 +47,31 @@ class Variance:
     """Squared codes, [B, K, N], or their sums, [B, 1, N]."""
 
     def at(self, block: Block) -> torch.Tensor:
-        """Return the variance of a block of outputs, broadcastable to it, in new memory."""
-        variance = part_of(self.row, block) + part_of(self.column, block)
+        """Return the variance of a block of outputs, broadcastable to it, until the next is asked for."""
+        row, column = part_of(self.row, block), part_of(self.column, block)
+        shape = _joint(row, column)
+        variance = torch.add(row, column, out=scratch("variance", shape, row.dtype, row.device))
         if self.a_factor is None or self.b_factor is None:
             return variance
         a, b = part_of(self.a_factor, block), part_of(self.b_factor, block[:1])
         if a.shape[-1] == 1 == b.shape[-2]:
+            if _joint(variance, a) == _joint(variance, b) == variance.shape:
+                return variance.addcmul_(a, b)
             return torch.addcmul(variance, a, b)
         return torch.matmul(a, b).to(variance.dtype).add_(variance)
+
+
+def _joint(one: torch.Tensor, other: torch.Tensor) -> torch.Size:
+    """Return the shape that two tensors of three dimensions broadcast to."""
+    return torch.Size(map(max, one.shape, other.shape))
 
 
 def read(spec: AnalogSpec, a: Operand, b: Operand, gain: Gain, draws: Draws) -> torch.Tensor:
     """Return the product of coded operands: one executed sample, or several collapsed into one draw."""
     samples = -(-a.codes.shape[-1] // spec.analog_length)
     variance = variance_of(spec, a, b, samples, gain)
+    if samples > 1:
+        doubt_collapse(spec, samples, gain, variance)
     rounds = samples == 1 and math.isfinite(spec.adc_bits)
     step, levels = gain.range_ * 2.0 ** (1.0 - spec.adc_bits), largest_code(spec.adc_bits) if rounds else 0
     row_scale = a.scale * (a.step * b.step * spec.product_gain)
@@ -65,21 +79,45 @@ def read(spec: AnalogSpec, a: Operand, b: Operand, gain: Gain, draws: Draws) -> 
     shared, gains = common_noise(spec, a, b, draws), output_gains(spec.chip, c_BMN.shape, c_BMN)
     leaked = imbalance(spec, a, b)
     for block in blocks_of(c_BMN.shape):
-        value = multiply(part_of(a.codes, block), part_of(b.codes, block[:1]))
-        if spec.shot is Shot.COUNTED and spec.shot_variance > 0.0:
-            value = _counted(spec, (a, b), value, block, draws)
-        if shared is not None:
-            value.add_(part_of(shared, block))
-        if leaked is not None:
-            value.add_(part_of(leaked, block))
-        if gains is not None:
-            value.mul_(part_of(gains, block))
-        value.addcmul_(draws.gaussian(value.shape, value.dtype), variance.at(block).sqrt_())
-        if rounds:
-            value.div_(step).round_().clamp_(-levels, levels).mul_(step)
-        value.mul_(part_of(row_scale, block))
-        torch.mul(value, part_of(b.scale, block), out=c_BMN[block])
+        product = multiply(part_of(a.codes, block), part_of(b.codes, block[:1]))
+        for part, at in _cachefuls(product.shape, block):
+            value = _floating(product[part], c_BMN.dtype)
+            if spec.shot is Shot.COUNTED and spec.shot_variance > 0.0:
+                value = _counted(spec, (a, b), value, at, draws)
+            if shared is not None:
+                value.add_(part_of(shared, at))
+            if leaked is not None:
+                value.add_(part_of(leaked, at))
+            if gains is not None:
+                value.mul_(part_of(gains, at))
+            noise = draws.gaussian(value.shape, value.dtype, brief=True)
+            value.addcmul_(noise, variance.at(at).sqrt_())
+            if rounds:
+                value.div_(step).round_().clamp_(-levels, levels).mul_(step)
+            value.mul_(part_of(row_scale, at))
+            torch.mul(value, part_of(b.scale, at), out=c_BMN[at])
     return c_BMN
+
+
+def _cachefuls(shape: torch.Size, block: Block) -> Iterator[tuple[Block, Block]]:
+    """Yield parts of a block of outputs that stay in cache, within the block and within all outputs.
+
+    Draws do not depend on how a block is cut: a part takes whole words of the generator.
+    """
+    batch, rows, columns = shape
+    count = max(1, BLOCK_ELEMENTS // columns)
+    whole = batch > 1 or count >= rows or count * columns % WORD_GAUSSIANS
+    start, count = block[1].start, rows if whole else count
+    for first in range(0, rows, count):
+        part = slice(first, min(first + count, rows))
+        yield (slice(None), part), (block[0], slice(start + part.start, start + part.stop))
+
+
+def _floating(product: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return a product as floating point that may be overwritten."""
+    if product.dtype == dtype:
+        return product
+    return scratch("value", product.shape, dtype, product.device).copy_(product)
 
 
 def _counted(
@@ -129,11 +167,11 @@ def set_gain(spec: AnalogSpec, a: Operand, b: Operand) -> Gain:
     if not sets_range and spec.fluctuation == 0.0:
         return Gain(range_=most, coupling=coupling, clipping=clipping)
     parts = max(1.0, a.codes.shape[-1] / spec.analog_length)
-    a_energy, b_energy = a.energy.mean((1, 2)), b.energy.mean((1, 2))
     a_codes, b_codes = probe(spec, a.codes), probe(spec, b.codes.mT).mT
     signal = a_codes @ b_codes
     power = signal.square().mean((2, 3)).mean() + spec.thermal_variance / unit**2
     each = (spec.shot_variance + spec.encoding_variance) / (unit**2 * parts)
+    a_energy, b_energy = a.energy.mean((1, 2)), b.energy.mean((1, 2))
     power += a_energy.mean() * (each * a.step**2) + b_energy.mean() * (each * b.step**2)
     if spec.fluctuation > 0.0:
         cross = (a_codes.square_().mean(2) * b_codes.square_().mean(3)).sum(2).mean()

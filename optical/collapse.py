@@ -1,0 +1,67 @@
+"""Says where one draw cannot stand for the several analog samples of a sum."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import TYPE_CHECKING
+
+from heliograph.errors import SuspectWarning
+from optical.analog import AnalogSpec
+
+if TYPE_CHECKING:
+    from optical.readout import Gain, Variance
+
+_TOLERATED = 0.1
+"""Largest share of clipping in the variance: beyond, tails and variance are not those of a Gaussian."""
+
+
+class _Watch:
+    """How often a specification was collapsed, and whether that was doubted."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.doubted = False
+
+
+@functools.lru_cache(maxsize=1024)
+def _watch(spec: AnalogSpec) -> _Watch:
+    del spec
+    return _Watch()
+
+
+def doubt_collapse(spec: AnalogSpec, samples: int, gain: Gain, variance: Variance) -> None:
+    """Warn, once for a specification, where clipping has a large share in the variance of a collapsed sum.
+
+    Parameters
+    ----------
+    spec : AnalogSpec
+        What is executed.
+    samples : int
+        Analog samples of the sum.
+    gain : Gain
+        With the mean square of what clipping takes off a sample.
+    variance : Variance
+        Of the outputs.
+
+    Notes
+    -----
+    Only the 1st, 2nd, 4th, 8th ... product of a specification is looked at, since the look waits for an
+    accelerator to finish.
+    """
+    watch = _watch(spec)
+    watch.calls += 1
+    if watch.doubted or watch.calls & (watch.calls - 1):
+        return
+    total = variance.row.mean() + variance.column.mean()
+    if variance.a_factor is not None and variance.b_factor is not None:
+        total = total + variance.a_factor.mean() * variance.b_factor.mean()
+    share = samples * float(gain.clipping) / max(float(total), 1e-300)
+    if share > _TOLERATED:
+        watch.doubted = True
+        sentence = (
+            f"{share:.0%} of the error of a product is clipping by the output converter (range "
+            f"{spec.adc_range_sigma:g} rms, {spec.adc_bits:g} bits), which one draw for {samples} samples "
+            "does not follow; execute them with exact_tiles, or widen adc_range_sigma"
+        )
+        warnings.warn(sentence, SuspectWarning, stacklevel=2)

@@ -1,0 +1,111 @@
+"""Executes a product row block by row block: each has a gain and draws of its own, all share the codes of B.
+
+Shape suffixes: B batch, M rows of A and C, K summed, N columns of B and C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from heliograph.keys import mix_key
+from optical.analog import AnalogSpec, Rounding, Scale, loads_second
+from optical.draws import Draws
+from optical.numerics import AnalogNumerics, is_exact
+from optical.operands import Operand, encode
+from optical.weight_codes import kept_codes
+
+_SHARED = -1
+"""Stands in a key where the number of a row block would, for draws that all of them share."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowBlocks:
+    """How a product is cut, and where its draws come from."""
+
+    key: int
+    """Source of all draws."""
+    place: tuple[int, ...]
+    """What tells the product from others of the key."""
+    first: int
+    """Number of the first block in the global batch."""
+    size: int
+    """Rows of a block; matrices, where the batch has several."""
+    sums_rows: bool
+    """Whether the rows are summed over, so that results of blocks are added."""
+    keeps_codes: bool
+    """Whether codes of B may be kept for later calls."""
+    exact_tiles: bool = False
+    """Whether every analog sample of a sum is executed."""
+
+    def parts(self, count: int) -> Iterator[tuple[int, slice]]:
+        """Yield the key and the place of each block."""
+        for number, start in enumerate(range(0, count, self.size)):
+            yield self.key_of(self.first + number), slice(start, start + self.size)
+
+    def key_of(self, number: int) -> int:
+        """Return the key of a block's draws."""
+        return mix_key(self.key, *self.place, number)
+
+
+def multiply_in_blocks(
+    a_BMK: torch.Tensor, b_BKN: torch.Tensor, spec: AnalogSpec, blocks: RowBlocks
+) -> torch.Tensor:
+    """Return the product, shape [B, M, N].
+
+    Parameters
+    ----------
+    a_BMK, b_BKN : torch.Tensor
+        Operands, shapes [B, M, K] and [B, K, N].
+    spec : AnalogSpec
+        What the core makes of a product.
+    blocks : RowBlocks
+        How it is cut.
+
+    Notes
+    -----
+    B is loaded, or streamed, once for all row blocks: its stochastic rounding and its errors of loading are
+    drawn from a key without the block's number. Per-block partial sums of a gradient are added digitally.
+    """
+    numerics, (batch, rows, length) = AnalogNumerics(spec, blocks.exact_tiles), a_BMK.shape
+    if is_exact(spec):
+        return numerics.matmul(a_BMK, b_BKN, 0)
+    if batch > 1:
+        if blocks.size >= batch:
+            return numerics.matmul(a_BMK, b_BKN, blocks.key_of(blocks.first))
+        parts = [numerics.matmul(a_BMK[part], b_BKN[part], key) for key, part in blocks.parts(batch)]
+        return torch.cat(parts)
+    if blocks.sums_rows:
+        total = None
+        for key, part in blocks.parts(length):
+            each = numerics.matmul(a_BMK[..., part], b_BKN[:, part], key)
+            total = each if total is None else total.add_(each)
+        return a_BMK.new_zeros((1, rows, b_BKN.shape[2])) if total is None else total
+    if spec.scale is Scale.BLOCK:
+        return _joined([numerics.matmul(a_BMK[:, part], b_BKN, key) for key, part in blocks.parts(rows)])
+    second = bool(loads_second(min(blocks.size, rows), b_BKN.shape[2]))
+    b, parts = _coded(b_BKN, spec, blocks, loaded=second), []
+    for key, part in blocks.parts(rows):
+        draws = Draws(key, a_BMK.device)
+        a = encode(a_BMK[:, part], -1, spec, draws, loaded=not second)
+        parts.append(numerics.multiply(a, b, draws).to(a_BMK.dtype))
+    return _joined(parts)
+
+
+def _joined(parts: list[torch.Tensor]) -> torch.Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+def _coded(b_BKN: torch.Tensor, spec: AnalogSpec, blocks: RowBlocks, *, loaded: bool) -> Operand:
+    """Return the codes of B, which all row blocks share."""
+
+    def encode_anew() -> Operand:
+        draws = Draws(blocks.key_of(_SHARED), b_BKN.device)
+        return encode(b_BKN, -2, spec, draws, loaded=loaded)
+
+    drawn = spec.rounding is Rounding.STOCHASTIC or spec.load_variance > 0.0
+    if drawn or not blocks.keeps_codes:
+        return encode_anew()
+    return kept_codes(b_BKN, (spec.dac_bits, spec.scale, spec.needs_energy), encode_anew)
