@@ -19,6 +19,7 @@ COMMANDS = MappingProxyType(
         "cores": "cores",
         "circuits": "circuits",
         "photons": "photons",
+        "accuracy": "accuracy",
         "validate": "validate",
         "list": "list_names",
         "show": "show",
