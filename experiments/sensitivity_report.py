@@ -78,9 +78,9 @@ def report(found: Prediction) -> str:
     slope, added = statistics.fmean(found.slopes), PERCENT * statistics.fmean(found.additivity)
     spread = PERCENT * standard_error(found.additivity)
     parts.append(
-        f"Slope of the loss: {slope:.4f} \u00b1 {standard_error(found.slopes):.4f} decades per dB (law: -0.1). "
-        f"Single products add up to {added:.1f} \u00b1 {spread:.1f} % of all together at "
-        f" {found.probe_db:g} dB."
+        f"Slope of the loss: {slope:.4f} \u00b1 {standard_error(found.slopes):.4f} decades per dB; the law "
+        f"is -0.1. Single products add up to {added:.1f} \u00b1 {spread:.1f} % of all together at "
+        f"{found.probe_db:g} dB."
     )
     parts += [_verdict(found, execution) for execution in found.executions]
     return "\n".join(parts)

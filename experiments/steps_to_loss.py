@@ -13,7 +13,7 @@ from experiments.sensitivity_records import standard_error
 
 TARGET_SHARE = 2.0 / 3.0
 """Share of the steps after which exact arithmetic's loss is the target; the rest is room for the slower."""
-CHAOS = 0.05
+CHAOS = 0.001
 """Standard deviation, over seeds, of the relative steps of runs that differ by noise of nothing (60 dB);
 measured with the small GPT, see docs/accuracy.md."""
 CONFIDENCE = 0.95

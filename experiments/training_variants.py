@@ -67,6 +67,20 @@ class Variants:
         ]
 
 
+def seeds_from(first: int, count: int) -> range:
+    """Return so many seeds.
+
+    Raises
+    ------
+    ParameterError
+        If there are fewer than two: one seed tells no difference from chance.
+    """
+    if count < 2:
+        msg = f"seeds ({count}) must be at least 2, since one seed tells no difference from chance"
+        raise ParameterError(msg)
+    return range(first, first + count)
+
+
 def fragile(specs: Specs) -> tuple[Arithmetic, ...]:
     """Return the core in one place only, the rest exact: phase by phase, then product by product."""
     ideal = dict.fromkeys(specs, AnalogSpec.ideal())

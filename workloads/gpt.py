@@ -229,7 +229,7 @@ class Gpt(nn.Module):
         """Run all products of the model by other numerics from now on; weights stay as they are."""
         self.products = products
         for block in self.blocks:
-            block.products = products  # type: ignore[assignment] - a list of modules forgets what they are
+            block.products = products  # type: ignore[assignment]
 
     def forward(
         self, tokens_BT: torch.Tensor, targets_BT: torch.Tensor | None = None, key: int = 0
