@@ -131,7 +131,14 @@ def settings(name: str, **options: Any) -> list[Setting]:  # noqa: ANN401 - as `
             falls = turned[0][1] < values[0][1]  # effective bits must never exceed nominal ones
             order = reversed(turned) if falls else turned
             changes = tuple(f"{path}={value:.6g}" for path, value in order)
-            found.append(_setting(knob, turned[0][1], not falls, name, options, given + changes))
+            one = Setting(knob=knob, value=turned[0][1], raised=not falls, system=None)
+            try:
+                system = build_system(name, **options, assignments=given + changes)
+                system.analog()
+            except (LinkError, ParameterError) as error:
+                found.append(dataclasses.replace(one, reason=str(error)))
+            else:
+                found.append(dataclasses.replace(one, system=system))
     return found
 
 
@@ -151,17 +158,6 @@ def _turned(knob: str, values: list[tuple[str, float]]) -> list[list[tuple[str, 
         [(path, float(round(value * factor)) if whole else value * factor) for path, value in values]
         for factor in FACTORS[knob]
     ]
-
-
-def _setting(
-    knob: str, value: float, raised: bool, name: str, options: Mapping[str, Any], assignments: tuple[str, ...]
-) -> Setting:
-    try:
-        system = build_system(name, **options, assignments=assignments)
-        system.analog()
-    except (LinkError, ParameterError) as error:
-        return Setting(knob=knob, value=value, raised=raised, system=None, reason=str(error))
-    return Setting(knob=knob, value=value, raised=raised, system=system)
 
 
 def accuracy_front(

@@ -88,9 +88,10 @@ def draw(front: Front, path: Path) -> tuple[Path, Path]:
         axes.plot(present.energy_j, present.rise, "*", color=REFERENCE, markersize=12, label=PRESENT)
         for mark, colour in zip(front.marks, (PALETTE[5], PALETTE[8]), strict=True):
             if math.isfinite(mark.energy_j):
-                axes.plot(
-                    mark.energy_j, mark.rise, "P", color=colour, markersize=8, label=f"GPU, {mark.knob}"
-                )
+                hidden = mark.rise < LEAST_RISE
+                text = f"GPU, {mark.knob}" + (f", below {LEAST_RISE:g}" if hidden else "")
+                rise = max(mark.rise, LEAST_RISE)
+                axes.plot(mark.energy_j, rise, "P", color=colour, markersize=8, label=text)
             else:
                 text = f"GPU, {mark.knob} (energy not modelled)"
                 axes.axhline(mark.rise, color=colour, linestyle=":", linewidth=1.0, label=text)

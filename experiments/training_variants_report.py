@@ -34,21 +34,15 @@ def report(found: Variants) -> str:
     rows, steps = [], found.steps
     for label, one in found.accuracies.items():
         read = [loss - exact for loss, exact in zip(one.exact_evaluation, one.reference, strict=True)]
-        rows.append(
-            ReportRow(
-                label=label,
-                values=(
-                    f"{one.mean:.3f}",
-                    ""
-                    if label == EXACT
-                    else f"{statistics.fmean(one.differences):+.3f} \u00b1 {_error(one)}",
-                    ""
-                    if label == EXACT
-                    else f"{statistics.fmean(read):+.3f} \u00b1 {standard_error(read):.3f}",
-                    told(steps[label]) if label in steps else "",
-                ),
+        cells: tuple[str, ...] = (f"{one.mean:.3f}", "", "", "")
+        if label != EXACT:
+            cells = (
+                f"{one.mean:.3f}",
+                f"{statistics.fmean(one.differences):+.3f} \u00b1 {one.difference_error:.3f}",
+                f"{statistics.fmean(read):+.3f} \u00b1 {standard_error(read):.3f}",
+                told(steps[label]),
             )
-        )
+        rows.append(ReportRow(label=label, values=cells))
     count = len(found.accuracies[EXACT].final)
     title = f"Training through {found.system}, {count} seeds, nats/byte"
     text = table_text(title, ("final loss", "minus exact", "read out exactly", "steps to loss"), rows)
