@@ -21,8 +21,8 @@ DAY_S = 86400.0
 """Seconds in a day."""
 HOUR_S = 3600.0
 """Seconds in an hour."""
-UNRESOLVED = "no difference resolved"
-"""What a table says of a difference that chance could have made."""
+UNRESOLVED = "not resolved"
+"""What a narrow column says of a difference that chance could have made; it counts as none."""
 COMPONENTS_SHOWN = 8
 """Energy components that get a line of their own; the others are added up."""
 
