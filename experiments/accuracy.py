@@ -135,7 +135,7 @@ def system_arithmetic(system: System) -> Arithmetic:
     analog = system.analog()
     if analog is None or system.photonic is None:
         return Arithmetic(label=BFLOAT16)
-    others = "" if system.name.partition("@")[0] in SYSTEMS else f" of {system.name}"
+    others = "" if system.name.partition("@")[0].partition(":")[0] in SYSTEMS else f" of {system.name}"
     return Arithmetic(label=f"{system.photonic.core.name}{others}", analog=analog)
 
 

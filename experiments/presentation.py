@@ -54,7 +54,7 @@ def _steps_to_loss(record: Record) -> str:
         return "not trained"
     mean, error = record["steps_to_loss_relative"], record["steps_to_loss_standard_error"]
     if not math.isfinite(mean):
-        return f"> {record['steps_to_loss_most']:.2f}" if record["steps_to_loss_resolved"] else UNRESOLVED
+        return f"> {record['steps_to_loss_least']:.2f}" if record["steps_to_loss_resolved"] else UNRESOLVED
     if not record["steps_to_loss_resolved"]:
         return UNRESOLVED
     return f"{mean:.2f} \u00b1 {error:.2f}"

@@ -40,11 +40,19 @@ class StepsToLoss:
         return statistics.fmean(self.ratios) if self.reached else math.inf
 
     @property
+    def least(self) -> float:
+        """Mean ratio with `most` for seeds that never got there: a lower bound then, else the mean."""
+        return statistics.fmean(min(ratio, self.most) for ratio in self.ratios)
+
+    @property
     def error(self) -> float:
-        """Standard error of the mean, at least that of the chaos floor; not a number for one seed."""
-        if not self.reached or len(self.ratios) < 2:
+        """Standard error of `least`, at least that of the chaos floor; not a number for one seed."""
+        if len(self.ratios) < 2:
             return math.nan
-        return max(standard_error(self.ratios), CHAOS / math.sqrt(len(self.ratios)))
+        return max(
+            standard_error([min(ratio, self.most) for ratio in self.ratios]),
+            CHAOS / math.sqrt(len(self.ratios)),
+        )
 
     @property
     def resolved(self) -> bool:
@@ -56,11 +64,11 @@ class StepsToLoss:
         """
         from scipy.stats import t  # noqa: PLC0415 - takes its time
 
-        if not self.reached:
-            return len(self.ratios) > 1 and all(math.isinf(ratio) for ratio in self.ratios)
         if len(self.ratios) < 2:
             return False
-        return bool(abs(self.mean - 1.0) > t.ppf((1.0 + CONFIDENCE) / 2.0, len(self.ratios) - 1) * self.error)
+        return bool(
+            abs(self.least - 1.0) > t.ppf((1.0 + CONFIDENCE) / 2.0, len(self.ratios) - 1) * self.error
+        )
 
     @property
     def factor(self) -> float:
@@ -74,7 +82,7 @@ class StepsToLoss:
             "steps_to_loss_by_seed": list(self.ratios),
             "steps_to_loss_standard_error": self.error,
             "steps_to_loss_resolved": self.resolved,
-            "steps_to_loss_most": self.most,
+            "steps_to_loss_least": self.least,
         }
 
 

@@ -75,7 +75,7 @@ def told(steps: StepsToLoss) -> str:
     if not steps.resolved:
         return "no difference resolved"
     if not math.isfinite(steps.mean):
-        return f"> {steps.most:.2f}"
+        return f"> {steps.least:.2f}"
     return f"{steps.mean:.2f} \u00b1 {steps.error:.2f}"
 
 

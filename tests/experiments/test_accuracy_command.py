@@ -67,6 +67,10 @@ def test_a_curve_that_never_comes_down_is_told_as_such():
     assert found.resolved
     assert found.most == pytest.approx(1.5)
     assert math.isinf(found.factor)
+    mixed = steps_to_loss(accuracy_of(flat, flat, (5.5, 4.75, 4.25, 3.9, 3.55, 3.2001)))
+    assert math.isinf(mixed.mean)
+    assert mixed.least == pytest.approx(1.5, abs=1e-3)
+    assert mixed.resolved
 
 
 def calibration(scale=1.0):
