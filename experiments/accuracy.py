@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-import multiprocessing
-import multiprocessing.connection
-import os
-import signal
 import statistics
-import sys
-import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from experiments.processes import run_all
 from experiments.records import TrainingCache
+from experiments.sensitivity_records import DECIBEL
+from experiments.systems import SYSTEMS, System
 from heliograph.operators import Phase
 from optical.analog import AnalogSpec
 
@@ -27,6 +24,8 @@ EXACT = "exact arithmetic"
 """Label of the reference: single precision, no noise."""
 BFLOAT16 = "bf16"
 """Label of the GPU's numerics."""
+FLOAT8 = "fp8"
+"""Label of a GPU's 8-bit numerics."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +36,20 @@ class Arithmetic:
     """Name in tables and figures."""
     analog: Mapping[Phase, AnalogSpec] | None = None
     """Specification per phase, or None for electronic arithmetic named by `label`."""
+    exact_products: tuple[str, ...] = ()
+    """Products that stay electronic and exact, by the model's name for them."""
+    passes: int = 1
+    """Times that each product is executed; the mean of the results counts."""
+    white_db: float | None = None
+    """Signal to noise of white Gaussian noise on all exact products instead, dB, or None."""
+
+    @property
+    def identity(self) -> Any:  # noqa: ANN401 - what a cache hashes
+        """What a finished run is known by."""
+        numerics: Any = self.analog or self.label
+        if self.exact_products or self.passes > 1 or self.white_db is not None:
+            return [numerics, self.exact_products, self.passes, self.white_db]
+        return numerics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +64,10 @@ class Accuracy:
     """Validation loss, nats per byte, one curve per seed."""
     reference: tuple[float, ...]
     """Final validation loss of exact arithmetic, one per seed."""
+    reference_losses: tuple[tuple[float, ...], ...] = ()
+    """Validation loss of exact arithmetic at the same steps, one curve per seed."""
+    exact_evaluation: tuple[float, ...] = ()
+    """Final validation loss of the trained model with all products exact, one per seed."""
 
     @property
     def final(self) -> tuple[float, ...]:
@@ -97,21 +114,67 @@ class _Job:
     arithmetic: Arithmetic
     seed: int
     quick: bool
+    model: str
+    steps: int | None
 
 
-def _products(arithmetic: Arithmetic) -> Products:
-    from electronic.numerics import BfloatNumerics, ExactNumerics  # noqa: PLC0415 - torch, only to execute
+MODELS: Mapping[str, Mapping[str, int]] = MappingProxyType(
+    {
+        "small": MappingProxyType({"layers": 2, "width": 384, "heads": 4}),
+        "deep": MappingProxyType({"layers": 4, "width": 128, "heads": 4}),
+        "tiny": MappingProxyType({"layers": 2, "width": 96, "heads": 4}),
+        "narrow": MappingProxyType({"layers": 2, "width": 192, "heads": 4}),
+        "wide": MappingProxyType({"layers": 2, "width": 768, "heads": 8}),
+    }
+)
+"""Shapes of the byte-level GPT by name; ``small`` is the one that `heliograph compare` trains."""
+
+
+def system_arithmetic(system: System) -> Arithmetic:
+    """Return how the products of a system come out, named by its core, or as its GPU's."""
+    analog = system.analog()
+    if analog is None or system.photonic is None:
+        return Arithmetic(label=BFLOAT16)
+    others = "" if system.name.partition("@")[0].partition(":")[0] in SYSTEMS else f" of {system.name}"
+    return Arithmetic(label=f"{system.photonic.core.name}{others}", analog=analog)
+
+
+def products_of(arithmetic: Arithmetic) -> Products:
+    """Return what executes all products of an arithmetic."""
     from optical.numerics import AnalogNumerics  # noqa: PLC0415 - torch, only to execute
     from workloads.gpt import Products  # noqa: PLC0415 - torch, only to execute
+    from workloads.probes import EXACT_PRODUCTS, repeated  # noqa: PLC0415 - torch, only to execute
 
-    analog = arithmetic.analog
-    if analog is not None:
-        return Products(
-            forward=AnalogNumerics(analog[Phase.FORWARD]),
-            grad_input=AnalogNumerics(analog[Phase.GRAD_INPUT]),
-            grad_weight=AnalogNumerics(analog[Phase.GRAD_WEIGHT]),
-        )
-    return Products.same(ExactNumerics() if arithmetic.label == EXACT else BfloatNumerics())
+    analog, passes = arithmetic.analog, arithmetic.passes
+    exceptions = dict.fromkeys(arithmetic.exact_products, EXACT_PRODUCTS)
+    if analog is None:
+        return dataclasses.replace(_electronic(arithmetic), exceptions=exceptions)
+    return Products(
+        forward=repeated(AnalogNumerics(analog[Phase.FORWARD]), passes),
+        grad_input=repeated(AnalogNumerics(analog[Phase.GRAD_INPUT]), passes),
+        grad_weight=repeated(AnalogNumerics(analog[Phase.GRAD_WEIGHT]), passes),
+        exceptions=exceptions,
+    )
+
+
+def _electronic(arithmetic: Arithmetic) -> Products:
+    """Return products without light: exact, with white noise, or of a GPU's formats."""
+    from electronic.numerics import (  # noqa: PLC0415 - torch, only to execute
+        BfloatNumerics,
+        ExactNumerics,
+        Float8Numerics,
+    )
+    from workloads.gpt import Products  # noqa: PLC0415 - torch, only to execute
+    from workloads.probes import GaussianProducts  # noqa: PLC0415 - torch, only to execute
+
+    if arithmetic.white_db is not None:
+        return Products.same(GaussianProducts(10.0 ** (-arithmetic.white_db / DECIBEL)))
+    match arithmetic.label:
+        case str(label) if label == EXACT:
+            return Products.same(ExactNumerics())
+        case str(label) if label == FLOAT8:
+            return Products.same(Float8Numerics())
+    return Products.same(BfloatNumerics())
 
 
 def _setup(job: _Job) -> tuple[Any, Any]:
@@ -120,19 +183,27 @@ def _setup(job: _Job) -> tuple[Any, Any]:
     from workloads.training import TrainingConfig  # noqa: PLC0415 - torch, only to execute
 
     training = TrainingConfig.quick(seed=job.seed) if job.quick else TrainingConfig(seed=job.seed)
-    return GptConfig(), training
+    if job.steps is not None:
+        training = dataclasses.replace(training, steps=job.steps)
+    return GptConfig(**MODELS[job.model]), training
 
 
 def _run(job: _Job) -> dict[str, Any]:
     import torch  # noqa: PLC0415 - only to execute
 
     from workloads.corpora import python_source  # noqa: PLC0415 - read in the worker
-    from workloads.training import train  # noqa: PLC0415 - torch, only to execute
+    from workloads.probes import EXACT_PRODUCTS  # noqa: PLC0415 - torch, only to execute
+    from workloads.training import train_model, validate  # noqa: PLC0415 - torch, only to execute
 
     torch.set_num_threads(1)
-    model, training = _setup(job)
-    curve = train(training, model, _products(job.arithmetic), python_source())
-    return {"steps": list(curve.validation_steps), "losses": list(curve.validation_loss)}
+    (model, training), corpus = _setup(job), python_source()
+    trained = train_model(training, model, products_of(job.arithmetic), corpus)
+    trained.model.use(EXACT_PRODUCTS)
+    return {
+        "steps": list(trained.curve.validation_steps),
+        "losses": list(trained.curve.validation_loss),
+        "exact_evaluation": validate(trained.model, training, corpus),
+    }
 
 
 def train_all(
@@ -141,6 +212,8 @@ def train_all(
     seeds: Iterable[int],
     quick: bool,
     cache: TrainingCache,
+    model: str = "small",
+    steps: int | None = None,
     progress: Callable[[int, int, str], None] = lambda done, total, label: None,
 ) -> dict[str, Accuracy]:
     """Train the small GPT with exact arithmetic and with each of the others, for each seed.
@@ -155,6 +228,10 @@ def train_all(
         Fewer steps.
     cache : TrainingCache
         Finished runs, which are not repeated.
+    model : str
+        Shape of the model, of `MODELS`.
+    steps : int, optional
+        Updates, if not the usual number.
     progress : callable
         Told runs done, runs in all, and the label of the run just done.
 
@@ -165,7 +242,11 @@ def train_all(
     """
     seeds = tuple(seeds)
     wanted = {EXACT: Arithmetic(label=EXACT)} | {one.label: one for one in arithmetics}
-    jobs = [_Job(arithmetic=one, seed=seed, quick=quick) for one in wanted.values() for seed in seeds]
+    jobs = [
+        _Job(arithmetic=one, seed=seed, quick=quick, model=model, steps=steps)
+        for one in wanted.values()
+        for seed in seeds
+    ]
     keys = {(job.arithmetic.label, job.seed): _key(job, cache) for job in jobs}
     curves = {name: cache.load(key) for name, key in keys.items()}
     left = [job for job in jobs if curves[job.arithmetic.label, job.seed] is None]
@@ -179,7 +260,7 @@ def train_all(
         done += 1
         progress(done, len(jobs), job.arithmetic.label)
 
-    _run_all(left, keep)
+    run_all(left, _run, keep)
     return {label: _gathered(label, seeds, curves) for label in wanted}
 
 
@@ -193,6 +274,8 @@ def _gathered(
         steps=tuple(mine[0]["steps"]),
         losses=tuple(tuple(curve["losses"]) for curve in mine),
         reference=tuple(curve["losses"][-1] for curve in exact),
+        reference_losses=tuple(tuple(curve["losses"]) for curve in exact),
+        exact_evaluation=tuple(curve["exact_evaluation"] for curve in mine),
     )
 
 
@@ -200,50 +283,5 @@ def _key(job: _Job, cache: TrainingCache) -> str:
     from workloads.corpora import python_source  # noqa: PLC0415 - reads files
 
     model, training = _setup(job)
-    numerics = job.arithmetic.analog or job.arithmetic.label
+    numerics = {"trained": job.arithmetic.identity}
     return cache.key(numerics=numerics, model=model, training=training, corpus_sha256=python_source().sha256)
-
-
-def _run_all(jobs: list[_Job], keep: Callable[[_Job, dict[str, Any]], None]) -> None:
-    """Run jobs in parallel and hand each result on; on Ctrl-C let the running ones finish and keep them."""
-    workers = min(len(jobs), os.cpu_count() or 1)
-    if workers < 2:
-        for job in jobs:
-            keep(job, _run(job))
-        return
-    kept: set[int] = set()
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_prepare_worker)
-    futures = {pool.submit(_run, job): index for index, job in enumerate(jobs)}
-    try:
-        for future in as_completed(futures):
-            curve = future.result()
-            kept.add(futures[future])
-            keep(jobs[futures[future]], curve)
-    except BrokenProcessPool:  # a worker was killed (memory, most likely): go on alone
-        for index, job in enumerate(jobs):
-            if index not in kept:
-                keep(job, _run(job))
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted: the runs at work are finished and kept; Ctrl-C again stops them\n")
-        pool.shutdown(cancel_futures=True)
-        for future, index in futures.items():
-            if index not in kept and not future.cancelled() and future.exception() is None:
-                keep(jobs[index], future.result())
-        raise
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _prepare_worker() -> None:
-    """Leave Ctrl-C to the parent, and end with it even when it is killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        sentinel = parent.sentinel
-        threading.Thread(target=_end_with_parent, args=(sentinel,), daemon=True).start()
-
-
-def _end_with_parent(sentinel: int) -> None:
-    multiprocessing.connection.wait([sentinel])
-    os._exit(1)

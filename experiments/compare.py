@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.accuracy import BFLOAT16, EXACT, Accuracy, Arithmetic, train_all
+from experiments.accuracy import EXACT, Accuracy, system_arithmetic, train_all
 from experiments.catalogue import status_counts, tables
 from experiments.fabrics import DEFAULT_FABRIC
 from experiments.records import RunWriter, TrainingCache, configuration, fingerprint, new_run_directory
 from experiments.step import StepResult, plan_for, plan_text, run_step
+from experiments.steps_to_loss import steps_to_loss
 from experiments.systems import DEFAULT_CORE, SYSTEMS, System, build_system, has_parameter
 from heliograph.errors import ParameterError
 from heliograph.paths import parse_assignment
@@ -76,7 +77,12 @@ class Comparison:
             record = result.record() | {"inputs_by_status": status_counts(result.system)}
             label = self.labels[result.system.name]
             if label in self.accuracies:
-                record |= self.accuracies[label].record()
+                steps = steps_to_loss(self.accuracies[label])
+                record |= self.accuracies[label].record() | steps.record()
+                record |= {
+                    "time_to_loss_s": result.run_steps * record["step_time_s"] * steps.factor,
+                    "energy_to_loss_j": result.run_steps * record["energy_j"] * steps.factor,
+                }
             found.append(record)
         return found
 
@@ -170,7 +176,7 @@ def compare(
         progress(f"step on {system.name}", index, len(systems))
         results.append(run_step(system, config, plan))
     progress("steps", len(systems), len(systems))
-    arithmetics = {system.name: _arithmetic(system) for system in systems}
+    arithmetics = {system.name: system_arithmetic(system) for system in systems}
     accuracies: dict[str, Accuracy] = {}
     if request.accuracy:
         accuracies = train_all(
@@ -194,15 +200,6 @@ SEEDS = 3
 """Seeds of the small GPT's training."""
 QUICK_SEEDS = 2
 """The same with ``--quick``."""
-
-
-def _arithmetic(system: System) -> Arithmetic:
-    analog = system.analog()
-    if analog is None or system.photonic is None:
-        return Arithmetic(label=BFLOAT16)
-    core = system.photonic.core
-    others = "" if system.name in SYSTEMS else f" of {system.name}"
-    return Arithmetic(label=f"{core.name}{others}", analog=analog)
 
 
 def write(comparison: Comparison, out: Path | None) -> Path:

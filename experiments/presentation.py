@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,12 @@ GIGABYTE = 1e9
 """Bytes by which memory is quoted, as its makers do."""
 MM2_PER_M2 = 1e6
 """Square millimetres in a square metre."""
+DAY_S = 86400.0
+"""Seconds in a day."""
+HOUR_S = 3600.0
+"""Seconds in an hour."""
+UNRESOLVED = "not resolved"
+"""What a narrow column says of a difference that chance could have made; it counts as none."""
 COMPONENTS_SHOWN = 8
 """Energy components that get a line of their own; the others are added up."""
 
@@ -40,6 +47,31 @@ def _loss_difference(record: Record) -> str:
     if "loss_difference" not in record:
         return "not trained"
     return f"{record['loss_difference']:+.3f} \u00b1 {record['loss_difference_standard_error']:.3f}"
+
+
+def _steps_to_loss(record: Record) -> str:
+    if "steps_to_loss_relative" not in record:
+        return "not trained"
+    mean, error = record["steps_to_loss_relative"], record["steps_to_loss_standard_error"]
+    if not math.isfinite(mean):
+        return f"> {record['steps_to_loss_least']:.2f}" if record["steps_to_loss_resolved"] else UNRESOLVED
+    if not record["steps_to_loss_resolved"]:
+        return UNRESOLVED
+    return f"{mean:.2f} \u00b1 {error:.2f}"
+
+
+def _time_to_loss(record: Record) -> str:
+    if "time_to_loss_s" not in record:
+        return "not trained"
+    seconds = record["time_to_loss_s"]
+    return f"{seconds / DAY_S:,.1f} days" if math.isfinite(seconds) else "not reached"
+
+
+def _energy_to_loss(record: Record) -> str:
+    if "energy_to_loss_j" not in record:
+        return "not trained"
+    joules = record["energy_to_loss_j"]
+    return format_si(joules / HOUR_S, "Wh") if math.isfinite(joules) else "not reached"
 
 
 def _memory(record: Record) -> str:
@@ -108,6 +140,9 @@ _ACCURACY: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
     ("effective bits", "link budget", lambda r: f"{r['effective_bits']:.2f}"),
     ("small GPT, loss (nats/byte)", "trained", _loss),
     ("  minus exact, same seeds", "mean, s.e.", _loss_difference),
+    ("steps to loss, relative", "mean, s.e.", _steps_to_loss),
+    ("time to loss", "whole run", _time_to_loss),
+    ("energy to loss", "whole run", _energy_to_loss),
 )
 
 

@@ -225,6 +225,12 @@ class Gpt(nn.Module):
         self.norm = nn.LayerNorm(config.width)
         self.head = _weight((config.width, config.vocabulary), _INITIAL_DEVIATION, generator)
 
+    def use(self, products: Products) -> None:
+        """Run all products of the model by other numerics from now on; weights stay as they are."""
+        self.products = products
+        for block in self.blocks:
+            block.products = products  # type: ignore[assignment]
+
     def forward(
         self, tokens_BT: torch.Tensor, targets_BT: torch.Tensor | None = None, key: int = 0
     ) -> torch.Tensor:

@@ -55,7 +55,7 @@ class TrainingConfig:
     @classmethod
     def quick(cls, *, seed: int = 0) -> TrainingConfig:
         """Return a run of some seconds, for tests and first looks."""
-        return cls(steps=24, warmup_steps=5, validation_windows=24, eval_every=12, seed=seed)
+        return cls(steps=24, warmup_steps=5, validation_windows=24, eval_every=8, seed=seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +105,16 @@ class TrainingCurve:
         return math.inf
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trained:
+    """A model at the end of its training."""
+
+    model: Gpt
+    """The model; what runs its products may be exchanged by `Gpt.use`."""
+    curve: TrainingCurve
+    """How it got there."""
+
+
 def train(
     config: TrainingConfig,
     gpt_config: GptConfig,
@@ -112,7 +122,18 @@ def train(
     corpus: Corpus,
     on_step: Callable[[int, float], None] | None = None,
 ) -> TrainingCurve:
-    """Train a model and return its curve; the same arguments give the same curve, bit for bit.
+    """Return the curve of `train_model`; the same arguments give the same curve, bit for bit."""
+    return train_model(config, gpt_config, products, corpus, on_step).curve
+
+
+def train_model(
+    config: TrainingConfig,
+    gpt_config: GptConfig,
+    products: Products,
+    corpus: Corpus,
+    on_step: Callable[[int, float], None] | None = None,
+) -> Trained:
+    """Train a model and return it with its curve; the same arguments give the same bits.
 
     Parameters
     ----------
@@ -156,7 +177,7 @@ def train(
             validation_losses.append(validate(model, config, corpus))
         if on_step is not None:
             on_step(step, losses[-1])
-    return TrainingCurve(
+    curve = TrainingCurve(
         steps=tuple(steps),
         training_loss=tuple(losses),
         validation_steps=tuple(validation_steps),
@@ -165,6 +186,7 @@ def train(
         corpus_sha256=corpus.sha256,
         seconds=time.perf_counter() - started,
     )
+    return Trained(model=model, curve=curve)
 
 
 @torch.no_grad()

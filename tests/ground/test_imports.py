@@ -40,6 +40,7 @@ TORCH = {
     "electronic/numerics.py",
     "workloads/classifier.py",
     "workloads/gpt.py",
+    "workloads/probes.py",
     "workloads/training.py",
 }
 FILES = sorted(path.relative_to(ROOT) for floor in FLOORS for path in (ROOT / floor).rglob("*.py"))

@@ -1,0 +1,231 @@
+"""The table, the rows and the figure of a prediction and its execution."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter
+
+from experiments.plain import canonical_json, csv_text, make_directory, write_atomically
+from experiments.report import ReportRow, table_text
+from experiments.sensitivity_records import DECIBEL, GOAL, Execution, Prediction, standard_error
+from experiments.style import PALETTE, REFERENCE, label, new_figure, save, styled
+from experiments.training_modes import Training
+
+PERCENT = 100.0
+SHOWN_RANGE = 3000.0
+"""Largest over smallest value that a bar shows."""
+
+
+def write(found: Prediction, directory: Path, trained: Training) -> tuple[Path, ...]:
+    """Write rows, record and figure into a directory; return their paths. Training gives rows of its own.
+
+    Raises
+    ------
+    HeliographError
+        If the directory cannot be made or written.
+    """
+    make_directory(directory)
+    table, record = directory / "accuracy.csv", directory / "accuracy.json"
+    write_atomically(table, csv_text(rows(found)))
+    write_atomically(record, canonical_json(found.record() | {"training": trained.record()}, indent=1))
+    written = (table, record, *draw(found, directory / "accuracy"))
+    if not trained.accuracies:
+        return written
+    curves = directory / "training.csv"
+    write_atomically(curves, csv_text(trained.rows()))
+    return (*written, curves)
+
+
+def rows(found: Prediction) -> list[dict[str, Any]]:
+    """Return one row per arithmetic, model and product, with what it is predicted to cost."""
+    return [
+        {
+            "numerics": execution.label,
+            "model": found.model,
+            "seed": index,
+            "product": name,
+            "nats_per_nsr": calibration.coefficients(found.probe_db)[name],
+            "nats_per_gain": calibration.gains[name][0],
+            "nsr": execution.nsr[index][name],
+            "gain": execution.gain[index][name],
+            "predicted_by_variance_nats": calibration.coefficients(found.probe_db)[name]
+            * execution.nsr[index][name],
+            "all_products_predicted_nats": found.predicted(execution)[index],
+            "all_products_executed_nats": execution.rises[index],
+            "all_products_predicted_by_variance_nats": found.predicted_even(execution)[index],
+            "all_products_executed_by_variance_nats": execution.even[index],
+        }
+        for execution in found.executions
+        for index, calibration in enumerate(found.calibrations)
+        for name in found.products
+    ]
+
+
+def report(found: Prediction) -> str:
+    """Return the tables and the findings as text."""
+    losses = [one.clean for one in found.calibrations]
+    title = (
+        f"Byte-level GPT '{found.model}', {found.steps} steps, {len(losses)} seeds: exact loss "
+        f"{statistics.fmean(losses):.3f} nats/byte"
+    )
+    parts = [table_text(title, [one.label for one in found.executions], _lines(found))]
+    slope, added = statistics.fmean(found.slopes), PERCENT * statistics.fmean(found.additivity)
+    spread = PERCENT * standard_error(found.additivity)
+    parts.append(
+        f"Slope of the loss: {slope:.4f} \u00b1 {standard_error(found.slopes):.4f} decades per dB; the law "
+        f"is -0.1. Single products add up to {added:.1f} \u00b1 {spread:.1f} % of all together at "
+        f"{found.probe_db:g} dB."
+    )
+    parts += [_verdict(found, execution) for execution in found.executions]
+    return "\n".join(parts)
+
+
+def _lines(found: Prediction) -> list[ReportRow]:
+    lines = []
+    for index, name in enumerate(found.products):
+        c = statistics.fmean(found.coefficients(name))
+        cells = tuple(
+            f"{_db(statistics.fmean(nsr[name] for nsr in execution.nsr)):.1f} dB"
+            for execution in found.executions
+        )
+        text = f"{name}, {c:.3g} nats per NSR"
+        lines.append(ReportRow(label=text, values=cells, note="SNR", section=index == 0))
+
+    def line(label: str, cell: Callable[[Execution], str], note: str, *, section: bool = False) -> None:
+        cells = tuple(cell(execution) for execution in found.executions)
+        lines.append(ReportRow(label=label, values=cells, note=note, section=section))
+
+    line(
+        "rise by variance, predicted",
+        lambda one: f"{statistics.fmean(found.predicted_even(one)):.5f}",
+        "nats/byte",
+        section=True,
+    )
+    line(
+        "  executed, with mirror images",
+        lambda one: f"{statistics.fmean(one.even):.5f} \u00b1 {one.even_error:.5f}",
+        "s.e. of draws",
+    )
+    line(
+        "  residual",
+        lambda one: (
+            f"{PERCENT * found.residual(one):+.1f} \u00b1 {PERCENT * found.residual_error(one):.1f} %"
+        ),
+        f"goal {PERCENT * GOAL:.0f} %",
+    )
+    line("rise in all, predicted", lambda one: f"{statistics.fmean(found.predicted(one)):+.5f}", "with gains")
+    line(
+        "  executed",
+        lambda one: f"{statistics.fmean(one.rises):+.5f} \u00b1 {one.rise_error:.5f}",
+        "s.e. of draws",
+    )
+    return lines
+
+
+def _verdict(found: Prediction, execution: Execution) -> str:
+    miss, error = found.residual(execution), found.residual_error(execution)
+    if not math.isfinite(miss) or error > GOAL:
+        return f"{execution.label}: the residual is not resolved to {GOAL:.0%}; ask for more seeds."
+    hit = "within" if abs(miss) <= GOAL else "outside"
+    return f"{execution.label}: predicted {hit} {GOAL:.0%} of what was executed."
+
+
+def _db(nsr: float) -> float:
+    return -DECIBEL * math.log10(nsr) if nsr > 0.0 else math.inf
+
+
+def draw(found: Prediction, path: Path) -> tuple[Path, Path]:
+    """Draw the law, the shares of the products, and the prediction against the execution.
+
+    Parameters
+    ----------
+    found : Prediction
+        What to draw.
+    path : pathlib.Path
+        Where; written with the suffixes ``.png`` and ``.svg``.
+    """
+    with styled():
+        figure = new_figure(5.6)
+        grid = figure.add_gridspec(2, 2)
+        _draw_law(figure.add_subplot(grid[0, 0]), found)
+        _draw_products(figure.add_subplot(grid[0, 1]), found)
+        _draw_residual(figure.add_subplot(grid[1, :]), found)
+        return save(figure, path)
+
+
+def _draw_law(axes: Axes, found: Prediction) -> None:
+    levels = sorted(found.calibrations[0].together)
+    curves = [[statistics.fmean(one.together[db]) for db in levels] for one in found.calibrations]
+    mean = [statistics.fmean(values) for values in zip(*curves, strict=True)]
+    low, high = ([pick(values) for values in zip(*curves, strict=True)] for pick in (min, max))
+    axes.fill_between(levels, low, high, color=PALETTE[0], alpha=0.2, linewidth=0.0)
+    axes.plot(levels, mean, "o-", color=PALETTE[0], markersize=3.5, label="all products noisy")
+    c = math.fsum(statistics.fmean(found.coefficients(name)) for name in found.products)
+    law = [c * 10.0 ** (-db / DECIBEL) for db in levels]
+    axes.plot(levels, law, "--", color=REFERENCE, linewidth=0.9, label="sum of single products")
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_xlabel("signal to noise of every product (dB)")
+    axes.set_ylabel("rise of the loss (nats/byte)")
+    axes.set_title("The loss goes with the noise's power")
+    axes.grid(visible=True)
+    axes.legend()
+
+
+def _draw_products(axes: Axes, found: Prediction) -> None:
+    names = found.products
+    largest = max(statistics.fmean(found.coefficients(name)) for name in names)
+    for index, name in enumerate(names):
+        values = found.coefficients(name)
+        error = standard_error(values)
+        axes.barh(index, max(statistics.fmean(values), largest / SHOWN_RANGE), color=PALETTE[0], height=0.65)
+        if math.isfinite(error):
+            axes.errorbar(
+                statistics.fmean(values), index, xerr=error, color=REFERENCE, capsize=2, linewidth=0.8
+            )
+    axes.set_yticks(range(len(names)), [label(name) for name in names])
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xlim(largest / SHOWN_RANGE, 2.0 * largest)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_xlabel("rise (nats/byte) per unit of noise to signal")
+    axes.set_title("What each product's noise costs")
+
+
+def _draw_residual(axes: Axes, found: Prediction) -> None:
+    most = 0.0
+    for index, execution in enumerate(found.executions):
+        x, y = found.predicted_even(execution), execution.even
+        colour = PALETTE[index % len(PALETTE)]
+        axes.errorbar(
+            x,
+            y,
+            yerr=execution.even_error * math.sqrt(len(y)),
+            fmt="o",
+            markersize=4,
+            capsize=2,
+            linewidth=0.8,
+            color=colour,
+            label=f"{label(execution.label)}, {PERCENT * found.residual(execution):+.1f} %",
+        )
+        most = max(most, *x, *y)
+    ends = [0.0, 1.15 * most]
+    axes.plot(ends, ends, color=REFERENCE, linewidth=0.9, linestyle="--")
+    axes.fill_between(
+        ends,
+        [0.0, ends[1] * (1 - GOAL)],
+        [0.0, ends[1] * (1 + GOAL)],
+        color=PALETTE[9],
+        alpha=0.3,
+        linewidth=0.0,
+    )
+    axes.set_xlabel("predicted rise by the errors' variance (nats/byte)")
+    axes.set_ylabel("executed (nats/byte)")
+    axes.set_title(f"Predicted, then executed: one point per seed; band: {GOAL:.0%}")
+    axes.legend(loc="upper left")

@@ -1,0 +1,160 @@
+"""Training on the hardware: which products are fragile, and what rescues them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.accuracy import EXACT, Accuracy, Arithmetic, train_all
+from experiments.records import TrainingCache
+from experiments.steps_to_loss import StepsToLoss, steps_to_loss
+from experiments.systems import System
+from heliograph.errors import ParameterError
+from heliograph.operators import Phase
+from optical.analog import AnalogSpec, Rounding, Scale
+
+FLOOR_DB = 60.0
+"""Signal to noise of noise of nothing, which shows how far chance alone moves a run, dB."""
+FLOOR = f"exact, {FLOOR_DB:g} dB noise"
+"""Label of those runs."""
+ATTENTION = ("scores", "values")
+"""Products of attention, both operands of which are activations."""
+HEAD = ("head",)
+"""The product that gives the logits."""
+REST = ("qkv", "projection", "up", "down")
+"""The other products of the model."""
+PASSES = 4
+"""Executions of each product where several are averaged."""
+
+Specs = Mapping[Phase, AnalogSpec]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variants:
+    """What training with each variant of one system came to."""
+
+    system: str
+    """Name of the system."""
+    accuracies: Mapping[str, Accuracy]
+    """By variant; exact arithmetic first, then noise of nothing."""
+
+    @property
+    def steps(self) -> dict[str, StepsToLoss]:
+        """Steps to the loss of exact arithmetic, by variant."""
+        return {label: steps_to_loss(one) for label, one in self.accuracies.items() if label != EXACT}
+
+    @property
+    def floor(self) -> float:
+        """Largest difference of a seed's final loss that noise of nothing made, nats per byte."""
+        return max(abs(difference) for difference in self.accuracies[FLOOR].differences)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one row per variant and seed."""
+        return [
+            {
+                "system": self.system,
+                "variant": label,
+                "seed": index,
+                "final_loss_nats": one.final[index],
+                "difference_nats": one.differences[index],
+                "exact_evaluation_difference_nats": one.exact_evaluation[index] - one.reference[index],
+                "steps_relative": self.steps[label].ratios[index] if label in self.steps else 1.0,
+            }
+            for label, one in self.accuracies.items()
+            for index in range(len(one.final))
+        ]
+
+
+def seeds_from(first: int, count: int) -> range:
+    """Return so many seeds.
+
+    Raises
+    ------
+    ParameterError
+        If there are fewer than two: one seed tells no difference from chance.
+    """
+    if count < 2:
+        msg = f"seeds ({count}) must be at least 2, since one seed tells no difference from chance"
+        raise ParameterError(msg)
+    return range(first, first + count)
+
+
+def fragile(specs: Specs) -> tuple[Arithmetic, ...]:
+    """Return the core in one place only, the rest exact: phase by phase, then product by product."""
+    ideal = dict.fromkeys(specs, AnalogSpec.ideal())
+    phases = [
+        Arithmetic(label=f"only {str(phase).replace('_', ' ')}", analog={**ideal, phase: spec})
+        for phase, spec in specs.items()
+    ]
+    kept = {"attention": HEAD + REST, "head": ATTENTION + REST, "other products": HEAD + ATTENTION}
+    products = [
+        Arithmetic(label=f"only {name}", analog=specs, exact_products=exact) for name, exact in kept.items()
+    ]
+    return (*phases, *products)
+
+
+def rescues(specs: Specs) -> tuple[Arithmetic, ...]:
+    """Return the whole core with one thing done otherwise."""
+    return (
+        Arithmetic(label="head digital", analog=specs, exact_products=HEAD),
+        Arithmetic(label="gradients rounded to nearest", analog=_each(specs, rounding=Rounding.NEAREST)),
+        Arithmetic(label="all rounded stochastically", analog=_each(specs, rounding=Rounding.STOCHASTIC)),
+        Arithmetic(label="one scale per tensor", analog=_each(specs, scale=Scale.TENSOR)),
+        Arithmetic(label="block floating point", analog=_each(specs, scale=Scale.BLOCK)),
+        Arithmetic(label=f"{PASSES} passes", analog=specs, passes=PASSES),
+    )
+
+
+def _each(specs: Specs, **changes: Any) -> Specs:  # noqa: ANN401 - fields of any type
+    return {phase: dataclasses.replace(spec, **changes) for phase, spec in specs.items()}
+
+
+def train_variants(
+    system: System,
+    *,
+    seeds: range,
+    quick: bool,
+    cache: TrainingCache,
+    model: str,
+    steps: int | None = None,
+    progress: Callable[[int, int, str], None] = lambda done, total, label: None,
+) -> Variants:
+    """Train every variant of a system's core, paired over seeds.
+
+    Parameters
+    ----------
+    system : System
+        A system with a photonic core.
+    seeds : range
+        Of initial weights, batches and noise.
+    quick : bool
+        Fewer steps, and the places of fragility alone.
+    cache : TrainingCache
+        Finished runs, which are not repeated.
+    model : str
+        Shape of the model, of `experiments.accuracy.MODELS`.
+    steps : int, optional
+        Updates, if not the usual number.
+    progress : callable
+        Told runs done, runs in all, and the label of the run just done.
+
+    Raises
+    ------
+    ParameterError
+        If the system has no photonic core.
+    """
+    specs = system.analog()
+    if specs is None:
+        msg = f"system '{system.name}' has no photonic core to vary; name one such as photonic_packet"
+        raise ParameterError(msg)
+    if next(iter(specs.values())).residues is not None:
+        msg = f"system '{system.name}' multiplies residues, which have no scales or rounding to vary"
+        raise ParameterError(msg)
+    wanted = [Arithmetic(label=FLOOR, white_db=FLOOR_DB), Arithmetic(label="whole core", analog=specs)]
+    wanted += fragile(specs) if quick else (*fragile(specs), *rescues(specs))
+    trained = train_all(
+        wanted, seeds=seeds, quick=quick, cache=cache, model=model, steps=steps, progress=progress
+    )
+    return Variants(system=system.name, accuracies=trained)

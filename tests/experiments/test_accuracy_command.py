@@ -1,0 +1,197 @@
+import csv
+import dataclasses
+import json
+import math
+
+import pytest
+
+from experiments.__main__ import BAD_INPUT, main
+from experiments.accuracy import Accuracy, Arithmetic
+from experiments.accuracy_front import settings
+from experiments.accuracy_width import WidthStudy
+from experiments.presentation import UNRESOLVED, comparison_rows
+from experiments.records import TrainingCache
+from experiments.sensitivity import Effort, predict_and_execute
+from experiments.sensitivity_records import Calibration, Execution, Prediction
+from experiments.steps_to_loss import steps_to_loss
+from experiments.systems import build_system
+from experiments.training_modes import aware
+from experiments.training_variants import seeds_from
+from heliograph.errors import ParameterError
+from heliograph.operators import Phase
+from optical.analog import AnalogSpec
+
+STEPS = (15, 30, 45, 60, 75, 90)
+EXACT = (5.0, 4.0, 3.5, 3.2, 3.0, 2.9)
+PRODUCTS = ("qkv", "scores", "values", "projection", "up", "down", "head")
+
+
+def accuracy_of(*curves, exact=EXACT):
+    return Accuracy(
+        label="core",
+        steps=STEPS,
+        losses=tuple(curves),
+        reference=(exact[-1],) * len(curves),
+        reference_losses=(exact,) * len(curves),
+    )
+
+
+def test_equal_curves_take_equal_steps():
+    found = steps_to_loss(accuracy_of(EXACT, EXACT, EXACT))
+    assert found.ratios == (1.0, 1.0, 1.0)
+    assert not found.resolved
+    assert found.factor == 1.0
+
+
+def test_a_curve_that_comes_later_by_half_takes_half_more_steps():
+    late = (5.5, 4.75, 4.25, 3.9, 3.55, 3.2)
+    found = steps_to_loss(accuracy_of(late, late, late))
+    assert found.mean == pytest.approx(1.5)
+    assert found.resolved
+    assert found.factor == found.mean
+
+
+def test_scattered_seeds_resolve_nothing():
+    early = (4.9, 3.9, 3.2, 3.1, 2.9, 2.8)
+    late = (5.5, 4.75, 4.25, 3.9, 3.55, 3.2)
+    found = steps_to_loss(accuracy_of(early, late, EXACT))
+    assert found.mean > 1.05
+    assert not found.resolved
+    assert found.factor == 1.0
+
+
+def test_a_curve_that_never_comes_down_is_told_as_such():
+    flat = (5.5,) * 6
+    found = steps_to_loss(accuracy_of(flat, flat, flat))
+    assert math.isinf(found.mean)
+    assert found.resolved
+    assert found.most == pytest.approx(1.5)
+    assert math.isinf(found.factor)
+    mixed = steps_to_loss(accuracy_of(flat, flat, (5.5, 4.75, 4.25, 3.9, 3.55, 3.2001)))
+    assert math.isinf(mixed.mean)
+    assert mixed.least == pytest.approx(1.5, abs=1e-3)
+    assert mixed.resolved
+
+
+def calibration(scale=1.0):
+    nsr = 0.01
+    single = {name: (scale * (index + 1) * nsr,) for index, name in enumerate(PRODUCTS)}
+    total = scale * 28.0
+    together = {db: (total * 10.0 ** (-db / 10.0),) for db in (40.0, 30.0, 20.0)}
+    return Calibration(clean=2.0, single=single, together=together, gains=dict.fromkeys(PRODUCTS, (0.5, 2.0)))
+
+
+def prediction(*calibrations, executions=(), width=96):
+    return Prediction(
+        model="tiny", width=width, steps=1, probe_db=20.0, calibrations=calibrations, executions=executions
+    )
+
+
+def test_law_gives_its_slope_its_sum_and_its_prediction():
+    execution = Execution(
+        label="core",
+        drawn=((0.30, 0.28),),
+        mirrored=((0.28, 0.30),),
+        nsr=(dict.fromkeys(PRODUCTS, 0.01),),
+        gain=(dict.fromkeys(PRODUCTS, 0.98),),
+    )
+    found = prediction(calibration(), executions=(execution,))
+    assert found.slopes[0] == pytest.approx(-0.1)
+    assert found.additivity[0] == pytest.approx(1.0)
+    assert found.predicted_even(execution)[0] == pytest.approx(0.28 + 7 * 0.02**2)
+    assert found.predicted(execution)[0] == pytest.approx(0.28 + 7 * 0.02**2 - 7 * 0.5 * 0.02)
+    assert execution.even[0] == pytest.approx(0.29)
+    assert found.residual(execution) == pytest.approx((0.28 + 7 * 0.02**2) / 0.29 - 1.0)
+
+
+def test_width_study_finds_the_power_that_was_put_in():
+    widths = (96, 192, 384)
+    found = WidthStudy(
+        predictions=tuple(
+            prediction(*(calibration(spread / width) for spread in (1.0, 1.1)), width=width)
+            for width in widths
+        ),
+        carried_width=16384,
+    )
+    fit = found.fit(("head",))
+    assert fit.exponent == pytest.approx(1.0)
+    assert fit.low < 0.01 * 16384 / 7.0 / 1.05 < fit.high
+    assert fit.high / fit.low > 1.2
+
+
+def test_gaussian_noise_of_a_core_is_predicted(tmp_path):
+    """A core whose errors are thermal noise alone costs what the law says; Taylor's theorem, second order."""
+    noisy = dataclasses.replace(AnalogSpec.ideal(), thermal_variance=1e-3)
+    one = Arithmetic(label="thermal", analog=dict.fromkeys(Phase, noisy))
+    effort = Effort(
+        model="tiny", steps=40, windows=12, pairs=1, core_pairs=2, seeds=(0,), ladder_db=(30.0, 20.0)
+    )
+    cache = TrainingCache(tmp_path / "cache")
+    found = predict_and_execute((one,), effort=effort, cache=cache)
+    assert abs(found.residual(found.executions[0])) < 0.1
+    assert found.slopes[0] == pytest.approx(-0.1, abs=0.01)
+    assert found.additivity[0] == pytest.approx(1.0, abs=0.1)
+    again = predict_and_execute((one,), effort=effort, cache=cache)
+    assert again == found
+
+
+def test_aware_training_has_exact_gradients():
+    spec = dataclasses.replace(AnalogSpec.ideal(), thermal_variance=1.0)
+    made = aware(Arithmetic(label="core", analog=dict.fromkeys(Phase, spec)))
+    assert made.analog[Phase.FORWARD] == spec
+    assert made.analog[Phase.GRAD_INPUT] == made.analog[Phase.GRAD_WEIGHT] == AnalogSpec.ideal()
+
+
+def test_every_knob_of_the_front_moves_the_record():
+    found = settings("photonic_packet", accelerators=8)
+    present, rest = found[0], found[1:]
+    assert {one.knob for one in rest} == {"laser power", "output bits", "array size", "wavelengths"}
+    built = [one for one in rest if one.system is not None]
+    assert len(built) > 10
+    assert all(one.system.analog() != present.system.analog() for one in built)
+    with pytest.raises(ParameterError, match="no photonic core"):
+        settings("gpu_packet", accelerators=8)
+
+
+def test_command_predicts_and_writes(capsys, tmp_path):
+    out = tmp_path / "run"
+    options = ("--quick", "--model", "tiny", "--steps", "4", "--seeds", "1", "--json", "--out", str(out))
+    assert main(["accuracy", "--system", "photonic_packet", *options]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert set(record["nats_per_nsr"]) == set(PRODUCTS)
+    assert record["training"]["mode"] == "inference"
+    rows = list(csv.DictReader((out / "accuracy.csv").read_text().splitlines()))
+    assert len(rows) == len(PRODUCTS)
+    assert (out / "accuracy.png").exists()
+
+
+def test_wrong_wishes_are_refused(capsys, tmp_path):
+    assert main(["accuracy", "--model", "huge", "--out", str(tmp_path)]) == BAD_INPUT
+    assert "no model 'huge'" in capsys.readouterr().err
+    with pytest.raises(ParameterError, match="at least 2"):
+        seeds_from(0, 1)
+    with pytest.raises(ParameterError, match="seed"):
+        Effort(seeds=())
+
+
+def test_comparison_tells_steps_time_and_energy_to_loss():
+    from experiments.step import plan_for, run_step
+    from workloads.config import load_model
+
+    system = build_system("photonic_packet", accelerators=8)
+    config = load_model("llama-3-8b")
+    memory = system.node().memory.capacity_bytes
+    record = run_step(system, config, plan_for(config, "", accelerators=8, memory_bytes=memory)).record()
+    late = (5.5, 4.75, 4.25, 3.9, 3.55, 3.2)
+    shown = {}
+    for name, curve in (("late", late), ("equal", EXACT)):
+        accuracy = accuracy_of(curve, curve, curve)
+        steps = steps_to_loss(accuracy)
+        ends = {"time_to_loss_s": 86400.0 * steps.factor, "energy_to_loss_j": 3.6e9 * steps.factor}
+        full = record | {"inputs_by_status": {}} | accuracy.record() | steps.record() | ends
+        shown[name] = {row.label: row.values[0] for row in comparison_rows([full])}
+    assert shown["late"]["steps to loss, relative"].startswith("1.50")
+    assert shown["late"]["time to loss"] == "1.5 days"
+    assert shown["equal"]["steps to loss, relative"] == UNRESOLVED
+    assert shown["equal"]["time to loss"] == "1.0 days"
+    assert shown["equal"]["energy to loss"].endswith("Wh")
