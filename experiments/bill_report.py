@@ -14,6 +14,28 @@ from experiments.plain import canonical_json, csv_text, make_directory, write_at
 from experiments.report import ReportRow, format_si, prefix_of
 from experiments.style import PALETTE, label, new_figure, save, styled
 
+_FAMILIES = {
+    "scale-up": "domain, copper links",
+    "router port": "domain, copper links",
+    "copper cable end": "domain, copper links",
+    "copper link end": "domain, copper links",
+    "nic": "cards",
+    "circuit card": "cards",
+    "optical switch": "optical switches",
+    "turning": "optical switches",
+    "packet switch": "packet switches",
+    "transceiver": "modules, optical lanes",
+    "optical lane": "modules, optical lanes",
+    "reduction lane": "modules, optical lanes",
+    "transceiver switch": "modules, optical lanes",
+    "failed transceiver": "modules, optical lanes",
+    "reduction unit": "adders in light",
+    "wafer chip": "wafers",
+    "wafer lane": "wafers",
+    "fibre (m)": "fibres, panels",
+    "patch panel place": "fibres, panels",
+}
+"""What lines of a bill are drawn as, so that a colour is one thing in the bars of all fabrics."""
 COLUMNS = ("count", "each", "all", "range", "share", "per accelerator")
 """Heads of one bill, of power or of prices."""
 COMPARED = ("W", "W range", "$", "$ range")
@@ -109,7 +131,9 @@ def draw_bills(bills: Sequence[Bill], path: Path) -> tuple[Path, Path]:
     for bill in bills:
         for line in bill.lines:
             largest = max(shares(bill, what)[line.item] for what in ("power_w", "price_usd"))
-            totals[line.item] = max(totals.get(line.item, 0.0), largest)
+            if largest > 0.0:
+                family = _family(line.item)
+                totals[family] = max(totals.get(family, 0.0), largest)
     items = sorted(totals, key=lambda item: -totals[item])
     with styled():
         figure = new_figure(1.5 + 0.32 * len(bills))
@@ -144,8 +168,12 @@ def _stack(axes: Any, bills: Sequence[Bill], items: Sequence[str], what: str) ->
     axes.errorbar(start, places, xerr=(less, more), fmt="none", ecolor="black", elinewidth=0.9, capsize=2.5)
 
 
+def _family(item: str) -> str:
+    return _FAMILIES.get(item, item)
+
+
 def _value(bill: Bill, item: str, what: str) -> float:
-    found = [getattr(line, what).value for line in bill.lines if line.item == item]
+    found = [getattr(line, what).value for line in bill.lines if _family(line.item) == item]
     return sum(found) / bill.accelerators
 
 

@@ -40,9 +40,10 @@ def draw_breakeven(swept: Sweep, path: Path) -> tuple[Path, Path]:
         panels = figure.subplots(len(swept.lines), 1, sharex=True, squeeze=False)[:, 0]
         for panel, line in zip(panels, swept.lines, strict=True):
             _panel(panel, line, swept.delay_s)
-        _technologies(panels[0], swept.switches)
+        shown = {name: delay for name, delay in swept.switches.items() if delay <= swept.delay_s.max()}
+        _technologies(panels[0], shown)
         for panel in panels[1:]:
-            for delay_s in swept.switches.values():
+            for delay_s in shown.values():
                 panel.axvline(delay_s, color="#DDDDDD", linewidth=0.8, zorder=0)
         handles, names = panels[0].get_legend_handles_labels()
         every = dict(zip(names, handles, strict=True))

@@ -1,4 +1,4 @@
-"""The README's commands and programs are run as they stand; a command that does not run is a defect."""
+"""Commands and programs of README and docs are run as they stand; one that does not run is a defect."""
 
 import os
 import re
@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 NOT_RUN = {
     "make compare": "installs an environment; `heliograph compare`, which it runs, is tested where it stands",
     "make test": "would run this test within itself",
@@ -26,6 +27,7 @@ FENCE = re.compile(
 
 @dataclass(frozen=True)
 class Block:
+    page: Path
     line: int
     language: str
     title: str
@@ -37,14 +39,14 @@ class Block:
         return any(command.startswith(SLOW) and "--quick" not in command for command in self.commands)
 
 
-def blocks_of(text):
+def blocks_of(text, page=README):
     found = []
     for match in FENCE.finditer(text):
         words = match["info"].split(maxsplit=1) or [""]
         line = text.count("\n", 0, match.start()) + 1
         commands = commands_of(match["body"]) if words[0] == "console" else ()
         found.append(
-            Block(line, words[0], words[1].strip() if len(words) > 1 else "", match["body"], commands)
+            Block(page, line, words[0], words[1].strip() if len(words) > 1 else "", match["body"], commands)
         )
     return found
 
@@ -65,14 +67,14 @@ def argv_of(command):
     return [sys.executable, "-m", "experiments", *words[1:]]
 
 
-def readme_blocks(language):
-    """Return the blocks as test parameters; a missing README gives one that fails."""
-    blocks = (
-        [block for block in blocks_of(README.read_text()) if block.language == language]
-        if README.exists()
-        else []
-    )
-    return [pytest.param(b, id=f"line {b.line}", marks=[pytest.mark.slow] if b.slow else []) for b in blocks]
+def page_blocks(language):
+    """Return the blocks of all pages as test parameters."""
+    blocks = [block for page in PAGES for block in blocks_of(page.read_text(), page)]
+    return [
+        pytest.param(b, id=f"{b.page.name} line {b.line}", marks=[pytest.mark.slow] if b.slow else [])
+        for b in blocks
+        if b.language == language
+    ]
 
 
 def run(argv, directory):
@@ -86,11 +88,11 @@ def run(argv, directory):
 
 
 @pytest.fixture
-def directory(tmp_path):
-    """Return a directory with the files that the README shows under a title (```csv demand.csv)."""
-    for block in blocks_of(README.read_text()):
-        if block.title and block.language in {"toml", "json", "csv"}:
-            (tmp_path / block.title).write_text(block.body)
+def directory(block, tmp_path):
+    """Return a directory with the files that the block's page shows under a title (```csv demand.csv)."""
+    for one in blocks_of(block.page.read_text(), block.page):
+        if one.title and one.language in {"toml", "json", "csv"}:
+            (tmp_path / one.title).write_text(one.body)
     return tmp_path
 
 
@@ -103,25 +105,26 @@ def test_the_readme_shows_commands_and_a_program():
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("block", readme_blocks("console"))
-def test_readme_commands_run(block, directory):
-    assert block.commands, f"README.md:{block.line}: no line starts with '$ '"
+@pytest.mark.parametrize("block", page_blocks("console"))
+def test_commands_of_the_pages_run(block, directory):
+    assert block.commands, f"{block.page.name}:{block.line}: no line starts with '$ '"
     for command in block.commands:
         if reason_not_to_run(command) is None:
             run(argv_of(command), directory)
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("block", readme_blocks("python"))
-def test_readme_programs_run(block, directory):
+@pytest.mark.parametrize("block", page_blocks("python"))
+def test_programs_of_the_pages_run(block, directory):
     (directory / "program.py").write_text(block.body)
     run([sys.executable, "program.py"], directory)
 
 
-def test_readme_pictures_and_links_exist():
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", README.read_text()):
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pictures_and_links_of_a_page_exist(page):
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
         if "://" not in target:
-            assert (ROOT / target).exists(), f"README.md links to {target}, which does not exist"
+            assert (page.parent / target).exists(), f"{page.name} links to {target}, which does not exist"
 
 
 SAMPLE = """Text with `$ heliograph not-a-block`.
