@@ -164,6 +164,12 @@ class GraphFabric(Protocol):
         links[moving] = found
         return links
 
+    def around(self, circuits: None, flows: Flows, failed: np.ndarray) -> np.ndarray:
+        """Return the links of each flow as `route` does, on shortest ways without failed links if there are."""
+        from heliograph.detours import detours
+
+        return detours(self.wiring, self.route(circuits, flows), flows, failed)
+
     def connected(self, circuits: None, flows: Flows) -> bool:
         """Return True: every endpoint reaches every other."""
         return True
