@@ -6,9 +6,9 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import dijkstra
 
-from heliograph.graph_fabric import NO_LINK, Wiring
 from heliograph.graph_routes import GraphRoutes
 from heliograph.interfaces import Flows
+from heliograph.wiring import NO_LINK, Wiring
 
 
 def detours(wiring: Wiring, routes: np.ndarray, flows: Flows, failed: np.ndarray) -> np.ndarray:

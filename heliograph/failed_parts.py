@@ -9,8 +9,8 @@ import numpy as np
 
 from heliograph.detours import port_links, switch_links
 from heliograph.errors import ParameterError, RouteError
-from heliograph.graph_fabric import Wiring
 from heliograph.interfaces import Fabric
+from heliograph.wiring import Wiring
 
 
 @runtime_checkable

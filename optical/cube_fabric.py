@@ -255,7 +255,7 @@ class CubeFabric:
         return links
 
     def around(self, circuits: Closing, flows: Flows, failed: np.ndarray) -> np.ndarray:
-        """Return the links of each flow as `route` does, on shortest ways without failed links if there are."""
+        """Return the links of each flow as `route` does, past failed links where a way is left."""
         return detours(self.wired(circuits), self.route(circuits, flows), flows, failed)
 
     def wired(self, circuits: Closing) -> Wiring:
