@@ -235,7 +235,7 @@ class RailFabric:
         )
 
     def around(self, circuits: None, flows: Flows, failed: np.ndarray) -> np.ndarray:
-        """Return the links of each flow as `route` does, by way of the node's other cards where its own fail."""
+        """Return the links of each flow as `route` does, by the node's other cards where its own fail."""
         return detours(self.wiring, self.route(circuits, flows), flows, failed)
 
     def connected(self, circuits: None, flows: Flows) -> bool:
