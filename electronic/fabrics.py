@@ -16,7 +16,9 @@ from electronic.devices import (
     load_transceiver,
 )
 from heliograph.checks import check_range
+from heliograph.detours import detours
 from heliograph.errors import ParameterError
+from heliograph.graph_fabric import Wiring
 from heliograph.interfaces import Flows, LinkGraph, Reconfiguration
 from heliograph.optical_hop import load_hop
 from heliograph.scale_up import BillItem, Nic, ScaleUp, bill_power_w, bill_price_usd, load_nic
@@ -212,6 +214,29 @@ class RailFabric:
         links[climbs, 2] = 4 * total + self.leaves + destination_leaf[climbs]
         links[climbs, 3] = 3 * total + destination[climbs]
         return links
+
+    @cached_property
+    def wiring(self) -> Wiring:
+        """Links with their ends: endpoints, node switches, leaves, and all spines as one vertex."""
+        every, leaves = np.arange(self.endpoints), np.arange(self.leaves)
+        domains = self.endpoints + self.scale_up.node_of(every)
+        edges = self.endpoints + self.nodes + self.leaf_of
+        firsts = self.endpoints + self.nodes + leaves
+        spines = np.full(self.leaves, firsts[-1] + 1)
+        tails, heads = [every, domains, every, edges], [domains, every, edges, every]
+        if self.levels > 1:
+            tails, heads = [*tails, firsts, spines], [*heads, spines, firsts]
+        graph = self._graph
+        return Wiring(
+            tails=np.concatenate(tails),
+            heads=np.concatenate(heads),
+            capacity_bytes_per_s=graph.capacity_bytes_per_s,
+            latency_s=graph.latency_s,
+        )
+
+    def around(self, circuits: None, flows: Flows, failed: np.ndarray) -> np.ndarray:
+        """Return the links of each flow as `route` does, by the node's other cards where its own fail."""
+        return detours(self.wiring, self.route(circuits, flows), flows, failed)
 
     def connected(self, circuits: None, flows: Flows) -> bool:
         """Return True: packets reach everybody."""

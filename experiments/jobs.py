@@ -12,8 +12,10 @@ from experiments.report import ReportRow
 from experiments.step import plan_for
 from experiments.systems import System, build_system
 from heliograph.errors import HeliographError, ParameterError, nearest
+from heliograph.failed_parts import failed_parts
 from heliograph.failures import Failure
 from heliograph.files import read_text, read_toml
+from heliograph.interfaces import Fabric
 from heliograph.jobs import Job, JobRun, block, simulate_jobs
 from workloads.config import load_model
 from workloads.memory import check_fits
@@ -28,11 +30,18 @@ FAILURE_KEYS = {
     "time_s": float,
     "links": list,
     "endpoints": list,
+    "ports": list,
+    "switches": list,
+    "nodes": list,
     "repair_s": float,
     "spares": list,
     "takeover_s": float,
 }
 """Keys of a `[[failure]]`."""
+ITEMS = {str: "texts", int: "whole numbers", list: "pairs [endpoint, lane]"}
+"""What lists hold."""
+PARTS = ("ports", "switches", "nodes")
+"""Keys of a `[[failure]]` that name parts by what they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,11 +114,11 @@ class _File:
                 self.refuse(table, index, f"unknown key '{key}'; {nearest(key, keys, noun='key')}")
             kinds = (int, float) if keys[key] is float else (keys[key],)
             items = "" if keys[key] is not list or not isinstance(value, list) else value
-            item_kind = str if key == "set" else int
+            item_kind = {"set": str, "ports": list}.get(key, int)
             wrong = any(isinstance(one, bool) or not isinstance(one, item_kind) for one in items)
             if isinstance(value, bool) or not isinstance(value, kinds) or wrong:
                 what = {str: "text", int: "a whole number", float: "a number"}.get(keys[key])
-                what = what or f"a list of {'texts' if item_kind is str else 'whole numbers'}"
+                what = what or f"a list of {ITEMS[item_kind]}"
                 self.refuse(table, index, f"'{key}' must be {what}; got {value!r}")
 
 
@@ -122,7 +131,8 @@ def run_jobs(path: Path) -> JobStudy:
         TOML: ``system`` (a name or a file), ``accelerators``, optionally ``gpu``, ``basis``, ``core`` and
         ``set``; a ``[[job]]`` each with ``name``, ``model``, ``plan`` and optionally ``first`` (its first
         endpoint; the next free one by default) and ``start_s``; a ``[[failure]]`` each with ``time_s``,
-        ``links`` or ``endpoints``, and optionally ``repair_s``, ``spares`` and ``takeover_s``.
+        ``links``, ``endpoints``, ``nodes``, ``switches`` (vertices of the wiring) or ``ports`` (pairs of
+        endpoint and lane), and optionally ``repair_s``, ``spares`` and ``takeover_s``.
 
     Raises
     ------
@@ -144,7 +154,7 @@ def run_jobs(path: Path) -> JobStudy:
     placed: list[Job] = []
     for index, one in enumerate(jobs):
         placed.append(_job(file, index, one, system, placed))
-    broken = tuple(_failure(file, index, one) for index, one in enumerate(failures))
+    broken = tuple(_failure(file, index, one, system.fabric) for index, one in enumerate(failures))
     runs = simulate_jobs(placed, system.fabric, failures=broken)
     return JobStudy(system=system, runs=runs, failures=broken)
 
@@ -171,15 +181,19 @@ def _job(file: _File, index: int, given: dict[str, Any], system: System, before:
         file.refuse("job", index, str(error))
 
 
-def _failure(file: _File, index: int, given: dict[str, Any]) -> Failure:
+def _failure(file: _File, index: int, given: dict[str, Any], fabric: Fabric) -> Failure:
     if "time_s" not in given:
         file.refuse("failure", index, "key 'time_s' is missing; say when it fails")
     values: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else float(value) for key, value in given.items()
     }
+    named = {key: values.pop(key, ()) for key in PARTS}
     try:
+        links, endpoints = failed_parts(fabric, **named)
+        values["links"] = (*values.get("links", ()), *links)
+        values["endpoints"] = (*values.get("endpoints", ()), *endpoints)
         return Failure(**values)
-    except ParameterError as error:
+    except HeliographError as error:
         file.refuse("failure", index, str(error))
 
 

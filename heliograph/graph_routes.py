@@ -10,7 +10,7 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import dijkstra
 
 from heliograph.errors import RouteError
-from heliograph.graph_fabric import NO_LINK, Wiring
+from heliograph.wiring import NO_LINK, Wiring
 
 MOST_DISTANCES = 2**24
 """Distances that are held at a time; dimensionless."""

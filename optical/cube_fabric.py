@@ -12,9 +12,10 @@ from heliograph.bundles import Loads, loads
 from heliograph.checks import check_range
 from heliograph.clos import Spreading
 from heliograph.cubes import CubeMachine
+from heliograph.detours import detours
 from heliograph.direct_link import DirectLink, load_direct_link
 from heliograph.errors import ParameterError, RouteError
-from heliograph.graph_fabric import NO_LINK
+from heliograph.graph_fabric import NO_LINK, Wiring
 from heliograph.interfaces import Flows, LinkGraph, Reconfiguration
 from heliograph.scale_up import BillItem, bill_power_w, bill_price_usd
 from heliograph.torus import Torus, cube_sides, regular, twisted
@@ -252,6 +253,20 @@ class CubeFabric:
         links = np.full((moving.size, found.shape[1]), NO_LINK, dtype=np.int64)
         links[moving] = found
         return links
+
+    def around(self, circuits: Closing, flows: Flows, failed: np.ndarray) -> np.ndarray:
+        """Return the links of each flow as `route` does, past failed links where a way is left."""
+        return detours(self.wired(circuits), self.route(circuits, flows), flows, failed)
+
+    def wired(self, circuits: Closing) -> Wiring:
+        """Return the links of the present torus with their ends."""
+        ways, graph = self._ways(circuits), self.graph(circuits)
+        return Wiring(
+            tails=ways.tails,
+            heads=ways.heads,
+            capacity_bytes_per_s=graph.capacity_bytes_per_s,
+            latency_s=graph.latency_s,
+        )
 
     def loads(self, circuits: Closing, flows: Flows) -> Loads:
         """Return what flows of equal rate take of every link; sprayed ones share all shortest ways evenly."""

@@ -76,6 +76,18 @@ def test_a_spare_node_costs_a_takeover_and_circuits(tmp_path):
         (TWO + "[[failure]]\nlinks = [1]\n", "jobs.toml:11: failure 1: key 'time_s' is missing"),
         (TWO + "[[failure]]\ntime_s = 0.1\n", "name the links or the endpoints"),
         (TWO + "[[failure]]\ntime_s = 0.0\nendpoints = [3]\n", "traffic waits for ever for endpoint 3"),
+        (
+            TWO + "[[failure]]\ntime_s = 0.0\nnodes = [9]\n",
+            "jobs.toml:11: failure 1: optical rails has no node 9; choices: 0 to 3",
+        ),
+        (
+            TWO + "[[failure]]\ntime_s = 0.0\nswitches = [40]\n",
+            "has no fixed wiring to name ports or switches",
+        ),
+        (
+            TWO + "[[failure]]\ntime_s = 0.0\nports = [1]\n",
+            "'ports' must be a list of pairs [endpoint, lane]",
+        ),
         (TOP, "there is no [[job]]"),
         (JOB, "key 'system' is missing"),
         (TWO.replace("[[job]]", "[job]", 1), "jobs.toml"),
