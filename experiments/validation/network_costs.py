@@ -15,9 +15,10 @@ from electronic.fabrics import RailFabric
 from electronic.fat_tree import FatTree, RailOnly
 from electronic.gpu import load_gpu
 from electronic.nvlink import SwitchedDomain
+from experiments.fabrics import build_fabric
 from experiments.validation.cells import Record, SkipError
 from heliograph.cubes import TPU_V4
-from heliograph.scale_up import BillItem, ScaleUp, load_nic
+from heliograph.scale_up import BillItem, ScaleUp, bill_price_usd, load_nic
 from heliograph.tables import read_table
 from optical.fabrics import OcsRails
 from optical.switches import LaneOptics, OpticalSwitch, load_optics, load_switch
@@ -297,9 +298,17 @@ def _mixnet(record: Record, _: re.Match[str]) -> tuple[float, str]:
     card_usd = MIXNET_GPUS * (load_nic("connectx-7").price_usd if fast else paper_prices("topoopt").nic_usd)
     record.assume(f"{MIXNET_GPUS} GPUs, {MIXNET_ELECTRICAL} of 8 cards on packet switches (recalled)")
     record.assume("iterations as fast as on the fat-tree: cost efficiency is the ratio of prices with cards")
-    return (whole + card_usd) / (
-        network_usd(electrical) + optical_usd + card_usd
-    ), "prices of 400G parts are ours"
+    return (
+        (whole + card_usd) / (network_usd(electrical) + optical_usd + card_usd),
+        f"prices of 400G parts are ours; {mixnet_bills():.2f} by the bills of fat_tree and regional_ocs at 400G",
+    )
+
+
+def mixnet_bills() -> float:
+    """Return the price of the fat-tree that ships over that of regional circuits, both without nodes."""
+    tree, regional = (build_fabric(name, MIXNET_GPUS, "h100").bill() for name in ("fat_tree", "regional_ocs"))
+    inside = tree["scale-up"].count * tree["scale-up"].usd_each
+    return (bill_price_usd(tree) - inside) / (bill_price_usd(regional) - inside)
 
 
 def hbd_ratios() -> dict[str, float]:
