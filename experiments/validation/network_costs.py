@@ -300,7 +300,7 @@ def _mixnet(record: Record, _: re.Match[str]) -> tuple[float, str]:
     record.assume("iterations as fast as on the fat-tree: cost efficiency is the ratio of prices with cards")
     return (
         (whole + card_usd) / (network_usd(electrical) + optical_usd + card_usd),
-        f"prices of 400G parts are ours; {mixnet_bills():.2f} by the bills of fat_tree and regional_ocs at 400G",
+        f"our prices of 400G parts; {mixnet_bills():.2f} by the bills of fat_tree and regional_ocs at 400G",
     )
 
 
