@@ -63,8 +63,9 @@ class StepResult:
     def _reduction(self) -> dict[str, float]:
         """Return the effective bits of gradients that a fabric adds in light, if it does."""
         fabric = self.system.fabric
-        adds = isinstance(fabric, OpticalReduction) and fabric.nodes > 1
-        return {"reduction_effective_bits": fabric.effective_bits} if adds else {}
+        if isinstance(fabric, OpticalReduction) and fabric.nodes > 1:
+            return {"reduction_effective_bits": fabric.effective_bits}
+        return {}
 
     def record(self) -> dict[str, Any]:
         """Return the result as plain data, SI throughout."""

@@ -18,7 +18,7 @@ from electronic.nvlink import SwitchedDomain
 from experiments.fabrics import build_fabric
 from experiments.validation.cells import Record, SkipError
 from heliograph.cubes import TPU_V4
-from heliograph.scale_up import BillItem, ScaleUp, bill_price_usd, load_nic
+from heliograph.scale_up import BillItem, ScaleUp, load_nic
 from heliograph.tables import read_table
 from optical.fabrics import OcsRails
 from optical.switches import LaneOptics, OpticalSwitch, load_optics, load_switch
@@ -306,9 +306,9 @@ def _mixnet(record: Record, _: re.Match[str]) -> tuple[float, str]:
 
 def mixnet_bills() -> float:
     """Return the price of the fat-tree that ships over that of regional circuits, both without nodes."""
-    tree, regional = (build_fabric(name, MIXNET_GPUS, "h100").bill() for name in ("fat_tree", "regional_ocs"))
-    inside = tree["scale-up"].count * tree["scale-up"].usd_each
-    return (bill_price_usd(tree) - inside) / (bill_price_usd(regional) - inside)
+    tree, regional = (build_fabric(name, MIXNET_GPUS, "h100") for name in ("fat_tree", "regional_ocs"))
+    inside_usd = MIXNET_GPUS * load_scale_up("nvlink4").price_usd
+    return (tree.cost_usd - inside_usd) / (regional.cost_usd - inside_usd)
 
 
 def hbd_ratios() -> dict[str, float]:
