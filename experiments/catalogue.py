@@ -29,6 +29,7 @@ from optical.cores import CORES, load_core
 from optical.devices import device_table
 from optical.named_parts import named_parts_table
 from optical.programmable import programmable_table
+from optical.reducing_fabric import OpticalReduction
 from optical.switches import optics_table, switch_table
 from workloads.config import load_model, shipped_models
 
@@ -72,6 +73,18 @@ def parameters_of(description: object) -> list[Parameter]:
     """Return every parameter of a tree of frozen dataclasses, each object once."""
     rows = {(row.name, row.parameter): row for table in tables() for row in table.rows}
     return list(_walk(description, "", rows, set()))
+
+
+def _with_reduction(description: object) -> list[Parameter]:
+    """Return every parameter, and the effective bits of gradients where the fabric adds them in light."""
+    found = parameters_of(description)
+    fabric = getattr(description, "fabric", description)
+    if not isinstance(fabric, OpticalReduction) or fabric.nodes == 1:
+        return found
+    path = "effective_bits" if fabric is description else "fabric.effective_bits"
+    source = f"mean over {fabric.nodes} nodes: laser, losses and noise of the unit"
+    bits = fabric.effective_bits
+    return [*found, Parameter(path=path, value=bits, unit="1", status="derived", source=source)]
 
 
 def status_counts(description: object) -> dict[str, int]:
@@ -165,7 +178,7 @@ def description(name: str) -> list[Parameter]:
     makers: dict[str, Callable[[], list[Parameter]]] = {
         **{one: lambda: parameters_of(build_system(name)) for one in SYSTEMS},
         **{one: lambda: parameters_of(load_core(name)) for one in CORES},
-        **{one: lambda: parameters_of(build_fabric(name, ACCELERATORS, "h100")) for one in FABRICS},
+        **{one: lambda: _with_reduction(build_fabric(name, ACCELERATORS, "h100")) for one in FABRICS},
         **{one: lambda: parameters_of(load_gpu(name)) for one in gpu_names()},
         **{one: lambda: parameters_of(load_vector(name)) for one in vector_names()},
         **{one: lambda: parameters_of(load_host(name)) for one in host_names()},
@@ -174,7 +187,7 @@ def description(name: str) -> list[Parameter]:
     if name in makers:
         return makers[name]()
     if name.endswith(".toml"):
-        return parameters_of(build_system(name))
+        return _with_reduction(build_system(name))
     if name.endswith(".json"):
         return _model_parameters(name)
     for table in tables():

@@ -145,6 +145,15 @@ _ACCURACY: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
     ("energy to loss", "whole run", _energy_to_loss),
 )
 
+REDUCED = "reduction_effective_bits"
+"""Key of the effective bits of gradients that the fabric adds in light."""
+_REDUCED = (
+    "  of gradients added in light",
+    "light adder",
+    lambda r: f"{r[REDUCED]:.2f}" if REDUCED in r else "not in light",
+)
+"""Line on them, if any fabric does."""
+
 
 def _block(
     lines: Sequence[tuple[str, str, Callable[[Record], str]]], records: Sequence[Record]
@@ -189,10 +198,12 @@ def comparison_rows(records: Sequence[Record]) -> list[ReportRow]:
         time.append(_WORN)
     size = [*_SIZE] if all(r["fabric"] in USUAL_FABRICS for r in records) else [*_SIZE, _FABRIC]
     rows = _block(size, records) + _block(time, records) + _energy(records) + _block(_COST, records)
+    adds = any(REDUCED in record for record in records)
+    accuracy = (_ACCURACY[0], _REDUCED, *_ACCURACY[1:]) if adds else _ACCURACY
     if any("validation_loss" in record for record in records):
-        rows += _block(_ACCURACY, records)
+        rows += _block(accuracy, records)
     else:
-        rows += _block(_ACCURACY[:1], records)
+        rows += _block(accuracy[: 1 + adds], records)
     return [*rows, *_inputs(records)]
 
 

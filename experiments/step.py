@@ -17,6 +17,7 @@ from heliograph.operators import StepGraph
 from heliograph.trace import Trace
 from optical.circuits import CircuitPolicy
 from optical.fabrics import OcsRails
+from optical.reducing_fabric import OpticalReduction
 from workloads.architecture import TransformerConfig
 from workloads.host_memory import check_host_fits
 from workloads.memory import check_fits, memory_by_kind
@@ -59,6 +60,13 @@ class StepResult:
         tokens = self.metrics.tokens_per_s * self.metrics.step_time_s
         return sum(self.step_usd.values()) * MILLION / tokens
 
+    def _reduction(self) -> dict[str, float]:
+        """Return the effective bits of gradients that a fabric adds in light, if it does."""
+        fabric = self.system.fabric
+        if isinstance(fabric, OpticalReduction) and fabric.nodes > 1:
+            return {"reduction_effective_bits": fabric.effective_bits}
+        return {}
+
     def record(self) -> dict[str, Any]:
         """Return the result as plain data, SI throughout."""
         metrics = self.metrics
@@ -96,6 +104,7 @@ class StepResult:
             "run_steps": self.run_steps,
             "sram_bytes": self.system.photonic.sram_bytes if self.system.photonic else 0.0,
             "fabric": self.system.fabric.name,
+            **self._reduction(),
             "fabric_static_w": self.system.fabric.static_w,
             "capital_usd": self.capital_usd,
             "step_usd": self.step_usd,

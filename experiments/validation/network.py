@@ -14,6 +14,7 @@ from experiments.validation.cells import Record, SkipError, check_provenance, re
 from experiments.validation.decompositions import permutations_of_dense_demand
 from experiments.validation.network_costs import RULES as COST_RULES
 from experiments.validation.network_failures import RULES as FAILURE_RULES
+from experiments.validation.network_rotors import RULES as ROTOR_RULES
 from experiments.validation.outcomes import Outcome
 from experiments.validation.ring_simulator import NS_PER_S, RingRun, ring_run
 from experiments.validation.task_graphs import COLUMN, task_graph_outcome
@@ -225,6 +226,7 @@ RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
         ): permutations_of_dense_demand,
         **FAILURE_RULES,
         **COST_RULES,
+        **ROTOR_RULES,
     }
 )
 """How system and metric of a row read, and what predicts it."""

@@ -14,12 +14,15 @@ from electronic.devices import load_packet_switch, load_scale_up, load_transceiv
 from electronic.fabrics import RailFabric
 from electronic.fat_tree import FatTree, RailOnly
 from electronic.gpu import load_gpu
+from electronic.nvlink import SwitchedDomain
+from experiments.fabrics import build_fabric
 from experiments.validation.cells import Record, SkipError
 from heliograph.cubes import TPU_V4
 from heliograph.scale_up import BillItem, ScaleUp, load_nic
 from heliograph.tables import read_table
 from optical.fabrics import OcsRails
 from optical.switches import LaneOptics, OpticalSwitch, load_optics, load_switch
+from optical.transceiver_ring import TransceiverRing
 
 Rule = Callable[[Record, "re.Match[str]"], tuple[float, str]]
 Parts = Mapping[str, BillItem]
@@ -295,23 +298,43 @@ def _mixnet(record: Record, _: re.Match[str]) -> tuple[float, str]:
     card_usd = MIXNET_GPUS * (load_nic("connectx-7").price_usd if fast else paper_prices("topoopt").nic_usd)
     record.assume(f"{MIXNET_GPUS} GPUs, {MIXNET_ELECTRICAL} of 8 cards on packet switches (recalled)")
     record.assume("iterations as fast as on the fat-tree: cost efficiency is the ratio of prices with cards")
-    return (whole + card_usd) / (
-        network_usd(electrical) + optical_usd + card_usd
-    ), "prices of 400G parts are ours"
+    return (
+        (whole + card_usd) / (network_usd(electrical) + optical_usd + card_usd),
+        f"our prices of 400G parts; {mixnet_bills():.2f} by the bills of fat_tree and regional_ocs at 400G",
+    )
+
+
+def mixnet_bills() -> float:
+    """Return the price of the fat-tree that ships over that of regional circuits, both without nodes."""
+    tree, regional = (build_fabric(name, MIXNET_GPUS, "h100") for name in ("fat_tree", "regional_ocs"))
+    inside_usd = MIXNET_GPUS * load_scale_up("nvlink4").price_usd
+    return (tree.cost_usd - inside_usd) / (regional.cost_usd - inside_usd)
+
+
+def hbd_ratios() -> dict[str, float]:
+    """Return the price of a ring of switching transceivers over a switched domain of 72, each an accelerator.
+
+    Both are the bills of the fabrics that ship, for as many accelerators: as they are, and by the rate at
+    which an accelerator sends.
+    """
+    domain = load_scale_up("nvlink5-72")
+    switched, ring = SwitchedDomain(endpoints=domain.size), TransceiverRing(endpoints=domain.size)
+    # A ring sends both ways around, over the lanes of either end of a node.
+    ring_rate = 2 * ring.lanes * ring.optics.bandwidth_bytes_per_s
+    as_built = ring.cost_usd / switched.cost_usd
+    return {"as built": as_built, "same rate": as_built * domain.bandwidth_bytes_per_s / ring_rate}
 
 
 def _infinite_hbd(record: Record, _: re.Match[str]) -> tuple[float, str]:
-    """Return the price of a ring of switching modules over that of a switched domain of 72."""
-    domain, module = load_scale_up("nvlink5-72"), load_transceiver("dr8-800g")
-    modules = math.ceil(domain.bandwidth_bytes_per_s / module.bandwidth_bytes_per_s)
-    record.assume(f"{modules} modules of 800G a GPU carry the domain's rate, priced as plain ones")
-    share = record.number("value") or 0.0
-    parity = share * PER_CENT * domain.price_usd / modules
+    """Return the price of a ring of switching transceivers over that of a switched domain of 72."""
+    ratios = hbd_ratios()
+    share = (record.number("value") or 0.0) * PER_CENT
+    record.assume("bills of hbd_ring and nvlink for 72 accelerators, all parts at our prices (assumed)")
     hint = (
-        f"both prices are assumed ({domain.price_usd:,.0f} USD of switches a GPU, {module.price_usd:,.0f} a "
-        f"module); the published share would take modules of {parity:.0f} USD, or dearer switches"
+        f"{ratios['same rate']:.0%} at the same rate of an accelerator; the published share would take a "
+        f"domain {ratios['as built'] / share:.1f} times as dear as ours, or parts of the ring as much cheaper"
     )
-    return modules * module.price_usd / domain.price_usd, hint
+    return ratios["as built"], hint
 
 
 RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(

@@ -1,0 +1,156 @@
+"""Published runs of switches that turn in a fixed round, recomputed by the rotor fabric that ships."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+
+from electronic.devices import load_scale_up
+from experiments.validation.cells import Record, SkipError
+from heliograph.bundles import fabric_loads
+from heliograph.errors import ParameterError
+from heliograph.interfaces import Flows
+from heliograph.scale_up import load_nic
+from heliograph.units import BITS_PER_BYTE, to_si
+from optical.rotor_fabric import RotorFabric
+from optical.switches import load_optics, load_switch
+
+Rule = Callable[[Record, "re.Match[str]"], tuple[float, str]]
+
+SETTINGS = MappingProxyType(
+    {
+        "racks": ("N", ""),
+        "lanes": ("u", ""),
+        "dark": ("r", "us"),
+        "turn": ("T_ss", "us"),
+        "hosts": ("hosts", ""),
+        "rate": ("rate", "Gb/s"),
+        "bytes": ("pair", "MB"),
+        "payload": ("payload", "B"),
+        "packet": ("packet", "B"),
+    }
+)
+"""What a row's setting must tell, ``name=value unit``, by what it is called here."""
+
+
+def settings(record: Record) -> dict[str, float]:
+    """Return the numbers of a row's setting, in the units of `SETTINGS`.
+
+    Raises
+    ------
+    SkipError
+        If one is missing.
+    ParameterError
+        If one cannot be: not positive, no whole number where things are counted, a dark time that no turn
+        leaves, or a packet that is all header.
+    """
+    text, found = record.text("config"), {}
+    for name, (sign, unit) in SETTINGS.items():
+        cell = re.search(rf"\b{sign}=([^\s,]+){' ' + unit if unit else ''}(?=,|$)", text)
+        if not cell:
+            msg = f"the setting '{text[:60]}' has no {sign}={f'... {unit}' if unit else '...'}"
+            raise SkipError(msg)
+        found[name] = _positive(record, sign, cell[1], whole=name in ("racks", "lanes", "hosts"))
+    if found["dark"] >= found["lanes"] * found["turn"] or found["payload"] > found["packet"]:
+        msg = (
+            f"{record.where}: column 'config' has r={found['dark']:g} us, u T_ss="
+            f"{found['lanes'] * found['turn']:g} us and {found['payload']:g} of {found['packet']:g} B; a "
+            "turn must be longer than its dark time and a packet no shorter than its payload"
+        )
+        raise ParameterError(msg)
+    return found
+
+
+def _positive(record: Record, sign: str, cell: str, *, whole: bool) -> float:
+    try:
+        value = float(cell)
+    except ValueError:
+        value = np.nan
+    if not 0.0 < value < np.inf or (whole and value != int(value)):
+        rule = "a whole number of at least 1" if whole else "finite and positive"
+        msg = f"{record.where}: column 'config' has {sign}={cell}; it must be {rule}"
+        raise ParameterError(msg)
+    return value
+
+
+def rotor_of(record: Record) -> RotorFabric:
+    """Return the fabric of a row: racks as endpoints, each with u lanes that turn one after the other.
+
+    Notes
+    -----
+    T_ss is the time between turns of any two lanes, so one lane holds for u T_ss, its dark time included
+    (Mellette et al., Opera, NSDI 2020, section 4).
+    """
+    has = settings(record)
+    lane = to_si("bandwidth_bytes_per_s", has["rate"] / BITS_PER_BYTE, "GB/s")
+    lanes = int(has["lanes"])
+    return RotorFabric(
+        endpoints=int(has["racks"]),
+        scale_up=replace(load_scale_up("nvlink4"), size=1),
+        nic=replace(
+            load_nic("connectx-7"),
+            bandwidth_bytes_per_s=lanes * lane,
+            efficiency=has["payload"] / has["packet"],
+        ),
+        switch=replace(
+            load_switch("rotor"),
+            switch_s=to_si("switch_s", has["dark"], "us"),
+            relock_s=0.0,
+            control_s=0.0,
+            positions=int(has["racks"]),
+        ),
+        optics=replace(load_optics("lane-100g"), bandwidth_bytes_per_s=lane),
+        lanes=lanes,
+        hold_ratio=lanes * has["turn"] / has["dark"],
+    )
+
+
+def _share(record: Record) -> None:
+    if (record.number("value") or 0.0) > 1.0:
+        msg = (
+            f"{record.where}: column 'value' is {record.text('value')}; a share of time or rate is at most 1"
+        )
+        raise ParameterError(msg)
+
+
+def _duty(record: Record, _: re.Match[str]) -> tuple[float, str]:
+    """Return the share of time in which a lane is lit."""
+    _share(record)
+    record.assume("the same law on both sides, 1 - r / (u T_ss): it checks the round, not the network")
+    return rotor_of(record).rotation.duty, ""
+
+
+def _utilisation(record: Record, _: re.Match[str]) -> tuple[float, str]:
+    """Return the rate of uniform traffic over that of the lanes: duty times (N - 1) / N."""
+    _share(record)
+    fabric = rotor_of(record)
+    record.assume("fluid: a bound, all packets fit the slots and no lane ever lacks one")
+    return fabric.rotation.port_share / fabric.lanes, "packets that do not fit the end of a slot wait"
+
+
+def _all_to_all(record: Record, _: re.Match[str]) -> tuple[float, str]:
+    """Return the time of an all-to-all among hosts of different racks, in the unit of the row."""
+    has, fabric = settings(record), rotor_of(record)
+    sources, destinations = np.nonzero(~np.eye(fabric.endpoints, dtype=bool))
+    size = has["hosts"] ** 2 * to_si("size_bytes", has["bytes"], "MB")
+    flows = Flows(axis="", sources=sources, destinations=destinations, size_bytes=size)
+    graph = fabric.graph(None)
+    loads = fabric_loads(fabric, None, flows, graph)
+    time_s = size * float((loads.usage / graph.capacity_bytes_per_s[loads.links]).max()) + loads.latency_s
+    record.assume("all flows of two racks share their circuit and end together; headers take their part")
+    per_unit_s = to_si("time_s", 1.0, record.text("unit") or "s")
+    return time_s / per_unit_s, "packets that do not fit the end of a slot wait; ours is fluid"
+
+
+RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
+    {
+        ("RotorNet", "duty cycle$"): _duty,
+        ("RotorNet", "utilisation of lanes, all-to-all$"): _utilisation,
+        ("RotorNet", "mean flow completion, all-to-all$"): _all_to_all,
+    }
+)
+"""How system and metric of a row read, and what predicts it."""
