@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from heliograph.checks import check_positive, check_range
 from heliograph.errors import LinkError
 from heliograph.units import ELEMENTARY_CHARGE_C, db_from_ratio, ratio_from_db
+from optical.devices import Photodetector, Tia
 from optical.laser_power import NoiseRatio
-from optical.link_budget import SNR_FLOOR_DB, UNIFORM_MEAN_SQUARE, Element
+from optical.link_budget import SNR_FLOOR_DB, UNIFORM_MEAN_SQUARE, Element, symbol_residue
 
 MEAN_MAGNITUDE = 0.5
 """Mean of |x| for operands spread evenly over [-1, 1]."""
@@ -38,6 +39,46 @@ class Receiver:
     """Share of a symbol that is left in the next one, dimensionless."""
     leakage: float
     """Least over full power of a modulator, dimensionless."""
+
+    @classmethod
+    def of(
+        cls,
+        detector: Photodetector,
+        tia: Tia,
+        *,
+        symbol_rate_hz: float,
+        sender_hz: float,
+        rin_db_per_hz: float,
+        leakage: float,
+    ) -> Receiver:
+        """Return the receiver that detectors and an amplifier make at a symbol rate.
+
+        Parameters
+        ----------
+        detector : Photodetector
+            Each of the pair.
+        tia : Tia
+            Their amplifier; its bandwidth counts where it states one.
+        symbol_rate_hz : float
+            Symbols per second; the noise bandwidth is half of it.
+        sender_hz : float
+            Bandwidth of what sets the symbols.
+        rin_db_per_hz : float
+            Relative intensity noise of a line.
+        leakage : float
+            As the field of that name.
+        """
+        bandwidths_hz = (sender_hz, detector.bandwidth_hz, *tia.poles_hz)
+        return cls(
+            bandwidth_hz=symbol_rate_hz / 2.0,
+            responsivity_a_per_w=detector.responsivity_a_per_w,
+            dark_current_a=detector.dark_current_a,
+            cmrr_db=detector.cmrr_db,
+            noise_a_per_sqrt_hz=tia.noise_a_per_sqrt_hz,
+            rin_db_per_hz=rin_db_per_hz,
+            residue=symbol_residue(bandwidths_hz, symbol_rate_hz),
+            leakage=leakage,
+        )
 
     @property
     def usable(self) -> float:

@@ -15,7 +15,7 @@ from heliograph.units import ratio_from_db
 from optical.detection import Receiver
 from optical.devices import Converter, Laser, PassiveElement, Photodetector, Tia, Waveguide
 from optical.laser_power import NoiseRatio
-from optical.link_budget import Element, symbol_residue
+from optical.link_budget import Element
 from optical.phase_arithmetic import digits_of, moduli_of
 from optical.phase_readout import PhaseChannel
 from optical.receivers import InterferometerArms
@@ -191,15 +191,12 @@ class PhaseArray:
 
     @property
     def _receiver(self) -> Receiver:
-        bandwidths_hz = (self.switch.bandwidth_hz, self.detector.bandwidth_hz)
-        return Receiver(
-            bandwidth_hz=self.symbol_rate_hz / 2.0,
-            responsivity_a_per_w=self.detector.responsivity_a_per_w,
-            dark_current_a=self.detector.dark_current_a,
-            cmrr_db=self.detector.cmrr_db,
-            noise_a_per_sqrt_hz=self.tia.noise_a_per_sqrt_hz,
+        return Receiver.of(
+            self.detector,
+            self.tia,
+            symbol_rate_hz=self.symbol_rate_hz,
+            sender_hz=self.switch.bandwidth_hz,
             rin_db_per_hz=self.laser.rin_db_per_hz,
-            residue=symbol_residue(bandwidths_hz, self.symbol_rate_hz),
             leakage=0.0,
         )
 

@@ -43,7 +43,7 @@ from optical.devices import (
     device_table,
 )
 from optical.laser_power import NoiseRatio, converter_ratios
-from optical.link_budget import UNIFORM_MEAN_SQUARE, Element, symbol_residue
+from optical.link_budget import UNIFORM_MEAN_SQUARE, Element
 from optical.mesh_errors import RealMatrixError
 from optical.phase_shifters import MEAN_PHASE_RAD, CapacitiveShifter, CarrierShifter
 from optical.programmable import Decomposer, Heater, MeshCoupler, MeshLayout, programmable_table
@@ -136,7 +136,6 @@ class MziMesh(AnalogCore):
     @cached_property
     def link(self) -> OscillatorBudget:
         """Budget of the light, whether or not the link closes."""
-        bandwidths_hz = (self.modulator.bandwidth_hz, self.detector.bandwidth_hz, *self.tia.poles_hz)
         source = source_of(self)
         splits = math.ceil(math.log2(self.ports)) + 1
         return OscillatorBudget(
@@ -145,14 +144,12 @@ class MziMesh(AnalogCore):
             launch_w=source.launch_w,
             oscillator_share=self.oscillator_share,
             length=self.ports,
-            receiver=Receiver(
-                bandwidth_hz=self.symbol_rate_hz / 2.0,
-                responsivity_a_per_w=self.detector.responsivity_a_per_w,
-                dark_current_a=self.detector.dark_current_a,
-                cmrr_db=self.detector.cmrr_db,
-                noise_a_per_sqrt_hz=self.tia.noise_a_per_sqrt_hz,
+            receiver=Receiver.of(
+                self.detector,
+                self.tia,
+                symbol_rate_hz=self.symbol_rate_hz,
+                sender_hz=self.modulator.bandwidth_hz,
                 rin_db_per_hz=source.rin_db_per_hz,
-                residue=symbol_residue(bandwidths_hz, self.symbol_rate_hz),
                 leakage=ratio_from_db(-self.modulator.extinction_ratio_db),
             ),
         )

@@ -45,7 +45,7 @@ from optical.devices import (
     device_table,
 )
 from optical.laser_power import NoiseRatio, converter_ratios
-from optical.link_budget import UNIFORM_MEAN_SQUARE, Element, symbol_residue
+from optical.link_budget import UNIFORM_MEAN_SQUARE, Element
 from optical.programmable import PcmCell, programmable_table
 
 
@@ -156,7 +156,6 @@ class PcmCrossbar(AnalogCore):
         A line is shared by 2 columns per output, and joining `rows` lines in even couplers on one waveguide
         leaves 1/rows of each (Feldmann 2021): couplers do not know the wavelengths apart.
         """
-        bandwidths_hz = (self.modulator.bandwidth_hz, self.detector.bandwidth_hz, *self.tia.poles_hz)
         source = source_of(self, self.lines)
         return DifferenceBudget(
             elements=self.path,
@@ -165,14 +164,12 @@ class PcmCrossbar(AnalogCore):
             contrast=ratio_from_db(-self.cell.contrast_db),
             length=self.rows,
             offset=self.signed_input is SignedInput.OFFSET,
-            receiver=Receiver(
-                bandwidth_hz=self.symbol_rate_hz / 2.0,
-                responsivity_a_per_w=self.detector.responsivity_a_per_w,
-                dark_current_a=self.detector.dark_current_a,
-                cmrr_db=self.detector.cmrr_db,
-                noise_a_per_sqrt_hz=self.tia.noise_a_per_sqrt_hz,
+            receiver=Receiver.of(
+                self.detector,
+                self.tia,
+                symbol_rate_hz=self.symbol_rate_hz,
+                sender_hz=self.modulator.bandwidth_hz,
                 rin_db_per_hz=source.rin_db_per_hz,
-                residue=symbol_residue(bandwidths_hz, self.symbol_rate_hz),
                 leakage=ratio_from_db(-self.modulator.extinction_ratio_db),
             ),
         )

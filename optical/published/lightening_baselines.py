@@ -127,7 +127,40 @@ class Baseline(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BaselineRingBank:
+class BaselineSize:
+    """How large a baseline is, and what it shares with the machine that it is compared with."""
+
+    tiles: int
+    """Tiles."""
+    cores: int = 2
+    """Cores per tile."""
+    size: int = 12
+    """Rows and columns of a core."""
+    bits: int = 4
+    """Bits of operands and results."""
+    corrections: frozenset[AnyCorrection] = frozenset()
+    """What is put right; nothing is the published mode."""
+    parts: BaselineParts = field(default_factory=_parts)
+    """Constants of its own."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "tiles", "cores", "size", "bits", low=1)
+
+    @property
+    def machine(self) -> LighteningTransformer:
+        """Converters, detectors, buffers and memory, which are Lightening-Transformer's."""
+        return LighteningTransformer(
+            tiles=self.tiles,
+            cores=self.cores,
+            size=self.size,
+            bits=self.bits,
+            optimised=False,
+            corrections=frozenset(one for one in self.corrections if isinstance(one, Correction)),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineRingBank(BaselineSize):
     """Banks of microrings, broadcast and weight, as in the public simulator.
 
     Notes
@@ -146,24 +179,8 @@ class BaselineRingBank:
     """Name shown in tables."""
     tiles: int = 7
     """Tiles."""
-    cores: int = 2
-    """Cores per tile."""
     size: int = 12
     """Rows and wavelengths of a core."""
-    bits: int = 4
-    """Bits of operands and results."""
-    corrections: frozenset[AnyCorrection] = frozenset()
-    """What is put right; nothing is the published mode."""
-    parts: BaselineParts = field(default_factory=_parts)
-    """Constants of its own."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "tiles", "cores", "size", "bits", low=1)
-
-    @property
-    def machine(self) -> LighteningTransformer:
-        """Converters, detectors, buffers and memory, which are Lightening-Transformer's."""
-        return _machine(self.tiles, self.cores, self.size, self.bits, self.corrections)
 
     @property
     def loss_db(self) -> float:
@@ -229,7 +246,7 @@ class BaselineRingBank:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BaselineMesh:
+class BaselineMesh(BaselineSize):
     """Meshes of interferometers that hold a matrix by its singular value decomposition, as simulated.
 
     Notes
@@ -248,24 +265,8 @@ class BaselineMesh:
     """Name shown in tables."""
     tiles: int = 4
     """Tiles."""
-    cores: int = 2
-    """Cores per tile."""
     size: int = 12
     """Inputs and outputs of a core."""
-    bits: int = 4
-    """Bits of operands and results."""
-    corrections: frozenset[AnyCorrection] = frozenset()
-    """What is put right; nothing is the published mode."""
-    parts: BaselineParts = field(default_factory=_parts)
-    """Constants of its own."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "tiles", "cores", "size", "bits", low=1)
-
-    @property
-    def machine(self) -> LighteningTransformer:
-        """Converters, detectors, buffers and memory, which are Lightening-Transformer's."""
-        return _machine(self.tiles, self.cores, self.size, self.bits, self.corrections)
 
     @property
     def rotations(self) -> int:
@@ -345,15 +346,6 @@ class BaselineMesh:
             "DAC": p.dac_area_m2 * converters * cores,
             "photonic_core": (mesh_m2 + modulators_m2 + detectors_m2 + _splitters_m2(machine)) * cores,
         }
-
-
-def _machine(
-    tiles: int, cores: int, size: int, bits: int, corrections: frozenset[AnyCorrection]
-) -> LighteningTransformer:
-    shared = frozenset(one for one in corrections if isinstance(one, Correction))
-    return LighteningTransformer(
-        tiles=tiles, cores=cores, size=size, bits=bits, optimised=False, corrections=shared
-    )
 
 
 def loads_of(size: int, product: Product) -> int:
