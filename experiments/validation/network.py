@@ -18,6 +18,8 @@ from experiments.validation.network_rotors import RULES as ROTOR_RULES
 from experiments.validation.outcomes import Outcome
 from experiments.validation.ring_simulator import NS_PER_S, RingRun, ring_run
 from experiments.validation.task_graphs import COLUMN, task_graph_outcome
+from experiments.validation.traces import COLUMN as TRACE
+from experiments.validation.traces import trace_outcome
 from heliograph.cubes import TPU_V4
 from heliograph.errors import HeliographError, ParameterError
 from heliograph.torus import Torus, regular, twisted
@@ -60,6 +62,9 @@ def validate_network(records: Sequence[Record]) -> tuple[Outcome, ...]:
 def _outcomes(record: Record) -> Iterator[Outcome]:
     if record.text(COLUMN):
         yield task_graph_outcome(record)
+        return
+    if record.text(TRACE):
+        yield trace_outcome(record)
         return
     topology, source = record.text("topology"), record.text("source") or "no source"
     if record.text("cycles_ns"):
@@ -234,7 +239,8 @@ RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
 
 def _shown_runs() -> tuple[RingRun, ...]:
     records = read_records(Path(__file__).parent / "reference" / "network.csv", needs=NEEDS)
-    return tuple(dict.fromkeys(ring_run(record) for record in records if record.text("cycles_ns")))
+    rings = (record for record in records if record.text("cycles_ns") and not record.text(TRACE))
+    return tuple(dict.fromkeys(ring_run(record) for record in rings))
 
 
 def rings_record() -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from electronic.wires import Wires
 from experiments.validation.cells import Record, SkipError, check_provenance, read_records
 from experiments.validation.outcomes import Outcome, skipped
+from experiments.validation.traces import COLUMN as TRACE
 from heliograph.errors import HeliographError
 from heliograph.interfaces import Fabric
 from heliograph.rank_graph import RankGraph
@@ -35,7 +36,7 @@ def read_networks(path: Path, needs: Sequence[Sequence[str]]) -> list[Record]:
     Parameters
     ----------
     path : pathlib.Path
-        Either. Names of task graphs become paths: relative to the CSV, or within the directory.
+        Either. Names of task graphs and of traces become paths: relative to the CSV, or within the directory.
     needs : sequence of sequences of str
         Columns without which a CSV is no table of networks; of each group one.
 
@@ -47,8 +48,9 @@ def read_networks(path: Path, needs: Sequence[Sequence[str]]) -> list[Record]:
     folder = path if path.is_dir() else path.parent
     records = read_records(REFERENCE if path.is_dir() else path, needs=needs)
     for record in records:
-        if record.text(COLUMN):
-            record.cells[COLUMN] = str(folder / record.text(COLUMN))
+        for column in (COLUMN, TRACE):
+            if record.text(column):
+                record.cells[column] = str(folder / record.text(column))
     return records
 
 

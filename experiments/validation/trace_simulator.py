@@ -58,6 +58,8 @@ class Settings:
     """Chunks of a collective, run one after another."""
     memory_bytes_per_ns: float = 1600.0
     """Rate at which it reduces."""
+    one_at_a_time: bool = True
+    """Whether a rank has one collective or send under way, as that simulator; otherwise one of each group."""
 
     def __post_init__(self) -> None:
         check_positive(self, "gigabytes_per_s", "splits", "memory_bytes_per_ns")
@@ -203,7 +205,7 @@ class _Rank:
         """Start what may start, the smallest number first."""
         for identifier in sorted(self._free):
             node = self.left[identifier]
-            place = _place(node)
+            place = self._place(node)
             if place and place in self.running:
                 continue
             self._free.discard(identifier)
@@ -241,11 +243,21 @@ class _Rank:
     def _end(self, node: Node) -> None:
         self.end_ns = self.simulator.now_ns
         del self.left[node.id]
-        self.running.pop(_place(node), None)
+        self.running.pop(self._place(node), None)
         for other in self._followers[node.id]:
             self._waits[other].discard(node.id)
             if not self._waits[other]:
                 self._free.add(other)
+
+    def _place(self, node: Node) -> str:
+        """Return which of the rank's places a node takes while it runs; receives take none."""
+        if node.whole("is_cpu_op"):
+            return "host"
+        if node.type is NodeType.COMM_RECV:
+            return ""
+        if node.type not in {NodeType.COMM_SEND, NodeType.COMM_COLL}:
+            return "accelerator" if node.type is NodeType.COMP else "network"
+        return "network" if self.simulator.settings.one_at_a_time else f"network {_others(node)}"
 
     def _size(self, node: Node) -> int:
         size = node.whole("comm_size")
@@ -332,10 +344,6 @@ class _Ring:
         self._after(delay_ns)
 
 
-def _place(node: Node) -> str:
-    """Return which of a rank's places a node takes while it runs; receives take none."""
-    if node.whole("is_cpu_op"):
-        return "host"
-    if node.type is NodeType.COMM_RECV:
-        return ""
-    return "accelerator" if node.type is NodeType.COMP else "network"
+def _others(node: Node) -> str:
+    """Return whom a collective or a send is with."""
+    return str(node.whole("comm_dst") if node.type is NodeType.COMM_SEND else node.get("pg_name", ""))
