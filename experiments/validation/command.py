@@ -28,6 +28,7 @@ from experiments.validation.outcomes import FAR_OFF, Outcome, Statistics, Valida
 from experiments.validation.photonic import NEEDS as PHOTONIC_COLUMNS
 from experiments.validation.photonic import validate_photonic
 from experiments.validation.task_graphs import read_networks
+from experiments.validation.traces import traces_record
 from experiments.validation.training import NEEDS as TRAINING_COLUMNS
 from experiments.validation.training import validate_training
 from heliograph.errors import HeliographError, ParameterError, nearest
@@ -88,7 +89,12 @@ KINDS = MappingProxyType(
             read=read_networks,
             beside=beside_text,
             beside_records=MappingProxyType(
-                {"rings": rings_record, "claims": claims_record, "collectives": collectives_record}
+                {
+                    "rings": rings_record,
+                    "traces": traces_record,
+                    "claims": claims_record,
+                    "collectives": collectives_record,
+                }
             ),
         ),
     }

@@ -18,6 +18,7 @@ from experiments.validation.network import NEEDS, rings_text, validate_network
 from experiments.validation.network_costs import RULES as COST_RULES
 from experiments.validation.network_failures import RULES as FAILURE_RULES
 from experiments.validation.outcomes import Outcome
+from experiments.validation.traces import traces_text
 from heliograph.operators import CollectiveKind
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -163,7 +164,7 @@ def collectives_text() -> str:
 
 def beside_text() -> str:
     """Return all tables beside the published networks."""
-    return "\n".join((rings_text(), claims_text(), collectives_text()))
+    return "\n".join((rings_text(), traces_text(), claims_text(), collectives_text()))
 
 
 def _short(value: float | None) -> str:

@@ -1,11 +1,11 @@
 """What ASTRA-sim's congestion-unaware network gives for the Chakra traces of all ranks, by its own rules.
 
-A rank runs one node on its host, one on its accelerator and one collective or send at a time, of those that may
-start the one with the smallest number; receives wait beside them. Compute takes its whole microseconds. Every
-message of a ring is followed, for ranks do not enter a collective together.
+A rank runs one node on its host, one on its accelerator and one collective or send at a time, of those that
+may start the one with the smallest number; receives wait beside them. Compute takes its whole microseconds.
+Every message of a ring is followed, for ranks do not enter a collective together.
 
-Found from ASTRA-sim's source and runs (commit 518bd513, workload and system layers); the rule of one collective
-alone is `experiments.validation.ring_simulator.RingRun`.
+Found from ASTRA-sim's source and runs (commit 518bd513, workload and system layers); the rule of one
+collective alone is `experiments.validation.ring_simulator.RingRun`.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def finishing_ns(prefix: Path, settings: Settings, *, groups: Path | None = None
     ParameterError
         If files are missing or cannot be read.
     WorkloadError
-        If a file is damaged, or holds what that simulator does not run; if ranks wait for each other for ever,
-        which happens when two enter collectives of several groups in different orders.
+        If a file is damaged, or holds what that simulator does not run; if ranks wait for each other for
+        ever, which happens when two enter collectives of several groups in different orders.
     """
     nodes = [list(read_trace(path)) for path in rank_files(prefix)]
     known = process_groups(prefix, groups, ranks=len(nodes))
@@ -135,8 +135,8 @@ class _Simulator:
             if rank.left:
                 held = next(iter(rank.running.values()), None) or next(iter(rank.left.values()))
                 msg = (
-                    f"rank {rank.number} waits for ever at node {held.id} '{held.name}' with {len(rank.left)} "
-                    "nodes left; let all ranks enter collectives in one order"
+                    f"rank {rank.number} waits for ever at node {held.id} '{held.name}', with "
+                    f"{len(rank.left)} nodes left; let all ranks enter collectives in one order"
                 )
                 raise WorkloadError(msg)
         return tuple(rank.end_ns for rank in self.ranks)
@@ -293,7 +293,7 @@ class _Rank:
             if tag is None:
                 done()
             else:
-                _Ring(self, members, CommType(kind), chunk, tag, following).start()
+                _Ring(self, members, CommType(kind), (tag, chunk), following).start()
 
         following()
 
@@ -306,11 +306,11 @@ class _Ring:
         rank: _Rank,
         members: tuple[int, ...],
         kind: CommType,
-        chunk_bytes: int,
-        tag: int,
+        chunk: tuple[int, int],
         done: Callable[[], None],
     ) -> None:
         size, place = len(members), members.index(rank.number)
+        tag, chunk_bytes = chunk
         self._rank, self._done = rank, done
         message = chunk_bytes if kind is CommType.ALL_GATHER else chunk_bytes // size
         self._sends = {CommType.ALL_REDUCE: 2 * (size - 1), CommType.ALL_TO_ALL: size * (size - 1) // 2}.get(

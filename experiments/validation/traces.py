@@ -1,12 +1,15 @@
-"""Chakra traces of our steps, run by ASTRA-sim itself: what its rules give here, and what shared wires take."""
+"""Chakra traces of our steps, run by ASTRA-sim itself: its rules repeated, and what shared wires take."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
+from typing import Any
 
 from electronic.wires import Wires
-from experiments.validation.cells import Record, SkipError, check_provenance
+from experiments.report import ReportRow, table_text
+from experiments.validation.cells import Record, SkipError, check_provenance, read_records
 from experiments.validation.outcomes import Outcome, skipped
 from experiments.validation.ring_simulator import BYTES_PER_GB
 from experiments.validation.trace_simulator import NS_PER_S, Settings, Topology, finishing_ns
@@ -17,6 +20,8 @@ from workloads.chakra import import_trace
 
 COLUMN = "trace"
 """Column that names the traces of a row: ``PREFIX.<rank>.et`` beside the CSV."""
+MS_PER_S = 1000
+"""Tables show milliseconds."""
 HOPS = {Topology.SWITCH: 2, Topology.FULLY_CONNECTED: 1}
 """Links of a path where all paths are alike."""
 
@@ -38,16 +43,11 @@ def trace_outcome(record: Record) -> Outcome:
         settings = settings_of(record)
         measured_s = to_si("time_s", float(record.needed("cycles_ns")), "ns")
         blank = dataclasses.replace(blank, measured=measured_s)
-        ends_ns = finishing_ns(prefix, settings)
+        found_s = max(finishing_ns(prefix, settings)) / NS_PER_S
     except HeliographError as error:
         return skipped(blank, record, error)
     record.assume("ASTRA-sim's own rules; its memory reduces at 1600 bytes a nanosecond")
-    return dataclasses.replace(
-        blank,
-        predicted=max(ends_ns) / NS_PER_S,
-        assumed=tuple(record.assumed),
-        hint=_hint(prefix, settings, len(ends_ns)),
-    )
+    return dataclasses.replace(blank, predicted=found_s, assumed=tuple(record.assumed))
 
 
 def settings_of(record: Record) -> Settings:
@@ -63,7 +63,8 @@ def settings_of(record: Record) -> Settings:
     topology = record.text("topology")
     if topology not in set(Topology) or record.text("algo") != "ring" or record.text("backend") != "unaware":
         what = f"algorithm '{record.text('algo')}' on '{topology}', backend '{record.text('backend')}'"
-        msg = f"{what}: only ring algorithms on one {', '.join(Topology)} whose messages never meet are repeated"
+        known = ", ".join(Topology)
+        msg = f"{what}: only ring algorithms on one {known} whose messages never meet are repeated"
         raise SkipError(msg)
     if (record.whole("active") or 1) > 1:
         msg = "chunks that overlap (active above 1) are not repeated"
@@ -101,13 +102,50 @@ def wires_of(settings: Settings, ranks: int) -> Wires:
 
 
 def shared_s(prefix: Path, settings: Settings, ranks: int) -> float:
-    """Return the time on our replay of the same wires, where groups move beside each other and share links."""
+    """Return the time of our replay on the same wires, where groups move side by side and share links."""
     return Replay(import_trace(prefix), Clockwork(), wires_of(settings, ranks)).run().makespan_s
 
 
-def _hint(prefix: Path, settings: Settings, ranks: int) -> str:
-    together = dataclasses.replace(settings, one_at_a_time=False)
-    text = f"with a transfer of each group at a time {max(finishing_ns(prefix, together)) / NS_PER_S:.6g} s"
-    if settings.topology in HOPS:
-        text += f", on shared wires {shared_s(prefix, settings, ranks):.6g} s"
-    return text
+def _shown() -> list[Record]:
+    table = Path(__file__).parent / "reference" / "network.csv"
+    rows = read_records(table, needs=((COLUMN,),))
+    shown = [record for record in rows if record.text(COLUMN) and record.text("topology") in HOPS]
+    for record in shown:
+        record.cells[COLUMN] = str(table.parent / record.text(COLUMN))
+    return shown
+
+
+def traces_record() -> list[dict[str, Any]]:
+    """Return, of the traces that ship, the simulator's time and what its rules cost as plain data."""
+    found = []
+    for record in _shown():
+        prefix, settings = Path(record.text(COLUMN)), settings_of(record)
+        beside = dataclasses.replace(settings, one_at_a_time=False)
+        quick = dataclasses.replace(beside, memory_bytes_per_ns=math.inf)
+        found.append(
+            {
+                "trace": prefix.name,
+                "topology": str(settings.topology),
+                "gigabytes_per_s": settings.gigabytes_per_s,
+                "splits": settings.splits,
+                "simulated_s": max(finishing_ns(prefix, settings)) / NS_PER_S,
+                "groups_beside_each_other_s": max(finishing_ns(prefix, beside)) / NS_PER_S,
+                "and_sums_at_once_s": max(finishing_ns(prefix, quick)) / NS_PER_S,
+                "shared_wires_s": shared_s(prefix, settings, record.needed("npus")),
+            }
+        )
+    return found
+
+
+def traces_text() -> str:
+    """Return the same as a table."""
+    columns = ("simulated_s", "groups_beside_each_other_s", "and_sums_at_once_s", "shared_wires_s")
+    rows = [
+        ReportRow(
+            label="{trace} {topology} {gigabytes_per_s:g} GB/s / {splits}".format_map(one),
+            values=tuple(f"{one[name] * MS_PER_S:.2f}" for name in columns),
+        )
+        for one in traces_record()
+    ]
+    title = "Steps as traces (ms): ASTRA-sim; its groups side by side; sums at once too; shared wires"
+    return table_text(title, ("ASTRA-sim", "side by side", "sums at once", "our wires"), rows, width=110)

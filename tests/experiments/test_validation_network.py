@@ -51,9 +51,10 @@ KNOWN_MISSES = {
 }
 
 
-def test_every_shipped_ring_run_is_met_to_the_nanosecond(shipped):
+def test_every_shipped_run_of_the_simulator_is_met_to_the_nanosecond(shipped):
+    """ASTRA-sim 518bd513 on one collective, and on traces of whole steps."""
     rings = [one for one in shipped.outcomes if one.unit == "s"]
-    assert len(rings) == 38
+    assert len(rings) == 38 + 30
     assert all(round(one.predicted * 1e9) == round(one.measured * 1e9) for one in rings)
 
 
