@@ -177,7 +177,7 @@ def test_groups_come_from_the_file_the_metadata_or_all_ranks(tmp_path):
     [
         ([[coll()], [coll(number=1), coll(number=2)]], "is never joined by rank 0 of group ''"),
         ([[coll()], [coll(size=5)]], "has comm_size 5, and t.0.et: byte 9"),
-        ([[coll(kind=CommType.GATHER)], [coll(kind=CommType.GATHER)]], "is a gather, which is not modelled"),
+        ([[coll(kind=12)], [coll(kind=12)]], "is a collective 12, which is not known"),
         ([[coll(group="5")]], "is of group '5', which is not known"),
         ([[end(NodeType.COMM_SEND, 1)], [coll(group="0")]], "never"),
         (
@@ -216,6 +216,26 @@ def test_a_send_takes_both_ends_and_a_barrier_waits_for_all(tmp_path):
     wires = Wires(endpoints=2, link_bytes_per_s=1e6, latency_s=0.0)
     assert Replay(graph, Clockwork(), wires).run().makespan_s == pytest.approx(2e-3)
     assert next(task for task in graph.tasks if task.name == "c").operation.payload_bytes == 0.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "seconds"),
+    [
+        (CommType.GATHER, 3e-3),
+        (CommType.SCATTER, 0.75e-3),
+        (CommType.BROADCAST, 1e-3),
+        (CommType.REDUCE, 1e-3),
+    ],
+)
+def test_rooted_collectives_are_bound_by_the_root_s_port(tmp_path, kind, seconds):
+    """Four ranks, a thousand bytes at 1 MB/s: three reach the root, three quarters leave it."""
+    graph = import_trace(write(tmp_path, *([coll(kind=kind, size=1000)] for _ in range(4))))
+    wires = Wires(endpoints=4, link_bytes_per_s=1e6, latency_s=0.0)
+    found = Replay(graph, Clockwork(), wires).run().makespan_s
+    if kind in {CommType.GATHER, CommType.SCATTER}:
+        assert found == pytest.approx(seconds, rel=1e-9)
+    else:
+        assert found >= seconds * (1 - 1e-9)
 
 
 def node_of(operations, size):

@@ -30,6 +30,8 @@ KINDS: Mapping[int, CollectiveKind] = {
     int(CommType.BARRIER): CollectiveKind.ALL_REDUCE,
 }
 """What is done by a collective of each number; a barrier is an all-reduce of nothing."""
+STARS = frozenset({int(CommType.GATHER), int(CommType.SCATTER)})
+"""Collectives in which the first of a group meets each other rank, all at once."""
 _MICROSECOND_S = to_si("duration_s", 1.0, "us")
 _PENDING = {NodeType.COMM_SEND, NodeType.COMM_RECV, NodeType.COMM_COLL}
 
@@ -247,11 +249,10 @@ class _Matching:
     def _collective(self, name: str, group: tuple[int, ...], members: list[_Place]) -> None:
         first = members[0]
         number = first.node.whole("comm_type")
-        if number not in KINDS:
-            known = number in set(CommType)
-            what = CommType(number).name.lower() if known else f"collective {number}"
-            names = ", ".join(sorted(set(KINDS.values())))
-            msg = f"{first.where} is a {what}, which is not modelled; known: {names}"
+        if number not in KINDS and number not in STARS:
+            what = f"collective {number}"
+            names = ", ".join(sorted(one.name.lower() for one in CommType))
+            msg = f"{first.where} is a {what}, which is not known; known: {names}"
             raise WorkloadError(msg)
         for one in members:
             for key in ("comm_type", "comm_size"):
@@ -261,6 +262,10 @@ class _Matching:
                         f"of group '{name}' {first.node.whole(key)}; all ranks must call the same"
                     )
                     raise WorkloadError(msg)
+        channel = f"group {name} {group[0]}"
+        if number in STARS:
+            self._add(members, _star(number, group, first.node.whole("comm_size")), channel)
+            return
         barrier = number == CommType.BARRIER
         together = Together(
             kind=KINDS[number],
@@ -269,7 +274,7 @@ class _Matching:
             algorithm=str(first.node.get(ALGORITHM, "")),
             two_level=bool(first.node.whole(TWO_LEVEL)),
         )
-        self._add(members, together, f"group {name} {group[0]}")
+        self._add(members, together, channel)
 
     def _messages(self, places: list[_Place]) -> None:
         ends: dict[tuple[int, int, int], tuple[list[_Place], list[_Place]]] = {}
@@ -298,6 +303,14 @@ class _Matching:
                     sources=(source,), destinations=(destination,), size_bytes=float(max(0, sizes[0]))
                 )
                 self._add([left, right], message, f"{source} to {destination}")
+
+
+def _star(number: int, group: tuple[int, ...], size: int) -> Message:
+    """Return a gather, to which each rank brings so many bytes, or a scatter of what the first has."""
+    root, others = (group[0],) * (len(group) - 1), group[1:]
+    if number == CommType.GATHER:
+        return Message(sources=others, destinations=root, size_bytes=float(max(0, size)))
+    return Message(sources=root, destinations=others, size_bytes=max(0, size) / len(group))
 
 
 def _deps(node: Node) -> tuple[int, ...]:
