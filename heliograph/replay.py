@@ -72,36 +72,42 @@ def as_recorded(node: Node) -> Node:
 
 
 class NamedGroups:
-    """Groups of ranks under the names by which traffic asks for them.
+    """Groups of ranks by axis and number, by which traffic asks for them.
+
+    Groups of one size whose ranks lie equally far apart, either way, are of one axis, as those of a grid are;
+    so circuits that serve an axis serve all of them.
 
     Parameters
     ----------
     graph : RankGraph
-        Whose tasks' groups are named.
+        Whose tasks' groups are numbered.
     """
 
     def __init__(self, graph: RankGraph) -> None:
-        self._names: dict[tuple[tuple[int, ...], ...], str] = {}
-        self._groups: dict[str, np.ndarray] = {}
+        self._places: dict[tuple[tuple[int, ...], ...], tuple[str, int]] = {}
+        self._groups: list[np.ndarray] = []
         for task in graph.tasks:
             if not isinstance(task.operation, Work):
-                self.name(task.operation)
+                self.place(task.operation)
 
-    def name(self, operation: Together | Message) -> str:
-        """Return the name of an operation's groups; a message's are its pairs."""
+    def place(self, operation: Together | Message) -> tuple[str, int]:
+        """Return axis and number of an operation's groups; a message's are its pairs."""
         if isinstance(operation, Together):
             groups = operation.groups
         else:
             groups = tuple(zip(operation.sources, operation.destinations, strict=True))
-        found = self._names.get(groups)
+        found = self._places.get(groups)
         if found is None:
-            found = self._names[groups] = f"group {len(self._names)} of {len(groups[0])}"
-            self._groups[found] = np.array(groups, dtype=np.int64)
+            table = np.array(groups, dtype=np.int64)
+            apart = sorted({tuple(row) for row in np.abs(np.diff(table, axis=1)).tolist()})
+            steps = " or ".join(" ".join(map(str, dict.fromkeys(row))) for row in apart)
+            found = self._places[groups] = (f"{table.shape[1]} ranks {steps} apart", len(self._groups))
+            self._groups.append(table)
         return found
 
     def groups(self, axis: str, rank_class: int) -> np.ndarray:
-        """Return the groups of a name, shape [groups, ranks in a group]; the class does not matter."""
-        return self._groups[axis]
+        """Return the groups of a number, shape [groups, ranks in a group]."""
+        return self._groups[rank_class]
 
     def members(self, rank_class: int) -> np.ndarray:
         """Raise: messages are between pairs, not classes."""
@@ -141,6 +147,11 @@ class Replay:
             for task in graph.tasks
             if not isinstance(task.operation, Work)
         }
+        self._numbers = {
+            task.id: self._groups.place(task.operation)[1]
+            for task in graph.tasks
+            if not isinstance(task.operation, Work)
+        }
         demand = self._demand()
         self.network = Network(self.env, fabric, tuple(demand.values()))
         self.traffic = Traffic(self._groups, fabric, self.network, demand)
@@ -156,13 +167,13 @@ class Replay:
         self._done = 0
 
     def _demand(self) -> dict[tuple[str, int, int], Flows]:
-        """Return the traffic of the whole graph by (groups, first class, 0), which decides the circuits."""
+        """Return the whole traffic by (axis, number of the groups, 0), which decides the circuits."""
         totals: defaultdict[tuple[str, int, int], float] = defaultdict(float)
         pairs: set[tuple[str, int, int]] = set()
         for task in self.graph.tasks:
             one = self._collectives.get(task.id)
-            if one is not None and one.size > 1:
-                key = (one.axis, task.classes[0], 0)
+            if not isinstance(task.operation, Work) and one is not None and one.size > 1:
+                key = (*self._groups.place(task.operation), 0)
                 totals[key] += one.payload_bytes
                 if isinstance(task.operation, Message):
                     pairs.add(key)
@@ -245,7 +256,7 @@ class Replay:
 
     def _carry(self, task: RankTask) -> Generator[simpy.Event, Any, None]:
         operator = self._collectives[task.id]
-        plan: Plan = self.traffic.plan(operator, task.classes[0])
+        plan: Plan = self.traffic.plan(operator, self._numbers[task.id])
         sends = isinstance(task.operation, Message)
         kind = CollectiveKind.SEND if sends else operator.kind
         self._bytes[str(kind)] += plan.wire_bytes
@@ -306,7 +317,7 @@ def collective_of(task: RankTask, operation: Together | Message, groups: NamedGr
             layer=TRACE,
             phase=Phase.FORWARD,
             kind=CollectiveKind.BROADCAST,
-            axis=groups.name(operation),
+            axis=groups.place(operation)[0],
             size=2,
             payload_bytes=operation.size_bytes,
             algorithm=Algorithm.TREE,
@@ -316,7 +327,7 @@ def collective_of(task: RankTask, operation: Together | Message, groups: NamedGr
         layer=TRACE,
         phase=Phase.FORWARD,
         kind=operation.kind,
-        axis=groups.name(operation),
+        axis=groups.place(operation)[0],
         size=len(operation.groups[0]),
         payload_bytes=operation.payload_bytes,
         two_level=operation.two_level,

@@ -1,6 +1,7 @@
 """Steps as Chakra traces and back: the same time on every system, and traces that do not fit together."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -79,6 +80,26 @@ def test_a_step_takes_the_same_time_as_a_trace(tmp_path, text, name):
     export_step(graph, node, tmp_path / "t")
     found = Replay(import_trace(tmp_path / "t"), as_recorded(node), system.fabric).run()
     assert found.makespan_s == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tp=8,pp=2,dp=1,global_batch=2,sequence_length=512",
+        "tp=8,dp=2,global_batch=2,sequence_length=512,zero=1",
+        "tp=4,pp=2,dp=2,global_batch=4,sequence_length=512,zero=1",
+    ],
+)
+def test_circuits_serve_a_trace_as_they_serve_the_step(tmp_path, text):
+    """Groups as far apart are one axis: circuits laid for it carry all, and none turn for a group alone."""
+    plan = parse_plan(text)
+    graph = build_step(replace(load_model("llama-3-8b"), layers=2), plan)
+    system = build_system("gpu_ocs", accelerators=plan.ranks)
+    expected = Simulation(graph, system.node(), system.fabric, fuse=False).run()
+    export_step(graph, system.node(), tmp_path / "t")
+    found = Replay(import_trace(tmp_path / "t"), as_recorded(system.node()), system.fabric).run()
+    assert found.makespan_s == pytest.approx(expected.makespan_s, rel=1e-9)
+    assert found.reconfigurations == expected.reconfigurations
 
 
 def test_a_trace_carries_the_bytes_of_the_step(tmp_path):
