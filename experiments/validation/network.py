@@ -5,18 +5,18 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
-from experiments.report import ReportRow, table_text
-from experiments.validation.cells import Record, SkipError, check_provenance, read_records
+from experiments.validation.cells import Record, SkipError, check_provenance
+from experiments.validation.collective_simulator.networks import NS_PER_S
+from experiments.validation.collective_simulator.rows import run_of
+from experiments.validation.collective_simulator.tables import answers
+from experiments.validation.collective_simulator.wires import wires_s
 from experiments.validation.decompositions import permutations_of_dense_demand
 from experiments.validation.network_costs import RULES as COST_RULES
 from experiments.validation.network_failures import RULES as FAILURE_RULES
 from experiments.validation.network_rotors import RULES as ROTOR_RULES
 from experiments.validation.outcomes import Outcome
-from experiments.validation.ring_simulator import NS_PER_S, RingRun, ring_run
 from experiments.validation.task_graphs import COLUMN, task_graph_outcome
 from heliograph.cubes import TPU_V4
 from heliograph.errors import HeliographError, ParameterError
@@ -35,7 +35,7 @@ LOADS: Mapping[str, Callable[[Torus], float]] = MappingProxyType(
     }
 )
 """Columns that a torus predicts."""
-RUN = ("backend", "collective", "topology", "npus", "size_bytes", "splits")
+RUN = ("backend", "collective", "topology", "npus", "algo", "size_bytes", "bw_GBps", "splits", "active")
 """Columns that name a run of the simulator."""
 HOST_AVAILABILITY = 0.99
 """Availability of a host where a row names none; dimensionless (arXiv:2304.01433)."""
@@ -66,12 +66,17 @@ def _outcomes(record: Record) -> Iterator[Outcome]:
         blank = Outcome(
             id=" ".join(record.text(name) for name in RUN), source=source, unit="s", measured=None
         )
-        yield _outcome(record, blank, _measured_ring, _ring)
+        yield _repeated(record, blank)
     elif topology:
-        for column in LOADS:
-            if record.text(column):
-                blank = Outcome(id=f"{topology} {column}", source=source, unit="1", measured=None)
-                yield _outcome(record, blank, _column_of(column), _load_of(column))
+        columns = [column for column in LOADS if record.text(column)]
+        if not columns:
+            name = f"{topology} {record.where}"
+            blank = Outcome(id=name, source=source, unit="1", measured=None)
+            wanted = ", ".join((*LOADS, "cycles_ns"))
+            yield dataclasses.replace(blank, skipped=f"gives no value to judge: one of {wanted}")
+        for column in columns:
+            blank = Outcome(id=f"{topology} {column}", source=source, unit="1", measured=None)
+            yield _outcome(record, blank, _column_of(column), _load_of(column))
     else:
         name = " ".join(record.text(one) for one in ("system", "config", "metric") if record.text(one))
         for end in _ends(record):
@@ -126,7 +131,7 @@ def _column_of(column: str) -> Callable[[Record], float]:
     return lambda record: _positive(record, column)
 
 
-def _measured_ring(record: Record) -> float:
+def _measured_run(record: Record) -> float:
     return _positive(record, "cycles_ns") / NS_PER_S
 
 
@@ -162,9 +167,13 @@ def _load_of(column: str) -> Callable[[Record], tuple[float, str]]:
     return load
 
 
-def _ring(record: Record) -> tuple[float, str]:
-    run = ring_run(record)
-    return run.simulated_s(), f"the same wires allow {run.physical_s() * NS_PER_S:.0f} ns"
+def _repeated(record: Record, blank: Outcome) -> Outcome:
+    found = _outcome(record, blank, _measured_run, lambda own: (run_of(own).simulated_s(), ""))
+    if found.predicted is None:
+        return found
+    run = run_of(Record(record.where, record.cells))
+    hint = f"the same wires allow {wires_s(run) * NS_PER_S:.0f} ns"
+    return dataclasses.replace(found, beside=answers(run), hint=hint)
 
 
 def _claim(record: Record) -> tuple[float, str]:
@@ -230,41 +239,3 @@ RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
     }
 )
 """How system and metric of a row read, and what predicts it."""
-
-
-def _shown_runs() -> tuple[RingRun, ...]:
-    records = read_records(Path(__file__).parent / "reference" / "network.csv", needs=NEEDS)
-    return tuple(dict.fromkeys(ring_run(record) for record in records if record.text("cycles_ns")))
-
-
-def rings_record() -> list[dict[str, Any]]:
-    """Return, of the ring runs that ship, the simulator's time and the physical one as plain data."""
-    return [
-        {
-            "collective": run.kind.value,
-            "topology": "Ring" if run.hops == 1 else "Switch",
-            "ranks": run.ranks,
-            "size_bytes": run.size_bytes,
-            "splits": run.splits,
-            "simulated_s": run.simulated_s(),
-            "physical_s": run.physical_s(),
-        }
-        for run in _shown_runs()
-    ]
-
-
-def rings_text() -> str:
-    """Return the same as a table."""
-    rows = [
-        ReportRow(
-            label="{collective} {topology} {ranks}, {size_bytes} B / {splits}".format_map(one),
-            values=(
-                f"{one['simulated_s'] * NS_PER_S:.0f}",
-                f"{one['physical_s'] * NS_PER_S:.0f}",
-                f"{one['simulated_s'] / one['physical_s']:.3f}",
-            ),
-        )
-        for one in rings_record()
-    ]
-    title = "ASTRA-sim's ring algorithm: its own time, and what latency and rate of the same wires allow (ns)"
-    return table_text(title, ("ASTRA-sim", "wires", "ratio"), rows, width=110)

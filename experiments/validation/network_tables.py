@@ -12,9 +12,10 @@ from typing import Any
 from electronic.reductions import all_reduce_time_s
 from experiments.report import ReportRow, table_text
 from experiments.validation.cells import Record, read_records
+from experiments.validation.collective_simulator.tables import runs_text
 from experiments.validation.collectives import NEEDS as COLLECTIVE_COLUMNS
 from experiments.validation.collectives import bus_bytes, validate_collectives
-from experiments.validation.network import NEEDS, rings_text, validate_network
+from experiments.validation.network import NEEDS, validate_network
 from experiments.validation.network_costs import RULES as COST_RULES
 from experiments.validation.network_failures import RULES as FAILURE_RULES
 from experiments.validation.outcomes import Outcome
@@ -161,9 +162,9 @@ def collectives_text() -> str:
     return table_text(title, ("rows", "published", "ours", "mean error"), rows, width=120)
 
 
-def beside_text() -> str:
-    """Return all tables beside the published networks."""
-    return "\n".join((rings_text(), claims_text(), collectives_text()))
+def beside_text(outcomes: Iterable[Outcome]) -> str:
+    """Return all tables beside the published networks, first that of the runs among some rows."""
+    return "\n".join(text for text in (runs_text(outcomes), claims_text(), collectives_text()) if text)
 
 
 def _short(value: float | None) -> str:
