@@ -13,7 +13,10 @@ from experiments.validation.collective_simulator.rows import run_of
 from experiments.validation.collective_simulator.tables import answers
 from experiments.validation.collective_simulator.wires import wires_s
 from experiments.validation.decompositions import permutations_of_dense_demand
+from experiments.validation.network_collectives import COLUMNS as COLLECTIVE_COLUMNS
+from experiments.validation.network_collectives import collective_outcome, is_collective
 from experiments.validation.network_costs import RULES as COST_RULES
+from experiments.validation.network_domains import RULES as DOMAIN_RULES
 from experiments.validation.network_failures import RULES as FAILURE_RULES
 from experiments.validation.network_rotors import RULES as ROTOR_RULES
 from experiments.validation.outcomes import Outcome
@@ -22,7 +25,7 @@ from heliograph.cubes import TPU_V4
 from heliograph.errors import HeliographError, ParameterError
 from heliograph.torus import Torus, regular, twisted
 
-NEEDS = (("topology", "system"), ("LP_max_load", "cycles_ns", "metric"))
+NEEDS = (("topology", "system", "gpu"), ("LP_max_load", "cycles_ns", "metric", *COLLECTIVE_COLUMNS))
 """Columns without which a file is no table of networks; of each group one."""
 LOADS: Mapping[str, Callable[[Torus], float]] = MappingProxyType(
     {
@@ -60,6 +63,9 @@ def validate_network(records: Sequence[Record]) -> tuple[Outcome, ...]:
 def _outcomes(record: Record) -> Iterator[Outcome]:
     if record.text(COLUMN):
         yield task_graph_outcome(record)
+        return
+    if is_collective(record):
+        yield collective_outcome(record)
         return
     topology, source = record.text("topology"), record.text("source") or "no source"
     if record.text("cycles_ns"):
@@ -142,7 +148,7 @@ def _measured_claim(record: Record) -> float:
 
 
 def torus_of(text: str) -> Torus:
-    """Return the torus that a text such as ``4x4x8 twisted, N=128`` begins with.
+    """Return the torus that a text such as ``4x4x8 twisted, N=128`` or ``Twisted 4x4x8`` begins with.
 
     Raises
     ------
@@ -151,11 +157,13 @@ def torus_of(text: str) -> Torus:
     ParameterError
         If the torus cannot be built.
     """
-    found = re.match(r"(\d+(?:x\d+)*)( twisted)?(?= |,|$)", text)
+    plain = re.sub(r"\s*[x\u00d7*]\s*(?=\d)", "x", text.lower().replace("_", " "))
+    found = re.match(r"(?:[a-z ]* )?(\d+(?:x\d+)*)(?![\w.])", plain)
     if not found:
         msg = f"'{text[:60]}' begins with no shape such as 4x4x8 or 4x4x8 twisted"
         raise SkipError(msg)
-    return (twisted if found[2] else regular)([int(size) for size in found[1].split("x")])
+    turned = re.search(r"(?<!not )(?<!non-)\btwisted\b", plain)
+    return (twisted if turned else regular)([int(size) for size in found[1].split("x")])
 
 
 def _load_of(column: str) -> Callable[[Record], tuple[float, str]]:
@@ -208,8 +216,14 @@ def _goodput(record: Record, found: re.Match[str]) -> tuple[float, str]:
     if left:
         msg = f"a slice of {found[1]} chips is no whole number of cubes of {TPU_V4.nodes_per_cube}"
         raise SkipError(msg)
-    record.assume(f"hosts up {HOST_AVAILABILITY:.0%} of the time, failing independently")
-    return TPU_V4.goodput(cubes, HOST_AVAILABILITY), ""
+    named = re.search(r"(?:a ?= ?|availability (?:of )?)(\d+(?:\.\d+)?) ?(%?)", record.text("config"))
+    up = HOST_AVAILABILITY if not named else float(named[1]) * (PER_CENT if named[2] else 1.0)
+    record.assume(f"hosts up {up:.4g} of the time, failing independently")
+    if not 1 <= cubes <= TPU_V4.cubes or not 0.0 <= up <= 1.0:
+        msg = f"a slice of {found[1]} chips, hosts up {up:g}: TPU v4 has {TPU_V4.nodes} chips, hosts up at most 1"
+        raise SkipError(msg)
+    how = TPU_V4.goodput if found[2] == "with" else TPU_V4.static_goodput
+    return how(cubes, up), ""
 
 
 def _routed(record: Record, _: re.Match[str]) -> tuple[float, str]:
@@ -227,7 +241,7 @@ RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
         ("TPU v4$", "optical links per cube$"): _machine("links_per_cube"),
         ("TPU v4$", "fibre strands$"): _machine("fibres"),
         ("TPU v4$", "all-to-all throughput twisted/regular"): _twist,
-        ("TPU v4$", r"goodput at (\d+)-chip slices with OCS$"): _goodput,
+        ("TPU v4$", r"goodput at (\d+)-chip slices (with|without) OCS$"): _goodput,
         ("TPU twisted-torus", "max directed-edge load"): _routed,
         (
             "BvN$",
@@ -235,6 +249,7 @@ RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
         ): permutations_of_dense_demand,
         **FAILURE_RULES,
         **COST_RULES,
+        **DOMAIN_RULES,
         **ROTOR_RULES,
     }
 )

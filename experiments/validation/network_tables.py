@@ -17,6 +17,7 @@ from experiments.validation.collectives import NEEDS as COLLECTIVE_COLUMNS
 from experiments.validation.collectives import bus_bytes, validate_collectives
 from experiments.validation.network import NEEDS, validate_network
 from experiments.validation.network_costs import RULES as COST_RULES
+from experiments.validation.network_domains import RULES as DOMAIN_RULES
 from experiments.validation.network_failures import RULES as FAILURE_RULES
 from experiments.validation.outcomes import Outcome
 from heliograph.operators import CollectiveKind
@@ -65,7 +66,9 @@ RINGS = (
 
 @cache
 def _claims() -> tuple[Outcome, ...]:
-    modelled = {system_metric for rules in (COST_RULES, FAILURE_RULES) for system_metric in rules}
+    modelled = {
+        system_metric for rules in (COST_RULES, DOMAIN_RULES, FAILURE_RULES) for system_metric in rules
+    }
     records = read_records(REFERENCE / "network.csv", needs=NEEDS)
     own = [record for record in records if _matches(record, modelled)]
     own += [Record(f"recalled:{place}", dict(one)) for place, one in enumerate(RECALLED_CLAIMS, 1)]

@@ -40,7 +40,6 @@ KNOWN_MISSES = {
     "Meta RSC Figure 7 MTTF of 1024-GPU jobs (measured)",
     # What the papers count, or their parts' prices, are not known: `network_costs` says what ours rest on.
     "Opus photonic rails",
-    "InfiniteHBD cost vs NVL-72",
     "MixNet 100 Gb/s links cost efficiency vs fat-tree, high end",
     "MixNet 400 Gb/s links cost efficiency vs fat-tree, high end",
     # Published as upper bounds; resold modules beside chips without hosts.
@@ -169,4 +168,75 @@ def test_counts_of_permutations_are_met_exactly_or_within_a_draw(shipped):
 )
 def test_a_count_that_is_not_repeated_says_why(tmp_path, line, reason):
     (one,) = rows_of(tmp_path, CLAIM + line.replace("'", '"', 2))
+    assert reason in one.skipped
+
+
+@pytest.mark.parametrize(
+    ("shape", "load"),
+    [
+        ("4x4x8 Twisted", 220 / 3),
+        ("twisted 4x4x8", 220 / 3),
+        ("4x4x8 (twisted)", 220 / 3),
+        ("4X4X8_twisted", 220 / 3),
+        ("8x4x4 twisted", 220 / 3),
+        ("4 x 4 x 8", 128),
+        ("4x4x8 untwisted", 128),
+        ("torus 4x4x8", 128),
+        ("3x5x7", 90),
+        ("16", 32),
+    ],
+)
+def test_a_shape_may_be_written_in_many_ways(tmp_path, shape, load):
+    """Loads of arXiv:2304.01433's lattices; N (d^2 - 1) / (8 d) along a regular side d that is odd, N d / 8 if even."""
+    (one,) = rows_of(tmp_path, f"topology,LP_max_load\n{shape},{load}")
+    assert one.predicted == pytest.approx(load, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("config", "metric", "expected"),
+    [
+        ("a=0.99", "with OCS", 0.747),
+        ("host availability 99.0 %", "with OCS", 0.747),
+        ("a = 0.99", "without OCS", 0.99**256),
+        ("a=0.995", "without OCS", 0.995**256),
+    ],
+)
+def test_goodput_follows_the_availability_that_a_row_names(tmp_path, config, metric, expected):
+    """Jouppi et al. (2023): without circuits all 256 hosts of a fixed slice of 1024 chips must be up."""
+    line = f"TPU v4,goodput at 1024-chip slices {metric},50,%,{config},s,read,"
+    (one,) = rows_of(tmp_path, CLAIM + line)
+    assert one.predicted == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("line", "size_bytes"),
+    [
+        ("NCCL AR 8xH100 (Azure),all-reduce busbw,466,GB/s,size 1G; NVLS,s,read,", 2**30),
+        ("NCCL AR 8xH100 (Azure),all-reduce busbw,5.4,GB/s,size 132K; NVLS,s,read,", 2**17),
+        ("NCCL AR 8xH200,all-reduce busbw,346.51,GB/s,size 64MiB; NVLS,s,read,", 2**26),
+        ("NCCL,peak AR busbw 8xH100 NVLS,480,GB/s,algbw,s,read,", 2**34),
+        ("NCCL AR 8xA100,all-reduce time,1261.6,us,size 67108864 B,s,read,", 2**26),
+    ],
+)
+def test_claims_of_collectives_are_judged_as_their_columns_are(tmp_path, line, size_bytes):
+    (claim,) = rows_of(tmp_path, CLAIM + line)
+    gpu = "H200" if "H200" in line else "A100" if "A100" in line else "H100"
+    (row,) = rows_of(tmp_path, f"gpu,n_gpus,bytes,time_us\n{gpu},8,{size_bytes},1")
+    assert claim.predicted == row.predicted > 0
+    assert claim.unit == "s"
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("NCCL AR 2x8 H100 (GCP),all-reduce time,135.8,us,size 8 B,s,read,", "several nodes"),
+        ("NCCL AR 8xH200,'all-reduce busbw, SHARP/NVLS disabled',367,GB/s,large,s,read,", "do not add"),
+        ("NCCL,AR busbw of some,3,GB/s,,s,read,", "names no number of a GPU"),
+        ("NCCL AR 8xH100,all-reduce busbw,1 / 2,GB/s,size 1K,s,read,", "no number"),
+        ("NCCL AR 8xH100,all-reduce busbw,1,furlongs,size 1K,s,read,", "unit 'furlongs'"),
+        ("NCCL AR 8xQ7,all-reduce busbw,1,GB/s,size 1K,s,read,", "not in the table"),
+    ],
+)
+def test_a_claim_of_a_collective_that_is_not_judged_says_why(tmp_path, line, reason):
+    (one,) = rows_of(tmp_path, CLAIM + line.replace("'", '"'))
     assert reason in one.skipped
