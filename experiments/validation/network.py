@@ -18,12 +18,14 @@ from experiments.validation.network_collectives import collective_outcome, is_co
 from experiments.validation.network_costs import RULES as COST_RULES
 from experiments.validation.network_domains import RULES as DOMAIN_RULES
 from experiments.validation.network_failures import RULES as FAILURE_RULES
+from experiments.validation.network_parameters import claims_of, parameter_of
 from experiments.validation.network_rotors import RULES as ROTOR_RULES
 from experiments.validation.outcomes import Outcome
 from experiments.validation.task_graphs import COLUMN, task_graph_outcome
 from heliograph.cubes import TPU_V4
 from heliograph.errors import HeliographError, ParameterError
 from heliograph.torus import Torus, regular, twisted
+from optical.switches import load_switch
 
 NEEDS = (("topology", "system", "gpu"), ("LP_max_load", "cycles_ns", "metric", *COLLECTIVE_COLUMNS))
 """Columns without which a file is no table of networks; of each group one."""
@@ -84,11 +86,16 @@ def _outcomes(record: Record) -> Iterator[Outcome]:
             blank = Outcome(id=f"{topology} {column}", source=source, unit="1", measured=None)
             yield _outcome(record, blank, _column_of(column), _load_of(column))
     else:
-        name = " ".join(record.text(one) for one in ("system", "config", "metric") if record.text(one))
-        for end in _ends(record):
-            which = f", {END_NAMES[end.cells['end']]}" if "end" in end.cells else ""
-            blank = Outcome(id=f"{name or record.where}{which}", source=source, unit="1", measured=None)
-            yield _outcome(end, blank, _measured_claim, _claim)
+        for claim in claims_of(record):
+            yield from _claims(claim, source)
+
+
+def _claims(record: Record, source: str) -> Iterator[Outcome]:
+    name = " ".join(record.text(one) for one in ("system", "config", "metric") if record.text(one))
+    for end in _ends(record):
+        which = f", {END_NAMES[end.cells['end']]}" if "end" in end.cells else ""
+        blank = Outcome(id=f"{name or record.where}{which}", source=source, unit="1", measured=None)
+        yield _outcome(end, blank, _measured_claim, _claim)
 
 
 def _ends(record: Record) -> list[Record]:
@@ -99,7 +106,10 @@ def _ends(record: Record) -> list[Record]:
         low, high = sorted((abs(float(one)) for one in found.groups()), key=float)
         ends = (("low", low), ("high", high))
         return [Record(record.where, record.cells | {"value": f"{v:g}", "end": e}) for e, v in ends]
-    bound = re.fullmatch(rf"[<>~]?\s*({_NUMBER})", cell)
+    square = re.fullmatch(r"(\d+)x\1", cell)
+    if square:
+        return [Record(record.where, record.cells | {"value": square[1]})]
+    bound = re.fullmatch(rf"[<>~]?\s*({_NUMBER})(?:\s*x(?: less)?)?", cell)
     if not bound or (cell.startswith("-") and not record.text("unit") == "%"):
         return [record]
     return [Record(record.where, record.cells | {"value": bound[1].removeprefix("-")})]
@@ -195,12 +205,23 @@ def _rule_of(record: Record) -> tuple[Rule, re.Match[str]]:
         found = re.match(metric_pattern, metric)
         if found and re.match(system_pattern, system):
             return rule, found
+    part = parameter_of(record)
+    if part is not None:
+        msg = f"a parameter ({part}), which nothing predicts"
+        raise SkipError(msg)
     msg = f"'{metric}' of '{system}' is not modelled"
     raise SkipError(msg)
 
 
 def _machine(name: str) -> Callable[[Record, re.Match[str]], tuple[float, str]]:
     return lambda _record, _found: (float(getattr(TPU_V4, name)), "")
+
+
+def _ports(record: Record, _: re.Match[str]) -> tuple[float, str]:
+    """Return the ports of a switch: both ends of every cube's link, and the spares of the part."""
+    switch = load_switch("palomar-mems")
+    record.assume(f"{switch.ports - switch.usable_ports} spare ports, as palomar-mems has")
+    return float(TPU_V4.ports_per_switch + switch.ports - switch.usable_ports), ""
 
 
 def _twist(record: Record, _: re.Match[str]) -> tuple[float, str]:
@@ -220,7 +241,7 @@ def _goodput(record: Record, found: re.Match[str]) -> tuple[float, str]:
     up = HOST_AVAILABILITY if not named else float(named[1]) * (PER_CENT if named[2] else 1.0)
     record.assume(f"hosts up {up:.4g} of the time, failing independently")
     if not 1 <= cubes <= TPU_V4.cubes or not 0.0 <= up <= 1.0:
-        msg = f"a slice of {found[1]} chips, hosts up {up:g}: TPU v4 has {TPU_V4.nodes} chips, hosts up at most 1"
+        msg = f"a slice of {found[1]} of {TPU_V4.nodes} chips with hosts up {up:g} of the time cannot be"
         raise SkipError(msg)
     how = TPU_V4.goodput if found[2] == "with" else TPU_V4.static_goodput
     return how(cubes, up), ""
@@ -237,7 +258,7 @@ RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
     {
         ("TPU v4$", "chips per supercomputer$"): _machine("nodes"),
         ("TPU v4$", "OCS count$"): _machine("switches"),
-        ("TPU v4$", "OCS ports"): _machine("ports_per_switch"),
+        ("TPU v4$", "OCS ports"): _ports,
         ("TPU v4$", "optical links per cube$"): _machine("links_per_cube"),
         ("TPU v4$", "fibre strands$"): _machine("fibres"),
         ("TPU v4$", "all-to-all throughput twisted/regular"): _twist,

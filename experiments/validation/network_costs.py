@@ -203,8 +203,8 @@ def _topoopt(record: Record, _: re.Match[str]) -> tuple[float, str]:
     bare = [topoopt_ratio(servers, cards=0.0) for servers in TOPOOPT_SERVERS]
     pairs = [topoopt_ratio(servers, cards=0.5) for servers in TOPOOPT_SERVERS]
     hint = (
-        f"a card of 678 USD for each interface weighs on both sides: {math.fsum(pairs) / len(pairs):.1f} with "
-        f"one for two interfaces, {math.fsum(bare) / len(bare):.1f} without"
+        f"a card of 678 USD for each interface weighs on both sides: {math.fsum(pairs) / len(pairs):.1f} "
+        f"with one for two interfaces, {math.fsum(bare) / len(bare):.1f} without"
     )
     return math.fsum(ratios) / len(ratios), hint
 

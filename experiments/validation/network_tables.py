@@ -66,9 +66,7 @@ RINGS = (
 
 @cache
 def _claims() -> tuple[Outcome, ...]:
-    modelled = {
-        system_metric for rules in (COST_RULES, DOMAIN_RULES, FAILURE_RULES) for system_metric in rules
-    }
+    modelled = {**COST_RULES, **DOMAIN_RULES, **FAILURE_RULES}
     records = read_records(REFERENCE / "network.csv", needs=NEEDS)
     own = [record for record in records if _matches(record, modelled)]
     own += [Record(f"recalled:{place}", dict(one)) for place, one in enumerate(RECALLED_CLAIMS, 1)]

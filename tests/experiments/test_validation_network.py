@@ -7,6 +7,7 @@ import pytest
 
 from experiments.__main__ import main
 from experiments.validation import command, report, validate
+from experiments.validation.network_parameters import PARAMETERS
 
 CLAIM = "system,metric,value,unit,config,source,provenance,where\n"
 RUN = "backend,collective,size_bytes,topology,npus,bw_GBps,lat_ns,algo,splits,active,endpoint_ns,cycles_ns\n"
@@ -96,7 +97,7 @@ def test_a_run_that_cannot_be_repeated_says_why(tmp_path, line, reason):
     ("line", "reason"),
     [
         ("Sirius,nodes,-30,%,,s,read,", "is not modelled"),
-        ("TPU v4,OCS ports,136x136,ports,,s,read,", "no number"),
+        ("TPU v4,OCS ports,136x128,ports,,s,read,", "no number"),
         ("TPU v4,goodput at 2050-chip slices with OCS,50,%,,s,read,", "whole number of cubes"),
         ("TPU v4,all-to-all throughput twisted/regular,1.6,x,4x4x6 (96 chips),s,read,", "multiples of 4"),
         ("TPU v4,all-to-all throughput twisted/regular,1.6,x,8x8x8,s,read,", "no twist of 8x8x8"),
@@ -187,7 +188,7 @@ def test_a_count_that_is_not_repeated_says_why(tmp_path, line, reason):
     ],
 )
 def test_a_shape_may_be_written_in_many_ways(tmp_path, shape, load):
-    """Loads of arXiv:2304.01433's lattices; N (d^2 - 1) / (8 d) along a regular side d that is odd, N d / 8 if even."""
+    """Lattices of arXiv:2304.01433; a regular side d carries N d / 8, or N (d^2 - 1) / (8 d) if it is odd."""
     (one,) = rows_of(tmp_path, f"topology,LP_max_load\n{shape},{load}")
     assert one.predicted == pytest.approx(load, rel=1e-12)
 
@@ -240,3 +241,39 @@ def test_claims_of_collectives_are_judged_as_their_columns_are(tmp_path, line, s
 def test_a_claim_of_a_collective_that_is_not_judged_says_why(tmp_path, line, reason):
     (one,) = rows_of(tmp_path, CLAIM + line.replace("'", '"'))
     assert reason in one.skipped
+
+
+def test_several_numbers_of_one_row_are_judged_apart(tmp_path):
+    line = "Opus photonic rails,network power / cost / training overhead,23x less / 4x less / <6%,,,s,read,"
+    power, cost, overhead = rows_of(tmp_path, CLAIM + line)
+    assert (power.measured, cost.measured) == (23.0, 4.0)
+    assert power.predicted > cost.predicted > 1.0
+    assert "not modelled" in overhead.skipped
+
+
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        ("Palomar/Apollo OCS,insertion loss,<2,dB,,s,read,", "palomar-mems"),
+        ("'800G module, LPO',power,8-9,W,,s,read,", "lpo-800g"),
+        ("Sirius,laser tuning / end-to-end reconfiguration,0.912 / 3.84,ns,,s,read,", "sirius-awgr"),
+    ],
+)
+def test_a_number_that_a_part_is_given_is_named_a_parameter(tmp_path, line, part):
+    outcomes = rows_of(tmp_path, CLAIM + line.replace("'", '"'))
+    assert all(f"a parameter ({part})" in one.skipped for one in outcomes)
+
+
+def test_parts_whose_parameters_are_published_exist():
+    """Each part that a published number is said to belong to stands in a table of parts."""
+    folders = ("optical", "electronic", "heliograph")
+    root = command.REFERENCE.parents[2]
+    tables = [path for folder in folders for path in (root / folder / "parameters").glob("*.csv")]
+    names = {line.split(",")[0] for path in tables for line in path.read_text(encoding="utf-8").splitlines()}
+    words = {part.split(",")[0].split(" ")[0] for part in PARAMETERS.values()}
+    assert words - {"a", "rotor's"} <= names | {"ici-v4"}
+
+
+def test_ports_of_a_switch_are_both_ends_of_every_cube_and_spares(tmp_path):
+    (one,) = rows_of(tmp_path, CLAIM + "TPU v4,OCS ports,136x136,ports,,s,read,")
+    assert one.predicted == one.measured == 136.0
