@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -47,6 +48,8 @@ HOST_AVAILABILITY = 0.99
 END_NAMES = MappingProxyType({"low": "low end", "high": "high end"})
 """How the ends of a published range are told apart."""
 _NUMBER = r"-?\d+(?:\.\d+)?"
+MOST_NODES = 2**20
+"""Nodes of a torus above which it is not judged: 128 x 128 x 64, seconds."""
 PER_CENT = 0.01
 """One per cent."""
 
@@ -172,8 +175,12 @@ def torus_of(text: str) -> Torus:
     if not found:
         msg = f"'{text[:60]}' begins with no shape such as 4x4x8 or 4x4x8 twisted"
         raise SkipError(msg)
+    sizes = [int(size) for size in found[1].split("x")]
+    if math.prod(sizes) > MOST_NODES:
+        msg = f"a torus of more than {MOST_NODES} nodes is not judged; '{found[1][:40]}' has more"
+        raise SkipError(msg)
     turned = re.search(r"(?<!not )(?<!non-)\btwisted\b", plain)
-    return (twisted if turned else regular)([int(size) for size in found[1].split("x")])
+    return (twisted if turned else regular)(sizes)
 
 
 def _load_of(column: str) -> Callable[[Record], tuple[float, str]]:

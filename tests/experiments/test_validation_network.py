@@ -136,6 +136,8 @@ def test_a_shape_that_is_none_skips_its_row(tmp_path):
     first, second = rows_of(tmp_path, "topology,LP_max_load\n4x4x4 twisted,32\nhypercube,1")
     assert "no twist of 4x4x4" in first.skipped
     assert "no shape" in second.skipped
+    (huge,) = rows_of(tmp_path, "topology,LP_max_load\n99999999999999999999,32")
+    assert "more than 1048576 nodes" in huge.skipped
 
 
 def test_json_and_files_have_the_promised_form(tmp_path, capsys):
