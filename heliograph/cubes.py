@@ -96,6 +96,19 @@ class CubeMachine:
             raise ParameterError(msg)
         return found
 
+    def static_goodput(self, slice_cubes: int, host_availability: float) -> float:
+        """Return the same without circuits: slices are fixed, and one works when all of its hosts are up.
+
+        Raises
+        ------
+        ParameterError
+            If the availability is no share, or a slice does not fit.
+        """
+        self._check_slice(slice_cubes, host_availability)
+        hosts = slice_cubes * (self.nodes_per_cube // self.nodes_per_host)
+        slices = self.cubes // slice_cubes
+        return slices * slice_cubes / self.cubes * host_availability**hosts
+
     def goodput(self, slice_cubes: int, host_availability: float) -> float:
         """Return the share of the machine that works in slices, if any healthy cubes can make one.
 
@@ -119,12 +132,7 @@ class CubeMachine:
         ----------
         Jouppi et al., "TPU v4", arXiv:2304.01433.
         """
-        if not 0.0 <= host_availability <= 1.0:
-            msg = f"host availability must be from 0 to 1; got {host_availability}"
-            raise ParameterError(msg)
-        if not 1 <= slice_cubes <= self.cubes:
-            msg = f"a slice of {slice_cubes} cubes does not fit; take 1 to {self.cubes}"
-            raise ParameterError(msg)
+        self._check_slice(slice_cubes, host_availability)
         up = host_availability ** (self.nodes_per_cube // self.nodes_per_host)
         working = (
             slice_cubes
@@ -135,6 +143,14 @@ class CubeMachine:
             for healthy in range(slice_cubes, self.cubes + 1)
         )
         return math.fsum(working) / self.cubes
+
+    def _check_slice(self, slice_cubes: int, host_availability: float) -> None:
+        if not 0.0 <= host_availability <= 1.0:
+            msg = f"host availability must be from 0 to 1; got {host_availability}"
+            raise ParameterError(msg)
+        if not 1 <= slice_cubes <= self.cubes:
+            msg = f"a slice of {slice_cubes} cubes does not fit; take 1 to {self.cubes}"
+            raise ParameterError(msg)
 
 
 TPU_V4 = CubeMachine()

@@ -125,12 +125,12 @@ def read_records(path: Path, *, needs: Sequence[Sequence[str]]) -> list[Record]:
     lines = read_text(path).splitlines(keepends=True)
     reader = csv.reader(lines)
     try:
-        header = [cell.strip() for cell in next(reader)]
+        header = next(([c.strip() for c in cells] for cells in reader if not _empty(cells)), [])
         _check_header(header, path, needs)
         records = []
         for cells in reader:
             where = f"{path.name}:{reader.line_num}"
-            if not any(cell.strip() for cell in cells) or cells[0].startswith("#"):
+            if _empty(cells):
                 continue
             if len(cells) > len(header):
                 msg = f"{where}: {len(cells)} cells where {len(header)} fit; quote text that has commas"
@@ -143,6 +143,11 @@ def read_records(path: Path, *, needs: Sequence[Sequence[str]]) -> list[Record]:
         msg = f"{path.name}: has a header but no rows"
         raise ParameterError(msg)
     return records
+
+
+def _empty(cells: Sequence[str]) -> bool:
+    """Return whether a line is blank or a comment."""
+    return not any(cell.strip() for cell in cells) or cells[0].lstrip().startswith("#")
 
 
 def _check_header(header: list[str], path: Path, needs: Sequence[Sequence[str]]) -> None:

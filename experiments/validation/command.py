@@ -13,6 +13,7 @@ from experiments.plain import canonical_json, write_atomically
 from experiments.report import ReportRow, table_text
 from experiments.validation.baseline_corrections import baselines_record, baselines_text
 from experiments.validation.cells import Record, read_records
+from experiments.validation.collective_simulator.tables import runs_record
 from experiments.validation.collectives import NEEDS as COLLECTIVE_COLUMNS
 from experiments.validation.collectives import validate_collectives
 from experiments.validation.corrections import corrections_record, corrections_text
@@ -22,7 +23,7 @@ from experiments.validation.kernels import validate_kernels
 from experiments.validation.memory import NEEDS as MEMORY_COLUMNS
 from experiments.validation.memory import validate_memory
 from experiments.validation.network import NEEDS as NETWORK_COLUMNS
-from experiments.validation.network import rings_record, validate_network
+from experiments.validation.network import validate_network
 from experiments.validation.network_tables import beside_text, claims_record, collectives_record
 from experiments.validation.outcomes import FAR_OFF, Outcome, Statistics, Validation
 from experiments.validation.photonic import NEEDS as PHOTONIC_COLUMNS
@@ -57,9 +58,9 @@ class Kind:
         path, needs=needs
     )
     """What reads a file, and where it has a use for one a directory."""
-    beside: Callable[[], str] | None = None
+    beside: Callable[[Validation], str] | None = None
     """What the terminal shows below, if anything."""
-    beside_records: Mapping[str, Callable[[], list[dict[str, Any]]]] = field(default_factory=dict)
+    beside_records: Mapping[str, Callable[[Validation], list[dict[str, Any]]]] = field(default_factory=dict)
     """The same as plain data, for ``--out``, by what each file is called after."""
     names_skipped: bool = False
     """Whether the terminal names each skipped row below its reason."""
@@ -77,9 +78,9 @@ KINDS = MappingProxyType(
         "photonic": Kind(
             needs=PHOTONIC_COLUMNS,
             run=lambda records, _: validate_photonic(records),
-            beside=lambda: f"{corrections_text()}\n{baselines_text()}",
+            beside=lambda _: f"{corrections_text()}\n{baselines_text()}",
             beside_records=MappingProxyType(
-                {"corrections": corrections_record, "baselines": baselines_record}
+                {"corrections": lambda _: corrections_record(), "baselines": lambda _: baselines_record()}
             ),
             names_skipped=True,
         ),
@@ -87,13 +88,13 @@ KINDS = MappingProxyType(
             needs=NETWORK_COLUMNS,
             run=lambda records, _: validate_network(records),
             read=read_networks,
-            beside=beside_text,
+            beside=lambda found: beside_text(found.outcomes),
             beside_records=MappingProxyType(
                 {
-                    "rings": rings_record,
-                    "traces": traces_record,
-                    "claims": claims_record,
-                    "collectives": collectives_record,
+                    "rings": lambda found: runs_record(found.outcomes),
+                    "traces": lambda _: traces_record(),
+                    "claims": lambda _: claims_record(),
+                    "collectives": lambda _: collectives_record(),
                 }
             ),
         ),
@@ -149,7 +150,7 @@ def write(validation: Validation, directory: Path) -> tuple[Path, ...]:
     kind = KINDS.get(validation.kind)
     for name, records in kind.beside_records.items() if kind is not None else ():
         beside = directory / f"validate-{validation.kind}-{name}.json"
-        write_atomically(beside, canonical_json(records(), indent=1) + "\n")
+        write_atomically(beside, canonical_json(records(validation), indent=1) + "\n")
         written.append(beside)
     if not validation.predicted:
         return tuple(written)
@@ -171,7 +172,7 @@ def report(validation: Validation) -> str:
     kind = KINDS.get(validation.kind)
     parts += _skipped(validation, named=kind is not None and kind.names_skipped)
     if kind is not None and kind.beside is not None:
-        parts += ["\n", kind.beside()]
+        parts += ["\n", kind.beside(validation)]
     return "".join(parts)
 
 

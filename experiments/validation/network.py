@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
-from experiments.report import ReportRow, table_text
-from experiments.validation.cells import Record, SkipError, check_provenance, read_records
+from experiments.validation.cells import Record, SkipError, check_provenance
+from experiments.validation.collective_simulator.networks import NS_PER_S
+from experiments.validation.collective_simulator.rows import run_of
+from experiments.validation.collective_simulator.tables import answers
+from experiments.validation.collective_simulator.wires import wires_s
 from experiments.validation.decompositions import permutations_of_dense_demand
+from experiments.validation.network_collectives import COLUMNS as COLLECTIVE_COLUMNS
+from experiments.validation.network_collectives import collective_outcome, is_collective
 from experiments.validation.network_costs import RULES as COST_RULES
+from experiments.validation.network_domains import RULES as DOMAIN_RULES
 from experiments.validation.network_failures import RULES as FAILURE_RULES
+from experiments.validation.network_parameters import claims_of, parameter_of
 from experiments.validation.network_rotors import RULES as ROTOR_RULES
 from experiments.validation.outcomes import Outcome
-from experiments.validation.ring_simulator import NS_PER_S, RingRun, ring_run
 from experiments.validation.task_graphs import COLUMN, task_graph_outcome
 from experiments.validation.traces import COLUMN as TRACE
 from experiments.validation.traces import trace_outcome
 from heliograph.cubes import TPU_V4
 from heliograph.errors import HeliographError, ParameterError
 from heliograph.torus import Torus, regular, twisted
+from optical.switches import load_switch
 
-NEEDS = (("topology", "system"), ("LP_max_load", "cycles_ns", "metric"))
+NEEDS = (("topology", "system", "gpu"), ("LP_max_load", "cycles_ns", "metric", *COLLECTIVE_COLUMNS))
 """Columns without which a file is no table of networks; of each group one."""
 LOADS: Mapping[str, Callable[[Torus], float]] = MappingProxyType(
     {
@@ -37,13 +43,15 @@ LOADS: Mapping[str, Callable[[Torus], float]] = MappingProxyType(
     }
 )
 """Columns that a torus predicts."""
-RUN = ("backend", "collective", "topology", "npus", "size_bytes", "splits")
+RUN = ("backend", "collective", "topology", "npus", "algo", "size_bytes", "bw_GBps", "splits", "active")
 """Columns that name a run of the simulator."""
 HOST_AVAILABILITY = 0.99
 """Availability of a host where a row names none; dimensionless (arXiv:2304.01433)."""
 END_NAMES = MappingProxyType({"low": "low end", "high": "high end"})
 """How the ends of a published range are told apart."""
 _NUMBER = r"-?\d+(?:\.\d+)?"
+MOST_NODES = 2**20
+"""Nodes of a torus above which it is not judged: 128 x 128 x 64, seconds."""
 PER_CENT = 0.01
 """One per cent."""
 
@@ -66,23 +74,36 @@ def _outcomes(record: Record) -> Iterator[Outcome]:
     if record.text(TRACE):
         yield trace_outcome(record)
         return
+    if is_collective(record):
+        yield collective_outcome(record)
+        return
     topology, source = record.text("topology"), record.text("source") or "no source"
     if record.text("cycles_ns"):
         blank = Outcome(
             id=" ".join(record.text(name) for name in RUN), source=source, unit="s", measured=None
         )
-        yield _outcome(record, blank, _measured_ring, _ring)
+        yield _repeated(record, blank)
     elif topology:
-        for column in LOADS:
-            if record.text(column):
-                blank = Outcome(id=f"{topology} {column}", source=source, unit="1", measured=None)
-                yield _outcome(record, blank, _column_of(column), _load_of(column))
+        columns = [column for column in LOADS if record.text(column)]
+        if not columns:
+            name = f"{topology} {record.where}"
+            blank = Outcome(id=name, source=source, unit="1", measured=None)
+            wanted = ", ".join((*LOADS, "cycles_ns"))
+            yield dataclasses.replace(blank, skipped=f"gives no value to judge: one of {wanted}")
+        for column in columns:
+            blank = Outcome(id=f"{topology} {column}", source=source, unit="1", measured=None)
+            yield _outcome(record, blank, _column_of(column), _load_of(column))
     else:
-        name = " ".join(record.text(one) for one in ("system", "config", "metric") if record.text(one))
-        for end in _ends(record):
-            which = f", {END_NAMES[end.cells['end']]}" if "end" in end.cells else ""
-            blank = Outcome(id=f"{name or record.where}{which}", source=source, unit="1", measured=None)
-            yield _outcome(end, blank, _measured_claim, _claim)
+        for claim in claims_of(record):
+            yield from _claims(claim, source)
+
+
+def _claims(record: Record, source: str) -> Iterator[Outcome]:
+    name = " ".join(record.text(one) for one in ("system", "config", "metric") if record.text(one))
+    for end in _ends(record):
+        which = f", {END_NAMES[end.cells['end']]}" if "end" in end.cells else ""
+        blank = Outcome(id=f"{name or record.where}{which}", source=source, unit="1", measured=None)
+        yield _outcome(end, blank, _measured_claim, _claim)
 
 
 def _ends(record: Record) -> list[Record]:
@@ -93,7 +114,10 @@ def _ends(record: Record) -> list[Record]:
         low, high = sorted((abs(float(one)) for one in found.groups()), key=float)
         ends = (("low", low), ("high", high))
         return [Record(record.where, record.cells | {"value": f"{v:g}", "end": e}) for e, v in ends]
-    bound = re.fullmatch(rf"[<>~]?\s*({_NUMBER})", cell)
+    square = re.fullmatch(r"(\d+)x\1", cell)
+    if square:
+        return [Record(record.where, record.cells | {"value": square[1]})]
+    bound = re.fullmatch(rf"[<>~]?\s*({_NUMBER})(?:\s*x(?: less)?)?", cell)
     if not bound or (cell.startswith("-") and not record.text("unit") == "%"):
         return [record]
     return [Record(record.where, record.cells | {"value": bound[1].removeprefix("-")})]
@@ -131,7 +155,7 @@ def _column_of(column: str) -> Callable[[Record], float]:
     return lambda record: _positive(record, column)
 
 
-def _measured_ring(record: Record) -> float:
+def _measured_run(record: Record) -> float:
     return _positive(record, "cycles_ns") / NS_PER_S
 
 
@@ -142,7 +166,7 @@ def _measured_claim(record: Record) -> float:
 
 
 def torus_of(text: str) -> Torus:
-    """Return the torus that a text such as ``4x4x8 twisted, N=128`` begins with.
+    """Return the torus that a text such as ``4x4x8 twisted, N=128`` or ``Twisted 4x4x8`` begins with.
 
     Raises
     ------
@@ -151,11 +175,17 @@ def torus_of(text: str) -> Torus:
     ParameterError
         If the torus cannot be built.
     """
-    found = re.match(r"(\d+(?:x\d+)*)( twisted)?(?= |,|$)", text)
+    plain = re.sub(r"\s*[x\u00d7*]\s*(?=\d)", "x", text.lower().replace("_", " "))
+    found = re.match(r"(?:[a-z ]* )?(\d+(?:x\d+)*)(?![\w.])", plain)
     if not found:
         msg = f"'{text[:60]}' begins with no shape such as 4x4x8 or 4x4x8 twisted"
         raise SkipError(msg)
-    return (twisted if found[2] else regular)([int(size) for size in found[1].split("x")])
+    sizes = [int(size) for size in found[1].split("x")]
+    if math.prod(sizes) > MOST_NODES:
+        msg = f"a torus of more than {MOST_NODES} nodes is not judged; '{found[1][:40]}' has more"
+        raise SkipError(msg)
+    turned = re.search(r"(?<!not )(?<!non-)\btwisted\b", plain)
+    return (twisted if turned else regular)(sizes)
 
 
 def _load_of(column: str) -> Callable[[Record], tuple[float, str]]:
@@ -167,9 +197,13 @@ def _load_of(column: str) -> Callable[[Record], tuple[float, str]]:
     return load
 
 
-def _ring(record: Record) -> tuple[float, str]:
-    run = ring_run(record)
-    return run.simulated_s(), f"the same wires allow {run.physical_s() * NS_PER_S:.0f} ns"
+def _repeated(record: Record, blank: Outcome) -> Outcome:
+    found = _outcome(record, blank, _measured_run, lambda own: (run_of(own).simulated_s(), ""))
+    if found.predicted is None:
+        return found
+    run = run_of(Record(record.where, record.cells))
+    hint = f"the same wires allow {wires_s(run) * NS_PER_S:.0f} ns"
+    return dataclasses.replace(found, beside=answers(run), hint=hint)
 
 
 def _claim(record: Record) -> tuple[float, str]:
@@ -183,12 +217,23 @@ def _rule_of(record: Record) -> tuple[Rule, re.Match[str]]:
         found = re.match(metric_pattern, metric)
         if found and re.match(system_pattern, system):
             return rule, found
+    part = parameter_of(record)
+    if part is not None:
+        msg = f"a parameter ({part}), which nothing predicts"
+        raise SkipError(msg)
     msg = f"'{metric}' of '{system}' is not modelled"
     raise SkipError(msg)
 
 
 def _machine(name: str) -> Callable[[Record, re.Match[str]], tuple[float, str]]:
     return lambda _record, _found: (float(getattr(TPU_V4, name)), "")
+
+
+def _ports(record: Record, _: re.Match[str]) -> tuple[float, str]:
+    """Return the ports of a switch: both ends of every cube's link, and the spares of the part."""
+    switch = load_switch("palomar-mems")
+    record.assume(f"{switch.ports - switch.usable_ports} spare ports, as palomar-mems has")
+    return float(TPU_V4.ports_per_switch + switch.ports - switch.usable_ports), ""
 
 
 def _twist(record: Record, _: re.Match[str]) -> tuple[float, str]:
@@ -204,8 +249,14 @@ def _goodput(record: Record, found: re.Match[str]) -> tuple[float, str]:
     if left:
         msg = f"a slice of {found[1]} chips is no whole number of cubes of {TPU_V4.nodes_per_cube}"
         raise SkipError(msg)
-    record.assume(f"hosts up {HOST_AVAILABILITY:.0%} of the time, failing independently")
-    return TPU_V4.goodput(cubes, HOST_AVAILABILITY), ""
+    named = re.search(r"(?:a ?= ?|availability (?:of )?)(\d+(?:\.\d+)?) ?(%?)", record.text("config"))
+    up = HOST_AVAILABILITY if not named else float(named[1]) * (PER_CENT if named[2] else 1.0)
+    record.assume(f"hosts up {up:.4g} of the time, failing independently")
+    if not 1 <= cubes <= TPU_V4.cubes or not 0.0 <= up <= 1.0:
+        msg = f"a slice of {found[1]} of {TPU_V4.nodes} chips with hosts up {up:g} of the time cannot be"
+        raise SkipError(msg)
+    how = TPU_V4.goodput if found[2] == "with" else TPU_V4.static_goodput
+    return how(cubes, up), ""
 
 
 def _routed(record: Record, _: re.Match[str]) -> tuple[float, str]:
@@ -219,11 +270,11 @@ RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
     {
         ("TPU v4$", "chips per supercomputer$"): _machine("nodes"),
         ("TPU v4$", "OCS count$"): _machine("switches"),
-        ("TPU v4$", "OCS ports"): _machine("ports_per_switch"),
+        ("TPU v4$", "OCS ports"): _ports,
         ("TPU v4$", "optical links per cube$"): _machine("links_per_cube"),
         ("TPU v4$", "fibre strands$"): _machine("fibres"),
         ("TPU v4$", "all-to-all throughput twisted/regular"): _twist,
-        ("TPU v4$", r"goodput at (\d+)-chip slices with OCS$"): _goodput,
+        ("TPU v4$", r"goodput at (\d+)-chip slices (with|without) OCS$"): _goodput,
         ("TPU twisted-torus", "max directed-edge load"): _routed,
         (
             "BvN$",
@@ -231,46 +282,8 @@ RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
         ): permutations_of_dense_demand,
         **FAILURE_RULES,
         **COST_RULES,
+        **DOMAIN_RULES,
         **ROTOR_RULES,
     }
 )
 """How system and metric of a row read, and what predicts it."""
-
-
-def _shown_runs() -> tuple[RingRun, ...]:
-    records = read_records(Path(__file__).parent / "reference" / "network.csv", needs=NEEDS)
-    rings = (record for record in records if record.text("cycles_ns") and not record.text(TRACE))
-    return tuple(dict.fromkeys(ring_run(record) for record in rings))
-
-
-def rings_record() -> list[dict[str, Any]]:
-    """Return, of the ring runs that ship, the simulator's time and the physical one as plain data."""
-    return [
-        {
-            "collective": run.kind.value,
-            "topology": "Ring" if run.hops == 1 else "Switch",
-            "ranks": run.ranks,
-            "size_bytes": run.size_bytes,
-            "splits": run.splits,
-            "simulated_s": run.simulated_s(),
-            "physical_s": run.physical_s(),
-        }
-        for run in _shown_runs()
-    ]
-
-
-def rings_text() -> str:
-    """Return the same as a table."""
-    rows = [
-        ReportRow(
-            label="{collective} {topology} {ranks}, {size_bytes} B / {splits}".format_map(one),
-            values=(
-                f"{one['simulated_s'] * NS_PER_S:.0f}",
-                f"{one['physical_s'] * NS_PER_S:.0f}",
-                f"{one['simulated_s'] / one['physical_s']:.3f}",
-            ),
-        )
-        for one in rings_record()
-    ]
-    title = "ASTRA-sim's ring algorithm: its own time, and what latency and rate of the same wires allow (ns)"
-    return table_text(title, ("ASTRA-sim", "wires", "ratio"), rows, width=110)

@@ -14,7 +14,6 @@ from electronic.devices import load_packet_switch, load_scale_up, load_transceiv
 from electronic.fabrics import RailFabric
 from electronic.fat_tree import FatTree, RailOnly
 from electronic.gpu import load_gpu
-from electronic.nvlink import SwitchedDomain
 from experiments.fabrics import build_fabric
 from experiments.validation.cells import Record, SkipError
 from heliograph.cubes import TPU_V4
@@ -22,7 +21,6 @@ from heliograph.scale_up import BillItem, ScaleUp, load_nic
 from heliograph.tables import read_table
 from optical.fabrics import OcsRails
 from optical.switches import LaneOptics, OpticalSwitch, load_optics, load_switch
-from optical.transceiver_ring import TransceiverRing
 
 Rule = Callable[[Record, "re.Match[str]"], tuple[float, str]]
 Parts = Mapping[str, BillItem]
@@ -172,8 +170,15 @@ def _opus_ratio(record: Record, found: re.Match[str]) -> tuple[float, str]:
     return ratios[what], f"{bare:.1f} without the modules at the cards"
 
 
-def topoopt_ratio(servers: int) -> float:
+def topoopt_ratio(servers: int, *, cards: float = 1.0) -> float:
     """Return the price of an ideal switch's stand-in over that of TopoOpt, with the paper's prices.
+
+    Parameters
+    ----------
+    servers : int
+        Servers of the cluster.
+    cards : float
+        Cards for each interface; dimensionless.
 
     The stand-in is a full fat-tree of the same bandwidth; TopoOpt has a patch-panel port and a 1x2 switch
     for each interface, twice the ports for the look-ahead.
@@ -187,16 +192,19 @@ def topoopt_ratio(servers: int) -> float:
         switch=switch,
         transceiver=load_transceiver("sr4-100g"),
     ).bill()
-    cards = servers * degree * prices.nic_usd
+    cards_usd = cards * servers * degree * prices.nic_usd
     ports = prices.transceiver_usd + 2 * prices.panel_port_usd + prices.splitter_usd
-    return (cards + priced(tree, prices, switch.radix)) / (cards + servers * degree * ports)
+    return (cards_usd + priced(tree, prices, switch.radix)) / (cards_usd + servers * degree * ports)
 
 
 def _topoopt(record: Record, _: re.Match[str]) -> tuple[float, str]:
     record.assume(f"mean over {TOPOOPT_SERVERS} servers of degree {TOPOOPT_DEGREE}; its prices, recalled")
     ratios = [topoopt_ratio(servers) for servers in TOPOOPT_SERVERS]
+    bare = [topoopt_ratio(servers, cards=0.0) for servers in TOPOOPT_SERVERS]
+    pairs = [topoopt_ratio(servers, cards=0.5) for servers in TOPOOPT_SERVERS]
     hint = (
-        "a card of 678 USD for each interface dominates both sides; if it is not counted the ratio is larger"
+        f"a card of 678 USD for each interface weighs on both sides: {math.fsum(pairs) / len(pairs):.1f} "
+        f"with one for two interfaces, {math.fsum(bare) / len(bare):.1f} without"
     )
     return math.fsum(ratios) / len(ratios), hint
 
@@ -248,9 +256,21 @@ def _tpu_share(record: Record, found: re.Match[str]) -> tuple[float, str]:
     if found[1] == "power":
         share = power_w / (power_w + TPU_V4.nodes * chip.chip.tdp_w)
         module_w = (power_w - TPU_V4.switches * load_switch("palomar-mems").static_w) / TPU_V4.fibres
-        return share, f"{module_w:.1f} W a 400G module of ours beside {chip.chip.tdp_w:g} W a chip"
+        rest_w = (1.0 / _bound(record) - 1.0) * power_w / TPU_V4.nodes
+        return share, (
+            f"{module_w:.1f} W a 400G module of ours beside {chip.chip.tdp_w:g} W a chip; the bound holds "
+            f"from {rest_w:.0f} W a chip with its share of hosts and cooling"
+        )
     share = price_usd / (price_usd + TPU_V4.nodes * chip.price_usd)
-    return share, "modules at 880 USD as resold (ours), and a chip at 8,000 USD without its host"
+    rest_usd = (1.0 / _bound(record) - 1.0) * price_usd / TPU_V4.nodes
+    return share, (
+        f"modules at 880 USD as resold (ours), and a chip at {chip.price_usd:,.0f} USD without its host; the "
+        f"bound holds from {rest_usd:,.0f} USD a chip with all around it"
+    )
+
+
+def _bound(record: Record) -> float:
+    return (record.number("value") or 1.0) * PER_CENT
 
 
 def _infiniband(record: Record, _: re.Match[str]) -> tuple[float, str]:
@@ -311,42 +331,15 @@ def mixnet_bills() -> float:
     return (tree.cost_usd - inside_usd) / (regional.cost_usd - inside_usd)
 
 
-def hbd_ratios() -> dict[str, float]:
-    """Return the price of a ring of switching transceivers over a switched domain of 72, each an accelerator.
-
-    Both are the bills of the fabrics that ship, for as many accelerators: as they are, and by the rate at
-    which an accelerator sends.
-    """
-    domain = load_scale_up("nvlink5-72")
-    switched, ring = SwitchedDomain(endpoints=domain.size), TransceiverRing(endpoints=domain.size)
-    # A ring sends both ways around, over the lanes of either end of a node.
-    ring_rate = 2 * ring.lanes * ring.optics.bandwidth_bytes_per_s
-    as_built = ring.cost_usd / switched.cost_usd
-    return {"as built": as_built, "same rate": as_built * domain.bandwidth_bytes_per_s / ring_rate}
-
-
-def _infinite_hbd(record: Record, _: re.Match[str]) -> tuple[float, str]:
-    """Return the price of a ring of switching transceivers over that of a switched domain of 72."""
-    ratios = hbd_ratios()
-    share = (record.number("value") or 0.0) * PER_CENT
-    record.assume("bills of hbd_ring and nvlink for 72 accelerators, all parts at our prices (assumed)")
-    hint = (
-        f"{ratios['same rate']:.0%} at the same rate of an accelerator; the published share would take a "
-        f"domain {ratios['as built'] / share:.1f} times as dear as ours, or parts of the ring as much cheaper"
-    )
-    return ratios["as built"], hint
-
-
 RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
     {
         ("Rail-only$", "network (cost|power) reduction"): _rail_only,
-        ("Opus photonic rails$", "network (power|cost)$"): _opus_ratio,
+        ("Opus photonic rails$", "(?:network )?(power|cost)$"): _opus_ratio,
         ("TopoOpt$", "Ideal switch cost / TopoOpt cost$"): _topoopt,
         ("Jupiter Evolving$", "(capex|power)$"): _jupiter,
         ("TPU v4$", r"OCS\+optics share of system (cost|power)$"): _tpu_share,
         ("TPU v4$", "IB switches to replace 48 OCSes$"): _infiniband,
         ("Sirius$", "power vs ideal electrical non-blocking$"): _sirius,
-        ("InfiniteHBD$", "cost vs NVL-72$"): _infinite_hbd,
         (r"MixNet", "cost efficiency vs fat-tree$"): _mixnet,
     }
 )

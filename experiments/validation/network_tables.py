@@ -12,10 +12,12 @@ from typing import Any
 from electronic.reductions import all_reduce_time_s
 from experiments.report import ReportRow, table_text
 from experiments.validation.cells import Record, read_records
+from experiments.validation.collective_simulator.tables import runs_text
 from experiments.validation.collectives import NEEDS as COLLECTIVE_COLUMNS
 from experiments.validation.collectives import bus_bytes, validate_collectives
-from experiments.validation.network import NEEDS, rings_text, validate_network
+from experiments.validation.network import NEEDS, validate_network
 from experiments.validation.network_costs import RULES as COST_RULES
+from experiments.validation.network_domains import RULES as DOMAIN_RULES
 from experiments.validation.network_failures import RULES as FAILURE_RULES
 from experiments.validation.outcomes import Outcome
 from experiments.validation.traces import traces_text
@@ -65,7 +67,7 @@ RINGS = (
 
 @cache
 def _claims() -> tuple[Outcome, ...]:
-    modelled = {system_metric for rules in (COST_RULES, FAILURE_RULES) for system_metric in rules}
+    modelled = {**COST_RULES, **DOMAIN_RULES, **FAILURE_RULES}
     records = read_records(REFERENCE / "network.csv", needs=NEEDS)
     own = [record for record in records if _matches(record, modelled)]
     own += [Record(f"recalled:{place}", dict(one)) for place, one in enumerate(RECALLED_CLAIMS, 1)]
@@ -162,9 +164,11 @@ def collectives_text() -> str:
     return table_text(title, ("rows", "published", "ours", "mean error"), rows, width=120)
 
 
-def beside_text() -> str:
-    """Return all tables beside the published networks."""
-    return "\n".join((rings_text(), traces_text(), claims_text(), collectives_text()))
+def beside_text(outcomes: Iterable[Outcome]) -> str:
+    """Return all tables beside the published networks, first that of the runs among some rows."""
+    return "\n".join(
+        text for text in (runs_text(outcomes), traces_text(), claims_text(), collectives_text()) if text
+    )
 
 
 def _short(value: float | None) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,8 @@ class Outcome:
     """Why the row was skipped, or None."""
     hint: str = ""
     """Where the predicted time goes, for rows that miss."""
+    beside: Mapping[str, float | bool | str] = field(default_factory=dict)
+    """Further answers to the same question, by name."""
 
     @property
     def relative_error(self) -> float | None:
@@ -62,6 +64,7 @@ class Outcome:
             "relative_error": self.relative_error,
             "assumed": list(self.assumed),
             "skipped": self.skipped,
+            **self.beside,
         }
 
 

@@ -5,7 +5,7 @@ may start the one with the smallest number; receives wait beside them. Compute t
 Every message of a ring is followed, for ranks do not enter a collective together.
 
 Found from ASTRA-sim's source and runs (commit 518bd513, workload and system layers); the rule of one
-collective alone is `experiments.validation.ring_simulator.RingRun`.
+collective alone is `experiments.validation.collective_simulator.runs.Run`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from experiments.validation.ring_simulator import BYTES_PER_GB, MEMORY_PASSES, NS_PER_S
+from experiments.validation.collective_simulator.networks import BYTES_PER_GB, NS_PER_S
+from experiments.validation.collective_simulator.ranks import MEMORY_PASSES
 from heliograph.checks import check_positive, check_range
 from heliograph.errors import WorkloadError
 from workloads.chakra import CommType, Node, NodeType, read_trace

@@ -10,8 +10,8 @@ from typing import Any
 from electronic.wires import Wires
 from experiments.report import ReportRow, table_text
 from experiments.validation.cells import Record, SkipError, check_provenance, read_records
+from experiments.validation.collective_simulator.networks import BYTES_PER_GB
 from experiments.validation.outcomes import Outcome, skipped
-from experiments.validation.ring_simulator import BYTES_PER_GB
 from experiments.validation.trace_simulator import NS_PER_S, Settings, Topology, finishing_ns
 from heliograph.errors import HeliographError
 from heliograph.replay import Clockwork, Replay

@@ -11,7 +11,7 @@ from experiments.systems import build_system
 from experiments.validation import validate
 from experiments.validation.cells import Record
 from experiments.validation.network import validate_network
-from experiments.validation.network_costs import hbd_ratios
+from experiments.validation.network_domains import hbd_ratios, paper_parts
 from workloads.config import load_model
 
 SETTING = "N=16, u=4, r=10 us, T_ss=100.9 us, hosts=4, rate=10 Gb/s, pair=3 MB, payload=1436 B, packet=1500 B"
@@ -77,6 +77,9 @@ def test_a_ring_of_transceivers_costs_less_than_a_switched_domain():
     """Shou et al., InfiniteHBD, SIGCOMM 2025: 31 %; ours by the bills of the fabrics that ship."""
     ratios = hbd_ratios()
     assert 0.31 < ratios["as built"] < ratios["same rate"] < 1.0
+    assert ratios["paper"] == pytest.approx(0.31, abs=0.005)
+    assert paper_parts("nvl-72").usd == pytest.approx((18 * 28000 + 5184 * 35.6) / 72)
+    assert paper_parts("infinite-hbd").usd == pytest.approx(4 * 600 + 199.6 + 4 * 6.8)
 
 
 def test_bits_of_a_reduction_in_light_are_shown_where_a_fabric_has_one(capsys):

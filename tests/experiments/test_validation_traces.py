@@ -6,7 +6,9 @@ import math
 import pytest
 
 from experiments.validation import command, validate
-from experiments.validation.ring_simulator import RingRun
+from experiments.validation.collective_simulator.algorithms import Method
+from experiments.validation.collective_simulator.networks import Shape, Wires
+from experiments.validation.collective_simulator.runs import Dimension, Run
 from experiments.validation.trace_simulator import Settings, Topology, finishing_ns
 from experiments.validation.traces import traces_record, traces_text
 from heliograph.errors import ParameterError, WorkloadError
@@ -27,16 +29,14 @@ def work(number, microseconds, *after):
 @pytest.mark.parametrize("topology", list(Topology))
 @pytest.mark.parametrize("kind", [CommType.ALL_REDUCE, CommType.REDUCE_SCATTER, CommType.ALL_GATHER])
 def test_one_collective_takes_what_its_closed_form_says(tmp_path, topology, kind):
-    """RingRun, from 38 runs of ASTRA-sim: for ranks that start together messages add up to it."""
+    """As a run of its own, held to runs of ASTRA-sim: messages of ranks that start together add up to it."""
     prefix = write(tmp_path, *([coll(kind=kind, size=1 << 20)] for _ in range(8)))
     settings = dataclasses.replace(SWITCH, topology=topology, splits=4)
-    run = RingRun(
+    wires = Wires(shape=Shape[topology.name], ranks=8, gigabytes_per_s=50.0, latency_ns=500.0)
+    run = Run(
         kind=CollectiveKind(kind.name.lower()),
         size_bytes=1 << 20,
-        ranks=8,
-        hops={Topology.RING: 1, Topology.SWITCH: 2, Topology.FULLY_CONNECTED: 1}[topology],
-        gigabytes_per_s=50.0,
-        latency_ns=500.0,
+        dimensions=(Dimension(wires=wires, method=Method.RING),),
         endpoint_ns=10,
         splits=4,
     )

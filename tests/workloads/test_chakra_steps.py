@@ -7,7 +7,8 @@ import pytest
 
 from electronic.wires import Wires
 from experiments.systems import build_system
-from experiments.validation import ring_simulator
+from experiments.validation.collective_simulator import Dimension, Method, Run, Shape
+from experiments.validation.collective_simulator import Wires as SimulatedWires
 from heliograph.engine import Simulation
 from heliograph.errors import ParameterError, WorkloadError
 from heliograph.operators import Elementwise, MatMul
@@ -160,22 +161,20 @@ def test_one_node_for_each_operator_takes_as_long_and_has_more_nodes(tmp_path):
     assert times[1] == pytest.approx(times[0], rel=1e-9)
 
 
-def test_the_shipped_regression_of_astra_sim_follows_from_its_trace(tmp_path, monkeypatch):
+def test_the_shipped_regression_of_astra_sim_follows_from_its_trace(tmp_path):
     """117 780 cycles: all-reduce of 1 MiB on a ring of 8 at 50 GB/s, 500 ns, 4 splits, 50 B/ns of memory
     (ASTRA-sim, tests/rt_template)."""
     graph = import_trace(write(tmp_path, *([coll()] for _ in range(8))))
     (task,) = graph.tasks
     assert task.operation.groups == (tuple(range(8)),)
-    monkeypatch.setattr(ring_simulator, "MEMORY_BYTES_PER_NS", 50)
-    run = ring_simulator.RingRun(
+    ring = SimulatedWires(shape=Shape.RING, ranks=len(task.classes), gigabytes_per_s=50.0, latency_ns=500.0)
+    run = Run(
         kind=task.operation.kind,
         size_bytes=round(task.operation.payload_bytes),
-        ranks=len(task.classes),
-        hops=1,
-        gigabytes_per_s=50.0,
-        latency_ns=500.0,
+        dimensions=(Dimension(wires=ring, method=Method.RING),),
         endpoint_ns=10,
         splits=4,
+        memory_gb_per_s=50.0,
     )
     assert run.simulated_s() == pytest.approx(117_780e-9, rel=1e-12)
     wires = Wires(endpoints=8, link_bytes_per_s=50e9, latency_s=500e-9)

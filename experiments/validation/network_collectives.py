@@ -1,0 +1,100 @@
+"""Published collectives among rows about networks: columns of NCCL's tests, or claims of their results."""
+
+from __future__ import annotations
+
+import math
+import re
+from types import MappingProxyType
+
+from experiments.validation.cells import Record, SkipError, check_provenance
+from experiments.validation.collectives import RATES, TIMES, validate_collectives
+from experiments.validation.outcomes import Outcome
+from heliograph.errors import HeliographError, ParameterError
+
+COLUMNS = (*TIMES, *RATES)
+"""Columns of NCCL's tests that hold a result."""
+UNITS = MappingProxyType({"GB/s": "busbw_GBps", "us": "time_us"})
+"""Unit of a claim -> column of NCCL's tests."""
+DECIMAL = MappingProxyType({"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9})
+"""Suffixes by which tables round a size."""
+LONG_BYTES = 2**34
+"""Size that a claim without one is judged at: its peak."""
+_METRIC = r"(?:all-reduce|AR|peak AR)\b.*(?:busbw|time)"
+
+
+def is_collective(record: Record) -> bool:
+    """Return whether a row has columns of NCCL's tests, or claims a result of them."""
+    named = record.text("gpu") and any(record.text(column) for column in COLUMNS)
+    claimed = re.match("NCCL", record.text("system")) and re.match(_METRIC, record.text("metric"))
+    return bool(named or claimed)
+
+
+def collective_outcome(record: Record) -> Outcome:
+    """Return what becomes of a row about a collective.
+
+    Raises
+    ------
+    ParameterError
+        If it holds a number that cannot be one.
+    """
+    if record.text("gpu"):
+        return validate_collectives([record])[0]
+    name = " ".join(record.text(one) for one in ("system", "metric", "config") if record.text(one))
+    source = record.text("source") or "no source"
+    try:
+        check_provenance(record)
+        outcome = validate_collectives([_plain(record, name)])[0]
+    except ParameterError:
+        raise
+    except HeliographError as error:
+        return Outcome(id=name, source=source, unit="s", measured=None, skipped=str(error))
+    return outcome
+
+
+def _plain(record: Record, name: str) -> Record:
+    """Return a claim as columns of NCCL's tests.
+
+    Raises
+    ------
+    SkipError
+        If it names no GPU, is of several nodes, had the switches' sums switched off, or has no known unit.
+    """
+    system = f"{record.text('system')} {record.text('metric')}"
+    if re.search(r"\d+x\d+ ", system):
+        msg = "collectives of several nodes over a network that is not described are not judged"
+        raise SkipError(msg)
+    if "disabled" in system:
+        msg = "switches that do not add are judged beside the rows, with the table of bus bandwidths"
+        raise SkipError(msg)
+    found = re.search(r"\b(\d+)x([A-Z]+\d+)", system) or re.search(r"()\b([A-Z]+\d+)\b.*?(\d+) GPU", system)
+    if not found:
+        msg = f"'{system[:60]}' names no number of a GPU such as 8xH100"
+        raise SkipError(msg)
+    column = UNITS.get(record.text("unit"))
+    if column is None:
+        msg = f"unit '{record.text('unit')}' is neither GB/s of bus bandwidth nor us"
+        raise SkipError(msg)
+    if not record.number("value"):
+        msg = f"value '{record.text('value')}' is no time and no bandwidth"
+        raise SkipError(msg)
+    ranks = found[1] or found[3]
+    cells = {"id": name, "source": record.text("source"), "gpu": found[2], "n_gpus": ranks}
+    size = _size_bytes(record.text("config"))
+    return Record(record.where, cells | {"bytes": str(size), column: record.text("value")})
+
+
+def _size_bytes(config: str) -> int:
+    """Return a size such as 32KiB or 8 B, or the power of two that is nearest to a rounded 132K.
+
+    Notes
+    -----
+    The tables that print K and M list powers of two, some by 1000 and some by 1024, rounded; both readings
+    have the same nearest power.
+    """
+    found = re.match(r"size (\d+(?:\.\d+)?) ?([KMG]?)(i?)B?(?=[;,\s]|$)", config)
+    if not found:
+        return LONG_BYTES
+    if found[3]:
+        return round(float(found[1]) * 2 ** (10 * " KMG".index(found[2])))
+    value = float(found[1]) * DECIMAL[found[2]]
+    return round(value) if not found[2] else 2 ** round(math.log2(value))
