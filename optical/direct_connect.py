@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -111,9 +112,12 @@ class DirectConnect(NodeCircuits):
         """
         if self.connected(circuits, flows):
             return circuits, Reconfiguration()
+        failed = circuits.circuits.failed
         if self.policy is CircuitPolicy.STATIC:
+            if failed.size:
+                return circuits, Reconfiguration()
             self._refuse(circuits, flows)
-        after = self._laid_out([flows], flows.axis)
+        after, _ = self.without(self._laid_out([flows], flows.axis), failed)
         moved = changed_links(circuits.circuits, after.circuits)
         return after, Reconfiguration(
             dark_s=self.switch.reconfiguration_s if moved.size else 0.0,
@@ -133,6 +137,12 @@ class DirectConnect(NodeCircuits):
             all_meet = self.policy is CircuitPolicy.STATIC
             tx_peer = lanes_of(job_links(found[0], self.degree, all_meet=all_meet), self.degree)
         return ForwardingCircuits(circuits=Circuits(tx_peer), domain=self.nodes, axes=(axis,))
+
+    def without(
+        self, circuits: ForwardingCircuits, failed: np.ndarray
+    ) -> tuple[ForwardingCircuits, Reconfiguration]:
+        """Return circuits while some ports [n] and no others are down; nodes pass on round them."""
+        return dataclasses.replace(circuits, circuits=circuits.circuits.without(failed)), Reconfiguration()
 
     def graph(self, circuits: ForwardingCircuits) -> LinkGraph:
         """Return the links that exist now; circuits merged into another have no capacity."""

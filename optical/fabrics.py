@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -13,6 +14,7 @@ from heliograph.errors import RouteError
 from heliograph.interfaces import Flows, LinkGraph, Reconfiguration
 from heliograph.scale_up import BillItem, Nic, ScaleUp, bill_power_w, bill_price_usd, load_nic
 from optical.circuits import DARK, CircuitPolicy, Circuits, Turning, assign_lanes, merge_pairs
+from optical.failed_ports import chassis_of, chassis_ports, check_spares, lend_lanes
 from optical.switches import (
     LaneBudget,
     LaneOptics,
@@ -181,19 +183,96 @@ class OcsRails:
         if found.all():
             return circuits, Reconfiguration()
         if self.policy is CircuitPolicy.STATIC:
+            if circuits.failed.size:
+                return circuits, Reconfiguration()
             self._refuse(circuits, flows)
         carriers, target = self._carriers(flows), self._target(circuits, flows, demand)
-        after = circuits.with_lanes(np.unique(carriers[~found]), target)
+        lacking, senders = np.unique(carriers[~found]), np.unique(carriers[self.scale_up.off_node(flows)])
+        after = circuits.with_lanes(lacking, target)
         if not self.connected(after, flows):
-            after = circuits.with_lanes(np.unique(carriers[self.scale_up.off_node(flows)]), target)
+            after = circuits.with_lanes(senders, target)
+        if circuits.failed.size and not self.connected(after, flows):
+            after = self._lent(circuits, (after, circuits.with_lanes(senders, self._matching([flows]))), flows)
+        return after, self._turn(circuits, after)
+
+    def _turn(self, circuits: Circuits, after: Circuits) -> Reconfiguration:
+        """Return what it costs to turn circuits into others."""
         turned = after.tx_peer != circuits.tx_peer
         resized = after.lanes_of_first != circuits.lanes_of_first
         ports = self.stages * int((turned & (after.tx_peer != DARK)).sum())
-        return after, Reconfiguration(
+        return Reconfiguration(
             dark_s=self.switch.reconfiguration_s,
             moved_links=np.flatnonzero(turned | resized),
             energy_j=ports * self.switch.move_energy_j,
         )
+
+    def _lent(self, circuits: Circuits, wanted: Sequence[Circuits], flows: Flows) -> Circuits:
+        """Return circuits in which pairs whose lanes are all down have some that others can spare."""
+        pairs = self._pairs([flows])[0]
+        for one in wanted:
+            lanes = lend_lanes(one.tx_peer, pairs, circuits.failed)
+            unlent = one.tx_peer if one.unlent is None else one.unlent
+            after = Circuits(lanes, circuits.plans, circuits.failed, unlent)
+            if self.connected(after, flows):
+                return after
+        return circuits
+
+    @property
+    def ports(self) -> int:
+        """Ports that lanes begin and end on."""
+        return self.endpoints * self.lanes
+
+    @property
+    def port_lanes(self) -> int:
+        """Ports of each endpoint: its lanes."""
+        return self.lanes
+
+    @property
+    def port_owner(self) -> str:
+        """Endpoints have the ports."""
+        return "endpoint"
+
+    def port_name(self, port: int) -> str:
+        """Return what a port is called in messages."""
+        return f"port {port % self.lanes} of endpoint {port // self.lanes}"
+
+    @cached_property
+    def port_chassis(self) -> np.ndarray:
+        """Optical switches whose port each port is, shape [E lanes, 1]."""
+        every = np.arange(self.endpoints)
+        planes = self.scale_up.rail_of(every)[:, None] * self.lanes + np.arange(self.lanes)
+        chassis = chassis_of(self.switch, self.nodes, self.node_size * self.lanes)
+        return chassis[planes, self.scale_up.node_of(every)[:, None]].reshape(-1, 1)
+
+    @property
+    def switches(self) -> int:
+        """Optical switches."""
+        return switch_chassis(self.switch, self.nodes, self.node_size * self.lanes)
+
+    def switch_ports(self, switch: int) -> np.ndarray:
+        """Return the ports that are lost with an optical switch, shape [n]."""
+        lost = chassis_ports(self.switch, self.nodes, self.node_size * self.lanes, switch)
+        endpoints = lost[:, 1] * self.scale_up.size + lost[:, 0] // self.lanes
+        ports: np.ndarray = (endpoints * self.lanes + lost[:, 0] % self.lanes)[endpoints < self.endpoints]
+        return ports
+
+    def replacement_s(self, ports: np.ndarray) -> float:
+        """Return the time until spare ports of the switches carry what failed ports [n] did.
+
+        Raises
+        ------
+        ParameterError
+            If a switch has fewer spare ports.
+        """
+        check_spares(self.switch, self.port_chassis[ports].ravel().tolist())
+        return self.switch.reconfiguration_s
+
+    def without(self, circuits: Circuits, failed: np.ndarray) -> tuple[Circuits, Reconfiguration]:
+        """Return circuits while some ports [n] and no others are down; lanes lent go back on a repair."""
+        after = circuits.without(failed)
+        if np.array_equal(after.tx_peer, circuits.tx_peer):
+            return after, Reconfiguration()
+        return after, self._turn(circuits, after)
 
     def graph(self, circuits: Circuits) -> LinkGraph:
         """Return the links that exist now; dark lanes and lanes merged into another have no capacity."""
@@ -255,7 +334,7 @@ class OcsRails:
     def _lookup(self, circuits: Circuits, flows: Flows) -> tuple[np.ndarray, np.ndarray]:
         """Return the optical link of each flow's carrier, and whether it has a path, each of shape [F]."""
         carriers = self._carriers(flows)
-        lit = circuits.tx_peer[carriers] == flows.destinations[:, None]
+        lit = circuits.lit[carriers] == flows.destinations[:, None]
         return carriers * self.lanes + lit.argmax(axis=1), lit.any(axis=1) | ~self.scale_up.off_node(flows)
 
     def _refuse(self, circuits: Circuits, flows: Flows) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -209,7 +210,9 @@ class HybridFabric(NodeCircuits):
             size_bytes=flows.size_bytes,
             axis=flows.axis,
         )
-        after = Circuits(self._turned(circuits.circuits.tx_peer, [some]))
+        after = Circuits(
+            self._turned(circuits.circuits.tx_peer, [some]), failed=circuits.circuits.failed
+        )
         axes = tuple(flows.axis if region in asking else axis for region, axis in enumerate(circuits.axes))
         moved = changed_links(circuits.circuits, after)
         return RegionCircuits(circuits=after, axes=axes, big=circuits.big), Reconfiguration(
@@ -217,6 +220,12 @@ class HybridFabric(NodeCircuits):
             moved_links=self.packets.wiring.links + moved,
             energy_j=self.move_energy_j(circuits.circuits, after),
         )
+
+    def without(
+        self, circuits: RegionCircuits, failed: np.ndarray
+    ) -> tuple[RegionCircuits, Reconfiguration]:
+        """Return circuits while some ports [n] and no others are down; packets carry what lacks one."""
+        return dataclasses.replace(circuits, circuits=circuits.circuits.without(failed)), Reconfiguration()
 
     def graph(self, circuits: RegionCircuits) -> LinkGraph:
         """Return the links that exist now; circuits merged into another have no capacity."""
@@ -237,7 +246,7 @@ class HybridFabric(NodeCircuits):
     def by_circuit(self, circuits: RegionCircuits, flows: Flows) -> tuple[np.ndarray, np.ndarray]:
         """Return the circuit of each flow, and whether it has one, each of shape [F]."""
         one, other = self._node_of[flows.sources], self._node_of[flows.destinations]
-        lit = circuits.circuits.tx_peer[one] == other[:, None]
+        lit = circuits.circuits.lit[one] == other[:, None]
         lit &= self._served(flows.axis)
         return one * self.degree + lit.argmax(axis=1), lit.any(axis=1)
 

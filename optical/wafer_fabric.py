@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -169,7 +170,7 @@ class WaferFabric:
             axis=flows.axis,
         )
         before = circuits.circuits
-        after = Circuits(self._laid_out(before.tx_peer, [some]))
+        after = Circuits(self._laid_out(before.tx_peer, [some]), failed=before.failed)
         axes = list(circuits.axes)
         for wafer in lacking.tolist():
             axes[wafer] = flows.axis
@@ -182,6 +183,31 @@ class WaferFabric:
             moved_links=self.packets.wiring.links + moved,
             energy_j=elements * self.wafer.move_energy_j,
         )
+
+    @property
+    def ports(self) -> int:
+        """Ports that circuits begin and end on: lanes of chips."""
+        return self.endpoints * self.wafer.lanes
+
+    @property
+    def port_lanes(self) -> int:
+        """Ports of each chip: its lanes."""
+        return self.wafer.lanes
+
+    @property
+    def port_owner(self) -> str:
+        """Endpoints have the ports."""
+        return "endpoint"
+
+    def port_name(self, port: int) -> str:
+        """Return what a port is called in messages."""
+        return f"lane {port % self.wafer.lanes} of chip {port // self.wafer.lanes}"
+
+    def without(
+        self, circuits: ForwardingCircuits, failed: np.ndarray
+    ) -> tuple[ForwardingCircuits, Reconfiguration]:
+        """Return circuits while some ports [n] and no others are down; chips pass on round them."""
+        return dataclasses.replace(circuits, circuits=circuits.circuits.without(failed)), Reconfiguration()
 
     def graph(self, circuits: ForwardingCircuits) -> LinkGraph:
         """Return the links that exist now; circuits merged into another have no capacity."""
