@@ -46,7 +46,7 @@ class Failure:
                 msg = f"failure: {name} must be finite and at least 0; got {value}"
                 raise ParameterError(msg)
         if not self.links and not self.endpoints and not self.ports:
-            msg = f"failure at {self.time_s:g} s: name the links or the endpoints that fail"
+            msg = f"failure at {self.time_s:g} s: name the links or the endpoints or the ports that fail"
             raise ParameterError(msg)
         check_range(self, "share", high=1.0, open_low=True)
         if self.share < 1.0 and (self.endpoints or self.ports):

@@ -116,7 +116,10 @@ class Network:
         if self.locate(bundle):
             links, usage, latency_s, graph = bundle.links, bundle.usage, bundle.latency_s, self._graph
         else:
-            flows, demand = self._outages.placed(bundle.flows), tuple(map(self._outages.placed, bundle.demand))
+            flows, demand = (
+                self._outages.placed(bundle.flows),
+                tuple(map(self._outages.placed, bundle.demand)),
+            )
             circuits, _ = self.fabric.configure(self._circuits, flows, demand)
             graph = self.fabric.graph(circuits)
             found = fabric_loads(self.fabric, circuits, flows, graph)

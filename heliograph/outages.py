@@ -12,7 +12,7 @@ from heliograph.failures import Failure, Ported, endpoint_links
 from heliograph.interfaces import Circuits, Fabric, Flows, LinkGraph
 
 _WHOLE = 1.0 - 1e-9
-"""Share of a link from which on, once lost, the link carries nothing; below one by rounding. Dimensionless."""
+"""Share of a link from which on, once lost, it carries nothing; below one by rounding. Dimensionless."""
 
 
 class Outages:
@@ -108,7 +108,7 @@ class Outages:
         return replace(flows, sources=sources, destinations=destinations)
 
     def left(self, graph: LinkGraph) -> LinkGraph:
-        """Return links of which some have lost a part of what they stand for; dead ones keep their numbers."""
+        """Return links of which some have lost a part of what they stand for; dead ones stay."""
         part = (self._lost > 0.0) & ~self.dead
         if not part.any():
             return graph

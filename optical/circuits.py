@@ -69,9 +69,9 @@ class Circuits:
         """Destination of each lane whose light arrives, shape [E, lanes]; `DARK` over ports that are down."""
         if not self.failed.size:
             return self.tx_peer
-        down = np.zeros(self.tx_peer.shape, dtype=bool)
-        down.flat[self.failed] = True
-        lost = down | (down[self.tx_peer, np.arange(down.shape[1])] & (self.tx_peer != DARK))
+        lanes = self.tx_peer.shape[1]
+        down: np.ndarray = np.isin(np.arange(self.tx_peer.size), self.failed).reshape(-1, lanes)
+        lost = down | (down[self.tx_peer, np.arange(lanes)] & (self.tx_peer != DARK))
         return np.where(lost, DARK, self.tx_peer)
 
     def without(self, failed: np.ndarray) -> Circuits:

@@ -12,9 +12,10 @@ import numpy as np
 
 from heliograph.checks import check_range
 from heliograph.errors import RouteError
-from heliograph.graph_fabric import NO_LINK, packed
+from heliograph.graph_fabric import NO_LINK, bundle, packed
 from heliograph.interfaces import Flows, LinkGraph, Reconfiguration
 from heliograph.scale_up import BillItem, Nic, ScaleUp, bill_power_w, bill_price_usd, load_nic
+from optical.circuit_detours import circuit_wiring, lit_detours
 from optical.circuits import DARK, CircuitPolicy, Circuits
 from optical.forwarding import ForwardingCircuits
 from optical.job_lanes import domain_demands, job_links, lanes_of
@@ -173,6 +174,23 @@ class DirectConnect(NodeCircuits):
         first = np.where(moving, up + flows.sources, NO_LINK)
         last = np.where(moving, up + self.endpoints + flows.destinations, NO_LINK)
         return packed([first, *reversed(circuits.ways(sources, destinations)), last])
+
+    def around(self, circuits: ForwardingCircuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
+        """Return the links of each flow as `route` does, past failed links where a way is left."""
+        every = np.arange(self.endpoints)
+        switches = self.endpoints + self.scale_up.node_of(every)
+        inside = {
+            "rate_bytes_per_s": self.scale_up.capacity_bytes_per_s,
+            "latency_s": self.scale_up.latency_s / 2,
+        }
+        light = circuit_wiring(
+            circuits.circuits,
+            self.endpoints + np.arange(self.nodes),
+            rate_bytes_per_s=self.circuit_bytes_per_s,
+            latency_s=self.circuit_latency_s,
+        )
+        copper = bundle(every, switches, **inside), bundle(switches, every, **inside)
+        return lit_detours((light, *copper), self.route(circuits, flows), flows, failed)
 
     def connected(self, circuits: ForwardingCircuits, flows: Flows) -> bool:
         """Return whether circuits lead every flow to its end, and are those of its axis if axes have own."""

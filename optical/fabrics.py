@@ -192,7 +192,9 @@ class OcsRails:
         if not self.connected(after, flows):
             after = circuits.with_lanes(senders, target)
         if circuits.failed.size and not self.connected(after, flows):
-            after = self._lent(circuits, (after, circuits.with_lanes(senders, self._matching([flows]))), flows)
+            after = self._lent(
+                circuits, (after, circuits.with_lanes(senders, self._matching([flows]))), flows
+            )
         return after, self._turn(circuits, after)
 
     def _turn(self, circuits: Circuits, after: Circuits) -> Reconfiguration:

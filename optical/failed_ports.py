@@ -30,9 +30,7 @@ def lend_lanes(tx_peer: np.ndarray, pairs: np.ndarray, failed: np.ndarray) -> np
         pairs that keep another working one; a pair that finds none keeps its dead lanes, and so waits.
     """
     lanes = tx_peer.shape[1]
-    works = np.ones(tx_peer.size, dtype=bool)
-    works[failed] = False
-    works = works.reshape(tx_peer.shape)
+    works: np.ndarray = ~np.isin(np.arange(tx_peer.size), failed).reshape(-1, lanes)
     sends = tx_peer.copy()
     dead = (sends != DARK) & ~(works & works[sends, np.arange(lanes)])
     sends[dead] = DARK

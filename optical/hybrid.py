@@ -23,6 +23,7 @@ from heliograph.scale_up import (
     bill_price_usd,
     load_nic,
 )
+from optical.circuit_detours import circuit_wiring, lit_detours
 from optical.circuits import DARK, CircuitPolicy, Circuits, Turning
 from optical.job_lanes import domain_demands, lanes_of
 from optical.node_circuits import NodeCircuits, changed_links
@@ -210,9 +211,7 @@ class HybridFabric(NodeCircuits):
             size_bytes=flows.size_bytes,
             axis=flows.axis,
         )
-        after = Circuits(
-            self._turned(circuits.circuits.tx_peer, [some]), failed=circuits.circuits.failed
-        )
+        after = Circuits(self._turned(circuits.circuits.tx_peer, [some]), failed=circuits.circuits.failed)
         axes = tuple(flows.axis if region in asking else axis for region, axis in enumerate(circuits.axes))
         moved = changed_links(circuits.circuits, after)
         return RegionCircuits(circuits=after, axes=axes, big=circuits.big), Reconfiguration(
@@ -221,9 +220,7 @@ class HybridFabric(NodeCircuits):
             energy_j=self.move_energy_j(circuits.circuits, after),
         )
 
-    def without(
-        self, circuits: RegionCircuits, failed: np.ndarray
-    ) -> tuple[RegionCircuits, Reconfiguration]:
+    def without(self, circuits: RegionCircuits, failed: np.ndarray) -> tuple[RegionCircuits, Reconfiguration]:
         """Return circuits while some ports [n] and no others are down; packets carry what lacks one."""
         return dataclasses.replace(circuits, circuits=circuits.circuits.without(failed)), Reconfiguration()
 
@@ -262,6 +259,18 @@ class HybridFabric(NodeCircuits):
         links[lit, 1] = self.packets.wiring.links + link[lit]
         links[lit, 2] = self.endpoints + flows.destinations[lit]
         return packed(list(links.T))
+
+    def around(self, circuits: RegionCircuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
+        """Return the links of each flow as `route` does, past failed links where a way is left."""
+        wiring = self.packets.wiring
+        switches = wiring.heads[np.arange(self.nodes) * self.scale_up.size]
+        light = circuit_wiring(
+            circuits.circuits,
+            switches,
+            rate_bytes_per_s=self.circuit_bytes_per_s,
+            latency_s=self.circuit_latency_s,
+        )
+        return lit_detours((wiring, light), self.route(circuits, flows), flows, failed)
 
     def connected(self, circuits: RegionCircuits, flows: Flows) -> bool:
         """Return whether no circuits should turn to the flows; packets reach everybody."""

@@ -15,6 +15,7 @@ from heliograph.graph_fabric import NO_LINK, packed
 from heliograph.interfaces import Flows, LinkGraph, Reconfiguration
 from heliograph.scale_up import BillItem, ScaleUp, bill_power_w, bill_price_usd
 from heliograph.units import BITS_PER_BYTE
+from optical.circuit_detours import circuit_wiring, lit_detours
 from optical.circuits import DARK, CircuitPolicy, Circuits, Turning
 from optical.forwarding import ForwardingCircuits
 from optical.job_lanes import domain_demands, job_links, lanes_of
@@ -252,6 +253,18 @@ class WaferFabric:
                 ways == NO_LINK, NO_LINK, ways + self.packets.wiring.links
             )
         return links
+
+    def around(self, circuits: ForwardingCircuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
+        """Return the links of each flow as `route` does, past failed links where a way is left."""
+        light = circuit_wiring(
+            circuits.circuits,
+            np.arange(self.endpoints),
+            rate_bytes_per_s=self.circuit_bytes_per_s,
+            latency_s=self.wafer.latency_s,
+        )
+        inside = np.arange(2 * self.endpoints)  # the wafer stands for the nodes of the packet fabric
+        parts = self.packets.wiring, light
+        return lit_detours(parts, self.route(circuits, flows), flows, failed, barred=inside)
 
     def connected(self, circuits: ForwardingCircuits, flows: Flows) -> bool:
         """Return whether circuits serve every flow that stays on its wafer; packets carry the others."""

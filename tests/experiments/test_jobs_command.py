@@ -82,7 +82,7 @@ def test_a_spare_node_costs_a_takeover_and_circuits(tmp_path):
         ),
         (
             TWO + "[[failure]]\ntime_s = 0.0\nswitches = [40]\n",
-            "has no fixed wiring to name ports or switches",
+            "optical rails has no switch 40; choices: 0 to 0",
         ),
         (
             TWO + "[[failure]]\ntime_s = 0.0\nports = [1]\n",
