@@ -6,7 +6,7 @@ import numpy as np
 
 from heliograph.detours import detours
 from heliograph.interfaces import Flows
-from heliograph.wiring import NO_LINK, Wiring, bundle, joined
+from heliograph.wiring import NO_LINK, Wiring, bundle
 from optical.circuits import Circuits
 
 
@@ -32,37 +32,32 @@ def circuit_wiring(
 
 
 def lit_detours(
-    parts: tuple[Wiring, ...],
+    wiring: Wiring,
     routes: np.ndarray,
     flows: Flows,
     failed: np.ndarray,
-    *,
-    barred: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return routes in which flows that would cross failed links take a shortest way over what is lit.
 
     Parameters
     ----------
-    parts : tuple of Wiring
-        All links, numbered one part after the other; those without capacity are dark.
+    wiring : Wiring
+        All links; those without capacity are dark.
     routes : numpy.ndarray
         Links of each flow while nothing has failed, shape [F, H].
     flows : Flows
         The flows.
     failed : numpy.ndarray
         Links that carry nothing, shape [n].
-    barred : numpy.ndarray, optional
-        Links that no detour may take, shape [m].
 
     Returns
     -------
     numpy.ndarray
         Shape [F, H']. A flow that has no way left keeps its route over the failed link, and so waits.
     """
-    wiring = joined(parts)
     hit = np.isin(routes, failed).any(axis=1)
     dark = np.flatnonzero(wiring.capacity_bytes_per_s <= 0.0)
-    never = np.unique(np.concatenate([failed, dark, dark[:0] if barred is None else barred]))
+    never = np.union1d(failed, dark)
     some = Flows(
         sources=flows.sources[hit],
         destinations=flows.destinations[hit],

@@ -15,6 +15,7 @@ from heliograph.errors import RouteError
 from heliograph.graph_fabric import NO_LINK, bundle, packed
 from heliograph.interfaces import Flows, LinkGraph, Reconfiguration
 from heliograph.scale_up import BillItem, Nic, ScaleUp, bill_power_w, bill_price_usd, load_nic
+from heliograph.wiring import Wiring, joined
 from optical.circuit_detours import circuit_wiring, lit_detours
 from optical.circuits import DARK, CircuitPolicy, Circuits
 from optical.forwarding import ForwardingCircuits
@@ -175,8 +176,8 @@ class DirectConnect(NodeCircuits):
         last = np.where(moving, up + self.endpoints + flows.destinations, NO_LINK)
         return packed([first, *reversed(circuits.ways(sources, destinations)), last])
 
-    def around(self, circuits: ForwardingCircuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
-        """Return the links of each flow as `route` does, past failed links where a way is left."""
+    def wired(self, circuits: ForwardingCircuits) -> Wiring:
+        """Return all links with their present ends; dark ones have no capacity."""
         every = np.arange(self.endpoints)
         switches = self.endpoints + self.scale_up.node_of(every)
         inside = {
@@ -190,7 +191,11 @@ class DirectConnect(NodeCircuits):
             latency_s=self.circuit_latency_s,
         )
         copper = bundle(every, switches, **inside), bundle(switches, every, **inside)
-        return lit_detours((light, *copper), self.route(circuits, flows), flows, failed)
+        return joined([light, *copper])
+
+    def around(self, circuits: ForwardingCircuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
+        """Return the links of each flow as `route` does, past failed links where a way is left."""
+        return lit_detours(self.wired(circuits), self.route(circuits, flows), flows, failed)
 
     def connected(self, circuits: ForwardingCircuits, flows: Flows) -> bool:
         """Return whether circuits lead every flow to its end, and are those of its axis if axes have own."""

@@ -13,8 +13,11 @@ from heliograph.checks import check_range
 from heliograph.errors import RouteError
 from heliograph.interfaces import Flows, LinkGraph, Reconfiguration
 from heliograph.scale_up import BillItem, Nic, ScaleUp, bill_power_w, bill_price_usd, load_nic
+from heliograph.wiring import Wiring, bundle, joined
+from optical.circuit_detours import circuit_wiring, lit_detours
 from optical.circuits import DARK, CircuitPolicy, Circuits, Turning, assign_lanes, merge_pairs
-from optical.failed_ports import chassis_of, chassis_ports, check_spares, lend_lanes
+from optical.failed_ports import lend_lanes
+from optical.rail_ports import RailPorts
 from optical.switches import (
     LaneBudget,
     LaneOptics,
@@ -31,7 +34,7 @@ NO_LINK = -1
 
 
 @dataclass(frozen=True, kw_only=True)
-class OcsRails:
+class OcsRails(RailPorts):
     """Nodes joined by optical circuits: lane l of rail r goes to the optical switches of plane (r, l).
 
     Notes
@@ -219,56 +222,6 @@ class OcsRails:
                 return after
         return circuits
 
-    @property
-    def ports(self) -> int:
-        """Ports that lanes begin and end on."""
-        return self.endpoints * self.lanes
-
-    @property
-    def port_lanes(self) -> int:
-        """Ports of each endpoint: its lanes."""
-        return self.lanes
-
-    @property
-    def port_owner(self) -> str:
-        """Endpoints have the ports."""
-        return "endpoint"
-
-    def port_name(self, port: int) -> str:
-        """Return what a port is called in messages."""
-        return f"port {port % self.lanes} of endpoint {port // self.lanes}"
-
-    @cached_property
-    def port_chassis(self) -> np.ndarray:
-        """Optical switches whose port each port is, shape [E lanes, 1]."""
-        every = np.arange(self.endpoints)
-        planes = self.scale_up.rail_of(every)[:, None] * self.lanes + np.arange(self.lanes)
-        chassis = chassis_of(self.switch, self.nodes, self.node_size * self.lanes)
-        return chassis[planes, self.scale_up.node_of(every)[:, None]].reshape(-1, 1)
-
-    @property
-    def switches(self) -> int:
-        """Optical switches."""
-        return switch_chassis(self.switch, self.nodes, self.node_size * self.lanes)
-
-    def switch_ports(self, switch: int) -> np.ndarray:
-        """Return the ports that are lost with an optical switch, shape [n]."""
-        lost = chassis_ports(self.switch, self.nodes, self.node_size * self.lanes, switch)
-        endpoints = lost[:, 1] * self.scale_up.size + lost[:, 0] // self.lanes
-        ports: np.ndarray = (endpoints * self.lanes + lost[:, 0] % self.lanes)[endpoints < self.endpoints]
-        return ports
-
-    def replacement_s(self, ports: np.ndarray) -> float:
-        """Return the time until spare ports of the switches carry what failed ports [n] did.
-
-        Raises
-        ------
-        ParameterError
-            If a switch has fewer spare ports.
-        """
-        check_spares(self.switch, self.port_chassis[ports].ravel().tolist())
-        return self.switch.reconfiguration_s
-
     def without(self, circuits: Circuits, failed: np.ndarray) -> tuple[Circuits, Reconfiguration]:
         """Return circuits while some ports [n] and no others are down; lanes lent go back on a repair."""
         after = circuits.without(failed)
@@ -314,6 +267,27 @@ class OcsRails:
         links[forwarded, 1] = down + carriers[forwarded]
         links[forwarded, 2] = optical[forwarded]
         return links
+
+    def wired(self, circuits: Circuits) -> Wiring:
+        """Return all links with their present ends; dark ones have no capacity."""
+        every = np.arange(self.endpoints)
+        node_switches = self.endpoints + self.scale_up.node_of(every)
+        light = circuit_wiring(
+            circuits,
+            every,
+            rate_bytes_per_s=self.lane_bytes_per_s,
+            latency_s=float(self._latency_s[0]),
+        )
+        inside = {
+            "rate_bytes_per_s": self.scale_up.capacity_bytes_per_s,
+            "latency_s": self.scale_up.latency_s / 2,
+        }
+        copper = bundle(every, node_switches, **inside), bundle(node_switches, every, **inside)
+        return joined([light, *copper])
+
+    def around(self, circuits: Circuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
+        """Return the links of each flow as `route` does, by the node's other cards where links are dead."""
+        return lit_detours(self.wired(circuits), self.route(circuits, flows), flows, failed)
 
     def connected(self, circuits: Circuits, flows: Flows) -> bool:
         """Return whether every flow has a circuit, or stays in its node."""

@@ -23,6 +23,7 @@ from heliograph.scale_up import (
     bill_price_usd,
     load_nic,
 )
+from heliograph.wiring import Wiring, joined
 from optical.circuit_detours import circuit_wiring, lit_detours
 from optical.circuits import DARK, CircuitPolicy, Circuits, Turning
 from optical.job_lanes import domain_demands, lanes_of
@@ -260,8 +261,8 @@ class HybridFabric(NodeCircuits):
         links[lit, 2] = self.endpoints + flows.destinations[lit]
         return packed(list(links.T))
 
-    def around(self, circuits: RegionCircuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
-        """Return the links of each flow as `route` does, past failed links where a way is left."""
+    def wired(self, circuits: RegionCircuits) -> Wiring:
+        """Return all links with their present ends; dark ones have no capacity."""
         wiring = self.packets.wiring
         switches = wiring.heads[np.arange(self.nodes) * self.scale_up.size]
         light = circuit_wiring(
@@ -270,7 +271,11 @@ class HybridFabric(NodeCircuits):
             rate_bytes_per_s=self.circuit_bytes_per_s,
             latency_s=self.circuit_latency_s,
         )
-        return lit_detours((wiring, light), self.route(circuits, flows), flows, failed)
+        return joined([wiring, light])
+
+    def around(self, circuits: RegionCircuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
+        """Return the links of each flow as `route` does, past failed links where a way is left."""
+        return lit_detours(self.wired(circuits), self.route(circuits, flows), flows, failed)
 
     def connected(self, circuits: RegionCircuits, flows: Flows) -> bool:
         """Return whether no circuits should turn to the flows; packets reach everybody."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-
 NOBODY = np.empty(0, dtype=np.int64)
 """No ends."""
 

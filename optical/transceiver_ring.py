@@ -276,17 +276,20 @@ class TransceiverRing:
     def _off_node(self, flows: Flows) -> np.ndarray:
         return flows.sources // self.node != flows.destinations // self.node
 
-    def around(self, circuits: RingCircuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
-        """Return the links of each flow as `route` does, past failed links where a way is left."""
+    def wired(self, circuits: RingCircuits) -> Wiring:
+        """Return all links with their present ends; dark ones have no capacity."""
         graph, heads = self.graph(circuits), self.heads(circuits)
         tails = np.arange(heads.size) // 2
-        wiring = Wiring(
+        return Wiring(
             tails=tails,
             heads=np.where(heads < 0, tails, heads),
-            capacity_bytes_per_s=graph.capacity_bytes_per_s,
+            capacity_bytes_per_s=np.where(heads < 0, 0.0, graph.capacity_bytes_per_s),
             latency_s=graph.latency_s,
         )
-        return lit_detours((wiring,), self.route(circuits, flows), flows, failed)
+
+    def around(self, circuits: RingCircuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
+        """Return the links of each flow as `route` does, past failed links where a way is left."""
+        return lit_detours(self.wired(circuits), self.route(circuits, flows), flows, failed)
 
     def _lengths(self, circuits: RingCircuits, flows: Flows) -> tuple[np.ndarray, np.ndarray]:
         """Return the links forward and back from source to destination, inf where there is no way; [F]."""

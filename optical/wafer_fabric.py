@@ -15,6 +15,7 @@ from heliograph.graph_fabric import NO_LINK, packed
 from heliograph.interfaces import Flows, LinkGraph, Reconfiguration
 from heliograph.scale_up import BillItem, ScaleUp, bill_power_w, bill_price_usd
 from heliograph.units import BITS_PER_BYTE
+from heliograph.wiring import Wiring, joined
 from optical.circuit_detours import circuit_wiring, lit_detours
 from optical.circuits import DARK, CircuitPolicy, Circuits, Turning
 from optical.forwarding import ForwardingCircuits
@@ -254,17 +255,22 @@ class WaferFabric:
             )
         return links
 
-    def around(self, circuits: ForwardingCircuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
-        """Return the links of each flow as `route` does, past failed links where a way is left."""
+    def wired(self, circuits: ForwardingCircuits) -> Wiring:
+        """Return all links with their present ends; dark ones have no capacity, nor has copper in nodes."""
         light = circuit_wiring(
             circuits.circuits,
             np.arange(self.endpoints),
             rate_bytes_per_s=self.circuit_bytes_per_s,
             latency_s=self.wafer.latency_s,
         )
-        inside = np.arange(2 * self.endpoints)  # the wafer stands for the nodes of the packet fabric
-        parts = self.packets.wiring, light
-        return lit_detours(parts, self.route(circuits, flows), flows, failed, barred=inside)
+        packets = self.packets.wiring
+        outside = np.arange(packets.links) >= 2 * self.endpoints
+        rates = np.where(outside, packets.capacity_bytes_per_s, 0.0)
+        return joined([dataclasses.replace(packets, capacity_bytes_per_s=rates), light])
+
+    def around(self, circuits: ForwardingCircuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
+        """Return the links of each flow as `route` does, past failed links where a way is left."""
+        return lit_detours(self.wired(circuits), self.route(circuits, flows), flows, failed)
 
     def connected(self, circuits: ForwardingCircuits, flows: Flows) -> bool:
         """Return whether circuits serve every flow that stays on its wafer; packets carry the others."""
