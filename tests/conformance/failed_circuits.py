@@ -6,15 +6,19 @@ import numpy as np
 import simpy
 from scipy.optimize import linprog
 
-from electronic.devices import load_scale_up
+from electronic.devices import load_packet_switch, load_scale_up, load_transceiver
 from electronic.fat_tree import FatTree
+from electronic.torus_fabric import TorusFabric
 from heliograph.interfaces import Flows
 from heliograph.network import Bundle, Network, play
+from heliograph.scale_up import load_nic
 from optical.circuits import CircuitPolicy
 from optical.cube_fabric import CubeFabric
 from optical.direct_connect import DirectConnect
 from optical.fabrics import OcsRails
 from optical.hybrid import HybridFabric
+from optical.reducing_fabric import OpticalReduction
+from optical.rotor_fabric import Relaying, RotorFabric
 from optical.transceiver_ring import TransceiverRing
 from optical.wafer_fabric import WaferFabric
 
@@ -22,11 +26,19 @@ N = 16
 FOURS = replace(load_scale_up("nvlink4"), size=4)
 SIZE = 1e10
 RAILS = OcsRails(endpoints=N, scale_up=FOURS)
-HYBRID = HybridFabric(packets=FatTree(endpoints=N, scale_up=FOURS), degree=3)
+THIN = FatTree(
+    endpoints=N,
+    scale_up=FOURS,
+    nic=load_nic("connectx-6-dx"),
+    switch=load_packet_switch("switch-100g"),
+    transceiver=load_transceiver("dr1-100g"),
+)
+HYBRID = HybridFabric(packets=THIN, degree=3)
+CUBES = CubeFabric(endpoints=N, x=4, y=4)
 RING = TransceiverRing(endpoints=N, node=2, hops=3)
 WAFER = WaferFabric(packets=FatTree(endpoints=N, scale_up=replace(FOURS, size=N, adders=())))
 SHIFT = np.arange(N), (np.arange(N) + 4) % N
-"""Every accelerator to the one in its place in the next node of four."""
+"""Every accelerator to the one in its place in the next node of four, or in the next row of a torus."""
 PAIR = np.array([0]), np.array([4])
 CASES = {
     "rails": (RAILS, {"ports": (0,)}, SHIFT),
@@ -39,9 +51,23 @@ CASES = {
     "wafer": (WAFER, {"ports": tuple(range(WAFER.wafer.lanes - 1))}, SHIFT),
     "ring": (RING, {"ports": (1,)}, PAIR),
     "ring, link": (RING, {"links": (2,)}, PAIR),
-    "cubes": (CubeFabric(endpoints=64, x=4, y=4), {"links": (0, 1)}, PAIR),
-    "cubes, switch": (CubeFabric(endpoints=64, x=4, y=4), {"links": tuple(range(0, 24, 2))}, PAIR),
+    "cubes": (CUBES, {"links": (0, 1)}, SHIFT),
+    "cubes, switch": (CUBES, {"links": tuple(CUBES.switch_links(0).tolist())}, SHIFT),
+    "optical reduction": (OpticalReduction(packets=THIN), {"links": (2 * N,)}, SHIFT),
+    "torus": (TorusFabric(endpoints=N, x=4, y=4), {"links": (0, 1)}, SHIFT),
+    "fat-tree": (THIN, {"links": (2 * N,)}, SHIFT),
+    "rotor": (RotorFabric(endpoints=N, scale_up=FOURS, lanes=2), {"links": (0,)}, SHIFT),
+    "sirius": (
+        RotorFabric(endpoints=N, scale_up=FOURS, lanes=2, relaying=Relaying.ALWAYS),
+        {"links": (N + 4,)},
+        SHIFT,
+    ),
 }
+
+
+def wired(fabric, circuits):
+    """Return all links of a fabric with their present ends."""
+    return fabric.wiring if hasattr(fabric, "wiring") else fabric.wired(circuits)
 
 
 def traffic(pairs, axis="dp", size=SIZE):
