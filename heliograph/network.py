@@ -111,7 +111,7 @@ class Network:
     def alone(self, bundle: Bundle) -> tuple[float, float]:
         """Return latency in s and rate of each flow in B/s of a bundle that has its links to itself.
 
-        Where circuits are missing, those that the fabric would set up are assumed.
+        Where circuits are missing, those that the fabric would set up are assumed, with all its ports.
         """
         if self.locate(bundle):
             links, usage, latency_s, graph = bundle.links, bundle.usage, bundle.latency_s, self._graph
@@ -120,13 +120,19 @@ class Network:
                 self._outages.placed(bundle.flows),
                 tuple(map(self._outages.placed, bundle.demand)),
             )
-            circuits, _ = self.fabric.configure(self._circuits, flows, demand)
+            circuits, _ = self.fabric.configure(self._repaired(), flows, demand)
             graph = self.fabric.graph(circuits)
             found = fabric_loads(self.fabric, circuits, flows, graph)
             links, usage, latency_s = found.links, found.usage, found.latency_s
         if not links.size:
             return latency_s, np.inf
         return latency_s, float((graph.capacity_bytes_per_s[links] / usage).min())
+
+    def _repaired(self) -> Circuits:
+        """Return the present circuits as they were with all ports."""
+        if not self._outages.ports.size or not isinstance(self.fabric, Ported):
+            return self._circuits
+        return self.fabric.without(self._circuits, self._outages.ports[:0])[0]
 
     def carry(
         self,
