@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
+
 from experiments.report import ReportRow
 from experiments.step import plan_for
 from experiments.systems import System, build_system
 from heliograph.errors import HeliographError, ParameterError, nearest
-from heliograph.failed_parts import failed_parts
+from heliograph.failed_parts import SparePorts, failed_parts, numbered
 from heliograph.failures import Failure
 from heliograph.files import read_text, read_toml
 from heliograph.interfaces import Fabric
@@ -36,6 +38,8 @@ FAILURE_KEYS = {
     "repair_s": float,
     "spares": list,
     "takeover_s": float,
+    "spare_ports": int,
+    "share": float,
 }
 """Keys of a `[[failure]]`."""
 ITEMS = {str: "texts", int: "whole numbers", list: "pairs [endpoint, lane]"}
@@ -132,7 +136,9 @@ def run_jobs(path: Path) -> JobStudy:
         ``set``; a ``[[job]]`` each with ``name``, ``model``, ``plan`` and optionally ``first`` (its first
         endpoint; the next free one by default) and ``start_s``; a ``[[failure]]`` each with ``time_s``,
         ``links``, ``endpoints``, ``nodes``, ``switches`` (vertices of the wiring) or ``ports`` (pairs of
-        endpoint and lane), and optionally ``repair_s``, ``spares`` and ``takeover_s``.
+        endpoint and lane, or of node and card), and optionally ``repair_s``, ``spares`` and ``takeover_s``;
+        ``spare_ports`` (how many of the ports, in order, spare ports of their switches replace) and ``share``
+        (of the links' capacity that is lost).
 
     Raises
     ------
@@ -154,7 +160,9 @@ def run_jobs(path: Path) -> JobStudy:
     placed: list[Job] = []
     for index, one in enumerate(jobs):
         placed.append(_job(file, index, one, system, placed))
-    broken = tuple(_failure(file, index, one, system.fabric) for index, one in enumerate(failures))
+    broken = tuple(
+        part for index, one in enumerate(failures) for part in _failures(file, index, one, system.fabric)
+    )
     runs = simulate_jobs(placed, system.fabric, failures=broken)
     return JobStudy(system=system, runs=runs, failures=broken)
 
@@ -181,20 +189,41 @@ def _job(file: _File, index: int, given: dict[str, Any], system: System, before:
         file.refuse("job", index, str(error))
 
 
-def _failure(file: _File, index: int, given: dict[str, Any], fabric: Fabric) -> Failure:
+def _failures(file: _File, index: int, given: dict[str, Any], fabric: Fabric) -> list[Failure]:
     if "time_s" not in given:
         file.refuse("failure", index, "key 'time_s' is missing; say when it fails")
+    replaced = given.pop("spare_ports", 0)
     values: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else float(value) for key, value in given.items()
     }
     named = {key: values.pop(key, ()) for key in PARTS}
     try:
-        links, endpoints = failed_parts(fabric, **named)
-        values["links"] = (*values.get("links", ()), *links)
-        values["endpoints"] = (*values.get("endpoints", ()), *endpoints)
-        return Failure(**values)
+        found = [_replaced(fabric, values, named["ports"], replaced)] if replaced else []
+        named["ports"] = named["ports"][replaced:]
+        parts = failed_parts(fabric, **named)
+        values["links"] = (*values.get("links", ()), *parts.links)
+        values["endpoints"] = (*values.get("endpoints", ()), *parts.endpoints)
+        values["ports"] = parts.ports
+        if not found or any(values[key] for key in ("links", "endpoints", "ports")):
+            found.append(Failure(**values))
     except HeliographError as error:
         file.refuse("failure", index, str(error))
+    return found
+
+
+def _replaced(fabric: Fabric, values: dict[str, Any], ports: tuple[Any, ...], count: int) -> Failure:
+    """Return the failure of the first so many ports, which ends when spares of their switches carry them."""
+    if not 0 < count <= len(ports):
+        msg = f"spare_ports ({count}) must be from 1 to the number of ports that fail ({len(ports)})"
+        raise ParameterError(msg)
+    if not isinstance(fabric, SparePorts):
+        msg = f"{fabric.name} has no optical switches with spare ports; give the failure a repair_s"
+        raise ParameterError(msg)
+    wait_s = fabric.replacement_s(np.array(numbered(fabric, ports[:count])))
+    parts = failed_parts(fabric, ports=ports[:count], switches=(), nodes=())
+    time_s = values["time_s"]
+    repair_s = time_s + values.get("takeover_s", 0.0) + wait_s
+    return Failure(time_s=time_s, repair_s=repair_s, links=parts.links, ports=parts.ports)
 
 
 def job_rows(study: JobStudy) -> list[ReportRow]:

@@ -10,7 +10,6 @@ round it if the fabric knows a way, or waits.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,10 +18,11 @@ import simpy
 from heliograph.bundles import Bundle, Transfer, Waiting, fabric_loads, loads
 from heliograph.changes import Change
 from heliograph.errors import RouteError
-from heliograph.failures import Detours, Failure, endpoint_links
+from heliograph.failures import Detours, Failure, Ported, SpreadsAround
 from heliograph.fairshare import max_min_rates
 from heliograph.interfaces import Circuits, Fabric, Flows, Reconfiguration
 from heliograph.link_classes import LinkClasses
+from heliograph.outages import Outages
 
 _DONE_SHARE = 1e-12
 """Share of a transfer that may be left over by rounding, dimensionless."""
@@ -69,16 +69,11 @@ class Network:
         self._rates: dict[tuple[int, ...], np.ndarray] = {}
         self._bundles = 0
         self.undisturbed = not (failures or shared)
+        self._outages = Outages(fabric, self._circuits, failures)
         self.samples: list[tuple[float, tuple[tuple[Bundle, float], ...]]] | None = None
         self._stalled: list[Transfer] = []
-        self._failed = np.zeros_like(self._dark)
-        self._down = np.zeros(fabric.endpoints, dtype=np.int64)
-        self._instead = np.arange(fabric.endpoints)
         for failure in failures:
-            links = [endpoint_links(fabric, self._circuits, one) for one in failure.endpoints]
-            dead = np.unique(np.concatenate([np.array(failure.links, dtype=np.int64), *links]))
-            self._check_exist(dead, failure)
-            env.process(self._failure(failure, dead))
+            env.process(self._failure(failure))
 
     @property
     def circuits(self) -> Circuits:
@@ -93,33 +88,51 @@ class Network:
     def locate(self, bundle: Bundle) -> bool:
         """Bring a bundle's links up to date; return whether circuits connect all its flows."""
         if bundle.version != self._version:
-            flows = self._placed(bundle.flows)
+            flows = self._outages.placed(bundle.flows)
             if not self.fabric.connected(self._circuits, flows):
                 return False
             found = fabric_loads(self.fabric, self._circuits, flows, self._graph)
             bundle.links, bundle.usage, bundle.latency_s = found.links, found.usage, found.latency_s
-            if isinstance(self.fabric, Detours) and self._failed[bundle.links].any():
-                routes = self.fabric.around(self._circuits, flows, np.flatnonzero(self._failed))
-                bundle.links, bundle.usage, bundle.latency_s = loads(routes, self._graph)
+            if self._outages.dead[bundle.links].any():
+                self._detour(bundle, flows)
             bundle.version = self._version
         return True
+
+    def _detour(self, bundle: Bundle, flows: Flows) -> None:
+        """Lead a bundle round what failed, if the fabric knows a way."""
+        failed = np.flatnonzero(self._outages.dead)
+        if isinstance(self.fabric, SpreadsAround):
+            found = self.fabric.loads_around(self._circuits, flows, failed)
+            bundle.links, bundle.usage, bundle.latency_s = found.links, found.usage, found.latency_s
+        elif isinstance(self.fabric, Detours):
+            routes = self.fabric.around(self._circuits, flows, failed)
+            bundle.links, bundle.usage, bundle.latency_s = loads(routes, self._graph)
 
     def alone(self, bundle: Bundle) -> tuple[float, float]:
         """Return latency in s and rate of each flow in B/s of a bundle that has its links to itself.
 
-        Where circuits are missing, those that the fabric would set up are assumed.
+        Where circuits are missing, those that the fabric would set up are assumed, with all its ports.
         """
         if self.locate(bundle):
             links, usage, latency_s, graph = bundle.links, bundle.usage, bundle.latency_s, self._graph
         else:
-            flows, demand = self._placed(bundle.flows), tuple(map(self._placed, bundle.demand))
-            circuits, _ = self.fabric.configure(self._circuits, flows, demand)
+            flows, demand = (
+                self._outages.placed(bundle.flows),
+                tuple(map(self._outages.placed, bundle.demand)),
+            )
+            circuits, _ = self.fabric.configure(self._repaired(), flows, demand)
             graph = self.fabric.graph(circuits)
             found = fabric_loads(self.fabric, circuits, flows, graph)
             links, usage, latency_s = found.links, found.usage, found.latency_s
         if not links.size:
             return latency_s, np.inf
         return latency_s, float((graph.capacity_bytes_per_s[links] / usage).min())
+
+    def _repaired(self) -> Circuits:
+        """Return the present circuits as they were with all ports."""
+        if not self._outages.ports.size or not isinstance(self.fabric, Ported):
+            return self._circuits
+        return self.fabric.without(self._circuits, self._outages.ports[:0])[0]
 
     def carry(
         self,
@@ -248,9 +261,11 @@ class Network:
 
     def _move(self, bundle: Bundle) -> bool:
         """Start moving the ports that a bundle needs, unless one is busy or moving; return whether."""
-        flows, demand = self._placed(bundle.flows), tuple(map(self._placed, bundle.demand))
+        flows, demand = self._outages.placed(bundle.flows), tuple(map(self._outages.placed, bundle.demand))
         circuits, change = self.fabric.configure(self._circuits, flows, demand)
         if not self.fabric.connected(circuits, flows):
+            if self._outages.ports.size:
+                return False
             sender, receiver = int(flows.sources[0]), int(flows.destinations[0])
             msg = f"{self.fabric.name} cannot connect endpoint {sender} to {receiver} ({bundle.flows.axis})"
             raise RouteError(msg)
@@ -261,7 +276,8 @@ class Network:
             return False
         self._advance()
         self._circuits = circuits
-        self._graph = self.fabric.graph(circuits)
+        self._graph = self._outages.left(self.fabric.graph(circuits))
+        self._dark[moved] += 1
         self._relocate()
         self.env.process(self._dark_time(flows, change))
         return True
@@ -284,74 +300,61 @@ class Network:
 
     def _held(self, bundle: Bundle) -> bool:
         """Return whether a bundle, located as it is, needs something that failed."""
-        if self.undisturbed:
+        if not self._outages.expected:
             return False
-        flows = self._placed(bundle.flows)
-        ends = self._down[flows.sources].any() or self._down[flows.destinations].any()
-        return bool(ends or self._failed[bundle.links].any())
+        return self._outages.holds(self._outages.placed(bundle.flows), bundle.links)
 
-    def _placed(self, flows: Flows) -> Flows:
-        """Return flows with spares in the places of endpoints that failed."""
-        if self.undisturbed:
-            return flows
-        sources, destinations = self._instead[flows.sources], self._instead[flows.destinations]
-        return replace(flows, sources=sources, destinations=destinations)
-
-    def _check_exist(self, links: np.ndarray, failure: Failure) -> None:
-        for kind, names, count in (
-            ("link", links, self._failed.size),
-            ("spare", np.array(failure.spares), self.fabric.endpoints),
-        ):
-            if names.size and not 0 <= names.min() <= names.max() < count:
-                msg = f"{self.fabric.name} has no {kind} {names.max()}; they are numbered 0 to {count - 1}"
-                raise RouteError(msg)
-
-    def _failure(self, failure: Failure, dead: np.ndarray) -> Generator[simpy.Event, Any, None]:
-        """Take links away at their time, and put spares or the links themselves back."""
+    def _failure(self, failure: Failure) -> Generator[simpy.Event, Any, None]:
+        """Take away what fails at its time, and put spares or the parts themselves back."""
         yield self.env.timeout(failure.time_s)
-        self._advance()
-        failed = np.array(failure.endpoints, dtype=np.int64)
-        self._failed[dead] += 1
-        self._down[failed] += 1
-        self._relocate()
+        self._outages.begin(failure)
+        self._outage(failure)
         if failure.spares:
             yield self.env.timeout(failure.takeover_s)
             self._advance()
             for one in self._active + self._stalled:
-                flows = self._placed(one.bundle.flows)
-                if np.isin(flows.sources, failed).any() or np.isin(flows.destinations, failed).any():
+                flows = self._outages.placed(one.bundle.flows)
+                ends = np.concatenate((flows.sources, flows.destinations))
+                if np.isin(ends, failure.endpoints).any():
                     one.left_bytes = one.size_bytes  # what it had of them is lost
-            spare_of = np.arange(self._instead.size)
-            spare_of[failed] = failure.spares
-            self._instead = spare_of[self._instead]
+            self._outages.take_over(failure)
             self._relocate()
             self.serve()
         if failure.repair_s is not None:
             yield self.env.timeout(max(failure.repair_s - self.env.now, 0.0))
-            self._advance()
-            self._failed[dead] -= 1
-            self._down[failed] -= 1
-            self._relocate()
-            self.serve()
+            self._outages.end(failure)
+            self._outage(failure)
+
+    def _outage(self, failure: Failure) -> None:
+        """Find other ways for everything, now that a failure has begun or ended."""
+        self._advance()
+        change = Reconfiguration()
+        if failure.ports and isinstance(self.fabric, Ported):
+            self._circuits, change = self.fabric.without(self._circuits, self._outages.ports)
+        self._graph = self._outages.left(self.fabric.graph(self._circuits))
+        if change.moved_links.size:
+            nobody = Flows(sources=np.empty(0, int), destinations=np.empty(0, int), size_bytes=0.0)
+            self._dark[change.moved_links] += 1
+            self.env.process(self._dark_time(nobody, change))
+        self._relocate()
+        self.serve()
 
     def check_nothing_waits(self) -> None:
-        """Raise a RouteError if traffic still waits for a link that failed."""
+        """Raise a RouteError if traffic still waits for something that failed."""
         bundles = [one.bundle for one in self._stalled] + [one.bundle for one in self._waiting]
         for bundle in bundles:
-            if self._held(bundle):
-                flows = self._placed(bundle.flows)
-                ends = np.concatenate((flows.sources, flows.destinations))
-                down, dead = ends[self._down[ends] > 0], bundle.links[self._failed[bundle.links] > 0]
-                what = f"endpoint {down[0]}" if down.size else f"link {dead[0]}"
+            lost = self._outages.ports.size and not self.locate(bundle)
+            if lost or self._held(bundle):
+                flows = self._outages.placed(bundle.flows)
                 msg = (
-                    f"{flows.axis} traffic waits for ever for {what} of {self.fabric.name}, which failed; "
+                    f"{flows.axis} traffic waits for ever for {self._outages.named(flows, bundle.links)} of "
+                    f"{self.fabric.name}, which failed; "
                     "give the failure a repair_s or spares, or take a fabric with other paths"
                 )
                 raise RouteError(msg)
 
     def _dark_time(self, flows: Flows, change: Reconfiguration) -> Generator[simpy.Event, Any, None]:
         start = self.env.now
-        self._dark[change.moved_links] += 1
         yield self.env.timeout(change.dark_s)
         self._dark[change.moved_links] -= 1
         if self._stalled:

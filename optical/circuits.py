@@ -47,6 +47,10 @@ class Circuits:
     """Destination of each lane of each endpoint, shape [E, lanes]; `DARK` for none."""
     plans: Mapping[str, np.ndarray] = field(default_factory=lambda: MappingProxyType({}))
     """Destinations that all lanes would have to serve one axis of the step, by axis, each [E, lanes]."""
+    failed: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """Ports that are down, ``endpoint * lanes + lane``, shape [n]; nothing begins or ends on them."""
+    unlent: np.ndarray | None = None
+    """Destinations if no port were down, where lanes have been lent to pairs that lost theirs; [E, lanes]."""
 
     def __post_init__(self) -> None:
         lit = self.tx_peer != DARK
@@ -61,9 +65,28 @@ class Circuits:
         self.tx_peer.flags.writeable = False
 
     @cached_property
+    def lit(self) -> np.ndarray:
+        """Destination of each lane whose light arrives, shape [E, lanes]; `DARK` over ports that are down."""
+        if not self.failed.size:
+            return self.tx_peer
+        lanes = self.tx_peer.shape[1]
+        down: np.ndarray = np.isin(np.arange(self.tx_peer.size), self.failed).reshape(-1, lanes)
+        lost = down | (down[self.tx_peer, np.arange(lanes)] & (self.tx_peer != DARK))
+        return np.where(lost, DARK, self.tx_peer)
+
+    def without(self, failed: np.ndarray) -> Circuits:
+        """Return circuits set to the same ends while some ports and no others are down, shape [n].
+
+        Lanes that were lent go back once any port works again.
+        """
+        if self.unlent is None or np.isin(self.failed, failed).all():
+            return Circuits(self.tx_peer, self.plans, failed, self.unlent)
+        return Circuits(self.unlent, self.plans, failed)
+
+    @cached_property
     def lanes_of_first(self) -> np.ndarray:
         """Lanes to the same peer, counted on the first of them and zero on the others, shape [E, lanes]."""
-        same = (self.tx_peer[:, :, None] == self.tx_peer[:, None, :]) & (self.tx_peer != DARK)[:, :, None]
+        same = (self.lit[:, :, None] == self.lit[:, None, :]) & (self.lit != DARK)[:, :, None]
         first = ~np.tril(same, -1).any(axis=2)
         return np.where(first, same.sum(axis=2), 0)
 
@@ -78,15 +101,22 @@ class Circuits:
             Valid destinations of all lanes, shape [E, lanes]. Circuits of other endpoints that end where a
             turned lane now ends go dark.
         """
-        tx_peer = self.tx_peer.copy()
-        tx_peer[moving] = DARK
-        turned = target[moving]
-        lit = turned != DARK
-        stolen = np.zeros(tx_peer.shape, dtype=bool)
-        stolen[turned[lit], np.nonzero(lit)[1]] = True
-        tx_peer[(tx_peer != DARK) & stolen[tx_peer, np.arange(tx_peer.shape[1])]] = DARK
-        tx_peer[moving] = turned
-        return Circuits(tx_peer, self.plans)
+        after = _turned(self.tx_peer, moving, target)
+        unlent = None if self.unlent is None else _turned(self.unlent, moving, target)
+        return Circuits(after, self.plans, self.failed, unlent)
+
+
+def _turned(tx_peer: np.ndarray, moving: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Return lanes of which some endpoints' have turned; what ends where they end now goes dark."""
+    after = tx_peer.copy()
+    after[moving] = DARK
+    turned = target[moving]
+    lit = turned != DARK
+    stolen = np.zeros(after.shape, dtype=bool)
+    stolen[turned[lit], np.nonzero(lit)[1]] = True
+    after[(after != DARK) & stolen[after, np.arange(after.shape[1])]] = DARK
+    after[moving] = turned
+    return after
 
 
 def split_lanes(weights: np.ndarray, lanes: int) -> np.ndarray:

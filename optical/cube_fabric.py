@@ -21,6 +21,7 @@ from heliograph.scale_up import BillItem, bill_power_w, bill_price_usd
 from heliograph.torus import Torus, cube_sides, regular, twisted
 from heliograph.torus_paths import TorusPaths
 from heliograph.units import BITS_PER_BYTE
+from optical.failed_ports import check_spares
 from optical.switches import (
     LaneBudget,
     LaneOptics,
@@ -267,6 +268,57 @@ class CubeFabric:
             capacity_bytes_per_s=graph.capacity_bytes_per_s,
             latency_s=graph.latency_s,
         )
+
+    @property
+    def port_lanes(self) -> int:
+        """Ports of each accelerator: one in each direction, in the order of its links."""
+        return 2 * self.torus.axes
+
+    @property
+    def switches(self) -> int:
+        """Positions of optical switches: one for each place on the faces of an axis, 48 with cubes of 4^3."""
+        return self.machine.switches
+
+    @cached_property
+    def position(self) -> np.ndarray:
+        """Position of the switch that each link passes, -1 in copper, shape [2 axes E].
+
+        All cubes' links at one place of opposite faces meet in one switch (Jouppi et al., arXiv:2304.01433);
+        a small machine's positions may share a chassis, which the bill counts and this does not.
+        """
+        axes, places = self.torus.axes, self._ways(self.initial(())).places % self.side
+        found = np.full((self.endpoints, axes, 2), NO_LINK, dtype=np.int64)
+        for axis in range(axes):
+            others = np.delete(places, axis, axis=1)
+            weights = self.side ** np.arange(axes - 2, -1, -1)
+            found[:, axis] = (axis * self.machine.links_per_face + others @ weights)[:, None]
+        return np.where(self.between, found.ravel(), NO_LINK)
+
+    def port_links(self, endpoint: int, lane: int) -> np.ndarray:
+        """Return both ways of an accelerator's port; back, that of every closing that circuits may take."""
+        out = endpoint * self.port_lanes + lane
+        back = [int(ways.heads[out]) * self.port_lanes + (lane ^ 1) for ways in self.ways.values()]
+        return np.unique([out, *back])
+
+    def switch_links(self, switch: int) -> np.ndarray:
+        """Return the links over the switch at a position."""
+        return np.flatnonzero(self.position == switch)
+
+    def replacement_s(self, ports: np.ndarray) -> float:
+        """Return the time until spare ports of the switches carry what failed ports [n] did.
+
+        Raises
+        ------
+        ParameterError
+            If a port is copper, or a switch has fewer spare ports.
+        """
+        copper = ports[self.position[ports] == NO_LINK]
+        if copper.size:
+            endpoint, lane = divmod(int(copper[0]), self.port_lanes)
+            msg = f"port {lane} of endpoint {endpoint} is copper inside a cube; no switch has a spare of it"
+            raise ParameterError(msg)
+        check_spares(self.switch, self.position[ports].tolist())
+        return self.switch.reconfiguration_s
 
     def loads(self, circuits: Closing, flows: Flows) -> Loads:
         """Return what flows of equal rate take of every link; sprayed ones share all shortest ways evenly."""

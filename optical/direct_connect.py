@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,9 +12,11 @@ import numpy as np
 
 from heliograph.checks import check_range
 from heliograph.errors import RouteError
-from heliograph.graph_fabric import NO_LINK, packed
+from heliograph.graph_fabric import NO_LINK, bundle, packed
 from heliograph.interfaces import Flows, LinkGraph, Reconfiguration
 from heliograph.scale_up import BillItem, Nic, ScaleUp, bill_power_w, bill_price_usd, load_nic
+from heliograph.wiring import Wiring, joined
+from optical.circuit_detours import circuit_wiring, lit_detours
 from optical.circuits import DARK, CircuitPolicy, Circuits
 from optical.forwarding import ForwardingCircuits
 from optical.job_lanes import domain_demands, job_links, lanes_of
@@ -111,9 +114,12 @@ class DirectConnect(NodeCircuits):
         """
         if self.connected(circuits, flows):
             return circuits, Reconfiguration()
+        failed = circuits.circuits.failed
         if self.policy is CircuitPolicy.STATIC:
+            if failed.size:
+                return circuits, Reconfiguration()
             self._refuse(circuits, flows)
-        after = self._laid_out([flows], flows.axis)
+        after, _ = self.without(self._laid_out([flows], flows.axis), failed)
         moved = changed_links(circuits.circuits, after.circuits)
         return after, Reconfiguration(
             dark_s=self.switch.reconfiguration_s if moved.size else 0.0,
@@ -133,6 +139,12 @@ class DirectConnect(NodeCircuits):
             all_meet = self.policy is CircuitPolicy.STATIC
             tx_peer = lanes_of(job_links(found[0], self.degree, all_meet=all_meet), self.degree)
         return ForwardingCircuits(circuits=Circuits(tx_peer), domain=self.nodes, axes=(axis,))
+
+    def without(
+        self, circuits: ForwardingCircuits, failed: np.ndarray
+    ) -> tuple[ForwardingCircuits, Reconfiguration]:
+        """Return circuits while some ports [n] and no others are down; nodes pass on round them."""
+        return dataclasses.replace(circuits, circuits=circuits.circuits.without(failed)), Reconfiguration()
 
     def graph(self, circuits: ForwardingCircuits) -> LinkGraph:
         """Return the links that exist now; circuits merged into another have no capacity."""
@@ -163,6 +175,27 @@ class DirectConnect(NodeCircuits):
         first = np.where(moving, up + flows.sources, NO_LINK)
         last = np.where(moving, up + self.endpoints + flows.destinations, NO_LINK)
         return packed([first, *reversed(circuits.ways(sources, destinations)), last])
+
+    def wired(self, circuits: ForwardingCircuits) -> Wiring:
+        """Return all links with their present ends; dark ones have no capacity."""
+        every = np.arange(self.endpoints)
+        switches = self.endpoints + self.scale_up.node_of(every)
+        inside = {
+            "rate_bytes_per_s": self.scale_up.capacity_bytes_per_s,
+            "latency_s": self.scale_up.latency_s / 2,
+        }
+        light = circuit_wiring(
+            circuits.circuits,
+            self.endpoints + np.arange(self.nodes),
+            rate_bytes_per_s=self.circuit_bytes_per_s,
+            latency_s=self.circuit_latency_s,
+        )
+        copper = bundle(every, switches, **inside), bundle(switches, every, **inside)
+        return joined([light, *copper])
+
+    def around(self, circuits: ForwardingCircuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
+        """Return the links of each flow as `route` does, past failed links where a way is left."""
+        return lit_detours(self.wired(circuits), self.route(circuits, flows), flows, failed)
 
     def connected(self, circuits: ForwardingCircuits, flows: Flows) -> bool:
         """Return whether circuits lead every flow to its end, and are those of its axis if axes have own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -12,7 +13,11 @@ from heliograph.checks import check_range
 from heliograph.errors import RouteError
 from heliograph.interfaces import Flows, LinkGraph, Reconfiguration
 from heliograph.scale_up import BillItem, Nic, ScaleUp, bill_power_w, bill_price_usd, load_nic
+from heliograph.wiring import Wiring, bundle, joined
+from optical.circuit_detours import circuit_wiring, lit_detours
 from optical.circuits import DARK, CircuitPolicy, Circuits, Turning, assign_lanes, merge_pairs
+from optical.failed_ports import lend_lanes
+from optical.rail_ports import RailPorts
 from optical.switches import (
     LaneBudget,
     LaneOptics,
@@ -29,7 +34,7 @@ NO_LINK = -1
 
 
 @dataclass(frozen=True, kw_only=True)
-class OcsRails:
+class OcsRails(RailPorts):
     """Nodes joined by optical circuits: lane l of rail r goes to the optical switches of plane (r, l).
 
     Notes
@@ -181,19 +186,48 @@ class OcsRails:
         if found.all():
             return circuits, Reconfiguration()
         if self.policy is CircuitPolicy.STATIC:
+            if circuits.failed.size:
+                return circuits, Reconfiguration()
             self._refuse(circuits, flows)
         carriers, target = self._carriers(flows), self._target(circuits, flows, demand)
-        after = circuits.with_lanes(np.unique(carriers[~found]), target)
+        lacking, senders = np.unique(carriers[~found]), np.unique(carriers[self.scale_up.off_node(flows)])
+        after = circuits.with_lanes(lacking, target)
         if not self.connected(after, flows):
-            after = circuits.with_lanes(np.unique(carriers[self.scale_up.off_node(flows)]), target)
+            after = circuits.with_lanes(senders, target)
+        if circuits.failed.size and not self.connected(after, flows):
+            after = self._lent(
+                circuits, (after, circuits.with_lanes(senders, self._matching([flows]))), flows
+            )
+        return after, self._turn(circuits, after)
+
+    def _turn(self, circuits: Circuits, after: Circuits) -> Reconfiguration:
+        """Return what it costs to turn circuits into others."""
         turned = after.tx_peer != circuits.tx_peer
         resized = after.lanes_of_first != circuits.lanes_of_first
         ports = self.stages * int((turned & (after.tx_peer != DARK)).sum())
-        return after, Reconfiguration(
+        return Reconfiguration(
             dark_s=self.switch.reconfiguration_s,
             moved_links=np.flatnonzero(turned | resized),
             energy_j=ports * self.switch.move_energy_j,
         )
+
+    def _lent(self, circuits: Circuits, wanted: Sequence[Circuits], flows: Flows) -> Circuits:
+        """Return circuits in which pairs whose lanes are all down have some that others can spare."""
+        pairs = self._pairs([flows])[0]
+        for one in wanted:
+            lanes = lend_lanes(one.tx_peer, pairs, circuits.failed)
+            unlent = one.tx_peer if one.unlent is None else one.unlent
+            after = Circuits(lanes, circuits.plans, circuits.failed, unlent)
+            if self.connected(after, flows):
+                return after
+        return circuits
+
+    def without(self, circuits: Circuits, failed: np.ndarray) -> tuple[Circuits, Reconfiguration]:
+        """Return circuits while some ports [n] and no others are down; lanes lent go back on a repair."""
+        after = circuits.without(failed)
+        if np.array_equal(after.tx_peer, circuits.tx_peer):
+            return after, Reconfiguration()
+        return after, self._turn(circuits, after)
 
     def graph(self, circuits: Circuits) -> LinkGraph:
         """Return the links that exist now; dark lanes and lanes merged into another have no capacity."""
@@ -234,6 +268,27 @@ class OcsRails:
         links[forwarded, 2] = optical[forwarded]
         return links
 
+    def wired(self, circuits: Circuits) -> Wiring:
+        """Return all links with their present ends; dark ones have no capacity."""
+        every = np.arange(self.endpoints)
+        node_switches = self.endpoints + self.scale_up.node_of(every)
+        light = circuit_wiring(
+            circuits,
+            every,
+            rate_bytes_per_s=self.lane_bytes_per_s,
+            latency_s=float(self._latency_s[0]),
+        )
+        inside = {
+            "rate_bytes_per_s": self.scale_up.capacity_bytes_per_s,
+            "latency_s": self.scale_up.latency_s / 2,
+        }
+        copper = bundle(every, node_switches, **inside), bundle(node_switches, every, **inside)
+        return joined([light, *copper])
+
+    def around(self, circuits: Circuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
+        """Return the links of each flow as `route` does, by the node's other cards where links are dead."""
+        return lit_detours(self.wired(circuits), self.route(circuits, flows), flows, failed)
+
     def connected(self, circuits: Circuits, flows: Flows) -> bool:
         """Return whether every flow has a circuit, or stays in its node."""
         return bool(self._lookup(circuits, flows)[1].all())
@@ -255,7 +310,7 @@ class OcsRails:
     def _lookup(self, circuits: Circuits, flows: Flows) -> tuple[np.ndarray, np.ndarray]:
         """Return the optical link of each flow's carrier, and whether it has a path, each of shape [F]."""
         carriers = self._carriers(flows)
-        lit = circuits.tx_peer[carriers] == flows.destinations[:, None]
+        lit = circuits.lit[carriers] == flows.destinations[:, None]
         return carriers * self.lanes + lit.argmax(axis=1), lit.any(axis=1) | ~self.scale_up.off_node(flows)
 
     def _refuse(self, circuits: Circuits, flows: Flows) -> None:

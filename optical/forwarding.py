@@ -43,7 +43,7 @@ class ForwardingCircuits:
 
         Columns and values count within the domain.
         """
-        peers = self.circuits.tx_peer
+        peers = self.circuits.lit
         found = np.full((len(peers), self.domain), NO_WAY, dtype=np.int32)
         known: dict[bytes, np.ndarray] = {}
         for first in range(0, len(peers), self.domain):
@@ -62,7 +62,7 @@ class ForwardingCircuits:
 
     def direct(self, sources: np.ndarray, destinations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the circuit from sources straight to destinations, and whether there is one, each [F]."""
-        lit = self.circuits.tx_peer[sources] == destinations[:, None]
+        lit = self.circuits.lit[sources] == destinations[:, None]
         return sources * self.degree + lit.argmax(axis=1), lit.any(axis=1)
 
     def ways(self, sources: np.ndarray, destinations: np.ndarray) -> list[np.ndarray]:

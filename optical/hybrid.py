@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ from heliograph.scale_up import (
     bill_price_usd,
     load_nic,
 )
+from heliograph.wiring import Wiring, joined
+from optical.circuit_detours import circuit_wiring, lit_detours
 from optical.circuits import DARK, CircuitPolicy, Circuits, Turning
 from optical.job_lanes import domain_demands, lanes_of
 from optical.node_circuits import NodeCircuits, changed_links
@@ -209,7 +212,7 @@ class HybridFabric(NodeCircuits):
             size_bytes=flows.size_bytes,
             axis=flows.axis,
         )
-        after = Circuits(self._turned(circuits.circuits.tx_peer, [some]))
+        after = Circuits(self._turned(circuits.circuits.tx_peer, [some]), failed=circuits.circuits.failed)
         axes = tuple(flows.axis if region in asking else axis for region, axis in enumerate(circuits.axes))
         moved = changed_links(circuits.circuits, after)
         return RegionCircuits(circuits=after, axes=axes, big=circuits.big), Reconfiguration(
@@ -217,6 +220,10 @@ class HybridFabric(NodeCircuits):
             moved_links=self.packets.wiring.links + moved,
             energy_j=self.move_energy_j(circuits.circuits, after),
         )
+
+    def without(self, circuits: RegionCircuits, failed: np.ndarray) -> tuple[RegionCircuits, Reconfiguration]:
+        """Return circuits while some ports [n] and no others are down; packets carry what lacks one."""
+        return dataclasses.replace(circuits, circuits=circuits.circuits.without(failed)), Reconfiguration()
 
     def graph(self, circuits: RegionCircuits) -> LinkGraph:
         """Return the links that exist now; circuits merged into another have no capacity."""
@@ -237,7 +244,7 @@ class HybridFabric(NodeCircuits):
     def by_circuit(self, circuits: RegionCircuits, flows: Flows) -> tuple[np.ndarray, np.ndarray]:
         """Return the circuit of each flow, and whether it has one, each of shape [F]."""
         one, other = self._node_of[flows.sources], self._node_of[flows.destinations]
-        lit = circuits.circuits.tx_peer[one] == other[:, None]
+        lit = circuits.circuits.lit[one] == other[:, None]
         lit &= self._served(flows.axis)
         return one * self.degree + lit.argmax(axis=1), lit.any(axis=1)
 
@@ -253,6 +260,22 @@ class HybridFabric(NodeCircuits):
         links[lit, 1] = self.packets.wiring.links + link[lit]
         links[lit, 2] = self.endpoints + flows.destinations[lit]
         return packed(list(links.T))
+
+    def wired(self, circuits: RegionCircuits) -> Wiring:
+        """Return all links with their present ends; dark ones have no capacity."""
+        wiring = self.packets.wiring
+        switches = wiring.heads[np.arange(self.nodes) * self.scale_up.size]
+        light = circuit_wiring(
+            circuits.circuits,
+            switches,
+            rate_bytes_per_s=self.circuit_bytes_per_s,
+            latency_s=self.circuit_latency_s,
+        )
+        return joined([wiring, light])
+
+    def around(self, circuits: RegionCircuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
+        """Return the links of each flow as `route` does, past failed links where a way is left."""
+        return lit_detours(self.wired(circuits), self.route(circuits, flows), flows, failed)
 
     def connected(self, circuits: RegionCircuits, flows: Flows) -> bool:
         """Return whether no circuits should turn to the flows; packets reach everybody."""

@@ -11,6 +11,7 @@ import numpy as np
 from heliograph.interfaces import Flows
 from heliograph.scale_up import BillItem, Nic, ScaleUp
 from optical.circuits import DARK, Circuits
+from optical.failed_ports import chassis_of, chassis_ports, check_spares
 from optical.switches import (
     LaneBudget,
     LaneOptics,
@@ -96,7 +97,6 @@ class NodeCircuits(Protocol):
         """Return the bill of cards, lanes and switches: item -> count, power and price of each."""
         cards = self.nodes * self.degree
         lane_w = self.optics.electronics_w + self.budget.laser_w
-        planes = self.degree * self.card_lanes * math.ceil(self.nodes / self.joined)
         return {
             "circuit card": BillItem(count=cards, w_each=self.nic.static_w, usd_each=self.nic.price_usd),
             "optical lane": BillItem(
@@ -107,11 +107,71 @@ class NodeCircuits(Protocol):
                 fibre_m=self.optics.fibres * self.optics.fibre_m / 2,
             ),
             "optical switch": BillItem(
-                count=switch_chassis(self.switch, self.joined, planes),
+                count=switch_chassis(self.switch, self.joined, self._planes),
                 w_each=self.switch.static_w,
                 usd_each=self.switch.ports * self.switch.port_price_usd,
             ),
         }
+
+    @property
+    def ports(self) -> int:
+        """Ports that circuits begin and end on: optical cards."""
+        return self.nodes * self.degree
+
+    @property
+    def port_lanes(self) -> int:
+        """Ports of each node: its cards."""
+        return self.degree
+
+    @property
+    def port_owner(self) -> str:
+        """Nodes have the ports."""
+        return "node"
+
+    def port_name(self, port: int) -> str:
+        """Return what a port is called in messages."""
+        return f"card {port % self.degree} of node {port // self.degree}"
+
+    @cached_property
+    def port_chassis(self) -> np.ndarray:
+        """Optical switches whose ports the lanes of each card take, shape [N degree, card lanes].
+
+        A card sends every block of bits over all its lanes in turn (IEEE 802.3, clause 82), so one that is
+        dark takes the card down.
+        """
+        node, card = np.divmod(np.arange(self.ports), self.degree)
+        first = (node // self.joined * self.degree + card) * self.card_lanes
+        chassis = chassis_of(self.switch, self.joined, self._planes)
+        found: np.ndarray = chassis[first[:, None] + np.arange(self.card_lanes), node[:, None] % self.joined]
+        return found
+
+    @property
+    def _planes(self) -> int:
+        return self.degree * self.card_lanes * math.ceil(self.nodes / self.joined)
+
+    @property
+    def switches(self) -> int:
+        """Optical switches."""
+        return switch_chassis(self.switch, self.joined, self._planes)
+
+    def switch_ports(self, switch: int) -> np.ndarray:
+        """Return the cards that are lost with an optical switch, shape [n]."""
+        lost = chassis_ports(self.switch, self.joined, self._planes, switch)
+        group, card = np.divmod(lost[:, 0] // self.card_lanes, self.degree)
+        node = group * self.joined + lost[:, 1]
+        ports: np.ndarray = np.unique((node * self.degree + card)[node < self.nodes])
+        return ports
+
+    def replacement_s(self, ports: np.ndarray) -> float:
+        """Return the time until spare ports of the switches carry what failed cards' ports [n] did.
+
+        Raises
+        ------
+        ParameterError
+            If a switch has fewer spare ports.
+        """
+        check_spares(self.switch, self.port_chassis[ports].ravel().tolist())
+        return self.switch.reconfiguration_s
 
     def move_energy_j(self, before: Circuits, after: Circuits) -> float:
         """Return the energy of turning the ports of all circuits that are new."""

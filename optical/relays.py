@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+NOBODY = np.empty(0, dtype=np.int64)
+"""No ends."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Relays:
@@ -27,13 +30,15 @@ class Relays:
         return 1.0 - self.direct / self.rate
 
 
-def relay_surplus(flows: np.ndarray) -> Relays:
+def relay_surplus(flows: np.ndarray, barred: np.ndarray = NOBODY) -> Relays:
     """Return the rates when direct circuits are filled first and the rest goes over idle ones.
 
     Parameters
     ----------
     flows : numpy.ndarray
         Flows from each end to each other, shape [N, N], diagonal zero, at least one.
+    barred : numpy.ndarray
+        Ends that relay nothing, shape [n]; none of them sends or receives.
 
     Notes
     -----
@@ -48,6 +53,7 @@ def relay_surplus(flows: np.ndarray) -> Relays:
     direct = 1.0 / float(flows.max())
     idle = (flows == 0).astype(float)
     np.fill_diagonal(idle, 0.0)
+    idle[barred] = idle[:, barred] = 0.0
     relays = idle @ idle
     if (relays[flows > 0] == 0.0).any():
         return Relays(rate=direct, direct=direct, carried=np.zeros(len(flows)))
@@ -56,13 +62,15 @@ def relay_surplus(flows: np.ndarray) -> Relays:
     return Relays(rate=direct + 1.0 / float((first + second).max()), direct=direct, carried=first.sum(axis=0))
 
 
-def relay_always(flows: np.ndarray) -> Relays:
+def relay_always(flows: np.ndarray, barred: np.ndarray = NOBODY) -> Relays:
     """Return the rates when every byte goes by way of an end drawn at random among all but its source.
 
     Parameters
     ----------
     flows : numpy.ndarray
         Flows from each end to each other, shape [N, N], diagonal zero, at least one.
+    barred : numpy.ndarray
+        Ends that relay nothing, shape [n]; none of them sends or receives.
 
     Notes
     -----
@@ -72,10 +80,12 @@ def relay_always(flows: np.ndarray) -> Relays:
     ----------
     Ballani et al., "Sirius", SIGCOMM 2020, section 4 (Valiant load balancing).
     """
-    ends = len(flows)
+    ends = len(flows) - len(barred)
     sent, received = flows.sum(axis=1), flows.sum(axis=0)
     crossing = sent[:, None] + received[None, :] - flows
     np.fill_diagonal(crossing, 0.0)
+    crossing[barred] = crossing[:, barred] = 0.0
     rate = (ends - 1) / float(crossing.max())
-    carried = np.zeros(ends) if ends < 3 else (flows.sum() - sent - received) / (ends - 2)
+    carried = np.zeros(len(flows)) if ends < 3 else (flows.sum() - sent - received) / (ends - 2)
+    carried[barred] = 0.0
     return Relays(rate=rate, direct=rate / (ends - 1), carried=carried)

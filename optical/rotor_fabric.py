@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
@@ -14,7 +14,7 @@ from heliograph.errors import ParameterError
 from heliograph.graph_fabric import NO_LINK, GraphFabric, Wiring, bundle, joined, packed
 from heliograph.interfaces import Flows
 from heliograph.scale_up import BillItem, Nic, ScaleUp, load_nic
-from optical.relays import Relays, relay_always, relay_surplus
+from optical.relays import NOBODY, Relays, relay_always, relay_surplus
 from optical.rounds import Rotation
 from optical.switches import LaneBudget, LaneOptics, OpticalSwitch, lane_budget, load_optics, load_switch
 
@@ -166,14 +166,26 @@ class RotorFabric(GraphFabric):
 
     def loads(self, circuits: None, flows: Flows) -> Loads:
         """Return what flows of equal rate take of every link, their relays' included."""
-        routes = self.route(circuits, flows)
+        return self._spread(flows, self.route(circuits, flows), NOBODY)
+
+    def loads_around(self, circuits: None, flows: Flows, failed: np.ndarray) -> Loads:
+        """Return the same past failed links; ends whose port is down relay nothing."""
+        ports = failed[failed < 2 * self.endpoints] % self.endpoints
+        return self._spread(flows, self.around(circuits, flows, failed), np.unique(ports))
+
+    def _spread(self, flows: Flows, routes: np.ndarray, barred: np.ndarray) -> Loads:
+        """Return what flows take of every link on some routes, relays other than the barred ends included."""
         crossed = routes >= 0
-        graph, total = self.graph(circuits), self.endpoints
+        graph, total = self.graph(None), self.endpoints
         usage = np.bincount(routes[crossed], minlength=graph.latency_s.size).astype(float)
         latency_s = np.where(crossed, graph.latency_s[np.where(crossed, routes, 0)], 0.0).sum(axis=1)
         off_node = self.scale_up.off_node(flows)
         if off_node.any():
-            found = self._relays(flows)
+            entered, left = (
+                routes[crossed & (routes < total)],
+                routes[(routes >= total) & (routes < 2 * total)],
+            )
+            found = self._relays(replace(flows, sources=entered, destinations=left - total), barred)
             if self._small(flows):
                 hops = self.rotation.mean_hops
                 usage[: 2 * total] += np.tile((hops - 1.0) * found.carried, 2)
@@ -191,7 +203,7 @@ class RotorFabric(GraphFabric):
         """Return whether flows cross several lanes at once instead of waiting."""
         return flows.size_bytes < self.bulk_bytes and self.rotation.turns
 
-    def _relays(self, flows: Flows) -> Relays:
+    def _relays(self, flows: Flows, barred: np.ndarray = NOBODY) -> Relays:
         """Return how flows that leave their nodes share the circuits; `carried` by endpoint, shape [E]."""
         off_node = self.scale_up.off_node(flows)
         destinations = flows.destinations[off_node]
@@ -208,9 +220,10 @@ class RotorFabric(GraphFabric):
                 (self.scale_up.node_of(sources[here]), self.scale_up.node_of(destinations[here])),
                 1.0,
             )
-            key = count.tobytes()
+            dead = self.scale_up.node_of(barred[self.scale_up.rail_of(barred) == rail])
+            key = count.tobytes() + dead.tobytes()
             if key not in seen:
-                seen[key] = relay_always(count) if always else relay_surplus(count)
+                seen[key] = relay_always(count, dead) if always else relay_surplus(count, dead)
             carried[rail :: self.node_size] = seen[key].carried
         least = min(seen.values(), key=lambda one: one.rate)
         direct = min(one.direct for one in seen.values())

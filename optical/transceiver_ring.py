@@ -14,6 +14,9 @@ from heliograph.graph_fabric import NO_LINK
 from heliograph.interfaces import Flows, LinkGraph, Reconfiguration
 from heliograph.scale_up import BillItem, bill_power_w, bill_price_usd
 from heliograph.units import BITS_PER_BYTE
+from heliograph.wiring import Wiring
+from optical.bypass import RingCircuits
+from optical.circuit_detours import lit_detours
 from optical.switches import LaneBudget, LaneOptics, OpticalSwitch, lane_budget, load_optics, load_switch
 
 
@@ -24,11 +27,14 @@ class TransceiverRing:
     Notes
     -----
     Accelerator e is the ``e % node``-th of its node's chain. Link 2 e leads forward, to the next in the chain
-    or from the last of a node to the first of the node h further on; link 2 e + 1 leads back. The circuits'
-    state is h, from 1 to what `hops` leaves: nodes that failed stand evenly apart, a circuit that skips one
-    takes one hop more. A ring of consecutive accelerators uses every link once in each direction, its way
-    back to the first included, so that any number of nodes makes a ring of full rate. There is no other
-    network: all other traffic goes along the chain too.
+    or from the last of a node to the first of the node h further on; link 2 e + 1 leads back. Circuits have
+    the h of all nodes, from 1 to what `hops` leaves: nodes that failed before (`failed_nodes`) stand evenly
+    apart, and a circuit that skips one takes one hop more. Nodes that fail during a run are passed by too, as
+    far as fibres reach (`optical.bypass`).
+
+    A ring of consecutive accelerators uses every link once in each direction, its way back to the first
+    included, so that any number of nodes makes a ring of full rate. There is no other network: all other
+    traffic goes along the chain too.
 
     Flows that leave their nodes want the h over which they pass the fewest links; when it is not lit, every
     transceiver between nodes turns.
@@ -126,12 +132,14 @@ class TransceiverRing:
         latency_s.flags.writeable = False
         return LinkGraph(capacity_bytes_per_s=rate, latency_s=latency_s)
 
-    def heads(self, circuits: int) -> np.ndarray:
-        """Return where each link ends, shape [2 E]."""
+    def heads(self, circuits: RingCircuits) -> np.ndarray:
+        """Return where each link ends, -1 if nowhere, shape [2 E]."""
         every = np.arange(self.endpoints)
         number, local = np.divmod(every, self.node)
-        ahead = np.where(local < self.node - 1, every + 1, (number + circuits) % self.nodes * self.node)
-        last = (number - circuits) % self.nodes * self.node + self.node - 1
+        after, before = circuits.ahead(+1)[number], circuits.ahead(-1)[number]
+        last = np.where(before < 0, NO_LINK, before * self.node + self.node - 1)
+        first = np.where(after < 0, NO_LINK, after * self.node)
+        ahead = np.where(local < self.node - 1, every + 1, first)
         return np.stack([ahead, np.where(local > 0, every - 1, last)], axis=-1).ravel()
 
     def bill(self) -> dict[str, BillItem]:
@@ -170,34 +178,71 @@ class TransceiverRing:
         """Price of everything on the bill, whole fabric."""
         return bill_price_usd(self.bill())
 
-    def initial(self, demand: tuple[Flows, ...]) -> int:
-        """Return the hop of the circuits at the start of a step: the one that the first axis wants."""
-        return next((self._wanted(flows) for flows in demand if self._off_node(flows).any()), 1)
+    def circuits(self, hop: int = 1, failed: tuple[int, ...] = ()) -> RingCircuits:
+        """Return circuits over so many nodes, past those that failed during the run."""
+        return RingCircuits(nodes=self.nodes, hop=hop, reach=self.reach, failed=failed)
+
+    def initial(self, demand: tuple[Flows, ...]) -> RingCircuits:
+        """Return the circuits at the start of a step: over the hop that the first axis wants."""
+        return next((self._wanted(flows) for flows in demand if self._off_node(flows).any()), self.circuits())
 
     def configure(
-        self, circuits: int, flows: Flows, demand: tuple[Flows, ...]
-    ) -> tuple[int, Reconfiguration]:
+        self, circuits: RingCircuits, flows: Flows, demand: tuple[Flows, ...]
+    ) -> tuple[RingCircuits, Reconfiguration]:
         """Return the hop that flows want, and what it costs to turn all transceivers between nodes to it."""
         if self.connected(circuits, flows):
             return circuits, Reconfiguration()
-        wanted = self._wanted(flows)
-        moved = np.flatnonzero(self.heads(circuits) != self.heads(wanted))
-        modules = -(-self.lanes // self.lanes_per_transceiver) * moved.size
-        return wanted, Reconfiguration(
+        wanted = self._wanted(flows, circuits.failed)
+        return wanted, self._turn(circuits, wanted)
+
+    def _turn(self, circuits: RingCircuits, after: RingCircuits) -> Reconfiguration:
+        """Return what it costs to turn circuits into others."""
+        heads = self.heads(after)
+        moved = np.flatnonzero(self.heads(circuits) != heads)
+        modules = -(-self.lanes // self.lanes_per_transceiver) * int((heads[moved] >= 0).sum())
+        return Reconfiguration(
             dark_s=self.switch.reconfiguration_s,
             moved_links=moved,
             energy_j=modules * self.switch.move_energy_j,
         )
 
-    def graph(self, circuits: int) -> LinkGraph:
+    @property
+    def ports(self) -> int:
+        """Nodes, each of whose transceivers fail together."""
+        return self.nodes
+
+    @property
+    def port_lanes(self) -> int:
+        """One: the transceivers of a node, at both its ends."""
+        return 1
+
+    @property
+    def port_owner(self) -> str:
+        """Nodes have the transceivers."""
+        return "node"
+
+    def port_name(self, port: int) -> str:
+        """Return what the transceivers of a node are called in messages."""
+        return f"the transceivers of node {port}"
+
+    def without(self, circuits: RingCircuits, failed: np.ndarray) -> tuple[RingCircuits, Reconfiguration]:
+        """Return circuits that pass by some nodes [n] and no others; those beside them turn."""
+        after = self.circuits(circuits.hop, tuple(failed.tolist()))
+        return after, self._turn(circuits, after)
+
+    def graph(self, circuits: RingCircuits) -> LinkGraph:
         """Return the links; circuits change where they lead, not what they carry."""
         return self._graph
 
-    def connected(self, circuits: int, flows: Flows) -> bool:
-        """Return whether the hop that is lit is what flows want, or none leaves its node."""
-        return not self._off_node(flows).any() or self._wanted(flows) == circuits
+    def connected(self, circuits: RingCircuits, flows: Flows) -> bool:
+        """Return whether the hop that is lit is what flows want and leads there, or none leaves its node."""
+        if not self._off_node(flows).any():
+            return True
+        if self._wanted(flows, circuits.failed) != circuits:
+            return False
+        return bool(np.isfinite(np.minimum(*self._lengths(circuits, flows))).all())
 
-    def route(self, circuits: int, flows: Flows) -> np.ndarray:
+    def route(self, circuits: RingCircuits, flows: Flows) -> np.ndarray:
         """Return the links of each flow, shape [F, H], padded with -1; a flow to itself has none.
 
         Raises
@@ -207,8 +252,8 @@ class TransceiverRing:
         """
         if not self.connected(circuits, flows):
             msg = (
-                f"'{self.name}' has circuits over {circuits} node(s), and axis '{flows.axis}' wants "
-                f"{self._wanted(flows)}; configure the fabric for it"
+                f"'{self.name}' has circuits over {circuits.hop} node(s), and axis '{flows.axis}' wants "
+                f"{self._wanted(flows, circuits.failed).hop}; configure the fabric for it"
             )
             raise RouteError(msg)
         ahead, back = self._lengths(circuits, flows)
@@ -231,20 +276,33 @@ class TransceiverRing:
     def _off_node(self, flows: Flows) -> np.ndarray:
         return flows.sources // self.node != flows.destinations // self.node
 
-    def _lengths(self, circuits: int, flows: Flows) -> tuple[np.ndarray, np.ndarray]:
+    def wired(self, circuits: RingCircuits) -> Wiring:
+        """Return all links with their present ends; dark ones have no capacity."""
+        graph, heads = self.graph(circuits), self.heads(circuits)
+        tails = np.arange(heads.size) // 2
+        return Wiring(
+            tails=tails,
+            heads=np.where(heads < 0, tails, heads),
+            capacity_bytes_per_s=np.where(heads < 0, 0.0, graph.capacity_bytes_per_s),
+            latency_s=graph.latency_s,
+        )
+
+    def around(self, circuits: RingCircuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
+        """Return the links of each flow as `route` does, past failed links where a way is left."""
+        return lit_detours(self.wired(circuits), self.route(circuits, flows), flows, failed)
+
+    def _lengths(self, circuits: RingCircuits, flows: Flows) -> tuple[np.ndarray, np.ndarray]:
         """Return the links forward and back from source to destination, inf where there is no way; [F]."""
-        steps = np.full(self.nodes, np.inf)
-        count = self.nodes // int(np.gcd(circuits, self.nodes))
-        steps[np.arange(count) * circuits % self.nodes] = np.arange(count)
-        apart = flows.destinations // self.node - flows.sources // self.node
         local = flows.destinations % self.node - flows.sources % self.node
+        ends = flows.sources // self.node, flows.destinations // self.node
         found = []
         for sign in (1, -1):
-            length = steps[sign * apart % self.nodes] * self.node + sign * local
+            length = circuits.jumps(*ends, sign) * self.node + sign * local
             found.append(np.where(length < 0, np.inf, length))
         return found[0], found[1]
 
-    def _wanted(self, flows: Flows) -> int:
-        """Return the hop over which flows pass the fewest links; the shorter of equal ones."""
-        passed = [float(np.minimum(*self._lengths(hop, flows)).sum()) for hop in range(1, self.reach + 1)]
-        return 1 + int(np.argmin(passed))
+    def _wanted(self, flows: Flows, failed: tuple[int, ...] = ()) -> RingCircuits:
+        """Return the circuits over which flows pass the fewest links; the shorter hop of equal ones."""
+        choices = [self.circuits(hop, failed) for hop in range(1, self.reach + 1)]
+        passed = [float(np.minimum(*self._lengths(one, flows)).sum()) for one in choices]
+        return choices[int(np.argmin(passed))]

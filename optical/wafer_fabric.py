@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from heliograph.graph_fabric import NO_LINK, packed
 from heliograph.interfaces import Flows, LinkGraph, Reconfiguration
 from heliograph.scale_up import BillItem, ScaleUp, bill_power_w, bill_price_usd
 from heliograph.units import BITS_PER_BYTE
+from heliograph.wiring import Wiring, joined
+from optical.circuit_detours import circuit_wiring, lit_detours
 from optical.circuits import DARK, CircuitPolicy, Circuits, Turning
 from optical.forwarding import ForwardingCircuits
 from optical.job_lanes import domain_demands, job_links, lanes_of
@@ -169,7 +172,7 @@ class WaferFabric:
             axis=flows.axis,
         )
         before = circuits.circuits
-        after = Circuits(self._laid_out(before.tx_peer, [some]))
+        after = Circuits(self._laid_out(before.tx_peer, [some]), failed=before.failed)
         axes = list(circuits.axes)
         for wafer in lacking.tolist():
             axes[wafer] = flows.axis
@@ -182,6 +185,31 @@ class WaferFabric:
             moved_links=self.packets.wiring.links + moved,
             energy_j=elements * self.wafer.move_energy_j,
         )
+
+    @property
+    def ports(self) -> int:
+        """Ports that circuits begin and end on: lanes of chips."""
+        return self.endpoints * self.wafer.lanes
+
+    @property
+    def port_lanes(self) -> int:
+        """Ports of each chip: its lanes."""
+        return self.wafer.lanes
+
+    @property
+    def port_owner(self) -> str:
+        """Endpoints have the ports."""
+        return "endpoint"
+
+    def port_name(self, port: int) -> str:
+        """Return what a port is called in messages."""
+        return f"lane {port % self.wafer.lanes} of chip {port // self.wafer.lanes}"
+
+    def without(
+        self, circuits: ForwardingCircuits, failed: np.ndarray
+    ) -> tuple[ForwardingCircuits, Reconfiguration]:
+        """Return circuits while some ports [n] and no others are down; chips pass on round them."""
+        return dataclasses.replace(circuits, circuits=circuits.circuits.without(failed)), Reconfiguration()
 
     def graph(self, circuits: ForwardingCircuits) -> LinkGraph:
         """Return the links that exist now; circuits merged into another have no capacity."""
@@ -226,6 +254,23 @@ class WaferFabric:
                 ways == NO_LINK, NO_LINK, ways + self.packets.wiring.links
             )
         return links
+
+    def wired(self, circuits: ForwardingCircuits) -> Wiring:
+        """Return all links with their present ends; dark ones have no capacity, nor has copper in nodes."""
+        light = circuit_wiring(
+            circuits.circuits,
+            np.arange(self.endpoints),
+            rate_bytes_per_s=self.circuit_bytes_per_s,
+            latency_s=self.wafer.latency_s,
+        )
+        packets = self.packets.wiring
+        outside = np.arange(packets.links) >= 2 * self.endpoints
+        rates = np.where(outside, packets.capacity_bytes_per_s, 0.0)
+        return joined([dataclasses.replace(packets, capacity_bytes_per_s=rates), light])
+
+    def around(self, circuits: ForwardingCircuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
+        """Return the links of each flow as `route` does, past failed links where a way is left."""
+        return lit_detours(self.wired(circuits), self.route(circuits, flows), flows, failed)
 
     def connected(self, circuits: ForwardingCircuits, flows: Flows) -> bool:
         """Return whether circuits serve every flow that stays on its wafer; packets carry the others."""

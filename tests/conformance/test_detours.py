@@ -101,12 +101,12 @@ def test_a_dead_leaf_cuts_off_and_its_repair_brings_back_the_rate():
 
 
 def test_parts_have_the_names_that_users_know():
-    links, endpoints = failed_parts(CUBE, ports=[[0, 0]], switches=[], nodes=[3])
-    assert endpoints == (3,)
-    ends = {(int(CUBE.wiring.tails[link]), int(CUBE.wiring.heads[link])) for link in links}
+    found = failed_parts(CUBE, ports=[[0, 0]], switches=[], nodes=[3])
+    assert found.endpoints == (3,)
+    ends = {(int(CUBE.wiring.tails[link]), int(CUBE.wiring.heads[link])) for link in found.links}
     (there, back) = sorted(ends)
     assert there == back[::-1]
-    assert failed_parts(TREE, ports=[], switches=[], nodes=[1])[1] == (2, 3)
+    assert failed_parts(TREE, ports=[], switches=[], nodes=[1]).endpoints == (2, 3)
     for wrong, said in (
         ({"switches": [3]}, "has no switch 3; choices: 64 to"),
         ({"nodes": [99]}, "has no node 99; choices: 0 to 31"),

@@ -59,6 +59,19 @@ def test_a_spare_node_costs_a_takeover_and_circuits(tmp_path):
     assert 0.05 < lost_s <= (0.05 + again_s + moved_s) * (1 + 1e-9)
 
 
+def test_a_spare_port_ends_the_loss_of_a_lane(capsys, tmp_path):
+    """Without it the lane is gone for the rest of the step; with it, for the move of fibre and mirror."""
+    failure = "[[failure]]\ntime_s = 0.0\nports = [[0, 0], [1, 0]]\n"
+    whole, gone, spared = (
+        record(capsys, tmp_path, TWO + more)
+        for more in ("", failure, failure + "spare_ports = 2\ntakeover_s = 0.001\n")
+    )
+    times = [one["jobs"][0]["step_time_s"] for one in (whole, spared, gone)]
+    assert times[0] <= times[1] < times[2]
+    assert [len(one["failures"]) for one in (gone, spared)] == [1, 1]
+    assert spared["failures"][0]["repair_s"] > 0.001
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -82,7 +95,23 @@ def test_a_spare_node_costs_a_takeover_and_circuits(tmp_path):
         ),
         (
             TWO + "[[failure]]\ntime_s = 0.0\nswitches = [40]\n",
-            "has no fixed wiring to name ports or switches",
+            "optical rails has no switch 40; choices: 0 to 0",
+        ),
+        (
+            TWO + "[[failure]]\ntime_s = 0.0\nports = [[0, 9]]\n",
+            "jobs.toml:11: failure 1: optical rails has no port of endpoint 0 9; choices: 0 to 3",
+        ),
+        (
+            TWO + "[[failure]]\ntime_s = 0.0\nports = [[0, 0]]\nspare_ports = 2\n",
+            "spare_ports (2) must be from 1 to the number of ports that fail (1)",
+        ),
+        (
+            TWO + "[[failure]]\ntime_s = 0.0\nswitches = [0]\n",
+            "traffic waits for ever for port 0 of endpoint 0 and 127 more of optical rails",
+        ),
+        (
+            TWO + "[[failure]]\ntime_s = 0.0\nlinks = [3]\nshare = 1.5\n",
+            "share must be above 0 and at most 1; got 1.5",
         ),
         (
             TWO + "[[failure]]\ntime_s = 0.0\nports = [1]\n",

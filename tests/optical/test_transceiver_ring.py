@@ -40,13 +40,15 @@ def taken_s(fabric, *several):
 @pytest.mark.parametrize("group", [4, 8, 12, 20, 36, 64])
 def test_any_run_of_nodes_is_a_ring_of_full_rate(group):
     """Shou et al., SIGCOMM 2025: rings of any number of nodes; the way back takes the other direction."""
-    port = RING.graph(1).capacity_bytes_per_s.max()
+    port = RING.graph(RING.circuits(1)).capacity_bytes_per_s.max()
     assert port == pytest.approx(400e9 * RING.link.efficiency)
     flows = ring_flows(group)
     wire_s = flows.size_bytes / port
-    links = RING.route(1, flows)
+    links = RING.route(RING.circuits(1), flows)
     assert np.unique(links[links >= 0], return_counts=True)[1].max() == 1
-    assert taken_s(RING, flows) == pytest.approx(wire_s + RING.graph(1).latency_s[links[-1]].sum(), rel=0.05)
+    assert taken_s(RING, flows) == pytest.approx(
+        wire_s + RING.graph(RING.circuits(1)).latency_s[links[-1]].sum(), rel=0.05
+    )
 
 
 def test_every_route_ends_where_it_should():
@@ -54,8 +56,8 @@ def test_every_route_ends_where_it_should():
         fabric = replace(RING, hops=3)
         pairs = np.arange(64)
         flows = Flows(sources=pairs, destinations=(pairs + 4 * hop) % 64, size_bytes=1.0, axis="dp")
-        circuits, _ = fabric.configure(1, flows, ())
-        assert circuits == hop
+        circuits, _ = fabric.configure(fabric.circuits(1), flows, ())
+        assert circuits.hop == hop
         here, heads = pairs.copy(), fabric.heads(circuits)
         for links in fabric.route(circuits, flows).T:
             here = np.where(links >= 0, heads[links], here)
@@ -69,8 +71,8 @@ def test_longer_hops_spare_links_and_cost_their_dark_time():
     near = ring_flows(8)
     far = Flows(sources=np.arange(64), destinations=(np.arange(64) + 8) % 64, size_bytes=1e9, axis="dp")
     with pytest.raises(RouteError, match="wants 2"):
-        RING.route(1, far)
-    _, change = RING.configure(1, far, ())
+        RING.route(RING.circuits(1), far)
+    _, change = RING.configure(RING.circuits(1), far, ())
     assert 60e-6 <= RING.switch.switch_s <= 80e-6
     assert change.dark_s == RING.switch.reconfiguration_s
     assert change.moved_links.size == 2 * RING.nodes
@@ -78,11 +80,11 @@ def test_longer_hops_spare_links_and_cost_their_dark_time():
         taken_s(RING, near) + taken_s(RING, far) + change.dark_s, rel=1e-9
     )
     assert taken_s(RING, far) < 0.6 * taken_s(replace(RING, hops=1), far)
-    assert RING.configure(2, near, ())[0] == 1
+    assert RING.configure(RING.circuits(2), near, ())[0].hop == 1
 
 
 def test_all_reduces_stay_above_the_bound():
-    ports = 2 * RING.graph(1).capacity_bytes_per_s.max()
+    ports = 2 * RING.graph(RING.circuits(1)).capacity_bytes_per_s.max()
     taken = collective_s(RING, payload=1e9)
     assert taken >= collective_bound_s(CollectiveKind.ALL_REDUCE, 64, 1e9, ports)
 
@@ -116,7 +118,7 @@ def test_every_number_moves_an_answer():
     far = Flows(sources=np.arange(64), destinations=(np.arange(64) + 8) % 64, size_bytes=1e7, axis="dp")
 
     def answers(fabric):
-        change = fabric.configure(1, far, ())[1]
+        change = fabric.configure(fabric.circuits(1), far, ())[1]
         times = taken_s(fabric, ring_flows(8), far), taken_s(fabric, ring_flows(3))
         return (
             fabric.bill(),

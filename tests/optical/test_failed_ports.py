@@ -1,0 +1,157 @@
+"""Ports, switches and nodes of optical fabrics that fail: what is lost, what is lent, what spares replace."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from heliograph.errors import ParameterError, RouteError
+from heliograph.failed_parts import failed_parts, numbered
+from heliograph.failures import Failure
+from heliograph.interfaces import Flows
+from optical.circuits import DARK
+from optical.cube_fabric import CubeFabric
+from optical.failed_ports import chassis_of, chassis_ports, check_spares
+from optical.switches import load_switch, switch_chassis
+from optical.transceiver_ring import TransceiverRing
+from tests.conformance.failed_circuits import CASES, RAILS, SHIFT, run, traffic
+
+PALOMAR = load_switch("palomar-mems")
+
+
+def named(fabric, **parts):
+    return failed_parts(fabric, **({"ports": [], "switches": [], "nodes": []} | parts))
+
+
+@pytest.mark.parametrize("dead", [1, 2, 3])
+def test_a_striped_pair_keeps_its_other_lanes(dead):
+    whole_s, _ = run(RAILS, traffic(SHIFT))
+    ports = [[0, lane] for lane in range(dead)]
+    hurt_s, _ = run(RAILS, traffic(SHIFT), (Failure(time_s=0.0, ports=named(RAILS, ports=ports).ports),))
+    assert hurt_s == pytest.approx(whole_s * 4 / (4 - dead), rel=1e-3)
+
+
+def test_a_pair_without_lanes_borrows_one_and_gives_it_back():
+    """Endpoint 0 sends to three others over 2 + 1 + 1 lanes; the pair that loses its own takes one of two."""
+    three = Flows(sources=np.zeros(3, int), destinations=np.array([4, 8, 12]), size_bytes=1e9, axis="dp")
+    before = RAILS.initial((three,))
+    counts = {peer: int((before.tx_peer[0] == peer).sum()) for peer in (4, 8, 12)}
+    assert sorted(counts.values()) == [1, 1, 2]
+    (poor, *_), rich = [peer for peer in counts if counts[peer] == 1], max(counts, key=counts.get)
+    lane = int(np.flatnonzero(before.tx_peer[0] == poor)[0])
+    hurt, change = RAILS.without(before, np.array([lane]))
+    assert change.dark_s == 0.0
+    assert not RAILS.connected(hurt, three)
+    after, change = RAILS.configure(hurt, three, (three,))
+    assert RAILS.connected(after, three)
+    assert change.dark_s == RAILS.switch.reconfiguration_s
+    assert (after.lit[0] == rich).sum() == 1
+    assert after.lit[0, lane] == DARK
+    back, change = RAILS.without(after, np.empty(0, dtype=np.int64))
+    np.testing.assert_array_equal(back.lit, before.lit)
+    assert change.moved_links.size
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_light_begins_or_ends_on_a_port_that_is_down(seed):
+    rng = np.random.default_rng(seed)
+    failed = rng.choice(RAILS.ports, 20, replace=False)
+    flows = traffic(SHIFT)
+    circuits, _ = RAILS.without(RAILS.initial((flows,)), failed)
+    circuits, _ = RAILS.configure(circuits, flows, (flows,))
+    source, lane = np.nonzero(circuits.lit != DARK)
+    assert not np.isin(source * RAILS.lanes + lane, failed).any()
+    assert not np.isin(circuits.lit[source, lane] * RAILS.lanes + lane, failed).any()
+
+
+@pytest.mark.parametrize(("rail", "planes"), [(16, 32), (100, 8), (200, 4), (1000, 2)])
+def test_chassis_hold_every_port_and_are_those_of_the_bill(rail, planes):
+    """One stage with shared chassis, three stages with inputs, outputs and middles."""
+    count = switch_chassis(PALOMAR, rail, planes)
+    lost = [chassis_ports(PALOMAR, rail, planes, one) for one in range(count)]
+    held = np.concatenate(lost)
+    assert len(np.unique(held, axis=0)) == rail * planes
+    if rail <= PALOMAR.usable_ports:
+        assert len(held) == rail * planes
+    assert chassis_of(PALOMAR, rail, planes).max() < count
+    assert all(len(ports) <= rail * planes for ports in lost)
+
+
+def test_spare_ports_are_as_many_as_a_switch_keeps():
+    check_spares(PALOMAR, [0] * 8 + [1] * 8)
+    with pytest.raises(ParameterError, match=r"9 ports of switch 1 should .* keeps 8 spare ports"):
+        check_spares(PALOMAR, [0] * 8 + [1] * 9)
+    ports = np.array(numbered(RAILS, [[0, 0], [5, 1]]))
+    assert RAILS.replacement_s(ports) == PALOMAR.reconfiguration_s
+
+
+@pytest.mark.parametrize("name", ["rails", "direct", "hybrid"])
+def test_all_switches_together_take_all_ports(name):
+    fabric = CASES[name][0]
+    every = named(fabric, switches=list(range(fabric.switches)))
+    assert every.ports == tuple(range(fabric.ports))
+    with pytest.raises(ParameterError, match=f"has no switch {fabric.switches}; choices: 0 to"):
+        named(fabric, switches=[fabric.switches])
+
+
+def test_a_switch_between_cubes_carries_one_of_48_places():
+    """Jouppi et al., arXiv:2304.01433: 48 switches; a slice loses a 48th of its circuits with one."""
+    slices = CubeFabric(endpoints=512, x=8, y=8)
+    assert slices.switches == 48
+    lost = [named(slices, switches=[one]).links for one in range(48)]
+    assert {len(links) for links in lost} == {int(slices.between.sum()) // 48}
+    assert sorted(link for links in lost for link in links) == np.flatnonzero(slices.between).tolist()
+    light = int(np.flatnonzero(slices.between)[0])
+    links = named(slices, ports=[list(divmod(light, 6))]).links
+    assert len(links) == 2
+    assert set(slices.position[list(links)]) == {slices.position[light]}
+    assert slices.replacement_s(np.array(links[:1])) == slices.switch.reconfiguration_s
+    copper = np.flatnonzero(~slices.between)[:1]
+    with pytest.raises(ParameterError, match="is copper inside a cube"):
+        slices.replacement_s(copper)
+
+
+@pytest.mark.parametrize(("dead", "passed"), [((2,), True), ((2, 3), True), ((2, 3, 4), False)])
+def test_a_ring_passes_by_as_many_nodes_as_its_fibres_reach(dead, passed):
+    """K - 1 failed nodes in a row (Shou et al., arXiv:2502.03885); past more, the way back is left."""
+    ring = TransceiverRing(endpoints=32, node=2, hops=3)
+    circuits, change = ring.without(ring.circuits(), np.array(dead))
+    after = int(circuits.ahead(+1)[1])
+    assert (after == dead[-1] + 1) is passed
+    assert change.dark_s == ring.switch.reconfiguration_s
+    assert (int(circuits.ahead(-1)[dead[-1] + 1]) == 1) is passed
+    over = Flows(sources=np.array([3]), destinations=np.array([2 * dead[-1] + 2]), size_bytes=1e9, axis="tp")
+    circuits, _ = ring.configure(circuits, over, ())
+    assert ring.connected(circuits, over)
+    links = ring.route(circuits, over)[0]
+    assert (int((links >= 0).sum()) == 1) is passed
+
+
+def test_two_broken_places_part_a_ring():
+    ring = TransceiverRing(endpoints=32, node=2, hops=2)
+    over = Flows(sources=np.array([0]), destinations=np.array([8]), size_bytes=1e9, axis="tp")
+    ports = (2, 3, 12, 13)
+    with pytest.raises(RouteError, match="waits for ever for the transceivers of node 2 and 3 more"):
+        run(ring, over, (Failure(time_s=0.0, ports=ports),))
+    assert run(ring, over, (Failure(time_s=0.0, ports=ports[:2]),))[0] > run(ring, over)[0]
+
+
+def test_direct_circuits_detour_over_other_nodes():
+    fabric, parts, _ = CASES["direct"]
+    flows = traffic(SHIFT)
+    circuits = fabric.initial((flows,))
+    hurt, _ = fabric.without(circuits, np.array(parts["ports"]))
+    nodes = np.array([0]), np.array([1])
+    assert circuits.hops(*nodes)[0] == 1
+    assert hurt.hops(*nodes)[0] > 1
+    assert fabric.carried_energy_j(hurt, flows) > fabric.carried_energy_j(circuits, flows)
+
+
+def test_relays_leave_out_ends_that_are_down():
+    fabric = CASES["sirius"][0]
+    some = Flows(sources=np.array([1]), destinations=np.array([5]), size_bytes=1e9, axis="dp")
+    whole = fabric.loads(None, some)
+    barred = fabric.loads_around(None, some, np.array([9]))
+    assert 9 in whole.links
+    assert 9 not in barred.links
+    assert replace(fabric, lanes=4).rotation.slots == 1
