@@ -16,6 +16,7 @@ from heliograph.collectives import (
     in_network_rounds,
     rounds,
 )
+from heliograph.demand import skewed_flows
 from heliograph.interfaces import Flows
 from heliograph.layout import Groups
 from heliograph.operators import Collective, CollectiveKind
@@ -78,8 +79,11 @@ def candidates(
     nodes = groups[0] // node_size
     local = int(np.count_nonzero(nodes == nodes[0]))
     if operator.two_level and operator.kind is CollectiveKind.ALL_TO_ALL and 1 < local < n and n % local == 0:
-        two = two_level_rounds(groups, payload, operator.axis, local, operator.spread)
+        two = two_level_rounds(groups, payload, operator.axis, local, operator.spread, skew=operator.skew)
         return {str(Algorithm.HIERARCHICAL): two}
+    if operator.skew is not None and n > 1:
+        flows = skewed_flows(groups, operator.axis, {operator.skew: payload})
+        return {str(Algorithm.DIRECT): (Round(flows=flows, count=1),)}
     options = {
         str(algorithm): rounds(operator.kind, algorithm, groups, payload, operator.axis)
         for algorithm in _known(operator.kind, n, scale_up)

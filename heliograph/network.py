@@ -100,7 +100,7 @@ class Network:
             bundle.links, bundle.usage, bundle.latency_s = found.links, found.usage, found.latency_s
             if isinstance(self.fabric, Detours) and self._failed[bundle.links].any():
                 routes = self.fabric.around(self._circuits, flows, np.flatnonzero(self._failed))
-                bundle.links, bundle.usage, bundle.latency_s = loads(routes, self._graph)
+                bundle.links, bundle.usage, bundle.latency_s = loads(routes, self._graph, flows.weights)
             bundle.version = self._version
         return True
 
