@@ -23,7 +23,7 @@ from heliograph.operators import Collective, CollectiveKind
 from heliograph.scale_up import ScaleUp
 from heliograph.servers import SERVED, server_rounds
 from heliograph.strided_rings import RING_KINDS, strided_rounds
-from heliograph.torus_collectives import BUCKET, BUCKET_KINDS, bucket_rounds
+from heliograph.torus_collectives import BUCKET, BUCKET_KINDS, SEGMENTS, bucket_rounds
 
 LIBRARY = (Algorithm.RING, Algorithm.TREE)
 """What GPU communication libraries run on switches that do not add (NCCL); two levels of it are rails."""
@@ -100,7 +100,12 @@ def candidates(
         )
     grid = grid_of(groups[0]) if grid_of and operator.kind in BUCKET_KINDS and n > 1 else None
     if grid is not None:
-        options[BUCKET] = bucket_rounds(operator.kind, groups, payload, operator.axis, grid)
+        options |= {
+            BUCKET if segments == 1 else f"{BUCKET}_{segments}": bucket_rounds(
+                operator.kind, groups, payload, operator.axis, grid, segments=segments
+            )
+            for segments in (1, *(SEGMENTS if len({size for size in grid if size > 1}) > 1 else ()))
+        }
     if strides_of is not None and operator.kind in RING_KINDS and n > 1 and n % local == 0:
         options |= _strided(operator, groups, local, strides_of)
     if switches_add and two_level and local == 1 < n:
