@@ -12,6 +12,8 @@ from typing import Any
 from experiments.report import ReportRow, table_text
 from experiments.validation.cells import Record, SkipError, check_provenance, read_records
 from experiments.validation.decompositions import permutations_of_dense_demand
+from experiments.validation.fault_traces import COLUMN as TRACE
+from experiments.validation.fault_traces import trace_outcomes
 from experiments.validation.network_costs import RULES as COST_RULES
 from experiments.validation.network_failures import RULES as FAILURE_RULES
 from experiments.validation.network_rotors import RULES as ROTOR_RULES
@@ -58,6 +60,9 @@ def validate_network(records: Sequence[Record]) -> tuple[Outcome, ...]:
 
 
 def _outcomes(record: Record) -> Iterator[Outcome]:
+    if record.text(TRACE):
+        yield from trace_outcomes(record)
+        return
     if record.text(COLUMN):
         yield task_graph_outcome(record)
         return
