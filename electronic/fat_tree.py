@@ -229,6 +229,6 @@ class RailOnly(PacketFabric):
         """Return the dynamic energy of carrying all the flows once, forwarding in nodes included."""
         off_node = self.scale_up.off_node(flows)
         carriers = np.where(off_node, self.carriers(flows.sources, flows.destinations), flows.destinations)
-        inside_bytes = float(np.count_nonzero(carriers != flows.sources)) * flows.size_bytes
-        outside_bytes = float(off_node.sum()) * flows.size_bytes
+        inside_bytes = flows.moved_bytes(carriers != flows.sources)
+        outside_bytes = flows.moved_bytes(off_node)
         return self.scale_up.transfer_energy_j(inside_bytes) + self.nic.transfer_energy_j(outside_bytes)

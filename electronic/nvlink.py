@@ -92,5 +92,5 @@ class SwitchedDomain(GraphFabric):
         moving = flows.sources != flows.destinations
         crossed = self.paths(flows.sources[moving], flows.destinations[moving]) != NO_LINK
         # A row's energy is that of two hops, to a switch and from it.
-        hops = float(crossed.sum()) / 2
-        return self.scale_up.transfer_energy_j(hops * flows.size_bytes)
+        hops = crossed.sum(axis=1) / 2
+        return self.scale_up.transfer_energy_j(flows.part(moving).moved_bytes(hops))

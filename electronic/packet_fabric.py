@@ -178,6 +178,6 @@ class PacketFabric(GraphFabric, Protocol):
         """Return the dynamic energy of carrying all the flows once; switches and modules count as static."""
         off_node = self.scale_up.off_node(flows)
         inside = ~off_node & (flows.sources != flows.destinations)
-        inside_bytes = float(inside.sum()) * flows.size_bytes
-        outside_bytes = float(off_node.sum()) * flows.size_bytes
+        inside_bytes = flows.moved_bytes(inside)
+        outside_bytes = flows.moved_bytes(off_node)
         return self.scale_up.transfer_energy_j(inside_bytes) + self.nic.transfer_energy_j(outside_bytes)

@@ -9,7 +9,9 @@ from functools import cached_property
 import numpy as np
 
 from electronic.devices import Transceiver, load_transceiver
+from heliograph.bundles import Loads, loads
 from heliograph.checks import check_range
+from heliograph.clos import Spreading
 from heliograph.direct_link import DirectLink, load_direct_link
 from heliograph.errors import ParameterError
 from heliograph.graph_fabric import GraphFabric, Wiring, bundle
@@ -45,8 +47,8 @@ class TorusFabric(GraphFabric):
 
     Notes
     -----
-    Accelerator e stands at ``(e // (y z), e // z % y, e % z)``. Routes go axis after axis along a shortest
-    way. Nothing stands for a scale-up domain: the torus is the domain.
+    Accelerator e stands at ``(e // (y z), e // z % y, e % z)``. Flows go axis after axis, over all shortest
+    ways at once or over one that their places give. Nothing stands for a scale-up domain: the torus is it.
 
     References
     ----------
@@ -71,6 +73,8 @@ class TorusFabric(GraphFabric):
     """Module at both ends of a link, where links are optical."""
     hop: OpticalHop = field(default_factory=lambda: load_hop("dr4"))
     """Loss that an optical link may have."""
+    spreading: Spreading = Spreading.SPRAYED
+    """How a flow uses the shortest ways that there are."""
 
     def __post_init__(self) -> None:
         check_range(self, "endpoints", "x", "y", low=1)
@@ -147,6 +151,14 @@ class TorusFabric(GraphFabric):
         """Return the links from sources to other endpoints, shape [F, H], padded with `NO_LINK`."""
         return self.ways.paths(sources, destinations)
 
+    def loads(self, circuits: None, flows: Flows) -> Loads:
+        """Return what flows of equal rate take of every link; sprayed ones share all shortest ways evenly."""
+        graph = self.graph(circuits)
+        if self.spreading is Spreading.SPRAYED:
+            return self.ways.sprayed(flows, graph)
+        links, usage, latency_s = loads(self.route(circuits, flows), graph, flows.weights)
+        return Loads(links=links, usage=usage, latency_s=latency_s)
+
     def grid(self, group: np.ndarray) -> tuple[int, ...] | None:
         """Return the shape of the box that a group fills in order, or None; collectives go by it."""
         return self.ways.grid(group)
@@ -162,5 +174,5 @@ class TorusFabric(GraphFabric):
     def transfer_energy_j(self, flows: Flows) -> float:
         """Return the dynamic energy of carrying all the flows once: that of every link on their ways."""
         steps = self.ways.steps(flows.sources, flows.destinations)
-        moved_bytes = float(np.abs(steps).sum()) * flows.size_bytes
+        moved_bytes = flows.moved_bytes(np.abs(steps).sum(axis=1))
         return moved_bytes * BITS_PER_BYTE * self.link.energy_j_per_bit

@@ -76,16 +76,28 @@ class Faults:
         return float((self.shares * (~self.works).mean(axis=1)).sum())
 
 
-def read_faults(path: Path, cluster: Cluster) -> Faults:
-    """Return a trace of faults, its nodes placed at random.
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """A node that begins or ends to be at fault."""
+
+    time: float
+    """When, in the trace's own unit: InfiniteHBD's counts days."""
+    starts: bool
+    """Whether the fault begins."""
+    node: str
+    """Name of the node."""
+
+
+def read_events(path: Path, nodes: int) -> list[Event]:
+    """Return the events of a trace of faults in the order of their times.
 
     Parameters
     ----------
     path : pathlib.Path
         JSON: a list of events with ``node_id``, ``event_time`` and ``event_type`` (``fault_start`` or
-        ``fault_end``); a node works when none of its faults lasts.
-    cluster : Cluster
-        Where the nodes stand.
+        ``fault_end``).
+    nodes : int
+        Nodes that there are, those included that never fail.
 
     Raises
     ------
@@ -100,22 +112,41 @@ def read_faults(path: Path, cluster: Cluster) -> Faults:
     except (ValueError, TypeError, KeyError) as error:
         msg = f"{path.name}: not a list of events with node_id, event_time and event_type ({error!r})"
         raise ParameterError(msg) from None
-    names = sorted({name for _, _, name in events})
+    names = {name for _, _, name in events}
     odd = sorted({kind for _, kind, _ in events} - {START, END})
-    if odd or not names or len(names) > cluster.nodes or events[0][0] == events[-1][0]:
+    if odd or not names or len(names) > nodes or events[0][0] == events[-1][0]:
         rule = f"event type '{odd[0]}' is not {START} or {END}" if odd else f"names {len(names)} nodes"
-        msg = f"{path.name}: {rule}; the cluster has {cluster.nodes} nodes (--nodes), and time must pass"
+        msg = f"{path.name}: {rule}; the cluster has {nodes} nodes (--nodes), and time must pass"
         raise ParameterError(msg)
+    return [Event(time=time, starts=kind == START, node=name) for time, kind, name in events]
+
+
+def read_faults(path: Path, cluster: Cluster) -> Faults:
+    """Return a trace of faults, its nodes placed at random.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        As `read_events`; a node works when none of its faults lasts.
+    cluster : Cluster
+        Where the nodes stand.
+
+    Raises
+    ------
+    ParameterError
+        As `read_events`.
+    """
+    events = read_events(path, cluster.nodes)
     order = np.random.default_rng(cluster.seed).permutation(cluster.nodes)
-    place = {name: int(order[index]) for index, name in enumerate(names)}
+    place = {name: int(order[index]) for index, name in enumerate(sorted({one.node for one in events}))}
     lasting = np.zeros(cluster.nodes, dtype=np.int64)
-    works, spans, before_s = [], [], events[0][0]
-    for time_s, kind, name in events:
-        if time_s > before_s:
+    works, spans, before = [], [], events[0].time
+    for one in events:
+        if one.time > before:
             works.append(lasting <= 0)
-            spans.append(time_s - before_s)
-            before_s = time_s
-        lasting[place[name]] += 1 if kind == START else -1
+            spans.append(one.time - before)
+            before = one.time
+        lasting[place[one.node]] += 1 if one.starts else -1
     lengths = np.array(spans)
     return Faults(works=np.stack(works), shares=lengths / lengths.sum())
 

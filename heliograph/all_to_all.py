@@ -5,13 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from heliograph.collectives import Round
+from heliograph.demand import pair_flows
 from heliograph.errors import WorkloadError
 from heliograph.interfaces import Flows
+from heliograph.skew import Skew
 from heliograph.spread import Spread
 
 
 def two_level_rounds(
-    groups: np.ndarray, payload_bytes: float, axis: str, local: int, spread: Spread | None = None
+    groups: np.ndarray,
+    payload_bytes: float,
+    axis: str,
+    local: int,
+    spread: Spread | None = None,
+    *,
+    skew: Skew | None = None,
 ) -> tuple[Round, ...]:
     """Return an all-to-all within nodes and between them, over all groups at once.
 
@@ -27,6 +35,9 @@ def two_level_rounds(
         Ranks of a group in one node; must divide the group's size.
     spread : Spread, optional
         If given, a token that goes to several ranks of a node is sent there once, and copied inside it.
+
+    skew : Skew, optional
+        What goes to whom, if not the same to everybody. A node's copies are then as many as without it.
 
     Raises
     ------
@@ -53,9 +64,46 @@ def two_level_rounds(
     crossing = payload_bytes / nodes
     if spread is not None:
         crossing = payload_bytes / spread.copies * spread.nodes_visited(nodes) / nodes
-    inside = _everyone(near, payload_bytes / local, axis)
-    across = _everyone(far, crossing, axis)
+    if skew is not None:
+        first = spread is not None
+        inside = _uneven(groups, payload_bytes / local, axis, _within(skew, local, across_first=first))
+        across = _uneven(groups, crossing, axis, _between(skew, local, across_first=first))
+    else:
+        inside = _everyone(near, payload_bytes / local, axis)
+        across = _everyone(far, crossing, axis)
     return across + inside if spread is not None else inside + across
+
+
+def _within(skew: Skew, local: int, *, across_first: bool) -> np.ndarray:
+    """Return what goes from member to member of a node, over the mean; NaN between nodes, shape [n, n].
+
+    Tokens cross in their sender's place if they cross first, else in their receiver's.
+    """
+    n = len(skew.loads)
+    matrix_apbq = skew.matrix().reshape(n // local, local, n // local, local)
+    within_apq = matrix_apbq.mean(axis=0).transpose(1, 0, 2) if across_first else matrix_apbq.mean(axis=2)
+    found = np.full(matrix_apbq.shape, np.nan)
+    for node, entries in enumerate(within_apq):
+        found[node, :, node, :] = entries
+    return found.reshape(n, n)
+
+
+def _between(skew: Skew, local: int, *, across_first: bool) -> np.ndarray:
+    """Return what goes between members in the same place of nodes, over the mean; NaN elsewhere, [n, n]."""
+    n = len(skew.loads)
+    matrix_apbq = skew.matrix().reshape(n // local, local, n // local, local)
+    between_apb = matrix_apbq.mean(axis=3) if across_first else matrix_apbq.mean(axis=1).transpose(0, 2, 1)
+    found = np.full(matrix_apbq.shape, np.nan)
+    for place in range(local):
+        found[:, place, :, place] = between_apb[:, place, :]
+    return found.reshape(n, n)
+
+
+def _uneven(groups: np.ndarray, size_bytes: float, axis: str, matrix: np.ndarray) -> tuple[Round, ...]:
+    """Return the round in which pairs exchange so much times an entry of a matrix, unless that is NaN."""
+    flows = pair_flows(groups, size_bytes, axis, matrix)
+    some = flows.part(~np.isnan(flows.sizes_bytes))
+    return (Round(flows=some, count=1),) if len(some.sources) else ()
 
 
 def _everyone(groups: np.ndarray, size_bytes: float, axis: str) -> tuple[Round, ...]:

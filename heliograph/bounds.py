@@ -7,8 +7,11 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from heliograph.collectives import vector_bytes
 from heliograph.operators import BESIDE, CollectiveKind, StepGraph, Task, topological_order
+from heliograph.skew import Skew
 
 
 def critical_path_s(graph: StepGraph, duration_s: Callable[[Task], float]) -> float:
@@ -85,7 +88,9 @@ def in_network_bound_s(kind: CollectiveKind, n: int, payload_bytes: float, port_
     return collective_bound_s(kind, n, payload_bytes, port_bytes_per_s)
 
 
-def outside_bytes(kind: CollectiveKind, n: int, local: int, payload_bytes: float) -> float:
+def outside_bytes(
+    kind: CollectiveKind, n: int, local: int, payload_bytes: float, skew: Skew | None = None
+) -> float:
     """Return the least bytes that a rank sends out of its node in a collective without sums in switches.
 
     Parameters
@@ -96,6 +101,8 @@ def outside_bytes(kind: CollectiveKind, n: int, local: int, payload_bytes: float
         Ranks of the group, and how many of them share a node; the same number in each.
     payload_bytes : float
         Bytes per rank before the collective.
+    skew : Skew, optional
+        Of an uneven all-to-all; its busiest port counts, sending or receiving.
 
     Notes
     -----
@@ -109,6 +116,10 @@ def outside_bytes(kind: CollectiveKind, n: int, local: int, payload_bytes: float
             return 2.0 * (nodes - 1) / nodes * vector / local
         case CollectiveKind.REDUCE_SCATTER | CollectiveKind.ALL_GATHER:
             return (nodes - 1) / nodes * vector / local
+        case CollectiveKind.ALL_TO_ALL if skew is not None:
+            node = np.arange(n) // local
+            leaving = skew.matrix() * (node[:, None] != node)
+            return float(max(leaving.sum(axis=0).max(), leaving.sum(axis=1).max())) / n * vector
         case CollectiveKind.ALL_TO_ALL:
             return (n - local) / n * vector
         case _:

@@ -85,13 +85,20 @@ def fabric_loads(fabric: Fabric, circuits: Circuits, flows: Flows, graph: LinkGr
     """Return what flows of equal rate take of every link over the present circuits of a fabric."""
     if isinstance(fabric, Spreads):
         return fabric.loads(circuits, flows)
-    links, usage, latency_s = loads(fabric.route(circuits, flows), graph)
+    links, usage, latency_s = loads(fabric.route(circuits, flows), graph, flows.weights)
     return Loads(links=links, usage=usage, latency_s=latency_s)
 
 
-def loads(routes: np.ndarray, graph: LinkGraph) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return distinct links, flows on each, and the longest latency of routes [F, H]."""
+def loads(
+    routes: np.ndarray, graph: LinkGraph, weights: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return distinct links, flows on each (their weights, if given), and the longest latency of routes."""
     crossed = routes >= 0
     latency = np.where(crossed, graph.latency_s[np.where(crossed, routes, 0)], 0.0)
     links, counts = np.unique(routes[crossed], return_counts=True)
-    return links, counts.astype(float), float(latency.sum(axis=1).max(initial=0.0))
+    usage = counts.astype(float)
+    if weights is not None:
+        carried = np.broadcast_to(weights[:, None], routes.shape)[crossed]
+        usage = np.bincount(np.searchsorted(links, routes[crossed]), weights=carried, minlength=links.size)
+        links, usage = links[usage > 0.0], usage[usage > 0.0]
+    return links, usage, float(latency.sum(axis=1).max(initial=0.0))

@@ -16,13 +16,14 @@ from heliograph.collectives import (
     in_network_rounds,
     rounds,
 )
+from heliograph.demand import skewed_flows
 from heliograph.interfaces import Flows
 from heliograph.layout import Groups
 from heliograph.operators import Collective, CollectiveKind
 from heliograph.scale_up import ScaleUp
 from heliograph.servers import SERVED, server_rounds
 from heliograph.strided_rings import RING_KINDS, strided_rounds
-from heliograph.torus_collectives import BUCKET, BUCKET_KINDS, bucket_rounds
+from heliograph.torus_collectives import BUCKET, BUCKET_KINDS, SEGMENTS, bucket_rounds
 
 LIBRARY = (Algorithm.RING, Algorithm.TREE)
 """What GPU communication libraries run on switches that do not add (NCCL); two levels of it are rails."""
@@ -78,8 +79,11 @@ def candidates(
     nodes = groups[0] // node_size
     local = int(np.count_nonzero(nodes == nodes[0]))
     if operator.two_level and operator.kind is CollectiveKind.ALL_TO_ALL and 1 < local < n and n % local == 0:
-        two = two_level_rounds(groups, payload, operator.axis, local, operator.spread)
+        two = two_level_rounds(groups, payload, operator.axis, local, operator.spread, skew=operator.skew)
         return {str(Algorithm.HIERARCHICAL): two}
+    if operator.skew is not None and n > 1:
+        flows = skewed_flows(groups, operator.axis, {operator.skew: payload})
+        return {str(Algorithm.DIRECT): (Round(flows=flows, count=1),)}
     options = {
         str(algorithm): rounds(operator.kind, algorithm, groups, payload, operator.axis)
         for algorithm in _known(operator.kind, n, scale_up)
@@ -96,7 +100,12 @@ def candidates(
         )
     grid = grid_of(groups[0]) if grid_of and operator.kind in BUCKET_KINDS and n > 1 else None
     if grid is not None:
-        options[BUCKET] = bucket_rounds(operator.kind, groups, payload, operator.axis, grid)
+        options |= {
+            BUCKET if segments == 1 else f"{BUCKET}_{segments}": bucket_rounds(
+                operator.kind, groups, payload, operator.axis, grid, segments=segments
+            )
+            for segments in (1, *(SEGMENTS if len({size for size in grid if size > 1}) > 1 else ()))
+        }
     if strides_of is not None and operator.kind in RING_KINDS and n > 1 and n % local == 0:
         options |= _strided(operator, groups, local, strides_of)
     if switches_add and two_level and local == 1 < n:

@@ -19,6 +19,7 @@ import simpy
 
 from heliograph.categories import COMMUNICATION, ISSUE, SERVING, category
 from heliograph.changes import circuit_spans
+from heliograph.demand import step_demand
 from heliograph.foresight import Foresight
 from heliograph.interfaces import Cost, Fabric, TurnsAhead
 from heliograph.mapping import Node
@@ -35,7 +36,7 @@ from heliograph.operators import (
 )
 from heliograph.order import compute_orders, computed, descendants, followers, pieces
 from heliograph.trace import Span, Stream, Trace
-from heliograph.traffic import Plan, Traffic, step_demand
+from heliograph.traffic import Plan, Traffic
 
 
 @dataclass(kw_only=True)

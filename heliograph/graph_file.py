@@ -72,8 +72,12 @@ class DrawnFabric(GraphFabric):
     def transfer_energy_j(self, flows: Flows) -> float:
         """Return the dynamic energy of carrying all the flows once: that of every link on their ways."""
         links = self.route(None, flows)
-        per_bit_j = float(self.energy_j_per_bit[links[links != NO_LINK]].sum())
-        return flows.size_bytes * BITS_PER_BYTE * per_bit_j
+        if flows.weights is None:
+            return (
+                flows.size_bytes * BITS_PER_BYTE * float(self.energy_j_per_bit[links[links != NO_LINK]].sum())
+            )
+        per_bit_j = np.where(links == NO_LINK, 0.0, self.energy_j_per_bit[links]).sum(axis=1)
+        return flows.moved_bytes(per_bit_j) * BITS_PER_BYTE
 
 
 def load_graph(path: Path, *, endpoints: int | None = None) -> DrawnFabric:

@@ -6,7 +6,7 @@ The engine sees only these types; it cannot know whether a product is made of li
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -98,6 +98,35 @@ class Flows:
     """Bytes of each transfer."""
     axis: str = ""
     """Axis of parallelism they belong to; circuit policies group by it."""
+    weights: np.ndarray | None = None
+    """Bytes of each over `size_bytes`, shape [F]; all are equal if left out. Flows of a bundle end together,
+    so their rates stand to each other as these do."""
+
+    @property
+    def sizes_bytes(self) -> np.ndarray:
+        """Bytes of each, shape [F]."""
+        if self.weights is None:
+            return np.full(len(self.sources), float(self.size_bytes))
+        return self.size_bytes * self.weights
+
+    def moved_bytes(self, times: np.ndarray) -> float:
+        """Return the bytes that pass if each flow passes so many times, shape [F]."""
+        if self.weights is None:
+            return float(times.sum()) * self.size_bytes
+        return float((times * self.weights).sum()) * self.size_bytes
+
+    def reversed(self) -> Flows:
+        """Return as much the other way."""
+        return replace(self, sources=self.destinations, destinations=self.sources)
+
+    def part(self, kept: np.ndarray) -> Flows:
+        """Return some of the flows, chosen by a mask of shape [F]."""
+        return replace(
+            self,
+            sources=self.sources[kept],
+            destinations=self.destinations[kept],
+            weights=None if self.weights is None else self.weights[kept],
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ import numpy as np
 import simpy
 
 from heliograph.checks import check_range
+from heliograph.demand import step_demand
 from heliograph.engine import Simulation
 from heliograph.errors import WorkloadError
 from heliograph.failures import Failure
@@ -19,7 +20,6 @@ from heliograph.mapping import Node
 from heliograph.network import Network, play
 from heliograph.operators import StepGraph
 from heliograph.trace import Trace
-from heliograph.traffic import step_demand
 
 
 @dataclass(frozen=True, kw_only=True)

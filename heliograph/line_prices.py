@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from heliograph.collective_lines import NOTHING, CollectiveLines, collective_lines, traffic_alone
+from heliograph.demand import skewed_flows
 from heliograph.errors import RouteError
 from heliograph.interfaces import Fabric, Flows
 from heliograph.layout import RankLayout
@@ -55,6 +56,7 @@ class LinePrices:
             operator.size,
             operator.two_level,
             operator.spread,
+            operator.skew,
             operator.algorithm,
             operator.shift != 0 and layout.pp > 2,
             (near - start).tobytes(),
@@ -83,6 +85,10 @@ class LinePrices:
                 near, far = layout.members(stage), layout.members(stage + step)
                 pairs[operator.axis, stage, step] = near, far
                 pairs[operator.axis, stage + step, -step] = far, near
+        elif operator.skew is not None:
+            groups = layout.groups(operator.axis, rank_class)
+            out = operator.skew.turned() if operator.skew.returns else operator.skew
+            return {(operator.axis, rank_class, 0): skewed_flows(groups, operator.axis, {out: 2.0})}
         else:
             groups = layout.groups(operator.axis, rank_class)
             pairs[operator.axis, rank_class, 0] = groups.ravel(), np.roll(groups, -1, axis=1).ravel()

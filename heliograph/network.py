@@ -106,7 +106,7 @@ class Network:
             bundle.links, bundle.usage, bundle.latency_s = found.links, found.usage, found.latency_s
         elif isinstance(self.fabric, Detours):
             routes = self.fabric.around(self._circuits, flows, failed)
-            bundle.links, bundle.usage, bundle.latency_s = loads(routes, self._graph)
+            bundle.links, bundle.usage, bundle.latency_s = loads(routes, self._graph, flows.weights)
 
     def alone(self, bundle: Bundle) -> tuple[float, float]:
         """Return latency in s and rate of each flow in B/s of a bundle that has its links to itself.

@@ -9,6 +9,7 @@ from enum import StrEnum
 from heliograph.amounts import elements_off_chip
 from heliograph.errors import WorkloadError
 from heliograph.layout import RankLayout
+from heliograph.skew import Skew
 from heliograph.spread import Spread
 
 
@@ -151,15 +152,15 @@ class Collective:
     size: int
     """Ranks in a group (2 for a send)."""
     payload_bytes: float
-    """Bytes per rank before the collective: the whole vector for all-reduce, reduce-scatter, all-to-all,
-    broadcast, reduce, and for a push to or a pull from servers; the rank's shard for all-gather, the message
-    for a send."""
+    """Bytes per rank before it: its shard for an all-gather, a send's message, else the whole vector."""
     shift: int = 0
     """For a send: how many places along the axis the receiver stands from the sender."""
     two_level: bool = False
     """For an all-to-all over several nodes: whether it goes within nodes and between them in turn."""
     spread: Spread | None = None
     """With two levels: where copies of a token go, if it is sent to each node once."""
+    skew: Skew | None = None
+    """For an all-to-all: what goes to whom, if not the same to everybody."""
     algorithm: str = ""
     """How it must be carried out (a value of `heliograph.collectives.Algorithm`); empty for the fastest."""
     servers: int = 0

@@ -8,8 +8,13 @@ from functools import cached_property
 
 import numpy as np
 
+from heliograph.bundles import Loads
 from heliograph.graph_fabric import NO_LINK
+from heliograph.interfaces import Flows, LinkGraph
 from heliograph.torus import Torus
+
+FLOWS_AT_ONCE = 2**16
+"""Flows whose ways are looked at together, which bounds memory; dimensionless."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +86,33 @@ class TorusPaths:
         flow = np.repeat(np.arange(sources.size), ways)
         place = np.arange(flow.size) - np.repeat(np.cumsum(ways) - ways, ways)
         return flow, vectors[first[ahead][flow] + place]
+
+    def sprayed(self, flows: Flows, graph: LinkGraph) -> Loads:
+        """Return what flows of equal rate take of every link if they share all their shortest ways evenly.
+
+        Parameters
+        ----------
+        flows : Flows
+            The flows.
+        graph : LinkGraph
+            The torus' links, numbered as here.
+        """
+        usage, latency_s = np.zeros(graph.latency_s.size), 0.0
+        for start in range(0, flows.sources.size, FLOWS_AT_ONCE):
+            part = slice(start, start + FLOWS_AT_ONCE)
+            sources, destinations = flows.sources[part], flows.destinations[part]
+            flow, steps = self.every_way(sources, destinations)
+            found = self.links(sources[flow], steps)
+            each = 1.0 / np.bincount(flow)
+            if flows.weights is not None:
+                each = each * flows.weights[part]
+            share = np.broadcast_to(each[flow][:, None], found.shape)
+            crossed = found >= 0
+            usage += np.bincount(found[crossed], weights=share[crossed], minlength=usage.size)
+            way_s = np.where(crossed, graph.latency_s[np.where(crossed, found, 0)], 0.0).sum(axis=1)
+            latency_s = max(latency_s, float(way_s.max(initial=0.0)))
+        links = np.flatnonzero(usage)
+        return Loads(links=links, usage=usage[links], latency_s=latency_s)
 
     def links(self, sources: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """Return the links of step vectors taken axis after axis, shape [F, H], padded with `NO_LINK`."""

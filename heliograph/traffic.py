@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import typing
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import runtime_checkable
 
@@ -21,9 +20,8 @@ from heliograph.collectives import Algorithm, Round, vector_bytes
 from heliograph.interfaces import Circuits, Fabric, Flows
 from heliograph.layout import Groups
 from heliograph.network import Network
-from heliograph.operators import Collective, CollectiveKind, Sequence, StepGraph, communications
+from heliograph.operators import Collective, CollectiveKind, Sequence, communications
 from heliograph.scale_up import Adder, Protocol, ScaleUp
-from heliograph.servers import SERVED, server_rounds
 
 PLAIN = Protocol(
     name="plain", start_s=0.0, hop_s=0.0, efficiency=1.0, network_hop_s=0.0, network_efficiency=1.0
@@ -148,6 +146,7 @@ class Traffic:
             operator.shift,
             operator.two_level,
             operator.spread,
+            operator.skew,
             operator.algorithm,
             operator.servers,
             rank_class,
@@ -261,6 +260,7 @@ class Traffic:
             rank_class,
             operator.size,
             operator.kind,
+            operator.skew,
             operator.servers,
             name,
         )
@@ -306,7 +306,7 @@ class Traffic:
             parts=tuple(sized),
             protocol_s=waited,
             alone_s=waited + moved,
-            wire_bytes=math.fsum(one.flows.size_bytes * one.flows.sources.size * one.count for one in parts),
+            wire_bytes=math.fsum(_carried_bytes(one.flows) * one.count for one in parts),
             energy_j=math.fsum(self._energy_j(one.flows) * one.count for one in parts),
         )
 
@@ -324,7 +324,15 @@ class Traffic:
     def _leaving_share(self, flows: Flows) -> float:
         """Return which share of flows leaves its node: a chunk on a ring takes every hop once."""
         size = self._fabric.node_size
-        return float(np.mean(flows.sources // size != flows.destinations // size))
+        leaving = flows.sources // size != flows.destinations // size
+        return float(
+            np.mean(leaving) if flows.weights is None else np.average(leaving, weights=flows.weights)
+        )
+
+
+def _carried_bytes(flows: Flows) -> float:
+    """Return the bytes of all flows together."""
+    return flows.moved_bytes(np.ones(len(flows.sources), dtype=np.int64))
 
 
 def _more_hops(operator: Collective, rounds_outside: int) -> int:
@@ -358,34 +366,3 @@ def copied_bytes(operator: Collective) -> float:
         CollectiveKind.REDUCE,
     }
     return vector if operator.kind in whole else vector / 2
-
-
-def step_demand(graph: StepGraph) -> dict[tuple[str, int, int], Flows]:
-    """Return the traffic of the whole step by (axis, class, direction): rings, servers or sends."""
-    totals: defaultdict[tuple[str, int, int], float] = defaultdict(float)
-    served: dict[tuple[str, int, int], Collective] = {}
-    for task in graph.tasks:
-        for one, repeat in communications(task.operator):
-            if one.size > 1:
-                key = (one.axis, task.rank_class, one.shift)
-                totals[key] += one.payload_bytes * repeat * task.multiplicity
-                if one.kind in SERVED:
-                    served[key] = one
-    found = {}
-    for (axis, rank_class, shift), total in totals.items():
-        if (axis, rank_class, shift) in served:
-            servers = served[axis, rank_class, shift].servers
-            (both,) = server_rounds(
-                CollectiveKind.PULL, graph.layout.groups(axis, rank_class), total, axis, servers=servers
-            )
-            sources, destinations = both.flows.sources, both.flows.destinations
-        elif shift:
-            sources = graph.layout.members(rank_class)
-            destinations = graph.layout.members(rank_class + shift)
-        else:
-            groups = graph.layout.groups(axis, rank_class)
-            sources, destinations = groups.ravel(), np.roll(groups, -1, axis=1).ravel()
-        found[axis, rank_class, shift] = Flows(
-            sources=sources, destinations=destinations, size_bytes=total, axis=axis
-        )
-    return found

@@ -45,8 +45,6 @@ class Closing(StrEnum):
     """Twisted while experts exchange tokens, regular otherwise; circuits move in between."""
 
 
-FLOWS_AT_ONCE = 2**16
-"""Flows whose ways are looked at together, which bounds memory; dimensionless."""
 EXCHANGES = frozenset({"ep"})
 """Axes of parallelism for which per-axis circuits are twisted."""
 
@@ -324,21 +322,9 @@ class CubeFabric:
         """Return what flows of equal rate take of every link; sprayed ones share all shortest ways evenly."""
         graph = self.graph(circuits)
         if self.spreading is Spreading.STATIC:
-            links, usage, latency_s = loads(self.route(circuits, flows), graph)
+            links, usage, latency_s = loads(self.route(circuits, flows), graph, flows.weights)
             return Loads(links=links, usage=usage, latency_s=latency_s)
-        ways, usage, latency_s = self._ways(circuits), np.zeros(graph.latency_s.size), 0.0
-        for start in range(0, flows.sources.size, FLOWS_AT_ONCE):
-            part = slice(start, start + FLOWS_AT_ONCE)
-            sources, destinations = flows.sources[part], flows.destinations[part]
-            flow, steps = ways.every_way(sources, destinations)
-            found = ways.links(sources[flow], steps)
-            share = np.broadcast_to((1.0 / np.bincount(flow))[flow][:, None], found.shape)
-            crossed = found >= 0
-            usage += np.bincount(found[crossed], weights=share[crossed], minlength=usage.size)
-            way_s = np.where(crossed, graph.latency_s[np.where(crossed, found, 0)], 0.0).sum(axis=1)
-            latency_s = max(latency_s, float(way_s.max(initial=0.0)))
-        links = np.flatnonzero(usage)
-        return Loads(links=links, usage=usage[links], latency_s=latency_s)
+        return self._ways(circuits).sprayed(flows, graph)
 
     def connected(self, circuits: Closing, flows: Flows) -> bool:
         """Return whether the torus is the one that flows want; every endpoint reaches every other on it."""
@@ -351,7 +337,7 @@ class CubeFabric:
     def transfer_energy_j(self, flows: Flows) -> float:
         """Return the dynamic energy of carrying all the flows once: that of every link on their ways."""
         steps = self.ways[self._wanted(flows)].steps(flows.sources, flows.destinations)
-        moved_bytes = float(np.abs(steps).sum()) * flows.size_bytes
+        moved_bytes = flows.moved_bytes(np.abs(steps).sum(axis=1))
         return moved_bytes * BITS_PER_BYTE * self.link.energy_j_per_bit
 
     def _wanted(self, flows: Flows) -> Closing:

@@ -227,7 +227,7 @@ class DirectConnect(NodeCircuits):
         """Return the dynamic energy of carrying all the flows once, were there a circuit for each."""
         off_node = self.scale_up.off_node(flows)
         inside = ~off_node & (flows.sources != flows.destinations)
-        inside_bytes = float(inside.sum()) * flows.size_bytes
+        inside_bytes = flows.moved_bytes(inside)
         return self.scale_up.transfer_energy_j(inside_bytes) + self.passing_energy_j(flows, off_node)
 
     def carried_energy_j(self, circuits: ForwardingCircuits, flows: Flows) -> float:

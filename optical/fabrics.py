@@ -298,8 +298,8 @@ class OcsRails(RailPorts):
         off_node = self.scale_up.off_node(flows)
         inside = ~off_node & (flows.sources != flows.destinations)
         forwarded = off_node & (self._carriers(flows) != flows.sources)
-        inside_bytes = float((inside | forwarded).sum()) * flows.size_bytes
-        outside_bytes = float(off_node.sum()) * flows.size_bytes
+        inside_bytes = flows.moved_bytes(inside | forwarded)
+        outside_bytes = flows.moved_bytes(off_node)
         return self.scale_up.transfer_energy_j(inside_bytes) + self.nic.transfer_energy_j(outside_bytes)
 
     def _carriers(self, flows: Flows) -> np.ndarray:
@@ -334,7 +334,11 @@ class OcsRails(RailPorts):
             off_node = self.scale_up.off_node(flows)
             both = np.stack([self._carriers(flows), flows.destinations], axis=1)[off_node]
             pairs.append(both)
-            weights.append(np.full(len(both), float(flows.size_bytes)))
+            weights.append(flows.sizes_bytes[off_node])
+            if flows.weights is not None:  # it comes back
+                back = flows.reversed()
+                pairs.append(np.stack([self._carriers(back), back.destinations], axis=1)[off_node])
+                weights.append(weights[-1])
         return merge_pairs(np.concatenate(pairs), np.concatenate(weights))
 
     def _fits(self, served: list[Flows]) -> bool:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from heliograph.bundles import loads
 from heliograph.checks import check_range
 from heliograph.errors import ParameterError
 from heliograph.graph_fabric import NO_LINK, packed
@@ -31,6 +32,7 @@ from optical.node_circuits import NodeCircuits, changed_links
 from optical.regions import CircuitChoice, Packets, RegionCircuits, region_links
 from optical.scheduling.bounds import is_worth_moving
 from optical.switches import LaneOptics, OpticalSwitch, load_optics, load_switch
+from optical.uneven_circuits import region_matrices, ways_to_give
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +44,9 @@ class HybridFabric(NodeCircuits):
     A flow of an axis that circuits are for takes one if its nodes have it; all others take packets. With the
     policy ``static`` circuits are chosen once for the step's traffic, as c-Through and Helios do each epoch.
     With ``per-axis`` a region's circuits turn to an axis that asks if that pays: if circuits save more of the
-    axis's time in a step than a turn takes (`optical.scheduling.bounds.is_worth_moving`). Links: those of the
+    axis's time in a step than a turn takes (`optical.scheduling.bounds.is_worth_moving`). Where experts'
+    traffic is uneven and the choice greedy, they are even until the first exchange of a step, and turn to its
+    pairs then if that pays; an exchange and its way back take the same circuits. Links: those of the
     packet fabric, then circuits ``node * degree + card``.
 
     References
@@ -151,9 +155,51 @@ class HybridFabric(NodeCircuits):
             served = [flows for flows in served if flows.axis == first]
             axes = [first] * len(axes)
         tx_peer = np.full((self.nodes, self.degree), DARK, dtype=np.int64)
+        if self._weighs(served) and self.policy is CircuitPolicy.PER_AXIS:
+            # Routers have not spoken yet: circuits are even until the first exchange tells its sizes.
+            even = self._given(tx_peer, served)[0]
+            before_s, after_s = (
+                self._both_ways_s(even, served),
+                self._both_ways_s(self._turned(tx_peer, served), served),
+            )
+            if is_worth_moving(before_s=before_s, after_s=after_s, delay_s=self.switch.reconfiguration_s):
+                axes = [""] * len(axes)
+            return RegionCircuits(circuits=Circuits(even), axes=tuple(axes), big=MappingProxyType(big))
         return RegionCircuits(
             circuits=Circuits(self._turned(tx_peer, served)), axes=tuple(axes), big=MappingProxyType(big)
         )
+
+    def _weighs(self, served: Sequence[Flows]) -> bool:
+        """Return whether circuits follow the sizes of uneven traffic that is served."""
+        return self.choice is CircuitChoice.GREEDY and any(flows.weights is not None for flows in served)
+
+    def _given(self, tx_peer: np.ndarray, served: Sequence[Flows]) -> list[np.ndarray]:
+        """Return lanes for uneven traffic in several ways, even ones first, each of shape [N, degree]."""
+        packets = self._packets_bytes_per_s / self.circuit_bytes_per_s
+        found: list[np.ndarray] = []
+        for region, wanted in region_matrices(served, self._node_of, self.joined).items():
+            first = region * self.joined
+            for way, links in enumerate(ways_to_give(wanted, self.degree, packets)):
+                if way == len(found):
+                    found.append(tx_peer.copy())
+                found[way][first : first + self.joined] = lanes_of(links, self.degree, first)
+        return found or [tx_peer]
+
+    def _both_ways_s(self, tx_peer: np.ndarray, served: Sequence[Flows]) -> float:
+        """Return the time of traffic there and back over some circuits, one after the other."""
+        circuits = RegionCircuits(circuits=Circuits(tx_peer), axes=())
+        graph, time_s = self.graph(circuits), 0.0
+        for flows in served:
+            for one in (flows, flows.reversed()):
+                links, usage, _ = loads(self.route(circuits, one), graph, one.weights)
+                slowest = (usage / graph.capacity_bytes_per_s[links]).max(initial=0.0)
+                time_s += float(slowest) * one.size_bytes
+        return time_s
+
+    @property
+    def _packets_bytes_per_s(self) -> float:
+        """Rate of a node's packet cards together."""
+        return self.packets.port_bytes_per_s * self.node_size
 
     def _served(self, axis: str) -> bool:
         return self.axis in ("", axis)
@@ -163,9 +209,10 @@ class HybridFabric(NodeCircuits):
         sent: defaultdict[str, float] = defaultdict(float)
         for flows in demand:
             off_node = self.inside.off_node(flows)
-            each = np.bincount(self._node_of[flows.sources[off_node]], minlength=self.nodes)
+            weights = None if flows.weights is None else flows.weights[off_node]
+            each = np.bincount(self._node_of[flows.sources[off_node]], weights, minlength=self.nodes)
             sent[flows.axis] += float(each.max(initial=0)) * flows.size_bytes
-        packets = self.packets.port_bytes_per_s * self.node_size
+        packets = self._packets_bytes_per_s
         return {
             axis: is_worth_moving(
                 before_s=moved / packets,
@@ -177,6 +224,8 @@ class HybridFabric(NodeCircuits):
 
     def _turned(self, tx_peer: np.ndarray, served: Sequence[Flows]) -> np.ndarray:
         """Return lanes of which those of regions with traffic are chosen for it, shape [N, degree]."""
+        if self._weighs(served):
+            return min(self._given(tx_peer, served), key=lambda after: self._both_ways_s(after, served))
         after = tx_peer.copy()
         for region, demand in domain_demands(served, self._node_of, self.joined).items():
             first = region * self.joined
@@ -204,14 +253,12 @@ class HybridFabric(NodeCircuits):
         asking = self._asking(circuits, flows)
         if not asking.size:
             return circuits, Reconfiguration()
-        region_of = self._node_of[flows.sources] // self.joined
-        mine = np.isin(region_of, asking)
-        some = Flows(
-            sources=flows.sources[mine],
-            destinations=flows.destinations[mine],
-            size_bytes=flows.size_bytes,
-            axis=flows.axis,
-        )
+        wanted = flows
+        if flows.weights is not None:  # a step sends there and back; circuits are set up for both
+            wanted = next(
+                (one for one in demand if one.axis == flows.axis and one.weights is not None), flows
+            )
+        some = wanted.part(np.isin(self._node_of[wanted.sources] // self.joined, asking))
         after = Circuits(self._turned(circuits.circuits.tx_peer, [some]), failed=circuits.circuits.failed)
         axes = tuple(flows.axis if region in asking else axis for region, axis in enumerate(circuits.axes))
         moved = changed_links(circuits.circuits, after)
@@ -288,7 +335,4 @@ class HybridFabric(NodeCircuits):
     def carried_energy_j(self, circuits: RegionCircuits, flows: Flows) -> float:
         """Return the dynamic energy of carrying all the flows once over the present circuits and packets."""
         lit = self.by_circuit(circuits, flows)[1]
-        rest = Flows(
-            sources=flows.sources[~lit], destinations=flows.destinations[~lit], size_bytes=flows.size_bytes
-        )
-        return self.packets.transfer_energy_j(rest) + self.passing_energy_j(flows, lit)
+        return self.packets.transfer_energy_j(flows.part(~lit)) + self.passing_energy_j(flows, lit)

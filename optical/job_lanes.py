@@ -52,18 +52,21 @@ def domain_demands(served: Sequence[Flows], vertex_of: np.ndarray, domain: int) 
     -----
     Flows that lead from every endpoint to one other and come back to it are rings; those of experts are taken
     as all-to-alls among a ring's members, each member's bytes spread evenly. A ring through several domains
-    is one in each of them, as in collectives of two levels. All others are pairs.
+    is one in each of them, as in collectives of two levels. All others are pairs; what is sent to experts
+    unevenly comes back, so that both ways count.
     """
     rings: defaultdict[int, defaultdict[tuple[int, ...], float]] = defaultdict(lambda: defaultdict(float))
     pairs: dict[int, np.ndarray] = {}
 
-    def add(here: int, sources: np.ndarray, destinations: np.ndarray, size_bytes: float) -> None:
+    def add(here: int, sources: np.ndarray, destinations: np.ndarray, size_bytes: float | np.ndarray) -> None:
         if here not in pairs:
             pairs[here] = np.zeros((domain, domain))
         np.add.at(pairs[here], (sources % domain, destinations % domain), size_bytes)
 
     for flows in served:
-        cycles, rest = _cycles(flows)
+        cycles, rest = (
+            _cycles(flows) if flows.weights is None else ([], np.ones(len(flows.sources), dtype=bool))
+        )
         for cycle in cycles:
             visited = _around(vertex_of[cycle])
             for here in np.unique(visited // domain).tolist():
@@ -82,7 +85,10 @@ def domain_demands(served: Sequence[Flows], vertex_of: np.ndarray, domain: int) 
         kept = (sources // domain == destinations // domain) & (sources != destinations)
         for here in np.unique(sources[kept] // domain).tolist():
             mine = kept & (sources // domain == here)
-            add(here, sources[mine], destinations[mine], flows.size_bytes)
+            sizes_bytes = flows.sizes_bytes[rest][mine]
+            add(here, sources[mine], destinations[mine], sizes_bytes)
+            if flows.weights is not None:
+                add(here, destinations[mine], sources[mine], sizes_bytes)
     return {
         here: DomainDemand(
             groups=tuple(

@@ -183,7 +183,7 @@ class NodeCircuits(Protocol):
 
         Every circuit takes two cards, and every node at its beginning and one at the end the node's switch.
         """
-        moved_bytes = float(hops.sum()) * flows.size_bytes
+        moved_bytes = flows.moved_bytes(hops)
         return self.inside.transfer_energy_j(moved_bytes) + self.nic.transfer_energy_j(moved_bytes)
 
 

@@ -104,6 +104,6 @@ class OpticalReduction(GraphFabric):
 
     def transfer_energy_j(self, flows: Flows) -> float:
         """Return the dynamic energy of carrying all the flows once, modulators of the lanes included."""
-        outside_bytes = float(self.scale_up.off_node(flows).sum()) * flows.size_bytes
+        outside_bytes = flows.moved_bytes(self.scale_up.off_node(flows))
         symbols = outside_bytes * BITS_PER_BYTE / self.unit.bits_per_symbol
         return self.packets.transfer_energy_j(flows) + symbols * self.unit.modulator.symbol_energy_j

@@ -16,6 +16,7 @@ from heliograph.scale_up import BillItem, ScaleUp
 from optical.circuits import Circuits
 from optical.job_lanes import DomainDemand, busiest_first
 from optical.scheduling.topology import job_topology
+from optical.uneven_circuits import even_circuits
 
 
 class CircuitChoice(StrEnum):
@@ -25,6 +26,8 @@ class CircuitChoice(StrEnum):
     """One circuit after the other to the pair that finishes last (MixNet)."""
     MATCHING = "matching"
     """Matchings of greatest traffic, one after the other (c-Through, Helios)."""
+    EVEN = "even"
+    """As many to every pair with traffic, however much it has; what a fabric does that knows no demand."""
 
 
 class Packets(Protocol):
@@ -96,6 +99,8 @@ def region_links(demand: DomainDemand, degree: int, choice: CircuitChoice) -> np
         Which pairs get them.
     """
     wanted = demand.matrix
+    if choice is CircuitChoice.EVEN:
+        return even_circuits(wanted, degree)
     if choice is CircuitChoice.GREEDY:
         return busiest_first(wanted, degree)
     return job_topology((), wanted, degree=degree).links

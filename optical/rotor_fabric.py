@@ -177,7 +177,9 @@ class RotorFabric(GraphFabric):
         """Return what flows take of every link on some routes, relays other than the barred ends included."""
         crossed = routes >= 0
         graph, total = self.graph(None), self.endpoints
-        usage = np.bincount(routes[crossed], minlength=graph.latency_s.size).astype(float)
+        each = np.ones(len(routes)) if flows.weights is None else flows.weights
+        carried = np.broadcast_to(each[:, None], routes.shape)[crossed]
+        usage = np.bincount(routes[crossed], weights=carried, minlength=graph.latency_s.size)
         latency_s = np.where(crossed, graph.latency_s[np.where(crossed, routes, 0)], 0.0).sum(axis=1)
         off_node = self.scale_up.off_node(flows)
         if off_node.any():
@@ -212,13 +214,14 @@ class RotorFabric(GraphFabric):
         always = self.relaying is Relaying.ALWAYS or self._small(flows)
         carried = np.zeros(self.endpoints)
         seen: dict[bytes, Relays] = {}
+        each = np.ones(len(destinations)) if flows.weights is None else flows.weights[off_node]
         for rail in np.unique(rails):
             here = rails == rail
             count = np.zeros((self.ends, self.ends))
             np.add.at(
                 count,
                 (self.scale_up.node_of(sources[here]), self.scale_up.node_of(destinations[here])),
-                1.0,
+                each[here],
             )
             dead = self.scale_up.node_of(barred[self.scale_up.rail_of(barred) == rail])
             key = count.tobytes() + dead.tobytes()
@@ -270,8 +273,8 @@ class RotorFabric(GraphFabric):
         hops = 1.0
         if off_node.any():
             hops = self.rotation.mean_hops if self._small(flows) else 1.0 + self._relays(flows).relayed_share
-        outside_bytes = float(off_node.sum()) * flows.size_bytes
-        inside_bytes = float(inside.sum()) * flows.size_bytes
+        outside_bytes = flows.moved_bytes(off_node)
+        inside_bytes = flows.moved_bytes(inside)
         inside_j = self.scale_up.transfer_energy_j(inside_bytes)
         return inside_j + self.nic.transfer_energy_j(outside_bytes * hops)
 

@@ -270,8 +270,8 @@ class TransceiverRing:
 
     def transfer_energy_j(self, flows: Flows) -> float:
         """Return the dynamic energy of carrying all the flows once: that of every link on their ways."""
-        passed = float(np.minimum(*self._lengths(self._wanted(flows), flows)).sum())
-        return passed * flows.size_bytes * BITS_PER_BYTE * self.link.energy_j_per_bit
+        passed = flows.moved_bytes(np.minimum(*self._lengths(self._wanted(flows), flows)))
+        return passed * BITS_PER_BYTE * self.link.energy_j_per_bit
 
     def _off_node(self, flows: Flows) -> np.ndarray:
         return flows.sources // self.node != flows.destinations // self.node

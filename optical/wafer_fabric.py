@@ -165,12 +165,7 @@ class WaferFabric:
         if not lacking.size:
             return circuits, Reconfiguration()
         mine = self._on_wafer(flows) & np.isin(flows.sources // self.node_size, lacking)
-        some = Flows(
-            sources=flows.sources[mine],
-            destinations=flows.destinations[mine],
-            size_bytes=flows.size_bytes,
-            axis=flows.axis,
-        )
+        some = flows.part(mine)
         before = circuits.circuits
         after = Circuits(self._laid_out(before.tx_peer, [some]), failed=before.failed)
         axes = list(circuits.axes)
@@ -290,18 +285,14 @@ class WaferFabric:
     def transfer_energy_j(self, flows: Flows) -> float:
         """Return the dynamic energy of carrying all the flows once, were there a circuit for each."""
         off = self.scale_up.off_node(flows)
-        outside = Flows(
-            sources=flows.sources[off], destinations=flows.destinations[off], size_bytes=flows.size_bytes
-        )
-        return self.packets.transfer_energy_j(outside) + self._light_j(
-            flows, int(self._on_wafer(flows).sum())
-        )
+        light_j = self._light_j(flows, self._on_wafer(flows))
+        return self.packets.transfer_energy_j(flows.part(off)) + light_j
 
     def carried_energy_j(self, circuits: ForwardingCircuits, flows: Flows) -> float:
         """Return the dynamic energy of carrying all the flows once over the present circuits."""
         kept = self._on_wafer(flows)
         hops = circuits.hops(flows.sources[kept], flows.destinations[kept])
-        return self.transfer_energy_j(flows) + self._light_j(flows, int(np.maximum(hops - 1, 0).sum()))
+        return self.transfer_energy_j(flows) + self._light_j(flows.part(kept), np.maximum(hops - 1, 0))
 
-    def _light_j(self, flows: Flows, hops: int) -> float:
-        return hops * flows.size_bytes * BITS_PER_BYTE * self.wafer.energy_j_per_bit
+    def _light_j(self, flows: Flows, hops: np.ndarray) -> float:
+        return flows.moved_bytes(hops) * BITS_PER_BYTE * self.wafer.energy_j_per_bit

@@ -33,6 +33,19 @@ def check_experts(config: TransformerConfig, plan: Parallelism) -> None:
             f"try {min(2.0, most):g}"
         )
         raise WorkloadError(msg)
+    most = max(1.0, (plan.ep - 1) / 2)
+    if not 1.0 <= plan.expert_affinity <= most:
+        msg = (
+            f"expert_affinity ({plan.expert_affinity:g}) must be from 1 (none) to half of the other expert "
+            f"ranks ({most:g}); try {min(2.0, most):g}"
+        )
+        raise WorkloadError(msg)
+    if plan.expert_affinity > 1.0 and plan.capacity_factor:
+        msg = (
+            f"expert_affinity ({plan.expert_affinity:g}) needs sizes that are not fixed by a capacity; "
+            f"leave capacity_factor ({plan.capacity_factor:g}) out"
+        )
+        raise WorkloadError(msg)
     if config.experts == 1 and plan.capacity_factor:
         msg = (
             f"capacity_factor ({plan.capacity_factor:g}) needs experts, and {config.name} has none; "

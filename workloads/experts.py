@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from heliograph.operators import Collective, CollectiveKind, Phase
 from heliograph.spread import Spread
 from workloads.choices import ExpertExchange
-from workloads.routing import COUNT_BYTES, expert_rows, visits
+from workloads.routing import COUNT_BYTES, exchange_skew, expert_rows, visits
 from workloads.steps import SOFTMAX_FLOPS, Exchange, Step
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def expert_mlp(parts: Parts) -> tuple[Step, ...]:
         ),
         *region(parts, "mlp.output", enters=False),
         *sorting(parts),
-        *exchange(parts, "mlp.combine"),
+        *exchange(parts, "mlp.combine", returns=True),
         *shared_experts(parts),
         replace(
             parts.elementwise("mlp.combine", flops=2 * routed, read=routed, written=parts.stream),
@@ -89,7 +89,7 @@ def sorting(parts: Parts) -> tuple[Step, ...]:
     return (parts.elementwise("mlp.sort", flops=0, read=moved, written=moved),)
 
 
-def exchange(parts: Parts, name: str) -> tuple[Step, ...]:
+def exchange(parts: Parts, name: str, *, returns: bool = False) -> tuple[Step, ...]:
     """Return what a rank sends to the experts of one block, or gets back; nothing with one expert rank."""
     plan, config = parts.plan, parts.config
     if plan.ep == 1:
@@ -100,17 +100,27 @@ def exchange(parts: Parts, name: str) -> tuple[Step, ...]:
         sets=config.routing_groups,
         chosen_sets=config.chosen_groups,
     )
+    skew = exchange_skew(config, plan)
     step = Exchange(
         name=name,
-        elements=exchanged(parts),
+        elements=exchanged(parts) if skew is None else sent(parts),
         two_level=plan.expert_exchange is not ExpertExchange.DIRECT,
         spread=spread if plan.expert_exchange is ExpertExchange.ONCE_PER_NODE else None,
+        skew=skew.turned() if skew is not None and returns else skew,
     )
     return (step,)
 
 
+def sent(parts: Parts) -> int:
+    """Return the elements that every rank sends to the experts of one block, if they have room for all."""
+    plan, config = parts.plan, parts.config
+    return (
+        plan.tokens * config.hidden * config.experts_per_token // (plan.tp if plan.sequence_parallel else 1)
+    )
+
+
 def exchanged(parts: Parts) -> int:
-    """Return the elements that a rank sends to the experts of one block, its own included."""
+    """Return the elements that a rank gets for the experts of one block, its own included."""
     plan = parts.plan
     elements = plan.tokens * parts.config.hidden * visits(parts.config, plan)
     return int(elements) // (plan.tp if plan.sequence_parallel else 1)

@@ -123,6 +123,9 @@ class Parallelism:
     dropped, empty ones padded (GShard, Switch). 0: as many places as visits (FastMoE, MegaBlocks)."""
     expert_imbalance: float = 1.0
     """Load of the busiest expert over the mean; 1 is an even router. See `workloads.routing`."""
+    expert_affinity: float = 1.0
+    """What a rank sends the expert rank it prefers over the mean of all others; 1 if it prefers none, at most
+    half of them. Every rank prefers another, so that none is busier for it. See `heliograph.skew`."""
     exchange_counts: bool = False
     """Whether ranks tell each other how many tokens each expert gets before they send them (FastMoE)."""
     expert_exchange: ExpertExchange = ExpertExchange.DIRECT

@@ -222,7 +222,7 @@ class _Pricing:
                 found[number, which] = [getattr(one_part, name) for name in fields]
                 for one, times in every if part == "block" else ():
                     local = self._local(one.axis, int(self.layout_of[row]))
-                    least = outside_bytes(one.kind, one.size, local, one.payload_bytes)
+                    least = outside_bytes(one.kind, one.size, local, one.payload_bytes, one.skew)
                     sent[one.axis][number] += least * times
         columns = {
             f"{part}.{name}": found[place, which, index]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from heliograph.skew import Skew, geometric_loads, spread_places
 from workloads.architecture import TransformerConfig
 from workloads.plan import Parallelism
 
@@ -11,8 +12,6 @@ COUNT_BYTES = 8
 """Bytes of a count of tokens as ranks tell each other (64-bit)."""
 _DIGITS = 6
 """Digits of a count of tokens that are more than rounding."""
-_HALVINGS = 200
-"""Halvings of the interval that holds the ratio of neighbouring loads: past double precision."""
 
 
 def capacity(config: TransformerConfig, plan: Parallelism) -> int:
@@ -34,8 +33,9 @@ def visits(config: TransformerConfig, plan: Parallelism) -> float:
     Notes
     -----
     With a capacity its experts' places over its tokens, filled or not. Without one those of the busiest rank,
-    whom the others wait for: as all ranks of a class are alike, the others then do as much, so that energy
-    and bytes are upper bounds. A whole number, k, for an even router without a capacity.
+    whom the others wait for: as all ranks of a class are alike, the others then work as much, so that their
+    energy is an upper bound; what goes from rank to rank is exact (`exchange_skew`). A whole number, k, for
+    an even router without a capacity.
     """
     places = capacity(config, plan)
     if places:
@@ -66,41 +66,36 @@ def _up(count: float) -> int:
     return math.ceil(round(count, _DIGITS))
 
 
-def load_ratio(count: int, imbalance: float) -> float:
-    """Return the load of an expert over that of the next busier one, of `count` experts.
+def expert_loads(count: int, imbalance: float) -> tuple[float, ...]:
+    """Return the loads of experts over their mean, the busiest first; they add up to `count`."""
+    return geometric_loads(count, imbalance)
 
-    Parameters
-    ----------
-    count : int
-        Experts.
-    imbalance : float
-        Load of the busiest over the mean, from 1 to `count`.
+
+def rank_loads(config: TransformerConfig, plan: Parallelism) -> tuple[float, ...]:
+    """Return the loads of expert-parallel ranks over their mean, shape [ep].
 
     Notes
     -----
-    Loads are taken to fall geometrically, the one family with a single parameter that reaches from an even
-    router (ratio 1) to one expert that draws everything (ratio 0). The root of
-    imbalance = count (1 - r) / (1 - r^count), which falls with r, is found by halving.
+    Experts are dealt to ranks in turn, as in `rank_imbalance`; busy ranks stand far apart in their group.
     """
-    low, high = 0.0, 1.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        if _busiest(count, middle) > imbalance:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
+    loads = expert_loads(config.experts, plan.expert_imbalance)
+    found = [0.0] * plan.ep
+    for turn, place in enumerate(spread_places(plan.ep).tolist()):
+        found[place] = math.fsum(loads[turn :: plan.ep]) * plan.ep / config.experts
+    return tuple(found)
 
 
-def _busiest(count: int, ratio: float) -> float:
-    """Return the load of the busiest of so many over the mean, if loads fall by a ratio."""
-    return count / math.fsum(ratio**place for place in range(count))
+def exchange_skew(config: TransformerConfig, plan: Parallelism) -> Skew | None:
+    """Return what goes to whom when tokens are sent to their experts; None if the same to everybody.
 
-
-def expert_loads(count: int, imbalance: float) -> tuple[float, ...]:
-    """Return the loads of experts over their mean, the busiest first; they add up to `count`."""
-    ratio = load_ratio(count, imbalance)
-    return tuple(_busiest(count, ratio) * ratio**place for place in range(count))
+    Notes
+    -----
+    With a capacity every rank sends each expert its places, filled or not.
+    """
+    if plan.ep == 1 or capacity(config, plan):
+        return None
+    skew = Skew(loads=rank_loads(config, plan), affinity=plan.expert_affinity)
+    return None if skew.even or plan.expert_imbalance == plan.expert_affinity == 1.0 else skew
 
 
 def rank_imbalance(config: TransformerConfig, plan: Parallelism) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from heliograph.operators import Collective, Elementwise, MatMul
+from heliograph.skew import Skew
 from heliograph.spread import Spread
 
 SOFTMAX_FLOPS = 5
@@ -37,6 +38,8 @@ class Exchange:
     """Whether it goes within nodes and between them in turn."""
     spread: Spread | None = None
     """Where copies of a token go, if it is sent to each node once."""
+    skew: Skew | None = None
+    """What goes to whom, if not the same to everybody."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

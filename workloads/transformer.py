@@ -129,6 +129,9 @@ class _Walker:
 
     def _exchange(self, step: Exchange, phase: Phase) -> Collective:
         sent = self.collective(step.name, phase, CollectiveKind.ALL_TO_ALL, step.axis, step.elements)
+        if step.skew is not None:
+            skew = step.skew.turned() if phase is Phase.GRAD_INPUT else step.skew
+            sent = replace(sent, skew=skew)
         return replace(sent, two_level=True, spread=step.spread) if step.two_level else sent
 
     def _gathered(self, step: Gather, phase: Phase) -> Collective:

@@ -14,6 +14,8 @@ from experiments.validation.collective_simulator.rows import run_of
 from experiments.validation.collective_simulator.tables import answers
 from experiments.validation.collective_simulator.wires import wires_s
 from experiments.validation.decompositions import permutations_of_dense_demand
+from experiments.validation.fault_traces import COLUMN as FAULTS
+from experiments.validation.fault_traces import trace_outcomes
 from experiments.validation.network_collectives import COLUMNS as COLLECTIVE_COLUMNS
 from experiments.validation.network_collectives import collective_outcome, is_collective
 from experiments.validation.network_costs import RULES as COST_RULES
@@ -68,6 +70,9 @@ def validate_network(records: Sequence[Record]) -> tuple[Outcome, ...]:
 
 
 def _outcomes(record: Record) -> Iterator[Outcome]:
+    if record.text(FAULTS):
+        yield from trace_outcomes(record)
+        return
     if record.text(COLUMN):
         yield task_graph_outcome(record)
         return

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from electronic.wires import Wires
 from experiments.validation.cells import Record, SkipError, check_provenance, read_records
+from experiments.validation.fault_traces import SUFFIX, trace_record
 from experiments.validation.outcomes import Outcome, skipped
 from experiments.validation.traces import COLUMN as TRACE
 from heliograph.errors import HeliographError
@@ -36,7 +37,8 @@ def read_networks(path: Path, needs: Sequence[Sequence[str]]) -> list[Record]:
     Parameters
     ----------
     path : pathlib.Path
-        Either. Names of task graphs and of traces become paths: relative to the CSV, or within the directory.
+        Either, or a trace of faults (JSON). Names of task graphs and of traces become paths: relative to the
+        CSV, or within the directory.
     needs : sequence of sequences of str
         Columns without which a CSV is no table of networks; of each group one.
 
@@ -45,6 +47,8 @@ def read_networks(path: Path, needs: Sequence[Sequence[str]]) -> list[Record]:
     ParameterError
         As `read_records`.
     """
+    if path.suffix == SUFFIX:
+        return [trace_record(path)]
     folder = path if path.is_dir() else path.parent
     records = read_records(REFERENCE if path.is_dir() else path, needs=needs)
     for record in records:

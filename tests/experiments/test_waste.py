@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from experiments.__main__ import main
-from experiments.waste import Cluster, Faults, random_faults, read_faults, wasted
+from experiments.validation.command import validate
+from experiments.validation.fault_traces import statistics
+from experiments.waste import Cluster, Faults, random_faults, read_events, read_faults, wasted
 from heliograph.cubes import CubeMachine
 from heliograph.errors import ParameterError
 from heliograph.fragments import cubes, domains, ring, waste
+from heliograph.reliability import load_hosts
 
 
 def works(count, *failed):
@@ -105,3 +108,54 @@ def test_the_command_prints_and_refuses(capsys, tmp_path):
     (tmp_path / "t.json").write_text("{}")
     assert main(["waste", "--data", str(tmp_path / "t.json")]) == 2
     assert "names 0 nodes" in capsys.readouterr().err
+
+
+def test_statistics_of_a_trace_are_counted_by_hand(tmp_path):
+    """Two servers, ten days: one down from 1 to 4 by two faults, the other from 6 to 7 and from 9 on."""
+    path = trace(
+        tmp_path / "t.json",
+        (0.0, "fault_start", "a"),
+        (0.0, "fault_end", "a"),
+        (1.0, "fault_start", "a"),
+        (2.0, "fault_start", "a"),
+        (3.0, "fault_end", "a"),
+        (4.0, "fault_end", "a"),
+        (6.0, "fault_start", "b"),
+        (7.0, "fault_end", "b"),
+        (9.0, "fault_start", "b"),
+        (10.0, "fault_end", "c"),
+    )
+    found = statistics(read_events(path, 4), 4)
+    assert found.availability == pytest.approx(1.0 - (3.0 + 1.0 + 1.0) / 40.0)
+    assert found.mtbf_s == pytest.approx(40.0 / 5 * 86400)
+    np.testing.assert_allclose(np.sort(found.repairs_s) / 86400, [0.0, 1.0, 2.0, 2.0])
+
+
+def test_a_trace_drawn_from_the_table_agrees_with_it_and_another_does_not(tmp_path, capsys):
+    """Exponential failures and repairs give the fleet's own statistics, and the waste of independence."""
+    hosts = load_hosts("infinite-hbd")
+    rng, day_s, days = np.random.default_rng(1), 86400.0, 800.0
+    events = []
+    for node in range(400):
+        now = 0.0
+        while now < days:
+            start = now + rng.exponential((hosts.mtbf_s - hosts.mttr_s) / day_s)
+            now = start + rng.exponential(hosts.mttr_s / day_s)
+            if now < days:
+                events += [(start, "fault_start", str(node)), (now, "fault_end", str(node))]
+    rows = {
+        one.id.removeprefix("drawn.json "): one
+        for one in validate("network", data=trace(tmp_path / "drawn.json", *events)).outcomes
+    }
+    faults = len(events) / 2
+    for name, errors in (("server unavailability", 4), ("MTBF of a server", 3), ("MTTR median", 4)):
+        assert abs(rows[name].relative_error) < errors / np.sqrt(faults)
+    assert abs(rows["wasted, domains of 72"].relative_error) < 0.1
+    slow = [(10.0 * when, kind, name) for when, kind, name in events[:200]]
+    found = statistics(read_events(trace(tmp_path / "slow.json", *slow), 400), 400)
+    fast = statistics(read_events(trace(tmp_path / "fast.json", *events[:200]), 400), 400)
+    assert found.mtbf_s == pytest.approx(10.0 * fast.mtbf_s)
+    assert found.availability == pytest.approx(fast.availability)
+    (tmp_path / "t.json").write_text("[]")
+    assert main(["validate", "network", "--data", str(tmp_path / "t.json")]) == 2
+    assert "t.json: names 0 nodes" in capsys.readouterr().err

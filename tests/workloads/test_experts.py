@@ -8,12 +8,12 @@ import pytest
 from heliograph.engine import Simulation
 from heliograph.errors import WorkloadError
 from heliograph.metrics import summarise
-from heliograph.operators import Collective, MatMul
+from heliograph.operators import Collective, MatMul, Phase
 from tests.workloads.ideal import EVEN, NODE, PLAN, RATE, Star, product_flops, run, sent, sequences
 from workloads.choices import ExpertExchange
 from workloads.memory import memory_by_kind
 from workloads.parallelism import check, parse_plan
-from workloads.routing import capacity, dropped_share, expert_loads, rank_imbalance
+from workloads.routing import capacity, dropped_share, expert_loads, rank_imbalance, rank_loads
 from workloads.step import build_step
 from workloads.transformer import forward_layer
 
@@ -142,7 +142,55 @@ def test_without_capacity_the_busiest_rank_sets_the_time():
     assert rank_imbalance(config, plan) == pytest.approx(2.0)
     slower = run(config, plan).makespan_s - run(config, SPREAD).makespan_s
     assert slower == pytest.approx(expert_flops(config, SPREAD) / RATE, rel=1e-6)
-    assert sent(config, plan, "ep") == pytest.approx(2 * sent(config, SPREAD, "ep"))
+    assert sent(config, plan, "ep") == pytest.approx(sent(config, SPREAD, "ep"))
+
+
+def exchanges(plan):
+    return [
+        one
+        for task in sequences(build_step(ROUTED, plan))
+        for one, _ in task.operator.items
+        if isinstance(one, Collective) and one.axis == "ep"
+    ]
+
+
+def test_what_is_sent_comes_back_turned_round_in_both_passes():
+    """Dispatch loads the busy ranks' receivers, combine their senders; gradients go the other way each."""
+    for plan in (replace(SPREAD, expert_imbalance=2.0), replace(SPREAD, expert_affinity=3.0)):
+        found = exchanges(plan)
+        assert {one.name for one in found} == {"mlp.dispatch", "mlp.combine"}
+        for one in found:
+            forward = one.phase is Phase.FORWARD
+            assert one.skew.returns is (forward == (one.name == "mlp.combine"))
+    assert {one.skew for one in exchanges(SPREAD)} == {None}
+    assert {one.skew for one in exchanges(replace(SPREAD, expert_imbalance=2.0, capacity_factor=1.0))} == {
+        None
+    }
+
+
+def test_a_switch_is_slowed_by_the_busiest_receiver_and_not_by_preferences():
+    """Every byte of the busiest rank passes its one port: an exchange takes its load times as long."""
+    config = replace(ROUTED, experts=8)
+
+    def talked_s(**how):
+        graph = build_step(config, replace(SPREAD, **how))
+        slow, fast = (
+            Simulation(graph, NODE, Star(endpoints=8, port=port)).run().makespan_s for port in (1e6, 1e30)
+        )
+        return slow - fast
+
+    even_s = talked_s()
+    exchanged_s = sent(config, SPREAD, "ep") / 1e6
+    assert talked_s(expert_imbalance=2.0) - even_s == pytest.approx(exchanged_s, rel=1e-3)
+    assert talked_s(expert_affinity=3.0) == pytest.approx(even_s, rel=1e-9)
+
+
+def test_ranks_loads_are_those_of_their_experts_and_stand_apart():
+    plan = replace(SPREAD, expert_imbalance=4.0)
+    loads = rank_loads(ROUTED, plan)
+    assert sum(loads) == pytest.approx(8.0)
+    assert max(loads) == loads[0] == pytest.approx(rank_imbalance(ROUTED, plan))
+    assert sorted(loads, reverse=True)[1] != loads[1]
 
 
 def test_more_experts_on_a_rank_even_out_its_load():
@@ -221,6 +269,10 @@ def test_exchange_in_two_levels_runs_in_the_engine():
         ("capacity_factor=nan", r"capacity_factor \(nan\) must be 0"),
         ("capacity_factor=much", "capacity_factor must be a number; got 'much'"),
         ("expert_imbalance=9", r"expert_imbalance \(9\) must be from 1 .* try 2"),
+        ("expert_affinity=4", r"expert_affinity \(4\) must be from 1 .*\(3.5\); try 2"),
+        ("expert_affinity=nan", r"expert_affinity \(nan\) must be from 1"),
+        ("expert_affinity=2,capacity_factor=1", r"leave capacity_factor \(1\) out"),
+        ("expert_affinity=2,ep=1", r"expert_affinity \(2\) must be from 1"),
         ("exchange_counts=true,capacity_factor=1", "leave capacity_factor"),
         ("exchange_counts=true,ep=1", r"raise ep \(1\)"),
     ],

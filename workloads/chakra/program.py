@@ -282,6 +282,9 @@ class Program:
             what = f"a {one.kind}" if one.kind not in COMM_TYPES else "an exchange that visits nodes once"
             msg = f"'{one.name}' is {what}, which a Chakra trace cannot say; choose another exchange"
             raise WorkloadError(msg)
+        if one.skew is not None:
+            msg = f"'{one.name}' is an uneven all-to-all, which a Chakra trace cannot say; use an even router"
+            raise WorkloadError(msg)
         attributes = {
             "is_cpu_op": Attribute(Form.BOOL, value=False),
             "comm_type": Attribute(Form.INT64, int(COMM_TYPES[one.kind])),
