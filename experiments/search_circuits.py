@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from experiments.circuit_modes import CircuitFabric, CircuitMode, circuits_of, dark_of
 from heliograph.estimate import StepArrays
-from optical.circuits import CircuitPolicy
+from optical.circuits import CircuitPolicy, Turning
 from optical.fabrics import OcsRails
 from workloads.plan_arrays import PlanArrays
 from workloads.plan_costs import PlanCosts
@@ -16,10 +17,10 @@ INNER = ("tp", "cp", "ep")
 """Axes whose traffic lies within the passes."""
 
 
-def under_policy(
-    costs: PlanCosts, plans: PlanArrays, fabric: OcsRails, policy: CircuitPolicy, layers: int
+def under_mode(
+    costs: PlanCosts, plans: PlanArrays, fabric: CircuitFabric, mode: CircuitMode, layers: int
 ) -> StepArrays:
-    """Return the pieces of steps with the circuits of a policy.
+    """Return the pieces of steps whose circuits move in a mode.
 
     Parameters
     ----------
@@ -27,22 +28,24 @@ def under_policy(
         Pieces in which all lanes serve the axis that asks.
     plans : PlanArrays
         The plans.
-    fabric : OcsRails
+    fabric : CircuitFabric
         The switches.
-    policy : CircuitPolicy
-        When circuits move.
+    mode : CircuitMode
+        When circuits move, and whether they turn ahead of traffic.
     layers : int
         Blocks of the model.
 
     Notes
     -----
-    *Static*: peers share an endpoint's lanes in proportion to their bytes, at least one each, here without
-    rounding; more peers than lanes is no plan (infinite time). *Per axis*: a change between the gathers, the
-    passes and the sums of a step, around the traffic of every microbatch, and twice a block where two axes
-    inside the passes leave the node; none of it hides.
+    *Static*: peers share the circuits of an endpoint, or of a node, in proportion to their bytes, at least
+    one each, here without rounding; on rails more peers than lanes is no plan (infinite time), elsewhere
+    nodes or packets pass on the rest. *Per axis*: a change between the gathers, the passes and the sums of a step,
+    around the traffic of every microbatch, and twice a block where two axes inside the passes leave the node.
+    *Ahead*: a change around a microbatch's traffic hides behind the work between two of them,
+    ``max(0, delta - work)`` (Opus, arXiv:2507.08119); those of a step do not.
     """
-    if policy is CircuitPolicy.STATIC:
-        return _shared(costs, plans, fabric.lanes)
+    if mode.policy is CircuitPolicy.STATIC:
+        return _shared(costs, plans, circuits_of(fabric), passed_on=not isinstance(fabric, OcsRails))
     leaves = {axis: moved > 0 for axis, moved in costs.outside_bytes.items()}
     inside = sum(leaves[axis].astype(int) for axis in INNER)
     zero = plans["zero"]
@@ -52,16 +55,22 @@ def under_policy(
     each = np.where(leaves["dpcp"] & others & (zero >= 2), 2, 0)
     each = each + np.where((inside > 0) & leaves["pp"], 4 * plans["vpp"], 0)
     each = each + np.where(inside > 1, 4 * plans["vpp"] * np.ceil(layers / plans["pp"]), 0)
+    dark_s = dark_of(fabric)
+    if mode.turning is Turning.AHEAD and dark_s > 0.0:
+        arrays = costs.arrays
+        passes_s = arrays.forward_s[:, 1] + arrays.inputs_s[:, 1] + arrays.weights_s[:, 1]
+        work_s = np.maximum(0.0, passes_s - costs.waited_s) / np.maximum(each, 1.0)
+        each = each * np.maximum(0.0, 1.0 - work_s / dark_s)
     return replace(
         costs.arrays,
-        dark_s=np.full(len(plans), fabric.switch.reconfiguration_s),
+        dark_s=np.full(len(plans), dark_s),
         changes_each=each.astype(float),
         changes_once=once.astype(float),
     )
 
 
-def _shared(costs: PlanCosts, plans: PlanArrays, lanes: int) -> StepArrays:
-    """Return the pieces where all axes share the lanes of each endpoint."""
+def _shared(costs: PlanCosts, plans: PlanArrays, lanes: int, *, passed_on: bool) -> StepArrays:
+    """Return the pieces where all axes share the lanes of each endpoint, or of each node."""
     moved = costs.outside_bytes
     peers = {axis: (column > 0).astype(float) for axis, column in moved.items()}
     peers["pp"] = peers["pp"] * np.minimum(2, np.maximum(plans["pp"] - 1, 0))
@@ -71,6 +80,7 @@ def _shared(costs: PlanCosts, plans: PlanArrays, lanes: int) -> StepArrays:
     slower = {}
     for axis, column in moved.items():
         mine = np.maximum(peers[axis] + spare * column / whole, 1e-300)
+        mine = np.minimum(mine, lanes)
         share = np.where(axis == "pp", mine / np.maximum(peers[axis], 1.0), mine)
         full = lanes / np.where(axis == "pp", np.maximum(peers[axis], 1.0), 1.0)
         slower[axis] = np.where(peers[axis] > 0, full / np.maximum(share, 1e-300), 1.0)
@@ -80,7 +90,7 @@ def _shared(costs: PlanCosts, plans: PlanArrays, lanes: int) -> StepArrays:
     share = later_s / np.maximum(
         arrays.forward_s[:, 1] + arrays.inputs_s[:, 1] + arrays.weights_s[:, 1], 1e-300
     )
-    crowded = np.where(needed > lanes, np.inf, 1.0)
+    crowded = np.where((needed > lanes) & (not passed_on), np.inf, 1.0)
     return replace(
         arrays,
         forward_s=arrays.forward_s * (1 + share)[:, None] * crowded[:, None],

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from experiments.report import ReportRow, format_si, report_row
-from experiments.search import Candidate, Objective, Search
+from experiments.search import Candidate, Search
+from experiments.search_estimates import Objective
 from experiments.step import plan_text
 
 UNITS = {Objective.TIME: "s", Objective.ENERGY: "J", Objective.COST: "$"}

@@ -21,7 +21,7 @@ from heliograph.changes import Change
 from heliograph.errors import RouteError
 from heliograph.failures import Detours, Failure, endpoint_links
 from heliograph.fairshare import max_min_rates
-from heliograph.interfaces import Circuits, Fabric, Flows, Reconfiguration
+from heliograph.interfaces import Circuits, Fabric, Flows, LinkGraph, Reconfiguration
 from heliograph.link_classes import LinkClasses
 
 _DONE_SHARE = 1e-12
@@ -84,6 +84,11 @@ class Network:
     def circuits(self) -> Circuits:
         """Present circuits of the fabric."""
         return self._circuits
+
+    @property
+    def graph(self) -> LinkGraph:
+        """Links that exist under the present circuits."""
+        return self._graph
 
     def number(self) -> int:
         """Return the number of a new bundle."""

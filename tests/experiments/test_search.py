@@ -11,7 +11,9 @@ from experiments import validation
 from experiments.__main__ import main
 from experiments.breakeven import Line
 from experiments.link_loads import link_loads
-from experiments.search import Objective, Search, estimates, feasible, search, topologies
+from experiments.search import Search, feasible, search
+from experiments.search_estimates import Objective, estimates
+from experiments.search_topologies import topologies
 from experiments.step import run_step
 from experiments.systems import build_system
 from experiments.validation.cells import read_records
@@ -45,7 +47,7 @@ def test_estimate_ranks_plans_as_the_engine_does(name: str, mean: float, rank: f
     plans, _ = feasible(CONFIG, grid(BASE, 16, 1), system.node().memory.capacity_bytes)
     rows = np.random.default_rng(3).choice(len(plans), PLANS, replace=False)
     plans = plans.taken(rows)
-    times_s = estimates(system, PlanPricer(CONFIG, system.node()), plans)[Objective.TIME]
+    times_s = estimates(system, PlanPricer(CONFIG, system.node()), plans).values[Objective.TIME]
     found, ran = [], []
     for row in range(len(plans)):
         try:
