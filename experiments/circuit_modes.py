@@ -69,17 +69,6 @@ def with_mode(fabric: CircuitFabric, mode: CircuitMode) -> CircuitFabric:
     return dataclasses.replace(fabric, policy=mode.policy)
 
 
-def circuits_of(fabric: CircuitFabric) -> int:
-    """Return the circuits that an endpoint, or a node, has to share among its peers."""
-    match fabric:
-        case OcsRails():
-            return fabric.lanes
-        case WaferFabric():
-            return fabric.wafer.lanes
-        case _:
-            return fabric.degree
-
-
 def dark_of(fabric: CircuitFabric) -> float:
     """Return the dark time of one change of a fabric's circuits, s."""
     switch = fabric.wafer if isinstance(fabric, WaferFabric) else fabric.switch

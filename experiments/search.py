@@ -16,6 +16,7 @@ from experiments.systems import System
 from heliograph.bounds import StepBound
 from heliograph.errors import HeliographError, WorkloadError
 from workloads.architecture import TransformerConfig
+from workloads.choices import Schedule
 from workloads.plan import Parallelism
 from workloads.plan_arrays import PlanArrays, broken_rules, grid
 from workloads.plan_costs import PlanPricer
@@ -24,6 +25,8 @@ from workloads.plan_memory import memory_bytes
 NEAR_SHARE = 0.01
 """Estimates that differ by less than this share are alike: of these the plan with the fewest passes is run
 first; below the estimate's own error, a choice."""
+OTHER_SCHEDULES = (Schedule.DUALPIPE, Schedule.ZB_H2, Schedule.ZB_V, Schedule.V_HALF, Schedule.V_MIN)
+"""Schedules without a closed form here: of the best plans with stages the engine runs those that fit."""
 CLOSE_SHARE = 0.5
 """Ways of circuits whose estimate is longer than the best one's by more than this share are not run."""
 
@@ -77,6 +80,7 @@ class Candidate:
             "engine": {str(one): self.value(one) for one in Objective} if self.result else None,
             "circuit_policy": self.result.circuits if self.result else "",
             "circuits": str(self.mode or "none"),
+            "schedule": str(self.plan.schedule),
             "refusal": self.refusal,
             "bound_s": self.bound.step_time_s,
             "bound_by": self.bound.what,
@@ -166,7 +170,7 @@ def search(
     choices : mapping, optional
         Values of a plan's columns to try, or one to pin it (`workloads.plan_arrays.grid`).
     top : int
-        Plans of each topology that the engine runs.
+        Plans of each topology that the engine runs, and the best one with stages if none of them has any.
     progress : callable
         Told a label, how much is done, and how much there is.
     """
@@ -182,7 +186,9 @@ def search(
     many = len(found.waiting)
     while found.waiting:
         one = found.waiting[0]
-        found.found.append(_run(one, config, found.objective))
+        best = _run(one, config, found.objective)
+        free = "schedule" not in (choices or {})
+        found.found.append(_rescheduled(best, config, found.objective) if free else best)
         found.waiting.pop(0)
         progress("plans run", many - len(found.waiting), many)
 
@@ -201,6 +207,24 @@ def _run(one: Candidate, config: TransformerConfig, objective: Objective) -> Can
             ran.append(dataclasses.replace(one, system=system, mode=mode, result=result))
     if not ran:
         return dataclasses.replace(one, refusal=refusal)
+    return min(ran, key=lambda each: each.value(objective))
+
+
+def _rescheduled(one: Candidate, config: TransformerConfig, objective: Objective) -> Candidate:
+    """Return a candidate with the schedule that the engine finds best, those without a closed form too.
+
+    Plans that a rule or the memory forbids (an odd pipeline folded, two copies that do not fit) are left out.
+    """
+    if one.result is None or one.plan.pp == 1:
+        return one
+    ran = [one]
+    for schedule in OTHER_SCHEDULES:
+        plan = dataclasses.replace(one.plan, schedule=schedule, vpp=1)
+        try:
+            result = run_step(one.system, config, plan, placement=one.placement)
+        except HeliographError:
+            continue
+        ran.append(dataclasses.replace(one, plan=plan, result=result))
     return min(ran, key=lambda each: each.value(objective))
 
 
@@ -223,7 +247,10 @@ def _best(
     passes = plans["pp"].astype(np.int64) * plans.microbatches * plans["vpp"]
     level = np.full(len(plans), np.iinfo(np.int64).max)
     level[finite] = np.floor(np.log(least[finite] / least[finite].min()) / NEAR_SHARE).astype(np.int64)
-    order = np.lexsort((np.arange(len(plans)), least, passes, level))[: max(top, 1)]
+    ranks = np.lexsort((np.arange(len(plans)), least, passes, level))
+    order = ranks[: max(top, 1)]
+    staged = ranks[plans["pp"][ranks] > 1][:1]  # other schedules may do more for it than the estimate knows
+    order = np.concatenate([order, staged[~np.isin(staged, order)]])
     return [
         Candidate(
             system=system,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from experiments.circuit_modes import CircuitFabric, CircuitMode, circuits_of, dark_of
+from experiments.circuit_modes import CircuitFabric, CircuitMode, dark_of
 from heliograph.estimate import StepArrays
 from optical.circuits import CircuitPolicy, Turning
 from optical.fabrics import OcsRails
@@ -37,15 +37,16 @@ def under_mode(
 
     Notes
     -----
-    *Static*: peers share the circuits of an endpoint, or of a node, in proportion to their bytes, at least
-    one each, here without rounding; on rails more peers than lanes is no plan (infinite time), elsewhere
-    nodes or packets pass on the rest. *Per axis*: a change between the gathers, the passes and the sums of a step,
-    around the traffic of every microbatch, and twice a block where two axes inside the passes leave the node.
+    *Static*: on rails peers share the lanes of an endpoint in proportion to their bytes, at least one each,
+    here without rounding; more peers than lanes is no plan (infinite time). Elsewhere nodes or packets pass
+    on what has no circuit of its own, and axes meet on links as in `workloads.plan_contention`.
+    *Per axis*: a change between the gathers, the passes and the sums of a step, around the traffic of every
+    microbatch, and twice a block where two axes inside the passes leave the node.
     *Ahead*: a change around a microbatch's traffic hides behind the work between two of them,
     ``max(0, delta - work)`` (Opus, arXiv:2507.08119); those of a step do not.
     """
     if mode.policy is CircuitPolicy.STATIC:
-        return _shared(costs, plans, circuits_of(fabric), passed_on=not isinstance(fabric, OcsRails))
+        return _shared(costs, plans, fabric.lanes) if isinstance(fabric, OcsRails) else costs.arrays
     leaves = {axis: moved > 0 for axis, moved in costs.outside_bytes.items()}
     inside = sum(leaves[axis].astype(int) for axis in INNER)
     zero = plans["zero"]
@@ -69,8 +70,8 @@ def under_mode(
     )
 
 
-def _shared(costs: PlanCosts, plans: PlanArrays, lanes: int, *, passed_on: bool) -> StepArrays:
-    """Return the pieces where all axes share the lanes of each endpoint, or of each node."""
+def _shared(costs: PlanCosts, plans: PlanArrays, lanes: int) -> StepArrays:
+    """Return the pieces where all axes share the lanes of each endpoint."""
     moved = costs.outside_bytes
     peers = {axis: (column > 0).astype(float) for axis, column in moved.items()}
     peers["pp"] = peers["pp"] * np.minimum(2, np.maximum(plans["pp"] - 1, 0))
@@ -80,17 +81,17 @@ def _shared(costs: PlanCosts, plans: PlanArrays, lanes: int, *, passed_on: bool)
     slower = {}
     for axis, column in moved.items():
         mine = np.maximum(peers[axis] + spare * column / whole, 1e-300)
-        mine = np.minimum(mine, lanes)
         share = np.where(axis == "pp", mine / np.maximum(peers[axis], 1.0), mine)
         full = lanes / np.where(axis == "pp", np.maximum(peers[axis], 1.0), 1.0)
         slower[axis] = np.where(peers[axis] > 0, full / np.maximum(share, 1e-300), 1.0)
     arrays = costs.arrays
     inner = np.max([np.where(moved[axis] > 0, slower[axis], 1.0) for axis in INNER], axis=0)
     later_s = costs.waited_s * (inner - 1.0)
+    later_s = np.where(np.isfinite(costs.waited_s), later_s, 0.0)  # no way at all is infinite already
     share = later_s / np.maximum(
         arrays.forward_s[:, 1] + arrays.inputs_s[:, 1] + arrays.weights_s[:, 1], 1e-300
     )
-    crowded = np.where((needed > lanes) & (not passed_on), np.inf, 1.0)
+    crowded = np.where(needed > lanes, np.inf, 1.0)
     return replace(
         arrays,
         forward_s=arrays.forward_s * (1 + share)[:, None] * crowded[:, None],

@@ -37,7 +37,7 @@ class Estimates:
     modes: tuple[CircuitMode, ...]
     """Ways in which circuits may follow the step; none where they do not move."""
     mode_time_s: np.ndarray
-    """Step time in each of them, shape [M, P], infinite where traffic has no way; one row without circuits."""
+    """Step time in each of them, shape [M, P]; one row without circuits. Infinite: no way."""
 
     def close(self, row: int, share: float) -> tuple[CircuitMode, ...]:
         """Return the modes in which a plan takes at most so much longer than in its fastest one."""

@@ -17,7 +17,7 @@ from heliograph.collective_lines import (
 from heliograph.errors import RouteError
 from heliograph.interfaces import Fabric, Flows
 from heliograph.layout import RankLayout
-from heliograph.link_sharing import APART, IN_TURNS, Slowdown, plan_slowdown
+from heliograph.link_sharing import APART, IN_TURNS, Slowdown, crowded, plan_slowdown
 from heliograph.network import Network
 from heliograph.operators import Collective
 from heliograph.traffic import Traffic
@@ -45,6 +45,7 @@ class LinePrices:
         self.fabric = fabric
         self._known: dict[tuple[object, ...], CollectiveLines | None] = {}
         self._slowdowns: dict[tuple[object, ...], Slowdown] = {}
+        self._crowds: dict[tuple[object, ...], float] = {}
 
     def lines(self, operator: Collective, layout: RankLayout) -> CollectiveLines | None:
         """Return the lines of a collective on a layout; None where the fabric cannot carry it.
@@ -80,6 +81,44 @@ class LinePrices:
         if key not in self._slowdowns:
             self._slowdowns[key] = self._met(one, other, layout, _inner(layout))
         return self._slowdowns[key]
+
+    def crowding(self, operator: Collective, layout: RankLayout) -> float:
+        """Return how many times as long a collective takes while all stages on the same nodes do it at once.
+
+        Parameters
+        ----------
+        operator : Collective
+            What is done, along an axis that lies within a stage; its payload does not matter.
+        layout : RankLayout
+            Where the ranks stand.
+        """
+        mine = _inner(layout)
+        size = self.fabric.node_size
+        nodes = [np.unique(layout.members(stage) // size) for stage in range(layout.pp)]
+        beside = [
+            stage
+            for stage in range(layout.pp)
+            if stage != mine and np.intersect1d(nodes[stage], nodes[mine]).size
+        ]
+        if operator.size == 1 or not beside:
+            return 1.0
+        key = (self._key(operator, layout), *(layout.members(stage).tobytes() for stage in beside))
+        if key not in self._crowds:
+            self._crowds[key] = self._crowd(operator, layout, [mine, *beside])
+        return self._crowds[key]
+
+    def _crowd(self, operator: Collective, layout: RankLayout, stages: list[int]) -> float:
+        demand = {key: each for one in stages for key, each in self._demand(operator, layout, one).items()}
+        try:
+            network = Network(simpy.Environment(), self.fabric, tuple(demand.values()))
+            traffic = Traffic(layout, self.fabric, network, demand)
+            probe = replace(operator, payload_bytes=PROBE_BYTES)
+            mine, *others = (traffic.plan(probe, one) for one in stages)
+        except RouteError:
+            return 1.0
+        if not all(network.locate(bundle) for plan in (mine, *others) for bundle, _, _ in plan.parts):
+            return 1.0
+        return crowded(mine, others, network.graph.capacity_bytes_per_s)
 
     def _met(self, one: Collective, other: Collective, layout: RankLayout, rank_class: int) -> Slowdown:
         demand = self._demand(one, layout, rank_class) | self._demand(other, layout, rank_class)

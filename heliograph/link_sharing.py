@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,6 +88,34 @@ def plan_slowdown(one: Plan, other: Plan, capacity_bytes_per_s: np.ndarray) -> S
         one=math.fsum(share * slower.one for share, slower in met),
         other=math.fsum(share * slower.other for share, slower in met),
     )
+
+
+def crowded(plan: Plan, others: Sequence[Plan], capacity_bytes_per_s: np.ndarray) -> float:
+    """Return how many times as long a collective takes while others go through the same rounds.
+
+    Parameters
+    ----------
+    plan : Plan
+        The collective.
+    others : sequence of Plan
+        The same of other ranks, on the same network; each keeps step with the first.
+    capacity_bytes_per_s : numpy.ndarray
+        Capacity of every link, shape [L].
+    """
+    slower = 0.0
+    shares = dict(_shares(plan, capacity_bytes_per_s))
+    for index, (bundle, _, _) in enumerate(plan.parts):
+        if bundle not in shares:
+            continue
+        usage = np.zeros_like(capacity_bytes_per_s)
+        for one in (plan, *others):
+            if index < len(one.parts):
+                beside = one.parts[index][0]
+                usage[beside.links] += beside.usage
+        alone = _least(capacity_bytes_per_s[bundle.links], bundle.usage)
+        together = _least(capacity_bytes_per_s[bundle.links], usage[bundle.links])
+        slower += shares[bundle] * alone / together
+    return max(1.0, slower)
 
 
 def _shares(plan: Plan, capacity_bytes_per_s: np.ndarray) -> list[tuple[Bundle, float]]:

@@ -75,6 +75,44 @@ def slowdowns(
     return found
 
 
+def pass_traffic(
+    both: tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]],
+    *,
+    blocks: np.ndarray,
+    layers: int,
+    met: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    layout_of: np.ndarray,
+) -> PassTraffic:
+    """Return the traffic inside the passes of plans, and how it and the sums slow each other down.
+
+    Parameters
+    ----------
+    both : tuple of mappings
+        Columns of a block forward and backward (``block.tp_s``, ``block.ring_s``, ...), shape [P] each.
+    blocks : numpy.ndarray
+        Blocks of the three stages, shape [P, 3].
+    layers : int
+        Blocks of the model.
+    met : mapping
+        What `slowdowns` gives, shape [L] each.
+    layout_of : numpy.ndarray
+        Number of each plan's layout, shape [P].
+    """
+
+    def columns(name: str) -> np.ndarray:
+        return np.stack([one[f"block.{name}"] for one in both], axis=1)
+
+    return PassTraffic(
+        blocks=blocks,
+        layers=layers,
+        waited_s={axis: columns(name) for axis, name in zip(AXES, BLOCKING, strict=True)},
+        ring_s=columns("ring_s"),
+        hiding_s=columns("beside_s"),
+        inside={axis: one[layout_of] for axis, (one, _) in met.items()},
+        sums={axis: other[layout_of] for axis, (_, other) in met.items()},
+    )
+
+
 def beside_sums(arrays: StepArrays, traffic: PassTraffic) -> StepArrays:
     """Return the pieces of steps whose gathers and sums share links with the traffic inside the passes.
 

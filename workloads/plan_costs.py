@@ -17,7 +17,7 @@ from heliograph.operators import Collective, CollectiveKind, Phase
 from workloads.architecture import TransformerConfig
 from workloads.choices import Schedule
 from workloads.plan_arrays import PLACEMENTS, SCHEDULES, PlanArrays, endpoints_of
-from workloads.plan_contention import BLOCKING, PassTraffic, slowdowns
+from workloads.plan_contention import BLOCKING, PassTraffic, pass_traffic, slowdowns
 from workloads.plan_memory import parameters, shape_plan, stage_blocks
 from workloads.plan_shapes import DIRECTIONS, SHAPE, Priced, ShapeWork, Work, priced
 from workloads.schedules import Pass
@@ -186,7 +186,13 @@ class _Pricing:
             ),
             energy_j=energy_j,
             outside_bytes=self._outside(passes, moved, pp_bytes),
-            beside=self._beside(passes),
+            beside=pass_traffic(
+                (passes[Pass.FORWARD], passes[Pass.BACKWARD]),
+                blocks=blocks,
+                layers=layers,
+                met=slowdowns(self.prices, self.layouts, self.inside),
+                layout_of=self.layout_of,
+            ),
             waited_s=blocks[:, 1]
             * (passes[Pass.FORWARD]["block.waited_s"] + passes[Pass.BACKWARD]["block.waited_s"]),
         )
@@ -236,24 +242,6 @@ class _Pricing:
             for index, name in enumerate(fields)
         }
         return columns | {f"sent.{axis}": column[place] for axis, column in sent.items()}
-
-    def _beside(self, passes: dict[Pass, dict[str, np.ndarray]]) -> PassTraffic:
-        """Return the traffic inside the passes of a block, and how it and the sums slow each other down."""
-        met = slowdowns(self.prices, self.layouts, self.inside)
-        both = (passes[Pass.FORWARD], passes[Pass.BACKWARD])
-
-        def columns(name: str) -> np.ndarray:
-            return np.stack([one[f"block.{name}"] for one in both], axis=1)
-
-        return PassTraffic(
-            blocks=self.blocks,
-            layers=self.pricer.config.layers,
-            waited_s={name[:2]: columns(name) for name in BLOCKING},
-            ring_s=columns("ring_s"),
-            hiding_s=columns("beside_s"),
-            inside={axis: one[self.layout_of] for axis, (one, _) in met.items()},
-            sums={axis: other[self.layout_of] for axis, (_, other) in met.items()},
-        )
 
     def _pieces(self) -> np.ndarray:
         """Return in how many pieces a chunk's gradients and parameters travel, shape [P]."""
@@ -336,7 +324,7 @@ class _Pricing:
                     size=size,
                     payload_bytes=1.0,
                 )
-                lines = self._lines(operator, layout)
+                lines = self._lines(operator, layout).slowed(self.prices.crowding(operator, layout))
                 which = mine[rows]
                 found[key][which] += (lines.time_s(payload / pieces) * pieces)[rows]
                 joules = (lines.energy_j(payload / pieces) * pieces * stages[mine]).sum(axis=1)
