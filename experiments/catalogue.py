@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -186,7 +187,7 @@ def description(name: str) -> list[Parameter]:
     }
     if name in makers:
         return makers[name]()
-    if name.endswith(".toml"):
+    if name.endswith(".toml") or re.split("[:@]", name)[0] in SYSTEMS:
         return _with_reduction(build_system(name))
     if name.endswith(".json"):
         return _model_parameters(name)

@@ -5,45 +5,32 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
-from electronic.torus_fabric import TorusFabric
-from experiments.search_circuits import under_policy
+from experiments.circuit_modes import CircuitFabric, CircuitMode, with_mode
+from experiments.search_estimates import Objective, bound_of, estimates
 from experiments.step import StepResult, plan_text, run_step
 from experiments.systems import System
 from heliograph.bounds import StepBound
 from heliograph.errors import HeliographError, WorkloadError
-from heliograph.estimate import estimate
-from heliograph.interfaces import Fabric
-from optical.circuits import CircuitPolicy
-from optical.fabrics import OcsRails
 from workloads.architecture import TransformerConfig
-from workloads.flops import model_flops
+from workloads.choices import Schedule
 from workloads.plan import Parallelism
-from workloads.plan_arrays import PlanArrays, broken_rules, divisors, grid
+from workloads.plan_arrays import PlanArrays, broken_rules, grid
 from workloads.plan_costs import PlanPricer
 from workloads.plan_memory import memory_bytes
 
 NEAR_SHARE = 0.01
 """Estimates that differ by less than this share are alike: of these the plan with the fewest passes is run
 first; below the estimate's own error, a choice."""
-LANES = (2, 4, 8)
-"""Degrees of optical fabrics that are tried: lanes of an accelerator."""
-LEAST_SIDE = 4
-"""Shortest side of a torus that is tried, in accelerators: that of a cube (Jouppi et al., ISCA 2023)."""
+OTHER_SCHEDULES = (Schedule.DUALPIPE, Schedule.ZB_H2, Schedule.ZB_V, Schedule.V_HALF, Schedule.V_MIN)
+"""Schedules without a closed form here: of the best plans with stages the engine runs those that fit."""
+CLOSE_SHARE = 0.5
+"""Ways of circuits whose estimate is longer than the best one's by more than this share are not run."""
 
 Progress = Callable[[str, int, int], None]
-
-
-class Objective(StrEnum):
-    """What is to be least."""
-
-    TIME = "time"
-    ENERGY = "energy"
-    COST = "cost"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +49,10 @@ class Candidate:
     """Estimated step time in s, energy in J and cost in USD."""
     bound: StepBound
     """What the step cannot beat."""
+    modes: tuple[CircuitMode, ...] = ()
+    """Ways in which circuits may follow the step that are worth a run; none where they do not move."""
+    mode: CircuitMode | None = None
+    """The one of them that the engine found best."""
     result: StepResult | None = None
     """The engine's run."""
     refusal: str = ""
@@ -88,6 +79,8 @@ class Candidate:
             "estimate": {str(one): value for one, value in self.estimate.items()},
             "engine": {str(one): self.value(one) for one in Objective} if self.result else None,
             "circuit_policy": self.result.circuits if self.result else "",
+            "circuits": str(self.mode or "none"),
+            "schedule": str(self.plan.schedule),
             "refusal": self.refusal,
             "bound_s": self.bound.step_time_s,
             "bound_by": self.bound.what,
@@ -137,29 +130,6 @@ class Search:
         return min(ran, key=lambda one: one.value(self.objective))
 
 
-def topologies(system: System) -> dict[str, System]:
-    """Return a system with the variants of its fabric: sides of a torus, lanes of an optical fabric."""
-    fabric = system.fabric
-    found = {fabric.name: system}
-    variants: list[tuple[str, Fabric]] = []
-    if isinstance(fabric, OcsRails):
-        variants = [
-            (f"{fabric.name}, {lanes} lanes", dataclasses.replace(fabric, lanes=lanes))
-            for lanes in LANES
-            if lanes != fabric.lanes
-        ]
-    elif isinstance(fabric, TorusFabric):
-        variants = [
-            (f"{fabric.name} {x} x {y}", dataclasses.replace(fabric, x=x, y=y))
-            for x in divisors(fabric.endpoints)
-            for y in divisors(fabric.endpoints // x)
-            if LEAST_SIDE <= x <= y <= fabric.endpoints // (x * y) and (x, y) != (fabric.x, fabric.y)
-        ]
-    for name, variant in variants:
-        found[name] = dataclasses.replace(system, fabric=variant)
-    return found
-
-
 def feasible(
     config: TransformerConfig, plans: PlanArrays, capacity_bytes: float
 ) -> tuple[PlanArrays, dict[str, int]]:
@@ -200,7 +170,7 @@ def search(
     choices : mapping, optional
         Values of a plan's columns to try, or one to pin it (`workloads.plan_arrays.grid`).
     top : int
-        Plans of each topology that the engine runs.
+        Plans of each topology that the engine runs, and the best one with stages if none of them has any.
     progress : callable
         Told a label, how much is done, and how much there is.
     """
@@ -216,78 +186,81 @@ def search(
     many = len(found.waiting)
     while found.waiting:
         one = found.waiting[0]
-        found.found.append(_run(one, config))
+        best = _run(one, config, found.objective)
+        free = "schedule" not in (choices or {})
+        found.found.append(_rescheduled(best, config, found.objective) if free else best)
         found.waiting.pop(0)
         progress("plans run", many - len(found.waiting), many)
 
 
-def _run(one: Candidate, config: TransformerConfig) -> Candidate:
-    try:
-        result = run_step(one.system, config, one.plan, placement=one.placement)
-    except HeliographError as error:
-        return dataclasses.replace(one, refusal=str(error))
-    return dataclasses.replace(one, result=result)
+def _run(one: Candidate, config: TransformerConfig, objective: Objective) -> Candidate:
+    """Return a candidate as the engine runs it, its circuits moving as is best."""
+    ran: list[Candidate] = []
+    refusal = ""
+    for mode in one.modes or (None,):
+        try:
+            system = _moving(one.system, mode)
+            result = run_step(system, config, one.plan, placement=one.placement)
+        except HeliographError as error:
+            refusal = str(error)
+        else:
+            ran.append(dataclasses.replace(one, system=system, mode=mode, result=result))
+    if not ran:
+        return dataclasses.replace(one, refusal=refusal)
+    return min(ran, key=lambda each: each.value(objective))
+
+
+def _rescheduled(one: Candidate, config: TransformerConfig, objective: Objective) -> Candidate:
+    """Return a candidate with the schedule that the engine finds best, those without a closed form too.
+
+    Plans that a rule or the memory forbids (an odd pipeline folded, two copies that do not fit) are left out.
+    """
+    if one.result is None or one.plan.pp == 1:
+        return one
+    ran = [one]
+    for schedule in OTHER_SCHEDULES:
+        plan = dataclasses.replace(one.plan, schedule=schedule, vpp=1)
+        try:
+            result = run_step(one.system, config, plan, placement=one.placement)
+        except HeliographError:
+            continue
+        ran.append(dataclasses.replace(one, plan=plan, result=result))
+    return min(ran, key=lambda each: each.value(objective))
+
+
+def _moving(system: System, mode: CircuitMode | None) -> System:
+    """Return a system whose circuits move in a mode, if it has one."""
+    if mode is None or not isinstance(system.fabric, CircuitFabric):
+        return system
+    return dataclasses.replace(system, fabric=with_mode(system.fabric, mode), circuits=mode.policy)
 
 
 def _best(
     name: str, system: System, pricer: PlanPricer, plans: PlanArrays, *, objective: Objective, top: int
 ) -> list[Candidate]:
     """Return the best plans on one topology, in order."""
-    values = estimates(system, pricer, plans)
-    least = values[objective]
+    found = estimates(system, pricer, plans)
+    least = found.values[objective]
     finite = np.isfinite(least)
     if not finite.any():
         return []
     passes = plans["pp"].astype(np.int64) * plans.microbatches * plans["vpp"]
     level = np.full(len(plans), np.iinfo(np.int64).max)
     level[finite] = np.floor(np.log(least[finite] / least[finite].min()) / NEAR_SHARE).astype(np.int64)
-    order = np.lexsort((np.arange(len(plans)), least, passes, level))[: max(top, 1)]
+    ranks = np.lexsort((np.arange(len(plans)), least, passes, level))
+    order = ranks[: max(top, 1)]
+    staged = ranks[plans["pp"][ranks] > 1][:1]  # other schedules may do more for it than the estimate knows
+    order = np.concatenate([order, staged[~np.isin(staged, order)]])
     return [
         Candidate(
             system=system,
             topology=name,
             plan=plans.plan(int(row)),
             placement=plans.placement(int(row)),
-            estimate={one: float(column[row]) for one, column in values.items()},
+            estimate={one: float(column[row]) for one, column in found.values.items()},
             bound=bound_of(system, pricer, plans.taken(np.array([row]))),
+            modes=found.close(int(row), CLOSE_SHARE),
         )
         for row in order
         if finite[row]
     ]
-
-
-def estimates(system: System, pricer: PlanPricer, plans: PlanArrays) -> dict[Objective, np.ndarray]:
-    """Return the estimated step time in s, energy in J and cost in USD of plans, shape [P] each."""
-    costs = pricer.costs(plans, system.fabric)
-    fabric = system.fabric
-    if isinstance(fabric, OcsRails):
-        policies = [system.circuits] if system.circuits else list(CircuitPolicy)
-        layers = pricer.config.layers
-        variants = [under_policy(costs, plans, fabric, policy, layers) for policy in policies]
-    else:
-        variants = [costs.arrays]
-    with np.errstate(invalid="ignore"):
-        time_s = np.min(
-            [np.nan_to_num(estimate(one).step_time_s, nan=np.inf, posinf=np.inf) for one in variants], axis=0
-        )
-        static_w = pricer.node.static_w * system.accelerators + fabric.static_w
-        energy_j = np.where(np.isfinite(time_s), costs.energy_j + static_w * time_s, np.inf)
-        capital_usd = system.capital_usd()
-        share_usd = system.economics.step_usd(capital_usd=capital_usd, step_time_s=1.0, energy_j=0.0)
-        joule_usd = system.economics.step_usd(capital_usd=0.0, step_time_s=0.0, energy_j=1.0)
-        cost_usd = time_s * sum(share_usd.values()) + energy_j * sum(joule_usd.values())
-    return {Objective.TIME: time_s, Objective.ENERGY: energy_j, Objective.COST: cost_usd}
-
-
-def bound_of(system: System, pricer: PlanPricer, plans: PlanArrays) -> StepBound:
-    """Return what no run of the only plan of an array can beat."""
-    costs = pricer.costs(plans, system.fabric)
-    plan = plans.plan(0)
-    node = pricer.node
-    port = getattr(getattr(system.fabric, "nic", None), "bandwidth_bytes_per_s", None)
-    outside = float(sum(column[0] for column in costs.outside_bytes.values()))
-    return StepBound(
-        compute_s=model_flops(pricer.config, plan) / (node.peak_flop_per_s * system.accelerators),
-        memory_s=pricer.touched_bytes(plans) / node.memory.bandwidth_bytes_per_s,
-        port_s=outside / port if port else 0.0,
-    )

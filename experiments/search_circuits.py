@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from experiments.circuit_modes import CircuitFabric, CircuitMode, dark_of
 from heliograph.estimate import StepArrays
-from optical.circuits import CircuitPolicy
+from optical.circuits import CircuitPolicy, Turning
 from optical.fabrics import OcsRails
 from workloads.plan_arrays import PlanArrays
 from workloads.plan_costs import PlanCosts
@@ -16,10 +17,10 @@ INNER = ("tp", "cp", "ep")
 """Axes whose traffic lies within the passes."""
 
 
-def under_policy(
-    costs: PlanCosts, plans: PlanArrays, fabric: OcsRails, policy: CircuitPolicy, layers: int
+def under_mode(
+    costs: PlanCosts, plans: PlanArrays, fabric: CircuitFabric, mode: CircuitMode, layers: int
 ) -> StepArrays:
-    """Return the pieces of steps with the circuits of a policy.
+    """Return the pieces of steps whose circuits move in a mode.
 
     Parameters
     ----------
@@ -27,22 +28,25 @@ def under_policy(
         Pieces in which all lanes serve the axis that asks.
     plans : PlanArrays
         The plans.
-    fabric : OcsRails
+    fabric : CircuitFabric
         The switches.
-    policy : CircuitPolicy
-        When circuits move.
+    mode : CircuitMode
+        When circuits move, and whether they turn ahead of traffic.
     layers : int
         Blocks of the model.
 
     Notes
     -----
-    *Static*: peers share an endpoint's lanes in proportion to their bytes, at least one each, here without
-    rounding; more peers than lanes is no plan (infinite time). *Per axis*: a change between the gathers, the
-    passes and the sums of a step, around the traffic of every microbatch, and twice a block where two axes
-    inside the passes leave the node; none of it hides.
+    *Static*: on rails peers share the lanes of an endpoint in proportion to their bytes, at least one each,
+    here without rounding; more peers than lanes is no plan (infinite time). Elsewhere nodes or packets pass
+    on what has no circuit of its own, and axes meet on links as in `workloads.plan_contention`.
+    *Per axis*: a change between the gathers, the passes and the sums of a step, around the traffic of every
+    microbatch, and twice a block where two axes inside the passes leave the node.
+    *Ahead*: a change around a microbatch's traffic hides behind the work between two of them,
+    ``max(0, delta - work)`` (Opus, arXiv:2507.08119); those of a step do not.
     """
-    if policy is CircuitPolicy.STATIC:
-        return _shared(costs, plans, fabric.lanes)
+    if mode.policy is CircuitPolicy.STATIC:
+        return _shared(costs, plans, fabric.lanes) if isinstance(fabric, OcsRails) else costs.arrays
     leaves = {axis: moved > 0 for axis, moved in costs.outside_bytes.items()}
     inside = sum(leaves[axis].astype(int) for axis in INNER)
     zero = plans["zero"]
@@ -52,9 +56,15 @@ def under_policy(
     each = np.where(leaves["dpcp"] & others & (zero >= 2), 2, 0)
     each = each + np.where((inside > 0) & leaves["pp"], 4 * plans["vpp"], 0)
     each = each + np.where(inside > 1, 4 * plans["vpp"] * np.ceil(layers / plans["pp"]), 0)
+    dark_s = dark_of(fabric)
+    if mode.turning is Turning.AHEAD and dark_s > 0.0:
+        arrays = costs.arrays
+        passes_s = arrays.forward_s[:, 1] + arrays.inputs_s[:, 1] + arrays.weights_s[:, 1]
+        work_s = np.maximum(0.0, passes_s - costs.waited_s) / np.maximum(each, 1.0)
+        each = each * np.maximum(0.0, 1.0 - work_s / dark_s)
     return replace(
         costs.arrays,
-        dark_s=np.full(len(plans), fabric.switch.reconfiguration_s),
+        dark_s=np.full(len(plans), dark_s),
         changes_each=each.astype(float),
         changes_once=once.astype(float),
     )
@@ -77,6 +87,7 @@ def _shared(costs: PlanCosts, plans: PlanArrays, lanes: int) -> StepArrays:
     arrays = costs.arrays
     inner = np.max([np.where(moved[axis] > 0, slower[axis], 1.0) for axis in INNER], axis=0)
     later_s = costs.waited_s * (inner - 1.0)
+    later_s = np.where(np.isfinite(costs.waited_s), later_s, 0.0)  # no way at all is infinite already
     share = later_s / np.maximum(
         arrays.forward_s[:, 1] + arrays.inputs_s[:, 1] + arrays.weights_s[:, 1], 1e-300
     )

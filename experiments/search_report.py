@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from experiments.report import ReportRow, format_si, report_row
-from experiments.search import Candidate, Objective, Search
+from experiments.search import Candidate, Search
+from experiments.search_estimates import Objective
+from experiments.search_layout import topology_text
 from experiments.step import plan_text
 
 UNITS = {Objective.TIME: "s", Objective.ENERGY: "J", Objective.COST: "$"}
@@ -23,11 +25,12 @@ def winner_rows(found: Search) -> list[ReportRow]:
     bound = winner.bound
     time_s = winner.value(Objective.TIME)
     error = winner.estimate[Objective.TIME] / time_s - 1.0
-    circuits = winner.result.circuits if winner.result else "none"
     return [
         report_row("plan", (plan_text(winner.plan),), f"least {found.objective}"),
         report_row("placement", (winner.placement,), "nearest first"),
-        report_row("circuit policy", (circuits,), "the faster"),
+        report_row("topology", (topology_text(winner),), "laid out for this plan"),
+        report_row("schedule", (str(winner.plan.schedule),), "of the pipeline"),
+        report_row("circuits", (str(winner.mode or "do not move"),), "the best"),
         report_row("step time", (_told(winner, Objective.TIME),), "simulated", section=True),
         report_row("  estimate", (f"{100 * error:+.1f} %",), "of that"),
         report_row("energy of a step", (_told(winner, Objective.ENERGY),), "simulated"),

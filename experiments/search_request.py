@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from experiments.fabrics import CIRCUITS, check_fabric
-from experiments.search import Objective, topologies
+from experiments.search_estimates import Objective
+from experiments.search_topologies import topologies
 from experiments.step import TOKENS_PER_ACCELERATOR
 from experiments.systems import SYSTEMS, System, build_system
 from heliograph.errors import HeliographError, ParameterError, nearest

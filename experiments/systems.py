@@ -315,6 +315,8 @@ def build_system(
         system = system.hosted()
     for path, value in changes:
         system = _changed(system, path, value)
+    if any(path in ("fabric.policy", "policy") for path, _ in changes):  # no longer the faster one
+        system = dataclasses.replace(system, circuits=CircuitPolicy(get_at(system, "fabric.policy")))
     fixed = any(path in ("photonic.cores", "cores") for path, _ in changes)
     return checked(system if fixed else system.sized())
 

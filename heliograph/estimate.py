@@ -1,8 +1,8 @@
 """The fast tier: a training step in closed form, over arrays of candidate plans.
 
-`heliograph.engine` is the truth; where the two differ, this is wrong. What is left out: links that axes share
-(each collective has the network to itself), the order of passes within a stage beyond what its schedule's
-bubble says, and what changes of circuits hide behind work.
+`heliograph.engine` is the truth; where the two differ, this is wrong. What is left out: the order of passes
+within a stage beyond what its schedule's bubble says, and pieces of unequal size in what gathers and sums
+move. Links that axes share are the caller's to count in the pieces (`workloads.plan_contention`).
 
 References
 ----------
@@ -167,8 +167,8 @@ def _busy(arrays: StepArrays) -> tuple[np.ndarray, np.ndarray]:
 def _pipeline_s(arrays: StepArrays, forward_s: np.ndarray, backward_s: np.ndarray) -> np.ndarray:
     p, m, v = arrays.stages, arrays.microbatches, arrays.chunks
     busiest_s = (forward_s + backward_s).max(axis=1)
-    slowdown = busiest_s / (arrays.forward_s + arrays.inputs_s + arrays.weights_s).max(axis=1)
-    whole_s = arrays.whole_s * slowdown
+    # Gathers and sums of all stages go on at once, so that filling the pipeline waits for one stage's only.
+    whole_s = arrays.whole_s + busiest_s - (arrays.forward_s + arrays.inputs_s + arrays.weights_s).max(axis=1)
     hops_s = 2 * arrays.send_s * (p - 1)
     # 1F1B: p microbatches are under way, so that a round trip bounds the period.
     period_s = np.maximum(busiest_s, np.maximum((whole_s + hops_s) / p, arrays.send_s))
@@ -177,7 +177,7 @@ def _pipeline_s(arrays: StepArrays, forward_s: np.ndarray, backward_s: np.ndarra
     first_s = forward_s.max(axis=1) + backward_s.max(axis=1)
     forward_first = whole_s + hops_s + (m - 1) * np.maximum(first_s, 2 * arrays.send_s)
     weights_s = arrays.weights_s.max(axis=1)
-    idle_s = whole_s - busiest_s - 2 * (arrays.whole_weights_s * slowdown - weights_s)
+    idle_s = whole_s - busiest_s - 2 * (arrays.whole_weights_s - weights_s)
     split = m * busiest_s + np.maximum(idle_s, 0.0) + hops_s
     flushed = np.where(v > 1, interleaved, alternating)
     piped = np.select(

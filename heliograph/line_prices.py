@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import replace
 
-from heliograph.collective_lines import NOTHING, CollectiveLines, collective_lines, traffic_alone
+import numpy as np
+import simpy
+
+from heliograph.collective_lines import (
+    NOTHING,
+    PROBE_BYTES,
+    CollectiveLines,
+    collective_lines,
+    traffic_alone,
+)
 from heliograph.demand import skewed_flows
 from heliograph.errors import RouteError
 from heliograph.interfaces import Fabric, Flows
 from heliograph.layout import RankLayout
+from heliograph.link_sharing import APART, IN_TURNS, Slowdown, crowded, plan_slowdown
+from heliograph.network import Network
 from heliograph.operators import Collective
+from heliograph.traffic import Traffic
 
 PIPELINE = "pp"
 """Axis of the sends between stages."""
@@ -33,6 +45,8 @@ class LinePrices:
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
         self._known: dict[tuple[object, ...], CollectiveLines | None] = {}
+        self._slowdowns: dict[tuple[object, ...], Slowdown] = {}
+        self._crowds: dict[tuple[object, ...], float] = {}
 
     def lines(self, operator: Collective, layout: RankLayout) -> CollectiveLines | None:
         """Return the lines of a collective on a layout; None where the fabric cannot carry it.
@@ -46,12 +60,89 @@ class LinePrices:
         """
         if operator.size == 1:
             return NOTHING
-        rank_class = max(0, min(layout.pp // 2, layout.pp - 2))
+        rank_class = _inner(layout)
+        key = self._key(operator, layout)
+        if key not in self._known:
+            self._known[key] = self._measured(operator, layout, rank_class)
+        return self._known[key]
+
+    def slowdown(self, one: Collective, other: Collective, layout: RankLayout) -> Slowdown:
+        """Return how two collectives slow each other down while both move.
+
+        Parameters
+        ----------
+        one, other : Collective
+            What is done; payloads only weigh rounds of one collective against each other.
+        layout : RankLayout
+            Where the ranks stand.
+        """
+        if one.size == 1 or other.size == 1:
+            return APART
+        key = (self._key(one, layout), self._key(other, layout))
+        if key not in self._slowdowns:
+            self._slowdowns[key] = self._met(one, other, layout, _inner(layout))
+        return self._slowdowns[key]
+
+    def crowding(self, operator: Collective, layout: RankLayout) -> float:
+        """Return how many times as long a collective takes while all stages on the same nodes do it at once.
+
+        Parameters
+        ----------
+        operator : Collective
+            What is done, along an axis that lies within a stage; its payload does not matter.
+        layout : RankLayout
+            Where the ranks stand.
+        """
+        mine = _inner(layout)
+        size = self.fabric.node_size
+        nodes = [np.unique(layout.members(stage) // size) for stage in range(layout.pp)]
+        beside = [
+            stage
+            for stage in range(layout.pp)
+            if stage != mine and np.intersect1d(nodes[stage], nodes[mine]).size
+        ]
+        if operator.size == 1 or not beside:
+            return 1.0
+        key = (self._key(operator, layout), *(layout.members(stage).tobytes() for stage in beside))
+        if key not in self._crowds:
+            self._crowds[key] = self._crowd(operator, layout, [mine, *beside])
+        return self._crowds[key]
+
+    def _crowd(self, operator: Collective, layout: RankLayout, stages: list[int]) -> float:
+        demand = {key: each for one in stages for key, each in self._demand(operator, layout, one).items()}
+        try:
+            network = Network(simpy.Environment(), self.fabric, tuple(demand.values()))
+            traffic = Traffic(layout, self.fabric, network, demand)
+            probe = replace(operator, payload_bytes=PROBE_BYTES)
+            mine, *others = (traffic.plan(probe, one) for one in stages)
+        except RouteError:
+            return 1.0
+        if not all(network.locate(bundle) for plan in (mine, *others) for bundle, _, _ in plan.parts):
+            return 1.0
+        return crowded(mine, others, network.graph.capacity_bytes_per_s)
+
+    def _met(self, one: Collective, other: Collective, layout: RankLayout, rank_class: int) -> Slowdown:
+        demand = self._demand(one, layout, rank_class) | self._demand(other, layout, rank_class)
+        try:
+            network = Network(simpy.Environment(), self.fabric, tuple(demand.values()))
+            traffic = Traffic(layout, self.fabric, network, demand)
+            mine, theirs = (
+                traffic.plan(replace(each, payload_bytes=PROBE_BYTES), rank_class) for each in (one, other)
+            )
+        except RouteError:
+            return IN_TURNS
+        if not all(network.locate(bundle) for plan in (mine, theirs) for bundle, _, _ in plan.parts):
+            return IN_TURNS
+        return plan_slowdown(mine, theirs, network.graph.capacity_bytes_per_s)
+
+    def _key(self, operator: Collective, layout: RankLayout) -> tuple[object, ...]:
+        """Return what two collectives that cost the same have in common."""
+        rank_class = _inner(layout)
         members = layout.members(rank_class)
         near = layout.groups(operator.axis, rank_class)[0] if operator.axis != PIPELINE else members
         far = layout.members(rank_class + operator.shift) if operator.shift else near
         start = members[0] // self.fabric.node_size * self.fabric.node_size
-        key = (
+        return (
             operator.kind,
             operator.size,
             operator.two_level,
@@ -63,9 +154,6 @@ class LinePrices:
             (far - start).tobytes() if operator.shift else b"",
             (members - start).tobytes(),
         )
-        if key not in self._known:
-            self._known[key] = self._measured(operator, layout, rank_class)
-        return self._known[key]
 
     def _measured(self, operator: Collective, layout: RankLayout, rank_class: int) -> CollectiveLines | None:
         try:
@@ -96,3 +184,8 @@ class LinePrices:
             key: Flows(sources=sources, destinations=destinations, size_bytes=1.0, axis=operator.axis)
             for key, (sources, destinations) in pairs.items()
         }
+
+
+def _inner(layout: RankLayout) -> int:
+    """Return a class in the middle of the pipeline, which stands for all."""
+    return max(0, min(layout.pp // 2, layout.pp - 2))

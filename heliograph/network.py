@@ -20,7 +20,7 @@ from heliograph.changes import Change
 from heliograph.errors import RouteError
 from heliograph.failures import Detours, Failure, Ported, SpreadsAround
 from heliograph.fairshare import max_min_rates
-from heliograph.interfaces import Circuits, Fabric, Flows, Reconfiguration
+from heliograph.interfaces import Circuits, Fabric, Flows, LinkGraph, Reconfiguration
 from heliograph.link_classes import LinkClasses
 from heliograph.outages import Outages
 
@@ -79,6 +79,11 @@ class Network:
     def circuits(self) -> Circuits:
         """Present circuits of the fabric."""
         return self._circuits
+
+    @property
+    def graph(self) -> LinkGraph:
+        """Links that exist under the present circuits."""
+        return self._graph
 
     def number(self) -> int:
         """Return the number of a new bundle."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from heliograph.operators import Collective, CollectiveKind, Phase
 from workloads.architecture import TransformerConfig
 from workloads.choices import Schedule
 from workloads.plan_arrays import PLACEMENTS, SCHEDULES, PlanArrays, endpoints_of
+from workloads.plan_contention import BLOCKING, PassTraffic, pass_traffic, slowdowns
 from workloads.plan_memory import parameters, shape_plan, stage_blocks
 from workloads.plan_shapes import DIRECTIONS, SHAPE, Priced, ShapeWork, Work, priced
 from workloads.schedules import Pass
@@ -50,6 +51,8 @@ class PlanCosts:
     """Least bytes that a rank sends outside its node in a step, by axis, shape [P] each."""
     waited_s: np.ndarray
     """Traffic within the passes of one microbatch through the fullest stage, shape [P]."""
+    beside: PassTraffic
+    """What of it meets gathers and sums of the same stage on common links."""
 
 
 class PlanPricer:
@@ -123,6 +126,7 @@ class _Pricing:
         self.blocks = stage_blocks(pricer.config, plans)
         self.layout_rows, self.layout_of = plans.distinct(LAYOUT)
         self.layouts = [self._layout(int(row)) for row in self.layout_rows]
+        self.inside: dict[tuple[int, str], Collective] = {}
 
     def costs(self) -> PlanCosts:
         """Return the pieces of all rows' steps."""
@@ -182,6 +186,13 @@ class _Pricing:
             ),
             energy_j=energy_j,
             outside_bytes=self._outside(passes, moved, pp_bytes),
+            beside=pass_traffic(
+                (passes[Pass.FORWARD], passes[Pass.BACKWARD]),
+                blocks=blocks,
+                layers=layers,
+                met=slowdowns(self.prices, self.layouts, self.inside),
+                layout_of=self.layout_of,
+            ),
             waited_s=blocks[:, 1]
             * (passes[Pass.FORWARD]["block.waited_s"] + passes[Pass.BACKWARD]["block.waited_s"]),
         )
@@ -208,7 +219,7 @@ class _Pricing:
     def _passes(self, direction: Pass) -> dict[str, np.ndarray]:
         """Return the columns of a direction's costs, each of shape [P]."""
         first, place = self.plans.distinct((*SHAPE, *(name for name in LAYOUT if name not in SHAPE)))
-        fields = ("time_s", "host_s", "compute_j", "network_j", "waited_s")
+        fields = ("time_s", "host_s", "compute_j", "network_j", "waited_s", *BLOCKING, "ring_s", "beside_s")
         found = np.zeros((len(first), len(PARTS), len(fields)))
         sent = {"tp": np.zeros(len(first)), "cp": np.zeros(len(first)), "ep": np.zeros(len(first))}
         for number, row in enumerate(first):
@@ -221,6 +232,7 @@ class _Pricing:
                 one_part: Priced = priced(work, lines)
                 found[number, which] = [getattr(one_part, name) for name in fields]
                 for one, times in every if part == "block" else ():
+                    self.inside.setdefault((int(self.layout_of[row]), one.axis), one)
                     local = self._local(one.axis, int(self.layout_of[row]))
                     least = outside_bytes(one.kind, one.size, local, one.payload_bytes, one.skew)
                     sent[one.axis][number] += least * times
@@ -230,12 +242,6 @@ class _Pricing:
             for index, name in enumerate(fields)
         }
         return columns | {f"sent.{axis}": column[place] for axis, column in sent.items()}
-
-    def _by_layout(self, operator: Collective, sizes: np.ndarray) -> list[CollectiveLines]:
-        return [
-            self._lines(replace(operator, size=int(sizes[row])), layout)
-            for row, layout in zip(self.layout_rows, self.layouts, strict=True)
-        ]
 
     def _pieces(self) -> np.ndarray:
         """Return in how many pieces a chunk's gradients and parameters travel, shape [P]."""
@@ -318,7 +324,7 @@ class _Pricing:
                     size=size,
                     payload_bytes=1.0,
                 )
-                lines = self._lines(operator, layout)
+                lines = self._lines(operator, layout).slowed(self.prices.crowding(operator, layout))
                 which = mine[rows]
                 found[key][which] += (lines.time_s(payload / pieces) * pieces)[rows]
                 joules = (lines.energy_j(payload / pieces) * pieces * stages[mine]).sum(axis=1)

@@ -113,6 +113,7 @@ def _work(
     for one, count in ring[0]:
         cost = node.cost(one)  # type: ignore[arg-type]
         beside_s += cost.time_s * count
+        host_s += cost.host_s * count
         energy_j += sum(cost.energy_j.values()) * count
     return Work(
         time_s=time_s * share,
@@ -139,6 +140,16 @@ class Priced:
     """Dynamic energy of the class's transfers."""
     waited_s: float
     """What of the time is traffic."""
+    tp_s: float
+    """What of that is traffic of tensor ranks."""
+    cp_s: float
+    """What of that is traffic of context ranks, their ring apart."""
+    ep_s: float
+    """What of that is traffic of experts."""
+    ring_s: float
+    """Traffic on the ring of context ranks, hidden or not."""
+    beside_s: float
+    """Work that may hide it."""
 
 
 def priced(work: Work, lines: dict[Collective, CollectiveLines]) -> Priced:
@@ -151,22 +162,28 @@ def priced(work: Work, lines: dict[Collective, CollectiveLines]) -> Priced:
     lines : dict
         Lines of every collective of it.
     """
-    waited_s = network_j = 0.0
+    network_j = 0.0
+    waits = {"tp": 0.0, "cp": 0.0, "ep": 0.0}
     for one, count in work.collectives:
-        waited_s += float(lines[one].time_s(one.payload_bytes)) * count
+        waits[one.axis] += float(lines[one].time_s(one.payload_bytes)) * count
         network_j += float(lines[one].energy_j(one.payload_bytes)) * count
     for one, hidden_s, count in work.overlapped:
-        waited_s += max(0.0, float(lines[one].time_s(one.payload_bytes)) - hidden_s) * count
+        waits[one.axis] += max(0.0, float(lines[one].time_s(one.payload_bytes)) - hidden_s) * count
         network_j += float(lines[one].energy_j(one.payload_bytes)) * count
     ring_s = 0.0
     for one, count in work.ring:
         ring_s += float(lines[one].time_s(one.payload_bytes)) * count
         network_j += float(lines[one].energy_j(one.payload_bytes)) * count
-    waited_s += max(0.0, ring_s - work.beside_s)
+    waited_s = sum(waits.values()) + max(0.0, ring_s - work.beside_s)
     return Priced(
         time_s=work.time_s + work.beside_s + waited_s,
         host_s=work.host_s,
         compute_j=work.energy_j,
         network_j=network_j,
         waited_s=waited_s,
+        tp_s=waits["tp"],
+        cp_s=waits["cp"],
+        ep_s=waits["ep"],
+        ring_s=ring_s,
+        beside_s=work.beside_s,
     )

@@ -22,7 +22,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--objective", default="time", help="what is least: time, energy or cost")
     parser.add_argument("--fabrics", default="", help="fabrics to choose from, separated by commas")
-    parser.add_argument("--variants", action="store_true", help="try sides of a torus and lanes of circuits")
+    parser.add_argument(
+        "--variants", action="store_true", help="try sides of tori, lanes, circuits of nodes and switches"
+    )
     parser.add_argument(
         "--top", type=int, default=DEFAULT_TOP, metavar="K", help="plans that the engine runs of each fabric"
     )
