@@ -37,12 +37,12 @@ def with_chip(a: Operand, b: Operand, spec: AnalogSpec) -> tuple[Operand, Operan
     if chip is None or (chip.element_gain == 0.0 and chip.repeated_variance == 0.0):
         return a, b
     turned = chip.holds_weights and not loads_second(a.codes.shape[1], b.codes.shape[2])
-    first, second = (_transposed(b), _transposed(a)) if turned else (a, b)
+    first, second = (b.mT, a.mT) if turned else (a, b)
     if chip.repeated_variance > 0.0:
         second = _with_repeated(second, chip)
     first = _with_gains(first, chip, _FIRST, chip.rows, chip.first_gain)
     second = _with_gains(second, chip, _SECOND, chip.columns, chip.second_gain)
-    return (_transposed(second), _transposed(first)) if turned else (first, second)
+    return (second.mT, first.mT) if turned else (first, second)
 
 
 def output_gains(chip: ChipErrors | None, shape: torch.Size, like: torch.Tensor) -> torch.Tensor | None:
@@ -108,14 +108,10 @@ def _shared(a_BMK: torch.Tensor, b_BKN: torch.Tensor, common: CommonNoise, draws
     return torch.cat(parts, dim=2)[:, :rows]
 
 
-def _transposed(x: Operand) -> Operand:
-    return replace(x, codes=x.codes.mT, scale=x.scale.mT, energy=x.energy.mT)
-
-
 def _with_gains(x: Operand, chip: ChipErrors, kind: int, width: int, variance: float) -> Operand:
     """Return an operand times the gains of its positions; [B, M, K] for the first, else [B, K, N]."""
     if variance == 0.0:
-        return replace(x, codes=x.codes.to(x.energy.dtype))
+        return replace(x, codes=x.codes.to(x.energy.dtype), halves=None)
     summed_dim = -1 if kind == _FIRST else -2
     grid = _grid(chip.seed, kind, width, chip.length, math.sqrt(variance))
     gains = _tiled(grid if kind == _FIRST else grid.mT, x.codes.shape[1], x.codes.shape[2]).to(x.energy)

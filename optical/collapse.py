@@ -53,10 +53,7 @@ def doubt_collapse(spec: AnalogSpec, samples: int, gain: Gain, variance: Varianc
     watch.calls += 1
     if watch.doubted or watch.calls & (watch.calls - 1):
         return
-    total = variance.row.mean() + variance.column.mean()
-    if variance.a_factor is not None and variance.b_factor is not None:
-        total = total + variance.a_factor.mean() * variance.b_factor.mean()
-    share = samples * float(gain.clipping) / max(float(total), 1e-300)
+    share = samples * float(gain.clipping) / max(float(variance.mean()), 1e-300)
     if share > _TOLERATED:
         watch.doubted = True
         sentence = (

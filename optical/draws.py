@@ -45,12 +45,12 @@ class Draws:
         """
         if self._device.type != "cpu":
             return torch.empty(shape, dtype=dtype, device=self._device).normal_(generator=self._generator)
-        index = torch.from_numpy(self._draw(-(-shape.numel() // 2)).astype(np.int32))
+        index = torch.from_numpy(self.words(-(-shape.numel() // 2)).astype(np.int32))
         size, device = torch.Size((index.numel(),)), self._device
         out = (
             scratch("pairs", size, torch.float64, device) if brief else torch.empty(size, dtype=torch.float64)
         )
-        pairs = torch.index_select(_gaussian_pairs(), 0, index, out=out).view(torch.float32)
+        pairs = torch.index_select(gaussian_pairs(), 0, index, out=out).view(torch.float32)
         return pairs[: shape.numel()].view(shape).to(dtype)
 
     def poisson(self, mean: torch.Tensor) -> torch.Tensor:
@@ -68,18 +68,18 @@ class Draws:
     def dither_(self, x: torch.Tensor) -> None:
         """Add independent draws, uniform over one step around zero, to a contiguous tensor in place."""
         if self._device.type == "cpu":
-            words = torch.from_numpy(self._draw(x.numel()).view(np.int16))
+            words = torch.from_numpy(self.words(x.numel()).view(np.int16))
             x.add_(words.view(x.shape), alpha=1.0 / _WORD_VALUES)
         else:
             x.add_(torch.empty_like(x).uniform_(-0.5, 0.5, generator=self._generator))
 
-    def _draw(self, count: int) -> np.ndarray:
+    def words(self, count: int) -> np.ndarray:
         """Return uniform 16-bit words, shape [count]."""
         return self._words.random_raw(-(-count // 4)).view(np.uint16)[:count]
 
 
 @functools.cache
-def _gaussian_pairs() -> torch.Tensor:
+def gaussian_pairs() -> torch.Tensor:
     """Return 65536 equally likely pairs of Gaussians, two float32 in each float64.
 
     Each member of a pair takes the middles of 65536 equally likely slices, once each; a lattice that fills

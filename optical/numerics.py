@@ -14,9 +14,12 @@ from heliograph.errors import WorkloadError
 from optical.analog import AnalogSpec, Scale
 from optical.chip_numerics import with_chip
 from optical.draws import Draws
-from optical.operand_blocks import BLOCK_ELEMENTS
+from optical.operand_blocks import whole
 from optical.operands import SMALLEST_SCALE, Operand, cut, encode_both, probe
-from optical.readout import read, read_residues, set_gain, variance_of
+from optical.readout import read, read_residues, set_gain, variance_of, whole_product
+
+_BLOCK_ELEMENTS = 2**17
+"""Outputs of blocks of residues that are computed together."""
 
 
 @dataclass(frozen=True)
@@ -85,10 +88,10 @@ class AnalogNumerics:
             Source of all noise.
         """
         a, b = with_chip(a, b, self.spec)
-        gain = set_gain(self.spec, a, b)
-        length = a.codes.shape[-1]
+        known, length = whole_product(self.spec, a, b), a.codes.shape[-1]
+        gain = set_gain(self.spec, a, b, known)
         if not self.exact_tiles or length <= self.spec.analog_length:
-            return read(self.spec, a, b, gain, draws)
+            return read(self.spec, a, b, gain, draws, known=known)
         c_BMN = torch.zeros_like(a.energy[:1, :1])
         for start in range(0, length, self.spec.analog_length):
             tile = slice(start, start + self.spec.analog_length)
@@ -111,10 +114,10 @@ class AnalogNumerics:
         draws = Draws(0, a_BMK.device)
         a, b = with_chip(*encode_both(a_BMK, b_BKN, self.spec, draws), self.spec)
         gain = set_gain(self.spec, a, b)
-        a = cut(a, probe(self.spec, a.codes), -1)
-        b = cut(b, probe(self.spec, b.codes.mT).mT, -2)
+        a = cut(a, probe(self.spec, a.codes).to(a.energy.dtype), -1)
+        b = cut(b, probe(self.spec, b.codes.mT).mT.to(b.energy.dtype), -2)
         signal, variance = a.codes @ b.codes, variance_of(self.spec, a, b, 1, gain)
-        spread = (2.0 * variance.at((slice(None), slice(None)))).sqrt_().clamp_(min=SMALLEST_SCALE)
+        spread = (math.sqrt(2.0) * variance.deviation(whole(signal.shape))).clamp_(min=SMALLEST_SCALE)
         margins = torch.stack((gain.range_ - signal, gain.range_ + signal)) / spread
         return float(torch.special.erfc(margins).mean())
 
@@ -145,7 +148,7 @@ def _multiply_blocks(
     each, width = replace(spec, scale=Scale.ROW, residues=None), spec.analog_length
     dtype = a_BMK.dtype if a_BMK.dtype == torch.float64 else torch.float32
     c_BMN = a_BMK.new_zeros((*a_BMK.shape[:2], b_BKN.shape[2]), dtype=dtype)
-    together = width if spec.residues is None else width * max(1, BLOCK_ELEMENTS // c_BMN.numel())
+    together = width if spec.residues is None else width * max(1, _BLOCK_ELEMENTS // c_BMN.numel())
     for start in range(0, a_BMK.shape[-1], together):
         a_tile, b_tile = a_BMK[..., start : start + together], b_BKN[:, start : start + together]
         short = -a_tile.shape[-1] % width

@@ -1,4 +1,4 @@
-"""Cuts outputs into blocks that stay in cache while they are finished."""
+"""Cuts operands and outputs into blocks that stay in cache while they are worked on."""
 
 from __future__ import annotations
 
@@ -6,24 +6,57 @@ from collections.abc import Iterator
 
 import torch
 
-BLOCK_ELEMENTS = 2**17
-"""Outputs that are finished together, so that their scratch memory stays in cache ..."""
-_BLOCK_ROWS = 256
-"""... unless that makes fewer rows than a matrix product needs to be quick."""
+CACHE_ELEMENTS = 2**16
+"""Numbers that are finished together, so that they and their scratch memory stay in a core's cache."""
+_PRODUCT_ROWS = 256
+"""Rows that a matrix product needs to be quick."""
 Block = tuple[slice, slice]
 """Batches and rows of some outputs."""
 
 
-def blocks_of(shape: torch.Size) -> Iterator[Block]:
-    """Yield slices of batches and rows that cover the outputs, sized to stay in cache."""
+def product_blocks(shape: torch.Size, device: torch.device) -> Iterator[Block]:
+    """Yield blocks of outputs that cover them: large enough for a quick product, else few to spare memory."""
     batch, rows, columns = shape
-    row_count = min(rows, max(_BLOCK_ROWS, BLOCK_ELEMENTS // columns))
-    batch_count = max(1, BLOCK_ELEMENTS // (rows * columns))
+    count = _cacheful(device)
+    row_count = min(rows, max(_PRODUCT_ROWS, 4 * count // columns))
+    return _blocks(batch, rows, max(1, count // (rows * columns)), row_count)
+
+
+def cachefuls(shape: torch.Size, device: torch.device, *, streams: int = 1) -> Iterator[Block]:
+    """Yield slices of batches and rows that cover a tensor of three dimensions, one cacheful each.
+
+    Parameters
+    ----------
+    shape, device
+        Of the tensor.
+    streams : int
+        How many times as many numbers as usual have room, since less scratch memory is used.
+    """
+    batch, rows, columns = shape
+    count = streams * _cacheful(device)
+    return _blocks(batch, rows, max(1, count // (rows * columns)), max(1, count // columns))
+
+
+def _cacheful(device: torch.device) -> int:
+    """Return how many numbers are worked on at a time; an accelerator is quickest with all of them."""
+    return CACHE_ELEMENTS if device.type == "cpu" else 2**62
+
+
+def _blocks(batch: int, rows: int, batch_count: int, row_count: int) -> Iterator[Block]:
     for batch_start in range(0, batch, batch_count):
+        batches = slice(batch_start, min(batch_start + batch_count, batch))
         for row_start in range(0, rows, row_count):
-            yield slice(batch_start, batch_start + batch_count), slice(row_start, row_start + row_count)
+            yield batches, slice(row_start, min(row_start + row_count, rows))
+
+
+def whole(shape: torch.Size) -> Block:
+    """Return the block that is all of a tensor of three dimensions."""
+    return slice(0, shape[0]), slice(0, shape[1])
 
 
 def part_of(x: torch.Tensor, block: tuple[slice, ...]) -> torch.Tensor:
     """Return the part of a tensor that belongs to a block; dimensions of size 1 broadcast."""
-    return x[tuple(part if size > 1 else slice(None) for part, size in zip(block, x.shape, strict=False))]
+    for dim, (part, size) in enumerate(zip(block, x.shape, strict=False)):
+        if size > 1 and part.stop - part.start < size:
+            x = x.narrow(dim, part.start, part.stop - part.start)
+    return x

@@ -5,18 +5,21 @@ Shape suffixes: B batch, M rows of A and C, K summed, N columns of B and C.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 
+from optical import fused
 from optical.analog import AnalogSpec, Shot
 from optical.chip_numerics import common_noise, imbalance, output_gains
+from optical.code_products import CodeProduct
 from optical.collapse import doubt_collapse
-from optical.draws import WORD_GAUSSIANS, Draws
-from optical.operand_blocks import BLOCK_ELEMENTS, Block, blocks_of, part_of
-from optical.operands import SMALLEST_SCALE, Operand, largest_code, multiply, probe
+from optical.draws import Draws
+from optical.operand_blocks import Block, cachefuls, part_of, product_blocks, whole
+from optical.operands import SMALLEST_SCALE, Operand, largest_code, multiply, probe, probe_outputs
 from optical.residues import Residues
 from optical.scratch import scratch
 
@@ -39,26 +42,41 @@ class Variance:
 
     row: torch.Tensor
     """Part that depends on the row of A, and the constant part, [B, M, 1]; all sizes may be 1."""
-    column: torch.Tensor
+    column: torch.Tensor | None = None
     """Part that depends on the column of B, [B, 1, N]; all sizes may be 1."""
     a_factor: torch.Tensor | None = None
     """Weighted squared codes, [B, M, K], or their sums, [B, M, 1]."""
     b_factor: torch.Tensor | None = None
     """Squared codes, [B, K, N], or their sums, [B, 1, N]."""
 
-    def at(self, block: Block) -> torch.Tensor:
-        """Return the variance of a block of outputs, broadcastable to it, until the next is asked for."""
-        row, column = part_of(self.row, block), part_of(self.column, block)
-        shape = _joint(row, column)
-        variance = torch.add(row, column, out=scratch("variance", shape, row.dtype, row.device))
+    def deviation(self, block: Block) -> torch.Tensor:
+        """Return the root of the variance of a block of outputs, broadcastable to it, until the next."""
+        row = part_of(self.row, block)
+        if self.column is None:
+            if self.a_factor is None:
+                return row.sqrt()
+            variance = row
+        else:
+            column = part_of(self.column, block[:1])
+            shape = _joint(row, column)
+            variance = torch.add(row, column, out=scratch("variance", shape, row.dtype, row.device))
         if self.a_factor is None or self.b_factor is None:
-            return variance
+            return variance.sqrt_()
         a, b = part_of(self.a_factor, block), part_of(self.b_factor, block[:1])
         if a.shape[-1] == 1 == b.shape[-2]:
-            if _joint(variance, a) == _joint(variance, b) == variance.shape:
-                return variance.addcmul_(a, b)
-            return torch.addcmul(variance, a, b)
-        return torch.matmul(a, b).to(variance.dtype).add_(variance)
+            if variance is not row and _joint(variance, a) == _joint(variance, b) == variance.shape:
+                return variance.addcmul_(a, b).sqrt_()
+            return torch.addcmul(variance, a, b).sqrt_()
+        return torch.matmul(a, b).to(variance.dtype).add_(variance).sqrt_()
+
+    def mean(self) -> torch.Tensor:
+        """Return the mean over all outputs."""
+        total = self.row.mean()
+        if self.column is not None:
+            total = total + self.column.mean()
+        if self.a_factor is not None and self.b_factor is not None:
+            total = total + self.a_factor.mean() * self.b_factor.mean()
+        return total
 
 
 def _joint(one: torch.Tensor, other: torch.Tensor) -> torch.Size:
@@ -66,58 +84,145 @@ def _joint(one: torch.Tensor, other: torch.Tensor) -> torch.Size:
     return torch.Size(map(max, one.shape, other.shape))
 
 
-def read(spec: AnalogSpec, a: Operand, b: Operand, gain: Gain, draws: Draws) -> torch.Tensor:
-    """Return the product of coded operands: one executed sample, or several collapsed into one draw."""
+def whole_product(spec: AnalogSpec, a: Operand, b: Operand) -> CodeProduct | None:
+    """Return the exact product of codes if it is one sample and one block of outputs, else None."""
+    shape = torch.Size((*a.codes.shape[:2], b.codes.shape[2]))
+    blocks = product_blocks(shape, a.codes.device)
+    if a.codes.shape[2] > spec.analog_length or next(blocks) != whole(shape):
+        return None
+    return multiply(a, b, whole(shape))
+
+
+def read(
+    spec: AnalogSpec, a: Operand, b: Operand, gain: Gain, draws: Draws, *, known: CodeProduct | None = None
+) -> torch.Tensor:
+    """Return the product of coded operands: one executed sample, or several collapsed into one draw.
+
+    Parameters
+    ----------
+    spec, a, b, gain, draws
+        What is executed.
+    known : CodeProduct or None
+        The exact product of codes, if it is there already.
+    """
     samples = -(-a.codes.shape[-1] // spec.analog_length)
     variance = variance_of(spec, a, b, samples, gain)
     if samples > 1:
         doubt_collapse(spec, samples, gain, variance)
-    rounds = samples == 1 and math.isfinite(spec.adc_bits)
-    step, levels = gain.range_ * 2.0 ** (1.0 - spec.adc_bits), largest_code(spec.adc_bits) if rounds else 0
-    row_scale = a.scale * (a.step * b.step * spec.product_gain)
     c_BMN = a.energy.new_empty(*a.codes.shape[:2], b.codes.shape[2])
-    shared, gains = common_noise(spec, a, b, draws), output_gains(spec.chip, c_BMN.shape, c_BMN)
-    leaked = imbalance(spec, a, b)
-    for block in blocks_of(c_BMN.shape):
-        product = multiply(part_of(a.codes, block), part_of(b.codes, block[:1]))
-        for part, at in _cachefuls(product.shape, block):
-            value = _floating(product[part], c_BMN.dtype)
-            if spec.shot is Shot.COUNTED and spec.shot_variance > 0.0:
-                value = _counted(spec, (a, b), value, at, draws)
-            if shared is not None:
-                value.add_(part_of(shared, at))
-            if leaked is not None:
-                value.add_(part_of(leaked, at))
-            if gains is not None:
-                value.mul_(part_of(gains, at))
-            noise = draws.gaussian(value.shape, value.dtype, brief=True)
-            value.addcmul_(noise, variance.at(at).sqrt_())
-            if rounds:
-                value.div_(step).round_().clamp_(-levels, levels).mul_(step)
-            value.mul_(part_of(row_scale, at))
-            torch.mul(value, part_of(b.scale, at), out=c_BMN[at])
+    row_scale = a.scale * (a.step * b.step * spec.product_gain)
+    column_scale: torch.Tensor | None = b.scale
+    per_step, levels = None, 0
+    if samples == 1 and math.isfinite(spec.adc_bits):
+        step, levels = gain.range_ * 2.0 ** (1.0 - spec.adc_bits), largest_code(spec.adc_bits)
+        row_scale, per_step = row_scale * step, step.reciprocal()
+    if b.scale.numel() == 1:
+        row_scale, column_scale = row_scale * b.scale, None
+    readout = _Readout(
+        variance=variance if _is_noisy(spec, samples) else None,
+        counts=functools.partial(_counted, spec, (a, b)) if _counts(spec) else None,
+        added=[x for x in (common_noise(spec, a, b, draws), imbalance(spec, a, b)) if x is not None],
+        gains=output_gains(spec.chip, c_BMN.shape, c_BMN),
+        per_step=per_step,
+        levels=levels,
+        row_scale=row_scale,
+        column_scale=column_scale,
+    )
+    finish = readout.finish_fused if readout.is_fused(c_BMN) else readout.finish
+    for block in product_blocks(c_BMN.shape, c_BMN.device):
+        finish(multiply(a, b, block) if known is None else known, block, draws, c_BMN)
     return c_BMN
 
 
-def _cachefuls(shape: torch.Size, block: Block) -> Iterator[tuple[Block, Block]]:
-    """Yield parts of a block of outputs that stay in cache, within the block and within all outputs.
+@dataclass(frozen=True, kw_only=True)
+class _Readout:
+    """What happens to the exact product of codes."""
 
-    Draws do not depend on how a block is cut: a part takes whole words of the generator.
-    """
-    batch, rows, columns = shape
-    count = max(1, BLOCK_ELEMENTS // columns)
-    whole = batch > 1 or count >= rows or count * columns % WORD_GAUSSIANS
-    start, count = block[1].start, rows if whole else count
-    for first in range(0, rows, count):
-        part = slice(first, min(first + count, rows))
-        yield (slice(None), part), (block[0], slice(start + part.start, start + part.stop))
+    variance: Variance | None
+    """Of the noise of each output, if any."""
+    counts: Callable[[torch.Tensor, Block, Draws], torch.Tensor] | None
+    """Counts photons, if they are few."""
+    added: list[torch.Tensor]
+    """What is added, [B or 1, M, N]."""
+    gains: torch.Tensor | None
+    """What outputs are multiplied by, [1, M, N]."""
+    per_step: torch.Tensor | None
+    """Codes of the converter per unit; none where it is not executed."""
+    levels: int
+    """Largest code of the converter."""
+    row_scale: torch.Tensor
+    """Unit of the result by row, [B, M, 1]."""
+    column_scale: torch.Tensor | None
+    """Unit by column, [B, 1, N]."""
+
+    def finish(self, product: CodeProduct, block: Block, draws: Draws, c_BMN: torch.Tensor) -> None:
+        """Write a block of outputs, a cacheful at a time."""
+        for part, at in _within(block, c_BMN):
+            out = part_of(c_BMN, at)
+            if self.counts is not None or self.variance is None:
+                value = product.value(part, out.dtype)
+                value = value if self.counts is None else self.counts(value, at, draws)
+            if self.variance is not None:
+                noise = draws.gaussian(out.shape, out.dtype, brief=True).mul_(self.variance.deviation(at))
+                value = product.add_to(noise, part) if self.counts is None else noise.add_(value)
+            for each in self.added:
+                value.add_(part_of(each, at))
+            if self.gains is not None:
+                value.mul_(part_of(self.gains, at))
+            if self.per_step is not None:
+                value.mul_(self.per_step).round_().clamp_(-self.levels, self.levels)
+            torch.mul(value, part_of(self.row_scale, at), out=out)
+            if self.column_scale is not None:
+                out.mul_(part_of(self.column_scale, at[:1]))
+
+    def is_fused(self, c_BMN: torch.Tensor) -> bool:
+        """Return whether one compiled pass does all that there is to do."""
+        if self.counts is not None or self.added or self.gains is not None or c_BMN.shape[2] % 2:
+            return False
+        factor = None if self.variance is None else self.variance.a_factor
+        return fused.fuses(c_BMN) and (factor is None or (factor.shape[2] == 1 and fused.fuses(factor)))
+
+    def finish_fused(self, product: CodeProduct, block: Block, draws: Draws, c_BMN: torch.Tensor) -> None:
+        """Write a block of outputs in one pass."""
+        parts: tuple[torch.Tensor | None, ...] = (None,) * 4
+        if self.variance is not None:
+            known = self.variance
+            parts = (known.row, known.column, known.a_factor, known.b_factor)
+        row, column, a_factor, b_factor = (None if part is None else part_of(part, block) for part in parts)
+        how = fused.Readout(
+            variance=(row, column, a_factor, b_factor),
+            row_scale=part_of(self.row_scale, block),
+            column_scale=None if self.column_scale is None else part_of(self.column_scale, block[:1]),
+            per_step=self.per_step,
+            levels=self.levels,
+        )
+        out = part_of(c_BMN, block)
+        within = whole(out.shape)
+        exact = product.sums[0] if len(product.sums) == 1 else product.value(within, out.dtype)
+        fused.finish(exact, how, draws, out)
 
 
-def _floating(product: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a product as floating point that may be overwritten."""
-    if product.dtype == dtype:
-        return product
-    return scratch("value", product.shape, dtype, product.device).copy_(product)
+def _counts(spec: AnalogSpec) -> bool:
+    return spec.shot is Shot.COUNTED and spec.shot_variance > 0.0
+
+
+def _is_noisy(spec: AnalogSpec, samples: int) -> bool:
+    """Return whether outputs have any noise of their own, that of a converter's missing bits included."""
+    shot = 0.0 if _counts(spec) else spec.shot_variance
+    converter = math.isfinite(spec.adc_enob_bits) and (samples > 1 or spec.adc_enob_bits < spec.adc_bits)
+    return converter or spec.thermal_variance + shot + spec.encoding_variance + spec.rin_variance > 0.0
+
+
+def _within(block: Block, c_BMN: torch.Tensor) -> Iterator[tuple[Block, Block]]:
+    """Yield parts of a block of outputs that stay in cache, within the block and within all outputs."""
+    batches, rows = block
+    shape = torch.Size((batches.stop - batches.start, rows.stop - rows.start, c_BMN.shape[2]))
+    for batch_part, row_part in cachefuls(shape, c_BMN.device):
+        yield (batch_part, row_part), (_moved(batch_part, batches.start), _moved(row_part, rows.start))
+
+
+def _moved(part: slice, start: int) -> slice:
+    return slice(part.start + start, part.stop + start)
 
 
 def _counted(
@@ -136,16 +241,19 @@ def variance_of(spec: AnalogSpec, a: Operand, b: Operand, samples: int, gain: Ga
     """Return the variance before rounding, or with the rounding of several samples."""
     unit = a.step * b.step * spec.product_gain
     shot_variance = 0.0 if spec.shot is Shot.COUNTED else spec.shot_variance
-    each = shot_variance + spec.encoding_variance
-    constant = a.energy.new_tensor(samples * spec.thermal_variance / unit**2)
+    thermal, each = samples * spec.thermal_variance / unit**2, shot_variance + spec.encoding_variance
     if math.isfinite(spec.adc_enob_bits):
         executed = 2.0 ** (1.0 - spec.adc_bits) if samples == 1 else 0.0
         missing = ((2.0 ** (1.0 - spec.adc_enob_bits)) ** 2 - executed**2) * samples / 12.0
-        constant += gain.range_.square() * missing + (samples * gain.clipping if samples > 1 else 0.0)
-    row = constant.view((1,) * a.energy.dim())
-    column, factor = torch.zeros_like(row), spec.rin_variance / spec.product_gain**2
+        constant = gain.range_.square().mul_(missing).add_(thermal)
+        if samples > 1:
+            constant.add_(gain.clipping, alpha=samples)
+    else:
+        constant = a.energy.new_full((), thermal)
+    row, column, factor = constant.view(1, 1, 1), None, spec.rin_variance / spec.product_gain**2
     if each > 0.0:
-        row, column = row + a.energy * (each * (a.step / unit) ** 2), b.energy * (each * (b.step / unit) ** 2)
+        row = (a.energy * (each * (a.step / unit) ** 2)).add_(constant)
+        column = b.energy * (each * (b.step / unit) ** 2)
     if factor == 0.0:
         return Variance(row=row, column=column)
     if samples > 1:
@@ -158,30 +266,43 @@ def variance_of(spec: AnalogSpec, a: Operand, b: Operand, samples: int, gain: Ga
     return Variance(row=row, column=column, a_factor=a_factor, b_factor=b_factor)
 
 
-def set_gain(spec: AnalogSpec, a: Operand, b: Operand) -> Gain:
-    """Return the converter's range and the spread of laser noise, from a probe of the samples."""
+def set_gain(spec: AnalogSpec, a: Operand, b: Operand, known: CodeProduct | None = None) -> Gain:
+    """Return the converter's range and the spread of laser noise, from a probe of the samples.
+
+    Parameters
+    ----------
+    spec, a, b
+        What is executed.
+    known : CodeProduct or None
+        The exact product of codes, if it is there already and has one sample, to take the probe from.
+    """
     unit = a.step * b.step * spec.product_gain
-    most = a.energy.new_tensor(spec.analog_length / unit)
-    coupling, clipping = torch.zeros_like(most), torch.zeros_like(most)
+    most, none = a.energy.new_tensor(spec.analog_length / unit), a.energy.new_zeros(())
     sets_range = math.isfinite(spec.adc_enob_bits) and math.isfinite(spec.adc_range_sigma)
     if not sets_range and spec.fluctuation == 0.0:
-        return Gain(range_=most, coupling=coupling, clipping=clipping)
+        return Gain(range_=most, coupling=none, clipping=none)
     parts = max(1.0, a.codes.shape[-1] / spec.analog_length)
     a_codes, b_codes = probe(spec, a.codes), probe(spec, b.codes.mT).mT
-    signal = a_codes @ b_codes
-    power = signal.square().mean((2, 3)).mean() + spec.thermal_variance / unit**2
-    each = (spec.shot_variance + spec.encoding_variance) / (unit**2 * parts)
-    a_energy, b_energy = a.energy.mean((1, 2)), b.energy.mean((1, 2))
-    power += a_energy.mean() * (each * a.step**2) + b_energy.mean() * (each * b.step**2)
+    if known is not None and len(known.sums) == 1:
+        signal = probe_outputs(known.sums[0]).to(a.energy.dtype)
+    else:
+        signal = a_codes.to(a.energy.dtype) @ b_codes.to(a.energy.dtype)
+    power = signal.square().mean() + spec.thermal_variance / unit**2
+    coupling, each = none, (spec.shot_variance + spec.encoding_variance) / (unit**2 * parts)
+    if each > 0.0:
+        power += (a.energy.mean() * a.step**2).add_(b.energy.mean(), alpha=b.step**2).mul_(each)
     if spec.fluctuation > 0.0:
-        cross = (a_codes.square_().mean(2) * b_codes.square_().mean(3)).sum(2).mean()
+        squares = (x.to(a.energy.dtype).square().mean(dim) for x, dim in ((a_codes, 2), (b_codes, 3)))
+        cross = torch.mul(*squares).sum(2).mean()
         power += cross * (spec.fluctuation / spec.product_gain**2)
-        coupling = cross * parts / (a_energy * b_energy).mean().clamp_(min=SMALLEST_SCALE)
+        energy = (a.energy.mean((1, 2)) * b.energy.mean((1, 2))).mean()
+        coupling = cross * parts / energy.clamp_(min=SMALLEST_SCALE)
     if not sets_range:
-        return Gain(range_=most, coupling=coupling, clipping=clipping)
+        return Gain(range_=most, coupling=coupling, clipping=none)
     range_ = torch.minimum((spec.adc_range_sigma * power.sqrt_()).clamp_(min=SMALLEST_SCALE), most)
-    if math.isfinite(spec.adc_bits):
-        clipping = (signal.abs_() - range_).relu_().square_().mean((2, 3)).mean()
+    if parts == 1.0 or math.isinf(spec.adc_bits):
+        return Gain(range_=range_, coupling=coupling, clipping=none)
+    clipping = (signal.abs_() - range_).relu_().square_().mean()
     return Gain(range_=range_, coupling=coupling, clipping=clipping)
 
 
@@ -192,7 +313,8 @@ def read_residues(residues: Residues, a: Operand, b: Operand, draws: Draws) -> t
     (`Residues.weights`), whatever the sum. On the CPU draws end at 4.3 sigma, hence no remainder is misread
     below 0.116 steps rms.
     """
-    value = multiply(a.codes, b.codes).double()
+    every = whole(a.codes.shape)
+    value = multiply(a, b, every).value(every, torch.float64)
     for sigma, weight in zip(residues.sigmas, residues.weights, strict=True):
         if sigma > 0.0:
             value.add_(draws.gaussian(value.shape, value.dtype).mul_(sigma).round_(), alpha=weight)

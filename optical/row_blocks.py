@@ -89,7 +89,7 @@ def multiply_in_blocks(
     b, parts = _coded(b_BKN, spec, blocks, loaded=second), []
     for key, part in blocks.parts(rows):
         draws = Draws(key, a_BMK.device)
-        a = encode(a_BMK[:, part], -1, spec, draws, loaded=not second)
+        a = encode(a_BMK[:, part], -1, spec, draws, loaded=not second, use="first")
         parts.append(numerics.multiply(a, b, draws).to(a_BMK.dtype))
     return _joined(parts)
 
@@ -101,11 +101,11 @@ def _joined(parts: list[torch.Tensor]) -> torch.Tensor:
 def _coded(b_BKN: torch.Tensor, spec: AnalogSpec, blocks: RowBlocks, *, loaded: bool) -> Operand:
     """Return the codes of B, which all row blocks share."""
 
-    def encode_anew() -> Operand:
+    def encode_anew(use: str = "") -> Operand:
         draws = Draws(blocks.key_of(_SHARED), b_BKN.device)
-        return encode(b_BKN, -2, spec, draws, loaded=loaded)
+        return encode(b_BKN, -2, spec, draws, loaded=loaded, use=use)
 
     drawn = spec.rounding is Rounding.STOCHASTIC or spec.load_variance > 0.0
     if drawn or not blocks.keeps_codes:
-        return encode_anew()
+        return encode_anew("second")
     return kept_codes(b_BKN, (spec.dac_bits, spec.scale, spec.needs_energy), encode_anew)

@@ -6,8 +6,8 @@ import threading
 
 import torch
 
-_LARGEST = 2**22
-"""Elements beyond which memory is fetched anew rather than kept."""
+_LARGEST = 2**24
+"""Bytes beyond which memory is fetched anew rather than kept."""
 
 
 class _Kept(threading.local):
@@ -33,7 +33,7 @@ def scratch(use: str, shape: torch.Size, dtype: torch.dtype, device: torch.devic
         Kind and place. Only the CPU's memory is kept; accelerators have allocators that do so.
     """
     count = shape.numel()
-    if device.type != "cpu" or count > _LARGEST:
+    if device.type != "cpu" or count * dtype.itemsize > _LARGEST:
         return torch.empty(shape, dtype=dtype, device=device)
     known = _KEPT.buffers.get((use, dtype))
     if known is None or known.numel() < count:

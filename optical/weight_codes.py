@@ -11,7 +11,7 @@ import torch
 
 from optical.operands import Operand
 
-_SAMPLED = 1024
+_SAMPLED = 256
 """Elements that are compared with those that were coded, beside the version."""
 _Key = tuple[object, ...]
 
@@ -51,8 +51,9 @@ def kept_codes(x: torch.Tensor, how: _Key, encode: Callable[[], Operand]) -> Ope
 
     Notes
     -----
-    Only 8-bit codes are kept, a quarter of a weight's memory for each way of coding it. A write that torch
-    does not count, and that misses a thousand elements spread evenly over the tensor, would go unseen.
+    Only codes of 8 bits are kept, a quarter of a weight's memory for each way of coding it, and those of at
+    most 14 bits, one and a half times that memory. A write that torch
+    does not count, and that misses 256 elements spread evenly over the tensor, would go unseen.
     """
     if x.is_inference() or x.device.type == "meta":
         return encode()
@@ -62,7 +63,7 @@ def kept_codes(x: torch.Tensor, how: _Key, encode: Callable[[], Operand]) -> Ope
     if known is not None and known.version == x._version and torch.equal(known.sample, sample):
         return known.codes
     codes = encode()
-    if codes.codes.dtype == torch.int8:
+    if codes.codes.dtype == torch.int8 or codes.halves is not None:
         entries[key] = _Entry(x._version, sample, codes)
     return codes
 

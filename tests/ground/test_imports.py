@@ -13,6 +13,7 @@ FLOORS = {
 }
 TORCH = {
     "optical/chip_numerics.py",
+    "optical/code_products.py",
     "optical/conversion/__init__.py",
     "optical/conversion/attention.py",
     "optical/conversion/contractions.py",
@@ -27,6 +28,7 @@ TORCH = {
     "optical/conversion/watch.py",
     "optical/counting.py",
     "optical/draws.py",
+    "optical/fused.py",
     "optical/noisy_matmul.py",
     "optical/numerics.py",
     "optical/operand_blocks.py",

@@ -40,7 +40,7 @@ def test_every_data_file_is_installed():
     for name in NAMES:
         for path in (ROOT / name).rglob("*"):
             inside = path.relative_to(ROOT / name)
-            if path.is_dir() or path.suffix in {".py", ".pyc"}:
+            if path.is_dir() or path.suffix == ".py" or "__pycache__" in path.parts:
                 continue
             assert any(fnmatch.fnmatch(inside.as_posix(), p) for p in patterns.get(name, [])), (
                 f"{path} is left out"

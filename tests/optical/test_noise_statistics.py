@@ -162,8 +162,9 @@ def test_noise_off_is_the_quantised_reference_bit_for_bit(shape, scale):
     a_codes, b_codes = (a * (127.0 / a_scale)).round(), (b * (127.0 / b_scale)).round()
     total = (a_codes.double() @ b_codes.double()).float()
     step = torch.tensor(k / (1 / 127) ** 2) * 2.0**-9
-    read = (total / step).round().clamp(-511, 511) * step
-    assert torch.equal(executed, read * (a_scale * (1 / 127) ** 2) * b_scale)
+    read = (total * (1.0 / step)).round().clamp(-511, 511)
+    unit = a_scale * (1 / 127) ** 2 * step
+    assert torch.equal(executed, read * unit * b_scale if by_row else read * (unit * b_scale))
     assert torch.equal(executed, noisy_matmul(a, b, ProductSpecs.same(converters, row_block=m), 1))
 
 
