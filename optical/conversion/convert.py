@@ -235,7 +235,7 @@ def _derive(original: type[nn.Module]) -> type[nn.Module]:
         "__qualname__": original.__qualname__,
         "__doc__": original.__doc__,
         "__reduce_ex__": _reduce,
-        "forward": torch.compiler.disable(forward),
+        "forward": forward,
         _ORIGINAL: original,
     }
     return type(original.__name__, (original,), members)

@@ -131,11 +131,13 @@ class Frame:
             with running(name, electronic=True):
                 return torch.matmul(a, b)
         with running(name):
-            value, first = self._draws(specs, a, b)
-            return noisy_matmul(a, b, specs, value, weight=weight, place=place, first_block=first)
+            key, blocks = self._draws(specs, a, b)
+            return noisy_matmul(a, b, specs, key, weight=weight, place=place, part_blocks=blocks)
 
-    def _draws(self, specs: ProductSpecs, a: torch.Tensor, b: torch.Tensor) -> tuple[int, int]:
-        """Return key and first row block of a product."""
+    def _draws(
+        self, specs: ProductSpecs, a: torch.Tensor, b: torch.Tensor
+    ) -> tuple[int | torch.Tensor, int]:
+        """Return the key of a product, and how many row blocks each part of the global batch has."""
         if self.key is None:
             if specs.forward == specs.grad_input == specs.grad_weight == AnalogSpec.ideal():
                 return 0, 0
@@ -145,7 +147,7 @@ class Frame:
         batch = 1 if b.dim() == 2 else torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]).numel()
         rows = a.numel() // a.shape[-1] if b.dim() == 2 else a.shape[-2]
         blocks = -(-rows // specs.row_block) if batch == 1 else -(-batch // max(1, specs.row_block // rows))
-        return self.key.value, self.key.part * blocks
+        return self.key.tensor, blocks
 
 
 @dataclass(kw_only=True)
@@ -198,7 +200,8 @@ def entered(site: Site, *, training: bool, tensors: list[torch.Tensor]) -> Itera
         What it is given.
     """
     frames = _RUNNING.frames
-    if not frames and torch._C._current_graph_task_id() != -1:
+    traced = torch.compiler.is_compiling()
+    if not traced and not frames and torch._C._current_graph_task_id() != -1:
         path, key = _recomputed(site, tensors)
     else:
         around = frames[-1] if frames else None
@@ -208,7 +211,8 @@ def entered(site: Site, *, training: bool, tensors: list[torch.Tensor]) -> Itera
             repeat = around.repeats.get(site.number, 0)
             around.repeats[site.number] = repeat + 1
             path = mix_key(path, site.number, repeat) if repeat else path
-        _remember(site, tensors, (path, key))
+        if not traced:
+            _remember(site, tensors, (path, key))
     frame = Frame(site=site, training=training, path=path, key=key)
     frames.append(frame)
     try:

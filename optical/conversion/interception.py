@@ -53,6 +53,9 @@ class Interception(TorchFunctionMode):
         del types
         kwargs, frame = kwargs or {}, current_frame()
         if frame is None or (func not in _REPLACED and func not in _WITHOUT_ROAD):
+            if func is Tensor.unflatten and torch.compiler.is_compiling():
+                # Compilers know this method by its name, but cannot see through the function itself.
+                return args[0].unflatten(*args[1:], **kwargs)
             return func(*args, **kwargs)
         if func in _WITHOUT_ROAD:
             return _run_without_road(frame, func, args, kwargs)
