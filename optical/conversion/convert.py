@@ -14,7 +14,7 @@ from torch import nn
 from heliograph.errors import WorkloadError
 from optical.conversion.frames import Conversion, Site, current_frame, entered
 from optical.conversion.hugging_face import open_attention, restore_attention
-from optical.conversion.interception import Interception
+from optical.conversion.interception import Interception, show_to_compilers
 from optical.conversion.noise_keys import NoiseKey
 from optical.conversion.policy import (
     Hardware,
@@ -96,6 +96,7 @@ def convert(
     if not inplace:
         model = copy.deepcopy(model)
     conversion.attention = open_attention(model)
+    show_to_compilers()
     for number, (name, module) in enumerate(model.named_modules()):
         included = _belongs(name, include, default=True) and not _belongs(name, exclude, default=False)
         included = included and (filter is None or filter(module, name))

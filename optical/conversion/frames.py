@@ -127,7 +127,7 @@ class Frame:
         place = (self.site.number, self.path & _INT64_MASK, self.operation, self.product)
         self.product += 1
         name = f"{self.site.name}:{kind}"
-        if specs is None or not a.is_floating_point() or a.shape[-1] < 2 or 0 in (*a.shape, *b.shape):
+        if specs is None or not a.is_floating_point() or a.shape[-1] < 2 or _is_empty(a, b):
             with running(name, electronic=True):
                 return torch.matmul(a, b)
         with running(name):
@@ -148,6 +148,11 @@ class Frame:
         rows = a.numel() // a.shape[-1] if b.dim() == 2 else a.shape[-2]
         blocks = -(-rows // specs.row_block) if batch == 1 else -(-batch // max(1, specs.row_block // rows))
         return self.key.tensor, blocks
+
+
+def _is_empty(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Return whether an operand has no elements; the core itself answers where sizes are not known yet."""
+    return not torch.compiler.is_compiling() and 0 in (*a.shape, *b.shape)
 
 
 @dataclass(kw_only=True)

@@ -138,6 +138,18 @@ def _table() -> dict[Callable[..., Any], _Replacement]:
     return table
 
 
+def show_to_compilers() -> None:
+    """Let a compiler hand over private functions too, as torch itself does when it is not compiled.
+
+    Compilers ask only about functions that torch lists as overridable. Without this, grouped products would
+    stay in a compiled graph as they are.
+    """
+    from torch._dynamo.variables.torch import get_overridable_functions  # noqa: PLC0415 - slow to import
+
+    get_overridable_functions().update(_REPLACED)
+    get_overridable_functions().update(_WITHOUT_ROAD)
+
+
 _REPLACED = _table()
 _WITHOUT_ROAD = {
     getattr(place, name)
