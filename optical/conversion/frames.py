@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import threading
 import weakref
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from optical.analog import AnalogSpec
 from optical.conversion.noise_keys import NoiseKey, open_key
 from optical.conversion.policy import Policy, ProductKind
 from optical.noisy_matmul import noisy_matmul
-from optical.product_specs import ProductSpecs
+from optical.product_specs import Mode, ProductSpecs
 
 _INT64_MASK = 2**63 - 1
 _REMEMBERED_INPUTS = 4096
@@ -54,12 +55,20 @@ class Site:
     """Its place in the order of the model's modules."""
     included: bool
     """Whether its products go to the core at all."""
-    acting: dict[tuple[ProductKind, bool], ProductSpecs | None] = field(default_factory=dict)
-    """What acts on a kind of product, in training and not; filled as asked for."""
+    acting: dict[tuple[ProductKind, bool], ProductSpecs | None] = field(init=False)
+    """What acts on a kind of product, in training and not; compiled graphs hang on it."""
     calls: set[_Call] = field(default_factory=set)
     """Number and key of each call of this step, for calls that are recomputed in the backward pass."""
     inputs: dict[_Fingerprint, tuple[_Call, list[weakref.ref[torch.Tensor]]]] = field(default_factory=dict)
     """The last call that was given tensors of some places and shapes, and those tensors."""
+
+    def __post_init__(self) -> None:
+        policy = self.conversion.policy
+        self.acting = {}
+        for kind in ProductKind:
+            specs = policy.specs(self.name, kind, self.conversion.specs) if self.included else None
+            for training in (True, False):
+                self.acting[kind, training] = specs and _within(specs, policy.mode, training)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Site:
         """Return a copy that has not been called."""
@@ -72,12 +81,13 @@ class Site:
 
     def specs(self, kind: ProductKind, *, training: bool) -> ProductSpecs | None:
         """Return what acts on a product, or None if it is electronic."""
-        if (kind, training) not in self.acting:
-            policy = self.conversion.policy
-            found = policy.specs(self.name, kind, self.conversion.specs) if self.included else None
-            found = None if found is None else found.within(policy.mode, training=training)
-            self.acting[kind, training] = found
         return self.acting[kind, training]
+
+
+@functools.lru_cache(maxsize=1024)
+def _within(specs: ProductSpecs, mode: Mode, training: bool) -> ProductSpecs:
+    """Return what acts in a mode, one object for all layers."""
+    return specs.within(mode, training=training)
 
 
 @dataclass(kw_only=True)
