@@ -63,9 +63,11 @@ def encode(x: torch.Tensor, summed_dim: int, spec: AnalogSpec, draws: Draws, *, 
         Whether the operand stays in the core, with the error of loading it.
     """
     x = x if x.dtype == torch.float64 else x.to(torch.float32)
-    turned = not x.is_contiguous()
+    drawn = _dithers(spec) or (loaded and spec.load_variance > 0.0)
+    turned = summed_dim == -2 if drawn else not x.is_contiguous()  # the order of draws hangs on no strides
     if turned:
         x, summed_dim = x.mT, -3 - summed_dim
+    x = x.contiguous() if drawn else x
     levels = None if math.isinf(spec.dac_bits) else largest_code(spec.dac_bits)
     small = spec.load_variance == 0.0 and _fits_int8(x, summed_dim, levels)
     codes = torch.empty_like(x, dtype=torch.int8 if small else x.dtype)

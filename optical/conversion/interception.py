@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from heliograph.errors import WorkloadError
 from optical.conversion.attention import MULTI_HEAD_ATTENTION, scaled_dot_product_attention
 from optical.conversion.contractions import einsum, inner, tensordot
-from optical.conversion.convolution import convolution
+from optical.conversion.convolution import convolution, transposed_convolution
 from optical.conversion.frames import Frame, current_frame, running
 from optical.conversion.policy import ProductKind
 from optical.conversion.products import (
@@ -123,6 +123,8 @@ def _table() -> dict[Callable[..., Any], _Replacement]:
         table[getattr(Tensor, f"{name}_")] = added_in_place
     for name in ("conv1d", "conv2d", "conv3d"):
         table[getattr(torch, name)] = _Replacement(convolution, (kind.CONVOLUTION,))
+        turned = name.replace("conv", "conv_transpose")
+        table[getattr(torch, turned)] = _Replacement(transposed_convolution, (kind.CONVOLUTION,))
     for cell, name in (
         (Cell.LSTM, "lstm"),
         (Cell.GRU, "gru"),
@@ -157,9 +159,6 @@ _WITHOUT_ROAD = {
         (
             torch,
             (
-                "conv_transpose1d",
-                "conv_transpose2d",
-                "conv_transpose3d",
                 "conv_tbc",
                 "_scaled_mm",
                 "bilinear",
