@@ -70,7 +70,9 @@ def noisy_matmul(
         If the shapes do not make a product, or shards of rows cut a row block.
     """
     if type(a) not in _PLAIN or type(b) not in _PLAIN:
-        multiply = functools.partial(noisy_matmul, specs=specs, key=key, weight=weight, part_blocks=part_blocks)
+        multiply = functools.partial(
+            noisy_matmul, specs=specs, key=key, weight=weight, part_blocks=part_blocks
+        )
         distributed = _multiply_distributed(a, b, multiply, _Origin(place, first_block, specs.row_block))
         if distributed is not None:
             return distributed

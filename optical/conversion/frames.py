@@ -144,9 +144,7 @@ class Frame:
             key, blocks = self._draws(specs, a, b)
             return noisy_matmul(a, b, specs, key, weight=weight, place=place, part_blocks=blocks)
 
-    def _draws(
-        self, specs: ProductSpecs, a: torch.Tensor, b: torch.Tensor
-    ) -> tuple[int | torch.Tensor, int]:
+    def _draws(self, specs: ProductSpecs, a: torch.Tensor, b: torch.Tensor) -> tuple[int | torch.Tensor, int]:
         """Return the key of a product, and how many row blocks each part of the global batch has."""
         if self.key is None:
             if specs.forward == specs.grad_input == specs.grad_weight == AnalogSpec.ideal():
