@@ -155,7 +155,7 @@ class Frame:
         batch = 1 if b.dim() == 2 else torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]).numel()
         rows = a.numel() // a.shape[-1] if b.dim() == 2 else a.shape[-2]
         blocks = -(-rows // specs.row_block) if batch == 1 else -(-batch // max(1, specs.row_block // rows))
-        return self.key.tensor, blocks
+        return torch.from_numpy(self.key.numbers), blocks
 
 
 def _is_empty(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import torch
+import numpy as np
 
 from heliograph.checks import check_range
 from heliograph.keys import mix_key
@@ -24,15 +24,14 @@ class NoiseKey:
     part: int = 0
     """Which of the equal parts of the global batch this pass works on: a data-parallel process takes
     its place among the processes; with n microbatches, n times that plus the number of the microbatch."""
-    tensor: torch.Tensor = field(init=False, repr=False, compare=False)
+    numbers: np.ndarray = field(init=False, repr=False, compare=False)
     """Value and part, shape [2]: an input of compiled graphs, which so follow the step without another
     compilation, and no buffer, which replicas would overwrite."""
 
     def __post_init__(self) -> None:
         check_range(self, "part", low=0)
         signed = self.value - 2**64 if self.value >= 2**63 else self.value
-        numbers = torch.tensor((signed, self.part), dtype=torch.int64, device="cpu")
-        object.__setattr__(self, "tensor", numbers)
+        object.__setattr__(self, "numbers", np.array((signed, self.part), dtype=np.int64))
 
     @property
     def value(self) -> int:
