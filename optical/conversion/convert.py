@@ -91,9 +91,9 @@ def convert(
     calls a layer again; operations are the functions of torch with products in that call, electronic or not,
     so that what is left out moves no other draw.
 
-    `torch.compile` makes one graph of a converted model where it makes one of the model; the key is a tensor
-    among its inputs, so that a new step or part needs no other compilation. `torch.export`, without
-    gradients and not strict, keeps the key of the model as a constant. Around checkpointed layers torch makes no whole graph
+    `torch.compile` makes one graph of a converted model where it makes one of the model; the key is among its
+    inputs, so that a new step or part needs no other compilation. `torch.export`, without gradients and not
+    strict, keeps the key of the model as a constant. Around checkpointed layers torch makes no whole graph
     (``fullgraph=True``), since calls are counted outside them; with graph breaks draws are right, but not
     with ``skip_fwd_side_effects_in_bwd_under_checkpoint``, which drops the counts of repeated calls.
     """
