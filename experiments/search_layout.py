@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from experiments.search import Candidate
-from heliograph.traffic import step_demand
+from heliograph.demand import step_demand
 from optical.circuits import CircuitPolicy
 from optical.direct_connect import DirectConnect
 from optical.fabrics import OcsRails

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from heliograph.errors import WorkloadError
+from optical.operands import Order, Orders
 from optical.product_specs import ProductSpecs, spec_from_json
 from optical.row_blocks import RowBlocks, multiply_in_blocks
 
@@ -20,6 +21,12 @@ _KEY_MASK = 2**64 - 1
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _FORWARD, _FIRST, _SECOND = 0, 1, 2
 """Which of the three products a draw belongs to: C, dA, dB."""
+_ORDERS: tuple[Orders, ...] = (
+    (Order.ROWS, Order.COLUMNS),
+    (Order.ROWS, Order.ROWS),
+    (Order.COLUMNS, Order.ROWS),
+)
+"""Orders of draws, by product: those in which a layer's input, weight and gradient lie in memory."""
 _SUMS_ROWS, _KEEPS_CODES, _EXACT_TILES = 1, 2, 4
 """Flags of the operator."""
 
@@ -33,6 +40,7 @@ def noisy_matmul(
     weight: bool = True,
     place: tuple[int, ...] = (),
     first_block: int = 0,
+    part_blocks: int = 0,
 ) -> torch.Tensor:
     """Return the product as a core delivers it; gradients are products of the core too.
 
@@ -47,13 +55,16 @@ def noisy_matmul(
         What the core makes of each product. Where its errors are not smooth, gradients pass straight through.
     key : int or torch.Tensor
         Source of all draws, forward and backward: an integer, or a tensor of one int64 on the CPU, whose
-        value a compiled graph does not freeze. Fold in the seed and the step, never a rank.
+        value a compiled graph does not freeze. Fold in the seed and the step, never a rank. A second int64
+        says which of the equal parts of the global batch these rows are.
     weight : bool
         Whether B is a weight, so that its gradient is the product of the phase `grad_weight`.
     place : tuple of int
         What else tells this product from others of one key: its layer, its number in the layer.
     first_block : int
-        Where the first row block of A stands in the global batch.
+        Where the first row block of A stands in the global batch, or in its part.
+    part_blocks : int
+        Row blocks of a part of the global batch, where the key says which part.
 
     Returns
     -------
@@ -66,7 +77,9 @@ def noisy_matmul(
         If the shapes do not make a product, or shards of rows cut a row block.
     """
     if type(a) not in _PLAIN or type(b) not in _PLAIN:
-        multiply = functools.partial(noisy_matmul, specs=specs, key=key, weight=weight)
+        multiply = functools.partial(
+            noisy_matmul, specs=specs, key=key, weight=weight, part_blocks=part_blocks
+        )
         distributed = _multiply_distributed(a, b, multiply, _Origin(place, first_block, specs.row_block))
         if distributed is not None:
             return distributed
@@ -86,6 +99,7 @@ def noisy_matmul(
         weight=weight,
         place=(*place, first_block),
         block=block,
+        part_blocks=part_blocks,
         flags=_KEEPS_CODES * keeps + _EXACT_TILES * specs.exact_tiles,
     )
     c_BMN = _NoisyProduct.apply(a_BMK, b_BKN, key, call)
@@ -153,6 +167,8 @@ class _Call(NamedTuple):
     """What tells the product from others, its first row block last."""
     block: int
     """Rows of a row block; matrices, where the batch has several."""
+    part_blocks: int
+    """Row blocks of each part of the global batch, of which the key says the number."""
     flags: int
     """How all three products are executed; codes of B are kept if it is a weight whose memory no compiler
     rewrites."""
@@ -163,7 +179,7 @@ class _NoisyProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: torch.Tensor, call: _Call) -> torch.Tensor:
-        layout = [call.block, call.flags, _FORWARD, *call.place]
+        layout = [call.block, call.flags, _FORWARD, *call.place, call.part_blocks]
         return torch.ops.heliograph.analog_matmul(a_BMK, b_BKN, key, call.texts[0], layout)
 
     @staticmethod
@@ -178,10 +194,10 @@ class _NoisyProduct(torch.autograd.Function):
         call, run = ctx.call, torch.ops.heliograph.analog_matmul
         grad_a = grad_b = None
         if ctx.needs_input_grad[0]:
-            layout = [call.block, call.flags, _FIRST, *call.place]
+            layout = [call.block, call.flags, _FIRST, *call.place, call.part_blocks]
             grad_a = run(grad_BMN, b_BKN.mT, key, call.texts[1], layout)
         if ctx.needs_input_grad[1]:
-            layout = [call.block, call.flags | _SUMS_ROWS, _SECOND, *call.place]
+            layout = [call.block, call.flags | _SUMS_ROWS, _SECOND, *call.place, call.part_blocks]
             grad_b = run(a_BMK.mT, grad_BMN, key, call.texts[2 if call.weight else 1], layout)
         return grad_a, grad_b, None, None
 
@@ -209,28 +225,32 @@ def _execute(
     a_BMK, b_BKN : torch.Tensor
         Operands, shapes [B, M, K] and [B, K, N].
     key : torch.Tensor
-        One int64 on the CPU.
+        One int64 on the CPU, or two, the second the number of the part of the global batch.
     spec : str
         `AnalogSpec` as JSON (`spec_to_json`).
     layout : list of int
         Rows of a block (of a batch of several matrices: matrices), flags (1 where the rows of the batch are
         summed over, as in the gradient of a weight; 2 where codes of B may be kept for later calls; 4 where
-        every analog sample is executed), then what tells the product from others of this key, the number of
-        the first block last.
+        every analog sample is executed), which of the three products it is, what else tells it from others of
+        this key, the number of the first block, and the number of blocks of a part.
     """
-    block, flags, *place, first = layout
+    block, flags, *place, first, part_blocks = layout
+    value, *part = key.reshape(-1).tolist()
+    if 0 in (*a_BMK.shape, b_BKN.shape[2]):
+        return a_BMK.new_zeros((*a_BMK.shape[:2], b_BKN.shape[2]))
     return multiply_in_blocks(
         a_BMK,
         b_BKN,
         spec_from_json(spec),
         RowBlocks(
-            key=int(key) & _KEY_MASK,
+            key=value & _KEY_MASK,
             place=tuple(place),
-            first=first,
+            first=first + sum(part) * part_blocks,
             size=block,
             sums_rows=bool(flags & _SUMS_ROWS),
             keeps_codes=bool(flags & _KEEPS_CODES),
             exact_tiles=bool(flags & _EXACT_TILES),
+            orders=_ORDERS[place[0]],
         ),
     )
 
@@ -245,6 +265,6 @@ def _shape_only(
 
 # Registered without an autograd kernel, which torch.func cannot see through: `_NoisyProduct` differentiates.
 _LIBRARY = torch.library.Library("heliograph", "FRAGMENT")
-_LIBRARY.define("analog_matmul(Tensor a, Tensor b, Tensor key, str spec, int[] layout) -> Tensor")
+_LIBRARY.define("analog_matmul(Tensor a, Tensor b, Tensor key, str spec, SymInt[] layout) -> Tensor")
 _LIBRARY.impl("analog_matmul", _execute, "CompositeExplicitAutograd")
 torch.library.register_fake("heliograph::analog_matmul", _shape_only, lib=_LIBRARY)

@@ -15,7 +15,7 @@ from optical.analog import AnalogSpec, Scale
 from optical.chip_numerics import with_chip
 from optical.draws import Draws
 from optical.operand_blocks import whole
-from optical.operands import SMALLEST_SCALE, Operand, cut, encode_both, probe
+from optical.operands import SMALLEST_SCALE, Operand, Orders, cut, encode_both, probe
 from optical.readout import read, read_residues, set_gain, variance_of, whole_product
 
 _BLOCK_ELEMENTS = 2**17
@@ -53,7 +53,9 @@ class AnalogNumerics:
     """Whether to execute every analog sample instead of one draw with the summed variance."""
 
     @torch.no_grad()
-    def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
+    def matmul(
+        self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int, orders: Orders = (None, None)
+    ) -> torch.Tensor:
         """Return the product as the core delivers it, shape [B, M, N], in the type of A.
 
         Parameters
@@ -62,7 +64,10 @@ class AnalogNumerics:
             Operands, shapes [B, M, K] and [B, K, N], of one floating-point type.
         key : int
             Source of all noise and stochastic rounding, at least 0. Same key and operands (layout in memory
-            included), same result, for any number of threads; a CPU and an accelerator draw differently.
+            included, but for given orders), same result, for any number of threads; a CPU and an accelerator
+            draw differently.
+        orders : Orders
+            Of the draws of A and of B.
 
         Raises
         ------
@@ -75,7 +80,7 @@ class AnalogNumerics:
         draws = Draws(key, a_BMK.device)
         if self.spec.scale is Scale.BLOCK:
             return _multiply_blocks(a_BMK, b_BKN, self.spec, draws).to(a_BMK.dtype)
-        return self.multiply(*encode_both(a_BMK, b_BKN, self.spec, draws), draws).to(a_BMK.dtype)
+        return self.multiply(*encode_both(a_BMK, b_BKN, self.spec, draws, orders), draws).to(a_BMK.dtype)
 
     def multiply(self, a: Operand, b: Operand, draws: Draws) -> torch.Tensor:
         """Return the product of coded operands, shape [B, M, N], in single or double precision.

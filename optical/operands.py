@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 
 import torch
 
@@ -46,17 +47,39 @@ class Operand:
         return replace(self, codes=self.codes.mT, scale=self.scale.mT, energy=self.energy.mT, halves=halves)
 
 
-def encode_both(a: torch.Tensor, b: torch.Tensor, spec: AnalogSpec, draws: Draws) -> tuple[Operand, Operand]:
+class Order(Enum):
+    """Order of an operand's draws."""
+
+    ROWS = auto()
+    """Along its rows, whatever its layout in memory."""
+    COLUMNS = auto()
+    """Down its columns."""
+
+
+Orders = tuple[Order | None, Order | None]
+"""Of A and of B; None where draws follow the memory."""
+
+
+def encode_both(
+    a: torch.Tensor, b: torch.Tensor, spec: AnalogSpec, draws: Draws, orders: Orders = (None, None)
+) -> tuple[Operand, Operand]:
     """Encode both operands, the loaded one with its error, in memory that the next two use again."""
     second = bool(loads_second(a.shape[1], b.shape[2]))
     return (
-        encode(a, -1, spec, draws, loaded=not second, use="first"),
-        encode(b, -2, spec, draws, loaded=second, use="second"),
+        encode(a, -1, spec, draws, loaded=not second, use="first", order=orders[0]),
+        encode(b, -2, spec, draws, loaded=second, use="second", order=orders[1]),
     )
 
 
 def encode(
-    x: torch.Tensor, summed_dim: int, spec: AnalogSpec, draws: Draws, *, loaded: bool, use: str = ""
+    x: torch.Tensor,
+    summed_dim: int,
+    spec: AnalogSpec,
+    draws: Draws,
+    *,
+    loaded: bool,
+    use: str = "",
+    order: Order | None = None,
 ) -> Operand:
     """Scale an operand to its converter and round it to the converter's grid.
 
@@ -74,11 +97,15 @@ def encode(
         Whether the operand stays in the core, with the error of loading it.
     use : str
         Whose codes lie in one place, until the next of them are encoded; without it they have their own.
+    order : Order or None
+        Of draws; None where they follow the memory, which spares a copy.
     """
     x = x.detach() if x.dtype == torch.float64 else x.detach().to(torch.float32)
-    turned = not x.is_contiguous()
+    ordered = order is not None and (_dithers(spec) or (loaded and spec.load_variance > 0.0))
+    turned = order is Order.COLUMNS if ordered else not x.is_contiguous()
     if turned:
         x, summed_dim = x.mT, -3 - summed_dim
+    x = x.contiguous() if ordered else x
     levels = None if math.isinf(spec.dac_bits) else largest_code(spec.dac_bits)
     arithmetic = arithmetic_for(x, summed_dim, levels) if spec.load_variance == 0.0 else Arithmetic.FLOATING
     grid = _Grid(

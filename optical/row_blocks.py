@@ -14,7 +14,7 @@ from heliograph.keys import mix_key
 from optical.analog import AnalogSpec, Rounding, Scale, loads_second
 from optical.draws import Draws
 from optical.numerics import AnalogNumerics, is_exact
-from optical.operands import Operand, encode
+from optical.operands import Operand, Orders, encode
 from optical.weight_codes import kept_codes
 
 _SHARED = -1
@@ -39,6 +39,8 @@ class RowBlocks:
     """Whether codes of B may be kept for later calls."""
     exact_tiles: bool = False
     """Whether every analog sample of a sum is executed."""
+    orders: Orders = (None, None)
+    """Orders of the draws of A and of B."""
 
     def parts(self, count: int) -> Iterator[tuple[int, slice]]:
         """Yield the key and the place of each block."""
@@ -74,13 +76,15 @@ def multiply_in_blocks(
         return numerics.matmul(a_BMK, b_BKN, 0)
     if batch > 1:
         if blocks.size >= batch:
-            return numerics.matmul(a_BMK, b_BKN, blocks.key_of(blocks.first))
-        parts = [numerics.matmul(a_BMK[part], b_BKN[part], key) for key, part in blocks.parts(batch)]
+            return numerics.matmul(a_BMK, b_BKN, blocks.key_of(blocks.first), blocks.orders)
+        parts = [
+            numerics.matmul(a_BMK[part], b_BKN[part], key, blocks.orders) for key, part in blocks.parts(batch)
+        ]
         return torch.cat(parts)
     if blocks.sums_rows:
         total = None
         for key, part in blocks.parts(length):
-            each = numerics.matmul(a_BMK[..., part], b_BKN[:, part], key)
+            each = numerics.matmul(a_BMK[..., part], b_BKN[:, part], key, blocks.orders)
             total = each if total is None else total.add_(each)
         return a_BMK.new_zeros((1, rows, b_BKN.shape[2])) if total is None else total
     if spec.scale is Scale.BLOCK:
@@ -89,7 +93,7 @@ def multiply_in_blocks(
     b, parts = _coded(b_BKN, spec, blocks, loaded=second), []
     for key, part in blocks.parts(rows):
         draws = Draws(key, a_BMK.device)
-        a = encode(a_BMK[:, part], -1, spec, draws, loaded=not second, use="first")
+        a = encode(a_BMK[:, part], -1, spec, draws, loaded=not second, use="first", order=blocks.orders[0])
         parts.append(numerics.multiply(a, b, draws).to(a_BMK.dtype))
     return _joined(parts)
 
@@ -103,7 +107,7 @@ def _coded(b_BKN: torch.Tensor, spec: AnalogSpec, blocks: RowBlocks, *, loaded: 
 
     def encode_anew(use: str = "") -> Operand:
         draws = Draws(blocks.key_of(_SHARED), b_BKN.device)
-        return encode(b_BKN, -2, spec, draws, loaded=loaded, use=use)
+        return encode(b_BKN, -2, spec, draws, loaded=loaded, use=use, order=blocks.orders[1])
 
     drawn = spec.rounding is Rounding.STOCHASTIC or spec.load_variance > 0.0
     if drawn or not blocks.keeps_codes:

@@ -52,6 +52,13 @@ def scaled_dot_product_attention(  # noqa: PLR0917 - as torch calls it
     return frame.multiply(ProductKind.VALUES, weights_HTS.to(value.dtype), value)
 
 
+def _check_padding(key_padding_mask: torch.Tensor, src_len: int, bsz: int) -> None:
+    """Refuse a mask that does not fit; torch's own function hides its message from compilers."""
+    if tuple(key_padding_mask.shape) != (bsz, src_len):
+        msg = f"key_padding_mask must have the shape {[bsz, src_len]}; got {list(key_padding_mask.shape)}"
+        raise WorkloadError(msg)
+
+
 def _open_multi_head_attention() -> types.FunctionType:
     """Return torch's function with the products inside it in sight.
 
@@ -70,7 +77,7 @@ def _open_multi_head_attention() -> types.FunctionType:
             f"torch {torch.__version__} hides the products of multi_head_attention_forward; exclude the layer"
         )
         raise WorkloadError(msg)
-    names = {**whole.__globals__, asks: lambda tensors: False}
+    names = {**whole.__globals__, asks: lambda tensors: False, "_check_key_padding_mask": _check_padding}
     opened = types.FunctionType(whole.__code__, names, whole.__name__, whole.__defaults__, whole.__closure__)
     opened.__kwdefaults__ = whole.__kwdefaults__
     return opened

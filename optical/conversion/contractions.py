@@ -113,7 +113,7 @@ def _pair(
     rows, columns = ([c for c in names if c not in both] for names in (names_a, names_b))
     x = _ordered(x, names_a, [*batch, *rows, *summed], sizes)
     y = _ordered(y, names_b, [*batch, *summed, *columns], sizes)
-    count = [math.prod(sizes[c] for c in group) for group in (batch, rows, summed, columns)]
+    count = [math.prod([sizes[c] for c in group]) for group in (batch, rows, summed, columns)]
     x = x.reshape(*count[:1] * bool(batch), count[1], count[2])
     y = y.reshape(*count[:1] * bool(batch), count[2], count[3])
     z = frame.multiply(ProductKind.LINEAR if weight else ProductKind.MATMUL, x, y, weight=weight)

@@ -14,7 +14,7 @@ from torch import nn
 from heliograph.errors import WorkloadError
 from optical.conversion.frames import Conversion, Site, current_frame, entered
 from optical.conversion.hugging_face import open_attention, restore_attention
-from optical.conversion.interception import Interception
+from optical.conversion.interception import Interception, show_to_compilers
 from optical.conversion.noise_keys import NoiseKey
 from optical.conversion.policy import (
     Hardware,
@@ -90,12 +90,19 @@ def convert(
     place in `model.named_modules()`, included or not. Calls count where one pass through the layer around it
     calls a layer again; operations are the functions of torch with products in that call, electronic or not,
     so that what is left out moves no other draw.
+
+    `torch.compile` makes one graph of a converted model where it makes one of the model; the key is among its
+    inputs, so that a new step or part needs no other compilation. `torch.export`, without gradients and not
+    strict, keeps the key of the model as a constant. Around checkpointed layers torch makes no whole graph
+    (``fullgraph=True``), since calls are counted outside them; with graph breaks draws are right, but not
+    with ``skip_fwd_side_effects_in_bwd_under_checkpoint``, which drops the counts of repeated calls.
     """
     _check(model, [*(include or ()), *(exclude or ())])
     conversion = Conversion(specs=specs_of(system), policy=policy or Policy(), key=model_key)
     if not inplace:
         model = copy.deepcopy(model)
     conversion.attention = open_attention(model)
+    show_to_compilers()
     for number, (name, module) in enumerate(model.named_modules()):
         included = _belongs(name, include, default=True) and not _belongs(name, exclude, default=False)
         included = included and (filter is None or filter(module, name))
@@ -235,7 +242,7 @@ def _derive(original: type[nn.Module]) -> type[nn.Module]:
         "__qualname__": original.__qualname__,
         "__doc__": original.__doc__,
         "__reduce_ex__": _reduce,
-        "forward": torch.compiler.disable(forward),
+        "forward": forward,
         _ORIGINAL: original,
     }
     return type(original.__name__, (original,), members)

@@ -53,6 +53,56 @@ def convolution(  # noqa: PLR0917 - as torch calls it
     return y if input.dim() == dims + 2 else y.squeeze(0)
 
 
+def transposed_convolution(  # noqa: PLR0917 - as torch calls it
+    frame: Frame,
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+) -> torch.Tensor:
+    """Return a transposed convolution over any number of dimensions.
+
+    Notes
+    -----
+    Each place of the input gives one whole patch of the output: K are the channels in, and the columns are
+    the channels out times the elements of a kernel. Where patches overlap they are added digitally, as is
+    the bias, so that the core sees none of the zeros that a stride would put between places.
+    """
+    dims = weight.dim() - 2
+    x = input if input.dim() == dims + 2 else input.unsqueeze(0)
+    places, kernel = x.shape[2:], weight.shape[2:]
+    x_NLC = x.flatten(2).mT
+    if groups == 1:
+        y_NLO = frame.multiply(ProductKind.CONVOLUTION, x_NLC, weight.flatten(1), weight=True)
+    else:
+        w_GKO = weight.flatten(1).unflatten(0, (groups, -1))
+        x_GRK = x_NLC.flatten(0, 1).unflatten(1, (groups, -1)).transpose(0, 1)
+        y_GRO = frame.multiply(ProductKind.CONVOLUTION, x_GRK, w_GKO, weight=True)
+        y_NLO = y_GRO.transpose(0, 1).reshape(*x_NLC.shape[:2], -1)
+    y = y_NLO.mT.reshape(x.shape[0], -1, *kernel, *places)
+    edges = zip(_per_dim(padding, dims), _per_dim(output_padding, dims), strict=True)
+    ways = zip(_per_dim(stride, dims), _per_dim(dilation, dims), edges, strict=True)
+    for left, (step, spread, (cut, more)) in zip(range(dims, 0, -1), ways, strict=True):
+        patches = y.movedim((2 + left, 2), (-2, -1))
+        y = functional.pad(_overlapped(patches, step, spread), (-cut, more - cut))
+    y = y if bias is None else y + bias.to(y.dtype).view(-1, *[1] * dims)
+    return y if input.dim() == dims + 2 else y.squeeze(0)
+
+
+def _overlapped(patches: torch.Tensor, step: int, spread: int) -> torch.Tensor:
+    """Return patches, [..., places, elements], added where they overlap, as one dimension."""
+    places, elements = patches.shape[-2:]
+    reach = (places - 1) * step + 1
+    y = patches.new_zeros((*patches.shape[:-2], reach + (elements - 1) * spread))
+    for number in range(elements):
+        y[..., number * spread : number * spread + reach : step] += patches[..., number]
+    return y
+
+
 def _per_dim(value: int | Sequence[int], dims: int) -> tuple[int, ...]:
     if isinstance(value, int):
         return (value,) * dims

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import threading
 import weakref
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from optical.analog import AnalogSpec
 from optical.conversion.noise_keys import NoiseKey, open_key
 from optical.conversion.policy import Policy, ProductKind
 from optical.noisy_matmul import noisy_matmul
-from optical.product_specs import ProductSpecs
+from optical.product_specs import Mode, ProductSpecs
 
 _INT64_MASK = 2**63 - 1
 _REMEMBERED_INPUTS = 4096
@@ -54,12 +55,20 @@ class Site:
     """Its place in the order of the model's modules."""
     included: bool
     """Whether its products go to the core at all."""
-    acting: dict[tuple[ProductKind, bool], ProductSpecs | None] = field(default_factory=dict)
-    """What acts on a kind of product, in training and not; filled as asked for."""
+    acting: dict[tuple[ProductKind, bool], ProductSpecs | None] = field(init=False)
+    """What acts on a kind of product, in training and not; compiled graphs hang on it."""
     calls: set[_Call] = field(default_factory=set)
     """Number and key of each call of this step, for calls that are recomputed in the backward pass."""
     inputs: dict[_Fingerprint, tuple[_Call, list[weakref.ref[torch.Tensor]]]] = field(default_factory=dict)
     """The last call that was given tensors of some places and shapes, and those tensors."""
+
+    def __post_init__(self) -> None:
+        policy = self.conversion.policy
+        self.acting = {}
+        for kind in ProductKind:
+            specs = policy.specs(self.name, kind, self.conversion.specs) if self.included else None
+            for training in (True, False):
+                self.acting[kind, training] = specs and _within(specs, policy.mode, training)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Site:
         """Return a copy that has not been called."""
@@ -72,12 +81,13 @@ class Site:
 
     def specs(self, kind: ProductKind, *, training: bool) -> ProductSpecs | None:
         """Return what acts on a product, or None if it is electronic."""
-        if (kind, training) not in self.acting:
-            policy = self.conversion.policy
-            found = policy.specs(self.name, kind, self.conversion.specs) if self.included else None
-            found = None if found is None else found.within(policy.mode, training=training)
-            self.acting[kind, training] = found
         return self.acting[kind, training]
+
+
+@functools.lru_cache(maxsize=1024)
+def _within(specs: ProductSpecs, mode: Mode, training: bool) -> ProductSpecs:
+    """Return what acts in a mode, one object for all layers."""
+    return specs.within(mode, training=training)
 
 
 @dataclass(kw_only=True)
@@ -127,15 +137,15 @@ class Frame:
         place = (self.site.number, self.path & _INT64_MASK, self.operation, self.product)
         self.product += 1
         name = f"{self.site.name}:{kind}"
-        if specs is None or not a.is_floating_point() or a.shape[-1] < 2 or 0 in (*a.shape, *b.shape):
+        if specs is None or not a.is_floating_point() or a.shape[-1] < 2 or _is_empty(a, b):
             with running(name, electronic=True):
                 return torch.matmul(a, b)
         with running(name):
-            value, first = self._draws(specs, a, b)
-            return noisy_matmul(a, b, specs, value, weight=weight, place=place, first_block=first)
+            key, blocks = self._draws(specs, a, b)
+            return noisy_matmul(a, b, specs, key, weight=weight, place=place, part_blocks=blocks)
 
-    def _draws(self, specs: ProductSpecs, a: torch.Tensor, b: torch.Tensor) -> tuple[int, int]:
-        """Return key and first row block of a product."""
+    def _draws(self, specs: ProductSpecs, a: torch.Tensor, b: torch.Tensor) -> tuple[int | torch.Tensor, int]:
+        """Return the key of a product, and how many row blocks each part of the global batch has."""
         if self.key is None:
             if specs.forward == specs.grad_input == specs.grad_weight == AnalogSpec.ideal():
                 return 0, 0
@@ -145,7 +155,12 @@ class Frame:
         batch = 1 if b.dim() == 2 else torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]).numel()
         rows = a.numel() // a.shape[-1] if b.dim() == 2 else a.shape[-2]
         blocks = -(-rows // specs.row_block) if batch == 1 else -(-batch // max(1, specs.row_block // rows))
-        return self.key.value, self.key.part * blocks
+        return torch.from_numpy(self.key.numbers), blocks
+
+
+def _is_empty(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Return whether an operand has no elements; the core itself answers where sizes are not known yet."""
+    return not torch.compiler.is_compiling() and 0 in (*a.shape, *b.shape)
 
 
 @dataclass(kw_only=True)
@@ -198,7 +213,8 @@ def entered(site: Site, *, training: bool, tensors: list[torch.Tensor]) -> Itera
         What it is given.
     """
     frames = _RUNNING.frames
-    if not frames and torch._C._current_graph_task_id() != -1:
+    traced = torch.compiler.is_compiling()
+    if not traced and not frames and torch._C._current_graph_task_id() != -1:
         path, key = _recomputed(site, tensors)
     else:
         around = frames[-1] if frames else None
@@ -208,7 +224,8 @@ def entered(site: Site, *, training: bool, tensors: list[torch.Tensor]) -> Itera
             repeat = around.repeats.get(site.number, 0)
             around.repeats[site.number] = repeat + 1
             path = mix_key(path, site.number, repeat) if repeat else path
-        _remember(site, tensors, (path, key))
+        if not traced:
+            _remember(site, tensors, (path, key))
     frame = Frame(site=site, training=training, path=path, key=key)
     frames.append(frame)
     try:

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from heliograph.errors import WorkloadError
 from optical.conversion.attention import MULTI_HEAD_ATTENTION, scaled_dot_product_attention
 from optical.conversion.contractions import einsum, inner, tensordot
-from optical.conversion.convolution import convolution
+from optical.conversion.convolution import convolution, transposed_convolution
 from optical.conversion.frames import Frame, current_frame, running
 from optical.conversion.policy import ProductKind
 from optical.conversion.products import (
@@ -53,6 +53,9 @@ class Interception(TorchFunctionMode):
         del types
         kwargs, frame = kwargs or {}, current_frame()
         if frame is None or (func not in _REPLACED and func not in _WITHOUT_ROAD):
+            if func is Tensor.unflatten and torch.compiler.is_compiling():
+                # Compilers know this method by its name, but cannot see through the function itself.
+                return args[0].unflatten(*args[1:], **kwargs)
             return func(*args, **kwargs)
         if func in _WITHOUT_ROAD:
             return _run_without_road(frame, func, args, kwargs)
@@ -120,6 +123,8 @@ def _table() -> dict[Callable[..., Any], _Replacement]:
         table[getattr(Tensor, f"{name}_")] = added_in_place
     for name in ("conv1d", "conv2d", "conv3d"):
         table[getattr(torch, name)] = _Replacement(convolution, (kind.CONVOLUTION,))
+        turned = name.replace("conv", "conv_transpose")
+        table[getattr(torch, turned)] = _Replacement(transposed_convolution, (kind.CONVOLUTION,))
     for cell, name in (
         (Cell.LSTM, "lstm"),
         (Cell.GRU, "gru"),
@@ -135,6 +140,18 @@ def _table() -> dict[Callable[..., Any], _Replacement]:
     return table
 
 
+def show_to_compilers() -> None:
+    """Let a compiler hand over private functions too, as torch itself does when it is not compiled.
+
+    Compilers ask only about functions that torch lists as overridable. Without this, grouped products would
+    stay in a compiled graph as they are.
+    """
+    from torch._dynamo.variables.torch import get_overridable_functions  # noqa: PLC0415 - slow to import
+
+    get_overridable_functions().update(_REPLACED)
+    get_overridable_functions().update(_WITHOUT_ROAD)
+
+
 _REPLACED = _table()
 _WITHOUT_ROAD = {
     getattr(place, name)
@@ -142,9 +159,6 @@ _WITHOUT_ROAD = {
         (
             torch,
             (
-                "conv_transpose1d",
-                "conv_transpose2d",
-                "conv_transpose3d",
                 "conv_tbc",
                 "_scaled_mm",
                 "bilinear",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
+import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from heliograph.checks import check_range
 from heliograph.keys import mix_key
@@ -22,9 +24,14 @@ class NoiseKey:
     part: int = 0
     """Which of the equal parts of the global batch this pass works on: a data-parallel process takes
     its place among the processes; with n microbatches, n times that plus the number of the microbatch."""
+    numbers: np.ndarray = field(init=False, repr=False, compare=False)
+    """Value and part, shape [2]: an input of compiled graphs, which so follow the step without another
+    compilation, and no buffer, which replicas would overwrite."""
 
     def __post_init__(self) -> None:
         check_range(self, "part", low=0)
+        signed = self.value - 2**64 if self.value >= 2**63 else self.value
+        object.__setattr__(self, "numbers", np.array((signed, self.part), dtype=np.int64))
 
     @property
     def value(self) -> int:
@@ -32,7 +39,15 @@ class NoiseKey:
         return mix_key(self.seed, self.step)
 
 
-_OPEN: contextvars.ContextVar[NoiseKey | None] = contextvars.ContextVar("noise_key", default=None)
+@dataclass(kw_only=True)
+class _Open(threading.local):
+    """What is open in this thread; compilers see through it, as they do not through a context variable."""
+
+    key: NoiseKey | None = None
+    """The innermost key."""
+
+
+_OPEN = _Open()
 
 
 @contextlib.contextmanager
@@ -45,14 +60,13 @@ def noise_key(seed: int, step: int = 0, *, part: int = 0) -> Iterator[NoiseKey]:
         As in `NoiseKey`. Row blocks are counted from the part on, so that parts in different processes draw
         what one process draws, if each product's part is a whole number of row blocks.
     """
-    key = NoiseKey(seed=seed, step=step, part=part)
-    token = _OPEN.set(key)
+    before, _OPEN.key = _OPEN.key, NoiseKey(seed=seed, step=step, part=part)
     try:
-        yield key
+        yield _OPEN.key
     finally:
-        _OPEN.reset(token)
+        _OPEN.key = before
 
 
 def open_key() -> NoiseKey | None:
     """Return the innermost open key of this thread, or None."""
-    return _OPEN.get()
+    return _OPEN.key

@@ -121,13 +121,15 @@ def grouped(
         rule = "grouped products take [M, K], [G, K, N] and offs, without bias"
         msg = f"'{frame.site.name}': {rule}; got {shapes}"
         raise WorkloadError(msg)
-    ends = offs.tolist()
-    starts = [0, *ends[:-1]]
+    counts = offs.diff(prepend=offs.new_zeros(1)).tolist()
+    rest = mat_a.shape[0] - sum(counts)
+    for count in (*counts, rest):  # compilers, which do not know these numbers, take this as a promise
+        torch._check(count >= 0)
     weight = is_weight(mat_b)
+    *groups, none = mat_a.split([*counts, rest])
     parts = [
-        frame.multiply(ProductKind.EXPERTS, mat_a[start:end], mat_b[group], weight=weight)
-        for group, (start, end) in enumerate(zip(starts, ends, strict=True))
+        frame.multiply(ProductKind.EXPERTS, rows, mat_b[number], weight=weight)
+        for number, rows in enumerate(groups)
     ]
-    rest = mat_a.shape[0] - ends[-1]
-    y = torch.cat([*parts, mat_a.new_zeros((rest, mat_b.shape[-1]), dtype=parts[0].dtype)])
+    y = torch.cat([*parts, none.new_zeros((rest, mat_b.shape[-1]), dtype=parts[0].dtype)])
     return y if out_dtype is None else y.to(out_dtype)

@@ -21,8 +21,8 @@ class StepwiseConverter:
     It answers torchtitan's `ModelConverter` protocol (``torchtitan/protocols/model_converter.py``):
     `convert`, `post_optimizer_hook`, `key_filter`, `state_dict_transform` and `format_adapter`. A
     configuration of torchtitan that builds it hands it the data-parallel rank as `part`, and the step at
-    which a run resumes. Convert before sharding and compiling, as torchtitan does; a converted layer breaks a
-    compiled graph in two.
+    which a run resumes. Convert before sharding and compiling, as torchtitan does; a compiled model
+    stays one graph, which follows the key without another compilation.
 
     Parameters
     ----------

@@ -81,7 +81,7 @@ class Llama(nn.Module):
         self.blocks = nn.ModuleList(self.Block() for _ in range(2))
 
     def forward(self, tokens):
-        places, rates = torch.arange(tokens.shape[1]).float(), torch.rand(WIDTH // HEADS, generator=seeded())
+        places, rates = torch.arange(tokens.shape[1]).float(), 1.0 / torch.arange(1, WIDTH // HEADS + 1)
         angles, x = places[:, None] @ rates[None], self.embedding(tokens)
         for block in self.blocks:
             x = block(x, angles)
@@ -200,6 +200,21 @@ class Convolutions(nn.Module):
         return self.labels(self.time(x.flatten(2)).mean(-1))
 
 
+class TransposedConvolutions(nn.Module):
+    """An autoencoder: patches that overlap, gaps between them, groups, and one over time."""
+
+    def __init__(self):
+        super().__init__()
+        self.down = nn.Conv2d(3, 8, 3, stride=2)
+        self.up = nn.ConvTranspose2d(8, 6, (3, 2), stride=(2, 3), padding=(1, 0), output_padding=(1, 2))
+        self.depth = nn.ConvTranspose2d(6, 12, 2, stride=1, dilation=2, groups=3, bias=False)
+        self.time, self.space = nn.ConvTranspose1d(12, 4, 3, padding=2), nn.ConvTranspose3d(4, 2, 2)
+
+    def forward(self, images):
+        x = self.depth(self.up(self.down(images)).relu()).relu()
+        return self.space(self.time(x.flatten(2)).unflatten(2, (2, 1, -1)))
+
+
 class Recurrent(nn.Module):
     """Layers of three kinds, two directions, packed sequences and a cell."""
 
@@ -252,10 +267,6 @@ class Nested(nn.Module):
         return y + z + w + v + u
 
 
-def seeded():
-    return torch.Generator().manual_seed(0)
-
-
 ARCHITECTURES = {
     "gpt": (Gpt, tokens),
     "llama": (Llama, tokens),
@@ -265,6 +276,7 @@ ARCHITECTURES = {
     "fused_mixture": (FusedMixture, features(8, WIDTH)),
     "t5": (T5, tokens),
     "convolutions": (Convolutions, features(2, 3, 10, 8)),
+    "transposed_convolutions": (TransposedConvolutions, features(2, 3, 10, 8)),
     "recurrent": (Recurrent, features(2, LENGTH, WIDTH)),
     "shared_depth": (SharedDepth, features(2, LENGTH, WIDTH)),
     "nested": (Nested, features(2, LENGTH, WIDTH)),

@@ -289,9 +289,9 @@ def test_what_cannot_be_converted_is_refused():
         convert(convert(model, IDEAL), IDEAL)
     with pytest.raises(WorkloadError, match="is not converted"):
         to_digital(model)
-    up = convert(nn.Sequential(nn.ConvTranspose1d(2, 2, 3)), IDEAL)
-    with pytest.raises(WorkloadError, match=r"'0' calls conv_transpose1d.*exclude the layer"):
-        up(torch.randn(1, 2, 5))
+    pairs = convert(nn.Bilinear(2, 2, 3), IDEAL)
+    with pytest.raises(WorkloadError, match=r"'' calls bilinear.*exclude the layer"):
+        pairs(torch.randn(1, 2), torch.randn(1, 2))
     model.head.forward = model.head.forward
     with pytest.raises(WorkloadError, match="'head' runs a forward that is not its class's"):
         convert(model, IDEAL)

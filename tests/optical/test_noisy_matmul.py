@@ -129,7 +129,7 @@ def test_a_compiled_graph_is_whole_and_follows_the_key():
 
 def test_the_operator_keeps_torchs_contract():
     a, b = operands((1, 32, 24), (1, 24, 8))
-    arguments = (a, b, torch.tensor(3), SPECS.texts[0], [16, 0, 0, 0])
+    arguments = (a, b, torch.tensor(3), SPECS.texts[0], [16, 0, 0, 0, 0])
     torch.library.opcheck(torch.ops.heliograph.analog_matmul.default, arguments)
 
 

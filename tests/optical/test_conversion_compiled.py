@@ -1,0 +1,154 @@
+"""A converted model compiles to one graph that draws what the model draws, and follows the key."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from optical.analog import Rounding
+from optical.conversion import NoiseKey, ProductSpecs, StepwiseConverter, convert, noise_key
+from optical.cores import load_core
+from optical.noisy_matmul import noisy_matmul
+from tests.optical.architectures import ARCHITECTURES, WIDTH, build
+
+CORE = ProductSpecs.of(load_core("crossbar").analog, row_block=16)
+NOT_WHOLE_IN_TORCH = {"recurrent"}
+"""Architectures of which torch itself makes no whole graph."""
+QUICK = ["shared_depth"]
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(autouse=True)
+def compiler():
+    """Start with nothing compiled, and give back the graphs that it counts."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    yield lambda: torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    torch._dynamo.reset()
+
+
+def results(run, model, inputs):
+    """Return outputs and gradients of parameters."""
+    model.zero_grad()
+    outputs = run(*inputs)
+    outputs = list(outputs) if isinstance(outputs, tuple) else [outputs]
+    sum(out.square().sum() for out in outputs).backward()
+    return [out.detach() for out in outputs] + [p.grad for p in model.parameters()]
+
+
+def equal(left, right):
+    return all(torch.equal(x, y) for x, y in zip(left, right, strict=True))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+        for name in ARCHITECTURES
+        if name not in NOT_WHOLE_IN_TORCH
+    ],
+)
+def test_one_graph_draws_what_the_model_draws_in_every_step(name, compiler):
+    """Outputs and gradients bit for bit, for keys and parts of which no compilation knew."""
+    model, inputs = build(name)
+    noisy = convert(model, CORE)
+    compiled = torch.compile(noisy, backend="aot_eager", fullgraph=True)
+    before = None
+    for step, part in ((0, 0), (1, 0), (1, 3)):
+        with noise_key(5, step, part=part):
+            found = results(compiled, noisy, inputs)
+            assert equal(found, results(noisy, noisy, inputs))
+        assert before is None or not torch.equal(before, found[0])
+        before = found[0]
+    assert compiler() == 1
+
+
+def test_no_product_stays_in_a_compiled_graph():
+    """Private functions of torch, as of grouped products, are handed over too."""
+    model, inputs = build("fused_mixture")
+    left = []
+
+    def backend(graph, examples):
+        left.extend(str(node.target) for node in graph.graph.nodes if node.op == "call_function")
+        return graph
+
+    torch.compile(convert(model, ProductSpecs.ideal()), backend=backend, fullgraph=True)(*inputs)
+    assert any("autograd_function_apply" in one for one in left)
+    assert not [one for one in left if "mm" in one]
+
+
+def test_a_compiled_training_run_follows_its_steps(compiler):
+    model, inputs = build("mlp_mixer")
+    converter = StepwiseConverter(CORE, seed=1)
+    converter.convert(model)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(3):
+        out = compiled(*inputs)
+        assert torch.equal(out, model(*inputs))
+        out.square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        converter.post_optimizer_hook(model)
+    assert compiler() == 1
+
+
+def test_an_exported_model_keeps_its_products_and_its_key():
+    """Of inference: what is exported has the key of a model as a constant."""
+    model, inputs = build("mlp_mixer")
+    noisy = convert(model, CORE, model_key=NoiseKey(seed=1)).eval()
+    with torch.no_grad():
+        program = torch.export.export(noisy, inputs)
+        assert torch.equal(program.module()(*inputs), noisy(*inputs))
+    targets = [str(node.target) for node in program.graph.nodes]
+    assert targets.count("heliograph.analog_matmul.default") == 2
+    assert not {"aten.linear.default", "aten.mm.default", "aten.addmm.default"} & set(targets)
+
+
+def layouts(x):
+    """Yield a tensor in several layouts in memory."""
+    yield x.mT.contiguous().mT
+    wide = torch.zeros(*x.shape[:-1], 2 * x.shape[-1])
+    wide[..., ::2] = x
+    yield wide[..., ::2]
+    yield torch.cat([x, x], -2)[..., : x.shape[-2], :]
+
+
+@pytest.mark.parametrize("draws", ["rounding", "loading"])
+@pytest.mark.parametrize("shapes", [((40, 24), (24, 8)), ((3, 8, 24), (3, 24, 8))])
+def test_no_layout_in_memory_changes_a_draw(draws, shapes):
+    """Each operand and the gradient in turn; rounding and loading errors draw once per element."""
+    changed = {"rounding": Rounding.STOCHASTIC} if draws == "rounding" else {"load_variance": 1e-4}
+    specs = ProductSpecs.same(
+        replace(ProductSpecs.of(load_core("crossbar").analog).forward, **changed), row_block=16
+    )
+    generator = torch.Generator().manual_seed(3)
+    a, b = (torch.randn(shape, generator=generator) for shape in shapes)
+    grad = torch.randn(*a.shape[:-1], b.shape[-1], generator=generator)
+
+    def product(a, b, grad):
+        a, b = a.detach().requires_grad_(), b.detach().requires_grad_()
+        out = noisy_matmul(a, b, specs, 3)
+        out.backward(grad)
+        return [out.detach(), a.grad, b.grad]
+
+    plain = product(a, b, grad)
+    for turned_a, turned_b, turned_grad in zip(layouts(a), layouts(b), layouts(grad), strict=True):
+        assert equal(plain, product(turned_a, b, grad))
+        assert equal(plain, product(a, turned_b, grad))
+        assert equal(plain, product(a, b, turned_grad))
+
+
+def test_an_optimising_compiler_draws_the_same_where_it_leaves_electronics_alone(compiler):
+    """Products alone: what else inductor rewrites may differ in its last bits."""
+    torch.manual_seed(0)
+    noisy = convert(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 4)), CORE)
+    compiled, x = (
+        torch.compile(noisy, backend="aot_eager_decomp_partition", fullgraph=True),
+        torch.randn(40, WIDTH),
+    )
+    for step in range(2):
+        with noise_key(1, step):
+            assert torch.equal(compiled(x), noisy(x))
+    assert compiler() == 1
