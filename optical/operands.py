@@ -39,6 +39,11 @@ class Operand:
     energy: torch.Tensor
     """Sum of squared codes over K, [B, M, 1] or [B, 1, N], float; zero where nothing depends on it."""
 
+    @property
+    def values(self) -> torch.Tensor:
+        """What the codes stand for, in the operand's own unit."""
+        return self.codes * (self.step * self.scale)
+
 
 def encode_both(a: torch.Tensor, b: torch.Tensor, spec: AnalogSpec, draws: Draws) -> tuple[Operand, Operand]:
     """Encode both operands, the loaded one with its error."""
