@@ -21,6 +21,7 @@ from experiments.records import TrainingCache
 from experiments.sensitivity import Effort, predict_and_execute
 from experiments.sensitivity_records import DECIBEL, Prediction
 from workloads.config import load_model
+from workloads.error_classes import ErrorClass
 
 TOLERATED_NATS = 0.01
 """Rise of the loss at which noise counts as tolerated, nats per byte; a choice."""
@@ -70,7 +71,7 @@ class WidthStudy:
         """Return the noise to signal at which the loss rises by `TOLERATED_NATS`, by width and seed."""
         rows = []
         for found in self.predictions:
-            known = [one.coefficients(found.probe_db) for one in found.calibrations]
+            known = [one.coefficients() for one in found.calibrations]
             sums = [math.fsum(one[name] for name in products) for one in known]
             rows.append([TOLERATED_NATS / max(one, LEAST_COEFFICIENT) for one in sums])
         return rows
@@ -157,7 +158,9 @@ def study_widths(
         def told(done: int, total: int, label: str, name: str = name) -> None:
             progress(f"width {MODELS[name]['width']}, {label}", done, total)
 
-        one = dataclasses.replace(effort, model=name, ladder_db=(30.0, 20.0))
+        one = dataclasses.replace(
+            effort, model=name, ladder_db=(30.0, 20.0), error_classes=(ErrorClass.OUTPUT,)
+        )
         found.append(predict_and_execute((), effort=one, cache=cache, progress=told))
     return WidthStudy(predictions=tuple(found), carried_width=load_model(CARRIED_TO).hidden)
 

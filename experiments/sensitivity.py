@@ -1,17 +1,17 @@
 """Predict, then execute: the loss that a core's noise will cost, from one calibration of a trained model.
 
 To second order a loss rises with the variance of every product's error, hence in proportion to its
-noise-to-signal ratio (NSR), and independent errors add: ``sum_p c_p NSR_p``. What a core's errors have in
-common, a gain of 1 + e_p, adds ``sum_p g_p e_p + h_p e_p^2 / 2``. Gaussian noise, and then a gain, on one
-product at a time give c, g and h; the core's own NSR and gains, measured against exact products, then predict
-what executing all of it costs.
+noise-to-signal ratio (NSR), and independent errors add: ``sum c_pk NSR_pk``, over the products p of every
+layer and the classes k of errors (`workloads.error_classes`): anew for every output, or shared by all that
+meet one element of an operand. What a core's errors have in common, a gain of 1 + e_p, adds ``sum_p g_p e_p +
+sum_pq h_pq e_p e_q / 2``. Gaussian noise of one class on one product at a time gives c, differentiation g
+and h; the core's own NSR and gains, measured against exact products, then predict what executing all of it
+costs.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,25 +19,18 @@ from typing import TYPE_CHECKING, Any
 from experiments.accuracy import EXACT, MODELS, Arithmetic, products_of
 from experiments.processes import run_all
 from experiments.records import TrainingCache
-from experiments.sensitivity_records import DECIBEL, Calibration, Execution, Prediction
+from experiments.sensitivity_records import PROBE_DB, Calibration, Execution, Prediction
 from heliograph.errors import ParameterError, nearest
-from heliograph.keys import mix_key
+from workloads.error_classes import ErrorClass
 
 if TYPE_CHECKING:
-    from heliograph.interfaces import Numerics
-    from workloads.corpora import Corpus
-    from workloads.gpt import Gpt, GptConfig, Products
+    from workloads.gpt import GptConfig
     from workloads.training import TrainingConfig
 
-PROBE_DB = 20.0
-"""Signal to noise of the Gaussian probe of one product, dB."""
 LADDER_DB = (40.0, 35.0, 30.0, 25.0, 20.0, 15.0, 10.0)
 """Signal to noise at which all products are probed together, dB."""
 QUICK_LADDER_DB = (40.0, 30.0, 20.0, 10.0)
 """The same with ``--quick``."""
-GAIN_STEP = 0.02
-"""Change of one product's gain, to either side, that tells how the loss depends on it."""
-_PROBE_STREAM = 7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,18 +41,20 @@ class Effort:
     """Shape of the model, of `MODELS`."""
     steps: int = 150
     """Updates of the clean training."""
-    windows: int = 96
+    windows: int = 60
     """Validation windows of 64 bytes on which every loss is read."""
     pairs: int = 2
     """Pairs of a draw and its mirror image per measured loss."""
     core_pairs: int = 4
-    """The same where a core is executed."""
+    """The same where a core is executed; each is another chip of its design."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """Models: initial weights, batches and all draws."""
     ladder_db: tuple[float, ...] = LADDER_DB
     """Signal to noise at which all products are probed together, dB."""
     uneven: bool = True
     """Whether probing noise follows the full scales of rows and columns, as in cores that scale by row."""
+    error_classes: tuple[ErrorClass, ...] = tuple(ErrorClass)
+    """Classes of errors that are probed."""
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
@@ -161,7 +156,6 @@ def predict_and_execute(
         model=effort.model,
         width=MODELS[effort.model]["width"],
         steps=effort.steps,
-        probe_db=PROBE_DB,
         calibrations=tuple(Calibration.of(one) for one in results),
         executions=tuple(Execution.of(one.label, results) for one in arithmetics),
     )
@@ -194,6 +188,7 @@ def _run(job: _Job) -> dict[str, Any]:
     """Return what one clean model tells, as plain data."""
     import torch  # noqa: PLC0415 - only to execute
 
+    from experiments.sensitivity_bench import Bench  # noqa: PLC0415 - beside what it runs
     from workloads.corpora import python_source  # noqa: PLC0415 - read in the worker
     from workloads.training import train_model  # noqa: PLC0415 - torch, only to execute
 
@@ -202,93 +197,7 @@ def _run(job: _Job) -> dict[str, Any]:
     corpus = python_source()
     exact = products_of(Arithmetic(label=EXACT))
     trained = train_model(training, gpt, exact, corpus)
-    bench = _Bench(
-        model=trained.model, training=training, corpus=corpus, clean=trained.curve.final_validation_loss
-    )
-    return {
-        "clean": bench.clean,
-        "single": bench.single(job.effort),
-        "gains": bench.gains(),
-        "together": [[db, *bench.together(db, job.effort)] for db in job.effort.ladder_db],
-        "executed": {one.label: bench.execute(one, job.effort.core_pairs) for one in job.arithmetics},
+    bench = Bench(model=trained.model, training=training, corpus=corpus)
+    return bench.calibrate(job.effort) | {
+        "executed": {one.label: bench.execute(one, job.effort.core_pairs) for one in job.arithmetics}
     }
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Bench:
-    """A trained model on which noise is tried."""
-
-    model: Gpt
-    training: TrainingConfig
-    corpus: Corpus
-    clean: float
-
-    def loss(self, products: Products, draw: int) -> float:
-        """Return the rise of the loss with these products, the draw with this number."""
-        from workloads.training import validate  # noqa: PLC0415 - torch, only to execute
-
-        self.model.use(products)
-        seed = mix_key(self.training.seed, _PROBE_STREAM, draw)
-        return validate(self.model, dataclasses.replace(self.training, seed=seed), self.corpus) - self.clean
-
-    def single(self, effort: Effort) -> dict[str, list[float]]:
-        """Return the rise with noise on one product at a time, each pair's mean."""
-        from workloads.gpt import ProductName  # noqa: PLC0415 - torch, only to execute
-        from workloads.probes import only  # noqa: PLC0415 - torch, only to execute
-
-        found = {}
-        for product in ProductName:
-            place = functools.partial(only, product)
-            found[product.name.lower()] = self._pairs(effort, PROBE_DB, place)
-        return found
-
-    def together(self, snr_db: float, effort: Effort) -> list[float]:
-        """Return the rise with the same noise on all products, each pair's mean."""
-        from workloads.gpt import Products  # noqa: PLC0415 - torch, only to execute
-
-        return self._pairs(effort, snr_db, Products.same)
-
-    def _pairs(self, effort: Effort, snr_db: float, place: Callable[[Numerics], Products]) -> list[float]:
-        """Return the mean rise of each draw and its mirror image, of noise put in its place."""
-        from workloads.probes import GaussianProducts  # noqa: PLC0415 - torch, only to execute
-
-        nsr = 10.0 ** (-snr_db / DECIBEL)
-        both = [place(GaussianProducts(nsr, sign, effort.uneven)) for sign in (1, -1)]
-        return [sum(self.loss(products, draw) for products in both) / 2.0 for draw in range(effort.pairs)]
-
-    def gains(self) -> dict[str, list[float]]:
-        """Return first and second derivative of the loss to each product's gain."""
-        from workloads.gpt import ProductName  # noqa: PLC0415 - torch, only to execute
-        from workloads.probes import ScaledProducts, only  # noqa: PLC0415 - torch, only to execute
-
-        found = {}
-        for product in ProductName:
-            more, less = (
-                self.loss(only(product, ScaledProducts(1.0 + step)), 0) for step in (GAIN_STEP, -GAIN_STEP)
-            )
-            found[product.name.lower()] = [
-                (more - less) / (2.0 * GAIN_STEP),
-                (more + less) / GAIN_STEP**2,
-            ]
-        return found
-
-    def execute(self, arithmetic: Arithmetic, pairs: int) -> dict[str, Any]:
-        """Return what the core does to the loss, each draw and its mirror image, and its measured errors."""
-        from workloads.probes import measured  # noqa: PLC0415 - torch, only to execute
-
-        numerics = products_of(arithmetic).forward
-        drawn: list[float] = []
-        mirrored: list[float] = []
-        nsr, gain = [], []
-        for draw in range(pairs):
-            for sign, losses in ((1, drawn), (-1, mirrored)):
-                products, meters = measured(numerics, sign)
-                losses.append(self.loss(products, draw))
-                nsr.append({product.name.lower(): meter.nsr for product, meter in meters.items()})
-                gain.append({product.name.lower(): meter.gain for product, meter in meters.items()})
-        return {
-            "drawn": drawn,
-            "mirrored": mirrored,
-            "nsr": {name: math.fsum(one[name] for one in nsr) / len(nsr) for name in nsr[0]},
-            "gain": {name: math.fsum(one[name] for one in gain) / len(gain) for name in gain[0]},
-        }

@@ -8,10 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from workloads.error_classes import ErrorClass
+
 DECIBEL = 10.0
 """Decibels in a power ratio of ten."""
 FIT_DB = (20.0, 40.0)
 """Signal to noise over which the slope of the loss is fitted, dB: where the rise is small."""
+PROBE_DB = 20.0
+"""Signal to noise of the Gaussian probe of one product, dB."""
 GOAL = 0.10
 """Largest residual of a prediction, relative, that is called a hit."""
 
@@ -21,34 +25,84 @@ def standard_error(values: Sequence[float]) -> float:
     return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
 
 
+def product_of(site: str) -> str:
+    """Return the product that a site runs, its layer left out."""
+    return site.partition(".")[0]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
     """What Gaussian noise does to one clean model. Rises are of the validation loss, nats per byte."""
 
     clean: float
     """Loss with exact products."""
-    single: Mapping[str, tuple[float, ...]]
-    """Rise with noise on one product alone, by product, one per pair of draws."""
+    single: Mapping[str, Mapping[ErrorClass, tuple[float, ...]]]
+    """Rise with noise on one site alone, by site and class of errors, one per pair of draws."""
     together: Mapping[float, tuple[float, ...]]
-    """Rise with noise on all products, by signal to noise in dB."""
-
-    gains: Mapping[str, tuple[float, float]]
-    """First and second derivative of the loss to the gain of one product, by product."""
+    """Rise with noise on the outputs of all products, by signal to noise in dB."""
+    first: Mapping[str, float]
+    """Derivative of the loss to the gain of a site."""
+    second: Mapping[str, Mapping[str, float]]
+    """Second derivative of the loss to the gains of two sites."""
 
     @classmethod
     def of(cls, result: Mapping[str, Any]) -> Calibration:
         """Return the record of a worker's plain data."""
         return cls(
             clean=result["clean"],
-            single={name: tuple(rises) for name, rises in result["single"].items()},
+            single={
+                name: {ErrorClass(one): tuple(rises) for one, rises in classes.items()}
+                for name, classes in result["single"].items()
+            },
             together={row[0]: tuple(row[1:]) for row in result["together"]},
-            gains={name: (first, second) for name, (first, second) in result["gains"].items()},
+            first=result["first"],
+            second=result["second"],
         )
 
-    def coefficients(self, probe_db: float) -> dict[str, float]:
-        """Return nats per unit of noise-to-signal ratio, by product."""
-        nsr = 10.0 ** (-probe_db / DECIBEL)
-        return {name: statistics.fmean(rises) / nsr for name, rises in self.single.items()}
+    def coefficient(self, site: str, error_class: ErrorClass) -> float:
+        """Return nats per unit of noise-to-signal ratio of errors of one class at a site."""
+        return statistics.fmean(self.single[site][error_class]) * 10.0 ** (PROBE_DB / DECIBEL)
+
+    def coefficient_variance(self, site: str, error_class: ErrorClass) -> float:
+        """Return the squared standard error of a coefficient over draws; zero for one pair."""
+        error = standard_error(self.single[site][error_class]) * 10.0 ** (PROBE_DB / DECIBEL)
+        return error**2 if math.isfinite(error) else 0.0
+
+    def coefficients(self) -> dict[str, float]:
+        """Return nats per unit of noise-to-signal ratio on the outputs of a product in all layers."""
+        found: dict[str, float] = {}
+        for site in self.single:
+            name = product_of(site)
+            found[name] = found.get(name, 0.0) + self.coefficient(site, ErrorClass.OUTPUT)
+        return found
+
+    def by_variance(self, nsr: Mapping[str, Mapping[ErrorClass, float]]) -> float:
+        """Return the rise by errors of these noise-to-signal ratios, by site and class."""
+        return math.fsum(
+            self.coefficient(site, one) * value
+            for site, classes in nsr.items()
+            for one, value in classes.items()
+        )
+
+    def by_variance_error(self, nsr: Mapping[str, Mapping[ErrorClass, float]]) -> float:
+        """Return its standard error by the draws of the probes."""
+        return math.sqrt(
+            math.fsum(
+                self.coefficient_variance(site, one) * value**2
+                for site, classes in nsr.items()
+                for one, value in classes.items()
+            )
+        )
+
+    def by_gain(self, gain: Mapping[str, float], *, order: int) -> float:
+        """Return what the gains of the sites add, to first order or only to second."""
+        if order == 1:
+            return math.fsum(self.first[site] * (one - 1.0) for site, one in gain.items())
+        return math.fsum(
+            self.second[site][other] * (one - 1.0) * (another - 1.0) / 2.0
+            for site, one in gain.items()
+            for other, another in gain.items()
+        )
 
     @property
     def slope_per_db(self) -> float:
@@ -73,10 +127,10 @@ class Execution:
     """Rise of the loss, per model and draw, nats per byte."""
     mirrored: tuple[tuple[float, ...], ...]
     """The same with the mirror image of every error."""
-    nsr: tuple[Mapping[str, float], ...]
-    """Measured noise-to-signal ratio by product, per model."""
+    nsr: tuple[Mapping[str, Mapping[ErrorClass, float]], ...]
+    """Measured noise-to-signal ratio by site and class, per model; sites that are exact are left out."""
     gain: tuple[Mapping[str, float], ...]
-    """Measured gain by product, per model."""
+    """Measured gain by site, per model."""
 
     @classmethod
     def of(cls, label: str, results: Iterable[Mapping[str, Any]]) -> Execution:
@@ -86,9 +140,22 @@ class Execution:
             label=label,
             drawn=tuple(tuple(one["drawn"]) for one in mine),
             mirrored=tuple(tuple(one["mirrored"]) for one in mine),
-            nsr=tuple(one["nsr"] for one in mine),
+            nsr=tuple(
+                {site: {ErrorClass(k): v for k, v in row.items()} for site, row in one["nsr"].items()}
+                for one in mine
+            ),
             gain=tuple(one["gain"] for one in mine),
         )
+
+    def product_nsr(self, product: str) -> float:
+        """Return the noise to signal of a product, mean over layers and models; zero if exact."""
+        found = [
+            math.fsum(classes.values())
+            for one in self.nsr
+            for site, classes in one.items()
+            if product_of(site) == product
+        ]
+        return statistics.fmean(found) if found else 0.0
 
     @property
     def rises(self) -> tuple[float, ...]:
@@ -137,8 +204,6 @@ class Prediction:
     """Its width."""
     steps: int
     """Updates of its clean training."""
-    probe_db: float
-    """Signal to noise of the probes of one product, dB."""
     calibrations: tuple[Calibration, ...]
     """One per model."""
     executions: tuple[Execution, ...]
@@ -150,37 +215,34 @@ class Prediction:
         return tuple(one.slope_per_db for one in self.calibrations)
 
     def coefficients(self, product: str) -> tuple[float, ...]:
-        """Return nats per unit of noise-to-signal ratio of one product, per model."""
-        return tuple(one.coefficients(self.probe_db)[product] for one in self.calibrations)
+        """Return nats per unit of noise-to-signal ratio on the outputs of one product, per model."""
+        return tuple(one.coefficients()[product] for one in self.calibrations)
 
     @property
     def products(self) -> tuple[str, ...]:
         """Names of the products."""
-        return tuple(self.calibrations[0].single)
+        return tuple(self.calibrations[0].coefficients())
 
     @property
     def additivity(self) -> tuple[float, ...]:
         """Sum of the single rises over the rise of all together at the same noise, per model."""
+        nsr = 10.0 ** (-PROBE_DB / DECIBEL)
         return tuple(
-            math.fsum(map(statistics.fmean, one.single.values()))
-            / statistics.fmean(one.together[self.probe_db])
+            nsr * math.fsum(one.coefficients().values()) / statistics.fmean(one.together[PROBE_DB])
             for one in self.calibrations
         )
 
     def predicted_even(self, execution: Execution) -> tuple[float, ...]:
-        """Return the rise by the variance of an arithmetic's measured errors and the square of its gain's."""
+        """Return the rise by the variance of an arithmetic's measured errors and by its gains squared."""
         return tuple(
-            math.fsum(
-                c * nsr[name] + one.gains[name][1] * (gain[name] - 1.0) ** 2 / 2.0
-                for name, c in one.coefficients(self.probe_db).items()
-            )
+            one.by_variance(nsr) + one.by_gain(gain, order=2)
             for one, nsr, gain in zip(self.calibrations, execution.nsr, execution.gain, strict=True)
         )
 
     def predicted(self, execution: Execution) -> tuple[float, ...]:
         """Return the rise that the law gives for an arithmetic's measured errors, per model."""
         return tuple(
-            even + math.fsum(first * (gain[name] - 1.0) for name, (first, _) in one.gains.items())
+            even + one.by_gain(gain, order=1)
             for even, one, gain in zip(
                 self.predicted_even(execution), self.calibrations, execution.gain, strict=True
             )
@@ -191,8 +253,34 @@ class Prediction:
         return statistics.fmean(self.predicted_even(execution)) / statistics.fmean(execution.even) - 1.0
 
     def residual_error(self, execution: Execution) -> float:
-        """Return the standard error of the residual over draws."""
-        return execution.even_error / abs(statistics.fmean(execution.even)) * (1.0 + self.residual(execution))
+        """Return the standard error of the residual over the draws of core and probes.
+
+        Notes
+        -----
+        An arithmetic whose draws are all alike, as those of rounding, has only models to scatter over.
+        """
+        even, executed = self.predicted_even(execution), statistics.fmean(execution.even)
+        if execution.even_error == 0.0:
+            misses = [one - other for one, other in zip(even, execution.even, strict=True)]
+            return abs(standard_error(misses) / executed)
+        probes = math.hypot(
+            *(one.by_variance_error(nsr) for one, nsr in zip(self.calibrations, execution.nsr, strict=True))
+        )
+        predicted = statistics.fmean(even)
+        relative = math.hypot(execution.even_error / executed, probes / len(self.calibrations) / predicted)
+        return relative * abs(1.0 + self.residual(execution))
+
+    def white_residual(self, execution: Execution) -> float:
+        """Return the residual if all errors were taken to be drawn anew for every output, gains apart."""
+        taken = [
+            math.fsum(
+                one.coefficient(site, ErrorClass.OUTPUT) * math.fsum(classes.values())
+                for site, classes in nsr.items()
+            )
+            + one.by_gain(gain, order=2)
+            for one, nsr, gain in zip(self.calibrations, execution.nsr, execution.gain, strict=True)
+        ]
+        return statistics.fmean(taken) / statistics.fmean(execution.even) - 1.0
 
     def record(self) -> dict[str, Any]:
         """Return everything as plain data."""
@@ -202,8 +290,16 @@ class Prediction:
             "steps": self.steps,
             "clean_loss": [one.clean for one in self.calibrations],
             "nats_per_nsr": {name: list(self.coefficients(name)) for name in self.products},
-            "nats_per_gain": [
-                {name: list(pair) for name, pair in one.gains.items()} for one in self.calibrations
+            "nats_per_nsr_by_site": [
+                {
+                    site: {str(name): one.coefficient(site, name) for name in classes}
+                    for site, classes in one.single.items()
+                }
+                for one in self.calibrations
+            ],
+            "nats_per_gain": [dict(one.first) for one in self.calibrations],
+            "nats_per_gain_squared": [
+                {site: dict(row) for site, row in one.second.items()} for one in self.calibrations
             ],
             "slope_per_db": list(self.slopes),
             "additivity": list(self.additivity),
@@ -212,7 +308,10 @@ class Prediction:
             ],
             "executions": {
                 one.label: {
-                    "nsr": [dict(nsr) for nsr in one.nsr],
+                    "nsr": [
+                        {site: {str(name): value for name, value in row.items()} for site, row in nsr.items()}
+                        for nsr in one.nsr
+                    ],
                     "gain": [dict(gain) for gain in one.gain],
                     "predicted": list(self.predicted(one)),
                     "executed": list(one.rises),
@@ -223,6 +322,7 @@ class Prediction:
                     "mirrored_draws": [list(draws) for draws in one.mirrored],
                     "residual": self.residual(one),
                     "residual_standard_error": self.residual_error(one),
+                    "residual_of_white_errors": self.white_residual(one),
                 }
                 for one in self.executions
             },

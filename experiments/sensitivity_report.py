@@ -13,13 +13,23 @@ from matplotlib.ticker import FuncFormatter
 
 from experiments.plain import canonical_json, csv_text, make_directory, write_atomically
 from experiments.report import ReportRow, table_text
-from experiments.sensitivity_records import DECIBEL, GOAL, Execution, Prediction, standard_error
+from experiments.sensitivity_records import (
+    DECIBEL,
+    GOAL,
+    PROBE_DB,
+    Execution,
+    Prediction,
+    product_of,
+    standard_error,
+)
 from experiments.style import PALETTE, REFERENCE, label, new_figure, save, styled
 from experiments.training_modes import Training
 
 PERCENT = 100.0
 SHOWN_RANGE = 3000.0
 """Largest over smallest value that a bar shows."""
+LEGEND_ROWS = 8
+"""Arithmetics in a column of the legend."""
 
 
 def write(found: Prediction, directory: Path, trained: Training) -> tuple[Path, ...]:
@@ -43,19 +53,20 @@ def write(found: Prediction, directory: Path, trained: Training) -> tuple[Path, 
 
 
 def rows(found: Prediction) -> list[dict[str, Any]]:
-    """Return one row per arithmetic, model and product, with what it is predicted to cost."""
+    """Return one row per arithmetic, model, site and class of errors, with what it is predicted to cost."""
     return [
         {
             "numerics": execution.label,
             "model": found.model,
             "seed": index,
-            "product": name,
-            "nats_per_nsr": calibration.coefficients(found.probe_db)[name],
-            "nats_per_gain": calibration.gains[name][0],
-            "nsr": execution.nsr[index][name],
-            "gain": execution.gain[index][name],
-            "predicted_by_variance_nats": calibration.coefficients(found.probe_db)[name]
-            * execution.nsr[index][name],
+            "site": site,
+            "product": product_of(site),
+            "error_class": str(name),
+            "nats_per_nsr": calibration.coefficient(site, name),
+            "nats_per_gain": calibration.first[site],
+            "nsr": value,
+            "gain": execution.gain[index][site],
+            "predicted_by_variance_nats": calibration.coefficient(site, name) * value,
             "all_products_predicted_nats": found.predicted(execution)[index],
             "all_products_executed_nats": execution.rises[index],
             "all_products_predicted_by_variance_nats": found.predicted_even(execution)[index],
@@ -63,7 +74,8 @@ def rows(found: Prediction) -> list[dict[str, Any]]:
         }
         for execution in found.executions
         for index, calibration in enumerate(found.calibrations)
-        for name in found.products
+        for site, classes in execution.nsr[index].items()
+        for name, value in classes.items()
     ]
 
 
@@ -80,7 +92,7 @@ def report(found: Prediction) -> str:
     parts.append(
         f"Slope of the loss: {slope:.4f} \u00b1 {standard_error(found.slopes):.4f} decades per dB; the law "
         f"is -0.1. Single products add up to {added:.1f} \u00b1 {spread:.1f} % of all together at "
-        f"{found.probe_db:g} dB."
+        f"{PROBE_DB:g} dB."
     )
     parts += [_verdict(found, execution) for execution in found.executions]
     return "\n".join(parts)
@@ -90,10 +102,7 @@ def _lines(found: Prediction) -> list[ReportRow]:
     lines = []
     for index, name in enumerate(found.products):
         c = statistics.fmean(found.coefficients(name))
-        cells = tuple(
-            f"{_db(statistics.fmean(nsr[name] for nsr in execution.nsr)):.1f} dB"
-            for execution in found.executions
-        )
+        cells = tuple(_level(execution.product_nsr(name)) for execution in found.executions)
         text = f"{name}, {c:.3g} nats per NSR"
         lines.append(ReportRow(label=text, values=cells, note="SNR", section=index == 0))
 
@@ -119,6 +128,11 @@ def _lines(found: Prediction) -> list[ReportRow]:
         ),
         f"goal {PERCENT * GOAL:.0f} %",
     )
+    line(
+        "  if errors were all drawn anew",
+        lambda one: f"{PERCENT * found.white_residual(one):+.1f} %",
+        "residual",
+    )
     line("rise in all, predicted", lambda one: f"{statistics.fmean(found.predicted(one)):+.5f}", "with gains")
     line(
         "  executed",
@@ -136,8 +150,8 @@ def _verdict(found: Prediction, execution: Execution) -> str:
     return f"{execution.label}: predicted {hit} {GOAL:.0%} of what was executed."
 
 
-def _db(nsr: float) -> float:
-    return -DECIBEL * math.log10(nsr) if nsr > 0.0 else math.inf
+def _level(nsr: float) -> str:
+    return f"{-DECIBEL * math.log10(nsr):.1f} dB" if nsr > 0.0 else "exact"
 
 
 def draw(found: Prediction, path: Path) -> tuple[Path, Path]:
@@ -228,4 +242,4 @@ def _draw_residual(axes: Axes, found: Prediction) -> None:
     axes.set_xlabel("predicted rise by the errors' variance (nats/byte)")
     axes.set_ylabel("executed (nats/byte)")
     axes.set_title(f"Predicted, then executed: one point per seed; band: {GOAL:.0%}")
-    axes.legend(loc="upper left")
+    axes.legend(loc="upper left", ncols=1 + (len(found.executions) - 1) // LEGEND_ROWS)

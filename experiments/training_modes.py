@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -133,4 +134,4 @@ def aware(arithmetic: Arithmetic) -> Arithmetic:
         return arithmetic
     ideal = AnalogSpec.ideal()
     analog = {phase: spec if phase is Phase.FORWARD else ideal for phase, spec in arithmetic.analog.items()}
-    return Arithmetic(label=arithmetic.label, analog=analog)
+    return dataclasses.replace(arithmetic, analog=analog)

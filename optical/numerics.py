@@ -105,6 +105,33 @@ class AnalogNumerics:
         return c_BMN
 
     @torch.no_grad()
+    def set_operands(
+        self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return both operands as the core sets them: rounded, loaded, times the gains of a chip's parts.
+
+        Parameters
+        ----------
+        a_BMK, b_BKN : torch.Tensor
+            Operands, shapes [B, M, K] and [B, K, N], of one floating-point type.
+        key : int
+            As of `matmul`, whose operands they are. Where block scales meet stochastic rounding or errors of
+            loading, they are as likely but drawn otherwise.
+        """
+        _check_shapes(a_BMK, b_BKN)
+        draws = Draws(key, a_BMK.device)
+        if self.spec.scale is not Scale.BLOCK:
+            a, b = with_chip(*encode_both(a_BMK, b_BKN, self.spec, draws), self.spec)
+            return a.values.to(a_BMK.dtype), b.values.to(b_BKN.dtype)
+        each, width = replace(self.spec, scale=Scale.ROW, residues=None), self.spec.analog_length
+        parts = []
+        for a_tile, b_tile in zip(a_BMK.split(width, 2), b_BKN.split(width, 1), strict=True):
+            a, b = with_chip(*encode_both(a_tile.contiguous(), b_tile.contiguous(), each, draws), each)
+            parts.append((a.values.to(a_BMK.dtype), b.values.to(b_BKN.dtype)))
+        firsts, seconds = zip(*parts, strict=True)
+        return torch.cat(firsts, 2), torch.cat(seconds, 1)
+
+    @torch.no_grad()
     def clipped_fraction(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> float:
         """Return the expected fraction of the probe's analog samples that the converter clips.
 

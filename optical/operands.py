@@ -46,6 +46,11 @@ class Operand:
         halves = None if self.halves is None else self.halves.mT
         return replace(self, codes=self.codes.mT, scale=self.scale.mT, energy=self.energy.mT, halves=halves)
 
+    @property
+    def values(self) -> torch.Tensor:
+        """What the codes stand for, in the operand's own unit."""
+        return self.codes * (self.step * self.scale)
+
 
 class Order(Enum):
     """Order of an operand's draws."""

@@ -7,7 +7,7 @@ vocabulary, G = B H; products are M, K, N as in `heliograph.interfaces`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
@@ -230,6 +230,12 @@ class Gpt(nn.Module):
         self.products = products
         for block in self.blocks:
             block.products = products  # type: ignore[assignment]
+
+    def use_each(self, layers: Sequence[Products]) -> None:
+        """Run each block's products, and last the head's, by numerics of their own."""
+        for block, products in zip(self.blocks, layers, strict=False):
+            block.products = products  # type: ignore[assignment]
+        self.products = layers[len(self.blocks)]
 
     def forward(
         self, tokens_BT: torch.Tensor, targets_BT: torch.Tensor | None = None, key: int = 0

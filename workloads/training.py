@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -202,15 +202,22 @@ def validate(model: Gpt, config: TrainingConfig, corpus: Corpus) -> float:
     corpus : Corpus
         Whose validation text is read.
     """
+    total = 0.0
+    for index, (tokens_BT, targets_BT) in enumerate(validation_batches(model, config, corpus)):
+        key = mix_key(config.seed, _VALIDATION_STREAM, index * config.batch)
+        total += len(tokens_BT) * model(tokens_BT, targets_BT, key=key).item()
+    return total / config.validation_windows
+
+
+def validation_batches(
+    model: Gpt, config: TrainingConfig, corpus: Corpus
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield the fixed windows of the validation text, tokens and targets [B, T], a batch at a time."""
     length = model.config.context
     starts = np.linspace(0, corpus.validation.size - length - 1, config.validation_windows).astype(np.int64)
-    total = 0.0
     for first in range(0, starts.size, config.batch):
         some = starts[first : first + config.batch]
-        tokens_BT, targets_BT = _windows(corpus.validation, some, length)
-        key = mix_key(config.seed, _VALIDATION_STREAM, first)
-        total += some.size * model(tokens_BT, targets_BT, key=key).item()
-    return total / starts.size
+        yield _windows(corpus.validation, some, length)
 
 
 def _windows(text: np.ndarray, starts: np.ndarray, length: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -28,6 +28,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="inference: noise on a clean model; aware: train with noisy forward products, too; hardware: "
         "train with all products noisy",
     )
+    parser.add_argument(
+        "--electronic",
+        default="",
+        metavar="PRODUCTS",
+        help="products that stay electronic and exact: head, or several of qkv, scores, values, projection, "
+        "up, down, head",
+    )
+    parser.add_argument(
+        "--converters",
+        action="store_true",
+        help="execute also the first core's output and operand converters alone, from 8 to 4 bits",
+    )
     parser.add_argument("--model", default="small", help="small, deep, tiny, narrow or wide")
     parser.add_argument("--steps", type=int, metavar="N", help="updates of every training run")
     parser.add_argument("--seeds", type=int, metavar="K", help="models, each with its own draws")
@@ -42,6 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
     from experiments.accuracy import system_arithmetic
+    from experiments.converter_ladder import converter_ladder, with_electronic
     from experiments.plain import canonical_json, make_directory
     from experiments.progress import reporting
     from experiments.records import TrainingCache
@@ -69,12 +82,15 @@ def run(arguments: argparse.Namespace) -> None:
         )
         for name in names
     ]
-    arithmetics = tuple({one.label: one for one in map(system_arithmetic, systems)}.values())
+    electronic = tuple(name.strip() for name in arguments.electronic.split(",") if name.strip())
+    known = {one.label: one for one in map(system_arithmetic, systems)}
+    arithmetics = with_electronic(known.values(), electronic)
+    ladder = with_electronic(converter_ladder(known.values()), electronic) if arguments.converters else ()
     make_directory(arguments.out)
     cache = TrainingCache(arguments.out.parent / ".training")
     with reporting() as progress:
         found = predict_and_execute(
-            arithmetics,
+            (*arithmetics, *ladder),
             effort=effort,
             cache=cache,
             progress=lambda done, total, label: progress(f"clean model, {label}", done, total),

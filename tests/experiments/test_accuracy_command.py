@@ -9,6 +9,7 @@ from experiments.__main__ import BAD_INPUT, main
 from experiments.accuracy import Accuracy, Arithmetic
 from experiments.accuracy_front import settings
 from experiments.accuracy_width import WidthStudy
+from experiments.converter_ladder import converter_ladder, with_electronic
 from experiments.presentation import UNRESOLVED, comparison_rows
 from experiments.records import TrainingCache
 from experiments.sensitivity import Effort, predict_and_execute
@@ -20,6 +21,7 @@ from experiments.training_variants import seeds_from
 from heliograph.errors import ParameterError
 from heliograph.operators import Phase
 from optical.analog import AnalogSpec
+from workloads.error_classes import ErrorClass
 
 STEPS = (15, 30, 45, 60, 75, 90)
 EXACT = (5.0, 4.0, 3.5, 3.2, 3.0, 2.9)
@@ -75,16 +77,22 @@ def test_a_curve_that_never_comes_down_is_told_as_such():
 
 def calibration(scale=1.0):
     nsr = 0.01
-    single = {name: (scale * (index + 1) * nsr,) for index, name in enumerate(PRODUCTS)}
+    single = {
+        name: dict.fromkeys(ErrorClass, (scale * (index + 1) * nsr,)) for index, name in enumerate(PRODUCTS)
+    }
     total = scale * 28.0
     together = {db: (total * 10.0 ** (-db / 10.0),) for db in (40.0, 30.0, 20.0)}
-    return Calibration(clean=2.0, single=single, together=together, gains=dict.fromkeys(PRODUCTS, (0.5, 2.0)))
+    return Calibration(
+        clean=2.0,
+        single=single,
+        together=together,
+        first=dict.fromkeys(PRODUCTS, 0.5),
+        second={one: {other: 2.0 * (one == other) for other in PRODUCTS} for one in PRODUCTS},
+    )
 
 
 def prediction(*calibrations, executions=(), width=96):
-    return Prediction(
-        model="tiny", width=width, steps=1, probe_db=20.0, calibrations=calibrations, executions=executions
-    )
+    return Prediction(model="tiny", width=width, steps=1, calibrations=calibrations, executions=executions)
 
 
 def test_law_gives_its_slope_its_sum_and_its_prediction():
@@ -92,7 +100,7 @@ def test_law_gives_its_slope_its_sum_and_its_prediction():
         label="core",
         drawn=((0.30, 0.28),),
         mirrored=((0.28, 0.30),),
-        nsr=(dict.fromkeys(PRODUCTS, 0.01),),
+        nsr=({name: {ErrorClass.OUTPUT: 0.008, ErrorClass.SECOND: 0.002} for name in PRODUCTS},),
         gain=(dict.fromkeys(PRODUCTS, 0.98),),
     )
     found = prediction(calibration(), executions=(execution,))
@@ -102,6 +110,52 @@ def test_law_gives_its_slope_its_sum_and_its_prediction():
     assert found.predicted(execution)[0] == pytest.approx(0.28 + 7 * 0.02**2 - 7 * 0.5 * 0.02)
     assert execution.even[0] == pytest.approx(0.29)
     assert found.residual(execution) == pytest.approx((0.28 + 7 * 0.02**2) / 0.29 - 1.0)
+
+
+def test_gains_that_err_alike_count_in_pairs():
+    one = dataclasses.replace(calibration(), second={name: dict.fromkeys(PRODUCTS, 2.0) for name in PRODUCTS})
+    assert one.by_gain(dict.fromkeys(PRODUCTS, 0.98), order=2) == pytest.approx((7 * 0.02) ** 2)
+    opposite = dict(zip(PRODUCTS, (0.98, 1.02, 0.98, 1.02, 0.98, 1.02, 1.0), strict=True))
+    assert one.by_gain(opposite, order=2) == pytest.approx(0.0)
+
+
+def test_rounding_that_always_errs_alike_scatters_over_models_only():
+    nsr = {name: {ErrorClass.OUTPUT: 0.01} for name in PRODUCTS}
+    execution = Execution(
+        label="core",
+        drawn=((0.30, 0.30), (0.34, 0.34)),
+        mirrored=((0.30, 0.30), (0.34, 0.34)),
+        nsr=(nsr, nsr),
+        gain=(dict.fromkeys(PRODUCTS, 1.0),) * 2,
+    )
+    found = prediction(calibration(), calibration(), executions=(execution,))
+    assert found.residual(execution) == pytest.approx(0.28 / 0.32 - 1.0)
+    assert found.residual_error(execution) == pytest.approx(0.02 / 0.32)
+
+
+def test_classes_of_errors_have_coefficients_of_their_own():
+    single = {
+        name: {ErrorClass.OUTPUT: (0.01,), ErrorClass.FIRST: (0.02,), ErrorClass.SECOND: (0.05, 0.07)}
+        for name in PRODUCTS
+    }
+    one = dataclasses.replace(calibration(), single=single)
+    nsr = {"head": {ErrorClass.OUTPUT: 0.01, ErrorClass.FIRST: 0.02, ErrorClass.SECOND: 0.03}}
+    assert one.by_variance(nsr) == pytest.approx(1.0 * 0.01 + 2.0 * 0.02 + 6.0 * 0.03)
+    assert one.by_variance_error(nsr) == pytest.approx(1.0 * 0.03)
+
+
+def test_digital_products_and_single_converters_are_arithmetics_of_their_own():
+    core = Arithmetic(label="core", analog=dict.fromkeys(Phase, AnalogSpec.ideal()))
+    (digital,) = with_electronic((core,), ("head",))
+    assert digital.exact_products == aware(digital).exact_products == ("head",)
+    assert digital.identity != core.identity
+    ladder = converter_ladder((core,))
+    assert [one.analog[Phase.FORWARD].adc_bits for one in ladder[:5]] == [8.0, 7.0, 6.0, 5.0, 4.0]
+    assert [one.analog[Phase.FORWARD].dac_bits for one in ladder[5:]] == [8.0, 7.0, 6.0, 5.0, 4.0]
+    with pytest.raises(ParameterError, match="no product 'tail'"):
+        with_electronic((core,), ("tail",))
+    with pytest.raises(ParameterError, match="photonic core"):
+        converter_ladder((Arithmetic(label="bf16"),))
 
 
 def test_width_study_finds_the_power_that_was_put_in():
@@ -161,7 +215,8 @@ def test_command_predicts_and_writes(capsys, tmp_path):
     assert set(record["nats_per_nsr"]) == set(PRODUCTS)
     assert record["training"]["mode"] == "inference"
     rows = list(csv.DictReader((out / "accuracy.csv").read_text().splitlines()))
-    assert len(rows) == len(PRODUCTS)
+    assert len(rows) == 13 * len(ErrorClass)
+    assert {row["product"] for row in rows} == set(PRODUCTS)
     assert (out / "accuracy.png").exists()
 
 

@@ -1,20 +1,32 @@
+import dataclasses
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from heliograph.errors import ParameterError
-from workloads.gpt import ProductName, Products
+from optical.analog import AnalogSpec, Scale
+from optical.numerics import AnalogNumerics
+from workloads.corpora import Corpus
+from workloads.error_classes import ErrorClass
+from workloads.gpt import Gpt, GptConfig, ProductName, Products
 from workloads.probes import (
     EXACT_PRODUCTS,
     GaussianProducts,
     MeasuredProducts,
+    OperandProducts,
     RepeatedProducts,
     ScaledProducts,
+    gain_response,
     measured,
     only,
+    place,
+    probe,
     repeated,
+    sites,
 )
+from workloads.training import TrainingConfig, validate
 
 GENERATOR = torch.Generator().manual_seed(3)
 A, B = torch.randn(2, 96, 64, generator=GENERATOR), torch.randn(2, 64, 128, generator=GENERATOR)
@@ -57,10 +69,11 @@ def test_meter_tells_gain_and_noise_apart():
         def matmul(self, a, b, key):
             return 0.9 * GaussianProducts(0.01).matmul(a, b, key)
 
-    probe = MeasuredProducts(Wrong())
-    probe.matmul(A, B, 1)
-    assert probe.meter.gain == pytest.approx(0.9, abs=5.0 * 0.1 / math.sqrt(OUTPUTS))
-    assert probe.meter.nsr == pytest.approx(0.81 * 0.01, rel=0.05)
+    core = MeasuredProducts(Wrong())
+    core.matmul(A, B, 1)
+    assert core.meter.gain == pytest.approx(0.9, abs=5.0 * 0.1 / math.sqrt(OUTPUTS))
+    assert core.meter.nsr[ErrorClass.OUTPUT] == pytest.approx(0.81 * 0.01, rel=0.05)
+    assert core.meter.nsr[ErrorClass.FIRST] == core.meter.nsr[ErrorClass.SECOND] == 0.0
 
 
 def test_mirrored_core_errs_the_other_way():
@@ -84,7 +97,102 @@ def test_only_one_product_is_noisy_and_all_are_measured():
     for name in ProductName:
         products.run(name, A, B, key=0, weight=False)
         assert meters[name].gain == pytest.approx(1.5)
-        assert meters[name].nsr == pytest.approx(0.0, abs=1e-9)
+        assert meters[name].nsr[ErrorClass.OUTPUT] == pytest.approx(0.0, abs=1e-9)
+
+
+def errors_of(error_class, sign=1):
+    return probe(error_class, 0.01, sign, uneven=True).matmul(A, B, 5) - EXACT
+
+
+@pytest.mark.parametrize("error_class", ErrorClass)
+def test_errors_of_a_class_lie_in_the_space_of_its_operand(error_class):
+    """Errors on A are (A' - A) B, so their rank is K; those on B too, in the other space (linear algebra)."""
+    error = errors_of(error_class)
+    power = error.square().sum()
+    in_rows = error - error @ torch.linalg.pinv(B) @ B
+    in_columns = error - A @ torch.linalg.pinv(A) @ error
+    shares = {
+        ErrorClass.FIRST: float(in_rows.square().sum() / power),
+        ErrorClass.SECOND: float(in_columns.square().sum() / power),
+    }
+    for one, share in shares.items():
+        assert (share < 1e-6) == (one is error_class)
+    assert nsr_of(EXACT + error) == pytest.approx(0.01, rel=0.06)
+    assert torch.allclose(error, -errors_of(error_class, -1), atol=1e-4)
+
+
+def test_meter_tells_the_classes_of_a_core_apart():
+    """`AnalogSpec`: a loaded element errs by `load_variance`, an output by `thermal_variance` a sample."""
+    spec = dataclasses.replace(AnalogSpec.ideal(), load_variance=1e-4, thermal_variance=1e-3)
+    tall = torch.randn(1, 400, 64, generator=torch.Generator().manual_seed(8))
+    wide = torch.randn(1, 64, 100, generator=torch.Generator().manual_seed(9))
+    core = MeasuredProducts(AnalogNumerics(spec))
+    core.matmul(tall, wide, 1)
+    found, exact = core.meter.nsr, torch.bmm(tall, wide)
+    scale_a, scale_b = tall.abs().amax(2, keepdim=True), wide.abs().amax(1, keepdim=True)
+    held = 1e-4 * float(tall.square().sum() * scale_b.square().sum() / exact.square().sum())
+    white = 1e-3 * 64 * float((scale_a * scale_b).square().sum() / exact.square().sum())
+    assert found[ErrorClass.SECOND] == pytest.approx(held, rel=5.0 * math.sqrt(2.0 / wide.numel()))
+    assert found[ErrorClass.OUTPUT] == pytest.approx(white, rel=5.0 * math.sqrt(4.0 / exact.numel()))
+    assert found[ErrorClass.FIRST] == pytest.approx(0.0, abs=1e-9)
+    turned = MeasuredProducts(AnalogNumerics(spec))
+    turned.matmul(wide.mT, tall.mT, 1)
+    assert turned.meter.nsr[ErrorClass.FIRST] == pytest.approx(held, rel=5.0 * math.sqrt(2.0 / wide.numel()))
+    assert turned.meter.nsr[ErrorClass.SECOND] == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("scale", [Scale.ROW, Scale.BLOCK])
+def test_operands_that_a_core_tells_are_those_it_multiplies(scale):
+    spec = dataclasses.replace(AnalogSpec.ideal(), dac_bits=5.0, analog_length=16, scale=scale)
+    core = AnalogNumerics(spec)
+    set_a, set_b = core.set_operands(A, B, 3)
+    torch.testing.assert_close(torch.bmm(set_a, set_b), core.matmul(A, B, 3), rtol=1e-4, atol=1e-3)
+    assert not torch.allclose(set_a, A, atol=1e-3)
+
+
+def small_model():
+    config = GptConfig(layers=2, width=16, heads=2, context=8)
+    text = np.random.default_rng(4).integers(0, 256, 4000).astype(np.uint8)
+    corpus = Corpus(name="noise", train=text, validation=text, sha256="")
+    model = Gpt(config, EXACT_PRODUCTS, 3)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(4.0)
+    return model, TrainingConfig(validation_windows=6, batch=4), corpus
+
+
+def test_gains_of_two_products_act_together_as_the_derivatives_say():
+    """Taylor's theorem, second order, against executed gains at two sites at once."""
+    model, training, corpus = small_model()
+    response = gain_response(model, training, corpus)
+    place(model, {})
+    clean = validate(model, training, corpus)
+    step, pair = 0.02, ("values.0", "projection.0")
+
+    def rise(sign):
+        place(model, dict.fromkeys(pair, ScaledProducts(1.0 + sign * step)))
+        return validate(model, training, corpus) - clean
+
+    first = sum(response.first[name] for name in pair)
+    second = sum(response.second[one][other] for one in pair for other in pair)
+    assert (rise(1) - rise(-1)) / (2.0 * step) == pytest.approx(first, rel=0.01, abs=1e-4)
+    assert (rise(1) + rise(-1)) / step**2 == pytest.approx(second, rel=0.05)
+    assert abs(response.second[pair[0]][pair[1]]) > 0.1 * abs(second)
+
+
+def test_a_site_is_one_product_of_one_layer():
+    model, training, corpus = small_model()
+    exact = validate(model, training, corpus)
+    assert len(sites(model.config)) == 13
+    losses = {}
+    for name in sites(model.config):
+        place(model, {name: ScaledProducts(1.1)})
+        losses[name] = validate(model, training, corpus)
+    assert len(set(losses.values())) >= 11
+    assert losses["up.0"] != losses["up.1"]
+    assert exact not in losses.values()
+    place(model, {})
+    assert validate(model, training, corpus) == exact
 
 
 def test_silence_is_exact_and_nonsense_is_refused():
@@ -93,5 +201,7 @@ def test_silence_is_exact_and_nonsense_is_refused():
     assert torch.equal(EXACT_PRODUCTS.run(ProductName.UP, A, B, key=0, weight=False), EXACT)
     with pytest.raises(ParameterError, match="nsr"):
         GaussianProducts(-1.0)
+    with pytest.raises(ParameterError, match="no operand"):
+        OperandProducts(0.1, ErrorClass.OUTPUT)
     with pytest.raises(ParameterError, match="passes"):
         RepeatedProducts(ScaledProducts(1.0), 0)
