@@ -69,8 +69,9 @@ def _trained(point: FrontPoint) -> str:
     """Return what training on the hardware came to, and whether chance alone does as much."""
     if math.isnan(point.trained):
         return ""
-    text = f"{point.trained:+.4f} \u00b1 {point.trained_error:.4f}"
-    return text if point.trained_resolved else f"{text}, not resolved"
+    if not point.trained_resolved:
+        return "not resolved"
+    return f"{point.trained:+.4f} \u00b1 {point.trained_error:.4f}"
 
 
 def draw(front: Front, path: Path) -> tuple[Path, Path]:

@@ -142,6 +142,7 @@ def train_variants(
     cache: TrainingCache,
     model: str,
     steps: int | None = None,
+    with_residues: bool = False,
     progress: Callable[[int, int, str], None] = lambda done, total, label: None,
 ) -> Variants:
     """Train every variant of a system's core, paired over seeds.
@@ -160,6 +161,8 @@ def train_variants(
         Shape of the model, of `experiments.accuracy.MODELS`.
     steps : int, optional
         Updates, if not the usual number.
+    with_residues : bool
+        Whether a crossbar multiplies remainders too, which takes some thirty times as long to execute.
     progress : callable
         Told runs done, runs in all, and the label of the run just done.
 
@@ -175,8 +178,10 @@ def train_variants(
     wanted = [Arithmetic(label=FLOOR, white_db=FLOOR_DB), Arithmetic(label="whole core", analog=specs)]
     wanted += fragile(specs)
     if not quick:
-        residues = in_residues(system)
-        wanted += (*rescues(specs), *((residues,) if residues is not None else ()))
+        wanted += rescues(specs)
+    residues = in_residues(system) if with_residues else None
+    if residues is not None:
+        wanted.append(residues)
     trained = train_all(
         wanted, seeds=seeds, quick=quick, cache=cache, model=model, steps=steps, progress=progress
     )
