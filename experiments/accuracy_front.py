@@ -20,6 +20,7 @@ from experiments.sensitivity import Effort, predict_and_execute
 from experiments.sensitivity_records import Prediction
 from experiments.step import plan_for, run_step
 from experiments.systems import System, build_system
+from experiments.training_modes import QUICK_STEPS
 from experiments.training_variants import FLOOR, FLOOR_DB
 from workloads.architecture import TransformerConfig
 from workloads.choices import Precision
@@ -28,7 +29,7 @@ from workloads.parallelism import Parallelism
 
 TRAINED_MODEL = "tiny"
 """Shape of the GPT that is trained on the hardware, of `experiments.accuracy.MODELS`."""
-TRAINED_STEPS, QUICK_TRAINED_STEPS = 90, 30
+TRAINED_STEPS, QUICK_TRAINED_STEPS = 90, QUICK_STEPS
 """Updates of its training."""
 FLOAT8_BITS = 4.0
 """Bits of the significand of E4M3, the leading one counted (Micikevicius et al. 2022, table 1)."""
@@ -138,7 +139,7 @@ def accuracy_front(
         trained = train_all(
             _trainable([one for one, _ in built], marks),
             seeds=effort.seeds,
-            quick=False,
+            quick=trained_steps <= QUICK_STEPS,
             cache=cache,
             model=TRAINED_MODEL,
             steps=trained_steps,

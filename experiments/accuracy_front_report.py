@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
@@ -20,6 +22,8 @@ _MARK_COLOURS = (5, 8, 4)
 _NO_ENGINE = "no such engine"
 _WIDE = 12.0
 """Ratio of the largest to the least value from which ticks are fewer."""
+LEAST_TRAINED = 1e-3
+"""Trained difference below which the axis is linear, nats per byte."""
 LEAST_RISE = 1e-4
 """Rise of the loss below which a GPU is drawn at the foot of the figure, nats per byte."""
 
@@ -97,9 +101,15 @@ def draw(front: Front, path: Path) -> tuple[Path, Path]:
             if rows > 1:
                 _draw_panel(panels[1, column], front, x_name, "trained")
                 panels[1, column].axhspan(
-                    -front.floor, front.floor, color=PALETTE[9], alpha=0.4, linewidth=0.0
+                    -front.floor,
+                    front.floor,
+                    color=PALETTE[9],
+                    alpha=0.4,
+                    linewidth=0.0,
+                    label="what noise of nothing does to a seed",
                 )
-                panels[1, column].set_yscale("symlog", linthresh=max(2.0 * front.floor, LEAST_RISE))
+                panels[1, column].plot([], [], "o", **_hollow(REFERENCE), label="not told from chance")
+                panels[1, column].set_yscale("symlog", linthresh=max(2.0 * front.floor, LEAST_TRAINED))
                 panels[1, column].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             _tick(panels[-1, column], [getattr(one, x_name) for one in (*front.points, *front.marks)])
         panels[-1, 0].set_xlabel(f"energy per token, {front.workload} (J)")
@@ -108,7 +118,12 @@ def draw(front: Front, path: Path) -> tuple[Path, Path]:
         if rows > 1:
             panels[1, 0].set_ylabel("trained on the hardware:\nloss minus exact (nats/byte)")
         figure.suptitle(f"What a core's knobs cost and buy: {front.system}", fontsize=9.5)
-        figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        named = [axes.get_legend_handles_labels() for axes in panels[:, 0]]
+        entries: dict[str, Artist] = {}
+        for handles, labels in named:
+            for handle, label in zip(handles, labels, strict=True):
+                entries.setdefault(label, handle)
+        figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=2)
         return save(figure, path)
 
 
@@ -132,19 +147,40 @@ def _draw_panel(axes: Axes, front: Front, x_name: str, y_name: str) -> None:
             color=PALETTE[index],
             label=f"{knob}: {_range(turned)}",
         )
+        if y_name == "trained":
+            for one in mine:
+                if not one.trained_resolved and one is not present:
+                    place = getattr(one, x_name), one.trained
+                    axes.plot(*place, _MARKERS[index], zorder=3, **_hollow(PALETTE[index]))
     x, y = getattr(present, x_name), getattr(present, y_name)
-    axes.plot(x, y, "*", color=REFERENCE, markersize=12, label=PRESENT)
+    face = "white" if y_name == "trained" and not present.trained_resolved else REFERENCE
+    axes.plot(x, y, "*", color=REFERENCE, markerfacecolor=face, markersize=11, label=PRESENT, zorder=4)
     for index, mark in enumerate(front.marks):
         x, y, colour = getattr(mark, x_name), getattr(mark, y_name), PALETTE[_MARK_COLOURS[index]]
         if math.isfinite(x):
             hidden = y_name == "rise" and y < LEAST_RISE
             text = f"GPU, {mark.knob}" + (f", below {LEAST_RISE:g}" if hidden else "")
-            axes.plot(x, LEAST_RISE if hidden else y, _MARKS[index], color=colour, markersize=7, label=text)
+            face = "white" if y_name == "trained" and not mark.trained_resolved else colour
+            axes.plot(
+                x,
+                LEAST_RISE if hidden else y,
+                _MARKS[index],
+                color=colour,
+                markerfacecolor=face,
+                markersize=7,
+                label="" if y_name == "trained" else text,
+            )
         else:
             text = f"GPU, {mark.knob} ({_NO_ENGINE})"
-            axes.axhline(y, color=colour, linestyle=":", linewidth=1.0, label=text)
+            shown = "" if y_name == "trained" else text
+            axes.axhline(y, color=colour, linestyle=":", linewidth=1.0, label=shown)
     axes.set_xscale("log")
     axes.grid(visible=True)
+
+
+def _hollow(colour: str) -> dict[str, Any]:
+    """Return how a point is drawn that chance explains."""
+    return {"markeredgecolor": colour, "markerfacecolor": "white", "markersize": 4}
 
 
 def _tick(axes: Axes, values: list[float]) -> None:

@@ -137,7 +137,10 @@ def test_the_command_writes_the_front(capsys, tmp_path):
     sizes = ("--workload", "llama-3-8b", "--accelerators", "64")
     assert main(["accuracy-front", *options, *sizes, "--out", str(out)]) == 0
     record = json.loads(capsys.readouterr().out)
-    rows = {(row["knob"], row["value"]): row for row in csv.DictReader((out / "front.csv").open())}
+    rows = {
+        (row["knob"], row["value"]): row
+        for row in csv.DictReader((out / "front.csv").read_text().splitlines())
+    }
     energy = {key: float(row["energy_j_per_token"]) for key, row in rows.items()}
     bits = sorted((float(value), joules) for (knob, value), joules in energy.items() if knob == OUTPUT_BITS)
     assert [joules for _, joules in bits] == sorted(joules for _, joules in bits)
