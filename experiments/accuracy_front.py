@@ -27,6 +27,8 @@ from workloads.choices import Precision
 from workloads.config import load_model
 from workloads.parallelism import Parallelism
 
+MARKS = (BFLOAT16, FLOAT8, FLOAT8_ROWS)
+"""Formats of the GPU that stands beside."""
 TRAINED_MODEL = "tiny"
 """Shape of the GPT that is trained on the hardware, of `experiments.accuracy.MODELS`."""
 TRAINED_STEPS, QUICK_TRAINED_STEPS = 90, QUICK_STEPS
@@ -124,11 +126,10 @@ def accuracy_front(
         Told what is done.
     """
     built = [(one, one.system) for one in found if one.system is not None]
-    marks = (BFLOAT16, FLOAT8, FLOAT8_ROWS)
     executed = predict_and_execute(
         (
             *(Arithmetic(label=one.label, analog=system.analog()) for one, system in built),
-            *(Arithmetic(label=name) for name in marks),
+            *(Arithmetic(label=name) for name in MARKS),
         ),
         effort=dataclasses.replace(effort, core_pairs=2, ladder_db=(20.0,)),
         cache=cache,
@@ -137,7 +138,7 @@ def accuracy_front(
     trained: Mapping[str, Accuracy] = {}
     if trained_steps:
         trained = train_all(
-            _trainable([one for one, _ in built], marks),
+            _trainable([one for one, _ in built]),
             seeds=effort.seeds,
             quick=trained_steps <= QUICK_STEPS,
             cache=cache,
@@ -145,14 +146,42 @@ def accuracy_front(
             steps=trained_steps,
             progress=lambda done, total, label: progress(f"training, {label}", done, total),
         )
-    floor = max((abs(one) for one in trained[FLOOR].differences), default=0.0) if trained else math.nan
+    losses = _Losses(executed=executed, trained=trained)
     config, present = load_model(workload), built[0][1]
     memory_bytes = present.node().memory.capacity_bytes
     plan = plan_for(config, "", accelerators=present.accelerators, memory_bytes=memory_bytes)
+    points = []
+    for index, (one, system) in enumerate(built):
+        points.append(losses.point(one, run_step(system, config, plan).record()))
+        progress("steps", index + 1, len(built))
+    gpu = build_system("gpu_packet", accelerators=present.accelerators, gpu=present.gpu.name)
+    named = [Setting(knob=name, value=math.nan, raised=False, system=gpu) for name in MARKS]
+    return Front(
+        system=present.name,
+        workload=config.name,
+        points=tuple(points),
+        marks=tuple(losses.point(one, _gpu_step(one.knob, gpu, config, plan)) for one in named),
+        missing=tuple(f"{one.label}: {one.reason}" for one in found if one.system is None),
+        floor=losses.floor,
+    )
 
-    def point(one: Setting, step: Mapping[str, Any]) -> FrontPoint:
-        rise, error = _rise(executed, one.label)
-        learned = trained.get(one.label)
+
+@dataclass(frozen=True, kw_only=True)
+class _Losses:
+    """What the models lost, by the label of a setting."""
+
+    executed: Prediction
+    trained: Mapping[str, Accuracy]
+
+    @property
+    def floor(self) -> float:
+        """Largest difference that noise of nothing made; not a number without training."""
+        return max(map(abs, self.trained[FLOOR].differences)) if self.trained else math.nan
+
+    def point(self, one: Setting, step: Mapping[str, Any]) -> FrontPoint:
+        """Return a setting with its step's price and its loss."""
+        rise, error = _rise(self.executed, one.label)
+        learned = self.trained.get(one.label)
         return FrontPoint(
             knob=one.knob,
             value=one.value,
@@ -164,35 +193,15 @@ def accuracy_front(
             error=error,
             trained=statistics.fmean(learned.differences) if learned else math.nan,
             trained_error=learned.difference_error if learned else math.nan,
-            trained_resolved=learned.resolved(floor) if learned else False,
+            trained_resolved=learned.resolved(self.floor) if learned else False,
         )
 
-    points = []
-    for index, (one, system) in enumerate(built):
-        points.append(point(one, run_step(system, config, plan).record()))
-        progress("steps", index + 1, len(built))
-    gpu = build_system("gpu_packet", accelerators=present.accelerators, gpu=present.gpu.name)
-    return Front(
-        system=present.name,
-        workload=config.name,
-        points=tuple(points),
-        marks=tuple(
-            point(
-                Setting(knob=name, value=math.nan, raised=False, system=gpu),
-                _gpu_step(name, gpu, config, plan),
-            )
-            for name in marks
-        ),
-        missing=tuple(f"{one.label}: {one.reason}" for one in found if one.system is None),
-        floor=floor,
-    )
 
-
-def _trainable(found: Sequence[Setting], marks: Sequence[str]) -> list[Arithmetic]:
+def _trainable(found: Sequence[Setting]) -> list[Arithmetic]:
     """Return what is trained: noise of nothing, the GPUs, and the outermost settings."""
     return [
         Arithmetic(label=FLOOR, white_db=FLOOR_DB),
-        *(Arithmetic(label=name) for name in marks),
+        *(Arithmetic(label=name) for name in MARKS),
         *(
             Arithmetic(label=one.label, analog=one.system.analog())
             for one in outermost(found)
