@@ -8,6 +8,7 @@ import math
 import pytest
 
 from electronic.numerics import BfloatNumerics, Float8, Float8Numerics, Float8Scale
+from experiments import accuracy_front_settings
 from experiments.__main__ import main
 from experiments.accuracy import FLOAT8, FLOAT8_ROWS, Accuracy, Arithmetic, products_of
 from experiments.accuracy_front import Front, FrontPoint
@@ -131,7 +132,10 @@ def test_residue_numbers_are_those_of_the_system_s_own_parts(core):
     assert found[1].residues.wrong_sample > 2.0 * found[0].residues.wrong_sample
 
 
-def test_the_command_writes_the_front(capsys, tmp_path):
+def test_the_command_writes_the_front(capsys, tmp_path, monkeypatch):
+    fewer = {knob: (0.5,) for knob in accuracy_front_settings.FACTORS}
+    monkeypatch.setattr(accuracy_front_settings, "FACTORS", fewer)
+    monkeypatch.setattr(accuracy_front_settings, "BITS", (-2.0, 2.0))
     options = ("--quick", "--model", "tiny", "--steps", "2", "--seeds", "1", "--no-training", "--json")
     out = tmp_path / "front"
     sizes = ("--workload", "llama-3-8b", "--accelerators", "64")
