@@ -1,11 +1,14 @@
-"""How products come out of electronics: exactly, or in bfloat16 as a matrix engine delivers them.
+"""How products come out of electronics: exactly, or in bfloat16 or 8 bits as a matrix engine delivers them.
 
 Shape suffixes: B batch, M rows of A and C, K summed, N columns of B and C.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
 
 import torch
 
@@ -60,19 +63,48 @@ class BfloatNumerics:
         return torch.bmm(a, b).to(torch.bfloat16).to(a_BMK.dtype)
 
 
-@dataclass(frozen=True)
+class Float8(StrEnum):
+    """An 8-bit floating-point format."""
+
+    E4M3 = "e4m3"
+    """Three bits of mantissa: of what must be precise."""
+    E5M2 = "e5m2"
+    """Two bits of mantissa and more range: of gradients."""
+
+
+class Float8Scale(StrEnum):
+    """Over which elements of an operand one scale is shared."""
+
+    TENSOR = "tensor"
+    ROW = "row"
+    """Each row of A and each column of B has its own, which the sum leaves apart."""
+
+
+LARGEST: Mapping[Float8, float] = MappingProxyType({Float8.E4M3: 448.0, Float8.E5M2: 57344.0})
+"""Largest number of each format (Micikevicius et al. 2022, table 1)."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Float8Numerics:
-    """Products of an 8-bit engine: operands in E4M3 with one scale per tensor, result rounded to bfloat16.
+    """Products of an 8-bit engine: operands in 8 bits with scales of their own, result rounded to bfloat16.
 
     Notes
     -----
-    The scale puts the largest element at 448, the largest number of the format, as it stands in the tensor at
-    hand: recipes that take it from earlier steps are a little worse. Sums are kept in float32.
+    A scale puts the largest of its elements at the largest number of the format, as it stands in the tensor
+    at hand: recipes that take it from earlier steps are a little worse. Sums are kept in float32.
 
     References
     ----------
-    Micikevicius et al., "FP8 formats for deep learning", arXiv:2209.05433 (2022), table 1.
+    Micikevicius et al., "FP8 formats for deep learning", arXiv:2209.05433 (2022), table 1; section 3 has E4M3
+    for weights and activations, and E5M2 for gradients.
     """
+
+    a_format: Float8 = Float8.E4M3
+    """Of the first operand."""
+    b_format: Float8 = Float8.E4M3
+    """Of the second operand."""
+    scale: Float8Scale = Float8Scale.TENSOR
+    """How far a scale reaches."""
 
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
         """Return the product, shape [B, M, N], in the type of A; every value is a bfloat16 one.
@@ -85,15 +117,16 @@ class Float8Numerics:
             Not used: rounding is to nearest.
         """
         del key
-        (a, a_scale), (b, b_scale) = _float8(a_BMK), _float8(b_BKN)
+        rows = self.scale is Float8Scale.ROW
+        a, a_scale = _float8(a_BMK, self.a_format, 2 if rows else None)
+        b, b_scale = _float8(b_BKN, self.b_format, 1 if rows else None)
         return torch.bmm(a, b).mul_(a_scale * b_scale).to(torch.bfloat16).to(a_BMK.dtype)
 
 
-LARGEST_E4M3 = 448.0
-"""Largest number of the format (Micikevicius et al. 2022, table 1)."""
-
-
-def _float8(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a tensor rounded to E4M3 in units of its scale, and the scale."""
-    scale = (x.abs().amax() / LARGEST_E4M3).clamp_(min=torch.finfo(torch.float32).tiny)
-    return (x / scale).to(torch.float8_e4m3fn).to(torch.float32), scale
+def _float8(x: torch.Tensor, form: Float8, summed_dim: int | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a tensor rounded to a format in units of its scale, and the scale, one per vector or in all."""
+    size = x.abs()
+    largest = size.amax() if summed_dim is None else size.amax(summed_dim, keepdim=True)
+    scale = (largest / LARGEST[form]).clamp_(min=torch.finfo(torch.float32).tiny)
+    kind = torch.float8_e4m3fn if form is Float8.E4M3 else torch.float8_e5m2
+    return (x / scale).to(kind).to(torch.float32), scale

@@ -18,14 +18,23 @@ from heliograph.operators import Phase
 from optical.analog import AnalogSpec
 
 if TYPE_CHECKING:
+    from electronic.numerics import Float8Scale
     from workloads.gpt import Products
 
 EXACT = "exact arithmetic"
 """Label of the reference: single precision, no noise."""
 BFLOAT16 = "bf16"
 """Label of the GPU's numerics."""
-FLOAT8 = "fp8"
-"""Label of a GPU's 8-bit numerics."""
+FLOAT8 = "fp8, scale per tensor"
+"""Label of a GPU's 8-bit numerics, which executes what an fp8 plan does: blocks' products with weights."""
+FLOAT8_ROWS = "fp8, scale per row"
+"""The same with a scale for each row and column."""
+
+
+CONFIDENCE = 0.95
+"""Confidence at which a difference counts as resolved."""
+_NOT_FLOAT8 = ("scores", "values", "head")
+"""Products that a GPU keeps in bf16 where others go down to fp8."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +105,25 @@ class Accuracy:
             return math.nan
         return statistics.stdev(self.differences) / math.sqrt(len(self.final))
 
+    def resolved(self, floor: float) -> bool:
+        """Return whether the mean difference is told from chance.
+
+        Parameters
+        ----------
+        floor : float
+            Largest difference that noise of nothing makes, nats per byte.
+
+        Notes
+        -----
+        It must exceed the floor, and Student's t of the mean over seeds, two-sided, at `CONFIDENCE`.
+        """
+        from scipy.stats import t  # noqa: PLC0415 - takes its time
+
+        if len(self.final) < 2:
+            return False
+        bound = t.ppf((1.0 + CONFIDENCE) / 2.0, len(self.final) - 1) * self.difference_error
+        return bool(abs(statistics.fmean(self.differences)) > max(floor, bound))
+
     def record(self) -> dict[str, Any]:
         """Return the result as plain data."""
         return {
@@ -148,7 +176,8 @@ def products_of(arithmetic: Arithmetic) -> Products:
     analog, passes = arithmetic.analog, arithmetic.passes
     exceptions = dict.fromkeys(arithmetic.exact_products, EXACT_PRODUCTS)
     if analog is None:
-        return dataclasses.replace(_electronic(arithmetic), exceptions=exceptions)
+        electronic = _electronic(arithmetic)
+        return dataclasses.replace(electronic, exceptions={**electronic.exceptions, **exceptions})
     return Products(
         forward=repeated(AnalogNumerics(analog[Phase.FORWARD]), passes),
         grad_input=repeated(AnalogNumerics(analog[Phase.GRAD_INPUT]), passes),
@@ -162,7 +191,7 @@ def _electronic(arithmetic: Arithmetic) -> Products:
     from electronic.numerics import (  # noqa: PLC0415 - torch, only to execute
         BfloatNumerics,
         ExactNumerics,
-        Float8Numerics,
+        Float8Scale,
     )
     from workloads.gpt import Products  # noqa: PLC0415 - torch, only to execute
     from workloads.probes import GaussianProducts  # noqa: PLC0415 - torch, only to execute
@@ -173,8 +202,30 @@ def _electronic(arithmetic: Arithmetic) -> Products:
         case str(label) if label == EXACT:
             return Products.same(ExactNumerics())
         case str(label) if label == FLOAT8:
-            return Products.same(Float8Numerics())
+            return _float8(Float8Scale.TENSOR)
+        case str(label) if label == FLOAT8_ROWS:
+            return _float8(Float8Scale.ROW)
     return Products.same(BfloatNumerics())
+
+
+def _float8(scale: Float8Scale) -> Products:
+    """Return a GPU's fp8 products: blocks' with weights, gradients in E5M2; attention and head in bf16.
+
+    These are the products to which `workloads.parts` gives one byte an element in a plan of that precision.
+    """
+    from electronic.numerics import (  # noqa: PLC0415 - torch, only to execute
+        BfloatNumerics,
+        Float8,
+        Float8Numerics,
+    )
+    from workloads.gpt import Products  # noqa: PLC0415 - torch, only to execute
+
+    return Products(
+        forward=Float8Numerics(scale=scale),
+        grad_input=Float8Numerics(a_format=Float8.E5M2, scale=scale),
+        grad_weight=Float8Numerics(b_format=Float8.E5M2, scale=scale),
+        exceptions=dict.fromkeys(_NOT_FLOAT8, Products.same(BfloatNumerics())),
+    )
 
 
 def _setup(job: _Job) -> tuple[Any, Any]:

@@ -1,4 +1,8 @@
-"""Loss against energy per token: what light, bits, size and wavelengths of a core buy."""
+"""Loss against energy per token and step time: what light, bits, size and wavelengths of a core buy.
+
+Each setting is priced and executed: on a clean model (noise at inference), and, at the present setting and at
+the least and the most of each knob, in training on that hardware.
+"""
 
 from __future__ import annotations
 
@@ -7,61 +11,30 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
-from experiments.accuracy import BFLOAT16, FLOAT8, Arithmetic
+from experiments.accuracy import BFLOAT16, FLOAT8, FLOAT8_ROWS, Accuracy, Arithmetic, train_all
+from experiments.accuracy_front_settings import Setting, outermost
 from experiments.records import TrainingCache
 from experiments.sensitivity import Effort, predict_and_execute
 from experiments.sensitivity_records import Prediction
 from experiments.step import plan_for, run_step
 from experiments.systems import System, build_system
-from heliograph.errors import LinkError, ParameterError
-from heliograph.paths import get_at
+from experiments.training_modes import QUICK_STEPS
+from experiments.training_variants import FLOOR, FLOOR_DB
+from workloads.architecture import TransformerConfig
+from workloads.choices import Precision
 from workloads.config import load_model
+from workloads.parallelism import Parallelism
 
-KNOBS: Mapping[str, Sequence[str]] = MappingProxyType(
-    {
-        "laser power": ("photonic.core.laser_power_w",),
-        "output bits": ("photonic.core.adc.nominal_bits", "photonic.core.adc.enob_bits"),
-        "array size": ("photonic.core.rows", "photonic.core.columns"),
-        "wavelengths": ("photonic.core.wavelengths",),
-    }
-)
-"""What is turned, and the parameters that turn with it; those that a core lacks are left out."""
-FACTORS: Mapping[str, Sequence[float]] = MappingProxyType(
-    {
-        "laser power": (0.05, 0.1, 0.25, 0.5, 2.0, 4.0),
-        "array size": (0.5, 2.0, 3.0),
-        "wavelengths": (0.5, 2.0, 4.0),
-    }
-)
-"""Times the present value, by knob."""
-BITS = (-3.0, -2.0, -1.0, 1.0, 2.0)
-"""Bits more than at present."""
-PRESENT = "present"
-"""Knob of the system as it is."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """One setting of a system."""
-
-    knob: str
-    """What was turned."""
-    value: float
-    """Value of the first of its parameters, SI."""
-    raised: bool
-    """Whether that is above the present value."""
-    system: System | None
-    """The system, its link budget solved anew; None where it cannot be built."""
-    reason: str = ""
-    """Why not."""
-
-    @property
-    def label(self) -> str:
-        """Name of the setting's arithmetic."""
-        return f"{self.knob} {self.value:g}" if self.knob != PRESENT else PRESENT
+MARKS = (BFLOAT16, FLOAT8, FLOAT8_ROWS)
+"""Formats of the GPU that stands beside."""
+TRAINED_MODEL = "tiny"
+"""Shape of the GPT that is trained on the hardware, of `experiments.accuracy.MODELS`."""
+TRAINED_STEPS, QUICK_TRAINED_STEPS = 90, QUICK_STEPS
+"""Updates of its training."""
+FLOAT8_BITS = 4.0
+"""Bits of the significand of E4M3, the leading one counted (Micikevicius et al. 2022, table 1)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +57,13 @@ class FrontPoint:
     """What noise costs a clean model at inference, nats per byte, mean over models."""
     error: float
     """Its standard error over draws."""
+    trained: float = math.nan
+    """Final loss of a model trained on that hardware minus exact training, nats per byte, mean over seeds;
+    not a number where none was trained."""
+    trained_error: float = math.nan
+    """Its standard error over seeds."""
+    trained_resolved: bool = False
+    """Whether that is told from chance."""
 
     def row(self) -> dict[str, Any]:
         """Return the point as a row of a table."""
@@ -95,6 +75,9 @@ class FrontPoint:
             "effective_bits": self.effective_bits,
             "loss_rise_nats": self.rise,
             "standard_error_nats": self.error,
+            "trained_difference_nats": self.trained,
+            "trained_standard_error_nats": self.trained_error,
+            "trained_resolved": self.trained_resolved,
         }
 
 
@@ -112,52 +95,8 @@ class Front:
     """GPUs."""
     missing: tuple[str, ...]
     """Settings that cannot be built, and why."""
-
-
-def settings(name: str, **options: Any) -> list[Setting]:  # noqa: ANN401 - as `build_system` takes them
-    """Return the system as it is, then each knob turned alone; every change goes the way of ``--set``."""
-    given = tuple(options.pop("assignments", ()))
-    present = build_system(name, **options, assignments=given)
-    if present.photonic is None:
-        msg = f"system '{name}' has no photonic core whose knobs could be turned; name photonic_packet"
-        raise ParameterError(msg)
-    found = [Setting(knob=PRESENT, value=math.nan, raised=False, system=present)]
-    for knob, paths in KNOBS.items():
-        owned = [(path, _value(present, path)) for path in paths]
-        values = [(path, value) for path, value in owned if value is not None]
-        if not values:
-            continue
-        for turned in _turned(knob, values):
-            falls = turned[0][1] < values[0][1]  # effective bits must never exceed nominal ones
-            order = reversed(turned) if falls else turned
-            changes = tuple(f"{path}={value:.6g}" for path, value in order)
-            one = Setting(knob=knob, value=turned[0][1], raised=not falls, system=None)
-            try:
-                system = build_system(name, **options, assignments=given + changes)
-                system.analog()
-            except (LinkError, ParameterError) as error:
-                found.append(dataclasses.replace(one, reason=str(error)))
-            else:
-                found.append(dataclasses.replace(one, system=system))
-    return found
-
-
-def _value(system: System, path: str) -> float | None:
-    try:
-        value = get_at(system, path)
-    except ParameterError:
-        return None
-    return float(value) if isinstance(value, int | float) else None
-
-
-def _turned(knob: str, values: list[tuple[str, float]]) -> list[list[tuple[str, float]]]:
-    if knob == "output bits":
-        return [[(path, value + more) for path, value in values] for more in BITS]
-    whole = knob != "laser power"
-    return [
-        [(path, float(round(value * factor)) if whole else value * factor) for path, value in values]
-        for factor in FACTORS[knob]
-    ]
+    floor: float = math.nan
+    """Largest difference that noise of nothing made to a trained model's loss, nats per byte."""
 
 
 def accuracy_front(
@@ -166,9 +105,10 @@ def accuracy_front(
     workload: str,
     effort: Effort,
     cache: TrainingCache,
+    trained_steps: int = 0,
     progress: Callable[[str, int, int], None] = lambda label, done, total: None,
 ) -> Front:
-    """Price a step at every setting, and execute a clean model through it.
+    """Price a step at every setting, execute a clean model through it, and train at the outermost ones.
 
     Parameters
     ----------
@@ -180,25 +120,68 @@ def accuracy_front(
         How much of the small GPT is run.
     cache : TrainingCache
         Finished runs, which are not repeated.
+    trained_steps : int
+        Updates of each training on the hardware; none trains nothing.
     progress : callable
         Told what is done.
     """
     built = [(one, one.system) for one in found if one.system is not None]
-    arithmetics = [Arithmetic(label=one.label, analog=system.analog()) for one, system in built]
-    marks = [Arithmetic(label=BFLOAT16), Arithmetic(label=FLOAT8)]
     executed = predict_and_execute(
-        (*arithmetics, *marks),
+        (
+            *(Arithmetic(label=one.label, analog=system.analog()) for one, system in built),
+            *(Arithmetic(label=name) for name in MARKS),
+        ),
         effort=dataclasses.replace(effort, core_pairs=2, ladder_db=(20.0,), error_classes=()),
         cache=cache,
         progress=lambda done, total, label: progress(f"clean model, {label}", done, total),
     )
+    trained: Mapping[str, Accuracy] = {}
+    if trained_steps:
+        trained = train_all(
+            _trainable([one for one, _ in built]),
+            seeds=effort.seeds,
+            quick=trained_steps <= QUICK_STEPS,
+            cache=cache,
+            model=TRAINED_MODEL,
+            steps=trained_steps,
+            progress=lambda done, total, label: progress(f"training, {label}", done, total),
+        )
+    losses = _Losses(executed=executed, trained=trained)
     config, present = load_model(workload), built[0][1]
     memory_bytes = present.node().memory.capacity_bytes
     plan = plan_for(config, "", accelerators=present.accelerators, memory_bytes=memory_bytes)
+    points = []
+    for index, (one, system) in enumerate(built):
+        points.append(losses.point(one, run_step(system, config, plan).record()))
+        progress("steps", index + 1, len(built))
+    gpu = build_system("gpu_packet", accelerators=present.accelerators, gpu=present.gpu.name)
+    named = [Setting(knob=name, value=math.nan, raised=False, system=gpu) for name in MARKS]
+    return Front(
+        system=present.name,
+        workload=config.name,
+        points=tuple(points),
+        marks=tuple(losses.point(one, _gpu_step(one.knob, gpu, config, plan)) for one in named),
+        missing=tuple(f"{one.label}: {one.reason}" for one in found if one.system is None),
+        floor=losses.floor,
+    )
 
-    def point(one: Setting, system: System | None) -> FrontPoint:
-        step = run_step(system, config, plan).record() if system is not None else {}
-        rise, error = _rise(executed, one.knob if math.isnan(one.value) else one.label)
+
+@dataclass(frozen=True, kw_only=True)
+class _Losses:
+    """What the models lost, by the label of a setting."""
+
+    executed: Prediction
+    trained: Mapping[str, Accuracy]
+
+    @property
+    def floor(self) -> float:
+        """Largest difference that noise of nothing made; not a number without training."""
+        return max(map(abs, self.trained[FLOOR].differences)) if self.trained else math.nan
+
+    def point(self, one: Setting, step: Mapping[str, Any]) -> FrontPoint:
+        """Return a setting with its step's price and its loss."""
+        rise, error = _rise(self.executed, one.label)
+        learned = self.trained.get(one.label)
         return FrontPoint(
             knob=one.knob,
             value=one.value,
@@ -208,23 +191,33 @@ def accuracy_front(
             effective_bits=step.get("effective_bits", math.nan),
             rise=rise,
             error=error,
+            trained=statistics.fmean(learned.differences) if learned else math.nan,
+            trained_error=learned.difference_error if learned else math.nan,
+            trained_resolved=learned.resolved(self.floor) if learned else False,
         )
 
-    points = []
-    for index, (one, system) in enumerate(built):
-        points.append(point(one, system))
-        progress("steps", index + 1, len(built))
-    gpu = build_system("gpu_packet", accelerators=present.accelerators, gpu=present.gpu.name)
-    return Front(
-        system=present.name,
-        workload=config.name,
-        points=tuple(points),
-        marks=tuple(
-            point(Setting(knob=name, value=math.nan, raised=False, system=system), system)
-            for name, system in ((BFLOAT16, gpu), (FLOAT8, None))
+
+def _trainable(found: Sequence[Setting]) -> list[Arithmetic]:
+    """Return what is trained: noise of nothing, the GPUs, and the outermost settings."""
+    return [
+        Arithmetic(label=FLOOR, white_db=FLOOR_DB),
+        *(Arithmetic(label=name) for name in MARKS),
+        *(
+            Arithmetic(label=one.label, analog=one.system.analog())
+            for one in outermost(found)
+            if one.system is not None
         ),
-        missing=tuple(f"{one.label}: {one.reason}" for one in found if one.system is None),
-    )
+    ]
+
+
+def _gpu_step(name: str, gpu: System, config: TransformerConfig, plan: Parallelism) -> dict[str, Any]:
+    """Return a GPU's step in a format; none where its engine is not made for it."""
+    if name == BFLOAT16:
+        return run_step(gpu, config, plan).record()
+    if gpu.gpu.chip.byte_flops_per_cycle <= gpu.gpu.chip.flops_per_cycle:
+        return {}
+    record = run_step(gpu, config, dataclasses.replace(plan, precision=Precision.FP8)).record()
+    return record | {"effective_bits": FLOAT8_BITS}
 
 
 def _rise(executed: Prediction, label: str) -> tuple[float, float]:

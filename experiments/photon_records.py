@@ -26,7 +26,7 @@ class Point:
     curve: str
     """Scheme, or what else the curve shows."""
     inputs: int
-    """Length of the first layer's vectors."""
+    """Length of the vectors that the first layer sums."""
     photons_per_mac: float
     """Detected photons per multiplication."""
     accuracies: tuple[float, ...]
@@ -39,7 +39,9 @@ class Point:
 
     @property
     def spread(self) -> float:
-        """Standard deviation over seeds; zero for one seed."""
+        """Standard deviation over seeds; zero for one seed, not a number where a link does not close."""
+        if math.isnan(self.mean):
+            return math.nan
         return statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else 0.0
 
     def record(self) -> dict[str, Any]:
@@ -72,17 +74,47 @@ class Published:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PhotonResult:
-    """All curves of one run."""
+class ModelCurves:
+    """The curves of one kind of network."""
 
-    widths: tuple[int, ...]
-    """Inputs of each layer, then classes."""
+    model: str
+    """Its kind, as ``--model`` takes it."""
+    title: str
+    """Its kind as a reader calls it."""
+    shape: str
+    """Its widths, in a line."""
     digital: tuple[float, ...]
     """Accuracy of exact arithmetic, one per seed."""
     points: tuple[Point, ...]
-    """Every layer in light, for each scheme."""
+    """Every product in light, for each scheme."""
+    parts: tuple[Point, ...] = ()
+    """Only some products in light and the others exact, for each choice of them."""
+
+    @property
+    def exact(self) -> float:
+        """Accuracy of exact arithmetic, mean over seeds."""
+        return statistics.fmean(self.digital)
+
+    def record(self) -> dict[str, Any]:
+        """Return the curves as plain data."""
+        return {
+            "shape": self.shape,
+            "digital_accuracy": self.exact,
+            "digital_accuracy_by_seed": list(self.digital),
+            "points": [point.record() for point in self.points],
+            "products_apart": [point.record() for point in self.parts],
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhotonResult:
+    """All curves of one run."""
+
+    models: tuple[ModelCurves, ...]
+    """One for each kind of network."""
     law: tuple[Point, ...]
-    """The first layer counted by two detectors and the others exact, for each length of its vectors."""
+    """The perceptron's first layer counted by two detectors and the others exact, for each length of its
+    vectors; empty without a perceptron."""
     law_digital: Mapping[int, float]
     """Accuracy of exact arithmetic by that length, mean over the seeds of `law`."""
     digits_sha256: str
@@ -106,10 +138,7 @@ class PhotonResult:
     def record(self) -> dict[str, Any]:
         """Return the run as plain data."""
         return {
-            "widths": list(self.widths),
-            "digital_accuracy": statistics.fmean(self.digital),
-            "digital_accuracy_by_seed": list(self.digital),
-            "points": [point.record() for point in self.points],
+            "models": {one.model: one.record() for one in self.models},
             "first_layer_only": [point.record() for point in self.law],
             "digital_accuracy_by_inputs": dict(self.law_digital),
             "photons_by_inputs": self.needed(),

@@ -8,10 +8,11 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from experiments.photon_records import CHANCE, TARGET, PhotonResult, Point, photons_at, published
+from experiments.photon_records import CHANCE, TARGET, ModelCurves, PhotonResult, Point, photons_at, published
 from experiments.plain import canonical_json, write_atomically
 from experiments.report import ReportRow, format_si, table_text
 from experiments.style import PALETTE, REFERENCE, new_figure, save, styled
@@ -19,7 +20,10 @@ from heliograph.errors import HeliographError
 
 _PER_MULTIPLICATION = "detected photons per multiplication"
 _MARKERS = "osD^"
+_OTHERS = 4
+"""Colours from here on are for curves that are no schemes."""
 _FULL_PERCENT = 100.0
+_COLOURS = (*PALETTE[:4], PALETTE[4], PALETTE[5], PALETTE[8])
 
 
 def write(result: PhotonResult, directory: Path) -> tuple[Path, ...]:
@@ -53,8 +57,22 @@ def prepare(directory: Path) -> None:
 
 
 def report(result: PhotonResult) -> str:
-    """Return both tables as text: accuracy by scheme, and photons by length of the vectors."""
-    curves = _curves(result.points)
+    """Return the tables as text: accuracy by scheme, by products apart, and photons by length of vectors."""
+    tables = []
+    for one in result.models:
+        title = f"{one.title} {one.shape}: accuracy (%) by {_PER_MULTIPLICATION}; exact: {one.exact:.1%}"
+        tables.append(_accuracy_table(title, one.points))
+        if one.parts:
+            tables.append(_accuracy_table(f"{one.title}, counted as a pair, all else exact", one.parts))
+    marks = ", ".join(f"{one.accuracy:.0%} at {one.photons_per_mac:g} ({one.work})" for one in published())
+    tables.append(f"Measured on MNIST, not on these digits: {marks}.")
+    if result.law:
+        tables.append(_length_table(result))
+    return "\n\n".join(tables) + "\n"
+
+
+def _accuracy_table(title: str, points: Sequence[Point]) -> str:
+    curves = _curves(points)
     grid = [point.photons_per_mac for point in next(iter(curves.values()))]
     rows = [
         ReportRow(label=f"{photons:g}", values=tuple(_percent(curve[i]) for curve in curves.values()))
@@ -63,15 +81,14 @@ def report(result: PhotonResult) -> str:
     rows.append(
         ReportRow(
             label=f"photons for {TARGET:.0%}",
-            values=tuple(_photons(photons_at(TARGET, curve)) for curve in curves.values()),
+            values=tuple(_photons(photons_at(TARGET, curve), curve) for curve in curves.values()),
             section=True,
         )
     )
-    widths = "-".join(str(width) for width in result.widths)
-    exact = sum(result.digital) / len(result.digital)
-    title = f"Accuracy (%) of {widths} by {_PER_MULTIPLICATION}; exact: {exact:.1%}"
-    first = table_text(title, list(curves), rows)
-    marks = ", ".join(f"{one.accuracy:.0%} at {one.photons_per_mac:g} ({one.work})" for one in published())
+    return table_text(title, list(curves), rows)
+
+
+def _length_table(result: PhotonResult) -> str:
     needed = result.needed()
     lengths = [
         ReportRow(label="exact accuracy", values=tuple(f"{result.law_digital[n]:.1%}" for n in needed)),
@@ -83,17 +100,16 @@ def report(result: PhotonResult) -> str:
             values=tuple(_photons(found * length) for length, found in needed.items()),
         ),
     ]
-    second = table_text(
+    table = table_text(
         f"Only the first layer in light: photons for {TARGET:.0%} of the exact accuracy",
         [f"{length} inputs" for length in needed],
         lengths,
     )
-    law = f"Photons per multiplication go as length^{result.exponent:.2f}; the law is -1."
-    return f"{first}\nMeasured on MNIST, not on these digits: {marks}.\n\n{second}\n{law}\n"
+    return f"{table}\nPhotons per multiplication go as length^{result.exponent:.2f}; the law is -1."
 
 
 def draw(result: PhotonResult, path: Path) -> tuple[Path, Path]:
-    """Draw accuracy over photons for each scheme, and for vectors of several lengths.
+    """Draw accuracy over photons for each network and scheme, for vectors of several lengths, and apart.
 
     Parameters
     ----------
@@ -102,47 +118,72 @@ def draw(result: PhotonResult, path: Path) -> tuple[Path, Path]:
     path : pathlib.Path
         Where; written with the suffixes ``.png`` and ``.svg``.
     """
+    apart = [one for one in result.models if one.parts]
+    below = 2 * bool(result.law) + len(apart)
     with styled():
         figure = new_figure(6.2)
-        grid = figure.add_gridspec(2, 2, height_ratios=(1.35, 1.0))
-        schemes = figure.add_subplot(grid[0, :])
-        _draw_curves(schemes, _curves(result.points), per_dot_product=False)
-        schemes.text(
-            0.99,
-            _FULL_PERCENT * CHANCE,
-            "guessing",
-            transform=schemes.get_yaxis_transform(),
-            ha="right",
-            va="top",
-        )
-        exact = _FULL_PERCENT * sum(result.digital) / len(result.digital)
-        schemes.axhline(exact, color=REFERENCE, linewidth=0.9, linestyle="--", label="exact arithmetic")
-        for index, one in enumerate(published()):
-            schemes.plot(
-                [one.photons_per_mac],
-                [_FULL_PERCENT * one.accuracy],
-                "*",
-                color=REFERENCE,
-                markersize=11,
-                label="" if index else f"measured on MNIST ({one.work})",
-            )
-        schemes.set_title(f"Every layer in light: {'-'.join(str(width) for width in result.widths)}")
-        schemes.set_xlabel(_PER_MULTIPLICATION)
-        handles, labels = schemes.get_legend_handles_labels()
-        kept = [(handle, text) for handle, text in zip(handles, labels, strict=True) if text]
-        figure.legend(*zip(*kept, strict=True), loc="outside upper center", ncols=3)
-        left, right = figure.add_subplot(grid[1, 0]), figure.add_subplot(grid[1, 1])
-        for axes, per_dot_product in ((left, False), (right, True)):
-            _draw_curves(axes, _curves(result.law), per_dot_product=per_dot_product)
-        left.set_title("Only the first layer in light")
-        left.set_xlabel(_PER_MULTIPLICATION)
-        left.legend(loc="center right")
-        right.set_title("The same by photons in the whole sum")
-        right.set_xlabel("detected photons per dot product")
+        # A common multiple of panels in both rows, so that each row is filled.
+        columns = len(result.models) * below
+        grid = figure.add_gridspec(2, columns, height_ratios=(1.35, 1.0))
+        width = columns // len(result.models)
+        for index, one in enumerate(result.models):
+            axes = figure.add_subplot(grid[0, index * width : (index + 1) * width])
+            _draw_model(axes, one, first=index == 0)
+            if index == 0:
+                figure.legend(*_named(axes), loc="outside upper center", ncols=3)
+        width = columns // below
+        lower = [figure.add_subplot(grid[1, i * width : (i + 1) * width]) for i in range(below)]
+        if result.law:
+            for axes, per_dot_product in ((lower[0], False), (lower[1], True)):
+                _draw_curves(axes, _curves(result.law), per_dot_product=per_dot_product, offset=_OTHERS)
+            lower[0].set_title("Perceptron, first layer in light")
+            lower[0].set_xlabel("photons per multiplication")
+            lower[0].legend(loc="lower right")
+            lower[1].set_title("By photons in the whole sum")
+            lower[1].set_xlabel("photons per dot product")
+        for axes, one in zip(lower[2 * bool(result.law) :], apart, strict=True):
+            _draw_curves(axes, _curves(one.parts), per_dot_product=False, offset=_OTHERS)
+            axes.set_title("Its products apart" if len(result.models) == 1 else f"{one.title}, apart")
+            axes.set_xlabel("photons per multiplication")
+            axes.legend(loc="lower right")
+        for axes in lower[1:]:
+            axes.set_ylabel("")
         return save(figure, path)
 
 
-def _draw_curves(axes: Axes, curves: dict[str, list[Point]], *, per_dot_product: bool) -> None:
+def _draw_model(axes: Axes, model: ModelCurves, *, first: bool) -> None:
+    """Draw every scheme of a network, exact arithmetic, guessing, and what was measured."""
+    _draw_curves(axes, _curves(model.points), per_dot_product=False)
+    exact = _FULL_PERCENT * model.exact
+    axes.axhline(exact, color=REFERENCE, linewidth=0.9, linestyle="--", label="exact arithmetic")
+    axes.text(
+        0.99, _FULL_PERCENT * CHANCE, "guessing", transform=axes.get_yaxis_transform(), ha="right", va="top"
+    )
+    for index, one in enumerate(published()):
+        axes.plot(
+            [one.photons_per_mac],
+            [_FULL_PERCENT * one.accuracy],
+            "*",
+            color=REFERENCE,
+            markersize=11,
+            label="" if index else f"perceptron measured on MNIST ({one.work})",
+        )
+    axes.set_title(f"{model.title}, every product in light\n{model.shape}")
+    axes.set_xlabel(_PER_MULTIPLICATION)
+    if not first:
+        axes.set_ylabel("")
+
+
+def _named(axes: Axes) -> tuple[list[Artist], list[str]]:
+    """Return the handles of a panel that have a name, and the names."""
+    handles, labels = axes.get_legend_handles_labels()
+    kept = [(handle, text) for handle, text in zip(handles, labels, strict=True) if text]
+    return [handle for handle, _ in kept], [text for _, text in kept]
+
+
+def _draw_curves(
+    axes: Axes, curves: dict[str, list[Point]], *, per_dot_product: bool, offset: int = 0
+) -> None:
     """Draw curves with bands of one standard deviation over seeds."""
     axes.axhline(_FULL_PERCENT * CHANCE, color=PALETTE[7], linewidth=0.8, linestyle=":")
     for index, (name, points) in enumerate(curves.items()):
@@ -152,7 +193,7 @@ def _draw_curves(axes: Axes, curves: dict[str, list[Point]], *, per_dot_product:
         low, high = (
             [_FULL_PERCENT * min(1.0, one.mean + sign * one.spread) for one in shown] for sign in (-1, 1)
         )
-        colour = PALETTE[index]
+        colour = _COLOURS[offset + index]
         axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0.0)
         axes.plot(
             x, mean, "-", marker=_MARKERS[index % len(_MARKERS)], markersize=3.5, color=colour, label=name
@@ -170,12 +211,16 @@ def _csv(result: PhotonResult) -> str:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(
-        ["layers_in_light", "curve", "inputs", "photons_per_multiplication", "accuracy", "spread", "seeds"]
+        ["model", "in_light", "curve", "inputs", "photons_per_multiplication", "accuracy", "spread", "seeds"]
     )
-    for layers, points in (("all", result.points), ("first", result.law)):
+    groups = [(one.model, "all", one.points) for one in result.models]
+    groups += [(one.model, "part", one.parts) for one in result.models if one.parts]
+    if result.law:
+        groups.append((result.models[0].model, "first layer", result.law))
+    for model, in_light, points in groups:
         for one in points:
             numbers = (f"{one.photons_per_mac:g}", f"{one.mean:.5f}", f"{one.spread:.5f}")
-            writer.writerow([layers, one.curve, one.inputs, *numbers, len(one.accuracies)])
+            writer.writerow([model, in_light, one.curve, one.inputs, *numbers, len(one.accuracies)])
     return stream.getvalue()
 
 
@@ -193,5 +238,7 @@ def _percent(point: Point) -> str:
     return f"{_FULL_PERCENT * point.mean:.1f} \u00b1 {_FULL_PERCENT * point.spread:.1f}"
 
 
-def _photons(value: float) -> str:
+def _photons(value: float, curve: Sequence[Point] = ()) -> str:
+    if math.isnan(value) and curve:
+        return f"below {curve[0].photons_per_mac:g}"
     return "not reached" if math.isinf(value) else format_si(value)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.accuracy import Accuracy
+from experiments.accuracy import CONFIDENCE, Accuracy
 from experiments.sensitivity_records import standard_error
 
 TARGET_SHARE = 2.0 / 3.0
@@ -16,8 +16,6 @@ TARGET_SHARE = 2.0 / 3.0
 CHAOS = 0.001
 """Standard deviation, over seeds, of the relative steps of runs that differ by noise of nothing (60 dB);
 measured with the small GPT, see docs/accuracy.md."""
-CONFIDENCE = 0.95
-"""Confidence at which a difference counts as resolved."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,8 @@ from experiments.systems import System
 from heliograph.errors import ParameterError
 from heliograph.operators import Phase
 from optical.analog import AnalogSpec, Rounding, Scale
+from optical.cores.crossbar import Crossbar
+from optical.cores.number_formats import BlockFloatCore, in_short_residues
 
 FLOOR_DB = 60.0
 """Signal to noise of noise of nothing, which shows how far chance alone moves a run, dB."""
@@ -25,6 +27,8 @@ HEAD = ("head",)
 """The product that gives the logits."""
 REST = ("qkv", "projection", "up", "down")
 """The other products of the model."""
+RESIDUES = "residue numbers"
+"""Label of the same parts multiplying remainders."""
 PASSES = 4
 """Executions of each product where several are averaged."""
 
@@ -96,15 +100,34 @@ def fragile(specs: Specs) -> tuple[Arithmetic, ...]:
 
 
 def rescues(specs: Specs) -> tuple[Arithmetic, ...]:
-    """Return the whole core with one thing done otherwise."""
-    return (
+    """Return the whole core with one thing done otherwise; residues have no scale but a block's."""
+    changed = [
         Arithmetic(label="head digital", analog=specs, exact_products=HEAD),
         Arithmetic(label="gradients rounded to nearest", analog=_each(specs, rounding=Rounding.NEAREST)),
         Arithmetic(label="all rounded stochastically", analog=_each(specs, rounding=Rounding.STOCHASTIC)),
-        Arithmetic(label="one scale per tensor", analog=_each(specs, scale=Scale.TENSOR)),
-        Arithmetic(label="block floating point", analog=_each(specs, scale=Scale.BLOCK)),
         Arithmetic(label=f"{PASSES} passes", analog=specs, passes=PASSES),
-    )
+    ]
+    if specs[Phase.FORWARD].residues is None:
+        changed += [
+            Arithmetic(label="one scale per tensor", analog=_each(specs, scale=Scale.TENSOR)),
+            Arithmetic(label="block floating point", analog=_each(specs, scale=Scale.BLOCK)),
+        ]
+    return tuple(changed)
+
+
+def in_residues(system: System) -> Arithmetic | None:
+    """Return a system's crossbar with residue numbers in short sums, or None for cores of other kinds.
+
+    What is exact stays so only while its remainders are read rightly: the core's own light, converters and
+    losses say how often they are not.
+    """
+    core = system.photonic.core if system.photonic is not None else None
+    if isinstance(core, BlockFloatCore):
+        core = core.core
+    if not isinstance(core, Crossbar):
+        return None
+    short = in_short_residues(core, RESIDUES)
+    return Arithmetic(label=RESIDUES, analog={phase: short.analog(phase) for phase in system.analog() or ()})
 
 
 def _each(specs: Specs, **changes: Any) -> Specs:  # noqa: ANN401 - fields of any type
@@ -119,6 +142,7 @@ def train_variants(
     cache: TrainingCache,
     model: str,
     steps: int | None = None,
+    with_residues: bool = False,
     progress: Callable[[int, int, str], None] = lambda done, total, label: None,
 ) -> Variants:
     """Train every variant of a system's core, paired over seeds.
@@ -137,23 +161,27 @@ def train_variants(
         Shape of the model, of `experiments.accuracy.MODELS`.
     steps : int, optional
         Updates, if not the usual number.
+    with_residues : bool
+        Whether a crossbar multiplies remainders too, which takes some thirty times as long to execute.
     progress : callable
         Told runs done, runs in all, and the label of the run just done.
 
     Raises
     ------
     ParameterError
-        If the system has no photonic core.
+        If the system has no photonic core, or its parts cannot carry residues.
     """
     specs = system.analog()
     if specs is None:
         msg = f"system '{system.name}' has no photonic core to vary; name one such as photonic_packet"
         raise ParameterError(msg)
-    if next(iter(specs.values())).residues is not None:
-        msg = f"system '{system.name}' multiplies residues, which have no scales or rounding to vary"
-        raise ParameterError(msg)
     wanted = [Arithmetic(label=FLOOR, white_db=FLOOR_DB), Arithmetic(label="whole core", analog=specs)]
-    wanted += fragile(specs) if quick else (*fragile(specs), *rescues(specs))
+    wanted += fragile(specs)
+    if not quick:
+        wanted += rescues(specs)
+    residues = in_residues(system) if with_residues else None
+    if residues is not None:
+        wanted.append(residues)
     trained = train_all(
         wanted, seeds=seeds, quick=quick, cache=cache, model=model, steps=steps, progress=progress
     )

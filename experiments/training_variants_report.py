@@ -38,7 +38,9 @@ def report(found: Variants) -> str:
         if label != EXACT:
             cells = (
                 f"{one.mean:.3f}",
-                f"{statistics.fmean(one.differences):+.3f} \u00b1 {one.difference_error:.3f}",
+                f"{statistics.fmean(one.differences):+.3f} \u00b1 {one.difference_error:.3f}"
+                if one.resolved(found.floor)
+                else "not resolved",
                 f"{statistics.fmean(read):+.3f} \u00b1 {standard_error(read):.3f}",
                 told(steps[label]),
             )

@@ -12,7 +12,6 @@ from enum import StrEnum
 import torch
 
 from heliograph.checks import check_positive
-from heliograph.errors import WorkloadError
 from optical.few_photons import LitCore
 from optical.numerics import AnalogNumerics
 
@@ -21,12 +20,12 @@ _TINY = 1e-30
 
 
 class Signs(StrEnum):
-    """How light, which is never negative, carries weights that are."""
+    """How light, which is never negative, carries operands that are."""
 
     OFFSET = "offset"
-    """Weights are moved into [0, 1]; the digital side takes the offset times the sum of the inputs off."""
+    """Operands are moved to zero and above; the digital side takes what the offsets add off."""
     PAIR = "pair"
-    """Positive and negative weights go to one detector each; the digital side takes the difference."""
+    """Products above and below zero go to one detector each; the digital side takes the difference."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +35,12 @@ class CountingNumerics:
     Notes
     -----
     An input x >= 0 is a brightness and a weight w a transmission v in [0, 1]; a detector adds a whole dot
-    product and counts Poisson(g sum(x v)) photons. The gain g makes the mean count of all outputs, over the
-    number of products, `photons_per_mac`: photons are detected ones, averaged over data and weights, as Wang
-    counts them. The relative noise of an output falls as one over the square root of its whole count, hence
-    longer vectors need fewer photons per multiplication.
+    product and counts Poisson(g sum(x v)) photons. An input of either sign takes two brightnesses: as a pair,
+    one for its part above zero and one for that below, each with transmissions of its own to both detectors;
+    with offsets, one that is moved by the least input, as the weights are by theirs. The gain g makes the
+    mean count of all outputs, over the number of products, `photons_per_mac`: photons are detected ones,
+    averaged over data and weights, as Wang counts them. The relative noise of an output falls as one over the
+    square root of its whole count, hence longer vectors need fewer photons per multiplication.
 
     References
     ----------
@@ -62,30 +63,24 @@ class CountingNumerics:
         Parameters
         ----------
         a_BMK : torch.Tensor
-            Inputs, none below zero, shape [B, M, K].
+            Inputs of any sign, shape [B, M, K].
         b_BKN : torch.Tensor
             Weights of any sign, shape [B, K, N].
         key : int
             Source of all draws, at least 0.
-
-        Raises
-        ------
-        WorkloadError
-            If an input is below zero.
         """
-        if bool((a_BMK < 0.0).any()):
-            msg = f"light has no brightness below zero; got {float(a_BMK.min()):g}; rectify the inputs"
-            raise WorkloadError(msg)
         generator = torch.Generator(a_BMK.device).manual_seed(key)
         if self.signs is Signs.PAIR:
-            rates = torch.bmm(a_BMK, b_BKN.clamp(min=0.0)), torch.bmm(a_BMK, (-b_BKN).clamp(min=0.0))
+            rates = _pair(a_BMK, b_BKN)
             gain = self._gain(float(rates[0].mean() + rates[1].mean()), a_BMK.shape[-1])
             plus, minus = (torch.poisson(gain * rate, generator) for rate in rates)
             return (plus - minus) / gain
-        least = b_BKN.min()
-        rate = torch.bmm(a_BMK, b_BKN - least)
+        least, dimmest = b_BKN.min(), a_BMK.min().clamp(max=0.0)
+        bright_BMK = a_BMK - dimmest
+        rate = torch.bmm(bright_BMK, b_BKN - least)
         gain = self._gain(float(rate.mean()), a_BMK.shape[-1])
-        return torch.poisson(gain * rate, generator) / gain + least * a_BMK.sum(-1, keepdim=True)
+        added = least * bright_BMK.sum(-1, keepdim=True) + dimmest * b_BKN.sum(-2, keepdim=True)
+        return torch.poisson(gain * rate, generator) / gain + added
 
     def _gain(self, mean_rate: float, length: int) -> float:
         return self.photons_per_mac * length / max(mean_rate, _TINY)
@@ -123,6 +118,16 @@ class HomodyneNumerics:
         mean_square = 0.5 * (_mean_square(a_BMK, -1) + _mean_square(b_BKN, -2))
         spec = self.lit.spec(max(mean_square, math.sqrt(_TINY)))
         return AnalogNumerics(spec).matmul(a_BMK, b_BKN, key)
+
+
+def _pair(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the sums of products above zero and of those below, both without sign, shapes [B, M, N]."""
+    above_BKN, below_BKN = b_BKN.clamp(min=0.0), (-b_BKN).clamp(min=0.0)
+    if not bool((a_BMK < 0.0).any()):
+        return torch.bmm(a_BMK, above_BKN), torch.bmm(a_BMK, below_BKN)
+    light_BMK = torch.cat((a_BMK.clamp(min=0.0), (-a_BMK).clamp(min=0.0)), -1)
+    like_BKN, unlike_BKN = torch.cat((above_BKN, below_BKN), -2), torch.cat((below_BKN, above_BKN), -2)
+    return torch.bmm(light_BMK, like_BKN), torch.bmm(light_BMK, unlike_BKN)
 
 
 def _mean_square(x: torch.Tensor, summed_dim: int) -> float:

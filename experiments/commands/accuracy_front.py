@@ -21,6 +21,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default="small", help="GPT to execute: small, deep, tiny, narrow or wide")
     parser.add_argument("--steps", type=int, metavar="N", help="updates of its clean training")
     parser.add_argument("--seeds", type=int, metavar="K", help="models, each with its own draws")
+    parser.add_argument(
+        "--training",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="train the tiny GPT on the outermost settings too",
+    )
     parser.add_argument("--quick", action="store_true", help="shorter training, fewer draws and seeds")
     parser.add_argument(
         "--out", type=Path, default=Path("results/accuracy_front"), metavar="DIR", help="default %(default)s"
@@ -30,8 +36,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
-    from experiments.accuracy_front import accuracy_front, settings
+    from experiments.accuracy_front import QUICK_TRAINED_STEPS, TRAINED_STEPS, accuracy_front
     from experiments.accuracy_front_report import report, write
+    from experiments.accuracy_front_settings import settings
     from experiments.plain import canonical_json, make_directory
     from experiments.progress import reporting
     from experiments.records import TrainingCache
@@ -49,12 +56,14 @@ def run(arguments: argparse.Namespace) -> None:
     effort = Effort.asked(
         quick=arguments.quick, model=arguments.model, steps=arguments.steps, seeds=arguments.seeds
     )
+    trained_steps = QUICK_TRAINED_STEPS if arguments.quick else TRAINED_STEPS
     make_directory(arguments.out)
     with reporting() as progress:
         front = accuracy_front(
             found,
             workload=arguments.workload,
             effort=effort,
+            trained_steps=trained_steps if arguments.training else 0,
             cache=TrainingCache(arguments.out.parent / ".training"),
             progress=progress,
         )

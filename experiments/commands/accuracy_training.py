@@ -18,6 +18,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, metavar="N", help="updates of every training run")
     parser.add_argument("--seeds", type=int, default=3, metavar="K", help="paired runs; default %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="first seed")
+    parser.add_argument(
+        "--residues", action="store_true", help="residue numbers on a crossbar too (thirty times as slow)"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer steps, and no rescues")
     parser.add_argument(
         "--out",
@@ -56,6 +59,7 @@ def run(arguments: argparse.Namespace) -> None:
             cache=TrainingCache(arguments.out.parent / ".training"),
             model=arguments.model,
             steps=arguments.steps,
+            with_residues=arguments.residues,
             progress=lambda done, total, label: progress(f"training, {label}", done, total),
         )
     written = write(found, arguments.out)

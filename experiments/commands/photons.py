@@ -13,6 +13,12 @@ HELP = "accuracy by photons per multiplication"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
+    parser.add_argument(
+        "--model",
+        action="append",
+        choices=("mlp", "vit"),
+        help="perceptron or vision transformer; may be given twice; default both",
+    )
     parser.add_argument("--quick", action="store_true", help="fewer images, seeds and vector lengths")
     parser.add_argument("--seed", type=int, default=0, help="first seed of the networks")
     parser.add_argument(
@@ -23,14 +29,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
-    from experiments.photons import Request, run_photons
+    from experiments.photon_request import Model, Request
+    from experiments.photons import run_photons
     from experiments.photons_report import prepare, report, write
     from experiments.plain import canonical_json
     from experiments.progress import reporting
 
+    models = tuple(model for model in Model if model in (arguments.model or Model))
+    request = Request.of(quick=arguments.quick, seed=arguments.seed, models=models)
     prepare(arguments.out)
     with reporting() as progress:
-        result = run_photons(Request.of(quick=arguments.quick, seed=arguments.seed), progress)
+        result = run_photons(request, progress)
     written = write(result, arguments.out)
     if arguments.json:
         print(canonical_json(result.record() | {"files": [str(path) for path in written]}, indent=1))

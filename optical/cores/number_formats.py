@@ -21,11 +21,10 @@ from heliograph.checks import check_range, check_whole
 from heliograph.errors import ParameterError
 from heliograph.operators import Phase
 from heliograph.products import Products
-from heliograph.units import to_si
 from optical.analog import AnalogSpec, Scale
 from optical.chip import CalibrationCost
 from optical.core import Budget, Core, Reload, Work
-from optical.cores.crossbar import default_crossbar
+from optical.cores.crossbar import Crossbar, default_crossbar
 from optical.devices import bytes_of_bits, device_table
 from optical.link_budget import bits_from_snr
 from optical.residues import (
@@ -378,20 +377,20 @@ def default_block_float() -> BlockFloatCore:
     return in_block_float(default_crossbar(), "block_float")
 
 
-@cache
-def default_residue() -> ResidueCore:
+def in_short_residues(core: Crossbar, name: str) -> ResidueCore:
     """Return a crossbar of short sums, four products each, with 4-bit mantissas and the moduli 3, 4, 5 and 7.
 
     Notes
     -----
-    The moduli tell 420 numbers apart, and sums reach 196 to either side. Its lines have 60 mW, four times the
-    plain crossbar's: a sample is then wrong less than once in 100,000.
+    The moduli tell 420 numbers apart, and sums reach 196 to either side. Its lines have four times the plain
+    crossbar's power, which with today's parts makes a sample wrong less than once in 100,000.
     """
-    core = dataclasses.replace(
-        default_crossbar(),
-        wavelengths=4,
-        temporal_accumulation=1,
-        summed=1,
-        laser_power_w=to_si("laser_power_w", 60.0, "mW"),
-    )
-    return in_residues(core, "residue", moduli=(3, 4, 5, 7), mantissa_bits=4)
+    light_w = 4.0 * core.laser_power_w
+    short = dataclasses.replace(core, wavelengths=4, temporal_accumulation=1, summed=1, laser_power_w=light_w)
+    return in_residues(short, name, moduli=(3, 4, 5, 7), mantissa_bits=4)
+
+
+@cache
+def default_residue() -> ResidueCore:
+    """Return the default crossbar with residue numbers in short sums."""
+    return in_short_residues(default_crossbar(), "residue")

@@ -1,6 +1,14 @@
+import pytest
 import torch
 
-from electronic.numerics import BfloatNumerics, ExactNumerics
+from electronic.numerics import (
+    LARGEST,
+    BfloatNumerics,
+    ExactNumerics,
+    Float8,
+    Float8Numerics,
+    Float8Scale,
+)
 from heliograph.interfaces import Numerics
 
 
@@ -46,3 +54,37 @@ def test_bfloat_accumulates_in_float32():
 def test_keys_change_nothing():
     a, b = operands()
     assert torch.equal(BfloatNumerics().matmul(a, b, 1), BfloatNumerics().matmul(a, b, 2))
+
+
+@pytest.mark.parametrize(("form", "step"), [(Float8.E4M3, 2**-4), (Float8.E5M2, 2**-3)])
+@pytest.mark.parametrize("scale", Float8Scale)
+def test_eight_bits_are_within_half_a_step_of_their_significand(form, step, scale):
+    """Micikevicius et al. (2022), table 1: three and two bits of mantissa, so errors up to 2^-4 and 2^-3."""
+    generator = torch.Generator().manual_seed(1)
+    a, b = (1.0 + torch.rand(1, 30, 30, generator=generator) for _ in range(2))
+    eye = torch.eye(30)[None]
+    numerics = Float8Numerics(a_format=form, b_format=form, scale=scale)
+    error = (numerics.matmul(a, eye, 0) / a - 1.0).abs()
+    assert step / 3.0 < error.max() <= step * 1.0 + 2**-8
+    assert ((numerics.matmul(eye, b, 0) / b - 1.0).abs() <= step + 2**-8).all()
+    finest = torch.finfo(torch.float8_e4m3fn if form is Float8.E4M3 else torch.float8_e5m2)
+    assert finest.max == LARGEST[form]
+
+
+def test_a_scale_per_row_saves_small_rows():
+    """One large row flushes a small one to zero where all share a scale: E4M3 spans 448 to 2^-9."""
+    a = torch.ones(1, 2, 8)
+    a[0, 0] = 2.0**20
+    b = torch.ones(1, 8, 3)
+    assert Float8Numerics().matmul(a, b, 0)[0, 1].abs().max() == 0.0
+    rows = Float8Numerics(scale=Float8Scale.ROW).matmul(a, b, 0)
+    assert torch.equal(rows, torch.bmm(a, b))
+    columns = Float8Numerics(scale=Float8Scale.ROW).matmul(b.mT, a.mT, 0)
+    assert torch.equal(columns, rows.mT)
+
+
+def test_e5m2_reaches_what_e4m3_flushes():
+    a = torch.tensor([[[1.0, 2.0**-24]]])
+    eye = torch.eye(2)[None]
+    assert Float8Numerics().matmul(a, eye, 0)[0, 0, 1] == 0.0
+    assert Float8Numerics(a_format=Float8.E5M2).matmul(a, eye, 0)[0, 0, 1] == 2.0**-24

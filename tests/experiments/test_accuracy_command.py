@@ -7,7 +7,7 @@ import pytest
 
 from experiments.__main__ import BAD_INPUT, main
 from experiments.accuracy import Accuracy, Arithmetic
-from experiments.accuracy_front import settings
+from experiments.accuracy_front_settings import settings
 from experiments.accuracy_width import WidthStudy
 from experiments.converter_ladder import converter_ladder, with_electronic
 from experiments.presentation import UNRESOLVED, comparison_rows

@@ -44,6 +44,7 @@ TORCH = {
     "workloads/gpt.py",
     "workloads/probes.py",
     "workloads/training.py",
+    "workloads/vision_transformer.py",
 }
 FILES = sorted(path.relative_to(ROOT) for floor in FLOORS for path in (ROOT / floor).rglob("*.py"))
 
