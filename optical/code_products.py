@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import NamedTuple
 
 import torch
 
@@ -50,33 +51,36 @@ def arithmetic_for(x: torch.Tensor, summed_dim: int, levels: int | None) -> Arit
     return Arithmetic.HALVES if levels <= _LARGEST_HALVED_CODE else Arithmetic.FLOATING
 
 
-@dataclass(frozen=True, kw_only=True)
-class Halves:
-    """Codes as ``128 high + low``, each half in int8."""
+class Halves(NamedTuple):
+    """Codes as ``128 high + low``, in int8."""
 
     high: torch.Tensor
     """Upper halves."""
     low: torch.Tensor
     """Lower halves."""
+    both: torch.Tensor
+    """Sums of the two, at most 127: a product of these spares the two crossed ones (Karatsuba, 1962)."""
 
     def put(self, codes: torch.Tensor, block: Block) -> None:
         """Divide a block of whole codes, given as floating point."""
-        if fuses(codes):
-            split(codes, part_of(self.high, block), part_of(self.low, block))
+        if fuses(codes) and codes.is_contiguous():
+            split(codes, *(part_of(half, block) for half in (self.high, self.low, self.both)))
             return
         high = scratch("high", codes.shape, codes.dtype, codes.device)
         torch.mul(codes, 1.0 / _RADIX, out=high).round_()
         part_of(self.high, block).copy_(high)
-        part_of(self.low, block).copy_(torch.sub(codes, high, alpha=_RADIX, out=high))
+        low = torch.sub(codes, high, alpha=_RADIX)
+        part_of(self.low, block).copy_(low)
+        part_of(self.both, block).copy_(high.add_(low))
 
     def rows(self, block: tuple[slice, ...]) -> Halves:
         """Return the halves of some batches and rows of A."""
-        return Halves(high=part_of(self.high, block), low=part_of(self.low, block))
+        return Halves(*(part_of(half, block) for half in (self.high, self.low, self.both)))
 
     @property
     def mT(self) -> Halves:
         """Halves of the transposed operand."""
-        return Halves(high=self.high.mT, low=self.low.mT)
+        return Halves(self.high.mT, self.low.mT, self.both.mT)
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ class CodeProduct:
     """The product of codes, in memory that the next product uses again."""
 
     sums: tuple[torch.Tensor, ...]
-    """All of it, [B, M, N]; or of halves: high by high, high by low, low by high, low by low."""
+    """All of it, [B, M, N]; or of halves: high by high, low by low, sum by sum."""
 
     def add_to(self, x: torch.Tensor, block: Block) -> torch.Tensor:
         """Return the sum of some outputs and what is given, which may be overwritten."""
@@ -98,11 +102,11 @@ class CodeProduct:
         value = scratch("value", first.shape, dtype, first.device)
         if not others:
             return value.copy_(first)
-        if fuses(value):
+        if fuses(value) and first.is_contiguous():
             join((first, *others), value)
             return value
-        crossed, crossed_too, low = others
-        value.copy_(first).mul_(_RADIX).add_(crossed.add_(crossed_too))
+        low, both = others
+        value.copy_(first).mul_(_RADIX).add_(both.sub_(first).sub_(low))
         return value.mul_(_RADIX).add_(low)
 
 
@@ -117,14 +121,8 @@ def multiply_codes(a: torch.Tensor, b: torch.Tensor, halves: tuple[Halves, Halve
         Of both, where they are to be multiplied.
     """
     if halves is not None:
-        pairs = (
-            (first, second)
-            for first in (halves[0].high, halves[0].low)
-            for second in (halves[1].high, halves[1].low)
-        )
-        return CodeProduct(
-            tuple(_multiply_int8(*pair, f"product {place}") for place, pair in enumerate(pairs))
-        )
+        pairs = enumerate(zip(*halves, strict=True))
+        return CodeProduct(tuple(_multiply_int8(*pair, f"product {place}") for place, pair in pairs))
     if a.dtype == b.dtype == torch.int8:
         return CodeProduct((_multiply_int8(a, b, "product"),))
     shape = torch.Size((*a.shape[:2], b.shape[2]))

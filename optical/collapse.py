@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import functools
 import warnings
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import SupportsFloat
 
 from heliograph.errors import SuspectWarning
 from optical.analog import AnalogSpec
-
-if TYPE_CHECKING:
-    from optical.readout import Gain, Variance
 
 _TOLERATED = 0.1
 """Largest share of clipping in the variance: beyond, tails and variance are not those of a Gaussian."""
@@ -30,7 +28,9 @@ def _watch(spec: AnalogSpec) -> _Watch:
     return _Watch()
 
 
-def doubt_collapse(spec: AnalogSpec, samples: int, gain: Gain, variance: Variance) -> None:
+def doubt_collapse(
+    spec: AnalogSpec, samples: int, clipping: SupportsFloat, mean: Callable[[], SupportsFloat]
+) -> None:
     """Warn, once for a specification, where clipping has a large share in the variance of a collapsed sum.
 
     Parameters
@@ -39,10 +39,10 @@ def doubt_collapse(spec: AnalogSpec, samples: int, gain: Gain, variance: Varianc
         What is executed.
     samples : int
         Analog samples of the sum.
-    gain : Gain
-        With the mean square of what clipping takes off a sample.
-    variance : Variance
-        Of the outputs.
+    clipping : float or torch.Tensor
+        Mean square of what clipping takes off a sample.
+    mean : callable
+        Returns the mean variance of the outputs.
 
     Notes
     -----
@@ -53,7 +53,7 @@ def doubt_collapse(spec: AnalogSpec, samples: int, gain: Gain, variance: Varianc
     watch.calls += 1
     if watch.doubted or watch.calls & (watch.calls - 1):
         return
-    share = samples * float(gain.clipping) / max(float(variance.mean()), 1e-300)
+    share = samples * float(clipping) / max(float(mean()), 1e-300)
     if share > _TOLERATED:
         watch.doubted = True
         sentence = (

@@ -1,10 +1,9 @@
-"""Conversion and readout in single passes over memory, compiled by numba where that is installed.
+"""Conversion of operands in single passes over memory, compiled by numba where that is installed.
 
-Each function computes what the torch code that calls it would, from the same draws. Arrays are contiguous
-float32 unless said otherwise; an array of no elements stands for what is left out.
+Each function computes what the torch code that it stands for would, from the same draws. Memory is given by
+address: to wrap a tensor as an array takes as long as a small product.
 
-Shape suffixes: B batch, R rows and C columns of an operand as it lies in memory, M rows and N columns of a
-product.
+Shape suffixes: B batch, R rows and C columns of an operand as it lies in memory.
 """
 
 from __future__ import annotations
@@ -13,125 +12,187 @@ from typing import Any
 
 import numba
 import numpy as np
+from numba.core import cgutils, types
+from numba.extending import intrinsic
 
 Array = Any
+Numbers = tuple[Any, ...]
 _MAGNITUDE = np.int32(0x7FFFFFFF)
 """All bits of a float32 but its sign: as integers they compare as magnitudes do."""
 _UNIT = np.float32(2.0**-16)
 """What a 16-bit word of dither is worth, in steps."""
-_compiled = numba.njit(nogil=True, cache=True, fastmath={"reassoc", "nsz"})
+_HASH = np.uint64(0x100000001B3)
+compiled = numba.njit(nogil=True, cache=True, fastmath={"reassoc", "nsz"})
 
 
-@_compiled
-def largest_of_rows(bits_RC: Array, top_R: Array) -> None:
-    """Raise each row's largest magnitude to that of its elements, all given as int32 bits."""
-    for row in range(bits_RC.shape[0]):
-        largest = top_R[row]
-        for column in range(bits_RC.shape[1]):
-            largest = max(largest, bits_RC[row, column] & _MAGNITUDE)
-        top_R[row] = largest
+@intrinsic  # type: ignore[untyped-decorator]
+def _pointer(typing: Any, address: Any) -> Any:  # noqa: ANN401
+    """Return an address as a pointer."""
+    del typing
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+        del context, signature
+        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+
+    return types.voidptr(address), generate
 
 
-@_compiled
-def largest_of_columns(bits_BRC: Array, top_BC: Array) -> None:
-    """Raise each column's largest magnitude to that of its elements, all given as int32 bits."""
-    for batch in range(bits_BRC.shape[0]):
-        for row in range(bits_BRC.shape[1]):
-            for column in range(bits_BRC.shape[2]):
-                top_BC[batch, column] = max(top_BC[batch, column], bits_BRC[batch, row, column] & _MAGNITUDE)
+@compiled
+def floats(address: int, count: int) -> Array:
+    """Return float32 numbers at an address."""
+    return numba.carray(_pointer(address), (count,), np.float32)
 
 
-@_compiled
-def convert_rows(
-    x_RC: Array, codes_RC: Array, grid: tuple[Any, Any], words_RC: Array, sums: tuple[Array, Array]
-) -> None:
-    """Round rows to codes, int8 or float32, each with a full scale of its own.
-
-    Parameters
-    ----------
-    x_RC, codes_RC : numpy.ndarray
-        Operand and result.
-    grid : tuple of float32
-        Code of full scale, and the least full scale.
-    words_RC : numpy.ndarray
-        int16 to dither with; none to round to nearest.
-    sums : tuple of numpy.ndarray
-        Where full scales go, [R], and sums of squared codes, [R] or none.
-    """
-    reach, smallest = grid
-    scale_R, energy_R = sums
-    bits_RC, least = x_RC.view(np.int32), np.zeros(1, np.float32)
-    least[0] = smallest
-    for row in range(x_RC.shape[0]):
-        scale = least.copy()
-        largest_of_rows(bits_RC[row : row + 1], scale.view(np.int32))
-        scale_R[row] = scale[0]
-        if words_RC.size > 0:
-            _dither(x_RC[row], reach / scale[0], words_RC[row], codes_RC[row])
-        else:
-            _round(x_RC[row], reach / scale[0], codes_RC[row])
-        if energy_R.size > 0:
-            energy_R[row] = _sum_of_squares(codes_RC[row])
+@compiled
+def integers(address: int, count: int) -> Array:
+    """Return int32 numbers at an address."""
+    return numba.carray(_pointer(address), (count,), np.int32)
 
 
-@_compiled
-def convert(x_BRC: Array, codes_BRC: Array, factor: Array, words: Array, energy: Array) -> None:
-    """Round an operand to codes, int8 or float32.
+@compiled
+def small_integers(address: int, count: int) -> Array:
+    """Return int8 numbers at an address."""
+    return numba.carray(_pointer(address), (count,), np.int8)
+
+
+@compiled
+def encode(memory: Numbers, whole: bool, shape: Numbers, grid: Numbers, words: Array) -> None:
+    """Round an operand to codes.
 
     Parameters
     ----------
-    x_BRC, codes_BRC : numpy.ndarray
-        Operand and result.
-    factor : numpy.ndarray
-        Codes per unit by column, [B, C], or of all, [1, 1].
+    memory : tuple of int
+        Addresses of the operand, float32 [B, R, C]; of its codes, int8 if `whole`, else float32; of its full
+        scales, [B, R], [B, C] or [1]; and of sums of squared codes, [B, R] or [B, C], or 0 for none.
+    whole : bool
+        Of what type codes are.
+    shape : tuple of int
+        B, R and C.
+    grid : tuple
+        Code of full scale; the least full scale; whether sums are over columns, rather than over rows; whether
+        elements that are summed have a full scale of their own, rather than all the same.
     words : numpy.ndarray
-        int16 to dither with, [B R, C]; none to round to nearest.
-    energy : numpy.ndarray
-        Sums of squared codes of rows, [B R, 1], or columns, [B, C], are added to it; none of shape [0, 0].
+        int16 to dither with, one for each element; none to round to nearest.
     """
-    rows = x_BRC.shape[1]
-    for batch in range(x_BRC.shape[0]):
+    count = shape[0] * shape[1] * shape[2]
+    if whole:
+        _encode(small_integers(memory[1], count), memory, shape, grid, words)
+    else:
+        _encode(floats(memory[1], count), memory, shape, grid, words)
+
+
+@compiled
+def _encode(codes: Array, memory: Numbers, shape: Numbers, grid: Numbers, words: Array) -> None:
+    (batches, rows, columns), (_, smallest, by_rows, own) = shape, grid
+    x = floats(memory[0], codes.size)
+    least = np.full(1, smallest, np.float32).view(np.int32)[0]
+    if not own:
+        bits = integers(memory[0], codes.size)
+        integers(memory[2], 1)[0] = largest(bits, least)
+    if by_rows:
+        _encode_rows(
+            codes, (x, floats(memory[2], batches * rows if own else 1)), memory[3], columns, grid, words
+        )
+    else:
+        size = rows * columns
+        for batch in range(batches):
+            part = slice(batch * size, (batch + 1) * size)
+            scale = floats(memory[2] + (4 * batch * columns if own else 0), columns if own else 1)
+            energy = floats(memory[3] + 4 * batch * columns, columns if memory[3] else 0)
+            _encode_columns(codes[part], (x[part], scale), energy, columns, grid, words[part])
+
+
+@compiled
+def largest(bits: Array, least: Any) -> Any:  # noqa: ANN401
+    """Return the largest magnitude of elements, or the least it may be, all given as int32 bits."""
+    top = least
+    for place in range(bits.size):
+        top = max(top, bits[place] & _MAGNITUDE)
+    return top
+
+
+@compiled
+def _encode_rows(
+    codes: Array, values: tuple[Array, Array], energy: int, columns: int, grid: Numbers, words: Array
+) -> None:
+    """Round rows, each with a full scale of its own or all with one that is known."""
+    (x, scale), (reach, smallest, _, own) = values, grid
+    rows = x.size // columns
+    bits, tops = x.view(np.int32), scale.view(np.int32)
+    least = np.full(1, smallest, np.float32).view(np.int32)[0]
+    squares = floats(energy, rows if energy else 0)
+    for row in range(rows):
+        part = slice(row * columns, (row + 1) * columns)
+        if own:
+            tops[row] = largest(bits[part], least)
+        factor = reach / scale[row if own else 0]
+        if words.size > 0:
+            _dither(x[part], factor, words[part], codes[part])
+        else:
+            _round(x[part], factor, codes[part])
+        if squares.size > 0:
+            squares[row] = _sum_of_squares(codes[part])
+
+
+@compiled
+def _encode_columns(
+    codes: Array, values: tuple[Array, Array], energy: Array, columns: int, grid: Numbers, words: Array
+) -> None:
+    """Round columns, each with a full scale of its own or all with one that is known."""
+    (x, scale), (reach, smallest, _, own) = values, grid
+    rows = x.size // columns
+    if own:
+        scale[:] = smallest
+        bits, tops = x.view(np.int32), scale.view(np.int32)
         for row in range(rows):
-            place, x, codes = batch * rows + row, x_BRC[batch, row], codes_BRC[batch, row]
-            if factor.size > 1 and words.size > 0:
-                _dither_by_columns(x, factor[batch], words[place], codes)
-            elif factor.size > 1:
-                _round_by_columns(x, factor[batch], codes)
-            elif words.size > 0:
-                _dither(x, factor[0, 0], words[place], codes)
-            else:
-                _round(x, factor[0, 0], codes)
-            if energy.shape == (x_BRC.shape[0] * rows, 1):
-                energy[place, 0] = _sum_of_squares(codes)
-            elif energy.size > 0:
-                _add_squares(codes, energy[batch])
+            _raise(bits[row * columns : (row + 1) * columns], tops)
+    factor = reach / scale
+    energy[:] = np.float32(0.0)
+    for row in range(rows):
+        part = slice(row * columns, (row + 1) * columns)
+        if own and words.size > 0:
+            _dither_by_columns(x[part], factor, words[part], codes[part])
+        elif own:
+            _round_by_columns(x[part], factor, codes[part])
+        elif words.size > 0:
+            _dither(x[part], factor[0], words[part], codes[part])
+        else:
+            _round(x[part], factor[0], codes[part])
+        if energy.size > 0:
+            _add_squares(codes[part], energy)
 
 
-@_compiled
+@compiled
+def _raise(bits: Array, tops: Array) -> None:
+    for place in range(tops.size):
+        tops[place] = max(tops[place], bits[place] & _MAGNITUDE)
+
+
+@compiled
 def _round(x: Array, factor: Any, codes: Array) -> None:  # noqa: ANN401
     for place in range(x.size):
         codes[place] = np.rint(x[place] * factor)
 
 
-@_compiled
+@compiled
 def _round_by_columns(x: Array, factor: Array, codes: Array) -> None:
     for place in range(x.size):
         codes[place] = np.rint(x[place] * factor[place])
 
 
-@_compiled
+@compiled
 def _dither(x: Array, factor: Any, words: Array, codes: Array) -> None:  # noqa: ANN401
     for place in range(x.size):
         codes[place] = np.rint(x[place] * factor + np.float32(words[place]) * _UNIT)
 
 
-@_compiled
+@compiled
 def _dither_by_columns(x: Array, factor: Array, words: Array, codes: Array) -> None:
     for place in range(x.size):
         codes[place] = np.rint(x[place] * factor[place] + np.float32(words[place]) * _UNIT)
 
 
-@_compiled
+@compiled
 def _sum_of_squares(codes: Array) -> Any:  # noqa: ANN401
     total = np.float32(0.0)
     for place in range(codes.size):
@@ -140,126 +201,52 @@ def _sum_of_squares(codes: Array) -> Any:  # noqa: ANN401
     return total
 
 
-@_compiled
+@compiled
 def _add_squares(codes: Array, energy: Array) -> None:
     for place in range(codes.size):
         code = np.float32(codes[place])
         energy[place] += code * code
 
 
-@_compiled
-def split(codes: Array, high: Array, low: Array) -> None:
-    """Divide whole float32 codes into ``128 high + low``, int8, all of one size."""
-    for place in range(codes.size):
-        upper = np.rint(codes[place] * np.float32(1.0 / 128.0))
-        high[place] = upper
-        low[place] = codes[place] - upper * np.float32(128.0)
-
-
-@_compiled
-def join(sums: tuple[Array, Array, Array, Array], out: Array) -> None:
-    """Add int32 products of halves: high by high, high by low, low by high, low by low."""
-    high, crossed, crossed_too, low = sums
-    radix = np.float32(128.0)
-    for place in range(out.size):
-        upper = np.float32(high[place]) * radix + np.float32(crossed[place] + crossed_too[place])
-        out[place] = upper * radix + np.float32(low[place])
-
-
-@_compiled
-def finish(
-    product_BMN: Array,
-    gaussians: tuple[Array, Array],
-    variance: tuple[Array, Array, Array, Array],
-    readout: tuple[Array, Array, Any, Any],
-    out_BMN: Array,
-) -> None:
-    """Add noise to exact products, convert and scale them.
+@compiled
+def split(address: int, halves: tuple[int, int, int], count: int) -> None:
+    """Divide whole float32 codes into ``128 high + low``.
 
     Parameters
     ----------
-    product_BMN, out_BMN : numpy.ndarray
-        Products of codes, int32 or float32, and result; N is even.
-    gaussians : tuple of numpy.ndarray
-        Words, uint16, one for two outputs, or none without noise; and pairs of Gaussians by word, [65536]
-        float64 that hold two float32 each.
-    variance : tuple of numpy.ndarray
-        Of outputs: by row [B M] or [1], by column [B, N], and the factors of a product of both.
-    readout : tuple
-        Scale by row, [B M] or [1], and by column, [B, N]; codes of the converter per unit and its largest
-        code, zero without a converter.
+    address : int
+        Of codes.
+    halves : tuple of int
+        Addresses of the high part, of the low part and of their sum, int8.
+    count : int
+        How many there are.
     """
-    by_row, by_column, row_factor, column_factor = variance
-    row_scale, column_scale, per_step, levels = readout
-    words, pairs = gaussians
-    half, rows = product_BMN.shape[2] // 2, product_BMN.shape[1]
-    drawn = np.zeros(half, np.float64)
-    noise = drawn.view(np.float32)
-    for batch in range(product_BMN.shape[0]):
-        for row in range(rows):
-            place, product, out = batch * rows + row, product_BMN[batch, row], out_BMN[batch, row]
-            if words.size > 0:
-                for pair in range(half):
-                    drawn[pair] = pairs[words[place * half + pair]]
-                base = by_row[min(place, by_row.size - 1)]
-                if column_factor.size > 0:
-                    weight = row_factor[min(place, row_factor.size - 1)]
-                    columns = (by_column[batch], column_factor[batch])
-                    _add_product_noise(product, noise, (base, weight), columns, out)
-                elif by_column.size > 0:
-                    _add_column_noise(product, noise, base, by_column[batch], out)
-                else:
-                    _add_noise(product, noise, np.sqrt(base), out)
-            else:
-                out[:] = product
-            if levels > 0.0:
-                _convert(out, per_step, levels)
-            factor = row_scale[min(place, row_scale.size - 1)]
-            if column_scale.size > 0:
-                _scale_columns(out, factor, column_scale[batch])
-            else:
-                _scale(out, factor)
+    codes = floats(address, count)
+    high, low = small_integers(halves[0], count), small_integers(halves[1], count)
+    both = small_integers(halves[2], count)
+    for place in range(count):
+        upper = np.rint(codes[place] * np.float32(1.0 / 128.0))
+        lower = codes[place] - upper * np.float32(128.0)
+        high[place], low[place], both[place] = upper, lower, upper + lower
 
 
-@_compiled
-def _add_noise(product: Array, noise: Array, deviation: Any, out: Array) -> None:  # noqa: ANN401
-    for place in range(out.size):
-        out[place] = np.float32(product[place]) + noise[place] * deviation
+@compiled
+def join(sums: tuple[int, int, int], address: int, count: int) -> None:
+    """Add products of halves: high by high, low by low, and sum by sum, all int32, to float32."""
+    high, low, both = integers(sums[0], count), integers(sums[1], count), integers(sums[2], count)
+    out, radix = floats(address, count), np.float32(128.0)
+    for place in range(count):
+        crossed = both[place] - high[place] - low[place]
+        upper = np.float32(high[place]) * radix + np.float32(crossed)
+        out[place] = upper * radix + np.float32(low[place])
 
 
-@_compiled
-def _add_column_noise(product: Array, noise: Array, by_row: Any, by_column: Array, out: Array) -> None:  # noqa: ANN401
-    for place in range(out.size):
-        deviation = np.sqrt(by_row + by_column[place])
-        out[place] = np.float32(product[place]) + noise[place] * deviation
-
-
-@_compiled
-def _add_product_noise(
-    product: Array, noise: Array, row: tuple[Any, Any], column: tuple[Array, Array], out: Array
-) -> None:
-    by_row, row_factor = row
-    by_column, column_factor = column
-    for place in range(out.size):
-        deviation = np.sqrt(by_row + by_column[place] + row_factor * column_factor[place])
-        out[place] = np.float32(product[place]) + noise[place] * deviation
-
-
-@_compiled
-def _convert(out: Array, per_step: Any, levels: Any) -> None:  # noqa: ANN401
-    for place in range(out.size):
-        code = np.rint(out[place] * per_step)
-        code = -levels if code < -levels else code
-        out[place] = levels if code > levels else code
-
-
-@_compiled
-def _scale(out: Array, factor: Any) -> None:  # noqa: ANN401
-    for place in range(out.size):
-        out[place] *= factor
-
-
-@_compiled
-def _scale_columns(out: Array, factor: Any, column: Array) -> None:  # noqa: ANN401
-    for place in range(out.size):
-        out[place] = out[place] * factor * column[place]
+@compiled
+def digest(address: int, count: int, step: int) -> int:
+    """Return a hash of some float32 numbers, `step` apart around `count` of them."""
+    bits, found = integers(address, count), np.uint64(0xCBF29CE484222325)
+    place = 0
+    for _ in range(min(256, count)):
+        found = (found ^ np.uint64(bits[place])) * _HASH
+        place = (place + step) % count
+    return found

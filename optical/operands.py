@@ -23,6 +23,8 @@ SMALLEST_SCALE = 1e-30
 _HAIR = 2.0**-20
 """How far stochastic rounding stops short of the last code, so that no dither reaches beyond it."""
 _PROBE_ROWS, _PROBE_BATCHES, _PROBE_SAMPLES = 64, 4, 8
+NEGLIGIBLE_LASER = 0.01
+"""Share of laser noise in the variance of an output, below which its spread over outputs is not followed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +107,8 @@ def encode(
     order : Order or None
         Of draws; None where they follow the memory, which spares a copy.
     """
-    x = x.detach() if x.dtype == torch.float64 else x.detach().to(torch.float32)
+    x = x.detach()
+    x = x if x.dtype in (torch.float32, torch.float64) else x.to(torch.float32)
     ordered = order is not None and (_dithers(spec) or (loaded and spec.load_variance > 0.0))
     turned = order is Order.COLUMNS if ordered else not x.is_contiguous()
     if turned:
@@ -113,18 +116,27 @@ def encode(
     x = x.contiguous() if ordered else x
     levels = None if math.isinf(spec.dac_bits) else largest_code(spec.dac_bits)
     arithmetic = arithmetic_for(x, summed_dim, levels) if spec.load_variance == 0.0 else Arithmetic.FLOATING
-    grid = _Grid(
-        reach=(levels or 1.0) * (1.0 - _HAIR if _dithers(spec) else 1.0),
-        rounds=levels is not None,
-        draws=draws if _dithers(spec) else None,
-        dim=summed_dim if spec.scale is Scale.ROW else None,
-        error=math.sqrt(spec.load_variance) if loaded else 0.0,
-    )
+    dithers = draws if _dithers(spec) else None
+    reach = (levels or 1.0) * (1.0 if dithers is None else 1.0 - _HAIR)
     room = _Room(x, arithmetic, use)
-    energy = x.new_zeros([1 if dim == summed_dim + 3 else size for dim, size in enumerate(x.shape)])
-    fill = _fill_fused if grid.is_fused(x) else _fill
-    scale = fill(x, grid, draws, room, energy if spec.needs_energy else None)
-    operand = Operand(codes=room.codes, step=1.0 / grid.reach, scale=scale, energy=energy, halves=room.halves)
+    energy = x.new_zeros((*x.shape[:2], 1) if summed_dim == -1 else (x.shape[0], 1, x.shape[2]))
+    wanted = energy if spec.needs_energy else None
+    error = math.sqrt(spec.load_variance) if loaded else 0.0
+    if levels is not None and error == 0.0 and fused.fuses(x) and x.is_contiguous():
+        how = fused.Grid(reach, SMALLEST_SCALE, summed_dim, spec.scale is Scale.ROW)
+        scale = fused.encode(x, room.codes, how, dithers, wanted)
+        if room.halves is not None:
+            room.halves.put(room.codes, whole(x.shape))
+    else:
+        grid = _Grid(
+            reach=reach,
+            rounds=levels is not None,
+            draws=dithers,
+            dim=summed_dim if spec.scale is Scale.ROW else None,
+            error=error,
+        )
+        scale = _fill(x, grid, draws, room, wanted)
+    operand = Operand(codes=room.codes, step=1.0 / reach, scale=scale, energy=energy, halves=room.halves)
     return operand.mT if turned else operand
 
 
@@ -132,27 +144,19 @@ class _Room:
     """Memory for codes."""
 
     def __init__(self, x: torch.Tensor, arithmetic: Arithmetic, use: str) -> None:
-        def room(part: str, dtype: torch.dtype) -> torch.Tensor:
-            if use and x.is_contiguous():
-                return scratch(f"{part} of {use}", x.shape, dtype, x.device)
-            return torch.empty_like(x, dtype=dtype)
-
-        self.codes = room("codes", torch.int8 if arithmetic is Arithmetic.INT8 else x.dtype)
+        self._like, self._use = x, use if x.is_contiguous() else ""
+        self.codes = self._part("codes", torch.int8 if arithmetic is Arithmetic.INT8 else x.dtype)
         self.halves: Halves | None = None
         if arithmetic is Arithmetic.HALVES:
-            self.halves = Halves(high=room("high halves", torch.int8), low=room("low halves", torch.int8))
+            self.halves = Halves(
+                *(self._part(part, torch.int8) for part in ("high halves", "low halves", "sums of halves"))
+            )
 
-
-def _fill_fused(
-    x: torch.Tensor, grid: _Grid, draws: Draws, room: _Room, energy: torch.Tensor | None
-) -> torch.Tensor:
-    """Fill memory with codes in compiled passes, and return the full scale."""
-    del draws
-    how = fused.Grid(reach=grid.reach, smallest=SMALLEST_SCALE, dim=grid.dim)
-    scale = fused.convert(x, room.codes, how, grid.draws, energy)
-    if room.halves is not None:
-        room.halves.put(room.codes, whole(x.shape))
-    return scale
+    def _part(self, part: str, dtype: torch.dtype) -> torch.Tensor:
+        x = self._like
+        if self._use:
+            return scratch(f"{part} of {self._use}", x.shape, dtype, x.device)
+        return torch.empty_like(x, dtype=dtype)
 
 
 def _fill(
@@ -204,10 +208,6 @@ class _Grid:
     error: float
     """Rms error of loading, in units of full scale."""
 
-    def is_fused(self, x: torch.Tensor) -> bool:
-        """Return whether compiled passes put an operand on the grid."""
-        return self.rounds and self.error == 0.0 and x.is_contiguous() and fused.fuses(x)
-
     def put(self, x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
         """Return codes as floating point, in memory that is used again."""
         part = torch.mul(x, factor, out=scratch("codes", x.shape, x.dtype, x.device))
@@ -228,11 +228,21 @@ def cut(operand: Operand, codes: torch.Tensor, summed_dim: int) -> Operand:
 
 def probe(spec: AnalogSpec, codes_BMK: torch.Tensor) -> torch.Tensor:
     """Return the codes of some analog samples, [B', T', M', K'], in place; a short last one is left out."""
-    batch, rows, length = codes_BMK.shape
+    (_, _, _, width), (batch, sample, row) = probe_steps(spec, codes_BMK.shape)
+    samples = codes_BMK.shape[2] // width
+    codes = codes_BMK[::batch, ::row, : samples * width]
+    return codes.unflatten(2, (samples, width))[:, :, ::sample].transpose(1, 2)
+
+
+def probe_steps(spec: AnalogSpec, shape: torch.Size) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the sizes B', T', M' and K' of a probe, and its steps through batches, samples and rows."""
+    batch, rows, length = shape
     width = min(length, spec.analog_length)
     samples = length // width
-    codes = codes_BMK[:: -(-batch // _PROBE_BATCHES), :: -(-rows // _PROBE_ROWS), : samples * width]
-    return codes.unflatten(2, (samples, width))[:, :, :: -(-samples // _PROBE_SAMPLES)].transpose(1, 2)
+    counts = ((batch, _PROBE_BATCHES), (samples, _PROBE_SAMPLES), (rows, _PROBE_ROWS))
+    steps = tuple(-(-count // most) for count, most in counts)
+    sizes = (-(-count // step) for (count, _), step in zip(counts, steps, strict=True))
+    return (*sizes, width), steps
 
 
 def probe_outputs(c_BMN: torch.Tensor) -> torch.Tensor:

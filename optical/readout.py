@@ -8,18 +8,25 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from optical import fused
 from optical.analog import AnalogSpec, Shot
 from optical.chip_numerics import common_noise, imbalance, output_gains
 from optical.code_products import CodeProduct
 from optical.collapse import doubt_collapse
 from optical.draws import Draws
 from optical.operand_blocks import Block, cachefuls, part_of, product_blocks, whole
-from optical.operands import SMALLEST_SCALE, Operand, largest_code, multiply, probe, probe_outputs
+from optical.operands import (
+    NEGLIGIBLE_LASER,
+    SMALLEST_SCALE,
+    Operand,
+    largest_code,
+    multiply,
+    probe,
+    probe_outputs,
+)
 from optical.residues import Residues
 from optical.scratch import scratch
 
@@ -94,7 +101,14 @@ def whole_product(spec: AnalogSpec, a: Operand, b: Operand) -> CodeProduct | Non
 
 
 def read(
-    spec: AnalogSpec, a: Operand, b: Operand, gain: Gain, draws: Draws, *, known: CodeProduct | None = None
+    spec: AnalogSpec,
+    a: Operand,
+    b: Operand,
+    gain: Gain,
+    draws: Draws,
+    *,
+    known: CodeProduct | None = None,
+    exact: bool = False,
 ) -> torch.Tensor:
     """Return the product of coded operands: one executed sample, or several collapsed into one draw.
 
@@ -104,11 +118,13 @@ def read(
         What is executed.
     known : CodeProduct or None
         The exact product of codes, if it is there already.
+    exact : bool
+        Whether laser noise follows every output, however small it is.
     """
     samples = -(-a.codes.shape[-1] // spec.analog_length)
-    variance = variance_of(spec, a, b, samples, gain)
+    variance = variance_of(spec, a, b, samples, gain, exact=exact)
     if samples > 1:
-        doubt_collapse(spec, samples, gain, variance)
+        doubt_collapse(spec, samples, gain.clipping, variance.mean)
     c_BMN = a.energy.new_empty(*a.codes.shape[:2], b.codes.shape[2])
     row_scale = a.scale * (a.step * b.step * spec.product_gain)
     column_scale: torch.Tensor | None = b.scale
@@ -128,9 +144,8 @@ def read(
         row_scale=row_scale,
         column_scale=column_scale,
     )
-    finish = readout.finish_fused if readout.is_fused(c_BMN) else readout.finish
     for block in product_blocks(c_BMN.shape, c_BMN.device):
-        finish(multiply(a, b, block) if known is None else known, block, draws, c_BMN)
+        readout.finish(multiply(a, b, block) if known is None else known, block, draws, c_BMN)
     return c_BMN
 
 
@@ -175,32 +190,6 @@ class _Readout:
             if self.column_scale is not None:
                 out.mul_(part_of(self.column_scale, at[:1]))
 
-    def is_fused(self, c_BMN: torch.Tensor) -> bool:
-        """Return whether one compiled pass does all that there is to do."""
-        if self.counts is not None or self.added or self.gains is not None or c_BMN.shape[2] % 2:
-            return False
-        factor = None if self.variance is None else self.variance.a_factor
-        return fused.fuses(c_BMN) and (factor is None or (factor.shape[2] == 1 and fused.fuses(factor)))
-
-    def finish_fused(self, product: CodeProduct, block: Block, draws: Draws, c_BMN: torch.Tensor) -> None:
-        """Write a block of outputs in one pass."""
-        parts: tuple[torch.Tensor | None, ...] = (None,) * 4
-        if self.variance is not None:
-            known = self.variance
-            parts = (known.row, known.column, known.a_factor, known.b_factor)
-        row, column, a_factor, b_factor = (None if part is None else part_of(part, block) for part in parts)
-        how = fused.Readout(
-            variance=(row, column, a_factor, b_factor),
-            row_scale=part_of(self.row_scale, block),
-            column_scale=None if self.column_scale is None else part_of(self.column_scale, block[:1]),
-            per_step=self.per_step,
-            levels=self.levels,
-        )
-        out = part_of(c_BMN, block)
-        within = whole(out.shape)
-        exact = product.sums[0] if len(product.sums) == 1 else product.value(within, out.dtype)
-        fused.finish(exact, how, draws, out)
-
 
 def _counts(spec: AnalogSpec) -> bool:
     return spec.shot is Shot.COUNTED and spec.shot_variance > 0.0
@@ -237,8 +226,18 @@ def _counted(
     return (counts[0] - counts[1]).mul_(2.0 * variance / unit).to(value.dtype)
 
 
-def variance_of(spec: AnalogSpec, a: Operand, b: Operand, samples: int, gain: Gain) -> Variance:
-    """Return the variance before rounding, or with the rounding of several samples."""
+def variance_of(
+    spec: AnalogSpec, a: Operand, b: Operand, samples: int, gain: Gain, *, exact: bool = True
+) -> Variance:
+    """Return the variance before rounding, or with the rounding of several samples.
+
+    Parameters
+    ----------
+    spec, a, b, samples, gain
+        What is executed.
+    exact : bool
+        Whether the laser noise of a single sample follows every output, however small it is.
+    """
     unit = a.step * b.step * spec.product_gain
     shot_variance = 0.0 if spec.shot is Shot.COUNTED else spec.shot_variance
     thermal, each = samples * spec.thermal_variance / unit**2, shot_variance + spec.encoding_variance
@@ -256,14 +255,24 @@ def variance_of(spec: AnalogSpec, a: Operand, b: Operand, samples: int, gain: Ga
         column = b.energy * (each * (b.step / unit) ** 2)
     if factor == 0.0:
         return Variance(row=row, column=column)
-    if samples > 1:
-        a_factor = a.energy * (gain.coupling * factor)
-        return Variance(row=row, column=column, a_factor=a_factor, b_factor=b.energy)
+    collapsed = Variance(
+        row=row, column=column, a_factor=a.energy * (gain.coupling * factor), b_factor=b.energy
+    )
+    if samples > 1 or (not exact and _has_little_laser_noise(collapsed)):
+        return collapsed
     quick = a.energy.device.type != "cpu" or torch.backends.cpu.get_cpu_capability() == "AVX512"
     dtype = torch.bfloat16 if quick else a.energy.dtype
     a_factor, b_factor = (x.codes.to(a.energy.dtype, copy=True).square_() for x in (a, b))
     a_factor, b_factor = a_factor.mul_(factor).to(dtype), b_factor.to(dtype)
     return Variance(row=row, column=column, a_factor=a_factor, b_factor=b_factor)
+
+
+def _has_little_laser_noise(variance: Variance) -> bool:
+    """Return whether hardly any of the variance is laser noise; an accelerator is not waited for."""
+    if variance.row.device.type != "cpu":
+        return False
+    others = replace(variance, a_factor=None).mean()
+    return bool(variance.mean() - others <= NEGLIGIBLE_LASER * others)
 
 
 def set_gain(spec: AnalogSpec, a: Operand, b: Operand, known: CodeProduct | None = None) -> Gain:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import torch
 
+from optical import fused
 from optical.operands import Operand
 
 _SAMPLED = 256
@@ -21,8 +22,9 @@ class _Entry(NamedTuple):
 
     version: int
     """torch's count of the writes to the tensor."""
-    sample: torch.Tensor
-    """Some elements, since writes through `.data` and those of sharded training are not counted."""
+    sample: torch.Tensor | int
+    """Some elements, or a hash of them, since writes through `.data` and those of sharded training are not
+    counted."""
     codes: Operand
     """What was kept."""
 
@@ -60,7 +62,7 @@ def kept_codes(x: torch.Tensor, how: _Key, encode: Callable[[], Operand]) -> Ope
     entries = _entries(x.untyped_storage())
     key = (x.storage_offset(), x.shape, x.stride(), x.dtype, *how)
     known, sample = entries.get(key), _sample(x)
-    if known is not None and known.version == x._version and torch.equal(known.sample, sample):
+    if known is not None and known.version == x._version and _agree(known.sample, sample):
         return known.codes
     codes = encode()
     if codes.codes.dtype == torch.int8 or codes.halves is not None:
@@ -78,10 +80,18 @@ def _entries(storage: torch.UntypedStorage) -> dict[_Key, _Entry]:
     return known.entries
 
 
-def _sample(x: torch.Tensor) -> torch.Tensor:
-    """Return some elements, spread over the last two dimensions by an odd stride."""
+def _sample(x: torch.Tensor) -> torch.Tensor | int:
+    """Return some elements, spread over the last two dimensions by an odd stride, or a hash of such."""
+    if fused.fuses(x) and (x.is_contiguous() or x.mT.is_contiguous()):
+        return fused.digest(x)
     rows, columns = x.shape[-2:]
     return x.detach()[0, *_places(rows, columns, x.device)]
+
+
+def _agree(known: torch.Tensor | int, sample: torch.Tensor | int) -> bool:
+    if isinstance(known, torch.Tensor) and isinstance(sample, torch.Tensor):
+        return torch.equal(known, sample)
+    return isinstance(known, int) and isinstance(sample, int) and known == sample
 
 
 @functools.lru_cache(maxsize=256)

@@ -1,0 +1,237 @@
+"""Reads products of codes out in compiled passes: one for the gain, one for noise, conversion and scale.
+
+The law is that of `optical.readout`, which does the same in torch.
+
+Shape suffixes: B batch, M rows of A and C, K summed, N columns of B and C.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from optical.analog import AnalogSpec, Shot
+from optical.code_products import CodeProduct
+from optical.collapse import doubt_collapse
+from optical.draws import Draws, gaussian_pairs
+from optical.fused import fuses, kernels
+from optical.operand_blocks import Block, product_blocks, whole
+from optical.operands import (
+    NEGLIGIBLE_LASER,
+    SMALLEST_SCALE,
+    Operand,
+    largest_code,
+    multiply,
+    probe_outputs,
+    probe_steps,
+)
+from optical.scratch import scratch
+
+_NO_WORDS = np.zeros(0, np.uint16)
+_Operands = tuple[Operand, Operand]
+
+
+class _Law(NamedTuple):
+    """Constants of a product's variance, in code products squared where they are variances."""
+
+    samples: int
+    """Analog samples of a sum."""
+    parts: float
+    """The same, a short last one counted in proportion."""
+    most: float
+    """Largest range of the converter."""
+    sets_range: bool
+    """Whether a probe sets the range."""
+    thermal: float
+    """Of a sample, whatever the light."""
+    by_a: float
+    """Per energy of A."""
+    by_b: float
+    """Per energy of B."""
+    laser: float
+    """Per product of energies."""
+    missing: float
+    """Of a converter's missing bits, or of its rounding if that is not executed, per squared range."""
+    is_noisy: bool
+    """Whether outputs have any noise."""
+    unit: float
+    """Of the result, for full scales of 1."""
+    relative_step: float
+    """Step of an executed converter over its range; zero without one."""
+    levels: int
+    """Its largest code."""
+
+
+@functools.lru_cache(maxsize=4096)
+def _law(spec: AnalogSpec, a_step: float, b_step: float, length: int) -> _Law:
+    unit, samples = a_step * b_step * spec.product_gain, -(-length // spec.analog_length)
+    each = (spec.shot_variance + spec.encoding_variance) / unit**2
+    laser = spec.rin_variance / spec.product_gain**2
+    converts, missing, relative_step = math.isfinite(spec.adc_enob_bits), 0.0, 0.0
+    if samples == 1 and math.isfinite(spec.adc_bits):
+        relative_step = 2.0 ** (1.0 - spec.adc_bits)
+    if converts:
+        missing = ((2.0 ** (1.0 - spec.adc_enob_bits)) ** 2 - relative_step**2) * samples / 12.0
+    lossy = converts and (samples > 1 or spec.adc_enob_bits < spec.adc_bits)
+    return _Law(
+        samples=samples,
+        parts=max(1.0, length / spec.analog_length),
+        most=spec.analog_length / unit,
+        sets_range=converts and math.isfinite(spec.adc_range_sigma),
+        thermal=spec.thermal_variance / unit**2,
+        by_a=each * a_step**2,
+        by_b=each * b_step**2,
+        laser=laser,
+        missing=missing,
+        is_noisy=lossy or spec.thermal_variance + each + laser > 0.0,
+        unit=unit,
+        relative_step=relative_step,
+        levels=largest_code(spec.adc_bits) if relative_step else 0,
+    )
+
+
+def deliver(
+    spec: AnalogSpec,
+    a: Operand,
+    b: Operand,
+    draws: Draws,
+    *,
+    known: CodeProduct | None = None,
+    range_: float | None = None,
+) -> torch.Tensor | None:
+    """Return the product of coded operands as `optical.readout.read` does, or None where torch is to do it.
+
+    Parameters
+    ----------
+    spec, a, b
+        What is executed; several samples of a sum collapse into one draw.
+    draws : Draws
+        Source of noise.
+    known : CodeProduct or None
+        The exact product of codes, if it is there already.
+    range_ : float or None
+        Half of the converter's range, in code products, for a sum that is one of several samples; by default
+        a probe finds it.
+    """
+    chip, columns = spec.chip, b.codes.shape[2]
+    distorts = chip is not None and chip.output_gain + chip.imbalance + chip.edge_imbalance > 0.0
+    counts = spec.shot is Shot.COUNTED and spec.shot_variance > 0.0
+    if columns % 2 or distorts or counts or spec.common is not None or not fuses(a.energy):
+        return None
+    law = _law(spec, a.step, b.step, a.codes.shape[2])
+    if range_ is None:
+        noise = _noise(spec, law, (a, b), known)
+    else:
+        constant = range_**2 * law.missing + law.thermal
+        noise = None if law.laser > 0.0 else _Noise(range_, (constant, law.by_a, law.by_b, 0.0))
+    if noise is None:
+        return None
+    c_BMN = a.energy.new_empty((*a.codes.shape[:2], columns))
+    for block in product_blocks(c_BMN.shape, c_BMN.device):
+        product = multiply(a, b, block) if known is None else known
+        _read(law, product, block, (a, b), noise, draws, c_BMN)
+    return c_BMN
+
+
+class _Noise(NamedTuple):
+    """What the outputs of a product have."""
+
+    range_: float
+    """Half of the converter's range."""
+    variance: tuple[float, float, float, float]
+    """Without light; per energy of A, of B, and per product of both."""
+
+
+def _noise(spec: AnalogSpec, law: _Law, operands: _Operands, known: CodeProduct | None) -> _Noise | None:
+    """Return the noise that a probe finds, or None where that of the laser hangs on the single output."""
+    passes, range_, cross, clipping = kernels().readout, law.most, 0.0, 0.0
+    a, b = operands
+    mean_a = mean_b = mean_both = 0.0
+    if law.by_a + law.by_b + law.laser > 0.0:
+        sizes = (*a.codes.shape[:2], b.codes.shape[2])
+        mean_a, mean_b, mean_both = passes.mean_energies(a.energy.data_ptr(), b.energy.data_ptr(), sizes)
+    probes, signal = None, None
+    if law.laser > 0.0 or (law.sets_range and (known is None or len(known.sums) > 1)):
+        probes = _probe(spec, a.codes, "first"), _probe(spec, b.codes.mT, "second")
+    if probes is not None and law.laser > 0.0:
+        cross = passes.cross_power(*(probe.numpy() for probe in probes))
+    if law.sets_range:
+        if known is not None and len(known.sums) == 1:
+            outputs = probe_outputs(known.sums[0])
+            power = passes.mean_square(outputs.data_ptr(), *_layout(outputs))
+        elif probes is not None:
+            signal = torch.bmm(probes[0], probes[1].mT)
+            power = passes.mean_square(signal.data_ptr(), *_layout(signal))
+        power += law.thermal + (law.by_a * mean_a + law.by_b * mean_b) / law.parts + law.laser * cross
+        range_ = min(max(spec.adc_range_sigma * math.sqrt(power), SMALLEST_SCALE), law.most)
+        if signal is not None and law.parts > 1.0 and math.isfinite(spec.adc_bits):
+            clipping = passes.mean_square_beyond(signal.numpy().reshape(-1), range_)
+    by_both = law.laser * cross * law.parts / max(mean_both, SMALLEST_SCALE)
+    constant = range_**2 * law.missing + law.samples * (law.thermal + clipping)
+    others = constant + law.by_a * mean_a + law.by_b * mean_b
+    if law.samples > 1:
+        doubt_collapse(spec, law.samples, clipping, lambda: others + by_both * mean_both)
+    elif by_both * mean_both > NEGLIGIBLE_LASER * others:
+        return None
+    return _Noise(range_, (constant, law.by_a, law.by_b, by_both))
+
+
+def _probe(spec: AnalogSpec, codes_BMK: torch.Tensor, use: str) -> torch.Tensor:
+    """Return the codes that `optical.operands.probe` finds, float32 [S, M', K']."""
+    sizes, steps = probe_steps(spec, codes_BMK.shape)
+    batches, samples, rows, width = sizes
+    found = scratch(
+        f"probe of {use}", torch.Size((batches * samples, rows, width)), torch.float32, codes_BMK.device
+    )
+    kernels().readout.gather(
+        codes_BMK.data_ptr(),
+        codes_BMK.dtype == torch.int8,
+        codes_BMK.stride(),
+        steps,
+        found.data_ptr(),
+        sizes,
+    )
+    return found
+
+
+def _layout(x: torch.Tensor) -> tuple[bool, tuple[int, ...], tuple[int, ...]]:
+    return x.dtype == torch.int32, tuple(x.shape), x.stride()
+
+
+def _read(
+    law: _Law,
+    product: CodeProduct,
+    block: Block,
+    operands: _Operands,
+    noise: _Noise,
+    draws: Draws,
+    c_BMN: torch.Tensor,
+) -> None:
+    """Write a block of outputs."""
+    (batches, rows), (a, b) = block, operands
+    columns = c_BMN.shape[2]
+    count = (batches.stop - batches.start) * (rows.stop - rows.start) * columns
+    exact = product.sums[0]
+    if len(product.sums) > 1:
+        exact = product.value(whole(exact.shape), c_BMN.dtype)
+    step = noise.range_ * law.relative_step
+    kernels().readout.deliver(
+        (exact.data_ptr(), c_BMN.data_ptr()),
+        exact.dtype == torch.int32,
+        tuple(c_BMN.shape),
+        (batches.start, batches.stop, rows.start, rows.stop),
+        (draws.words(count // 2) if law.is_noisy else _NO_WORDS, _pairs()),
+        (a.energy.data_ptr(), b.energy.data_ptr()),
+        (a.scale.data_ptr(), a.scale.numel(), b.scale.data_ptr(), b.scale.numel()),
+        noise.variance,
+        (law.unit * (step or 1.0), 1.0 / step if step else 0.0, float(law.levels)),
+    )
+
+
+@functools.cache
+def _pairs() -> np.ndarray:
+    return gaussian_pairs().numpy()
