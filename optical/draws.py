@@ -7,30 +7,39 @@ import functools
 import numpy as np
 import torch
 
+from optical import fused
 from optical.scratch import scratch
 
 _WORD_VALUES = 2**16
 """Values of the 16-bit words that draws on the CPU are made of."""
+WORDS_AT_ONCE = 4
+"""Words in a number of the generator."""
 _LATTICE_GENERATOR = 24247
 """Joins pairs of Gaussians with a correlation of 1e-5, the least of the generators tried."""
-
-
-WORD_GAUSSIANS = 8
-"""Gaussians that a word of the generator gives on the CPU."""
+_KEY_MASK = 2**64 - 1
+_MIXING = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, None))
+"""Shifts and multipliers of SplitMix64's finalizer."""
+_INCREMENT = 0x9E3779B97F4A7C15
+"""Odd, near 2**64 over the golden ratio: how far numbers lie apart before they are mixed."""
 
 
 class Draws:
     """Random draws of one call, in order, from one key.
 
-    On the CPU they are made of 16-bit words of SFC64, since torch's Mersenne Twister would take longer than
-    the product itself: a dither has 65536 values, as has a Gaussian, up to 4.3 sigma.
+    On the CPU they are made of 16-bit words, since torch's Mersenne Twister would take longer than the
+    product itself: a dither has 65536 values, as has a Gaussian, up to 4.3 sigma. Number i of the generator
+    is the finalizer of SplitMix64 for ``key + (i + 1) increment``, so that any of them can be had without the
+    others.
+
+    References
+    ----------
+    Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, section 5.
     """
 
     def __init__(self, key: int, device: torch.device) -> None:
         self._device = device
-        if device.type == "cpu":
-            self._words = np.random.SFC64(key)
-        else:
+        self._key, self._next = _signed(key & _KEY_MASK), 0
+        if device.type != "cpu":
             self._generator = torch.Generator(device).manual_seed(key)
 
     def gaussian(self, shape: torch.Size, dtype: torch.dtype, *, brief: bool = False) -> torch.Tensor:
@@ -58,12 +67,12 @@ class Draws:
 
         Notes
         -----
-        On the CPU they come from a generator of torch's own, keyed from this one's next word.
+        On the CPU they come from a generator of torch's own, keyed from this one's next number.
         """
         if self._device.type != "cpu":
             return torch.poisson(mean.double().clamp_(min=0.0), self._generator)
-        generator = torch.Generator().manual_seed(int(self._words.random_raw()) % 2**63)
-        return torch.poisson(mean.double().clamp_(min=0.0), generator)
+        number = int(self.words(WORDS_AT_ONCE).view(np.uint64)[0])
+        return torch.poisson(mean.double().clamp_(min=0.0), torch.Generator().manual_seed(number % 2**63))
 
     def dither_(self, x: torch.Tensor) -> None:
         """Add independent draws, uniform over one step around zero, to a contiguous tensor in place."""
@@ -74,8 +83,33 @@ class Draws:
             x.add_(torch.empty_like(x).uniform_(-0.5, 0.5, generator=self._generator))
 
     def words(self, count: int) -> np.ndarray:
-        """Return uniform 16-bit words, shape [count]."""
-        return self._words.random_raw(-(-count // 4)).view(np.uint16)[:count]
+        """Return uniform 16-bit words, shape [count], on the CPU."""
+        key, first = self.take(count)
+        numbers = -(-count // WORDS_AT_ONCE)
+        if fused.is_there():
+            return fused.words(key, first, numbers)[:count]
+        return _numbers(key, first, numbers).numpy().view(np.uint16)[:count]
+
+    def take(self, count: int) -> tuple[int, int]:
+        """Return the key, as an int64, and the first number, for that many words that the caller makes."""
+        first = self._next
+        self._next += -(-count // WORDS_AT_ONCE)
+        return self._key, first
+
+
+def _numbers(key: int, first: int, count: int) -> torch.Tensor:
+    """Return numbers of the generator, int64, shape [count]."""
+    x = torch.arange(first + 1, first + 1 + count).mul_(_signed(_INCREMENT)).add_(key)
+    for shift, multiplier in _MIXING:
+        x.bitwise_xor_(x.bitwise_right_shift(shift).bitwise_and_(2 ** (64 - shift) - 1))
+        if multiplier is not None:
+            x.mul_(_signed(multiplier))
+    return x
+
+
+def _signed(value: int) -> int:
+    """Return the int64 of the same bits."""
+    return value - 2**64 if value >= 2**63 else value
 
 
 @functools.cache

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import functools
 from types import ModuleType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 
-from optical.draws import Draws
+if TYPE_CHECKING:
+    from optical.draws import Draws
 
-_NO_DITHER = np.zeros(0, np.int16)
 _SAMPLED = 256
 """Elements that a digest reads."""
 
@@ -26,6 +26,8 @@ _SAMPLED = 256
 class Kernels(NamedTuple):
     """Compiled functions."""
 
+    draws: ModuleType
+    """Of the words of a generator."""
     encoding: ModuleType
     """Of operands."""
     readout: ModuleType
@@ -36,10 +38,15 @@ class Kernels(NamedTuple):
 def _kernels() -> Kernels | None:
     """Return the compiled functions, or None where numba is not installed."""
     try:
-        from optical import fused_kernels, fused_readout  # noqa: PLC0415 - slow, and not always there
+        from optical import fused_draws, fused_kernels, fused_readout  # noqa: PLC0415 - slow, not always there
     except ImportError:
         return None
-    return Kernels(fused_kernels, fused_readout)
+    return Kernels(fused_draws, fused_kernels, fused_readout)
+
+
+def is_there() -> bool:
+    """Return whether there are compiled functions."""
+    return _kernels() is not None
 
 
 def fuses(x: torch.Tensor) -> bool:
@@ -100,7 +107,7 @@ def encode(
         scale = x_BRC.new_empty((1, 1, 1))
     else:
         scale = x_BRC.new_empty((batch, rows, 1) if by_rows else (batch, 1, columns))
-    words = _NO_DITHER if dither is None else dither.words(batch * rows * columns).view(np.int16)
+    source = (0, 0) if dither is None else dither.take(batch * rows * columns)
     kernels().encoding.encode(
         (
             x_BRC.data_ptr(),
@@ -111,7 +118,7 @@ def encode(
         codes_BRC.dtype == torch.int8,
         (batch, rows, columns),
         (np.float32(grid.reach), np.float32(grid.smallest), by_rows, grid.own),
-        words,
+        (dither is not None, *source),
     )
     return scale
 
@@ -127,6 +134,13 @@ def join(sums: tuple[torch.Tensor, ...], out: torch.Tensor) -> None:
     high, low, both = sums
     addresses = (high.data_ptr(), low.data_ptr(), both.data_ptr())
     kernels().encoding.join(addresses, out.data_ptr(), out.numel())
+
+
+def words(key: int, first: int, numbers: int) -> np.ndarray:
+    """Return the words of some numbers of a generator (`optical.draws.Draws.take`), uint16."""
+    memory = np.empty(numbers, np.uint64)
+    kernels().draws.draw(key, first, memory)
+    return memory.view(np.uint16)
 
 
 def digest(x: torch.Tensor) -> int:

@@ -1,7 +1,6 @@
 """Conversion of operands in single passes over memory, compiled by numba where that is installed.
 
-Each function computes what the torch code that it stands for would, from the same draws. Memory is given by
-address: to wrap a tensor as an array takes as long as a small product.
+Each function computes what the torch code that it stands for would, from the same draws.
 
 Shape suffixes: B batch, R rows and C columns of an operand as it lies in memory.
 """
@@ -10,53 +9,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
-from numba.core import cgutils, types
-from numba.extending import intrinsic
 
-Array = Any
-Numbers = tuple[Any, ...]
+from optical.compiling import Array, Numbers, compiled, floats, integers, small_integers
+from optical.fused_draws import draw_words
+
 _MAGNITUDE = np.int32(0x7FFFFFFF)
 """All bits of a float32 but its sign: as integers they compare as magnitudes do."""
 _UNIT = np.float32(2.0**-16)
 """What a 16-bit word of dither is worth, in steps."""
 _HASH = np.uint64(0x100000001B3)
-compiled = numba.njit(nogil=True, cache=True, fastmath={"reassoc", "nsz"})
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _pointer(typing: Any, address: Any) -> Any:  # noqa: ANN401
-    """Return an address as a pointer."""
-    del typing
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ANN401
-        del context, signature
-        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
-
-    return types.voidptr(address), generate
 
 
 @compiled
-def floats(address: int, count: int) -> Array:
-    """Return float32 numbers at an address."""
-    return numba.carray(_pointer(address), (count,), np.float32)
-
-
-@compiled
-def integers(address: int, count: int) -> Array:
-    """Return int32 numbers at an address."""
-    return numba.carray(_pointer(address), (count,), np.int32)
-
-
-@compiled
-def small_integers(address: int, count: int) -> Array:
-    """Return int8 numbers at an address."""
-    return numba.carray(_pointer(address), (count,), np.int8)
-
-
-@compiled
-def encode(memory: Numbers, whole: bool, shape: Numbers, grid: Numbers, words: Array) -> None:
+def encode(memory: Numbers, whole: bool, shape: Numbers, grid: Numbers, dither: Numbers) -> None:
     """Round an operand to codes.
 
     Parameters
@@ -69,20 +35,20 @@ def encode(memory: Numbers, whole: bool, shape: Numbers, grid: Numbers, words: A
     shape : tuple of int
         B, R and C.
     grid : tuple
-        Code of full scale; the least full scale; whether sums are over columns, rather than over rows; whether
+        Code of full scale; the least full scale; whether sums are over columns, not over rows; whether
         elements that are summed have a full scale of their own, rather than all the same.
-    words : numpy.ndarray
-        int16 to dither with, one for each element; none to round to nearest.
+    dither : tuple
+        Whether to dither, and what from: key and first number (`optical.draws.Draws.take`).
     """
     count = shape[0] * shape[1] * shape[2]
     if whole:
-        _encode(small_integers(memory[1], count), memory, shape, grid, words)
+        _encode(small_integers(memory[1], count), memory, shape, grid, dither)
     else:
-        _encode(floats(memory[1], count), memory, shape, grid, words)
+        _encode(floats(memory[1], count), memory, shape, grid, dither)
 
 
 @compiled
-def _encode(codes: Array, memory: Numbers, shape: Numbers, grid: Numbers, words: Array) -> None:
+def _encode(codes: Array, memory: Numbers, shape: Numbers, grid: Numbers, dither: Numbers) -> None:
     (batches, rows, columns), (_, smallest, by_rows, own) = shape, grid
     x = floats(memory[0], codes.size)
     least = np.full(1, smallest, np.float32).view(np.int32)[0]
@@ -90,16 +56,13 @@ def _encode(codes: Array, memory: Numbers, shape: Numbers, grid: Numbers, words:
         bits = integers(memory[0], codes.size)
         integers(memory[2], 1)[0] = largest(bits, least)
     if by_rows:
-        _encode_rows(
-            codes, (x, floats(memory[2], batches * rows if own else 1)), memory[3], columns, grid, words
-        )
+        scale = floats(memory[2], batches * rows if own else 1)
+        squares = floats(memory[3], batches * rows if memory[3] else 0)
+        _encode_rows(codes, (x, scale, squares), columns, grid, dither)
     else:
-        size = rows * columns
-        for batch in range(batches):
-            part = slice(batch * size, (batch + 1) * size)
-            scale = floats(memory[2] + (4 * batch * columns if own else 0), columns if own else 1)
-            energy = floats(memory[3] + 4 * batch * columns, columns if memory[3] else 0)
-            _encode_columns(codes[part], (x[part], scale), energy, columns, grid, words[part])
+        scale = floats(memory[2], batches * columns if own else 1)
+        squares = floats(memory[3], batches * columns if memory[3] else 0)
+        _encode_columns(codes, (x, scale, squares), (batches, rows, columns), grid, dither)
 
 
 @compiled
@@ -112,22 +75,20 @@ def largest(bits: Array, least: Any) -> Any:  # noqa: ANN401
 
 
 @compiled
-def _encode_rows(
-    codes: Array, values: tuple[Array, Array], energy: int, columns: int, grid: Numbers, words: Array
-) -> None:
+def _encode_rows(codes: Array, values: Numbers, columns: int, grid: Numbers, dither: Numbers) -> None:
     """Round rows, each with a full scale of its own or all with one that is known."""
-    (x, scale), (reach, smallest, _, own) = values, grid
-    rows = x.size // columns
+    (x, scale, squares), (reach, smallest, _, own), (dithers, key, first) = values, grid, dither
     bits, tops = x.view(np.int32), scale.view(np.int32)
     least = np.full(1, smallest, np.float32).view(np.int32)[0]
-    squares = floats(energy, rows if energy else 0)
-    for row in range(rows):
+    memory = np.empty(columns // 4 + 2, np.uint64)
+    for row in range(x.size // columns):
         part = slice(row * columns, (row + 1) * columns)
         if own:
             tops[row] = largest(bits[part], least)
         factor = reach / scale[row if own else 0]
-        if words.size > 0:
-            _dither(x[part], factor, words[part], codes[part])
+        if dithers:
+            start = draw_words(key, first, row * columns, memory)
+            _dither(x[part], factor, memory.view(np.int16)[start : start + columns], codes[part])
         else:
             _round(x[part], factor, codes[part])
         if squares.size > 0:
@@ -135,31 +96,39 @@ def _encode_rows(
 
 
 @compiled
-def _encode_columns(
-    codes: Array, values: tuple[Array, Array], energy: Array, columns: int, grid: Numbers, words: Array
-) -> None:
+def _encode_columns(codes: Array, values: Numbers, shape: Numbers, grid: Numbers, dither: Numbers) -> None:
     """Round columns, each with a full scale of its own or all with one that is known."""
-    (x, scale), (reach, smallest, _, own) = values, grid
-    rows = x.size // columns
-    if own:
-        scale[:] = smallest
-        bits, tops = x.view(np.int32), scale.view(np.int32)
-        for row in range(rows):
-            _raise(bits[row * columns : (row + 1) * columns], tops)
-    factor = reach / scale
-    energy[:] = np.float32(0.0)
-    for row in range(rows):
-        part = slice(row * columns, (row + 1) * columns)
-        if own and words.size > 0:
-            _dither_by_columns(x[part], factor, words[part], codes[part])
-        elif own:
-            _round_by_columns(x[part], factor, codes[part])
-        elif words.size > 0:
-            _dither(x[part], factor[0], words[part], codes[part])
-        else:
-            _round(x[part], factor[0], codes[part])
-        if energy.size > 0:
-            _add_squares(codes[part], energy)
+    (all_x, all_scale, all_squares), (batches, rows, columns) = values, shape
+    (reach, smallest, _, own), (dithers, key, first) = grid, dither
+    memory = np.empty(columns // 4 + 2, np.uint64)
+    scale, squares = all_scale, all_squares
+    for batch in range(batches):
+        if own:
+            scale = all_scale[batch * columns : (batch + 1) * columns]
+            scale[:] = smallest
+            bits, tops = all_x.view(np.int32), scale.view(np.int32)
+            for row in range(batch * rows, (batch + 1) * rows):
+                _raise(bits[row * columns : (row + 1) * columns], tops)
+        factor = reach / scale
+        if all_squares.size > 0:
+            squares = all_squares[batch * columns : (batch + 1) * columns]
+            squares[:] = np.float32(0.0)
+        for row in range(batch * rows, (batch + 1) * rows):
+            part = slice(row * columns, (row + 1) * columns)
+            x, into = all_x[part], codes[part]
+            if dithers:
+                start = draw_words(key, first, row * columns, memory)
+                words = memory.view(np.int16)[start : start + columns]
+                if own:
+                    _dither_by_columns(x, factor, words, into)
+                else:
+                    _dither(x, factor[0], words, into)
+            elif own:
+                _round_by_columns(x, factor, into)
+            else:
+                _round(x, factor[0], into)
+            if squares.size > 0:
+                _add_squares(into, squares)
 
 
 @compiled
@@ -242,7 +211,7 @@ def join(sums: tuple[int, int, int], address: int, count: int) -> None:
 
 
 @compiled
-def digest(address: int, count: int, step: int) -> int:
+def digest(address: int, count: int, step: int) -> Any:  # noqa: ANN401
     """Return a hash of some float32 numbers, `step` apart around `count` of them."""
     bits, found = integers(address, count), np.uint64(0xCBF29CE484222325)
     place = 0

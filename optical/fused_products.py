@@ -31,7 +31,6 @@ from optical.operands import (
 )
 from optical.scratch import scratch
 
-_NO_WORDS = np.zeros(0, np.uint16)
 _Operands = tuple[Operand, Operand]
 
 
@@ -133,7 +132,7 @@ def deliver(
     c_BMN = a.energy.new_empty((*a.codes.shape[:2], columns))
     for block in product_blocks(c_BMN.shape, c_BMN.device):
         product = multiply(a, b, block) if known is None else known
-        _read(law, product, block, (a, b), noise, draws, c_BMN)
+        _read(law, product, (a, b), noise, _Output(c_BMN, block, draws))
     return c_BMN
 
 
@@ -144,6 +143,17 @@ class _Noise(NamedTuple):
     """Half of the converter's range."""
     variance: tuple[float, float, float, float]
     """Without light; per energy of A, of B, and per product of both."""
+
+
+class _Output(NamedTuple):
+    """Where results go."""
+
+    c_BMN: torch.Tensor
+    """All of them."""
+    block: Block
+    """Of which this is written."""
+    draws: Draws
+    """Source of noise."""
 
 
 def _noise(spec: AnalogSpec, law: _Law, operands: _Operands, known: CodeProduct | None) -> _Noise | None:
@@ -192,8 +202,7 @@ def _probe(spec: AnalogSpec, codes_BMK: torch.Tensor, use: str) -> torch.Tensor:
         codes_BMK.dtype == torch.int8,
         codes_BMK.stride(),
         steps,
-        found.data_ptr(),
-        sizes,
+        (found.data_ptr(), *sizes),
     )
     return found
 
@@ -202,33 +211,24 @@ def _layout(x: torch.Tensor) -> tuple[bool, tuple[int, ...], tuple[int, ...]]:
     return x.dtype == torch.int32, tuple(x.shape), x.stride()
 
 
-def _read(
-    law: _Law,
-    product: CodeProduct,
-    block: Block,
-    operands: _Operands,
-    noise: _Noise,
-    draws: Draws,
-    c_BMN: torch.Tensor,
-) -> None:
+def _read(law: _Law, product: CodeProduct, operands: _Operands, noise: _Noise, out: _Output) -> None:
     """Write a block of outputs."""
-    (batches, rows), (a, b) = block, operands
+    (c_BMN, (batches, rows), draws), (a, b) = out, operands
     columns = c_BMN.shape[2]
     count = (batches.stop - batches.start) * (rows.stop - rows.start) * columns
     exact = product.sums[0]
     if len(product.sums) > 1:
         exact = product.value(whole(exact.shape), c_BMN.dtype)
     step = noise.range_ * law.relative_step
+    tensors = (exact, c_BMN, a.energy, b.energy, a.scale, b.scale)
+    edges = (batches.start, batches.stop, rows.start, rows.stop)
+    source = draws.take(count // 2) if law.is_noisy else (0, 0)
     kernels().readout.deliver(
-        (exact.data_ptr(), c_BMN.data_ptr()),
+        tuple(tensor.data_ptr() for tensor in tensors),
         exact.dtype == torch.int32,
-        tuple(c_BMN.shape),
-        (batches.start, batches.stop, rows.start, rows.stop),
-        (draws.words(count // 2) if law.is_noisy else _NO_WORDS, _pairs()),
-        (a.energy.data_ptr(), b.energy.data_ptr()),
-        (a.scale.data_ptr(), a.scale.numel(), b.scale.data_ptr(), b.scale.numel()),
-        noise.variance,
-        (law.unit * (step or 1.0), 1.0 / step if step else 0.0, float(law.levels)),
+        (*c_BMN.shape, *edges, a.scale.numel(), b.scale.numel()),
+        (law.is_noisy, *source, _pairs()),
+        (*noise.variance, law.unit * (step or 1.0), 1.0 / step if step else 0.0, float(law.levels)),
     )
 
 

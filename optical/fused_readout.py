@@ -1,25 +1,18 @@
 """Gain and readout of a product in single passes over memory, compiled by numba where that is installed.
 
-Memory is given by address, since to wrap a tensor as an array takes as long as a small product.
-
 Shape suffixes: B batch, M rows of A and C, K summed, N columns of B and C; S analog samples of a probe.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from optical.fused_kernels import Numbers, compiled, floats, integers, small_integers
-
-Array = Any
-LONG = 2**40
-"""Length of memory whose end is not asked for."""
+from optical.compiling import LONG, Array, Numbers, compiled, floats, integers, small_integers
+from optical.fused_draws import draw_words
 
 
 @compiled
-def gather(codes: int, whole: bool, strides: Numbers, steps: Numbers, out: int, sizes: Numbers) -> None:
+def gather(codes: int, whole: bool, strides: Numbers, steps: Numbers, found: Numbers) -> None:
     """Copy the probed codes of an operand.
 
     Parameters
@@ -32,20 +25,18 @@ def gather(codes: int, whole: bool, strides: Numbers, steps: Numbers, out: int, 
         In elements: of batches, of rows, of K.
     steps : tuple of int
         Batches, samples and rows from one probed to the next.
-    out : int
-        Address of float32, [B', T', M', K'].
-    sizes : tuple of int
-        B', T', M' and K'.
+    found : tuple of int
+        Address of the result, float32, and its sizes B', T', M' and K'.
     """
     if whole:
-        _gather(small_integers(codes, LONG), strides, steps, out, sizes)
+        _gather(small_integers(codes, LONG), strides, steps, found)
     else:
-        _gather(floats(codes, LONG), strides, steps, out, sizes)
+        _gather(floats(codes, LONG), strides, steps, found)
 
 
 @compiled
-def _gather(codes: Array, strides: Numbers, steps: Numbers, out: int, sizes: Numbers) -> None:
-    batches, samples, rows, length = sizes
+def _gather(codes: Array, strides: Numbers, steps: Numbers, found: Numbers) -> None:
+    out, batches, samples, rows, length = found
     results, end = floats(out, batches * samples * rows * length), 0
     for batch in range(batches):
         for sample in range(samples):
@@ -158,98 +149,78 @@ def mean_square_beyond(signal: Array, reach: float) -> float:
 
 
 @compiled
-def deliver(
-    memory: Numbers,
-    whole: bool,
-    shape: Numbers,
-    block: Numbers,
-    gaussians: tuple[Array, Array],
-    energy: Numbers,
-    scale: Numbers,
-    noise: Numbers,
-    readout: Numbers,
-) -> None:
+def deliver(memory: Numbers, whole: bool, place: Numbers, draws: Numbers, law: Numbers) -> None:
     """Add noise to a block of exact products, convert and scale them.
 
     Parameters
     ----------
     memory : tuple of int
-        Addresses of the products of the block, int32 if `whole`, else float32, and of all results, [B, M, N].
+        Addresses of the products of the block, int32 if `whole`, else float32; of all results, [B, M, N]; of
+        the sums of squared codes of A, [B, M], and of B, [B, N]; of the full scales of A, [B, M] or [1], and
+        of B, [B, N] or [1].
     whole : bool
         Of what type products are.
-    shape : tuple of int
-        B, M and N, which is even, of all results.
-    block : tuple of int
-        First and last-but-one batch and row.
-    gaussians : tuple of numpy.ndarray
-        Words, uint16, one for two outputs, or none without noise; and pairs of Gaussians by word, [65536]
-        float64 that hold two float32 each.
-    energy : tuple of int
-        Addresses of the sums of squared codes of A, [B, M], and of B, [B, N].
-    scale : tuple of int
-        Address and number of full scales of A, [B, M] or [1], and of B, [B, N] or [1].
-    noise : tuple of float
-        Variance without light, and per energy of A, of B, and of their product.
-    readout : tuple of float
-        What results are multiplied by; codes of the converter per unit, and its largest code, or zero.
+    place : tuple of int
+        B, M and N, which is even, of all results; first and last-but-one batch and row of the block; numbers
+        of full scales of A and of B.
+    draws : tuple
+        Whether there is noise, its key and first number (`optical.draws.Draws.take`), and pairs of Gaussians
+        by word, [65536] float64 that hold two float32 each.
+    law : tuple of float
+        Variance without light, and per energy of A, of B, and of their product; what results are multiplied
+        by; codes of the converter per unit, and its largest code, or zero.
     """
     if whole:
-        _deliver(integers(memory[0], LONG), memory[1], shape, block, gaussians, energy, scale, noise, readout)
+        _deliver(integers(memory[0], LONG), memory, place, draws, law)
     else:
-        _deliver(floats(memory[0], LONG), memory[1], shape, block, gaussians, energy, scale, noise, readout)
+        _deliver(floats(memory[0], LONG), memory, place, draws, law)
 
 
 @compiled
-def _deliver(
-    product: Array,
-    out: int,
-    shape: Numbers,
-    block: Numbers,
-    gaussians: tuple[Array, Array],
-    energy: Numbers,
-    scale: Numbers,
-    noise: Numbers,
-    readout: Numbers,
-) -> None:
-    batches, rows, columns = shape
-    (constant, by_a, by_b, by_both), (unit, per_step, levels) = noise, readout
+def _deliver(product: Array, memory: Numbers, place: Numbers, draws: Numbers, law: Numbers) -> None:
+    batches, rows, columns, first_batch, end_batch, first_row, end_row, a_scales, b_scales = place
+    constant, by_a, by_b, by_both, unit, per_step, levels = law
+    noisy, key, number, pairs = draws
+    results = floats(memory[1], batches * rows * columns)
+    a_energy, b_energy = floats(memory[2], batches * rows), floats(memory[3], batches * columns)
+    a_scale, b_scale = floats(memory[4], a_scales), floats(memory[5], b_scales)
     converter = (np.float32(per_step), np.float32(levels))
-    words, pairs = gaussians
-    a_energy, b_energy = floats(energy[0], batches * rows), floats(energy[1], batches * columns)
-    a_scale, b_scale = floats(scale[0], scale[1]), floats(scale[2], scale[3])
-    results = floats(out, batches * rows * columns)
-    drawn, column_scale = np.empty(columns // 2, np.float64), np.ones(columns, np.float32)
-    gaussian, start, word = drawn.view(np.float32), 0, 0
-    if b_scale.size == 1:
+    column_scale, words = np.ones(columns, np.float32), np.empty(columns // 8 + 2, np.uint64)
+    half = columns // 2
+    drawn, done = np.empty(half, np.float64), 0
+    gaussian = drawn.view(np.float32)
+    if b_scales == 1:
         unit *= b_scale[0]
-    for batch in range(block[0], block[1]):
-        if b_scale.size > 1:
+    for batch in range(first_batch, end_batch):
+        if b_scales > 1:
             column_scale = b_scale[batch * columns : (batch + 1) * columns]
-        for row in range(block[2], block[3]):
-            place = batch * rows + row
-            exact, into = product[start : start + columns], results[place * columns : (place + 1) * columns]
-            factor = np.float32(unit * a_scale[place if a_scale.size > 1 else 0])
-            start += columns
-            if words.size == 0:
-                _read(exact, converter, (factor, column_scale), into)
-                continue
-            for pair in range(drawn.size):
-                drawn[pair] = pairs[words[word + pair]]
-            word += drawn.size
-            if by_a == 0.0 and by_b == 0.0 and by_both == 0.0:
-                deviation = np.float32(np.sqrt(constant))
-                _read_evenly(exact, (gaussian, deviation), converter, (factor, column_scale), into)
+        for row in range(batch * rows + first_row, batch * rows + end_row):
+            exact = product[done * columns : (done + 1) * columns]
+            into = results[row * columns : (row + 1) * columns]
+            scale = (np.float32(unit * a_scale[row if a_scales > 1 else 0]), column_scale)
+            if noisy:
+                start = draw_words(key, number, done * half, words)
+                _take(words.view(np.uint16)[start : start + half], pairs, drawn)
+                if by_a == 0.0 and by_b == 0.0 and by_both == 0.0:
+                    _read_evenly(exact, (gaussian, np.float32(np.sqrt(constant))), converter, scale, into)
+                else:
+                    base = np.float32(constant + by_a * a_energy[row])
+                    slope = np.float32(by_b + by_both * a_energy[row])
+                    squares = b_energy[batch * columns : (batch + 1) * columns]
+                    _read_unevenly(exact, (gaussian, base, slope, squares), converter, scale, into)
             else:
-                base = np.float32(constant + by_a * a_energy[place])
-                slope = np.float32(by_b + by_both * a_energy[place])
-                squares = b_energy[batch * columns : (batch + 1) * columns]
-                _read_unevenly(
-                    exact, (gaussian, base, slope, squares), converter, (factor, column_scale), into
-                )
+                _read(exact, converter, scale, into)
+            done += 1
 
 
 @compiled
-def _read(exact: Array, converter: Numbers, scale: tuple[Any, Array], out: Array) -> None:
+def _take(words: Array, pairs: Array, drawn: Array) -> None:
+    for place in range(drawn.size):
+        drawn[place] = pairs[words[place]]
+
+
+@compiled
+def _read(exact: Array, converter: Numbers, scale: Numbers, out: Array) -> None:
     (per_step, levels), (factor, column) = converter, scale
     for place in range(out.size):
         value = np.float32(exact[place])
@@ -263,9 +234,9 @@ def _read(exact: Array, converter: Numbers, scale: tuple[Any, Array], out: Array
 @compiled
 def _read_evenly(
     exact: Array,
-    noise: tuple[Array, Any],
+    noise: Numbers,
     converter: Numbers,
-    scale: tuple[Any, Array],
+    scale: Numbers,
     out: Array,
 ) -> None:
     """Read a row whose outputs have one deviation."""
@@ -282,9 +253,9 @@ def _read_evenly(
 @compiled
 def _read_unevenly(
     exact: Array,
-    noise: tuple[Array, Any, Any, Array],
+    noise: Numbers,
     converter: Numbers,
-    scale: tuple[Any, Array],
+    scale: Numbers,
     out: Array,
 ) -> None:
     """Read a row whose outputs have variances that rise with the energy of their columns."""
