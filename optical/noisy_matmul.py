@@ -86,24 +86,37 @@ def noisy_matmul(
     if torch.amp.is_autocast_available(a.device.type) and torch.is_autocast_enabled(a.device.type):
         dtype = torch.get_autocast_dtype(a.device.type)
         a, b = a.to(dtype), b.to(dtype)
-    if not isinstance(key, torch.Tensor):
-        key = key & _KEY_MASK
-        key = torch.tensor(key - 2**64 if key >= 2**63 else key, dtype=torch.int64)
     a_BMK, b_BKN, shape = _batched(a, b)
     batch, rows, _ = a_BMK.shape
     block = specs.row_block if batch == 1 else max(1, specs.row_block // max(rows, 1))
-    keeps = weight and batch == 1 and not torch.compiler.is_compiling()
-    keeps = keeps and torch._C._functorch.peek_interpreter_stack() is None
+    plain = _is_plain(a, b)
     call = _Call(
         texts=specs.texts,
         weight=weight,
         place=(*place, first_block),
         block=block,
         part_blocks=part_blocks,
-        flags=_KEEPS_CODES * keeps + _EXACT_TILES * specs.exact_tiles,
+        flags=_KEEPS_CODES * (plain and weight and batch == 1) + _EXACT_TILES * specs.exact_tiles,
     )
-    c_BMN = _NoisyProduct.apply(a_BMK, b_BKN, key, call)
-    return c_BMN.view(shape)
+    if plain and (isinstance(key, int) or type(key) is torch.Tensor):
+        numbers = (key & _KEY_MASK,) if isinstance(key, int) else tuple(key.reshape(-1).tolist())
+        return _PlainProduct.apply(a_BMK, b_BKN, numbers, call).view(shape)
+    if not isinstance(key, torch.Tensor):
+        key = key & _KEY_MASK
+        key = torch.tensor(key - 2**64 if key >= 2**63 else key, dtype=torch.int64)
+    return _NoisyProduct.apply(a_BMK, b_BKN, key, call).view(shape)
+
+
+def _is_plain(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Return whether nothing but autograd looks on: no compiler, no function transform, no mode."""
+    return (
+        type(a) in _PLAIN
+        and type(b) in _PLAIN
+        and a.device.type != "meta"
+        and not torch.compiler.is_compiling()
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and torch._C._len_torch_dispatch_stack() == 0
+    )
 
 
 class _Origin(NamedTuple):
@@ -174,12 +187,37 @@ class _Call(NamedTuple):
     rewrites."""
 
 
+class _PlainProduct(torch.autograd.Function):
+    """A product and its two gradient products, each with its own specification and draws, run directly.
+
+    A function transform or a compiler needs `_NoisyProduct`, which takes several times as long to start.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        a_BMK: torch.Tensor,
+        b_BKN: torch.Tensor,
+        key: tuple[int, ...],
+        call: _Call,
+    ) -> torch.Tensor:
+        ctx.key, ctx.call = key, call
+        ctx.save_for_backward(a_BMK, b_BKN)
+        return _run(a_BMK, b_BKN, key, call.texts[0], _layout(call, _FORWARD))
+
+    @staticmethod
+    def backward(ctx: Any, grad_BMN: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401
+        with torch.no_grad():
+            gradients = _gradients(ctx, grad_BMN, ctx.saved_tensors, ctx.key, _run)
+        return *gradients, None, None
+
+
 class _NoisyProduct(torch.autograd.Function):
-    """A product and its two gradient products, each with its own specification and draws."""
+    """The same by way of the operator that compilers see."""
 
     @staticmethod
     def forward(a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: torch.Tensor, call: _Call) -> torch.Tensor:
-        layout = [call.block, call.flags, _FORWARD, *call.place, call.part_blocks]
+        layout = _layout(call, _FORWARD)
         return torch.ops.heliograph.analog_matmul(a_BMK, b_BKN, key, call.texts[0], layout)
 
     @staticmethod
@@ -190,16 +228,9 @@ class _NoisyProduct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_BMN: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401
-        a_BMK, b_BKN, key = ctx.saved_tensors
-        call, run = ctx.call, torch.ops.heliograph.analog_matmul
-        grad_a = grad_b = None
-        if ctx.needs_input_grad[0]:
-            layout = [call.block, call.flags, _FIRST, *call.place, call.part_blocks]
-            grad_a = run(grad_BMN, b_BKN.mT, key, call.texts[1], layout)
-        if ctx.needs_input_grad[1]:
-            layout = [call.block, call.flags | _SUMS_ROWS, _SECOND, *call.place, call.part_blocks]
-            grad_b = run(a_BMK.mT, grad_BMN, key, call.texts[2 if call.weight else 1], layout)
-        return grad_a, grad_b, None, None
+        *operands, key = ctx.saved_tensors
+        run = torch.ops.heliograph.analog_matmul
+        return *_gradients(ctx, grad_BMN, operands, key, run), None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[torch.Tensor, int]:  # noqa: ANN401
@@ -213,6 +244,28 @@ class _NoisyProduct(torch.autograd.Function):
             call = call._replace(block=max(1, call.block // max(operands[0].shape[1], 1)))
         c_BMN = _NoisyProduct.apply(*operands, key, call)
         return c_BMN.unflatten(0, (info.batch_size, -1)), 0
+
+
+def _layout(call: _Call, product: int, flags: int = 0) -> list[int]:
+    """Return what tells the operator how one of the three products is run."""
+    return [call.block, call.flags | flags, product, *call.place, call.part_blocks]
+
+
+def _gradients(
+    ctx: Any,  # noqa: ANN401
+    grad_BMN: torch.Tensor,
+    operands: tuple[torch.Tensor, ...],
+    key: Any,  # noqa: ANN401
+    run: Callable[..., torch.Tensor],
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Return the gradients of A and of B, where they are needed."""
+    (a_BMK, b_BKN), call, grad_a, grad_b = operands, ctx.call, None, None
+    if ctx.needs_input_grad[0]:
+        grad_a = run(grad_BMN, b_BKN.mT, key, call.texts[1], _layout(call, _FIRST))
+    if ctx.needs_input_grad[1]:
+        text = call.texts[2 if call.weight else 1]
+        grad_b = run(a_BMK.mT, grad_BMN, key, text, _layout(call, _SECOND, _SUMS_ROWS))
+    return grad_a, grad_b
 
 
 def _execute(
@@ -234,8 +287,14 @@ def _execute(
         every analog sample is executed), which of the three products it is, what else tells it from others of
         this key, the number of the first block, and the number of blocks of a part.
     """
+    return _run(a_BMK, b_BKN, tuple(key.reshape(-1).tolist()), spec, layout)
+
+
+def _run(
+    a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: tuple[int, ...], spec: str, layout: list[int]
+) -> torch.Tensor:
     block, flags, *place, first, part_blocks = layout
-    value, *part = key.reshape(-1).tolist()
+    value, *part = key
     if 0 in (*a_BMK.shape, b_BKN.shape[2]):
         return a_BMK.new_zeros((*a_BMK.shape[:2], b_BKN.shape[2]))
     return multiply_in_blocks(

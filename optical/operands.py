@@ -87,6 +87,7 @@ def encode(
     loaded: bool,
     use: str = "",
     order: Order | None = None,
+    into: Operand | None = None,
 ) -> Operand:
     """Scale an operand to its converter and round it to the converter's grid.
 
@@ -106,6 +107,8 @@ def encode(
         Whose codes lie in one place, until the next of them are encoded; without it they have their own.
     order : Order or None
         Of draws; None where they follow the memory, which spares a copy.
+    into : Operand or None
+        The same operand as it was coded before, whose codes are lost: fresh memory costs more than coding.
     """
     x = x.detach()
     x = x if x.dtype in (torch.float32, torch.float64) else x.to(torch.float32)
@@ -118,7 +121,7 @@ def encode(
     arithmetic = arithmetic_for(x, summed_dim, levels) if spec.load_variance == 0.0 else Arithmetic.FLOATING
     dithers = draws if _dithers(spec) else None
     reach = (levels or 1.0) * (1.0 if dithers is None else 1.0 - _HAIR)
-    room = _Room(x, arithmetic, use)
+    room = _Room(x, arithmetic, use, into.mT if into is not None and turned else into)
     energy = x.new_zeros((*x.shape[:2], 1) if summed_dim == -1 else (x.shape[0], 1, x.shape[2]))
     wanted = energy if spec.needs_energy else None
     error = math.sqrt(spec.load_variance) if loaded else 0.0
@@ -143,10 +146,16 @@ def encode(
 class _Room:
     """Memory for codes."""
 
-    def __init__(self, x: torch.Tensor, arithmetic: Arithmetic, use: str) -> None:
+    codes: torch.Tensor
+    halves: Halves | None
+
+    def __init__(self, x: torch.Tensor, arithmetic: Arithmetic, use: str, into: Operand | None) -> None:
+        if into is not None:
+            self.codes, self.halves = into.codes, into.halves
+            return
         self._like, self._use = x, use if x.is_contiguous() else ""
         self.codes = self._part("codes", torch.int8 if arithmetic is Arithmetic.INT8 else x.dtype)
-        self.halves: Halves | None = None
+        self.halves = None
         if arithmetic is Arithmetic.HALVES:
             self.halves = Halves(
                 *(self._part(part, torch.int8) for part in ("high halves", "low halves", "sums of halves"))

@@ -105,11 +105,11 @@ def _joined(parts: list[torch.Tensor]) -> torch.Tensor:
 def _coded(b_BKN: torch.Tensor, spec: AnalogSpec, blocks: RowBlocks, *, loaded: bool) -> Operand:
     """Return the codes of B, which all row blocks share."""
 
-    def encode_anew(use: str = "") -> Operand:
+    def encode_anew(into: Operand | None, use: str = "") -> Operand:
         draws = Draws(blocks.key_of(_SHARED), b_BKN.device)
-        return encode(b_BKN, -2, spec, draws, loaded=loaded, use=use, order=blocks.orders[1])
+        return encode(b_BKN, -2, spec, draws, loaded=loaded, use=use, order=blocks.orders[1], into=into)
 
     drawn = spec.rounding is Rounding.STOCHASTIC or spec.load_variance > 0.0
     if drawn or not blocks.keeps_codes:
-        return encode_anew("second")
+        return encode_anew(None, "second")
     return kept_codes(b_BKN, (spec.dac_bits, spec.scale, spec.needs_energy), encode_anew)

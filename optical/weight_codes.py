@@ -39,7 +39,7 @@ class _Storage(NamedTuple):
 _STORAGES: dict[int, _Storage] = {}
 
 
-def kept_codes(x: torch.Tensor, how: _Key, encode: Callable[[], Operand]) -> Operand:
+def kept_codes(x: torch.Tensor, how: _Key, encode: Callable[[Operand | None], Operand]) -> Operand:
     """Return the codes of a tensor, anew if it was written to since.
 
     Parameters
@@ -49,7 +49,7 @@ def kept_codes(x: torch.Tensor, how: _Key, encode: Callable[[], Operand]) -> Ope
     how : tuple
         All that the codes depend on beside the tensor.
     encode : callable
-        Codes the tensor; pure.
+        Codes the tensor, into the memory of codes that are of no use any more, if it is given any.
 
     Notes
     -----
@@ -58,13 +58,13 @@ def kept_codes(x: torch.Tensor, how: _Key, encode: Callable[[], Operand]) -> Ope
     does not count, and that misses 256 elements spread evenly over the tensor, would go unseen.
     """
     if x.is_inference() or x.device.type == "meta":
-        return encode()
+        return encode(None)
     entries = _entries(x.untyped_storage())
     key = (x.storage_offset(), x.shape, x.stride(), x.dtype, *how)
     known, sample = entries.get(key), _sample(x)
     if known is not None and known.version == x._version and _agree(known.sample, sample):
         return known.codes
-    codes = encode()
+    codes = encode(None if known is None else known.codes)
     if codes.codes.dtype == torch.int8 or codes.halves is not None:
         entries[key] = _Entry(x._version, sample, codes)
     return codes
