@@ -17,6 +17,7 @@ Numbers = tuple[Any, ...]
 LONG = 2**40
 """Length of memory whose end is not asked for."""
 compiled = numba.njit(nogil=True, cache=True, fastmath={"reassoc", "nsz"})
+compiled_in_order = numba.njit(nogil=True, cache=True)
 
 
 @intrinsic  # type: ignore[untyped-decorator]

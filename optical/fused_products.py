@@ -101,6 +101,7 @@ def deliver(
     *,
     known: CodeProduct | None = None,
     range_: float | None = None,
+    exact: bool = False,
 ) -> torch.Tensor | None:
     """Return the product of coded operands as `optical.readout.read` does, or None where torch is to do it.
 
@@ -115,6 +116,8 @@ def deliver(
     range_ : float or None
         Half of the converter's range, in code products, for a sum that is one of several samples; by default
         a probe finds it.
+    exact : bool
+        Whether laser noise must follow every output, however small it is.
     """
     chip, columns = spec.chip, b.codes.shape[2]
     distorts = chip is not None and chip.output_gain + chip.imbalance + chip.edge_imbalance > 0.0
@@ -122,11 +125,12 @@ def deliver(
     if columns % 2 or distorts or counts or spec.common is not None or not fuses(a.energy):
         return None
     law = _law(spec, a.step, b.step, a.codes.shape[2])
+    if exact and law.laser > 0.0:
+        return None
     if range_ is None:
         noise = _noise(spec, law, (a, b), known)
     else:
-        constant = range_**2 * law.missing + law.thermal
-        noise = None if law.laser > 0.0 else _Noise(range_, (constant, law.by_a, law.by_b, 0.0))
+        noise = _Noise(range_, (range_**2 * law.missing + law.thermal, law.by_a, law.by_b, 0.0))
     if noise is None:
         return None
     c_BMN = a.energy.new_empty((*a.codes.shape[:2], columns))
@@ -228,7 +232,7 @@ def _read(law: _Law, product: CodeProduct, operands: _Operands, noise: _Noise, o
         exact.dtype == torch.int32,
         (*c_BMN.shape, *edges, a.scale.numel(), b.scale.numel()),
         (law.is_noisy, *source, _pairs()),
-        (*noise.variance, law.unit * (step or 1.0), 1.0 / step if step else 0.0, float(law.levels)),
+        (*noise.variance, law.unit, step, float(law.levels)),
     )
 
 

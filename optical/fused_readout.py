@@ -7,7 +7,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from optical.compiling import LONG, Array, Numbers, compiled, floats, integers, small_integers
+from optical.compiling import (
+    LONG,
+    Array,
+    Numbers,
+    compiled,
+    compiled_in_order,
+    floats,
+    integers,
+    small_integers,
+)
 from optical.fused_draws import draw_words
 
 
@@ -167,8 +176,8 @@ def deliver(memory: Numbers, whole: bool, place: Numbers, draws: Numbers, law: N
         Whether there is noise, its key and first number (`optical.draws.Draws.take`), and pairs of Gaussians
         by word, [65536] float64 that hold two float32 each.
     law : tuple of float
-        Variance without light, and per energy of A, of B, and of their product; what results are multiplied
-        by; codes of the converter per unit, and its largest code, or zero.
+        Variance without light, and per energy of A, of B, and of their product; what codes are multiplied by;
+        step of the converter, and its largest code, or zero.
     """
     if whole:
         _deliver(integers(memory[0], LONG), memory, place, draws, law)
@@ -179,25 +188,25 @@ def deliver(memory: Numbers, whole: bool, place: Numbers, draws: Numbers, law: N
 @compiled
 def _deliver(product: Array, memory: Numbers, place: Numbers, draws: Numbers, law: Numbers) -> None:
     batches, rows, columns, first_batch, end_batch, first_row, end_row, a_scales, b_scales = place
-    constant, by_a, by_b, by_both, unit, per_step, levels = law
+    constant, by_a, by_b, by_both, unit, step, levels = law
     noisy, key, number, pairs = draws
     results = floats(memory[1], batches * rows * columns)
     a_energy, b_energy = floats(memory[2], batches * rows), floats(memory[3], batches * columns)
     a_scale, b_scale = floats(memory[4], a_scales), floats(memory[5], b_scales)
-    converter = (np.float32(per_step), np.float32(levels))
+    units = (np.float32(unit), np.float32(step if levels > 0.0 else 1.0))
+    converter = (np.float32(1.0) / units[1], np.float32(levels))
     column_scale, words = np.ones(columns, np.float32), np.empty(columns // 8 + 2, np.uint64)
     half = columns // 2
     drawn, done = np.empty(half, np.float64), 0
     gaussian = drawn.view(np.float32)
-    if b_scales == 1:
-        unit *= b_scale[0]
     for batch in range(first_batch, end_batch):
         if b_scales > 1:
             column_scale = b_scale[batch * columns : (batch + 1) * columns]
         for row in range(batch * rows + first_row, batch * rows + end_row):
             exact = product[done * columns : (done + 1) * columns]
             into = results[row * columns : (row + 1) * columns]
-            scale = (np.float32(unit * a_scale[row if a_scales > 1 else 0]), column_scale)
+            factor = _product(a_scale[row if a_scales > 1 else 0], units)
+            scale = (factor * b_scale[0] if b_scales == 1 else factor, column_scale)
             if noisy:
                 start = draw_words(key, number, done * half, words)
                 _take(words.view(np.uint16)[start : start + half], pairs, drawn)
@@ -211,6 +220,12 @@ def _deliver(product: Array, memory: Numbers, place: Numbers, draws: Numbers, la
             else:
                 _read(exact, converter, scale, into)
             done += 1
+
+
+@compiled_in_order
+def _product(factor: float, factors: Numbers) -> float:
+    """Return a product as torch does: one factor after the other."""
+    return factor * factors[0] * factors[1]
 
 
 @compiled

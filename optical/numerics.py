@@ -98,7 +98,7 @@ class AnalogNumerics:
         a, b = with_chip(a, b, self.spec)
         known, length = whole_product(self.spec, a, b), a.codes.shape[-1]
         if not self.exact_tiles or length <= self.spec.analog_length:
-            c_BMN = None if self.exact_tiles else deliver(self.spec, a, b, draws, known=known)
+            c_BMN = deliver(self.spec, a, b, draws, known=known, exact=self.exact_tiles)
             if c_BMN is not None:
                 return c_BMN
             gain = set_gain(self.spec, a, b, known)
@@ -108,7 +108,11 @@ class AnalogNumerics:
         for start in range(0, length, self.spec.analog_length):
             tile = slice(start, start + self.spec.analog_length)
             a_tile, b_tile = cut(a, a.codes[..., tile], -1), cut(b, b.codes[..., tile, :], -2)
-            part = None if range_ is None else deliver(self.spec, a_tile, b_tile, draws, range_=range_)
+            part = (
+                None
+                if range_ is None
+                else deliver(self.spec, a_tile, b_tile, draws, range_=range_, exact=True)
+            )
             if part is None:
                 part = read(self.spec, a_tile, b_tile, gain, draws, exact=True)
             c_BMN = c_BMN + part
@@ -202,7 +206,8 @@ def _multiply_blocks(
         a, b = encode_both(a_tile.flatten(0, 1).contiguous(), b_tile.flatten(0, 1).contiguous(), each, draws)
         a, b = with_chip(a, b, each)
         if spec.residues is None:
-            c_BMN.add_(read(each, a, b, set_gain(each, a, b), draws))
+            part = deliver(each, a, b, draws)
+            c_BMN.add_(read(each, a, b, set_gain(each, a, b), draws) if part is None else part)
         else:
             c_BMN.add_(read_residues(spec.residues, a, b, draws).unflatten(0, a_tile.shape[:2]).sum(1))
     return c_BMN

@@ -156,11 +156,30 @@ def test_eight_bit_codes_in_int8_and_in_float_agree_bit_for_bit(monkeypatch):
     assert torch.equal(AnalogNumerics(REALISTIC).matmul(a, b, 3), quick)
 
 
-def test_a_short_sum_is_executed_sample_by_sample():
+@pytest.mark.parametrize("rin_variance", [0.0, 1e-2])
+def test_a_short_sum_is_executed_sample_by_sample(rin_variance):
     a, b = operands(batch=3, m=30, k=LENGTH - 5, n=20)
+    short = dataclasses.replace(REALISTIC, rin_variance=rin_variance)
     assert torch.equal(
-        AnalogNumerics(REALISTIC).matmul(a, b, 9), AnalogNumerics(REALISTIC, exact_tiles=True).matmul(a, b, 9)
+        AnalogNumerics(short).matmul(a, b, 9), AnalogNumerics(short, exact_tiles=True).matmul(a, b, 9)
     )
+
+
+def test_laser_noise_that_is_next_to_nothing_is_spread_evenly():
+    """Less than 1 % of the variance, hence less than 0.5 % of the noise, depends on the output."""
+    a, b = operands(batch=3, m=30, k=LENGTH - 5, n=20)
+    dim = dataclasses.replace(REALISTIC, adc_bits=math.inf, adc_enob_bits=math.inf)
+    followed, quiet = (
+        AnalogNumerics(dataclasses.replace(dim, rin_variance=rin), exact_tiles=True).matmul(a, b, 9)
+        for rin in (dim.rin_variance, 0.0)
+    )
+    spread = AnalogNumerics(dim).matmul(a, b, 9)
+    exact = AnalogNumerics(
+        dataclasses.replace(AnalogSpec.ideal(), dac_bits=8, analog_length=LENGTH, scale=dim.scale)
+    ).matmul(a, b, 9)
+    noise = (followed - exact).square().mean().sqrt()
+    assert 0.0 < (spread - followed).square().mean().sqrt() < 0.005 * noise
+    assert (spread - followed).square().mean() < (quiet - followed).square().mean()
 
 
 @pytest.mark.parametrize("scale", list(Scale))
