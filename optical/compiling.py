@@ -17,7 +17,8 @@ Numbers = tuple[Any, ...]
 LONG = 2**40
 """Length of memory whose end is not asked for."""
 compiled = numba.njit(nogil=True, cache=True, fastmath={"reassoc", "nsz"})
-compiled_in_order = numba.njit(nogil=True, cache=True)
+compiled_in_order = numba.njit(nogil=True, cache=True, fastmath={"nsz"})
+"""Without a choice of its own a function would take that of its caller."""
 
 
 @intrinsic  # type: ignore[untyped-decorator]

@@ -234,7 +234,7 @@ def _take(words: Array, pairs: Array, drawn: Array) -> None:
         drawn[place] = pairs[words[place]]
 
 
-@compiled
+@compiled_in_order
 def _read(exact: Array, converter: Numbers, scale: Numbers, out: Array) -> None:
     (per_step, levels), (factor, column) = converter, scale
     for place in range(out.size):
@@ -246,7 +246,7 @@ def _read(exact: Array, converter: Numbers, scale: Numbers, out: Array) -> None:
         out[place] = value * factor * column[place]
 
 
-@compiled
+@compiled_in_order
 def _read_evenly(
     exact: Array,
     noise: Numbers,
@@ -265,7 +265,7 @@ def _read_evenly(
         out[place] = value * factor * column[place]
 
 
-@compiled
+@compiled_in_order
 def _read_unevenly(
     exact: Array,
     noise: Numbers,
