@@ -1,7 +1,7 @@
-"""Laws of executed noise on every road that a product takes: integer codes, halves, floats; even or odd; batches.
+"""Laws of executed noise on every road of a product: integer codes, halves, floats; even or odd; batches.
 
-Noise is taken against the product of the rounded operands, so that nothing but the noise is left. Significance
-1e-6 (5 standard errors) for each statistic, with fixed keys.
+Noise is taken against the product of the rounded operands, so that nothing but the noise is left.
+Significance 1e-6 (5 standard errors) for each statistic, with fixed keys.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from heliograph.operators import Phase
-from optical.analog import AnalogSpec, Rounding, Scale
+from optical.analog import AnalogSpec, Rounding, Scale, Shot
 from optical.cores import CORES, load_core
 from optical.noisy_matmul import noisy_matmul
 from optical.numerics import AnalogNumerics
@@ -66,7 +66,7 @@ def assert_uncorrelated(one, other):
 @pytest.mark.parametrize("bits", [8, 12, math.inf])
 @pytest.mark.parametrize("term", ["thermal_variance", "shot_variance", "rin_variance", "encoding_variance"])
 def test_every_term_keeps_its_law_on_every_road(term, bits, shape):
-    """Mean, variance, kurtosis and tails; variance where the law is small and where it is large; neighbours."""
+    """Mean, variance (where the law is small and where it is large), kurtosis, tails, and neighbours."""
     z, law = standardised(term, bits, SHAPES[shape])
     count, fourth = z.numel(), math.sqrt(96 / z.numel())
     assert abs(z.mean()) < 5 / math.sqrt(count)
@@ -181,3 +181,31 @@ def test_gradients_have_the_same_bits_on_any_number_of_threads():
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))
+
+
+def test_a_collapsed_sum_has_the_converter_noise_of_all_its_samples():
+    """T (2 R / 2^enob)^2 / 12, R from all samples: none of this product is left out of its probe."""
+    a, b = (x.sign() for x in operands(1, 64, 8 * LENGTH, 64))
+    converter = dataclasses.replace(
+        AnalogSpec.ideal(), analog_length=LENGTH, adc_bits=8, adc_enob_bits=5, adc_range_sigma=4.5
+    )
+    samples = torch.stack([x @ y for x, y in zip(a.split(LENGTH, 2), b.split(LENGTH, 1), strict=True)])
+    range_ = 4.5 * samples.square().mean().sqrt().item()
+    assert range_ < LENGTH
+    noise = torch.cat([AnalogNumerics(converter).matmul(a, b, key).double() - a @ b for key in range(5)])
+    stated = 8 * (2 * range_ / 2**5) ** 2 / 12
+    assert noise.var().item() == pytest.approx(stated, rel=5 * math.sqrt(2 / noise.numel()))
+
+
+def test_counts_of_two_keys_are_uncorrelated():
+    counted = dataclasses.replace(
+        AnalogSpec.ideal(), analog_length=LENGTH, shot_variance=0.02, shot=Shot.COUNTED
+    )
+    a, b = (
+        x / x.abs().amax(dim, keepdim=True)
+        for x, dim in zip(operands(1, 128, LENGTH, 64), (-1, -2), strict=True)
+    )
+    one, other = (AnalogNumerics(counted).matmul(a, b, key).double() - a @ b for key in (1, 2))
+    deviation = (0.02 * (a.square().sum(-1, keepdim=True) + b.square().sum(-2, keepdim=True))).sqrt()
+    assert_uncorrelated(one / deviation, other / deviation)
+    assert_uncorrelated((one / deviation)[..., 1:], (one / deviation)[..., :-1])

@@ -225,13 +225,15 @@ def test_what_does_not_clip_or_collapse_is_not_doubted():
         AnalogNumerics(dataclasses.replace(CLIPPED, adc_range_sigma=2.8)).matmul(a[..., :36], b[:, :36], 1)
 
 
-@pytest.mark.parametrize(("range_sigma", "share", "doubted"), [(3.6, 0.35, True), (4.6, 0.005, False)])
-def test_the_doubt_begins_at_a_tenth_of_the_error(range_sigma, share, doubted):
+@pytest.mark.parametrize(("range_sigma", "doubted"), [(3.6, True), (4.4, False)])
+def test_the_doubt_begins_at_a_tenth_of_the_error(range_sigma, doubted):
     """Gaussian samples: excess 2 ((1 + r^2) Q(r) - r phi(r)) beside the step's (2 r / 2^bits)^2 / 12."""
     tail = math.erfc(range_sigma / math.sqrt(2)) / 2
     density = math.exp(-(range_sigma**2) / 2) / math.sqrt(2 * math.pi)
     excess = 2 * ((1 + range_sigma**2) * tail - range_sigma * density)
-    assert excess / (excess + (2 * range_sigma / 2**8) ** 2 / 12) == pytest.approx(share, rel=0.2)
+    share = excess / (excess + (2 * range_sigma / 2**8) ** 2 / 12)
+    assert (share > 0.1) == doubted
+    assert 0.004 < share < 0.4
     a, b = (x.sign() for x in long_operands())
     converter = dataclasses.replace(CLIPPED, dac_bits=math.inf, adc_range_sigma=range_sigma)
     with warnings.catch_warnings(record=True) as said:
