@@ -14,7 +14,7 @@ from enum import StrEnum
 from heliograph.amounts import Amount, Flag
 from heliograph.checks import check_positive, check_range
 from heliograph.errors import ParameterError
-from optical.chip import ChipErrors, CommonNoise
+from optical.chip import ChipErrors, CommonEncoding, CommonNoise
 from optical.residues import Residues
 
 
@@ -61,8 +61,9 @@ class AnalogSpec:
     `load_variance`, and all vectors of the product meet the same wrong element. Grid and encoding error of
     the streamed operand's converter are put on it too, which is a little too much: they are finer.
 
-    Three records of their own say what is not redrawn with every output: `chip` what is fixed for a chip,
-    `common` the intensity noise that outputs share, `shot` whether photons are counted. Counted, a sample of
+    Records of their own say what is not redrawn with every output: `chip` what is fixed for a chip, `common`
+    the intensity noise that outputs share, `encoding` which of them share `encoding_variance`, `shot` whether
+    photons are counted. Counted, a sample of
     the exact sum y has N+ and N- photons in its two detectors, Poisson numbers of means (sum(a^2 + b^2) +- 2
     g y) / (8 v), v being `shot_variance` and g `product_gain`, and reads 2 v (N+ - N-): mean g y and the
     variance above.
@@ -100,6 +101,8 @@ class AnalogSpec:
     """What is fixed for the chip."""
     common: CommonNoise | None = None
     """Intensity noise that outputs share, beside `rin_variance`, which they do not."""
+    encoding: CommonEncoding | None = None
+    """Which outputs share the errors of `encoding_variance`; none do without."""
     shot: Shot = Shot.GAUSSIAN
     """How shot noise is drawn."""
 

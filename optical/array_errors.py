@@ -13,7 +13,17 @@ from typing import Protocol
 from heliograph.checks import check_range
 from heliograph.operators import Phase
 from optical.analog import AnalogSpec, Shot
-from optical.chip import Chip, ChipErrors, CommonNoise, LaserNoise, LineGrid, Mismatch, NodeCoupler
+from optical.chip import (
+    Chip,
+    ChipErrors,
+    CommonEncoding,
+    CommonNoise,
+    EncodingNoise,
+    LaserNoise,
+    LineGrid,
+    Mismatch,
+    NodeCoupler,
+)
 from optical.devices import device_table
 from optical.link_budget import LinkBudget, bits_from_snr, snr_from_bits
 
@@ -101,7 +111,8 @@ def on_chip(
     -----
     A gain is read with one product at full scale and all others dark (`AnalogSpec.reading_variance`), the
     same for modulators and receivers; each modulator is taken to be read by one receiver, though all of its
-    row would tell of it.
+    row would tell of it. Where weights are held, only the streamed operand has a converter that errs anew in
+    every symbol; the other's share of `encoding_variance` stays with each output.
     """
     chip, array, reading = core.chip, core.array, spec.reading_variance
     modulator = chip.gain_variance(chip.modulator_gain, reading)
@@ -119,7 +130,16 @@ def on_chip(
         lines=array.lines,
         repeated_variance=repeated_variance,
     )
-    spec = dataclasses.replace(spec, chip=None if errors.is_empty else errors)
+    encoding = CommonEncoding(
+        rows=1 if array.holds_weights else array.rows,
+        columns=array.columns,
+        holds_weights=array.holds_weights,
+    )
+    spec = dataclasses.replace(
+        spec,
+        chip=None if errors.is_empty else errors,
+        encoding=encoding if chip.encoding_noise is EncodingNoise.COMMON else None,
+    )
     if chip.laser_noise is LaserNoise.INDEPENDENT or rin_ratio == 0.0:
         return spec
     common = CommonNoise(

@@ -35,6 +35,15 @@ class LaserNoise(StrEnum):
     """All that light of one line reaches in one symbol; executed by a second product."""
 
 
+class EncodingNoise(StrEnum):
+    """Which outputs see the same error of an operand's converter."""
+
+    INDEPENDENT = "independent"
+    """None: right in size for every output; executed at no extra cost."""
+    COMMON = "common"
+    """All that one modulator's light reaches in one symbol; executed by two further products."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class NodeCoupler:
     """50:50 coupler in which two operands interfere."""
@@ -96,6 +105,8 @@ class Chip:
     """What of it reaches the products."""
     laser_noise: LaserNoise = LaserNoise.INDEPENDENT
     """Whether outputs fluctuate together."""
+    encoding_noise: EncodingNoise = EncodingNoise.INDEPENDENT
+    """Whether outputs err together by an operand's converter."""
 
     def __post_init__(self) -> None:
         check_range(self, "averages")
@@ -250,6 +261,28 @@ class CommonNoise:
     def __post_init__(self) -> None:
         check_range(self, "variance")
         check_range(self, "rows", "columns", "length", low=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommonEncoding:
+    """Outputs that meet the same error of an operand's converter; drawn anew for every symbol.
+
+    Notes
+    -----
+    An element of A errs alike for `columns` outputs of its row, an element of B for `rows` outputs of its
+    column: those that one setting of its modulator serves. The next block of outputs is another symbol. How
+    large the error is stands in `optical.analog.AnalogSpec.encoding_variance`.
+    """
+
+    rows: int
+    """Rows of A, or vectors of the streamed operand, that meet one setting of the second operand."""
+    columns: int
+    """Columns of B, or of the loaded operand, that meet one setting of the first operand."""
+    holds_weights: bool
+    """Whether the second operand is loaded; then the product may be turned."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "rows", "columns", low=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

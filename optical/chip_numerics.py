@@ -93,6 +93,32 @@ def common_noise(spec: AnalogSpec, a: Operand, b: Operand, draws: Draws) -> torc
     return _shared(a_BMK, b_BKN, common, draws)
 
 
+def common_encoding(spec: AnalogSpec, a: Operand, b: Operand, draws: Draws) -> torch.Tensor | None:
+    """Return what errors of the operands' converters add to outputs that share them, [B, M, N], or None.
+
+    Notes
+    -----
+    (A + E) B with an E of its own for each block of columns, and the same for rows of B; in code products.
+    """
+    shared = spec.encoding
+    if shared is None or spec.encoding_variance == 0.0:
+        return None
+    turned = shared.holds_weights and not loads_second(a.codes.shape[1], b.codes.shape[2])
+    first, second = (b.mT, a.mT) if turned else (a, b)
+    deviation = math.sqrt(spec.encoding_variance) / spec.product_gain
+    errs = _erring(second, shared.columns, deviation / first.step, draws, first.codes.shape[1])
+    errs += _erring(first.mT, shared.rows, deviation / second.step, draws, second.codes.shape[2]).mT
+    return errs.mT if turned else errs
+
+
+def _erring(y: Operand, width: int, deviation: float, draws: Draws, rows: int) -> torch.Tensor:
+    """Return E Y, [B, rows, N], E drawn anew for each block of columns of Y, [B, K, N]."""
+    y_BKN = y.codes.to(y.energy.dtype)
+    shape = torch.Size((y_BKN.shape[0], rows, y_BKN.shape[1]))
+    parts = [draws.gaussian(shape, y_BKN.dtype).bmm(columns) for columns in y_BKN.split(width, dim=2)]
+    return torch.cat(parts, dim=2).mul_(deviation)
+
+
 def _shared(a_BMK: torch.Tensor, b_BKN: torch.Tensor, common: CommonNoise, draws: Draws) -> torch.Tensor:
     """Return A diag(r) B, one block of columns after the other."""
     batch, rows, length = a_BMK.shape

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from optical.analog import AnalogSpec, Shot
-from optical.chip_numerics import common_noise, imbalance, output_gains
+from optical.chip_numerics import common_encoding, common_noise, imbalance, output_gains
 from optical.code_products import CodeProduct
 from optical.collapse import doubt_collapse
 from optical.draws import Draws
@@ -137,7 +137,7 @@ def read(
     readout = _Readout(
         variance=variance if _is_noisy(spec, samples) else None,
         counts=functools.partial(_counted, spec, (a, b)) if _counts(spec) else None,
-        added=[x for x in (common_noise(spec, a, b, draws), imbalance(spec, a, b)) if x is not None],
+        added=_added(spec, a, b, draws),
         gains=output_gains(spec.chip, c_BMN.shape, c_BMN),
         per_step=per_step,
         levels=levels,
@@ -147,6 +147,17 @@ def read(
     for block in product_blocks(c_BMN.shape, c_BMN.device):
         readout.finish(multiply(a, b, block) if known is None else known, block, draws, c_BMN)
     return c_BMN
+
+
+def _added(spec: AnalogSpec, a: Operand, b: Operand, draws: Draws) -> list[torch.Tensor]:
+    """Return what several outputs have in common, [B or 1, M, N], in code products."""
+    parts = (common_noise(spec, a, b, draws), imbalance(spec, a, b), common_encoding(spec, a, b, draws))
+    return [part for part in parts if part is not None]
+
+
+def _own_encoding(spec: AnalogSpec) -> float:
+    """Return the encoding variance that each output draws for itself."""
+    return spec.encoding_variance if spec.encoding is None else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +210,7 @@ def _is_noisy(spec: AnalogSpec, samples: int) -> bool:
     """Return whether outputs have any noise of their own, that of a converter's missing bits included."""
     shot = 0.0 if _counts(spec) else spec.shot_variance
     converter = math.isfinite(spec.adc_enob_bits) and (samples > 1 or spec.adc_enob_bits < spec.adc_bits)
-    return converter or spec.thermal_variance + shot + spec.encoding_variance + spec.rin_variance > 0.0
+    return converter or spec.thermal_variance + shot + _own_encoding(spec) + spec.rin_variance > 0.0
 
 
 def _within(block: Block, c_BMN: torch.Tensor) -> Iterator[tuple[Block, Block]]:
@@ -240,7 +251,7 @@ def variance_of(
     """
     unit = a.step * b.step * spec.product_gain
     shot_variance = 0.0 if spec.shot is Shot.COUNTED else spec.shot_variance
-    thermal, each = samples * spec.thermal_variance / unit**2, shot_variance + spec.encoding_variance
+    thermal, each = samples * spec.thermal_variance / unit**2, shot_variance + _own_encoding(spec)
     if math.isfinite(spec.adc_enob_bits):
         executed = 2.0 ** (1.0 - spec.adc_bits) if samples == 1 else 0.0
         missing = ((2.0 ** (1.0 - spec.adc_enob_bits)) ** 2 - executed**2) * samples / 12.0

@@ -33,7 +33,11 @@ def has_chip(core):
 
 
 UNLIKE = [
-    replace_at(replace_at(unit, "chip.mismatch", "calibrated"), "chip.laser_noise", "common")
+    replace_at(
+        replace_at(replace_at(unit, "chip.mismatch", "calibrated"), "chip.laser_noise", "common"),
+        "chip.encoding_noise",
+        "common",
+    )
     if has_chip(unit.core)
     else unit
     for unit in UNITS
@@ -259,6 +263,7 @@ def test_signal_over_noise_in_torch_is_that_of_the_record(unit):
     )
     assert spec.chip is not None
     assert spec.common is not None
+    assert spec.encoding is not None
     a, b = operands(rows=24, length=spec.analog_length)
     stated = error_variance(spec) * spec.analog_length / 9.0
     powers = []

@@ -11,7 +11,7 @@ from heliograph.operators import Phase
 from heliograph.paths import replace_at
 from optical.analog import AnalogSpec, Scale, Shot
 from optical.array_errors import default_chip
-from optical.chip import ChipErrors, CommonNoise, left_after
+from optical.chip import ChipErrors, CommonEncoding, CommonNoise, left_after
 from optical.cores import load_core
 from optical.numerics import AnalogNumerics
 
@@ -151,6 +151,66 @@ def test_a_held_array_shares_a_line_among_its_outputs_only():
     assert len(set(found[:, 0].tolist())) == 64
     turned = error(spec, b.mT.contiguous(), a.mT.contiguous())[0]
     assert torch.allclose(turned, turned[:1].expand_as(turned), rtol=1e-5, atol=1e-7)
+
+
+def sharing_encoding(*, rows=ROWS, columns=COLUMNS, holds_weights=False, **changes):
+    array = CommonEncoding(rows=rows, columns=columns, holds_weights=holds_weights)
+    return dataclasses.replace(IDEAL, encoding=array, encoding_variance=1e-4, **changes)
+
+
+@pytest.mark.parametrize("bits", [8, math.inf])
+@pytest.mark.parametrize("exact_tiles", [False, True])
+def test_errors_of_an_operands_converter_are_shared_by_its_outputs(bits, exact_tiles):
+    """(A + E) B: correlation of two columns in one block as of those of B, none between blocks.
+
+    B one at random signs, alike in columns 0 and 1, opposite in 0 and 2; 5 standard errors over rows. Errors
+    of B itself, drawn anew for each row here, add as much variance and no correlation.
+    """
+    spec, n, rows = sharing_encoding(rows=1, dac_bits=bits), 48, 2000
+    signs = 2.0 * torch.randint(0, 2, (1, n, 2 * COLUMNS), generator=torch.Generator().manual_seed(3)) - 1.0
+    signs[..., 1], signs[..., 2], signs[..., COLUMNS] = signs[..., 0], -signs[..., 0], signs[..., 0]
+    a = torch.ones(1, rows, n).double()
+    found = error(spec, a, signs.double(), exact_tiles=exact_tiles)[0]
+    assert found.mean().item() == pytest.approx(0.0, abs=5 * math.sqrt(2e-4 * n / rows))
+    assert found.var().item() == pytest.approx(2e-4 * n, rel=5 * math.sqrt(2 / rows))
+    kurtosis = (found**4).mean() / found.square().mean() ** 2
+    assert kurtosis.item() == pytest.approx(3.0, abs=5 * math.sqrt(24 / rows))
+    correlation = (found.mT @ found / rows / (2e-4 * n)).fill_diagonal_(0.0)
+    alike = (signs[0].mT @ signs[0] / n / 2).fill_diagonal_(0.0)
+    alike[:COLUMNS, COLUMNS:], alike[COLUMNS:, :COLUMNS] = 0.0, 0.0
+    assert (correlation - alike).abs().max() < 5.5 / math.sqrt(rows)
+    assert not torch.equal(error(spec, a, signs.double(), key=2)[0], found)
+
+
+def test_errors_of_the_second_converter_are_shared_by_rows():
+    """Equal rows of A: B's errors, half of the variance, are alike in all rows of a block."""
+    a = torch.ones(1, 2 * ROWS, 32).double()
+    found = error(sharing_encoding(columns=1), a, torch.ones(1, 32, 3000).double())[0]
+    correlation = found @ found.mT / 3000 / (2e-4 * 32)
+    shared = 0.5 * torch.kron(torch.eye(2), torch.ones(ROWS, ROWS)).double()
+    assert (correlation - shared.fill_diagonal_(1.0)).abs().max() < 5.5 * math.sqrt(2 / 3000)
+
+
+def test_a_held_array_shares_the_streamed_operands_converter():
+    spec, ones = sharing_encoding(rows=1, holds_weights=True), torch.ones(1, 32, COLUMNS).double()
+    a = torch.ones(1, 4000, 32).double()
+    for found in (error(spec, a, ones)[0], error(spec, ones.mT.contiguous(), a.mT.contiguous())[0].mT):
+        correlation = found.mT @ found / 4000 / (2e-4 * 32)
+        stated = torch.full((COLUMNS, COLUMNS), 0.5).double().fill_diagonal_(1.0)
+        assert (correlation - stated).abs().max() < 5.5 * math.sqrt(2 / 4000)
+
+
+@pytest.mark.parametrize("name", ["crossbar", "homodyne", "ring_bank", "pcm_crossbar", "mzi_mesh"])
+def test_a_core_says_which_outputs_one_setting_serves(name):
+    apart = load_core(name)
+    core = replace_at(apart, "chip.encoding_noise", "common")
+    one, other = core.analog(Phase.FORWARD), apart.analog(Phase.FORWARD)
+    assert one.encoding == CommonEncoding(
+        rows=1 if core.array.holds_weights else core.array.rows,
+        columns=core.array.columns,
+        holds_weights=core.array.holds_weights,
+    )
+    assert dataclasses.replace(one, encoding=None) == other
 
 
 def test_counted_photons_have_mean_and_variance_of_the_bright_limit():

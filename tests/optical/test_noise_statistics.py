@@ -31,6 +31,12 @@ def gaussians(key, count=2**13):
     return Draws(key, torch.device("cpu")).gaussian(torch.Size((count,)), torch.float64)
 
 
+def standard(noise):
+    """Return noise with zero mean and unit variance, in a row."""
+    flat = noise.detach().double().flatten()
+    return (flat - flat.mean()) / flat.std()
+
+
 @pytest.mark.parametrize("name", CORES_WITH_NOISE)
 def test_measured_signal_over_noise_is_the_link_budgets(name):
     """Full-scale samples, all products +1, read by the receiver alone: n^2 over their variance.
@@ -97,11 +103,24 @@ def test_row_blocks_calls_and_products_draw_apart():
     noise += [(noisy_matmul(a, b, specs, 2) - 64).detach()[:256]]
     noise += [noisy_matmul(a, b, specs, 1, first_block=8).detach()[:256] - 64]
     grads = torch.autograd.grad(noisy_matmul(a, b, specs, 1), (a, b), torch.ones(2048, 64))
-    noise += [grads[0][:256] - 64, (grads[1] - 2048).repeat(4, 1)[:256] * 0.0 + grads[0][256:512] - 64]
-    z = torch.stack([each.double().flatten() for each in noise])
-    z = (z - z.mean(1, keepdim=True)) / z.std(1, keepdim=True)
+    noise += [block - 64 for block in grads[0].split(256)]
+    of_weight = grads[1] - 2048
+    places = [slice(start, start + 64) for start in range(0, 256, 64)]
+    z = torch.stack([standard(each) for each in noise])
     correlation = (z @ z.mT / z.shape[1]).fill_diagonal_(0.0)
     assert correlation.abs().max() < 5.5 / math.sqrt(z.shape[1])
+    z = torch.stack([standard(of_weight), *(standard(each[place]) for each in noise for place in places)])
+    assert (z[1:] @ z[0] / z.shape[1]).abs().max() < 5.5 / math.sqrt(z.shape[1])
+    again = torch.autograd.grad(noisy_matmul(a, b, specs, 2), b, torch.ones(2048, 64))[0] - 2048
+    assert abs((standard(of_weight) * standard(again)).mean()) < 5 / math.sqrt(z.shape[1])
+
+
+def test_row_blocks_of_a_weights_gradient_add_their_variances():
+    """Eight blocks of four samples each: the sum errs by 32 samples, not by the square of eight blocks."""
+    a, b = torch.ones(2048, 64), torch.ones(64, 64, requires_grad=True)
+    product = noisy_matmul(a, b, ProductSpecs.same(THERMAL, row_block=256), 1)
+    noise = torch.autograd.grad(product, b, torch.ones(2048, 64))[0].double() - 2048
+    assert noise.square().mean().item() == pytest.approx(32.0, rel=5 * math.sqrt(2 / noise.numel()))
 
 
 def test_output_codes_are_as_likely_as_the_gaussian_says():
@@ -206,3 +225,20 @@ def test_what_does_not_clip_or_collapse_is_not_doubted():
         AnalogNumerics(dataclasses.replace(CLIPPED, adc_range_sigma=7.0)).matmul(a, b, 1)
         AnalogNumerics(dataclasses.replace(CLIPPED, adc_range_sigma=2.9), exact_tiles=True).matmul(a, b, 1)
         AnalogNumerics(dataclasses.replace(CLIPPED, adc_range_sigma=2.8)).matmul(a[..., :36], b[:, :36], 1)
+
+
+@pytest.mark.parametrize(("range_sigma", "doubted"), [(3.6, True), (4.4, False)])
+def test_the_doubt_begins_at_a_tenth_of_the_error(range_sigma, doubted):
+    """Gaussian samples: excess 2 ((1 + r^2) Q(r) - r phi(r)) beside the step's (2 r / 2^bits)^2 / 12."""
+    tail = math.erfc(range_sigma / math.sqrt(2)) / 2
+    density = math.exp(-(range_sigma**2) / 2) / math.sqrt(2 * math.pi)
+    excess = 2 * ((1 + range_sigma**2) * tail - range_sigma * density)
+    share = excess / (excess + (2 * range_sigma / 2**8) ** 2 / 12)
+    assert (share > 0.1) == doubted
+    assert 0.004 < share < 0.4
+    a, b = (x.sign() for x in long_operands())
+    converter = dataclasses.replace(CLIPPED, dac_bits=math.inf, adc_range_sigma=range_sigma)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", SuspectWarning)
+        AnalogNumerics(converter).matmul(a, b, 0)
+    assert [one.category for one in said] == [SuspectWarning] * doubted

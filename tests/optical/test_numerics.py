@@ -8,6 +8,7 @@ import optical.code_products
 from heliograph.errors import WorkloadError
 from heliograph.interfaces import Numerics
 from optical.analog import AnalogSpec, Rounding, Scale, Shot
+from optical.chip import CommonEncoding
 from optical.numerics import AnalogNumerics
 
 LENGTH = 36
@@ -310,6 +311,7 @@ CHANGES = {
     "scale": Scale.TENSOR,
     "rounding": Rounding.STOCHASTIC,
     "shot": Shot.COUNTED,
+    "encoding": CommonEncoding(rows=3, columns=5, holds_weights=False),
 }
 
 
