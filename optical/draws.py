@@ -28,10 +28,14 @@ class Draws:
 
     def __init__(self, key: int, device: torch.device) -> None:
         self._device = device
-        if device.type == "cpu":
-            self._words = np.random.SFC64(key)
-        else:
+        self._words = np.random.SFC64(key)
+        if device.type != "cpu":
             self._generator = torch.Generator(device).manual_seed(key)
+
+    @property
+    def host(self) -> np.random.Generator:
+        """What draws a few numbers on the host, whatever the device, in order with the others there."""
+        return np.random.Generator(self._words)
 
     def gaussian(self, shape: torch.Size, dtype: torch.dtype, *, brief: bool = False) -> torch.Tensor:
         """Return independent draws of zero mean and unit variance.
