@@ -135,8 +135,8 @@ class Residues:
         """
         if 2 * largest >= self.product:
             msg = (
-                f"moduli {self.moduli} tell {self.product} integers apart; sums of up to {largest:g} to either "
-                "side need more; take more or larger moduli, shorter sums or smaller mantissas"
+                f"moduli {self.moduli} tell {self.product} integers apart; sums of up to {largest:g} to "
+                "either side need more; take more or larger moduli, shorter sums or smaller mantissas"
             )
             raise ParameterError(msg)
 
@@ -167,8 +167,8 @@ def draw_misread(residues: Residues, count: int, generator: np.random.Generator)
     -----
     Each remainder of each sample has Gaussian noise of its own and is rounded to whole steps. Those that come
     out right are not drawn one by one: gaps between wrong ones are geometric with the chance of `misreading`,
-    and by how many steps a wrong one is off follows the Gaussian's tails beyond half a step, by their quantile
-    function. That is the same law, at a cost that goes with the number of wrong ones.
+    and by how many steps a wrong one is off follows the Gaussian's tails beyond half a step, by their
+    quantile function. That is the same law, at a cost that goes with the number of wrong ones.
     """
     places, shifts = [np.empty(0, np.int64)], [np.empty(0)]
     for sigma, weight in zip(residues.sigmas, residues.weights, strict=True):

@@ -1,4 +1,4 @@
-"""Sparse draws of misread remainders against the dense law: Gaussian noise of each, rounded to whole steps."""
+"""Sparse draws of misread remainders against the dense law: Gaussian noise, rounded to whole steps."""
 
 import itertools
 import math

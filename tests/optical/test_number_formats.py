@@ -102,7 +102,7 @@ def test_wrong_samples_err_as_much_as_stated():
     )
 
 
-def test_sums_beyond_the_dynamic_range_are_refused():
+def test_a_record_whose_sums_leave_the_dynamic_range_is_refused():
     with pytest.raises(ParameterError, match=r"420 integers apart; sums of up to 245 to either side"):
         spec_of((0.1,) * 4, length=5)
 
