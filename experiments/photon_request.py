@@ -46,7 +46,7 @@ class DigitSet(StrEnum):
         return cls.REAL if has_handwriting() else cls.DRAWN
 
     @property
-    def title(self) -> str:
+    def named(self) -> str:
         """What a reader calls them."""
         return "handwriting (scikit-learn)" if self is DigitSet.REAL else "digits drawn from fonts"
 

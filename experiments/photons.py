@@ -67,7 +67,7 @@ def run_photons(
             models.append(run_vision(request, images(own), tell))
     return PhotonResult(
         models=tuple(models),
-        digits=request.digits.title,
+        digits=request.digits.named,
         law=law,
         law_digital=law_digital,
         digits_sha256=images(own)[1].sha256,
