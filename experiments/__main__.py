@@ -12,7 +12,7 @@ from typing import Any
 
 from experiments.commands import COMMANDS
 from heliograph import __version__
-from heliograph.errors import HeliographError, SuspectWarning
+from heliograph.errors import ClippingWarning, HeliographError, SuspectWarning
 
 BAD_INPUT = 2
 """Exit code for anything wrong with what the user handed in."""
@@ -35,6 +35,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _sentences(messages: Sequence[Warning | str]) -> list[str]:
+    """Return each doubt once, and of converters that clip only the worst."""
+    clipping = [one for one in messages if isinstance(one, ClippingWarning)]
+    others = [one for one in messages if isinstance(one, SuspectWarning) and one not in clipping]
+    found = list(dict.fromkeys(str(one) for one in others))
+    if clipping:
+        alike = " (the worst of several)" if len({str(one) for one in clipping}) > 1 else ""
+        found.append(f"{max(clipping, key=lambda one: one.share)}{alike}")
+    return found
+
+
 @contextmanager
 def _doubts_in_one_line() -> Iterator[None]:
     """Print each doubt about a result once, as one sentence, to standard error when all is done."""
@@ -43,8 +54,7 @@ def _doubts_in_one_line() -> Iterator[None]:
         try:
             yield
         finally:
-            doubts = [str(one.message) for one in caught if issubclass(one.category, SuspectWarning)]
-            for sentence in dict.fromkeys(doubts):
+            for sentence in _sentences([one.message for one in caught]):
                 print(f"heliograph: warning: {sentence}", file=sys.stderr)
     for one in caught:
         if not issubclass(one.category, SuspectWarning):

@@ -112,6 +112,8 @@ class PhotonResult:
 
     models: tuple[ModelCurves, ...]
     """One for each kind of network."""
+    digits: str
+    """What they read, in words."""
     law: tuple[Point, ...]
     """The perceptron's first layer counted by two detectors and the others exact, for each length of its
     vectors; empty without a perceptron."""
@@ -152,6 +154,7 @@ class PhotonResult:
                 }
                 for one in published()
             ],
+            "digits": self.digits,
             "digits_sha256": self.digits_sha256,
         }
 

@@ -18,9 +18,7 @@ GRID = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 """Photons per multiplication of every curve."""
 LAW_GRID = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 """The same where only the first layer is counted."""
-SIDE = 28
-"""Pixels along an edge, as in MNIST."""
-_TRAINING_IMAGES, _TEST_IMAGES = 0, 1
+_TRAINING_IMAGES, _TEST_IMAGES, _SPLIT = 0, 1, 2
 
 
 class Scheme(StrEnum):
@@ -30,6 +28,37 @@ class Scheme(StrEnum):
     OFFSET = "counted, offset"
     SHOT = "homodyne, shot only"
     CORE = "homodyne, as built"
+
+
+class DigitSet(StrEnum):
+    """Digits that are read; each value is the name on the command line."""
+
+    REAL = "real"
+    """Handwriting, of the set that comes with scikit-learn."""
+    DRAWN = "drawn"
+    """Glyphs of fonts that every machine has, distorted."""
+
+    @classmethod
+    def usual(cls) -> DigitSet:
+        """Return handwriting where it is installed, else drawn digits."""
+        from workloads.handwriting import has_handwriting  # noqa: PLC0415 - only to execute
+
+        return cls.REAL if has_handwriting() else cls.DRAWN
+
+    @property
+    def named(self) -> str:
+        """What a reader calls them."""
+        return "handwriting (scikit-learn)" if self is DigitSet.REAL else "digits drawn from fonts"
+
+    @property
+    def side(self) -> int:
+        """Pixels along an edge: the set's own, or MNIST's."""
+        return 8 if self is DigitSet.REAL else 28
+
+    @property
+    def patch_side(self) -> int:
+        """Pixels along an edge of a patch, of which an image has 16."""
+        return self.side // 4
 
 
 class Model(StrEnum):
@@ -45,6 +74,8 @@ class Request:
 
     models: tuple[Model, ...] = tuple(Model)
     """Kinds of networks."""
+    digits: DigitSet = DigitSet.DRAWN
+    """What they read."""
     seeds: tuple[int, ...]
     """Of initial weights, order of images and all noise; one perceptron each."""
     law_seeds: tuple[int, ...]
@@ -65,9 +96,18 @@ class Request:
     """... and of a vision transformer's, which learns more slowly."""
 
     @classmethod
-    def of(cls, *, quick: bool, seed: int = 0, models: tuple[Model, ...] = tuple(Model)) -> Request:
+    def of(
+        cls,
+        *,
+        quick: bool,
+        seed: int = 0,
+        models: tuple[Model, ...] = tuple(Model),
+        digits: DigitSet = DigitSet.DRAWN,
+    ) -> Request:
         """Return the usual request, or a quick one, with seeds from `seed` on."""
         seeds = tuple(range(seed, seed + (2 if quick else 5)))
+        if digits is DigitSet.REAL:
+            return cls._of_handwriting(seeds, models, quick=quick)
         if quick:
             return cls(
                 models=models,
@@ -94,10 +134,31 @@ class Request:
             vision_epochs=12,
         )
 
+    @classmethod
+    def _of_handwriting(cls, seeds: tuple[int, ...], models: tuple[Model, ...], *, quick: bool) -> Request:
+        """Return a request for a set that is small, so that it takes more passes over the images."""
+        return cls(
+            models=models,
+            digits=DigitSet.REAL,
+            seeds=seeds,
+            law_seeds=seeds[:1] if quick else seeds,
+            vision_seeds=seeds,
+            sides=(8, 28) if quick else (8, 14, 28),
+            training_images=1297,
+            test_images=500,
+            vision_images=200 if quick else 500,
+            epochs=30,
+            vision_epochs=20 if quick else 60,
+        )
+
     def images(self, side: int) -> tuple[Digits, Digits]:
         """Return images to train on and to test with; another resolution shows the same digits."""
         from workloads.digits import draw_digits  # noqa: PLC0415 - reads fonts
+        from workloads.handwriting import read_handwriting  # noqa: PLC0415 - alike
 
+        if self.digits is DigitSet.REAL:
+            split = np.random.default_rng(mix_key(_SPLIT))
+            return read_handwriting(self.training_images, self.test_images, generator=split, side=side)
         training, test = (
             draw_digits(count, generator=np.random.default_rng(mix_key(stream)), side=side)
             for stream, count in (

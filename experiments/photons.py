@@ -1,8 +1,8 @@
 """With how few photons per multiplication small networks still read digits, as Wang et al. (2022) measured.
 
-Digits and networks are ours (`workloads.digits`), so published accuracies on MNIST are marks, not targets.
-The vision transformer asks for what a perceptron never does: operands of either sign, and two that both come
-from the image.
+Digits (`workloads.handwriting`, `workloads.digits`) and networks are not theirs, so published accuracies on
+MNIST are marks, not targets. The vision transformer asks for what a perceptron never does: operands of either
+sign, and two that both come from the image.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from experiments.photon_records import ModelCurves, PhotonResult, Point
-from experiments.photon_request import GRID, LAW_GRID, SIDE, Model, Request, Scheme, products_of
+from experiments.photon_request import GRID, LAW_GRID, Model, Request, Scheme, products_of
 from experiments.photons_vision import run_vision
 from heliograph.errors import LinkError
 from heliograph.keys import mix_key
@@ -41,8 +41,9 @@ def run_photons(
     progress : callable
         Told what the last network was for, networks done, and networks in all.
     """
-    others = [(side, seed) for side in request.sides if side != SIDE for seed in request.law_seeds]
-    perceptrons = [(SIDE, seed) for seed in request.seeds] + others
+    own = request.digits.side
+    others = [(side, seed) for side in request.sides if side != own for seed in request.law_seeds]
+    perceptrons = [(own, seed) for seed in request.seeds] + others
     if Model.MLP not in request.models:
         perceptrons = []
     total = len(perceptrons) + (len(request.vision_seeds) if Model.VIT in request.models else 0)
@@ -63,9 +64,13 @@ def run_photons(
             models.append(_all_in_light(found, request, shape))
             law, law_digital = _by_length(found, request), _exact_by_length(found, request)
         if Model.VIT in request.models:
-            models.append(run_vision(request, images(SIDE), tell))
+            models.append(run_vision(request, images(own), tell))
     return PhotonResult(
-        models=tuple(models), law=law, law_digital=law_digital, digits_sha256=images(SIDE)[1].sha256
+        models=tuple(models),
+        digits=request.digits.named,
+        law=law,
+        law_digital=law_digital,
+        digits_sha256=images(own)[1].sha256,
     )
 
 
@@ -85,7 +90,7 @@ def _perceptrons(
         network = _train(request, training, seed)
         exact = accuracy(network, test, [None] * len(network.weights_KM), key=seed)
         found[side, seed] = {(_EXACT, math.inf): exact}
-        if side == SIDE:
+        if side == request.digits.side:
             shape = "-".join(str(width) for width in network.widths)
             found[side, seed] |= _all_layers(network, test, seed)
         if side in request.sides and seed in request.law_seeds:
@@ -95,13 +100,14 @@ def _perceptrons(
 
 
 def _all_in_light(found: Found, request: Request, shape: str) -> ModelCurves:
+    own = request.digits.side
     return ModelCurves(
         model=str(Model.MLP),
         title="Perceptron",
         shape=shape,
-        digital=_point(found, SIDE, request.seeds, _EXACT, math.inf).accuracies,
+        digital=_point(found, own, request.seeds, _EXACT, math.inf).accuracies,
         points=tuple(
-            _point(found, SIDE, request.seeds, str(scheme), photons) for scheme in Scheme for photons in GRID
+            _point(found, own, request.seeds, str(scheme), photons) for scheme in Scheme for photons in GRID
         ),
     )
 

@@ -58,14 +58,14 @@ def prepare(directory: Path) -> None:
 
 def report(result: PhotonResult) -> str:
     """Return the tables as text: accuracy by scheme, by products apart, and photons by length of vectors."""
-    tables = []
+    tables = [f"Images: {result.digits}."]
     for one in result.models:
         title = f"{one.title} {one.shape}: accuracy (%) by {_PER_MULTIPLICATION}; exact: {one.exact:.1%}"
         tables.append(_accuracy_table(title, one.points))
         if one.parts:
             tables.append(_accuracy_table(f"{one.title}, counted as a pair, all else exact", one.parts))
     marks = ", ".join(f"{one.accuracy:.0%} at {one.photons_per_mac:g} ({one.work})" for one in published())
-    tables.append(f"Measured on MNIST, not on these digits: {marks}.")
+    tables.append(f"Measured on MNIST, sums of 784 and 100, not on {result.digits}: {marks}.")
     if result.law:
         tables.append(_length_table(result))
     return "\n\n".join(tables) + "\n"
@@ -148,6 +148,7 @@ def draw(result: PhotonResult, path: Path) -> tuple[Path, Path]:
             axes.legend(loc="lower right")
         for axes in lower[1:]:
             axes.set_ylabel("")
+        figure.supxlabel(f"Images: {result.digits}", fontsize="medium")
         return save(figure, path)
 
 

@@ -57,7 +57,10 @@ def run_vision(
     found: list[Curves] = []
     shape = ""
     for seed in request.vision_seeds:
-        model = train_vision_transformer(VisionConfig(epochs=request.vision_epochs, seed=seed), training)
+        model = train_vision_transformer(
+            VisionConfig(patch_side=request.digits.patch_side, epochs=request.vision_epochs, seed=seed),
+            training,
+        )
         shape, every = model.shape, tuple(str(one) for one in Product)
         mine = {(_EXACT, math.inf): vision_accuracy(model, test, {}, key=seed)}
         bench = _Bench(model=model, test=test, seed=seed)
@@ -70,7 +73,7 @@ def run_vision(
 
     def point(curve: str, photons: float) -> Point:
         accuracies = tuple(one[curve, photons] for one in found)
-        length = VisionConfig.patch_side**2
+        length = request.digits.patch_side**2
         return Point(curve=curve, inputs=length, photons_per_mac=photons, accuracies=accuracies)
 
     return ModelCurves(

@@ -8,10 +8,14 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from heliograph.errors import SuspectWarning
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -28,6 +32,10 @@ def run_all(jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[
         Does a job: a function of a module, so that a new process can import it.
     keep : callable
         Told each job and its result, in the order in which they are done.
+
+    Notes
+    -----
+    Doubts about a result (`SuspectWarning`) come back with it and are raised again here.
     """
     workers = min(len(jobs), os.cpu_count() or 1)
     if workers < 2:
@@ -37,10 +45,10 @@ def run_all(jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[
     kept: set[int] = set()
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_prepare_worker)
-    futures = {pool.submit(work, job): index for index, job in enumerate(jobs)}
+    futures = {pool.submit(_watched, work, job): index for index, job in enumerate(jobs)}
     try:
         for future in as_completed(futures):
-            curve = future.result()
+            curve = _told(future.result())
             kept.add(futures[future])
             keep(jobs[futures[future]], curve)
     except BrokenProcessPool:  # a worker was killed (memory, most likely): go on alone
@@ -52,10 +60,37 @@ def run_all(jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[
         pool.shutdown(cancel_futures=True)
         for future, index in futures.items():
             if index not in kept and not future.cancelled() and future.exception() is None:
-                keep(jobs[index], future.result())
+                keep(jobs[index], _told(future.result()))
         raise
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Watched(Generic[Result]):
+    """What a worker hands back."""
+
+    result: Result
+    doubts: tuple[SuspectWarning, ...]
+
+
+def _watched(work: Callable[[Job], Result], job: Job) -> _Watched[Result]:
+    """Do a job and return its result with the doubts about it."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", SuspectWarning)
+        result = work(job)
+    for one in caught:
+        if not isinstance(one.message, SuspectWarning):
+            warnings.showwarning(one.message, one.category, one.filename, one.lineno)
+    doubts = tuple(one.message for one in caught if isinstance(one.message, SuspectWarning))
+    return _Watched(result=result, doubts=doubts)
+
+
+def _told(watched: _Watched[Result]) -> Result:
+    """Return a worker's result, and warn of the doubts about it."""
+    for doubt in watched.doubts:
+        warnings.warn(doubt, stacklevel=3)
+    return watched.result
 
 
 def _prepare_worker() -> None:

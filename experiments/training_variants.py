@@ -162,7 +162,7 @@ def train_variants(
     steps : int, optional
         Updates, if not the usual number.
     with_residues : bool
-        Whether a crossbar multiplies remainders too, which takes some thirty times as long to execute.
+        Whether a crossbar multiplies remainders too, whose products take two to five times as long.
     progress : callable
         Told runs done, runs in all, and the label of the run just done.
 

@@ -30,6 +30,22 @@ class SuspectWarning(UserWarning):
     """A result that is possible but better than anything that was built; one sentence, no failure."""
 
 
+class ClippingWarning(SuspectWarning):
+    """An output converter that clips more than the quick execution of a sum follows."""
+
+    def __init__(self, sentence: str, share: float) -> None:
+        super().__init__(sentence, share)
+
+    def __str__(self) -> str:
+        """Return the sentence."""
+        return str(self.args[0])
+
+    @property
+    def share(self) -> float:
+        """Part of the error that is clipping, 0 to 1."""
+        return float(self.args[1])
+
+
 def nearest(name: str, known: Iterable[str], *, noun: str = "name") -> str:
     """Return the closing clause of an error about an unknown name.
 

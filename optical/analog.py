@@ -15,7 +15,7 @@ from heliograph.amounts import Amount, Flag
 from heliograph.checks import check_positive, check_range
 from heliograph.errors import ParameterError
 from optical.chip import ChipErrors, CommonEncoding, CommonNoise
-from optical.residues import Residues
+from optical.residues import Residues, largest_mantissa
 
 
 class Scale(StrEnum):
@@ -116,6 +116,8 @@ class AnalogSpec:
         if self.residues is not None and (self.scale is not Scale.BLOCK or math.isinf(self.dac_bits)):
             msg = "AnalogSpec: residues need scale 'block' and finite dac_bits, those of the mantissas"
             raise ParameterError(msg)
+        if self.residues is not None:
+            self.residues.check_sums(self.analog_length * largest_mantissa(self.dac_bits) ** 2)
 
     @property
     def reading_variance(self) -> float:

@@ -7,11 +7,14 @@ import warnings
 from collections.abc import Callable
 from typing import SupportsFloat
 
-from heliograph.errors import SuspectWarning
+from heliograph.errors import ClippingWarning
 from optical.analog import AnalogSpec
 
 _TOLERATED = 0.1
 """Largest share of clipping in the variance: beyond, tails and variance are not those of a Gaussian."""
+
+_WIDER = 1.5
+"""Times the range that is proposed; a Gaussian beyond 6 rms is one in a billion."""
 
 
 class _Watch:
@@ -59,6 +62,7 @@ def doubt_collapse(
         sentence = (
             f"{share:.0%} of the error of a product is clipping by the output converter (range "
             f"{spec.adc_range_sigma:g} rms, {spec.adc_bits:g} bits), which one draw for {samples} samples "
-            "does not follow; execute them with exact_tiles, or widen adc_range_sigma"
+            "does not follow; widen the range (a command: --set core.adc_range_sigma="
+            f"{_WIDER * spec.adc_range_sigma:g}), or execute them with exact_tiles"
         )
-        warnings.warn(sentence, SuspectWarning, stacklevel=2)
+        warnings.warn(ClippingWarning(sentence, share), stacklevel=2)

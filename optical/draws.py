@@ -42,6 +42,10 @@ class Draws:
         if device.type != "cpu":
             self._generator = torch.Generator(device).manual_seed(key)
 
+    def on_host(self) -> np.random.Generator:
+        """Return what draws a few numbers on the host, whatever the device, each time from a new key."""
+        return np.random.Generator(np.random.SFC64(self._number()))
+
     def gaussian(self, shape: torch.Size, dtype: torch.dtype, *, brief: bool = False) -> torch.Tensor:
         """Return independent draws of zero mean and unit variance.
 
@@ -71,8 +75,8 @@ class Draws:
         """
         if self._device.type != "cpu":
             return torch.poisson(mean.double().clamp_(min=0.0), self._generator)
-        number = int(self.words(WORDS_AT_ONCE).view(np.uint64)[0])
-        return torch.poisson(mean.double().clamp_(min=0.0), torch.Generator().manual_seed(number % 2**63))
+        generator = torch.Generator().manual_seed(self._number() % 2**63)
+        return torch.poisson(mean.double().clamp_(min=0.0), generator)
 
     def dither_(self, x: torch.Tensor) -> None:
         """Add independent draws, uniform over one step around zero, to a contiguous tensor in place."""
@@ -89,6 +93,10 @@ class Draws:
         if fused.is_there():
             return fused.words(key, first, numbers)[:count]
         return _numbers(key, first, numbers).numpy().view(np.uint16)[:count]
+
+    def _number(self) -> int:
+        """Return the next number of the generator, from which another can be keyed."""
+        return int(self.words(WORDS_AT_ONCE).view(np.uint64)[0])
 
     def take(self, count: int) -> tuple[int, int]:
         """Return the key, as an int64, and the first number, for that many words that the caller makes."""

@@ -122,7 +122,8 @@ def deliver(
     chip, columns = spec.chip, b.codes.shape[2]
     distorts = chip is not None and chip.output_gain + chip.imbalance + chip.edge_imbalance > 0.0
     counts = spec.shot is Shot.COUNTED and spec.shot_variance > 0.0
-    if columns % 2 or distorts or counts or spec.common is not None or not fuses(a.energy):
+    shares = spec.common is not None or spec.encoding is not None
+    if columns % 2 or distorts or counts or shares or not fuses(a.energy):
         return None
     law = _law(spec, a.step, b.step, a.codes.shape[2])
     if exact and law.laser > 0.0:

@@ -27,7 +27,7 @@ from optical.operands import (
     probe,
     probe_outputs,
 )
-from optical.residues import Residues
+from optical.residues import Residues, draw_misread
 from optical.scratch import scratch
 
 
@@ -326,17 +326,44 @@ def set_gain(spec: AnalogSpec, a: Operand, b: Operand, known: CodeProduct | None
     return Gain(range_=range_, coupling=coupling, clipping=clipping)
 
 
-def read_residues(residues: Residues, a: Operand, b: Operand, draws: Draws) -> torch.Tensor:
-    """Return a product of coded operands through remainders: exact but for those that are misread.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WrongSums:
+    """Sums of which a remainder is misread, one element of each tensor for each, shape [wrong]."""
 
-    The remainders of the sum are not formed: a misread one moves the result by a constant
-    (`Residues.weights`), whatever the sum. On the CPU draws end at 4.3 sigma, hence no remainder is misread
-    below 0.116 steps rms.
+    batch: torch.Tensor
+    """Its matrix, int64."""
+    row: torch.Tensor
+    """Its row, int64."""
+    column: torch.Tensor
+    """Its column, int64."""
+    error: torch.Tensor
+    """What is read minus the sum, in the unit of the product, float64."""
+
+
+def read_residues(residues: Residues, a: Operand, b: Operand, draws: Draws) -> WrongSums:
+    """Return where sums of coded operands through remainders are misread, and what that adds to them.
+
+    All others come out exactly, as `AnalogSpec` lets no sum leave the dynamic range. Only for these is the
+    integer formed, shifted by what its wrong remainders weigh (`Residues.weights`) and folded into the range.
+
+    Parameters
+    ----------
+    residues : Residues
+        The moduli, and the noise of each.
+    a, b : Operand
+        Whole codes, [B, M, K] and [B, K, N].
+    draws : Draws
+        Source of all noise.
+
     """
-    every = whole(a.codes.shape)
-    value = multiply(a, b, every).value(every, torch.float64)
-    for sigma, weight in zip(residues.sigmas, residues.weights, strict=True):
-        if sigma > 0.0:
-            value.add_(draws.gaussian(value.shape, value.dtype).mul_(sigma).round_(), alpha=weight)
-    value.sub_((value / residues.product).round_(), alpha=residues.product)
-    return value.mul_(a.step * b.step).to(a.scale.dtype).mul_(a.scale).mul_(b.scale)
+    rows, columns = a.codes.shape[1], b.codes.shape[2]
+    misread = draw_misread(residues, a.codes.shape[0] * rows * columns, draws.on_host())
+    index, shift = (torch.from_numpy(x).to(a.codes.device) for x in (misread.index, misread.shift))
+    batch, row = index // (rows * columns), index // columns % rows
+    column = index % columns
+    exact = (a.codes[batch, row].double() * b.codes[batch, :, column].double()).sum(-1)
+    read = exact + shift
+    read.sub_((read / residues.product).round_(), alpha=residues.product)
+    scale = a.scale[batch, row, 0].double() * b.scale[batch, 0, column].double()
+    error = read.sub_(exact).mul_(scale).mul_(a.step * b.step)
+    return WrongSums(batch=batch, row=row, column=column, error=error)

@@ -12,6 +12,9 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+import numpy as np
+from scipy.special import ndtri
+
 from heliograph.checks import check_range
 from heliograph.errors import ParameterError
 
@@ -117,10 +120,91 @@ class Residues:
         pairs = zip(self.misreadings, self.weights, strict=True)
         return math.fsum(chance * weight**2 for chance, weight in pairs)
 
+    def check_sums(self, largest: float) -> None:
+        """Refuse sums that leave the dynamic range.
 
-def largest_mantissa(bits: int) -> int:
+        Parameters
+        ----------
+        largest : float
+            Largest magnitude of a sum.
+
+        Raises
+        ------
+        ParameterError
+            If two such sums have the same remainders.
+        """
+        if 2 * largest >= self.product:
+            msg = (
+                f"moduli {self.moduli} tell {self.product} integers apart; sums of up to {largest:g} to "
+                "either side need more; take more or larger moduli, shorter sums or smaller mantissas"
+            )
+            raise ParameterError(msg)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Misread:
+    """Samples of which a remainder or several are misread."""
+
+    index: np.ndarray
+    """Places among all samples in their order, ascending, int64, shape [wrong]."""
+    shift: np.ndarray
+    """What the wrong remainders add to the integer there, before it is folded, float64, shape [wrong]."""
+
+
+def draw_misread(residues: Residues, count: int, generator: np.random.Generator) -> Misread:
+    """Return which of so many samples are misread, and by how much; drawn anew at every use.
+
+    Parameters
+    ----------
+    residues : Residues
+        The moduli, and the noise of each.
+    count : int
+        Samples.
+    generator : numpy.random.Generator
+        Source of all noise.
+
+    Notes
+    -----
+    Each remainder of each sample has Gaussian noise of its own and is rounded to whole steps. Those that come
+    out right are not drawn one by one: gaps between wrong ones are geometric with the chance of `misreading`,
+    and by how many steps a wrong one is off follows the Gaussian's tails beyond half a step, by their
+    quantile function. That is the same law, at a cost that goes with the number of wrong ones.
+    """
+    places, shifts = [np.empty(0, np.int64)], [np.empty(0)]
+    for sigma, weight in zip(residues.sigmas, residues.weights, strict=True):
+        place = _places(misreading(sigma), count, generator)
+        if place.size:
+            places.append(place)
+            shifts.append(weight * _steps(sigma, place.size, generator))
+    index, inverse = np.unique(np.concatenate(places), return_inverse=True)
+    shift = np.bincount(inverse, np.concatenate(shifts), minlength=index.size)
+    return Misread(index=index, shift=shift.astype(np.float64))
+
+
+def _places(chance: float, count: int, generator: np.random.Generator) -> np.ndarray:
+    """Return ascending places below `count`, each of them there with the same chance, independently."""
+    if chance <= 0.0:
+        return np.empty(0, np.int64)
+    at_once = math.ceil(count * chance + 6.0 * math.sqrt(count * chance) + 1.0)
+    found, last = [], -1
+    while last < count:
+        gaps = np.minimum(generator.geometric(chance, at_once), count + 1)
+        found.append(last + np.cumsum(gaps))
+        last = int(found[-1][-1])
+    places = np.concatenate(found)
+    return places[: np.searchsorted(places, count)]
+
+
+def _steps(sigma: float, count: int, generator: np.random.Generator) -> np.ndarray:
+    """Return whole steps, none of them zero, of Gaussian noise beyond half a step."""
+    tail = 0.5 * misreading(sigma) * (1.0 - generator.random(count))
+    size = np.maximum(np.rint(-sigma * ndtri(tail)), 1.0)
+    return np.where(generator.random(count) < 0.5, -size, size)
+
+
+def largest_mantissa(bits: float) -> int:
     """Return the largest code of a symmetric signed mantissa of so many bits."""
-    return 2 ** (bits - 1) - 1
+    return int(2 ** (bits - 1)) - 1
 
 
 @dataclass(frozen=True, kw_only=True)

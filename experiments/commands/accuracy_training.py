@@ -19,7 +19,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=3, metavar="K", help="paired runs; default %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="first seed")
     parser.add_argument(
-        "--residues", action="store_true", help="residue numbers on a crossbar too (thirty times as slow)"
+        "--residues",
+        action="store_true",
+        help="residue numbers on a crossbar too (products two to five times as slow)",
     )
     parser.add_argument("--quick", action="store_true", help="fewer steps, and no rescues")
     parser.add_argument(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from experiments.arguments import add_output
@@ -19,6 +20,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         choices=("mlp", "vit"),
         help="perceptron or vision transformer; may be given twice; default both",
     )
+    parser.add_argument(
+        "--digits",
+        choices=("real", "drawn"),
+        help="handwriting, if scikit-learn is installed (the default there), or digits drawn from fonts",
+    )
     parser.add_argument("--quick", action="store_true", help="fewer images, seeds and vector lengths")
     parser.add_argument("--seed", type=int, default=0, help="first seed of the networks")
     parser.add_argument(
@@ -29,14 +35,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
-    from experiments.photon_request import Model, Request
+    from experiments.photon_request import DigitSet, Model, Request
     from experiments.photons import run_photons
     from experiments.photons_report import prepare, report, write
     from experiments.plain import canonical_json
     from experiments.progress import reporting
 
     models = tuple(model for model in Model if model in (arguments.model or Model))
-    request = Request.of(quick=arguments.quick, seed=arguments.seed, models=models)
+    digits = DigitSet(arguments.digits) if arguments.digits else DigitSet.usual()
+    if digits is not DigitSet.REAL and not arguments.digits:
+        print("scikit-learn is not installed: reading drawn digits, not handwriting.", file=sys.stderr)
+    request = Request.of(quick=arguments.quick, seed=arguments.seed, models=models, digits=digits)
     prepare(arguments.out)
     with reporting() as progress:
         result = run_photons(request, progress)

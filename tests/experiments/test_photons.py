@@ -11,9 +11,11 @@ import pytest
 from experiments import photons
 from experiments.__main__ import main
 from experiments.photon_records import Point, photons_at, published
-from experiments.photon_request import GRID, LAW_GRID, Model, Request, Scheme
+from experiments.photon_request import GRID, LAW_GRID, DigitSet, Model, Request, Scheme
 from experiments.photons import run_photons
 from experiments.photons_report import report
+from workloads import handwriting
+from workloads.handwriting import has_handwriting
 
 TINY = Request(
     seeds=(0, 1),
@@ -127,3 +129,32 @@ def test_a_directory_that_cannot_be_made_is_said_before_anything_runs(tmp_path, 
     (tmp_path / "file").touch()
     assert main(["photons", "--out", str(tmp_path / "file" / "here")]) == 2
     assert "--out" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not has_handwriting(), reason="scikit-learn is not installed")
+def test_handwriting_is_read_where_it_is_installed():
+    """64 pixels against 784: more photons per product, as the sum counts (Wang et al. 2022, Fig. 1c)."""
+    assert DigitSet.usual() is DigitSet.REAL
+    usual = Request.of(quick=True, models=(Model.MLP,), digits=DigitSet.REAL)
+    result = run_photons(dataclasses.replace(usual, seeds=(0,), law_seeds=(0,), epochs=15))
+    assert result.models[0].shape == "64-100-100-10"
+    assert result.models[0].exact > 0.95
+    needed = result.needed()
+    assert set(needed) == {64, 784}
+    assert needed[64] > 2.0 * needed[784]
+    assert "handwriting" in report(result)
+
+
+def test_without_handwriting_digits_are_drawn_with_a_line_of_notice(tmp_path, monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr(photons, "run_photons", lambda request, progress: asked.append(request) or found())
+    monkeypatch.setattr(handwriting, "has_handwriting", lambda: False)
+    assert main(["photons", "--out", str(tmp_path)]) == 0
+    assert "scikit-learn is not installed" in capsys.readouterr().err
+    assert main(["photons", "--digits", "drawn", "--out", str(tmp_path)]) == 0
+    assert "scikit-learn" not in capsys.readouterr().err
+    assert [one.digits for one in asked] == [DigitSet.DRAWN] * 2
+    monkeypatch.undo()
+    monkeypatch.setattr(handwriting, "has_handwriting", lambda: False)
+    assert main(["photons", "--quick", "--model", "mlp", "--digits", "real", "--out", str(tmp_path)]) == 2
+    assert "install heliograph[digits]" in capsys.readouterr().err

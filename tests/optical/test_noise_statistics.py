@@ -210,7 +210,7 @@ def long_operands():
 def test_a_collapsed_sum_that_clips_is_doubted_once():
     optical.collapse._watch.cache_clear()  # other tests may have run the same specification
     a, b = long_operands()
-    with pytest.warns(SuspectWarning, match="execute them with exact_tiles"):
+    with pytest.warns(SuspectWarning, match="or execute them with exact_tiles"):
         AnalogNumerics(CLIPPED).matmul(a, b, 0)
     with warnings.catch_warnings():
         warnings.simplefilter("error", SuspectWarning)
