@@ -94,6 +94,11 @@ def report(found: Prediction) -> str:
         f"is -0.1. Single products add up to {added:.1f} \u00b1 {spread:.1f} % of all together at "
         f"{PROBE_DB:g} dB."
     )
+    limit, ended = found.second_order_limit
+    parts.append(
+        f"Noise on all products costs what its power says, to {GOAL:.0%}, up to a rise of {limit:.3g} nats"
+        f"{'' if ended else ', the loudest tried'}."
+    )
     parts += [_verdict(found, execution) for execution in found.executions]
     return "\n".join(parts)
 
@@ -144,7 +149,7 @@ def _lines(found: Prediction) -> list[ReportRow]:
 
 def _verdict(found: Prediction, execution: Execution) -> str:
     miss, error = found.residual(execution), found.residual_error(execution)
-    if not math.isfinite(miss) or error > GOAL:
+    if not error <= GOAL or not math.isfinite(miss):
         return f"{execution.label}: the residual is not resolved to {GOAL:.0%}; ask for more seeds."
     hit = "within" if abs(miss) <= GOAL else "outside"
     return f"{execution.label}: predicted {hit} {GOAL:.0%} of what was executed."

@@ -86,7 +86,7 @@ def test_mirrored_core_errs_the_other_way():
 
 
 def test_mirror_image_of_rounding_is_not_rounded_anew():
-    """Rounding is no function of a key: moved by half a step, operands err otherwise, their image must not."""
+    """Rounding is no function of a key: operands moved by half a step err otherwise; an image must not."""
     spec = dataclasses.replace(AnalogSpec.ideal(), dac_bits=5.0, scale=Scale.ROW)
     core = MeasuredProducts(AnalogNumerics(spec))
     error = core.matmul(A, B, 1) - EXACT
