@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
 from collections.abc import Callable
@@ -28,6 +29,8 @@ from experiments.training_modes import Training
 PERCENT = 100.0
 SHOWN_RANGE = 3000.0
 """Largest over smallest value that a bar shows."""
+TABLE_COLUMNS = 6
+"""Arithmetics side by side in a table."""
 LEGEND_ROWS = 8
 """Arithmetics in a column of the legend."""
 
@@ -86,7 +89,10 @@ def report(found: Prediction) -> str:
         f"Byte-level GPT '{found.model}', {found.steps} steps, {len(losses)} seeds: exact loss "
         f"{statistics.fmean(losses):.3f} nats/byte"
     )
-    parts = [table_text(title, [one.label for one in found.executions], _lines(found))]
+    parts = []
+    for first in range(0, max(1, len(found.executions)), TABLE_COLUMNS):
+        some = dataclasses.replace(found, executions=found.executions[first : first + TABLE_COLUMNS])
+        parts.append(table_text(title, [one.label for one in some.executions], _lines(some)))
     slope, added = statistics.fmean(found.slopes), PERCENT * statistics.fmean(found.additivity)
     spread = PERCENT * standard_error(found.additivity)
     parts.append(

@@ -65,6 +65,21 @@ class Draws:
         generator = torch.Generator().manual_seed(int(self._words.random_raw()) % 2**63)
         return torch.poisson(mean.double().clamp_(min=0.0), generator)
 
+    def rare(self, chance: float, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the places of rare events among so many, and a sign, 1 or -1, for each. On the CPU only.
+
+        Parameters
+        ----------
+        chance : float
+            Of one event, 0 to 1. A place may come twice, which a rare event does not.
+        count : int
+            Places.
+        """
+        generator = np.random.Generator(self._words)
+        events = generator.binomial(count, chance)
+        places, signs = generator.integers(count, size=events), generator.integers(2, size=events)
+        return torch.from_numpy(places), torch.from_numpy(2 * signs - 1)
+
     def dither_(self, x: torch.Tensor) -> None:
         """Add independent draws, uniform over one step around zero, to a contiguous tensor in place."""
         if self._device.type == "cpu":

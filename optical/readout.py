@@ -20,8 +20,11 @@ from optical.collapse import doubt_collapse
 from optical.draws import Draws
 from optical.operand_blocks import Block, cachefuls, part_of, product_blocks, whole
 from optical.operands import SMALLEST_SCALE, Operand, largest_code, multiply, probe, probe_outputs
-from optical.residues import Residues
+from optical.residues import Residues, misreading
 from optical.scratch import scratch
+
+_RARE_STEPS = 0.15
+"""Rms noise of a remainder, in its steps, up to which less than one in a thousand is misread."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,13 +313,16 @@ def read_residues(residues: Residues, a: Operand, b: Operand, draws: Draws) -> t
     """Return a product of coded operands through remainders: exact but for those that are misread.
 
     The remainders of the sum are not formed: a misread one moves the result by a constant
-    (`Residues.weights`), whatever the sum. On the CPU draws end at 4.3 sigma, hence no remainder is misread
-    below 0.116 steps rms.
+    (`Residues.weights`), whatever the sum. Where that is rare, what is drawn on the CPU is how many are
+    misread, and which: Gaussians end there at 4.3 sigma and would misread none below 0.116 steps rms.
     """
     every = whole(a.codes.shape)
     value = multiply(a, b, every).value(every, torch.float64)
     for sigma, weight in zip(residues.sigmas, residues.weights, strict=True):
-        if sigma > 0.0:
+        if 0.0 < sigma <= _RARE_STEPS and value.device.type == "cpu":
+            places, signs = draws.rare(misreading(sigma), value.numel())
+            value.put_(places, signs.to(value.dtype).mul_(weight), accumulate=True)
+        elif sigma > 0.0:
             value.add_(draws.gaussian(value.shape, value.dtype).mul_(sigma).round_(), alpha=weight)
     value.sub_((value / residues.product).round_(), alpha=residues.product)
     return value.mul_(a.step * b.step).to(a.scale.dtype).mul_(a.scale).mul_(b.scale)
