@@ -31,8 +31,12 @@ SHOWN_RANGE = 3000.0
 """Largest over smallest value that a bar shows."""
 TABLE_COLUMNS = 6
 """Arithmetics side by side in a table."""
-LEGEND_ROWS = 8
-"""Arithmetics in a column of the legend."""
+LEGEND_ROWS = 6
+"""Most arithmetics whose legend finds room within the axes."""
+WIDE_RANGE = 20.0
+"""Largest over smallest rise beyond which axes are logarithmic."""
+MARKERS = "os^"
+"""Of arithmetics; the next where colours repeat."""
 
 
 def write(found: Prediction, directory: Path, trained: Training) -> tuple[Path, ...]:
@@ -224,33 +228,39 @@ def _draw_products(axes: Axes, found: Prediction) -> None:
 
 
 def _draw_residual(axes: Axes, found: Prediction) -> None:
-    most = 0.0
+    points = [value for one in found.executions for value in (*found.predicted_even(one), *one.even)]
     for index, execution in enumerate(found.executions):
-        x, y = found.predicted_even(execution), execution.even
-        colour = PALETTE[index % len(PALETTE)]
+        y = execution.even
         axes.errorbar(
-            x,
+            found.predicted_even(execution),
             y,
             yerr=execution.even_error * math.sqrt(len(y)),
-            fmt="o",
+            fmt=MARKERS[index // len(PALETTE) % len(MARKERS)],
             markersize=4,
             capsize=2,
             linewidth=0.8,
-            color=colour,
-            label=f"{label(execution.label)}, {PERCENT * found.residual(execution):+.1f} %",
+            color=PALETTE[index % len(PALETTE)],
+            label=_residual_label(found, execution),
         )
-        most = max(most, *x, *y)
-    ends = [0.0, 1.15 * most]
+    wide = bool(points) and min(points) > 0.0 and max(points) > WIDE_RANGE * min(points)
+    ends = [min(points) / 1.3 if wide else 0.0, 1.15 * max(points, default=1.0)]
+    if wide:
+        for scale, axis in ((axes.set_xscale, axes.xaxis), (axes.set_yscale, axes.yaxis)):
+            scale("log")
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.plot(ends, ends, color=REFERENCE, linewidth=0.9, linestyle="--")
-    axes.fill_between(
-        ends,
-        [0.0, ends[1] * (1 - GOAL)],
-        [0.0, ends[1] * (1 + GOAL)],
-        color=PALETTE[9],
-        alpha=0.3,
-        linewidth=0.0,
-    )
+    low, high = ([bound * (1.0 + sign * GOAL) for bound in ends] for sign in (-1, 1))
+    axes.fill_between(ends, low, high, color=PALETTE[9], alpha=0.3, linewidth=0.0)
     axes.set_xlabel("predicted rise by the errors' variance (nats/byte)")
     axes.set_ylabel("executed (nats/byte)")
     axes.set_title(f"Predicted, then executed: one point per seed; band: {GOAL:.0%}")
-    axes.legend(loc="upper left", ncols=1 + (len(found.executions) - 1) // LEGEND_ROWS)
+    if len(found.executions) > LEGEND_ROWS:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, fontsize="small")
+    elif found.executions:
+        axes.legend(loc="upper left")
+
+
+def _residual_label(found: Prediction, execution: Execution) -> str:
+    miss, error = PERCENT * found.residual(execution), PERCENT * found.residual_error(execution)
+    spread = f" \u00b1 {error:.1f}" if math.isfinite(error) else ""
+    return f"{label(execution.label)}, {miss:+.1f}{spread} %"
