@@ -168,6 +168,7 @@ def _key(job: _Job, cache: TrainingCache) -> str:
     numerics = {
         "effort": dataclasses.replace(job.effort, seeds=(job.seed,)),
         "probe_db": PROBE_DB,
+        "mirror": "the very errors",
         "executed": {one.label: one.identity for one in job.arithmetics},
     }
     return cache.key(numerics=numerics, model=gpt, training=training, corpus_sha256=python_source().sha256)

@@ -81,7 +81,11 @@ class Bench:
         -----
         Every draw is another chip of the same design, so that the scatter of draws holds that of chips.
         """
-        from workloads.probes import MeasuredProducts, sites  # noqa: PLC0415 - torch, only to execute
+        from workloads.measured_products import (  # noqa: PLC0415 - torch, only to execute
+            MeasuredProducts,
+            MirroredProducts,
+        )
+        from workloads.probes import sites  # noqa: PLC0415 - torch, only to execute
 
         clean = self.loss({}, 0)
         names = [
@@ -99,8 +103,8 @@ class Bench:
             drawn.append(self.loss(dict(plain), draw) - clean)
             nsr.append({name: one.meter.nsr for name, one in plain.items()})
             gain.append({name: one.meter.gain for name, one in plain.items()})
-            image = MeasuredProducts(numerics, sign=-1)
-            mirrored.append(self.loss(dict.fromkeys(names, image), draw) - clean)
+            images = {name: MirroredProducts(one.errors) for name, one in plain.items()}
+            mirrored.append(self.loss(dict(images), draw) - clean)
         return {
             "drawn": drawn,
             "mirrored": mirrored,

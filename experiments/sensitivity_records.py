@@ -21,8 +21,10 @@ GOAL = 0.10
 
 
 def standard_error(values: Sequence[float]) -> float:
-    """Return the standard error of a mean; not a number for fewer than two values."""
-    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    """Return the standard error of a mean; not a number for fewer than two values, or if one is none."""
+    if len(values) < 2 or not all(map(math.isfinite, values)):
+        return math.nan
+    return statistics.stdev(values) / math.sqrt(len(values))
 
 
 def product_of(site: str) -> str:
@@ -253,22 +255,44 @@ class Prediction:
         return statistics.fmean(self.predicted_even(execution)) / statistics.fmean(execution.even) - 1.0
 
     def residual_error(self, execution: Execution) -> float:
-        """Return the standard error of the residual over the draws of core and probes.
+        """Return the standard error of the residual: of draws of core and probes, or of models if larger.
 
         Notes
         -----
-        An arithmetic whose draws are all alike, as those of rounding, has only models to scatter over.
+        Rounding errs alike in every draw, weights above all: only models are draws of it. So draws alone
+        would tell too small an error. Few models give it roughly: of three, to a half.
         """
         even, executed = self.predicted_even(execution), statistics.fmean(execution.even)
-        if execution.even_error == 0.0:
-            misses = [one - other for one, other in zip(even, execution.even, strict=True)]
-            return abs(standard_error(misses) / executed)
+        misses = [one - other for one, other in zip(even, execution.even, strict=True)]
+        over_models = abs(standard_error(misses) / executed)
         probes = math.hypot(
             *(one.by_variance_error(nsr) for one, nsr in zip(self.calibrations, execution.nsr, strict=True))
         )
         predicted = statistics.fmean(even)
         relative = math.hypot(execution.even_error / executed, probes / len(self.calibrations) / predicted)
-        return relative * abs(1.0 + self.residual(execution))
+        over_draws = relative * abs(1.0 + self.residual(execution))
+        if not math.isfinite(over_models):
+            return math.nan if execution.even_error == 0.0 else over_draws
+        return max(over_models, over_draws)
+
+    @property
+    def second_order_limit(self) -> tuple[float, bool]:
+        """Largest rise, nats per byte, up to which noise on all products costs what its power says.
+
+        Notes
+        -----
+        Noise on all products is raised from level to level; the law goes through the quietest three levels.
+        True comes with it if a louder level was off by more than `GOAL`, where the law ends.
+        """
+        levels = sorted(self.calibrations[0].together, reverse=True)
+        rises = [statistics.fmean(x for one in self.calibrations for x in one.together[db]) for db in levels]
+        per_nsr = [rise * 10.0 ** (db / DECIBEL) for db, rise in zip(levels, rises, strict=True)]
+        law, most = statistics.fmean(per_nsr[:3]), 0.0
+        for rise, ratio in zip(rises, per_nsr, strict=True):
+            if abs(ratio / law - 1.0) > GOAL:
+                return most, True
+            most = rise
+        return most, False
 
     def white_residual(self, execution: Execution) -> float:
         """Return the residual if all errors were taken to be drawn anew for every output, gains apart."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
 from collections.abc import Callable
@@ -28,8 +29,14 @@ from experiments.training_modes import Training
 PERCENT = 100.0
 SHOWN_RANGE = 3000.0
 """Largest over smallest value that a bar shows."""
-LEGEND_ROWS = 8
-"""Arithmetics in a column of the legend."""
+TABLE_COLUMNS = 6
+"""Arithmetics side by side in a table."""
+LEGEND_ROWS = 6
+"""Most arithmetics whose legend finds room within the axes."""
+WIDE_RANGE = 20.0
+"""Largest over smallest rise beyond which axes are logarithmic."""
+MARKERS = "os^"
+"""Of arithmetics; the next where colours repeat."""
 
 
 def write(found: Prediction, directory: Path, trained: Training) -> tuple[Path, ...]:
@@ -86,13 +93,21 @@ def report(found: Prediction) -> str:
         f"Byte-level GPT '{found.model}', {found.steps} steps, {len(losses)} seeds: exact loss "
         f"{statistics.fmean(losses):.3f} nats/byte"
     )
-    parts = [table_text(title, [one.label for one in found.executions], _lines(found))]
+    parts = []
+    for first in range(0, max(1, len(found.executions)), TABLE_COLUMNS):
+        some = dataclasses.replace(found, executions=found.executions[first : first + TABLE_COLUMNS])
+        parts.append(table_text(title, [one.label for one in some.executions], _lines(some)))
     slope, added = statistics.fmean(found.slopes), PERCENT * statistics.fmean(found.additivity)
     spread = PERCENT * standard_error(found.additivity)
     parts.append(
         f"Slope of the loss: {slope:.4f} \u00b1 {standard_error(found.slopes):.4f} decades per dB; the law "
         f"is -0.1. Single products add up to {added:.1f} \u00b1 {spread:.1f} % of all together at "
         f"{PROBE_DB:g} dB."
+    )
+    limit, ended = found.second_order_limit
+    parts.append(
+        f"Noise on all products costs what its power says, to {GOAL:.0%}, up to a rise of {limit:.3g} nats"
+        f"{'' if ended else ', the loudest tried'}."
     )
     parts += [_verdict(found, execution) for execution in found.executions]
     return "\n".join(parts)
@@ -144,7 +159,7 @@ def _lines(found: Prediction) -> list[ReportRow]:
 
 def _verdict(found: Prediction, execution: Execution) -> str:
     miss, error = found.residual(execution), found.residual_error(execution)
-    if not math.isfinite(miss) or error > GOAL:
+    if not error <= GOAL or not math.isfinite(miss):
         return f"{execution.label}: the residual is not resolved to {GOAL:.0%}; ask for more seeds."
     hit = "within" if abs(miss) <= GOAL else "outside"
     return f"{execution.label}: predicted {hit} {GOAL:.0%} of what was executed."
@@ -213,33 +228,39 @@ def _draw_products(axes: Axes, found: Prediction) -> None:
 
 
 def _draw_residual(axes: Axes, found: Prediction) -> None:
-    most = 0.0
+    points = [value for one in found.executions for value in (*found.predicted_even(one), *one.even)]
     for index, execution in enumerate(found.executions):
-        x, y = found.predicted_even(execution), execution.even
-        colour = PALETTE[index % len(PALETTE)]
+        y = execution.even
         axes.errorbar(
-            x,
+            found.predicted_even(execution),
             y,
             yerr=execution.even_error * math.sqrt(len(y)),
-            fmt="o",
+            fmt=MARKERS[index // len(PALETTE) % len(MARKERS)],
             markersize=4,
             capsize=2,
             linewidth=0.8,
-            color=colour,
-            label=f"{label(execution.label)}, {PERCENT * found.residual(execution):+.1f} %",
+            color=PALETTE[index % len(PALETTE)],
+            label=_residual_label(found, execution),
         )
-        most = max(most, *x, *y)
-    ends = [0.0, 1.15 * most]
+    wide = bool(points) and min(points) > 0.0 and max(points) > WIDE_RANGE * min(points)
+    ends = [min(points) / 1.3 if wide else 0.0, 1.15 * max(points, default=1.0)]
+    if wide:
+        for scale, axis in ((axes.set_xscale, axes.xaxis), (axes.set_yscale, axes.yaxis)):
+            scale("log")
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.plot(ends, ends, color=REFERENCE, linewidth=0.9, linestyle="--")
-    axes.fill_between(
-        ends,
-        [0.0, ends[1] * (1 - GOAL)],
-        [0.0, ends[1] * (1 + GOAL)],
-        color=PALETTE[9],
-        alpha=0.3,
-        linewidth=0.0,
-    )
+    low, high = ([bound * (1.0 + sign * GOAL) for bound in ends] for sign in (-1, 1))
+    axes.fill_between(ends, low, high, color=PALETTE[9], alpha=0.3, linewidth=0.0)
     axes.set_xlabel("predicted rise by the errors' variance (nats/byte)")
     axes.set_ylabel("executed (nats/byte)")
     axes.set_title(f"Predicted, then executed: one point per seed; band: {GOAL:.0%}")
-    axes.legend(loc="upper left", ncols=1 + (len(found.executions) - 1) // LEGEND_ROWS)
+    if len(found.executions) > LEGEND_ROWS:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, fontsize="small")
+    elif found.executions:
+        axes.legend(loc="upper left")
+
+
+def _residual_label(found: Prediction, execution: Execution) -> str:
+    miss, error = PERCENT * found.residual(execution), PERCENT * found.residual_error(execution)
+    spread = f" \u00b1 {error:.1f}" if math.isfinite(error) else ""
+    return f"{label(execution.label)}, {miss:+.1f}{spread} %"

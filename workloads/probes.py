@@ -1,14 +1,12 @@
-"""Noise of a set strength put on products, and the noise that a core puts on them, measured.
+"""Noise of a set strength put on products, and what it and gains do to the loss.
 
 A product's noise-to-signal ratio (NSR) is the mean square of its error over that of its exact result.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass
 
 import torch
 
@@ -132,91 +130,6 @@ class ScaledProducts:
         return torch.bmm(a_BMK, b_BKN).mul_(self.gain)
 
 
-@runtime_checkable
-class SetsOperands(Protocol):
-    """Numerics that tells what became of its operands."""
-
-    def set_operands(
-        self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return both operands as they were multiplied for this key."""
-        ...
-
-
-@dataclass(eq=False)
-class Meter:
-    """What a core's errors came to, over all products that it has seen. Grows as it measures."""
-
-    ratios: dict[ErrorClass, list[float]] = field(default_factory=lambda: {one: [] for one in ErrorClass})
-    """NSR of each product by class, its gain taken out."""
-    gains: list[float] = field(default_factory=list)
-    """Mean gain of each product: its projection on the exact result."""
-
-    @property
-    def nsr(self) -> dict[ErrorClass, float]:
-        """Mean noise-to-signal ratio by class; none where nothing was multiplied."""
-        return {one: math.fsum(values) / max(1, len(values)) for one, values in self.ratios.items()}
-
-    @property
-    def gain(self) -> float:
-        """Mean gain; one without systematic error."""
-        return math.fsum(self.gains) / len(self.gains) if self.gains else 1.0
-
-    def read(self, error_class: ErrorClass, error: torch.Tensor, exact: torch.Tensor) -> float:
-        """Note an error's NSR and return its gain."""
-        power = exact.square().sum()
-        gain = float((error * exact).sum() / power)
-        self.ratios[error_class].append(float((error - gain * exact).square().sum() / power))
-        return gain
-
-
-@dataclass(frozen=True, eq=False)
-class MeasuredProducts:
-    """A core's products, each compared with the exact one, and its errors told apart by class.
-
-    Notes
-    -----
-    With the operands A + a and B + b that the core has set, its error is ``a B`` (first operand), ``A b``
-    (second operand) and the rest (outputs), which holds ``a b`` too. Numerics that does not tell its
-    operands has errors of the outputs alone. Nothing is measured in a mirror image.
-    """
-
-    numerics: Numerics
-    """The core's."""
-    meter: Meter = field(default_factory=Meter)
-    """Where the comparison is written."""
-    sign: int = 1
-    """1, or -1 to put the mirror image of the core's error on the exact product."""
-
-    @torch.no_grad()
-    def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
-        """Return the core's product, or its mirror image, shape [B, M, N]."""
-        exact_BMN, c_BMN = torch.bmm(a_BMK, b_BKN), self.numerics.matmul(a_BMK, b_BKN, key)
-        if self.sign < 0:
-            return 2.0 * exact_BMN - c_BMN
-        if bool(exact_BMN.any()):
-            self._measure(a_BMK, b_BKN, key, exact_BMN, c_BMN - exact_BMN)
-        return c_BMN
-
-    def _measure(
-        self,
-        a_BMK: torch.Tensor,
-        b_BKN: torch.Tensor,
-        key: int,
-        exact_BMN: torch.Tensor,
-        error_BMN: torch.Tensor,
-    ) -> None:
-        gain = 1.0
-        if isinstance(self.numerics, SetsOperands):
-            set_a, set_b = self.numerics.set_operands(a_BMK, b_BKN, key)
-            first, second = torch.bmm(set_a - a_BMK, b_BKN), torch.bmm(a_BMK, set_b - b_BKN)
-            gain += self.meter.read(ErrorClass.FIRST, first, exact_BMN)
-            gain += self.meter.read(ErrorClass.SECOND, second, exact_BMN)
-            error_BMN = error_BMN - first - second
-        gain += self.meter.read(ErrorClass.OUTPUT, error_BMN, exact_BMN)
-        self.meter.gains.append(gain)
-
-
 @dataclass(frozen=True)
 class RepeatedProducts:
     """The mean of several executions of each product, each with draws of its own."""
@@ -245,12 +158,6 @@ def repeated(numerics: Numerics, passes: int) -> Numerics:
 def only(product: ProductName, numerics: Numerics) -> Products:
     """Return products of which one is not exact."""
     return _with({product: numerics})
-
-
-def measured(numerics: Numerics, sign: int = 1) -> tuple[Products, dict[ProductName, Meter]]:
-    """Return a core's products, and a meter for each of them."""
-    probes = {product: MeasuredProducts(numerics, sign=sign) for product in ProductName}
-    return _with(probes), {product: probe.meter for product, probe in probes.items()}
 
 
 def _with(chosen: Mapping[ProductName, Numerics]) -> Products:

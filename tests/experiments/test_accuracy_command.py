@@ -186,6 +186,45 @@ def test_rounding_that_always_errs_alike_scatters_over_models_only():
     assert found.residual_error(execution) == pytest.approx(0.02 / 0.32)
 
 
+def test_models_that_disagree_widen_the_error_of_a_residual():
+    """Draws of one model repeat the rounding of its weights, so that they scatter less than models do."""
+    nsr = {name: {ErrorClass.OUTPUT: 0.01} for name in PRODUCTS}
+    execution = Execution(
+        label="core",
+        drawn=((0.301, 0.299), (0.341, 0.339)),
+        mirrored=((0.301, 0.299), (0.341, 0.339)),
+        nsr=(nsr, nsr),
+        gain=(dict.fromkeys(PRODUCTS, 1.0),) * 2,
+    )
+    both = prediction(calibration(), calibration(), executions=(execution,))
+    assert both.residual_error(execution) == pytest.approx(0.02 / 0.32)
+    alone = dataclasses.replace(
+        execution,
+        drawn=execution.drawn[:1],
+        mirrored=execution.mirrored[:1],
+        nsr=(nsr,),
+        gain=execution.gain[:1],
+    )
+    assert prediction(calibration()).residual_error(alone) == pytest.approx(
+        0.28 / 0.3 * 0.001 / 0.3, rel=0.01
+    )
+    still = dataclasses.replace(alone, drawn=((0.3, 0.3),), mirrored=((0.3, 0.3),))
+    assert math.isnan(prediction(calibration()).residual_error(still))
+
+
+def test_law_ends_where_noise_no_longer_costs_its_power():
+    """Beyond second order a rise leaves its line (Taylor's theorem); here it saturates as 1 - exp(-x)."""
+    levels = (40.0, 35.0, 30.0, 25.0, 20.0, 15.0, 10.0)
+    bent = {db: (1.0 - math.exp(-(10.0 ** (-db / 10.0)) * 4.0),) for db in levels}
+    limit, ended = prediction(dataclasses.replace(calibration(), together=bent)).second_order_limit
+    assert ended
+    assert limit == pytest.approx(bent[15.0][0])
+    straight = {db: (28.0 * 10.0 ** (-db / 10.0),) for db in levels}
+    limit, ended = prediction(dataclasses.replace(calibration(), together=straight)).second_order_limit
+    assert not ended
+    assert limit == pytest.approx(2.8)
+
+
 def test_classes_of_errors_have_coefficients_of_their_own():
     single = {
         name: {ErrorClass.OUTPUT: (0.01,), ErrorClass.FIRST: (0.02,), ErrorClass.SECOND: (0.05, 0.07)}

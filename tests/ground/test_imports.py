@@ -42,6 +42,7 @@ TORCH = {
     "electronic/numerics.py",
     "workloads/classifier.py",
     "workloads/gpt.py",
+    "workloads/measured_products.py",
     "workloads/probes.py",
     "workloads/training.py",
     "workloads/vision_transformer.py",

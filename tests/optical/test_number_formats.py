@@ -90,6 +90,18 @@ def test_samples_are_wrong_as_often_as_stated():
     assert float(wrong) == pytest.approx(expected, abs=5 * math.sqrt(expected / 200**2))
 
 
+def test_rare_misreadings_happen_as_often_as_stated():
+    """Beyond 4.3 sigma, the Gaussian tail erfc(1 / (2 sqrt 2 sigma)) still misreads; 5 standard errors."""
+    spec = spec_of((0.0, 0.0, 0.0, 0.115))
+    a, b = whole_numbers(2000, 4, 7)
+    a[..., 0], b[:, 0] = 7.0, 7.0
+    error = AnalogNumerics(spec).matmul(a, b, key=2) - a @ b
+    wrong, expected = int((error.abs() > 0.5).sum()), error.numel() * spec.residues.wrong_sample
+    assert 40.0 < expected < 80.0
+    assert wrong == pytest.approx(expected, abs=5.0 * math.sqrt(expected))
+    assert 0.2 < float((error > 0.5).sum()) / wrong < 0.8
+
+
 def test_wrong_samples_err_as_much_as_stated():
     """Sums of at most 61 to one side, which no misread remainder takes across the end of the range."""
     spec = spec_of((0.0, 0.2, 0.0, 0.0))
