@@ -13,12 +13,16 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
+from experiments.ranks import joined, share_out
+
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
 def run_all(jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[Job, Result], None]) -> None:
     """Run jobs in parallel and hand each result on; on Ctrl-C let the running ones finish and keep them.
+
+    Where torchrun started several processes, these do the jobs, be they on one machine or on many.
 
     Parameters
     ----------
@@ -29,6 +33,10 @@ def run_all(jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[
     keep : callable
         Told each job and its result, in the order in which they are done.
     """
+    ranks = joined()
+    if ranks is not None:
+        share_out(ranks, jobs, work, keep)
+        return
     workers = min(len(jobs), os.cpu_count() or 1)
     if workers < 2:
         for job in jobs:
