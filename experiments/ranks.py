@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from experiments.records import versions
 from heliograph.errors import HeliographError, ParameterError
 
 Job = TypeVar("Job")
@@ -154,6 +153,8 @@ def share_out(
     HeliographError
         What a job raised, here or elsewhere.
     """
+    from experiments.records import versions  # noqa: PLC0415 - imports what the command line does without
+
     name = _next_round()
     ranks.store.set(name, pickle.dumps((versions(), work, list(jobs))))
     elsewhere = set(range(len(jobs)))
@@ -184,6 +185,8 @@ def _outcome(
     made_with: Mapping[str, str], rank: int, work: Callable[[Any], Any], job: object
 ) -> tuple[Any, HeliographError | None]:
     """Return what a job gives, or what was wrong with it, which rank 0 tells."""
+    from experiments.records import versions  # noqa: PLC0415 - imports what the command line does without
+
     mine = versions()
     if differing := [name for name, version in made_with.items() if mine.get(name) != version]:
         name = differing[0]

@@ -94,8 +94,9 @@ def convert(
     `torch.compile` makes one graph of a converted model where it makes one of the model; the key is among its
     inputs, so that a new step or part needs no other compilation. `torch.export`, without gradients and not
     strict, keeps the key of the model as a constant. Around checkpointed layers torch makes no whole graph
-    (``fullgraph=True``), since calls are counted outside them; with graph breaks draws are right, but not
-    with ``skip_fwd_side_effects_in_bwd_under_checkpoint``, which drops the counts of repeated calls.
+    (``fullgraph=True``), since calls are counted outside them; with graph breaks draws are right.
+    ``skip_fwd_side_effects_in_bwd_under_checkpoint``, which would drop the counts of repeated calls, is
+    refused.
     """
     _check(model, [*(include or ()), *(exclude or ())])
     conversion = Conversion(specs=specs_of(system), policy=policy or Policy(), key=model_key)

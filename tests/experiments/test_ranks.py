@@ -10,6 +10,7 @@ import pytest
 
 from experiments import processes, ranks
 from experiments.__main__ import BAD_INPUT, main
+from experiments.records import versions
 from heliograph.errors import ParameterError
 from tests.experiments import two_ranks
 
@@ -77,7 +78,7 @@ def test_a_command_tells_a_wrong_environment_in_one_line(monkeypatch, capsys):
 
 def test_another_version_does_no_job():
     """Its numbers would differ, and the text that is learnt is that of the Python at hand."""
-    here = ranks.versions()
+    here = versions()
     assert ranks._outcome(here, 1, str, 3) == ("3", None)
     result, error = ranks._outcome(here | {"torch": "0.1"}, 1, str, 3)
     assert result is None
