@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from experiments.commands import COMMANDS
+from experiments.ranks import among_ranks
 from heliograph import __version__
 from heliograph.errors import ClippingWarning, HeliographError, SuspectWarning
 
@@ -73,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     run: Callable[[Any], None] = arguments.run
     try:
         with _doubts_in_one_line():
-            run(arguments)
+            among_ranks(lambda: run(arguments))
     except HeliographError as error:
         if arguments.debug:
             raise

@@ -17,12 +17,16 @@ from typing import Generic, TypeVar
 
 from heliograph.errors import SuspectWarning
 
+from experiments.ranks import joined, share_out
+
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
 def run_all(jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[Job, Result], None]) -> None:
     """Run jobs in parallel and hand each result on; on Ctrl-C let the running ones finish and keep them.
+
+    Where torchrun started several processes, these do the jobs, be they on one machine or on many.
 
     Parameters
     ----------
@@ -37,6 +41,10 @@ def run_all(jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[
     -----
     Doubts about a result (`SuspectWarning`) come back with it and are raised again here.
     """
+    ranks = joined()
+    if ranks is not None:
+        share_out(ranks, jobs, work, keep)
+        return
     workers = min(len(jobs), os.cpu_count() or 1)
     if workers < 2:
         for job in jobs:

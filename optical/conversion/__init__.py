@@ -1,22 +1,28 @@
 """Runs any model of torch on a photonic core: `convert` it, open a `noise_key`, and use it as before."""
 
 from optical.conversion.convert import convert, planned_specs, set_model_key, to_digital
+from optical.conversion.describe import describe
 from optical.conversion.noise_keys import NoiseKey, noise_key
 from optical.conversion.policy import Policy, ProductException, ProductKind
+from optical.conversion.report import ConversionReport, Place, ReportRow
 from optical.conversion.training_hooks import StepwiseConverter
 from optical.conversion.watch import ProductCounts, watch_products
 from optical.product_specs import Mode, ProductSpecs
 
 __all__ = [
+    "ConversionReport",
     "Mode",
     "NoiseKey",
+    "Place",
     "Policy",
     "ProductCounts",
     "ProductException",
     "ProductKind",
     "ProductSpecs",
+    "ReportRow",
     "StepwiseConverter",
     "convert",
+    "describe",
     "noise_key",
     "planned_specs",
     "set_model_key",

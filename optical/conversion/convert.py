@@ -94,8 +94,9 @@ def convert(
     `torch.compile` makes one graph of a converted model where it makes one of the model; the key is among its
     inputs, so that a new step or part needs no other compilation. `torch.export`, without gradients and not
     strict, keeps the key of the model as a constant. Around checkpointed layers torch makes no whole graph
-    (``fullgraph=True``), since calls are counted outside them; with graph breaks draws are right, but not
-    with ``skip_fwd_side_effects_in_bwd_under_checkpoint``, which drops the counts of repeated calls.
+    (``fullgraph=True``), since calls are counted outside them; with graph breaks draws are right.
+    ``skip_fwd_side_effects_in_bwd_under_checkpoint``, which would drop the counts of repeated calls, is
+    refused.
     """
     _check(model, [*(include or ()), *(exclude or ())])
     conversion = Conversion(specs=specs_of(system), policy=policy or Policy(), key=model_key)
@@ -129,12 +130,12 @@ def to_digital(model: _Model, *, inplace: bool = False) -> _Model:
     WorkloadError
         If it is not converted, or was sharded since.
     """
-    _conversion(model)
+    conversion_of(model)
     if not inplace:
         model = copy.deepcopy(model)
     converted = [module for module in model.modules() if _SITE in module.__dict__]
     classes = [_class_without(type(module)) for module in converted]
-    restore_attention(model, _conversion(model).attention)
+    restore_attention(model, conversion_of(model).attention)
     for module, original in zip(converted, classes, strict=True):
         module.__class__ = original
         del module.__dict__[_SITE]
@@ -151,7 +152,7 @@ def set_model_key(model: nn.Module, key: NoiseKey | None) -> None:
     key : NoiseKey or None
         Source of draws.
     """
-    _conversion(model).key = key
+    conversion_of(model).key = key
 
 
 def planned_specs(model: nn.Module) -> dict[str, dict[ProductKind, ProductSpecs | None]]:
@@ -168,25 +169,26 @@ def planned_specs(model: nn.Module) -> dict[str, dict[ProductKind, ProductSpecs 
         By the name of the layer, then by kind; None where the product stays electronic. Which kinds a layer
         has is known when it runs: see `watch_products`.
     """
-    conversion = _conversion(model)
+    conversion = conversion_of(model)
     return {
         site.name: {
             kind: conversion.policy.specs(site.name, kind, conversion.specs) if site.included else None
             for kind in ProductKind
         }
-        for site in _sites(model)
+        for site in sites_of(model)
     }
 
 
-def _sites(model: nn.Module) -> Iterator[Site]:
+def sites_of(model: nn.Module) -> Iterator[Site]:
+    """Yield the layers of a converted model."""
     for module in model.modules():
         if _SITE in module.__dict__:
             yield module.__dict__[_SITE]
 
 
-def _conversion(model: nn.Module) -> Conversion:
+def conversion_of(model: nn.Module) -> Conversion:
     """Return what the layers of a converted model share; wrappers around it are seen through."""
-    site = next(_sites(model), None)
+    site = next(sites_of(model), None)
     if site is None:
         msg = f"{type(model).__name__} is not converted; convert(model, system) first"
         raise WorkloadError(msg)

@@ -214,6 +214,8 @@ def entered(site: Site, *, training: bool, tensors: list[torch.Tensor]) -> Itera
     """
     frames = _RUNNING.frames
     traced = torch.compiler.is_compiling()
+    if traced:
+        _check_compiler()
     if not traced and not frames and torch._C._current_graph_task_id() != -1:
         path, key = _recomputed(site, tensors)
     else:
@@ -232,6 +234,25 @@ def entered(site: Site, *, training: bool, tensors: list[torch.Tensor]) -> Itera
         yield frame
     finally:
         frames.pop()
+
+
+@torch.compiler.assume_constant_result
+def _check_compiler() -> bool:
+    """Refuse an option of compilers under which recomputed calls would draw anew, without a word.
+
+    Raises
+    ------
+    WorkloadError
+        If it is set.
+    """
+    if torch._dynamo.config.skip_fwd_side_effects_in_bwd_under_checkpoint:
+        msg = (
+            "skip_fwd_side_effects_in_bwd_under_checkpoint drops the numbers of calls, so that checkpointed "
+            "layers draw other noise when recomputed; unset it in torch._dynamo.config, and compile "
+            "without fullgraph"
+        )
+        raise WorkloadError(msg)
+    return True
 
 
 def _fingerprint(tensors: list[torch.Tensor]) -> _Fingerprint | None:

@@ -87,6 +87,19 @@ class Policy:
         fitting = (one.specs for one in self.exceptions if _fits(one.pattern, layer, kind))
         return next(fitting, default)
 
+    def pattern(self, layer: str, kind: ProductKind) -> str | None:
+        """Return the pattern that makes a product electronic or an exception, or None.
+
+        Parameters
+        ----------
+        layer : str
+            Name of the module that runs it.
+        kind : ProductKind
+            What it does there.
+        """
+        patterns = (*self.electronic, *(one.pattern for one in self.exceptions))
+        return next((pattern for pattern in patterns if _fits(pattern, layer, kind)), None)
+
     def to_json(self) -> str:
         """Return the canonical JSON text: keys sorted, infinities as text."""
         return record_to_json(self)

@@ -13,7 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from optical.conversion.frames import current_frame, current_product
 
-_NAMESPACE = "heliograph"
+CORE_NAMESPACE = "heliograph"
+"""Namespace of the operators that a core runs."""
 _PRODUCTS = (
     "mm bmm addmm baddbmm addmv mv dot vdot addbmm linear matmul convolution convolution_backward "
     "_convolution _scaled_dot_product lstm gru rnn _thnn _int_mm _grouped_mm _scaled_mm "
@@ -22,6 +23,11 @@ _PRODUCTS = (
     "_cdist_forward _flash_attention _efficient_attention _addmm_activation"
 ).split()
 _BY_START = ("_scaled_dot_product", "_thnn", "_flash_attention", "_efficient_attention", "mkldnn_")
+
+
+def is_product(operator: str) -> bool:
+    """Return whether an operator of torch, without its namespace, multiplies matrices."""
+    return operator in _PRODUCTS or operator.startswith(_BY_START)
 
 
 @dataclass(kw_only=True)
@@ -57,12 +63,12 @@ class _Watch(TorchDispatchMode):
         name = name.partition(".")[0]
         counts, backward = self.counts, torch._C._current_graph_task_id() != -1 and current_frame() is None
         product, electronic = current_product()
-        if space == _NAMESPACE:
+        if space == CORE_NAMESPACE:
             if backward:
                 counts.analog_backward += 1
             else:
                 counts.analog[product or name] += 1
-        elif name in _PRODUCTS or name.startswith(_BY_START):
+        elif is_product(name):
             frame = current_frame()
             if backward:
                 counts.digital_backward[name] += 1

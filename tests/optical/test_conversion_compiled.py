@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from optical.analog import Rounding
 from optical.conversion import NoiseKey, ProductSpecs, StepwiseConverter, convert, noise_key
@@ -152,3 +153,30 @@ def test_an_optimising_compiler_draws_the_same_where_it_leaves_electronics_alone
         with noise_key(1, step):
             assert torch.equal(compiled(x), noisy(x))
     assert compiler() == 1
+
+
+class Checkpointed(nn.Module):
+    """A layer that is called twice, recomputed in the backward pass or not."""
+
+    def __init__(self, recomputes):
+        super().__init__()
+        self.block = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU())
+        self.recomputes = recomputes
+
+    def forward(self, x):
+        for _ in range(2):
+            x = checkpoint(self.block, x, use_reentrant=False) if self.recomputes else self.block(x)
+        return x
+
+
+def test_compiled_checkpoints_draw_the_same_or_are_refused(monkeypatch):
+    torch.manual_seed(0)
+    x, models = torch.randn(4, WIDTH), [Checkpointed(False), Checkpointed(True)]
+    models[1].load_state_dict(models[0].state_dict())
+    plain, noisy = (convert(model, CORE, model_key=NoiseKey(seed=1)) for model in models)
+    compiled = torch.compile(noisy, backend="aot_eager")
+    assert equal(results(compiled, noisy, (x,)), results(plain, plain, (x,)))
+    monkeypatch.setattr(torch._dynamo.config, "skip_fwd_side_effects_in_bwd_under_checkpoint", True)
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="WorkloadError: skip_fwd_side_effects_in_bwd_under_checkpoint drops"):
+        torch.compile(noisy, backend="aot_eager")(x)

@@ -1,0 +1,67 @@
+"""One of the processes that torchrun would start: ``python -m tests.experiments.two_ranks DIRECTORY``."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from experiments.accuracy import Arithmetic, train_all
+from experiments.processes import run_all
+from experiments.ranks import among_ranks
+from experiments.records import TrainingCache
+from heliograph.errors import HeliographError, ParameterError
+
+TRAINED = (Arithmetic(label="bf16"),)
+PATIENCE_S = 60.0
+
+
+def meet(job):
+    """Return the process, once the other job has begun too, which takes another process."""
+    directory, mine, other = job
+    (Path(directory) / mine).touch()
+    deadline = time.monotonic() + PATIENCE_S
+    while not (Path(directory) / other).exists():
+        if time.monotonic() > deadline:
+            msg = "the other job was not begun"
+            raise HeliographError(msg)
+        time.sleep(0.01)
+    return os.getpid()
+
+
+def refuse(job):
+    """Refuse the second job, whoever does it."""
+    if job:
+        msg = f"job ({job}) must be 0"
+        raise ParameterError(msg)
+    return job
+
+
+def trained(directory):
+    """Return the losses of two arithmetics after one step."""
+    found = train_all(TRAINED, seeds=(0,), quick=True, cache=TrainingCache(directory), model="tiny", steps=1)
+    return {label: one.losses for label, one in found.items()}
+
+
+def command(directory):
+    """Do three lists of jobs, as a command would."""
+    found = {"processes": []}
+    pair = [(str(directory), "left", "right"), (str(directory), "right", "left")]
+    run_all(pair, meet, lambda job, process: found["processes"].append(process))
+    found["trained"] = trained(directory / "shared")
+    try:
+        run_all([0, 1], refuse, lambda job, result: None)
+    except ParameterError as error:
+        found["refusal"] = str(error)
+    (directory / "found.json").write_text(json.dumps(found))
+
+
+def main(directory):
+    torch.set_num_threads(1)
+    among_ranks(lambda: command(directory))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
