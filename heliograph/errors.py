@@ -30,6 +30,10 @@ class SuspectWarning(UserWarning):
     """A result that is possible but better than anything that was built; one sentence, no failure."""
 
 
+class IncompleteWarning(SuspectWarning):
+    """A result from an input of which a part was missing and left out; one sentence, no failure."""
+
+
 def nearest(name: str, known: Iterable[str], *, noun: str = "name") -> str:
     """Return the closing clause of an error about an unknown name.
 

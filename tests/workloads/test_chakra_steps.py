@@ -10,7 +10,7 @@ from experiments.systems import build_system
 from experiments.validation.collective_simulator import Dimension, Method, Run, Shape
 from experiments.validation.collective_simulator import Wires as SimulatedWires
 from heliograph.engine import Simulation
-from heliograph.errors import ParameterError, WorkloadError
+from heliograph.errors import IncompleteWarning, ParameterError, WorkloadError
 from heliograph.operators import Elementwise, MatMul
 from heliograph.replay import Clockwork, Replay, as_recorded
 from workloads.chakra import (
@@ -216,6 +216,17 @@ def test_traces_that_do_not_fit_together_are_one_sentence(tmp_path, ranks, sente
     with pytest.raises(WorkloadError, match="byte") as caught:
         import_trace(write(tmp_path, *ranks))
     assert sentence in str(caught.value)
+
+
+def test_missing_dependencies_count_as_done_with_one_warning(tmp_path):
+    """As in a trace that begins in the middle of a run: what is there keeps its order."""
+    first = Node(id=1, name="x", type=NodeType.COMP, data_deps=(8, 9), duration_us=2000)
+    second = Node(id=2, name="y", type=NodeType.COMP, data_deps=(1,), ctrl_deps=(7,), duration_us=3000)
+    prefix = write(tmp_path, [first, second])
+    with pytest.warns(IncompleteWarning, match="lack: 3") as caught:
+        graph = import_trace(prefix, ignore_missing=True)
+    assert len(caught) == 1
+    assert {task.name: task.after for task in graph.tasks} == {"x": (), "y": (1,)}
 
 
 def test_a_missing_rank_and_two_runs_in_a_directory_are_named(tmp_path):
