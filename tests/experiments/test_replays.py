@@ -45,7 +45,9 @@ def test_missing_nodes_are_one_line_and_no_failure_if_so_asked(tmp_path, capsys)
     assert "--ignore-missing" in capsys.readouterr().err
     assert main([*command, "--ignore-missing"]) == 0
     error = capsys.readouterr().err
-    assert error == "heliograph: warning: t: dependencies that count as done, on nodes that the files lack: 1\n"
+    assert (
+        error == "heliograph: warning: t: dependencies that count as done, on nodes that the files lack: 1\n"
+    )
 
 
 def test_a_directory_of_task_graphs_is_judged_and_what_is_not_there_is_skipped(tmp_path):

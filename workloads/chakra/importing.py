@@ -100,7 +100,8 @@ def import_trace(
     matching = _Matching(places, process_groups(prefix, groups, ranks=len(files)), compute)
     found = matching.graph(prefix.name, ignore_missing=ignore_missing)
     if matching.missing:
-        msg = f"{prefix.name}: dependencies that count as done, on nodes that the files lack: {matching.missing}"
+        count = matching.missing
+        msg = f"{prefix.name}: dependencies that count as done, on nodes that the files lack: {count}"
         warnings.warn(msg, IncompleteWarning, stacklevel=2)
     return found
 
