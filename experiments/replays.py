@@ -125,7 +125,12 @@ def rows_of(record: dict[str, Any]) -> list[ReportRow]:
 def run_trace(arguments: argparse.Namespace) -> str:
     """Return what ``run-trace`` prints."""
     compute = Compute.MODELLED if arguments.modelled else Compute.RECORDED
-    graph = import_trace(arguments.prefix, groups=arguments.groups, compute=compute)
+    graph = import_trace(
+        arguments.prefix,
+        groups=arguments.groups,
+        compute=compute,
+        ignore_missing=arguments.ignore_missing,
+    )
     system = build_system(
         arguments.system,
         accelerators=arguments.accelerators or graph.ranks,

@@ -20,7 +20,7 @@ import simpy
 from heliograph.categories import COMMUNICATION, ISSUE, SERVING, category
 from heliograph.changes import circuit_spans
 from heliograph.demand import step_demand
-from heliograph.foresight import Foresight
+from heliograph.foresights import step_foresight
 from heliograph.interfaces import Cost, Fabric, TurnsAhead
 from heliograph.mapping import Node
 from heliograph.network import Network, play
@@ -34,7 +34,7 @@ from heliograph.operators import (
     Task,
     Transfer,
 )
-from heliograph.order import compute_orders, computed, descendants, followers, pieces
+from heliograph.order import compute_orders, computed, pieces
 from heliograph.trace import Span, Stream, Trace
 from heliograph.traffic import Plan, Traffic
 
@@ -97,21 +97,11 @@ class Simulation:
         self._done = {task.id: self.env.event() for task in graph.tasks}
         self._channels: dict[tuple[int, str, int], simpy.Resource] = {}
         self._orders = compute_orders(graph)
-        self._followers = followers(graph, self._orders)
-        self._closure: dict[int, set[int]] = {}
-        self._traffic_of: dict[int, list[Task]] = {}
         for task in graph.tasks:
-            if isinstance(task.operator, Collective):
-                self._traffic_of.setdefault(task.rank_class, []).append(task)
-            elif isinstance(task.operator, Transfer | HostWork):
+            if isinstance(task.operator, Transfer | HostWork):
                 node.host_cost(task.operator)  # a node without a host refuses at once
-
-        self._foresight = Foresight(
-            traffic=self.traffic,
-            network=self.network,
-            tasks_of=self._traffic_of,
-            is_done=lambda task: self._done[task.id].triggered,
-            later=self._later,
+        self._foresight = step_foresight(
+            graph, self.traffic, self.network, lambda one: self._done[one].triggered
         )
 
     def run(self) -> Trace:
@@ -373,13 +363,6 @@ class Simulation:
             yield from self.network.carry(
                 bundle, size_bytes, count * repeat, lambda: self._foresight.others_first(task_id, rank_class)
             )
-
-    def _later(self, task_id: int) -> set[int]:
-        """Return the tasks that cannot start before a task ends, by dependence or by order of compute."""
-        found = self._closure.get(task_id)
-        if found is None:
-            found = self._closure[task_id] = descendants(task_id, self._followers)
-        return found
 
     def _count(self, operator: Collective, plan: Plan, times: int) -> None:
         self._tally.network_bytes[operator.axis] += plan.wire_bytes * times

@@ -46,6 +46,10 @@ class ClippingWarning(SuspectWarning):
         return float(self.args[1])
 
 
+class IncompleteWarning(SuspectWarning):
+    """A result from an input of which a part was missing and left out; one sentence, no failure."""
+
+
 def nearest(name: str, known: Iterable[str], *, noun: str = "name") -> str:
     """Return the closing clause of an error about an unknown name.
 

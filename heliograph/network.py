@@ -3,13 +3,13 @@
 All flows of one collective round of one rank class form a bundle; by symmetry they run at one rate. Links on
 which the same bundles meet in the same numbers are one constraint, so the cost of a solve does not grow with
 the number of accelerators. On a fabric with circuits a bundle that has no path waits until the fabric has
-moved its ports; ports move only when idle, and carry nothing while they move. What crosses a failed link goes
-round it if the fabric knows a way, or waits.
+moved its ports; ports move only when idle, carry nothing while they move, and stay until the bundle that they
+moved for has begun. What crosses a failed link goes round it if the fabric knows a way, or waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,7 @@ class Network:
         self._graph = fabric.graph(self._circuits)
         self._active: list[Transfer] = []
         self._waiting: list[Waiting] = []
+        self._promised: dict[Bundle, None] = {}
         self._dark = np.zeros(self._graph.capacity_bytes_per_s.size, dtype=np.int64)
         self._clock_s = 0.0
         self._token = 0
@@ -164,6 +165,7 @@ class Network:
             self._waiting.append(Waiting(bundle=bundle, ready=ready, patient=patient))
             self.serve()
             yield ready
+        self._promised.pop(bundle, None)
         total = size_bytes * count
         if total > 0.0 and bundle.links.size:
             transfer = Transfer(bundle=bundle, left_bytes=total, size_bytes=total, done=self.env.event())
@@ -242,21 +244,23 @@ class Network:
         bool
             Whether anything started or moved.
         """
-        waiting, self._waiting = self._waiting, []
         progress = False
         for transfer in tuple(self._stalled):
             if not self.locate(transfer.bundle):  # a spare that light does not reach yet
                 progress = self._move(transfer.bundle) or progress
+        waiting, self._waiting = self._waiting, []
         for one in waiting:
-            if not self.locate(one.bundle):
-                if (impatient and not progress) or not one.patient():
-                    progress = self._move(one.bundle) or progress
-                self._waiting.append(one)
-            elif self._blocked(one.bundle):
-                self._waiting.append(one)
-            else:
+            if self.locate(one.bundle) and not self._blocked(one.bundle):
+                self._promised[one.bundle] = None
                 one.ready.succeed()
                 progress = True
+            else:
+                self._waiting.append(one)
+        for one in tuple(self._waiting):
+            if not self.locate(one.bundle) and ((impatient and not progress) or not one.patient()):
+                if self._move(one.bundle):
+                    self._promised[one.bundle] = None
+                    progress = True
         return progress
 
     def turn_ahead(self, bundle: Bundle) -> None:
@@ -275,9 +279,7 @@ class Network:
             msg = f"{self.fabric.name} cannot connect endpoint {sender} to {receiver} ({bundle.flows.axis})"
             raise RouteError(msg)
         moved = change.moved_links
-        if self._dark[moved].any() or any(
-            np.isin(transfer.bundle.links, moved).any() for transfer in self._active
-        ):
+        if self._dark[moved].any() or any(np.isin(one.links, moved).any() for one in self._keeping()):
             return False
         self._advance()
         self._circuits = circuits
@@ -286,6 +288,11 @@ class Network:
         self._relocate()
         self.env.process(self._dark_time(flows, change))
         return True
+
+    def _keeping(self) -> Iterator[Bundle]:
+        """Go through the bundles whose circuits stay: those at work, and those that theirs moved for."""
+        yield from (transfer.bundle for transfer in self._active)
+        yield from (one for one in self._promised if self.locate(one) and not self._held(one))
 
     def _relocate(self) -> None:
         """Find the links of everything that moves or is held up anew, and share them."""

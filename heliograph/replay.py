@@ -17,12 +17,14 @@ from typing import Any, Protocol
 import numpy as np
 import simpy
 
+from heliograph.bundles import Bundle
 from heliograph.categories import category
 from heliograph.collectives import Algorithm
 from heliograph.errors import RouteError
-from heliograph.interfaces import Bound, Cost, Fabric, Flows
+from heliograph.foresights import begun_by, rank_foresight
+from heliograph.interfaces import Bound, Cost, Fabric, Flows, TurnsAhead
 from heliograph.mapping import Node
-from heliograph.network import Network
+from heliograph.network import Network, play
 from heliograph.operators import Collective, CollectiveKind, Elementwise, MatMul, Phase
 from heliograph.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
 from heliograph.trace import Span, Stream, Trace
@@ -152,9 +154,14 @@ class Replay:
             for task in graph.tasks
             if not isinstance(task.operation, Work)
         }
+        self._ended: set[int] = set()
         demand = self._demand()
         self.network = Network(self.env, fabric, tuple(demand.values()))
-        self.traffic = Traffic(self._groups, fabric, self.network, demand)
+        self.traffic = Traffic(self._groups, fabric, self.network, demand, by_axis=True)
+        self._foresight = rank_foresight(
+            graph, self._bundles, self.network, fabric.node_size, self._ended.__contains__
+        )
+        self._turns_ahead = isinstance(fabric, TurnsAhead) and fabric.turns_ahead
         self._tasks = {task.id: task for task in graph.tasks}
         self._waiting = {task.id: len(task.after) for task in graph.tasks}
         self._busy: set[str] = set()
@@ -164,7 +171,6 @@ class Replay:
         self._network_j = 0.0
         self._bytes: defaultdict[str, float] = defaultdict(float)
         self._algorithms: dict[str, str] = {}
-        self._done = 0
 
     def _demand(self) -> dict[tuple[str, int, int], Flows]:
         """Return the whole traffic by (axis, number of the groups, 0), which decides the circuits."""
@@ -191,11 +197,9 @@ class Replay:
         for task in self.graph.tasks:
             if not task.after:
                 self._offer(task)
-        self.env.run()
-        while self.network.serve(impatient=True):  # patience that waited for itself
-            self.env.run()
-        if self._done < len(self._tasks):
-            msg = f"{self.graph.name} stops with {len(self._tasks) - self._done} tasks undone"
+        play(self.network)
+        if len(self._ended) < len(self._tasks):
+            msg = f"{self.graph.name} stops with {len(self._tasks) - len(self._ended)} tasks undone"
             raise RuntimeError(msg)
         for change in self.network.changes:
             for one in sorted({self.graph.class_of[int(rank)] for rank in change.sources}):
@@ -266,7 +270,17 @@ class Replay:
         if plan.protocol_s:
             yield self.env.timeout(plan.protocol_s)
         for bundle, size_bytes, count in plan.parts:
-            yield from self.network.carry(bundle, size_bytes, count)
+            yield from self.network.carry(
+                bundle,
+                size_bytes,
+                count,
+                lambda: self._foresight.others_first(task.id, *begun_by(task)),
+            )
+
+    def _bundles(self, task_id: int) -> tuple[Bundle, ...]:
+        """Return what a collective or a message moves."""
+        plan = self.traffic.plan(self._collectives[task_id], self._numbers[task_id])
+        return tuple(bundle for bundle, _, _ in plan.parts)
 
     def _span(self, task: RankTask, start_s: float, parts: dict[str, float]) -> None:
         work = isinstance(task.operation, Work)
@@ -285,7 +299,8 @@ class Replay:
             self._spans.append(span)
 
     def _finish(self, task: RankTask) -> None:
-        self._done += 1
+        self._ended.add(task.id)
+        self._foresight.later.forget(task.id)
         ready = []
         for follower in self.graph.followers[task.id]:
             self._waiting[follower] -= 1
@@ -302,6 +317,9 @@ class Replay:
             if queue:
                 self._offer(self._tasks[heapq.heappop(queue)[1]])
         self.network.serve()
+        if self._turns_ahead:
+            for rank in begun_by(task):
+                self._foresight.turn_ahead(rank)
 
 
 def collective_of(task: RankTask, operation: Together | Message, groups: NamedGroups) -> Collective:

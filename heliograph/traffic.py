@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import typing
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import runtime_checkable
 
@@ -117,6 +118,9 @@ class Traffic:
         The fabric during the step.
     demand : dict
         Traffic of the whole step, as `step_demand` gives it.
+    by_axis : bool
+        Whether circuits for a class may serve all traffic of its axis beside it, for a class is a group;
+        else all traffic of the class.
     """
 
     def __init__(
@@ -125,11 +129,18 @@ class Traffic:
         fabric: Fabric,
         network: Network,
         demand: dict[tuple[str, int, int], Flows],
+        *,
+        by_axis: bool = False,
     ) -> None:
         self._layout = layout
         self._fabric = fabric
         self._network = network
         self._demand = demand
+        self._by_axis = by_axis
+        beside: defaultdict[str | int, list[Flows]] = defaultdict(list)
+        for (axis, rank_class, _), flows in demand.items():
+            beside[axis if by_axis else rank_class].append(flows)
+        self._beside = {key: tuple(flows) for key, flows in beside.items()}
         self._bundles: dict[tuple[object, ...], Bundle] = {}
         self._plans: dict[tuple[object, ...], Plan] = {}
         self._private: dict[tuple[str, int], bool] = {}
@@ -191,7 +202,7 @@ class Traffic:
     def _bundle(self, key: tuple[object, ...], flows: Flows, rank_class: int) -> Bundle:
         found = self._bundles.get(key)
         if found is None:
-            demand = tuple(other for (_, a_class, _), other in self._demand.items() if a_class == rank_class)
+            demand = self._beside.get(flows.axis if self._by_axis else rank_class, ())
             found = Bundle(index=self._network.number(), flows=flows, demand=demand)
             self._bundles[key] = found
         return found

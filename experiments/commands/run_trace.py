@@ -22,6 +22,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--modelled", action="store_true", help="let the accelerator's model time compute, not the record"
     )
+    parser.add_argument(
+        "--ignore-missing",
+        action="store_true",
+        help="count nodes that others wait for and no file holds as done",
+    )
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write the time line for Perfetto")
     add_hardware(parser)
 

@@ -7,6 +7,7 @@ import pytest
 from experiments.__main__ import main
 from experiments.validation import validate
 from tests.workloads.test_task_graph import TASKS, graph_of
+from workloads.chakra import Node, NodeType, write_trace
 
 STEP = ["--system", "gpu_packet", "--plan", "tp=2,dp=2,global_batch=4,sequence_length=1024", "--json"]
 
@@ -33,6 +34,20 @@ def test_a_damaged_trace_is_one_sentence_and_exit_code_two(tmp_path, capsys):
     error = capsys.readouterr().err
     assert error.startswith("heliograph: t.0.et: byte 9: ")
     assert error.count("\n") == 1
+
+
+def test_missing_nodes_are_one_line_and_no_failure_if_so_asked(tmp_path, capsys):
+    write_trace(
+        tmp_path / "t.0.et", [Node(id=1, name="x", type=NodeType.COMP, data_deps=(8,), duration_us=9)]
+    )
+    command = ["run-trace", str(tmp_path / "t"), "--system", "gpu_packet"]
+    assert main(command) == 2
+    assert "--ignore-missing" in capsys.readouterr().err
+    assert main([*command, "--ignore-missing"]) == 0
+    error = capsys.readouterr().err
+    assert (
+        error == "heliograph: warning: t: dependencies that count as done, on nodes that the files lack: 1\n"
+    )
 
 
 def test_a_directory_of_task_graphs_is_judged_and_what_is_not_there_is_skipped(tmp_path):

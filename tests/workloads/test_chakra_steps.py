@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from electronic.wires import Wires
@@ -10,8 +11,9 @@ from experiments.systems import build_system
 from experiments.validation.collective_simulator import Dimension, Method, Run, Shape
 from experiments.validation.collective_simulator import Wires as SimulatedWires
 from heliograph.engine import Simulation
-from heliograph.errors import ParameterError, WorkloadError
+from heliograph.errors import IncompleteWarning, ParameterError, WorkloadError
 from heliograph.operators import Elementwise, MatMul
+from heliograph.rank_graph import Together
 from heliograph.replay import Clockwork, Replay, as_recorded
 from workloads.chakra import (
     Attribute,
@@ -26,6 +28,7 @@ from workloads.chakra import (
     write_trace,
 )
 from workloads.chakra.compute import operator_of
+from workloads.chakra.numbering import numbered
 from workloads.config import load_model
 from workloads.parallelism import parse_plan
 from workloads.step import build_step
@@ -148,6 +151,52 @@ def test_files_are_what_astra_sim_reads(tmp_path):
     assert whole_us * 1e-6 == pytest.approx(exact_s, abs=0.6e-6)
 
 
+def test_thousands_of_groups_keep_tags_apart():
+    """ASTRA-sim, CommunicatorGroup.cc and Sys.cc: streams of group g count from g * 10^6 in 32 bits, and
+    tags are what is left of them over 5 * 10^8; two groups of a rank must differ in them."""
+    rows = np.arange(16_384).reshape(8, 64, 32)
+    axes = [
+        rows.reshape(-1, 32),
+        rows.transpose(0, 2, 1).reshape(-1, 64),
+        rows.transpose(1, 2, 0).reshape(-1, 8),
+    ]
+    groups = [tuple(map(int, row)) for axis in axes for row in axis]
+    found = numbered(groups)
+    assert len(found.numbers) == 512 + 256 + 2048
+    assert max(found.numbers.values()) * 10**6 < 2**31
+    tags = [[] for _ in range(16_384)]
+    for group, number in found.numbers.items():
+        for rank in group:
+            tags[rank].append((number + 1) * 10**6 % (5 * 10**8))
+    assert all(len(set(own)) == 3 and 0 not in own for own in tags)
+    assert found.file() == {}
+    few = numbered(groups[:400])
+    assert sorted(few.file(), key=int) == [str(one + 1) for one in range(400)]
+
+
+def test_groups_that_share_numbers_come_back_from_the_traces(tmp_path, monkeypatch):
+    """With more groups than numbers every trace names its own, and runs as long as with a file."""
+    graph, ranks = step(PLANS[2])
+    system = build_system("gpu_packet", accelerators=ranks)
+    graphs = []
+    for most in (498, 5):
+        monkeypatch.setattr("workloads.chakra.numbering.MOST", most)
+        files = export_step(graph, system.node(), tmp_path / "t")
+        graphs.append(import_trace(tmp_path / "t"))
+        first = next(read_trace(files[0]))
+        assert (json.loads(files[-1].read_text()) == {}) == (first.type is NodeType.METADATA) == (most == 5)
+    groups = [
+        [one.operation.groups for one in found.tasks if isinstance(one.operation, Together)]
+        for found in graphs
+    ]
+    assert groups[0] == groups[1]
+    times = [Replay(found, as_recorded(system.node()), system.fabric).run().makespan_s for found in graphs]
+    assert times[0] == times[1]
+    monkeypatch.setattr("workloads.chakra.numbering.MOST", 2)
+    with pytest.raises(WorkloadError, match="in 3 process groups"):
+        export_step(graph, system.node(), tmp_path / "t")
+
+
 def test_one_node_for_each_operator_takes_as_long_and_has_more_nodes(tmp_path):
     graph, ranks = step(PLANS[0])
     system = build_system("gpu_packet", accelerators=ranks)
@@ -216,6 +265,17 @@ def test_traces_that_do_not_fit_together_are_one_sentence(tmp_path, ranks, sente
     with pytest.raises(WorkloadError, match="byte") as caught:
         import_trace(write(tmp_path, *ranks))
     assert sentence in str(caught.value)
+
+
+def test_missing_dependencies_count_as_done_with_one_warning(tmp_path):
+    """As in a trace that begins in the middle of a run: what is there keeps its order."""
+    first = Node(id=1, name="x", type=NodeType.COMP, data_deps=(8, 9), duration_us=2000)
+    second = Node(id=2, name="y", type=NodeType.COMP, data_deps=(1,), ctrl_deps=(7,), duration_us=3000)
+    prefix = write(tmp_path, [first, second])
+    with pytest.warns(IncompleteWarning, match="lack: 3") as caught:
+        graph = import_trace(prefix, ignore_missing=True)
+    assert len(caught) == 1
+    assert {task.name: task.after for task in graph.tasks} == {"x": (), "y": (1,)}
 
 
 def test_a_missing_rank_and_two_runs_in_a_directory_are_named(tmp_path):

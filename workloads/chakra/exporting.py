@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from heliograph.errors import ParameterError
@@ -11,7 +13,8 @@ from heliograph.operators import StepGraph
 from heliograph.replay import Costs
 from workloads.chakra.files import VERSION, write_messages
 from workloads.chakra.nodes import Attribute, Form, Node, encode_metadata, encode_node
-from workloads.chakra.program import Call, Program, SendEnd
+from workloads.chakra.numbering import Group, Numbering, numbered
+from workloads.chakra.program import Call, Entry, Program, SendEnd
 
 GROUPS_SUFFIX = ".comm_groups.json"
 """What the file of process groups is called after the traces' prefix."""
@@ -38,18 +41,19 @@ def export_step(
     Returns
     -------
     list of pathlib.Path
-        Files written; that of the groups last. ASTRA-sim takes it as ``--comm-group-configuration``.
+        Files written; that of the groups last. ASTRA-sim takes it as ``--comm-group-configuration``. Where
+        there are more groups than numbers it is empty, and every trace begins with those of its rank.
 
     Raises
     ------
     WorkloadError
         If the step has what a Chakra trace cannot say: transfers to and work on the host, parameter servers,
-        all-to-alls that send a token once to a node.
+        all-to-alls that send a token once to a node; or a rank is in more groups than can be numbered.
     ParameterError
         If a file cannot be written.
     """
     classes = Program(graph, node, kernels=kernels).classes()
-    groups: dict[tuple[int, ...], int] = {}
+    groups = numbered(_groups(graph, classes))
     head = encode_metadata(VERSION, {"schema": Attribute(Form.STRING, name)} if name else {})
     written = []
     for rank_class, entries in enumerate(classes):
@@ -61,16 +65,24 @@ def export_step(
                 known if known is not None else encode_node(own.node(one, detail))
                 for known, (one, detail) in zip(shared, entries, strict=True)
             )
-            write_messages(path, head, messages)
+            told = [] if groups.distinct else [encode_node(groups.node(int(rank)))]
+            write_messages(path, head, chain(told, messages))
             written.append(path)
     path = prefix.with_name(prefix.name + GROUPS_SUFFIX)
-    content = {str(number): list(ranks) for ranks, number in groups.items()}
     try:
-        path.write_text(json.dumps(content) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(groups.file()) + "\n", encoding="utf-8")
     except OSError as error:
         msg = f"{path}: cannot be written ({error.strerror or error}); name another place"
         raise ParameterError(msg) from None
     return [*written, path]
+
+
+def _groups(graph: StepGraph, classes: list[list[Entry]]) -> Iterator[Group]:
+    """Go through the groups of all collectives, those of a class by axis."""
+    for rank_class, entries in enumerate(classes):
+        axes = (detail.collective.axis for _, detail in entries if isinstance(detail, Call))
+        for axis in dict.fromkeys(axes):
+            yield from (tuple(map(int, row)) for row in graph.layout.groups(axis, rank_class))
 
 
 @dataclass(frozen=True)
@@ -80,7 +92,7 @@ class _Rank:
     graph: StepGraph
     rank_class: int
     place: int
-    groups: dict[tuple[int, ...], int]
+    groups: Numbering
 
     def node(self, node: Node, detail: Call | SendEnd | None) -> Node:
         """Return a node with its group, or with the rank at the other end."""
@@ -89,7 +101,7 @@ class _Rank:
             rank = int(layout.members(self.rank_class)[self.place])
             rows = layout.groups(detail.collective.axis, self.rank_class)
             row = next(row for row in rows if rank in row)
-            number = self.groups.setdefault(tuple(int(one) for one in row), len(self.groups) + 1)
+            number = self.groups.numbers[tuple(int(one) for one in row)]
             return replace(
                 node, attributes={**node.attributes, "pg_name": Attribute(Form.STRING, str(number))}
             )

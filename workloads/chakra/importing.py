@@ -8,13 +8,14 @@ needs for its operations and bytes.
 from __future__ import annotations
 
 import math
+import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from heliograph.errors import ParameterError, WorkloadError
+from heliograph.errors import IncompleteWarning, ParameterError, WorkloadError
 from heliograph.operators import CollectiveKind
 from heliograph.rank_graph import Message, RankGraph, RankTask, Together, Work
 from heliograph.units import to_si
@@ -58,7 +59,11 @@ class _Place:
 
 
 def import_trace(
-    prefix: Path, *, groups: Path | None = None, compute: Compute = Compute.RECORDED
+    prefix: Path,
+    *,
+    groups: Path | None = None,
+    compute: Compute = Compute.RECORDED,
+    ignore_missing: bool = False,
 ) -> RankGraph:
     """Return the traces ``PREFIX.<rank>.et`` of all ranks as one graph.
 
@@ -73,6 +78,9 @@ def import_trace(
     compute : Compute
         Recorded: nodes take the time that they took, those that have none what a unit needs for their
         operations and bytes. Modelled: all on the accelerator take the latter.
+    ignore_missing : bool
+        Whether a node that others wait for and no file holds counts as done, with one warning for all, as
+        in traces that begin or end in the middle of a run.
 
     Raises
     ------
@@ -81,13 +89,21 @@ def import_trace(
     WorkloadError
         If a file is damaged, or traces do not fit together: a collective that a rank of its group never
         joins, a send that nobody receives, sizes that differ, a node that waits for one which is not there.
+
+    Warns
+    -----
+    IncompleteWarning
+        With the number of dependencies that were left out.
     """
     files = rank_files(prefix)
     places = [[_Place(rank, node, path.name) for node in read_trace(path)] for rank, path in enumerate(files)]
-    known = process_groups(prefix, groups, ranks=len(files))
-    for node in (one.node for of_rank in places for one in of_rank if one.node.type is NodeType.METADATA):
-        known = recorded_groups(node, ranks=len(files)) | known
-    return _Matching(places, known, compute).graph(prefix.name)
+    matching = _Matching(places, process_groups(prefix, groups, ranks=len(files)), compute)
+    found = matching.graph(prefix.name, ignore_missing=ignore_missing)
+    if matching.missing:
+        count = matching.missing
+        msg = f"{prefix.name}: dependencies that count as done, on nodes that the files lack: {count}"
+        warnings.warn(msg, IncompleteWarning, stacklevel=2)
+    return found
 
 
 def rank_files(prefix: Path) -> list[Path]:
@@ -130,9 +146,14 @@ class _Matching:
     places : list of list of _Place
         Nodes of each rank in the order of its file.
     groups : mapping
-        Ranks of each named group.
+        Ranks of each named group; before those that nodes record, which may differ from rank to rank.
     compute : Compute
         How long compute takes.
+
+    Attributes
+    ----------
+    missing : int
+        Dependencies on nodes that are not there and were left out.
     """
 
     def __init__(
@@ -140,12 +161,17 @@ class _Matching:
     ) -> None:
         self._places = places
         self._groups = groups
+        self._recorded: list[dict[str, tuple[int, ...]]] = [{} for _ in places]
+        for one in (one for of_rank in places for one in of_rank if one.node.type is NodeType.METADATA):
+            self._recorded[one.rank] = recorded_groups(one.node, ranks=len(places)) | self._recorded[one.rank]
+        self._anywhere = {name: group for of_rank in self._recorded for name, group in of_rank.items()}
         self._compute = compute
+        self.missing = 0
         self._tasks: list[tuple[list[_Place], RankTask]] = []
         self._task_of: dict[tuple[int, int], int] = {}
 
-    def graph(self, name: str) -> RankGraph:
-        """Return the whole graph."""
+    def graph(self, name: str, *, ignore_missing: bool = False) -> RankGraph:
+        """Return the whole graph; nodes that are not there count as done, if so asked."""
         waiting = [one for of_rank in self._places for one in of_rank if one.node.type in _PENDING]
         for of_rank in self._places:
             for one in of_rank:
@@ -155,7 +181,16 @@ class _Matching:
         self._messages([one for one in waiting if one.node.type is not NodeType.COMM_COLL])
         tasks = []
         for members, task in self._tasks:
-            after = {self._followed(one, other) for one in members for other in _deps(one.node)}
+            after = set()
+            for one in members:
+                for other in _deps(one.node):
+                    found = self._task_of.get((one.rank, other))
+                    if found is not None:
+                        after.add(found)
+                    elif ignore_missing:
+                        self.missing += 1
+                    else:
+                        self._refuse(one, other)
             tasks.append(
                 RankTask(
                     id=task.id,
@@ -171,12 +206,12 @@ class _Matching:
         ordered = tuple(sorted(tasks, key=lambda task: task.id))
         return RankGraph(name=name, tasks=ordered, classes=ranks)
 
-    def _followed(self, one: _Place, other: int) -> int:
-        found = self._task_of.get((one.rank, other))
-        if found is None:
-            msg = f"{one.where} waits for node {other}, which the file lacks; write or copy it again"
-            raise WorkloadError(msg)
-        return found
+    def _refuse(self, one: _Place, other: int) -> None:
+        msg = (
+            f"{one.where} waits for node {other}, which the file lacks; write or copy it again, "
+            "or count what is missing as done with --ignore-missing"
+        )
+        raise WorkloadError(msg)
 
     def _add(self, members: list[_Place], operation: Work | Together | Message, channel: str) -> None:
         first = members[0]
@@ -233,8 +268,10 @@ class _Matching:
                 self._collective(name, group, [of_rank[rank][index] for rank in group])
 
     def _group(self, one: _Place, name: str) -> tuple[int, ...]:
-        group = tuple(range(len(self._places))) if name in {"", "0"} and name not in self._groups else None
-        group = group or self._groups.get(name)
+        known = self._groups, self._recorded[one.rank], self._anywhere
+        group = next((groups[name] for groups in known if name in groups), None)
+        if group is None and name in {"", "0"}:
+            group = tuple(range(len(self._places)))
         if group is None:
             msg = f"{one.where} is of group '{name}', which is not known; name a file of groups with --groups"
             raise WorkloadError(msg)

@@ -177,7 +177,7 @@ class Program:
         attributes: Mapping[str, Attribute] | None = None,
         detail: Call | SendEnd | None = None,
     ) -> tuple[int, ...]:
-        identifier = len(self._entries[here])
+        identifier = len(self._entries[here]) + 1  # 0 tells a rank its groups
         made = Node(
             id=identifier,
             name=name,
