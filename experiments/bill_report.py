@@ -146,7 +146,7 @@ def draw_bills(bills: Sequence[Bill], path: Path) -> tuple[Path, Path]:
         left.set_yticks(np.arange(len(bills)), [label(bill.name) for bill in bills])
         left.tick_params(axis="y", length=0)
         right.tick_params(axis="y", length=0)
-        left.invert_yaxis()
+        left.set_ylim(len(bills) - 0.5, -0.5)
         handles, names = left.get_legend_handles_labels()
         figure.legend(handles, names, loc="outside upper center", ncols=min(4, len(names)))
         return save(figure, path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,33 @@ SWITCH = "silicon-photonic-mzi"
 """Switch whose reconfiguration time is the delay where nobody gives one."""
 OPTICS = "lane-100g"
 """Transceiver whose line rate a circuit has where nobody gives one."""
+
+
+def plant_of(switch: str, planes: int, quantities: Mapping[str, str]) -> CircuitPlant:
+    """Return switches side by side.
+
+    Parameters
+    ----------
+    switch : str
+        Technology that sets the delay.
+    planes : int
+        How many.
+    quantities : mapping of str to str
+        Fields of the plant with a quantity and its unit, instead of the parts' own; empty for those.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such switch, or a quantity cannot be read, or cannot be.
+    """
+    plant = CircuitPlant(
+        rate_bytes_per_s=load_optics(OPTICS).bandwidth_bytes_per_s,
+        delay_s=load_switch(switch).reconfiguration_s,
+        switches=planes,
+    )
+    for name, text in quantities.items():
+        plant = replace_at(plant, name, text) if text else plant
+    return plant
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,18 +84,15 @@ class Request:
         ParameterError
             If a quantity cannot be read, or cannot be.
         """
-        plant = CircuitPlant(
-            rate_bytes_per_s=load_optics(OPTICS).bandwidth_bytes_per_s,
-            delay_s=load_switch(self.switch).reconfiguration_s,
-            switches=self.planes,
+        return plant_of(
+            self.switch,
+            self.planes,
+            {
+                "delay_s": self.delay,
+                "rate_bytes_per_s": self.rate,
+                "packet_rate_bytes_per_s": self.packet_rate,
+            },
         )
-        for name, text in (
-            ("delay_s", self.delay),
-            ("rate_bytes_per_s", self.rate),
-            ("packet_rate_bytes_per_s", self.packet_rate),
-        ):
-            plant = replace_at(plant, name, text) if text else plant
-        return plant
 
     def policies(self) -> tuple[SchedulePolicy, ...]:
         """Return the policies, in the order of the list.

@@ -14,13 +14,11 @@ from matplotlib.colors import BoundaryNorm, Colormap, ListedColormap
 from matplotlib.patches import Patch
 
 from experiments.circuits import CircuitStudy, summary
-from experiments.plain import canonical_json, write_atomically
+from experiments.plain import canonical_json, make_directory, write_atomically
 from experiments.report import ReportRow, format_si, prefix_of, table_text
-from experiments.style import PALETTE, REFERENCE, label, new_figure, save, styled
-from heliograph.errors import HeliographError
+from experiments.style import DARK_TIME, PALETTE, REFERENCE, label, new_figure, save, styled
 from optical.scheduling.schedule import DARK, CircuitSchedule
 
-_DARK_TIME = "#2B2B2B"
 _IDLE = "#EEEEEE"
 _ROW = 0.86
 _FEW = 10
@@ -36,11 +34,7 @@ def write(study: CircuitStudy, directory: Path) -> tuple[Path, ...]:
     HeliographError
         If the directory cannot be made or written.
     """
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        msg = f"cannot make the directory {directory}: {error.strerror}; name another with --out"
-        raise HeliographError(msg) from error
+    make_directory(directory)
     table, configurations = directory / "policies.csv", directory / "configurations.csv"
     record = directory / "circuits.json"
     write_atomically(table, _policies_csv(study))
@@ -101,12 +95,14 @@ def draw(study: CircuitStudy, path: Path) -> tuple[Path, Path]:
         if several:
             _draw_makespans(figure.add_subplot(grid[1]), study)
         handles = [
-            Patch(color=_DARK_TIME, label="Dark: circuits move"),
+            Patch(color=DARK_TIME, label="Dark: circuits move"),
             Patch(color=_IDLE, label="No circuit"),
         ]
         if best.ports <= _FEW:
             colours = _colours(best.ports)
             handles = [Patch(color=colours(i), label=f"To {i}") for i in range(best.ports)] + handles
+        if any(one.packet_s > one.circuit_makespan_s for one in study.schedules):
+            handles.append(Patch(color=PALETTE[1], label="Below: packets only"))
         figure.legend(
             handles=handles, loc="outside upper center", ncols=6, handlelength=1.4, columnspacing=1.2
         )
@@ -143,7 +139,7 @@ def _draw_schedule(axes: Axes, one: CircuitSchedule) -> None:
         moving = np.zeros(kinds.shape, dtype=bool)
         moving[:, 0 : 2 * len(mine) : 2] = True
         layers = (
-            (np.where(moving, 1.0, np.nan), ListedColormap([_DARK_TIME]), None),
+            (np.where(moving, 1.0, np.nan), ListedColormap([DARK_TIME]), None),
             (np.where(~moving & (kinds == DARK), 1.0, np.nan), ListedColormap([_IDLE]), None),
             (np.where(~moving & (kinds != DARK), kinds, np.nan), colours, norm),
         )
@@ -181,17 +177,16 @@ def _draw_makespans(axes: Axes, study: CircuitStudy) -> None:
     dark = np.array([_moves_of_busiest(one) * one.delay_s for one in shown])
     whole = np.array([one.circuit_makespan_s for one in shown])
     packets = np.array([max(0.0, one.packet_s - one.circuit_makespan_s) for one in shown])
-    axes.barh(places, (whole - dark) / factor, color=PALETTE[0], height=0.7, label="Circuits carry")
-    axes.barh(places, dark / factor, left=(whole - dark) / factor, color=_DARK_TIME, height=0.7)
+    axes.barh(places, (whole - dark) / factor, color=PALETTE[0], height=0.7)
+    axes.barh(places, dark / factor, left=(whole - dark) / factor, color=DARK_TIME, height=0.7)
     if packets.any():
         left = whole / factor
-        axes.barh(places, packets / factor, left=left, color=PALETTE[1], height=0.7, label="Packets only")
+        axes.barh(places, packets / factor, left=left, color=PALETTE[1], height=0.7)
     axes.axvline(study.best.bound_s / factor, color=REFERENCE, linewidth=0.9, linestyle="--")
     axes.set_yticks(places, [one.policy for one in shown])
     axes.invert_yaxis()
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel(f"Makespan ({symbol}s), busiest switch")
-    axes.legend(loc="lower right")
+    axes.set_xlabel(f"Makespan ({symbol}s): circuits carry, then dark time of the switch that ends last")
 
 
 def _moves_of_busiest(one: CircuitSchedule) -> int:

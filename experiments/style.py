@@ -36,6 +36,9 @@ PALETTE = (
 REFERENCE = "#000000"
 """Colour of the exact reference."""
 
+DARK_TIME = "#2B2B2B"
+"""Colour of time in which circuits move."""
+
 _SETTINGS: Any = {
     "font.size": 8.5,
     "axes.titlesize": 9.5,

@@ -1,0 +1,127 @@
+"""`heliograph circuits --collective` and `--model`: moves hidden in a collective, and between phases."""
+
+import json
+
+import pytest
+from matplotlib.image import imread
+
+from electronic.devices import SCALE_UP, load_scale_up
+from experiments.__main__ import BAD_INPUT, main
+from experiments.circuits_collective import CollectiveRequest, plan_collective
+from experiments.style import DPI, WIDTH_IN
+from heliograph.errors import ParameterError
+
+STEP = ("--model", "llama-3-8b", "--plan", "tp=8,pp=2,dp=2,global_batch=4,sequence_length=2048")
+
+
+def call(capsys, *arguments):
+    code = main(["circuits", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def planned(**changes):
+    given = {"kind": "all_to_all", "ranks": 4, "size": "1MB", "rate": "10GB/s", "delay": "50us"}
+    return plan_collective(CollectiveRequest(switch="rotor", **given | changes))
+
+
+def algorithm_of(study, name):
+    return next(one for one in study.found if one.algorithm == name)
+
+
+def test_overlap_never_loses_to_moving_together_and_gains_nothing_without_dark_time():
+    """SWOT (arXiv:2510.19322): planes that move together between steps are one of the plans."""
+    for kind in ("all_to_all", "all_reduce"):
+        for one in planned(kind=kind).found:
+            assert one.plan.bound_s <= one.plan.makespan_s <= one.together_s * (1 + 1e-9)
+        for one in planned(kind=kind, delay="0s").found:
+            assert one.plan.makespan_s == pytest.approx(one.together_s)
+
+
+def test_one_plane_hides_nothing():
+    for one in planned(planes=1).found:
+        assert one.plan.makespan_s == pytest.approx(one.together_s)
+
+
+def test_a_ring_never_moves():
+    """Every step of a ring asks for the same permutation: 2 (n - 1) steps of a block over both planes."""
+    ring = algorithm_of(planned(kind="all_reduce"), "ring")
+    assert ring.changes == 0
+    assert ring.plan.makespan_s == pytest.approx(2 * 3 * 1e6 / 4 / (2 * 10e9))
+
+
+def test_two_planes_take_turns_where_a_move_costs_more_than_a_step():
+    """Direct exchange of 4 ranks: 3 blocks of 25 us; the first two steps stand, one plane moves beside."""
+    direct = algorithm_of(planned(), "direct")
+    assert direct.together_s == pytest.approx(3 * 12.5e-6 + 2 * 50e-6)
+    assert direct.plan.is_optimal
+    assert direct.plan.makespan_s < 0.8 * direct.together_s
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kind": "broadcast"}, "no collective 'broadcast'"),
+        ({"algorithm": "rings"}, "no algorithm 'rings' of all_to_all"),
+        ({"ranks": 1}, "ranks \\(1\\) must be 2"),
+        ({"size": "0B"}, "size_bytes"),
+        ({"size": "3 m"}, "size_bytes"),
+        ({"ranks": 100, "algorithm": "direct"}, "too long to plan"),
+    ],
+)
+def test_what_cannot_be_planned_says_why(changes, message):
+    with pytest.raises(ParameterError, match=message):
+        planned(**changes)
+
+
+def test_a_collective_prints_draws_and_writes(tmp_path, capsys):
+    options = ("--collective", "all_to_all", "--ranks", "4", "--size", "1MB", "--out", tmp_path)
+    code, out, _ = call(capsys, *options)
+    assert code == 0
+    assert "bruck" in out
+    assert "Least: " in out
+    assert imread(tmp_path / "collective.png").shape[1] == WIDTH_IN * DPI
+    quick = json.loads((tmp_path / "collective.json").read_text(encoding="utf-8"))["algorithms"]
+    _, out, _ = call(capsys, *options, "--switch", "palomar-mems", "--json")
+    for one, other in zip(quick, json.loads(out)["algorithms"], strict=True):
+        assert one["makespan_s"] < other["makespan_s"]
+
+
+def test_phases_of_a_step_move_until_dark_time_is_longer_than_what_it_saves(tmp_path, capsys):
+    """Opus (arXiv:2507.08119): a move costs what idle time does not hide; with enough, circuits rest."""
+    code, out, _ = call(capsys, *STEP, "--out", tmp_path, "--json")
+    record = json.loads(out)
+    assert code == 0
+    assert sorted(record["plan"]["axes"]) == ["dp", "pp"]
+    plans = sorted(record["by_switch"].values(), key=lambda one: one["delay_s"])
+    times = [one["time_s"] for one in plans]
+    assert times == sorted(times)
+    assert times[0] == pytest.approx(plans[0]["bound_s"], rel=1e-6)
+    assert times[-1] == pytest.approx(plans[-1]["static_s"])
+    assert plans[0]["moves"] > plans[-1]["moves"] == 0
+    assert times[0] < times[-1]
+    assert imread(tmp_path / "phases.png").shape[1] == WIDTH_IN * DPI
+
+
+def test_the_bytes_of_the_phases_are_those_that_the_step_sends(tmp_path, capsys):
+    """A stage of two sends 2 microbatches of 2048 x 4096 values of 2 bytes over 8 cards, on the wire."""
+    record = json.loads(call(capsys, *STEP, "--out", tmp_path, "--json")[1])
+    sent = sum(one["bytes_per_pair"] for one in record["phases"] if one["axis"] == "pp")
+    shares = [one.network_efficiency for one in load_scale_up(SCALE_UP["h100"]).protocols]
+    assert any(sent * share == pytest.approx(2 * 2048 * 4096 * 2 / 8, rel=1e-6) for share in shares)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--collective", "all_reduce", "--policy", "solstice"), "--policy (solstice) changes nothing"),
+        ((*STEP, "--switch", "rotor"), "--set fabric.switch=NAME"),
+        ((*STEP, "--system", "gpu_packet"), "take gpu_ocs"),
+        (("--model", "gpt2", "--plan", "tp=4,dp=2,global_batch=2"), "nothing leaves a node"),
+    ],
+)
+def test_options_of_another_use_and_systems_without_circuits_are_refused(capsys, options, message):
+    code, out, err = call(capsys, *options)
+    assert (code, out) == (BAD_INPUT, "")
+    assert message in err
+    assert err.count("\n") == 1
