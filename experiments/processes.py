@@ -15,9 +15,8 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from heliograph.errors import SuspectWarning
-
 from experiments.ranks import joined, share_out
+from heliograph.errors import SuspectWarning
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")

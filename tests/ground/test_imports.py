@@ -31,6 +31,7 @@ TORCH = {
     "optical/counting.py",
     "optical/draws.py",
     "optical/fused.py",
+    "optical/fused_products.py",
     "optical/noisy_matmul.py",
     "optical/numerics.py",
     "optical/operand_blocks.py",

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import optical.collapse
-from heliograph.errors import SuspectWarning
+from heliograph.errors import ClippingWarning, SuspectWarning
 from heliograph.operators import Phase
 from optical.analog import AnalogSpec, Scale
 from optical.cores import CORES, load_core
@@ -241,4 +241,4 @@ def test_the_doubt_begins_at_a_tenth_of_the_error(range_sigma, doubted):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", SuspectWarning)
         AnalogNumerics(converter).matmul(a, b, 0)
-    assert [one.category for one in said] == [SuspectWarning] * doubted
+    assert [one.category for one in said] == [ClippingWarning] * doubted
