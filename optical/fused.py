@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
+from optical.fused_threads import in_parts
+
 if TYPE_CHECKING:
     from optical.draws import Draws
 
@@ -108,32 +110,45 @@ def encode(
     else:
         scale = x_BRC.new_empty((batch, rows, 1) if by_rows else (batch, 1, columns))
     source = (0, 0) if dither is None else dither.take(batch * rows * columns)
-    kernels().encoding.encode(
-        (
-            x_BRC.data_ptr(),
-            codes_BRC.data_ptr(),
-            scale.data_ptr(),
-            0 if energy is None else energy.data_ptr(),
-        ),
-        codes_BRC.dtype == torch.int8,
-        (batch, rows, columns),
-        (np.float32(grid.reach), np.float32(grid.smallest), by_rows, grid.own),
-        (dither is not None, *source),
+    memory = (
+        x_BRC.data_ptr(),
+        codes_BRC.data_ptr(),
+        scale.data_ptr(),
+        0 if energy is None else energy.data_ptr(),
     )
+    whole, how = codes_BRC.dtype == torch.int8, (dither is not None, *source)
+    grids = (np.float32(grid.reach), np.float32(grid.smallest), by_rows, grid.own)
+    passes, count = kernels().encoding, batch * rows * columns
+    if not grid.own:
+        passes.find_scale(memory, count, grids[1])
+
+    def run(start: int, end: int) -> None:
+        passes.encode(memory, whole, (batch, rows, columns, start, end), grids, how)
+
+    in_parts(run, batch * rows if by_rows else columns, count)
     return scale
 
 
 def split(codes: torch.Tensor, high: torch.Tensor, low: torch.Tensor, both: torch.Tensor) -> None:
     """Divide whole codes, contiguous, into halves of 7 bits, and their sums."""
-    addresses = (high.data_ptr(), low.data_ptr(), both.data_ptr())
-    kernels().encoding.split(codes.data_ptr(), addresses, codes.numel())
+    source, *halves = (part.data_ptr() for part in (codes, high, low, both))
+    passes = kernels().encoding
+
+    def run(start: int, end: int) -> None:
+        passes.split(source + 4 * start, tuple(half + start for half in halves), end - start)
+
+    in_parts(run, codes.numel(), codes.numel())
 
 
 def join(sums: tuple[torch.Tensor, ...], out: torch.Tensor) -> None:
     """Add contiguous products of halves: high by high, low by low, sum by sum."""
-    high, low, both = sums
-    addresses = (high.data_ptr(), low.data_ptr(), both.data_ptr())
-    kernels().encoding.join(addresses, out.data_ptr(), out.numel())
+    result, *parts = (part.data_ptr() for part in (out, *sums))
+    passes = kernels().encoding
+
+    def run(start: int, end: int) -> None:
+        passes.join(tuple(part + 4 * start for part in parts), result + 4 * start, end - start)
+
+    in_parts(run, out.numel(), out.numel())
 
 
 def words(key: int, first: int, numbers: int) -> np.ndarray:

@@ -33,7 +33,8 @@ def encode(memory: Numbers, whole: bool, shape: Numbers, grid: Numbers, dither: 
     whole : bool
         Of what type codes are.
     shape : tuple of int
-        B, R and C.
+        B, R and C; and of a part, where elements have full scales of their own, the first and the last but one
+        row of B R, if sums are over columns, else the first and the last but one column.
     grid : tuple
         Code of full scale; the least full scale; whether sums are over columns, not over rows; whether
         elements that are summed have a full scale of their own, rather than all the same.
@@ -49,20 +50,24 @@ def encode(memory: Numbers, whole: bool, shape: Numbers, grid: Numbers, dither: 
 
 @compiled
 def _encode(codes: Array, memory: Numbers, shape: Numbers, grid: Numbers, dither: Numbers) -> None:
-    (batches, rows, columns), (_, smallest, by_rows, own) = shape, grid
+    batches, rows, columns, start, end = shape
+    _, _, by_rows, own = grid
     x = floats(memory[0], codes.size)
-    least = np.full(1, smallest, np.float32).view(np.int32)[0]
-    if not own:
-        bits = integers(memory[0], codes.size)
-        integers(memory[2], 1)[0] = largest(bits, least)
     if by_rows:
         scale = floats(memory[2], batches * rows if own else 1)
         squares = floats(memory[3], batches * rows if memory[3] else 0)
-        _encode_rows(codes, (x, scale, squares), columns, grid, dither)
+        _encode_rows(codes, (x, scale, squares), (columns, start, end), grid, dither)
     else:
         scale = floats(memory[2], batches * columns if own else 1)
         squares = floats(memory[3], batches * columns if memory[3] else 0)
-        _encode_columns(codes, (x, scale, squares), (batches, rows, columns), grid, dither)
+        _encode_columns(codes, (x, scale, squares), shape, grid, dither)
+
+
+@compiled
+def find_scale(memory: Numbers, count: int, smallest: float) -> None:
+    """Write the largest magnitude of an operand, or the least it may be, where its full scale goes."""
+    least = np.full(1, smallest, np.float32).view(np.int32)[0]
+    integers(memory[2], 1)[0] = largest(integers(memory[0], count), least)
 
 
 @compiled
@@ -75,13 +80,14 @@ def largest(bits: Array, least: Any) -> Any:  # noqa: ANN401
 
 
 @compiled
-def _encode_rows(codes: Array, values: Numbers, columns: int, grid: Numbers, dither: Numbers) -> None:
+def _encode_rows(codes: Array, values: Numbers, span: Numbers, grid: Numbers, dither: Numbers) -> None:
     """Round rows, each with a full scale of its own or all with one that is known."""
-    (x, scale, squares), (reach, smallest, _, own), (dithers, key, first) = values, grid, dither
+    (x, scale, squares), (columns, begin, end) = values, span
+    (reach, smallest, _, own), (dithers, key, first) = grid, dither
     bits, tops = x.view(np.int32), scale.view(np.int32)
     least = np.full(1, smallest, np.float32).view(np.int32)[0]
     memory = np.empty(columns // 4 + 2, np.uint64)
-    for row in range(x.size // columns):
+    for row in range(begin, end):
         part = slice(row * columns, (row + 1) * columns)
         if own:
             tops[row] = largest(bits[part], least)
@@ -98,27 +104,28 @@ def _encode_rows(codes: Array, values: Numbers, columns: int, grid: Numbers, dit
 @compiled
 def _encode_columns(codes: Array, values: Numbers, shape: Numbers, grid: Numbers, dither: Numbers) -> None:
     """Round columns, each with a full scale of its own or all with one that is known."""
-    (all_x, all_scale, all_squares), (batches, rows, columns) = values, shape
+    (all_x, all_scale, all_squares), (batches, rows, columns, begin, end) = values, shape
     (reach, smallest, _, own), (dithers, key, first) = grid, dither
-    memory = np.empty(columns // 4 + 2, np.uint64)
+    count, memory = end - begin, np.empty((end - begin) // 4 + 2, np.uint64)
     scale, squares = all_scale, all_squares
     for batch in range(batches):
+        mine = slice(batch * columns + begin, batch * columns + end)
         if own:
-            scale = all_scale[batch * columns : (batch + 1) * columns]
+            scale = all_scale[mine]
             scale[:] = smallest
             bits, tops = all_x.view(np.int32), scale.view(np.int32)
             for row in range(batch * rows, (batch + 1) * rows):
-                _raise(bits[row * columns : (row + 1) * columns], tops)
+                _raise(bits[row * columns + begin : row * columns + end], tops)
         factor = reach / scale
         if all_squares.size > 0:
-            squares = all_squares[batch * columns : (batch + 1) * columns]
+            squares = all_squares[mine]
             squares[:] = np.float32(0.0)
         for row in range(batch * rows, (batch + 1) * rows):
-            part = slice(row * columns, (row + 1) * columns)
+            part = slice(row * columns + begin, row * columns + end)
             x, into = all_x[part], codes[part]
             if dithers:
-                start = draw_words(key, first, row * columns, memory)
-                words = memory.view(np.int16)[start : start + columns]
+                start = draw_words(key, first, row * columns + begin, memory)
+                words = memory.view(np.int16)[start : start + count]
                 if own:
                     _dither_by_columns(x, factor, words, into)
                 else:

@@ -19,7 +19,8 @@ from optical.code_products import CodeProduct
 from optical.collapse import doubt_collapse
 from optical.draws import Draws, gaussian_pairs
 from optical.fused import fuses, kernels
-from optical.operand_blocks import Block, product_blocks, whole
+from optical.fused_threads import in_parts
+from optical.operand_blocks import Block, Target, product_blocks, whole
 from optical.operands import (
     NEGLIGIBLE_LASER,
     SMALLEST_SCALE,
@@ -102,6 +103,7 @@ def deliver(
     known: CodeProduct | None = None,
     range_: float | None = None,
     exact: bool = False,
+    target: Target | None = None,
 ) -> torch.Tensor | None:
     """Return the product of coded operands as `optical.readout.read` does, or None where torch is to do it.
 
@@ -118,12 +120,16 @@ def deliver(
         a probe finds it.
     exact : bool
         Whether laser noise must follow every output, however small it is.
+    target : Target or None
+        Where the result goes.
     """
     chip, columns = spec.chip, b.codes.shape[2]
     distorts = chip is not None and chip.output_gain + chip.imbalance + chip.edge_imbalance > 0.0
     counts = spec.shot is Shot.COUNTED and spec.shot_variance > 0.0
     shares = spec.common is not None or spec.encoding is not None
     if columns % 2 or distorts or counts or shares or not fuses(a.energy):
+        return None
+    if target is not None and not (target.c_BMN.is_contiguous() and fuses(target.c_BMN)):
         return None
     law = _law(spec, a.step, b.step, a.codes.shape[2])
     if exact and law.laser > 0.0:
@@ -134,10 +140,12 @@ def deliver(
         noise = _Noise(range_, (range_**2 * law.missing + law.thermal, law.by_a, law.by_b, 0.0))
     if noise is None:
         return None
-    c_BMN = a.energy.new_empty((*a.codes.shape[:2], columns))
+    if target is None:
+        target = Target(a.energy.new_empty((*a.codes.shape[:2], columns)), adds=False)
+    c_BMN = target.c_BMN
     for block in product_blocks(c_BMN.shape, c_BMN.device):
         product = multiply(a, b, block) if known is None else known
-        _read(law, product, (a, b), noise, _Output(c_BMN, block, draws))
+        _read(law, product, (a, b), noise, _Output(target, block, draws))
     return c_BMN
 
 
@@ -153,7 +161,7 @@ class _Noise(NamedTuple):
 class _Output(NamedTuple):
     """Where results go."""
 
-    c_BMN: torch.Tensor
+    target: Target
     """All of them."""
     block: Block
     """Of which this is written."""
@@ -218,7 +226,7 @@ def _layout(x: torch.Tensor) -> tuple[bool, tuple[int, ...], tuple[int, ...]]:
 
 def _read(law: _Law, product: CodeProduct, operands: _Operands, noise: _Noise, out: _Output) -> None:
     """Write a block of outputs."""
-    (c_BMN, (batches, rows), draws), (a, b) = out, operands
+    ((c_BMN, adds), (batches, rows), draws), (a, b) = out, operands
     columns = c_BMN.shape[2]
     count = (batches.stop - batches.start) * (rows.stop - rows.start) * columns
     exact = product.sums[0]
@@ -226,15 +234,18 @@ def _read(law: _Law, product: CodeProduct, operands: _Operands, noise: _Noise, o
         exact = product.value(whole(exact.shape), c_BMN.dtype)
     step = noise.range_ * law.relative_step
     tensors = (exact, c_BMN, a.energy, b.energy, a.scale, b.scale)
-    edges = (batches.start, batches.stop, rows.start, rows.stop)
     source = draws.take(count // 2) if law.is_noisy else (0, 0)
-    kernels().readout.deliver(
-        tuple(tensor.data_ptr() for tensor in tensors),
-        exact.dtype == torch.int32,
-        (*c_BMN.shape, *edges, a.scale.numel(), b.scale.numel()),
-        (law.is_noisy, *source, _pairs()),
-        (*noise.variance, law.unit, step, float(law.levels)),
-    )
+    memory, whole_numbers = tuple(tensor.data_ptr() for tensor in tensors), exact.dtype == torch.int32
+    block = (*c_BMN.shape, batches.start, rows.start, rows.stop)
+    scales = (a.scale.numel(), b.scale.numel(), int(adds))
+    noises = (law.is_noisy, *source, _pairs())
+    laws = (*noise.variance, law.unit, step, float(law.levels))
+    passes = kernels().readout
+
+    def run(start: int, end: int) -> None:
+        passes.deliver(memory, whole_numbers, (*block, start, end, *scales), noises, laws)
+
+    in_parts(run, count // columns, count)
 
 
 @functools.cache

@@ -170,8 +170,9 @@ def deliver(memory: Numbers, whole: bool, place: Numbers, draws: Numbers, law: N
     whole : bool
         Of what type products are.
     place : tuple of int
-        B, M and N, which is even, of all results; first and last-but-one batch and row of the block; numbers
-        of full scales of A and of B.
+        B, M and N, which is even, of all results; first batch, first row and end of the rows of the block;
+        first and last-but-one of its rows, counted over all its batches; numbers of full scales of A and of
+        B; 1 if results are added to those that are there.
     draws : tuple
         Whether there is noise, its key and first number (`optical.draws.Draws.take`), and pairs of Gaussians
         by word, [65536] float64 that hold two float32 each.
@@ -187,7 +188,7 @@ def deliver(memory: Numbers, whole: bool, place: Numbers, draws: Numbers, law: N
 
 @compiled
 def _deliver(product: Array, memory: Numbers, place: Numbers, draws: Numbers, law: Numbers) -> None:
-    batches, rows, columns, first_batch, end_batch, first_row, end_row, a_scales, b_scales = place
+    batches, rows, columns, first_batch, first_row, end_row, begin, end, a_scales, b_scales, adds = place
     constant, by_a, by_b, by_both, unit, step, levels = law
     noisy, key, number, pairs = draws
     results = floats(memory[1], batches * rows * columns)
@@ -197,29 +198,29 @@ def _deliver(product: Array, memory: Numbers, place: Numbers, draws: Numbers, la
     converter = (np.float32(1.0) / units[1], np.float32(levels))
     column_scale, words = np.ones(columns, np.float32), np.empty(columns // 8 + 2, np.uint64)
     half = columns // 2
-    drawn, done = np.empty(half, np.float64), 0
+    drawn, height = np.empty(half, np.float64), end_row - first_row
     gaussian = drawn.view(np.float32)
-    for batch in range(first_batch, end_batch):
+    for done in range(begin, end):
+        batch = first_batch + done // height
+        row = batch * rows + first_row + done % height
         if b_scales > 1:
             column_scale = b_scale[batch * columns : (batch + 1) * columns]
-        for row in range(batch * rows + first_row, batch * rows + end_row):
-            exact = product[done * columns : (done + 1) * columns]
-            into = results[row * columns : (row + 1) * columns]
-            factor = _product(a_scale[row if a_scales > 1 else 0], units)
-            scale = (factor * b_scale[0] if b_scales == 1 else factor, column_scale)
-            if noisy:
-                start = draw_words(key, number, done * half, words)
-                _take(words.view(np.uint16)[start : start + half], pairs, drawn)
-                if by_a == 0.0 and by_b == 0.0 and by_both == 0.0:
-                    _read_evenly(exact, (gaussian, np.float32(np.sqrt(constant))), converter, scale, into)
-                else:
-                    base = np.float32(constant + by_a * a_energy[row])
-                    slope = np.float32(by_b + by_both * a_energy[row])
-                    squares = b_energy[batch * columns : (batch + 1) * columns]
-                    _read_unevenly(exact, (gaussian, base, slope, squares), converter, scale, into)
+        exact = product[done * columns : (done + 1) * columns]
+        into = results[row * columns : (row + 1) * columns]
+        factor = _product(a_scale[row if a_scales > 1 else 0], units)
+        scale = (factor * b_scale[0] if b_scales == 1 else factor, column_scale, adds)
+        if noisy:
+            start = draw_words(key, number, done * half, words)
+            _take(words.view(np.uint16)[start : start + half], pairs, drawn)
+            if by_a == 0.0 and by_b == 0.0 and by_both == 0.0:
+                _read_evenly(exact, (gaussian, np.float32(np.sqrt(constant))), converter, scale, into)
             else:
-                _read(exact, converter, scale, into)
-            done += 1
+                base = np.float32(constant + by_a * a_energy[row])
+                slope = np.float32(by_b + by_both * a_energy[row])
+                squares = b_energy[batch * columns : (batch + 1) * columns]
+                _read_unevenly(exact, (gaussian, base, slope, squares), converter, scale, into)
+        else:
+            _read(exact, converter, scale, into)
 
 
 @compiled_in_order
@@ -236,14 +237,15 @@ def _take(words: Array, pairs: Array, drawn: Array) -> None:
 
 @compiled_in_order
 def _read(exact: Array, converter: Numbers, scale: Numbers, out: Array) -> None:
-    (per_step, levels), (factor, column) = converter, scale
+    (per_step, levels), (factor, column, adds) = converter, scale
     for place in range(out.size):
         value = np.float32(exact[place])
         if levels > 0.0:
             value = np.rint(value * per_step)
             value = -levels if value < -levels else value
             value = levels if value > levels else value
-        out[place] = value * factor * column[place]
+        value = value * factor * column[place]
+        out[place] = out[place] + value if adds else value
 
 
 @compiled_in_order
@@ -255,14 +257,15 @@ def _read_evenly(
     out: Array,
 ) -> None:
     """Read a row whose outputs have one deviation."""
-    (gaussian, deviation), (per_step, levels), (factor, column) = noise, converter, scale
+    (gaussian, deviation), (per_step, levels), (factor, column, adds) = noise, converter, scale
     for place in range(out.size):
         value = np.float32(exact[place]) + gaussian[place] * deviation
         if levels > 0.0:
             value = np.rint(value * per_step)
             value = -levels if value < -levels else value
             value = levels if value > levels else value
-        out[place] = value * factor * column[place]
+        value = value * factor * column[place]
+        out[place] = out[place] + value if adds else value
 
 
 @compiled_in_order
@@ -274,7 +277,7 @@ def _read_unevenly(
     out: Array,
 ) -> None:
     """Read a row whose outputs have variances that rise with the energy of their columns."""
-    (gaussian, base, slope, squares), (per_step, levels), (factor, column) = noise, converter, scale
+    (gaussian, base, slope, squares), (per_step, levels), (factor, column, adds) = noise, converter, scale
     for place in range(out.size):
         deviation = np.sqrt(base + slope * squares[place])
         value = np.float32(exact[place]) + gaussian[place] * deviation
@@ -282,4 +285,5 @@ def _read_unevenly(
             value = np.rint(value * per_step)
             value = -levels if value < -levels else value
             value = levels if value > levels else value
-        out[place] = value * factor * column[place]
+        value = value * factor * column[place]
+        out[place] = out[place] + value if adds else value

@@ -16,7 +16,7 @@ from optical.chip_numerics import with_chip
 from optical.draws import Draws
 from optical.fused import fuses
 from optical.fused_products import deliver
-from optical.operand_blocks import whole
+from optical.operand_blocks import Target, whole
 from optical.operands import SMALLEST_SCALE, Operand, Orders, cut, encode_both, probe
 from optical.readout import read, read_residues, set_gain, variance_of, whole_product
 from optical.residues import Residues
@@ -60,7 +60,12 @@ class AnalogNumerics:
 
     @torch.no_grad()
     def matmul(
-        self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int, orders: Orders = (None, None)
+        self,
+        a_BMK: torch.Tensor,
+        b_BKN: torch.Tensor,
+        key: int,
+        orders: Orders = (None, None),
+        target: Target | None = None,
     ) -> torch.Tensor:
         """Return the product as the core delivers it, shape [B, M, N], in the type of A.
 
@@ -74,6 +79,8 @@ class AnalogNumerics:
             draw differently.
         orders : Orders
             Of the draws of A and of B.
+        target : Target or None
+            Where the product goes; fresh memory by default.
 
         Raises
         ------
@@ -81,14 +88,17 @@ class AnalogNumerics:
             If the shapes do not make a batched product.
         """
         _check_shapes(a_BMK, b_BKN)
-        if is_exact(self.spec):
-            return torch.bmm(a_BMK, b_BKN)
         draws = Draws(key, a_BMK.device)
-        if self.spec.scale is Scale.BLOCK:
-            return _multiply_blocks(a_BMK, b_BKN, self.spec, draws).to(a_BMK.dtype)
-        return self.multiply(*encode_both(a_BMK, b_BKN, self.spec, draws, orders), draws).to(a_BMK.dtype)
+        if is_exact(self.spec):
+            product = torch.bmm(a_BMK, b_BKN)
+        elif self.spec.scale is Scale.BLOCK:
+            product = _multiply_blocks(a_BMK, b_BKN, self.spec, draws)
+        else:
+            operands = encode_both(a_BMK, b_BKN, self.spec, draws, orders)
+            return self.multiply(*operands, draws, target=target).to(a_BMK.dtype)
+        return product.to(a_BMK.dtype) if target is None else target.put(product)
 
-    def multiply(self, a: Operand, b: Operand, draws: Draws) -> torch.Tensor:
+    def multiply(self, a: Operand, b: Operand, draws: Draws, *, target: Target | None = None) -> torch.Tensor:
         """Return the product of coded operands, shape [B, M, N], in single or double precision.
 
         Parameters
@@ -97,15 +107,24 @@ class AnalogNumerics:
             Coded operands (`optical.operands.encode`), not of a specification with block scales.
         draws : Draws
             Source of all noise.
+        target : Target or None
+            Where the product goes; fresh memory by default.
         """
         a, b = with_chip(a, b, self.spec)
-        known, length = whole_product(self.spec, a, b), a.codes.shape[-1]
-        if not self.exact_tiles or length <= self.spec.analog_length:
-            c_BMN = deliver(self.spec, a, b, draws, known=known, exact=self.exact_tiles)
-            if c_BMN is not None:
-                return c_BMN
+        if self.exact_tiles and a.codes.shape[-1] > self.spec.analog_length:
+            product = self._multiply_tiles(a, b, draws)
+        else:
+            known, exact = whole_product(self.spec, a, b), self.exact_tiles
+            delivered = deliver(self.spec, a, b, draws, known=known, exact=exact, target=target)
+            if delivered is not None:
+                return delivered
             gain = set_gain(self.spec, a, b, known)
-            return read(self.spec, a, b, gain, draws, known=known, exact=self.exact_tiles)
+            product = read(self.spec, a, b, gain, draws, known=known, exact=exact)
+        return product if target is None else target.put(product)
+
+    def _multiply_tiles(self, a: Operand, b: Operand, draws: Draws) -> torch.Tensor:
+        """Return the sum of analog samples that are executed one by one."""
+        length = a.codes.shape[-1]
         gain, c_BMN = set_gain(self.spec, a, b), torch.zeros_like(a.energy[:1, :1])
         range_ = float(gain.range_) if fuses(a.energy) else None
         for start in range(0, length, self.spec.analog_length):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 
@@ -47,6 +48,19 @@ def _blocks(batch: int, rows: int, batch_count: int, row_count: int) -> Iterator
         batches = slice(batch_start, min(batch_start + batch_count, batch))
         for row_start in range(0, rows, row_count):
             yield batches, slice(row_start, min(row_start + row_count, rows))
+
+
+class Target(NamedTuple):
+    """Where a product goes."""
+
+    c_BMN: torch.Tensor
+    """Memory for it."""
+    adds: bool
+    """Whether it is added to what is there."""
+
+    def put(self, product_BMN: torch.Tensor) -> torch.Tensor:
+        """Write, or add, a product that was made elsewhere; return the memory."""
+        return self.c_BMN.add_(product_BMN) if self.adds else self.c_BMN.copy_(product_BMN)
 
 
 def whole(shape: torch.Size) -> Block:

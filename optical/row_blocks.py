@@ -14,6 +14,7 @@ from heliograph.keys import mix_key
 from optical.analog import AnalogSpec, Rounding, Scale, loads_second
 from optical.draws import Draws
 from optical.numerics import AnalogNumerics, is_exact
+from optical.operand_blocks import Target
 from optical.operands import Operand, Orders, encode
 from optical.weight_codes import kept_codes
 
@@ -84,18 +85,19 @@ def multiply_in_blocks(
     if blocks.sums_rows:
         total = None
         for key, part in blocks.parts(length):
-            each = numerics.matmul(a_BMK[..., part], b_BKN[:, part], key, blocks.orders)
-            total = each if total is None else total.add_(each)
+            target = None if total is None else Target(total, adds=True)
+            total = numerics.matmul(a_BMK[..., part], b_BKN[:, part], key, blocks.orders, target)
         return a_BMK.new_zeros((1, rows, b_BKN.shape[2])) if total is None else total
     if spec.scale is Scale.BLOCK:
         return _joined([numerics.matmul(a_BMK[:, part], b_BKN, key) for key, part in blocks.parts(rows)])
     second = bool(loads_second(min(blocks.size, rows), b_BKN.shape[2]))
-    b, parts = _coded(b_BKN, spec, blocks, loaded=second), []
+    b = _coded(b_BKN, spec, blocks, loaded=second)
+    c_BMN = a_BMK.new_empty((1, rows, b_BKN.shape[2]))
     for key, part in blocks.parts(rows):
         draws = Draws(key, a_BMK.device)
         a = encode(a_BMK[:, part], -1, spec, draws, loaded=not second, use="first", order=blocks.orders[0])
-        parts.append(numerics.multiply(a, b, draws).to(a_BMK.dtype))
-    return _joined(parts)
+        numerics.multiply(a, b, draws, target=Target(c_BMN[:, part], adds=False))
+    return c_BMN
 
 
 def _joined(parts: list[torch.Tensor]) -> torch.Tensor:

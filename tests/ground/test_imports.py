@@ -32,6 +32,7 @@ TORCH = {
     "optical/draws.py",
     "optical/fused.py",
     "optical/fused_products.py",
+    "optical/fused_threads.py",
     "optical/noisy_matmul.py",
     "optical/numerics.py",
     "optical/operand_blocks.py",

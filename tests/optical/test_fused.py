@@ -7,11 +7,13 @@ import pytest
 import torch
 
 import optical.fused
+import optical.fused_threads
 from heliograph.operators import Phase
 from optical.analog import AnalogSpec, Rounding, Scale
 from optical.cores import load_core
 from optical.noisy_matmul import noisy_matmul
 from optical.numerics import AnalogNumerics
+from optical.operand_blocks import Target
 from optical.product_specs import ProductSpecs
 
 numba = pytest.importorskip("numba")
@@ -89,3 +91,32 @@ def test_gradients_agree_with_torch(without):
 
     for found, expected in zip(gradients(), without(gradients), strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("rounding", list(Rounding))
+@pytest.mark.parametrize("scale", [Scale.ROW, Scale.TENSOR])
+@pytest.mark.parametrize("shape", [(1, 130, 90, 70), (3, 40, 70, 48)], ids=str)
+@pytest.mark.parametrize("name", ["several samples", "twelve bits"])
+def test_parts_in_threads_give_the_same_bits(name, shape, scale, rounding, monkeypatch):
+    batch, m, k, n = shape
+    generator = torch.Generator().manual_seed(3)
+    a = torch.randn(batch, m, k, generator=generator)
+    b = torch.randn(batch, k, n, generator=generator)
+    numerics = AnalogNumerics(dataclasses.replace(SPECS[name], scale=scale, rounding=rounding))
+    whole = numerics.matmul(a, b, 5)
+    monkeypatch.setattr(optical.fused_threads, "_FEWEST", 100)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    assert torch.equal(numerics.matmul(a, b, 5), whole)
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_product_goes_where_it_is_told(name):
+    generator = torch.Generator().manual_seed(3)
+    a, b = torch.randn(1, 30, 70, generator=generator), torch.randn(1, 70, 20, generator=generator)
+    numerics = AnalogNumerics(SPECS[name])
+    alone, known = numerics.matmul(a, b, 5), torch.randn(1, 30, 20, generator=generator)
+    memory = known.clone()
+    assert numerics.matmul(a, b, 5, target=Target(memory, adds=True)) is memory
+    assert torch.equal(memory, known + alone)
+    numerics.matmul(a, b, 5, target=Target(memory, adds=False))
+    assert torch.equal(memory, alone)
