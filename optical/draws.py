@@ -89,19 +89,23 @@ class Draws:
     def words(self, count: int) -> np.ndarray:
         """Return uniform 16-bit words, shape [count], on the CPU."""
         key, first = self.take(count)
-        numbers = -(-count // WORDS_AT_ONCE)
-        if fused.is_there():
-            return fused.words(key, first, numbers)[:count]
-        return _numbers(key, first, numbers).numpy().view(np.uint16)[:count]
+        skipped, start = first % WORDS_AT_ONCE, first // WORDS_AT_ONCE
+        numbers = -(-(skipped + count) // WORDS_AT_ONCE)
+        found = (
+            fused.words(key, start, numbers)
+            if fused.is_there()
+            else _numbers(key, start, numbers).numpy().view(np.uint16)
+        )
+        return found[skipped : skipped + count]
 
     def _number(self) -> int:
-        """Return the next number of the generator, from which another can be keyed."""
-        return int(self.words(WORDS_AT_ONCE).view(np.uint64)[0])
+        """Return 64 bits, from which another generator can be keyed."""
+        return int(self.words(WORDS_AT_ONCE).copy().view(np.uint64)[0])
 
     def take(self, count: int) -> tuple[int, int]:
-        """Return the key, as an int64, and the first number, for that many words that the caller makes."""
+        """Return the key, as an int64, and the place of the first of so many words, that the caller makes."""
         first = self._next
-        self._next += -(-count // WORDS_AT_ONCE)
+        self._next += count
         return self._key, first
 
 

@@ -34,9 +34,9 @@ def draw_words(key: int, first: int, start: int, memory: Array) -> int:
     key, first : int
         Of `optical.draws.Draws.take`.
     start : int
-        First word, counted from there.
+        How many words later to begin.
     memory : numpy.ndarray
         uint64; room for all words wherever they begin.
     """
-    draw(key, first + start // 4, memory)
-    return start % 4
+    draw(key, (first + start) // 4, memory)
+    return (first + start) % 4

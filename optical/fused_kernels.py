@@ -33,13 +33,13 @@ def encode(memory: Numbers, whole: bool, shape: Numbers, grid: Numbers, dither: 
     whole : bool
         Of what type codes are.
     shape : tuple of int
-        B, R and C; and of a part, where elements have full scales of their own, the first and the last but one
-        row of B R, if sums are over columns, else the first and the last but one column.
+        B, R and C; and of a part the first and the last but one row of B R, if sums are over columns, else
+        the first and the last but one column.
     grid : tuple
         Code of full scale; the least full scale; whether sums are over columns, not over rows; whether
         elements that are summed have a full scale of their own, rather than all the same.
     dither : tuple
-        Whether to dither, and what from: key and first number (`optical.draws.Draws.take`).
+        Whether to dither, and what from: key and first word (`optical.draws.Draws.take`).
     """
     count = shape[0] * shape[1] * shape[2]
     if whole:

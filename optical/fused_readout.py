@@ -174,7 +174,7 @@ def deliver(memory: Numbers, whole: bool, place: Numbers, draws: Numbers, law: N
         first and last-but-one of its rows, counted over all its batches; numbers of full scales of A and of
         B; 1 if results are added to those that are there.
     draws : tuple
-        Whether there is noise, its key and first number (`optical.draws.Draws.take`), and pairs of Gaussians
+        Whether there is noise, its key and first word (`optical.draws.Draws.take`), and pairs of Gaussians
         by word, [65536] float64 that hold two float32 each.
     law : tuple of float
         Variance without light, and per energy of A, of B, and of their product; what codes are multiplied by;

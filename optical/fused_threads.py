@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-_FEWEST = 2**17
+_FEWEST = 2**19
 """Elements that are worth a thread: fewer take less time than to wake it."""
 _POOLS: dict[int, ThreadPoolExecutor] = {}
 """By process: a fork does not take threads along."""

@@ -10,7 +10,7 @@ import torch
 CACHE_ELEMENTS = 2**16
 """Numbers that are finished together, so that they and their scratch memory stay in a core's cache."""
 _PRODUCT_ROWS = 256
-"""Rows that a matrix product needs to be quick."""
+"""Rows that a matrix product needs to be quick, for each thread."""
 Block = tuple[slice, slice]
 """Batches and rows of some outputs."""
 
@@ -19,7 +19,7 @@ def product_blocks(shape: torch.Size, device: torch.device) -> Iterator[Block]:
     """Yield blocks of outputs that cover them: large enough for a quick product, else few to spare memory."""
     batch, rows, columns = shape
     count = _cacheful(device)
-    row_count = min(rows, max(_PRODUCT_ROWS, 4 * count // columns))
+    row_count = min(rows, max(_PRODUCT_ROWS * torch.get_num_threads(), 4 * count // columns))
     return _blocks(batch, rows, max(1, count // (rows * columns)), row_count)
 
 

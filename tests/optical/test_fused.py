@@ -11,6 +11,7 @@ import optical.fused_threads
 from heliograph.operators import Phase
 from optical.analog import AnalogSpec, Rounding, Scale
 from optical.cores import load_core
+from optical.draws import Draws
 from optical.noisy_matmul import noisy_matmul
 from optical.numerics import AnalogNumerics
 from optical.operand_blocks import Target
@@ -107,6 +108,14 @@ def test_parts_in_threads_give_the_same_bits(name, shape, scale, rounding, monke
     monkeypatch.setattr(optical.fused_threads, "_FEWEST", 100)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     assert torch.equal(numerics.matmul(a, b, 5), whole)
+
+
+def test_words_do_not_depend_on_how_many_are_taken_at_once(without):
+    def words(*counts):
+        draws = Draws(9, torch.device("cpu"))
+        return [int(word) for count in counts for word in draws.words(count)]
+
+    assert words(3, 1, 6, 5) == words(15) == without(lambda: words(7, 8))
 
 
 @pytest.mark.parametrize("name", SPECS)
