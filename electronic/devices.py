@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
+from electronic.chunked_adders import ChunkedAdder
 from heliograph.checks import check_positive, check_range
 from heliograph.errors import ParameterError, nearest
 from heliograph.memory import Memory
@@ -21,13 +22,11 @@ PROTOCOLS = ("ll", "ll128", "simple")
 """NCCL's protocols, from the quickest to the one with most bandwidth."""
 ADDERS = MappingProxyType(
     {
-        "nvlink4": ("nvls-short", "nvls-long"),
-        "nvlink4-h800": ("nvls-short", "nvls-long"),
-        "nvlink5": ("nvls5-short", "nvls5-long"),
-        "nvlink5-72": ("nvls5-short", "nvls5-long"),
+        **dict.fromkeys(("nvlink4", "nvlink4-h800"), "nvls"),
+        **dict.fromkeys(("nvlink5", "nvlink5-72"), "nvls5"),
     }
 )
-"""Protocols of reductions in the switches, from the third NVSwitch on (Hopper)."""
+"""Sums in the switches, from the third NVSwitch on (Hopper)."""
 SCALE_UP = MappingProxyType(
     {
         **dict.fromkeys(("a100", "a100-40gb"), "nvlink3"),
@@ -273,10 +272,12 @@ def load_scale_up(name: str) -> ScaleUp:
         Device of ``network.csv``.
     """
     rows = table("network")
+    domain = rows.build(ScaleUp, name)
+    adds = rows.build(ChunkedAdder, ADDERS[name]) if name in ADDERS else None
     return replace(
-        rows.build(ScaleUp, name),
+        domain,
         protocols=tuple(rows.build(Protocol, one) for one in PROTOCOLS),
-        adders=tuple(rows.build(Adder, one) for one in ADDERS.get(name, ())),
+        adders=adds.adders(domain.capacity_bytes_per_s) if adds else (),
     )
 
 
