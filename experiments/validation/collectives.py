@@ -61,7 +61,7 @@ def _outcome(record: Record) -> Outcome:
         constant=bus_bytes(kind, ranks, size_bytes) / rate,
         assumed=tuple(record.assumed),
         hint=f"{size_bytes} bytes on {ranks}",
-        beside={"alone_s": alone_s, "host_s": caller.measured_s(0.0, driven)},
+        beside={"size_bytes": size_bytes, "alone_s": alone_s, "host_s": caller.measured_s(0.0, driven)},
     )
 
 

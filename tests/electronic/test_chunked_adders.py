@@ -13,15 +13,15 @@ PORT = 440e9
 NVLS = table("network").build(ChunkedAdder, "nvls")
 
 
-def test_chunks_are_those_of_the_library():
-    """NCCL src/enqueue.cc: 16, 32, 64 and 128 KiB."""
-    assert [one.name for one in NVLS.adders(PORT)] == [f"nvls-{size}k" for size in (16, 32, 64, 128)]
+def test_chunks_double_up_to_the_longest_of_the_library():
+    """NCCL src/enqueue.cc: 16, 32, 64 and 128 KiB, and shorter for vectors of less than all in flight."""
+    assert [one.name for one in NVLS.adders(PORT)] == [f"nvls-{2**power}k" for power in range(8)]
     assert load_scale_up("nvlink4").adders == NVLS.adders(load_scale_up("nvlink4").capacity_bytes_per_s)
 
 
 @pytest.mark.parametrize("wire_bytes", [1e5, 3e6, 1e9])
 def test_a_vector_takes_its_rounds_and_one_to_fill(wire_bytes):
-    flying = NVLS.chunks_in_flight * 16 * 2**10
+    flying = NVLS.chunks_in_flight * NVLS.least_chunk_bytes
     round_s = flying / (PORT * NVLS.efficiency) + NVLS.wait_s
     expected_s = NVLS.start_s + (1 + wire_bytes / flying) * round_s
     shortest = NVLS.adders(PORT)[0]
@@ -47,7 +47,7 @@ def test_without_waits_only_the_fill_tells_chunks_apart():
         ("start_s", 1e-6),
         ("efficiency", 0.5),
         ("wait_s", 1e-6),
-        ("least_chunk_bytes", 32768.0),
+        ("least_chunk_bytes", 2048.0),
         ("most_chunk_bytes", 65536.0),
         ("chunks_in_flight", 64),
     ],
@@ -61,4 +61,4 @@ def test_what_cannot_be_is_refused(field):
     with pytest.raises(ParameterError, match=field):
         replace(NVLS, **{field: 0})
     with pytest.raises(ParameterError, match="raise the former"):
-        replace(NVLS, most_chunk_bytes=1024.0)
+        replace(NVLS, most_chunk_bytes=512.0)
