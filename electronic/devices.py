@@ -20,6 +20,13 @@ MEMORY_SUFFIX = ".hbm"
 """A table's device ``x`` has its memory in the rows of ``x.hbm``."""
 PROTOCOLS = ("ll", "ll128", "simple")
 """NCCL's protocols, from the quickest to the one with most bandwidth."""
+SIMPLE = MappingProxyType(
+    {
+        **dict.fromkeys(("nvlink4", "nvlink4-h800"), "simple-hopper"),
+        **dict.fromkeys(("nvlink5", "nvlink5-72"), "simple-blackwell"),
+    }
+)
+"""The last of them where chunks fill sooner than on the NVLink of Volta and Ampere."""
 ADDERS = MappingProxyType(
     {
         **dict.fromkeys(("nvlink4", "nvlink4-h800"), "nvls"),
@@ -276,9 +283,15 @@ def load_scale_up(name: str) -> ScaleUp:
     adds = rows.build(ChunkedAdder, ADDERS[name]) if name in ADDERS else None
     return replace(
         domain,
-        protocols=tuple(rows.build(Protocol, one) for one in PROTOCOLS),
+        protocols=tuple(_protocol(one, name) for one in PROTOCOLS),
         adders=adds.adders(domain.capacity_bytes_per_s) if adds else (),
     )
+
+
+def _protocol(name: str, domain: str) -> Protocol:
+    """Return a protocol of a domain, called by the same name in all."""
+    row = SIMPLE.get(domain, name) if name == PROTOCOLS[-1] else name
+    return replace(table("network").build(Protocol, row), name=name)
 
 
 def scale_up_name(gpu_name: str, accelerators: int = 0) -> str:
