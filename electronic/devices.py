@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
+from electronic.chunked_adders import ChunkedAdder
 from heliograph.checks import check_positive, check_range
 from heliograph.errors import ParameterError, nearest
 from heliograph.memory import Memory
@@ -19,15 +20,20 @@ MEMORY_SUFFIX = ".hbm"
 """A table's device ``x`` has its memory in the rows of ``x.hbm``."""
 PROTOCOLS = ("ll", "ll128", "simple")
 """NCCL's protocols, from the quickest to the one with most bandwidth."""
-ADDERS = MappingProxyType(
+SIMPLE = MappingProxyType(
     {
-        "nvlink4": ("nvls-short", "nvls-long"),
-        "nvlink4-h800": ("nvls-short", "nvls-long"),
-        "nvlink5": ("nvls5-short", "nvls5-long"),
-        "nvlink5-72": ("nvls5-short", "nvls5-long"),
+        **dict.fromkeys(("nvlink4", "nvlink4-h800"), "simple-hopper"),
+        **dict.fromkeys(("nvlink5", "nvlink5-72"), "simple-blackwell"),
     }
 )
-"""Protocols of reductions in the switches, from the third NVSwitch on (Hopper)."""
+"""The last of them where chunks fill sooner than on the NVLink of Volta and Ampere."""
+ADDERS = MappingProxyType(
+    {
+        **dict.fromkeys(("nvlink4", "nvlink4-h800"), "nvls"),
+        **dict.fromkeys(("nvlink5", "nvlink5-72"), "nvls5"),
+    }
+)
+"""Sums in the switches, from the third NVSwitch on (Hopper)."""
 SCALE_UP = MappingProxyType(
     {
         **dict.fromkeys(("a100", "a100-40gb"), "nvlink3"),
@@ -273,11 +279,19 @@ def load_scale_up(name: str) -> ScaleUp:
         Device of ``network.csv``.
     """
     rows = table("network")
+    domain = rows.build(ScaleUp, name)
+    adds = rows.build(ChunkedAdder, ADDERS[name]) if name in ADDERS else None
     return replace(
-        rows.build(ScaleUp, name),
-        protocols=tuple(rows.build(Protocol, one) for one in PROTOCOLS),
-        adders=tuple(rows.build(Adder, one) for one in ADDERS.get(name, ())),
+        domain,
+        protocols=tuple(_protocol(one, name) for one in PROTOCOLS),
+        adders=adds.adders(domain.capacity_bytes_per_s) if adds else (),
     )
+
+
+def _protocol(name: str, domain: str) -> Protocol:
+    """Return a protocol of a domain, called by the same name in all."""
+    row = SIMPLE.get(domain, name) if name == PROTOCOLS[-1] else name
+    return replace(table("network").build(Protocol, row), name=name)
 
 
 def scale_up_name(gpu_name: str, accelerators: int = 0) -> str:

@@ -26,7 +26,13 @@ HDR_GENERATION = ("v100", "a100", "mi210", "tpu")
 
 
 def all_reduce_time_s(
-    gpu_name: str, n_gpus: int, nbytes: float, kind: str = "all_reduce", *, in_network: bool = True
+    gpu_name: str,
+    n_gpus: int,
+    nbytes: float,
+    kind: str = "all_reduce",
+    *,
+    in_network: bool = True,
+    algorithm: str = "",
 ) -> float:
     """Return how long a collective takes on GPUs that do nothing else.
 
@@ -42,6 +48,9 @@ def all_reduce_time_s(
         One of `CollectiveKind`.
     in_network : bool
         Whether the switches may add, where they can (NCCL's NVLS).
+    algorithm : str
+        The only one that the library may take (NCCL_ALGO), as in `Algorithm`; any if empty, or if the GPUs
+        lack it.
 
     Raises
     ------
@@ -50,12 +59,19 @@ def all_reduce_time_s(
     WorkloadError
         If there is no such collective.
     """
-    return collective_plan(gpu_name, n_gpus, nbytes, kind, in_network=in_network).alone_s
+    plan = collective_plan(gpu_name, n_gpus, nbytes, kind, in_network=in_network, algorithm=algorithm)
+    return plan.alone_s
 
 
 @lru_cache(maxsize=4096)
 def collective_plan(
-    gpu_name: str, n_gpus: int, nbytes: float, kind: str = "all_reduce", *, in_network: bool = True
+    gpu_name: str,
+    n_gpus: int,
+    nbytes: float,
+    kind: str = "all_reduce",
+    *,
+    in_network: bool = True,
+    algorithm: str = "",
 ) -> Plan:
     """Return how a communication library would carry out a collective; see `all_reduce_time_s`."""
     if kind not in set(CollectiveKind):
@@ -66,19 +82,19 @@ def collective_plan(
     traffic = _traffic(gpu_of(gpu_name), total, what, in_network)
     shared = n_gpus if what is CollectiveKind.ALL_GATHER else 1
     sends = what is CollectiveKind.SEND
-    return traffic.plan(
-        Collective(
-            name="measured",
-            layer="block",
-            phase=Phase.FORWARD,
-            kind=what,
-            axis="pp" if sends else "dp",
-            size=2 if sends else n_gpus,
-            payload_bytes=nbytes / shared,
-            shift=int(sends),
-        ),
-        0,
+    operator = Collective(
+        name="measured",
+        layer="block",
+        phase=Phase.FORWARD,
+        kind=what,
+        axis="pp" if sends else "dp",
+        size=2 if sends else n_gpus,
+        payload_bytes=nbytes / shared,
+        shift=int(sends),
     )
+    options = traffic.options(operator, 0)
+    asked = [plan for plan in options if plan.algorithm.split()[0] == algorithm]
+    return min(asked or options, key=lambda plan: plan.alone_s)
 
 
 @lru_cache(maxsize=256)

@@ -86,7 +86,7 @@ def candidates(
         return {str(Algorithm.DIRECT): (Round(flows=flows, count=1),)}
     options = {
         str(algorithm): rounds(operator.kind, algorithm, groups, payload, operator.axis)
-        for algorithm in _known(operator.kind, n, scale_up)
+        for algorithm in _known(operator, n, scale_up, inside=local == n)
         if algorithm is not Algorithm.DIRECT or n <= node_size or len(algorithms(operator.kind, n)) == 1
     }
     two_level = operator.kind not in {
@@ -141,8 +141,17 @@ def _strided(
     return {str(Algorithm.HIERARCHICAL_STRIDED): both}
 
 
-def _known(kind: CollectiveKind, n: int, scale_up: ScaleUp | None) -> tuple[Algorithm, ...]:
-    every = algorithms(kind, n)
+def _known(operator: Collective, n: int, scale_up: ScaleUp | None, *, inside: bool) -> tuple[Algorithm, ...]:
+    """Return the algorithms that a group's library knows on switches that do not add.
+
+    Notes
+    -----
+    NCCL's trees join nodes and are chains inside one, 2(n - 1) hops as the ring takes (src/graph/tuning.cc,
+    latency of the tree algorithm), so that inside a node rings are all it has to sum with.
+    """
+    every = algorithms(operator.kind, n)
     if scale_up is None or not scale_up.protocols:
         return every
-    return tuple(one for one in every if one in LIBRARY) or every
+    chain = inside and operator.kind is CollectiveKind.ALL_REDUCE and operator.algorithm != Algorithm.TREE
+    library = (Algorithm.RING,) if chain else LIBRARY
+    return tuple(one for one in every if one in library) or every

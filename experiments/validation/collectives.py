@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import importlib.util
 from collections.abc import Sequence
 
 from electronic.devices import SCALE_UP, load_scale_up
-from electronic.fabrics import RailFabric
-from electronic.gpu import load_gpu
+from electronic.reductions import all_reduce_time_s
+from experiments.validation.callers import caller_of, forced_algorithm, gpus_per_process
 from experiments.validation.cells import Record, SkipError, check_provenance
 from experiments.validation.clusters import accelerator_name
 from experiments.validation.outcomes import Outcome, begun, skipped
-from heliograph.engine import Simulation
 from heliograph.errors import HeliographError
-from heliograph.layout import RankLayout
-from heliograph.mapping import Node
-from heliograph.operators import Collective, CollectiveKind, Phase, StepGraph, Task
+from heliograph.operators import CollectiveKind
 from heliograph.units import to_si
 
 TIMES = ("time_us_out_of_place", "time_us_in_place", "time_us")
@@ -28,8 +23,6 @@ NEEDS = (("gpu",), ("bytes",), ("n_gpus_one_node", "n_gpus"), (*TIMES, *RATES))
 """Columns without which a file is no table of collectives; of each group one."""
 CONSTANT_SHARE = 0.5
 """Share of the line rate that the trivial constant assumes; dimensionless."""
-REDUCTIONS = "electronic.reductions"
-"""Module that predicts single collectives."""
 
 
 def validate_collectives(records: Sequence[Record]) -> tuple[Outcome, ...]:
@@ -54,7 +47,10 @@ def _outcome(record: Record) -> Outcome:
         if not record.text("id"):
             blank = dataclasses.replace(blank, id=f"{gpu_name}x{ranks}-{kind.value}-{size_bytes}")
         blank = dataclasses.replace(blank, measured=_measured_s(record, kind, ranks, size_bytes))
-        predicted = collective_s(gpu_name, ranks, size_bytes, kind)
+        caller = caller_of(record)
+        driven = gpus_per_process(record, caller, ranks)
+        alone_s = collective_s(gpu_name, ranks, size_bytes, kind, forced_algorithm(record))
+        predicted = caller.measured_s(alone_s, driven)
     except (HeliographError, ValueError) as error:
         return skipped(blank, record, error)
     scale_up = load_scale_up(SCALE_UP.get(gpu_name, "nvlink4"))
@@ -65,6 +61,7 @@ def _outcome(record: Record) -> Outcome:
         constant=bus_bytes(kind, ranks, size_bytes) / rate,
         assumed=tuple(record.assumed),
         hint=f"{size_bytes} bytes on {ranks}",
+        beside={"size_bytes": size_bytes, "alone_s": alone_s, "host_s": caller.measured_s(0.0, driven)},
     )
 
 
@@ -89,7 +86,9 @@ def _measured_s(record: Record, kind: CollectiveKind, ranks: int, size_bytes: in
     raise SkipError(msg)
 
 
-def collective_s(gpu_name: str, ranks: int, size_bytes: int, kind: CollectiveKind) -> float:
+def collective_s(
+    gpu_name: str, ranks: int, size_bytes: int, kind: CollectiveKind, algorithm: str = ""
+) -> float:
     """Return the predicted time of one collective inside a node; the only seam to the model of collectives.
 
     Parameters
@@ -102,36 +101,7 @@ def collective_s(gpu_name: str, ranks: int, size_bytes: int, kind: CollectiveKin
         As NCCL's tests count: what every rank holds in an all-reduce; in other collectives all ranks' parts.
     kind : CollectiveKind
         What they do.
+    algorithm : str
+        The only one that the library was allowed; any if empty.
     """
-    if importlib.util.find_spec(REDUCTIONS) is not None:
-        module = importlib.import_module(REDUCTIONS)
-        return float(module.all_reduce_time_s(gpu_name, ranks, size_bytes, kind=kind.value))
-    return _engine_s(gpu_name, ranks, size_bytes, kind)
-
-
-def _engine_s(gpu_name: str, ranks: int, size_bytes: int, kind: CollectiveKind) -> float:
-    gpu = load_gpu(gpu_name)
-    scale_up = dataclasses.replace(load_scale_up(SCALE_UP[gpu_name]), size=ranks)
-    node = Node(
-        name=gpu.name,
-        units=(gpu,),
-        memory=gpu.memory,
-        peak_flop_per_s=gpu.peak_flop_per_s,
-        static_parts_w={"gpu idle": gpu.static_w},
-    )
-    operator = Collective(
-        name="measured",
-        layer="measured",
-        phase=Phase.FORWARD,
-        kind=kind,
-        axis="tp",
-        size=ranks,
-        payload_bytes=size_bytes / ranks if kind is CollectiveKind.ALL_GATHER else float(size_bytes),
-    )
-    graph = StepGraph(
-        tasks=(Task(id=0, rank_class=0, operator=operator),),
-        layout=RankLayout(tp=ranks, cp=1, dp=1, pp=1, ep=1),
-        tokens=1,
-        model_flops=0.0,
-    )
-    return Simulation(graph, node, RailFabric(endpoints=ranks, scale_up=scale_up)).run().makespan_s
+    return all_reduce_time_s(gpu_name, ranks, size_bytes, kind=kind.value, algorithm=algorithm)

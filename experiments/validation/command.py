@@ -14,6 +14,7 @@ from experiments.report import ReportRow, table_text
 from experiments.validation.baseline_corrections import baselines_record, baselines_text
 from experiments.validation.cells import Record, read_records
 from experiments.validation.collective_simulator.tables import runs_record
+from experiments.validation.collective_sizes import sizes_record, sizes_text
 from experiments.validation.collectives import NEEDS as COLLECTIVE_COLUMNS
 from experiments.validation.collectives import validate_collectives
 from experiments.validation.corrections import corrections_record, corrections_text
@@ -73,7 +74,12 @@ KINDS = MappingProxyType(
             run=lambda records, progress: validate_training(records, progress=progress),
         ),
         "kernels": Kind(needs=KERNEL_COLUMNS, run=lambda records, _: validate_kernels(records)),
-        "collectives": Kind(needs=COLLECTIVE_COLUMNS, run=lambda records, _: validate_collectives(records)),
+        "collectives": Kind(
+            needs=COLLECTIVE_COLUMNS,
+            run=lambda records, _: validate_collectives(records),
+            beside=lambda found: sizes_text(found.outcomes),
+            beside_records=MappingProxyType({"sizes": lambda found: sizes_record(found.outcomes)}),
+        ),
         "memory": Kind(needs=MEMORY_COLUMNS, run=lambda records, _: validate_memory(records)),
         "photonic": Kind(
             needs=PHOTONIC_COLUMNS,

@@ -19,6 +19,8 @@ DECIMAL = MappingProxyType({"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9})
 """Suffixes by which tables round a size."""
 LONG_BYTES = 2**34
 """Size that a claim without one is judged at: its peak."""
+KEPT = ("source", "config", "caller", "gpus_per_process")
+"""Columns of a claim that say how it was measured."""
 _METRIC = r"(?:all-reduce|AR|peak AR)\b.*(?:busbw|time)"
 
 
@@ -78,7 +80,8 @@ def _plain(record: Record, name: str) -> Record:
         msg = f"value '{record.text('value')}' is no time and no bandwidth"
         raise SkipError(msg)
     ranks = found[1] or found[3]
-    cells = {"id": name, "source": record.text("source"), "gpu": found[2], "n_gpus": ranks}
+    kept = {one: record.text(one) for one in KEPT}
+    cells = {**kept, "id": name, "gpu": found[2], "n_gpus": ranks}
     size = _size_bytes(record.text("config"))
     return Record(record.where, cells | {"bytes": str(size), column: record.text("value")})
 

@@ -6,6 +6,7 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from electronic.callers import load_caller
 from electronic.devices import SCALE_UP, load_scale_up, scale_up_name
 from electronic.fabrics import RailFabric
 from electronic.gpu import gpu_names, load_gpu
@@ -67,8 +68,14 @@ PUBLISHED = {
 
 @pytest.mark.parametrize("gpu", PUBLISHED)
 def test_eight_gpus_reduce_at_published_bus_bandwidths(gpu):
-    wrong = [abs(bus_gb_per_s(gpu, 8, mib * MIB) / rate - 1) for mib, rate in PUBLISHED[gpu].items()]
-    assert np.exp(np.log1p(wrong).mean()) - 1 < 0.097
+    """Azure runs nccl-tests with one process for all GPUs, Bekman events in PyTorch around each call."""
+    caller = load_caller("torch-events" if gpu == "h200" else "nccl-tests")
+    driven = 1 if gpu == "h200" else 8
+    wrong = []
+    for mib, rate in PUBLISHED[gpu].items():
+        taken_s = caller.measured_s(all_reduce_time_s(gpu, 8, mib * MIB), driven)
+        wrong.append(abs(1.75 * mib * MIB / taken_s / 1e9 / rate - 1))
+    assert np.exp(np.log1p(wrong).mean()) - 1 < 0.06
 
 
 def test_without_adders_the_ring_is_what_is_left():
@@ -97,9 +104,24 @@ def test_one_send_takes_what_nccl_was_measured_at():
 
 def test_longer_messages_take_thriftier_protocols():
     names = [collective_plan("a100", 8, nbytes).algorithm for nbytes in (1e4, 4e6, 1e9)]
-    assert names == ["tree ll", "ring ll128", "ring simple"]
-    assert collective_plan("h100", 8, 1e9).algorithm == "in_network nvls-long"
+    assert names == ["ring ll", "ring ll128", "ring simple"]
+    adding = [collective_plan("h100", 8, nbytes).algorithm for nbytes in (4e6, 8e6, 3e7, 1e9)]
+    assert adding == [f"in_network nvls-{chunk}k" for chunk in (16, 32, 64, 128)]
     assert collective_plan("a100", 16, 1e9).algorithm == "hierarchical simple"
+
+
+def test_inside_a_node_a_library_sums_on_rings():
+    """A tree of NCCL is a chain inside a node, of 2(n - 1) hops as a ring (src/graph/tuning.cc)."""
+    hop_s = load_scale_up("nvlink3").latency_s
+    start_s = min(one.start_s for one in load_scale_up("nvlink3").protocols)
+    for n in (2, 4, 8):
+        assert all_reduce_time_s("a100", n, 1.0) == pytest.approx(start_s + 2 * (n - 1) * hop_s, rel=1e-4)
+
+
+def test_an_algorithm_that_is_forced_is_taken_where_there_is_one():
+    assert collective_plan("h100", 8, 1e3, algorithm="in_network").algorithm.startswith("in_network")
+    assert collective_plan("h100", 8, 1e9, algorithm="ring").algorithm == "ring simple"
+    assert collective_plan("a100", 8, 1e3, algorithm="in_network").algorithm == "ring ll"
 
 
 def test_two_ranks_gain_nothing_from_adders():
@@ -159,7 +181,7 @@ def test_the_engine_takes_the_time_of_the_plan(nbytes, kind):
         (("protocols", 2, "network_hop_s"), 1e-9),
         (("protocols", 2, "network_efficiency"), 0.5),
         (("adders", 0, "start_s"), 1e-9),
-        (("adders", 1, "efficiency"), 0.4),
+        (("adders", -1, "efficiency"), 0.4),
     ],
 )
 def test_no_knob_of_the_library_is_dead(part, changes):
