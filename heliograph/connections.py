@@ -173,8 +173,8 @@ class Connections:
         Notes
         -----
         It is the `share` beside messages of one window, which are for ever young. Two weights over each other
-        tell how two messages share a link: within a quarter of `share` between the two where the younger fills
-        four windows, within 60 % where it fills nine.
+        tell how two messages share a link: within a quarter of `share` between the two where the younger
+        fills four windows, within a factor of two beyond.
         """
         return _weight(self, message_bytes)
 
