@@ -105,13 +105,13 @@ def _opus_changes(packet: Parts, optical: Parts) -> Iterator[tuple[str, Parts, P
     bare = {**packet, "transceiver": replace(near, count=near.count - OPUS_GPUS)}
     yield "no module at a card counted, on either side", bare, _only(optical, "optical switch")
     mems = load_switch("palomar-mems")
-    chassis = replace(
+    port = replace(
         optical["optical switch"],
-        count=OPUS_GPUS / mems.usable_ports,
-        w_each=mems.static_w,
-        usd_each=mems.ports * mems.port_price_usd,
+        count=OPUS_GPUS,
+        w_each=mems.static_w / mems.usable_ports,
+        usd_each=mems.ports * mems.port_price_usd / mems.usable_ports,
     )
-    yield "Palomar's ports instead of Polatis's", packet, {**optical, "optical switch": chassis}
+    yield "Palomar's ports instead of Polatis's", packet, {**optical, "optical switch": port}
 
 
 def _only(bill: Parts, name: str) -> Parts:
@@ -211,14 +211,13 @@ def _infinite_hbd() -> Iterator[Difference]:
 
 def _topoopt() -> Iterator[Difference]:
     changes = {
-        "as it stands: a card for each interface": {},
-        "a card for two interfaces": {"cards": 0.5},
-        "no cards": {"cards": 0.0},
-        "one panel port and no look-ahead": {"ahead": False},
-        "both: a card for two, no look-ahead": {"cards": 0.5, "ahead": False},
+        "as it stands: a card for each interface": (1.0, True),
+        "a card for two interfaces": (0.5, True),
+        "no cards": (0.0, True),
+        "one panel port and no look-ahead": (1.0, False),
+        "both: a card for two, no look-ahead": (0.5, False),
     }
-    for change, how in changes.items():
-        cards, ahead = float(how.get("cards", 1.0)), bool(how.get("ahead", True))
+    for change, (cards, ahead) in changes.items():
         ratios = [topoopt_ratio(servers, cards=cards, ahead=ahead) for servers in TOPOOPT_SERVERS]
         yield Difference(
             claim="TopoOpt, ideal switch over it",

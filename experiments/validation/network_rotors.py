@@ -129,7 +129,7 @@ def _duty(record: Record, _: re.Match[str]) -> tuple[float, str]:
     carried_bytes = np.mean(round_bytes(fabric.rotation, rate, has["packet"]))
     duty = float(carried_bytes / (rate * fabric.rotation.slot_s))
     off = fabric.rotation.duty - duty
-    return duty, f"whole packets alone, {off:.1e} below the law 1 - r / (u T_ss)"
+    return duty, f"whole packets alone, {max(off, 0.0):.2%} of time below the law 1 - r / (u T_ss)"
 
 
 def _utilisation(record: Record, _: re.Match[str]) -> tuple[float, str]:

@@ -20,6 +20,7 @@ from experiments.validation.network_costs import RULES as COST_RULES
 from experiments.validation.network_differences import differences_text
 from experiments.validation.network_domains import RULES as DOMAIN_RULES
 from experiments.validation.network_failures import RULES as FAILURE_RULES
+from experiments.validation.network_slices import slices_text
 from experiments.validation.outcomes import Outcome
 from experiments.validation.traces import traces_text
 from heliograph.operators import CollectiveKind
@@ -174,6 +175,7 @@ def beside_text(outcomes: Iterable[Outcome]) -> str:
             traces_text(),
             claims_text(),
             differences_text(),
+            slices_text(),
             collectives_text(),
         )
         if text

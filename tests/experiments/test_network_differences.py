@@ -5,6 +5,7 @@ import pytest
 from experiments.validation.command import KINDS
 from experiments.validation.network_costs import topoopt_ratio
 from experiments.validation.network_differences import differences, differences_text, sirius_saving
+from experiments.validation.network_slices import slices_text
 from experiments.validation.network_tables import claims_record
 
 
@@ -63,3 +64,13 @@ def test_the_table_is_among_those_beside_the_rows():
     assert [one["value"] for one in written] == [one.value for one in differences()]
     text = differences_text()
     assert all(one.change in text and one.text in text for one in differences())
+
+
+def test_slices_stand_beside_the_rows_with_circuits_and_without():
+    """Jouppi et al., arXiv:2304.01433: half in slices of 2048 chips, three quarters of 3072."""
+    written = KINDS["network"].beside_records["slices"](None)
+    found = {(one["chips"], one["host_availability"]): one for one in written}
+    assert found[2048, 0.99]["with_circuits"] == pytest.approx(0.50, abs=0.005)
+    assert found[3072, 0.99]["with_circuits"] == pytest.approx(0.75, abs=0.01)
+    assert all(one["with_circuits"] > one["without_circuits"] - 1e-9 for one in written)
+    assert "2048 chips" in slices_text()
