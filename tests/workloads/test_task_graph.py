@@ -145,8 +145,8 @@ def test_no_truncated_graph_leaves_a_traceback(tmp_path):
 def test_a_row_s_transport_shares_links_by_age_alike_or_is_no_transport(tmp_path):
     """A transfer beside all-reduces whose rounds open new connections ends later than if all shared alike."""
     sends = [
-        (TaskType.NOMINAL_COMM, 200, 3, 0.0, 40_000_000, (300,)),
-        (TaskType.BACKWARD, 300, 2, 9.0, 0, ()),
+        (TaskType.NOMINAL_COMM, 200, 3, 0.0, 12_000_000, (300,)),
+        (TaskType.BACKWARD, 300, 2, 1.0, 0, ()),
     ]
     sums = [(TaskType.ALLREDUCE, 400 + one, 0, 0.0, 16_000_000, (0, 1)) for one in range(4)]
     path = graph_of(tmp_path, sends + sums)
