@@ -46,6 +46,8 @@ class Transfer:
     """Succeeds when the last byte has left."""
     rate_bytes_per_s: float = 0.0
     """Present rate of each flow."""
+    weight: float = 1.0
+    """Part of a shared link that each flow takes beside one of weight 1; dimensionless."""
 
 
 @dataclass(frozen=True, kw_only=True)

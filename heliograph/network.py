@@ -43,6 +43,8 @@ class Network:
         What stops working, and when.
     shared : bool
         Whether several jobs use it.
+    weigh : callable, optional
+        Weight of a message of some bytes on a shared link (`heliograph.connections`); alike if None.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Network:
         *,
         failures: tuple[Failure, ...] = (),
         shared: bool = False,
+        weigh: Callable[[float], float] | None = None,
     ) -> None:
         self.env = env
         self.fabric = fabric
@@ -67,7 +70,8 @@ class Network:
         self._clock_s = 0.0
         self._token = 0
         self._classes = LinkClasses(self._graph.capacity_bytes_per_s)
-        self._rates: dict[tuple[int, ...], np.ndarray] = {}
+        self._rates: dict[tuple[object, ...], np.ndarray] = {}
+        self._weigh = weigh
         self._bundles = 0
         self.undisturbed = not (failures or shared)
         self._outages = Outages(fabric, self._circuits, failures)
@@ -169,6 +173,7 @@ class Network:
         total = size_bytes * count
         if total > 0.0 and bundle.links.size:
             transfer = Transfer(bundle=bundle, left_bytes=total, size_bytes=total, done=self.env.event())
+            transfer.weight = 1.0 if self._weigh is None else self._weigh(size_bytes)
             self._advance()
             self._active.append(transfer)
             self._share()
@@ -189,9 +194,10 @@ class Network:
             return
         self._active.sort(key=lambda transfer: transfer.bundle.index)
         key = tuple(transfer.bundle.index for transfer in self._active)
-        rates = self._rates.get(key)
+        known = key if self._weigh is None else (key, tuple(one.weight for one in self._active))
+        rates = self._rates.get(known)
         if rates is None:
-            rates = self._rates[key] = self._solve(key)
+            rates = self._rates[known] = self._solve(key)
         for transfer, rate in zip(self._active, rates, strict=True):
             transfer.rate_bytes_per_s = float(rate)
         self._note()
@@ -212,7 +218,9 @@ class Network:
             if bundle.index not in self._classes:
                 self._classes.add(bundle.index, bundle.links, bundle.usage)
         owner, kind, usage, capacity = self._classes.constraints(key)
-        return max_min_rates(owner, kind, capacity, flows=len(key), usage=usage)
+        weights = np.array([transfer.weight for transfer in self._active])
+        fair = max_min_rates(owner, kind, capacity, flows=len(key), usage=usage * weights[owner])
+        return weights * fair
 
     def _finish(self, token: int) -> None:
         if token != self._token:

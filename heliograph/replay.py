@@ -128,6 +128,8 @@ class Replay:
         The accelerator that every rank has (see `as_recorded`), or `Clockwork` alone.
     fabric : Fabric
         What connects them.
+    weigh : callable, optional
+        Weight of a message of some bytes where links are shared; all alike if None.
 
     Raises
     ------
@@ -135,7 +137,14 @@ class Replay:
         If the fabric has fewer endpoints than the graph has ranks, or cannot carry a flow.
     """
 
-    def __init__(self, graph: RankGraph, node: Costs, fabric: Fabric) -> None:
+    def __init__(
+        self,
+        graph: RankGraph,
+        node: Costs,
+        fabric: Fabric,
+        *,
+        weigh: Callable[[float], float] | None = None,
+    ) -> None:
         if fabric.endpoints < graph.ranks:
             msg = f"{graph.name} has {graph.ranks} ranks; {fabric.name} has {fabric.endpoints} endpoints"
             raise RouteError(msg)
@@ -156,7 +165,7 @@ class Replay:
         }
         self._ended: set[int] = set()
         demand = self._demand()
-        self.network = Network(self.env, fabric, tuple(demand.values()))
+        self.network = Network(self.env, fabric, tuple(demand.values()), weigh=weigh)
         self.traffic = Traffic(self._groups, fabric, self.network, demand, by_axis=True)
         self._foresight = rank_foresight(
             graph, self._bundles, self.network, fabric.node_size, self._ended.__contains__

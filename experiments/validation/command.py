@@ -25,6 +25,8 @@ from experiments.validation.memory import NEEDS as MEMORY_COLUMNS
 from experiments.validation.memory import validate_memory
 from experiments.validation.network import NEEDS as NETWORK_COLUMNS
 from experiments.validation.network import validate_network
+from experiments.validation.network_differences import differences_record
+from experiments.validation.network_slices import slices_record
 from experiments.validation.network_tables import beside_text, claims_record, collectives_record
 from experiments.validation.outcomes import FAR_OFF, Outcome, Statistics, Validation
 from experiments.validation.photonic import NEEDS as PHOTONIC_COLUMNS
@@ -100,6 +102,8 @@ KINDS = MappingProxyType(
                     "rings": lambda found: runs_record(found.outcomes),
                     "traces": lambda _: traces_record(),
                     "claims": lambda _: claims_record(),
+                    "differences": lambda _: differences_record(),
+                    "slices": lambda _: slices_record(),
                     "collectives": lambda _: collectives_record(),
                 }
             ),

@@ -123,7 +123,7 @@ def _rail_only(record: Record, found: re.Match[str]) -> tuple[float, str]:
 
 def opus_ratios() -> dict[str, float]:
     """Return packet rails over optical rails: with the modules at the cards, and without on both sides."""
-    packet, optical = _opus()
+    packet, optical = opus_bills()
     modules = packet["transceiver"].count - OPUS_GPUS
     bare = dict(packet) | {"transceiver": replace(packet["transceiver"], count=modules)}
     circuits = ("optical switch",)
@@ -135,7 +135,8 @@ def opus_ratios() -> dict[str, float]:
     }
 
 
-def _opus() -> tuple[Parts, Parts]:
+def opus_bills() -> tuple[Parts, Parts]:
+    """Return the bills of packet rails and of photonic rails."""
     scale_up = load_scale_up("nvlink4")
     packet = RailFabric(endpoints=OPUS_GPUS, scale_up=scale_up).bill()
     circuits = _rails(OPUS_GPUS, scale_up, load_switch("polatis-piezo"), load_optics("lane-100g-duplex"))
@@ -161,7 +162,7 @@ def _opus_ratio(record: Record, found: re.Match[str]) -> tuple[float, str]:
     record.assume(f"{OPUS_GPUS} GPUs, Polatis 384, a duplex port a card; the paper's parts unknown")
     bare = ratios[f"{what} without cards' modules"]
     if what == "power":
-        left_w = network_w(_opus()[0]) / OPUS_GPUS / (record.number("value") or 1.0)
+        left_w = network_w(opus_bills()[0]) / OPUS_GPUS / (record.number("value") or 1.0)
         return ratios[what], (
             f"the published ratio leaves {left_w:.1f} W a card, less than a pluggable 400G module draws: it "
             "cannot count the modules at the cards, which both networks need; without them ours is "
@@ -170,7 +171,7 @@ def _opus_ratio(record: Record, found: re.Match[str]) -> tuple[float, str]:
     return ratios[what], f"{bare:.1f} without the modules at the cards"
 
 
-def topoopt_ratio(servers: int, *, cards: float = 1.0) -> float:
+def topoopt_ratio(servers: int, *, cards: float = 1.0, ahead: bool = True) -> float:
     """Return the price of an ideal switch's stand-in over that of TopoOpt, with the paper's prices.
 
     Parameters
@@ -179,6 +180,8 @@ def topoopt_ratio(servers: int, *, cards: float = 1.0) -> float:
         Servers of the cluster.
     cards : float
         Cards for each interface; dimensionless.
+    ahead : bool
+        Whether each interface looks ahead to the next topology: a second panel port and a 1x2 switch.
 
     The stand-in is a full fat-tree of the same bandwidth; TopoOpt has a patch-panel port and a 1x2 switch
     for each interface, twice the ports for the look-ahead.
@@ -193,7 +196,7 @@ def topoopt_ratio(servers: int, *, cards: float = 1.0) -> float:
         transceiver=load_transceiver("sr4-100g"),
     ).bill()
     cards_usd = cards * servers * degree * prices.nic_usd
-    ports = prices.transceiver_usd + 2 * prices.panel_port_usd + prices.splitter_usd
+    ports = prices.transceiver_usd + (1 + ahead) * prices.panel_port_usd + ahead * prices.splitter_usd
     return (cards_usd + priced(tree, prices, switch.radix)) / (cards_usd + servers * degree * ports)
 
 

@@ -60,7 +60,8 @@ def hbd_ratios() -> dict[str, float]:
     """Return the price of a ring of switching transceivers over a switched domain of 72, each an accelerator.
 
     First by the paper's parts and prices, for each byte a second. Then by the bills of the fabrics that ship,
-    for as many accelerators: as they are, and by the rate at which an accelerator sends.
+    for as many accelerators: as they are, and by the rate at which an accelerator sends; and what either
+    bill costs for an accelerator, in USD.
     """
     domain = load_scale_up("nvlink5-72")
     switched, ring = SwitchedDomain(endpoints=domain.size), TransceiverRing(endpoints=domain.size)
@@ -72,21 +73,21 @@ def hbd_ratios() -> dict[str, float]:
         "paper": (theirs.usd / theirs.rate_bytes_per_s) / (rival.usd / rival.rate_bytes_per_s),
         "as built": as_built,
         "same rate": as_built * domain.bandwidth_bytes_per_s / ring_rate,
+        "ring": ring.cost_usd / domain.size,
+        "domain": switched.cost_usd / domain.size,
     }
 
 
 def _infinite_hbd(record: Record, _: re.Match[str]) -> tuple[float, str]:
     """Return the price of a ring of switching transceivers over that of a switched domain of 72."""
     ratios, ring, rival = hbd_ratios(), paper_parts("infinite-hbd"), paper_parts("nvl-72")
-    size = load_scale_up("nvlink5-72").size
-    ours = TransceiverRing(endpoints=size).cost_usd / size, SwitchedDomain(endpoints=size).cost_usd / size
     record.assume(
         "the paper's parts and prices for each GB/s (recalled): 18 switches and 5184 cables, 4 transceivers"
     )
     hint = (
         f"{ratios['as built']:.0%} by the bills of hbd_ring and nvlink, {ratios['same rate']:.0%} at the "
-        f"same rate: our ring costs {ours[0]:.0f} USD an accelerator (theirs {ring.usd:.0f}), our domain "
-        f"{ours[1]:.0f} (theirs {rival.usd:.0f})"
+        f"same rate: our ring costs {ratios['ring']:.0f} USD an accelerator (theirs {ring.usd:.0f}), our "
+        f"domain {ratios['domain']:.0f} (theirs {rival.usd:.0f})"
     )
     return ratios["paper"], hint
 

@@ -17,8 +17,10 @@ from experiments.validation.collectives import NEEDS as COLLECTIVE_COLUMNS
 from experiments.validation.collectives import bus_bytes, validate_collectives
 from experiments.validation.network import NEEDS, validate_network
 from experiments.validation.network_costs import RULES as COST_RULES
+from experiments.validation.network_differences import differences_text
 from experiments.validation.network_domains import RULES as DOMAIN_RULES
 from experiments.validation.network_failures import RULES as FAILURE_RULES
+from experiments.validation.network_slices import slices_text
 from experiments.validation.outcomes import Outcome
 from experiments.validation.traces import traces_text
 from heliograph.operators import CollectiveKind
@@ -167,7 +169,16 @@ def collectives_text() -> str:
 def beside_text(outcomes: Iterable[Outcome]) -> str:
     """Return all tables beside the published networks, first that of the runs among some rows."""
     return "\n".join(
-        text for text in (runs_text(outcomes), traces_text(), claims_text(), collectives_text()) if text
+        text
+        for text in (
+            runs_text(outcomes),
+            traces_text(),
+            claims_text(),
+            differences_text(),
+            slices_text(),
+            collectives_text(),
+        )
+        if text
     )
 
 

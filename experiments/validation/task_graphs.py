@@ -15,6 +15,7 @@ from experiments.validation.cells import Record, SkipError, check_provenance, re
 from experiments.validation.fault_traces import SUFFIX, trace_record
 from experiments.validation.outcomes import Outcome, skipped
 from experiments.validation.traces import COLUMN as TRACE
+from heliograph.connections import Connections, load_transport
 from heliograph.errors import HeliographError
 from heliograph.interfaces import Fabric
 from heliograph.rank_graph import RankGraph
@@ -27,6 +28,10 @@ COLUMN = "task_graph"
 """Column that names the file of a row's task graph."""
 REFERENCE = Path(__file__).parent / "reference" / "task_graphs.csv"
 """Times that the peer gives graphs which do not ship."""
+TRANSPORT = "dctcp-flexnet"
+"""Transport of the packet simulator, where a row's column `transport` names none."""
+FAIR = "fair"
+"""What a row names whose connections share links alike, however old they are."""
 LINKS = ("switched", "direct")
 """How a row's nodes may be joined: through a switch that never blocks, or each pair by a link."""
 
@@ -81,12 +86,35 @@ def task_graph_outcome(record: Record) -> Outcome:
             msg = f"{path.name} is not there; it does not ship: put it beside the CSV, or name its directory"
             raise SkipError(msg)
         graph = rank_graph(read_task_graph(path))
-        trace = replayed(graph, fabric_of(record, graph.ranks))
+        fabric = fabric_of(record, graph.ranks)
+        connections = connections_of(record, fabric)
+        trace = fair = replayed(graph, fabric)
+        if connections is not None:
+            trace = replayed(graph, fabric, connections)
     except HeliographError as error:
         return skipped(blank, record, error)
-    record.assume("links shared max-min fairly; tasks ready at once start in the order of the file")
-    return dataclasses.replace(
-        blank, predicted=trace.makespan_s, assumed=tuple(record.assumed), hint=_where_time_goes(trace, graph)
+    weighed = "max-min fairly" if connections is None else "by the age of their connections' windows"
+    record.assume(f"links shared {weighed}; tasks ready at once start in the order of the file")
+    off = fair.makespan_s / measured - 1.0 if measured else 0.0
+    hint = f"{off:+.1%} if all shared alike; {_where_time_goes(trace, graph)}"
+    return dataclasses.replace(blank, predicted=trace.makespan_s, assumed=tuple(record.assumed), hint=hint)
+
+
+def connections_of(record: Record, fabric: Wires) -> Connections | None:
+    """Return how the connections of a row share links, or None if alike.
+
+    Raises
+    ------
+    ParameterError
+        If the transport is in no table.
+    """
+    name = record.text("transport") or TRANSPORT
+    if name == FAIR:
+        return None
+    return Connections(
+        transport=load_transport(name),
+        rate_bytes_per_s=fabric.link_bytes_per_s,
+        round_trip_s=2.0 * fabric.latency_s,
     )
 
 
@@ -117,9 +145,10 @@ def fabric_of(record: Record, nodes: int) -> Wires:
     )
 
 
-def replayed(graph: RankGraph, fabric: Fabric) -> Trace:
+def replayed(graph: RankGraph, fabric: Fabric, connections: Connections | None = None) -> Trace:
     """Return what happens when recorded work runs on a fabric, every task as long as it was recorded."""
-    return Replay(graph, Clockwork(), fabric).run()
+    weigh = None if connections is None else connections.weight
+    return Replay(graph, Clockwork(), fabric, weigh=weigh).run()
 
 
 def _where_time_goes(trace: Trace, graph: RankGraph) -> str:

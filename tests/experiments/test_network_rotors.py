@@ -29,6 +29,7 @@ def test_a_packet_simulator_s_rotors_are_bounded_and_nearly_met():
         row.id.split("packet=1500 B ")[1]: row for row in validate("network").outcomes if "Rotor" in row.id
     }
     assert found["duty cycle"].predicted == pytest.approx(duty)
+    assert "below the law" in found["duty cycle"].hint
     busy = found["utilisation of lanes, all-to-all"]
     assert busy.predicted == pytest.approx(15 / 16 * duty)
     assert busy.measured < busy.predicted < 1.02 * busy.measured
@@ -44,6 +45,20 @@ def test_an_all_to_all_takes_longer_in_the_dark_and_shorter_over_more_lanes(old,
     before = one("mean flow completion, all-to-all", "167.4", unit="ms").predicted
     after = one("mean flow completion, all-to-all", "167.4", SETTING.replace(old, new), "ms").predicted
     assert (after > before) is later
+
+
+def test_the_duty_is_counted_and_not_the_law():
+    """RotorNet, section 4: a packet that a slot does not hold waits: up to one a slot is lost."""
+    duty, slot_s, rate = 1 - 10 / 403.6, 403.6e-6, 1.25e9
+    for packet in (64, 9000, 60000, 200000):
+        found = one(
+            "duty cycle", "0.9752", SETTING.replace("packet=1500", f"packet={packet}").replace("1436", "60")
+        )
+        assert duty - packet / (rate * slot_s) < found.predicted <= duty * (1 + 1e-9)
+    assert found.predicted < 0.9 * duty
+    assert one("duty cycle", "1", SETTING.replace("u=4", "u=16")).predicted == 1.0
+    short = SETTING.replace("packet=1500", "packet=2000000")
+    assert one("mean flow completion, all-to-all", "167.4", short, "ms").hint == "ours is fluid"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ import struct
 import pytest
 
 from electronic.wires import Wires
+from experiments.validation.cells import Record
+from experiments.validation.network import validate_network
 from heliograph.errors import WorkloadError
 from heliograph.replay import Clockwork, Replay
 from workloads.task_graph import TaskType, rank_graph, read_task_graph
@@ -138,3 +140,21 @@ def test_no_truncated_graph_leaves_a_traceback(tmp_path):
         path.write_bytes(whole[:length])
         with pytest.raises(WorkloadError, match=r"tiny\.fbuf: byte"):
             read_task_graph(path)
+
+
+def test_a_row_s_transport_shares_links_by_age_alike_or_is_no_transport(tmp_path):
+    """A transfer beside all-reduces whose rounds open new connections ends later than if all shared alike."""
+    sends = [
+        (TaskType.NOMINAL_COMM, 200, 3, 0.0, 12_000_000, (300,)),
+        (TaskType.BACKWARD, 300, 2, 1.0, 0, ()),
+    ]
+    sums = [(TaskType.ALLREDUCE, 400 + one, 0, 0.0, 16_000_000, (0, 1)) for one in range(4)]
+    path = graph_of(tmp_path, sends + sums)
+    found = {}
+    for transport in ("", "fair", "dctcp-flexnet", "tahoe"):
+        cells = {"task_graph": str(path), "value": "1", "unit": "ms", "links": "switched", "link_gbps": "100"}
+        row = Record("rows.csv:2", {**cells, "path_ns": "1000", "transport": transport})
+        (found[transport],) = validate_network([row])
+    assert found[""].predicted == found["dctcp-flexnet"].predicted > 1.05 * found["fair"].predicted
+    assert "if all shared alike" in found[""].hint
+    assert "has no device 'tahoe'" in found["tahoe"].skipped
