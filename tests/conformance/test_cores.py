@@ -156,7 +156,8 @@ def test_no_product_draws_more_than_the_peak_power(unit, operator):
     drawn_w = math.fsum(work.energy_j.values()) / unit.cost(operator).time_s + unit.static_w
     assert drawn_w <= unit.peak_power_w * (1 + 1e-9), (
         f"{unit.core.name}: a product draws {drawn_w:.3g} W, "
-        f"power_breakdown_w adds up to {unit.peak_power_w:.3g} W; work has, in J, {dict(work.energy_j)}; which part is in another unit, or missing in the breakdown?"
+        f"power_breakdown_w adds up to {unit.peak_power_w:.3g} W; "
+        f"work has, in J, {dict(work.energy_j)}; which part is in another unit, or missing in the breakdown?"
     )
 
 
@@ -174,7 +175,8 @@ def test_energy_per_multiplication_is_of_a_physical_order(unit):
     total_j = math.fsum(per_mac_j.values())
     assert LEAST_J_PER_MAC < total_j < MOST_J_PER_MAC, (
         f"{unit.core.name}: {total_j:.2g} J per multiply-accumulate, "
-        f"beyond {LEAST_J_PER_MAC:g} to {MOST_J_PER_MAC:g}; energies are in J, not in nJ or pJ; by part: {per_mac_j}"
+        f"beyond {LEAST_J_PER_MAC:g} to {MOST_J_PER_MAC:g}; "
+        f"energies are in J, not in nJ or pJ; by part: {per_mac_j}"
     )
 
 
