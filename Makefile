@@ -1,4 +1,4 @@
-# make compare   install into .venv and compare the four systems (ARGS="--quick" for the short run)
+# make compare   install into .venv (with numba) and compare the four systems (ARGS="--quick" for the short run)
 # make test      install with what tests need, then lint and test
 # make lint      ruff and mypy only
 # make clean     remove .venv and caches; results/ stays
@@ -43,7 +43,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt heliograph/_version.py
 	@echo "Installing into $(VENV) (once; torch is large, so this takes minutes) ..."
-	$(PIP) -e .
+	$(PIP) -e '.[fast]'
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed

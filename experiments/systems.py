@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -17,6 +17,7 @@ from electronic.vector import VectorUnit, load_vector
 from experiments.fabrics import DEFAULT_FABRIC, build_fabric, fabric_in_file, fabric_of
 from experiments.parts import names_part, place_for, with_part
 from experiments.plausibility import checked
+from experiments.system_file import Change, flattened, naming
 from heliograph.economics import Economics, default_economics
 from heliograph.errors import ParameterError, nearest
 from heliograph.files import read_toml
@@ -34,8 +35,6 @@ from optical.named_parts import named_parts
 
 DEFAULT_CORE = "crossbar"
 """Core of photonic accelerators where nobody names one."""
-PART = "part"
-"""Key of a table of a system's file that names the part whose numbers follow in the table."""
 PUBLISHED_CORES = 16
 """Cores of the published chip: LT-L has 8 tiles of 2 cores (Lightening-Transformer, HPCA 2024)."""
 
@@ -290,7 +289,7 @@ def build_system(
     """
     base, own_fabric = _split_fabric(name)
     chosen = _Choice(label=name, base=base, gpu=gpu, basis=_basis(basis), core=core, fabric=fabric)
-    changes: list[tuple[str, float | str]] = [parse_assignment(text) for text in assignments]
+    changes = [Change(key=key, value=value) for key, value in map(parse_assignment, assignments)]
     if base.endswith(".toml") or "/" in base:
         chosen, from_file = _from_file(Path(base), chosen)
         changes = from_file + changes
@@ -311,13 +310,14 @@ def build_system(
         msg = f"accelerators must be a whole number of at least 1; got {accelerators!r}"
         raise ParameterError(msg)
     system = _build(chosen, accelerators)
-    if any(path.startswith("host.") for path, _ in changes):
+    if any(one.key.startswith("host.") for one in changes):
         system = system.hosted()
-    for path, value in changes:
-        system = _changed(system, path, value)
-    if any(path in ("fabric.policy", "policy") for path, _ in changes):  # no longer the faster one
+    for one in changes:
+        with one.named():
+            system = _changed(system, one.key, one.value)
+    if any(one.key in ("fabric.policy", "policy") for one in changes):  # no longer the faster one
         system = dataclasses.replace(system, circuits=CircuitPolicy(get_at(system, "fabric.policy")))
-    fixed = any(path in ("photonic.cores", "cores") for path, _ in changes)
+    fixed = any(one.key in ("photonic.cores", "cores") for one in changes)
     return checked(system if fixed else system.sized())
 
 
@@ -355,38 +355,36 @@ def _names_number(system: System, path: str) -> bool:
 
 def _basis(text: Basis | str) -> Basis:
     if text not in set(Basis):
-        msg = f"no basis '{text}'; {nearest(str(text), set(Basis), noun='basis')}"
+        msg = f"no basis '{text}'; {nearest(str(text), set(Basis), noun='base')}"
         raise ParameterError(msg)
     return Basis(text)
 
 
-def _from_file(path: Path, chosen: _Choice) -> tuple[_Choice, list[tuple[str, float | str]]]:
+def _from_file(path: Path, chosen: _Choice) -> tuple[_Choice, list[Change]]:
     content = read_toml(path)
     base = content.pop("base", None)
     if not isinstance(base, str):
         msg = f"{path}: key 'base' must name the system to start from: {', '.join(SYSTEMS)}"
         raise ParameterError(msg)
-    fabric = fabric_in_file(content, path, chosen.fabric)
-    from_file = _Choice(
-        label=str(content.pop("name", path.stem)),
-        base=base,
-        gpu=str(content.pop("gpu", chosen.gpu)),
-        basis=_basis(str(content.pop("basis", chosen.basis))),
-        core=str(content.pop("core", chosen.core)),
-        fabric=fabric,
-    )
-    return from_file, _flattened(content, "", path)
-
-
-def _flattened(content: Mapping[str, Any], prefix: str, path: Path) -> list[tuple[str, float | str]]:
-    found: list[tuple[str, float | str]] = []
-    for key, value in sorted(content.items(), key=lambda item: item[0] != PART):
-        where = prefix.rstrip(".") if key == PART and prefix else f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            found += _flattened(value, f"{where}.", path)
-        elif isinstance(value, bool) or not isinstance(value, int | float | str):
-            msg = f"{path}: key '{where}' must be a number or text; got {value!r}"
+    plain = base.partition(":")[0]
+    if plain not in SYSTEMS:
+        with naming(path, "base"):
+            msg = f"base: no system '{plain}'; {nearest(plain, SYSTEMS, noun='system')}"
             raise ParameterError(msg)
-        else:
-            found.append((where, value))
-    return found
+    fabric = fabric_in_file(content, path, chosen.fabric)
+    basis, gpu, core = chosen.basis, chosen.gpu, chosen.core
+    if "basis" in content:
+        with naming(path, "basis"):
+            basis = _basis(str(content.pop("basis")))
+    if "gpu" in content:
+        with naming(path, "gpu"):
+            gpu = str(content.pop("gpu"))
+            load_gpu(gpu)
+    if "core" in content:
+        with naming(path, "core"):
+            core = str(content.pop("core"))
+            load_core(core)
+    from_file = _Choice(
+        label=str(content.pop("name", path.stem)), base=base, gpu=gpu, basis=basis, core=core, fabric=fabric
+    )
+    return from_file, flattened(content, path)

@@ -37,6 +37,8 @@ class _Reader:
         if not present:
             if default is not None:
                 return default
+            if keys[0] in self.values:
+                self.fail(keys[0], "must be a whole number of at least 1")
             hint = nearest(keys[0], (str(key) for key in self.values), noun="key")
             msg = f"{self.where} lacks '{keys[0]}'; {hint}"
             raise WorkloadError(msg)

@@ -149,6 +149,38 @@ def test_no_product_beats_the_peak(unit):
 
 
 @each_unit
+@pytest.mark.parametrize("operator", [THICK, THIN], ids=["thick", "thin"])
+def test_no_product_draws_more_than_the_peak_power(unit, operator):
+    """Power is energy over time: a part in nJ, or one left out of the breakdown, shows here."""
+    work = unit.core.work(operator, unit.cores)
+    drawn_w = math.fsum(work.energy_j.values()) / unit.cost(operator).time_s + unit.static_w
+    assert drawn_w <= unit.peak_power_w * (1 + 1e-9), (
+        f"{unit.core.name}: a product draws {drawn_w:.3g} W, "
+        f"power_breakdown_w adds up to {unit.peak_power_w:.3g} W; "
+        f"work has, in J, {dict(work.energy_j)}; which part is in another unit, or missing in the breakdown?"
+    )
+
+
+LEAST_J_PER_MAC = 50e-21
+"""Detected light alone, at its quantum limit: 50 zJ a multiplication (Hamerly et al. 2019,
+doi:10.1103/PhysRevX.9.021032, abstract)."""
+MOST_J_PER_MAC = 1e-10
+"""Twenty times what float32 took in electronics of 45 nm, 4.6 pJ (Horowitz, ISSCC 2014, fig. 1.1.9)."""
+
+
+@each_unit
+def test_energy_per_multiplication_is_of_a_physical_order(unit):
+    """No core beats what Hamerly et al. allow light alone, none takes twenty times old electronics."""
+    per_mac_j = {part: j / THICK.macs for part, j in unit.core.work(THICK, unit.cores).energy_j.items()}
+    total_j = math.fsum(per_mac_j.values())
+    assert LEAST_J_PER_MAC < total_j < MOST_J_PER_MAC, (
+        f"{unit.core.name}: {total_j:.2g} J per multiply-accumulate, "
+        f"beyond {LEAST_J_PER_MAC:g} to {MOST_J_PER_MAC:g}; "
+        f"energies are in J, not in nJ or pJ; by part: {per_mac_j}"
+    )
+
+
+@each_unit
 def test_twice_the_work_takes_twice_as_long(unit):
     double = dataclasses.replace(THICK, batch=2)
     once, twice = unit.cost(THICK), unit.cost(double)

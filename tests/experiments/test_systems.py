@@ -260,6 +260,46 @@ def test_a_broken_toml_file_gets_one_sentence(tmp_path, text, match):
         build_system(str(path), accelerators=N)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            'base = "photonic_oc"\n',
+            "mine.toml:1: base: no system 'photonic_oc'; did you mean 'photonic_ocs'?",
+        ),
+        ('base = "photonic_ocs"\ngpu = "h2000"\n', "mine.toml:2: gpu: .* no accelerator 'h2000'"),
+        (
+            'base = "photonic_ocs"\n\nbasis = "volume"\n',
+            "mine.toml:3: basis: no basis 'volume'; known bases: area, count, power",
+        ),
+        ('base = "photonic_ocs"\ncore = "crosbar"\n', "mine.toml:2: core: no core 'crosbar'"),
+        (
+            'base = "photonic_ocs"\n# light\n[photonic.core]\nsymbol_rate = 1e10\n',
+            "mine.toml:4: no parameter 'photonic.core.symbol_rate'",
+        ),
+        (
+            'base = "photonic_ocs"\nphotonic.core.symbol_rate_hz = "10 mW"\n',
+            "mine.toml:2: photonic.core.symbol_rate_hz: unit 'mW' does not fit",
+        ),
+        (
+            'base = "photonic_ocs"\n[photonic.core]\nsymbol_rate_hz = -1.0\n',
+            "mine.toml:3: photonic.core.symbol_rate_hz: Crossbar .* must be above 0",
+        ),
+        (
+            'base = "photonic_ocs"\n[ photonic.core . laser ]\npart = "adc_survey_8b"\n',
+            "mine.toml:3: photonic.core.laser: it does not take the adc",
+        ),
+        ('base = "gpu_packet"\n[fabric]\nlines = [3]\n', "mine.toml:3: key 'fabric.lines' must be a number"),
+    ],
+)
+def test_an_error_of_a_file_names_its_line_and_key(tmp_path, text, said):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(ParameterError, match=f"^{said}") as caught:
+        build_system(str(path), accelerators=N)
+    assert "\n" not in str(caught.value)
+
+
 def test_a_core_is_chosen_by_option_by_name_and_in_a_file(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text('base = "photonic_packet"\ncore = "crossbar"\n')

@@ -199,6 +199,7 @@ def test_head_dim_of_its_own_need_not_divide_the_hidden_size():
         ({"model_type": None}, "config:model_type must be text"),
         ({"model_type": ["llama"]}, "config:model_type must be text"),
         ({"model_type": "mixtral"}, "config lacks 'num_local_experts'"),
+        ({"hidden_size": None}, "config:hidden_size must be a whole number of at least 1; got None"),
         (
             {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 5},
             r"num_experts_per_tok must be at most num_local_experts \(4\); got 5",
