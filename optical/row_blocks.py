@@ -12,6 +12,7 @@ import torch
 
 from heliograph.keys import mix_key
 from optical.analog import AnalogSpec, Rounding, Scale, loads_second
+from optical.block_scales import SharedBlocks, multiply_blocks
 from optical.draws import Draws
 from optical.numerics import AnalogNumerics, is_exact
 from optical.operands import Operand, Orders, encode
@@ -87,9 +88,15 @@ def multiply_in_blocks(
             each = numerics.matmul(a_BMK[..., part], b_BKN[:, part], key, blocks.orders)
             total = each if total is None else total.add_(each)
         return a_BMK.new_zeros((1, rows, b_BKN.shape[2])) if total is None else total
-    if spec.scale is Scale.BLOCK:
-        return _joined([numerics.matmul(a_BMK[:, part], b_BKN, key) for key, part in blocks.parts(rows)])
     second = bool(loads_second(min(blocks.size, rows), b_BKN.shape[2]))
+    if spec.scale is Scale.BLOCK:
+        shared = SharedBlocks.of(b_BKN, spec, Draws(blocks.key_of(_SHARED), b_BKN.device), loaded=second)
+        return _joined(
+            [
+                multiply_blocks(a_BMK[:, part], b_BKN, spec, Draws(key, a_BMK.device), shared).to(a_BMK.dtype)
+                for key, part in blocks.parts(rows)
+            ]
+        )
     b, parts = _coded(b_BKN, spec, blocks, loaded=second), []
     for key, part in blocks.parts(rows):
         draws = Draws(key, a_BMK.device)
