@@ -102,6 +102,7 @@ def deliver(
     known: CodeProduct | None = None,
     range_: float | None = None,
     exact: bool = False,
+    out: torch.Tensor | None = None,
 ) -> torch.Tensor | None:
     """Return the product of coded operands as `optical.readout.read` does, or None where torch is to do it.
 
@@ -118,6 +119,8 @@ def deliver(
         a probe finds it.
     exact : bool
         Whether laser noise must follow every output, however small it is.
+    out : torch.Tensor or None
+        Contiguous memory for the result, which is taken if it is of single precision.
     """
     chip, columns = spec.chip, b.codes.shape[2]
     distorts = chip is not None and chip.output_gain + chip.imbalance + chip.edge_imbalance > 0.0
@@ -134,7 +137,8 @@ def deliver(
         noise = _Noise(range_, (range_**2 * law.missing + law.thermal, law.by_a, law.by_b, 0.0))
     if noise is None:
         return None
-    c_BMN = a.energy.new_empty((*a.codes.shape[:2], columns))
+    fits = out is not None and out.dtype == a.energy.dtype
+    c_BMN = out if out is not None and fits else a.energy.new_empty((*a.codes.shape[:2], columns))
     for block in product_blocks(c_BMN.shape, c_BMN.device):
         product = multiply(a, b, block) if known is None else known
         _read(law, product, (a, b), noise, _Output(c_BMN, block, draws))

@@ -83,7 +83,7 @@ class AnalogNumerics:
             return multiply_blocks(a_BMK, b_BKN, self.spec, draws).to(a_BMK.dtype)
         return self.multiply(*encode_both(a_BMK, b_BKN, self.spec, draws, orders), draws).to(a_BMK.dtype)
 
-    def multiply(self, a: Operand, b: Operand, draws: Draws) -> torch.Tensor:
+    def multiply(self, a: Operand, b: Operand, draws: Draws, out: torch.Tensor | None = None) -> torch.Tensor:
         """Return the product of coded operands, shape [B, M, N], in single or double precision.
 
         Parameters
@@ -92,11 +92,13 @@ class AnalogNumerics:
             Coded operands (`optical.operands.encode`), not of a specification with block scales.
         draws : Draws
             Source of all noise.
+        out : torch.Tensor or None
+            Contiguous memory where the result may be written; look at which tensor is returned.
         """
         a, b = with_chip(a, b, self.spec)
         known, length = whole_product(self.spec, a, b), a.codes.shape[-1]
         if not self.exact_tiles or length <= self.spec.analog_length:
-            c_BMN = deliver(self.spec, a, b, draws, known=known, exact=self.exact_tiles)
+            c_BMN = deliver(self.spec, a, b, draws, known=known, exact=self.exact_tiles, out=out)
             if c_BMN is not None:
                 return c_BMN
             gain = set_gain(self.spec, a, b, known)

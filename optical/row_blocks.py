@@ -97,12 +97,24 @@ def multiply_in_blocks(
                 for key, part in blocks.parts(rows)
             ]
         )
-    b, parts = _coded(b_BKN, spec, blocks, loaded=second), []
+    return _each_in_place(
+        a_BMK, _coded(b_BKN, spec, blocks, loaded=second), numerics, blocks, loaded=not second
+    )
+
+
+def _each_in_place(
+    a_BMK: torch.Tensor, b: Operand, numerics: AnalogNumerics, blocks: RowBlocks, *, loaded: bool
+) -> torch.Tensor:
+    """Return the product of row blocks of A and codes of B, each written where it belongs if it can be."""
+    rows, spec = a_BMK.shape[1], numerics.spec
+    c_BMN = a_BMK.new_empty((1, rows, b.codes.shape[2]))
     for key, part in blocks.parts(rows):
-        draws = Draws(key, a_BMK.device)
-        a = encode(a_BMK[:, part], -1, spec, draws, loaded=not second, use="first", order=blocks.orders[0])
-        parts.append(numerics.multiply(a, b, draws).to(a_BMK.dtype))
-    return _joined(parts)
+        draws, out = Draws(key, a_BMK.device), c_BMN[:, part]
+        a = encode(a_BMK[:, part], -1, spec, draws, loaded=loaded, use="first", order=blocks.orders[0])
+        each = numerics.multiply(a, b, draws, out)
+        if each is not out:
+            out.copy_(each)
+    return c_BMN
 
 
 def _joined(parts: list[torch.Tensor]) -> torch.Tensor:
