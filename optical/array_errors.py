@@ -158,16 +158,19 @@ def counted(spec: AnalogSpec, link: LinkBudget, shot: Shot) -> AnalogSpec:
     Notes
     -----
     Only shot noise is a number of photons. The intensity noise that a pair fails to reject follows the same
-    a^2 + b^2 and moves over to the encoding error, which does.
+    a^2 + b^2 and moves over to the encoding error, which does; each pair draws its own, whatever outputs
+    share of their converters' errors.
     """
     if shot is Shot.GAUSSIAN:
         return spec
     pure = link.shot_current_a2 / link.product_current_a**2
+    moved, shared = spec.shot_variance - pure, spec.encoding
     return dataclasses.replace(
         spec,
         shot=shot,
         shot_variance=pure,
-        encoding_variance=spec.encoding_variance + spec.shot_variance - pure,
+        encoding_variance=spec.encoding_variance + moved,
+        encoding=None if shared is None else dataclasses.replace(shared, own_variance=moved),
     )
 
 

@@ -280,9 +280,12 @@ class CommonEncoding:
     """Columns of B, or of the loaded operand, that meet one setting of the first operand."""
     holds_weights: bool
     """Whether the second operand is loaded; then the product may be turned."""
+    own_variance: float = 0.0
+    """Part of `encoding_variance` that is no error of a converter and that each output draws for itself."""
 
     def __post_init__(self) -> None:
         check_range(self, "rows", "columns", low=1)
+        check_range(self, "own_variance")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -101,11 +101,11 @@ def common_encoding(spec: AnalogSpec, a: Operand, b: Operand, draws: Draws) -> t
     (A + E) B with an E of its own for each block of columns, and the same for rows of B; in code products.
     """
     shared = spec.encoding
-    if shared is None or spec.encoding_variance == 0.0:
+    if shared is None or spec.encoding_variance <= shared.own_variance:
         return None
     turned = shared.holds_weights and not loads_second(a.codes.shape[1], b.codes.shape[2])
     first, second = (b.mT, a.mT) if turned else (a, b)
-    deviation = math.sqrt(spec.encoding_variance) / spec.product_gain
+    deviation = math.sqrt(spec.encoding_variance - shared.own_variance) / spec.product_gain
     errs = _erring(second, shared.columns, deviation / first.step, draws, first.codes.shape[1])
     errs += _erring(first.mT, shared.rows, deviation / second.step, draws, second.codes.shape[2]).mT
     return errs.mT if turned else errs

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from torch.autograd import forward_ad
 
 from heliograph.errors import WorkloadError
 from optical.operands import Order, Orders
@@ -19,14 +20,18 @@ from optical.row_blocks import RowBlocks, multiply_in_blocks
 
 _KEY_MASK = 2**64 - 1
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-_FORWARD, _FIRST, _SECOND = 0, 1, 2
-"""Which of the three products a draw belongs to: C, dA, dB."""
+_FIRST, _SECOND, _TANGENT_FIRST, _TANGENT_SECOND = 1, 2, 3, 4
+"""What follows from a product C = A B: dA, dB, and what tangents of A and of B add to that of C."""
+_FOLLOWERS = 5
+"""Numbers of products that each product has room for: product n is followed by 5 n + 1 to 5 n + 4."""
 _ORDERS: tuple[Orders, ...] = (
     (Order.ROWS, Order.COLUMNS),
     (Order.ROWS, Order.ROWS),
     (Order.COLUMNS, Order.ROWS),
 )
 """Orders of draws, by product: those in which a layer's input, weight and gradient lie in memory."""
+_ANY_ORDER: Orders = (Order.ROWS, Order.ROWS)
+"""The same for derivatives of higher order."""
 _SUMS_ROWS, _KEEPS_CODES, _EXACT_TILES = 1, 2, 4
 """Flags of the operator."""
 
@@ -93,6 +98,8 @@ def noisy_matmul(
     call = _Call(
         texts=specs.texts,
         weight=weight,
+        number=0,
+        sums_rows=False,
         place=(*place, first_block),
         block=block,
         part_blocks=part_blocks,
@@ -104,11 +111,12 @@ def noisy_matmul(
     if not isinstance(key, torch.Tensor):
         key = key & _KEY_MASK
         key = torch.tensor(key - 2**64 if key >= 2**63 else key, dtype=torch.int64)
-    return _NoisyProduct.apply(a_BMK, b_BKN, key, call).view(shape)
+    product = _NoisyProduct if torch.compiler.is_compiling() else _TransformedProduct
+    return product.apply(a_BMK, b_BKN, key, call).view(shape)
 
 
 def _is_plain(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Return whether nothing but autograd looks on: no compiler, no function transform, no mode."""
+    """Return whether nothing but autograd backwards looks on: no compiler, no transform, no mode."""
     return (
         type(a) in _PLAIN
         and type(b) in _PLAIN
@@ -116,6 +124,7 @@ def _is_plain(a: torch.Tensor, b: torch.Tensor) -> bool:
         and not torch.compiler.is_compiling()
         and torch._C._functorch.peek_interpreter_stack() is None
         and torch._C._len_torch_dispatch_stack() == 0
+        and forward_ad._current_level < 0
     )
 
 
@@ -173,9 +182,13 @@ class _Call(NamedTuple):
     """How one product is run; plain values, so that a compiler takes them as constants."""
 
     texts: tuple[str, str, str]
-    """Specifications of forward, grad_input and grad_weight, as JSON."""
+    """Specifications of this product, of grad_input and of grad_weight, as JSON."""
     weight: bool
     """Whether B is a weight."""
+    number: int
+    """Which product a draw belongs to: 0 is C, 1 dA, 2 dB, others are derivatives of higher order."""
+    sums_rows: bool
+    """Whether the product is A^T B, summed over rows, as the gradient of a weight is."""
     place: tuple[int, ...]
     """What tells the product from others, its first row block last."""
     block: int
@@ -190,7 +203,8 @@ class _Call(NamedTuple):
 class _PlainProduct(torch.autograd.Function):
     """A product and its two gradient products, each with its own specification and draws, run directly.
 
-    A function transform or a compiler needs `_NoisyProduct`, which takes several times as long to start.
+    A compiler needs `_NoisyProduct`, a function transform `_TransformedProduct`, which take several times as
+    long to start.
     """
 
     @staticmethod
@@ -203,13 +217,12 @@ class _PlainProduct(torch.autograd.Function):
     ) -> torch.Tensor:
         ctx.key, ctx.call = key, call
         ctx.save_for_backward(a_BMK, b_BKN)
-        return _run(a_BMK, b_BKN, key, call.texts[0], _layout(call, _FORWARD))
+        return _multiply(_run, a_BMK, b_BKN, key, call)
 
     @staticmethod
     def backward(ctx: Any, grad_BMN: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401
-        with torch.no_grad():
-            gradients = _gradients(ctx, grad_BMN, ctx.saved_tensors, ctx.key, _run)
-        return *gradients, None, None
+        run = _PlainProduct.apply if torch.is_grad_enabled() else functools.partial(_multiply, _run)
+        return *_gradients(ctx, grad_BMN, ctx.saved_tensors, ctx.key, run), None, None
 
 
 class _NoisyProduct(torch.autograd.Function):
@@ -217,8 +230,7 @@ class _NoisyProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: torch.Tensor, call: _Call) -> torch.Tensor:
-        layout = _layout(call, _FORWARD)
-        return torch.ops.heliograph.analog_matmul(a_BMK, b_BKN, key, call.texts[0], layout)
+        return _multiply(torch.ops.heliograph.analog_matmul, a_BMK, b_BKN, key, call)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:  # noqa: ANN401
@@ -229,8 +241,35 @@ class _NoisyProduct(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_BMN: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401
         *operands, key = ctx.saved_tensors
-        run = torch.ops.heliograph.analog_matmul
+        run = functools.partial(_multiply, torch.ops.heliograph.analog_matmul)
         return *_gradients(ctx, grad_BMN, operands, key, run), None, None
+
+
+class _TransformedProduct(_NoisyProduct):
+    """The same with derivatives of derivatives, tangents and maps, some of which compilers refuse."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:  # noqa: ANN401
+        _NoisyProduct.setup_context(ctx, inputs, output)
+        ctx.save_for_forward(*inputs[:3])
+
+    @staticmethod
+    def backward(ctx: Any, grad_BMN: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401
+        if not torch.is_grad_enabled():
+            return _NoisyProduct.backward(ctx, grad_BMN)
+        *operands, key = ctx.saved_tensors
+        return *_gradients(ctx, grad_BMN, operands, key, _TransformedProduct.apply), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: torch.Tensor | None) -> torch.Tensor | None:  # noqa: ANN401
+        """Return what tangents of A and of B add to the product: two further products of its phase."""
+        (a_BMK, b_BKN, key), call, total = ctx.saved_tensors, ctx.call, None
+        for number, tangent in zip((_TANGENT_FIRST, _TANGENT_SECOND), tangents[:2], strict=True):
+            if tangent is not None:
+                pair = (tangent, b_BKN) if number == _TANGENT_FIRST else (a_BMK, tangent)
+                each = _TransformedProduct.apply(*pair, key, _follower(call, number))
+                total = each if total is None else total + each
+        return total
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[torch.Tensor, int]:  # noqa: ANN401
@@ -242,13 +281,37 @@ class _NoisyProduct(torch.autograd.Function):
         key, call = inputs[2:]
         if operands[0].shape[0] == info.batch_size > 1:
             call = call._replace(block=max(1, call.block // max(operands[0].shape[1], 1)))
-        c_BMN = _NoisyProduct.apply(*operands, key, call)
+        c_BMN = _TransformedProduct.apply(*operands, key, call)
         return c_BMN.unflatten(0, (info.batch_size, -1)), 0
 
 
-def _layout(call: _Call, product: int, flags: int = 0) -> list[int]:
-    """Return what tells the operator how one of the three products is run."""
-    return [call.block, call.flags | flags, product, *call.place, call.part_blocks]
+def _multiply(
+    run: Callable[..., torch.Tensor],
+    a: torch.Tensor,
+    b: torch.Tensor,
+    key: Any,  # noqa: ANN401
+    call: _Call,
+) -> torch.Tensor:
+    """Return one product, of A or of its transpose."""
+    flags = call.flags | _SUMS_ROWS * call.sums_rows
+    layout = [call.block, flags, call.number, *call.place, call.part_blocks]
+    return run(a.mT if call.sums_rows else a, b, key, call.texts[0], layout)
+
+
+def _follower(call: _Call, number: int) -> _Call:
+    """Return how a gradient or a part of a tangent of a product is run.
+
+    Gradients of gradients are products of the phases of gradients.
+    """
+    sums_rows, texts, flags = call.sums_rows, call.texts, call.flags
+    if number in (_FIRST, _SECOND):
+        sums_rows = number == _SECOND and not sums_rows
+        texts = (texts[2 if sums_rows and call.weight else 1], *texts[1:])
+    if call.sums_rows or number == _TANGENT_SECOND:
+        flags &= ~_KEEPS_CODES
+    return call._replace(
+        texts=texts, number=_FOLLOWERS * call.number + number, sums_rows=sums_rows, flags=flags
+    )
 
 
 def _gradients(
@@ -258,13 +321,16 @@ def _gradients(
     key: Any,  # noqa: ANN401
     run: Callable[..., torch.Tensor],
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Return the gradients of A and of B, where they are needed."""
+    """Return the gradients of A and of B, where they are needed.
+
+    Of C = A B they are dC B^T and A^T dC; of C = A^T B, summed over rows, B dC^T and A dC.
+    """
     (a_BMK, b_BKN), call, grad_a, grad_b = operands, ctx.call, None, None
     if ctx.needs_input_grad[0]:
-        grad_a = run(grad_BMN, b_BKN.mT, key, call.texts[1], _layout(call, _FIRST))
+        pair = (b_BKN, grad_BMN.mT) if call.sums_rows else (grad_BMN, b_BKN.mT)
+        grad_a = run(*pair, key, _follower(call, _FIRST))
     if ctx.needs_input_grad[1]:
-        text = call.texts[2 if call.weight else 1]
-        grad_b = run(a_BMK.mT, grad_BMN, key, text, _layout(call, _SECOND, _SUMS_ROWS))
+        grad_b = run(a_BMK, grad_BMN, key, _follower(call, _SECOND))
     return grad_a, grad_b
 
 
@@ -309,7 +375,7 @@ def _run(
             sums_rows=bool(flags & _SUMS_ROWS),
             keeps_codes=bool(flags & _KEEPS_CODES),
             exact_tiles=bool(flags & _EXACT_TILES),
-            orders=_ORDERS[place[0]],
+            orders=_ORDERS[place[0]] if place[0] < len(_ORDERS) else _ANY_ORDER,
         ),
     )
 

@@ -12,19 +12,14 @@ import torch
 
 from heliograph.errors import WorkloadError
 from optical.analog import AnalogSpec, Scale
+from optical.block_scales import multiply_blocks
 from optical.chip_numerics import with_chip
 from optical.draws import Draws
 from optical.fused import fuses
 from optical.fused_products import deliver
 from optical.operand_blocks import Target, whole
 from optical.operands import SMALLEST_SCALE, Operand, Orders, cut, encode_both, probe
-from optical.readout import read, read_residues, set_gain, variance_of, whole_product
-from optical.residues import Residues
-
-_MISREAD_TOGETHER = 2**20
-"""Misread remainders, about, of blocks that are computed together; so that their memory stays small."""
-_LONGEST_SUM = 512
-"""Terms of a product of blocks; libraries cut longer sums by the number of threads, and round otherwise."""
+from optical.readout import read, set_gain, variance_of, whole_product
 
 
 @dataclass(frozen=True)
@@ -92,7 +87,7 @@ class AnalogNumerics:
         if is_exact(self.spec):
             product = torch.bmm(a_BMK, b_BKN)
         elif self.spec.scale is Scale.BLOCK:
-            product = _multiply_blocks(a_BMK, b_BKN, self.spec, draws)
+            product = multiply_blocks(a_BMK, b_BKN, self.spec, draws)
         else:
             operands = encode_both(a_BMK, b_BKN, self.spec, draws, orders)
             return self.multiply(*operands, draws, target=target).to(a_BMK.dtype)
@@ -207,53 +202,3 @@ def is_exact(spec: AnalogSpec) -> bool:
     if spec.common is not None:
         noise += spec.common.variance
     return noise == 0.0 and spec.product_gain == 1.0 and math.isinf(min(spec.dac_bits, spec.adc_enob_bits))
-
-
-def _multiply_blocks(
-    a_BMK: torch.Tensor, b_BKN: torch.Tensor, spec: AnalogSpec, draws: Draws
-) -> torch.Tensor:
-    """Return the product of block floating-point operands, one block and one scale per analog sample."""
-    each, width = replace(spec, scale=Scale.ROW, residues=None), spec.analog_length
-    residues = spec.residues
-    dtype = a_BMK.dtype if a_BMK.dtype == torch.float64 else torch.float32
-    c_BMN = a_BMK.new_zeros((*a_BMK.shape[:2], b_BKN.shape[2]), dtype=dtype)
-    together = width
-    if residues is not None:
-        wrong = max(1.0, c_BMN.numel() * math.fsum(residues.misreadings))
-        together = width * max(1, int(min(_MISREAD_TOGETHER / wrong, _LONGEST_SUM / width)))
-    for start in range(0, a_BMK.shape[-1], together):
-        a_tile, b_tile = a_BMK[..., start : start + together], b_BKN[:, start : start + together]
-        short = -a_tile.shape[-1] % width
-        a_tile, b_tile = (
-            torch.nn.functional.pad(a_tile, (0, short)),
-            torch.nn.functional.pad(b_tile, (0, 0, 0, short)),
-        )
-        a_tile, b_tile = a_tile.unflatten(2, (-1, width)).transpose(1, 2), b_tile.unflatten(1, (-1, width))
-        a, b = encode_both(a_tile.flatten(0, 1).contiguous(), b_tile.flatten(0, 1).contiguous(), each, draws)
-        a, b = with_chip(a, b, each)
-        if residues is None:
-            part = deliver(each, a, b, draws)
-            c_BMN.add_(read(each, a, b, set_gain(each, a, b), draws) if part is None else part)
-        else:
-            _add_residues(c_BMN, residues, (a, b), draws)
-    return c_BMN
-
-
-def _add_residues(
-    c_BMN: torch.Tensor, residues: Residues, operands: tuple[Operand, Operand], draws: Draws
-) -> None:
-    """Add the product of blocks [B T, M, W] and [B T, W, N] through remainders.
-
-    A block's sum is exact where no remainder is misread, hence so is one product of all blocks together.
-    """
-    a, b = operands
-    samples = a.codes.shape[0] // c_BMN.shape[0]
-    a_BMK = a.values.to(c_BMN.dtype).unflatten(0, (-1, samples)).transpose(1, 2).flatten(2)
-    b_BKN = b.values.to(c_BMN.dtype).unflatten(0, (-1, samples)).flatten(1, 2)
-    c_BMN.baddbmm_(a_BMK, b_BKN)
-    wrong = read_residues(residues, a, b, draws)
-    where = (wrong.batch // samples * c_BMN.shape[1] + wrong.row) * c_BMN.shape[2] + wrong.column
-    if c_BMN.device.type == "cpu":  # one thread adds along one dimension, hence always in the same order
-        c_BMN.view(-1).index_add_(0, where, wrong.error.to(c_BMN.dtype))
-    else:
-        c_BMN.view(-1).index_put_((where,), wrong.error.to(c_BMN.dtype), accumulate=True)

@@ -157,7 +157,7 @@ def _added(spec: AnalogSpec, a: Operand, b: Operand, draws: Draws) -> list[torch
 
 def _own_encoding(spec: AnalogSpec) -> float:
     """Return the encoding variance that each output draws for itself."""
-    return spec.encoding_variance if spec.encoding is None else 0.0
+    return spec.encoding_variance if spec.encoding is None else spec.encoding.own_variance
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ import torch
 
 from heliograph.keys import mix_key
 from optical.analog import AnalogSpec, Rounding, Scale, loads_second
+from optical.block_scales import SharedBlocks, multiply_blocks
 from optical.draws import Draws
 from optical.numerics import AnalogNumerics, is_exact
 from optical.operand_blocks import Target
@@ -88,20 +89,20 @@ def multiply_in_blocks(
             target = None if total is None else Target(total, adds=True)
             total = numerics.matmul(a_BMK[..., part], b_BKN[:, part], key, blocks.orders, target)
         return a_BMK.new_zeros((1, rows, b_BKN.shape[2])) if total is None else total
-    if spec.scale is Scale.BLOCK:
-        return _joined([numerics.matmul(a_BMK[:, part], b_BKN, key) for key, part in blocks.parts(rows)])
     second = bool(loads_second(min(blocks.size, rows), b_BKN.shape[2]))
-    b = _coded(b_BKN, spec, blocks, loaded=second)
     c_BMN = a_BMK.new_empty((1, rows, b_BKN.shape[2]))
+    if spec.scale is Scale.BLOCK:
+        shared = SharedBlocks.of(b_BKN, spec, Draws(blocks.key_of(_SHARED), b_BKN.device), loaded=second)
+        for key, part in blocks.parts(rows):
+            draws = Draws(key, a_BMK.device)
+            c_BMN[:, part] = multiply_blocks(a_BMK[:, part], b_BKN, spec, draws, shared)
+        return c_BMN
+    b = _coded(b_BKN, spec, blocks, loaded=second)
     for key, part in blocks.parts(rows):
         draws = Draws(key, a_BMK.device)
         a = encode(a_BMK[:, part], -1, spec, draws, loaded=not second, use="first", order=blocks.orders[0])
         numerics.multiply(a, b, draws, target=Target(c_BMN[:, part], adds=False))
     return c_BMN
-
-
-def _joined(parts: list[torch.Tensor]) -> torch.Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
 def _coded(b_BKN: torch.Tensor, spec: AnalogSpec, blocks: RowBlocks, *, loaded: bool) -> Operand:

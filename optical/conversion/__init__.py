@@ -2,6 +2,7 @@
 
 from optical.conversion.convert import convert, planned_specs, set_model_key, to_digital
 from optical.conversion.describe import describe
+from optical.conversion.keyed import KeyedModel
 from optical.conversion.noise_keys import NoiseKey, noise_key
 from optical.conversion.policy import Policy, ProductException, ProductKind
 from optical.conversion.report import ConversionReport, Place, ReportRow
@@ -11,6 +12,7 @@ from optical.product_specs import Mode, ProductSpecs
 
 __all__ = [
     "ConversionReport",
+    "KeyedModel",
     "Mode",
     "NoiseKey",
     "Place",

@@ -92,11 +92,12 @@ def convert(
     so that what is left out moves no other draw.
 
     `torch.compile` makes one graph of a converted model where it makes one of the model; the key is among its
-    inputs, so that a new step or part needs no other compilation. `torch.export`, without gradients and not
-    strict, keeps the key of the model as a constant. Around checkpointed layers torch makes no whole graph
-    (``fullgraph=True``), since calls are counted outside them; with graph breaks draws are right.
-    ``skip_fwd_side_effects_in_bwd_under_checkpoint``, which would drop the counts of repeated calls, is
-    refused.
+    inputs, so that a new step or part needs no other compilation. `torch.export`, strict or not, takes it as
+    an input too (`KeyedModel`); of the model itself it keeps the key as a constant, and cannot if it is
+    strict, since torch leaves a tensor without values in the program. Around checkpointed layers torch makes
+    no whole graph (``fullgraph=True``), since calls are counted outside them; with graph breaks draws are
+    right. ``skip_fwd_side_effects_in_bwd_under_checkpoint``, which would drop the counts of repeated calls,
+    is refused.
     """
     _check(model, [*(include or ()), *(exclude or ())])
     conversion = Conversion(specs=specs_of(system), policy=policy or Policy(), key=model_key)

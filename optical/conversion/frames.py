@@ -15,7 +15,7 @@ import torch
 from heliograph.errors import WorkloadError
 from heliograph.keys import mix_key
 from optical.analog import AnalogSpec
-from optical.conversion.noise_keys import NoiseKey, open_key
+from optical.conversion.noise_keys import NoiseKey, TensorKey, open_key
 from optical.conversion.policy import Policy, ProductKind
 from optical.noisy_matmul import noisy_matmul
 from optical.product_specs import Mode, ProductSpecs
@@ -23,7 +23,7 @@ from optical.product_specs import Mode, ProductSpecs
 _INT64_MASK = 2**63 - 1
 _REMEMBERED_INPUTS = 4096
 """Calls of a layer, within one step, whose recomputation can be traced back by what it is given."""
-_Call = tuple[int, NoiseKey | None]
+_Call = tuple[int, NoiseKey | TensorKey | None]
 """What tells repeated calls of a layer apart, and the key of the call."""
 _Fingerprint = tuple[tuple[int, torch.Size], ...]
 """Where the tensors that a call was given lie in memory, and their shapes."""
@@ -100,7 +100,7 @@ class Frame:
     """Whether it trains."""
     path: int
     """0, or for repeated calls of it, or of a layer around it, what tells them apart."""
-    key: NoiseKey | None
+    key: NoiseKey | TensorKey | None
     """Source of draws."""
     operation: int = -1
     """Number of the operation of torch that runs."""
@@ -155,7 +155,8 @@ class Frame:
         batch = 1 if b.dim() == 2 else torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]).numel()
         rows = a.numel() // a.shape[-1] if b.dim() == 2 else a.shape[-2]
         blocks = -(-rows // specs.row_block) if batch == 1 else -(-batch // max(1, specs.row_block // rows))
-        return torch.from_numpy(self.key.numbers), blocks
+        numbers = self.key.numbers
+        return numbers if isinstance(numbers, torch.Tensor) else torch.from_numpy(numbers), blocks
 
 
 def _is_empty(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -6,11 +6,15 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from heliograph.checks import check_range
 from heliograph.keys import mix_key
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +43,30 @@ class NoiseKey:
         return mix_key(self.seed, self.step)
 
 
+@dataclass(frozen=True, eq=False)
+class TensorKey:
+    """A key that is an input of a model, of whose value a compiler knows nothing."""
+
+    numbers: torch.Tensor
+    """Value and part, int64, shape [2], on the CPU."""
+
+    @property
+    def value(self) -> int:
+        """The key of all parts, in [0, 2**64)."""
+        return int(self.numbers[0]) % 2**64
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TensorKey) and self.numbers.tolist() == other.numbers.tolist()
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+
 @dataclass(kw_only=True)
 class _Open(threading.local):
     """What is open in this thread; compilers see through it, as they do not through a context variable."""
 
-    key: NoiseKey | None = None
+    key: NoiseKey | TensorKey | None = None
     """The innermost key."""
 
 
@@ -60,13 +83,21 @@ def noise_key(seed: int, step: int = 0, *, part: int = 0) -> Iterator[NoiseKey]:
         As in `NoiseKey`. Row blocks are counted from the part on, so that parts in different processes draw
         what one process draws, if each product's part is a whole number of row blocks.
     """
-    before, _OPEN.key = _OPEN.key, NoiseKey(seed=seed, step=step, part=part)
+    key = NoiseKey(seed=seed, step=step, part=part)
+    with opened(key):
+        yield key
+
+
+@contextlib.contextmanager
+def opened(key: NoiseKey | TensorKey) -> Iterator[None]:
+    """Give the products of converted models their draws from a key."""
+    before, _OPEN.key = _OPEN.key, key
     try:
-        yield _OPEN.key
+        yield
     finally:
         _OPEN.key = before
 
 
-def open_key() -> NoiseKey | None:
+def open_key() -> NoiseKey | TensorKey | None:
     """Return the innermost open key of this thread, or None."""
     return _OPEN.key

@@ -264,7 +264,7 @@ class Crossbar(AnalogCore):
             product_gain=math.exp(-0.5 * self.phase_shifter.phase_error_rad**2),
             rounding=self.gradient_rounding if phase in _GRADIENTS else Rounding.NEAREST,
         )
-        return on_chip(counted(spec, self.budget, self.shot), self, rin_ratio=self.budget.rin_ratio)
+        return counted(on_chip(spec, self, rin_ratio=self.budget.rin_ratio), self.budget, self.shot)
 
     @property
     def array(self) -> ArrayShape:

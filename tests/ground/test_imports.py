@@ -12,6 +12,7 @@ FLOORS = {
     "experiments": {"heliograph", "optical", "electronic", "workloads"},
 }
 TORCH = {
+    "optical/block_scales.py",
     "optical/chip_numerics.py",
     "optical/code_products.py",
     "optical/conversion/__init__.py",
@@ -23,6 +24,7 @@ TORCH = {
     "optical/conversion/frames.py",
     "optical/conversion/hugging_face.py",
     "optical/conversion/interception.py",
+    "optical/conversion/keyed.py",
     "optical/conversion/product_log.py",
     "optical/conversion/products.py",
     "optical/conversion/recurrence.py",

@@ -7,8 +7,10 @@ import torch
 import torch.distributed
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from heliograph.errors import WorkloadError
+from optical.conversion import convert, noise_key
 from optical.cores import load_core
 from optical.noisy_matmul import noisy_matmul
 from optical.product_specs import ProductSpecs
@@ -78,6 +80,36 @@ def shards(mesh):
     return found
 
 
+class Wide(torch.nn.Module):
+    """Two linear layers, the first cut by columns and the second by the sum in tensor parallelism."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(7)
+        self.up, self.down = torch.nn.Linear(WIDTH, 2 * WIDTH), torch.nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, x):
+        return self.down(self.up(x).relu())
+
+
+def tensor_parallel(mesh):
+    """Outputs and gradients of a converted model under tensor parallelism, eager and compiled."""
+    model = parallelize_module(
+        convert(Wide(), SPECS), mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()}
+    )
+    compiled, found = torch.compile(model, backend="aot_eager", fullgraph=True), {}
+    for step in range(2):
+        for name, run in (("eager", model), ("compiled", compiled)):
+            model.zero_grad()
+            with noise_key(KEY, step):
+                out = run(batch())
+                out.square().sum().backward()
+            out = out.wait() if hasattr(out, "wait") else out
+            found[name, step] = [out.detach(), *[each.grad.full_tensor() for each in model.parameters()]]
+    found["graphs"] = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    return found
+
+
 def product(a, b, weight=True):
     out = noisy_matmul(a, b, SPECS, KEY, weight=weight)
     out.full_tensor().square().sum().backward()
@@ -88,7 +120,8 @@ def main(rank, folder):
     torch.set_num_threads(1)
     store = torch.distributed.FileStore(str(folder / "store"), 2)
     torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=2)
-    found = {**replicas(rank, 2), **shards(init_device_mesh("cpu", (2,)))}
+    mesh = init_device_mesh("cpu", (2,))
+    found = {**replicas(rank, 2), **shards(mesh), "tensor parallel": tensor_parallel(mesh)}
     torch.save(found, folder / f"{rank}.pt")
     torch.distributed.destroy_process_group()
 

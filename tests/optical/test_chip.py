@@ -213,6 +213,33 @@ def test_a_core_says_which_outputs_one_setting_serves(name):
     assert dataclasses.replace(one, encoding=None) == other
 
 
+def test_what_is_no_error_of_a_converter_is_not_shared():
+    """Equal columns of B: correlation of two outputs is the converter's share of their variance."""
+    array = dict(rows=1, columns=COLUMNS, holds_weights=True)
+    ones, a = torch.ones(1, 32, COLUMNS).double(), torch.ones(1, 4000, 32).double()
+    for own, shared in ((0.0, 0.5), (6e-5, 0.2), (1e-4, 0.0)):
+        spec = sharing_encoding(**array)
+        spec = dataclasses.replace(spec, encoding=CommonEncoding(**array, own_variance=own))
+        found = error(spec, a, ones)[0]
+        correlation = found.mT @ found / 4000 / (2e-4 * 32)
+        stated = torch.full((COLUMNS, COLUMNS), shared).double().fill_diagonal_(1.0)
+        assert (correlation - stated).abs().max() < 5.5 * math.sqrt(2 / 4000)
+
+
+@pytest.mark.parametrize("name", ["crossbar", "homodyne"])
+def test_counting_photons_leaves_what_outputs_share(name):
+    """The intensity noise that a pair fails to reject is each pair's own, under either law of shot noise."""
+    core = replace_at(load_core(name), "chip.encoding_noise", "common")
+    smooth, counted = (
+        core.analog(Phase.FORWARD),
+        dataclasses.replace(core, shot=Shot.COUNTED).analog(Phase.FORWARD),
+    )
+    own = counted.encoding.own_variance
+    assert 0.0 < own < counted.encoding_variance
+    assert own == pytest.approx(smooth.shot_variance - counted.shot_variance, rel=1e-12)
+    assert counted.encoding_variance - own == pytest.approx(smooth.encoding_variance, rel=1e-9)
+
+
 def test_counted_photons_have_mean_and_variance_of_the_bright_limit():
     """The difference of two Poisson numbers, 4 sigma of mean and variance; whole steps of 2 v."""
     spec = dataclasses.replace(IDEAL, shot_variance=0.05, shot=Shot.COUNTED)

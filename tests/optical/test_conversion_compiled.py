@@ -7,8 +7,9 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from heliograph.errors import WorkloadError
 from optical.analog import Rounding
-from optical.conversion import NoiseKey, ProductSpecs, StepwiseConverter, convert, noise_key
+from optical.conversion import KeyedModel, NoiseKey, ProductSpecs, StepwiseConverter, convert, noise_key
 from optical.cores import load_core
 from optical.noisy_matmul import noisy_matmul
 from tests.optical.architectures import ARCHITECTURES, WIDTH, build
@@ -105,6 +106,25 @@ def test_an_exported_model_keeps_its_products_and_its_key():
     targets = [str(node.target) for node in program.graph.nodes]
     assert targets.count("heliograph.analog_matmul.default") == 2
     assert not {"aten.linear.default", "aten.mm.default", "aten.addmm.default"} & set(targets)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("name", ["mlp_mixer", pytest.param("llama", marks=pytest.mark.slow)])
+def test_an_exported_program_takes_the_key_as_an_input(name, strict):
+    """Bit for bit what the model draws, for keys and parts of which the export knew nothing."""
+    model, inputs = build(name)
+    noisy = convert(model, CORE).eval()
+    keys = [NoiseKey(seed=5, step=step, part=step) for step in range(3)]
+    numbers = [torch.from_numpy(key.numbers) for key in keys]
+    program = torch.export.export(KeyedModel(noisy), (numbers[0], *inputs), strict=strict).module()
+    outs = [program(number, *inputs) for number in numbers]
+    for key, number, out in zip(keys, numbers, outs, strict=True):
+        with noise_key(key.seed, key.step, part=key.part):
+            assert torch.equal(out, noisy(*inputs))
+        assert torch.equal(out, KeyedModel(noisy)(number, *inputs))
+    assert not torch.equal(outs[0], outs[1])
+    with pytest.raises(WorkloadError, match="is not converted"):
+        KeyedModel(model)
 
 
 def layouts(x):

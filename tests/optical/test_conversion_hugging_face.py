@@ -17,6 +17,21 @@ SIZES = {
     "num_attention_heads": 4,
 }
 GROUPED = SIZES | {"num_key_value_heads": 2}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+LATENT = {
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24,
+    "n_group": 1,
+    "topk_group": 1,
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 4,
+    "v_head_dim": 8,
+    "first_k_dense_replace": 1,
+}
+"""Latent attention and experts of all layers but the first."""
 STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 GPT2 = {"vocab_size": 96, "n_embd": 32, "n_layer": 2, "n_head": 4}
 T5 = {"vocab_size": 96, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
@@ -35,6 +50,14 @@ MODELS = {
     "llama_eager": lambda: causal(transformers.LlamaConfig(**GROUPED), attn_implementation="eager"),
     "gpt2": lambda: causal(transformers.GPT2Config(**GPT2)),
     "mixtral": lambda: causal(transformers.MixtralConfig(**GROUPED, num_local_experts=4)),
+    "qwen2_moe": lambda: causal(
+        transformers.Qwen2MoeConfig(**GROUPED, **EXPERTS, shared_expert_intermediate_size=24)
+    ),
+    "qwen3_moe": lambda: causal(transformers.Qwen3MoeConfig(**GROUPED, **EXPERTS, head_dim=8)),
+    "gpt_oss": lambda: causal(
+        transformers.GptOssConfig(**GROUPED, head_dim=8, num_local_experts=4, num_experts_per_tok=2)
+    ),
+    "deepseek_v3": lambda: causal(transformers.DeepseekV3Config(**SIZES, **LATENT)),
     "bert": lambda: transformers.AutoModelForMaskedLM.from_config(transformers.BertConfig(**SIZES, **STILL)),
     "albert": lambda: transformers.AutoModelForMaskedLM.from_config(
         transformers.AlbertConfig(**SIZES, **STILL, embedding_size=16)
@@ -44,9 +67,7 @@ MODELS = {
         transformers.ViTConfig(**PICTURES)
     ),
 }
-SCORES_AND_VALUES = {
-    "llama": 4, "llama_eager": 4, "gpt2": 4, "mixtral": 4, "bert": 4, "albert": 4, "t5": 12, "vit": 4
-}  # fmt: skip
+SCORES_AND_VALUES = {name: 12 if name == "t5" else 4 for name in MODELS}
 
 
 def build(name):

@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 
+from optical.conversion import NoiseKey
 from optical.noisy_matmul import noisy_matmul
 from tests.optical import distributed_products as worker
 
@@ -91,3 +92,38 @@ def test_shards_of_the_sum_are_chips_whose_results_are_added(found):
 
 def test_shards_that_cut_a_row_block_are_refused(found):
     assert "row_block (16 rows) must divide the shards" in found[1]["refused"]
+
+
+def wide_alone(step):
+    """The same model in this process, cut at the same places: layers 1 and 2, columns and then the sum."""
+    model, key = worker.Wide(), torch.from_numpy(NoiseKey(seed=worker.KEY, step=step).numbers)
+    halves = [slice(start, start + worker.WIDTH) for start in (0, worker.WIDTH)]
+
+    def multiply(x, weight, *place):
+        return noisy_matmul(x, weight.mT, worker.SPECS, key, place=place)
+
+    wide = [multiply(worker.batch(), model.up.weight[half], 1, 0, 0, 0, 1, half.start) for half in halves]
+    wide = (torch.cat(wide, 1) + model.up.bias).relu()
+    sums = [multiply(wide[:, half], model.down.weight[:, half], 2, 0, 0, 0, 2, half.start) for half in halves]
+    out = sum(sums) + model.down.bias
+    out.square().sum().backward()
+    return [out.detach(), *[parameter.grad for parameter in model.parameters()]]
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_tensor_parallel_layers_draw_what_their_shards_draw_in_one_process(found, step):
+    """Columns of one layer, the sum of the next, eager; but for the order in which sums are added."""
+    for rank in found:
+        for mine, theirs in zip(rank["tensor parallel"]["eager", step], wide_alone(step), strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-4)
+
+
+def test_compiled_tensor_parallel_layers_are_one_graph_that_draws_the_same(found):
+    """Bit for bit, in a step that the compilation did not know."""
+    for rank in found:
+        parallel = rank["tensor parallel"]
+        assert parallel["graphs"] == 1
+        for step in range(2):
+            for mine, theirs in zip(parallel["compiled", step], parallel["eager", step], strict=True):
+                assert torch.equal(mine, theirs)
+        assert not torch.equal(parallel["compiled", 0][0], parallel["compiled", 1][0])

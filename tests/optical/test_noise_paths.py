@@ -17,6 +17,7 @@ from optical.noisy_matmul import noisy_matmul
 from optical.numerics import AnalogNumerics
 from optical.operands import largest_code
 from optical.product_specs import ProductSpecs
+from optical.residues import Residues
 
 LENGTH = 36
 SHAPES = {"even": (1, 192, LENGTH, 160), "odd": (1, 192, LENGTH, 161), "batch": (6, 60, LENGTH, 80)}
@@ -157,14 +158,17 @@ def test_stochastic_rounding_is_unbiased_point_by_point(second, bits, scale):
         assert abs(product.mean()) < 5 * (1 / 6) / math.sqrt(product.numel())
 
 
-def test_an_element_that_is_loaded_errs_alike_in_all_row_blocks():
+@pytest.mark.parametrize(("scale", "length"), [(Scale.ROW, 64), (Scale.BLOCK, 16), (Scale.BLOCK, 64)])
+def test_an_element_that_is_loaded_errs_alike_in_all_row_blocks(scale, length):
     """One load for all blocks of a batch; another key, another load."""
-    specs = ProductSpecs.same(dataclasses.replace(AnalogSpec.ideal(), load_variance=1e-3), row_block=64)
+    spec = dataclasses.replace(AnalogSpec.ideal(), load_variance=1e-3, scale=scale, analog_length=length)
+    specs = ProductSpecs.same(spec, row_block=64)
     a, b = torch.eye(64).repeat(3, 1), operands(1, 1, 64, 24)[1][0]
     blocks = noisy_matmul(a, b, specs, 1).split(64)
     assert torch.equal(blocks[0], blocks[1])
     assert torch.equal(blocks[0], blocks[2])
-    errors = [(noisy_matmul(a, b, specs, key)[:64] - b) / b.abs().amax(0) for key in (1, 2)]
+    full = b.unflatten(0, (-1, length)).abs().amax(1).repeat_interleave(length, 0)
+    errors = [(noisy_matmul(a, b, specs, key)[:64] - b) / full for key in (1, 2)]
     assert errors[0].square().mean().item() == pytest.approx(1e-3, rel=5 * math.sqrt(2 / b.numel()))
     assert abs((errors[0] * errors[1]).mean()) / 1e-3 < 5 / math.sqrt(b.numel())
 
@@ -210,3 +214,28 @@ def test_counts_of_two_keys_are_uncorrelated():
     deviation = (0.02 * (a.square().sum(-1, keepdim=True) + b.square().sum(-2, keepdim=True))).sqrt()
     assert_uncorrelated(one / deviation, other / deviation)
     assert_uncorrelated((one / deviation)[..., 1:], (one / deviation)[..., :-1])
+
+
+@pytest.mark.parametrize(
+    ("scale", "residues"),
+    [
+        (Scale.ROW, None),
+        (Scale.BLOCK, None),
+        (Scale.BLOCK, Residues(moduli=(31, 32, 33), sigmas=(0.0, 0.0, 0.0))),
+    ],
+)
+def test_an_element_that_is_rounded_by_chance_is_so_for_all_row_blocks(scale, residues):
+    """The last block is short."""
+    spec = dataclasses.replace(
+        AnalogSpec.ideal(),
+        dac_bits=4,
+        rounding=Rounding.STOCHASTIC,
+        scale=scale,
+        analog_length=16,
+        residues=residues,
+    )
+    specs, b = ProductSpecs.same(spec, row_block=48), operands(1, 1, 48, 24)[1][0]
+    drawn = noisy_matmul(torch.eye(48).repeat(3, 1)[:136], b, specs, 1)
+    assert torch.equal(drawn[:48], drawn[48:96])
+    assert torch.equal(drawn[:40], drawn[96:])
+    assert not torch.equal(drawn[:48], noisy_matmul(torch.eye(48), b, specs, 2))

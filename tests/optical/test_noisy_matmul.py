@@ -2,6 +2,7 @@ import dataclasses
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 from heliograph.errors import WorkloadError
@@ -153,6 +154,63 @@ def test_functional_transforms_see_through_it():
     torch.testing.assert_close(each, a @ b)
     alike = torch.vmap(lambda x: noisy_matmul(x, b, ProductSpecs.same(THERMAL), 3))(a[:1].expand(4, 16, 24))
     assert not torch.equal(alike[0], alike[1])
+
+
+def cubes(run):
+    """Return a loss that is not linear in a product."""
+    return lambda a, b: run(a, b).pow(3).sum()
+
+
+def noisy(specs):
+    return lambda a, b: noisy_matmul(a, b, specs, 3)
+
+
+def penalty(run, a, b):
+    """Return gradients of the square of a gradient, and that gradient."""
+    leaves = [x.clone().requires_grad_() for x in (a, b)]
+    first = torch.autograd.grad(cubes(run)(*leaves), leaves, create_graph=True)
+    second = torch.autograd.grad(sum(each.square().sum() for each in first), leaves)
+    return [each.detach() for each in (*first, *second)]
+
+
+@pytest.mark.parametrize("shapes", [((6, 8), (8, 5)), ((3, 6, 8), (3, 8, 5))])
+def test_gradients_of_gradients_are_right_in_the_ideal_limit(shapes):
+    """Products of both gradients, and theirs, by finite differences too."""
+    a, b = (x.requires_grad_() for x in operands(*shapes, dtype=torch.float64))
+    assert torch.autograd.gradgradcheck(noisy(IDEAL), (a, b))
+    for mine, theirs in zip(penalty(noisy(IDEAL), a, b), penalty(torch.matmul, a, b), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_gradients_of_gradients_are_products_of_the_core():
+    """First gradients keep their draws, second ones have their own: the errors of the gradients' phases."""
+    a, b = operands((32, 24), (24, 8))
+    plain = [x.clone().requires_grad_() for x in (a, b)]
+    first = torch.autograd.grad(cubes(noisy(SPECS))(*plain), plain)
+    found = penalty(noisy(SPECS), a, b)
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(found, first, strict=False))
+    assert not torch.allclose(found[2], penalty(torch.matmul, a, b)[2], rtol=1e-4)
+    quiet = dataclasses.replace(IDEAL, forward=THERMAL)
+    linear = lambda specs: torch.func.grad(lambda a: noisy_matmul(a, b, specs, 3).sum())  # noqa: E731
+    assert torch.equal(linear(quiet)(a), linear(IDEAL)(a))
+    assert not torch.equal(linear(dataclasses.replace(IDEAL, grad_input=THERMAL))(a), linear(IDEAL)(a))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
+def test_tangents_run_forwards_through_the_core():
+    """Forward mode: dA B + A dB, each a product of the forward phase with draws of its own."""
+    (a, b), (da, db) = (operands((6, 64), (64, 5), seed=seed, dtype=torch.float64) for seed in (0, 1))
+    with forward_ad.dual_level():
+        c = noisy_matmul(forward_ad.make_dual(a, da), forward_ad.make_dual(b, db), IDEAL, 1)
+        torch.testing.assert_close(forward_ad.unpack_dual(c).tangent, da @ b + a @ db)
+    specs = dataclasses.replace(IDEAL, forward=THERMAL)
+    out, tangent = torch.func.jvp(noisy(specs), (a, b), (da, db))
+    assert torch.equal(out, noisy(specs)(a, b))
+    errors = [tangent - (da @ b + a @ db), out - a @ b]
+    assert all(error.std() > 0.1 for error in errors)
+    assert torch.corrcoef(torch.stack([error.flatten() for error in errors]))[0, 1].abs() < 0.6
+    hessian = torch.func.hessian(cubes(noisy(IDEAL)))(a[:2, :4], b[:4, :3])
+    torch.testing.assert_close(hessian, torch.func.hessian(cubes(torch.matmul))(a[:2, :4], b[:4, :3]))
 
 
 def test_autocast_gives_its_type_and_the_same_draws():
