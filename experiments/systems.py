@@ -14,7 +14,7 @@ from typing import Any
 from electronic.gpu import Gpu, load_gpu
 from electronic.hosts import host_of
 from electronic.vector import VectorUnit, load_vector
-from experiments.fabrics import DEFAULT_FABRIC, build_fabric, fabric_in_file, fabric_of
+from experiments.fabrics import DEFAULT_FABRIC, build_fabric, check_effect, fabric_in_file, fabric_of
 from experiments.parts import names_part, place_for, with_part
 from experiments.plausibility import checked
 from heliograph.economics import Economics, default_economics
@@ -315,6 +315,8 @@ def build_system(
         system = system.hosted()
     for path, value in changes:
         system = _changed(system, path, value)
+    for path, _ in changes:
+        check_effect(system.fabric, path)
     if any(path in ("fabric.policy", "policy") for path, _ in changes):  # no longer the faster one
         system = dataclasses.replace(system, circuits=CircuitPolicy(get_at(system, "fabric.policy")))
     fixed = any(path in ("photonic.cores", "cores") for path, _ in changes)

@@ -158,8 +158,9 @@ def _split(owners: np.ndarray, weights: np.ndarray, lanes: int) -> np.ndarray:
     if peers.max() > lanes:
         crowded = int(peers.argmax())
         msg = (
-            f"endpoint {crowded} needs circuits with {peers.max()} others and has {lanes} lanes; serve fewer "
-            "at a time (per-axis circuits, rounds of a collective) or give it more lanes"
+            f"endpoint {crowded} needs circuits with {peers.max()} others and has {lanes} lanes; try lanes="
+            f"{peers.max()} (its card's rate is shared by more), per-axis circuits, a plan with fewer peers "
+            "(less ep, which exchanges with all), or a fabric whose nodes pass on (direct_connect, hybrid)"
         )
         raise RouteError(msg)
     quota = _quotas(owners, weights, lanes)
