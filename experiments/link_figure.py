@@ -32,7 +32,7 @@ def draw_links(loads: LinkLoads, title: str, path: Path) -> tuple[Path, Path]:
         figure = new_figure(HEIGHT_IN)
         moving = bool(loads.dark.any())
         heights = [2.0, 0.7] if moving else [2.0]
-        upper, lower = figure.subfigures(2, 1, height_ratios=[sum(heights), 1.8])
+        upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=[sum(heights), 1.8])[:, 0]
         panels = upper.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
         above = panels[0]
         _draw_loads(upper, above, loads)
