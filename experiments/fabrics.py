@@ -352,3 +352,29 @@ def fabric_in_file(content: dict[str, Any], path: Path, given: str) -> str:
     if named.startswith(GRAPH) and named != given:  # a file names its neighbours
         return f"{GRAPH}{path.parent / named.removeprefix(GRAPH)}"
     return named
+
+
+def check_effect(fabric: Fabric, path: str) -> None:
+    """Refuse a change of a number that counts for nothing on a fabric.
+
+    Parameters
+    ----------
+    fabric : Fabric
+        The fabric after all changes.
+    path : str
+        What was changed, or an ending of it.
+
+    Raises
+    ------
+    ParameterError
+        If it is the loss of circulators, and the fabric's lanes have none.
+    """
+    optics = getattr(fabric, "optics", None)
+    if path.rpartition(".")[2] != "circulator_loss_db" or not isinstance(optics, LaneOptics):
+        return
+    if not optics.circulators:
+        msg = (
+            f"{path} changes nothing: '{optics.name}' has no circulators, since each fibre carries one way; "
+            "set fabric.optics.circulators too, or take duplex lanes (optics=lane-100g-duplex)"
+        )
+        raise ParameterError(msg)

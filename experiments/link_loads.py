@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.link_kinds import link_kinds, rows_by_kind
 from experiments.step import StepResult
 from heliograph.engine import Simulation
 from heliograph.errors import ParameterError
@@ -33,6 +34,12 @@ class LinkLoads:
     """Share of each node's endpoints whose circuits move, 0 to 1, shape [N, T]; all zero without circuits."""
     links: np.ndarray
     """Busy links of each row, shape [R]."""
+    kinds: tuple[str, ...]
+    """What the links of each row lead from and to."""
+    busiest_by_kind: dict[str, float]
+    """Mean load over the step of the busiest link of each kind, 0 to 1."""
+    mean_by_kind: dict[str, float]
+    """Mean load over the step of all links of a kind that carry anything, 0 to 1."""
     busiest: np.ndarray
     """Highest numbers first: mean load of each link that carries anything over the step, shape [L]."""
     sent_bytes: np.ndarray
@@ -46,6 +53,8 @@ class LinkLoads:
             "links_used": int(self.busiest.size),
             "busiest_link": float(self.busiest[0]) if self.busiest.size else 0.0,
             "median_link": float(np.median(self.busiest)) if self.busiest.size else 0.0,
+            "busiest_by_kind": self.busiest_by_kind,
+            "mean_by_kind": self.mean_by_kind,
             "inside_bytes": float(np.trace(self.sent_bytes)),
             "outside_bytes": float(outside),
             "dark_share": float(self.dark.mean()),
@@ -87,13 +96,18 @@ def link_loads(result: StepResult, *, bins: int = BINS) -> LinkLoads:
         raise ParameterError(msg)
     width_s = end_s / bins
     used = bytes_LT[carried] / (capacity[carried, None] * width_s)
-    rows = np.array_split(np.arange(carried.size), min(ROWS, carried.size))
+    kinds = link_kinds(fabric)[carried]
+    rows = rows_by_kind(kinds.tolist(), ROWS)
+    mean = used.mean(axis=1)
     return LinkLoads(
         edges_s=edges_s,
         used=np.array([used[row].mean(axis=0) for row in rows]),
         dark=_dark(simulation, fabric, edges_s, -(-fabric.endpoints // fabric.node_size)),
         links=np.array([len(row) for row in rows]),
-        busiest=np.sort(used.mean(axis=1))[::-1],
+        kinds=tuple(str(kinds[row[0]]) for row in rows),
+        busiest_by_kind={kind: float(mean[kinds == kind].max()) for kind in dict.fromkeys(kinds.tolist())},
+        mean_by_kind={kind: float(mean[kinds == kind].mean()) for kind in dict.fromkeys(kinds.tolist())},
+        busiest=np.sort(mean)[::-1],
         sent_bytes=_sent(result, simulation, fabric),
     )
 

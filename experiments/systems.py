@@ -14,7 +14,7 @@ from typing import Any
 from electronic.gpu import Gpu, load_gpu
 from electronic.hosts import host_of
 from electronic.vector import VectorUnit, load_vector
-from experiments.fabrics import DEFAULT_FABRIC, build_fabric, fabric_in_file, fabric_of
+from experiments.fabrics import DEFAULT_FABRIC, build_fabric, check_effect, fabric_in_file, fabric_of
 from experiments.parts import names_part, place_for, with_part
 from experiments.plausibility import checked
 from experiments.system_file import Change, flattened, naming
@@ -315,6 +315,9 @@ def build_system(
     for one in changes:
         with one.named():
             system = _changed(system, one.key, one.value)
+    for one in changes:
+        with one.named():
+            check_effect(system.fabric, one.key)
     if any(one.key in ("fabric.policy", "policy") for one in changes):  # no longer the faster one
         system = dataclasses.replace(system, circuits=CircuitPolicy(get_at(system, "fabric.policy")))
     fixed = any(one.key in ("photonic.cores", "cores") for one in changes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import numpy as np
 
 from experiments.report import ReportRow
 from heliograph.errors import ParameterError
-from heliograph.files import read_text
+from heliograph.files import read_json_value
 from heliograph.fragments import Placement, cubes, domains, ring, waste
 
 DOMAIN = 72
@@ -24,6 +23,8 @@ HOPS = (1, 2, 3)
 """Hops of the rings that are compared."""
 START, END = "fault_start", "fault_end"
 """Kinds of event in a trace."""
+EVENT = ("event_time", "event_type", "node_id")
+"""What an event of a trace says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,21 +105,36 @@ def read_events(path: Path, nodes: int) -> list[Event]:
     ParameterError
         If it is no such list, or names more nodes than there are.
     """
-    try:
-        content = json.loads(read_text(path))
-        events = sorted(
-            (float(one["event_time"]), str(one["event_type"]), str(one["node_id"])) for one in content
-        )
-    except (ValueError, TypeError, KeyError) as error:
-        msg = f"{path.name}: not a list of events with node_id, event_time and event_type ({error!r})"
-        raise ParameterError(msg) from None
+    content = read_json_value(path)
+    if not isinstance(content, list):
+        what = f"a {type(content).__name__} where a list of events is needed, each with {', '.join(EVENT)}"
+        msg = f"{path.name}: holds {what}"
+        raise ParameterError(msg)
+    events = sorted(_event(one, f"{path.name}: event {index}") for index, one in enumerate(content))
     names = {name for _, _, name in events}
-    odd = sorted({kind for _, kind, _ in events} - {START, END})
-    if odd or not names or len(names) > nodes or events[0][0] == events[-1][0]:
-        rule = f"event type '{odd[0]}' is not {START} or {END}" if odd else f"names {len(names)} nodes"
-        msg = f"{path.name}: {rule}; the cluster has {nodes} nodes (--nodes), and time must pass"
+    if not names or len(names) > nodes:
+        msg = f"{path.name}: names {len(names)} nodes, and the cluster has {nodes}; try --nodes {len(names)}"
+        raise ParameterError(msg if names else f"{path.name}: holds no event; a trace has two at least")
+    if events[0][0] == events[-1][0]:
+        msg = f"{path.name}: all events have the time {events[0][0]:g}; a trace tells what time passes"
         raise ParameterError(msg)
     return [Event(time=time, starts=kind == START, node=name) for time, kind, name in events]
+
+
+def _event(one: object, where: str) -> tuple[float, str, str]:
+    """Return time, kind and node of an event."""
+    lost = [key for key in EVENT if not isinstance(one, Mapping) or key not in one]
+    if lost or not isinstance(one, Mapping):
+        msg = f"{where}: lacks '{lost[0]}'; an event has {', '.join(EVENT)}"
+        raise ParameterError(msg)
+    time, kind, node = (one[key] for key in EVENT)
+    if isinstance(time, bool) or not isinstance(time, int | float):
+        msg = f"{where}: 'event_time' must be a number, in any one unit; got {time!r}"
+        raise ParameterError(msg)
+    if kind not in (START, END):
+        msg = f"{where}: 'event_type' must be {START} or {END}; got {kind!r}"
+        raise ParameterError(msg)
+    return float(time), kind, str(node)
 
 
 def read_faults(path: Path, cluster: Cluster) -> Faults:

@@ -49,8 +49,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     return content
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the content of a JSON file that holds one object.
+def read_json_value(path: Path) -> Any:  # noqa: ANN401 - whatever JSON may hold
+    """Return the content of a JSON file, whatever it holds.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises
     ------
     ParameterError
-        As `read_toml`, and if the file holds anything but one object.
+        As `read_toml`.
     """
     text = read_text(path)
 
@@ -93,10 +93,27 @@ def read_json(path: Path) -> dict[str, Any]:
     except ValueError as error:
         msg = f"{path.name}: not JSON: {_lowered(str(error))}"
         raise ParameterError(msg) from None
+    _check_content(content, path, text)
+    return content
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the content of a JSON file that holds one object.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        UTF-8 text, with or without a byte-order mark, any line endings.
+
+    Raises
+    ------
+    ParameterError
+        As `read_toml`, and if the file holds anything but one object.
+    """
+    content = read_json_value(path)
     if not isinstance(content, dict):
         msg = f"{path.name}: holds a {type(content).__name__} where an object {{...}} is needed"
         raise ParameterError(msg)
-    _check_content(content, path, text)
     return content
 
 
@@ -171,7 +188,7 @@ def _sibling_hint(path: Path) -> str:
     return nearest(path.name, siblings, noun="file") if siblings else "check the path"
 
 
-def _check_content(content: dict[str, Any], path: Path, text: str) -> None:
+def _check_content(content: Any, path: Path, text: str) -> None:  # noqa: ANN401 - whatever JSON holds
     """Refuse what nests too deep and numbers that are not finite, walking without recursion."""
     pending: list[tuple[tuple[str, ...], Any]] = [((), content)]
     while pending:

@@ -95,8 +95,9 @@ def load_graph(path: Path, *, endpoints: int | None = None) -> DrawnFabric:
     Raises
     ------
     ParameterError
-        If the file cannot be read, an attribute is missing, unknown or out of range, no node is an
-        endpoint, the number of endpoints differs, or not every endpoint reaches every other.
+        If the file cannot be read, an attribute is missing, unknown or out of range, an edge leads from a
+        node to itself, no node is an endpoint, the number of endpoints differs, or not every endpoint
+        reaches every other.
     """
     drawing = read_drawing(path)
     kinds = {name: _kind(drawing, name) for name in drawing.nodes}
@@ -150,6 +151,9 @@ def _wiring(drawing: Drawing, vertex: dict[str, int]) -> tuple[Wiring, np.ndarra
     for edge in drawing.edges:
         where = drawing.where_edge(edge)
         _check_keys(edge.attributes, EDGE_KEYS, where, "edge")
+        if edge.tail == edge.head:
+            msg = f"{where}: edge {edge.title} leads back to where it begins; remove it, or name another end"
+            raise ParameterError(msg)
         capacity = _needed(drawing, edge, "capacity_bytes_per_s")
         if capacity <= 0.0:
             msg = f"{where}: edge {edge.title}: capacity_bytes_per_s must be above 0; got {capacity:g}"

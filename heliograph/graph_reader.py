@@ -148,7 +148,7 @@ def _graphml(path: Path) -> Drawing:
         msg = f"{path.name}:{line}: not XML (column {column}): {error.msg.split(':')[0]}"
         raise ParameterError(msg) from None
     except (nx.NetworkXError, ValueError, KeyError, TypeError) as error:
-        msg = f"{path.name}: not GraphML: {error}"
+        msg = f"{path.name}{_line_of_value(text, str(error))}: not GraphML: {error}"
         raise ParameterError(msg) from None
     nodes = {str(name): dict(attributes) for name, attributes in graph.nodes(data=True)}
     lines = {
@@ -157,6 +157,11 @@ def _graphml(path: Path) -> Drawing:
     }
     ends = [_ends(found[0]) for found in re.finditer(r"<edge\b[^>]*>", text)]
     starts = [text.count("\n", 0, found.start()) + 1 for found in re.finditer(r"<edge\b", text)]
+    for pair, line in zip(ends, starts, strict=True):
+        missing = [end for end in pair if end not in lines]
+        if missing:
+            msg = f"{path.name}:{line}: an edge must name two nodes as source and target; no '{missing[0]}'"
+            raise ParameterError(msg)
     edges, edge_lines = [], []
     left: dict[frozenset[str], list[int]] = {}
     for pair, line in zip(ends, starts, strict=True):
@@ -174,6 +179,13 @@ def _graphml(path: Path) -> Drawing:
         node_lines=lines,
         edge_lines=tuple(edge_lines),
     )
+
+
+def _line_of_value(text: str, message: str) -> str:
+    """Return ``:line`` of the text that a message quotes, if it stands in one place only."""
+    quoted = re.search(r"'([^']+)'", message)
+    lines = [] if quoted is None else list(re.finditer(rf">\s*{re.escape(quoted[1])}\s*<", text))
+    return f":{text.count(chr(10), 0, lines[0].start()) + 1}" if len(lines) == 1 else ""
 
 
 def _ends(tag: str) -> tuple[str, str]:

@@ -51,6 +51,8 @@ class Circuits:
     """Ports that are down, ``endpoint * lanes + lane``, shape [n]; nothing begins or ends on them."""
     unlent: np.ndarray | None = None
     """Destinations if no port were down, where lanes have been lent to pairs that lost theirs; [E, lanes]."""
+    relays: bool = False
+    """Whether a pair whose lanes are dark goes by other circuits between its nodes while ports are down."""
 
     def __post_init__(self) -> None:
         lit = self.tx_peer != DARK
@@ -69,10 +71,15 @@ class Circuits:
         """Destination of each lane whose light arrives, shape [E, lanes]; `DARK` over ports that are down."""
         if not self.failed.size:
             return self.tx_peer
-        lanes = self.tx_peer.shape[1]
-        down: np.ndarray = np.isin(np.arange(self.tx_peer.size), self.failed).reshape(-1, lanes)
+        lanes, down = self.tx_peer.shape[1], ~self.works
         lost = down | (down[self.tx_peer, np.arange(lanes)] & (self.tx_peer != DARK))
         return np.where(lost, DARK, self.tx_peer)
+
+    @cached_property
+    def works(self) -> np.ndarray:
+        """Whether the port of each lane works, shape [E, lanes]."""
+        found: np.ndarray = ~np.isin(np.arange(self.tx_peer.size), self.failed).reshape(self.tx_peer.shape)
+        return found
 
     def without(self, failed: np.ndarray) -> Circuits:
         """Return circuits set to the same ends while some ports and no others are down, shape [n].
@@ -151,8 +158,9 @@ def _split(owners: np.ndarray, weights: np.ndarray, lanes: int) -> np.ndarray:
     if peers.max() > lanes:
         crowded = int(peers.argmax())
         msg = (
-            f"endpoint {crowded} needs circuits with {peers.max()} others and has {lanes} lanes; serve fewer "
-            "at a time (per-axis circuits, rounds of a collective) or give it more lanes"
+            f"endpoint {crowded} needs circuits with {peers.max()} others and has {lanes} lanes; try lanes="
+            f"{peers.max()} (its card's rate is shared by more), per-axis circuits, a plan with fewer peers "
+            "(less ep, which exchanges with all), or a fabric whose nodes pass on (direct_connect, hybrid)"
         )
         raise RouteError(msg)
     quota = _quotas(owners, weights, lanes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 
@@ -18,6 +18,7 @@ from optical.circuit_detours import circuit_wiring, lit_detours
 from optical.circuits import DARK, CircuitPolicy, Circuits, Turning, assign_lanes, merge_pairs
 from optical.failed_ports import lend_lanes
 from optical.rail_ports import RailPorts
+from optical.rail_ways import RailWays, rail_ways
 from optical.switches import (
     LaneBudget,
     LaneOptics,
@@ -187,17 +188,17 @@ class OcsRails(RailPorts):
             return circuits, Reconfiguration()
         if self.policy is CircuitPolicy.STATIC:
             if circuits.failed.size:
-                return circuits, Reconfiguration()
+                return replace(circuits, relays=True), Reconfiguration()
             self._refuse(circuits, flows)
-        carriers, target = self._carriers(flows), self._target(circuits, flows, demand)
+        carriers = rail_ways(self.scale_up, flows, circuits).carriers
+        target = self._target(circuits, flows, demand)
         lacking, senders = np.unique(carriers[~found]), np.unique(carriers[self.scale_up.off_node(flows)])
         after = circuits.with_lanes(lacking, target)
         if not self.connected(after, flows):
             after = circuits.with_lanes(senders, target)
         if circuits.failed.size and not self.connected(after, flows):
-            after = self._lent(
-                circuits, (after, circuits.with_lanes(senders, self._matching([flows]))), flows
-            )
+            alone = circuits.with_lanes(senders, self._matching([flows], circuits))
+            after = self._lent(circuits, (after, alone), flows)
         return after, self._turn(circuits, after)
 
     def _turn(self, circuits: Circuits, after: Circuits) -> Reconfiguration:
@@ -212,15 +213,15 @@ class OcsRails(RailPorts):
         )
 
     def _lent(self, circuits: Circuits, wanted: Sequence[Circuits], flows: Flows) -> Circuits:
-        """Return circuits in which pairs whose lanes are all down have some that others can spare."""
-        pairs = self._pairs([flows])[0]
+        """Return circuits in which pairs without lanes have some that others can spare, or other rails."""
+        pairs = self._pairs([flows], circuits)[0]
+        lent = []
         for one in wanted:
             lanes = lend_lanes(one.tx_peer, pairs, circuits.failed)
             unlent = one.tx_peer if one.unlent is None else one.unlent
-            after = Circuits(lanes, circuits.plans, circuits.failed, unlent)
-            if self.connected(after, flows):
-                return after
-        return circuits
+            lent.append(Circuits(lanes, circuits.plans, circuits.failed, unlent))
+        relayed = [replace(one, relays=True) for one in lent]
+        return next((one for one in (*lent, *relayed) if self.connected(one, flows)), circuits)
 
     def without(self, circuits: Circuits, failed: np.ndarray) -> tuple[Circuits, Reconfiguration]:
         """Return circuits while some ports [n] and no others are down; lanes lent go back on a repair."""
@@ -244,28 +245,36 @@ class OcsRails(RailPorts):
         return latency_s
 
     def route(self, circuits: Circuits, flows: Flows) -> np.ndarray:
-        """Return the links of each flow, shape [F, 3], padded with -1; a flow to itself has none.
+        """Return the links of each flow, shape [F, 3] or [F, 5], padded with -1; a flow to itself has none.
 
         Raises
         ------
         RouteError
             If a flow has no circuit; names its endpoints.
+
+        Notes
+        -----
+        A flow whose own rail is down lands beside its destination and crosses two more links of that node.
         """
-        carriers = self._carriers(flows)
+        ways = rail_ways(self.scale_up, flows, circuits)
         optical, found = self._lookup(circuits, flows)
         if not found.all():
             self._refuse(circuits, flows)
         up, down = self.endpoints * self.lanes, self.endpoints * (self.lanes + 1)
         off_node = self.scale_up.off_node(flows)
         inside = ~off_node & (flows.sources != flows.destinations)
-        forwarded = off_node & (carriers != flows.sources)
-        links = np.full((len(flows.sources), 3), NO_LINK, dtype=np.int64)
+        forwarded = off_node & (ways.carriers != flows.sources)
+        passed_on = off_node & (ways.landings != flows.destinations)
+        links = np.full((len(flows.sources), 5 if passed_on.any() else 3), NO_LINK, dtype=np.int64)
         links[off_node, 0] = optical[off_node]
         links[inside, 0] = up + flows.sources[inside]
         links[inside, 1] = down + flows.destinations[inside]
         links[forwarded, 0] = up + flows.sources[forwarded]
-        links[forwarded, 1] = down + carriers[forwarded]
+        links[forwarded, 1] = down + ways.carriers[forwarded]
         links[forwarded, 2] = optical[forwarded]
+        if passed_on.any():
+            links[passed_on, 3] = up + ways.landings[passed_on]
+            links[passed_on, 4] = down + flows.destinations[passed_on]
         return links
 
     def wired(self, circuits: Circuits) -> Wiring:
@@ -295,27 +304,30 @@ class OcsRails(RailPorts):
 
     def transfer_energy_j(self, flows: Flows) -> float:
         """Return the dynamic energy of carrying all the flows once; lanes and switches count as static."""
+        return self._energy_j(flows, rail_ways(self.scale_up, flows))
+
+    def carried_energy_j(self, circuits: Circuits, flows: Flows) -> float:
+        """Return the dynamic energy of carrying all the flows once over the rails that they take now."""
+        return self._energy_j(flows, rail_ways(self.scale_up, flows, circuits))
+
+    def _energy_j(self, flows: Flows, ways: RailWays) -> float:
         off_node = self.scale_up.off_node(flows)
         inside = ~off_node & (flows.sources != flows.destinations)
-        forwarded = off_node & (self._carriers(flows) != flows.sources)
-        inside_bytes = flows.moved_bytes(inside | forwarded)
+        crossed = inside | (off_node & (ways.carriers != flows.sources))
+        inside_bytes = flows.moved_bytes(crossed) + flows.moved_bytes(ways.landings != flows.destinations)
         outside_bytes = flows.moved_bytes(off_node)
         return self.scale_up.transfer_energy_j(inside_bytes) + self.nic.transfer_energy_j(outside_bytes)
 
-    def _carriers(self, flows: Flows) -> np.ndarray:
-        """Return the endpoint in the source's node that stands on the destination's rail, shape [F]."""
-        size = self.scale_up.size
-        return self.scale_up.node_of(flows.sources) * size + self.scale_up.rail_of(flows.destinations)
-
     def _lookup(self, circuits: Circuits, flows: Flows) -> tuple[np.ndarray, np.ndarray]:
         """Return the optical link of each flow's carrier, and whether it has a path, each of shape [F]."""
-        carriers = self._carriers(flows)
-        lit = circuits.lit[carriers] == flows.destinations[:, None]
-        return carriers * self.lanes + lit.argmax(axis=1), lit.any(axis=1) | ~self.scale_up.off_node(flows)
+        ways = rail_ways(self.scale_up, flows, circuits)
+        lit = circuits.lit[ways.carriers] == ways.landings[:, None]
+        found = lit.any(axis=1) | ~self.scale_up.off_node(flows)
+        return ways.carriers * self.lanes + lit.argmax(axis=1), found
 
     def _refuse(self, circuits: Circuits, flows: Flows) -> None:
         """Raise for the first flow without a circuit."""
-        carriers = self._carriers(flows)
+        carriers = rail_ways(self.scale_up, flows, circuits).carriers
         lost = int(np.flatnonzero(~self._lookup(circuits, flows)[1])[0])
         source, carrier, destination = (
             int(values[lost]) for values in (flows.sources, carriers, flows.destinations)
@@ -327,34 +339,39 @@ class OcsRails(RailPorts):
         )
         raise RouteError(msg)
 
-    def _pairs(self, served: list[Flows]) -> tuple[np.ndarray, np.ndarray]:
+    def _pairs(self, served: list[Flows], circuits: Circuits | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the circuits that traffic needs, shape [P, 2], and the bytes over each, shape [P]."""
         pairs, weights = [np.empty((0, 2), dtype=np.int64)], [np.empty(0)]
         for flows in served:
             off_node = self.scale_up.off_node(flows)
-            both = np.stack([self._carriers(flows), flows.destinations], axis=1)[off_node]
-            pairs.append(both)
+            pairs.append(self._ends(flows, circuits)[off_node])
             weights.append(flows.sizes_bytes[off_node])
             if flows.weights is not None:  # it comes back
-                back = flows.reversed()
-                pairs.append(np.stack([self._carriers(back), back.destinations], axis=1)[off_node])
+                pairs.append(self._ends(flows.reversed(), circuits)[off_node])
                 weights.append(weights[-1])
         return merge_pairs(np.concatenate(pairs), np.concatenate(weights))
 
-    def _fits(self, served: list[Flows]) -> bool:
+    def _ends(self, flows: Flows, circuits: Circuits | None) -> np.ndarray:
+        """Return the endpoints between which each flow needs a circuit, shape [F, 2]."""
+        ways = rail_ways(self.scale_up, flows, circuits)
+        return np.stack([ways.carriers, ways.landings], axis=1)
+
+    def _fits(self, served: list[Flows], circuits: Circuits | None = None) -> bool:
         """Return whether no endpoint has more peers in this traffic than lanes."""
-        pairs, _ = self._pairs(served)
+        pairs, _ = self._pairs(served, circuits)
         return all(int(np.bincount(column).max(initial=0)) <= self.lanes for column in pairs.T)
 
     def _target(self, circuits: Circuits, flows: Flows, demand: tuple[Flows, ...]) -> np.ndarray:
         """Return the destination of each lane when the axis of some flows is served, shape [E, lanes]."""
         plan = circuits.plans.get(flows.axis)
-        if plan is not None and self.connected(Circuits(plan), flows):
+        passed_on = (self._ends(flows, circuits)[:, 1] != flows.destinations).any()
+        failed = circuits.failed if passed_on else circuits.failed[:0]
+        if plan is not None and self.connected(Circuits(plan, failed=failed), flows):
             return plan
         axis = [flows, *(other for other in demand if other.axis == flows.axis and other is not flows)]
-        return self._matching(axis if self._fits(axis) else [flows])
+        return self._matching(axis if self._fits(axis, circuits) else [flows], circuits)
 
-    def _matching(self, served: list[Flows]) -> np.ndarray:
+    def _matching(self, served: list[Flows], circuits: Circuits | None = None) -> np.ndarray:
         """Return the destination of each lane when this traffic shares the lanes, shape [E, lanes]."""
-        pairs, weights = self._pairs(served)
+        pairs, weights = self._pairs(served, circuits)
         return assign_lanes(pairs, weights, self.endpoints, self.lanes)

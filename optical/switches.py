@@ -184,8 +184,9 @@ def lane_budget(
     missing_db = launch_dbm - optics.launch_max_dbm
     if missing_db > 0.0:
         what, greatest_db = max(losses, key=lambda item: item[1])
+        times = "one pass of" if passes == 1 else f"{passes} passes of"
         msg = (
-            f"the link does not close: {passes} pass(es) of '{switch.name}' with '{optics.name}' lack "
+            f"the link does not close: {times} '{switch.name}' with '{optics.name}' lacks "
             f"{missing_db:.1f} dB; the greatest loss is {what} ({greatest_db:.1f} dB); try less "
             "insertion loss, lanes that launch more ('lane-100g-boosted'), or rails short enough for one pass"
         )

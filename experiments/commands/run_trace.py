@@ -14,7 +14,9 @@ HELP = "run a Chakra execution trace"
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.add_argument("prefix", type=Path, help="traces PREFIX.<rank>.et, or the directory that holds them")
-    parser.add_argument("--system", required=True, help="system by name, or a TOML file")
+    parser.add_argument(
+        "--system", default="gpu_packet", help="system by name, or a TOML file; default gpu_packet"
+    )
     parser.add_argument("--accelerators", type=int, metavar="N", help="default: the ranks of the trace")
     parser.add_argument(
         "--groups", type=Path, metavar="FILE", help="JSON of process groups, if not beside them"

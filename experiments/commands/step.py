@@ -14,7 +14,9 @@ HELP = "run one training step on one system"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser.add_argument("--system", required=True, help="system by name, or a TOML file")
+    parser.add_argument(
+        "--system", default="gpu_packet", help="system by name, or a TOML file; default gpu_packet"
+    )
     add_workload(parser)
     parser.add_argument(
         "--accelerators", type=int, metavar="N", help="accelerators; default: what the plan uses"

@@ -43,6 +43,9 @@ PAIR = np.array([0]), np.array([4])
 CASES = {
     "rails": (RAILS, {"ports": (0,)}, SHIFT),
     "rails, static": (replace(RAILS, policy=CircuitPolicy.STATIC), {"ports": (1, 2)}, SHIFT),
+    "rails, card": (RAILS, {"ports": (0, 1, 2, 3)}, SHIFT),
+    "rails, static, card": (replace(RAILS, policy=CircuitPolicy.STATIC), {"ports": (0, 1, 2, 3)}, SHIFT),
+    "rails, no lane in common": (RAILS, {"ports": (0, 1, 18, 19)}, SHIFT),
     "rails, link": (RAILS, {"links": (0,)}, SHIFT),
     "direct": (DirectConnect(endpoints=N, scale_up=FOURS, degree=2), {"ports": (0,)}, SHIFT),
     "direct, link": (DirectConnect(endpoints=N, scale_up=FOURS, degree=2), {"links": (0,)}, SHIFT),

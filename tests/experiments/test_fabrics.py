@@ -145,6 +145,18 @@ def test_a_wrong_fabric_gets_one_sentence(name, options, match):
     assert "\n" not in str(caught.value)
 
 
+def test_the_loss_of_circulators_that_are_not_there_is_refused():
+    """A fibre for each way has none; a duplex one has two, whose loss its lasers make up for."""
+    with pytest.raises(ParameterError, match="circulator_loss_db changes nothing: 'lane-100g' has no circ"):
+        build_system("gpu_ocs", accelerators=16, assignments=("circulator_loss_db=1",))
+    duplex = "optics=lane-100g-duplex"
+    more, less = (
+        build_system("gpu_ocs", accelerators=16, assignments=(duplex, f"circulator_loss_db={loss}"))
+        for loss in (1.0, 0.5)
+    )
+    assert more.fabric.static_w > less.fabric.static_w
+
+
 def test_a_kind_that_is_no_text_is_refused(tmp_path):
     (tmp_path / "mine.toml").write_text('base = "gpu_packet"\nfabric = 3\n')
     with pytest.raises(ParameterError, match="key 'fabric' must be the name"):

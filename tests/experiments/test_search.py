@@ -10,6 +10,7 @@ from scipy.stats import spearmanr
 from experiments import validation
 from experiments.__main__ import main
 from experiments.breakeven import Line
+from experiments.link_kinds import link_kinds, rows_by_kind
 from experiments.link_loads import link_loads
 from experiments.search import OTHER_SCHEDULES, Search, feasible, search
 from experiments.search_estimates import Objective, estimates
@@ -175,6 +176,10 @@ def test_show_takes_a_system_with_a_fabric(capsys: pytest.CaptureFixture[str]) -
     assert main(["show", "gpu_packet@torsu"]) == 2
 
 
+INSIDE = {"accelerators to node switches": 16, "node switches to accelerators": 16}
+"""Links inside two nodes of eight."""
+
+
 def test_links_carry_what_the_trace_counts() -> None:
     """Bytes between nodes and within them are those on the wire; no link carries more than it can."""
     system = build_system("gpu_packet", accelerators=16)
@@ -183,6 +188,38 @@ def test_links_carry_what_the_trace_counts() -> None:
     loads = link_loads(result, bins=50)
     assert loads.sent_bytes.sum() == pytest.approx(sum(result.metrics.network_bytes.values()), rel=0.1)
     assert loads.used.max() <= 1.0 + 1e-9
+    assert len(loads.kinds) == len(loads.links) == len(loads.used)
+    assert max(loads.busiest_by_kind.values()) == loads.busiest[0]
+    count = {kind: int(loads.links[np.array(loads.kinds) == kind].sum()) for kind in loads.busiest_by_kind}
+    whole = sum(loads.mean_by_kind[kind] * count[kind] for kind in count)
+    assert whole == pytest.approx(loads.busiest.sum())
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("gpu_ocs", {"circuits": 64, **INSIDE}),
+        (
+            "gpu_packet@fat_tree",
+            {"accelerators to edge switches": 16, "edge switches to accelerators": 16, **INSIDE},
+        ),
+        ("gpu_packet@direct_connect", {"circuits": 16, **INSIDE}),
+        ("gpu_packet@torus", {"between accelerators": 96}),
+        ("gpu_packet@nvlink", INSIDE),
+    ],
+)
+def test_links_are_named_by_what_they_join(name: str, kinds: dict[str, int]) -> None:
+    """Two nodes of eight with four lanes each, a torus of six links each, one switched domain."""
+    found = link_kinds(build_system(name, accelerators=16).fabric).tolist()
+    assert {kind: found.count(kind) for kind in found} == kinds
+
+
+def test_rows_hold_links_of_one_kind() -> None:
+    """Each kind has a row at least, and every link stands in one."""
+    kinds = ["b"] * 30 + ["a"] + ["b"] * 9
+    rows = rows_by_kind(kinds, 4)
+    assert sorted(np.concatenate(rows).tolist()) == list(range(40))
+    assert [{kinds[one] for one in row} for row in rows] == [{"b"}] * 3 + [{"a"}]
 
 
 def test_break_even_lies_where_lines_cross() -> None:

@@ -1,6 +1,7 @@
 """Waste of failed nodes: hand-counted cases, the published order, and traces."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -89,8 +90,12 @@ def test_a_trace_is_weighed_by_time(tmp_path):
 @pytest.mark.parametrize(
     ("events", "match"),
     [
-        ([(0, "fault_start", "a"), (1, "fault", "a")], "event type 'fault' is not"),
-        ([(0, "fault_start", str(n)) for n in range(9)], "names 9 nodes"),
+        ([(0, "fault_start", "a"), (1, "fault", "a")], "event 1: 'event_type' must be fault_start or"),
+        ([(n, "fault_start", str(n)) for n in range(9)], "names 9 nodes, .* try --nodes 9"),
+        ([(1, "fault_start", str(n)) for n in range(3)], "all events have the time 1;"),
+        ([(0, "fault_start", "a"), ("now", "fault_end", "a")], "event 1: 'event_time' must be a number"),
+        ([(math.nan, "fault_start", "a")], "t.json:1: NaN is not a number"),
+        ([], "holds no event"),
     ],
 )
 def test_a_bad_trace_is_one_sentence(tmp_path, events, match):
@@ -105,9 +110,14 @@ def test_the_command_prints_and_refuses(capsys, tmp_path):
     assert "domains of 72" in capsys.readouterr().out
     assert main(["waste", "--node", "5"]) == 2
     assert "must divide groups" in capsys.readouterr().err
-    (tmp_path / "t.json").write_text("{}")
-    assert main(["waste", "--data", str(tmp_path / "t.json")]) == 2
-    assert "names 0 nodes" in capsys.readouterr().err
+    for text, said in (
+        ("{}", "t.json: holds a dict where a list of events is needed"),
+        ('[{"event_time": 1,\n', "t.json:2: not JSON: the file ends too early"),
+        ("[3]", "t.json: event 0: lacks 'event_time'"),
+    ):
+        (tmp_path / "t.json").write_text(text)
+        assert main(["waste", "--data", str(tmp_path / "t.json")]) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_statistics_of_a_trace_are_counted_by_hand(tmp_path):
@@ -158,4 +168,4 @@ def test_a_trace_drawn_from_the_table_agrees_with_it_and_another_does_not(tmp_pa
     assert found.availability == pytest.approx(fast.availability)
     (tmp_path / "t.json").write_text("[]")
     assert main(["validate", "network", "--data", str(tmp_path / "t.json")]) == 2
-    assert "t.json: names 0 nodes" in capsys.readouterr().err
+    assert "t.json: holds no event" in capsys.readouterr().err

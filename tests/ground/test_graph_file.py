@@ -120,6 +120,10 @@ def odd_nodes(graph):
     graph.graph["node_size"] = 3
 
 
+def loop(graph):
+    graph.add_edge("gpu 5", "gpu 5")
+
+
 PLACE = r"net\.(graphml:\d+|json: (edges|nodes)\[\d+\]): .*"
 FAULTS = {
     without_capacity: PLACE + r"edge '.*' - '.*' lacks 'capacity_bytes_per_s'; add it",
@@ -131,6 +135,7 @@ FAULTS = {
     wrong_unit: PLACE + r"'capacity_bytes_per_s'.*GHz",
     no_number: PLACE + r"'latency_s' must be a number.*'soon'",
     no_rate: PLACE + r"must be above 0; got 0",
+    loop: PLACE + r"edge 'gpu 5' - 'gpu 5' leads back to where it begins",
     odd_nodes: r"node_size \(3\) must be a whole number that divides 16",
 }
 
@@ -144,12 +149,25 @@ def test_what_a_drawing_lacks_is_named_with_its_place(path, fault):
     assert "\n" not in str(caught.value)
 
 
+HALF = (
+    '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">\n<graph edgedefault="undirected">\n'
+    '<node id="a"/>\n<edge source="a" target="b"/></graph></graphml>'
+)
+SLOW = (
+    '<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><key id="r" for="node" attr.name="static_w" '
+    'attr.type="double"/>\n<graph edgedefault="undirected">\n<node id="a"><data key="r">slow</data></node>'
+    "</graph></graphml>"
+)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "match"),
     [
         ("net.csv", "a,b", "is read from .graphml or .json"),
         ("net.graphml", "<graphml>", r"net.graphml:1: not XML"),
         ("net.graphml", "<a/>", r"net.graphml: not GraphML"),
+        ("net.graphml", HALF, r"net.graphml:4: an edge must name two nodes as source and target; no 'b'"),
+        ("net.graphml", SLOW, r"net.graphml:3: not GraphML: .*'slow'"),
         ("net.graphml", '<!DOCTYPE a [<!ENTITY b "c">]><a/>', "entities"),
         ("net.json", "{}", "key 'nodes' must hold a list"),
         ("net.json", '{"nodes": [{}], "links": []}', r"nodes\[0\] lacks 'id'"),

@@ -9,7 +9,7 @@ from heliograph.errors import ParameterError, RouteError
 from heliograph.failed_parts import failed_parts, numbered
 from heliograph.failures import Failure
 from heliograph.interfaces import Flows
-from optical.circuits import DARK
+from optical.circuits import DARK, CircuitPolicy
 from optical.cube_fabric import CubeFabric
 from optical.failed_ports import chassis_of, chassis_ports, check_spares
 from optical.switches import load_switch, switch_chassis
@@ -50,6 +50,59 @@ def test_a_pair_without_lanes_borrows_one_and_gives_it_back():
     back, change = RAILS.without(after, np.empty(0, dtype=np.int64))
     np.testing.assert_array_equal(back.lit, before.lit)
     assert change.moved_links.size
+
+
+CARD = (0, 1, 2, 3)
+"""All lanes of endpoint 0."""
+
+
+@pytest.mark.parametrize("ports", [CARD, (16, 17, 18, 19), (0, 1, 18, 19)])
+def test_a_dead_card_s_traffic_halves_a_neighbour(ports):
+    """The node's other card forwards, as packets do (NCCL 2.12's PXN): two flows share its lanes."""
+    flows = traffic(SHIFT)
+    whole_s, _ = run(RAILS, flows)
+    hurt_s, network = run(RAILS, flows, (Failure(time_s=0.0, ports=ports),))
+    assert hurt_s == pytest.approx(2 * whole_s, rel=1e-3)
+    assert not network.changes
+    links = RAILS.route(network.circuits, flows)
+    one, inside = RAILS.endpoints * RAILS.lanes, RAILS.endpoints
+    assert (links[0] >= 0).sum() == 5 - (links[0] < 0).sum() == 5
+    assert links[0, 0] == one
+    assert links[0, 2] // RAILS.lanes in {1, 2, 3}
+    assert links[0, 4] == one + inside + 4
+    assert RAILS.carried_energy_j(network.circuits, flows) > RAILS.transfer_energy_j(flows)
+    assert RAILS.carried_energy_j(RAILS.initial((flows,)), flows) == RAILS.transfer_energy_j(flows)
+
+
+def test_a_forwarding_node_is_no_faster_than_its_own_switch():
+    slow = replace(RAILS, scale_up=replace(RAILS.scale_up, bandwidth_bytes_per_s=1e9))
+    hurt_s, _ = run(slow, traffic(SHIFT), (Failure(time_s=0.0, ports=CARD),))
+    assert hurt_s >= 1e10 / slow.scale_up.capacity_bytes_per_s
+
+
+def test_circuits_turn_for_a_rail_that_takes_over():
+    """Only endpoint 0 sends, so no other rail is lit; one turns, for its dark time and not its rate."""
+    pair = Flows(sources=np.array([0]), destinations=np.array([4]), size_bytes=1e10, axis="dp")
+    whole_s, _ = run(RAILS, pair)
+    hurt_s, network = run(RAILS, pair, (Failure(time_s=0.0, ports=CARD),))
+    assert [change.end_s - change.start_s for change in network.changes] == [RAILS.switch.reconfiguration_s]
+    assert hurt_s == pytest.approx(whole_s + RAILS.switch.reconfiguration_s, rel=1e-3)
+
+
+def test_too_few_lanes_for_all_peers_leave_some_to_other_rails():
+    """Endpoints of node 0 send to three nodes each; endpoint 0 keeps one lane, so two pairs go elsewhere."""
+    sources = np.repeat(np.arange(4), 3)
+    flows = Flows(sources=sources, destinations=sources + np.tile([4, 8, 12], 4), size_bytes=1e10, axis="dp")
+    for policy in CircuitPolicy:
+        fabric = replace(RAILS, policy=policy)
+        hurt_s, network = run(fabric, flows, (Failure(time_s=0.0, ports=CARD[:3]),))
+        assert network.circuits.relays
+        assert run(fabric, flows)[0] < hurt_s < 5 * run(fabric, flows)[0]
+
+
+def test_a_node_without_any_lane_is_cut_off():
+    with pytest.raises(RouteError, match="dp traffic waits for ever for port 0 of endpoint 0 and 15 more"):
+        run(RAILS, traffic(SHIFT), (Failure(time_s=0.0, ports=tuple(range(16))),))
 
 
 @pytest.mark.parametrize("seed", range(5))
