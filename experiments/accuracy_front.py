@@ -131,7 +131,7 @@ def accuracy_front(
             *(Arithmetic(label=one.label, analog=system.analog()) for one, system in built),
             *(Arithmetic(label=name) for name in MARKS),
         ),
-        effort=dataclasses.replace(effort, core_pairs=2, ladder_db=(20.0,), error_classes=()),
+        effort=dataclasses.replace(effort, core_pairs=2, ladder_db=(20.0,), error_classes=(), gains=False),
         cache=cache,
         progress=lambda done, total, label: progress(f"clean model, {label}", done, total),
     )

@@ -197,4 +197,6 @@ def _tick(axes: Axes, values: list[float]) -> None:
 
 
 def _range(points: list[FrontPoint]) -> str:
-    return f"{points[0].value:.3g} to {points[-1].value:.3g}"
+    """Return the span of a knob's values; that of light carries its unit, the others are counts."""
+    unit = " W" if KNOBS[points[0].knob][0].endswith("_w") else ""
+    return f"{points[0].value:.3g} to {points[-1].value:.3g}{unit}"

@@ -159,7 +159,7 @@ def study_widths(
             progress(f"width {MODELS[name]['width']}, {label}", done, total)
 
         one = dataclasses.replace(
-            effort, model=name, ladder_db=(30.0, 20.0), error_classes=(ErrorClass.OUTPUT,)
+            effort, model=name, ladder_db=(30.0, 20.0), error_classes=(ErrorClass.OUTPUT,), gains=False
         )
         found.append(predict_and_execute((), effort=one, cache=cache, progress=told))
     return WidthStudy(predictions=tuple(found), carried_width=load_model(CARRIED_TO).hidden)

@@ -41,7 +41,7 @@ def report(found: WidthStudy) -> str:
         lines.append(f"  {name}: {', '.join(values)}")
         lines.append(
             f"    noise to signal goes as width^({fit.exponent:+.2f} \u00b1 {fit.error:.2f}); carried to "
-            f" {CARRIED_TO} (an extrapolation): {decibels(fit.carried):.0f} dB, between "
+            f"{CARRIED_TO} (an extrapolation): {decibels(fit.carried):.0f} dB, between "
             f"{_ends(fit.low, fit.high)} dB"
         )
     losses = ", ".join(f"{loss:.3f}" for loss in found.clean())

@@ -8,15 +8,13 @@ import os
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TypeVar
 
+from experiments.doubts import told, watched
 from experiments.ranks import joined, share_out
-from heliograph.errors import SuspectWarning
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -52,10 +50,10 @@ def run_all(jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[
     kept: set[int] = set()
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_prepare_worker)
-    futures = {pool.submit(_watched, work, job): index for index, job in enumerate(jobs)}
+    futures = {pool.submit(watched, work, job): index for index, job in enumerate(jobs)}
     try:
         for future in as_completed(futures):
-            curve = _told(future.result())
+            curve = told(future.result())
             kept.add(futures[future])
             keep(jobs[futures[future]], curve)
     except BrokenProcessPool:  # a worker was killed (memory, most likely): go on alone
@@ -67,37 +65,10 @@ def run_all(jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[
         pool.shutdown(cancel_futures=True)
         for future, index in futures.items():
             if index not in kept and not future.cancelled() and future.exception() is None:
-                keep(jobs[index], _told(future.result()))
+                keep(jobs[index], told(future.result()))
         raise
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Watched(Generic[Result]):
-    """What a worker hands back."""
-
-    result: Result
-    doubts: tuple[SuspectWarning, ...]
-
-
-def _watched(work: Callable[[Job], Result], job: Job) -> _Watched[Result]:
-    """Do a job and return its result with the doubts about it."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", SuspectWarning)
-        result = work(job)
-    for one in caught:
-        if not isinstance(one.message, SuspectWarning):
-            warnings.showwarning(one.message, one.category, one.filename, one.lineno)
-    doubts = tuple(one.message for one in caught if isinstance(one.message, SuspectWarning))
-    return _Watched(result=result, doubts=doubts)
-
-
-def _told(watched: _Watched[Result]) -> Result:
-    """Return a worker's result, and warn of the doubts about it."""
-    for doubt in watched.doubts:
-        warnings.warn(doubt, stacklevel=3)
-    return watched.result
 
 
 def _prepare_worker() -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from experiments.doubts import Watched, told, watched
 from heliograph.errors import HeliographError, ParameterError
 
 Job = TypeVar("Job")
@@ -152,6 +153,10 @@ def share_out(
     ------
     HeliographError
         What a job raised, here or elsewhere.
+
+    Notes
+    -----
+    Doubts about a result (`SuspectWarning`) come back with it and are raised again here, by no other process.
     """
     from experiments.records import versions  # noqa: PLC0415 - imports what the command line does without
 
@@ -183,8 +188,8 @@ def _claim(ranks: Ranks, name: str) -> int:
 
 def _outcome(
     made_with: Mapping[str, str], rank: int, work: Callable[[Any], Any], job: object
-) -> tuple[Any, HeliographError | None]:
-    """Return what a job gives, or what was wrong with it, which rank 0 tells."""
+) -> tuple[Watched[Any] | None, HeliographError | None]:
+    """Return what a job gives and doubts, or what was wrong with it, which rank 0 tells."""
     from experiments.records import versions  # noqa: PLC0415 - imports what the command line does without
 
     mine = versions()
@@ -193,7 +198,7 @@ def _outcome(
         msg = f"rank {rank} has {name} {mine.get(name)}, rank 0 {made_with[name]}; install the same on both"
         return None, HeliographError(msg)
     try:
-        return work(job), None
+        return watched(work, job), None
     except HeliographError as error:
         return None, error
 
@@ -202,4 +207,4 @@ def _received(ranks: Ranks, name: str) -> Any:  # noqa: ANN401 - what the work g
     result, error = pickle.loads(ranks.store.get(name))
     if error is not None:
         raise error
-    return result
+    return told(result)

@@ -55,6 +55,8 @@ class Effort:
     """Whether probing noise follows the full scales of rows and columns, as in cores that scale by row."""
     error_classes: tuple[ErrorClass, ...] = tuple(ErrorClass)
     """Classes of errors that are probed."""
+    gains: bool = True
+    """Whether the response to gains of products is measured; without it a core is executed, not predicted."""
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
@@ -96,7 +98,7 @@ class Effort:
             whole = cls(
                 model=model,
                 steps=40,
-                windows=24,
+                windows=16,
                 pairs=1,
                 core_pairs=3,
                 seeds=(0, 1),

@@ -35,10 +35,16 @@ class Bench:
 
     def calibrate(self, effort: Effort) -> dict[str, Any]:
         """Return how the loss depends on noise and gain of each product, as plain data."""
-        from workloads.probes import gain_response, sites  # noqa: PLC0415 - torch, only to execute
+        from workloads.probes import (  # noqa: PLC0415 - torch, only to execute
+            GainResponse,
+            gain_response,
+            sites,
+        )
 
         clean = self.loss({}, 0)
-        response = gain_response(self.model, self.training, self.corpus)
+        response = GainResponse(first={}, second={})
+        if effort.gains:
+            response = gain_response(self.model, self.training, self.corpus)
         names = tuple(sites(self.model.config))
         return {
             "clean": clean,

@@ -69,7 +69,8 @@ def draw(found: Variants, path: Path) -> tuple[Path, Path]:
         axes.axvspan(-found.floor, found.floor, color=PALETTE[9], alpha=0.4, linewidth=0.0, label=text)
         axes.axvline(0.0, color=REFERENCE, linewidth=0.9, linestyle="--", label="exact arithmetic")
         for index, (_, one) in enumerate(shown):
-            axes.plot(one.differences, [index] * len(one.differences), ".", color=PALETTE[4], markersize=5)
+            below = [index + 0.25] * len(one.differences)  # else the mean's mark hides them
+            axes.plot(one.differences, below, ".", color=PALETTE[4], markersize=5)
             error = one.difference_error
             axes.errorbar(
                 statistics.fmean(one.differences),

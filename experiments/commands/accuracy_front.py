@@ -27,7 +27,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=True,
         help="train the tiny GPT on the outermost settings too",
     )
-    parser.add_argument("--quick", action="store_true", help="shorter training, fewer draws and seeds")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="outermost settings alone, shorter training, fewer draws and seeds",
+    )
     parser.add_argument(
         "--out", type=Path, default=Path("results/accuracy_front"), metavar="DIR", help="default %(default)s"
     )
@@ -38,7 +42,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
     from experiments.accuracy_front import QUICK_TRAINED_STEPS, TRAINED_STEPS, accuracy_front
     from experiments.accuracy_front_report import report, write
-    from experiments.accuracy_front_settings import settings
+    from experiments.accuracy_front_settings import outermost, settings
     from experiments.plain import canonical_json, make_directory
     from experiments.progress import reporting
     from experiments.records import TrainingCache
@@ -53,6 +57,8 @@ def run(arguments: argparse.Namespace) -> None:
         fabric=arguments.fabric,
         assignments=tuple(arguments.set),
     )
+    if arguments.quick:
+        found = outermost(found)
     effort = Effort.asked(
         quick=arguments.quick, model=arguments.model, steps=arguments.steps, seeds=arguments.seeds
     )

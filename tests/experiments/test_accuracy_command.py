@@ -281,6 +281,29 @@ def test_gaussian_noise_of_a_core_is_predicted(tmp_path):
     assert again == found
 
 
+def test_without_gains_a_core_is_executed_alike(tmp_path):
+    """The front and the study of widths leave them out, which must change nothing of what they read."""
+    noisy = dataclasses.replace(AnalogSpec.ideal(), thermal_variance=1e-3)
+    one = Arithmetic(label="thermal", analog=dict.fromkeys(Phase, noisy))
+    whole = Effort(
+        model="tiny",
+        steps=1,
+        windows=2,
+        pairs=1,
+        core_pairs=2,
+        seeds=(0,),
+        ladder_db=(20.0,),
+        error_classes=(),
+    )
+    cache = TrainingCache(tmp_path / "cache")
+    found = predict_and_execute((one,), effort=whole, cache=cache)
+    part = predict_and_execute((one,), effort=dataclasses.replace(whole, gains=False), cache=cache)
+    assert part.executions == found.executions
+    assert part.calibrations[0].together == found.calibrations[0].together
+    assert found.calibrations[0].first.keys() == found.calibrations[0].single.keys()
+    assert part.calibrations[0].first == {}
+
+
 def test_aware_training_has_exact_gradients():
     spec = dataclasses.replace(AnalogSpec.ideal(), thermal_variance=1.0)
     made = aware(Arithmetic(label="core", analog=dict.fromkeys(Phase, spec)))

@@ -24,9 +24,13 @@ def found(tmp_path_factory):
         port = free.getsockname()[1]
     shared = os.environ | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     words = [sys.executable, "-m", "tests.experiments.two_ranks", str(directory)]
-    started = [subprocess.Popen(words, env=shared | {"RANK": str(rank)}) for rank in range(2)]
+    written = [directory / f"{rank}.err" for rank in range(2)]
+    started = []
+    for rank, path in enumerate(written):
+        with path.open("w") as errors:
+            started.append(subprocess.Popen(words, env=shared | {"RANK": str(rank)}, stderr=errors))
     try:
-        assert [one.wait(timeout=120) for one in started] == [0, 0]
+        assert [one.wait(timeout=120) for one in started] == [0, 0], [path.read_text() for path in written]
     finally:
         for one in started:
             one.kill()
@@ -48,6 +52,12 @@ def test_shared_training_gives_the_numbers_of_one_process(found, tmp_path, monke
 
 def test_what_a_job_refuses_rank_0_tells(found):
     assert found[0]["refusal"] == "job (1) must be 0"
+
+
+def test_doubts_of_all_processes_reach_rank_0_alone(found):
+    """Else each process would print a line of its own about the same converter."""
+    assert found[0]["doubts"] == [0.2, 0.4]
+    assert not any("clipping" in (found[1] / f"{rank}.err").read_text() for rank in range(2))
 
 
 def test_without_torchrun_there_is_one_process():
@@ -79,7 +89,8 @@ def test_a_command_tells_a_wrong_environment_in_one_line(monkeypatch, capsys):
 def test_another_version_does_no_job():
     """Its numbers would differ, and the text that is learnt is that of the Python at hand."""
     here = versions()
-    assert ranks._outcome(here, 1, str, 3) == ("3", None)
+    one, error = ranks._outcome(here, 1, str, 3)
+    assert (one.result, error) == ("3", None)
     result, error = ranks._outcome(here | {"torch": "0.1"}, 1, str, 3)
     assert result is None
     assert "rank 1 has torch" in str(error)

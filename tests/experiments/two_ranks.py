@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import torch
@@ -12,7 +13,7 @@ from experiments.accuracy import Arithmetic, train_all
 from experiments.processes import run_all
 from experiments.ranks import among_ranks
 from experiments.records import TrainingCache
-from heliograph.errors import HeliographError, ParameterError
+from heliograph.errors import ClippingWarning, HeliographError, ParameterError
 
 TRAINED = (Arithmetic(label="bf16"),)
 PATIENCE_S = 60.0
@@ -31,6 +32,13 @@ def meet(job):
     return os.getpid()
 
 
+def doubt(job):
+    """Doubt a share of clipping, in each process one, and return the process."""
+    directory, mine, other, share = job
+    warnings.warn(ClippingWarning(f"{share:.0%} is clipping", share), stacklevel=1)
+    return meet((directory, mine, other))
+
+
 def refuse(job):
     """Refuse the second job, whoever does it."""
     if job:
@@ -46,7 +54,7 @@ def trained(directory):
 
 
 def command(directory):
-    """Do three lists of jobs, as a command would."""
+    """Do four lists of jobs, as a command would."""
     found = {"processes": []}
     pair = [(str(directory), "left", "right"), (str(directory), "right", "left")]
     run_all(pair, meet, lambda job, process: found["processes"].append(process))
@@ -55,6 +63,11 @@ def command(directory):
         run_all([0, 1], refuse, lambda job, result: None)
     except ParameterError as error:
         found["refusal"] = str(error)
+    doubtful = [(str(directory), "above", "below", 0.2), (str(directory), "below", "above", 0.4)]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ClippingWarning)
+        run_all(doubtful, doubt, lambda job, process: None)
+    found["doubts"] = sorted(one.message.share for one in caught)
     (directory / "found.json").write_text(json.dumps(found))
 
 

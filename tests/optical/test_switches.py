@@ -87,7 +87,7 @@ def test_every_loss_costs_laser_power(field):
 
 
 def test_a_link_that_does_not_close_names_the_greatest_loss():
-    with pytest.raises(LinkError, match=r"lack 5\.0 dB; the greatest loss is optical switches \(10\.0 dB\)"):
+    with pytest.raises(LinkError, match=r"lacks 5\.0 dB; the greatest loss is optical switches \(10\.0 dB\)"):
         lane_budget(LANE, replace(PALOMAR, insertion_loss_db=9.965), 1)
 
 
