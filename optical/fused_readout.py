@@ -5,6 +5,8 @@ Shape suffixes: B batch, M rows of A and C, K summed, N columns of B and C; S an
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from optical.compiling import (
@@ -236,15 +238,22 @@ def _take(words: Array, pairs: Array, drawn: Array) -> None:
 
 
 @compiled_in_order
+def _converted(value: Any, converter: Numbers) -> Any:  # noqa: ANN401
+    """Return the code of a value, or the value where there is no converter; what is no number stays so."""
+    per_step, levels = converter
+    if levels > 0.0:
+        value = np.rint(value * per_step)
+        value = -levels if value < -levels else value
+        value = levels if value > levels else value
+    return value
+
+
+@compiled_in_order
 def _read(exact: Array, converter: Numbers, scale: Numbers, out: Array) -> None:
-    (per_step, levels), (factor, column, adds) = converter, scale
+    factor, column, adds = scale
     for place in range(out.size):
         value = np.float32(exact[place])
-        if levels > 0.0:
-            value = np.rint(value * per_step)
-            value = -levels if value < -levels else value
-            value = levels if value > levels else value
-        value = value * factor * column[place]
+        value = _converted(value, converter) * factor * column[place]
         out[place] = out[place] + value if adds else value
 
 
@@ -257,14 +266,10 @@ def _read_evenly(
     out: Array,
 ) -> None:
     """Read a row whose outputs have one deviation."""
-    (gaussian, deviation), (per_step, levels), (factor, column, adds) = noise, converter, scale
+    (gaussian, deviation), (factor, column, adds) = noise, scale
     for place in range(out.size):
         value = np.float32(exact[place]) + gaussian[place] * deviation
-        if levels > 0.0:
-            value = np.rint(value * per_step)
-            value = -levels if value < -levels else value
-            value = levels if value > levels else value
-        value = value * factor * column[place]
+        value = _converted(value, converter) * factor * column[place]
         out[place] = out[place] + value if adds else value
 
 
@@ -277,13 +282,9 @@ def _read_unevenly(
     out: Array,
 ) -> None:
     """Read a row whose outputs have variances that rise with the energy of their columns."""
-    (gaussian, base, slope, squares), (per_step, levels), (factor, column, adds) = noise, converter, scale
+    (gaussian, base, slope, squares), (factor, column, adds) = noise, scale
     for place in range(out.size):
         deviation = np.sqrt(base + slope * squares[place])
         value = np.float32(exact[place]) + gaussian[place] * deviation
-        if levels > 0.0:
-            value = np.rint(value * per_step)
-            value = -levels if value < -levels else value
-            value = levels if value > levels else value
-        value = value * factor * column[place]
+        value = _converted(value, converter) * factor * column[place]
         out[place] = out[place] + value if adds else value

@@ -354,7 +354,6 @@ def read_residues(residues: Residues, a: Operand, b: Operand, draws: Draws) -> W
         Whole codes, [B, M, K] and [B, K, N].
     draws : Draws
         Source of all noise.
-
     """
     rows, columns = a.codes.shape[1], b.codes.shape[2]
     misread = draw_misread(residues, a.codes.shape[0] * rows * columns, draws.on_host())

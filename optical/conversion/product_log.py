@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from optical.conversion.convert import sites_of
 from optical.conversion.frames import current_frame, current_product
 from optical.conversion.noise_keys import noise_key
-from optical.conversion.watch import CORE_NAMESPACE, is_product
+from optical.conversion.watch import CORE_NAMESPACE, is_product, operator_of
 
 _ATTENTION = ("_scaled_dot_product", "_flash_attention", "_efficient_attention")
 _MATRICES = {
@@ -72,8 +72,7 @@ class _Log(TorchDispatchMode):
     ) -> Any:  # noqa: ANN401
         del types
         result = func(*args, **(kwargs or {}))
-        space, _, name = str(func).partition(".")
-        name = name.partition(".")[0]
+        space, name = operator_of(func)
         if space == CORE_NAMESPACE or is_product(name):
             self._note(name, space == CORE_NAMESPACE, args, result)
         return result

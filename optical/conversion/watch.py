@@ -25,6 +25,12 @@ _PRODUCTS = (
 _BY_START = ("_scaled_dot_product", "_thnn", "_flash_attention", "_efficient_attention", "mkldnn_")
 
 
+def operator_of(func: Callable[..., Any]) -> tuple[str, str]:
+    """Return namespace and name of an operator that a dispatch mode is shown, without its overload."""
+    space, _, name = str(func).partition(".")
+    return space, name.partition(".")[0]
+
+
 def is_product(operator: str) -> bool:
     """Return whether an operator of torch, without its namespace, multiplies matrices."""
     return operator in _PRODUCTS or operator.startswith(_BY_START)
@@ -59,8 +65,7 @@ class _Watch(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401
         del types
-        space, _, name = str(func).partition(".")
-        name = name.partition(".")[0]
+        space, name = operator_of(func)
         counts, backward = self.counts, torch._C._current_graph_task_id() != -1 and current_frame() is None
         product, electronic = current_product()
         if space == CORE_NAMESPACE:
