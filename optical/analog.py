@@ -7,9 +7,11 @@ analog sample, that is to the sum of `analog_length` products that one ADC conve
 
 from __future__ import annotations
 
+import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from typing import Any
 
 from heliograph.amounts import Amount, Flag
 from heliograph.checks import check_positive, check_range
@@ -118,6 +120,18 @@ class AnalogSpec:
             raise ParameterError(msg)
         if self.residues is not None:
             self.residues.check_sums(self.analog_length * largest_mantissa(self.dac_bits) ** 2)
+
+    def __hash__(self) -> int:
+        """Return a hash that is worked out once: specifications stand in the keys of caches."""
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash(tuple(getattr(self, one.name) for one in fields(self)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy is made of; a hash is good for one process only."""
+        return {name: value for name, value in self.__dict__.items() if name != "_hash"}
 
     @property
     def reading_variance(self) -> float:

@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 import torch
 
-from optical.fused import fuses, join, split
 from optical.operand_blocks import Block, part_of
-from optical.scratch import scratch
+from optical.scratch import remembered, scratch
 
 _LARGEST_INT8_CODE = 127
 _RADIX = 128
@@ -39,12 +38,12 @@ class Arithmetic(Enum):
 def arithmetic_for(x: torch.Tensor, summed_dim: int, levels: int | None) -> Arithmetic:
     """Return the quickest arithmetic that gives products of an operand's codes exactly."""
     usual = x.device.type == "cpu" and x.dtype == torch.float32 and x.shape[0] == 1
-    if (
-        levels is None
-        or not usual
-        or x.shape[summed_dim] > _LONGEST_INT8_SUM
-        or not has_exact_int8_products()
-    ):
+    return arithmetic_of_sums(x.shape[summed_dim], levels) if usual else Arithmetic.FLOATING
+
+
+def arithmetic_of_sums(length: int, levels: int | None) -> Arithmetic:
+    """Return the same for single matrices in float32 on a CPU, by the length of their sums."""
+    if levels is None or length > _LONGEST_INT8_SUM or not has_exact_int8_products():
         return Arithmetic.FLOATING
     if levels <= _LARGEST_INT8_CODE:
         return Arithmetic.INT8
@@ -63,9 +62,6 @@ class Halves(NamedTuple):
 
     def put(self, codes: torch.Tensor, block: Block) -> None:
         """Divide a block of whole codes, given as floating point."""
-        if fuses(codes) and codes.is_contiguous():
-            split(codes, *(part_of(half, block) for half in (self.high, self.low, self.both)))
-            return
         high = scratch("high", codes.shape, codes.dtype, codes.device)
         torch.mul(codes, 1.0 / _RADIX, out=high).round_()
         part_of(self.high, block).copy_(high)
@@ -102,38 +98,39 @@ class CodeProduct:
         value = scratch("value", first.shape, dtype, first.device)
         if not others:
             return value.copy_(first)
-        if fuses(value) and first.is_contiguous():
-            join((first, *others), value)
-            return value
         low, both = others
         value.copy_(first).mul_(_RADIX).add_(both.sub_(first).sub_(low))
         return value.mul_(_RADIX).add_(low)
 
 
-def multiply_codes(a: torch.Tensor, b: torch.Tensor, halves: tuple[Halves, Halves] | None) -> CodeProduct:
-    """Return the exact product of codes.
-
-    Parameters
-    ----------
-    a, b : torch.Tensor
-        Codes, [B, M, K] and [B, K, N], int8 or of one floating type.
-    halves : tuple of Halves or None
-        Of both, where they are to be multiplied.
-    """
-    if halves is not None:
-        pairs = enumerate(zip(*halves, strict=True))
-        return CodeProduct(tuple(_multiply_int8(*pair, f"product {place}") for place, pair in pairs))
-    if a.dtype == b.dtype == torch.int8:
-        return CodeProduct((_multiply_int8(a, b, "product"),))
+def multiply_codes(a: torch.Tensor, b: torch.Tensor) -> CodeProduct:
+    """Return the product of floating-point codes, [B, M, K] and [B, K, N], exact as far as their type is."""
     shape = torch.Size((*a.shape[:2], b.shape[2]))
     return CodeProduct((torch.bmm(a, b, out=scratch("product", shape, a.dtype, a.device)),))
 
 
-def _multiply_int8(a: torch.Tensor, b: torch.Tensor, use: str) -> torch.Tensor:
-    """Return an exact product of one matrix with another, [1, M, N], int32."""
-    out = scratch(use, torch.Size((1, a.shape[1], b.shape[2])), torch.int32, a.device)
-    torch._int_mm(_in_order(a[0]), _in_order(b[0]), out=out[0])
-    return out
+def multiply_matrices(a: tuple[torch.Tensor, ...], b: tuple[torch.Tensor, ...]) -> CodeProduct:
+    """Return the exact product of single matrices of int8 codes, [M, K] and [K, N], or of their halves."""
+    rows, columns = a[0].shape[0], b[0].shape[1]
+    room = remembered(("product", len(a), rows, columns), lambda: _product_room(len(a), rows, columns))
+    for first, second, out in zip(a, b, room.matrices, strict=True):
+        torch._int_mm(_in_order(first), _in_order(second), out=out)
+    return room.product
+
+
+class _ProductRoom(NamedTuple):
+    """Memory for a product."""
+
+    product: CodeProduct
+    matrices: tuple[torch.Tensor, ...]
+
+
+def _product_room(count: int, rows: int, columns: int) -> _ProductRoom:
+    shape = torch.Size((1, rows, columns))
+    sums = tuple(
+        scratch(f"product {place}", shape, torch.int32, torch.device("cpu")) for place in range(count)
+    )
+    return _ProductRoom(CodeProduct(sums), tuple(out[0] for out in sums))
 
 
 def _in_order(codes: torch.Tensor) -> torch.Tensor:

@@ -78,47 +78,45 @@ class Grid(NamedTuple):
     """Whether elements that are summed share a full scale, rather than all elements."""
 
 
-def encode(
-    x_BRC: torch.Tensor,
-    codes_BRC: torch.Tensor,
-    grid: Grid,
-    dither: Draws | None,
-    energy: torch.Tensor | None,
-) -> torch.Tensor:
-    """Round a contiguous operand to codes and return its full scale.
+class Codes(NamedTuple):
+    """Memory for an operand's codes as it lies, each without gaps."""
+
+    codes: torch.Tensor
+    """int8 or float32, [B, R, C]."""
+    scale: torch.Tensor
+    """For full scales: [B, R, 1], [B, 1, C] or [1, 1, 1]."""
+    energy: torch.Tensor | None
+    """For sums of squared codes, [B, R, 1] or [B, 1, C], where they are wanted."""
+    halves: tuple[torch.Tensor, ...] = ()
+    """For halves of codes, high, low and their sums, int8, where those are multiplied."""
+
+
+def encode(x: torch.Tensor, room: Codes, grid: Grid, dither: Draws | None) -> None:
+    """Round an operand to codes.
 
     Parameters
     ----------
-    x_BRC, codes_BRC : torch.Tensor
-        Operand and result, int8 or float32.
+    x : torch.Tensor
+        Operand, float32, without gaps, [B, R, C] as it lies in memory.
+    room : Codes
+        Where codes go.
     grid : Grid
         Of the converter.
     dither : Draws or None
         What stochastic rounding draws from.
-    energy : torch.Tensor or None
-        Where sums of squared codes go, [B, R, 1] or [B, 1, C].
-
-    Returns
-    -------
-    torch.Tensor
-        [B, R, 1], [B, 1, C] or [1, 1, 1].
     """
-    batch, rows, columns = x_BRC.shape
-    by_rows = grid.summed_dim == -1
-    if not grid.own:
-        scale = x_BRC.new_empty((1, 1, 1))
-    else:
-        scale = x_BRC.new_empty((batch, rows, 1) if by_rows else (batch, 1, columns))
-    source = (0, 0) if dither is None else dither.take(batch * rows * columns)
+    (batch, rows, columns), by_rows = room.codes.shape, grid.summed_dim == -1
+    count = batch * rows * columns
     memory = (
-        x_BRC.data_ptr(),
-        codes_BRC.data_ptr(),
-        scale.data_ptr(),
-        0 if energy is None else energy.data_ptr(),
+        x.data_ptr(),
+        room.codes.data_ptr(),
+        room.scale.data_ptr(),
+        0 if room.energy is None else room.energy.data_ptr(),
+        *(tuple(half.data_ptr() for half in room.halves) or (0, 0, 0)),
     )
-    whole, how = codes_BRC.dtype == torch.int8, (dither is not None, *source)
+    how = (False, 0, 0) if dither is None else (True, *dither.take(count))
     grids = (np.float32(grid.reach), np.float32(grid.smallest), by_rows, grid.own)
-    passes, count = kernels().encoding, batch * rows * columns
+    passes, whole = kernels().encoding, room.codes.dtype == torch.int8
     if not grid.own:
         passes.find_scale(memory, count, grids[1])
 
@@ -126,29 +124,6 @@ def encode(
         passes.encode(memory, whole, (batch, rows, columns, start, end), grids, how)
 
     in_parts(run, batch * rows if by_rows else columns, count)
-    return scale
-
-
-def split(codes: torch.Tensor, high: torch.Tensor, low: torch.Tensor, both: torch.Tensor) -> None:
-    """Divide whole codes, contiguous, into halves of 7 bits, and their sums."""
-    source, *halves = (part.data_ptr() for part in (codes, high, low, both))
-    passes = kernels().encoding
-
-    def run(start: int, end: int) -> None:
-        passes.split(source + 4 * start, tuple(half + start for half in halves), end - start)
-
-    in_parts(run, codes.numel(), codes.numel())
-
-
-def join(sums: tuple[torch.Tensor, ...], out: torch.Tensor) -> None:
-    """Add contiguous products of halves: high by high, low by low, sum by sum."""
-    result, *parts = (part.data_ptr() for part in (out, *sums))
-    passes = kernels().encoding
-
-    def run(start: int, end: int) -> None:
-        passes.join(tuple(part + 4 * start for part in parts), result + 4 * start, end - start)
-
-    in_parts(run, out.numel(), out.numel())
 
 
 def words(key: int, first: int, numbers: int) -> np.ndarray:

@@ -29,7 +29,8 @@ def encode(memory: Numbers, whole: bool, shape: Numbers, grid: Numbers, dither: 
     ----------
     memory : tuple of int
         Addresses of the operand, float32 [B, R, C]; of its codes, int8 if `whole`, else float32; of its full
-        scales, [B, R], [B, C] or [1]; and of sums of squared codes, [B, R] or [B, C], or 0 for none.
+        scales, [B, R], [B, C] or [1]; of sums of squared codes, [B, R] or [B, C], or 0 for none; and of the
+        codes' halves, high, low and their sum, int8, or 0 three times.
     whole : bool
         Of what type codes are.
     shape : tuple of int
@@ -52,15 +53,20 @@ def encode(memory: Numbers, whole: bool, shape: Numbers, grid: Numbers, dither: 
 def _encode(codes: Array, memory: Numbers, shape: Numbers, grid: Numbers, dither: Numbers) -> None:
     batches, rows, columns, start, end = shape
     _, _, by_rows, own = grid
-    x = floats(memory[0], codes.size)
+    x, count = floats(memory[0], codes.size), codes.size if memory[4] else 0
+    high, low, both = (
+        small_integers(memory[4], count),
+        small_integers(memory[5], count),
+        small_integers(memory[6], count),
+    )
     if by_rows:
         scale = floats(memory[2], batches * rows if own else 1)
         squares = floats(memory[3], batches * rows if memory[3] else 0)
-        _encode_rows(codes, (x, scale, squares), (columns, start, end), grid, dither)
+        _encode_rows(codes, (x, scale, squares, high, low, both), (columns, start, end), grid, dither)
     else:
         scale = floats(memory[2], batches * columns if own else 1)
         squares = floats(memory[3], batches * columns if memory[3] else 0)
-        _encode_columns(codes, (x, scale, squares), shape, grid, dither)
+        _encode_columns(codes, (x, scale, squares, high, low, both), shape, grid, dither)
 
 
 @compiled
@@ -82,7 +88,7 @@ def largest(bits: Array, least: Any) -> Any:  # noqa: ANN401
 @compiled
 def _encode_rows(codes: Array, values: Numbers, span: Numbers, grid: Numbers, dither: Numbers) -> None:
     """Round rows, each with a full scale of its own or all with one that is known."""
-    (x, scale, squares), (columns, begin, end) = values, span
+    (x, scale, squares, high, low, both), (columns, begin, end) = values, span
     (reach, smallest, _, own), (dithers, key, first) = grid, dither
     bits, tops = x.view(np.int32), scale.view(np.int32)
     least = np.full(1, smallest, np.float32).view(np.int32)[0]
@@ -99,12 +105,15 @@ def _encode_rows(codes: Array, values: Numbers, span: Numbers, grid: Numbers, di
             _round(x[part], factor, codes[part])
         if squares.size > 0:
             squares[row] = _sum_of_squares(codes[part])
+        if high.size > 0:
+            _split(codes[part], high[part], low[part], both[part])
 
 
 @compiled
 def _encode_columns(codes: Array, values: Numbers, shape: Numbers, grid: Numbers, dither: Numbers) -> None:
     """Round columns, each with a full scale of its own or all with one that is known."""
-    (all_x, all_scale, all_squares), (batches, rows, columns, begin, end) = values, shape
+    all_x, all_scale, all_squares, high, low, both = values
+    batches, rows, columns, begin, end = shape
     (reach, smallest, _, own), (dithers, key, first) = grid, dither
     count, memory = end - begin, np.empty((end - begin) // 4 + 2, np.uint64)
     scale, squares = all_scale, all_squares
@@ -136,6 +145,8 @@ def _encode_columns(codes: Array, values: Numbers, shape: Numbers, grid: Numbers
                 _round(x, factor[0], into)
             if squares.size > 0:
                 _add_squares(into, squares)
+            if high.size > 0:
+                _split(into, high[part], low[part], both[part])
 
 
 @compiled
@@ -185,36 +196,13 @@ def _add_squares(codes: Array, energy: Array) -> None:
 
 
 @compiled
-def split(address: int, halves: tuple[int, int, int], count: int) -> None:
-    """Divide whole float32 codes into ``128 high + low``.
-
-    Parameters
-    ----------
-    address : int
-        Of codes.
-    halves : tuple of int
-        Addresses of the high part, of the low part and of their sum, int8.
-    count : int
-        How many there are.
-    """
-    codes = floats(address, count)
-    high, low = small_integers(halves[0], count), small_integers(halves[1], count)
-    both = small_integers(halves[2], count)
-    for place in range(count):
-        upper = np.rint(codes[place] * np.float32(1.0 / 128.0))
-        lower = codes[place] - upper * np.float32(128.0)
+def _split(codes: Array, high: Array, low: Array, both: Array) -> None:
+    """Divide whole codes into ``128 high + low``."""
+    for place in range(codes.size):
+        code = np.float32(codes[place])
+        upper = np.rint(code * np.float32(1.0 / 128.0))
+        lower = code - upper * np.float32(128.0)
         high[place], low[place], both[place] = upper, lower, upper + lower
-
-
-@compiled
-def join(sums: tuple[int, int, int], address: int, count: int) -> None:
-    """Add products of halves: high by high, low by low, and sum by sum, all int32, to float32."""
-    high, low, both = integers(sums[0], count), integers(sums[1], count), integers(sums[2], count)
-    out, radix = floats(address, count), np.float32(128.0)
-    for place in range(count):
-        crossed = both[place] - high[place] - low[place]
-        upper = np.float32(high[place]) * radix + np.float32(crossed)
-        out[place] = upper * radix + np.float32(low[place])
 
 
 @compiled

@@ -20,16 +20,15 @@ from optical.collapse import doubt_collapse
 from optical.draws import Draws, gaussian_pairs
 from optical.fused import fuses, kernels
 from optical.fused_threads import in_parts
-from optical.operand_blocks import Block, Target, product_blocks, whole
+from optical.operand_blocks import Block, Target, product_blocks
 from optical.operands import (
     NEGLIGIBLE_LASER,
     SMALLEST_SCALE,
     Operand,
     largest_code,
     multiply,
-    probe_outputs,
-    probe_steps,
 )
+from optical.probes import probe_outputs, probe_steps
 from optical.scratch import scratch
 
 _Operands = tuple[Operand, Operand]
@@ -123,11 +122,8 @@ def deliver(
     target : Target or None
         Where the result goes.
     """
-    chip, columns = spec.chip, b.codes.shape[2]
-    distorts = chip is not None and chip.output_gain + chip.imbalance + chip.edge_imbalance > 0.0
-    counts = spec.shot is Shot.COUNTED and spec.shot_variance > 0.0
-    shares = spec.common is not None or spec.encoding is not None
-    if columns % 2 or distorts or counts or shares or not fuses(a.energy):
+    columns = b.codes.shape[2]
+    if columns % 2 or not _suits(spec) or not fuses(a.energy):
         return None
     if target is not None and not (target.c_BMN.is_contiguous() and fuses(target.c_BMN)):
         return None
@@ -147,6 +143,15 @@ def deliver(
         product = multiply(a, b, block) if known is None else known
         _read(law, product, (a, b), noise, _Output(target, block, draws))
     return c_BMN
+
+
+@functools.lru_cache(maxsize=1024)
+def _suits(spec: AnalogSpec) -> bool:
+    """Return whether there are compiled passes for the errors of a specification."""
+    chip = spec.chip
+    distorts = chip is not None and chip.output_gain + chip.imbalance + chip.edge_imbalance > 0.0
+    counts = spec.shot is Shot.COUNTED and spec.shot_variance > 0.0
+    return not (distorts or counts or spec.common is not None or spec.encoding is not None)
 
 
 class _Noise(NamedTuple):
@@ -204,7 +209,7 @@ def _noise(spec: AnalogSpec, law: _Law, operands: _Operands, known: CodeProduct 
 
 
 def _probe(spec: AnalogSpec, codes_BMK: torch.Tensor, use: str) -> torch.Tensor:
-    """Return the codes that `optical.operands.probe` finds, float32 [S, M', K']."""
+    """Return the codes that `optical.probes.probe` finds, float32 [S, M', K']."""
     sizes, steps = probe_steps(spec, codes_BMK.shape)
     batches, samples, rows, width = sizes
     found = scratch(
@@ -229,13 +234,17 @@ def _read(law: _Law, product: CodeProduct, operands: _Operands, noise: _Noise, o
     ((c_BMN, adds), (batches, rows), draws), (a, b) = out, operands
     columns = c_BMN.shape[2]
     count = (batches.stop - batches.start) * (rows.stop - rows.start) * columns
-    exact = product.sums[0]
-    if len(product.sums) > 1:
-        exact = product.value(whole(exact.shape), c_BMN.dtype)
+    exact, *halves = product.sums
     step = noise.range_ * law.relative_step
     tensors = (exact, c_BMN, a.energy, b.energy, a.scale, b.scale)
     source = draws.take(count // 2) if law.is_noisy else (0, 0)
-    memory, whole_numbers = tuple(tensor.data_ptr() for tensor in tensors), exact.dtype == torch.int32
+    low, both = halves or (None, None)
+    memory = (
+        *(tensor.data_ptr() for tensor in tensors),
+        0 if low is None else low.data_ptr(),
+        0 if both is None else both.data_ptr(),
+    )
+    whole_numbers = exact.dtype == torch.int32
     block = (*c_BMN.shape, batches.start, rows.start, rows.stop)
     scales = (a.scale.numel(), b.scale.numel(), int(adds))
     noises = (law.is_noisy, *source, _pairs())

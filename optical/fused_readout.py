@@ -168,7 +168,8 @@ def deliver(memory: Numbers, whole: bool, place: Numbers, draws: Numbers, law: N
     memory : tuple of int
         Addresses of the products of the block, int32 if `whole`, else float32; of all results, [B, M, N]; of
         the sums of squared codes of A, [B, M], and of B, [B, N]; of the full scales of A, [B, M] or [1], and
-        of B, [B, N] or [1].
+        of B, [B, N] or [1]; and of products of low halves and of sums of halves, int32, where the first are
+        of high halves, else 0 twice.
     whole : bool
         Of what type products are.
     place : tuple of int
@@ -182,14 +183,19 @@ def deliver(memory: Numbers, whole: bool, place: Numbers, draws: Numbers, law: N
         Variance without light, and per energy of A, of B, and of their product; what codes are multiplied by;
         step of the converter, and its largest code, or zero.
     """
-    if whole:
-        _deliver(integers(memory[0], LONG), memory, place, draws, law)
+    count = LONG if memory[6] else 0
+    halves = integers(memory[0], count), integers(memory[6], count), integers(memory[7], count)
+    if count > 0:
+        _deliver((np.empty(place[2], np.float32), halves), memory, place, draws, law)
+    elif whole:
+        _deliver((integers(memory[0], LONG), halves), memory, place, draws, law)
     else:
-        _deliver(floats(memory[0], LONG), memory, place, draws, law)
+        _deliver((floats(memory[0], LONG), halves), memory, place, draws, law)
 
 
 @compiled
-def _deliver(product: Array, memory: Numbers, place: Numbers, draws: Numbers, law: Numbers) -> None:
+def _deliver(products: Numbers, memory: Numbers, place: Numbers, draws: Numbers, law: Numbers) -> None:
+    product, halves = products
     batches, rows, columns, first_batch, first_row, end_row, begin, end, a_scales, b_scales, adds = place
     constant, by_a, by_b, by_both, unit, step, levels = law
     noisy, key, number, pairs = draws
@@ -207,7 +213,11 @@ def _deliver(product: Array, memory: Numbers, place: Numbers, draws: Numbers, la
         row = batch * rows + first_row + done % height
         if b_scales > 1:
             column_scale = b_scale[batch * columns : (batch + 1) * columns]
-        exact = product[done * columns : (done + 1) * columns]
+        part = slice(done * columns, (done + 1) * columns)
+        if halves[0].size > 0:
+            _join(halves[0][part], halves[1][part], halves[2][part], product)
+            part = slice(0, columns)
+        exact = product[part]
         into = results[row * columns : (row + 1) * columns]
         factor = _product(a_scale[row if a_scales > 1 else 0], units)
         scale = (factor * b_scale[0] if b_scales == 1 else factor, column_scale, adds)
@@ -223,6 +233,16 @@ def _deliver(product: Array, memory: Numbers, place: Numbers, draws: Numbers, la
                 _read_unevenly(exact, (gaussian, base, slope, squares), converter, scale, into)
         else:
             _read(exact, converter, scale, into)
+
+
+@compiled_in_order
+def _join(high: Array, low: Array, both: Array, out: Array) -> None:
+    """Add products of halves to products of codes."""
+    radix = np.float32(128.0)
+    for place in range(out.size):
+        crossed = both[place] - high[place] - low[place]
+        upper = np.float32(high[place]) * radix + np.float32(crossed)
+        out[place] = upper * radix + np.float32(low[place])
 
 
 @compiled_in_order

@@ -18,7 +18,8 @@ from optical.draws import Draws
 from optical.fused import fuses
 from optical.fused_products import deliver
 from optical.operand_blocks import Target, whole
-from optical.operands import SMALLEST_SCALE, Operand, Orders, cut, encode_both, probe
+from optical.operands import SMALLEST_SCALE, Operand, Orders, cut, encode_both
+from optical.probes import probe
 from optical.readout import read, set_gain, variance_of, whole_product
 
 

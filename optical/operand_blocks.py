@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -9,18 +10,24 @@ import torch
 
 CACHE_ELEMENTS = 2**16
 """Numbers that are finished together, so that they and their scratch memory stay in a core's cache."""
+_CACHEFULS = 4
+"""Of outputs, that a product makes at once."""
 _PRODUCT_ROWS = 256
 """Rows that a matrix product needs to be quick, for each thread."""
 Block = tuple[slice, slice]
 """Batches and rows of some outputs."""
 
 
-def product_blocks(shape: torch.Size, device: torch.device) -> Iterator[Block]:
-    """Yield blocks of outputs that cover them: large enough for a quick product, else few to spare memory."""
+def product_blocks(shape: torch.Size, device: torch.device) -> tuple[Block, ...]:
+    """Return blocks of outputs that cover them: large enough for a quick product, but not for much memory."""
+    return _product_blocks(shape, _cacheful(device), torch.get_num_threads())
+
+
+@functools.lru_cache(maxsize=4096)
+def _product_blocks(shape: torch.Size, count: int, threads: int) -> tuple[Block, ...]:
     batch, rows, columns = shape
-    count = _cacheful(device)
-    row_count = min(rows, max(_PRODUCT_ROWS * torch.get_num_threads(), 4 * count // columns))
-    return _blocks(batch, rows, max(1, count // (rows * columns)), row_count)
+    row_count = min(rows, max(_PRODUCT_ROWS * threads, _CACHEFULS * count // columns))
+    return tuple(_blocks(batch, rows, max(1, count // (rows * columns)), row_count))
 
 
 def cachefuls(shape: torch.Size, device: torch.device, *, streams: int = 1) -> Iterator[Block]:

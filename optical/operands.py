@@ -5,24 +5,33 @@ Shape suffixes: B batch, M rows of A and C, K summed, N columns of B and C.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from typing import NamedTuple
 
 import torch
 
 from optical import fused
 from optical.analog import AnalogSpec, Rounding, Scale, loads_second
-from optical.code_products import Arithmetic, CodeProduct, Halves, arithmetic_for, multiply_codes
+from optical.code_products import (
+    Arithmetic,
+    CodeProduct,
+    Halves,
+    arithmetic_for,
+    arithmetic_of_sums,
+    multiply_codes,
+    multiply_matrices,
+)
 from optical.draws import Draws
 from optical.operand_blocks import Block, cachefuls, part_of, whole
-from optical.scratch import scratch
+from optical.scratch import remembered, scratch
 
 SMALLEST_SCALE = 1e-30
 """Full scale of an operand row that is all zero, so that nothing is divided by zero."""
 _HAIR = 2.0**-20
 """How far stochastic rounding stops short of the last code, so that no dither reaches beyond it."""
-_PROBE_ROWS, _PROBE_BATCHES, _PROBE_SAMPLES = 64, 4, 8
 NEGLIGIBLE_LASER = 0.01
 """Share of laser noise in the variance of an output, below which its spread over outputs is not followed."""
 
@@ -47,6 +56,11 @@ class Operand:
         """The transposed operand, [B, K, M] of [B, M, K]."""
         halves = None if self.halves is None else self.halves.mT
         return replace(self, codes=self.codes.mT, scale=self.scale.mT, energy=self.energy.mT, halves=halves)
+
+    @functools.cached_property
+    def matrices(self) -> tuple[torch.Tensor, ...]:
+        """Codes of a single matrix, [M, K] of [1, M, K], or their halves, where those are multiplied."""
+        return tuple(codes[0] for codes in self.halves or (self.codes,))
 
     @property
     def values(self) -> torch.Tensor:
@@ -110,62 +124,163 @@ def encode(
     into : Operand or None
         The same operand as it was coded before, whose codes are lost: fresh memory costs more than coding.
     """
+    if order is not None and (_dithers(spec) or (loaded and spec.load_variance > 0.0)):
+        x = x.mT.contiguous().mT if order is Order.COLUMNS else x.contiguous()
+    else:
+        order = None
+    if fused.fuses(x):
+        coding = _coding(spec, (summed_dim, order, loaded), x.shape, x.stride())
+        if coding is not None:
+            return coding.run(x, draws, use, into)
     x = x.detach()
     x = x if x.dtype in (torch.float32, torch.float64) else x.to(torch.float32)
-    ordered = order is not None and (_dithers(spec) or (loaded and spec.load_variance > 0.0))
-    turned = order is Order.COLUMNS if ordered else not x.is_contiguous()
+    turned = order is Order.COLUMNS or (order is None and not x.is_contiguous())
     if turned:
         x, summed_dim = x.mT, -3 - summed_dim
-    x = x.contiguous() if ordered else x
     levels = None if math.isinf(spec.dac_bits) else largest_code(spec.dac_bits)
     arithmetic = arithmetic_for(x, summed_dim, levels) if spec.load_variance == 0.0 else Arithmetic.FLOATING
     dithers = draws if _dithers(spec) else None
     reach = (levels or 1.0) * (1.0 if dithers is None else 1.0 - _HAIR)
-    room = _Room(x, arithmetic, use, into.mT if into is not None and turned else into)
+    room = _room(x, arithmetic, use, into.mT if into is not None and turned else into)
     energy = x.new_zeros((*x.shape[:2], 1) if summed_dim == -1 else (x.shape[0], 1, x.shape[2]))
-    wanted = energy if spec.needs_energy else None
-    error = math.sqrt(spec.load_variance) if loaded else 0.0
-    if levels is not None and error == 0.0 and fused.fuses(x) and x.is_contiguous():
-        how = fused.Grid(reach, SMALLEST_SCALE, summed_dim, spec.scale is Scale.ROW)
-        scale = fused.encode(x, room.codes, how, dithers, wanted)
-        if room.halves is not None:
-            room.halves.put(room.codes, whole(x.shape))
-    else:
-        grid = _Grid(
-            reach=reach,
-            rounds=levels is not None,
-            draws=dithers,
-            dim=summed_dim if spec.scale is Scale.ROW else None,
-            error=error,
-        )
-        scale = _fill(x, grid, draws, room, wanted)
+    grid = _Grid(
+        reach=reach,
+        rounds=levels is not None,
+        draws=dithers,
+        dim=summed_dim if spec.scale is Scale.ROW else None,
+        error=math.sqrt(spec.load_variance) if loaded else 0.0,
+    )
+    scale = _fill(x, grid, draws, room, energy if spec.needs_energy else None)
     operand = Operand(codes=room.codes, step=1.0 / reach, scale=scale, energy=energy, halves=room.halves)
     return operand.mT if turned else operand
 
 
-class _Room:
+class _Coding(NamedTuple):
+    """How compiled passes code operands of one shape, worked out once."""
+
+    turned: bool
+    """Whether they lie in memory as their transpose does."""
+    size: torch.Size
+    """As they lie."""
+    grid: fused.Grid
+    """Of the converter."""
+    dithers: bool
+    """Whether rounding is stochastic."""
+    wants_energy: bool
+    """Whether sums of squared codes are asked for."""
+    arithmetic: Arithmetic
+    """In what codes are multiplied."""
+
+    def run(self, x: torch.Tensor, draws: Draws, use: str, into: Operand | None) -> Operand:
+        """Return the codes of an operand (`encode`)."""
+        if into is not None:
+            coded = self._coded(into.mT if self.turned else into)
+        elif use:
+            coded = remembered((use, self), lambda: self._coded(self._fresh(use)))
+        else:
+            coded = self._coded(self._fresh(use))
+        fused.encode(x, coded.memory, self.grid, draws if self.dithers else None)
+        return coded.operand
+
+    def _fresh(self, use: str) -> Operand:
+        """Return memory for an operand as it lies."""
+        x = torch.empty(self.size, dtype=torch.float32, device="meta")
+        codes = _room(x, self.arithmetic, use, None, torch.device("cpu"))
+        batch, rows, columns = self.size
+        lines = (batch, rows, 1) if self.grid.summed_dim == -1 else (batch, 1, columns)
+        return Operand(
+            codes=codes.codes,
+            step=1.0 / self.grid.reach,
+            scale=torch.empty(lines if self.grid.own else (1, 1, 1)),
+            energy=torch.zeros(lines),
+            halves=codes.halves,
+        )
+
+    def _coded(self, lies: Operand) -> _Coded:
+        energy = lies.energy if self.wants_energy else None
+        memory = fused.Codes(lies.codes, lies.scale, energy, lies.halves or ())
+        return _Coded(memory, lies.mT if self.turned else lies)
+
+
+class _Coded(NamedTuple):
+    """An operand and its memory."""
+
+    memory: fused.Codes
+    operand: Operand
+
+
+@functools.lru_cache(maxsize=4096)
+def _coding(
+    spec: AnalogSpec, how: tuple[int, Order | None, bool], shape: torch.Size, strides: tuple[int, ...]
+) -> _Coding | None:
+    """Return how float32 operands on a CPU are coded in compiled passes, or None where torch does it.
+
+    Parameters
+    ----------
+    spec : AnalogSpec
+        Bits, scale and rounding of the converter.
+    how : tuple
+        Dimension that is summed over, order of draws, whether the operand is loaded (`encode`).
+    shape, strides
+        Of the operands.
+    """
+    summed_dim, order, loaded = how
+    if math.isinf(spec.dac_bits) or (loaded and spec.load_variance > 0.0):
+        return None
+    turned = order is Order.COLUMNS or (order is None and not _is_gapless(shape, strides))
+    if turned:
+        shape, strides = torch.Size((shape[0], shape[2], shape[1])), (strides[0], strides[2], strides[1])
+        summed_dim = -3 - summed_dim
+    if not _is_gapless(shape, strides):
+        return None
+    levels, dithers = largest_code(spec.dac_bits), _dithers(spec)
+    arithmetic = Arithmetic.FLOATING
+    if spec.load_variance == 0.0 and shape[0] == 1:
+        arithmetic = arithmetic_of_sums(shape[summed_dim], levels)
+    reach = levels * (1.0 - _HAIR if dithers else 1.0)
+    grid = fused.Grid(reach, SMALLEST_SCALE, summed_dim, spec.scale is Scale.ROW)
+    return _Coding(turned, shape, grid, dithers, spec.needs_energy, arithmetic)
+
+
+def _is_gapless(shape: torch.Size, strides: tuple[int, ...]) -> bool:
+    """Return whether elements lie one after the other, rows first."""
+    expected = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+class _Room(NamedTuple):
     """Memory for codes."""
 
     codes: torch.Tensor
     halves: Halves | None
 
-    def __init__(self, x: torch.Tensor, arithmetic: Arithmetic, use: str, into: Operand | None) -> None:
-        if into is not None:
-            self.codes, self.halves = into.codes, into.halves
-            return
-        self._like, self._use = x, use if x.is_contiguous() else ""
-        self.codes = self._part("codes", torch.int8 if arithmetic is Arithmetic.INT8 else x.dtype)
-        self.halves = None
-        if arithmetic is Arithmetic.HALVES:
-            self.halves = Halves(
-                *(self._part(part, torch.int8) for part in ("high halves", "low halves", "sums of halves"))
-            )
 
-    def _part(self, part: str, dtype: torch.dtype) -> torch.Tensor:
-        x = self._like
-        if self._use:
-            return scratch(f"{part} of {self._use}", x.shape, dtype, x.device)
-        return torch.empty_like(x, dtype=dtype)
+def _room(
+    x: torch.Tensor,
+    arithmetic: Arithmetic,
+    use: str,
+    into: Operand | None,
+    device: torch.device | None = None,
+) -> _Room:
+    """Return memory for the codes of an operand as it lies; scratch memory for a use, if it has one."""
+    if into is not None:
+        return _Room(into.codes, into.halves)
+
+    def part(name: str, dtype: torch.dtype) -> torch.Tensor:
+        where = x.device if device is None else device
+        if use and x.is_contiguous():
+            return scratch(f"{name} of {use}", x.shape, dtype, where)
+        return torch.empty_like(x, dtype=dtype, device=where)
+
+    halves = None
+    if arithmetic is Arithmetic.HALVES:
+        names = ("high halves", "low halves", "sums of halves")
+        halves = Halves(*(part(name, torch.int8) for name in names))
+    return _Room(part("codes", torch.int8 if arithmetic is Arithmetic.INT8 else x.dtype), halves)
 
 
 def _fill(
@@ -235,42 +350,18 @@ def cut(operand: Operand, codes: torch.Tensor, summed_dim: int) -> Operand:
     return replace(operand, codes=codes, energy=energy, halves=None)
 
 
-def probe(spec: AnalogSpec, codes_BMK: torch.Tensor) -> torch.Tensor:
-    """Return the codes of some analog samples, [B', T', M', K'], in place; a short last one is left out."""
-    (_, _, _, width), (batch, sample, row) = probe_steps(spec, codes_BMK.shape)
-    samples = codes_BMK.shape[2] // width
-    codes = codes_BMK[::batch, ::row, : samples * width]
-    return codes.unflatten(2, (samples, width))[:, :, ::sample].transpose(1, 2)
-
-
-def probe_steps(spec: AnalogSpec, shape: torch.Size) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the sizes B', T', M' and K' of a probe, and its steps through batches, samples and rows."""
-    batch, rows, length = shape
-    width = min(length, spec.analog_length)
-    samples = length // width
-    counts = ((batch, _PROBE_BATCHES), (samples, _PROBE_SAMPLES), (rows, _PROBE_ROWS))
-    steps = tuple(-(-count // most) for count, most in counts)
-    sizes = (-(-count // step) for (count, _), step in zip(counts, steps, strict=True))
-    return (*sizes, width), steps
-
-
-def probe_outputs(c_BMN: torch.Tensor) -> torch.Tensor:
-    """Return the outputs that probed rows and columns have, [B', M', N']."""
-    batch, rows, columns = (
-        -(-size // most)
-        for size, most in zip(c_BMN.shape, (_PROBE_BATCHES, _PROBE_ROWS, _PROBE_ROWS), strict=True)
-    )
-    return c_BMN[::batch, ::rows, ::columns]
-
-
 def largest_code(bits: float) -> int:
     """Return the largest code of a symmetric signed converter."""
     return max(1, math.floor(2.0 ** (bits - 1.0)) - 1)
 
 
-def multiply(a: Operand, b: Operand, block: Block) -> CodeProduct:
-    """Return a block of the exact product of codes, in memory that the next product uses again."""
-    halves = (
-        None if a.halves is None or b.halves is None else (a.halves.rows(block), b.halves.rows(block[:1]))
-    )
-    return multiply_codes(part_of(a.codes, block), part_of(b.codes, block[:1]), halves)
+def multiply(a: Operand, b: Operand, block: Block | None = None) -> CodeProduct:
+    """Return the exact product of codes, or a block of it, in memory that the next product uses again."""
+    halved = a.halves is not None and b.halves is not None
+    if halved or a.codes.dtype == b.codes.dtype == torch.int8:
+        rows = None if block is None or block[1] == slice(0, a.codes.shape[1]) else block[1]
+        firsts = a.matrices if rows is None else tuple(each[rows] for each in a.matrices)
+        return multiply_matrices(firsts, b.matrices)
+    if block is None:
+        block = whole(a.codes.shape)
+    return multiply_codes(part_of(a.codes, block), part_of(b.codes, block[:1]))

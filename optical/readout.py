@@ -17,16 +17,15 @@ from optical.chip_numerics import common_encoding, common_noise, imbalance, outp
 from optical.code_products import CodeProduct
 from optical.collapse import doubt_collapse
 from optical.draws import Draws
-from optical.operand_blocks import Block, cachefuls, part_of, product_blocks, whole
+from optical.operand_blocks import Block, cachefuls, part_of, product_blocks
 from optical.operands import (
     NEGLIGIBLE_LASER,
     SMALLEST_SCALE,
     Operand,
     largest_code,
     multiply,
-    probe,
-    probe_outputs,
 )
+from optical.probes import probe, probe_outputs
 from optical.residues import Residues, draw_misread
 from optical.scratch import scratch
 
@@ -94,10 +93,9 @@ def _joint(one: torch.Tensor, other: torch.Tensor) -> torch.Size:
 def whole_product(spec: AnalogSpec, a: Operand, b: Operand) -> CodeProduct | None:
     """Return the exact product of codes if it is one sample and one block of outputs, else None."""
     shape = torch.Size((*a.codes.shape[:2], b.codes.shape[2]))
-    blocks = product_blocks(shape, a.codes.device)
-    if a.codes.shape[2] > spec.analog_length or next(blocks) != whole(shape):
+    if a.codes.shape[2] > spec.analog_length or len(product_blocks(shape, a.codes.device)) > 1:
         return None
-    return multiply(a, b, whole(shape))
+    return multiply(a, b)
 
 
 def read(

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Hashable
+from typing import TypeVar, cast
 
 import torch
 
+T = TypeVar("T")
+
 _LARGEST = 2**24
 """Bytes beyond which memory is fetched anew rather than kept."""
+
+_MOST_MADE = 4096
+"""Things that are remembered before all of them are forgotten."""
 
 
 class _Kept(threading.local):
@@ -15,6 +22,7 @@ class _Kept(threading.local):
 
     def __init__(self) -> None:
         self.buffers: dict[tuple[str, torch.dtype], torch.Tensor] = {}
+        self.made: dict[Hashable, object] = {}
 
 
 _KEPT = _Kept()
@@ -40,4 +48,25 @@ def scratch(use: str, shape: torch.Size, dtype: torch.dtype, device: torch.devic
         with torch.inference_mode(mode=False):
             known = torch.empty(count, dtype=dtype)
         _KEPT.buffers[use, dtype] = known
+        _KEPT.made.clear()
     return known[:count].view(shape)
+
+
+def remembered(what: Hashable, make: Callable[[], T]) -> T:
+    """Return what was made of this thread's scratch memory, made anew when a part of that has moved.
+
+    Parameters
+    ----------
+    what : hashable
+        Tells apart what is remembered, shapes included.
+    make : callable
+        Makes it.
+    """
+    if what in _KEPT.made:
+        return cast("T", _KEPT.made[what])
+    with torch.inference_mode(mode=False):
+        made = make()
+    if len(_KEPT.made) >= _MOST_MADE:
+        _KEPT.made.clear()
+    _KEPT.made[what] = made
+    return made

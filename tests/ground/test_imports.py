@@ -39,6 +39,7 @@ TORCH = {
     "optical/numerics.py",
     "optical/operand_blocks.py",
     "optical/operands.py",
+    "optical/probes.py",
     "optical/readout.py",
     "optical/row_blocks.py",
     "optical/scratch.py",
