@@ -117,6 +117,20 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
+def json_line(text: str, key: str) -> int:
+    """Return the line, from 1, at which a JSON text gives a key; 0 if none does, or several.
+
+    Parameters
+    ----------
+    text : str
+        The text, as `read_text` returns it.
+    key : str
+        The key, at any depth.
+    """
+    lines = _lines_of(text, re.escape(json.dumps(key, ensure_ascii=False)) + r"\s*:")
+    return lines[0] if len(lines) == 1 else 0
+
+
 def read_text(path: Path) -> str:
     """Return the text of a file with plain line endings and no byte-order mark.
 
