@@ -259,6 +259,11 @@ class TransformerConfig:
         return replace(self, window_every=1, window_after=0)
 
     @property
+    def all_windowed(self) -> bool:
+        """Whether every block sees a window of keys only."""
+        return self.window_every == 1 and not self.window_after
+
+    @property
     def unbounded(self) -> TransformerConfig:
         """The model with blocks only that see all keys."""
         return replace(self, window=0, window_every=0, window_after=0)

@@ -262,8 +262,7 @@ class Parts:
         """
         if self.plan.attention_keys:
             return self.plan.attention_keys
-        all_alike = self.config.window_every == 1 and not self.config.window_after
-        window = min(self.config.window, keys) if all_alike else keys
+        window = min(self.config.window, keys) if self.config.all_windowed else keys
         if not self.plan.causal_half:
             return window
         if window == keys:

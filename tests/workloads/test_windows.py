@@ -9,6 +9,7 @@ from heliograph.errors import WorkloadError
 from heliograph.operators import Elementwise, MatMul
 from tests.workloads.ideal import EVEN, PLAN, product_flops
 from workloads.config import from_hugging_face, load_model
+from workloads.memory import layer_activation_bytes
 from workloads.parallelism import Attention, check
 from workloads.sharding import stage_chunks, stage_parts, whole_stage
 from workloads.step import build_step, model_flops
@@ -47,9 +48,21 @@ def test_windows_save_attention_in_half_of_the_blocks():
     assert saved == 3 * PLAN.global_batch * 8 * each
 
 
+def test_scores_of_windowed_blocks_take_the_memory_of_their_window():
+    """Without a fused kernel a score and its dropped copy wait for the backward pass, of w keys instead of s
+    (arXiv:2205.05198, section 4.1: 5 a s^2 b bytes)."""
+    config = replace(EVEN, window=16, window_every=1, dropout=True)
+    saved = layer_activation_bytes(config.unbounded, PLAN) - layer_activation_bytes(config, PLAN)
+    assert saved == 5 * EVEN.heads * PLAN.tokens * (PLAN.sequence_length - 16) / PLAN.tp
+    assert layer_activation_bytes(replace(config, window_every=2), PLAN) == layer_activation_bytes(
+        config.unbounded, PLAN
+    )
+
+
 def test_window_and_context_ranks_are_refused_together():
     with pytest.raises(WorkloadError, match=r"context \(2\) must be 1: even's windows"):
         check(WINDOWED, replace(PLAN, cp=2, dp=1))
+    check(replace(WINDOWED, window=PLAN.sequence_length), replace(PLAN, cp=2, dp=1))
 
 
 SMALL = {
