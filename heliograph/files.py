@@ -16,6 +16,9 @@ MAX_BYTES = 4 * 2**20
 MAX_DEPTH = 32
 """Deepest nesting of tables and lists that is accepted."""
 
+TWICE = "Cannot overwrite a value"
+"""What `tomllib` says of a key that stands twice."""
+
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -42,6 +45,10 @@ def read_toml(path: Path) -> dict[str, Any]:
         found = re.search(r"^(.*?) \(at line (\d+), column (\d+)\)", str(error))
         if found:
             msg = f"{path.name}:{found[2]}: not TOML: {_lowered(found[1])} (column {found[3]})"
+            line = text.splitlines()[int(found[2]) - 1]
+            if found[1] == TWICE and "=" in line:
+                key = line.partition("=")[0].strip()
+                msg = f"{path.name}:{found[2]}: key '{key}' stands twice in one table; keep one"
         else:
             msg = f"{path.name}: not TOML: {_lowered(str(error))}"
         raise ParameterError(msg) from None
