@@ -16,6 +16,7 @@ from electronic.fabrics import RailFabric
 from electronic.fat_tree import FatTree, RailOnly
 from electronic.nvlink import SwitchedDomain
 from electronic.torus_fabric import TorusFabric
+from experiments.system_file import naming
 from heliograph.errors import LinkError, ParameterError, nearest
 from heliograph.graph_file import load_graph
 from heliograph.interfaces import Fabric
@@ -296,7 +297,7 @@ def check_fabric(name: str) -> None:
         If there is none of that name.
     """
     if name not in FABRICS and not name.startswith(GRAPH):
-        msg = f"no fabric '{name}'; {nearest(name, FABRICS, noun='fabric')}, or {GRAPH}FILE for a graph"
+        msg = f"no fabric '{name}'; {nearest(name, FABRICS, noun='fabric')} (or {GRAPH}FILE for a graph)"
         raise ParameterError(msg)
 
 
@@ -342,15 +343,20 @@ def fabric_in_file(content: dict[str, Any], path: Path, given: str) -> str:
     Raises
     ------
     ParameterError
-        If it names none by text.
+        If it names none by text, or one that there is not.
     """
     table = content.get("fabric", {})
-    named = table.pop("kind", given) if isinstance(table, dict) else content.pop("fabric")
+    key = "fabric.kind" if isinstance(table, dict) else "fabric"
+    named = table.pop("kind", None) if isinstance(table, dict) else content.pop("fabric")
+    if named is None:
+        return given
     if not isinstance(named, str):
         msg = f"{path}: key 'fabric' must be the name of a fabric, or a table with its 'kind'; got {named!r}"
         raise ParameterError(msg)
-    if named.startswith(GRAPH) and named != given:  # a file names its neighbours
+    if named.startswith(GRAPH):  # a file names its neighbours
         return f"{GRAPH}{path.parent / named.removeprefix(GRAPH)}"
+    with naming(path, key):
+        check_fabric(named)
     return named
 
 

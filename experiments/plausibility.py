@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import TYPE_CHECKING
 
-from heliograph.errors import SuspectWarning
-from heliograph.units import to_si
+from experiments.report import format_quantity
+from heliograph.errors import ParameterError, SuspectWarning
+from heliograph.paths import get_at
+from heliograph.units import dimension_of, to_si
 
 if TYPE_CHECKING:
     from experiments.systems import System
@@ -15,6 +18,42 @@ SUSPECT_BITS = 8.0
 """Effective bits from which a system's energy is judged; dimensionless."""
 SUSPECT_J_PER_MAC = to_si("energy_j", 0.5, "pJ")
 """Energy below which an accelerator of so many bits is doubted; 0.6 of the best whole chip (PACE)."""
+
+FAR = 100.0
+"""Factor by which a number without a unit must differ from what stood there to be doubted; dimensionless."""
+TYPED = re.compile(r"\s*\d+(\.\d*)?\s*")
+"""A number as one writes it who thinks of another unit: 5, 12.5."""
+
+
+def doubt_of_unit(system: System, key: str, text: float | str) -> None:
+    """Warn of a number typed without unit or exponent that is far from what stands there.
+
+    Parameters
+    ----------
+    system : System
+        Before the change.
+    key : str
+        Path of a parameter of it, or an ending.
+    text : float or str
+        What it becomes; numbers of a program, and text with a unit or an exponent, are not doubted.
+    """
+    dimension = dimension_of(key)
+    if dimension is None or not isinstance(text, str) or not TYPED.fullmatch(text):
+        return
+    try:
+        before = get_at(system, key)
+    except ParameterError:  # said where it is changed
+        return
+    number = float(text)
+    if before * number <= 0.0 or before / FAR < number < before * FAR:
+        return
+    unit = dimension[1]
+    stood = format_quantity(before, unit)
+    msg = (
+        f"{key}={text} is {format_quantity(number, unit)}, and {stood} stood there; "
+        f"if that is not meant, write the unit, e.g. {key}='{stood}'"
+    )
+    warnings.warn(msg, SuspectWarning, stacklevel=3)
 
 
 def checked(system: System) -> System:

@@ -18,6 +18,8 @@ from rich.text import Text
 
 WIDTH = 118
 """Columns of the table where no terminal says otherwise."""
+NOTE_WIDTH = 18
+"""Columns that are kept for where numbers come from."""
 MIN_WIDTH = 72
 """Narrowest table; below it a terminal must wrap."""
 
@@ -186,14 +188,14 @@ def print_table(
 
 def _print(console: Console, title: str, systems: Sequence[str], rows: Sequence[ReportRow]) -> None:
     notes = list(dict.fromkeys(row.note for row in rows if row.note))
-    table = Table(
-        box=box.SIMPLE_HEAD, title=Text(plain_text(title), "bold"), title_justify="left", pad_edge=False
-    )
+    console.print(Text(plain_text(title), "bold"), soft_wrap=True)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("", no_wrap=True)
-    for system in systems:
-        table.add_column(Text(plain_text(system), "bold"), justify="right", overflow="fold")
+    for head in _heads(systems, console.width - max((len(row.label) for row in rows), default=0)):
+        table.add_column(Text(head, "bold"), justify="right", overflow="fold")
     if notes:
-        table.add_column(Text("source", "dim"), overflow="fold", max_width=max(18, console.width // 4))
+        widest = max(NOTE_WIDTH, console.width // 4)
+        table.add_column(Text("source", "dim"), overflow="fold", max_width=widest)
     for row in rows:
         if len(row.values) != len(systems):
             msg = f"row '{row.label}' has {len(row.values)} values for {len(systems)} systems"
@@ -204,6 +206,14 @@ def _print(console: Console, title: str, systems: Sequence[str], rows: Sequence[
         note = [Text(plain_text(row.note), "dim")] if notes else []
         table.add_row(Text(plain_text(row.label)), *cells, *note)
     console.print(table)
+
+
+def _heads(systems: Sequence[str], width: int) -> list[str]:
+    """Return the heads of columns; where they do not fit side by side, core and fabric on own lines."""
+    heads = [plain_text(system) for system in systems]
+    if sum(len(head) + 3 for head in heads) + NOTE_WIDTH <= width:
+        return heads
+    return [re.sub(r"(?<=.)(?=[:@])", "\n", head) for head in heads]
 
 
 def _three_digits(value: float) -> str:

@@ -16,7 +16,7 @@ from electronic.hosts import host_of
 from electronic.vector import VectorUnit, load_vector
 from experiments.fabrics import DEFAULT_FABRIC, build_fabric, check_effect, fabric_in_file, fabric_of
 from experiments.parts import names_part, place_for, with_part
-from experiments.plausibility import checked
+from experiments.plausibility import checked, doubt_of_unit
 from experiments.system_file import Change, flattened, naming
 from heliograph.economics import Economics, default_economics
 from heliograph.errors import ParameterError, nearest
@@ -314,6 +314,7 @@ def build_system(
         system = system.hosted()
     for one in changes:
         with one.named():
+            doubt_of_unit(system, one.key, one.value)
             system = _changed(system, one.key, one.value)
     for one in changes:
         with one.named():

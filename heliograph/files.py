@@ -16,6 +16,9 @@ MAX_BYTES = 4 * 2**20
 MAX_DEPTH = 32
 """Deepest nesting of tables and lists that is accepted."""
 
+TWICE = "Cannot overwrite a value"
+"""What `tomllib` says of a key that stands twice."""
+
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -42,6 +45,10 @@ def read_toml(path: Path) -> dict[str, Any]:
         found = re.search(r"^(.*?) \(at line (\d+), column (\d+)\)", str(error))
         if found:
             msg = f"{path.name}:{found[2]}: not TOML: {_lowered(found[1])} (column {found[3]})"
+            line = text.splitlines()[int(found[2]) - 1]
+            if found[1] == TWICE and "=" in line:
+                key = line.partition("=")[0].strip()
+                msg = f"{path.name}:{found[2]}: key '{key}' stands twice in one table; keep one"
         else:
             msg = f"{path.name}: not TOML: {_lowered(str(error))}"
         raise ParameterError(msg) from None
@@ -115,6 +122,20 @@ def read_json(path: Path) -> dict[str, Any]:
         msg = f"{path.name}: holds a {type(content).__name__} where an object {{...}} is needed"
         raise ParameterError(msg)
     return content
+
+
+def json_line(text: str, key: str) -> int:
+    """Return the line, from 1, at which a JSON text gives a key; 0 if none does, or several.
+
+    Parameters
+    ----------
+    text : str
+        The text, as `read_text` returns it.
+    key : str
+        The key, at any depth.
+    """
+    lines = _lines_of(text, re.escape(json.dumps(key, ensure_ascii=False)) + r"\s*:")
+    return lines[0] if len(lines) == 1 else 0
 
 
 def read_text(path: Path) -> str:

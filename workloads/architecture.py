@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from heliograph.errors import WorkloadError
+from workloads.activations import Activation
 from workloads.retrieval import Retrieval
 
 LARGEST_SIZE = 10**12
@@ -63,6 +64,8 @@ class TransformerConfig:
     """Longest sequence the model is made for."""
     gated: bool = False
     """Whether the feed-forward part multiplies two branches (SwiGLU)."""
+    activation: Activation | None = None
+    """Its function; none means SiLU if it is gated, GELU if not."""
     tied_embeddings: bool = False
     """Whether head and embedding are one matrix."""
     experts: int = 1
@@ -113,6 +116,8 @@ class TransformerConfig:
     """Keys that a query of a windowed block sees at most; 0 without windows."""
     window_every: int = 0
     """Of so many neighbouring blocks all but the last are windowed; 1 means every block, 0 none."""
+    window_after: int = 0
+    """First blocks that see all keys whatever `window_every` says (Qwen2)."""
     routing_groups: int = 1
     """Groups of experts among which the router chooses first (DeepSeek-V3)."""
     chosen_groups: int = 1
@@ -251,19 +256,24 @@ class TransformerConfig:
     @property
     def windowed(self) -> TransformerConfig:
         """The model with windowed blocks only."""
-        return replace(self, window_every=1)
+        return replace(self, window_every=1, window_after=0)
+
+    @property
+    def all_windowed(self) -> bool:
+        """Whether every block sees a window of keys only."""
+        return self.window_every == 1 and not self.window_after
 
     @property
     def unbounded(self) -> TransformerConfig:
         """The model with blocks only that see all keys."""
-        return replace(self, window=0, window_every=0)
+        return replace(self, window=0, window_every=0, window_after=0)
 
     def windowed_among(self, first: int, count: int) -> int:
         """Return how many of the blocks from `first` on are windowed, `count` in all."""
+        last, first = (max(place, self.window_after) for place in (first + count, first))
         if self.window_every < 2:
-            return count * self.window_every
-        ends = (first + count) // self.window_every - first // self.window_every
-        return count - ends
+            return (last - first) * self.window_every
+        return last - first - (last // self.window_every - first // self.window_every)
 
     @property
     def block_norms(self) -> int:

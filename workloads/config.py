@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from heliograph.errors import WorkloadError, nearest
+from heliograph.errors import ParameterError, WorkloadError, nearest
+from heliograph.files import json_line, read_json, read_text
+from workloads.activations import PUBLISHED, Activation
 from workloads.architecture import Positions, TransformerConfig, divisors
-from workloads.families import FAMILIES, Family
+from workloads.families import FAMILIES, NOT_DECODERS, Family, Windows
 from workloads.retrieval import Retrieval
 
 __all__ = ["FAMILIES", "TransformerConfig", "from_hugging_face", "load_model", "shipped_models"]
 
 MODELS = Path(__file__).parent / "models"
 """Folder of the shipped models."""
-LARGEST_FILE_BYTES = 2**20
-"""A config.json above this is refused before it is parsed; a choice, some thousand times the usual size."""
+WINDOWED, FULL = "sliding_attention", "full_attention"
+"""Values of ``layer_types``."""
+LONGEST_SHOWN = 60
+"""Characters of a wrong value that a message repeats."""
 
 
 class _Reader:
     """Typed look-ups in one config.json, with the file and the key in every complaint."""
 
-    def __init__(self, values: Mapping[str, Any], where: str) -> None:
+    def __init__(self, values: Mapping[str, Any], path: Path | None) -> None:
         self.values = values
-        self.where = where
+        self.path = path
+        self.where = path.name if path else "config"
+
+    def at(self, key: str) -> str:
+        """Return file, line and key."""
+        line = json_line(read_text(self.path), key) if self.path else 0
+        return f"{self.where}:{line}:{key}" if line else f"{self.where}:{key}"
 
     def fail(self, key: str, rule: str) -> NoReturn:
-        msg = f"{self.where}:{key} {rule}; got {self.values.get(key)!r}"
+        shown = repr(self.values.get(key))
+        short = shown if len(shown) <= LONGEST_SHOWN else f"{shown[: LONGEST_SHOWN - 3]}..."
+        msg = f"{self.at(key)} {rule}; got {short}"
         raise WorkloadError(msg)
+
+    def first(self, keys: tuple[str, ...]) -> str:
+        """Return the first of some keys that has a value; none if none has."""
+        return next((key for key in keys if self.values.get(key) is not None), "")
 
     def whole(self, keys: tuple[str, ...], default: int | None = None) -> int:
         present = [key for key in keys if self.values.get(key) is not None]
@@ -50,10 +65,10 @@ class _Reader:
                 self.fail(key, f"must equal '{present[0]}' ({self.values[present[0]]}); keep one of the two")
         return int(self.values[present[0]])
 
-    def count(self, key: str) -> int:
-        """Return a whole number that may be zero, or absent for zero."""
+    def count(self, key: str, default: int = 0) -> int:
+        """Return a whole number that may be zero, or absent for the default."""
         value = self.values.get(key)
-        return 0 if value == 0 and not isinstance(value, bool) else self.whole((key,), 0)
+        return 0 if value == 0 and not isinstance(value, bool) else self.whole((key,), default)
 
     def flag(self, key: str, default: bool) -> bool:
         value = self.values.get(key)
@@ -89,39 +104,49 @@ def from_hugging_face(source: Path | str | Mapping[str, Any], *, name: str = "")
         type or does not fit the others; the message says file and key.
     """
     if isinstance(source, Mapping):
-        values, where = source, "config"
+        reader = _Reader(source, None)
     else:
         path = Path(source)
-        values, where = _read_json(path), path.name
+        reader = _Reader(_read(path), path)
         name = name or (path.resolve().parent.name if path.stem == "config" else path.stem)
-    reader = _Reader(values, where)
-    kind = values.get("model_type")
+    kind = reader.values.get("model_type")
     if not isinstance(kind, str):
-        msg = f"{where}:model_type must be text, one of {', '.join(sorted(FAMILIES))}; got {kind!r}"
+        msg = f"{reader.at('model_type')} must be text, one of {', '.join(sorted(FAMILIES))}; got {kind!r}"
         raise WorkloadError(msg)
     if kind not in FAMILIES:
-        msg = f"{where}:model_type '{kind}' is not supported; supported: {', '.join(sorted(FAMILIES))}"
+        msg = f"{reader.at('model_type')} '{kind}' {_not_supported(kind, reader.values)}"
         raise WorkloadError(msg)
     return _build(reader, FAMILIES[kind], name or kind)
+
+
+def _not_supported(kind: str, values: Mapping[str, Any]) -> str:
+    """Return why a kind of model is not read, and what to do."""
+    if kind in NOT_DECODERS:
+        return f"is not a decoder ({NOT_DECODERS[kind]}); only decoders are modelled, e.g. gpt2 or llama"
+    text = values.get("text_config")
+    inner = text.get("model_type") if isinstance(text, Mapping) else None
+    if inner in FAMILIES:
+        return f"reads more than text; save what stands under 'text_config' ({inner}) as a file and give that"
+    return f"is not supported; supported: {', '.join(sorted(FAMILIES))}"
 
 
 def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
     for key, needed in family.demands:
         if reader.flag(key, needed) is not needed:
-            reader.fail(key, f"must be {str(needed).lower()}; other block orders are not modelled")
+            reader.fail(key, f"must be {str(needed).lower()}; other blocks are not modelled")
     for key, only in family.fixed:
         if reader.values.get(key, only) != only:
             reader.fail(key, f"must be {only!r}: blocks without experts among the others are not modelled")
     hidden = reader.whole(family.hidden)
     heads = reader.whole(family.heads)
-    if reader.values.get("head_dim") is None and hidden % heads:
+    if reader.values.get("head_dim") is None and not family.head_dim_default and hidden % heads:
         key = next(key for key in family.heads if reader.values.get(key) is not None)
         reader.fail(key, f"must divide {family.hidden[0]} ({hidden}); try {divisors(hidden)}")
     if reader.whole(("word_embed_proj_dim",), hidden) != hidden:
         reader.fail(
             "word_embed_proj_dim", f"must equal the hidden size ({hidden}): projections are not modelled"
         )
-    kv_heads = reader.whole(family.kv_heads, heads)
+    kv_heads = reader.whole(family.kv_heads, family.kv_heads_default or heads)
     if heads % kv_heads:
         reader.fail(family.kv_heads[0], f"must divide the heads ({heads}); try {divisors(heads)}")
     sequence = reader.whole(family.sequence, family.sequence_default)
@@ -136,11 +161,12 @@ def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
         hidden=hidden,
         heads=heads,
         kv_heads=kv_heads,
-        head_dim=reader.whole(("head_dim",), hidden // heads or 1),
+        head_dim=reader.whole(("head_dim",), family.head_dim_default or hidden // heads or 1),
         ffn_hidden=reader.whole(family.ffn, 4 * hidden if family.ffn_default else None),
         vocabulary=reader.whole(("vocab_size",)),
         max_sequence=sequence,
         gated=family.gated,
+        activation=_activation(reader, family),
         tied_embeddings=reader.flag("tie_word_embeddings", family.tied),
         experts=experts,
         experts_per_token=chosen,
@@ -158,8 +184,7 @@ def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
         sinks=family.sinks,
         routing_bias=family.router_bias,
     )
-    if family.windows:
-        return _with_windows(reader, config)
+    config = _with_windows(reader, config, family.windows)
     if family.retrieval:
         return _with_retrieval(reader, config)
     return _with_latents(reader, config) if family.latent else config
@@ -205,16 +230,59 @@ def _with_latents(reader: _Reader, config: TransformerConfig) -> TransformerConf
     )
 
 
-def _with_windows(reader: _Reader, config: TransformerConfig) -> TransformerConfig:
-    """Return a model whose blocks see a window of keys and all of them by turns (GPT-OSS).
+def _activation(reader: _Reader, family: Family) -> Activation | None:
+    """Return the feed-forward part's function, where the file names it."""
+    key = reader.first(family.activation)
+    if not key:
+        return None
+    name = reader.values[key]
+    if not isinstance(name, str) or name not in PUBLISHED:
+        reader.fail(key, f"must be one of {', '.join(PUBLISHED)}; other functions are not priced")
+    return PUBLISHED[name]
 
-    The first block of each pair has the window, as ``layer_types`` says or, without it, the family does.
+
+def _with_windows(reader: _Reader, config: TransformerConfig, rule: Windows | None) -> TransformerConfig:
+    """Return a model some blocks of which see a window of keys.
+
+    ``layer_types`` says which, or without it the family: every block (Mistral), all but the last of so many
+    (Gemma 2 and 3, GPT-OSS), those after the first ones (Qwen2).
     """
-    kinds = ["sliding_attention", "full_attention"]
-    expected = [kinds[layer % 2] for layer in range(config.layers)]
-    if reader.values.get("layer_types", expected) != expected:
-        reader.fail("layer_types", f"must alternate {kinds[0]} and {kinds[1]}; other orders are not modelled")
-    return replace(config, window=reader.whole(("sliding_window",)), window_every=2)
+    listed = reader.values.get("layer_types")
+    if rule is None:
+        for key in ("sliding_window", "layer_types"):
+            if reader.values.get(key) not in (None, [FULL] * config.layers):
+                reader.fail(key, "must be absent: this model_type has no windows")
+        return config
+    written = "sliding_window" in reader.values
+    window = reader.whole(("sliding_window",), 0 if written else rule.default or 0)
+    if not window or (rule.switch and not reader.flag(rule.switch, False)):
+        if listed not in (None, [FULL] * config.layers):
+            reader.fail("layer_types", "must be absent where the model has no sliding_window")
+        return config
+    every = reader.whole(rule.every_keys, rule.every)
+    after = min(reader.count(*rule.after), config.layers)
+    if listed is not None:
+        every, after = _order(reader, config.layers)
+    if not every or after == config.layers:
+        return config
+    return replace(config, window=window, window_every=every, window_after=after)
+
+
+def _order(reader: _Reader, layers: int) -> tuple[int, int]:
+    """Return of how many blocks the last sees all keys, and how many first ones do, by ``layer_types``."""
+    kinds = reader.values["layer_types"]
+    if not isinstance(kinds, list) or len(kinds) != layers or not set(map(str, kinds)) <= {WINDOWED, FULL}:
+        reader.fail("layer_types", f"must name {WINDOWED} or {FULL} for each of the {layers} blocks")
+    windowed = [kind == WINDOWED for kind in kinds]
+    if not any(windowed):
+        return 0, 0
+    after = windowed.index(True)
+    if all(windowed[after:]):
+        return 1, after
+    every = windowed.index(False, after) + 1
+    if after or any(one == (place % every == every - 1) for place, one in enumerate(windowed)):
+        reader.fail("layer_types", f"must repeat {WINDOWED} and one {FULL}, or end with {WINDOWED} only")
+    return every, 0
 
 
 def shipped_models() -> tuple[str, ...]:
@@ -246,61 +314,11 @@ def load_model(name_or_path: str | Path) -> TransformerConfig:
     return from_hugging_face(MODELS / f"{text}.json")
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            msg = f"the key '{key}' stands twice; keep one"
-            raise WorkloadError(msg)
-        found[key] = value
-    return found
-
-
-def _no_constant(text: str) -> NoReturn:
-    msg = f"{text} is not a number that a config may hold; write a finite one"
-    raise WorkloadError(msg)
-
-
-def _read_json(path: Path) -> Mapping[str, Any]:
+def _read(path: Path) -> Mapping[str, Any]:
     if path.is_dir():
         msg = f"{path} is a folder; give the config.json in it: {path / 'config.json'}"
         raise WorkloadError(msg)
-    if not path.is_file():
-        msg = f"no file {path}; check the path"
-        raise WorkloadError(msg)
-    if path.stat().st_size > LARGEST_FILE_BYTES:
-        msg = (
-            f"{path.name} has more than the {LARGEST_FILE_BYTES} bytes that a config may have; check the path"
-        )
-        raise WorkloadError(msg)
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        msg = f"{path} cannot be read: {error.strerror}"
-        raise WorkloadError(msg) from error
-    if not data.strip():
-        msg = f"{path.name} is empty; it must hold a model's config.json"
-        raise WorkloadError(msg)
-    try:
-        values = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_unique, parse_constant=_no_constant)
-    except WorkloadError as error:
-        msg = f"{path.name}: {error}"
-        raise WorkloadError(msg) from None
-    except UnicodeDecodeError:
-        msg = f"{path.name} is not UTF-8 text; save it as UTF-8"
-        raise WorkloadError(msg) from None
-    except json.JSONDecodeError as error:
-        msg = (
-            f"{path.name}:{error.lineno}: not valid JSON ({error.msg}, column {error.colno}); is it cut off?"
-        )
-        raise WorkloadError(msg) from None
-    except RecursionError:
-        msg = f"{path.name} is nested too deeply for a config.json"
-        raise WorkloadError(msg) from None
-    except ValueError as error:
-        msg = f"{path.name}: {error}"
-        raise WorkloadError(msg) from None
-    if not isinstance(values, dict):
-        msg = f"{path.name} must hold one JSON object; got a {type(values).__name__}"
-        raise WorkloadError(msg)
-    return values
+        return read_json(path)
+    except ParameterError as error:
+        raise WorkloadError(str(error)) from None

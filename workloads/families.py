@@ -10,6 +10,23 @@ from workloads.architecture import Norm, Positions
 
 
 @dataclass(frozen=True, kw_only=True)
+class Windows:
+    """Which blocks of a family see a window of keys only, where ``layer_types`` does not say it."""
+
+    every: int = 1
+    """Of so many neighbouring blocks all but the last; 1 means every block."""
+    every_keys: tuple[str, ...] = ()
+    """Keys of a model that has another number."""
+    default: int | None = None
+    """Keys in a window where the file says nothing (null there means none); none: all keys are seen then."""
+    switch: str = ""
+    """Key without which, or with false, no block is windowed."""
+    after: tuple[str, int] = ("", 0)
+    """Key of how many first blocks see all keys, and how many without it; so the library runs Qwen2, whose
+    documents say that these have the window (huggingface/transformers, issue 35896)."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Family:
     """Which keys a model family writes its sizes under, and what it fixes; see `TransformerConfig`."""
 
@@ -17,6 +34,8 @@ class Family:
     hidden: tuple[str, ...] = ("hidden_size",)
     heads: tuple[str, ...] = ("num_attention_heads",)
     kv_heads: tuple[str, ...] = ()
+    kv_heads_default: int | None = None
+    head_dim_default: int | None = None
     ffn: tuple[str, ...] = ("intermediate_size",)
     ffn_default: bool = False
     sequence: tuple[str, ...] = ("max_position_embeddings",)
@@ -39,7 +58,8 @@ class Family:
     post_norms: bool = False
     sinks: bool = False
     router_bias: bool = False
-    windows: bool = False
+    windows: Windows | None = None
+    activation: tuple[str, ...] = ("hidden_act",)
     retrieval: bool = False
     fixed: tuple[tuple[str, Any], ...] = ()
 
@@ -66,6 +86,7 @@ _GPT2 = Family(
     ffn=("n_inner",),
     ffn_default=True,
     sequence=("n_positions", "max_position_embeddings"),
+    activation=("activation_function",),
     positions=Positions.LEARNED,
     tied=True,
     dropout=("resid_pdrop", 0.1),
@@ -85,6 +106,7 @@ _BLOOM = Family(
 )
 _OPT = Family(
     ffn=("ffn_dim",),
+    activation=("activation_function",),
     positions=Positions.LEARNED,
     extra_positions=2,
     qkv_bias=("enable_bias", True),
@@ -123,7 +145,11 @@ _DEEPSEEK_V3 = replace(
     ffn=("moe_intermediate_size",),
     latent=True,
 )
-_QWEN3 = replace(gated_family(qkv=("attention_bias", False), output=("attention_bias", False)), qk_norm=True)
+_LAST = Windows(switch="use_sliding_window", default=4096, after=("max_window_layers", 28))
+_PHI_3 = replace(gated_family(qkv=_NO_BIAS, output=_NO_BIAS), windows=Windows())
+_QWEN3 = replace(
+    gated_family(qkv=("attention_bias", False), output=("attention_bias", False)), qk_norm=True, windows=_LAST
+)
 _QWEN3_MOE = replace(
     _QWEN3,
     ffn=("moe_intermediate_size",),
@@ -139,20 +165,56 @@ _GPT_OSS = replace(
     mlp_bias=("", True),
     sinks=True,
     router_bias=True,
-    windows=True,
+    windows=Windows(every=2, default=128),
 )
 _GROK_1 = replace(
     gated_family(qkv=_NO_BIAS, output=_NO_BIAS, experts=("num_experts", "num_experts_per_tok")),
     post_norms=True,
     tied=True,
 )
+_GEMMA = replace(
+    gated_family(qkv=("attention_bias", False), output=("attention_bias", False)),
+    activation=("hidden_activation", "hidden_act"),
+    tied=True,
+    head_dim_default=256,
+)
+_GEMMA_2 = replace(_GEMMA, post_norms=True, windows=Windows(every=2, default=4096))
+_GEMMA_3 = replace(
+    _GEMMA_2,
+    qk_norm=True,
+    windows=Windows(every=6, every_keys=("sliding_window_pattern", "_sliding_window_pattern"), default=4096),
+)
+_FALCON = Family(
+    layers=("num_hidden_layers", "n_layer"),
+    heads=("num_attention_heads", "n_head"),
+    kv_heads_default=1,
+    ffn=("ffn_hidden_size",),
+    ffn_default=True,
+    sequence_default=2048,
+    activation=("activation",),
+    qkv_bias=("bias", False),
+    output_bias=("bias", False),
+    mlp_bias=("bias", False),
+    tied=True,
+    parallel=True,
+    dropout=("hidden_dropout", 0.0),
+    demands=(
+        ("multi_query", True),
+        ("parallel_attn", True),
+        ("new_decoder_architecture", False),
+        ("alibi", False),
+    ),
+)
 FAMILIES: Mapping[str, Family] = {
     "llama": gated_family(qkv=("attention_bias", False), output=("attention_bias", False), mlp="mlp_bias"),
-    "mistral": gated_family(qkv=_NO_BIAS, output=_NO_BIAS),
-    "mixtral": gated_family(
-        qkv=_NO_BIAS, output=_NO_BIAS, experts=("num_local_experts", "num_experts_per_tok")
-    ),
-    "qwen2": gated_family(qkv=("", True), output=_NO_BIAS),
+    "mistral": replace(_PHI_3, windows=Windows(default=4096)),
+    "mixtral": replace(_PHI_3, experts=("num_local_experts", "num_experts_per_tok")),
+    "phi3": _PHI_3,
+    "gemma": _GEMMA,
+    "gemma2": _GEMMA_2,
+    "gemma3_text": _GEMMA_3,
+    "falcon": _FALCON,
+    "qwen2": replace(gated_family(qkv=("", True), output=_NO_BIAS), windows=_LAST),
     "gpt2": _GPT2,
     "gpt_neox": _NEOX,
     "bloom": _BLOOM,
@@ -168,3 +230,11 @@ FAMILIES: Mapping[str, Family] = {
     "retro": _RETRO,
 }
 """Supported ``model_type`` values."""
+NOT_DECODERS: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("albert", "bert", "deberta-v2", "distilbert", "electra", "roberta", "xlm-roberta"), "encoder"
+    ),
+    **dict.fromkeys(("bart", "marian", "mt5", "pegasus", "t5", "whisper"), "encoder and decoder"),
+    **dict.fromkeys(("mamba", "mamba2", "rwkv"), "recurrence"),
+}
+"""Other ``model_type`` values that are often met, and what they are made of."""

@@ -106,9 +106,13 @@ def _sharded_bytes(config: TransformerConfig, plan: Parallelism) -> float:
 
 
 def _score_bytes(config: TransformerConfig, plan: Parallelism) -> float:
+    """Return the scores of a block, of one that sees all keys where windowed blocks stand among others."""
+    seen = plan.attention_keys or plan.sequence_length
+    if config.all_windowed:
+        seen = min(seen, config.window)
     width = plan.precision.element_bytes
     each = 2 * width + MASK_BYTES if config.dropout else width
-    return each * config.heads * plan.tokens * (plan.attention_keys or plan.sequence_length)
+    return each * config.heads * plan.tokens * seen
 
 
 def buffer_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from heliograph.operators import Collective, CollectiveKind, Elementwise, Held, MatMul, Phase
+from workloads.activations import FLOPS, Activation
 from workloads.architecture import Norm, Positions, TransformerConfig
 from workloads.choices import Attention, ContextExchange, WeightSparsity
 from workloads.experts import expert_mlp
@@ -15,10 +16,6 @@ from workloads.steps import SOFTMAX_FLOPS, Boundary, Exchange, Gather, Step
 
 NORM_FLOPS = {Norm.LAYER: 7, Norm.SCALE: 6, Norm.RMS: 4}
 """Operations of a norm per element: each sum, square, scale and shift counts one."""
-GELU_FLOPS = 8
-"""Operations of a GELU (tanh form) per element."""
-GATED_FLOPS = 6
-"""Operations of a SiLU and the product with its gate, per element."""
 ROTARY_FLOPS = 3
 """Operations of a rotary position per element: two products and a sum."""
 LOSS_REDUCTIONS = 3
@@ -265,7 +262,7 @@ class Parts:
         """
         if self.plan.attention_keys:
             return self.plan.attention_keys
-        window = min(self.config.window, keys) if self.config.window_every == 1 else keys
+        window = min(self.config.window, keys) if self.config.all_windowed else keys
         if not self.plan.causal_half:
             return window
         if window == keys:
@@ -283,9 +280,10 @@ class Parts:
         inner = self.config.ffn_hidden * widths // (1 if whole else self.plan.tp)
         branches = self.config.ffn_branches
         count = batch * rows * inner
-        per_element = GATED_FLOPS if self.config.gated else GELU_FLOPS
+        gated = self.config.gated
+        per_element = FLOPS[self.config.activation or (Activation.SILU if gated else Activation.GELU)] + gated
         hidden = self.config.hidden
-        up = "mlp.gate_up" if self.config.gated else "mlp.up"
+        up = "mlp.gate_up" if gated else "mlp.up"
         return (
             self.weighted(up, batch=batch, m=rows, k=hidden, n=branches * inner),
             self.elementwise(

@@ -58,8 +58,9 @@ class Passes:
     """
 
     def __init__(self, config: TransformerConfig, plan: Parallelism) -> None:
-        self._block = _Block(config.unbounded if config.window_every > 1 else config, plan)
-        self._windowed = _Block(config.windowed, plan) if config.window_every > 1 else self._block
+        self._block = _Block(config.unbounded, plan)
+        windows = config.windowed_among(0, config.layers)
+        self._windowed = _Block(config.windowed, plan) if windows else self._block
         self._dense = _Block(config.dense, plan) if config.dense_layers else self._block
         row = on_one_row(plan)
         self._embedding = _directions(

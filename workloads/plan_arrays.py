@@ -198,7 +198,7 @@ def broken_rules(config: TransformerConfig, plans: PlanArrays) -> dict[str, np.n
         "context ranks do not divide the sequence, or windows are not cut": (
             plans.base.sequence_length % cp != 0
         )
-        | ((cp > 1) & bool(config.window)),
+        | ((cp > 1) & (0 < config.window < plans.base.sequence_length)),
         "tensor ranks do not divide a microbatch's tokens": plans.base.sequence_parallel & (tokens % tp != 0),
         "more stages than blocks": pp > config.layers,
         "expert ranks are not of the data ranks": plans.gradient_ranks % ep != 0,

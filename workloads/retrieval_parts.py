@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from heliograph.operators import Elementwise, Held, MatMul, Phase
+from workloads.activations import FLOPS, Activation
 from workloads.architecture import TransformerConfig
 from workloads.choices import Attention, Recompute
-from workloads.parts import GELU_FLOPS, NORM_FLOPS, SOFTMAX_FLOPS, Boundary, Step
+from workloads.parts import NORM_FLOPS, SOFTMAX_FLOPS, Boundary, Step
 from workloads.plan import Parallelism
 from workloads.retrieval import Retrieval
 
@@ -176,7 +177,7 @@ class RetrievalParts:
             self.norm(self.rows, shape.hidden),
             *self.edge("mlp_input", self.rows * shape.hidden, enters=True),
             self.weighted("up", m=self.rows, k=shape.hidden, n=inner),
-            self.elementwise("activation", flops=GELU_FLOPS * count, read=count, written=count),
+            self.elementwise("activation", flops=FLOPS[Activation.GELU] * count, read=count, written=count),
             self.weighted("down", m=self.rows, k=inner, n=shape.hidden),
             *self.edge("mlp_output", self.rows * shape.hidden, enters=False),
             self.residual(self.rows, shape.hidden),

@@ -36,7 +36,7 @@ def check(config: TransformerConfig, plan: Parallelism, *, accelerators: int | N
     if plan.cp > 1 and plan.context_exchange is ContextExchange.ALL_TO_ALL:
         for what, whole in (("heads", config.heads), ("kv_heads", config.kv_heads)):
             _must_divide("tensor x context", plan.tp * plan.cp, what, whole)
-    if plan.cp > 1 and config.window:
+    if plan.cp > 1 and 0 < config.window < plan.sequence_length:
         msg = (
             f"context ({plan.cp}) must be 1: {config.name}'s windows are not cut over ranks; raise tp instead"
         )

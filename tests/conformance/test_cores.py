@@ -145,7 +145,11 @@ def test_parts_add_up_to_the_whole(unit):
 @each_unit
 def test_no_product_beats_the_peak(unit):
     for operator in (THICK, THIN):
-        assert operator.macs <= unit.cost(operator).time_s * unit.peak_macs_per_s * (1 + 1e-12)
+        most = unit.cost(operator).time_s * unit.peak_macs_per_s
+        assert operator.macs <= most * (1 + 1e-12), (
+            f"{unit.core.name}: {operator.macs:.4g} multiply-accumulates in a time for {most:.4g} at peak; "
+            "is a part of light_s, or a factor of peak_macs_per_s, missing?"
+        )
 
 
 @each_unit
@@ -220,7 +224,10 @@ def test_every_number_moves_some_answer(unit, path):
         except HeliographError:
             continue
         allowed += 1
-        assert answers(changed) != answers(unit), f"{path}: {value} -> {other} changes nothing"
+        assert answers(changed) != answers(unit), (
+            f"{unit.core.name}: {path}: {value} -> {other} changes nothing: not time, energy, area, price, "
+            "power, wear or the record of execution; use it there, or leave it out"
+        )
     assert allowed, f"{path}: neither {nudged[0]} nor {nudged[1]} is accepted"
 
 

@@ -71,3 +71,15 @@ def test_the_command_line_says_it_once_in_one_sentence_and_goes_on(capsys):
     assert captured.out
     assert captured.err.count("\n") == 1
     assert captured.err.startswith("heliograph: warning: system 'photonic_packet' needs")
+
+
+def test_a_number_without_its_unit_is_doubted():
+    """A laser of 5 W a line instead of 5 mW: what was read, what stood there, and how to write it."""
+    said = r"laser_power_w=5 is 5.00 W, and 15.0 mW stood there; .* e.g. laser_power_w='15.0 mW'"
+    options = {"accelerators": 8, "basis": "count"}
+    with pytest.warns(SuspectWarning, match=said):
+        build_system("photonic_packet", **options, assignments=["laser_power_w=5"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for plain in ("laser_power_w=0.02", "laser_power_w=5 mW", "laser_power_w=6e-3", "rows=24"):
+            build_system("photonic_packet", **options, assignments=[plain])

@@ -55,6 +55,19 @@ def test_the_table_fits_its_width_and_loses_nothing():
         assert word in text
 
 
+def test_a_narrow_table_breaks_neither_title_nor_names():
+    title = (
+        "llama-3-8b on 64 accelerators, tp=2,pp=1,dp=32,micro_batch=1,global_batch=32,sequence_length=8192"
+    )
+    one = [ReportRow(label="step time", values=("1 s",))]
+    assert title in table_text(title, ("photonic_packet",), one).splitlines()
+    heads = [f"photonic_packet:{core}@dragonfly_plus" for core in ("pcm_crossbar", "mzi_mesh", "homodyne")]
+    text = table_text("t", heads, [ReportRow(label="step time", values=("1 s",) * 3)])
+    for words in (["photonic_packet"] * 3, [":pcm_crossbar", ":mzi_mesh", ":homodyne"]):
+        assert words in [line.split() for line in text.splitlines()]
+    assert heads[0] in table_text("t", heads[:1], one)
+
+
 def test_a_pipe_gets_no_escapes():
     stream = io.StringIO()
     print_table("title", SYSTEMS, rows(), stream=stream)

@@ -107,10 +107,10 @@ def test_circuits_that_move_at_once_on_full_lanes_equal_packets():
 
 def test_slow_switches_cost_time_or_stand_still():
     quick, slow = (
-        run(system("gpu_ocs", f"switch.switch_s={seconds}", "circuits=per-axis")) for seconds in (1e-6, 1.0)
+        run(system("gpu_ocs", f"switch.switch_s={time}", "circuits=per-axis")) for time in ("1 us", "1 s")
     )
     assert slow.metrics.step_time_s > quick.metrics.step_time_s
-    assert run(system("gpu_ocs", "switch.switch_s=1.0")).circuits == CircuitPolicy.STATIC
+    assert run(system("gpu_ocs", "switch.switch_s=1 s")).circuits == CircuitPolicy.STATIC
 
 
 def test_a_switch_too_lossy_is_an_error_that_names_it():
@@ -289,6 +289,16 @@ def test_a_broken_toml_file_gets_one_sentence(tmp_path, text, match):
             'base = "photonic_ocs"\n[ photonic.core . laser ]\npart = "adc_survey_8b"\n',
             "mine.toml:3: photonic.core.laser: it does not take the adc",
         ),
+        (
+            'base = "gpu_packet"\nfabric = "fattree"\n',
+            "mine.toml:2: fabric: no fabric 'fattree'; did you mean",
+        ),
+        ('base = "gpu_packet"\n[fabric]\nkind = "tours"\n', "mine.toml:3: fabric.kind: no fabric 'tours'"),
+        (
+            'base = "photonic_ocs"\n[photonic.core]\nrows = "many"\n',
+            "mine.toml:3: photonic.core.rows must be a number, with or without a unit; got 'many'",
+        ),
+        ('base = "photonic_ocs"\ngpu = "h100"\ngpu = "h200"\n', "mine.toml:3: key 'gpu' stands twice"),
         ('base = "gpu_packet"\n[fabric]\nlines = [3]\n', "mine.toml:3: key 'fabric.lines' must be a number"),
     ],
 )

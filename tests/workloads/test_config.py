@@ -8,7 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.errors import WorkloadError
+from heliograph.files import MAX_BYTES
+from workloads.activations import Activation
 from workloads.config import FAMILIES, from_hugging_face, load_model, shipped_models
+from workloads.parallelism import Parallelism
+from workloads.transformer import forward_layer
 
 LLAMA = {
     "model_type": "llama",
@@ -166,6 +170,138 @@ def test_other_families_count_as_published():
     assert from_hugging_face(mistral).parameters == 7_241_732_096
 
 
+GEMMA_3 = {
+    "model_type": "gemma3_text",
+    "hidden_size": 1152,
+    "intermediate_size": 6912,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 1,
+    "num_hidden_layers": 26,
+    "head_dim": 256,
+    "max_position_embeddings": 32768,
+    "sliding_window": 512,
+    "sliding_window_pattern": 6,
+    "vocab_size": 262_144,
+}
+
+GEMMA_2 = {
+    "model_type": "gemma2",
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "num_hidden_layers": 26,
+    "head_dim": 256,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "max_position_embeddings": 8192,
+    "sliding_window": 4096,
+    "vocab_size": 256_000,
+}
+
+
+@pytest.mark.parametrize(
+    ("values", "published"),
+    [
+        # arXiv:2403.08295, table 2, without embeddings.
+        (
+            GEMMA_2
+            | {"model_type": "gemma", "hidden_size": 3072, "intermediate_size": 24576}
+            | {"num_attention_heads": 16, "num_key_value_heads": 16, "num_hidden_layers": 28}
+            | {"sliding_window": None},
+            7_751_248_896,
+        ),
+        (
+            GEMMA_2
+            | {"model_type": "gemma", "hidden_size": 2048, "intermediate_size": 16384}
+            | {"num_key_value_heads": 1, "num_hidden_layers": 18, "sliding_window": None},
+            1_981_884_416,
+        ),
+        # arXiv:2408.00118, table 2, without embeddings.
+        (GEMMA_2, 2_024_517_888),
+        (
+            GEMMA_2
+            | {"hidden_size": 3584, "intermediate_size": 14336, "num_attention_heads": 16}
+            | {"num_key_value_heads": 8, "num_hidden_layers": 42},
+            8_324_201_984,
+        ),
+        (
+            GEMMA_2
+            | {"hidden_size": 4608, "intermediate_size": 36864, "num_attention_heads": 32}
+            | {"num_key_value_heads": 16, "num_hidden_layers": 46, "head_dim": 128},
+            26_047_480_320,
+        ),
+    ],
+)
+def test_gemma_has_the_published_parameters_without_embeddings(values, published):
+    config = from_hugging_face(values)
+    assert config.parameters - config.embedding_parameters == published
+    assert config.activation is Activation.GELU
+
+
+def test_gemma_3_has_the_published_parameters():
+    """698 million besides 302 million of the embedding (arXiv:2503.19786, table 1)."""
+    config = from_hugging_face(GEMMA_3)
+    assert (config.parameters - config.embedding_parameters) / 1e6 == pytest.approx(698, abs=0.5)
+    assert config.embedding_parameters / 1e6 == pytest.approx(302, abs=0.5)
+
+
+def test_falcon_shares_one_key_head_and_one_norm():
+    """Counted by hand: 32 blocks of 9 h^2 + (h + 2 * 64) h + 2 h, h = 4544, and a tied embedding of 65,024
+    rows; 6.9 billion of the model named 7B (arXiv:2311.16867, table 16, by its sizes)."""
+    values = {
+        "model_type": "falcon",
+        "hidden_size": 4544,
+        "num_attention_heads": 71,
+        "num_hidden_layers": 32,
+        "multi_query": True,
+        "parallel_attn": True,
+        "bias": False,
+        "vocab_size": 65024,
+    }
+    assert from_hugging_face(values).parameters == 6_921_720_704
+    with pytest.raises(WorkloadError, match="config:new_decoder_architecture must be false"):
+        from_hugging_face(values | {"new_decoder_architecture": True})
+
+
+def test_phi_3_counts_fused_products_like_separate_ones():
+    """3.8 billion (arXiv:2404.14219, abstract)."""
+    values = LLAMA | {
+        "model_type": "phi3",
+        "hidden_size": 3072,
+        "intermediate_size": 8192,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+        "num_hidden_layers": 32,
+        "sliding_window": 2047,
+        "vocab_size": 32064,
+    }
+    config = from_hugging_face(values)
+    assert config.parameters == 3_821_079_552
+    assert (config.window, config.window_every) == (2047, 1)
+
+
+def test_models_that_are_no_decoders_are_told_apart():
+    with pytest.raises(WorkloadError, match=r"'t5' is not a decoder \(encoder and decoder\)"):
+        from_hugging_face(LLAMA | {"model_type": "t5"})
+    with pytest.raises(WorkloadError, match=r"under 'text_config' \(gemma3_text\) as a file"):
+        from_hugging_face({"model_type": "gemma3", "text_config": GEMMA_3})
+
+
+def test_functions_between_products_cost_what_their_formulas_hold():
+    """A ReLU is one comparison, a SiLU five operations and one more with a gate."""
+    opt = {"model_type": "opt", "ffn_dim": 128, "activation_function": "relu"}
+    assert from_hugging_face(LLAMA | opt).activation is Activation.RELU
+    each = {}
+    for name in ("relu", "silu", "gelu_new"):
+        config = from_hugging_face(LLAMA | {"hidden_act": name})
+        plan = Parallelism(global_batch=1, sequence_length=64)
+        item = next(one for one, _ in forward_layer(config, plan) if one.name == "mlp.activation")
+        each[name] = item.flops / (64 * config.ffn_hidden)
+    assert each == {"relu": 2, "silu": 6, "gelu_new": 9}
+    with pytest.raises(WorkloadError, match=r"hidden_act must be one of gelu, .*; got 'mish'"):
+        from_hugging_face(LLAMA | {"hidden_act": "mish"})
+
+
 def test_missing_key_value_heads_mean_one_per_head():
     values = {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}
     assert from_hugging_face(values).kv_heads == 8
@@ -194,7 +330,7 @@ def test_head_dim_of_its_own_need_not_divide_the_hidden_size():
         ({"tie_word_embeddings": "no"}, "config:tie_word_embeddings must be true or false; got 'no'"),
         (
             {"model_type": "lama"},
-            "'lama' is not supported; supported: bloom, deepseek_v2, deepseek_v3, gpt2",
+            "'lama' is not supported; supported: bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2",
         ),
         ({"model_type": None}, "config:model_type must be text"),
         ({"model_type": ["llama"]}, "config:model_type must be text"),
@@ -233,18 +369,23 @@ def test_two_spellings_of_one_size_must_agree():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "mine.json is empty"),
-        (b" \n\t", "mine.json is empty"),
-        (json.dumps(LLAMA).encode()[:-20], "mine.json:1: not valid JSON .* is it cut off"),
-        (b'{"model_type": "llama", "model_type": "gpt2"}', "mine.json: the key 'model_type' stands twice"),
-        (b'{"model_type": "llama", "hidden_size": NaN}', "mine.json: NaN is not a number"),
-        (b'{"hidden_size": -Infinity}', "mine.json: -Infinity is not a number"),
-        (b'{"model_type": "llama", "hidden_size": 1e999}', "mine.json:hidden_size .* got inf"),
-        (b"[1, 2]", "must hold one JSON object; got a list"),
-        (json.dumps(LLAMA).encode("utf-16"), "is not UTF-8 text"),
-        (b'{"a": ' * 100_000, "nested too deeply|not valid JSON"),
+        (b"", "mine.json: is empty"),
+        (b" \n\t", "mine.json: is empty"),
+        (json.dumps(LLAMA, indent=1).encode()[:-20], "mine.json:9: not JSON: the file ends too early"),
+        (
+            b'{"model_type": "llama",\n"model_type": "gpt2"}',
+            "mine.json:2: key 'model_type' stands twice",
+        ),
+        (b'{"model_type": "llama",\n"hidden_size": NaN}', "mine.json:2: NaN is not a number"),
+        (b'{"hidden_size": -Infinity}', "mine.json:1: -Infinity is not a number"),
+        (b'{"model_type": "llama",\n\n"hidden_size": 1e999}', "mine.json:3: 'hidden_size' is inf"),
+        (b'{"model_type": "llama",\n\n"hidden_size": -1}', "mine.json:3:hidden_size must be .* got -1"),
+        (b'{\n"model_type": "lama"}', "mine.json:2:model_type 'lama' is not supported"),
+        (b"[1, 2]", "mine.json: holds a list where an object"),
+        (json.dumps(LLAMA).encode("utf-16"), "not UTF-8 text"),
+        (b'{"a": ' * 100_000, "nested deeper|not JSON"),
         (b'{"hidden_size": ' + b"9" * 5000 + b"}", "mine.json: "),
-        (b'{"a": "' + b"x" * 2**20 + b'"}', "more than the 1048576 bytes"),
+        (b'{"a": "' + b"x" * MAX_BYTES + b'"}', "larger than 4 MiB"),
     ],
 )
 def test_bad_file_is_one_sentence(tmp_path, content, message):

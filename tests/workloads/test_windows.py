@@ -9,6 +9,7 @@ from heliograph.errors import WorkloadError
 from heliograph.operators import Elementwise, MatMul
 from tests.workloads.ideal import EVEN, PLAN, product_flops
 from workloads.config import from_hugging_face, load_model
+from workloads.memory import layer_activation_bytes
 from workloads.parallelism import Attention, check
 from workloads.sharding import stage_chunks, stage_parts, whole_stage
 from workloads.step import build_step, model_flops
@@ -47,27 +48,92 @@ def test_windows_save_attention_in_half_of_the_blocks():
     assert saved == 3 * PLAN.global_batch * 8 * each
 
 
+def test_scores_of_windowed_blocks_take_the_memory_of_their_window():
+    """Without a fused kernel a score and its dropped copy wait for the backward pass, of w keys instead of s
+    (arXiv:2205.05198, section 4.1: 5 a s^2 b bytes)."""
+    config = replace(EVEN, window=16, window_every=1, dropout=True)
+    saved = layer_activation_bytes(config.unbounded, PLAN) - layer_activation_bytes(config, PLAN)
+    assert saved == 5 * EVEN.heads * PLAN.tokens * (PLAN.sequence_length - 16) / PLAN.tp
+    assert layer_activation_bytes(replace(config, window_every=2), PLAN) == layer_activation_bytes(
+        config.unbounded, PLAN
+    )
+
+
 def test_window_and_context_ranks_are_refused_together():
     with pytest.raises(WorkloadError, match=r"context \(2\) must be 1: even's windows"):
         check(WINDOWED, replace(PLAN, cp=2, dp=1))
+    check(replace(WINDOWED, window=PLAN.sequence_length), replace(PLAN, cp=2, dp=1))
 
 
-def test_other_orders_of_windows_are_refused():
-    values = {
-        "model_type": "gpt_oss",
-        "hidden_size": 64,
-        "intermediate_size": 64,
-        "num_attention_heads": 8,
-        "num_hidden_layers": 2,
-        "num_local_experts": 4,
-        "num_experts_per_tok": 2,
-        "max_position_embeddings": 256,
-        "sliding_window": 16,
-        "vocab_size": 100,
-    }
-    assert from_hugging_face(values).window_every == 2
-    with pytest.raises(WorkloadError, match="layer_types must alternate"):
-        from_hugging_face(values | {"layer_types": ["full_attention", "full_attention"]})
+SMALL = {
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "num_attention_heads": 8,
+    "num_hidden_layers": 12,
+    "max_position_embeddings": 256,
+    "vocab_size": 100,
+}
+FULL, NEAR = "full_attention", "sliding_attention"
+
+
+@pytest.mark.parametrize(
+    ("change", "windowed"),
+    [
+        # Mistral 7B (arXiv:2310.06825, section 2): every block; null in its later versions.
+        ({"model_type": "mistral", "sliding_window": 16}, range(12)),
+        ({"model_type": "mistral", "sliding_window": None}, []),
+        # Qwen2: blocks from max_window_layers on, and only if they are switched on.
+        ({"model_type": "qwen2", "sliding_window": 16, "max_window_layers": 9}, []),
+        (
+            {"model_type": "qwen2", "sliding_window": 16, "max_window_layers": 9}
+            | {"use_sliding_window": True},
+            [9, 10, 11],
+        ),
+        # Gemma 2 (arXiv:2408.00118, section 2): every other block.
+        ({"model_type": "gemma2", "sliding_window": 16}, range(0, 12, 2)),
+        # Gemma 3 (arXiv:2503.19786, section 2): five windowed blocks, then one that sees all.
+        ({"model_type": "gemma3_text", "sliding_window": 16}, [0, 1, 2, 3, 4, 6, 7, 8, 9, 10]),
+        (
+            {"model_type": "gemma3_text", "sliding_window": 16}
+            | {"layer_types": [NEAR, NEAR, FULL] * 4, "sliding_window_pattern": 6},
+            [0, 1, 3, 4, 6, 7, 9, 10],
+        ),
+        ({"model_type": "llama", "layer_types": [FULL] * 12}, []),
+    ],
+)
+def test_families_window_the_blocks_that_they_publish(change, windowed):
+    config = from_hugging_face(SMALL | change)
+    assert [block for block in range(12) if config.windowed_among(block, 1)] == list(windowed)
+    assert config.windowed_among(0, 12) == len(windowed)
+    plan = replace(PLAN, pp=2, dp=1)
+    chunks = [chunk for stage in range(2) for chunk in stage_chunks(config, plan, stage)]
+    assert [chunk.windowed for chunk in chunks] == [
+        sum(block in windowed for block in half) for half in (range(6), range(6, 12))
+    ]
+    assert product_flops(build_step(config, plan)) == model_flops(config, plan)
+    saved = model_flops(config.unbounded, plan) - model_flops(config, plan)
+    width = config.query_width
+    each = 3 * plan.global_batch * 4 * plan.sequence_length * width * (plan.sequence_length - 16)
+    assert saved == each * len(windowed)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"layer_types": [FULL, NEAR] * 6}, "layer_types must repeat sliding_attention and one full"),
+        ({"layer_types": [NEAR] * 3}, "layer_types must name .* for each of the 12 blocks"),
+        ({"layer_types": [NEAR, "linear_attention"] * 6}, "layer_types must name"),
+        ({"sliding_window": -1}, "sliding_window must be a whole number"),
+        ({"model_type": "llama"}, "sliding_window must be absent: this model_type has no windows"),
+        (
+            {"model_type": "qwen2", "layer_types": [NEAR] * 12},
+            "layer_types must be absent where the model has no sliding_window",
+        ),
+    ],
+)
+def test_other_orders_of_windows_are_refused(change, message):
+    with pytest.raises(WorkloadError, match=message):
+        from_hugging_face(SMALL | {"model_type": "gemma2", "sliding_window": 16} | change)
 
 
 def test_qwen3_norms_heads_and_refuses_dense_blocks():
