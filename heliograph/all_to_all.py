@@ -1,6 +1,8 @@
-"""All-to-alls in two levels: within nodes and between them, with aggregated or with shared messages."""
+"""All-to-alls in two levels, with aggregated or with shared messages, and in turns over few circuits."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -10,6 +12,9 @@ from heliograph.errors import WorkloadError
 from heliograph.interfaces import Flows
 from heliograph.skew import Skew
 from heliograph.spread import Spread
+
+IN_TURNS = "_in_turns"
+"""What ends the name of an all-to-all that circuits serve one part after the other."""
 
 
 def two_level_rounds(
@@ -72,6 +77,55 @@ def two_level_rounds(
         inside = _everyone(near, payload_bytes / local, axis)
         across = _everyone(far, crossing, axis)
     return across + inside if spread is not None else inside + across
+
+
+def in_turns(parts: Iterable[Round], groups: np.ndarray, node_size: int, peers: int) -> tuple[Round, ...]:
+    """Return an exchange as a sequence of rounds in which nobody meets more nodes than it has circuits for.
+
+    Parameters
+    ----------
+    parts : iterable of Round
+        The exchange, over all groups at once.
+    groups : numpy.ndarray
+        Endpoints, shape [groups, n].
+    node_size : int
+        Endpoints of a node; traffic inside one needs no circuit and goes with the first round.
+    peers : int
+        Other nodes that an endpoint can send to at once.
+
+    Notes
+    -----
+    Who stands d nodes behind the sender, for d from 1 to k - 1, is a permutation of the k nodes of a group,
+    and all of them together are the exchange: the Birkhoff-von Neumann decomposition of an even demand, k - 1
+    permutations of which a round takes as many as fit. Distances d and k - d stand together, since the way
+    back of d is k - d and uneven flows are told to come back over the circuits that they go out on; there
+    rounds are even. Rounds are as like as can be: seven in turns of four are four and three.
+    """
+    place = {
+        int(endpoint): spot
+        for group in groups
+        for endpoint, spot in zip(group, np.unique(group // node_size, return_inverse=True)[1], strict=True)
+    }
+    nodes = max(place.values()) + 1
+    return tuple(turn for part in parts for turn in _turns(part, place, nodes, peers))
+
+
+def _turns(part: Round, place: dict[int, int], nodes: int, peers: int) -> Iterator[Round]:
+    flows = part.flows
+    spots = [np.array([place[end] for end in ends.tolist()]) for ends in (flows.sources, flows.destinations)]
+    distance = (spots[1] - spots[0]) % nodes
+    most = peers if flows.weights is None else peers - peers % 2
+    met = {int(one) for one in np.unique(distance)} - {0}
+    order = [one for near in range(1, nodes // 2 + 1) for one in dict.fromkeys((near, nodes - near))]
+    asked = [one for one in order if one in met]
+    if len(asked) <= peers or not most:
+        yield part
+        return
+    turns = -(-len(asked) // most)
+    size = most if flows.weights is not None else -(-len(asked) // turns)
+    for turn in range(turns):
+        chosen = asked[turn * size : (turn + 1) * size] + ([0] if turn == 0 else [])
+        yield Round(flows=flows.part(np.isin(distance, chosen)), count=part.count)
 
 
 def _within(skew: Skew, local: int, *, across_first: bool) -> np.ndarray:

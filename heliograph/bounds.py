@@ -56,7 +56,7 @@ def collective_bound_s(kind: CollectiveKind, n: int, payload_bytes: float, port_
     Notes
     -----
     All-reduce must send 2 (n-1)/n of the vector through each port, reduce-scatter, all-gather and all-to-all
-    (n-1)/n, broadcast, reduction and send all of it (Chan et al. 2007, table 1).
+    (n-1)/n, broadcast, reduction and send all of it (Chan et al. 2007, table 1); one rank sends nothing.
     """
     vector = vector_bytes(kind, payload_bytes, n)
     share = (n - 1) / n
@@ -66,7 +66,7 @@ def collective_bound_s(kind: CollectiveKind, n: int, payload_bytes: float, port_
         case CollectiveKind.REDUCE_SCATTER | CollectiveKind.ALL_GATHER | CollectiveKind.ALL_TO_ALL:
             return share * vector / port_bytes_per_s
         case _:
-            return payload_bytes / port_bytes_per_s
+            return (payload_bytes if n > 1 else 0.0) / port_bytes_per_s
 
 
 def in_network_bound_s(kind: CollectiveKind, n: int, payload_bytes: float, port_bytes_per_s: float) -> float:

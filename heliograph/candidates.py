@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from heliograph.all_to_all import two_level_rounds
+from heliograph.all_to_all import IN_TURNS, in_turns, two_level_rounds
 from heliograph.collectives import (
     Algorithm,
     Round,
@@ -24,6 +25,22 @@ from heliograph.scale_up import ScaleUp
 from heliograph.servers import SERVED, server_rounds
 from heliograph.strided_rings import RING_KINDS, strided_rounds
 from heliograph.torus_collectives import BUCKET, BUCKET_KINDS, SEGMENTS, bucket_rounds
+
+
+@runtime_checkable
+class HasPeers(Protocol):
+    """A fabric whose endpoints have circuits to a few others at once, and nobody who passes on the rest."""
+
+    @property
+    def peers(self) -> int | None:
+        """Return how many others, or None if circuits do not turn."""
+        ...
+
+    @property
+    def turn_s(self) -> float:
+        """Return how long circuits that turn are dark."""
+        ...
+
 
 LIBRARY = (Algorithm.RING, Algorithm.TREE)
 """What GPU communication libraries run on switches that do not add (NCCL); two levels of it are rails."""
@@ -118,6 +135,36 @@ def candidates(
     if adds and local == n > 1:
         options[str(Algorithm.IN_NETWORK)] = in_network_rounds(operator.kind, groups, payload, operator.axis)
     return {operator.algorithm: options[operator.algorithm]} if operator.algorithm else options
+
+
+def served(
+    options: dict[str, tuple[Round, ...]],
+    operator: Collective,
+    layout: Groups,
+    rank_class: int,
+    *,
+    node_size: int,
+    peers: int | None,
+) -> dict[str, tuple[Round, ...]]:
+    """Return the ways of `candidates` where circuits are few: all-to-alls with more nodes go in turns.
+
+    Parameters
+    ----------
+    options, operator, layout, rank_class
+        What `candidates` found, and for what.
+    node_size : int
+        Endpoints of a node, which need no circuits among themselves.
+    peers : int or None
+        Other nodes that an endpoint has circuits to at once; None if circuits do not turn.
+    """
+    if peers is None or operator.kind is not CollectiveKind.ALL_TO_ALL:
+        return options
+    groups = layout.groups(operator.axis, rank_class)
+    found = {}
+    for name, parts in options.items():
+        turns = in_turns(parts, groups, node_size, peers)
+        found[name if len(turns) == len(parts) else f"{name}{IN_TURNS}"] = turns
+    return found
 
 
 def _strided(

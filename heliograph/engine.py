@@ -359,9 +359,13 @@ class Simulation:
         self._count(operator, plan, repeat)
         if plan.protocol_s:
             yield self.env.timeout(plan.protocol_s * repeat)
-        for bundle, size_bytes, count in plan.parts:
+        together = 1 if plan.in_turns else repeat
+        for bundle, size_bytes, count in plan.parts * (repeat // together):
             yield from self.network.carry(
-                bundle, size_bytes, count * repeat, lambda: self._foresight.others_first(task_id, rank_class)
+                bundle,
+                size_bytes,
+                count * together,
+                lambda: self._foresight.others_first(task_id, rank_class),
             )
 
     def _count(self, operator: Collective, plan: Plan, times: int) -> None:

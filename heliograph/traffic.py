@@ -15,8 +15,9 @@ from typing import runtime_checkable
 
 import numpy as np
 
+from heliograph.all_to_all import IN_TURNS
 from heliograph.bundles import Bundle
-from heliograph.candidates import candidates
+from heliograph.candidates import HasPeers, candidates, served
 from heliograph.collectives import Algorithm, Round, vector_bytes
 from heliograph.interfaces import Circuits, Fabric, Flows
 from heliograph.layout import Groups
@@ -103,6 +104,8 @@ class Plan:
     """Payload that the class's ranks put on the wire."""
     energy_j: float
     """Dynamic energy of the transfers."""
+    in_turns: bool = False
+    """Whether circuits turn between its parts, so that each repetition turns them again."""
 
 
 class Traffic:
@@ -222,6 +225,9 @@ class Traffic:
             switches_add=self._adder is not None,
             strides_of=self._strides if isinstance(self._fabric, HasStrides) else None,
         )
+        if isinstance(self._fabric, HasPeers):
+            size, peers = self._fabric.node_size, self._fabric.peers
+            options = served(options, operator, self._layout, rank_class, node_size=size, peers=peers)
         bundles = {name: self._parts(operator, rank_class, name, parts) for name, parts in options.items()}
         ready = [
             name
@@ -316,10 +322,16 @@ class Traffic:
             algorithm=name if protocol is PLAIN else f"{name} {protocol.name}",
             parts=tuple(sized),
             protocol_s=waited,
-            alone_s=waited + moved,
+            alone_s=waited + moved + self._dark_s(name, bundles),
             wire_bytes=math.fsum(_carried_bytes(one.flows) * one.count for one in parts),
             energy_j=math.fsum(self._energy_j(one.flows) * one.count for one in parts),
+            in_turns=name.endswith(IN_TURNS),
         )
+
+    def _dark_s(self, name: str, bundles: tuple[tuple[Bundle, float, int], ...]) -> float:
+        """Return how long circuits turn in a collective that they serve in turns."""
+        turns = len(bundles) if name.endswith(IN_TURNS) else 0
+        return turns * self._fabric.turn_s if turns and isinstance(self._fabric, HasPeers) else 0.0
 
     def _strides(self, group: np.ndarray) -> tuple[int, ...]:
         fabric = self._fabric

@@ -159,8 +159,8 @@ def _split(owners: np.ndarray, weights: np.ndarray, lanes: int) -> np.ndarray:
         crowded = int(peers.argmax())
         msg = (
             f"endpoint {crowded} needs circuits with {peers.max()} others and has {lanes} lanes; try lanes="
-            f"{peers.max()} (its card's rate is shared by more), per-axis circuits, a plan with fewer peers "
-            "(less ep, which exchanges with all), or a fabric whose nodes pass on (direct_connect, hybrid)"
+            f"{peers.max()} (its card's rate is shared by more), per-axis circuits (all-to-alls then go in "
+            "turns), a plan with fewer peers (less ep), or a fabric whose nodes pass on (direct_connect)"
         )
         raise RouteError(msg)
     quota = _quotas(owners, weights, lanes)

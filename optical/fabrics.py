@@ -106,6 +106,16 @@ class OcsRails(RailPorts):
         share = self.nic.bandwidth_bytes_per_s / self.lanes
         return min(self.optics.bandwidth_bytes_per_s, share) * self.nic.efficiency
 
+    @property
+    def peers(self) -> int | None:
+        """Other endpoints that one has circuits to at once, if circuits turn to those who ask."""
+        return self.lanes if self.policy is CircuitPolicy.PER_AXIS else None
+
+    @property
+    def turn_s(self) -> float:
+        """How long lanes that turn are dark."""
+        return self.switch.reconfiguration_s
+
     def bill(self) -> dict[str, BillItem]:
         """Return the bill of materials: item -> count, power and price of each."""
         rails = min(self.endpoints, self.scale_up.size)
@@ -146,7 +156,7 @@ class OcsRails(RailPorts):
         ----------
         demand : tuple of Flows
             All traffic of the step. Static circuits serve all of it; per-axis circuits start with the first
-            axis that leaves the nodes; the plan of every axis that fits the lanes is kept for `configure`.
+            axis that leaves the nodes and fits the lanes, whose plans are all kept for `configure`; or dark.
 
         Raises
         ------
@@ -161,9 +171,10 @@ class OcsRails(RailPorts):
             traffic = [flows for flows in outside if flows.axis == axis]
             if self._fits(traffic):
                 plans[axis] = self._matching(traffic)
-        first = plans.get(outside[0].axis)
-        tx_peer = self._matching(outside[:1]) if first is None else first.copy()
-        return Circuits(tx_peer, MappingProxyType(plans))
+        first = next(iter(plans.values()), None)
+        if first is None:
+            first = np.full((self.endpoints, self.lanes), DARK, dtype=np.int64)
+        return Circuits(first.copy(), MappingProxyType(plans))
 
     def configure(
         self, circuits: Circuits, flows: Flows, demand: tuple[Flows, ...]

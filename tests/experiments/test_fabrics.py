@@ -173,3 +173,20 @@ def test_commands_list_show_and_run_fabrics(capsys):
     assert " torus" in capsys.readouterr().out
     assert main([*step, "tore"]) == 2
     assert "did you mean 'torus'" in capsys.readouterr().err
+
+
+def test_every_exchange_of_experts_pays_for_its_own_turns(capsys):
+    """Four exchanges a layer of 32, each in two turns of four lanes; eight lanes stand still."""
+    asked = ["step", "--system", "gpu_ocs", "--model", "mixtral-8x7b", "--json"]
+    asked += ["--plan", "tp=8,ep=8,dp=8,global_batch=8,sequence_length=1024"]
+    found = {}
+    for lanes in (4, 8):
+        assert main([*asked, "--set", f"lanes={lanes}", "--set", "fabric.policy=per-axis"]) == 0
+        found[lanes] = json.loads(capsys.readouterr().out)
+    turns = found[4]["reconfigurations"]
+    assert turns == 32 * 4 * 2
+    assert found[4]["dark_s"] == pytest.approx(turns * 1.31e-3)
+    assert found[8]["reconfigurations"] <= 1
+    waited = {lanes: one["time_by_category_s"]["exposed communication"] for lanes, one in found.items()}
+    assert waited[4] > waited[8] + (turns - 1) * 1.31e-3
+    assert found[4]["step_time_s"] > 2 * found[8]["step_time_s"]  # launches fill a part of the dark

@@ -246,6 +246,23 @@ def test_a_claim_of_a_collective_that_is_not_judged_says_why(tmp_path, line, rea
     assert reason in one.skipped
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gpu,n_gpus,bytes,time_us\nH100,8,1048576,50",
+        f"{CLAIM}NCCL AR 8xH200,all-reduce busbw,346.51,GB/s,size 64MiB; NVLS,s,read,",
+    ],
+)
+def test_measured_collectives_are_reported_and_are_no_run_of_that_simulator(tmp_path, text):
+    path, out = tmp_path / "rows.csv", tmp_path / "out"
+    path.write_text(text + "\n", encoding="utf-8")
+    found = validate("network", data=path)
+    assert found.outcomes[0].predicted is not None
+    assert "ASTRA-sim's times over" not in report(found)
+    assert main(["validate", "network", "--data", str(path), "--json", "--out", str(out)]) == 0
+    assert json.loads((out / "validate-network-rings.json").read_text(encoding="utf-8")) == []
+
+
 def test_several_numbers_of_one_row_are_judged_apart(tmp_path):
     line = "Opus photonic rails,network power / cost / training overhead,23x less / 4x less / <6%,,,s,read,"
     power, cost, overhead = rows_of(tmp_path, CLAIM + line)

@@ -5,10 +5,12 @@ import itertools
 import numpy as np
 import pytest
 
-from heliograph.all_to_all import two_level_rounds
-from heliograph.collectives import Algorithm, rounds
+from heliograph.all_to_all import in_turns, two_level_rounds
+from heliograph.collectives import Algorithm, Round, rounds
+from heliograph.demand import skewed_flows
 from heliograph.errors import WorkloadError
 from heliograph.operators import CollectiveKind
+from heliograph.skew import Skew
 from heliograph.spread import Spread
 
 
@@ -107,3 +109,47 @@ def test_a_token_crosses_to_a_node_once():
 def test_impossible_spread_is_refused():
     with pytest.raises(WorkloadError, match="copies must fit"):
         Spread(targets=16, copies=8, sets=4, chosen_sets=1)
+
+
+def peers_of(flows, local, column):
+    """Return the most other nodes that an endpoint meets."""
+    ends = np.stack([flows.sources, flows.destinations], axis=1)[off_node_flows(flows, local)] // local
+    pairs = np.unique(ends, axis=0)
+    return int(np.bincount(pairs[:, column]).max(initial=0))
+
+
+def off_node_flows(flows, local):
+    return flows.sources // local != flows.destinations // local
+
+
+@pytest.mark.parametrize(("n", "local"), [(3, 1), (5, 1), (7, 1), (12, 1), (12, 3), (10, 2)])
+@pytest.mark.parametrize("peers", [1, 2, 3, 4])
+def test_turns_are_the_whole_exchange_and_never_more_peers_than_circuits(n, local, peers):
+    """An even exchange of k nodes is k - 1 permutations, as many a turn as fit (Birkhoff 1946)."""
+    groups = np.arange(3 * n).reshape(3, n)
+    whole = rounds(CollectiveKind.ALL_TO_ALL, Algorithm.DIRECT, groups, float(n), "ep")
+    turns = in_turns(whole, groups, local, peers)
+    assert len(turns) == max(1, -(-(n // local - 1) // peers))
+    sent = [pair for one in turns for pair in zip(one.flows.sources, one.flows.destinations, strict=True)]
+    asked = [pair for one in whole for pair in zip(one.flows.sources, one.flows.destinations, strict=True)]
+    assert sorted(sent) == sorted(asked)
+    for one in turns:
+        assert max(peers_of(one.flows, local, column) for column in (0, 1)) <= peers
+
+
+@pytest.mark.parametrize("peers", [2, 3, 4, 5])
+def test_an_uneven_exchange_keeps_its_bytes_and_comes_back_over_its_circuits(peers):
+    groups = np.arange(14).reshape(2, 7)
+    flows = skewed_flows(groups, "ep", {Skew(loads=(1.0,) * 7, affinity=3.0): 7.0})
+    turns = in_turns((Round(flows=flows, count=1),), groups, 1, peers)
+    assert sum(one.flows.sizes_bytes.sum() for one in turns) == pytest.approx(flows.sizes_bytes.sum())
+    for one in turns:
+        there = set(zip(one.flows.sources.tolist(), one.flows.destinations.tolist(), strict=True))
+        assert {(to, by) for by, to in there} == there
+        assert peers_of(one.flows, 1, 0) <= peers
+
+
+def test_what_fits_stays_whole():
+    groups = np.arange(8)[None, :]
+    whole = rounds(CollectiveKind.ALL_TO_ALL, Algorithm.DIRECT, groups, 8.0, "ep")
+    assert in_turns(whole, groups, 1, 7) == whole

@@ -144,6 +144,14 @@ def test_one_rank_needs_no_rounds():
     assert rounds(CollectiveKind.ALL_REDUCE, "ring", np.array([[3]]), 1e9, "dp") == ()
 
 
+@pytest.mark.parametrize("kind", [kind for kind in CollectiveKind if kind is not CollectiveKind.SEND])
+@pytest.mark.parametrize("bound", [collective_bound_s, in_network_bound_s])
+def test_one_rank_or_no_byte_is_bounded_by_nothing(kind, bound):
+    assert bound(kind, 1, 1e9, 1.0) == 0.0
+    assert bound(kind, 7, 0.0, 1.0) == 0.0
+    assert bound(kind, 7, 1.0, 1.0) > 0.0
+
+
 @pytest.mark.parametrize(("kind", "algorithm", "n"), IN_NETWORK)
 def test_adding_switches_carry_each_chunk_once_up_and_once_down(kind, algorithm, n):
     """Count what a schedule puts on a port when the switch adds what arrives and copies what leaves.

@@ -3,10 +3,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import simpy
 
+from heliograph.bounds import collective_bound_s
 from heliograph.errors import LinkError, ParameterError, RouteError
 from heliograph.interfaces import Fabric, Flows
+from heliograph.layout import RankLayout
+from heliograph.network import Network
+from heliograph.operators import Collective, CollectiveKind, Phase
 from heliograph.scale_up import Nic, ScaleUp
+from heliograph.traffic import Traffic
 from optical.circuits import CircuitPolicy
 from optical.fabrics import OcsRails
 from optical.switches import load_optics, load_switch
@@ -122,8 +128,52 @@ def test_more_of_an_axis_than_fits_is_served_one_at_a_time():
 def test_one_call_with_too_many_peers_is_refused():
     fabric = rails(32, lanes=2)
     fan = flows([(0, 4), (0, 8), (0, 12)], "ep")
+    circuits = fabric.initial((fan,))
+    assert (circuits.tx_peer < 0).all()
     with pytest.raises(RouteError, match="endpoint 0 needs circuits with 3 others and has 2 lanes"):
-        fabric.initial((fan,))
+        fabric.configure(circuits, fan, (fan,))
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3, 4, 5, 6, 7, 8])
+def test_an_exchange_of_more_than_fits_goes_in_turns(lanes):
+    """Birkhoff-von Neumann: seven permutations, as many a round as there are lanes, dark between rounds."""
+    fabric, payload = rails(32, lanes=lanes), 8e8
+    exchange = Collective(
+        name="exchange",
+        layer="experts",
+        phase=Phase.FORWARD,
+        kind=CollectiveKind.ALL_TO_ALL,
+        axis="ep",
+        size=8,
+        payload_bytes=payload,
+    )
+    env = simpy.Environment()
+    network = Network(env, fabric, ())
+    found = Traffic(RankLayout(tp=4, dp=8, ep=8), fabric, network, {}).plan(exchange, 0)
+    assert found.in_turns == (lanes < 7)
+
+    def run():
+        yield env.timeout(found.protocol_s)
+        for bundle, size_bytes, count in found.parts:
+            yield from network.carry(bundle, size_bytes, count)
+
+    env.run(env.process(run()))
+    turns = -(-7 // lanes)
+    each = -(-7 // turns)
+    met = [min(each, 7 - each * turn) for turn in range(turns)]
+    least_s = sum(payload / 8 / (lanes // one * fabric.lane_bytes_per_s) for one in met)
+    dark_s = fabric.switch.reconfiguration_s * turns
+    assert env.now >= least_s + dark_s
+    assert env.now == pytest.approx(least_s + dark_s, rel=0.02)
+    bound_s = collective_bound_s(CollectiveKind.ALL_TO_ALL, 8, payload, fabric.nic.bandwidth_bytes_per_s)
+    assert env.now > bound_s
+    first_s = 0.0 if found.in_turns else fabric.turn_s
+    assert found.alone_s + first_s == pytest.approx(env.now, rel=1e-12)
+
+
+def test_static_circuits_take_no_turns():
+    assert rails(32, lanes=2, policy=CircuitPolicy.STATIC).peers is None
+    assert rails(32, lanes=2).peers == 2
 
 
 def test_static_circuits_share_lanes_and_never_move():

@@ -28,11 +28,14 @@ def answers(run: Run) -> dict[str, float | bool | str]:
 
 
 def runs_record(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
-    """Return, of the runs among some rows, that simulator's time and the physical ones as plain data."""
+    """Return, of the runs among some rows, that simulator's time and the physical ones as plain data.
+
+    Rows of other kinds have answers of their own beside them (`size_bytes` of a measured collective).
+    """
     found = {
         one.id: {"run": one.id, "simulated_s": one.predicted, **one.beside}
         for one in outcomes
-        if one.beside and one.predicted is not None
+        if "wires_s" in one.beside and one.predicted is not None
     }
     return list(found.values())
 
