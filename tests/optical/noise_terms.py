@@ -1,6 +1,6 @@
-"""Every term of an executed record alone: its law as variance, tails and correlations, written down by hand.
+"""Every term of an executed record alone: its law as variance, tails and correlations, by hand.
 
-Operands are full scale unless a term says otherwise, so that laws are numbers. Outputs are counted row by row.
+Operands are full scale unless a term says otherwise, so that laws are numbers. Outputs count row by row.
 """
 
 import dataclasses
@@ -18,9 +18,9 @@ from optical.residues import Residues
 ROWS, COLUMNS, LENGTH = 12, 10, 16
 HEIGHT, WIDTH = 4, 5
 """Rows and columns of outputs that share a line or a part of the chip."""
-CODE, STEP = 3.5, 1.0 / 7.0
-"""An operand half-way between two codes, and the step, of a converter of 4 bits."""
-RESIDUES = Residues(moduli=(3, 4, 5, 7), sigmas=(0.3, 0.25, 0.3, 0.35))
+CODE, STEP, ABOVE = 3.3, 1.0 / 7.0, 0.3
+"""An operand between two codes, the step of a converter of 4 bits, and the part above the lower code."""
+RESIDUES = Residues(moduli=(3, 4, 5, 7), sigmas=(0.3, 0.25, 0.3, 0.8))
 
 
 def ones(rows=ROWS, columns=COLUMNS):
@@ -101,10 +101,12 @@ def of_nodes(rows, columns):
 
 
 def misread_moments():
-    """Mean, variance, skewness and excess kurtosis of a sum of zero, over all ways to misread it, in steps."""
+    """Mean, variance, skewness and excess kurtosis of what misreading adds to a sum of zero, in steps."""
     whole, ways = RESIDUES.product, []
     for sigma in RESIDUES.sigmas:
-        ways.append([(step, ndtr((step + 0.5) / sigma) - ndtr((step - 0.5) / sigma)) for step in range(-3, 4)])
+        ways.append(
+            [(step, ndtr((step + 0.5) / sigma) - ndtr((step - 0.5) / sigma)) for step in range(-3, 4)]
+        )
     value, chance = [], []
     for steps in itertools.product(*ways):
         shift = sum(step * weight for (step, _), weight in zip(steps, RESIDUES.weights, strict=True))
@@ -146,8 +148,13 @@ SHOT = LENGTH / (2.0 * PHOTONS)
 LINE = CommonNoise(variance=V, rows=HEIGHT, columns=WIDTH, length=1, holds_weights=False)
 CONVERTER = CommonEncoding(rows=HEIGHT, columns=WIDTH, holds_weights=False)
 CHANCE = {"rounding": Rounding.STOCHASTIC, "dac_bits": 4}
-ROUNDED = {"variance": (LENGTH - 1) * STEP**2 / 4.0, "excess": -2.0 / (LENGTH - 1)}
-"""A sum of independent steps up or down by half a step each: variance 1/4, excess kurtosis -2 of one."""
+SPREAD = ABOVE * (1.0 - ABOVE)
+ROUNDED = {
+    "variance": (LENGTH - 1) * STEP**2 * SPREAD,
+    "skewness": (1.0 - 2.0 * ABOVE) / math.sqrt(SPREAD * (LENGTH - 1)),
+    "excess": (1.0 - 6.0 * SPREAD) / SPREAD / (LENGTH - 1),
+}
+"""A sum of Bernoulli numbers, up with the chance of the part above the lower code."""
 MISREAD = misread_moments()
 MANTISSA = 1.0 / 3.0
 """Step of three bits; sums of 16 products reach 144 of the 210 to either side that the moduli tell apart."""

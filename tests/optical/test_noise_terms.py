@@ -90,7 +90,7 @@ def test_rounding_of_an_operand_to_nearest_is_even_over_a_step():
 
 @pytest.mark.parametrize(("length", "exact", "excess"), [(1, False, -1.2), (2, True, -0.6), (2, False, 0.0)])
 def test_rounding_of_an_output_is_even_over_a_step_of_each_sample(length, exact, excess):
-    """One sample or two; two that are collapsed into one draw keep the variance and have a Gaussian's tails."""
+    """One sample or two; collapsed into one draw they keep the variance and have a Gaussian's tails."""
     bits = 8
     a, b = (spread_evenly(2, SAMPLES, m, n) for m, n in ((ROWS, length * LENGTH), (length * LENGTH, COLUMNS)))
     a[..., 0], b[:, 0] = 1.0, 1.0
@@ -109,7 +109,8 @@ def test_tails_are_as_heavy_as_the_laws(name):
         assert_mean((z.abs() > far).double().mean(1), math.erfc(far / math.sqrt(2.0)))
 
 
-BLOCK, BLOCKS = 24, 4
+BLOCK, BLOCKS = 96, 2
+"""Rows of a block, many enough that the same draws twice would be seen where rows or lines share them."""
 
 
 def errors_of(term, key=1, **options):
@@ -119,13 +120,18 @@ def errors_of(term, key=1, **options):
     return (out - a @ b - term.mean) / math.sqrt(term.variance)
 
 
-def assert_apart(one, other, correlation):
-    """Two sets of errors are uncorrelated, and so are their squares; outputs of each are correlated."""
+def shares_of(correlation):
+    """How far means over correlated outputs scatter: of errors, and of their squares."""
+    return [correlation.pow(order).norm().item() for order in (1, 2)]
+
+
+def assert_apart(one, other, shares):
+    """Two sets of errors are uncorrelated, and so are their squares; outputs of each share draws."""
     count = one.numel()
-    for order in (1, 2):
+    for order, share in enumerate(shares, 1):
         x, y = (z if order == 1 else z.square() - z.square().mean() for z in (one, other))
         each = math.sqrt((x.square().mean() * y.square().mean()).item())
-        bound = 5 * each * correlation.pow(order).norm().item() / count
+        bound = 5 * each * share / count
         assert abs((x * y).mean().item()) < bound
 
 
@@ -133,7 +139,7 @@ def assert_apart(one, other, correlation):
 def test_keys_layers_calls_and_parts_of_a_batch_draw_apart(name):
     term = DRAWN[name]
     base = errors_of(term)
-    blocks = term.correlation(BLOCK, LENGTH)
+    blocks = shares_of(term.correlation(BLOCK, LENGTH))
     across = 1.0 if name in PER_LOAD else 0.0
     for other in (errors_of(term, key=2), errors_of(term, place=(1,)), errors_of(term, place=(0, 1))):
         for one, two in zip(base.split(BLOCK), other.split(BLOCK), strict=True):
@@ -159,17 +165,17 @@ def test_the_three_products_of_training_draw_apart(name):
         products = (out, *torch.autograd.grad(out, (a, b), grad))
         found.append([(one - other).detach() for one, other in zip(products, exact, strict=True)])
     forward, grad_input, grad_weight = (torch.stack(errors) for errors in zip(*found, strict=True))
-    correlation = torch.block_diag(*[term.correlation(LENGTH, LENGTH)] * 8)
+    shares = [share * math.sqrt(8) for share in shares_of(term.correlation(LENGTH, LENGTH))]
     for one, other in ((forward, grad_input), (forward, grad_weight), (grad_input, grad_weight)):
         assert one.std() > 0.0 < other.std()
-        assert_apart(one - one.mean(), other - other.mean(), correlation)
+        assert_apart(one - one.mean(), other - other.mean(), shares)
 
 
 @pytest.mark.parametrize("name", DRAWN | PER_CHIP)
 def test_ranks_that_hold_whole_row_blocks_draw_what_one_process_draws(name):
     """Rows of a product, matrices of a batch, and gradients, whoever holds them; only B's is summed."""
     term = (DRAWN | PER_CHIP)[name]
-    specs, rows = ProductSpecs.same(term.spec, row_block=BLOCK), BLOCK * BLOCKS
+    specs, rows = ProductSpecs.same(term.spec, row_block=ROWS), 4 * ROWS
     a, b = term.operands(rows, COLUMNS)
     grad = torch.linspace(-1.0, 1.0, rows * COLUMNS).double().view(rows, COLUMNS)
 
@@ -179,7 +185,9 @@ def test_ranks_that_hold_whole_row_blocks_draw_what_one_process_draws(name):
         return out.detach(), *torch.autograd.grad(out, (a, weight), grad)
 
     whole = run(a, grad, 0)
-    ranks = [run(a[half], grad[half], first) for half, first in ((slice(48), 0), (slice(48, None), 2))]
+    ranks = [
+        run(a[half], grad[half], first) for half, first in ((slice(2 * ROWS), 0), (slice(2 * ROWS, None), 2))
+    ]
     for number in (0, 1):
         assert torch.equal(whole[number], torch.cat([rank[number] for rank in ranks]))
     torch.testing.assert_close(whole[2], ranks[0][2] + ranks[1][2], rtol=1e-5, atol=1e-5)
