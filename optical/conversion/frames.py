@@ -110,6 +110,9 @@ class Frame:
     """How often each layer was called from here."""
     attention: list[ProductKind] = field(default_factory=list)
     """What the next products of two activations are, where that is known."""
+    samples: int = 1
+    """Samples that lie one behind the other in the rows of an activation, place by place: the batch's second
+    dimension, as within torch's attention."""
 
     def begin(self) -> None:
         """Count one more operation."""

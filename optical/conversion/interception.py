@@ -65,13 +65,18 @@ class Interception(TorchFunctionMode):
             with running(f"{frame.site.name}:{replacement.kinds[-1]}", electronic=True):
                 return func(*args, **kwargs)
         if func is functional.multi_head_attention_forward:
-            frame.attention = [ProductKind.SCORES, ProductKind.VALUES]
-            try:
-                with self:
-                    return MULTI_HEAD_ATTENTION(*args, **kwargs)
-            finally:
-                frame.attention = []
+            return self._attend(frame, *args, **kwargs)
         return replacement.run(frame, *args, **kwargs)
+
+    def _attend(self, frame: Frame, query: Tensor, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """Run torch's attention, which has the batch in the second dimension, product by product."""
+        frame.attention = [ProductKind.SCORES, ProductKind.VALUES]
+        frame.samples = query.shape[1] if query.dim() > 2 else 1
+        try:
+            with self:
+                return MULTI_HEAD_ATTENTION(query, *args, **kwargs)
+        finally:
+            frame.attention, frame.samples = [], 1
 
 
 def _run_without_road(

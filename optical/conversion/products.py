@@ -20,9 +20,19 @@ def is_weight(tensor: torch.Tensor) -> bool:
 def linear(
     frame: Frame, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Return a linear layer's output, shape [..., out]; the bias is added digitally."""
+    """Return a linear layer's output, shape [..., out]; the bias is added digitally.
+
+    Notes
+    -----
+    Rows reach the core sample by sample, so that a part of the batch is whole row blocks.
+    """
     rows = input.unsqueeze(0) if input.dim() == 1 else input
-    y = frame.multiply(ProductKind.LINEAR, rows, weight.mT, weight=True)
+    if frame.samples == 1:
+        y = frame.multiply(ProductKind.LINEAR, rows, weight.mT, weight=True)
+    else:
+        by_sample = rows.reshape(-1, frame.samples, rows.shape[-1]).transpose(0, 1)
+        y = frame.multiply(ProductKind.LINEAR, by_sample, weight.mT, weight=True)
+        y = y.transpose(0, 1).contiguous().view(*rows.shape[:-1], -1)
     y = y.squeeze(0) if input.dim() == 1 else y
     return y if bias is None else y + bias.to(y.dtype)
 

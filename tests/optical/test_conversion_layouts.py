@@ -15,7 +15,7 @@ from heliograph.errors import WorkloadError
 from optical.conversion import NoiseKey, ProductSpecs, StepwiseConverter, convert, noise_key
 from optical.cores import load_core
 from tests.optical import ranks
-from tests.optical.architectures import WIDTH, build
+from tests.optical.architectures import LENGTH, TOKENS, WIDTH, build
 
 ROOT = Path(__file__).parents[2]
 CORE = ProductSpecs.of(load_core("crossbar").analog, row_block=16)
@@ -94,6 +94,46 @@ def test_parts_of_a_batch_draw_what_the_whole_draws():
     assert torch.equal(whole, torch.cat(pieces))
     with noise_key(1):
         assert not torch.equal(pieces[1], model(tokens[half:]))
+
+
+def features(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(5))
+
+
+IN_PARTS = {
+    "gpt": torch.arange(8 * LENGTH).view(8, LENGTH) % TOKENS,
+    "llama": torch.arange(8 * LENGTH).view(8, LENGTH) % TOKENS,
+    "t5": torch.arange(8 * LENGTH).view(8, LENGTH) % TOKENS,
+    "vision_transformer": features(8, 3, 12, 8),
+    "shared_depth": features(8, LENGTH, WIDTH),
+    "encoder": features(8, LENGTH, WIDTH),
+    "lstm": features(8, LENGTH, WIDTH),
+    "convolution": features(8, 3, 8, 8),
+}
+OTHERS = {
+    "encoder": lambda: nn.TransformerEncoderLayer(WIDTH, 4, 48, dropout=0.0, batch_first=True),
+    "lstm": lambda: nn.LSTM(WIDTH, 12, 2, bidirectional=True, batch_first=True),
+    "convolution": lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.ConvTranspose2d(8, 4, 2)),
+}
+
+
+@pytest.mark.parametrize("name", IN_PARTS)
+def test_parts_of_a_batch_draw_what_the_whole_draws_in_every_architecture(name):
+    """Also where a layer holds the batch in another dimension inside, as torch's attention does."""
+    torch.manual_seed(0)
+    model = convert(
+        OTHERS[name]() if name in OTHERS else build(name)[0], dataclasses.replace(CORE, row_block=4)
+    )
+    first = lambda out: out[0] if isinstance(out, tuple) else out  # noqa: E731
+    with noise_key(1):
+        whole = first(model(IN_PARTS[name]))
+    pieces = []
+    for part in (0, 1):
+        with noise_key(1, part=part):
+            pieces.append(first(model(IN_PARTS[name][4 * part : 4 * part + 4])))
+    torch.testing.assert_close(torch.cat(pieces), whole, rtol=1e-5, atol=1e-5)
+    with noise_key(1):
+        assert not torch.allclose(first(model(IN_PARTS[name][4:])), pieces[1], rtol=1e-2, atol=1e-3)
 
 
 @pytest.mark.slow
