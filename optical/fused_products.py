@@ -29,7 +29,7 @@ from optical.operands import (
     multiply,
 )
 from optical.probes import probe_outputs, probe_steps
-from optical.scratch import scratch
+from optical.scratch import remembered, scratch
 
 _Operands = tuple[Operand, Operand]
 
@@ -182,22 +182,23 @@ def _noise(spec: AnalogSpec, law: _Law, operands: _Operands, known: CodeProduct 
     if law.by_a + law.by_b + law.laser > 0.0:
         sizes = (*a.codes.shape[:2], b.codes.shape[2])
         mean_a, mean_b, mean_both = passes.mean_energies(a.energy.data_ptr(), b.energy.data_ptr(), sizes)
-    probes, signal = None, None
-    if law.laser > 0.0 or (law.sets_range and (known is None or len(known.sums) > 1)):
-        probes = _probe(spec, a.codes, "first"), _probe(spec, b.codes.mT, "second")
-    if probes is not None and law.laser > 0.0:
-        cross = passes.cross_power(*(probe.numpy() for probe in probes))
+    single = None if known is None or len(known.sums) > 1 else known.sums[0]
+    probe = None
+    if law.laser > 0.0 or (law.sets_range and single is None):
+        probe = remembered(
+            ("probe", spec.analog_length, a.codes.shape, b.codes.shape), lambda: _probe(spec, operands)
+        )
+        cross = probe.look(operands, laser=law.laser > 0.0)
     if law.sets_range:
-        if known is not None and len(known.sums) == 1:
-            outputs = probe_outputs(known.sums[0])
-            power = passes.mean_square(outputs.data_ptr(), *_layout(outputs))
-        elif probes is not None:
-            signal = torch.bmm(probes[0], probes[1].mT)
-            power = passes.mean_square(signal.data_ptr(), *_layout(signal))
+        if single is not None:
+            power = passes.mean_square(single.data_ptr(), single.dtype == torch.int32, *_probed(single.shape))
+        elif probe is not None:
+            power = probe.power()
         power += law.thermal + (law.by_a * mean_a + law.by_b * mean_b) / law.parts + law.laser * cross
         range_ = min(max(spec.adc_range_sigma * math.sqrt(power), SMALLEST_SCALE), law.most)
-        if signal is not None and law.parts > 1.0 and math.isfinite(spec.adc_bits):
-            clipping = passes.mean_square_beyond(signal.numpy().reshape(-1), range_)
+        if single is None and probe is not None and law.parts > 1.0 and math.isfinite(spec.adc_bits):
+            signal = probe.signal
+            clipping = passes.mean_square_beyond(signal.data_ptr(), signal.numel(), range_)
     by_both = law.laser * cross * law.parts / max(mean_both, SMALLEST_SCALE)
     constant = range_**2 * law.missing + law.samples * (law.thermal + clipping)
     others = constant + law.by_a * mean_a + law.by_b * mean_b
@@ -208,25 +209,60 @@ def _noise(spec: AnalogSpec, law: _Law, operands: _Operands, known: CodeProduct 
     return _Noise(range_, (constant, law.by_a, law.by_b, by_both))
 
 
-def _probe(spec: AnalogSpec, codes_BMK: torch.Tensor, use: str) -> torch.Tensor:
-    """Return the codes that `optical.probes.probe` finds, float32 [S, M', K']."""
-    sizes, steps = probe_steps(spec, codes_BMK.shape)
-    batches, samples, rows, width = sizes
-    found = scratch(
-        f"probe of {use}", torch.Size((batches * samples, rows, width)), torch.float32, codes_BMK.device
-    )
-    kernels().readout.gather(
-        codes_BMK.data_ptr(),
-        codes_BMK.dtype == torch.int8,
-        codes_BMK.stride(),
-        steps,
-        (found.data_ptr(), *sizes),
-    )
-    return found
+class _Probe(NamedTuple):
+    """What is read of both operands, and where it goes, until the next probe."""
+
+    samples: torch.Tensor
+    """Of A, float32 [S, M', K']."""
+    others: torch.Tensor
+    """Of B, [S, K', N']."""
+    signal: torch.Tensor
+    """Their products, [S, M', N']."""
+    steps: tuple[tuple[int, ...], tuple[int, ...]]
+    """Batches, samples and rows, or columns, from one to the next."""
+    sizes: tuple[int, ...]
+    """Batches, samples, rows, columns and K'."""
+
+    def look(self, operands: _Operands, *, laser: bool) -> float:
+        """Read codes; return the mean of the product of their energies if there is noise of the laser."""
+        a, b = (operand.codes for operand in operands)
+        batches, length, columns = b.stride()
+        first = (a.data_ptr(), a.dtype == torch.int8, a.stride(), self.steps[0], self.samples.data_ptr())
+        strides = (batches, columns, length)
+        second = (b.data_ptr(), b.dtype == torch.int8, strides, self.steps[1], self.others.data_ptr())
+        return float(kernels().readout.look(first, second, (*self.sizes, int(laser))))
+
+    def power(self) -> float:
+        """Return the mean square of the products."""
+        torch.bmm(self.samples, self.others, out=self.signal)
+        shape, strides = tuple(self.signal.shape), self.signal.stride()
+        return float(kernels().readout.mean_square(self.signal.data_ptr(), False, shape, strides))
 
 
-def _layout(x: torch.Tensor) -> tuple[bool, tuple[int, ...], tuple[int, ...]]:
-    return x.dtype == torch.int32, tuple(x.shape), x.stride()
+def _probe(spec: AnalogSpec, operands: _Operands) -> _Probe:
+    """Return memory for a probe (`optical.probes.probe`)."""
+    a, b = (operand.codes for operand in operands)
+    (batches, samples, rows, width), a_steps = probe_steps(spec, a.shape)
+    (_, _, columns, _), b_steps = probe_steps(spec, torch.Size((b.shape[0], b.shape[2], b.shape[1])))
+
+    def memory(use: str, *sizes: int) -> torch.Tensor:
+        shape = torch.Size((batches * samples, *sizes))
+        return scratch(f"probe of {use}", shape, torch.float32, a.device)
+
+    return _Probe(
+        samples=memory("first", rows, width),
+        others=memory("second", columns, width).mT,
+        signal=memory("signal", rows, columns),
+        steps=(a_steps, b_steps),
+        sizes=(batches, samples, rows, columns, width),
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _probed(shape: torch.Size) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return how many batches, rows and columns of a product a probe reads, and how far apart they lie."""
+    outputs = probe_outputs(torch.empty(shape, dtype=torch.int32, device="meta"))
+    return tuple(outputs.shape), outputs.stride()
 
 
 def _read(law: _Law, product: CodeProduct, operands: _Operands, noise: _Noise, out: _Output) -> None:

@@ -23,26 +23,47 @@ from optical.fused_draws import draw_words
 
 
 @compiled
-def gather(codes: int, whole: bool, strides: Numbers, steps: Numbers, found: Numbers) -> None:
-    """Copy the probed codes of an operand.
+def look(first: Numbers, second: Numbers, sizes: Numbers) -> float:
+    """Copy the probed codes of both operands, and return the mean of ``sum_k(mean_m(a^2) mean_n(b^2))``.
 
     Parameters
     ----------
-    codes : int
-        Address of codes, int8 if `whole`, else float32.
-    whole : bool
-        Of what type they are.
-    strides : tuple of int
-        In elements: of batches, of rows, of K.
-    steps : tuple of int
-        Batches, samples and rows from one probed to the next.
-    found : tuple of int
-        Address of the result, float32, and its sizes B', T', M' and K'.
+    first, second : tuple
+        Of an operand: address of its codes; whether they are int8, else float32; their strides, in elements,
+        through batches, rows and K; batches, samples and rows from one probed to the next; and the address of
+        the copy, float32 [S, R, K'].
+    sizes : tuple of int
+        Batches and samples that are probed, whose product is S; rows of the one and of the other; K'; and 1
+        if the mean is wanted, which is else 0.
     """
+    batches, samples, rows, columns, length, wanted = sizes
+    _copy(first, (batches, samples, rows, length))
+    _copy(second, (batches, samples, columns, length))
+    if wanted == 0:
+        return 0.0
+    count = batches * samples
+    a, b = floats(first[4], count * rows * length), floats(second[4], count * columns * length)
+    total = 0.0
+    of_a, of_b = np.zeros(length, np.float32), np.zeros(length, np.float32)
+    for sample in range(count):
+        of_a[:] = np.float32(0.0)
+        of_b[:] = np.float32(0.0)
+        for row in range(sample * rows, (sample + 1) * rows):
+            _add_squares(a[row * length : (row + 1) * length], of_a)
+        for column in range(sample * columns, (sample + 1) * columns):
+            _add_squares(b[column * length : (column + 1) * length], of_b)
+        for place in range(length):
+            total += of_a[place] * of_b[place]
+    return total / (count * rows * columns)
+
+
+@compiled
+def _copy(operand: Numbers, sizes: Numbers) -> None:
+    codes, whole, strides, steps, out = operand
     if whole:
-        _gather(small_integers(codes, LONG), strides, steps, found)
+        _gather(small_integers(codes, LONG), strides, steps, (out, *sizes))
     else:
-        _gather(floats(codes, LONG), strides, steps, found)
+        _gather(floats(codes, LONG), strides, steps, (out, *sizes))
 
 
 @compiled
@@ -62,24 +83,6 @@ def _gather(codes: Array, strides: Numbers, steps: Numbers, found: Numbers) -> N
                 else:
                     for place in range(length):
                         into[place] = np.float32(codes[start + place * strides[2]])
-
-
-@compiled
-def cross_power(a_SMK: Array, b_SNK: Array) -> float:
-    """Return the mean over samples of ``sum_k(mean_m(a^2) mean_n(b^2))``."""
-    samples, rows, length = a_SMK.shape
-    columns, total = b_SNK.shape[1], 0.0
-    first, second = np.zeros(length, np.float32), np.zeros(length, np.float32)
-    for sample in range(samples):
-        first[:] = np.float32(0.0)
-        second[:] = np.float32(0.0)
-        for row in range(rows):
-            _add_squares(a_SMK[sample, row], first)
-        for column in range(columns):
-            _add_squares(b_SNK[sample, column], second)
-        for place in range(length):
-            total += first[place] * second[place]
-    return total / (samples * rows * columns)
 
 
 @compiled
@@ -150,9 +153,9 @@ def _mean_square(signal: Array, sizes: Numbers, strides: Numbers) -> float:
 
 
 @compiled
-def mean_square_beyond(signal: Array, reach: float) -> float:
+def mean_square_beyond(address: int, count: int, reach: float) -> float:
     """Return the mean square of what of float32 values lies beyond a reach."""
-    total, edge = 0.0, np.float32(reach)
+    signal, total, edge = floats(address, count), 0.0, np.float32(reach)
     for place in range(signal.size):
         beyond = max(abs(signal[place]) - edge, np.float32(0.0))
         total += beyond * beyond
