@@ -62,6 +62,16 @@ class Operand:
         """Codes of a single matrix, [M, K] of [1, M, K], or their halves, where those are multiplied."""
         return tuple(codes[0] for codes in self.halves or (self.codes,))
 
+    def at(self, block: Block) -> Operand:
+        """Return some batches, and some rows of A."""
+        return Operand(
+            codes=part_of(self.codes, block),
+            step=self.step,
+            scale=part_of(self.scale, block),
+            energy=part_of(self.energy, block),
+            halves=None if self.halves is None else self.halves.rows(block),
+        )
+
     @property
     def values(self) -> torch.Tensor:
         """What the codes stand for, in the operand's own unit."""

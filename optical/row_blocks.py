@@ -19,6 +19,9 @@ from optical.operand_blocks import Target
 from optical.operands import Operand, Orders, encode
 from optical.weight_codes import kept_codes
 
+_ALL = slice(0, 2**62)
+_MOST_AT_ONCE = 2**20
+"""Elements of an operand that are coded at once, whose codes stay in cache from block to block."""
 _SHARED = -1
 """Stands in a key where the number of a row block would, for draws that all of them share."""
 
@@ -47,7 +50,7 @@ class RowBlocks:
     def parts(self, count: int) -> Iterator[tuple[int, slice]]:
         """Yield the key and the place of each block."""
         for number, start in enumerate(range(0, count, self.size)):
-            yield self.key_of(self.first + number), slice(start, start + self.size)
+            yield self.key_of(self.first + number), slice(start, min(start + self.size, count))
 
     def key_of(self, number: int) -> int:
         """Return the key of a block's draws."""
@@ -79,10 +82,7 @@ def multiply_in_blocks(
     if batch > 1:
         if blocks.size >= batch:
             return numerics.matmul(a_BMK, b_BKN, blocks.key_of(blocks.first), blocks.orders)
-        parts = [
-            numerics.matmul(a_BMK[part], b_BKN[part], key, blocks.orders) for key, part in blocks.parts(batch)
-        ]
-        return torch.cat(parts)
+        return _multiply_matrices(a_BMK, b_BKN, numerics, blocks)
     if blocks.sums_rows:
         total = None
         for key, part in blocks.parts(length):
@@ -98,11 +98,41 @@ def multiply_in_blocks(
             c_BMN[:, part] = multiply_blocks(a_BMK[:, part], b_BKN, spec, draws, shared)
         return c_BMN
     b = _coded(b_BKN, spec, blocks, loaded=second)
+    all_a = _coded_alike(a_BMK, -1, spec, "first") if rows > blocks.size else None
     for key, part in blocks.parts(rows):
         draws = Draws(key, a_BMK.device)
-        a = encode(a_BMK[:, part], -1, spec, draws, loaded=not second, use="first", order=blocks.orders[0])
+        if all_a is None:
+            rows_a = a_BMK[:, part]
+            a = encode(rows_a, -1, spec, draws, loaded=not second, use="first", order=blocks.orders[0])
+        else:
+            a = all_a.at((_ALL, part))
         numerics.multiply(a, b, draws, target=Target(c_BMN[:, part], adds=False))
     return c_BMN
+
+
+def _multiply_matrices(
+    a_BMK: torch.Tensor, b_BKN: torch.Tensor, numerics: AnalogNumerics, blocks: RowBlocks
+) -> torch.Tensor:
+    """Return the product of several matrices, block by block of them."""
+    batch, rows, _ = a_BMK.shape
+    all_a = _coded_alike(a_BMK, -1, numerics.spec, "first")
+    all_b = None if all_a is None else _coded_alike(b_BKN, -2, numerics.spec, "second")
+    if all_a is None or all_b is None:
+        parts = blocks.parts(batch)
+        return torch.cat([numerics.matmul(a_BMK[at], b_BKN[at], key, blocks.orders) for key, at in parts])
+    c_BMN = all_a.energy.new_empty((batch, rows, b_BKN.shape[2]))
+    for key, part in blocks.parts(batch):
+        a, b, target = all_a.at((part, _ALL)), all_b.at((part, _ALL)), Target(c_BMN[part], adds=False)
+        numerics.multiply(a, b, Draws(key, a_BMK.device), target=target)
+    return c_BMN.to(a_BMK.dtype)
+
+
+def _coded_alike(x: torch.Tensor, summed_dim: int, spec: AnalogSpec, use: str) -> Operand | None:
+    """Return the codes of an operand for all blocks, or None where a block's codes are its own, or many."""
+    drawn = spec.rounding is Rounding.STOCHASTIC or spec.load_variance > 0.0
+    if drawn or spec.scale is not Scale.ROW or x.numel() > _MOST_AT_ONCE:
+        return None
+    return encode(x, summed_dim, spec, Draws(0, x.device), loaded=False, use=use)
 
 
 def _coded(b_BKN: torch.Tensor, spec: AnalogSpec, blocks: RowBlocks, *, loaded: bool) -> Operand:
