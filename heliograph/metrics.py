@@ -104,6 +104,21 @@ def without(intervals: list[Interval], holes: list[Interval]) -> list[Interval]:
     return left
 
 
+def common(intervals: list[Interval], others: list[Interval]) -> list[Interval]:
+    """Return what merged intervals have in common with other merged ones."""
+    shared, one, other = [], 0, 0
+    while one < len(intervals) and other < len(others):
+        start = max(intervals[one][0], others[other][0])
+        end = min(intervals[one][1], others[other][1])
+        if start < end:
+            shared.append((start, end))
+        if intervals[one][1] <= others[other][1]:
+            one += 1
+        else:
+            other += 1
+    return shared
+
+
 def length_s(intervals: Iterable[Interval]) -> float:
     """Return the total length of intervals that do not overlap."""
     return math.fsum(end - start for start, end in intervals)
@@ -118,7 +133,8 @@ def time_of_class_s(trace: Trace, rank_class: int) -> dict[str, float]:
 
     Idle compute counts as dark time while the class's circuits move, else as exposed communication while the
     class sends, receives or takes part in a collective, else as waiting for the host while that works for the
-    class, else as bubble.
+    class, else as bubble. Of what a run of operators spends on communication within itself, as much counts as
+    dark time as circuits move meanwhile.
     """
     times: defaultdict[str, float] = defaultdict(float)
     compute = trace.of(rank_class, Stream.COMPUTE)
@@ -128,14 +144,16 @@ def time_of_class_s(trace: Trace, rank_class: int) -> dict[str, float]:
     idle = without([(0.0, trace.makespan_s)], merged(_interval(span) for span in compute))
     dark = merged(_interval(span) for span in trace.of(rank_class, Stream.CIRCUITS))
     waiting = without(idle, dark)
-    times[DARK] = length_s(idle) - length_s(waiting)
     transfers = merged(
         _interval(span)
         for span in trace.spans
         if span.stream is Stream.NETWORK and rank_class in {span.rank_class, span.peer_class}
     )
+    busy = merged(_interval(span) for span in compute if COMMUNICATION in span.parts_s)
+    within_s = min(times[EXPOSED], length_s(common(dark, busy)))
+    times[DARK] = length_s(idle) - length_s(waiting) + within_s
     unsent = without(waiting, transfers)
-    times[EXPOSED] += length_s(waiting) - length_s(unsent)
+    times[EXPOSED] += length_s(waiting) - length_s(unsent) - within_s
     hosted = merged(_interval(span) for span in trace.of(rank_class, Stream.HOST))
     bubble = without(unsent, hosted)
     if hosted:
