@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import dijkstra
+import scipy
 
 from heliograph.graph_routes import GraphRoutes
 from heliograph.interfaces import Flows
@@ -62,9 +61,9 @@ def detours(wiring: Wiring, routes: np.ndarray, flows: Flows, failed: np.ndarray
 def _reached(wiring: Wiring, vertices: int, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
     """Return whether a way leads from each source to its destination, shape [F]."""
     ends = (wiring.tails, wiring.heads)
-    graph = csr_matrix((np.ones(wiring.links), ends), shape=(vertices, vertices))
+    graph = scipy.sparse.csr_matrix((np.ones(wiring.links), ends), shape=(vertices, vertices))
     starts, which = np.unique(sources, return_inverse=True)
-    distances = dijkstra(graph, indices=starts, unweighted=True)
+    distances = scipy.sparse.csgraph.dijkstra(graph, indices=starts, unweighted=True)
     reached: np.ndarray = np.isfinite(distances[which, destinations]) & (sources < wiring.vertices)
     return reached & (destinations < wiring.vertices)
 

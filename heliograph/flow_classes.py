@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
+import scipy
 
 from heliograph.flow_symmetry import Partition, partition
 
@@ -97,5 +96,7 @@ def components(routes: np.ndarray, links: int) -> np.ndarray:
     """
     hops, flows = routes.shape
     pairs = (routes.ravel() + flows, np.tile(np.arange(flows), hops))
-    graph = coo_array((np.ones(routes.size, dtype=np.int8), pairs), shape=(flows + links, flows + links))
-    return np.asarray(connected_components(graph, directed=False)[1][:flows])
+    graph = scipy.sparse.coo_array(
+        (np.ones(routes.size, dtype=np.int8), pairs), shape=(flows + links, flows + links)
+    )
+    return np.asarray(scipy.sparse.csgraph.connected_components(graph, directed=False)[1][:flows])

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.special import lambertw
-from scipy.stats import binom
+import scipy
 
 from heliograph.errors import ParameterError
 
@@ -45,7 +44,7 @@ def best_interval_s(write_s: float, mtbf_s: float) -> float:
     ----------
     Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", FGCS 22 (2006).
     """
-    share = float(np.real(lambertw(-math.exp(-1.0 - write_s / mtbf_s))))
+    share = float(np.real(scipy.special.lambertw(-math.exp(-1.0 - write_s / mtbf_s))))
     return mtbf_s * (1.0 + share)
 
 
@@ -113,7 +112,9 @@ def spliced_share(units: int, needed: int, availability: float) -> float:
     """
     _check_share(units, needed, availability)
     healthy = np.arange(needed, units + 1)
-    return float((needed * (healthy // needed) * binom.pmf(healthy, units, availability)).sum() / units)
+    return float(
+        (needed * (healthy // needed) * scipy.stats.binom.pmf(healthy, units, availability)).sum() / units
+    )
 
 
 def fixed_share(units: int, needed: int, availability: float) -> float:
@@ -143,14 +144,14 @@ def spared_share(needed: int, spares: int, availability: float) -> float:
     ``P(at least k of k + s are up) k / (k + s)``; the job waits while too few are up.
     """
     _check_share(needed + spares, needed, availability)
-    return float(binom.sf(needed - 1, needed + spares, availability)) * needed / (needed + spares)
+    return float(scipy.stats.binom.sf(needed - 1, needed + spares, availability)) * needed / (needed + spares)
 
 
 def best_spares(needed: int, availability: float) -> int:
     """Return the number of spares at which `spared_share` is greatest, the fewest of those."""
     most = max(1, math.ceil(needed * MOST_SPARES))
     tried: np.ndarray[Any, Any] = np.arange(most + 1)
-    alive = binom.sf(needed - 1, needed + tried, availability)
+    alive = scipy.stats.binom.sf(needed - 1, needed + tried, availability)
     return int(np.argmax(alive * needed / (needed + tried)))
 
 

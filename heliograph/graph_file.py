@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import connected_components
+import scipy
 
 from heliograph.errors import ParameterError, nearest
 from heliograph.graph_fabric import NO_LINK, GraphFabric, Wiring
@@ -200,8 +199,8 @@ def _node_size(drawing: Drawing, endpoints: int) -> int:
 def _check_connected(drawing: Drawing, wiring: Wiring, names: list[str], vertices: int) -> None:
     """Refuse a drawing of which an endpoint does not reach another."""
     ends = (wiring.tails, wiring.heads)
-    graph = csr_matrix((np.ones(wiring.links), ends), shape=(vertices, vertices))
-    _, part = connected_components(graph, directed=True, connection="strong")
+    graph = scipy.sparse.csr_matrix((np.ones(wiring.links), ends), shape=(vertices, vertices))
+    _, part = scipy.sparse.csgraph.connected_components(graph, directed=True, connection="strong")
     apart = np.flatnonzero(part[: len(names)] != part[0])
     if apart.size:
         msg = (

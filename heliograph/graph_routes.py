@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import dijkstra
+import scipy
 
 from heliograph.errors import RouteError
 from heliograph.wiring import NO_LINK, Wiring
@@ -37,11 +36,11 @@ class GraphRoutes:
     """Vertices that send and receive, the first ones."""
 
     @cached_property
-    def _backwards(self) -> csr_matrix:
+    def _backwards(self) -> scipy.sparse.csr_matrix:
         """The graph with all links turned round, for distances to a destination."""
         count = self.wiring.vertices
         ends = (self.wiring.heads, self.wiring.tails)
-        return csr_matrix((np.ones(self.wiring.links), ends), shape=(count, count))
+        return scipy.sparse.csr_matrix((np.ones(self.wiring.links), ends), shape=(count, count))
 
     @cached_property
     def _out(self) -> np.ndarray:
@@ -67,7 +66,9 @@ class GraphRoutes:
         found: list[tuple[np.ndarray, np.ndarray]] = []
         for start in range(0, wanted.size, step):
             mine = np.flatnonzero((which >= start) & (which < start + step))
-            distances = dijkstra(self._backwards, indices=wanted[start : start + step], unweighted=True)
+            distances = scipy.sparse.csgraph.dijkstra(
+                self._backwards, indices=wanted[start : start + step], unweighted=True
+            )
             found.append(
                 (mine, self._walk(sources[mine], destinations[mine], distances, which[mine] - start))
             )

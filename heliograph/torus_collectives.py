@@ -12,7 +12,7 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy.optimize import linprog
+import scipy
 
 from heliograph.collectives import Round, vector_bytes
 from heliograph.errors import WorkloadError
@@ -117,7 +117,7 @@ def order_shares(axes: tuple[int, ...], segments: int = 1, *, both: bool = False
     rows = np.zeros((steps * k, len(ways) + steps))
     rows[:, : len(ways)] = sent.reshape(len(ways), -1).T
     rows[np.arange(steps * k), len(ways) + np.repeat(np.arange(steps), k)] = -1.0
-    found = linprog(
+    found = scipy.optimize.linprog(
         c=np.concatenate([np.zeros(len(ways)), np.ones(steps)]),
         A_ub=rows,
         b_ub=np.zeros(steps * k),

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import shortest_path
+import scipy
 
 from optical.circuits import DARK, Circuits
 
@@ -93,6 +92,6 @@ class ForwardingCircuits:
 def _before(peers: np.ndarray, size: int) -> np.ndarray:
     """Return predecessors on shortest ways between all vertices of a domain, shape [size, size]."""
     tails, lanes = np.nonzero(peers != DARK)
-    lit = csr_array((np.ones(tails.size), (tails, peers[tails, lanes])), shape=(size, size))
-    _, found = shortest_path(lit, unweighted=True, return_predecessors=True)
+    lit = scipy.sparse.csr_array((np.ones(tails.size), (tails, peers[tails, lanes])), shape=(size, size))
+    _, found = scipy.sparse.csgraph.shortest_path(lit, unweighted=True, return_predecessors=True)
     return found.astype(np.int32)

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from scipy.optimize import brentq
+import scipy
 
 from heliograph.checks import check_positive, check_range, check_whole
 from heliograph.errors import LinkError, ParameterError
@@ -293,7 +293,7 @@ def solve_phase_power(array: PhaseArray, wrong_sample: float) -> float:
             " allow more errors, shorten the rows or improve that part"
         )
         raise LinkError(msg)
-    return array.laser_power_w * math.exp(float(brentq(excess, -most, most, xtol=1e-12)))
+    return array.laser_power_w * math.exp(float(scipy.optimize.brentq(excess, -most, most, xtol=1e-12)))
 
 
 _LEAST = 1e-300

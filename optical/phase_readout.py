@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import erfc, erfcinv, gammaln
+import scipy
 
 from heliograph.checks import check_positive, check_range
 from heliograph.units import ratio_from_db
@@ -42,18 +42,18 @@ def phase_misreading(snr: float, modulus: int) -> float:
     J. G. Proakis, "Digital Communications", section on M-ary phase-shift keying: symbol error with
     gamma_s = SNR / 2.
     """
-    across = float(erfc(math.sqrt(0.5 * snr) * math.sin(math.pi / modulus)))
+    across = float(scipy.special.erfc(math.sqrt(0.5 * snr) * math.sin(math.pi / modulus)))
     return min(1.0 - 1.0 / modulus, across)
 
 
 def snr_for_misreading(chance: float, modulus: int) -> float:
     """Return the power ratio at which so many phases are told apart as surely; the inverse of the above."""
-    return 2.0 * (float(erfcinv(chance)) / math.sin(math.pi / modulus)) ** 2
+    return 2.0 * (float(scipy.special.erfcinv(chance)) / math.sin(math.pi / modulus)) ** 2
 
 
 def sigma_of_misreading(chance: float) -> float:
     """Return the Gaussian noise, in steps rms, that misreads a remainder as often (`optical.residues`)."""
-    inverse = float(erfcinv(chance))
+    inverse = float(scipy.special.erfcinv(chance))
     return 0.0 if math.isinf(inverse) else 0.5 / (math.sqrt(2.0) * inverse)
 
 
@@ -193,8 +193,9 @@ class PhaseChannel:
         ones = np.arange(self.digits + 1)
         excess_db = (ones - 0.5 * self.digits) * (self.one_loss_db - self.zero_loss_db)
         noise = added * 10.0 ** (excess_db / 10.0) + turned
-        across = erfc(math.sin(math.pi / self.modulus) / np.sqrt(2.0 * noise))
+        across = scipy.special.erfc(math.sin(math.pi / self.modulus) / np.sqrt(2.0 * noise))
         chances = np.minimum(1.0 - 1.0 / self.modulus, across)
+        gammaln = scipy.special.gammaln
         ways = gammaln(self.digits + 1) - gammaln(ones + 1) - gammaln(self.digits - ones + 1)
         return float(np.sum(np.exp(ways - self.digits * math.log(2.0)) * chances))
 

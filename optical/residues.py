@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from scipy.special import ndtri
+import scipy
 
 from heliograph.checks import check_range
 from heliograph.errors import ParameterError
@@ -198,7 +198,7 @@ def _places(chance: float, count: int, generator: np.random.Generator) -> np.nda
 def _steps(sigma: float, count: int, generator: np.random.Generator) -> np.ndarray:
     """Return whole steps, none of them zero, of Gaussian noise beyond half a step."""
     tail = 0.5 * misreading(sigma) * (1.0 - generator.random(count))
-    size = np.maximum(np.rint(-sigma * ndtri(tail)), 1.0)
+    size = np.maximum(np.rint(-sigma * scipy.special.ndtri(tail)), 1.0)
     return np.where(generator.random(count) < 0.5, -size, size)
 
 

@@ -1,6 +1,19 @@
 """Examples of property tests are drawn alike in every run and take the time they take on a busy machine."""
 
+import os
+from collections import Counter
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # workers share the processors; one that waits for another spins
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put files with the most slow tests first, each whole for its fixtures, so that none is begun last."""
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -slow[item.path])

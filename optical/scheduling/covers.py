@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment, linprog
-from scipy.sparse import csr_array
+import scipy
 
 from optical.scheduling.birkhoff import Part, birkhoff_von_neumann
 from optical.scheduling.demand import BALANCE_TOLERANCE, checked, largest_line, stuffed
@@ -125,7 +124,7 @@ def fewest(demand: np.ndarray) -> list[Part]:
         critical = (out == peers)[:, None].astype(float) + (into == peers)[None, :]
         bonus = (size + 1.0) * largest
         value = np.where(pattern, weights + bonus * critical, 0.0)
-        rows, columns = linear_sum_assignment(value, maximize=True)
+        rows, columns = scipy.optimize.linear_sum_assignment(value, maximize=True)
         pattern[rows, columns] = False
         rounds.append(_padded(weights, columns))
     return list(zip(rounds, _least_lengths(weights, rounds).tolist(), strict=True))
@@ -137,7 +136,7 @@ def _padded(weights: np.ndarray, columns: np.ndarray) -> np.ndarray:
     if len(idle) < 2:
         return columns
     offered = columns[idle]
-    rows, places = linear_sum_assignment(weights[np.ix_(idle, offered)], maximize=True)
+    rows, places = scipy.optimize.linear_sum_assignment(weights[np.ix_(idle, offered)], maximize=True)
     padded = columns.copy()
     padded[idle[rows]] = offered[places]
     return padded
@@ -161,9 +160,11 @@ def _least_lengths(weights: np.ndarray, rounds: list[np.ndarray]) -> np.ndarray:
         return least
     among = np.isin(places, open_pairs)
     rows = np.searchsorted(open_pairs, places[among])
-    cover = csr_array((-np.ones(len(rows)), (rows, which[among])), shape=(len(open_pairs), count))
+    cover = scipy.sparse.csr_array(
+        (-np.ones(len(rows)), (rows, which[among])), shape=(len(open_pairs), count)
+    )
     scale = float(wanted.max())
-    found = linprog(
+    found = scipy.optimize.linprog(
         np.ones(count),
         A_ub=cover,
         b_ub=-wanted[open_pairs] / scale,

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 from optical.scheduling.birkhoff import Part
 from optical.scheduling.demand import BALANCE_TOLERANCE, largest_line
@@ -83,7 +83,7 @@ def eclipse(
 def _held(left: np.ndarray, held: float, delay: float) -> _Choice:
     """Return the matching that carries most when every circuit may carry `held` bytes."""
     weights = np.minimum(left, held)
-    rows, columns = linear_sum_assignment(weights, maximize=True)
+    rows, columns = scipy.optimize.linear_sum_assignment(weights, maximize=True)
     carried = float(weights[rows, columns].sum())
     return _Choice(columns=columns, held=held, carried=carried, density=carried / (held + delay))
 

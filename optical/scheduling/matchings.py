@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 FREE = -1
 """Partner of a line that has none."""
@@ -140,5 +140,7 @@ def lower_until_perfect(support: Support, weights: np.ndarray, level: float) -> 
 def heaviest(weights: np.ndarray) -> np.ndarray | None:
     """Return the perfect matching on positive weights of greatest total, shape [N], if there is one."""
     forbidden = -len(weights) * float(weights.max()) - 1.0
-    columns = linear_sum_assignment(np.where(weights > 0.0, weights, forbidden), maximize=True)[1]
+    columns = scipy.optimize.linear_sum_assignment(
+        np.where(weights > 0.0, weights, forbidden), maximize=True
+    )[1]
     return columns if (weights[np.arange(len(weights)), columns] > 0.0).all() else None

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import coo_array
+import scipy
 
 from heliograph.collectives import Algorithm, vector_bytes
 from heliograph.collectives import schedule as steps_of_algorithm
@@ -269,10 +268,10 @@ def _solved(problem: _Problem, serves: np.ndarray | None, nodes: int) -> Overlap
         low[-size:] = high[-size:] = serves.ravel()
     cost = np.zeros(total)
     cost[2 * size + steps - 1] = 1.0
-    found = milp(
+    found = scipy.optimize.milp(
         cost,
         constraints=rows.constraint(total),
-        bounds=Bounds(low, high),
+        bounds=scipy.optimize.Bounds(low, high),
         integrality=np.concatenate(
             [np.zeros(total - size), np.ones(size) if serves is None else np.zeros(size)]
         ),
@@ -302,8 +301,8 @@ class _Rows:
         self._entries += [(len(self._least), column, value) for column, value in terms]
         self._least.append(least)
 
-    def constraint(self, columns: int) -> LinearConstraint:
+    def constraint(self, columns: int) -> scipy.optimize.LinearConstraint:
         """Return all lines."""
         rows, places, values = zip(*self._entries, strict=True)
-        matrix = coo_array((values, (rows, places)), shape=(len(self._least), columns)).tocsr()
-        return LinearConstraint(matrix, lb=np.array(self._least))
+        matrix = scipy.sparse.coo_array((values, (rows, places)), shape=(len(self._least), columns)).tocsr()
+        return scipy.optimize.LinearConstraint(matrix, lb=np.array(self._least))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 from heliograph.checks import check_range
 from heliograph.errors import ParameterError, RouteError
@@ -221,7 +221,7 @@ def job_topology(groups: Sequence[AllReduceGroup], demand: np.ndarray, *, degree
     while left.any():
         out, into = degree - links.sum(axis=1), degree - links.sum(axis=0)
         usable = np.where((out > 0)[:, None] & (into > 0)[None, :], left, 0.0)
-        rows, columns = linear_sum_assignment(usable, maximize=True)
+        rows, columns = scipy.optimize.linear_sum_assignment(usable, maximize=True)
         taken = usable[rows, columns] > 0.0
         if not taken.any():
             break

@@ -7,7 +7,7 @@ costs O(N^3); multiplying a whole matrix per interferometer would cost O(N^5).
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import lapack
+import scipy
 
 from heliograph.errors import ParameterError
 from optical.transfer.elements import Complex
@@ -112,7 +112,7 @@ def _null_by_columns(work: Complex, row: int, column: int, depth: int, made: _Ro
     n, flat = len(work), work.reshape(-1)
     at = row * n + column
     cosine, sine = _pivot(flat.item(at + 1), flat.item(at))
-    lapack.zrot(
+    scipy.linalg.lapack.zrot(
         flat, flat, cosine, sine, n=row + 1, offx=column, incx=n, offy=column + 1, incy=n,
         overwrite_x=1, overwrite_y=1,
     )  # fmt: skip
@@ -126,7 +126,7 @@ def _null_by_rows(work: Complex, row: int, column: int, depth: int, made: _Rotat
     at = row * n + column
     cosine, factor = _pivot(flat.item(at - n), flat.item(at))
     sine = -factor.conjugate()
-    lapack.zrot(
+    scipy.linalg.lapack.zrot(
         flat, flat, cosine, sine, n=n - column, offx=at - n, incx=1, offy=at, incy=1,
         overwrite_x=1, overwrite_y=1,
     )  # fmt: skip

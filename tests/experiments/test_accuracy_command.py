@@ -322,6 +322,7 @@ def test_every_knob_of_the_front_moves_the_record():
         settings("gpu_packet", accelerators=8)
 
 
+@pytest.mark.slow
 def test_command_predicts_and_writes(capsys, tmp_path):
     out = tmp_path / "run"
     options = ("--quick", "--model", "tiny", "--steps", "4", "--seeds", "1", "--json", "--out", str(out))

@@ -213,6 +213,7 @@ def test_table_has_a_line_for_each_core_and_generation(found):
     assert steady_bits(load_core("residue")) == 4.5
 
 
+@pytest.mark.slow
 def test_command_writes_pictures_and_every_point_in_them(capsys, tmp_path):
     arguments = ("--precision", "6:7", "--reuse", "64:256", "--gpu", "b200", "--basis", "area")
     code = main(("cores", *arguments, "--json", "--out", str(tmp_path)))

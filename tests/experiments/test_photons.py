@@ -17,6 +17,7 @@ from experiments.photons_report import report
 from workloads import handwriting
 from workloads.handwriting import has_handwriting
 
+pytestmark = pytest.mark.slow
 TINY = Request(
     seeds=(0, 1),
     law_seeds=(0,),

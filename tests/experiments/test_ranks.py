@@ -14,6 +14,8 @@ from experiments.records import versions
 from heliograph.errors import ParameterError
 from tests.experiments import two_ranks
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):

@@ -62,7 +62,10 @@ def test_estimate_ranks_plans_as_the_engine_does(name: str, mean: float, rank: f
     assert spearmanr(found, ran).statistic > rank
 
 
-@pytest.mark.parametrize("name", ["korthikanti-001", "korthikanti-002", "korthikanti-003"])
+@pytest.mark.parametrize(
+    "name",
+    ["korthikanti-001", "korthikanti-002", pytest.param("korthikanti-003", marks=pytest.mark.slow)],
+)
 def test_winner_is_no_slower_than_a_published_plan(name: str) -> None:
     """Korthikanti et al., arXiv:2205.05198, table 5: Megatron 22B on 8 A100, GPT-3 175B on 64."""
     (record,) = (one for one in ROWS if one.text("id") == name)

@@ -148,6 +148,7 @@ NOT_COUNTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_no_parameter_of_a_system_is_a_dead_knob(name):
     """Each number moves time, energy, cost, memory, fibres or the analog record, or a nudge is refused."""

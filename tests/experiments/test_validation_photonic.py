@@ -87,6 +87,7 @@ def test_a_number_or_unit_that_cannot_be_one_is_an_error_of_the_file(capsys, tmp
     assert "photonic.csv:2" in captured.err
 
 
+@pytest.mark.slow
 def test_the_table_that_ships_is_read_and_what_is_put_right_stands_below(capsys, tmp_path):
     assert main(["validate", "photonic", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -104,6 +105,7 @@ def test_the_table_that_ships_is_read_and_what_is_put_right_stands_below(capsys,
     assert {one["system"] for one in baselines} == {"ring bank", "mesh"}
 
 
+@pytest.mark.slow
 def test_the_picture_says_which_rows_it_leaves_out(tmp_path):
     found = validate("photonic")
     (unit, drawn), *_ = Counter(one.unit for one in found.predicted).most_common()

@@ -95,6 +95,7 @@ def test_what_it_does_not_run_is_one_sentence(tmp_path, node, sentence):
     assert sentence in str(caught.value)
 
 
+@pytest.mark.slow
 def test_two_of_its_rules_explain_what_sets_it_apart_from_shared_wires():
     """With groups side by side and sums that take no time its rings, whose messages never meet, take what our
     replay takes on wires that are shared: within 1 % where an all-to-all does not go round a ring, and where

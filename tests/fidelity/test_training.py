@@ -16,6 +16,7 @@ from experiments.validation.cells import read_records
 from experiments.validation.outcomes import Validation
 from experiments.validation.training import NEEDS, validate_training
 
+pytestmark = pytest.mark.slow
 TABLE = Path(experiments.validation.__file__).parent / "reference" / "training.csv"
 
 

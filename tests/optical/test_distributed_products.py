@@ -10,6 +10,8 @@ from optical.conversion import NoiseKey
 from optical.noisy_matmul import noisy_matmul
 from tests.optical import distributed_products as worker
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
