@@ -15,7 +15,7 @@ from optical.analog import AnalogSpec, Rounding, Scale, loads_second
 from optical.block_scales import SharedBlocks, multiply_blocks
 from optical.draws import Draws
 from optical.numerics import AnalogNumerics, is_exact
-from optical.operand_blocks import Target
+from optical.operand_blocks import Target, part_of
 from optical.operands import Operand, Orders, encode
 from optical.weight_codes import kept_codes
 
@@ -87,7 +87,8 @@ def multiply_in_blocks(
         total = None
         for key, part in blocks.parts(length):
             target = None if total is None else Target(total, adds=True)
-            total = numerics.matmul(a_BMK[..., part], b_BKN[:, part], key, blocks.orders, target)
+            a_part, b_part = part_of(a_BMK, (_ALL, _ALL, part)), part_of(b_BKN, (_ALL, part))
+            total = numerics.matmul(a_part, b_part, key, blocks.orders, target)
         return a_BMK.new_zeros((1, rows, b_BKN.shape[2])) if total is None else total
     second = bool(loads_second(min(blocks.size, rows), b_BKN.shape[2]))
     c_BMN = a_BMK.new_empty((1, rows, b_BKN.shape[2]))
@@ -102,11 +103,11 @@ def multiply_in_blocks(
     for key, part in blocks.parts(rows):
         draws = Draws(key, a_BMK.device)
         if all_a is None:
-            rows_a = a_BMK[:, part]
+            rows_a = part_of(a_BMK, (_ALL, part))
             a = encode(rows_a, -1, spec, draws, loaded=not second, use="first", order=blocks.orders[0])
         else:
             a = all_a.at((_ALL, part))
-        numerics.multiply(a, b, draws, target=Target(c_BMN[:, part], adds=False))
+        numerics.multiply(a, b, draws, target=Target(part_of(c_BMN, (_ALL, part)), adds=False))
     return c_BMN
 
 
