@@ -26,9 +26,13 @@ tanh form)."""
 
 PUBLISHED: Mapping[str, Activation] = {
     "gelu": Activation.GELU,
+    "gelu_10": Activation.GELU,
+    "gelu_accurate": Activation.GELU,
     "gelu_fast": Activation.GELU,
     "gelu_new": Activation.GELU,
+    "gelu_python": Activation.GELU,
     "gelu_pytorch_tanh": Activation.GELU,
+    "quick_gelu": Activation.GELU,
     "silu": Activation.SILU,
     "swish": Activation.SILU,
     "relu": Activation.RELU,
