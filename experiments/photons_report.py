@@ -7,6 +7,7 @@ import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -22,6 +23,8 @@ _PER_MULTIPLICATION = "detected photons per multiplication"
 _MARKERS = "osD^"
 _OTHERS = 4
 """Colours from here on are for curves that are no schemes."""
+_ON_WHITE: dict[str, Any] = {"frameon": True, "framealpha": 1.0, "edgecolor": "none", "borderpad": 0.1}
+"""A legend that stands before a line."""
 _FULL_PERCENT = 100.0
 _COLOURS = (*PALETTE[:4], PALETTE[4], PALETTE[5], PALETTE[8])
 
@@ -138,14 +141,14 @@ def draw(result: PhotonResult, path: Path) -> tuple[Path, Path]:
                 _draw_curves(axes, _curves(result.law), per_dot_product=per_dot_product, offset=_OTHERS)
             lower[0].set_title("Perceptron, first layer in light")
             lower[0].set_xlabel("photons per multiplication")
-            lower[0].legend(loc="lower right")
+            lower[0].legend(loc="lower right", **_ON_WHITE)
             lower[1].set_title("By photons in the whole sum")
             lower[1].set_xlabel("photons per dot product")
         for axes, one in zip(lower[2 * bool(result.law) :], apart, strict=True):
             _draw_curves(axes, _curves(one.parts), per_dot_product=False, offset=_OTHERS)
             axes.set_title("Its products apart" if len(result.models) == 1 else f"{one.title}, apart")
             axes.set_xlabel("photons per multiplication")
-            axes.legend(loc="lower right")
+            axes.legend(loc="lower right", **_ON_WHITE)
         for axes in lower[1:]:
             axes.set_ylabel("")
         figure.supxlabel(f"Images: {result.digits}", fontsize="medium")
