@@ -99,7 +99,8 @@ class Network:
         """Bring a bundle's links up to date; return whether circuits connect all its flows."""
         if bundle.version != self._version:
             flows = self._outages.placed(bundle.flows)
-            if not self.fabric.connected(self._circuits, flows):
+            if bundle.lost == self._version or not self.fabric.connected(self._circuits, flows):
+                bundle.lost = self._version
                 return False
             found = fabric_loads(self.fabric, self._circuits, flows, self._graph)
             bundle.links, bundle.usage, bundle.latency_s = found.links, found.usage, found.latency_s
@@ -126,10 +127,8 @@ class Network:
         if self.locate(bundle):
             links, usage, latency_s, graph = bundle.links, bundle.usage, bundle.latency_s, self._graph
         else:
-            flows, demand = (
-                self._outages.placed(bundle.flows),
-                tuple(map(self._outages.placed, bundle.demand)),
-            )
+            flows = self._outages.placed(bundle.flows)
+            demand = tuple(map(self._outages.placed, bundle.demand))
             circuits, _ = self.fabric.configure(self._repaired(), flows, demand)
             graph = self.fabric.graph(circuits)
             found = fabric_loads(self.fabric, circuits, flows, graph)
@@ -287,7 +286,9 @@ class Network:
             msg = f"{self.fabric.name} cannot connect endpoint {sender} to {receiver} ({bundle.flows.axis})"
             raise RouteError(msg)
         moved = change.moved_links
-        if self._dark[moved].any() or any(np.isin(one.links, moved).any() for one in self._keeping()):
+        moves = np.zeros(self._dark.size, dtype=bool)
+        moves[moved] = True
+        if self._dark[moved].any() or any(moves[one.links].any() for one in self._keeping()):
             return False
         self._advance()
         self._circuits = circuits
