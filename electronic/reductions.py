@@ -74,6 +74,15 @@ def collective_plan(
     algorithm: str = "",
 ) -> Plan:
     """Return how a communication library would carry out a collective; see `all_reduce_time_s`."""
+    options = collective_plans(gpu_name, n_gpus, nbytes, kind, in_network=in_network)
+    asked = [plan for plan in options if plan.algorithm.split()[0] == algorithm]
+    return min(asked or options, key=lambda plan: plan.alone_s)
+
+
+def collective_plans(
+    gpu_name: str, n_gpus: int, nbytes: float, kind: str = "all_reduce", *, in_network: bool = True
+) -> tuple[Plan, ...]:
+    """Return all ways in which a library could carry out a collective: algorithms and protocols."""
     if kind not in set(CollectiveKind):
         msg = f"no collective is called '{kind}'; {nearest(kind, set(CollectiveKind), noun='collective')}"
         raise WorkloadError(msg)
@@ -92,9 +101,7 @@ def collective_plan(
         payload_bytes=nbytes / shared,
         shift=int(sends),
     )
-    options = traffic.options(operator, 0)
-    asked = [plan for plan in options if plan.algorithm.split()[0] == algorithm]
-    return min(asked or options, key=lambda plan: plan.alone_s)
+    return traffic.options(operator, 0)
 
 
 @lru_cache(maxsize=256)

@@ -100,5 +100,6 @@ def _technologies(panel: Axes, switches: dict[str, float]) -> None:
             ha="center",
             fontsize=6,
             color="#555555",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
         )
         last = place

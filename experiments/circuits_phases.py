@@ -33,6 +33,8 @@ class Burst:
     """When it ends."""
     sent_bytes: dict[int, float]
     """Bytes to each peer."""
+    exchanges: int = 1
+    """Times that it sends to the peer that it sends to most often."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +80,10 @@ def plan_numbers(plan: PhasePlan) -> dict[str, Any]:
     """Return what a plan of phases says as plain data."""
     return {
         "moves": sum(plan.moves),
+        "turns": sum(plan.turns),
         "time_s": plan.time_s,
         "exposed_s": sum(plan.exposed_s),
+        "turning_s": sum(plan.turning_s),
         "static_s": plan.static_s,
         "bound_s": plan.bound_s,
         "axes": list(plan.axes),
@@ -108,8 +112,9 @@ def study_phases(result: StepResult) -> PhaseStudy:
     fabric = result.system.fabric
     if not isinstance(fabric, OcsRails):
         msg = (
-            f"{result.system.name} has no lanes whose circuits move between phases; "
-            "take gpu_ocs or photonic_ocs"
+            f"{fabric.name} has no lanes that a port shares out among axes; take gpu_ocs, photonic_ocs or "
+            "a file of a system with ocs_rails, where every peer needs a circuit of its own (elsewhere nodes "
+            "pass traffic on or packets carry the rest, and `heliograph step` tells what moving saves)"
         )
         raise ParameterError(msg)
     simulation = Simulation(result.graph, result.system.node(), fabric, fuse=False)
@@ -158,15 +163,26 @@ def _bursts(simulation: Simulation, size: int) -> tuple[int, tuple[Burst, ...]]:
         return 0, ()
     endpoint = max(sent, key=lambda one: (sum(row[-1] for row in sent[one]), -one))
     bursts: list[Burst] = []
+    stretches: list[dict[int, list[float]]] = []
     for start_s, end_s, axis, peer, moved in sorted(sent[endpoint]):
         same = [index for index, one in enumerate(bursts) if one.axis == axis]
-        if same and not any(one.end_s > bursts[same[-1]].end_s for one in bursts[same[-1] + 1 :]):
+        joins = same and not any(one.end_s > bursts[same[-1]].end_s for one in bursts[same[-1] + 1 :])
+        if joins:
             last = bursts[same[-1]]
             total = last.sent_bytes | {peer: last.sent_bytes.get(peer, 0.0) + moved}
             bursts[same[-1]] = dataclasses.replace(last, end_s=max(last.end_s, end_s), sent_bytes=total)
         else:
             bursts.append(Burst(axis=axis, start_s=start_s, end_s=end_s, sent_bytes={peer: moved}))
-    return endpoint, tuple(bursts)
+            stretches.append({})
+        ends = stretches[same[-1] if joins else -1].setdefault(peer, [])
+        if ends and start_s <= ends[-1]:
+            ends[-1] = end_s
+        else:
+            ends.append(end_s)
+    exchanges = [max(map(len, one.values())) for one in stretches]
+    return endpoint, tuple(
+        dataclasses.replace(one, exchanges=count) for one, count in zip(bursts, exchanges, strict=True)
+    )
 
 
 def _phases(bursts: Sequence[Burst]) -> tuple[TrafficPhase, ...]:
@@ -178,6 +194,7 @@ def _phases(bursts: Sequence[Burst]) -> tuple[TrafficPhase, ...]:
                 axis=one.axis,
                 bytes_per_pair=max(one.sent_bytes.values()),
                 peers=len(one.sent_bytes),
+                exchanges=one.exchanges,
                 idle_s=max(0.0, one.start_s - free_s),
             )
         )

@@ -14,6 +14,9 @@ from experiments.report import ReportRow, format_si, prefix_of, table_text
 from experiments.style import DARK_TIME, PALETTE, REFERENCE, new_figure, save, styled
 from optical.scheduling.phases import PhasePlan
 
+CUT = 20
+"""Times the bound beyond which a bar is cut and its time written on it."""
+
 
 def phases_report(study: PhaseStudy) -> str:
     """Return a table with a line for each switch technology, and what circuits at rest would take."""
@@ -74,13 +77,18 @@ def _by_delay(study: PhaseStudy) -> list[str]:
     return sorted(study.by_switch, key=lambda one: study.delays_s[one])
 
 
+def _dark_s(plan: PhasePlan) -> float:
+    """Return the dark time that shows, between phases and within them."""
+    return sum(plan.exposed_s) + sum(plan.turning_s)
+
+
 def _row(label: str, plan: PhasePlan, delay_s: float) -> ReportRow:
     return ReportRow(
         label=label,
         values=(
             format_si(delay_s, "s"),
-            str(sum(plan.moves)),
-            format_si(sum(plan.exposed_s), "s"),
+            str(sum(plan.moves) + sum(plan.turns)),
+            format_si(_dark_s(plan), "s"),
             format_si(sum(plan.transfer_s), "s"),
             format_si(plan.time_s, "s"),
             f"{plan.over_bound:.3f}",
@@ -111,7 +119,7 @@ def _draw_lanes(axes: Axes, study: PhaseStudy) -> None:
                     [one.start_s / factor, one.end_s / factor], below, below + lanes, color=colour, lw=0
                 )
             below += lanes
-        if study.plan.moves[index]:
+        if study.plan.moves[index] or study.plan.turns[index]:
             axes.axvline(one.start_s / factor, color=DARK_TIME, linewidth=1.4)
     axes.set_xlim(0.0, study.step_s / factor)
     axes.set_ylim(0, study.lanes.count)
@@ -122,22 +130,25 @@ def _draw_lanes(axes: Axes, study: PhaseStudy) -> None:
 
 
 def _draw_times(axes: Axes, study: PhaseStudy) -> None:
-    """Draw each technology's transfers and exposed moves, circuits at rest, and the bound."""
+    """Draw each technology's transfers and exposed moves, circuits at rest, and the bound; cut long bars."""
     names = _by_delay(study)
     plans = [study.by_switch[name] for name in names]
-    symbol, factor = prefix_of(max(plan.time_s for plan in plans))
+    known_s = [plan.time_s for plan in plans] + [study.plan.static_s] * math.isfinite(study.plan.static_s)
+    longest_s = max(one for one in known_s if one <= CUT * study.plan.bound_s or one == min(known_s))
+    symbol, factor = prefix_of(longest_s)
     transfers = [sum(plan.transfer_s) / factor for plan in plans]
     places = range(len(names))
     axes.barh(places, transfers, height=0.7, color=PALETTE[0])
-    exposed = [sum(plan.exposed_s) / factor for plan in plans]
+    exposed = [_dark_s(plan) / factor for plan in plans]
     axes.barh(places, exposed, left=transfers, height=0.7, color=DARK_TIME)
     axes.axvline(study.plan.bound_s / factor, color=REFERENCE, linewidth=0.9, linestyle="--")
     if math.isfinite(study.plan.static_s):
         axes.axvline(study.plan.static_s / factor, color=PALETTE[5], linewidth=0.9)
-    longest = max(
-        [plan.time_s for plan in plans] + [study.plan.static_s] * math.isfinite(study.plan.static_s)
-    )
-    axes.set_xlim(0.0, 1.05 * longest / factor)
+    axes.set_xlim(0.0, 1.05 * longest_s / factor)
+    for place, plan in enumerate(plans):
+        if plan.time_s > longest_s:
+            text = f"{format_si(plan.time_s, 's')} "
+            axes.text(1.05 * longest_s / factor, place, text, ha="right", va="center", color="white")
     axes.set_yticks(places, names)
     axes.invert_yaxis()
     axes.tick_params(axis="y", length=0)

@@ -77,7 +77,7 @@ def draw_goodput(study: Study, path: Path) -> tuple[Path, Path]:
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
             axes.tick_params(axis="x", rotation=30)
             axes.grid(visible=True)
-            axes.legend(loc="lower left", fontsize=6.5)
+            axes.legend(loc="lower left", fontsize=6.5, frameon=True, framealpha=1.0, edgecolor="none")
         return save(figure, path)
 
 

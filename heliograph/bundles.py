@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from functools import cache
+from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
 import simpy
@@ -30,6 +31,8 @@ class Bundle:
     """Longest path latency."""
     version: int = -1
     """Circuits' version that the links belong to."""
+    lost: int = -1
+    """Circuits' version under which it last had no path."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -83,10 +86,16 @@ class Spreads(Protocol):
         ...
 
 
+@cache
+def _spreads(kind: type[Fabric]) -> bool:
+    """Return whether fabrics of a kind spread flows; asked at each change of circuits."""
+    return issubclass(kind, Spreads)
+
+
 def fabric_loads(fabric: Fabric, circuits: Circuits, flows: Flows, graph: LinkGraph) -> Loads:
     """Return what flows of equal rate take of every link over the present circuits of a fabric."""
-    if isinstance(fabric, Spreads):
-        return fabric.loads(circuits, flows)
+    if _spreads(type(fabric)):
+        return cast("Spreads", fabric).loads(circuits, flows)
     links, usage, latency_s = loads(fabric.route(circuits, flows), graph, flows.weights)
     return Loads(links=links, usage=usage, latency_s=latency_s)
 

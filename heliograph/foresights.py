@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
 from heliograph.bundles import Bundle
-from heliograph.foresight import Foresight, Later
+from heliograph.foresight import Foresight
 from heliograph.network import Network
 from heliograph.operators import Collective, StepGraph, Task
 from heliograph.order import compute_orders, followers
@@ -49,7 +49,7 @@ def step_foresight(
         arriving=sent_to,
         bundles=bundles,
         is_done=lambda task: is_done(task.id),
-        later=Later(followers(graph, compute_orders(graph))),
+        followers_of=followers(graph, compute_orders(graph)),
     )
 
 
@@ -91,7 +91,7 @@ def rank_foresight(
         arriving=sent_to,
         bundles=lambda task: plan_of(task.id),
         is_done=lambda task: is_done(task.id),
-        later=Later(graph.followers),
+        followers_of=graph.followers,
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from heliograph.bundles import Bundle, Transfer, Waiting, fabric_loads, loads
+from heliograph.bundles import Bundle, Loads, Transfer, Waiting, fabric_loads, loads
 from heliograph.changes import Change
 from heliograph.errors import RouteError
 from heliograph.failures import Detours, Failure, Ported, SpreadsAround
@@ -99,7 +99,8 @@ class Network:
         """Bring a bundle's links up to date; return whether circuits connect all its flows."""
         if bundle.version != self._version:
             flows = self._outages.placed(bundle.flows)
-            if not self.fabric.connected(self._circuits, flows):
+            if bundle.lost == self._version or not self.fabric.connected(self._circuits, flows):
+                bundle.lost = self._version
                 return False
             found = fabric_loads(self.fabric, self._circuits, flows, self._graph)
             bundle.links, bundle.usage, bundle.latency_s = found.links, found.usage, found.latency_s
@@ -123,20 +124,16 @@ class Network:
 
         Where circuits are missing, those that the fabric would set up are assumed, with all its ports.
         """
-        if self.locate(bundle):
-            links, usage, latency_s, graph = bundle.links, bundle.usage, bundle.latency_s, self._graph
-        else:
-            flows, demand = (
-                self._outages.placed(bundle.flows),
-                tuple(map(self._outages.placed, bundle.demand)),
-            )
+        found: Bundle | Loads = bundle
+        graph = self._graph
+        if not self.locate(bundle):
+            flows, demand = self._outages.placed(bundle.flows), self._outages.all_placed(bundle.demand)
             circuits, _ = self.fabric.configure(self._repaired(), flows, demand)
             graph = self.fabric.graph(circuits)
             found = fabric_loads(self.fabric, circuits, flows, graph)
-            links, usage, latency_s = found.links, found.usage, found.latency_s
-        if not links.size:
-            return latency_s, np.inf
-        return latency_s, float((graph.capacity_bytes_per_s[links] / usage).min())
+        if not found.links.size:
+            return found.latency_s, np.inf
+        return found.latency_s, float((graph.capacity_bytes_per_s[found.links] / found.usage).min())
 
     def _repaired(self) -> Circuits:
         """Return the present circuits as they were with all ports."""
@@ -278,16 +275,21 @@ class Network:
 
     def _move(self, bundle: Bundle) -> bool:
         """Start moving the ports that a bundle needs, unless one is busy or moving; return whether."""
-        flows, demand = self._outages.placed(bundle.flows), tuple(map(self._outages.placed, bundle.demand))
+        flows, demand = self._outages.placed(bundle.flows), self._outages.all_placed(bundle.demand)
         circuits, change = self.fabric.configure(self._circuits, flows, demand)
         if not self.fabric.connected(circuits, flows):
             if self._outages.ports.size:
                 return False
             sender, receiver = int(flows.sources[0]), int(flows.destinations[0])
-            msg = f"{self.fabric.name} cannot connect endpoint {sender} to {receiver} ({bundle.flows.axis})"
+            msg = (
+                f"{self.fabric.name} cannot connect endpoint {sender} to {receiver} ({bundle.flows.axis}); "
+                "give it more lanes, or take a fabric whose nodes pass on (direct_connect)"
+            )
             raise RouteError(msg)
         moved = change.moved_links
-        if self._dark[moved].any() or any(np.isin(one.links, moved).any() for one in self._keeping()):
+        moves = np.zeros(self._dark.size, dtype=bool)
+        moves[moved] = True
+        if self._dark[moved].any() or any(moves[one.links].any() for one in self._keeping()):
             return False
         self._advance()
         self._circuits = circuits
@@ -334,8 +336,7 @@ class Network:
             self._advance()
             for one in self._active + self._stalled:
                 flows = self._outages.placed(one.bundle.flows)
-                ends = np.concatenate((flows.sources, flows.destinations))
-                if np.isin(ends, failure.endpoints).any():
+                if np.isin((flows.sources, flows.destinations), failure.endpoints).any():
                     one.left_bytes = one.size_bytes  # what it had of them is lost
             self._outages.take_over(failure)
             self._relocate()

@@ -107,6 +107,10 @@ class Outages:
         sources, destinations = self._instead[flows.sources], self._instead[flows.destinations]
         return replace(flows, sources=sources, destinations=destinations)
 
+    def all_placed(self, several: tuple[Flows, ...]) -> tuple[Flows, ...]:
+        """Return several flows placed as `placed` does."""
+        return tuple(map(self.placed, several))
+
     def left(self, graph: LinkGraph) -> LinkGraph:
         """Return links of which some have lost a part of what they stand for; dead ones stay."""
         part = (self._lost > 0.0) & ~self.dead

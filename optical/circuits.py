@@ -11,6 +11,7 @@ from types import MappingProxyType
 import numpy as np
 
 from heliograph.errors import ParameterError, RouteError
+from heliograph.interfaces import Flows
 from optical.scheduling.demand import BALANCE_TOLERANCE
 from optical.scheduling.schedule import DARK
 
@@ -53,6 +54,9 @@ class Circuits:
     """Destinations if no port were down, where lanes have been lent to pairs that lost theirs; [E, lanes]."""
     relays: bool = False
     """Whether a pair whose lanes are dark goes by other circuits between its nodes while ports are down."""
+    targets: dict[int, tuple[Flows, np.ndarray]] = field(default_factory=dict)
+    """Flows asked for before, by identity, and the destinations of all lanes that served them while all ports
+    worked; handed on from circuits to circuits of a run."""
 
     def __post_init__(self) -> None:
         lit = self.tx_peer != DARK
@@ -87,8 +91,8 @@ class Circuits:
         Lanes that were lent go back once any port works again.
         """
         if self.unlent is None or np.isin(self.failed, failed).all():
-            return Circuits(self.tx_peer, self.plans, failed, self.unlent)
-        return Circuits(self.unlent, self.plans, failed)
+            return Circuits(self.tx_peer, self.plans, failed, self.unlent, targets=self.targets)
+        return Circuits(self.unlent, self.plans, failed, targets=self.targets)
 
     @cached_property
     def lanes_of_first(self) -> np.ndarray:
@@ -110,7 +114,7 @@ class Circuits:
         """
         after = _turned(self.tx_peer, moving, target)
         unlent = None if self.unlent is None else _turned(self.unlent, moving, target)
-        return Circuits(after, self.plans, self.failed, unlent)
+        return Circuits(after, self.plans, self.failed, unlent, targets=self.targets)
 
 
 def _turned(tx_peer: np.ndarray, moving: np.ndarray, target: np.ndarray) -> np.ndarray:

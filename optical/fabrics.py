@@ -374,6 +374,15 @@ class OcsRails(RailPorts):
 
     def _target(self, circuits: Circuits, flows: Flows, demand: tuple[Flows, ...]) -> np.ndarray:
         """Return the destination of each lane when the axis of some flows is served, shape [E, lanes]."""
+        known = None if circuits.failed.size else circuits.targets.get(id(flows))
+        if known is not None:
+            return known[1]
+        target = self._found_target(circuits, flows, demand)
+        if not circuits.failed.size:
+            circuits.targets[id(flows)] = flows, target  # holds the flows, so that no others get their number
+        return target
+
+    def _found_target(self, circuits: Circuits, flows: Flows, demand: tuple[Flows, ...]) -> np.ndarray:
         plan = circuits.plans.get(flows.axis)
         passed_on = (self._ends(flows, circuits)[:, 1] != flows.destinations).any()
         failed = circuits.failed if passed_on else circuits.failed[:0]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 
 from electronic.devices import SCALE_UP, load_scale_up
-from electronic.reductions import all_reduce_time_s
+from electronic.reductions import all_reduce_time_s, collective_plans
+from experiments.report import format_si
 from experiments.validation.callers import caller_of, forced_algorithm, gpus_per_process
-from experiments.validation.cells import Record, SkipError, check_provenance
+from experiments.validation.cells import Record, SkipError, check_provenance, read_records
 from experiments.validation.clusters import accelerator_name
 from experiments.validation.outcomes import Outcome, begun, skipped
 from heliograph.errors import HeliographError
@@ -21,6 +24,8 @@ RATES = ("busbw_GBps_oop", "busbw_GBps_ip", "busbw_GBps")
 """Columns that may hold the measured bus bandwidth, for rows without a time."""
 NEEDS = (("gpu",), ("bytes",), ("n_gpus_one_node", "n_gpus"), (*TIMES, *RATES))
 """Columns without which a file is no table of collectives; of each group one."""
+SHIPPED = Path(__file__).parent / "reference" / "collectives.csv"
+"""Measurements that ship; for rows far off, what others measured of the same."""
 CONSTANT_SHARE = 0.5
 """Share of the line rate that the trivial constant assumes; dimensionless."""
 
@@ -55,14 +60,42 @@ def _outcome(record: Record) -> Outcome:
         return skipped(blank, record, error)
     scale_up = load_scale_up(SCALE_UP.get(gpu_name, "nvlink4"))
     rate = scale_up.bandwidth_bytes_per_s * CONSTANT_SHARE
-    return dataclasses.replace(
+    found = dataclasses.replace(
         blank,
         predicted=predicted,
         constant=bus_bytes(kind, ranks, size_bytes) / rate,
         assumed=tuple(record.assumed),
-        hint=f"{size_bytes} bytes on {ranks}",
         beside={"size_bytes": size_bytes, "alone_s": alone_s, "host_s": caller.measured_s(0.0, driven)},
     )
+    return dataclasses.replace(found, hint=_ways(found, gpu_name, ranks, kind)) if found.far_off else found
+
+
+def _ways(row: Outcome, gpu_name: str, ranks: int, kind: CollectiveKind) -> str:
+    """Return what each way of the library takes, and what others measured of the same, for a row far off."""
+    size_bytes = int(row.beside["size_bytes"])
+    plans = sorted(collective_plans(gpu_name, ranks, size_bytes, kind.value), key=lambda one: one.alone_s)
+    text = ", ".join(f"{one.algorithm} {format_si(one.alone_s, 's')}" for one in plans)
+    if kind is CollectiveKind.ALL_REDUCE:
+        others = _measured_elsewhere().get((gpu_name, ranks, size_bytes), {})
+        text += "".join(
+            f"; {source} measured {format_si(time_s, 's')}"
+            for source, time_s in others.items()
+            if source != row.source
+        )
+    return f"{format_si(row.measured or 0.0, 's')}; without the host {text}"
+
+
+@cache
+def _measured_elsewhere() -> dict[tuple[str, int, int], dict[str, float]]:
+    """Return measured all-reduces of the table that ships by GPU, ranks and bytes, then by source."""
+    found: dict[tuple[str, int, int], dict[str, float]] = {}
+    for record in read_records(SHIPPED, needs=NEEDS):
+        kind = CollectiveKind(record.text("kind").lower() or "all_reduce")
+        ranks = record.whole("n_gpus_one_node")
+        if kind is CollectiveKind.ALL_REDUCE and ranks and not forced_algorithm(record):
+            key = accelerator_name(record.text("gpu")), ranks, record.needed("bytes")
+            found.setdefault(key, {})[record.text("source")] = _measured_s(record, kind, ranks, key[2])
+    return found
 
 
 def bus_bytes(kind: CollectiveKind, ranks: int, size_bytes: float) -> float:

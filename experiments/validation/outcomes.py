@@ -53,6 +53,11 @@ class Outcome:
         """The same for the trivial constant."""
         return _relative(self.constant, self.measured)
 
+    @property
+    def far_off(self) -> bool:
+        """Whether it misses by more than `FAR_OFF`."""
+        return abs(self.relative_error or 0.0) > FAR_OFF
+
     def record(self) -> dict[str, Any]:
         """Return the row as plain data."""
         return {
@@ -164,7 +169,7 @@ class Validation:
     @property
     def far_off(self) -> tuple[Outcome, ...]:
         """Rows that miss by more than `FAR_OFF`, the worst first."""
-        rows = [one for one in self.predicted if abs(one.relative_error or 0.0) > FAR_OFF]
+        rows = [one for one in self.predicted if one.far_off]
         return tuple(sorted(rows, key=lambda one: (-abs(one.relative_error or 0.0), one.id)))
 
     @property

@@ -27,14 +27,17 @@ class TrafficPhase:
     bytes_per_pair: float
     """Bytes from a port to each of its peers."""
     peers: int = 1
-    """Peers of a port; each needs a lane of its own."""
+    """Peers of a port; with fewer lanes than peers, circuits serve them in turns."""
+    exchanges: int = 1
+    """Times that a port meets all its peers, one after the other; in turns each of them moves circuits."""
     idle_s: float = 0.0
     """Time before the phase in which the network is idle, for instance because accelerators compute."""
 
     def __post_init__(self) -> None:
         check_range(self, "bytes_per_pair", "idle_s")
         check_range(self, "peers", low=1)
-        check_whole(self, "peers")
+        check_range(self, "exchanges", low=1)
+        check_whole(self, "peers", "exchanges")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +53,11 @@ class PhasePlan:
     transfer_s: tuple[float, ...]
     """Time of each phase's traffic."""
     exposed_s: tuple[float, ...]
-    """Part of each move that idle time does not hide."""
+    """Part of each move to a phase that idle time does not hide."""
+    turns: tuple[int, ...]
+    """Moves within each phase, since its peers are more than its lanes."""
+    turning_s: tuple[float, ...]
+    """Dark time of those moves; of the first what the idle time before the phase does not hide."""
     static_s: float
     """Least time of all transfers if circuits never move; infinite if lanes are too few."""
     bound_s: float
@@ -59,7 +66,7 @@ class PhasePlan:
     @property
     def time_s(self) -> float:
         """Time of all transfers and exposed delays, without the idle time."""
-        return sum(self.transfer_s) + sum(self.exposed_s)
+        return sum(self.transfer_s) + sum(self.exposed_s) + sum(self.turning_s)
 
     @property
     def over_bound(self) -> float:
@@ -83,35 +90,49 @@ def plan_phases(phases: Sequence[TrafficPhase], lanes: Lanes, *, repeats: bool =
     Raises
     ------
     ParameterError
-        If there is no phase, a phase has more peers than there are lanes, or there are too many ways.
+        If there is no phase, or there are too many ways.
 
     Notes
     -----
     Opus (arXiv:2507.08119 and 2602.12521) turns the rails between phases of parallelism; a move costs
     ``max(0, delta - idle)``. Dynamic programme over phases, the state being the lanes of each axis
     (Bellman 1957), once for each state at the start.
+
+    With g lanes for p > g peers an exchange takes ceil(p / g) turns, as `heliograph.all_to_all.in_turns`
+    deals them, and each of them moves circuits (Birkhoff-von Neumann: an even exchange is p permutations, of
+    which g stand at once). Only the first of a phase's moves has idle time to hide in; what accelerators
+    compute between two exchanges of a phase hides nothing here, so that those times are upper bounds.
     """
     if not phases:
         msg = "a plan needs at least one phase of traffic"
         raise ParameterError(msg)
     axes = tuple(dict.fromkeys(phase.axis for phase in phases))
     choices = _choices(lanes.count, len(axes))
-    times_s = np.array([_transfer_s(phase, choices[:, axes.index(phase.axis)], lanes) for phase in phases])
-    best_s = times_s.min(axis=1)
-    if not np.isfinite(best_s).all():
-        short = phases[int(np.argmax(~np.isfinite(best_s)))]
-        msg = f"axis '{short.axis}' has {short.peers} peers and a port {lanes.count} lanes; a peer needs one"
-        raise ParameterError(msg)
+    given = [choices[:, axes.index(phase.axis)] for phase in phases]
+    transfer_s = np.array(
+        [_transfer_s(phase, some, lanes) for phase, some in zip(phases, given, strict=True)]
+    )
+    turns = np.array([_turns(phase, some) for phase, some in zip(phases, given, strict=True)])
     exposed_s = np.array([exposed_delay(delay_s=lanes.delay_s, idle_s=phase.idle_s) for phase in phases])
-    path, moves = _shortest(times_s, exposed_s, repeats=repeats)
+    turning_s = np.where(turns > 0, (turns - 1) * lanes.delay_s + exposed_s[:, None], 0.0)
+    if not repeats:  # the first turn stands already
+        turning_s[0] -= np.where(turns[0] > 0, exposed_s[0], 0.0)
+        turns[0] -= turns[0] > 0
+    times_s = transfer_s + turning_s
+    # The first turn of a phase is a move to it: another before it would be paid twice.
+    path, moves = _shortest(times_s, np.where(turns > 0, 0.0, exposed_s[:, None]), repeats=repeats)
+    chosen = np.arange(len(phases)), path
+    moved = np.array(moves) & (turns[chosen] == 0)
     return PhasePlan(
         axes=axes,
         lanes=tuple(tuple(choices[one].tolist()) for one in path),
-        moves=tuple(moves),
-        transfer_s=tuple(times_s[np.arange(len(phases)), path].tolist()),
-        exposed_s=tuple(np.where(moves, exposed_s, 0.0).tolist()),
-        static_s=float(times_s.sum(axis=0).min()),
-        bound_s=float(best_s.sum()),
+        moves=tuple(moved.tolist()),
+        transfer_s=tuple(transfer_s[chosen].tolist()),
+        exposed_s=tuple(np.where(moved, exposed_s, 0.0).tolist()),
+        turns=tuple(turns[chosen].tolist()),
+        turning_s=tuple(turning_s[chosen].tolist()),
+        static_s=float(np.where(turns > 0, np.inf, transfer_s).sum(axis=0).min()),
+        bound_s=float(transfer_s.min(axis=1).sum()),
     )
 
 
@@ -131,14 +152,24 @@ def _choices(lanes: int, axes: int) -> np.ndarray:
 
 
 def _transfer_s(phase: TrafficPhase, given: np.ndarray, lanes: Lanes) -> np.ndarray:
-    """Return the time of a phase under each choice, shape [choices], s; infinite with a peer without lane."""
-    each = given // phase.peers
-    time_s = phase.bytes_per_pair / (np.maximum(each, 1) * lanes.rate_bytes_per_s)
-    return np.where(each > 0, time_s, np.inf)
+    """Return the time of a phase's bytes under each choice, shape [choices], s; infinite without a lane."""
+    some = np.maximum(given, 1)
+    rounds = -(-phase.peers // some)
+    most, left = -(-phase.peers // rounds), phase.peers % rounds
+    full = np.where(left > 0, left, rounds)  # rounds of `most` peers; the others have one less
+    time_s = full / (some // most)
+    time_s = time_s + (rounds - full) / (some // np.maximum(most - 1, 1))
+    return np.where(given > 0, time_s * phase.bytes_per_pair / lanes.rate_bytes_per_s, np.inf)
+
+
+def _turns(phase: TrafficPhase, given: np.ndarray) -> np.ndarray:
+    """Return the moves within a phase under each choice, shape [choices]; none if each peer has a lane."""
+    rounds = -(-phase.peers // np.maximum(given, 1))
+    return np.where((given > 0) & (rounds > 1), rounds * phase.exchanges, 0)
 
 
 def _shortest(times_s: np.ndarray, exposed_s: np.ndarray, *, repeats: bool) -> tuple[list[int], list[bool]]:
-    """Return the choice of each phase and whether it was moved to, of least total time."""
+    """Return the choice of each phase and whether it was moved to, of least total time; both [n, choices]."""
     count, choices = times_s.shape
     reached = np.full((choices, choices), np.inf)
     np.fill_diagonal(reached, 0.0)

@@ -8,8 +8,13 @@ from matplotlib.image import imread
 from electronic.devices import SCALE_UP, load_scale_up
 from experiments.__main__ import BAD_INPUT, main
 from experiments.circuits_collective import CollectiveRequest, plan_collective
+from experiments.circuits_phases import study_phases
+from experiments.step import run_step
 from experiments.style import DPI, WIDTH_IN
+from experiments.systems import build_system
 from heliograph.errors import ParameterError
+from workloads.config import load_model
+from workloads.parallelism import parse_plan
 
 STEP = ("--model", "llama-3-8b", "--plan", "tp=8,pp=2,dp=2,global_batch=4,sequence_length=2048")
 
@@ -125,3 +130,18 @@ def test_options_of_another_use_and_systems_without_circuits_are_refused(capsys,
     assert (code, out) == (BAD_INPUT, "")
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_exchanges_in_turns_are_dark_as_long_as_on_the_engine():
+    """Two turns for each of the experts' all-to-alls of three peers on two lanes; here nothing hides them."""
+    system = build_system(
+        "gpu_ocs", accelerators=32, assignments=["fabric.lanes=2", "fabric.policy=per-axis"]
+    )
+    plan = parse_plan("tp=8,dp=4,ep=4,global_batch=4,sequence_length=2048")
+    result = run_step(system, load_model("mixtral-8x7b"), plan)
+    study = study_phases(result)
+    record = result.record()
+    assert {one.peers for one in study.phases if one.axis == "ep"} == {3}
+    assert sum(study.plan.turns) > 100
+    dark_s = sum(study.plan.turning_s) + sum(study.plan.exposed_s)
+    assert dark_s == pytest.approx(record["exposed_dark_s"], rel=0.02)

@@ -80,3 +80,16 @@ def test_short_collectives_miss_by_a_fifth_where_nothing_was_fitted():
     unfitted = [one.median for one in short if "GB200" in one.series or "H200" in one.series]
     assert len(unfitted) == 4
     assert max(unfitted) < 0.2
+
+
+def test_rows_far_off_say_what_each_protocol_takes_and_what_others_measured():
+    """Azure's table has 36.22 GB/s of 1 MiB on 8 A100, which is 50.7 us; other tables have twice that."""
+    far = record(bytes=2**20, time_us=300, source="mine")
+    (one,) = validate_collectives([far])
+    assert one.far_off
+    assert "ring ll " in one.hint
+    assert "ring simple " in one.hint
+    assert "ND A100 v4 measured 50.7 \u00b5s" in one.hint
+    (near,) = validate_collectives([record(bytes=2**20, time_us=one.predicted * 1e6)])
+    assert not near.far_off
+    assert near.hint == ""

@@ -28,13 +28,14 @@ def lanes(delay, count=3):
     return Lanes(count=count, rate_bytes_per_s=1.0, delay_s=delay)
 
 
-def phases_of(seed, count=4):
+def phases_of(seed, count=4, most_peers=2):
     rng = np.random.default_rng(seed)
     return [
         TrafficPhase(
             axis="abc"[int(rng.integers(2))],
             bytes_per_pair=float(rng.uniform(1.0, 10.0)),
-            peers=int(rng.integers(1, 3)),
+            peers=int(rng.integers(1, most_peers + 1)),
+            exchanges=int(rng.integers(1, 3)),
             idle_s=float(rng.uniform(0.0, 1.0)),
         )
         for _ in range(count)
@@ -46,17 +47,26 @@ def time_of(phases, given_lanes, delay, *, repeats):
     axes = list(dict.fromkeys(phase.axis for phase in phases))
     total, before = 0.0, given_lanes[-1] if repeats else given_lanes[0]
     for phase, now in zip(phases, given_lanes, strict=True):
-        each = now[axes.index(phase.axis)] // phase.peers
-        total += phase.bytes_per_pair / each if each else math.inf
-        total += max(0.0, delay - phase.idle_s) if now != before else 0.0
+        mine = now[axes.index(phase.axis)]
+        exposed = max(0.0, delay - phase.idle_s)
+        if not mine:
+            return math.inf
+        sizes = [len(one) for one in np.array_split(range(phase.peers), math.ceil(phase.peers / mine))]
+        total += sum(phase.bytes_per_pair / (mine // size) for size in sizes)
+        if len(sizes) > 1:
+            stands = phase is phases[0] and not repeats
+            total += (len(sizes) * phase.exchanges - 1) * delay + (0.0 if stands else exposed)
+        else:
+            total += exposed if now != before else 0.0
         before = now
     return total
 
 
+@pytest.mark.parametrize("most_peers", [2, 5])
 @pytest.mark.parametrize("repeats", [True, False])
 @pytest.mark.parametrize(("seed", "delay"), [(0, 0.0), (1, 0.5), (2, 1.5), (3, 3.0), (4, 100.0)])
-def test_phases_move_where_no_other_choice_is_faster(seed, delay, repeats):
-    phases = phases_of(seed)
+def test_phases_move_where_no_other_choice_is_faster(seed, delay, repeats, most_peers):
+    phases = phases_of(seed, most_peers=most_peers)
     count = len({phase.axis for phase in phases})
     choices = [one for one in product(range(4), repeat=count) if sum(one) == 3]
     best = min(time_of(phases, one, delay, repeats=repeats) for one in product(choices, repeat=len(phases)))
@@ -85,9 +95,20 @@ def test_phases_move_if_that_saves_more_than_the_delay(delay, moves):
     assert plan.time_s == pytest.approx(2 * (4.5 + delay) if moves else 18.0)
 
 
+@pytest.mark.parametrize(("peers", "turns"), [(3, 0), (4, 2), (7, 3)])
+def test_more_peers_than_lanes_are_served_in_turns(peers, turns):
+    """An even exchange is a permutation for each peer (Birkhoff-von Neumann); as many as lanes at once."""
+    phase = TrafficPhase(axis="ep", bytes_per_pair=2.0, peers=peers, exchanges=5, idle_s=0.5)
+    plan = plan_phases([phase], lanes(1.5))
+    assert plan.turns == (5 * turns,)
+    assert plan.moves == (False,)
+    assert sum(plan.transfer_s) == plan.bound_s == pytest.approx(2.0 * max(1, turns))
+    assert plan.time_s == pytest.approx(plan.bound_s + (5 * turns * 1.5 - 0.5 if turns else 0.0))
+    assert math.isinf(plan.static_s) is bool(turns)
+    assert plan_phases([phase], lanes(0.0)).over_bound == 1.0
+
+
 def test_phases_that_cannot_be_served_are_refused():
-    with pytest.raises(ParameterError, match="axis 'ep' has 4 peers and a port 3 lanes"):
-        plan_phases([TrafficPhase(axis="ep", bytes_per_pair=1.0, peers=4)], lanes(1.0))
     with pytest.raises(ParameterError, match="at least one phase"):
         plan_phases([], lanes(1.0))
     many = [TrafficPhase(axis=str(axis), bytes_per_pair=1.0) for axis in range(6)]
