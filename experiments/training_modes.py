@@ -76,7 +76,7 @@ class Training:
         ]
         title = f"Training, mode {self.mode}, minus exact training of the same seeds"
         text = table_text(title, list(found), rows)
-        return f"{text}\nNoise of nothing moves the loss of a seed by up to {floor:.4f} nats/byte."
+        return f"{text}\nNoise of nothing moves the loss of a seed by up to {floor:.2g} nats/byte."
 
 
 def told(steps: StepsToLoss) -> str:

@@ -44,7 +44,7 @@ def report(found: Variants) -> str:
     count = len(found.accuracies[EXACT].final)
     title = f"Training through {found.system}, {count} seeds, nats/byte"
     text = table_text(title, ("final loss", "minus exact", "read out exactly", "steps to loss"), rows)
-    return f"{text}\nNoise of nothing moves the loss of a seed by up to {found.floor:.4f} nats/byte."
+    return f"{text}\nNoise of nothing moves the loss of a seed by up to {found.floor:.2g} nats/byte."
 
 
 def draw(found: Variants, path: Path) -> tuple[Path, Path]:
