@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from experiments.presentation import UNRESOLVED
 from experiments.processes import run_all
 from experiments.records import TrainingCache
-from experiments.sensitivity_records import DECIBEL
+from experiments.sensitivity_records import DECIBEL, standard_error
 from experiments.systems import SYSTEMS, System
 from heliograph.operators import Phase
 from optical.analog import AnalogSpec
@@ -30,7 +31,13 @@ FLOAT8 = "fp8, scale per tensor"
 FLOAT8_ROWS = "fp8, scale per row"
 """The same with a scale for each row and column."""
 
-
+FLOOR_DB = 60.0
+"""Signal to noise of noise of nothing, which shows how far chance alone moves a run, dB."""
+FLOOR = f"exact, {FLOOR_DB:g} dB noise"
+"""Label of those runs."""
+CHAOS_NATS = 0.0005
+"""How far noise of nothing moves the final loss of a seed, standard deviation, nats per byte; measured with
+the small GPT, see docs/accuracy.md. For runs that measure no floor of their own."""
 CONFIDENCE = 0.95
 """Confidence at which a difference counts as resolved."""
 _NOT_FLOAT8 = ("scores", "values", "head")
@@ -106,23 +113,19 @@ class Accuracy:
         return statistics.stdev(self.differences) / math.sqrt(len(self.final))
 
     def resolved(self, floor: float) -> bool:
-        """Return whether the mean difference is told from chance.
+        """Return whether the mean difference is told from chance (`is_resolved`).
 
         Parameters
         ----------
         floor : float
             Largest difference that noise of nothing makes, nats per byte.
-
-        Notes
-        -----
-        It must exceed the floor, and Student's t of the mean over seeds, two-sided, at `CONFIDENCE`.
         """
-        from scipy.stats import t  # noqa: PLC0415 - takes its time
+        return is_resolved(self.differences, floor)
 
-        if len(self.final) < 2:
-            return False
-        bound = t.ppf((1.0 + CONFIDENCE) / 2.0, len(self.final) - 1) * self.difference_error
-        return bool(abs(statistics.fmean(self.differences)) > max(floor, bound))
+    @property
+    def exact_differences(self) -> tuple[float, ...]:
+        """Final loss with all products exact minus that of exact training, seed by seed."""
+        return tuple(loss - exact for loss, exact in zip(self.exact_evaluation, self.reference, strict=True))
 
     def record(self) -> dict[str, Any]:
         """Return the result as plain data."""
@@ -133,8 +136,38 @@ class Accuracy:
             "validation_loss_by_seed": list(self.final),
             "loss_difference": statistics.fmean(self.differences),
             "loss_difference_standard_error": self.difference_error,
+            "loss_difference_resolved": self.resolved(CHAOS_NATS),
             "seeds": len(self.final),
         }
+
+
+def is_resolved(differences: Sequence[float], floor: float) -> bool:
+    """Return whether the mean of paired differences is told from chance.
+
+    Parameters
+    ----------
+    differences : sequence of float
+        One per seed, nats per byte.
+    floor : float
+        Largest difference that noise of nothing makes, nats per byte.
+
+    Notes
+    -----
+    It must exceed the floor, and Student's t of the mean over seeds, two-sided, at `CONFIDENCE`.
+    """
+    from scipy.stats import t  # noqa: PLC0415 - takes its time
+
+    if len(differences) < 2:
+        return False
+    bound = t.ppf((1.0 + CONFIDENCE) / 2.0, len(differences) - 1) * standard_error(differences)
+    return bool(abs(statistics.fmean(differences)) > max(floor, bound))
+
+
+def difference_text(differences: Sequence[float], floor: float) -> str:
+    """Return the mean of paired differences with its standard error, or that it is not told from chance."""
+    if not is_resolved(differences, floor):
+        return UNRESOLVED
+    return f"{statistics.fmean(differences):+.4f} \u00b1 {standard_error(differences):.4f}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.accuracy import BFLOAT16, FLOAT8, FLOAT8_ROWS, Accuracy, Arithmetic, train_all
+from experiments.accuracy import (
+    BFLOAT16,
+    FLOAT8,
+    FLOAT8_ROWS,
+    FLOOR,
+    FLOOR_DB,
+    Accuracy,
+    Arithmetic,
+    train_all,
+)
 from experiments.accuracy_front_settings import Setting, outermost
 from experiments.records import TrainingCache
 from experiments.sensitivity import Effort, predict_and_execute
@@ -21,7 +30,6 @@ from experiments.sensitivity_records import Prediction
 from experiments.step import plan_for, run_step
 from experiments.systems import System, build_system
 from experiments.training_modes import QUICK_STEPS
-from experiments.training_variants import FLOOR, FLOOR_DB
 from workloads.architecture import TransformerConfig
 from workloads.choices import Precision
 from workloads.config import load_model

@@ -63,7 +63,7 @@ def report(front: Front) -> str:
     lines = [table_text(title, names, rows)]
     if math.isfinite(front.floor):
         lines.append(
-            f"Noise of nothing moves the loss of a trained seed by up to {front.floor:.4f} nats/byte."
+            f"Noise of nothing moves the loss of a trained seed by up to {front.floor:.2g} nats/byte."
         )
     lines += [f"Cannot be built: {text}" for text in front.missing]
     return "\n".join(lines)

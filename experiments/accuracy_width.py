@@ -10,8 +10,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,10 @@ WIDTHS = ("tiny", "narrow", "small")
 """Models that differ in width alone."""
 BODY = ("qkv", "scores", "values", "projection", "up", "down")
 """Products other than the head's."""
+PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"all": (*BODY, "head"), "body": BODY, "head": ("head",)}
+)
+"""Products that are noisy together."""
 CARRIED_TO = "llama-3.1-405b"
 """Model to whose width the fit is carried."""
 LEAST_COEFFICIENT = 1e-6
@@ -45,12 +50,37 @@ class Fit:
     """Exponent of the width."""
     error: float
     """Its standard error."""
-    carried: float
-    """Value at the width that it is carried to."""
-    low: float
-    """Lower end of the band there."""
-    high: float
-    """Upper end."""
+    centre: tuple[float, float]
+    """Logarithms of the width and of the value about which the line turns."""
+    reach: tuple[float, float]
+    """Half width of the band at the centre, and per unit of the logarithm away from it, added in squares."""
+    carried_width: int
+    """Width that it is carried to, far outside the fitted ones."""
+
+    def band(self, width: float) -> tuple[float, float, float]:
+        """Return the lower end of the band, the line and the upper end at a width."""
+        ahead = math.log(width) - self.centre[0]
+        middle, reach = (
+            self.centre[1] + self.exponent * ahead,
+            math.hypot(self.reach[0], self.reach[1] * ahead),
+        )
+        high = math.exp(middle + reach) if reach < LARGEST_EXPONENT else math.inf
+        return math.exp(middle - reach), math.exp(middle), high
+
+    @property
+    def low(self) -> float:
+        """Lower end of the band at the width that it is carried to."""
+        return self.band(self.carried_width)[0]
+
+    @property
+    def carried(self) -> float:
+        """Value there."""
+        return self.band(self.carried_width)[1]
+
+    @property
+    def high(self) -> float:
+        """Upper end there."""
+        return self.band(self.carried_width)[2]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,25 +124,37 @@ class WidthStudy:
         exponent = float(centred @ y) / square
         free = x.size - 2
         scatter = float(np.sum((y - y.mean() - exponent * centred) ** 2)) / max(1, free)
-        ahead = math.log(self.carried_width) - float(x.mean())
-        middle = float(y.mean()) + exponent * ahead
-        if free < 1:
-            reach = math.inf
-        else:
-            spread = math.sqrt(scatter * (1.0 / x.size + ahead**2 / square))
-            reach = float(t.ppf((1.0 + CONFIDENCE) / 2.0, free)) * spread
+        error = math.sqrt(scatter / square) if free > 0 else math.inf
+        quantile = float(t.ppf((1.0 + CONFIDENCE) / 2.0, free)) if free > 0 else math.inf
+        at_centre = quantile * math.sqrt(scatter / x.size) if free > 0 else math.inf
         return Fit(
             exponent=exponent,
-            error=math.sqrt(scatter / square) if free > 0 else math.inf,
-            carried=math.exp(middle),
-            low=math.exp(middle - reach),
-            high=math.exp(middle + reach) if reach < LARGEST_EXPONENT else math.inf,
+            error=error,
+            centre=(float(x.mean()), float(y.mean())),
+            reach=(at_centre, quantile * error),
+            carried_width=self.carried_width,
         )
+
+    def fit_rows(self) -> list[dict[str, Any]]:
+        """Return one row per part, with the fit and where it is carried to."""
+        return [
+            {
+                "part": name,
+                "exponent": fit.exponent,
+                "standard_error": fit.error,
+                "extrapolated_to_width": self.carried_width,
+                "extrapolated_over": self.carried_width / self.widths[-1],
+                "tolerated_nsr": fit.carried,
+                "tolerated_nsr_low": fit.low,
+                "tolerated_nsr_high": fit.high,
+                "confidence": CONFIDENCE,
+            }
+            for name, fit in ((name, self.fit(products)) for name, products in PARTS.items())
+        ]
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per width and seed."""
-        parts = {"all": self.predictions[0].products, "body": BODY, "head": ("head",)}
-        tolerated = {name: self.tolerated(products) for name, products in parts.items()}
+        tolerated = {name: self.tolerated(products) for name, products in PARTS.items()}
         return [
             {
                 "model": found.model,
@@ -120,7 +162,7 @@ class WidthStudy:
                 "seed": seed,
                 "clean_loss_nats": one.clean,
                 "slope_per_db": one.slope_per_db,
-                **{f"tolerated_nsr_{name}": tolerated[name][index][seed] for name in parts},
+                **{f"tolerated_nsr_{name}": tolerated[name][index][seed] for name in PARTS},
             }
             for index, found in enumerate(self.predictions)
             for seed, one in enumerate(found.calibrations)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from experiments.accuracy_width import BODY, CARRIED_TO, TOLERATED_NATS, WidthStudy, decibels
+from experiments.accuracy_width import CARRIED_TO, PARTS, TOLERATED_NATS, WidthStudy, decibels
 from experiments.plain import csv_text, make_directory, write_atomically
 from experiments.style import PALETTE, REFERENCE, new_figure, save, styled
 
-PARTS = {"all products": (*BODY, "head"), "all but the head": BODY, "head": ("head",)}
-"""Products that are noisy together."""
+_NAMES = {"all": "all products", "body": "all but the head", "head": "head"}
+_BAND_POINTS = 60
 
 
 def write(found: WidthStudy, directory: Path) -> tuple[Path, ...]:
@@ -26,7 +27,9 @@ def write(found: WidthStudy, directory: Path) -> tuple[Path, ...]:
     make_directory(directory)
     table = directory / "width.csv"
     write_atomically(table, csv_text(found.rows()))
-    return (table, *draw(found, directory / "width"))
+    fits = directory / "fit.csv"
+    write_atomically(fits, csv_text(found.fit_rows()))
+    return (table, fits, *draw(found, directory / "width"))
 
 
 def report(found: WidthStudy) -> str:
@@ -38,7 +41,7 @@ def report(found: WidthStudy) -> str:
             for width, row in zip(found.widths, found.tolerated(products), strict=True)
         ]
         fit = found.fit(products)
-        lines.append(f"  {name}: {', '.join(values)}")
+        lines.append(f"  {_NAMES[name]}: {', '.join(values)}")
         lines.append(
             f"    noise to signal goes as width^({fit.exponent:+.2f} \u00b1 {fit.error:.2f}); carried to "
             f"{CARRIED_TO} (an extrapolation): {decibels(fit.carried):.0f} dB, between "
@@ -56,7 +59,7 @@ def _ends(low: float, high: float) -> str:
 
 
 def draw(found: WidthStudy, path: Path) -> tuple[Path, Path]:
-    """Draw tolerated noise over width with its fit, the band, and the law of one over the width.
+    """Draw tolerated noise over width with its fit and its band, and the law of one over the width.
 
     Parameters
     ----------
@@ -73,14 +76,13 @@ def draw(found: WidthStudy, path: Path) -> tuple[Path, Path]:
             rows, fit, colour = found.tolerated(products), found.fit(products), PALETTE[index]
             for width, row in zip(found.widths, rows, strict=True):
                 axes.plot([width] * len(row), row, "o", color=colour, markersize=3.5)
-            line = [fit.carried * (width / end) ** fit.exponent for width in (found.widths[0], end)]
-            text = f"{name}: width^({fit.exponent:+.2f} \u00b1 {fit.error:.2f})"
-            axes.plot([found.widths[0], end], line, "-", color=colour, linewidth=0.9, label=text)
+            grid = np.geomspace(found.widths[0], end, _BAND_POINTS)
+            low, line, high = np.array([fit.band(width) for width in grid]).T
+            text = f"{_NAMES[name]}: width^({fit.exponent:+.2f} \u00b1 {fit.error:.2f})"
+            axes.plot(grid, line, "-", color=colour, linewidth=0.9, label=text)
             if math.isfinite(fit.high) and fit.low > 0.0:
-                bars = [[fit.carried - fit.low], [fit.high - fit.carried]]
-                place = end * (0.93, 1.0, 1.075)[index]
-                axes.errorbar([place], [fit.carried], yerr=bars, color=colour, capsize=3, linewidth=1.2)
-        start = sum(found.tolerated(PARTS["all products"])[0]) / len(found.predictions[0].calibrations)
+                axes.fill_between(grid, low, high, color=colour, alpha=0.2, linewidth=0.0)
+        start = sum(found.tolerated(PARTS["all"])[0]) / len(found.predictions[0].calibrations)
         text = "one over the width in light per multiplication"
         axes.plot([found.widths[0], end], [start] * 2, "--", color=REFERENCE, linewidth=0.9, label=text)
         axes.axvspan(found.widths[-1] * 1.15, end * 1.25, color=PALETTE[9], alpha=0.25, linewidth=0.0)

@@ -46,6 +46,8 @@ def _loss(record: Record) -> str:
 def _loss_difference(record: Record) -> str:
     if "loss_difference" not in record:
         return "not trained"
+    if not record["loss_difference_resolved"]:
+        return UNRESOLVED
     return f"{record['loss_difference']:+.3f} \u00b1 {record['loss_difference_standard_error']:.3f}"
 
 

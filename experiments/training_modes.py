@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.accuracy import EXACT, Accuracy, Arithmetic, train_all
+from experiments.accuracy import EXACT, FLOOR, FLOOR_DB, Accuracy, Arithmetic, difference_text, train_all
 from experiments.records import TrainingCache
 from experiments.report import ReportRow, table_text
 from experiments.sensitivity import Effort
-from experiments.sensitivity_records import standard_error
 from experiments.steps_to_loss import StepsToLoss, steps_to_loss
 from heliograph.operators import Phase
 from optical.analog import AnalogSpec
@@ -36,14 +34,23 @@ class Training:
     @property
     def steps(self) -> dict[str, StepsToLoss]:
         """Steps to the loss of exact arithmetic, by arithmetic."""
-        return {label: steps_to_loss(one) for label, one in self.accuracies.items() if label != EXACT}
+        others = {label: one for label, one in self.accuracies.items() if label not in (EXACT, FLOOR)}
+        return {label: steps_to_loss(one) for label, one in others.items()}
+
+    @property
+    def floor(self) -> float:
+        """Largest difference of a seed's final loss that noise of nothing made, nats per byte."""
+        return max(map(abs, self.accuracies[FLOOR].differences)) if self.accuracies else math.nan
 
     def record(self) -> dict[str, Any]:
         """Return the runs as plain data."""
         runs = {
-            label: self.accuracies[label].record() | steps.record() for label, steps in self.steps.items()
+            label: self.accuracies[label].record()
+            | steps.record()
+            | {"loss_difference_resolved": self.accuracies[label].resolved(self.floor)}
+            for label, steps in self.steps.items()
         }
-        return {"mode": self.mode, "runs": runs}
+        return {"mode": self.mode, "floor_nats": self.floor, "runs": runs}
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per arithmetic, seed and validation."""
@@ -58,17 +65,18 @@ class Training:
         """Return the findings as text."""
         if not self.accuracies:
             return "No training with noise was asked for (--mode aware or hardware)."
-        found = self.steps
+        found, floor = self.steps, self.floor
+        known = [self.accuracies[label] for label in found]
+        noisy = tuple(difference_text(one.differences, floor) for one in known)
+        exact = tuple(difference_text(one.exact_differences, floor) for one in known)
         rows = [
-            ReportRow(
-                label="loss with its own noise", values=tuple(_differences(self, one) for one in found)
-            ),
-            ReportRow(label="  read out exactly", values=tuple(_exact(self, one) for one in found)),
+            ReportRow(label="loss with its own noise", values=noisy),
+            ReportRow(label="  read out exactly", values=exact),
             ReportRow(label="steps to loss, relative", values=tuple(told(one) for one in found.values())),
         ]
-        return table_text(
-            f"Training, mode {self.mode}, minus exact training of the same seeds", list(found), rows
-        )
+        title = f"Training, mode {self.mode}, minus exact training of the same seeds"
+        text = table_text(title, list(found), rows)
+        return f"{text}\nNoise of nothing moves the loss of a seed by up to {floor:.2g} nats/byte."
 
 
 def told(steps: StepsToLoss) -> str:
@@ -77,18 +85,7 @@ def told(steps: StepsToLoss) -> str:
         return "no difference resolved"
     if not math.isfinite(steps.mean):
         return f"> {steps.least:.2f}"
-    return f"{steps.mean:.2f} \u00b1 {steps.error:.2f}"
-
-
-def _differences(training: Training, label: str) -> str:
-    one = training.accuracies[label]
-    return f"{statistics.fmean(one.differences):+.3f} \u00b1 {one.difference_error:.3f}"
-
-
-def _exact(training: Training, label: str) -> str:
-    one = training.accuracies[label]
-    changes = [read - exact for read, exact in zip(one.exact_evaluation, one.reference, strict=True)]
-    return f"{statistics.fmean(changes):+.3f} \u00b1 {standard_error(changes):.3f}"
+    return f"{steps.mean:.3f} \u00b1 {steps.error:.3f}"
 
 
 def train_in_mode(
@@ -99,7 +96,7 @@ def train_in_mode(
     cache: TrainingCache,
     progress: Callable[[int, int, str], None] = lambda done, total, label: None,
 ) -> Training:
-    """Train each arithmetic in a mode, and exact arithmetic beside it with the same seeds.
+    """Train each arithmetic in a mode; beside it exact arithmetic and noise of nothing, with the same seeds.
 
     Parameters
     ----------
@@ -116,8 +113,9 @@ def train_in_mode(
     """
     if mode == INFERENCE:
         return Training(mode=mode, accuracies={})
+    nothing = Arithmetic(label=FLOOR, white_db=FLOOR_DB)
     trained = train_all(
-        [aware(one) if mode == AWARE else one for one in arithmetics],
+        [nothing, *(aware(one) if mode == AWARE else one for one in arithmetics)],
         seeds=effort.seeds,
         quick=effort.steps <= QUICK_STEPS,
         cache=cache,

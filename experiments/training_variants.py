@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.accuracy import EXACT, Accuracy, Arithmetic, train_all
+from experiments.accuracy import EXACT, FLOOR, FLOOR_DB, Accuracy, Arithmetic, train_all
 from experiments.records import TrainingCache
 from experiments.steps_to_loss import StepsToLoss, steps_to_loss
 from experiments.systems import System
@@ -17,10 +17,6 @@ from optical.analog import AnalogSpec, Rounding, Scale
 from optical.cores.crossbar import Crossbar
 from optical.cores.number_formats import BlockFloatCore, in_short_residues
 
-FLOOR_DB = 60.0
-"""Signal to noise of noise of nothing, which shows how far chance alone moves a run, dB."""
-FLOOR = f"exact, {FLOOR_DB:g} dB noise"
-"""Label of those runs."""
 ATTENTION = ("scores", "values")
 """Products of attention, both operands of which are activations."""
 HEAD = ("head",)

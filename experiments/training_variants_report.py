@@ -6,13 +6,12 @@ import math
 import statistics
 from pathlib import Path
 
-from experiments.accuracy import EXACT
+from experiments.accuracy import EXACT, FLOOR, difference_text
 from experiments.plain import csv_text, make_directory, write_atomically
 from experiments.report import ReportRow, table_text
-from experiments.sensitivity_records import standard_error
 from experiments.style import PALETTE, REFERENCE, new_figure, save, styled
 from experiments.training_modes import told
-from experiments.training_variants import FLOOR, Variants
+from experiments.training_variants import Variants
 
 
 def write(found: Variants, directory: Path) -> tuple[Path, ...]:
@@ -33,22 +32,19 @@ def report(found: Variants) -> str:
     """Return the table as text, with the floor of chance."""
     rows, steps = [], found.steps
     for label, one in found.accuracies.items():
-        read = [loss - exact for loss, exact in zip(one.exact_evaluation, one.reference, strict=True)]
         cells: tuple[str, ...] = (f"{one.mean:.3f}", "", "", "")
         if label != EXACT:
             cells = (
                 f"{one.mean:.3f}",
-                f"{statistics.fmean(one.differences):+.3f} \u00b1 {one.difference_error:.3f}"
-                if one.resolved(found.floor)
-                else "not resolved",
-                f"{statistics.fmean(read):+.3f} \u00b1 {standard_error(read):.3f}",
+                difference_text(one.differences, found.floor),
+                difference_text(one.exact_differences, found.floor),
                 told(steps[label]),
             )
         rows.append(ReportRow(label=label, values=cells))
     count = len(found.accuracies[EXACT].final)
     title = f"Training through {found.system}, {count} seeds, nats/byte"
     text = table_text(title, ("final loss", "minus exact", "read out exactly", "steps to loss"), rows)
-    return f"{text}\nNoise of nothing moves the loss of a seed by up to {found.floor:.3f} nats/byte."
+    return f"{text}\nNoise of nothing moves the loss of a seed by up to {found.floor:.2g} nats/byte."
 
 
 def draw(found: Variants, path: Path) -> tuple[Path, Path]:
@@ -78,15 +74,19 @@ def draw(found: Variants, path: Path) -> tuple[Path, Path]:
                 xerr=error if math.isfinite(error) else None,
                 fmt="o",
                 color=PALETTE[0],
+                markerfacecolor=PALETTE[0] if one.resolved(found.floor) else "white",
                 capsize=2,
                 markersize=4,
                 linewidth=1.0,
-                label="" if index else "mean and standard error; dots: seeds",
             )
+        text, colour = "mean and standard error; dots: seeds", PALETTE[0]
+        axes.errorbar([], [], xerr=[], fmt="o", color=colour, capsize=2, markersize=4, label=text)
+        text = "not told from chance"
+        axes.plot([], [], "o", color=colour, markerfacecolor="white", markersize=4, label=text)
         axes.set_yticks(range(len(shown)), [name for name, _ in shown])
         axes.invert_yaxis()
         axes.set_xlabel("final loss through the same products, minus exact (nats/byte)")
         axes.set_title(f"Training through {found.system}")
         axes.grid(visible=True, axis="x")
-        figure.legend(loc="outside lower center", ncols=3)
+        figure.legend(loc="outside lower center", ncols=2)
         return save(figure, path)

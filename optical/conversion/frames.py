@@ -23,8 +23,10 @@ from optical.product_specs import Mode, ProductSpecs
 _INT64_MASK = 2**63 - 1
 _REMEMBERED_INPUTS = 4096
 """Calls of a layer, within one step, whose recomputation can be traced back by what it is given."""
-_Call = tuple[int, NoiseKey | TensorKey | None]
-"""What tells repeated calls of a layer apart, and the key of the call."""
+_OWN_BLOCKS = 2**40
+"""Numbers of row blocks set aside for each part where parts may differ in rows; more than any product has."""
+_Call = tuple[int, NoiseKey | TensorKey | None, bool]
+"""What tells repeated calls of a layer apart, the key of the call, and whether it begins `ragged`."""
 _Fingerprint = tuple[tuple[int, torch.Size], ...]
 """Where the tensors that a call was given lie in memory, and their shapes."""
 
@@ -58,7 +60,7 @@ class Site:
     acting: dict[tuple[ProductKind, bool], ProductSpecs | None] = field(init=False)
     """What acts on a kind of product, in training and not; compiled graphs hang on it."""
     calls: set[_Call] = field(default_factory=set)
-    """Number and key of each call of this step, for calls that are recomputed in the backward pass."""
+    """Each call of this step, for calls that are recomputed in the backward pass."""
     inputs: dict[_Fingerprint, tuple[_Call, list[weakref.ref[torch.Tensor]]]] = field(default_factory=dict)
     """The last call that was given tensors of some places and shapes, and those tensors."""
 
@@ -102,6 +104,10 @@ class Frame:
     """0, or for repeated calls of it, or of a layer around it, what tells them apart."""
     key: NoiseKey | TensorKey | None
     """Source of draws."""
+    ragged: bool = False
+    """Whether the number of rows may hang on values of tensors, so that parts of a batch differ in it."""
+    picks: bool = False
+    """Whether this call itself, not one around it, made it so."""
     operation: int = -1
     """Number of the operation of torch that runs."""
     product: int = 0
@@ -144,11 +150,20 @@ class Frame:
             with running(name, electronic=True):
                 return torch.matmul(a, b)
         with running(name):
-            key, blocks = self._draws(specs, a, b)
+            key, blocks = self._draws(specs, a, b, ragged=self.ragged or kind is ProductKind.EXPERTS)
             return noisy_matmul(a, b, specs, key, weight=weight, place=place, part_blocks=blocks)
 
-    def _draws(self, specs: ProductSpecs, a: torch.Tensor, b: torch.Tensor) -> tuple[int | torch.Tensor, int]:
-        """Return the key of a product, and how many row blocks each part of the global batch has."""
+    def _draws(
+        self, specs: ProductSpecs, a: torch.Tensor, b: torch.Tensor, *, ragged: bool
+    ) -> tuple[int | torch.Tensor, int]:
+        """Return the key of a product, and how many row blocks each part of the global batch has.
+
+        Notes
+        -----
+        Parts alike, of whole row blocks, are counted on, and so draw what one process draws. Others could
+        then share a block, three blocks of part 1 being 3 to 5, two of part 2 being 4 and 5; each gets far
+        more numbers than it needs, the same in all processes, whatever its rows. Part 0 begins at 0 anyway.
+        """
         if self.key is None:
             if specs.forward == specs.grad_input == specs.grad_weight == AnalogSpec.ideal():
                 return 0, 0
@@ -157,7 +172,12 @@ class Frame:
             raise WorkloadError(msg)
         batch = 1 if b.dim() == 2 else torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]).numel()
         rows = a.numel() // a.shape[-1] if b.dim() == 2 else a.shape[-2]
-        blocks = -(-rows // specs.row_block) if batch == 1 else -(-batch // max(1, specs.row_block // rows))
+        count, size = (rows, specs.row_block) if batch == 1 else (batch, max(1, specs.row_block // rows))
+        blocks = -(-count // size)
+        if ragged or not self.key.alike:
+            blocks = _OWN_BLOCKS
+        else:  # one more for a block that is not whole; no branch, as compilers may not know the rows yet
+            blocks += _OWN_BLOCKS * (blocks - count // size)
         numbers = self.key.numbers
         return numbers if isinstance(numbers, torch.Tensor) else torch.from_numpy(numbers), blocks
 
@@ -221,23 +241,25 @@ def entered(site: Site, *, training: bool, tensors: list[torch.Tensor]) -> Itera
     if traced:
         _check_compiler()
     if not traced and not frames and torch._C._current_graph_task_id() != -1:
-        path, key = _recomputed(site, tensors)
+        path, key, ragged = _recomputed(site, tensors)
     else:
         around = frames[-1] if frames else None
         key = (around and around.key) or open_key() or site.conversion.key
-        path = around.path if around else 0
+        path, ragged = (around.path, around.ragged) if around else (0, False)
         if around:
             repeat = around.repeats.get(site.number, 0)
             around.repeats[site.number] = repeat + 1
             path = mix_key(path, site.number, repeat) if repeat else path
         if not traced:
-            _remember(site, tensors, (path, key))
-    frame = Frame(site=site, training=training, path=path, key=key)
+            _remember(site, tensors, (path, key, ragged))
+    frame = Frame(site=site, training=training, path=path, key=key, ragged=ragged)
     frames.append(frame)
     try:
         yield frame
     finally:
         frames.pop()
+        if frame.picks and frames:  # what it returns may be as ragged, as a router's indices are
+            frames[-1].ragged = True
 
 
 @torch.compiler.assume_constant_result
@@ -268,7 +290,7 @@ def _fingerprint(tensors: list[torch.Tensor]) -> _Fingerprint | None:
 
 def _remember(site: Site, tensors: list[torch.Tensor], call: _Call) -> None:
     """Keep what a recomputation of this call needs; a checkpoint keeps its inputs alive, where they are."""
-    _, key = next(iter(site.calls), call)
+    key = next(iter(site.calls), call)[1]
     if (key and key.value) != (call[1] and call[1].value):
         site.calls.clear()
         site.inputs.clear()
@@ -281,7 +303,7 @@ def _remember(site: Site, tensors: list[torch.Tensor], call: _Call) -> None:
 
 
 def _recomputed(site: Site, tensors: list[torch.Tensor]) -> _Call:
-    """Return number and key of the call that the backward pass runs again.
+    """Return the call that the backward pass runs again.
 
     Raises
     ------
@@ -291,7 +313,7 @@ def _recomputed(site: Site, tensors: list[torch.Tensor]) -> _Call:
     call, kept = site.inputs.get(_fingerprint(tensors) or (), (None, []))
     if call is not None and all(tensor() is not None for tensor in kept):
         return call
-    meant = site.calls or {(0, open_key() or site.conversion.key)}
+    meant = site.calls or {(0, open_key() or site.conversion.key, False)}
     if len(meant) > 1:
         msg = (
             f"'{site.name}' is recomputed in the backward pass from tensors that no checkpoint kept; it "

@@ -52,6 +52,8 @@ class Interception(TorchFunctionMode):
     ) -> Any:  # noqa: ANN401
         del types
         kwargs, frame = kwargs or {}, current_frame()
+        if frame is not None and _picks_by_value(func, args):
+            frame.ragged = frame.picks = True
         if frame is None or (func not in _REPLACED and func not in _WITHOUT_ROAD):
             if func is Tensor.unflatten and torch.compiler.is_compiling():
                 # Compilers know this method by its name, but cannot see through the function itself.
@@ -77,6 +79,37 @@ class Interception(TorchFunctionMode):
                 return MULTI_HEAD_ATTENTION(query, *args, **kwargs)
         finally:
             frame.attention, frame.samples = [], 1
+
+
+def _picks_by_value(func: Callable[..., Any], args: Sequence[Any]) -> bool:
+    """Return whether the shape of what a function gives, or of what is made with it, may hang on values.
+
+    Parameters
+    ----------
+    func : callable
+        A function of torch, as a `TorchFunctionMode` meets it.
+    args : sequence
+        What it is given by place.
+
+    Notes
+    -----
+    Experts find their tokens so: by `nonzero`, ``where`` of one tensor, a mask, or by counts that Python
+    reads. An index of integers has rows of its own shape, and is no such function.
+    """
+    if func in _WHERE:
+        return len(args) == 1
+    if func is Tensor.__getitem__:
+        index = args[1] if isinstance(args[1], tuple) else (args[1],)
+        return any(_is_mask(one) or _is_cut_by_value(one) for one in index)
+    return func in _BY_VALUE
+
+
+def _is_mask(one: object) -> bool:
+    return isinstance(one, Tensor) and one.dtype in (torch.bool, torch.uint8)
+
+
+def _is_cut_by_value(one: object) -> bool:
+    return isinstance(one, slice) and (isinstance(one.start, Tensor) or isinstance(one.stop, Tensor))
 
 
 def _run_without_road(
@@ -176,3 +209,13 @@ _WITHOUT_ROAD = {
     if hasattr(place, name)
 }
 """Functions with products that nothing here turns into products of matrices."""
+_WHERE = {torch.where, Tensor.where}
+_BY_VALUE = {
+    getattr(place, name)
+    for place, names in (
+        (torch, ("nonzero", "argwhere", "masked_select", "unique", "unique_consecutive")),
+        (Tensor, ("nonzero", "argwhere", "masked_select", "unique", "unique_consecutive")),
+        (Tensor, ("tolist", "item", "numpy", "__int__", "__index__")),
+    )
+    for name in names
+}

@@ -28,6 +28,9 @@ class NoiseKey:
     part: int = 0
     """Which of the equal parts of the global batch this pass works on: a data-parallel process takes
     its place among the processes; with n microbatches, n times that plus the number of the microbatch."""
+    alike: bool = True
+    """Whether a product has equally many rows in all parts. If not, as where each part is padded to its own
+    longest sequence, parts still share no draw, but none draws what one process would."""
     numbers: np.ndarray = field(init=False, repr=False, compare=False)
     """Value and part, shape [2]: an input of compiled graphs, which so follow the step without another
     compilation, and no buffer, which replicas would overwrite."""
@@ -49,14 +52,23 @@ class TensorKey:
 
     numbers: torch.Tensor
     """Value and part, int64, shape [2], on the CPU."""
+    alike: bool = True
+    """As in `NoiseKey`."""
 
     @property
     def value(self) -> int:
         """The key of all parts, in [0, 2**64)."""
-        return int(self.numbers[0]) % 2**64
+        return self._read()[0] % 2**64
+
+    def _read(self) -> list[int]:
+        """Return the numbers, unseen by conversions, to which reading a tensor says that rows hang on it."""
+        import torch  # noqa: PLC0415 - slow, and rarely needed
+
+        with torch._C.DisableTorchFunction():
+            return self.numbers.tolist()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, TensorKey) and self.numbers.tolist() == other.numbers.tolist()
+        return isinstance(other, TensorKey) and self._read() == other._read()
 
     def __hash__(self) -> int:
         return hash(self.value)
@@ -74,16 +86,17 @@ _OPEN = _Open()
 
 
 @contextlib.contextmanager
-def noise_key(seed: int, step: int = 0, *, part: int = 0) -> Iterator[NoiseKey]:
+def noise_key(seed: int, step: int = 0, *, part: int = 0, alike: bool = True) -> Iterator[NoiseKey]:
     """Give the products of converted models their draws; it goes before the key of a model.
 
     Parameters
     ----------
-    seed, step, part : int
+    seed, step, part, alike : int or bool
         As in `NoiseKey`. Row blocks are counted from the part on, so that parts in different processes draw
-        what one process draws, if each product's part is a whole number of row blocks.
+        what one process draws, if each product's part is a whole number of row blocks. Where rows are picked
+        by the values of tensors, as experts do, each part has numbers of its own.
     """
-    key = NoiseKey(seed=seed, step=step, part=part)
+    key = NoiseKey(seed=seed, step=step, part=part, alike=alike)
     with opened(key):
         yield key
 

@@ -34,6 +34,8 @@ class StepwiseConverter:
         Step with which training starts or resumes.
     part : int
         Place of this process in the global batch (`NoiseKey.part`).
+    alike : bool
+        Whether a product has equally many rows in all processes (`NoiseKey.alike`).
     policy : Policy, optional
         Which products the core runs.
     exclude : iterable of str
@@ -47,11 +49,12 @@ class StepwiseConverter:
         seed: int,
         step: int = 0,
         part: int = 0,
+        alike: bool = True,
         policy: Policy | None = None,
         exclude: Iterable[str] = (),
     ) -> None:
         self.system, self.policy, self.exclude = system, policy, tuple(exclude)
-        self.key = NoiseKey(seed=seed, step=step, part=part)
+        self.key = NoiseKey(seed=seed, step=step, part=part, alike=alike)
 
     def convert(self, model: nn.Module) -> None:
         """Convert a model in place."""

@@ -3,11 +3,14 @@ import dataclasses
 import json
 import math
 
+import numpy as np
 import pytest
+import scipy.stats
 import torch
 
 from experiments.__main__ import BAD_INPUT, main
-from experiments.accuracy import Accuracy, Arithmetic
+from experiments.accuracy import EXACT as EXACTLY
+from experiments.accuracy import FLOOR, Accuracy, Arithmetic
 from experiments.accuracy_front_settings import settings
 from experiments.accuracy_width import WidthStudy
 from experiments.converter_ladder import converter_ladder, with_electronic
@@ -17,7 +20,7 @@ from experiments.sensitivity import Effort, predict_and_execute
 from experiments.sensitivity_records import Calibration, Execution, Prediction
 from experiments.steps_to_loss import steps_to_loss
 from experiments.systems import build_system
-from experiments.training_modes import aware
+from experiments.training_modes import HARDWARE, Training, aware
 from experiments.training_variants import seeds_from
 from heliograph.errors import ParameterError
 from heliograph.operators import Phase
@@ -265,6 +268,30 @@ def test_width_study_finds_the_power_that_was_put_in():
     assert fit.high / fit.low > 1.2
 
 
+def test_the_band_of_a_fit_is_least_amid_the_widths_and_widens_beyond():
+    """Of a line of least squares: t s sqrt(1/n + (x - mean)^2 / sum (x - mean)^2), by `scipy` elsewhere."""
+    seeds = {96: (1.0, 1.3), 192: (0.6, 0.5), 384: (0.21, 0.3)}
+    found = WidthStudy(
+        predictions=tuple(
+            prediction(*(calibration(one) for one in both), width=width) for width, both in seeds.items()
+        ),
+        carried_width=16384,
+    )
+    fit = found.fit(("qkv",))
+    x = np.log([width for width, both in seeds.items() for _ in both])
+    y = np.log([value for row in found.tolerated(("qkv",)) for value in row])
+    line = scipy.stats.linregress(x, y)
+    assert (fit.exponent, fit.error) == pytest.approx((line.slope, line.stderr))
+    at_zero = line.intercept + scipy.stats.t.ppf(0.975, 4) * line.intercept_stderr
+    assert fit.band(1.0)[2] == pytest.approx(math.exp(at_zero))
+    spread = [math.log(high / low) for low, _, high in map(fit.band, (96, 192, 384, 16384))]
+    assert spread[1] < spread[0] < spread[3]
+    assert spread[0] == pytest.approx(spread[2])
+    row = found.fit_rows()[0]
+    assert row["tolerated_nsr_low"] < row["tolerated_nsr"] < row["tolerated_nsr_high"]
+    assert row["extrapolated_over"] == pytest.approx(16384 / 384)
+
+
 def test_gaussian_noise_of_a_core_is_predicted(tmp_path):
     """A core whose errors are thermal noise alone costs what the law says; Taylor's theorem, second order."""
     noisy = dataclasses.replace(AnalogSpec.ideal(), thermal_variance=1e-3)
@@ -302,6 +329,34 @@ def test_without_gains_a_core_is_executed_alike(tmp_path):
     assert part.calibrations[0].together == found.calibrations[0].together
     assert found.calibrations[0].first.keys() == found.calibrations[0].single.keys()
     assert part.calibrations[0].first == {}
+
+
+def test_training_in_a_mode_tells_no_difference_that_noise_of_nothing_makes():
+    def run(*finals):
+        curves = tuple((5.0, one) for one in finals)
+        return Accuracy(
+            label="x",
+            steps=(1, 2),
+            losses=curves,
+            reference=(3.0,) * 3,
+            reference_losses=((5.0, 3.0),) * 3,
+            exact_evaluation=(3.001, 3.0, 2.999),
+        )
+
+    def told(floor):
+        accuracies = {
+            EXACTLY: run(3.0, 3.0, 3.0),
+            FLOOR: run(3.0, 3.0 + floor, 3.0),
+            "core": run(3.030, 3.031, 3.029),
+        }
+        return Training(mode=HARDWARE, accuracies=accuracies)
+
+    assert "+0.0300 \u00b1 0.0006" in told(0.002).report()
+    assert "+0.0300" not in told(0.04).report()
+    assert told(0.002).report().count(UNRESOLVED) == 1  # read out exactly it is within chance
+    assert told(0.002).record()["runs"]["core"]["loss_difference_resolved"]
+    assert not told(0.04).record()["runs"]["core"]["loss_difference_resolved"]
+    assert list(told(0.002).steps) == ["core"]
 
 
 def test_aware_training_has_exact_gradients():
@@ -369,6 +424,8 @@ def test_comparison_tells_steps_time_and_energy_to_loss():
         shown[name] = {row.label: row.values[0] for row in comparison_rows(comparison.records())}
     assert shown["late"]["steps to loss, relative"].startswith("1.50")
     assert shown["equal"]["steps to loss, relative"] == UNRESOLVED
+    assert shown["late"]["  minus exact, same seeds"].startswith("+0.300")
+    assert shown["equal"]["  minus exact, same seeds"] == UNRESOLVED
     plain = result.record()
     for end, each in (("time_to_loss_s", plain["step_time_s"]), ("energy_to_loss_j", plain["energy_j"])):
         assert records["equal"][end] == pytest.approx(result.run_steps * each)

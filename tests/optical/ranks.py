@@ -1,5 +1,7 @@
 """One of two processes that train a model together: ``python -m tests.optical.ranks RANK DIRECTORY``."""
 
+import contextlib
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -10,7 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from optical.conversion import ProductSpecs, convert, noise_key
 from optical.cores import load_core
-from tests.optical.architectures import Llama
+from optical.row_blocks import RowBlocks
+from tests.optical.architectures import WIDTH, Llama, Mixture
 
 SPECS = ProductSpecs.of(load_core("crossbar").analog, row_block=16)
 RANKS, SAMPLES, LENGTH = 2, 8, 8
@@ -34,6 +37,52 @@ def gradients(model, tokens, *, part):
     }
 
 
+@contextlib.contextmanager
+def watched_blocks():
+    """Yield a list that gets the place and the number of each row block that draws."""
+    blocks, key_of = [], RowBlocks.key_of
+
+    def watched(self, number):
+        if number >= 0:  # others are shared on purpose, as the codes of a weight are
+            blocks.append((self.place, number))
+        return key_of(self, number)
+
+    RowBlocks.key_of = watched
+    try:
+        yield blocks
+    finally:
+        RowBlocks.key_of = key_of
+
+
+def drawn_blocks(run, x, *, part, alike=True):
+    """Return which row blocks a pass forward and backward draws, each once."""
+    with watched_blocks() as blocks, noise_key(SEED, STEP, part=part, alike=alike):
+        run(x).square().mean().backward()
+    assert len(set(blocks)) == len(blocks)
+    return set(blocks)
+
+
+def mixture():
+    """Return a converted model whose experts gather what the router says, in blocks of two tokens."""
+    torch.manual_seed(0)
+    return convert(Mixture(), dataclasses.replace(SPECS, row_block=2))
+
+
+def mixture_blocks(rank):
+    """Return the blocks that each process draws of experts, replicated and sharded."""
+    x, found = torch.randn(4, LENGTH, WIDTH, generator=torch.Generator().manual_seed(1 + rank)), {}
+    sharded = mixture()
+    for expert in sharded.experts:
+        fully_shard(expert)
+    for kind, model in (
+        ("replicated", DistributedDataParallel(mixture())),
+        ("sharded", fully_shard(sharded)),
+    ):
+        found[kind] = [set()] * RANKS
+        distributed.all_gather_object(found[kind], drawn_blocks(model, x, part=rank))
+    return found
+
+
 def main(rank, directory):
     torch.set_num_threads(1)
     store = distributed.FileStore(str(directory / "store"), RANKS)
@@ -49,6 +98,7 @@ def main(rank, directory):
     assert isinstance(model, nn.Module)
     found["sharded"] = gradients(model, tokens[mine], part=rank)
     found["keys"] = list(model.state_dict())
+    found["mixture"] = mixture_blocks(rank)
     if rank == 0:
         torch.save(found, directory / "found.pt")
     distributed.barrier()

@@ -1,10 +1,14 @@
 """Models of transformers, from configurations alone: no weights, no network."""
 
+import dataclasses
+import itertools
+
 import pytest
 import torch
 
 from optical.conversion import NoiseKey, Policy, ProductSpecs, convert, to_digital, watch_products
 from optical.cores import load_core
+from tests.optical import ranks
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -137,6 +141,21 @@ def test_fused_attention_gives_way_to_one_with_products():
     assert not counts.escaped
     assert model.config._attn_implementation == "flex_attention"
     assert to_digital(converted).config._attn_implementation == "flex_attention"
+
+
+@pytest.mark.parametrize("experts", ["eager", "grouped_mm"])
+@pytest.mark.parametrize("name", ["mixtral", "qwen3_moe", "deepseek_v3"])
+def test_experts_share_no_draw_between_parts(name, experts):
+    """Run in a loop over those that are hit, and all at once."""
+    model, _ = build(name)
+    model.set_experts_implementation(experts)
+    noisy, tokens = convert(model, dataclasses.replace(CORE, row_block=1)), torch.randint(90, (3, 2, 9))
+    found = [
+        ranks.drawn_blocks(lambda x: noisy(input_ids=x).logits, tokens[part], part=part) for part in range(3)
+    ]
+    for first, second in itertools.combinations(found, 2):
+        assert not first & second
+    assert any(number > 2**40 for _, number in found[1])
 
 
 def test_generation_runs_through_the_core():

@@ -1,9 +1,11 @@
 """Whatever cuts a pass into pieces, or runs parts of it again, draws what one plain pass draws."""
 
 import dataclasses
+import itertools
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from heliograph.errors import WorkloadError
 from optical.conversion import NoiseKey, ProductSpecs, StepwiseConverter, convert, noise_key
 from optical.cores import load_core
 from tests.optical import ranks
-from tests.optical.architectures import LENGTH, TOKENS, WIDTH, build
+from tests.optical.architectures import LENGTH, TOKENS, WIDTH, Mixture, build
 
 ROOT = Path(__file__).parents[2]
 CORE = ProductSpecs.of(load_core("crossbar").analog, row_block=16)
@@ -138,7 +140,10 @@ def test_parts_of_a_batch_draw_what_the_whole_draws_in_every_architecture(name):
 
 @pytest.mark.slow
 def test_two_processes_train_as_one(tmp_path):
-    """Replicated and sharded: gradients are those of one process, but for the order of sums over parts."""
+    """Replicated and sharded: gradients are those of one process, but for the order of sums over parts.
+
+    Experts that gather unequal numbers of tokens share no draw between the processes.
+    """
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-W", "ignore", "-m", "tests.optical.ranks"]
     workers = [
@@ -153,6 +158,11 @@ def test_two_processes_train_as_one(tmp_path):
         _, errors = worker.communicate(timeout=120)
         assert worker.returncode == 0, errors[-3000:]
     found = torch.load(tmp_path / "found.pt", weights_only=True)
+    for first, second in found["mixture"].values():
+        places = {place for place, _ in first & second}
+        assert not places
+        counts = [Counter(place for place, _ in blocks) for blocks in (first, second)]
+        assert any(counts[0][place] > counts[1][place] > 0 for place in counts[0])
     for kind in ("replicated", "sharded"):
         assert found[kind].keys() == alone.keys()
         for name, grad in alone.items():
@@ -161,6 +171,83 @@ def test_two_processes_train_as_one(tmp_path):
     # the same parts with the draws of part 0 are something else
     other = ranks.gradients(*ranks.model_and_tokens(), part=1)
     assert not torch.allclose(other["head.weight"], alone["head.weight"], rtol=1e-2)
+
+
+class Recomputed(nn.Module):
+    """A layer that is recomputed in the backward pass, or not."""
+
+    def __init__(self, layer, recomputes):
+        super().__init__()
+        self.layer, self.recomputes = layer, recomputes
+
+    def forward(self, x):
+        return checkpoint(self.layer, x, use_reentrant=False) if self.recomputes else self.layer(x)
+
+
+def test_experts_of_three_parts_share_no_draw_whatever_they_gather():
+    model, x = ranks.mixture(), features(3, 4, LENGTH, WIDTH)
+    blocks = [ranks.drawn_blocks(model, x[part], part=part) for part in range(3)]
+    for first, second in itertools.combinations(blocks, 2):
+        assert not first & second
+    rows = [Counter(place for place, _ in each) for each in blocks]
+    assert len({tuple(sorted(each.items())) for each in rows}) == 3
+    router = [number for place, number in sorted(blocks[1]) if place[1] == 1 and place[0] == 0]
+    assert router == list(range(2 * LENGTH, 4 * LENGTH))  # which all parts run, from part 0 on
+
+
+def test_recomputed_experts_draw_the_same():
+    """A checkpoint runs an expert alone, without the call that picked its rows."""
+    found = []
+    for recomputes in (False, True):
+        torch.manual_seed(0)
+        plain = Mixture()
+        plain.experts = nn.ModuleList(Recomputed(expert, recomputes) for expert in plain.experts)
+        model = convert(plain, dataclasses.replace(CORE, row_block=2))
+        with noise_key(1, part=1):
+            out = model(features(2, LENGTH, WIDTH))
+        out.square().sum().backward()
+        found.append([out.detach(), *gradients(model)])
+    assert equal(*found)
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_parts_padded_to_unequal_lengths_share_no_draw_if_the_key_says_so(alike):
+    model, _ = ranks.model_and_tokens()
+    blocks = [
+        ranks.drawn_blocks(model, torch.ones(8, length, dtype=torch.int64), part=part, alike=alike)
+        for part, length in enumerate((12, 8))
+    ]
+    assert bool(blocks[0] & blocks[1]) is alike
+
+
+@pytest.mark.parametrize(
+    ("pick", "ragged"),
+    [
+        (lambda x, y: x[(y > 0).nonzero()[:, 0]], True),
+        (lambda x, y: x[torch.where(y > 0)[0]], True),
+        (lambda x, y: x[y > 0], True),
+        (lambda x, y: x.masked_select(y[:, None] > 0).view(-1, WIDTH), True),
+        (lambda x, y: x.split((y > 0).long().bincount().tolist())[-1], True),
+        (lambda x, y: x[: (y > 0).sum()], True),
+        (lambda x, y: x[:4] * (y > 0).sum().item(), True),
+        (lambda x, y: x[y.argsort()], False),
+        (lambda x, y: torch.where(y[:, None] > 0, x, 0.0), False),
+        (lambda x, y: x[:, None][..., :WIDTH].squeeze(1), False),
+    ],
+)
+def test_rows_picked_by_value_have_numbers_of_their_own(pick, ragged):
+    class Picked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, x):
+            return self.layer(pick(x, x.detach()[:, 0]))
+
+    x = features(8, WIDTH)
+    model = convert(Picked(), dataclasses.replace(CORE, row_block=1))
+    blocks = ranks.drawn_blocks(model, x, part=1)
+    assert (min(number for _, number in blocks) >= 2**40) is ragged
 
 
 @pytest.mark.parametrize("name", ["gpt", "llama", "recurrent", "convolutions", "t5"])
