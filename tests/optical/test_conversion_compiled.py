@@ -189,14 +189,15 @@ class Checkpointed(nn.Module):
         return x
 
 
-def test_compiled_checkpoints_draw_the_same_or_are_refused(monkeypatch):
+def test_compiled_checkpoints_draw_the_same_or_are_refused():
     torch.manual_seed(0)
     x, models = torch.randn(4, WIDTH), [Checkpointed(False), Checkpointed(True)]
     models[1].load_state_dict(models[0].state_dict())
     plain, noisy = (convert(model, CORE, model_key=NoiseKey(seed=1)) for model in models)
     compiled = torch.compile(noisy, backend="aot_eager")
     assert equal(results(compiled, noisy, (x,)), results(plain, plain, (x,)))
-    monkeypatch.setattr(torch._dynamo.config, "skip_fwd_side_effects_in_bwd_under_checkpoint", True)
     torch._dynamo.reset()
-    with pytest.raises(Exception, match="WorkloadError: skip_fwd_side_effects_in_bwd_under_checkpoint drops"):
+    patched = torch._dynamo.config.patch("skip_fwd_side_effects_in_bwd_under_checkpoint", True)
+    refusal = "WorkloadError: skip_fwd_side_effects_in_bwd_under_checkpoint drops"
+    with patched, pytest.raises(Exception, match=refusal):
         torch.compile(noisy, backend="aot_eager")(x)
