@@ -69,20 +69,21 @@ def _copy(operand: Numbers, sizes: Numbers) -> None:
 @compiled
 def _gather(codes: Array, strides: Numbers, steps: Numbers, found: Numbers) -> None:
     out, batches, samples, rows, length = found
-    results, end = floats(out, batches * samples * rows * length), 0
+    results, begin, step = floats(out, batches * samples * rows * length), 0, steps[2] * strides[1]
     for batch in range(batches):
         for sample in range(samples):
-            for row in range(rows):
-                start = batch * steps[0] * strides[0] + row * steps[2] * strides[1]
-                start += sample * steps[1] * length * strides[2]
-                into = results[end : end + length]
-                end += length
-                if strides[2] == 1:
+            start = batch * steps[0] * strides[0] + sample * steps[1] * length * strides[2]
+            if strides[2] == 1:
+                for row in range(rows):
+                    into = results[begin + row * length : begin + (row + 1) * length]
                     for place in range(length):
-                        into[place] = np.float32(codes[start + place])
-                else:
-                    for place in range(length):
-                        into[place] = np.float32(codes[start + place * strides[2]])
+                        into[place] = np.float32(codes[start + row * step + place])
+            else:  # along memory: a column at a time would meet a page with every element
+                for place in range(length):
+                    for row in range(rows):
+                        code = codes[start + place * strides[2] + row * step]
+                        results[begin + row * length + place] = np.float32(code)
+            begin += rows * length
 
 
 @compiled
