@@ -13,7 +13,7 @@ from workloads.architecture import TransformerConfig
 from workloads.config import load_model
 from workloads.plan import Parallelism
 
-DEFAULT_MODEL = "llama-3.1-70b"
+DEFAULT_MODEL = "llama-3-70b"
 """Model where nobody names one."""
 
 

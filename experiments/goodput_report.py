@@ -67,7 +67,7 @@ def draw_goodput(study: Study, path: Path) -> tuple[Path, Path]:
         Where; written as PNG and SVG.
     """
     with styled():
-        figure = new_figure(3.6)
+        figure = new_figure(4.1)
         left, right = figure.subplots(1, 2)
         _draw_placed(left, study)
         _draw_effective(right, study)
@@ -77,7 +77,8 @@ def draw_goodput(study: Study, path: Path) -> tuple[Path, Path]:
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
             axes.tick_params(axis="x", rotation=30)
             axes.grid(visible=True)
-            axes.legend(loc="lower left", fontsize=6.5, frameon=True, framealpha=1.0, edgecolor="none")
+        left.legend(loc="lower left", fontsize=6.5, frameon=True, framealpha=1.0, edgecolor="none")
+        figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=6.5)
         return save(figure, path)
 
 

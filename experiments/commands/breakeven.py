@@ -17,7 +17,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.add_argument("--system", default="photonic_ocs", help="system with optical circuits")
     parser.add_argument(
-        "--model", action="append", help="model by name; may be repeated; default llama-3.1-70b"
+        "--model", action="append", help="model by name; may be repeated; default llama-3-70b"
     )
     parser.add_argument(
         "--plan", action="append", default=[], help="plan of every model; may be repeated, a line each"

@@ -232,3 +232,9 @@ def test_break_even_lies_where_lines_cross() -> None:
     assert line.breakeven_s(delay_s, 1.05) == pytest.approx(1e-6 + 0.5 * (1e-3 - 1e-6))
     assert np.isnan(line.breakeven_s(delay_s, 0.5))
     assert np.isinf(line.breakeven_s(delay_s, 4.0))
+
+
+def test_a_break_even_runs_without_any_option(capsys):
+    """The model that stands for all is one that ships."""
+    assert main(["breakeven", "--points", "3", "--json"]) == 0
+    assert "llama-3-70b" in capsys.readouterr().out
