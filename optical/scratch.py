@@ -23,6 +23,7 @@ class _Kept(threading.local):
     def __init__(self) -> None:
         self.buffers: dict[tuple[str, torch.dtype], torch.Tensor] = {}
         self.made: dict[Hashable, object] = {}
+        self.passed_on = False
 
 
 _KEPT = _Kept()
@@ -42,6 +43,7 @@ def scratch(use: str, shape: torch.Size, dtype: torch.dtype, device: torch.devic
     """
     count = shape.numel()
     if device.type != "cpu" or count * dtype.itemsize > _LARGEST:
+        _KEPT.passed_on = True
         return torch.empty(shape, dtype=dtype, device=device)
     known = _KEPT.buffers.get((use, dtype))
     if known is None or known.numel() < count:
@@ -55,6 +57,8 @@ def scratch(use: str, shape: torch.Size, dtype: torch.dtype, device: torch.devic
 def remembered(what: Hashable, make: Callable[[], T]) -> T:
     """Return what was made of this thread's scratch memory, made anew when a part of that has moved.
 
+    What is made of memory too large to be kept is not remembered either.
+
     Parameters
     ----------
     what : hashable
@@ -64,8 +68,11 @@ def remembered(what: Hashable, make: Callable[[], T]) -> T:
     """
     if what in _KEPT.made:
         return cast("T", _KEPT.made[what])
+    _KEPT.passed_on = False
     with torch.inference_mode(mode=False):
         made = make()
+    if _KEPT.passed_on:
+        return made
     if len(_KEPT.made) >= _MOST_MADE:
         _KEPT.made.clear()
     _KEPT.made[what] = made

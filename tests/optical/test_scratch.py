@@ -28,6 +28,14 @@ def test_what_is_remembered_is_made_anew_when_memory_moves():
     assert second.data_ptr() == grown.data_ptr()
 
 
+def test_memory_too_large_to_be_kept_is_not_remembered():
+    """Every shape of a large model would keep megabytes of its own, for ever."""
+    large = remembered(("large", 1), lambda: memory(2**22 + 1))
+    assert remembered(("large", 1), lambda: memory(2**22 + 1)) is not large
+    small = remembered(("small", 1), lambda: memory(16))
+    assert remembered(("small", 1), lambda: memory(16)) is small
+
+
 def test_threads_do_not_share_what_they_remember():
     mine, others = remembered(("view", 2), lambda: memory(2)), []
     thread = threading.Thread(target=lambda: others.append(remembered(("view", 2), lambda: memory(2))))
