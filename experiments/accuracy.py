@@ -31,10 +31,6 @@ FLOAT8 = "fp8, scale per tensor"
 FLOAT8_ROWS = "fp8, scale per row"
 """The same with a scale for each row and column."""
 
-FLOOR_DB = 60.0
-"""Signal to noise of noise of nothing, which shows how far chance alone moves a run, dB."""
-FLOOR = f"exact, {FLOOR_DB:g} dB noise"
-"""Label of those runs."""
 CHAOS_NATS = 0.0005
 """How far noise of nothing moves the final loss of a seed, standard deviation, nats per byte; measured with
 the small GPT, see docs/accuracy.md. For runs that measure no floor of their own."""
@@ -66,6 +62,10 @@ class Arithmetic:
         if self.exact_products or self.passes > 1 or self.white_db is not None:
             return [numerics, self.exact_products, self.passes, self.white_db]
         return numerics
+
+
+NOTHING = Arithmetic(label="exact, 60 dB noise", white_db=60.0)
+"""Noise of nothing, which shows how far chance alone moves a run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +104,11 @@ class Accuracy:
     def differences(self) -> tuple[float, ...]:
         """Final loss minus that of exact arithmetic, seed by seed."""
         return tuple(loss - exact for loss, exact in zip(self.final, self.reference, strict=True))
+
+    @property
+    def largest_difference(self) -> float:
+        """Largest difference of a seed, of either sign; of noise of nothing, the least that can be told."""
+        return max(map(abs, self.differences))
 
     @property
     def difference_error(self) -> float:

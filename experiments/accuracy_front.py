@@ -17,8 +17,7 @@ from experiments.accuracy import (
     BFLOAT16,
     FLOAT8,
     FLOAT8_ROWS,
-    FLOOR,
-    FLOOR_DB,
+    NOTHING,
     Accuracy,
     Arithmetic,
     train_all,
@@ -184,7 +183,7 @@ class _Losses:
     @property
     def floor(self) -> float:
         """Largest difference that noise of nothing made; not a number without training."""
-        return max(map(abs, self.trained[FLOOR].differences)) if self.trained else math.nan
+        return self.trained[NOTHING.label].largest_difference if self.trained else math.nan
 
     def point(self, one: Setting, step: Mapping[str, Any]) -> FrontPoint:
         """Return a setting with its step's price and its loss."""
@@ -208,7 +207,7 @@ class _Losses:
 def _trainable(found: Sequence[Setting]) -> list[Arithmetic]:
     """Return what is trained: noise of nothing, the GPUs, and the outermost settings."""
     return [
-        Arithmetic(label=FLOOR, white_db=FLOOR_DB),
+        NOTHING,
         *(Arithmetic(label=name) for name in MARKS),
         *(
             Arithmetic(label=one.label, analog=one.system.analog())

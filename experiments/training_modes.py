@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.accuracy import EXACT, FLOOR, FLOOR_DB, Accuracy, Arithmetic, difference_text, train_all
+from experiments.accuracy import EXACT, NOTHING, Accuracy, Arithmetic, difference_text, train_all
 from experiments.records import TrainingCache
 from experiments.report import ReportRow, table_text
 from experiments.sensitivity import Effort
@@ -34,13 +34,13 @@ class Training:
     @property
     def steps(self) -> dict[str, StepsToLoss]:
         """Steps to the loss of exact arithmetic, by arithmetic."""
-        others = {label: one for label, one in self.accuracies.items() if label not in (EXACT, FLOOR)}
+        others = {label: one for label, one in self.accuracies.items() if label not in (EXACT, NOTHING.label)}
         return {label: steps_to_loss(one) for label, one in others.items()}
 
     @property
     def floor(self) -> float:
         """Largest difference of a seed's final loss that noise of nothing made, nats per byte."""
-        return max(map(abs, self.accuracies[FLOOR].differences)) if self.accuracies else math.nan
+        return self.accuracies[NOTHING.label].largest_difference if self.accuracies else math.nan
 
     def record(self) -> dict[str, Any]:
         """Return the runs as plain data."""
@@ -113,9 +113,8 @@ def train_in_mode(
     """
     if mode == INFERENCE:
         return Training(mode=mode, accuracies={})
-    nothing = Arithmetic(label=FLOOR, white_db=FLOOR_DB)
     trained = train_all(
-        [nothing, *(aware(one) if mode == AWARE else one for one in arithmetics)],
+        [NOTHING, *(aware(one) if mode == AWARE else one for one in arithmetics)],
         seeds=effort.seeds,
         quick=effort.steps <= QUICK_STEPS,
         cache=cache,

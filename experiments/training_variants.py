@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.accuracy import EXACT, FLOOR, FLOOR_DB, Accuracy, Arithmetic, train_all
+from experiments.accuracy import EXACT, NOTHING, Accuracy, Arithmetic, train_all
 from experiments.records import TrainingCache
 from experiments.steps_to_loss import StepsToLoss, steps_to_loss
 from experiments.systems import System
@@ -48,7 +48,7 @@ class Variants:
     @property
     def floor(self) -> float:
         """Largest difference of a seed's final loss that noise of nothing made, nats per byte."""
-        return max(abs(difference) for difference in self.accuracies[FLOOR].differences)
+        return self.accuracies[NOTHING.label].largest_difference
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per variant and seed."""
@@ -171,7 +171,7 @@ def train_variants(
     if specs is None:
         msg = f"system '{system.name}' has no photonic core to vary; name one such as photonic_packet"
         raise ParameterError(msg)
-    wanted = [Arithmetic(label=FLOOR, white_db=FLOOR_DB), Arithmetic(label="whole core", analog=specs)]
+    wanted = [NOTHING, Arithmetic(label="whole core", analog=specs)]
     wanted += fragile(specs)
     if not quick:
         wanted += rescues(specs)

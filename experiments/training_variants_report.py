@@ -6,7 +6,7 @@ import math
 import statistics
 from pathlib import Path
 
-from experiments.accuracy import EXACT, FLOOR, difference_text
+from experiments.accuracy import EXACT, NOTHING, difference_text
 from experiments.plain import csv_text, make_directory, write_atomically
 from experiments.report import ReportRow, table_text
 from experiments.style import PALETTE, REFERENCE, new_figure, save, styled
@@ -57,7 +57,7 @@ def draw(found: Variants, path: Path) -> tuple[Path, Path]:
     path : pathlib.Path
         Where; written with the suffixes ``.png`` and ``.svg``.
     """
-    shown = [(label, one) for label, one in found.accuracies.items() if label not in (EXACT, FLOOR)]
+    shown = [(label, one) for label, one in found.accuracies.items() if label not in (EXACT, NOTHING.label)]
     with styled():
         figure = new_figure(1.2 + 0.27 * len(shown))
         axes = figure.add_subplot()

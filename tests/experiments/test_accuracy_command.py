@@ -6,129 +6,25 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
-import torch
 
 from experiments.__main__ import BAD_INPUT, main
 from experiments.accuracy import EXACT as EXACTLY
-from experiments.accuracy import FLOOR, Accuracy, Arithmetic
+from experiments.accuracy import NOTHING, Accuracy, Arithmetic
 from experiments.accuracy_front_settings import settings
 from experiments.accuracy_width import WidthStudy
 from experiments.converter_ladder import converter_ladder, with_electronic
-from experiments.presentation import UNRESOLVED, comparison_rows
+from experiments.presentation import UNRESOLVED
 from experiments.records import TrainingCache
 from experiments.sensitivity import Effort, predict_and_execute
 from experiments.sensitivity_records import Calibration, Execution, Prediction
-from experiments.steps_to_loss import steps_to_loss
-from experiments.systems import build_system
 from experiments.training_modes import HARDWARE, Training, aware
 from experiments.training_variants import seeds_from
 from heliograph.errors import ParameterError
 from heliograph.operators import Phase
 from optical.analog import AnalogSpec
-from optical.cores import load_core
-from optical.numerics import AnalogNumerics
-from workloads.corpora import python_source
 from workloads.error_classes import ErrorClass
-from workloads.gpt import GptConfig, Products
-from workloads.training import TrainingConfig, train
 
-STEPS = (15, 30, 45, 60, 75, 90)
-EXACT = (5.0, 4.0, 3.5, 3.2, 3.0, 2.9)
-SHORT_TRAINING = TrainingConfig(
-    steps=18, eval_every=2, batch=8, learning_rate=5e-3, warmup_steps=2, validation_windows=12
-)
 PRODUCTS = ("qkv", "scores", "values", "projection", "up", "down", "head")
-
-
-@pytest.fixture
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-def accuracy_of(*curves, exact=EXACT):
-    return Accuracy(
-        label="core",
-        steps=STEPS,
-        losses=tuple(curves),
-        reference=(exact[-1],) * len(curves),
-        reference_losses=(exact,) * len(curves),
-    )
-
-
-def test_equal_curves_take_equal_steps():
-    found = steps_to_loss(accuracy_of(EXACT, EXACT, EXACT))
-    assert found.ratios == (1.0, 1.0, 1.0)
-    assert not found.resolved
-    assert found.factor == 1.0
-
-
-def test_a_curve_that_comes_later_by_half_takes_half_more_steps():
-    late = (5.5, 4.75, 4.25, 3.9, 3.55, 3.2)
-    found = steps_to_loss(accuracy_of(late, late, late))
-    assert found.mean == pytest.approx(1.5)
-    assert found.resolved
-    assert found.factor == found.mean
-
-
-def test_scattered_seeds_resolve_nothing():
-    early = (4.9, 3.9, 3.2, 3.1, 2.9, 2.8)
-    late = (5.5, 4.75, 4.25, 3.9, 3.55, 3.2)
-    found = steps_to_loss(accuracy_of(early, late, EXACT))
-    assert found.mean > 1.05
-    assert not found.resolved
-    assert found.factor == 1.0
-
-
-def test_chaos_is_no_difference():
-    """Seeds that agree on a tenth of a percent agree by chance: runs differ that much by noise of nothing."""
-    late = tuple(loss + 0.001 for loss in EXACT)
-    found = steps_to_loss(accuracy_of(late, late, late))
-    assert found.ratios == pytest.approx((1.001,) * 3, abs=5e-4)
-    assert found.error == pytest.approx(0.001 / math.sqrt(3))
-    assert not found.resolved
-    assert found.factor == 1.0
-    apart = steps_to_loss(accuracy_of(*[tuple(loss + 0.01 for loss in EXACT)] * 3))
-    assert apart.resolved
-    assert apart.factor == apart.mean > 1.005
-
-
-def test_a_noisier_core_takes_more_steps(one_thread):
-    """The small model trained through receivers of rising noise, paired with exact arithmetic."""
-    model = GptConfig(layers=1, heads=2, width=16, context=16)
-    corpus, crossbar = python_source(most_bytes=2**18), load_core("crossbar").analog(Phase.FORWARD)
-
-    def trained(spec):
-        return train(SHORT_TRAINING, model, Products.same(AnalogNumerics(spec)), corpus)
-
-    exact, found = trained(AnalogSpec.ideal()), []
-    for variance in (0.0, 0.5, 5.0):
-        curve = trained(dataclasses.replace(crossbar, thermal_variance=variance))
-        accuracy = Accuracy(
-            label="core",
-            steps=exact.validation_steps,
-            losses=(curve.validation_loss,),
-            reference=(exact.final_validation_loss,),
-            reference_losses=(exact.validation_loss,),
-        )
-        found.append(steps_to_loss(accuracy).least)
-    assert found[0] == pytest.approx(1.0, abs=0.1)
-    assert found[0] + 0.05 < found[1] < found[2] - 0.05
-
-
-def test_a_curve_that_never_comes_down_is_told_as_such():
-    flat = (5.5,) * 6
-    found = steps_to_loss(accuracy_of(flat, flat, flat))
-    assert math.isinf(found.mean)
-    assert found.resolved
-    assert found.most == pytest.approx(1.5)
-    assert math.isinf(found.factor)
-    mixed = steps_to_loss(accuracy_of(flat, flat, (5.5, 4.75, 4.25, 3.9, 3.55, 3.2001)))
-    assert math.isinf(mixed.mean)
-    assert mixed.least == pytest.approx(1.5, abs=1e-3)
-    assert mixed.resolved
 
 
 def calibration(scale=1.0):
@@ -346,7 +242,7 @@ def test_training_in_a_mode_tells_no_difference_that_noise_of_nothing_makes():
     def told(floor):
         accuracies = {
             EXACTLY: run(3.0, 3.0, 3.0),
-            FLOOR: run(3.0, 3.0 + floor, 3.0),
+            NOTHING.label: run(3.0, 3.0 + floor, 3.0),
             "core": run(3.030, 3.031, 3.029),
         }
         return Training(mode=HARDWARE, accuracies=accuracies)
@@ -398,38 +294,3 @@ def test_wrong_wishes_are_refused(capsys, tmp_path):
         seeds_from(0, 1)
     with pytest.raises(ParameterError, match="seed"):
         Effort(seeds=())
-
-
-def test_comparison_tells_steps_time_and_energy_to_loss():
-    from experiments.compare import Comparison, Request
-    from experiments.step import plan_for, run_step
-    from workloads.config import load_model
-
-    system = build_system("photonic_packet", accelerators=8)
-    config = load_model("llama-3-8b")
-    plan = plan_for(config, "", accelerators=8, memory_bytes=system.node().memory.capacity_bytes)
-    result = run_step(system, config, plan)
-    late = (5.5, 4.75, 4.25, 3.9, 3.55, 3.2)
-    records, shown = {}, {}
-    for name, curve in (("late", late), ("equal", EXACT)):
-        comparison = Comparison(
-            request=Request(model="llama-3-8b", systems=(system.name,), accelerators=8),
-            config=config,
-            plan=plan,
-            results=(result,),
-            accuracies={"core": accuracy_of(curve, curve, curve)},
-            labels={system.name: "core"},
-        )
-        (records[name],) = comparison.records()
-        shown[name] = {row.label: row.values[0] for row in comparison_rows(comparison.records())}
-    assert shown["late"]["steps to loss, relative"].startswith("1.50")
-    assert shown["equal"]["steps to loss, relative"] == UNRESOLVED
-    assert shown["late"]["  minus exact, same seeds"].startswith("+0.300")
-    assert shown["equal"]["  minus exact, same seeds"] == UNRESOLVED
-    plain = result.record()
-    for end, each in (("time_to_loss_s", plain["step_time_s"]), ("energy_to_loss_j", plain["energy_j"])):
-        assert records["equal"][end] == pytest.approx(result.run_steps * each)
-        assert records["late"][end] == pytest.approx(1.5 * result.run_steps * each)
-    assert shown["late"]["time to loss"].endswith(("days", "years"))
-    assert shown["equal"]["time to loss"] != shown["late"]["time to loss"]
-    assert shown["equal"]["energy to loss"].endswith("Wh")

@@ -1,0 +1,137 @@
+"""Reading config.json: one clear sentence for every bad file."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heliograph.errors import WorkloadError
+from heliograph.files import MAX_BYTES
+from tests.workloads.llama_config import LLAMA
+from workloads.config import FAMILIES, from_hugging_face, load_model
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_hidden_layers": 0}, "config:num_hidden_layers must be a whole number of at least 1; got 0"),
+        ({"num_hidden_layers": True}, "config:num_hidden_layers .* got True"),
+        ({"num_hidden_layers": "2"}, "config:num_hidden_layers .* got '2'"),
+        ({"num_hidden_layers": 2.0}, "config:num_hidden_layers .* got 2.0"),
+        ({"hidden_size": -64}, "config:hidden_size .* got -64"),
+        ({"hidden_size": float("nan")}, "config:hidden_size .* got nan"),
+        ({"hidden_size": 10**30}, "hidden must be a whole number from 1 to"),
+        ({"num_attention_heads": 7}, r"num_attention_heads must divide hidden_size \(64\); try 1, 2, 4"),
+        (
+            {"num_key_value_heads": 3},
+            r"num_key_value_heads must divide the heads \(8\); try 1, 2, 4 or 8; got 3",
+        ),
+        ({"tie_word_embeddings": "no"}, "config:tie_word_embeddings must be true or false; got 'no'"),
+        (
+            {"model_type": "lama"},
+            "'lama' is not supported; supported: bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2",
+        ),
+        ({"model_type": None}, "config:model_type must be text"),
+        ({"model_type": ["llama"]}, "config:model_type must be text"),
+        ({"model_type": "mixtral"}, "config lacks 'num_local_experts'"),
+        ({"hidden_size": None}, "config:hidden_size must be a whole number of at least 1; got None"),
+        (
+            {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 5},
+            r"num_experts_per_tok must be at most num_local_experts \(4\); got 5",
+        ),
+        (
+            {"model_type": "opt", "ffn_dim": 8, "do_layer_norm_before": False},
+            "do_layer_norm_before must be true",
+        ),
+        ({"model_type": "opt", "ffn_dim": 8, "word_embed_proj_dim": 32}, "word_embed_proj_dim must equal"),
+        ({"model_type": "opt", "ffn_dim": 8, "dropout": 1.5}, "dropout must be a number from 0 to below 1"),
+    ],
+)
+def test_bad_value_is_named(change, message):
+    with pytest.raises(WorkloadError, match=message):
+        from_hugging_face(LLAMA | change)
+
+
+def test_misspelt_key_is_recognised():
+    values = {key: value for key, value in LLAMA.items() if key != "vocab_size"} | {"vocab_sise": 1000}
+    with pytest.raises(WorkloadError, match="config lacks 'vocab_size'; did you mean 'vocab_sise'"):
+        from_hugging_face(values)
+
+
+def test_two_spellings_of_one_size_must_agree():
+    gpt2 = {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "n_positions": 8, "vocab_size": 9}
+    assert from_hugging_face(gpt2 | {"hidden_size": 64}).hidden == 64
+    with pytest.raises(WorkloadError, match=r"hidden_size must equal 'n_embd' \(64\)"):
+        from_hugging_face(gpt2 | {"hidden_size": 65})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "mine.json: is empty"),
+        (b" \n\t", "mine.json: is empty"),
+        (json.dumps(LLAMA, indent=1).encode()[:-20], "mine.json:9: not JSON: the file ends too early"),
+        (
+            b'{"model_type": "llama",\n"model_type": "gpt2"}',
+            "mine.json:2: key 'model_type' stands twice",
+        ),
+        (b'{"model_type": "llama",\n"hidden_size": NaN}', "mine.json:2: NaN is not a number"),
+        (b'{"hidden_size": -Infinity}', "mine.json:1: -Infinity is not a number"),
+        (b'{"model_type": "llama",\n\n"hidden_size": 1e999}', "mine.json:3: 'hidden_size' is inf"),
+        (b'{"model_type": "llama",\n\n"hidden_size": -1}', "mine.json:3:hidden_size must be .* got -1"),
+        (b'{\n"model_type": "lama"}', "mine.json:2:model_type 'lama' is not supported"),
+        (b"[1, 2]", "mine.json: holds a list where an object"),
+        (json.dumps(LLAMA).encode("utf-16"), "not UTF-8 text"),
+        (b'{"a": ' * 100_000, "nested deeper|not JSON"),
+        (b'{"hidden_size": ' + b"9" * 5000 + b"}", "mine.json: "),
+        (b'{"a": "' + b"x" * MAX_BYTES + b'"}', "larger than 4 MiB"),
+    ],
+)
+def test_bad_file_is_one_sentence(tmp_path, content, message):
+    path = tmp_path / "mine.json"
+    path.write_bytes(content)
+    with pytest.raises(WorkloadError, match=message) as caught:
+        load_model(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_byte_order_mark_and_windows_line_ends_are_read(tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(LLAMA, indent=1).replace("\n", "\r\n").encode())
+    assert load_model(path) == replace(from_hugging_face(LLAMA), name="mine")
+
+
+def test_plain_config_json_is_named_after_its_folder(tmp_path):
+    folder = tmp_path / "tiny-llama"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(LLAMA))
+    assert load_model(str(folder / "config.json")).name == "tiny-llama"
+
+
+def test_missing_file_and_folder_are_told_apart(tmp_path):
+    with pytest.raises(WorkloadError, match=r"no file .*nowhere\.json"):
+        load_model(tmp_path / "nowhere.json")
+    with pytest.raises(WorkloadError, match="is a folder; give the"):
+        load_model(tmp_path)
+
+
+def test_unknown_name_gets_the_nearest():
+    with pytest.raises(WorkloadError, match=r"no model 'llama-3.1-450b'; did you mean 'llama-3.1-405b'\?"):
+        load_model("llama-3.1-450b")
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(sorted(LLAMA)),
+        st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.integers())),
+    ),
+    st.sampled_from(sorted(FAMILIES)),
+)
+def test_any_value_is_either_read_or_refused_in_words(change, kind):
+    try:
+        config = from_hugging_face(LLAMA | {"model_type": kind} | change)
+    except WorkloadError:
+        return
+    assert config.parameters > 0
