@@ -17,6 +17,8 @@ HEIGHT_IN = 4.0
 """Height of one panel's figure, inches."""
 EACH_IN = 2.2
 """Height of every further panel, inches."""
+FINELY = 400
+"""Places at which a curve is drawn between its points, which are straight in time and not on the axis."""
 MARGIN = 0.12
 """Room below the lowest line for what is written there, as a share of the curves' height."""
 BAND = 0.45
@@ -56,7 +58,16 @@ def draw_breakeven(swept: Sweep, path: Path) -> tuple[Path, Path]:
 
 
 def _panel(panel: Axes, line: Line, delay_s: np.ndarray) -> None:
-    panel.plot(delay_s, line.moving_s, color=PALETTE[0], marker=".", label="circuits move within the step")
+    finely_s = np.geomspace(delay_s[0], delay_s[-1], FINELY)
+    every = np.unique(np.concatenate((delay_s, finely_s)))
+    panel.plot(
+        every,
+        np.interp(every, delay_s, line.moving_s),  # as `Line.breakeven_s` reads it
+        color=PALETTE[0],
+        marker=".",
+        markevery=np.flatnonzero(np.isin(every, delay_s)).tolist(),
+        label="circuits move within the step",
+    )
     if np.isfinite(line.static_s):
         panel.axhline(line.static_s, color=PALETTE[2], linestyle="--", label="circuits never move")
     panel.axhline(line.packet_s, color=REFERENCE, linewidth=1.0, label="packet switches")
