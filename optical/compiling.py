@@ -9,6 +9,7 @@ from typing import Any
 
 import numba
 import numpy as np
+from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
@@ -19,6 +20,10 @@ LONG = 2**40
 compiled = numba.njit(nogil=True, cache=True, fastmath={"reassoc", "nsz"})
 compiled_in_order = numba.njit(nogil=True, cache=True, fastmath={"nsz"})
 """Without a choice of its own a function would take that of its caller."""
+job = numba.cfunc(types.void(types.int64), cache=True)
+"""A function that threads run together (`optical.fused_threads.Job`), told by a block of memory at an address."""
+HEAD = 3
+"""Numbers that stand first in the block: the next part, the length of what is divided, that of a part."""
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -33,8 +38,43 @@ def _address(typing: Any, address: Any) -> Any:  # noqa: ANN401
     return types.voidptr(address), generate
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def _count_up(typing: Any, address: Any) -> Any:  # noqa: ANN401
+    """Return the number at an address and add one to it, whatever other threads do at the time."""
+    del typing
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+        del context, signature
+        number = ir.IntType(64)
+        pointer = builder.inttoptr(arguments[0], number.as_pointer())
+        return builder.atomic_rmw("add", pointer, ir.Constant(number, 1), "monotonic")
+
+    return types.int64(address), generate
+
+
 _pointer: Any = _address
 """The same, of which a type checker knows nothing."""
+_ticket: Any = _count_up
+
+
+@compiled
+def next_part(block: int) -> tuple[int, int]:
+    """Return the first and the last but one of a part of a job that no thread has taken; equal at the end."""
+    _, count, size = numbers(block, HEAD)
+    start = _ticket(block) * size
+    return min(start, count), min(start + size, count)
+
+
+@compiled
+def numbers(address: int, count: int) -> Array:
+    """Return int64 numbers at an address."""
+    return numba.carray(_pointer(address), (count,), np.int64)
+
+
+@compiled
+def doubles(address: int, count: int) -> Array:
+    """Return float64 numbers at an address."""
+    return numba.carray(_pointer(address), (count,), np.float64)
 
 
 @compiled

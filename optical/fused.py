@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
-from optical.fused_threads import in_parts
+from optical.fused_threads import Job
 
 if TYPE_CHECKING:
     from optical.draws import Draws
 
 _SAMPLED = 256
 """Elements that a digest reads."""
+_GRAIN = 64
+"""Columns of codes that lie in one line of a cache, which two threads had better not share."""
 
 
 class Kernels(NamedTuple):
@@ -34,16 +36,18 @@ class Kernels(NamedTuple):
     """Of operands."""
     readout: ModuleType
     """Of products."""
+    jobs: ModuleType
+    """Both of these, for several threads."""
 
 
 @functools.cache
 def _kernels() -> Kernels | None:
     """Return the compiled functions, or None where numba is not installed."""
     try:
-        from optical import fused_draws, fused_kernels, fused_readout  # noqa: PLC0415 - slow, not always there
+        from optical import fused_draws, fused_jobs, fused_kernels, fused_readout  # noqa: PLC0415 - slow to load
     except ImportError:
         return None
-    return Kernels(fused_draws, fused_kernels, fused_readout)
+    return Kernels(fused_draws, fused_kernels, fused_readout, fused_jobs)
 
 
 def is_there() -> bool:
@@ -114,16 +118,18 @@ def encode(x: torch.Tensor, room: Codes, grid: Grid, dither: Draws | None) -> No
         0 if room.energy is None else room.energy.data_ptr(),
         *(tuple(half.data_ptr() for half in room.halves) or (0, 0, 0)),
     )
-    how = (False, 0, 0) if dither is None else (True, *dither.take(count))
-    grids = (np.float32(grid.reach), np.float32(grid.smallest), by_rows, grid.own)
+    how = (0, 0, 0) if dither is None else (1, *dither.take(count))
     passes, whole = kernels().encoding, room.codes.dtype == torch.int8
     if not grid.own:
-        passes.find_scale(memory, count, grids[1])
+        passes.find_scale(memory, count, np.float32(grid.smallest))
+    values = (*memory, whole, batch, rows, columns, by_rows, grid.own, *how, grid.reach, grid.smallest)
+    _encoding().run(values, batch * rows if by_rows else columns, count, 1 if by_rows else _GRAIN)
 
-    def run(start: int, end: int) -> None:
-        passes.encode(memory, whole, (batch, rows, columns, start, end), grids, how)
 
-    in_parts(run, batch * rows if by_rows else columns, count)
+@functools.cache
+def _encoding() -> Job:
+    jobs = kernels().jobs
+    return Job(jobs.encode, jobs.ENCODE_INTEGERS, jobs.ENCODE_REALS)
 
 
 def words(key: int, first: int, numbers: int) -> np.ndarray:

@@ -11,7 +11,6 @@ import functools
 import math
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from optical.analog import AnalogSpec, Shot
@@ -19,7 +18,7 @@ from optical.code_products import CodeProduct
 from optical.collapse import doubt_collapse
 from optical.draws import Draws, gaussian_pairs
 from optical.fused import fuses, kernels
-from optical.fused_threads import in_parts
+from optical.fused_threads import Job
 from optical.operand_blocks import Block, Target, product_blocks
 from optical.operands import (
     NEGLIGIBLE_LASER,
@@ -280,19 +279,33 @@ def _read(law: _Law, product: CodeProduct, operands: _Operands, noise: _Noise, o
         0 if low is None else low.data_ptr(),
         0 if both is None else both.data_ptr(),
     )
-    whole_numbers = exact.dtype == torch.int32
-    block = (*c_BMN.shape, batches.start, rows.start, rows.stop)
-    scales = (a.scale.numel(), b.scale.numel(), int(adds))
-    noises = (law.is_noisy, *source, _pairs())
-    laws = (*noise.variance, law.unit, step, float(law.levels))
-    passes = kernels().readout
-
-    def run(start: int, end: int) -> None:
-        passes.deliver(memory, whole_numbers, (*block, start, end, *scales), noises, laws)
-
-    in_parts(run, count // columns, count)
+    values = (
+        *memory,
+        exact.dtype == torch.int32,
+        *c_BMN.shape,
+        batches.start,
+        rows.start,
+        rows.stop,
+        a.scale.numel(),
+        b.scale.numel(),
+        adds,
+        law.is_noisy,
+        *source,
+        _pairs(),
+        *noise.variance,
+        law.unit,
+        step,
+        law.levels,
+    )
+    _delivering().run(values, count // columns, count)
 
 
 @functools.cache
-def _pairs() -> np.ndarray:
-    return gaussian_pairs().numpy()
+def _delivering() -> Job:
+    jobs = kernels().jobs
+    return Job(jobs.deliver, jobs.DELIVER_INTEGERS, jobs.DELIVER_REALS)
+
+
+@functools.cache
+def _pairs() -> int:
+    return gaussian_pairs().data_ptr()

@@ -1,42 +1,100 @@
-"""Shares compiled passes out over as many threads as torch has; results do not depend on their number."""
+"""Shares compiled passes out over as many threads as torch has; results do not depend on their number.
+
+Torch's own team of OpenMP is called without the interpreter: it is awake from torch's last product, while a
+thread of Python's takes longer to wake than most passes take.
+"""
 
 from __future__ import annotations
 
-import itertools
+import ctypes
+import functools
 import os
+import struct
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import torch
 
-_FEWEST = 2**19
-"""Elements that are worth a thread: fewer take less time than to wake it."""
+_FEWEST = 2**15
+"""Elements that are worth a thread of the team: fewer take less time than to call it."""
+_FEWEST_ALONE = 2**19
+"""Elements that are worth one of Python's."""
+_PARTS = 4
+"""For each thread, so that one that is held up leaves its work to others."""
+_PROCESS = os.getpid()
 _POOLS: dict[int, ThreadPoolExecutor] = {}
 """By process: a fork does not take threads along."""
 
 
-def in_parts(run: Callable[[int, int], object], count: int, elements: int) -> None:
-    """Run a function that releases the interpreter for all parts of a range.
+class Job:
+    """A compiled function that works on parts of a range until none is left.
 
     Parameters
     ----------
-    run : callable
-        Takes the first, and the last but one, of a part.
-    count : int
-        Length of the range.
-    elements : int
-        Numbers that are worked on in all.
+    function : numba.core.ccallback.CFunc
+        Takes the address of a block of memory (`optical.compiling.job`).
+    integers, reals : int
+        How many numbers of either kind stand in the block.
     """
-    parts = min(torch.get_num_threads(), elements // _FEWEST, count)
-    if parts < 2:
-        run(0, count)
-        return
-    edges = [count * part // parts for part in range(parts + 1)]
-    first, *rest = itertools.pairwise(edges)
-    others = [_pool().submit(run, *part) for part in rest]
-    run(*first)
-    for other in others:
-        other.result()
+
+    def __init__(self, function: Any, integers: int, reals: int) -> None:  # noqa: ANN401 - numba has no types
+        self._call: Callable[[int], None] = function.ctypes
+        self._address: int = function.address
+        self._block = struct.Struct(f"=3q{integers}q{reals}d")
+
+    def run(self, values: tuple[float, ...], count: int, elements: int, grain: int = 1) -> None:
+        """Do the whole of a range, on several threads where that is worth while.
+
+        Parameters
+        ----------
+        values : tuple
+            Integers, then reals, that the function is given.
+        count : int
+            Length of the range.
+        elements : int
+            Numbers that are worked on in all.
+        grain : int
+            Of which the lengths of parts are multiples.
+        """
+        team = _team()
+        fewest = _FEWEST if team is not None else _FEWEST_ALONE
+        threads = min(torch.get_num_threads(), elements // fewest, count)
+        size = count
+        if threads > 1:
+            size = -(-count // (threads * _PARTS))
+            size += -size % grain
+        block = ctypes.create_string_buffer(self._block.pack(0, count, size, *values), self._block.size)
+        address = ctypes.addressof(block)
+        if threads < 2:
+            self._call(address)
+        elif team is not None:
+            team(self._address, address, threads, 0)
+        else:
+            others = [_pool().submit(self._call, address) for _ in range(threads - 1)]
+            self._call(address)
+            for other in others:
+                other.result()
+
+
+Team = Callable[[int, int, int, int], None]
+
+
+def _team() -> Team | None:
+    """Return what has torch's team run a function, or None where there is none, or a fork left it behind."""
+    return _openmp() if os.getpid() == _PROCESS else None
+
+
+@functools.cache
+def _openmp() -> Team | None:
+    """Return ``GOMP_parallel``, which GNU's OpenMP and LLVM's both have: function, data, threads, flags."""
+    try:
+        call = ctypes.CDLL(None).GOMP_parallel
+    except (AttributeError, OSError, TypeError):
+        return None
+    call.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
+    call.restype = None
+    return call
 
 
 def _pool() -> ThreadPoolExecutor:

@@ -1,0 +1,70 @@
+"""Compiled passes as jobs that threads share (`optical.fused_threads.Job`), each told by a block of memory.
+
+The block holds the integers of `optical.compiling.next_part`, then integers and reals as said here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from optical import fused_kernels, fused_readout
+from optical.compiling import HEAD, doubles, job, next_part, numbers
+
+ENCODE_INTEGERS, ENCODE_REALS = 16, 2
+"""What `encode` is told."""
+DELIVER_INTEGERS, DELIVER_REALS = 22, 7
+"""What `deliver` is told."""
+_PAIRS = 2**16
+_encode, _deliver = fused_kernels.encode, fused_readout.deliver
+
+
+@job
+def encode(block: int) -> None:
+    """Round an operand to codes (`optical.fused_kernels.encode`); parts are of B R rows, or of C columns.
+
+    Parameters
+    ----------
+    block : int
+        Address of: seven addresses; 1 for int8 codes; B, R and C; 1 if sums are over columns, 1 if elements
+        that are summed have a full scale of their own; 1 to dither, key and first word; and the code of full
+        scale and the least full scale.
+    """
+    start, end = next_part(block)
+    while start < end:
+        given = numbers(block + 8 * HEAD, ENCODE_INTEGERS)
+        reals = doubles(block + 8 * (HEAD + ENCODE_INTEGERS), ENCODE_REALS)
+        _encode(
+            (given[0], given[1], given[2], given[3], given[4], given[5], given[6]),
+            given[7] != 0,
+            (given[8], given[9], given[10], start, end),
+            (np.float32(reals[0]), np.float32(reals[1]), given[11] != 0, given[12] != 0),
+            (given[13] != 0, given[14], given[15]),
+        )
+        start, end = next_part(block)
+
+
+@job
+def deliver(block: int) -> None:
+    """Read products out (`optical.fused_readout.deliver`); parts are rows of the block of products.
+
+    Parameters
+    ----------
+    block : int
+        Address of: eight addresses; 1 for int32 products; B, M and N of all results, first batch, first row
+        and end of the rows of the block; numbers of full scales of A and of B, 1 if results are added; 1 if
+        there is noise, its key, first word and the address of pairs of Gaussians; and the seven numbers of
+        the law.
+    """
+    start, end = next_part(block)
+    while start < end:
+        given = numbers(block + 8 * HEAD, DELIVER_INTEGERS)
+        law = doubles(block + 8 * (HEAD + DELIVER_INTEGERS), DELIVER_REALS)
+        place = (given[9], given[10], given[11], given[12], given[13], given[14])
+        _deliver(
+            (given[0], given[1], given[2], given[3], given[4], given[5], given[6], given[7]),
+            given[8] != 0,
+            (*place, start, end, given[15], given[16], given[17]),
+            (given[18] != 0, given[19], given[20], doubles(given[21], _PAIRS)),
+            (law[0], law[1], law[2], law[3], law[4], law[5], law[6]),
+        )
+        start, end = next_part(block)
