@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 
+from optical import tiles
 from optical.operand_blocks import Block, part_of
 from optical.scratch import remembered, scratch
 
@@ -116,6 +117,15 @@ def multiply_matrices(a: tuple[torch.Tensor, ...], b: tuple[torch.Tensor, ...]) 
     for first, second, out in zip(a, b, room.matrices, strict=True):
         torch._int_mm(_in_order(first), _in_order(second), out=out)
     return room.product
+
+
+def multiply_tiles(
+    a: tuple[torch.Tensor, torch.Tensor | None], b_tiles: torch.Tensor, rows: slice
+) -> CodeProduct | None:
+    """Return the exact product of some rows of A by all of B in tiles, or None where they do not fit."""
+    count, columns = rows.stop - rows.start, b_tiles.shape[0] * b_tiles.shape[2]
+    room = remembered(("product", 1, count, columns), lambda: _product_room(1, count, columns))
+    return room.product if tiles.multiply(a, b_tiles, room.matrices[0], rows) else None
 
 
 class _ProductRoom(NamedTuple):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 
-from optical import fused
+from optical import fused, tiles
 from optical.analog import AnalogSpec, Rounding, Scale, loads_second
 from optical.code_products import (
     Arithmetic,
@@ -23,6 +23,7 @@ from optical.code_products import (
     arithmetic_of_sums,
     multiply_codes,
     multiply_matrices,
+    multiply_tiles,
 )
 from optical.draws import Draws
 from optical.operand_blocks import Block, cachefuls, part_of, whole
@@ -50,12 +51,20 @@ class Operand:
     """Sum of squared codes over K, [B, M, 1] or [B, 1, N], float; zero where nothing depends on it."""
     halves: Halves | None = None
     """The codes in two parts, where those are multiplied instead."""
+    tiles: torch.Tensor | None = None
+    """The codes, int8, as a CPU's matrix unit takes them (`optical.tiles`)."""
 
     @property
     def mT(self) -> Operand:
         """The transposed operand, [B, K, M] of [B, M, K]."""
         halves = None if self.halves is None else self.halves.mT
-        return replace(self, codes=self.codes.mT, scale=self.scale.mT, energy=self.energy.mT, halves=halves)
+        return Operand(
+            codes=self.codes.mT,
+            step=self.step,
+            scale=self.scale.mT,
+            energy=self.energy.mT,
+            halves=halves,
+        )
 
     @functools.cached_property
     def matrices(self) -> tuple[torch.Tensor, ...]:
@@ -180,17 +189,29 @@ class _Coding(NamedTuple):
     """Whether sums of squared codes are asked for."""
     arithmetic: Arithmetic
     """In what codes are multiplied."""
+    layout: tiles.Layout | None
+    """Of their tiles, if they are multiplied in such."""
 
     def run(self, x: torch.Tensor, draws: Draws, use: str, into: Operand | None) -> Operand:
         """Return the codes of an operand (`encode`)."""
         if into is not None:
-            coded = self._coded(into.mT if self.turned else into)
+            coded = self._coded(into.mT if self.turned else into, into.tiles)
         elif use:
-            coded = remembered((use, self), lambda: self._coded(self._fresh(use)))
+            coded = remembered((use, self), lambda: self._coded(self._fresh(use), self._room_for_tiles(use)))
         else:
-            coded = self._coded(self._fresh(use))
+            coded = self._coded(self._fresh(use), self._room_for_tiles(use))
         fused.encode(x, coded.memory, self.grid, draws if self.dithers else None)
+        if self.layout is not None and coded.operand.tiles is not None:
+            self.layout.pack(coded.memory.codes[0], coded.operand.tiles)
         return coded.operand
+
+    def _room_for_tiles(self, use: str) -> torch.Tensor | None:
+        """Return memory for tiles, if codes are laid out in such."""
+        if self.layout is None:
+            return None
+        if use:
+            return scratch(f"tiles of {use}", self.layout.size, torch.int8, torch.device("cpu"))
+        return torch.empty(self.layout.size, dtype=torch.int8)
 
     def _fresh(self, use: str) -> Operand:
         """Return memory for an operand as it lies."""
@@ -206,10 +227,10 @@ class _Coding(NamedTuple):
             halves=codes.halves,
         )
 
-    def _coded(self, lies: Operand) -> _Coded:
+    def _coded(self, lies: Operand, tiles: torch.Tensor | None) -> _Coded:
         energy = lies.energy if self.wants_energy else None
         memory = fused.Codes(lies.codes, lies.scale, energy, lies.halves or ())
-        return _Coded(memory, lies.mT if self.turned else lies)
+        return _Coded(memory, replace(lies.mT if self.turned else lies, tiles=tiles))
 
 
 class _Coded(NamedTuple):
@@ -249,7 +270,10 @@ def _coding(
         arithmetic = arithmetic_of_sums(shape[summed_dim], levels)
     reach = levels * (1.0 - _HAIR if dithers else 1.0)
     grid = fused.Grid(reach, SMALLEST_SCALE, summed_dim, spec.scale is Scale.ROW)
-    return _Coding(turned, shape, grid, dithers, spec.needs_energy, arithmetic)
+    layout = None
+    if arithmetic is Arithmetic.INT8:
+        layout = tiles.layout_of(shape[1], shape[2], summed_dim, turned=turned)
+    return _Coding(turned, shape, grid, dithers, spec.needs_energy, arithmetic, layout)
 
 
 def _is_gapless(shape: torch.Size, strides: tuple[int, ...]) -> bool:
@@ -357,7 +381,7 @@ def _dithers(spec: AnalogSpec) -> bool:
 def cut(operand: Operand, codes: torch.Tensor, summed_dim: int) -> Operand:
     """Return a part of an operand, with the energy of that part."""
     energy = codes.to(operand.energy.dtype).square().sum(summed_dim, keepdim=True)
-    return replace(operand, codes=codes, energy=energy, halves=None)
+    return replace(operand, codes=codes, energy=energy, halves=None, tiles=None)
 
 
 def largest_code(bits: float) -> int:
@@ -370,6 +394,10 @@ def multiply(a: Operand, b: Operand, block: Block | None = None) -> CodeProduct:
     halved = a.halves is not None and b.halves is not None
     if halved or a.codes.dtype == b.codes.dtype == torch.int8:
         rows = None if block is None or block[1] == slice(0, a.codes.shape[1]) else block[1]
+        if b.tiles is not None and not halved:
+            known = multiply_tiles((a.codes[0], a.tiles), b.tiles, rows or slice(0, a.codes.shape[1]))
+            if known is not None:
+                return known
         firsts = a.matrices if rows is None else tuple(each[rows] for each in a.matrices)
         return multiply_matrices(firsts, b.matrices)
     if block is None:
