@@ -13,7 +13,8 @@ from typing import NamedTuple
 import torch
 
 from optical import tiles
-from optical.operand_blocks import Block, part_of
+from optical.operand_blocks import Block, part_of, whole
+from optical.probes import probe_outputs
 from optical.scratch import remembered, scratch
 
 _LARGEST_INT8_CODE = 127
@@ -58,8 +59,9 @@ class Halves(NamedTuple):
     """Upper halves."""
     low: torch.Tensor
     """Lower halves."""
-    both: torch.Tensor
-    """Sums of the two, at most 127: a product of these spares the two crossed ones (Karatsuba, 1962)."""
+    both: torch.Tensor | None
+    """Sums of the two, at most 127: a product of these spares the two crossed ones (Karatsuba, 1962). None where
+    a matrix unit makes those at once."""
 
     def put(self, codes: torch.Tensor, block: Block) -> None:
         """Divide a block of whole codes, given as floating point."""
@@ -68,16 +70,23 @@ class Halves(NamedTuple):
         part_of(self.high, block).copy_(high)
         low = torch.sub(codes, high, alpha=_RADIX)
         part_of(self.low, block).copy_(low)
-        part_of(self.both, block).copy_(high.add_(low))
+        if self.both is not None:
+            part_of(self.both, block).copy_(high.add_(low))
 
     def rows(self, block: tuple[slice, ...]) -> Halves:
         """Return the halves of some batches and rows of A."""
-        return Halves(*(part_of(half, block) for half in (self.high, self.low, self.both)))
+        both = None if self.both is None else part_of(self.both, block)
+        return Halves(part_of(self.high, block), part_of(self.low, block), both)
 
     @property
     def mT(self) -> Halves:
         """Halves of the transposed operand."""
-        return Halves(self.high.mT, self.low.mT, self.both.mT)
+        return Halves(self.high.mT, self.low.mT, None if self.both is None else self.both.mT)
+
+    def factors(self, rows: slice) -> tuple[torch.Tensor, ...]:
+        """Return what is multiplied of a single matrix, [M, K] of [1, M, K]: halves and their sums."""
+        high, low = self.high[0, rows], self.low[0, rows]
+        return high, low, high + low if self.both is None else self.both[0, rows]
 
 
 @dataclass(frozen=True)
@@ -86,6 +95,13 @@ class CodeProduct:
 
     sums: tuple[torch.Tensor, ...]
     """All of it, [B, M, N]; or of halves: high by high, low by low, sum by sum."""
+
+    def probed(self, dtype: torch.dtype) -> torch.Tensor:
+        """Return the outputs that a gain stage reads, as floating point, [B', M', N']."""
+        parts = tuple(probe_outputs(part) for part in self.sums)
+        if len(parts) == 1:
+            return parts[0].to(dtype)
+        return CodeProduct(tuple(part.clone() for part in parts)).value(whole(parts[0].shape), dtype)
 
     def add_to(self, x: torch.Tensor, block: Block) -> torch.Tensor:
         """Return the sum of some outputs and what is given, which may be overwritten."""
@@ -119,13 +135,21 @@ def multiply_matrices(a: tuple[torch.Tensor, ...], b: tuple[torch.Tensor, ...]) 
     return room.product
 
 
-def multiply_tiles(
-    a: tuple[torch.Tensor, torch.Tensor | None], b_tiles: torch.Tensor, rows: slice
-) -> CodeProduct | None:
-    """Return the exact product of some rows of A by all of B in tiles, or None where they do not fit."""
-    count, columns = rows.stop - rows.start, b_tiles.shape[0] * b_tiles.shape[2]
-    room = remembered(("product", 1, count, columns), lambda: _product_room(1, count, columns))
-    return room.product if tiles.multiply(a, b_tiles, room.matrices[0], rows) else None
+def multiply_tiles(a: tiles.Rows, b_tiles: torch.Tensor) -> CodeProduct | None:
+    """Return the exact product of rows of A by all of B in tiles, or None where they do not fit."""
+    rows, columns = a.rows.stop - a.rows.start, b_tiles.shape[1] * b_tiles.shape[3]
+    whole_numbers = len(a.codes) == 1
+    room = remembered(
+        ("tiled", whole_numbers, rows, columns), lambda: _tiled_room(whole_numbers, rows, columns)
+    )
+    return room.product if tiles.multiply(a, b_tiles, room.matrices[0]) else None
+
+
+def _tiled_room(whole_numbers: bool, rows: int, columns: int) -> _ProductRoom:  # noqa: FBT001 - a kind of number
+    if whole_numbers:
+        return _product_room(1, rows, columns)
+    product = scratch("product", torch.Size((1, rows, columns)), torch.float32, torch.device("cpu"))
+    return _ProductRoom(CodeProduct((product,)), (product[0],))
 
 
 class _ProductRoom(NamedTuple):

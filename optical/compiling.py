@@ -17,6 +17,8 @@ Array = Any
 Numbers = tuple[Any, ...]
 LONG = 2**40
 """Length of memory whose end is not asked for."""
+FLOAT32, INT8, INT16 = 0, 1, 2
+"""Kinds of codes."""
 compiled = numba.njit(nogil=True, cache=True, fastmath={"reassoc", "nsz"})
 compiled_in_order = numba.njit(nogil=True, cache=True, fastmath={"nsz"})
 """Without a choice of its own a function would take that of its caller."""
@@ -87,6 +89,12 @@ def floats(address: int, count: int) -> Array:
 def integers(address: int, count: int) -> Array:
     """Return int32 numbers at an address."""
     return numba.carray(_pointer(address), (count,), np.int32)
+
+
+@compiled
+def short_integers(address: int, count: int) -> Array:
+    """Return int16 numbers at an address."""
+    return numba.carray(_pointer(address), (count,), np.int16)
 
 
 @compiled

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _SAMPLED = 256
 """Elements that a digest reads."""
+KINDS = {torch.float32: 0, torch.int8: 1, torch.int16: 2}
+"""Of codes, as `optical.compiling` numbers them."""
 _GRAIN = 64
 """Columns of codes that lie in one line of a cache, which two threads had better not share."""
 
@@ -86,13 +88,13 @@ class Codes(NamedTuple):
     """Memory for an operand's codes as it lies, each without gaps."""
 
     codes: torch.Tensor
-    """int8 or float32, [B, R, C]."""
+    """int8, int16 or float32, [B, R, C]."""
     scale: torch.Tensor
     """For full scales: [B, R, 1], [B, 1, C] or [1, 1, 1]."""
     energy: torch.Tensor | None
     """For sums of squared codes, [B, R, 1] or [B, 1, C], where they are wanted."""
-    halves: tuple[torch.Tensor, ...] = ()
-    """For halves of codes, high, low and their sums, int8, where those are multiplied."""
+    halves: tuple[torch.Tensor | None, ...] = ()
+    """For halves of codes, high, low and perhaps their sums, int8, where those are multiplied."""
 
 
 def encode(x: torch.Tensor, room: Codes, grid: Grid, dither: Draws | None) -> None:
@@ -116,13 +118,13 @@ def encode(x: torch.Tensor, room: Codes, grid: Grid, dither: Draws | None) -> No
         room.codes.data_ptr(),
         room.scale.data_ptr(),
         0 if room.energy is None else room.energy.data_ptr(),
-        *(tuple(half.data_ptr() for half in room.halves) or (0, 0, 0)),
+        *(0 if half is None else half.data_ptr() for half in room.halves or (None, None, None)),
     )
     how = (0, 0, 0) if dither is None else (1, *dither.take(count))
-    passes, whole = kernels().encoding, room.codes.dtype == torch.int8
+    passes = kernels().encoding
     if not grid.own:
         passes.find_scale(memory, count, np.float32(grid.smallest))
-    values = (*memory, whole, batch, rows, columns, by_rows, grid.own, *how, grid.reach, grid.smallest)
+    values = (*memory, KINDS[room.codes.dtype], batch, rows, columns, by_rows, grid.own, *how, grid.reach, grid.smallest)
     _encoding().run(values, batch * rows if by_rows else columns, count, 1 if by_rows else _GRAIN)
 
 

@@ -25,7 +25,7 @@ def encode(block: int) -> None:
     Parameters
     ----------
     block : int
-        Address of: seven addresses; 1 for int8 codes; B, R and C; 1 if sums are over columns, 1 if elements
+        Address of: seven addresses; the kind of codes; B, R and C; 1 if sums are over columns, 1 if elements
         that are summed have a full scale of their own; 1 to dither, key and first word; and the code of full
         scale and the least full scale.
     """
@@ -35,7 +35,7 @@ def encode(block: int) -> None:
         reals = doubles(block + 8 * (HEAD + ENCODE_INTEGERS), ENCODE_REALS)
         _encode(
             (given[0], given[1], given[2], given[3], given[4], given[5], given[6]),
-            given[7] != 0,
+            given[7],
             (given[8], given[9], given[10], start, end),
             (np.float32(reals[0]), np.float32(reals[1]), given[11] != 0, given[12] != 0),
             (given[13] != 0, given[14], given[15]),

@@ -11,7 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from optical.compiling import Array, Numbers, compiled, floats, integers, small_integers
+from optical.compiling import (
+    INT8,
+    INT16,
+    Array,
+    Numbers,
+    compiled,
+    floats,
+    integers,
+    short_integers,
+    small_integers,
+)
 from optical.fused_draws import draw_words
 
 _MAGNITUDE = np.int32(0x7FFFFFFF)
@@ -22,17 +32,17 @@ _HASH = np.uint64(0x100000001B3)
 
 
 @compiled
-def encode(memory: Numbers, whole: bool, shape: Numbers, grid: Numbers, dither: Numbers) -> None:
+def encode(memory: Numbers, kind: int, shape: Numbers, grid: Numbers, dither: Numbers) -> None:
     """Round an operand to codes.
 
     Parameters
     ----------
     memory : tuple of int
-        Addresses of the operand, float32 [B, R, C]; of its codes, int8 if `whole`, else float32; of its full
-        scales, [B, R], [B, C] or [1]; of sums of squared codes, [B, R] or [B, C], or 0 for none; and of the
-        codes' halves, high, low and their sum, int8, or 0 three times.
-    whole : bool
-        Of what type codes are.
+        Addresses of the operand, float32 [B, R, C]; of its codes; of its full scales, [B, R], [B, C] or [1];
+        of sums of squared codes, [B, R] or [B, C], or 0 for none; and of the codes' halves, high, low and
+        their sum, int8, or 0 for those that are not wanted.
+    kind : int
+        Of what type codes are (`optical.compiling`).
     shape : tuple of int
         B, R and C; and of a part the first and the last but one row of B R, if sums are over columns, else
         the first and the last but one column.
@@ -43,8 +53,10 @@ def encode(memory: Numbers, whole: bool, shape: Numbers, grid: Numbers, dither: 
         Whether to dither, and what from: key and first word (`optical.draws.Draws.take`).
     """
     count = shape[0] * shape[1] * shape[2]
-    if whole:
+    if kind == INT8:
         _encode(small_integers(memory[1], count), memory, shape, grid, dither)
+    elif kind == INT16:
+        _encode(short_integers(memory[1], count), memory, shape, grid, dither)
     else:
         _encode(floats(memory[1], count), memory, shape, grid, dither)
 
@@ -57,7 +69,7 @@ def _encode(codes: Array, memory: Numbers, shape: Numbers, grid: Numbers, dither
     high, low, both = (
         small_integers(memory[4], count),
         small_integers(memory[5], count),
-        small_integers(memory[6], count),
+        small_integers(memory[6], codes.size if memory[6] else 0),
     )
     if by_rows:
         scale = floats(memory[2], batches * rows if own else 1)
@@ -201,8 +213,9 @@ def _split(codes: Array, high: Array, low: Array, both: Array) -> None:
     for place in range(codes.size):
         code = np.float32(codes[place])
         upper = np.rint(code * np.float32(1.0 / 128.0))
-        lower = code - upper * np.float32(128.0)
-        high[place], low[place], both[place] = upper, lower, upper + lower
+        high[place], low[place] = upper, code - upper * np.float32(128.0)
+    for place in range(both.size):
+        both[place] = high[place] + low[place]
 
 
 @compiled

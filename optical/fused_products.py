@@ -17,7 +17,7 @@ from optical.analog import AnalogSpec, Shot
 from optical.code_products import CodeProduct
 from optical.collapse import doubt_collapse
 from optical.draws import Draws, gaussian_pairs
-from optical.fused import fuses, kernels
+from optical.fused import KINDS, fuses, kernels
 from optical.fused_threads import Job
 from optical.operand_blocks import Block, Target, product_blocks
 from optical.operands import (
@@ -181,21 +181,20 @@ def _noise(spec: AnalogSpec, law: _Law, operands: _Operands, known: CodeProduct 
     if law.by_a + law.by_b + law.laser > 0.0:
         sizes = (*a.codes.shape[:2], b.codes.shape[2])
         mean_a, mean_b, mean_both = passes.mean_energies(a.energy.data_ptr(), b.energy.data_ptr(), sizes)
-    single = None if known is None or len(known.sums) > 1 else known.sums[0]
     probe = None
-    if law.laser > 0.0 or (law.sets_range and single is None):
+    if law.laser > 0.0 or (law.sets_range and known is None):
         probe = remembered(
             ("probe", spec.analog_length, a.codes.shape, b.codes.shape), lambda: _probe(spec, operands)
         )
         cross = probe.look(operands, laser=law.laser > 0.0)
     if law.sets_range:
-        if single is not None:
-            power = passes.mean_square(single.data_ptr(), single.dtype == torch.int32, *_probed(single.shape))
+        if known is not None:
+            power = _power(known)
         elif probe is not None:
             power = probe.power()
         power += law.thermal + (law.by_a * mean_a + law.by_b * mean_b) / law.parts + law.laser * cross
         range_ = min(max(spec.adc_range_sigma * math.sqrt(power), SMALLEST_SCALE), law.most)
-        if single is None and probe is not None and law.parts > 1.0 and math.isfinite(spec.adc_bits):
+        if known is None and probe is not None and law.parts > 1.0 and math.isfinite(spec.adc_bits):
             signal = probe.signal
             clipping = passes.mean_square_beyond(signal.data_ptr(), signal.numel(), range_)
     by_both = law.laser * cross * law.parts / max(mean_both, SMALLEST_SCALE)
@@ -206,6 +205,16 @@ def _noise(spec: AnalogSpec, law: _Law, operands: _Operands, known: CodeProduct 
     elif by_both * mean_both > NEGLIGIBLE_LASER * others:
         return None
     return _Noise(range_, (constant, law.by_a, law.by_b, by_both))
+
+
+def _power(known: CodeProduct) -> float:
+    """Return the mean square of the outputs that a probe reads."""
+    first, *others = known.sums
+    places = _probed(first.shape)
+    if others:
+        first = known.probed(torch.float32)
+        places = tuple(first.shape), first.stride()
+    return float(kernels().readout.mean_square(first.data_ptr(), first.dtype == torch.int32, *places))
 
 
 class _Probe(NamedTuple):
@@ -226,9 +235,9 @@ class _Probe(NamedTuple):
         """Read codes; return the mean of the product of their energies if there is noise of the laser."""
         a, b = (operand.codes for operand in operands)
         batches, length, columns = b.stride()
-        first = (a.data_ptr(), a.dtype == torch.int8, a.stride(), self.steps[0], self.samples.data_ptr())
+        first = (a.data_ptr(), KINDS[a.dtype], a.stride(), self.steps[0], self.samples.data_ptr())
         strides = (batches, columns, length)
-        second = (b.data_ptr(), b.dtype == torch.int8, strides, self.steps[1], self.others.data_ptr())
+        second = (b.data_ptr(), KINDS[b.dtype], strides, self.steps[1], self.others.data_ptr())
         return float(kernels().readout.look(first, second, (*self.sizes, int(laser))))
 
     def power(self) -> float:

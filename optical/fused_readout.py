@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from optical.compiling import (
+    INT8,
+    INT16,
     LONG,
     Array,
     Numbers,
@@ -17,6 +19,7 @@ from optical.compiling import (
     compiled_in_order,
     floats,
     integers,
+    short_integers,
     small_integers,
 )
 from optical.fused_draws import draw_words
@@ -29,7 +32,7 @@ def look(first: Numbers, second: Numbers, sizes: Numbers) -> float:
     Parameters
     ----------
     first, second : tuple
-        Of an operand: address of its codes; whether they are int8, else float32; their strides, in elements,
+        Of an operand: address and kind of its codes (`optical.compiling`); their strides, in elements,
         through batches, rows and K; batches, samples and rows from one probed to the next; and the address of
         the copy, float32 [S, R, K'].
     sizes : tuple of int
@@ -59,9 +62,11 @@ def look(first: Numbers, second: Numbers, sizes: Numbers) -> float:
 
 @compiled
 def _copy(operand: Numbers, sizes: Numbers) -> None:
-    codes, whole, strides, steps, out = operand
-    if whole:
+    codes, kind, strides, steps, out = operand
+    if kind == INT8:
         _gather(small_integers(codes, LONG), strides, steps, (out, *sizes))
+    elif kind == INT16:
+        _gather(short_integers(codes, LONG), strides, steps, (out, *sizes))
     else:
         _gather(floats(codes, LONG), strides, steps, (out, *sizes))
 

@@ -8,16 +8,19 @@ Shape suffixes: M rows of A and C, K summed, N columns of B and C.
 from __future__ import annotations
 
 
-from optical import amx
-from optical.compiling import HEAD, Array, compiled, job, next_part, numbers
+import numpy as np
 
-PACK_INTEGERS = 6
+from optical import amx
+from optical.compiling import HEAD, Array, compiled, compiled_in_order, floats, job, next_part, numbers
+
+PACK_INTEGERS = 5
 """What `pack` is told."""
-MULTIPLY_INTEGERS = 13
+MULTIPLY_INTEGERS = 12
 """What `multiply` is told."""
 ALONG, ACROSS, GATHERED = 0, 1, 2
 """Layouts that are packed: columns of B lie in a row; rows of B do; columns of A do."""
 _TILE = amx.ROWS * amx.BYTES
+_SUMS = amx.ROWS * amx.ROWS
 _CACHE = 2**19
 """Bytes of A that are met again and again by columns of B."""
 
@@ -30,11 +33,11 @@ def pack(block: int) -> None:
     ----------
     block : int
         Address of: address of codes, bytes from one of their rows to the next, address of tiles, tiles of a
-        sum, layout, and 1 more number that is not used.
+        sum, and layout.
     """
     start, end = next_part(block)
     while start < end:
-        codes, step, tiles, steps, layout, _ = numbers(block + 8 * HEAD, PACK_INTEGERS)
+        codes, step, tiles, steps, layout = numbers(block + 8 * HEAD, PACK_INTEGERS)
         if layout == ALONG:
             for line in range(start, end):
                 for place in range(steps):
@@ -72,7 +75,7 @@ def _sum(a: tuple[int, int], step: int, next_: int, b: tuple[int, int], steps: i
 
 @compiled
 def _multiply(given: Array, start: int, end: int) -> None:
-    a, _, step, sixteen, next_, b, _, out, columns, rows, steps, _, _ = given
+    a, _, step, sixteen, next_, b, _, out, columns, rows, steps, _ = given
     most = max(32, _CACHE // (steps * amx.BYTES) // 32 * 32)
     for first in range(0, rows, most):
         for column in range(start, end, 32):
@@ -86,6 +89,39 @@ def _multiply(given: Array, start: int, end: int) -> None:
                 amx.store(1, place + amx.BYTES, width)
                 amx.store(2, place + amx.ROWS * width, width)
                 amx.store(3, place + amx.ROWS * width + amx.BYTES, width)
+
+
+@compiled
+def _multiply_halves(given: Array, start: int, end: int) -> None:
+    high, low, step, sixteen, next_, b_high, b_low, out, columns, rows, steps, _ = given
+    sums = np.empty(4 * _SUMS, np.int32)
+    place = sums.ctypes.data
+    most = max(amx.ROWS, _CACHE // (2 * steps * amx.BYTES) // amx.ROWS * amx.ROWS)
+    for first in range(0, rows, most):
+        for column in range(start, end, amx.ROWS):
+            tiles = column // amx.ROWS * steps * _TILE
+            for each in range(first, min(first + most, rows), amx.ROWS):
+                row = min(each, rows - amx.ROWS)
+                above = row // amx.ROWS * sixteen + row % amx.ROWS * step
+                _sum((high + above, low + above), step, next_, (b_high + tiles, b_low + tiles), steps)
+                amx.store(0, place, amx.BYTES)
+                amx.store(1, place + _TILE, amx.BYTES)
+                amx.store(2, place + 2 * _TILE, amx.BYTES)
+                amx.store(3, place + 3 * _TILE, amx.BYTES)
+                for line in range(amx.ROWS):
+                    results = floats(out + 4 * ((row + line) * columns + column), amx.ROWS)
+                    _join(sums, line * amx.ROWS, results)
+
+
+@compiled_in_order
+def _join(sums: Array, first: int, out: Array) -> None:
+    """Add products of halves to products of codes."""
+    radix = np.float32(128.0)
+    for place in range(amx.ROWS):
+        at = first + place
+        crossed = sums[_SUMS + at] + sums[2 * _SUMS + at]
+        upper = np.float32(sums[at]) * radix + np.float32(crossed)
+        out[place] = upper * radix + np.float32(sums[3 * _SUMS + at])
 
 
 @job
@@ -106,6 +142,9 @@ def multiply(block: int) -> None:
     given = numbers(block + 8 * HEAD, MULTIPLY_INTEGERS)
     amx.configure(given[11])
     while start < end:
-        _multiply(given, start, end)
+        if given[6] != 0:
+            _multiply_halves(given, start, end)
+        else:
+            _multiply(given, start, end)
         start, end = next_part(block)
     amx.release()

@@ -33,6 +33,9 @@ SMALLEST_SCALE = 1e-30
 """Full scale of an operand row that is all zero, so that nothing is divided by zero."""
 _HAIR = 2.0**-20
 """How far stochastic rounding stops short of the last code, so that no dither reaches beyond it."""
+_ALL = slice(None)
+_KINDS = {Arithmetic.INT8: torch.int8, Arithmetic.HALVES: torch.int16}
+"""Of codes."""
 NEGLIGIBLE_LASER = 0.01
 """Share of laser noise in the variance of an output, below which its spread over outputs is not followed."""
 
@@ -42,7 +45,8 @@ class Operand:
     """An operand on its converter's grid."""
 
     codes: torch.Tensor
-    """Values in steps of the grid, shape of the operand; int8 where that is exact and quicker, else float."""
+    """Values in steps of the grid, shape of the operand; int8, or int16 of halves, where that is exact and quicker,
+    else float."""
     step: float
     """One step, in units of full scale."""
     scale: torch.Tensor
@@ -52,7 +56,7 @@ class Operand:
     halves: Halves | None = None
     """The codes in two parts, where those are multiplied instead."""
     tiles: torch.Tensor | None = None
-    """The codes, int8, as a CPU's matrix unit takes them (`optical.tiles`)."""
+    """The codes, or both their halves, as a CPU's matrix unit takes them (`optical.tiles`)."""
 
     @property
     def mT(self) -> Operand:
@@ -68,8 +72,8 @@ class Operand:
 
     @functools.cached_property
     def matrices(self) -> tuple[torch.Tensor, ...]:
-        """Codes of a single matrix, [M, K] of [1, M, K], or their halves, where those are multiplied."""
-        return tuple(codes[0] for codes in self.halves or (self.codes,))
+        """Codes of a single matrix, [M, K] of [1, M, K], or their high and low halves, if they have such."""
+        return tuple(codes[0] for codes in (self.halves[:2] if self.halves else (self.codes,)) if codes is not None)
 
     def at(self, block: Block) -> Operand:
         """Return some batches, and some rows of A."""
@@ -202,16 +206,18 @@ class _Coding(NamedTuple):
             coded = self._coded(self._fresh(use), self._room_for_tiles(use))
         fused.encode(x, coded.memory, self.grid, draws if self.dithers else None)
         if self.layout is not None and coded.operand.tiles is not None:
-            self.layout.pack(coded.memory.codes[0], coded.operand.tiles)
+            memory = coded.memory
+            self.layout.pack(memory.halves[:2] if memory.halves else (memory.codes,), coded.operand.tiles)
         return coded.operand
 
     def _room_for_tiles(self, use: str) -> torch.Tensor | None:
         """Return memory for tiles, if codes are laid out in such."""
         if self.layout is None:
             return None
+        size = torch.Size((2 if self.arithmetic is Arithmetic.HALVES else 1, *self.layout.size))
         if use:
-            return scratch(f"tiles of {use}", self.layout.size, torch.int8, torch.device("cpu"))
-        return torch.empty(self.layout.size, dtype=torch.int8)
+            return scratch(f"tiles of {use}", size, torch.int8, torch.device("cpu"))
+        return torch.empty(size, dtype=torch.int8)
 
     def _fresh(self, use: str) -> Operand:
         """Return memory for an operand as it lies."""
@@ -271,7 +277,7 @@ def _coding(
     reach = levels * (1.0 - _HAIR if dithers else 1.0)
     grid = fused.Grid(reach, SMALLEST_SCALE, summed_dim, spec.scale is Scale.ROW)
     layout = None
-    if arithmetic is Arithmetic.INT8:
+    if arithmetic is not Arithmetic.FLOATING:
         layout = tiles.layout_of(shape[1], shape[2], summed_dim, turned=turned)
     return _Coding(turned, shape, grid, dithers, spec.needs_energy, arithmetic, layout)
 
@@ -312,9 +318,9 @@ def _room(
 
     halves = None
     if arithmetic is Arithmetic.HALVES:
-        names = ("high halves", "low halves", "sums of halves")
-        halves = Halves(*(part(name, torch.int8) for name in names))
-    return _Room(part("codes", torch.int8 if arithmetic is Arithmetic.INT8 else x.dtype), halves)
+        both = None if tiles.are_there() else part("sums of halves", torch.int8)
+        halves = Halves(part("high halves", torch.int8), part("low halves", torch.int8), both)
+    return _Room(part("codes", _KINDS.get(arithmetic, x.dtype)), halves)
 
 
 def _fill(
@@ -391,15 +397,16 @@ def largest_code(bits: float) -> int:
 
 def multiply(a: Operand, b: Operand, block: Block | None = None) -> CodeProduct:
     """Return the exact product of codes, or a block of it, in memory that the next product uses again."""
-    halved = a.halves is not None and b.halves is not None
-    if halved or a.codes.dtype == b.codes.dtype == torch.int8:
-        rows = None if block is None or block[1] == slice(0, a.codes.shape[1]) else block[1]
-        if b.tiles is not None and not halved:
-            known = multiply_tiles((a.codes[0], a.tiles), b.tiles, rows or slice(0, a.codes.shape[1]))
-            if known is not None:
-                return known
-        firsts = a.matrices if rows is None else tuple(each[rows] for each in a.matrices)
-        return multiply_matrices(firsts, b.matrices)
     if block is None:
         block = whole(a.codes.shape)
-    return multiply_codes(part_of(a.codes, block), part_of(b.codes, block[:1]))
+    halved = a.halves is not None and b.halves is not None
+    if halved or a.codes.dtype == b.codes.dtype == torch.int8:
+        if b.tiles is not None:
+            known = multiply_tiles(tiles.Rows(a.matrices, a.tiles, block[1]), b.tiles)
+            if known is not None:
+                return known
+        if a.halves is not None and b.halves is not None:
+            return multiply_matrices(a.halves.factors(block[1]), b.halves.factors(_ALL))
+        return multiply_matrices((a.codes[0, block[1]],), (b.codes[0],))
+    a_codes, b_codes = (x.codes.to(x.energy.dtype) for x in (a, b))
+    return multiply_codes(part_of(a_codes, block), part_of(b_codes, block[:1]))

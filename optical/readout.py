@@ -25,7 +25,7 @@ from optical.operands import (
     largest_code,
     multiply,
 )
-from optical.probes import probe, probe_outputs
+from optical.probes import probe
 from optical.residues import Residues, draw_misread
 from optical.scratch import scratch
 
@@ -301,8 +301,8 @@ def set_gain(spec: AnalogSpec, a: Operand, b: Operand, known: CodeProduct | None
         return Gain(range_=most, coupling=none, clipping=none)
     parts = max(1.0, a.codes.shape[-1] / spec.analog_length)
     a_codes, b_codes = probe(spec, a.codes), probe(spec, b.codes.mT).mT
-    if known is not None and len(known.sums) == 1:
-        signal = probe_outputs(known.sums[0]).to(a.energy.dtype)
+    if known is not None:
+        signal = known.probed(a.energy.dtype)
     else:
         signal = a_codes.to(a.energy.dtype) @ b_codes.to(a.energy.dtype)
     power = signal.square().mean() + spec.thermal_variance / unit**2

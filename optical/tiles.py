@@ -6,6 +6,7 @@ Shape suffixes: M rows of A and C, K summed, N columns of B and C.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from optical.fused_threads import Job
 
 _ROWS, _BYTES = 16, 64
 """Of a tile."""
+_TILE = _ROWS * _BYTES
 _PAIR = 2 * _ROWS
 """Rows of A, and columns of B, that are multiplied at a time."""
 
@@ -44,11 +46,23 @@ class Layout(NamedTuple):
         """Shape of the tiles, int8."""
         return torch.Size((self.lines // _ROWS, self.steps, _ROWS, _BYTES))
 
-    def pack(self, codes: torch.Tensor, tiles: torch.Tensor) -> None:
-        """Lay codes of int8, [R, C] as they lie in memory, out in tiles."""
-        count = self.lines // _ROWS
-        values = (codes.data_ptr(), codes.shape[1], tiles.data_ptr(), self.steps, self.kind, 0)
-        _packing().run(values, count, codes.numel())
+    def pack(self, codes: Sequence[torch.Tensor | None], tiles: torch.Tensor) -> None:
+        """Lay codes of int8, [1, R, C] as they lie in memory, or their halves, out in tiles."""
+        for each, out in zip(codes, tiles, strict=True):
+            if each is not None:
+                values = (each.data_ptr(), each.shape[2], out.data_ptr(), self.steps, self.kind)
+                _packing().run(values, self.lines // _ROWS, each.numel())
+
+
+class Rows(NamedTuple):
+    """What is multiplied of A."""
+
+    codes: tuple[torch.Tensor, ...]
+    """All of it, int8 [M, K], or its high and its low halves."""
+    tiles: torch.Tensor | None
+    """The same in tiles, if it has gaps."""
+    rows: slice
+    """Of these."""
 
 
 def layout_of(rows: int, columns: int, summed_dim: int, *, turned: bool) -> Layout | None:
@@ -73,38 +87,38 @@ def layout_of(rows: int, columns: int, summed_dim: int, *, turned: bool) -> Layo
     return Layout(lines, length // _BYTES, passes.ALONG if turned else passes.ACROSS)
 
 
-def multiply(
-    a: tuple[torch.Tensor, torch.Tensor | None], b_tiles: torch.Tensor, out: torch.Tensor, rows: slice
-) -> bool:
+def multiply(a: Rows, b_tiles: torch.Tensor, out: torch.Tensor) -> bool:
     """Multiply codes exactly; return whether they could be.
 
     Parameters
     ----------
-    a : tuple
-        Codes of A, int8 [M, K], and their tiles if they are not without gaps.
-    b_tiles : torch.Tensor
-        Tiles of B.
-    out : torch.Tensor
-        For the rows that are asked for, int32 [M, N].
-    rows : slice
+    a : Rows
         Of A.
+    b_tiles : torch.Tensor
+        Tiles of B, or of its halves.
+    out : torch.Tensor
+        [M, N]; int32, or float32 of halves.
     """
-    codes, tiles = a
-    (count, columns), steps = out.shape, b_tiles.shape[1]
-    if count < _PAIR or codes.shape[1] != steps * _BYTES:
+    (count, columns), steps, first = out.shape, b_tiles.shape[2], a.rows.start
+    length, halved = steps * _BYTES, len(a.codes) > 1
+    if count < (_ROWS if halved else _PAIR) or a.codes[0].shape[1] != length:
         return False
-    if tiles is None:
-        if not codes.is_contiguous():
+    if a.tiles is None:
+        if not all(codes.is_contiguous() for codes in a.codes):
             return False
-        step, sixteen, next_ = codes.shape[1], codes.shape[1] * _ROWS, _BYTES
-        first = codes.data_ptr() + rows.start * step
+        parts, step, group, following = a.codes, length, length * _ROWS, _BYTES
+        first *= step
     else:
-        if rows.start % _ROWS or count % _ROWS:
+        if first % _ROWS or count % _ROWS:
             return False
-        step, sixteen, next_ = _BYTES, steps * _ROWS * _BYTES, _ROWS * _BYTES
-        first = tiles.data_ptr() + rows.start // _ROWS * sixteen
-    values = (first, 0, step, sixteen, next_, b_tiles.data_ptr(), 0, out.data_ptr(), columns, count, steps)
-    _multiplying().run((*values, _shapes(), 0), columns, 4 * count * columns, _PAIR)
+        parts, step, group, following = tuple(a.tiles), _BYTES, steps * _TILE, _TILE
+        first = first // _ROWS * group
+    a_places, b_places = ([part.data_ptr() for part in whole] for whole in (parts, b_tiles))
+    if not halved:
+        a_places, b_places = [a_places[0], 0], [b_places[0], 0]
+    starts = (a_places[0] + first, a_places[1] + first if halved else 0)
+    values = (*starts, step, group, following, *b_places, out.data_ptr(), columns, count, steps, _shapes())
+    _multiplying().run(values, columns, 4 * count * columns, _PAIR)
     return True
 
 

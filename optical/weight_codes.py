@@ -54,7 +54,7 @@ def kept_codes(x: torch.Tensor, how: _Key, encode: Callable[[Operand | None], Op
     Notes
     -----
     Only codes of 8 bits are kept, a quarter of a weight's memory for each way of coding it, and those of at
-    most 14 bits, one and a half times that memory. A write that torch
+    most 14 bits, as much as that memory; in tiles they are there twice. A write that torch
     does not count, and that misses 256 elements spread evenly over the tensor, would go unseen.
     """
     if x.is_inference() or x.device.type == "meta":
