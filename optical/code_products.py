@@ -137,12 +137,16 @@ def multiply_matrices(a: tuple[torch.Tensor, ...], b: tuple[torch.Tensor, ...]) 
 
 def multiply_tiles(a: tiles.Rows, b_tiles: torch.Tensor) -> CodeProduct | None:
     """Return the exact product of rows of A by all of B in tiles, or None where they do not fit."""
+    product = tiles.plan(a, b_tiles)
+    if product is None:
+        return None
     rows, columns = a.rows.stop - a.rows.start, b_tiles.shape[1] * b_tiles.shape[3]
     whole_numbers = len(a.codes) == 1
     room = remembered(
         ("tiled", whole_numbers, rows, columns), lambda: _tiled_room(whole_numbers, rows, columns)
     )
-    return room.product if tiles.multiply(a, b_tiles, room.matrices[0]) else None
+    tiles.multiply(product, room.matrices[0])
+    return room.product
 
 
 def _tiled_room(whole_numbers: bool, rows: int, columns: int) -> _ProductRoom:  # noqa: FBT001 - a kind of number

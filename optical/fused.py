@@ -125,7 +125,13 @@ def encode(x: torch.Tensor, room: Codes, grid: Grid, dither: Draws | None) -> No
     if not grid.own:
         passes.find_scale(memory, count, np.float32(grid.smallest))
     values = (*memory, KINDS[room.codes.dtype], batch, rows, columns, by_rows, grid.own, *how, grid.reach, grid.smallest)
-    _encoding().run(values, batch * rows if by_rows else columns, count, 1 if by_rows else _GRAIN)
+    _encoding().run(values, batch * rows if by_rows else columns, count, grain=1 if by_rows else _grain(columns))
+
+
+def _grain(columns: int) -> int:
+    """Return how many columns are worked on together: short pieces of rows are read slowly."""
+    each = -(-columns // torch.get_num_threads())
+    return each + -each % _GRAIN
 
 
 @functools.cache

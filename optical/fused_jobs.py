@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from optical import fused_kernels, fused_readout
-from optical.compiling import HEAD, doubles, job, next_part, numbers
+from optical.compiling import HEAD, Array, compiled, doubles, job, next_part, numbers
 
 ENCODE_INTEGERS, ENCODE_REALS = 16, 2
 """What `encode` is told."""
@@ -43,6 +43,19 @@ def encode(block: int) -> None:
         start, end = next_part(block)
 
 
+@compiled
+def deliver_part(told: Array, law: Array, products: int, start: int, end: int) -> None:
+    """Read rows of a block of products out, of which the first of the block is, or would be, at an address."""
+    place = (told[9], told[10], told[11], told[12], told[13], told[14])
+    _deliver(
+        (products, told[1], told[2], told[3], told[4], told[5], told[6], told[7]),
+        told[8] != 0,
+        (*place, start, end, told[15], told[16], told[17]),
+        (told[18] != 0, told[19], told[20], doubles(told[21], _PAIRS)),
+        (law[0], law[1], law[2], law[3], law[4], law[5], law[6]),
+    )
+
+
 @job
 def deliver(block: int) -> None:
     """Read products out (`optical.fused_readout.deliver`); parts are rows of the block of products.
@@ -57,14 +70,7 @@ def deliver(block: int) -> None:
     """
     start, end = next_part(block)
     while start < end:
-        given = numbers(block + 8 * HEAD, DELIVER_INTEGERS)
+        told = numbers(block + 8 * HEAD, DELIVER_INTEGERS)
         law = doubles(block + 8 * (HEAD + DELIVER_INTEGERS), DELIVER_REALS)
-        place = (given[9], given[10], given[11], given[12], given[13], given[14])
-        _deliver(
-            (given[0], given[1], given[2], given[3], given[4], given[5], given[6], given[7]),
-            given[8] != 0,
-            (*place, start, end, given[15], given[16], given[17]),
-            (given[18] != 0, given[19], given[20], doubles(given[21], _PAIRS)),
-            (law[0], law[1], law[2], law[3], law[4], law[5], law[6]),
-        )
+        deliver_part(told, law, told[0], start, end)
         start, end = next_part(block)

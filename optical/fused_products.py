@@ -13,13 +13,14 @@ from typing import NamedTuple
 
 import torch
 
+from optical import tiles
 from optical.analog import AnalogSpec, Shot
 from optical.code_products import CodeProduct
 from optical.collapse import doubt_collapse
 from optical.draws import Draws, gaussian_pairs
 from optical.fused import KINDS, fuses, kernels
 from optical.fused_threads import Job
-from optical.operand_blocks import Block, Target, product_blocks
+from optical.operand_blocks import Block, Target, product_blocks, whole
 from optical.operands import (
     NEGLIGIBLE_LASER,
     SMALLEST_SCALE,
@@ -138,10 +139,22 @@ def deliver(
     if target is None:
         target = Target(a.energy.new_empty((*a.codes.shape[:2], columns)), adds=False)
     c_BMN = target.c_BMN
+    tiled = None if known is not None or not a.multiplies_integers(b) else _tiled(a, b)
+    if tiled is not None:
+        told, reals = _told(law, (), (a, b), noise, _Output(target, whole(c_BMN.shape), draws))
+        tiles.deliver(told, tiled, reals, (c_BMN.shape[1], columns))
+        return c_BMN
     for block in product_blocks(c_BMN.shape, c_BMN.device):
         product = multiply(a, b, block) if known is None else known
         _read(law, product, (a, b), noise, _Output(target, block, draws))
     return c_BMN
+
+
+def _tiled(a: Operand, b: Operand) -> tuple[int, ...] | None:
+    """Return what compiled functions are told of a product in tiles that is read out as it is made, if any is."""
+    if b.tiles is None or not tiles.is_small(b.tiles):
+        return None
+    return tiles.plan(a.some(slice(0, a.codes.shape[1])), b.tiles)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -275,22 +288,27 @@ def _probed(shape: torch.Size) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 def _read(law: _Law, product: CodeProduct, operands: _Operands, noise: _Noise, out: _Output) -> None:
     """Write a block of outputs."""
+    (_, (batches, rows), _), columns = out, operands[1].codes.shape[2]
+    lines = (batches.stop - batches.start) * (rows.stop - rows.start)
+    told, reals = _told(law, product.sums, operands, noise, out)
+    _delivering().run((*told, *reals), lines, lines * columns)
+
+
+def _told(
+    law: _Law, sums: tuple[torch.Tensor, ...], operands: _Operands, noise: _Noise, out: _Output
+) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Return what `optical.fused_jobs.deliver` is told; without sums these are made there."""
     ((c_BMN, adds), (batches, rows), draws), (a, b) = out, operands
     columns = c_BMN.shape[2]
     count = (batches.stop - batches.start) * (rows.stop - rows.start) * columns
-    exact, *halves = product.sums
-    step = noise.range_ * law.relative_step
-    tensors = (exact, c_BMN, a.energy, b.energy, a.scale, b.scale)
-    source = draws.take(count // 2) if law.is_noisy else (0, 0)
-    low, both = halves or (None, None)
-    memory = (
+    exact, low, both = (*(each.data_ptr() for each in sums), 0, 0, 0)[:3]
+    tensors = (c_BMN, a.energy, b.energy, a.scale, b.scale)
+    told = (
+        exact,
         *(tensor.data_ptr() for tensor in tensors),
-        0 if low is None else low.data_ptr(),
-        0 if both is None else both.data_ptr(),
-    )
-    values = (
-        *memory,
-        exact.dtype == torch.int32,
+        low,
+        both,
+        sums[0].dtype == torch.int32 if sums else a.halves is None,
         *c_BMN.shape,
         batches.start,
         rows.start,
@@ -299,14 +317,10 @@ def _read(law: _Law, product: CodeProduct, operands: _Operands, noise: _Noise, o
         b.scale.numel(),
         adds,
         law.is_noisy,
-        *source,
+        *(draws.take(count // 2) if law.is_noisy else (0, 0)),
         _pairs(),
-        *noise.variance,
-        law.unit,
-        step,
-        law.levels,
     )
-    _delivering().run(values, count // columns, count)
+    return told, (*noise.variance, law.unit, noise.range_ * law.relative_step, law.levels)
 
 
 @functools.cache

@@ -43,7 +43,15 @@ class Job:
         self._address: int = function.address
         self._block = struct.Struct(f"=3q{integers}q{reals}d")
 
-    def run(self, values: tuple[float, ...], count: int, elements: int, grain: int = 1) -> None:
+    def run(
+        self,
+        values: tuple[float, ...],
+        count: int,
+        elements: int,
+        *,
+        grain: int = 1,
+        most: int | None = None,
+    ) -> None:
         """Do the whole of a range, on several threads where that is worth while.
 
         Parameters
@@ -56,6 +64,8 @@ class Job:
             Numbers that are worked on in all.
         grain : int
             Of which the lengths of parts are multiples.
+        most : int or None
+            Largest length of a part.
         """
         team = _team()
         fewest = _FEWEST if team is not None else _FEWEST_ALONE
@@ -64,6 +74,7 @@ class Job:
         if threads > 1:
             size = -(-count // (threads * _PARTS))
             size += -size % grain
+        size = size if most is None else min(size, most)
         block = ctypes.create_string_buffer(self._block.pack(0, count, size, *values), self._block.size)
         address = ctypes.addressof(block)
         if threads < 2:

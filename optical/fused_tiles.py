@@ -11,16 +11,28 @@ from __future__ import annotations
 import numpy as np
 
 from optical import amx
-from optical.compiling import HEAD, Array, compiled, compiled_in_order, floats, job, next_part, numbers
+from optical.compiling import (
+    HEAD,
+    Array,
+    compiled,
+    compiled_in_order,
+    doubles,
+    floats,
+    job,
+    next_part,
+    numbers,
+)
+from optical.fused_jobs import DELIVER_INTEGERS, DELIVER_REALS, deliver_part
 
 PACK_INTEGERS = 5
 """What `pack` is told."""
-MULTIPLY_INTEGERS = 12
-"""What `multiply` is told."""
+PRODUCT_INTEGERS = 10
+"""What `multiply` is told of a product, beside where it goes and how many rows it has."""
 ALONG, ACROSS, GATHERED = 0, 1, 2
 """Layouts that are packed: columns of B lie in a row; rows of B do; columns of A do."""
 _TILE = amx.ROWS * amx.BYTES
 _SUMS = amx.ROWS * amx.ROWS
+_FEWEST_ROWS = 2 * amx.ROWS
 _CACHE = 2**19
 """Bytes of A that are met again and again by columns of B."""
 
@@ -74,14 +86,15 @@ def _sum(a: tuple[int, int], step: int, next_: int, b: tuple[int, int], steps: i
 
 
 @compiled
-def _multiply(given: Array, start: int, end: int) -> None:
-    a, _, step, sixteen, next_, b, _, out, columns, rows, steps, _ = given
+def _multiply(given: Array, out: int, rows: tuple[int, int], span: tuple[int, int]) -> None:
+    """Multiply some rows, at least 32, by some columns; `out` is where the first row of all would go."""
+    a, _, step, sixteen, next_, b, _, columns, steps, _ = given
     most = max(32, _CACHE // (steps * amx.BYTES) // 32 * 32)
-    for first in range(0, rows, most):
-        for column in range(start, end, 32):
+    for first in range(rows[0], rows[1], most):
+        for column in range(span[0], span[1], 32):
             tiles = b + column // amx.ROWS * steps * _TILE
-            for each in range(first, min(first + most, rows), 32):
-                row = min(each, rows - 32)
+            for each in range(first, min(first + most, rows[1]), 32):
+                row = min(each, rows[1] - 32)
                 above = a + row // amx.ROWS * sixteen + row % amx.ROWS * step
                 _sum((above, above + sixteen), step, next_, (tiles, tiles + steps * _TILE), steps)
                 place, width = out + 4 * (row * columns + column), 4 * columns
@@ -92,16 +105,17 @@ def _multiply(given: Array, start: int, end: int) -> None:
 
 
 @compiled
-def _multiply_halves(given: Array, start: int, end: int) -> None:
-    high, low, step, sixteen, next_, b_high, b_low, out, columns, rows, steps, _ = given
+def _multiply_halves(given: Array, out: int, rows: tuple[int, int], span: tuple[int, int]) -> None:
+    """Multiply some rows of halves, at least 16, by some columns."""
+    high, low, step, sixteen, next_, b_high, b_low, columns, steps, _ = given
     sums = np.empty(4 * _SUMS, np.int32)
     place = sums.ctypes.data
     most = max(amx.ROWS, _CACHE // (2 * steps * amx.BYTES) // amx.ROWS * amx.ROWS)
-    for first in range(0, rows, most):
-        for column in range(start, end, amx.ROWS):
+    for first in range(rows[0], rows[1], most):
+        for column in range(span[0], span[1], amx.ROWS):
             tiles = column // amx.ROWS * steps * _TILE
-            for each in range(first, min(first + most, rows), amx.ROWS):
-                row = min(each, rows - amx.ROWS)
+            for each in range(first, min(first + most, rows[1]), amx.ROWS):
+                row = min(each, rows[1] - amx.ROWS)
                 above = row // amx.ROWS * sixteen + row % amx.ROWS * step
                 _sum((high + above, low + above), step, next_, (b_high + tiles, b_low + tiles), steps)
                 amx.store(0, place, amx.BYTES)
@@ -124,6 +138,14 @@ def _join(sums: Array, first: int, out: Array) -> None:
         out[place] = upper * radix + np.float32(sums[3 * _SUMS + at])
 
 
+@compiled
+def _multiply_either(given: Array, out: int, rows: tuple[int, int], span: tuple[int, int]) -> None:
+    if given[6] != 0:
+        _multiply_halves(given, out, rows, span)
+    else:
+        _multiply(given, out, rows, span)
+
+
 @job
 def multiply(block: int) -> None:
     """Multiply codes exactly; parts are of columns.
@@ -133,18 +155,44 @@ def multiply(block: int) -> None:
     block : int
         Address of: addresses of A's codes, or of its high and of its low halves; bytes from one of its rows to
         the next, from 16 rows to the next 16, and from 64 columns to the next 64; addresses of the tiles of
-        B, or of those of its halves, 0 if there are no halves; address of the result, int32, or float32
-        of halves; N; M; tiles of a sum; and the address of `optical.amx.shapes`.
+        B, or of those of its halves, 0 if there are no halves; N; tiles of a sum; the address of
+        `optical.amx.shapes`; then address of the result, int32, or float32 of halves; and M.
     """
     start, end = next_part(block)
     if start >= end:
         return
-    given = numbers(block + 8 * HEAD, MULTIPLY_INTEGERS)
-    amx.configure(given[11])
+    given = numbers(block + 8 * HEAD, PRODUCT_INTEGERS)
+    out, rows = numbers(block + 8 * (HEAD + PRODUCT_INTEGERS), 2)
+    amx.configure(given[9])
     while start < end:
-        if given[6] != 0:
-            _multiply_halves(given, start, end)
-        else:
-            _multiply(given, start, end)
+        _multiply_either(given, out, (0, rows), (start, end))
+        start, end = next_part(block)
+    amx.release()
+
+
+@job
+def multiply_and_deliver(block: int) -> None:
+    """Multiply codes and read the products out; parts are of rows, at least 32 in all.
+
+    Parameters
+    ----------
+    block : int
+        Address of: what `optical.fused_jobs.deliver` is told, without its reals and without an address of
+        products; what `multiply` is told of the product; and the reals.
+    """
+    start, end = next_part(block)
+    if start >= end:
+        return
+    told = numbers(block + 8 * HEAD, DELIVER_INTEGERS)
+    given = numbers(block + 8 * (HEAD + DELIVER_INTEGERS), PRODUCT_INTEGERS)
+    law = doubles(block + 8 * (HEAD + DELIVER_INTEGERS + PRODUCT_INTEGERS), DELIVER_REALS)
+    columns = given[7]
+    products = np.empty(max(_FEWEST_ROWS, numbers(block, HEAD)[2]) * columns, np.float32)
+    amx.configure(given[9])
+    while start < end:
+        base = min(start, max(0, end - _FEWEST_ROWS))
+        first = products.ctypes.data - 4 * base * columns
+        _multiply_either(given, first, (base, end), (0, columns))
+        deliver_part(told, law, first, start, end)
         start, end = next_part(block)
     amx.release()

@@ -85,6 +85,16 @@ class Operand:
             halves=None if self.halves is None else self.halves.rows(block),
         )
 
+    def multiplies_integers(self, other: Operand) -> bool:
+        """Return whether codes are multiplied as whole numbers of 8 bits, or as halves of such."""
+        if self.halves is not None and other.halves is not None:
+            return True
+        return self.codes.dtype == other.codes.dtype == torch.int8
+
+    def some(self, rows: slice) -> tiles.Rows:
+        """Return rows of a single matrix as a matrix unit takes them."""
+        return tiles.Rows(self.matrices, self.tiles, rows)
+
     @property
     def values(self) -> torch.Tensor:
         """What the codes stand for, in the operand's own unit."""
@@ -399,10 +409,9 @@ def multiply(a: Operand, b: Operand, block: Block | None = None) -> CodeProduct:
     """Return the exact product of codes, or a block of it, in memory that the next product uses again."""
     if block is None:
         block = whole(a.codes.shape)
-    halved = a.halves is not None and b.halves is not None
-    if halved or a.codes.dtype == b.codes.dtype == torch.int8:
+    if a.multiplies_integers(b):
         if b.tiles is not None:
-            known = multiply_tiles(tiles.Rows(a.matrices, a.tiles, block[1]), b.tiles)
+            known = multiply_tiles(a.some(block[1]), b.tiles)
             if known is not None:
                 return known
         if a.halves is not None and b.halves is not None:

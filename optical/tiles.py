@@ -19,6 +19,10 @@ _ROWS, _BYTES = 16, 64
 _TILE = _ROWS * _BYTES
 _PAIR = 2 * _ROWS
 """Rows of A, and columns of B, that are multiplied at a time."""
+_CACHE = 2**20
+"""Bytes of B that stay in a core's cache."""
+_PANEL = 2**16
+"""Products that do."""
 
 
 @functools.cache
@@ -87,8 +91,8 @@ def layout_of(rows: int, columns: int, summed_dim: int, *, turned: bool) -> Layo
     return Layout(lines, length // _BYTES, passes.ALONG if turned else passes.ACROSS)
 
 
-def multiply(a: Rows, b_tiles: torch.Tensor, out: torch.Tensor) -> bool:
-    """Multiply codes exactly; return whether they could be.
+def plan(a: Rows, b_tiles: torch.Tensor) -> tuple[int, ...] | None:
+    """Return what compiled functions are told of a product, or None where it does not fit.
 
     Parameters
     ----------
@@ -96,30 +100,63 @@ def multiply(a: Rows, b_tiles: torch.Tensor, out: torch.Tensor) -> bool:
         Of A.
     b_tiles : torch.Tensor
         Tiles of B, or of its halves.
-    out : torch.Tensor
-        [M, N]; int32, or float32 of halves.
     """
-    (count, columns), steps, first = out.shape, b_tiles.shape[2], a.rows.start
+    count, first, steps = a.rows.stop - a.rows.start, a.rows.start, b_tiles.shape[2]
     length, halved = steps * _BYTES, len(a.codes) > 1
-    if count < (_ROWS if halved else _PAIR) or a.codes[0].shape[1] != length:
-        return False
+    if count < _PAIR or a.codes[0].shape[1] != length:
+        return None
     if a.tiles is None:
         if not all(codes.is_contiguous() for codes in a.codes):
-            return False
+            return None
         parts, step, group, following = a.codes, length, length * _ROWS, _BYTES
         first *= step
     else:
         if first % _ROWS or count % _ROWS:
-            return False
+            return None
         parts, step, group, following = tuple(a.tiles), _BYTES, steps * _TILE, _TILE
         first = first // _ROWS * group
     a_places, b_places = ([part.data_ptr() for part in whole] for whole in (parts, b_tiles))
-    if not halved:
-        a_places, b_places = [a_places[0], 0], [b_places[0], 0]
-    starts = (a_places[0] + first, a_places[1] + first if halved else 0)
-    values = (*starts, step, group, following, *b_places, out.data_ptr(), columns, count, steps, _shapes())
-    _multiplying().run(values, columns, 4 * count * columns, _PAIR)
-    return True
+    low, b_low = (a_places[1] + first, b_places[1]) if halved else (0, 0)
+    places = (a_places[0] + first, low, step, group, following, b_places[0], b_low)
+    return (*places, b_tiles.shape[1] * _ROWS, steps, _shapes())
+
+
+def multiply(product: tuple[int, ...], out: torch.Tensor) -> None:
+    """Multiply codes exactly.
+
+    Parameters
+    ----------
+    product : tuple of int
+        Of `plan`.
+    out : torch.Tensor
+        [M, N]; int32, or float32 of halves.
+    """
+    rows, columns = out.shape
+    _multiplying().run((*product, out.data_ptr(), rows), columns, 4 * rows * columns, grain=_PAIR)
+
+
+def is_small(b_tiles: torch.Tensor) -> bool:
+    """Return whether B stays in a core's cache, so that it may be met anew by few rows of A."""
+    return b_tiles.numel() <= _CACHE
+
+
+def deliver(
+    told: tuple[int, ...], product: tuple[int, ...], law: tuple[float, ...], shape: tuple[int, int]
+) -> None:
+    """Multiply codes and read the product out, some rows after the other.
+
+    Parameters
+    ----------
+    told, law : tuple
+        What `optical.fused_jobs.deliver` is told, integers and reals.
+    product : tuple of int
+        Of `plan`.
+    shape : tuple of int
+        M and N.
+    """
+    rows, columns = shape
+    most = max(_PAIR, _PANEL // columns // _PAIR * _PAIR)
+    _delivering().run((*told, *product, *law), rows, 4 * rows * columns, grain=_PAIR, most=most)
 
 
 @functools.cache
@@ -136,7 +173,14 @@ def _packing() -> Job:
 
 @functools.cache
 def _multiplying() -> Job:
-    return Job(_passes().multiply, _passes().MULTIPLY_INTEGERS, 0)
+    return Job(_passes().multiply, _passes().PRODUCT_INTEGERS + 2, 0)
+
+
+@functools.cache
+def _delivering() -> Job:
+    passes = _passes()
+    integers = passes.DELIVER_INTEGERS + passes.PRODUCT_INTEGERS
+    return Job(passes.multiply_and_deliver, integers, passes.DELIVER_REALS)
 
 
 @functools.cache
