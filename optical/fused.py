@@ -97,7 +97,20 @@ class Codes(NamedTuple):
     """For halves of codes, high, low and perhaps their sums, int8, where those are multiplied."""
 
 
-def encode(x: torch.Tensor, room: Codes, grid: Grid, dither: Draws | None) -> None:
+class TileRoom(NamedTuple):
+    """Where codes go in tiles."""
+
+    job: Job
+    """That puts them there (`optical.fused_tiles.encode`)."""
+    told: tuple[int, ...]
+    """What it is told of them."""
+    lines: int
+    """Of a tile."""
+
+
+def encode(
+    x: torch.Tensor, room: Codes, grid: Grid, dither: Draws | None, tiles: TileRoom | None = None
+) -> None:
     """Round an operand to codes.
 
     Parameters
@@ -110,6 +123,8 @@ def encode(x: torch.Tensor, room: Codes, grid: Grid, dither: Draws | None) -> No
         Of the converter.
     dither : Draws or None
         What stochastic rounding draws from.
+    tiles : TileRoom or None
+        Where codes go as well.
     """
     (batch, rows, columns), by_rows = room.codes.shape, grid.summed_dim == -1
     count = batch * rows * columns
@@ -124,8 +139,10 @@ def encode(x: torch.Tensor, room: Codes, grid: Grid, dither: Draws | None) -> No
     passes = kernels().encoding
     if not grid.own:
         passes.find_scale(memory, count, np.float32(grid.smallest))
-    values = (*memory, KINDS[room.codes.dtype], batch, rows, columns, by_rows, grid.own, *how, grid.reach, grid.smallest)
-    _encoding().run(values, batch * rows if by_rows else columns, count, grain=1 if by_rows else _grain(columns))
+    told = (*memory, KINDS[room.codes.dtype], batch, rows, columns, by_rows, grid.own, *how)
+    job, more, least = (_encoding(), (), 1) if tiles is None else (tiles.job, tiles.told, tiles.lines)
+    values, parts = (*told, *more, grid.reach, grid.smallest), batch * rows if by_rows else columns
+    job.run(values, parts, count, grain=least if by_rows else _grain(columns))
 
 
 def _grain(columns: int) -> int:

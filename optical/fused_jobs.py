@@ -18,6 +18,18 @@ _PAIRS = 2**16
 _encode, _deliver = fused_kernels.encode, fused_readout.deliver
 
 
+@compiled
+def encode_part(told: Array, reals: Array, start: int, end: int) -> None:
+    """Round rows, or columns, of an operand to codes."""
+    _encode(
+        (told[0], told[1], told[2], told[3], told[4], told[5], told[6]),
+        told[7],
+        (told[8], told[9], told[10], start, end),
+        (np.float32(reals[0]), np.float32(reals[1]), told[11] != 0, told[12] != 0),
+        (told[13] != 0, told[14], told[15]),
+    )
+
+
 @job
 def encode(block: int) -> None:
     """Round an operand to codes (`optical.fused_kernels.encode`); parts are of B R rows, or of C columns.
@@ -31,15 +43,8 @@ def encode(block: int) -> None:
     """
     start, end = next_part(block)
     while start < end:
-        given = numbers(block + 8 * HEAD, ENCODE_INTEGERS)
-        reals = doubles(block + 8 * (HEAD + ENCODE_INTEGERS), ENCODE_REALS)
-        _encode(
-            (given[0], given[1], given[2], given[3], given[4], given[5], given[6]),
-            given[7],
-            (given[8], given[9], given[10], start, end),
-            (np.float32(reals[0]), np.float32(reals[1]), given[11] != 0, given[12] != 0),
-            (given[13] != 0, given[14], given[15]),
-        )
+        told = numbers(block + 8 * HEAD, ENCODE_INTEGERS)
+        encode_part(told, doubles(block + 8 * (HEAD + ENCODE_INTEGERS), ENCODE_REALS), start, end)
         start, end = next_part(block)
 
 

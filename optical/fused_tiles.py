@@ -7,7 +7,6 @@ Shape suffixes: M rows of A and C, K summed, N columns of B and C.
 
 from __future__ import annotations
 
-
 import numpy as np
 
 from optical import amx
@@ -22,14 +21,19 @@ from optical.compiling import (
     next_part,
     numbers,
 )
-from optical.fused_jobs import DELIVER_INTEGERS, DELIVER_REALS, deliver_part
+from optical.fused_jobs import (
+    DELIVER_INTEGERS,
+    DELIVER_REALS,
+    ENCODE_INTEGERS,
+    ENCODE_REALS,
+    deliver_part,
+    encode_part,
+)
 
-PACK_INTEGERS = 5
-"""What `pack` is told."""
+LAYOUT_INTEGERS = 2
+"""What `encode` is told of tiles."""
 PRODUCT_INTEGERS = 10
 """What `multiply` is told of a product, beside where it goes and how many rows it has."""
-ALONG, ACROSS, GATHERED = 0, 1, 2
-"""Layouts that are packed: columns of B lie in a row; rows of B do; columns of A do."""
 _TILE = amx.ROWS * amx.BYTES
 _SUMS = amx.ROWS * amx.ROWS
 _FEWEST_ROWS = 2 * amx.ROWS
@@ -37,33 +41,60 @@ _CACHE = 2**19
 """Bytes of A that are met again and again by columns of B."""
 
 
+@compiled
+def _pack_rows(codes: int, width: int, tiles: int, rows: tuple[int, int]) -> None:
+    """Lay columns of B out that lie in rows."""
+    steps = width // amx.BYTES
+    for row in range(rows[0], rows[1], amx.ROWS):
+        for place in range(steps):
+            source = codes + row * width + place * amx.BYTES
+            amx.turn(source, width, tiles + (row // amx.ROWS * steps + place) * _TILE)
+
+
+@compiled
+def _pack_columns(codes: int, shape: tuple[int, int], tiles: int, span: tuple[int, int], gathers: bool) -> None:
+    """Lay columns of B out, or rows of A, that lie in columns."""
+    rows, width = shape
+    steps = rows // amx.BYTES
+    for place in range(steps):
+        for column in range(span[0], span[1], amx.ROWS):
+            source = codes + column + place * amx.BYTES * width
+            out = tiles + (column // amx.ROWS * steps + place) * _TILE
+            if gathers:
+                amx.gather(source, width, out)
+            else:
+                amx.interleave(source, width, out)
+
+
 @job
-def pack(block: int) -> None:
-    """Lay codes out in tiles, [N / 16, K / 64], or rows of A in place of columns; parts are of these.
+def encode(block: int) -> None:
+    """Round an operand of one matrix to codes and lay these out in tiles; parts are of 16 rows or columns.
 
     Parameters
     ----------
     block : int
-        Address of: address of codes, bytes from one of their rows to the next, address of tiles, tiles of a
-        sum, and layout.
+        Address of: the integers that `optical.fused_jobs.encode` is told; address of tiles, of which those of
+        low halves follow those of high ones; 1 for rows of A; and the reals.
     """
     start, end = next_part(block)
     while start < end:
-        codes, step, tiles, steps, layout = numbers(block + 8 * HEAD, PACK_INTEGERS)
-        if layout == ALONG:
-            for line in range(start, end):
-                for place in range(steps):
-                    source = codes + line * amx.ROWS * step + place * amx.BYTES
-                    amx.turn(source, step, tiles + (line * steps + place) * _TILE)
+        told = numbers(block + 8 * HEAD, ENCODE_INTEGERS)
+        tiles, gathers = numbers(block + 8 * (HEAD + ENCODE_INTEGERS), LAYOUT_INTEGERS)
+        reals = doubles(block + 8 * (HEAD + ENCODE_INTEGERS + LAYOUT_INTEGERS), ENCODE_REALS)
+        shape = (told[9], told[10])
+        first, second = (told[4], told[5]) if told[4] != 0 else (told[1], 0)
+        if told[11] != 0:
+            for row in range(start, end, amx.ROWS):
+                rows = (row, row + amx.ROWS)
+                encode_part(told, reals, row, row + amx.ROWS)
+                _pack_rows(first, shape[1], tiles, rows)
+                if second != 0:
+                    _pack_rows(second, shape[1], tiles + shape[0] * shape[1], rows)
         else:
-            for place in range(steps):
-                for line in range(start, end):
-                    source = codes + line * amx.ROWS + place * amx.BYTES * step
-                    out = tiles + (line * steps + place) * _TILE
-                    if layout == ACROSS:
-                        amx.interleave(source, step, out)
-                    else:
-                        amx.gather(source, step, out)
+            encode_part(told, reals, start, end)
+            _pack_columns(first, shape, tiles, (start, end), gathers != 0)
+            if second != 0:
+                _pack_columns(second, shape, tiles + shape[0] * shape[1], (start, end), gathers != 0)
         start, end = next_part(block)
 
 

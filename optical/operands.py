@@ -214,10 +214,7 @@ class _Coding(NamedTuple):
             coded = remembered((use, self), lambda: self._coded(self._fresh(use), self._room_for_tiles(use)))
         else:
             coded = self._coded(self._fresh(use), self._room_for_tiles(use))
-        fused.encode(x, coded.memory, self.grid, draws if self.dithers else None)
-        if self.layout is not None and coded.operand.tiles is not None:
-            memory = coded.memory
-            self.layout.pack(memory.halves[:2] if memory.halves else (memory.codes,), coded.operand.tiles)
+        fused.encode(x, coded.memory, self.grid, draws if self.dithers else None, coded.tiles)
         return coded.operand
 
     def _room_for_tiles(self, use: str) -> torch.Tensor | None:
@@ -246,7 +243,8 @@ class _Coding(NamedTuple):
     def _coded(self, lies: Operand, tiles: torch.Tensor | None) -> _Coded:
         energy = lies.energy if self.wants_energy else None
         memory = fused.Codes(lies.codes, lies.scale, energy, lies.halves or ())
-        return _Coded(memory, replace(lies.mT if self.turned else lies, tiles=tiles))
+        room = None if self.layout is None or tiles is None else self.layout.room(tiles)
+        return _Coded(memory, replace(lies.mT if self.turned else lies, tiles=tiles), room)
 
 
 class _Coded(NamedTuple):
@@ -254,6 +252,7 @@ class _Coded(NamedTuple):
 
     memory: fused.Codes
     operand: Operand
+    tiles: fused.TileRoom | None
 
 
 @functools.lru_cache(maxsize=4096)

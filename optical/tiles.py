@@ -6,7 +6,6 @@ Shape suffixes: M rows of A and C, K summed, N columns of B and C.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -42,20 +41,17 @@ class Layout(NamedTuple):
     """Rows of A, or columns of B."""
     steps: int
     """Tiles of a sum."""
-    kind: int
-    """Of `optical.fused_tiles`."""
+    gathers: bool
+    """Whether the operand is an A whose columns lie in rows."""
 
     @property
     def size(self) -> torch.Size:
         """Shape of the tiles, int8."""
         return torch.Size((self.lines // _ROWS, self.steps, _ROWS, _BYTES))
 
-    def pack(self, codes: Sequence[torch.Tensor | None], tiles: torch.Tensor) -> None:
-        """Lay codes of int8, [1, R, C] as they lie in memory, or their halves, out in tiles."""
-        for each, out in zip(codes, tiles, strict=True):
-            if each is not None:
-                values = (each.data_ptr(), each.shape[2], out.data_ptr(), self.steps, self.kind)
-                _packing().run(values, self.lines // _ROWS, each.numel())
+    def room(self, tiles: torch.Tensor) -> fused.TileRoom:
+        """Return where codes go, or their halves one after the other."""
+        return fused.TileRoom(_encoding(), (tiles.data_ptr(), self.gathers), _ROWS)
 
 
 class Rows(NamedTuple):
@@ -83,12 +79,9 @@ def layout_of(rows: int, columns: int, summed_dim: int, *, turned: bool) -> Layo
     """
     first = (summed_dim == -1) != turned
     lines, length = (rows, columns) if summed_dim == -1 else (columns, rows)
-    if not are_there() or length % _BYTES or lines % (_ROWS if first else _PAIR):
+    if not are_there() or length % _BYTES or lines % (_ROWS if first else _PAIR) or (first and not turned):
         return None
-    passes = _passes()
-    if first:
-        return Layout(lines, length // _BYTES, passes.GATHERED) if turned else None
-    return Layout(lines, length // _BYTES, passes.ALONG if turned else passes.ACROSS)
+    return Layout(lines, length // _BYTES, first)
 
 
 def plan(a: Rows, b_tiles: torch.Tensor) -> tuple[int, ...] | None:
@@ -167,8 +160,9 @@ def _passes():
 
 
 @functools.cache
-def _packing() -> Job:
-    return Job(_passes().pack, _passes().PACK_INTEGERS, 0)
+def _encoding() -> Job:
+    passes = _passes()
+    return Job(passes.encode, passes.ENCODE_INTEGERS + passes.LAYOUT_INTEGERS, passes.ENCODE_REALS)
 
 
 @functools.cache
