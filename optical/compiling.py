@@ -5,6 +5,7 @@ Memory is given by address: to wrap a tensor as an array takes as long as a smal
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -54,9 +55,73 @@ def _count_up(typing: Any, address: Any) -> Any:  # noqa: ANN401
     return types.int64(address), generate
 
 
+def _in_32_bits(result: Any, arguments: tuple[Any, ...], write: Callable[..., Any]) -> tuple[Any, Any]:
+    """Return what an intrinsic does with numbers of 32 bits, which arithmetic of numba's makes 64 of.
+
+    That would halve the numbers that an instruction works on.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:  # noqa: ANN401
+        numbers = (context.cast(builder, *each) for each in zip(given, signature.args, arguments, strict=True))
+        return write(builder, *numbers)
+
+    return result(*arguments), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _larger_magnitude(typing: Any, top: Any, bits: Any) -> Any:  # noqa: ANN401
+    """Return the larger of two float32 without their signs, given as int32 bits: what is no number is largest."""
+    del typing, top, bits
+
+    def write(builder: Any, known: Any, one: Any) -> Any:  # noqa: ANN401
+        magnitude = builder.and_(one, ir.Constant(ir.IntType(32), 0x7FFFFFFF))
+        return builder.select(builder.icmp_signed(">", known, magnitude), known, magnitude)
+
+    return _in_32_bits(types.int32, (types.int32, types.int32), write)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _nearest(typing: Any, value: Any) -> Any:  # noqa: ANN401
+    """Return the whole number nearest to a float32, even ones first, as int32; exact below 2**22.
+
+    A large number is added, beside which a float32 has no place for fractions, and taken off its bits; for
+    functions that are `compiled_in_order`, since another would add it to a part of a sum.
+    """
+    del typing, value
+    large, bits = 1.5 * 2.0**23, 0x4B400000
+
+    def write(builder: Any, number: Any) -> Any:  # noqa: ANN401
+        whole = builder.bitcast(builder.fadd(number, ir.Constant(ir.FloatType(), large)), ir.IntType(32))
+        return builder.sub(whole, ir.Constant(ir.IntType(32), bits))
+
+    return _in_32_bits(types.int32, (types.float32,), write)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _plus(typing: Any, one: Any, other: Any) -> Any:  # noqa: ANN401
+    """Return the sum of two int32, as such."""
+    del typing, one, other
+    return _in_32_bits(types.int32, (types.int32, types.int32), lambda builder, *both: builder.add(*both))
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _remainder(typing: Any, code: Any, high: Any) -> Any:  # noqa: ANN401
+    """Return ``code - 128 high`` of int32, as such."""
+    del typing, code, high
+
+    def write(builder: Any, whole: Any, upper: Any) -> Any:  # noqa: ANN401
+        return builder.sub(whole, builder.shl(upper, ir.Constant(ir.IntType(32), 7)))
+
+    return _in_32_bits(types.int32, (types.int32, types.int32), write)
+
+
 _pointer: Any = _address
 """The same, of which a type checker knows nothing."""
 _ticket: Any = _count_up
+larger_magnitude: Any = _larger_magnitude
+nearest: Any = _nearest
+plus: Any = _plus
+remainder: Any = _remainder
 
 
 @compiled

@@ -17,15 +17,18 @@ from optical.compiling import (
     Array,
     Numbers,
     compiled,
+    compiled_in_order,
     floats,
     integers,
+    larger_magnitude,
+    nearest,
+    plus,
+    remainder,
     short_integers,
     small_integers,
 )
 from optical.fused_draws import draw_words
 
-_MAGNITUDE = np.int32(0x7FFFFFFF)
-"""All bits of a float32 but its sign: as integers they compare as magnitudes do."""
 _UNIT = np.float32(2.0**-16)
 """What a 16-bit word of dither is worth, in steps."""
 _HASH = np.uint64(0x100000001B3)
@@ -93,7 +96,7 @@ def largest(bits: Array, least: Any) -> Any:  # noqa: ANN401
     """Return the largest magnitude of elements, or the least it may be, all given as int32 bits."""
     top = least
     for place in range(bits.size):
-        top = max(top, bits[place] & _MAGNITUDE)
+        top = larger_magnitude(top, bits[place])
     return top
 
 
@@ -164,31 +167,31 @@ def _encode_columns(codes: Array, values: Numbers, shape: Numbers, grid: Numbers
 @compiled
 def _raise(bits: Array, tops: Array) -> None:
     for place in range(tops.size):
-        tops[place] = max(tops[place], bits[place] & _MAGNITUDE)
+        tops[place] = larger_magnitude(tops[place], bits[place])
 
 
-@compiled
+@compiled_in_order
 def _round(x: Array, factor: Any, codes: Array) -> None:  # noqa: ANN401
     for place in range(x.size):
-        codes[place] = np.rint(x[place] * factor)
+        codes[place] = nearest(x[place] * factor)
 
 
-@compiled
+@compiled_in_order
 def _round_by_columns(x: Array, factor: Array, codes: Array) -> None:
     for place in range(x.size):
-        codes[place] = np.rint(x[place] * factor[place])
+        codes[place] = nearest(x[place] * factor[place])
 
 
-@compiled
+@compiled_in_order
 def _dither(x: Array, factor: Any, words: Array, codes: Array) -> None:  # noqa: ANN401
     for place in range(x.size):
-        codes[place] = np.rint(x[place] * factor + np.float32(words[place]) * _UNIT)
+        codes[place] = nearest(x[place] * factor + np.float32(words[place]) * _UNIT)
 
 
-@compiled
+@compiled_in_order
 def _dither_by_columns(x: Array, factor: Array, words: Array, codes: Array) -> None:
     for place in range(x.size):
-        codes[place] = np.rint(x[place] * factor[place] + np.float32(words[place]) * _UNIT)
+        codes[place] = nearest(x[place] * factor[place] + np.float32(words[place]) * _UNIT)
 
 
 @compiled
@@ -211,11 +214,10 @@ def _add_squares(codes: Array, energy: Array) -> None:
 def _split(codes: Array, high: Array, low: Array, both: Array) -> None:
     """Divide whole codes into ``128 high + low``."""
     for place in range(codes.size):
-        code = np.float32(codes[place])
-        upper = np.rint(code * np.float32(1.0 / 128.0))
-        high[place], low[place] = upper, code - upper * np.float32(128.0)
+        upper = nearest(np.float32(codes[place]) * np.float32(1.0 / 128.0))
+        high[place], low[place] = upper, remainder(codes[place], upper)
     for place in range(both.size):
-        both[place] = high[place] + low[place]
+        both[place] = plus(high[place], low[place])
 
 
 @compiled

@@ -20,6 +20,7 @@ from optical.compiling import (
     job,
     next_part,
     numbers,
+    plus,
 )
 from optical.fused_jobs import (
     DELIVER_INTEGERS,
@@ -164,7 +165,7 @@ def _join(sums: Array, first: int, out: Array) -> None:
     radix = np.float32(128.0)
     for place in range(amx.ROWS):
         at = first + place
-        crossed = sums[_SUMS + at] + sums[2 * _SUMS + at]
+        crossed = plus(sums[_SUMS + at], sums[2 * _SUMS + at])
         upper = np.float32(sums[at]) * radix + np.float32(crossed)
         out[place] = upper * radix + np.float32(sums[3 * _SUMS + at])
 

@@ -34,6 +34,8 @@ SMALLEST_SCALE = 1e-30
 _HAIR = 2.0**-20
 """How far stochastic rounding stops short of the last code, so that no dither reaches beyond it."""
 _ALL = slice(None)
+_MOST_BITS = 22
+"""Of codes that compiled passes round."""
 _KINDS = {Arithmetic.INT8: torch.int8, Arithmetic.HALVES: torch.int16}
 """Of codes."""
 NEGLIGIBLE_LASER = 0.01
@@ -271,7 +273,7 @@ def _coding(
         Of the operands.
     """
     summed_dim, order, loaded = how
-    if math.isinf(spec.dac_bits) or (loaded and spec.load_variance > 0.0):
+    if spec.dac_bits > _MOST_BITS or (loaded and spec.load_variance > 0.0):
         return None
     turned = order is Order.COLUMNS or (order is None and not _is_gapless(shape, strides))
     if turned:
