@@ -31,6 +31,7 @@ CLOSE_SHARE = 0.5
 """Ways of circuits whose estimate is longer than the best one's by more than this share are not run."""
 
 Progress = Callable[[str, int, int], None]
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,26 +179,32 @@ def search(
     plans = grid(base, some.accelerators, config.experts, choices)
     plans, found.rejected = feasible(config, plans, some.node().memory.capacity_bytes)
     pricer = PlanPricer(config, some.node())
-    for number, (name, system) in enumerate(systems.items(), start=1):
+    for number, (name, system) in enumerate(systems.items()):
+        progress(f"estimating {len(plans):,} plans on {name}", number, len(systems))
         if len(plans):
             found.waiting += _best(name, system, pricer, plans, objective=found.objective, top=top)
             found.ranked += len(plans)
-        progress("estimated fabrics", number, len(systems))
     many = len(found.waiting)
+    free = "schedule" not in (choices or {})
     while found.waiting:
-        one = found.waiting[0]
-        best = _run(one, config, found.objective)
-        free = "schedule" not in (choices or {})
-        found.found.append(_rescheduled(best, config, found.objective) if free else best)
+        one, done = found.waiting[0], many - len(found.waiting)
+
+        def say(doing: str, name: str = one.topology, done: int = done) -> None:
+            progress(f"engine, {name}, {doing}", done, many)
+
+        best = _run(one, config, found.objective, say)
+        found.found.append(_rescheduled(best, config, found.objective, say) if free else best)
         found.waiting.pop(0)
-        progress("plans run", many - len(found.waiting), many)
+    if many:
+        progress("plans run", many, many)
 
 
-def _run(one: Candidate, config: TransformerConfig, objective: Objective) -> Candidate:
+def _run(one: Candidate, config: TransformerConfig, objective: Objective, say: Say) -> Candidate:
     """Return a candidate as the engine runs it, its circuits moving as is best."""
     ran: list[Candidate] = []
     refusal = ""
     for mode in one.modes or (None,):
+        say(plan_text(one.plan) + (f", circuits {mode}" if mode else ""))
         try:
             system = _moving(one.system, mode)
             result = run_step(system, config, one.plan, placement=one.placement)
@@ -210,7 +217,7 @@ def _run(one: Candidate, config: TransformerConfig, objective: Objective) -> Can
     return min(ran, key=lambda each: each.value(objective))
 
 
-def _rescheduled(one: Candidate, config: TransformerConfig, objective: Objective) -> Candidate:
+def _rescheduled(one: Candidate, config: TransformerConfig, objective: Objective, say: Say) -> Candidate:
     """Return a candidate with the schedule that the engine finds best, those without a closed form too.
 
     Plans that a rule or the memory forbids (an odd pipeline folded, two copies that do not fit) are left out.
@@ -220,6 +227,7 @@ def _rescheduled(one: Candidate, config: TransformerConfig, objective: Objective
     ran = [one]
     for schedule in OTHER_SCHEDULES:
         plan = dataclasses.replace(one.plan, schedule=schedule, vpp=1)
+        say(f"the same with {schedule}")
         try:
             result = run_step(one.system, config, plan, placement=one.placement)
         except HeliographError:

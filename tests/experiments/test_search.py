@@ -138,7 +138,19 @@ def test_winner_may_have_a_schedule_without_a_closed_form() -> None:
     system = build_system("gpu_packet", accelerators=16)
     choices = {"tp": (8,), "pp": (2,), "cp": (1,), "zero": (0,), "micro_batch": (2,), "placement": (0,)}
     free = Search(model=CONFIG.name, objective=Objective.TIME)
-    search({"own": system}, CONFIG, BASE, found=free, choices=choices, top=1)
+    said: list[tuple[str, int, int]] = []
+    search(
+        {"own": system},
+        CONFIG,
+        BASE,
+        found=free,
+        choices=choices,
+        top=1,
+        progress=lambda *one: said.append(one),
+    )
+    assert all(any(str(one) in label for label, _, _ in said) for one in OTHER_SCHEDULES)
+    assert said[0] == (f"estimating {free.ranked:,} plans on own", 0, 1)
+    assert said[-1] == ("plans run", 1, 1)
     pinned = Search(model=CONFIG.name, objective=Objective.TIME)
     search({"own": system}, CONFIG, BASE, found=pinned, choices=choices | {"schedule": (0, 1, 2)}, top=1)
     assert free.winner.value(Objective.TIME) < pinned.winner.value(Objective.TIME)
