@@ -25,6 +25,26 @@ TYPED = re.compile(r"\s*\d+(\.\d*)?\s*")
 """A number as one writes it who thinks of another unit: 5, 12.5."""
 
 
+MOST_ACCELERATORS = 2**24
+"""Accelerators of the largest system that is built, a choice; three levels of today's switches join fewer."""
+
+
+def check_accelerators(accelerators: int) -> None:
+    """Raise an error unless a system can have so many accelerators.
+
+    Raises
+    ------
+    ParameterError
+        If they are none, no whole number, or more than `MOST_ACCELERATORS`.
+    """
+    if isinstance(accelerators, bool) or not isinstance(accelerators, int) or accelerators < 1:
+        msg = f"accelerators must be a whole number of at least 1; got {accelerators!r}"
+        raise ParameterError(msg)
+    if accelerators > MOST_ACCELERATORS:
+        msg = f"accelerators must be at most {MOST_ACCELERATORS:,}; got {accelerators:,}"
+        raise ParameterError(msg)
+
+
 def doubt_of_unit(system: System, key: str, text: float | str) -> None:
     """Warn of a number typed without unit or exponent that is far from what stands there.
 

@@ -193,6 +193,12 @@ BAD = [
     (("compare", "--no-accuracy", "--systems", "gpu_packet,gpu_packet"), "once"),
     (("compare", "--no-accuracy", "--accelerators", "7"), "7 accelerators"),
     (("compare", "--no-accuracy", "--systems", ""), "system"),
+    (("step", *SMALL, "--accelerators", "1000000000"), "accelerators must be at most 16,777,216"),
+    (("step", "--system", "photonic_packet", *SMALL, "--set", "core.rows=1e9"), "no light is left"),
+    (
+        ("step", "--system", "gpu_ocs", *SMALL, "--set", "reconfiguration_time_s=1"),
+        "known parameters:",
+    ),
 ]
 
 
