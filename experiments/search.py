@@ -27,6 +27,9 @@ NEAR_SHARE = 0.01
 first; below the estimate's own error, a choice."""
 OTHER_SCHEDULES = (Schedule.DUALPIPE, Schedule.ZB_H2, Schedule.ZB_V, Schedule.V_HALF, Schedule.V_MIN)
 """Schedules without a closed form here: of the best plans with stages the engine runs those that fit."""
+SPARING = (Schedule.ZB_V, Schedule.V_HALF, Schedule.V_MIN)
+"""Those that give up time for memory, each with a longer bubble than the one before it (Qi et al.,
+arXiv:2405.15362): one is run only where the one before it could not be."""
 CLOSE_SHARE = 0.5
 """Ways of circuits whose estimate is longer than the best one's by more than this share are not run."""
 
@@ -220,12 +223,15 @@ def _run(one: Candidate, config: TransformerConfig, objective: Objective, say: S
 def _rescheduled(one: Candidate, config: TransformerConfig, objective: Objective, say: Say) -> Candidate:
     """Return a candidate with the schedule that the engine finds best, those without a closed form too.
 
-    Plans that a rule or the memory forbids (an odd pipeline folded, two copies that do not fit) are left out.
+    Plans that a rule or the memory forbids (an odd pipeline folded, two copies that do not fit) are left out,
+    and of `SPARING` all but the first that runs.
     """
     if one.result is None or one.plan.pp == 1:
         return one
     ran = [one]
     for schedule in OTHER_SCHEDULES:
+        if schedule in SPARING and ran[-1].plan.schedule in SPARING:
+            continue
         plan = dataclasses.replace(one.plan, schedule=schedule, vpp=1)
         say(f"the same with {schedule}")
         try:
