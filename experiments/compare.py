@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -158,9 +158,24 @@ def choose_plan(request: Request, config: TransformerConfig, systems: Sequence[S
 
 
 def compare(
-    request: Request, *, cache: TrainingCache, progress: Progress = lambda label, done, total: None
+    request: Request,
+    *,
+    cache: TrainingCache,
+    progress: Progress = lambda label, done, total: None,
+    stepped: Callable[[Comparison], object] = lambda comparison: None,
 ) -> Comparison:
     """Return the comparison that a request asks for.
+
+    Parameters
+    ----------
+    request : Request
+        What is asked.
+    cache : TrainingCache
+        Finished training runs.
+    progress : callable
+        Told a label, how much is done, and how much there is.
+    stepped : callable
+        Handed the comparison when all steps have run, before the training; it may raise.
 
     Raises
     ------
@@ -177,7 +192,15 @@ def compare(
         results.append(run_step(system, config, plan))
     progress("steps", len(systems), len(systems))
     arithmetics = {system.name: system_arithmetic(system) for system in systems}
-    accuracies: dict[str, Accuracy] = {}
+    found = Comparison(
+        request=request,
+        config=config,
+        plan=plan,
+        results=tuple(results),
+        accuracies={},
+        labels={name: one.label for name, one in arithmetics.items()},
+    )
+    stepped(found)
     if request.accuracy:
         accuracies = train_all(
             {one.label: one for one in arithmetics.values()}.values(),
@@ -186,20 +209,43 @@ def compare(
             cache=cache,
             progress=lambda done, total, label: progress(f"small GPT, {label}", done, total),
         )
-    return Comparison(
-        request=request,
-        config=config,
-        plan=plan,
-        results=tuple(results),
-        accuracies=accuracies,
-        labels={name: one.label for name, one in arithmetics.items()},
-    )
+        return replace(found, accuracies=accuracies)
+    return found
 
 
 SEEDS = 3
 """Seeds of the small GPT's training."""
 QUICK_SEEDS = 2
 """The same with ``--quick``."""
+
+
+def _configuration(comparison: Comparison) -> dict[str, Any]:
+    """Return everything that is needed to run a comparison again; what was trained is no part of it."""
+    return configuration(
+        {result.system.name: result.system for result in comparison.results},
+        seed=comparison.request.seed,
+        arguments={"request": comparison.request, "plan": comparison.plan, "model": comparison.config},
+        tables=tables(),
+    )
+
+
+def reserve(comparison: Comparison, out: Path | None) -> RunWriter:
+    """Make the directory of a run, before its training takes minutes for nothing.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        With or without what was trained.
+    out : pathlib.Path or None
+        Its directory, or None for a new one below ``results``.
+
+    Raises
+    ------
+    HeliographError
+        If it cannot be made, or holds another run.
+    """
+    root, name = Path("results"), f"{comparison.config.name}-{comparison.request.accelerators}"
+    return RunWriter(out or new_run_directory(root, name), fingerprint(_configuration(comparison)))
 
 
 def write(comparison: Comparison, out: Path | None) -> Path:
@@ -216,18 +262,10 @@ def write(comparison: Comparison, out: Path | None) -> Path:
         step_time_bars,
     )
 
-    request = comparison.request
-    config = configuration(
-        {result.system.name: result.system for result in comparison.results},
-        seed=request.seed,
-        arguments={"request": request, "plan": comparison.plan, "model": comparison.config},
-        tables=tables(),
-    )
-    run = fingerprint(config)
-    directory = out or new_run_directory(Path("results"), f"{comparison.config.name}-{request.accelerators}")
-    writer = RunWriter(directory, run)
+    writer = reserve(comparison, out)
+    directory = writer.directory
     records = comparison.records()
-    writer.write_config(config)
+    writer.write_config(_configuration(comparison))
     writer.write_table([_flat(record) for record in records])
     step_time_bars(records, directory / "step_time.png")
     energy_bars(records, directory / "energy.png")

@@ -131,13 +131,27 @@ _WORN = ("cores worn out after", "by endurance", _lifetime)
 """Line on endurance, if any core wears."""
 
 
+def hardware_price(price_usd: float) -> str:
+    """Return the price of a system in millions or, where tenths of them say little, thousands of dollars."""
+    if price_usd < MILLION_USD:
+        return f"{price_usd / THOUSAND_USD:,.0f} k$"
+    return f"{price_usd / MILLION_USD:,.1f} M$"
+
+
+def tokens_price(price_usd: float) -> str:
+    """Return the price of tokens in dollars, with three significant digits where thousandths are fewer."""
+    return f"{price_usd:.3f} $" if price_usd >= TENTH_USD else f"{price_usd:#.3g} $"
+
+
 _COST: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
     ("mean power", "derived", lambda r: format_si(r["mean_power_w"], "W")),
-    ("hardware", "assumed", lambda r: f"{r['capital_usd'] / MILLION_USD:,.1f} M$"),
-    ("cost per million tokens", "assumed", lambda r: f"{r['usd_per_million_tokens']:.3f} $"),
+    ("hardware", "assumed", lambda r: hardware_price(r["capital_usd"])),
+    ("cost per million tokens", "assumed", lambda r: tokens_price(r["usd_per_million_tokens"])),
 )
-MILLION_USD = 1e6
-"""Dollars by which hardware is quoted."""
+MILLION_USD, THOUSAND_USD = 1e6, 1e3
+"""Dollars by which hardware is quoted, and by which small systems are."""
+TENTH_USD = 0.1
+"""Dollars below which a price of tokens needs more than three decimals."""
 _ACCURACY: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
     ("effective bits", "link budget", lambda r: f"{r['effective_bits']:.2f}"),
     ("small GPT, loss (nats/byte)", "trained", _loss),
@@ -167,7 +181,7 @@ def _block(
     return rows
 
 
-def _energy(records: Sequence[Record]) -> list[ReportRow]:
+def _energy(records: Sequence[Record], rest_note: str) -> list[ReportRow]:
     parts = [record["energy_by_component_j_per_token"] for record in records]
     weight = {name: max(one.get(name, 0.0) for one in parts) for part in parts for name in part}
     shown = sorted(weight, key=lambda name: -weight[name])[:COMPONENTS_SHOWN]
@@ -179,17 +193,19 @@ def _energy(records: Sequence[Record]) -> list[ReportRow]:
     rest = tuple(
         format_si(sum(joules for name, joules in one.items() if name not in shown), "J") for one in parts
     )
-    rows.append(ReportRow(label="  all other parts", values=rest, note="see table.csv"))
+    rows.append(ReportRow(label="  all other parts", values=rest, note=rest_note))
     return rows
 
 
-def comparison_rows(records: Sequence[Record]) -> list[ReportRow]:
+def comparison_rows(records: Sequence[Record], *, rest_note: str = "see table.csv") -> list[ReportRow]:
     """Return the lines of the comparison table.
 
     Parameters
     ----------
     records : sequence of mapping
         One per system, as `StepResult.record` gives them, with accuracy added where it was trained.
+    rest_note : str
+        Where a reader finds the parts of energy that have no line of their own.
     """
     time = list(_TIME if any(record.get("dropped_share") for record in records) else _TIME[:-1])
     for name, before, line in reversed(_AFTER):
@@ -199,7 +215,9 @@ def comparison_rows(records: Sequence[Record]) -> list[ReportRow]:
     if any(record.get("core_lifetime_steps") for record in records):
         time.append(_WORN)
     size = [*_SIZE] if all(r["fabric"] in USUAL_FABRICS for r in records) else [*_SIZE, _FABRIC]
-    rows = _block(size, records) + _block(time, records) + _energy(records) + _block(_COST, records)
+    rows = (
+        _block(size, records) + _block(time, records) + _energy(records, rest_note) + _block(_COST, records)
+    )
     adds = any(REDUCED in record for record in records)
     accuracy = (_ACCURACY[0], _REDUCED, *_ACCURACY[1:]) if adds else _ACCURACY
     if any("validation_loss" in record for record in records):

@@ -27,10 +27,14 @@ NEAR_SHARE = 0.01
 first; below the estimate's own error, a choice."""
 OTHER_SCHEDULES = (Schedule.DUALPIPE, Schedule.ZB_H2, Schedule.ZB_V, Schedule.V_HALF, Schedule.V_MIN)
 """Schedules without a closed form here: of the best plans with stages the engine runs those that fit."""
+SPARING = (Schedule.ZB_V, Schedule.V_HALF, Schedule.V_MIN)
+"""Those that give up time for memory, each with a longer bubble than the one before it (Qi et al.,
+arXiv:2405.15362): one is run only where the one before it could not be."""
 CLOSE_SHARE = 0.5
 """Ways of circuits whose estimate is longer than the best one's by more than this share are not run."""
 
 Progress = Callable[[str, int, int], None]
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,26 +182,32 @@ def search(
     plans = grid(base, some.accelerators, config.experts, choices)
     plans, found.rejected = feasible(config, plans, some.node().memory.capacity_bytes)
     pricer = PlanPricer(config, some.node())
-    for number, (name, system) in enumerate(systems.items(), start=1):
+    for number, (name, system) in enumerate(systems.items()):
+        progress(f"estimating {len(plans):,} plans on {name}", number, len(systems))
         if len(plans):
             found.waiting += _best(name, system, pricer, plans, objective=found.objective, top=top)
             found.ranked += len(plans)
-        progress("estimated fabrics", number, len(systems))
     many = len(found.waiting)
+    free = "schedule" not in (choices or {})
     while found.waiting:
-        one = found.waiting[0]
-        best = _run(one, config, found.objective)
-        free = "schedule" not in (choices or {})
-        found.found.append(_rescheduled(best, config, found.objective) if free else best)
+        one, done = found.waiting[0], many - len(found.waiting)
+
+        def say(doing: str, name: str = one.topology, done: int = done) -> None:
+            progress(f"engine, {name}, {doing}", done, many)
+
+        best = _run(one, config, found.objective, say)
+        found.found.append(_rescheduled(best, config, found.objective, say) if free else best)
         found.waiting.pop(0)
-        progress("plans run", many - len(found.waiting), many)
+    if many:
+        progress("plans run", many, many)
 
 
-def _run(one: Candidate, config: TransformerConfig, objective: Objective) -> Candidate:
+def _run(one: Candidate, config: TransformerConfig, objective: Objective, say: Say) -> Candidate:
     """Return a candidate as the engine runs it, its circuits moving as is best."""
     ran: list[Candidate] = []
     refusal = ""
     for mode in one.modes or (None,):
+        say(plan_text(one.plan) + (f", circuits {mode}" if mode else ""))
         try:
             system = _moving(one.system, mode)
             result = run_step(system, config, one.plan, placement=one.placement)
@@ -210,16 +220,20 @@ def _run(one: Candidate, config: TransformerConfig, objective: Objective) -> Can
     return min(ran, key=lambda each: each.value(objective))
 
 
-def _rescheduled(one: Candidate, config: TransformerConfig, objective: Objective) -> Candidate:
+def _rescheduled(one: Candidate, config: TransformerConfig, objective: Objective, say: Say) -> Candidate:
     """Return a candidate with the schedule that the engine finds best, those without a closed form too.
 
-    Plans that a rule or the memory forbids (an odd pipeline folded, two copies that do not fit) are left out.
+    Plans that a rule or the memory forbids (an odd pipeline folded, two copies that do not fit) are left out,
+    and of `SPARING` all but the first that runs.
     """
     if one.result is None or one.plan.pp == 1:
         return one
     ran = [one]
     for schedule in OTHER_SCHEDULES:
+        if schedule in SPARING and ran[-1].plan.schedule in SPARING:
+            continue
         plan = dataclasses.replace(one.plan, schedule=schedule, vpp=1)
+        say(f"the same with {schedule}")
         try:
             result = run_step(one.system, config, plan, placement=one.placement)
         except HeliographError:

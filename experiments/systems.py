@@ -16,7 +16,7 @@ from electronic.hosts import host_of
 from electronic.vector import VectorUnit, load_vector
 from experiments.fabrics import DEFAULT_FABRIC, build_fabric, check_effect, fabric_in_file, fabric_of
 from experiments.parts import names_part, place_for, with_part
-from experiments.plausibility import checked, doubt_of_unit
+from experiments.plausibility import check_accelerators, checked, doubt_of_unit
 from experiments.system_file import Change, flattened, naming
 from heliograph.economics import Economics, default_economics
 from heliograph.errors import ParameterError, nearest
@@ -306,9 +306,7 @@ def build_system(
         core=own_core if colon else chosen.core,
         fabric=fabric_of(base, own_fabric, chosen.fabric),
     )
-    if isinstance(accelerators, bool) or not isinstance(accelerators, int) or accelerators < 1:
-        msg = f"accelerators must be a whole number of at least 1; got {accelerators!r}"
-        raise ParameterError(msg)
+    check_accelerators(accelerators)
     system = _build(chosen, accelerators)
     if any(one.key.startswith("host.") for one in changes):
         system = system.hosted()

@@ -68,7 +68,7 @@ def nearest(name: str, known: Iterable[str], *, noun: str = "name") -> str:
         ``did you mean 'x'?`` when something is near, otherwise the list of known names.
     """
     choices = sorted(known)
-    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.51)
     if near:
         return f"did you mean '{near[0]}'?"
     shown = ", ".join(choices[:12]) + (", ..." if len(choices) > 12 else "")

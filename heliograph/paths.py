@@ -175,10 +175,11 @@ def _hint(leaves: list[_Leaf], path: str) -> str:
         return f"it holds several; write one of {shown}"
     length = path.count(".") + 1
     endings = {".".join(leaf.segments[-length:]): leaf.path for leaf in leaves}
+    endings |= {leaf.path: leaf.path for leaf in leaves}
     near = difflib.get_close_matches(path, endings, n=1, cutoff=0.6)
     if near:
         return f"did you mean '{endings[near[0]]}'?"
-    return nearest(path, [leaf.path for leaf in leaves], noun="parameter")
+    return nearest("", endings.values(), noun="parameter")
 
 
 def _converted(leaf: _Leaf, value: float | str) -> float | int | Enum | None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from heliograph.amounts import Amount, ceiling, choose, floored, larger, single, smaller
 from heliograph.checks import check_positive, check_range
-from heliograph.errors import ParameterError, WorkloadError
+from heliograph.errors import LinkError, ParameterError, WorkloadError
 from heliograph.interfaces import Bound, Cost, Numerics
 from heliograph.memory import Memory
 from heliograph.operators import Elementwise, MatMul, Phase
@@ -149,7 +149,24 @@ class PhotonicUnit:
                 f"{self.core.cluster} (broadcast x summed); try {below} or {below + self.core.cluster}"
             )
             raise ParameterError(msg)
-        self.core.budget  # noqa: B018 - a link that does not close is an error at construction
+        self._check_light()
+
+    def _check_light(self) -> None:
+        """Raise an error if the light of a core does not reach its detectors.
+
+        Raises
+        ------
+        LinkError
+            If the link does not close; also if so little light is left that no number holds it.
+        """
+        try:
+            self.core.budget  # noqa: B018 - a link that does not close is an error at construction
+        except (ZeroDivisionError, OverflowError):
+            msg = (
+                f"the link of '{self.core.name}' does not close: no light is left after its losses and "
+                "divisions; take smaller losses or a smaller array"
+            )
+            raise LinkError(msg) from None
 
     @property
     def peak_macs_per_s(self) -> float:

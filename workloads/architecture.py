@@ -9,6 +9,8 @@ from heliograph.errors import WorkloadError
 from workloads.activations import Activation
 from workloads.retrieval import Retrieval
 
+MOST_LAYERS = 10_000
+"""Most blocks of a model, ten times the deepest published one (DeepNet, arXiv:2203.00555, 1,000 layers)."""
 LARGEST_SIZE = 10**12
 """Sizes above this are refused as typing errors; a choice."""
 
@@ -131,6 +133,9 @@ class TransformerConfig:
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST_SIZE:
                 msg = f"{self.name}: {size} must be a whole number from 1 to {LARGEST_SIZE}; got {value!r}"
                 raise WorkloadError(msg)
+        if self.layers > MOST_LAYERS:
+            msg = f"{self.name}: layers must be at most {MOST_LAYERS:,}; got {self.layers:,}"
+            raise WorkloadError(msg)
         if self.heads % self.kv_heads:
             msg = (
                 f"{self.name}: kv_heads ({self.kv_heads}) must divide heads ({self.heads}); "

@@ -31,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
-    from experiments.compare import Request, compare, write
+    from experiments.compare import Request, compare, reserve, write
     from experiments.presentation import comparison_rows
     from experiments.progress import reporting
     from experiments.records import TrainingCache, canonical_json
@@ -55,7 +55,9 @@ def run(arguments: argparse.Namespace) -> None:
     )
     cache = TrainingCache((arguments.out.parent if arguments.out else Path("results")) / ".training")
     with reporting() as progress:
-        comparison = compare(request, cache=cache, progress=progress)
+        comparison = compare(
+            request, cache=cache, progress=progress, stepped=lambda one: reserve(one, arguments.out)
+        )
     directory = write(comparison, arguments.out)
     if arguments.json:
         print(canonical_json(comparison.summary() | {"directory": str(directory)}, indent=1))

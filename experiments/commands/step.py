@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> None:
         print(canonical_json(record | {"model": result.model, "plan": plan}, indent=1))
         return
     title = f"{result.model} on {result.system.accelerators} accelerators, {plan}"
-    print_table(title, [record["system"]], comparison_rows([record]))
+    print_table(title, [record["system"]], comparison_rows([record], rest_note="see --json"))
     for line in wear_warnings([record]):
         print(f"\nWarning: {line}")
     if chakra:

@@ -80,6 +80,44 @@ class NoConversionTime(Crossbar):
         return replace(found, light_s=found.light_s / self.temporal_accumulation)
 
 
+@dataclass(frozen=True, kw_only=True)
+class LightForNothing(Crossbar):
+    def static_parts_w(self):
+        return {part: one for part, one in super().static_parts_w().items() if part != "laser"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaticMilliwatts(Crossbar):
+    def static_parts_w(self):
+        return {part: 1e3 * one for part, one in super().static_parts_w().items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class UncountedConverters(Crossbar):
+    def full_load_parts_w(self):
+        return {part: one for part, one in super().full_load_parts_w().items() if part != "adc"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConverterOfItsOwn(Crossbar):
+    def analog(self, phase):
+        return replace(super().analog(phase), adc_enob_bits=8.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClockOfItsOwn(Crossbar):
+    def work(self, operator, cores):
+        found = super().work(operator, cores)
+        return replace(found, light_s=found.light_s * self.symbol_rate_hz / 5e9)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BetterThanItsLight(Crossbar):
+    @property
+    def effective_bits(self):
+        return self.budget.effective_bits + 1.0
+
+
 def wrong(kind):
     """Return a unit of wrong cores, all their numbers those of the right one."""
     right = default_pcm_crossbar() if issubclass(kind, PcmCrossbar) else default_crossbar()
@@ -125,6 +163,20 @@ def wrong(kind):
         (FreeLight, records.test_no_core_is_for_free, r"photonic_area_m2 adds up to 0"),
         (FreeConverters, records.test_no_core_is_for_free, "the adc draws .* takes no electronic area"),
         (NoConversionTime, cores.test_no_product_beats_the_peak, "light_s"),
+        (
+            LightForNothing,
+            lambda one: cores.test_brighter_laser_costs_energy_and_lowers_error(one, Phase.FORWARD),
+            "is the laser, over its wall-plug efficiency, in static_parts_w",
+        ),
+        (StaticMilliwatts, records.test_a_chip_can_be_cooled, "is one in mW"),
+        (UncountedConverters, records.test_a_full_core_draws_what_full_load_says, "needs? every part"),
+        (ConverterOfItsOwn, records.test_what_spoils_a_sample_reaches_the_record, "core.adc.enob_bits"),
+        (
+            ClockOfItsOwn,
+            lambda one: cores.test_faster_symbols_cut_time_and_raise_error(one, Phase.FORWARD),
+            "symbols over symbol_rate_hz",
+        ),
+        (BetterThanItsLight, cores.test_a_core_keeps_the_protocol, "converters can only add noise"),
     ],
 )
 def test_a_mistake_in_a_core_is_told(kind, check, message):

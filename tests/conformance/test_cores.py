@@ -25,6 +25,7 @@ UNITS = [
     PhotonicUnit(core=core, cores=8 * core.cluster // math.gcd(8, core.cluster), memory=HBM, sram_bytes=2**21)
     for core in (load_core(name) for name in CORES)
 ]
+NAMED = [pytest.param(name, id=name) for name in CORES]
 
 
 def has_chip(core):
@@ -108,11 +109,23 @@ def answers(unit):
     return numbers, [*records, dataclasses.astuple(uncalibrated.analog(Phase.FORWARD))]
 
 
+@pytest.mark.parametrize("name", NAMED)
+def test_a_core_answers_to_its_name(name):
+    called = load_core(name).name
+    assert called == name, (
+        f"the entry '{name}' of CORES builds a core that is called '{called}'; give its field `name` the "
+        "entry's name, or tables, messages and these tests take one for the other"
+    )
+
+
 @each_unit
-def test_a_core_answers_to_its_name_and_keeps_the_protocol(unit):
-    assert unit.core.name in CORES
+def test_a_core_keeps_the_protocol(unit):
     assert isinstance(unit.core, Core)
-    assert unit.core.effective_bits <= unit.core.budget.effective_bits
+    whole, light = unit.core.effective_bits, unit.core.budget.effective_bits
+    assert whole <= light, (
+        f"{unit.core.name}: {whole:.4g} effective bits with converters, {light:.4g} of the light alone; "
+        "converters can only add noise: are theirs in effective_bits?"
+    )
     assert (unit.core.reload.time_s > 0.0) == unit.core.holds_weights
 
 
@@ -197,9 +210,17 @@ def test_twice_the_work_takes_twice_as_long(unit):
 @pytest.mark.parametrize("phase", list(Phase))
 def test_brighter_laser_costs_energy_and_lowers_error(unit, phase):
     bright = replace_at(unit, "core.laser_power_w", 2 * get_at(unit, "core.laser_power_w"))
-    assert bright.static_w > unit.static_w
-    assert bright.cost(THICK).time_s == unit.cost(THICK).time_s
-    assert error_variance(bright.core.analog(phase)) < error_variance(unit.core.analog(phase))
+    name, watts = unit.core.name, (bright.static_w, unit.static_w)
+    assert watts[0] > watts[1], (
+        f"{name}: twice the laser power leaves static power at {watts[1]:.4g} W ({watts[0]:.4g} W brighter); "
+        "is the laser, over its wall-plug efficiency, in static_parts_w?"
+    )
+    assert bright.cost(THICK).time_s == unit.cost(THICK).time_s, f"{name}: laser power moves the time"
+    errors = [error_variance(one.core.analog(phase)) for one in (bright, unit)]
+    assert errors[0] < errors[1], (
+        f"{name}, {phase.value}: twice the laser power takes the error's variance from {errors[1]:.4g} to "
+        f"{errors[0]:.4g}; shot and thermal noise of analog() must fall with the light of the budget"
+    )
 
 
 @each_unit
@@ -207,10 +228,18 @@ def test_brighter_laser_costs_energy_and_lowers_error(unit, phase):
 def test_faster_symbols_cut_time_and_raise_error(unit, phase):
     fast = replace_at(unit, "core.symbol_rate_hz", 2 * unit.core.symbol_rate_hz)
     slow_work, fast_work = (one.core.work(THICK, one.cores) for one in (unit, fast))
-    assert fast_work.light_s == pytest.approx(slow_work.light_s / 2, rel=1e-12)
-    assert fast_work.programming_s == slow_work.programming_s
-    assert fast.cost(THICK).time_s < unit.cost(THICK).time_s
-    assert error_variance(fast.core.analog(phase)) > error_variance(unit.core.analog(phase))
+    name, light_s = unit.core.name, (fast_work.light_s, slow_work.light_s)
+    assert light_s[0] == pytest.approx(light_s[1] / 2, rel=1e-12), (
+        f"{name}: twice the symbol rate takes light_s from {light_s[1]:.4g} to {light_s[0]:.4g} s, not "
+        "to half; light_s of work() is symbols over symbol_rate_hz"
+    )
+    assert fast_work.programming_s == slow_work.programming_s, f"{name}: the symbol rate moves programming_s"
+    assert fast.cost(THICK).time_s < unit.cost(THICK).time_s, f"{name}: faster symbols save no time"
+    errors = [error_variance(one.core.analog(phase)) for one in (fast, unit)]
+    assert errors[0] > errors[1], (
+        f"{name}, {phase.value}: twice the symbol rate takes the error's variance from {errors[1]:.4g} to "
+        f"{errors[0]:.4g}; noise grows with the bandwidth that the budget takes"
+    )
 
 
 @pytest.mark.parametrize(("unit", "path"), KNOBS)

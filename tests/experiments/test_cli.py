@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from experiments.__main__ import BAD_INPUT, main
+from experiments.presentation import hardware_price, tokens_price
 
 ROOT = Path(__file__).parents[2]
 SMALL = ("--model", "llama-3-8b", "--plan", "tp=8,pp=2,dp=2,global_batch=16,sequence_length=2048")
@@ -145,6 +146,31 @@ def test_a_finished_run_is_not_overwritten_by_another(capsys, tmp_path):
     assert "another run" in error
 
 
+def test_a_directory_that_cannot_be_used_is_told_before_the_training(capsys, tmp_path, monkeypatch):
+    compared(capsys, tmp_path / "run")
+    (tmp_path / "file").write_text("no directory")
+    monkeypatch.setattr("experiments.compare.train_all", lambda *_, **__: pytest.fail("trained first"))
+    for out, says in ((tmp_path / "run", "another run"), (tmp_path / "file" / "run", "cannot make")):
+        changed = ("--accelerators", "32", "--quick", "--basis", "area", "--out", str(out))
+        code, _, error = call(capsys, "compare", *SMALL, *changed)
+        assert code == BAD_INPUT
+        assert says in error
+
+
+def test_step_names_no_file_that_it_does_not_write(capsys):
+    _, out, _ = call(capsys, "step", *SMALL)
+    assert "see --json" in out
+    assert "table.csv" not in out
+
+
+@pytest.mark.parametrize(
+    ("hardware_usd", "tokens_usd", "shown"),
+    [(35.66e6, 2.618, ("35.7 M$", "2.618 $")), (2.7e5, 0.00912, ("270 k$", "0.00912 $"))],
+)
+def test_small_prices_keep_their_digits(hardware_usd, tokens_usd, shown):
+    assert (hardware_price(hardware_usd), tokens_price(tokens_usd)) == shown
+
+
 BAD = [
     (("list", "sistems"), "did you mean 'systems'"),
     (("show", "h10"), "did you mean 'h100'"),
@@ -167,6 +193,12 @@ BAD = [
     (("compare", "--no-accuracy", "--systems", "gpu_packet,gpu_packet"), "once"),
     (("compare", "--no-accuracy", "--accelerators", "7"), "7 accelerators"),
     (("compare", "--no-accuracy", "--systems", ""), "system"),
+    (("step", *SMALL, "--accelerators", "1000000000"), "accelerators must be at most 16,777,216"),
+    (("step", "--system", "photonic_packet", *SMALL, "--set", "core.rows=1e9"), "no light is left"),
+    (
+        ("step", "--system", "gpu_ocs", *SMALL, "--set", "reconfiguration_time_s=1"),
+        "known parameters:",
+    ),
 ]
 
 

@@ -7,6 +7,7 @@ from experiments.__main__ import main
 from experiments.plausibility import SUSPECT_J_PER_MAC, suspicion
 from experiments.systems import build_system
 from heliograph.errors import SuspectWarning
+from optical.limits import sampling_floor_j
 
 PRECISE = ("adc.nominal_bits=12", "adc.enob_bits=9", "dac.enob_bits=8")
 FREE = (
@@ -83,3 +84,27 @@ def test_a_number_without_its_unit_is_doubted():
         warnings.simplefilter("error")
         for plain in ("laser_power_w=0.02", "laser_power_w=5 mW", "laser_power_w=6e-3", "rows=24"):
             build_system("photonic_packet", **options, assignments=[plain])
+
+
+@pytest.mark.parametrize("core", ["crossbar", "residue", "mzi_mesh"])
+def test_bits_that_sampling_cannot_give_are_doubted(core):
+    """8 k T SNR of a sampled capacitor (Murmann 2015): more effective bits alone cost nothing here."""
+    named = f"photonic_packet:{core}"
+    many = ("adc.nominal_bits=24", "adc.enob_bits=20")
+    with pytest.warns(SuspectWarning, match=r"20 effective bits need .* by sampling alone"):
+        system = build_system(named, accelerators=8, basis="count", assignments=many)
+    adc = getattr(system.photonic.core, "adc", None) or system.photonic.core.core.adc
+    watts = sampling_floor_j(20.0) * adc.rate_hz
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        build_system(named, accelerators=8, basis="count", assignments=["adc.enob_bits=5"])
+        paid = (*many, f"adc.power_w={2 * watts}")
+    assert "by sampling alone" not in str(said_of(named, paid))
+    assert "by sampling alone" in str(said_of(named, (*many, f"adc.power_w={watts / 2}")))
+
+
+def said_of(named, assignments):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        build_system(named, accelerators=8, basis="count", assignments=assignments)
+    return [str(one.message) for one in caught]

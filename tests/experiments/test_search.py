@@ -12,7 +12,7 @@ from experiments.__main__ import main
 from experiments.breakeven import Line
 from experiments.link_kinds import link_kinds, rows_by_kind
 from experiments.link_loads import link_loads
-from experiments.search import OTHER_SCHEDULES, Search, feasible, search
+from experiments.search import OTHER_SCHEDULES, SPARING, Search, feasible, search
 from experiments.search_estimates import Objective, estimates
 from experiments.search_layout import topology_text
 from experiments.search_topologies import topologies
@@ -138,7 +138,20 @@ def test_winner_may_have_a_schedule_without_a_closed_form() -> None:
     system = build_system("gpu_packet", accelerators=16)
     choices = {"tp": (8,), "pp": (2,), "cp": (1,), "zero": (0,), "micro_batch": (2,), "placement": (0,)}
     free = Search(model=CONFIG.name, objective=Objective.TIME)
-    search({"own": system}, CONFIG, BASE, found=free, choices=choices, top=1)
+    said: list[tuple[str, int, int]] = []
+    search(
+        {"own": system},
+        CONFIG,
+        BASE,
+        found=free,
+        choices=choices,
+        top=1,
+        progress=lambda *one: said.append(one),
+    )
+    for one in OTHER_SCHEDULES:
+        assert any(f"with {one}" in label for label, _, _ in said) == (one not in SPARING[1:])
+    assert said[0] == (f"estimating {free.ranked:,} plans on own", 0, 1)
+    assert said[-1] == ("plans run", 1, 1)
     pinned = Search(model=CONFIG.name, objective=Objective.TIME)
     search({"own": system}, CONFIG, BASE, found=pinned, choices=choices | {"schedule": (0, 1, 2)}, top=1)
     assert free.winner.value(Objective.TIME) < pinned.winner.value(Objective.TIME)
@@ -239,3 +252,14 @@ def test_a_break_even_runs_without_any_option(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["breakeven", "--points", "3", "--json"]) == 0
     assert "llama-3-70b" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("plan", ["tp=8,pp=2", "tp=4,pp=4", "tp=8,pp=2,micro_batch=2"])
+def test_schedules_that_spare_memory_are_never_quicker(plan: str) -> None:
+    """ZB-V, V-Half and V-Min in the order of their bubbles (Qi et al., arXiv:2405.15362)."""
+    system = build_system("gpu_packet", accelerators=16)
+    config = dataclasses.replace(CONFIG, layers=8)
+    base = parse_plan(plan + ",zero=0", base=BASE)
+    times_s = [run_step(system, config, dataclasses.replace(base, schedule=one)) for one in SPARING]
+    steps_s = [one.metrics.step_time_s for one in times_s]
+    assert steps_s == sorted(steps_s)

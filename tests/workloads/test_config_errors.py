@@ -22,6 +22,7 @@ from workloads.config import FAMILIES, from_hugging_face, load_model
         ({"num_hidden_layers": 2.0}, "config:num_hidden_layers .* got 2.0"),
         ({"hidden_size": -64}, "config:hidden_size .* got -64"),
         ({"hidden_size": float("nan")}, "config:hidden_size .* got nan"),
+        ({"num_hidden_layers": 10**12}, "layers must be at most 10,000; got 1,000,000,000,000"),
         ({"hidden_size": 10**30}, "hidden must be a whole number from 1 to"),
         ({"num_attention_heads": 7}, r"num_attention_heads must divide hidden_size \(64\); try 1, 2, 4"),
         (
