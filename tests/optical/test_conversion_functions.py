@@ -1,0 +1,137 @@
+"""Functions of torch, called in each way that torch allows, give on an ideal core what torch gives."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from heliograph.errors import WorkloadError
+from optical.conversion import Policy, ProductSpecs, convert, noise_key, watch_products
+from optical.cores import load_core
+
+IDEAL = ProductSpecs.ideal()
+CORE = ProductSpecs.of(load_core("crossbar").analog)
+
+
+def draw(*shape, dtype=torch.float32):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
+
+
+class Layer(nn.Module):
+    """A layer that calls one function of torch."""
+
+    def __init__(self, run):
+        super().__init__()
+        self.run = run
+
+    def forward(self, *args):
+        return self.run(*args)
+
+
+def assert_alike(run, *args):
+    """Compare outputs and gradients on an ideal core with those of torch, and see that the core ran."""
+    results = []
+    for layer in (Layer(run), convert(Layer(run), IDEAL)):
+        inputs = [x.detach().clone().requires_grad_(x.is_floating_point()) for x in args]
+        with watch_products() as counts:
+            y = layer(*inputs)
+        y.float().square().sum().backward()
+        results.append([y, *(x.grad for x in inputs)])
+    digital, mine = results
+    tolerance = 2e-2 if args[0].dtype == torch.float16 else 1e-4
+    torch.testing.assert_close(mine, digital, rtol=tolerance, atol=tolerance)
+    assert not counts.escaped
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("run", "shapes"),
+    [
+        (lambda x, y: torch.mm(input=x, mat2=y), [(2, 3), (3, 4)]),
+        (lambda x, y: torch.bmm(x, mat2=y), [(2, 2, 3), (2, 3, 4)]),
+        (lambda x, y: torch.mv(x, vec=y), [(2, 3), (3,)]),
+        (lambda x, y: torch.dot(x, tensor=y), [(3,), (3,)]),
+        (lambda i, x, y: torch.addmm(i, mat1=x, mat2=y, beta=2), [(4,), (2, 3), (3, 4)]),
+        (lambda i, x, y: i.addmm(mat1=x, mat2=y, alpha=0.5), [(4,), (2, 3), (3, 4)]),
+        (lambda i, x, y: torch.addmv(i, mat=x, vec=y), [(2,), (2, 3), (3,)]),
+        (lambda i, x, y: i.baddbmm(batch1=x, batch2=y, beta=0.3), [(2, 2, 4), (2, 2, 3), (2, 3, 4)]),
+        (lambda i, x, y: torch.addbmm(i, batch1=x, batch2=y, alpha=3), [(2, 4), (2, 2, 3), (2, 3, 4)]),
+        (lambda i, x, y: i.clone().baddbmm_(batch1=x, batch2=y), [(2, 2, 4), (2, 2, 3), (2, 3, 4)]),
+    ],
+)
+def test_arguments_have_the_names_that_torch_gives_them(run, shapes):
+    """Bloom's attention is written ``alibi.baddbmm(batch1=..., batch2=...)`` (Hugging Face)."""
+    assert assert_alike(run, *(draw(*shape) for shape in shapes)).analog.total() == 1
+
+
+def test_a_weight_of_one_output_needs_no_second_dimension():
+    counts = assert_alike(functional.linear, draw(4, 2, 5), draw(5))
+    assert counts.analog.total() == 1
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 9), (0, 4, 0)])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_convolution_of_no_samples_is_empty(shape, groups):
+    if shape[2]:
+        y = convert(nn.Conv1d(4, 6, 3, groups=groups), IDEAL)(torch.zeros(shape))
+        assert y.shape == (0, 6, 7)
+    turned = nn.ConvTranspose1d(4, 6, 3, groups=groups)
+    x = torch.zeros(0, 4, 9)
+    assert convert(turned, IDEAL)(x).shape == turned(x).shape
+
+
+def test_a_query_hidden_from_all_keys_gives_zeros_by_either_mask():
+    q, k, v, mask = draw(2, 2, 5, 8), draw(2, 2, 6, 8), draw(2, 2, 6, 3), torch.zeros(5, 6)
+    mask[2] = -math.inf
+    attend = functional.scaled_dot_product_attention
+    assert_alike(lambda *qkv: attend(*qkv, attn_mask=mask), q, k, v)
+    assert_alike(lambda *qkv: attend(*qkv, attn_mask=mask == 0.0), q, k, v)
+    hidden = convert(Layer(lambda *qkv: attend(*qkv, attn_mask=mask)), IDEAL)(q, k, v)[..., 2, :]
+    assert torch.equal(hidden, torch.zeros_like(hidden))
+
+
+def test_keys_and_values_may_have_unlike_numbers_of_heads():
+    attend = functional.scaled_dot_product_attention
+    q, k, v = draw(2, 4, 5, 8), draw(2, 2, 6, 8), draw(2, 1, 6, 3)
+    assert_alike(lambda *qkv: attend(*qkv, enable_gqa=True), q, k, v)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_scores_beyond_half_precision_are_scaled_before_they_are_delivered(autocast):
+    """The product of unscaled operands is 80 000, half precision ends at 65 504, and the score is 28 284."""
+    kind = torch.float32 if autocast else torch.float16
+    q, v = torch.full((1, 2, 8), 100.0, dtype=kind), draw(1, 2, 3, dtype=kind)
+    for specs in (IDEAL, CORE):
+        layer = convert(Layer(functional.scaled_dot_product_attention), specs)
+        with noise_key(0), torch.autocast("cpu", torch.float16, enabled=autocast):
+            assert layer(q, q, v).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda x: torch.matrix_power(x, 3),
+        lambda x: x.matrix_power(3),
+        lambda x: torch.linalg.matrix_power(x, 3),
+        torch.cov,
+        torch.corrcoef,
+        lambda x: torch.sparse.mm(x.to_sparse(), x),
+        lambda x: x.to_sparse() @ x,
+        lambda x: torch.convolution(x[None], x[:, :, None], None, [1], [0], [1], False, [0], 1),
+        lambda x: torch._addmm_activation(x[0], x, x),
+        lambda x: functional.linear_cross_entropy(x, x, torch.arange(4)),
+    ],
+)
+def test_products_that_no_core_runs_are_refused_unless_they_are_electronic(run):
+    x = draw(4, 4)
+    with pytest.raises(WorkloadError, match=r"exclude the layer or name it in Policy\.electronic"):
+        convert(Layer(run), CORE)(x)
+    electronic = convert(Layer(run), CORE, policy=Policy(electronic=("*",)))
+    torch.testing.assert_close(electronic(x), run(x))
+
+
+def test_a_number_is_no_operand_of_a_product():
+    with pytest.raises(WorkloadError, match=r"must have a dimension; got shapes \[\] and \[4\]"):
+        convert(Layer(torch.matmul), CORE)(torch.ones(()), draw(4))
