@@ -156,8 +156,10 @@ def specs_of(system: Hardware) -> ProductSpecs:
     """
     if isinstance(system, ProductSpecs):
         return system
-    accelerator = getattr(system, "photonic", system)
-    analog = getattr(getattr(accelerator, "core", accelerator), "analog", None)
+    unit = getattr(system, "photonic", system)
+    if not callable(getattr(unit, "analog", None)):  # a core of another number format has a core in it
+        unit = getattr(unit, "core", None)
+    analog = getattr(unit, "analog", None)
     if not callable(analog):
         name = getattr(system, "name", type(system).__name__)
         msg = f"'{name}' has no photonic core to convert to; take a photonic system, a core or ProductSpecs"
