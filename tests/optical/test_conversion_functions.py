@@ -7,9 +7,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from heliograph.errors import WorkloadError
-from optical.conversion import Policy, ProductSpecs, convert, noise_key, watch_products
+from heliograph.errors import ParameterError, WorkloadError
+from optical.conversion import Mode, Policy, ProductSpecs, convert, noise_key, watch_products
 from optical.cores import load_core
+from optical.noisy_matmul import noisy_matmul
+from optical.numerics import AnalogNumerics
 
 IDEAL = ProductSpecs.ideal()
 CORE = ProductSpecs.of(load_core("crossbar").analog)
@@ -82,6 +84,13 @@ def test_a_convolution_of_no_samples_is_empty(shape, groups):
     assert convert(turned, IDEAL)(x).shape == turned(x).shape
 
 
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
+@pytest.mark.parametrize(("kernel", "dilation"), [(4, 1), (2, 3), (3, 2), (5, 1)])
+def test_padding_to_the_same_size_puts_the_odd_zero_where_torch_does(kernel, dilation):
+    same = nn.Conv1d(3, 2, kernel, padding="same", dilation=dilation)
+    torch.testing.assert_close(convert(same, IDEAL)(draw(2, 3, 9)), same(draw(2, 3, 9)))
+
+
 def test_a_query_hidden_from_all_keys_gives_zeros_by_either_mask():
     q, k, v, mask = draw(2, 2, 5, 8), draw(2, 2, 6, 8), draw(2, 2, 6, 3), torch.zeros(5, 6)
     mask[2] = -math.inf
@@ -135,3 +144,56 @@ def test_products_that_no_core_runs_are_refused_unless_they_are_electronic(run):
 def test_a_number_is_no_operand_of_a_product():
     with pytest.raises(WorkloadError, match=r"must have a dimension; got shapes \[\] and \[4\]"):
         convert(Layer(torch.matmul), CORE)(torch.ones(()), draw(4))
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Policy(electronic="lm_head"), r"electronic takes several.*write \('lm_head',\)"),
+        (
+            lambda: Policy.from_json('{"electronic": "lm_head"}'),
+            "electronic cannot be 'lm_head'; it takes a list",
+        ),
+        (lambda: Policy.from_json('{"electronic": 5}'), "electronic cannot be 5; it takes a list"),
+        (lambda: Policy.from_json('{"electronic": [3]}'), "electronic cannot be 3; it takes a str"),
+        (lambda: Policy(mode="train"), "no mode 'train'; modes are inference, aware, hardware"),
+    ],
+)
+def test_a_wrong_policy_is_refused(make, says):
+    """A text would be taken letter by letter, and fit nothing: the head would be noisy without a word."""
+    with pytest.raises(ParameterError, match=says):
+        make()
+
+
+def test_a_mode_may_be_given_by_its_name_and_patterns_as_a_list():
+    """The mode is looked up by identity: 'hardware' as a text was run as `AWARE`."""
+    assert Policy(mode="hardware", electronic=["head"]) == Policy(electronic=("head",))
+    assert Policy(mode="hardware").mode is Mode.HARDWARE
+
+
+@pytest.mark.parametrize("name", ["include", "exclude"])
+def test_patterns_of_layers_are_not_a_text(name):
+    with pytest.raises(WorkloadError, match=rf"{name} takes several patterns; got '01': write \['01'\]"):
+        convert(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), CORE, **{name: "01"})
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("int64", "int64"), ("float32", "float64"), ("float16", "float32"), ("complex64", "complex64")],
+)
+@pytest.mark.parametrize("specs", [IDEAL, CORE])
+def test_operands_have_one_floating_point_type(first, second, specs):
+    """Whole numbers came out as noise cut to whole numbers, and complex ones lost their imaginary part."""
+    a, b = torch.ones(2, 3, dtype=getattr(torch, first)), torch.ones(3, 2, dtype=getattr(torch, second))
+    for run in (
+        lambda: noisy_matmul(a, b, specs, 1),
+        lambda: AnalogNumerics(specs.forward).matmul(a[None], b[None], 1),
+    ):
+        with pytest.raises(WorkloadError, match=rf"one floating-point type; got torch\.{first} and"):
+            run()
+
+
+def test_a_sum_of_nothing_is_zero():
+    assert torch.equal(noisy_matmul(torch.ones(2, 0), torch.ones(0, 3), CORE, 1), torch.zeros(2, 3))
+    none = noisy_matmul(torch.ones(4, 2, 0), torch.ones(4, 0, 3), CORE, 1, weight=False)
+    assert torch.equal(none, torch.zeros(4, 2, 3))
