@@ -101,6 +101,16 @@ def test_a_query_hidden_from_all_keys_gives_zeros_by_either_mask():
     assert torch.equal(hidden, torch.zeros_like(hidden))
 
 
+def test_attention_weights_are_dropped_as_by_torchs_own_generator():
+    q, k, v = draw(2, 5, 8), draw(2, 6, 8), draw(2, 6, 3)
+    attend = convert(Layer(lambda *qkv: functional.scaled_dot_product_attention(*qkv, dropout_p=0.4)), IDEAL)
+    torch.manual_seed(0)
+    found = attend(q, k, v)
+    torch.manual_seed(0)
+    weights = functional.dropout((q @ k.mT / math.sqrt(8.0)).softmax(-1), 0.4)
+    torch.testing.assert_close(found, weights @ v)
+
+
 def test_keys_and_values_may_have_unlike_numbers_of_heads():
     attend = functional.scaled_dot_product_attention
     q, k, v = draw(2, 4, 5, 8), draw(2, 2, 6, 8), draw(2, 1, 6, 3)
