@@ -207,3 +207,10 @@ def test_a_sum_of_nothing_is_zero():
     assert torch.equal(noisy_matmul(torch.ones(2, 0), torch.ones(0, 3), CORE, 1), torch.zeros(2, 3))
     none = noisy_matmul(torch.ones(4, 2, 0), torch.ones(4, 0, 3), CORE, 1, weight=False)
     assert torch.equal(none, torch.zeros(4, 2, 3))
+
+
+def test_recurrent_layers_drop_what_the_next_reads_not_what_the_last_gives():
+    layers = convert(nn.LSTM(4, 5, 2, dropout=0.5), IDEAL)
+    one, other = (layers(draw(3, 2, 4))[0] for _ in range(2))
+    assert one.all()
+    assert not torch.equal(one, other)
