@@ -214,3 +214,24 @@ def test_recurrent_layers_drop_what_the_next_reads_not_what_the_last_gives():
     one, other = (layers(draw(3, 2, 4))[0] for _ in range(2))
     assert one.all()
     assert not torch.equal(one, other)
+
+
+def test_what_is_multiplied_by_zero_may_be_no_number():
+    """By torch's rule for beta: the input is ignored, and NaN and infinity in it are not passed on."""
+    nothing = torch.full((2, 4), math.nan)
+    layer = convert(Layer(lambda x, y: torch.addmm(nothing, x, y, beta=0)), IDEAL)
+    torch.testing.assert_close(layer(draw(2, 3), draw(3, 4)), draw(2, 3) @ draw(3, 4))
+
+
+def test_a_view_of_a_parameter_is_a_weight():
+    class Halved(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(draw(8, 5))
+
+        def forward(self, x):
+            return x @ self.weight[:4].T
+
+    with watch_products() as counts:
+        convert(Halved(), IDEAL)(draw(2, 5))
+    assert counts.analog == {":linear": 1}
