@@ -113,6 +113,10 @@ class AnalogSpec:
         check_range(self, "analog_length", low=1)
         check_range(self, "thermal_variance", "shot_variance", "rin_variance", "encoding_variance")
         check_range(self, "load_variance")
+        for name in ("thermal", "shot", "rin", "encoding", "load"):
+            if math.isinf(getattr(self, f"{name}_variance")):
+                msg = f"AnalogSpec: {name}_variance must be finite; got inf, light that carries no signal"
+                raise ParameterError(msg)
         check_range(self, "product_gain", low=0.0, high=1.0, open_low=True)
         check_range(self, "adc_enob_bits", high=self.adc_bits)
         if self.residues is not None and (self.scale is not Scale.BLOCK or math.isinf(self.dac_bits)):

@@ -14,6 +14,7 @@ import torch
 from torch.autograd import forward_ad
 
 from heliograph.errors import WorkloadError
+from optical.numerics import check_types
 from optical.operands import Order, Orders
 from optical.product_specs import ProductSpecs, spec_from_json
 from optical.row_blocks import RowBlocks, multiply_in_blocks
@@ -170,11 +171,12 @@ def _batched(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
             f"operands must have shapes [..., M, K] and [..., K, N]; got {list(a.shape)} and {list(b.shape)}"
         )
         raise WorkloadError(msg)
+    check_types(a, b)
     if b.dim() == 2:
-        return a.reshape(1, -1, a.shape[-1]), b.unsqueeze(0), (*a.shape[:-1], b.shape[-1])
+        return a.reshape(1, a.shape[:-1].numel(), a.shape[-1]), b.unsqueeze(0), (*a.shape[:-1], b.shape[-1])
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    a_BMK = a.expand(*batch, *a.shape[-2:]).reshape(-1, *a.shape[-2:])
-    b_BKN = b.expand(*batch, *b.shape[-2:]).reshape(-1, *b.shape[-2:])
+    a_BMK = a.expand(*batch, *a.shape[-2:]).reshape(batch.numel(), *a.shape[-2:])
+    b_BKN = b.expand(*batch, *b.shape[-2:]).reshape(batch.numel(), *b.shape[-2:])
     return a_BMK, b_BKN, (*batch, a.shape[-2], b.shape[-1])
 
 

@@ -192,6 +192,20 @@ def _check_shapes(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> None:
     if len(a) != 3 or len(b) != 3 or a[0] != b[0] or a[2] != b[1] or 0 in a + b:
         msg = f"operands must have non-empty shapes [B, M, K] and [B, K, N]; got {list(a)} and {list(b)}"
         raise WorkloadError(msg)
+    check_types(a_BMK, b_BKN)
+
+
+def check_types(a: torch.Tensor, b: torch.Tensor) -> None:
+    """Refuse operands of other than one floating-point type.
+
+    Raises
+    ------
+    WorkloadError
+        If there are two types, or one of integers or complex numbers.
+    """
+    if a.dtype != b.dtype or not a.is_floating_point():
+        msg = f"operands must have one floating-point type; got {a.dtype} and {b.dtype}: convert with .to()"
+        raise WorkloadError(msg)
 
 
 def is_exact(spec: AnalogSpec) -> bool:

@@ -187,12 +187,18 @@ def _read(kind: Any, content: Any, where: str) -> object:  # noqa: ANN401
     if dataclasses.is_dataclass(kind):
         return _record(typing.cast("type", kind), content, where)
     if typing.get_origin(kind) is tuple:
+        if not isinstance(content, list):
+            msg = f"{where} cannot be {content!r}; it takes a list"
+            raise ParameterError(msg)
         return tuple(_read(typing.get_args(kind)[0], item, where) for item in content)
     try:
         value = kind(content)
     except (TypeError, ValueError):
         value = None
-    if value is None or (kind in (int, bool) and type(content) is not kind):
+    plain = (int, float) if kind is float else (kind,)
+    infinite = kind is float and content in ("inf", "-inf")
+    strange = type(content) not in plain and not infinite
+    if value is None or (kind in (int, bool, float, str) and strange):
         msg = f"{where} cannot be {content!r}; it takes a {kind.__name__}"
         raise ParameterError(msg)
     return value

@@ -29,12 +29,19 @@ def scaled_dot_product_attention(  # noqa: PLR0917 - as torch calls it
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """Return attention by the rules of torch: full scores first, then the mask, as a matrix engine would."""
+    """Return attention by the rules of torch: full scores first, then the mask, as a matrix engine would.
+
+    Notes
+    -----
+    In half precision, which ends at 65504, queries are scaled before the product, scores after it elsewhere.
+    A query that a mask hides from all keys gives zeros.
+    """
     if enable_gqa:
-        repeats = query.shape[-3] // key.shape[-3]
-        key, value = key.repeat_interleave(repeats, -3), value.repeat_interleave(repeats, -3)
-    scores_HTS = frame.multiply(ProductKind.SCORES, query, key.mT)
-    scores_HTS = scores_HTS * (query.shape[-1] ** -0.5 if scale is None else scale)
+        key, value = (one.repeat_interleave(query.shape[-3] // one.shape[-3], -3) for one in (key, value))
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    if _executed_in(query) is torch.float16:
+        query, scale = query * scale, 1.0
+    scores_HTS = frame.multiply(ProductKind.SCORES, query, key.mT) * scale
     if is_causal:
         later_TS = torch.ones(scores_HTS.shape[-2:], dtype=torch.bool, device=query.device).triu(1)
         scores_HTS = scores_HTS.masked_fill(later_TS, -math.inf)
@@ -44,12 +51,22 @@ def scaled_dot_product_attention(  # noqa: PLR0917 - as torch calls it
         scores_HTS = scores_HTS.masked_fill(~attn_mask & ~empty, -math.inf)
     elif attn_mask is not None:
         scores_HTS = scores_HTS + attn_mask.to(scores_HTS.dtype)
+        empty = (scores_HTS == -math.inf).all(-1, keepdim=True)
+        scores_HTS = scores_HTS.masked_fill(empty, 0.0)
     weights_HTS = scores_HTS.softmax(-1)
     if empty is not None:
         weights_HTS = weights_HTS.masked_fill(empty, 0.0)
     if dropout_p > 0.0:
         weights_HTS = functional.dropout(weights_HTS, dropout_p)
     return frame.multiply(ProductKind.VALUES, weights_HTS.to(value.dtype), value)
+
+
+def _executed_in(x: torch.Tensor) -> torch.dtype:
+    """Return the type in which a product of a tensor is delivered, autocast included."""
+    kind = x.device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        return torch.get_autocast_dtype(kind)
+    return x.dtype
 
 
 def _check_padding(key_padding_mask: torch.Tensor, src_len: int, bsz: int) -> None:

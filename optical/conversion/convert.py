@@ -99,6 +99,10 @@ def convert(
     right. ``skip_fwd_side_effects_in_bwd_under_checkpoint``, which would drop the counts of repeated calls,
     is refused.
     """
+    for name, patterns in (("include", include), ("exclude", exclude)):
+        if isinstance(patterns, str):
+            msg = f"{name} takes several patterns; got {patterns!r}: write [{patterns!r}]"
+            raise WorkloadError(msg)
     _check(model, [*(include or ()), *(exclude or ())])
     conversion = Conversion(specs=specs_of(system), policy=policy or Policy(), key=model_key)
     if not inplace:

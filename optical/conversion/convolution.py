@@ -40,14 +40,15 @@ def convolution(  # noqa: PLR0917 - as torch calls it
         x = x.unfold(dim + 2, (kernel - 1) * spread + 1, step)[..., ::spread]
     places = x.shape[2 : 2 + dims]
     order = (0, *range(2, 2 + dims), 1, *range(2 + dims, 2 + 2 * dims))
-    x_NLGK = x.permute(order).reshape(x.shape[0], places.numel(), groups, -1)
+    patch = weight.shape[1:].numel()
+    x_NLGK = x.permute(order).reshape(x.shape[0], places.numel(), groups, patch)
     if groups == 1:
         y = frame.multiply(ProductKind.CONVOLUTION, x_NLGK.flatten(2), weight.flatten(1).mT, weight=True)
     else:
         w_GKO = weight.flatten(1).unflatten(0, (groups, -1)).mT
         x_GRK = x_NLGK.flatten(0, 1).transpose(0, 1)
         y_GRO = frame.multiply(ProductKind.CONVOLUTION, x_GRK, w_GKO, weight=True)
-        y = y_GRO.transpose(0, 1).reshape(x.shape[0], places.numel(), -1)
+        y = y_GRO.transpose(0, 1).reshape(x.shape[0], places.numel(), weight.shape[0])
     y = y if bias is None else y + bias.to(y.dtype)
     y = y.mT.unflatten(2, places)
     return y if input.dim() == dims + 2 else y.squeeze(0)
@@ -82,8 +83,8 @@ def transposed_convolution(  # noqa: PLR0917 - as torch calls it
         w_GKO = weight.flatten(1).unflatten(0, (groups, -1))
         x_GRK = x_NLC.flatten(0, 1).unflatten(1, (groups, -1)).transpose(0, 1)
         y_GRO = frame.multiply(ProductKind.CONVOLUTION, x_GRK, w_GKO, weight=True)
-        y_NLO = y_GRO.transpose(0, 1).reshape(*x_NLC.shape[:2], -1)
-    y = y_NLO.mT.reshape(x.shape[0], -1, *kernel, *places)
+        y_NLO = y_GRO.transpose(0, 1).reshape(*x_NLC.shape[:2], groups * w_GKO.shape[2])
+    y = y_NLO.mT.reshape(x.shape[0], groups * weight.shape[1], *kernel, *places)
     edges = zip(_per_dim(padding, dims), _per_dim(output_padding, dims), strict=True)
     ways = zip(_per_dim(stride, dims), _per_dim(dilation, dims), edges, strict=True)
     for left, (step, spread, (cut, more)) in zip(range(dims, 0, -1), ways, strict=True):

@@ -149,6 +149,12 @@ class Frame:
         if specs is None or not a.is_floating_point() or a.shape[-1] < 2 or _is_empty(a, b):
             with running(name, electronic=True):
                 return torch.matmul(a, b)
+        if not a.layout == b.layout == torch.strided:
+            msg = (
+                f"'{self.site.name}' multiplies tensors of layouts {a.layout} and {b.layout}; a core takes "
+                "dense ones: exclude the layer or name it in Policy.electronic"
+            )
+            raise WorkloadError(msg)
         with running(name):
             key, blocks = self._draws(specs, a, b, ragged=self.ragged or kind is ProductKind.EXPERTS)
             return noisy_matmul(a, b, specs, key, weight=weight, place=place, part_blocks=blocks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -38,6 +38,8 @@ class _Replacement:
     """Takes the call of the layer, then what the function takes."""
     kinds: tuple[ProductKind, ...]
     """Products in it; where all are electronic, the function itself is run."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What the function calls its arguments, and what `run` does, where they differ."""
 
 
 class Interception(TorchFunctionMode):
@@ -68,6 +70,7 @@ class Interception(TorchFunctionMode):
                 return func(*args, **kwargs)
         if func is functional.multi_head_attention_forward:
             return self._attend(frame, *args, **kwargs)
+        kwargs = {replacement.names.get(name, name): value for name, value in kwargs.items()}
         return replacement.run(frame, *args, **kwargs)
 
     def _attend(self, frame: Frame, query: Tensor, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
@@ -130,15 +133,16 @@ def _table() -> dict[Callable[..., Any], _Replacement]:
     """Return what is replaced by what."""
     kind = ProductKind
     dense = (kind.LINEAR, kind.MATMUL)
-    added = _Replacement(matmul_add, dense)
-    added_in_place = _Replacement(matmul_add_in_place, dense)
-    plain = _Replacement(matmul, dense)
+    added = _Replacement(matmul_add, dense, _ADDED_NAMES)
+    added_in_place = _Replacement(matmul_add_in_place, dense, _ADDED_NAMES)
+    added_sum = _Replacement(sum_matmul_add, dense, _ADDED_NAMES)
+    plain = _Replacement(matmul, dense, _PLAIN_NAMES)
     chained = _Replacement(chain, dense)
     table: dict[Callable[..., Any], _Replacement] = {
         functional.linear: _Replacement(linear, (kind.LINEAR,)),
         Tensor.__rmatmul__: _Replacement(reversed_matmul, dense),
-        torch.addbmm: _Replacement(sum_matmul_add, dense),
-        Tensor.addbmm: _Replacement(sum_matmul_add, dense),
+        torch.addbmm: added_sum,
+        Tensor.addbmm: added_sum,
         torch.einsum: _Replacement(einsum, dense),
         torch.tensordot: _Replacement(tensordot, dense),
         torch.inner: _Replacement(inner, dense),
@@ -190,7 +194,13 @@ def show_to_compilers() -> None:
     get_overridable_functions().update(_WITHOUT_ROAD)
 
 
+_PLAIN_NAMES = {"mat2": "other", "vec": "other", "tensor": "other"}
+_ADDED_NAMES = dict.fromkeys(("mat1", "batch1", "mat"), "first") | dict.fromkeys(
+    ("mat2", "batch2", "vec"), "second"
+)
 _REPLACED = _table()
+_OF_MATRICES = ("matrix_power", "cov", "corrcoef")
+_OF_SPARSE = ("smm", "hspmm", "sspaddmm")
 _WITHOUT_ROAD = {
     getattr(place, name)
     for place, names in (
@@ -198,12 +208,19 @@ _WITHOUT_ROAD = {
             torch,
             (
                 "conv_tbc",
+                "convolution",
+                "_convolution",
                 "_scaled_mm",
+                "_addmm_activation",
                 "bilinear",
+                *_OF_MATRICES,
+                *_OF_SPARSE,
             ),
         ),
-        (functional, ("bilinear", "scaled_grouped_mm")),
-        (Tensor, ("addbmm_",)),
+        (torch.linalg, ("matrix_power",)),
+        (torch.sparse, ("mm", "addmm")),
+        (functional, ("bilinear", "scaled_grouped_mm", "linear_cross_entropy")),
+        (Tensor, ("addbmm_", *_OF_MATRICES, *_OF_SPARSE)),
     )
     for name in names
     if hasattr(place, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -62,6 +63,16 @@ class Policy:
     """Products with specifications of their own."""
 
     def __post_init__(self) -> None:
+        if self.mode not in tuple(Mode):
+            msg = f"Policy: no mode '{self.mode}'; modes are {', '.join(Mode)}"
+            raise ParameterError(msg)
+        object.__setattr__(self, "mode", Mode(self.mode))
+        for name in ("electronic", "exceptions"):
+            value = getattr(self, name)
+            if isinstance(value, str) or not isinstance(value, Iterable):
+                msg = f"Policy: {name} takes several, as a tuple; got {value!r}: write ({value!r},)"
+                raise ParameterError(msg)
+            object.__setattr__(self, name, tuple(value))
         texts = (*self.electronic, *(exception.pattern for exception in self.exceptions))
         known = tuple(ProductKind)
         for pattern in texts:
@@ -156,8 +167,10 @@ def specs_of(system: Hardware) -> ProductSpecs:
     """
     if isinstance(system, ProductSpecs):
         return system
-    accelerator = getattr(system, "photonic", system)
-    analog = getattr(getattr(accelerator, "core", accelerator), "analog", None)
+    unit = getattr(system, "photonic", system)
+    if not callable(getattr(unit, "analog", None)):  # a core of another number format has a core in it
+        unit = getattr(unit, "core", None)
+    analog = getattr(unit, "analog", None)
     if not callable(analog):
         name = getattr(system, "name", type(system).__name__)
         msg = f"'{name}' has no photonic core to convert to; take a photonic system, a core or ProductSpecs"

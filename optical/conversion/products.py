@@ -26,6 +26,8 @@ def linear(
     -----
     Rows reach the core sample by sample, so that a part of the batch is whole row blocks.
     """
+    if weight.dim() == 1:
+        return linear(frame, input, weight.unsqueeze(0), bias).squeeze(-1)
     rows = input.unsqueeze(0) if input.dim() == 1 else input
     if frame.samples == 1:
         y = frame.multiply(ProductKind.LINEAR, rows, weight.mT, weight=True)
@@ -43,6 +45,10 @@ def matmul(
     """Return the product of two tensors, by the rules of `torch.matmul`."""
     if out is not None:
         msg = f"'{frame.site.name}': a product cannot be written to `out`; leave it out and use the result"
+        raise WorkloadError(msg)
+    if 0 in (input.dim(), other.dim()):
+        shapes = f"{list(input.shape)} and {list(other.shape)}"
+        msg = f"'{frame.site.name}': operands of a product must have a dimension; got shapes {shapes}"
         raise WorkloadError(msg)
     a = input.unsqueeze(0) if input.dim() == 1 else input
     b = other.unsqueeze(-1) if other.dim() == 1 else other

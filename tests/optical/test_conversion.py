@@ -22,7 +22,7 @@ from optical.conversion import (
     to_digital,
     watch_products,
 )
-from optical.cores import load_core
+from optical.cores import CORES, load_core
 from tests.optical.architectures import ARCHITECTURES, build
 
 IDEAL = ProductSpecs.ideal()
@@ -297,10 +297,23 @@ def test_what_cannot_be_converted_is_refused():
         convert(model, IDEAL)
 
 
-def test_cores_are_taken_and_electronics_refused():
+@pytest.mark.parametrize("name", CORES)
+def test_every_core_is_taken_as_it_is_alone_or_in_an_accelerator(name):
+    """A core of another number format has a core in it, which is not what the model is run on."""
+
+    class Accelerator:
+        core = load_core(name)
+
+    class System:
+        photonic = Accelerator()
+
+    specs = ProductSpecs.of(Accelerator.core.analog)
+    for system in (Accelerator.core, Accelerator(), System()):
+        assert planned_specs(convert(nn.Linear(2, 2), system))[""][ProductKind.LINEAR] == specs
+
+
+def test_electronics_are_refused():
     model, _ = build("gpt")
-    core = load_core("ring_bank")
-    assert planned_specs(convert(model, core))["head"][ProductKind.LINEAR] == ProductSpecs.of(core.analog)
 
     class Electronic:
         name, photonic = "gpu_packet", None
@@ -319,6 +332,8 @@ def test_cores_are_taken_and_electronics_refused():
         ("iij,jk->ki", ((3, 3, 4), (4, 2))),
         ("abc,cd->b", ((2, 3, 4), (4, 5))),
         ("b...d,b...sd->b...s", ((2, 3, 4), (2, 1, 5, 4))),
+        ("bij,bjk->bik", ((1, 3, 4), (5, 4, 2))),
+        ("bij,bjk->bik", ((5, 3, 4), (1, 4, 2))),
         ("ij->ji", ((2, 3),)),
     ],
 )

@@ -220,12 +220,14 @@ def test_parts_padded_to_unequal_lengths_share_no_draw_if_the_key_says_so(alike)
     assert bool(blocks[0] & blocks[1]) is alike
 
 
+@pytest.mark.filterwarnings("ignore:indexing with dtype torch.uint8")
 @pytest.mark.parametrize(
     ("pick", "ragged"),
     [
         (lambda x, y: x[(y > 0).nonzero()[:, 0]], True),
         (lambda x, y: x[torch.where(y > 0)[0]], True),
         (lambda x, y: x[y > 0], True),
+        (lambda x, y: x[(y > 0).to(torch.uint8)], True),
         (lambda x, y: x.masked_select(y[:, None] > 0).view(-1, WIDTH), True),
         (lambda x, y: x.split((y > 0).long().bincount().tolist())[-1], True),
         (lambda x, y: x[: (y > 0).sum()], True),

@@ -250,8 +250,10 @@ def test_converted_samples_lie_on_codes_within_the_range():
     assert codes.abs().max().round() == 7
 
 
-def test_range_never_exceeds_what_full_scale_operands_give():
-    a, b = torch.ones(1, 4, LENGTH), torch.ones(1, LENGTH, 4)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_range_never_exceeds_what_full_scale_operands_give(dtype):
+    """By compiled passes, which take single precision, and by torch."""
+    a, b = torch.ones(1, 4, LENGTH, dtype=dtype), torch.ones(1, LENGTH, 4, dtype=dtype)
     for sigma in (4.0, math.inf):
         wide = spec(adc_bits=10, adc_enob_bits=10, adc_range_sigma=sigma)
         step = 2 * LENGTH / 2**10

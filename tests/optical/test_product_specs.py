@@ -56,6 +56,10 @@ def test_a_mode_says_where_errors_enter(mode, training, noisy):
         (lambda plain: plain.update(row_block=1.5), "row_block cannot be 1.5"),
         (lambda plain: plain.update(row_block=0), "row_block"),
         (lambda plain: plain.update(forward=3), "forward must hold"),
+        (lambda plain: plain.update(exact_tiles="inf"), "exact_tiles cannot be 'inf'; it takes a bool"),
+        (lambda plain: plain["forward"].update(dac_bits=True), "dac_bits cannot be True; it takes a float"),
+        (lambda plain: plain["forward"].update(dac_bits="8"), "dac_bits cannot be '8'; it takes a float"),
+        (lambda plain: plain["forward"].update(rin_variance="inf"), "rin_variance must be finite; got inf"),
     ],
 )
 def test_a_wrong_record_is_refused_by_its_field(change, says):
