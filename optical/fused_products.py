@@ -189,6 +189,7 @@ class _Output(NamedTuple):
 def _noise(spec: AnalogSpec, law: _Law, operands: _Operands, known: CodeProduct | None) -> _Noise | None:
     """Return the noise that a probe finds, or None where that of the laser hangs on the single output."""
     passes, range_, cross, clipping = kernels().readout, law.most, 0.0, 0.0
+    power = 0.0
     a, b = operands
     mean_a = mean_b = mean_both = 0.0
     if law.by_a + law.by_b + law.laser > 0.0:
@@ -199,12 +200,10 @@ def _noise(spec: AnalogSpec, law: _Law, operands: _Operands, known: CodeProduct 
         probe = remembered(
             ("probe", spec.analog_length, a.codes.shape, b.codes.shape), lambda: _probe(spec, operands)
         )
-        cross = probe.look(operands, laser=law.laser > 0.0)
+        power, cross = probe.look(operands, law.laser > 0.0, law.sets_range and known is None)
     if law.sets_range:
         if known is not None:
             power = _power(known)
-        elif probe is not None:
-            power = probe.power()
         power += law.thermal + (law.by_a * mean_a + law.by_b * mean_b) / law.parts + law.laser * cross
         range_ = min(max(spec.adc_range_sigma * math.sqrt(power), SMALLEST_SCALE), law.most)
         if known is None and probe is not None and law.parts > 1.0 and math.isfinite(spec.adc_bits):
@@ -244,20 +243,24 @@ class _Probe(NamedTuple):
     sizes: tuple[int, ...]
     """Batches, samples, rows, columns and K'."""
 
-    def look(self, operands: _Operands, *, laser: bool) -> float:
-        """Read codes; return the mean of the product of their energies if there is noise of the laser."""
+    def look(self, operands: _Operands, lasers: bool, signals: bool) -> tuple[float, float]:  # noqa: FBT001 - local
+        """Return the mean square of the products and the mean of those of their energies, if they are wanted."""
         a, b = (operand.codes for operand in operands)
         batches, length, columns = b.stride()
+        if a.dtype == b.dtype == torch.int8 and tiles.are_there():
+            (_, samples, *others), ((_, *a_steps), (_, *b_steps)) = self.sizes, self.steps
+            first = (a.data_ptr(), *a.stride()[1:], *a_steps)
+            second = (b.data_ptr(), columns, length, *b_steps)
+            return tiles.look(first, second, (samples, *others, int(lasers)), self.signal)
         first = (a.data_ptr(), KINDS[a.dtype], a.stride(), self.steps[0], self.samples.data_ptr())
         strides = (batches, columns, length)
         second = (b.data_ptr(), KINDS[b.dtype], strides, self.steps[1], self.others.data_ptr())
-        return float(kernels().readout.look(first, second, (*self.sizes, int(laser))))
-
-    def power(self) -> float:
-        """Return the mean square of the products."""
+        cross = float(kernels().readout.look(first, second, (*self.sizes, int(lasers))))
+        if not signals:
+            return 0.0, cross
         torch.bmm(self.samples, self.others, out=self.signal)
         shape, strides = tuple(self.signal.shape), self.signal.stride()
-        return float(kernels().readout.mean_square(self.signal.data_ptr(), False, shape, strides))
+        return float(kernels().readout.mean_square(self.signal.data_ptr(), False, shape, strides)), cross
 
 
 def _probe(spec: AnalogSpec, operands: _Operands) -> _Probe:

@@ -35,7 +35,7 @@ LAYOUT_INTEGERS = 2
 """What `encode` is told of tiles."""
 PRODUCT_INTEGERS = 10
 """What `multiply` is told of a product, beside where it goes and how many rows it has."""
-_TILE = amx.ROWS * amx.BYTES
+TILE = amx.ROWS * amx.BYTES
 _SUMS = amx.ROWS * amx.ROWS
 _FEWEST_ROWS = 2 * amx.ROWS
 _CACHE = 2**19
@@ -49,7 +49,7 @@ def _pack_rows(codes: int, width: int, tiles: int, rows: tuple[int, int]) -> Non
     for row in range(rows[0], rows[1], amx.ROWS):
         for place in range(steps):
             source = codes + row * width + place * amx.BYTES
-            amx.turn(source, width, tiles + (row // amx.ROWS * steps + place) * _TILE)
+            amx.turn(source, width, tiles + (row // amx.ROWS * steps + place) * TILE)
 
 
 @compiled
@@ -60,7 +60,7 @@ def _pack_columns(codes: int, shape: tuple[int, int], tiles: int, span: tuple[in
     for place in range(steps):
         for column in range(span[0], span[1], amx.ROWS):
             source = codes + column + place * amx.BYTES * width
-            out = tiles + (column // amx.ROWS * steps + place) * _TILE
+            out = tiles + (column // amx.ROWS * steps + place) * TILE
             if gathers:
                 amx.gather(source, width, out)
             else:
@@ -100,7 +100,7 @@ def encode(block: int) -> None:
 
 
 @compiled
-def _sum(a: tuple[int, int], step: int, next_: int, b: tuple[int, int], steps: int) -> None:
+def sum_products(a: tuple[int, int], step: int, next_: int, b: tuple[int, int], steps: int) -> None:
     """Leave the products of two tiles of A's rows and two of B's columns in the first four tiles."""
     amx.clear(0)
     amx.clear(1)
@@ -108,9 +108,9 @@ def _sum(a: tuple[int, int], step: int, next_: int, b: tuple[int, int], steps: i
     amx.clear(3)
     for place in range(steps):
         amx.load(4, a[0] + place * next_, step)
-        amx.load(6, b[0] + place * _TILE, amx.BYTES)
+        amx.load(6, b[0] + place * TILE, amx.BYTES)
         amx.multiply(0, 4, 6)
-        amx.load(7, b[1] + place * _TILE, amx.BYTES)
+        amx.load(7, b[1] + place * TILE, amx.BYTES)
         amx.multiply(1, 4, 7)
         amx.load(5, a[1] + place * next_, step)
         amx.multiply(2, 5, 6)
@@ -124,11 +124,11 @@ def _multiply(given: Array, out: int, rows: tuple[int, int], span: tuple[int, in
     most = max(32, _CACHE // (steps * amx.BYTES) // 32 * 32)
     for first in range(rows[0], rows[1], most):
         for column in range(span[0], span[1], 32):
-            tiles = b + column // amx.ROWS * steps * _TILE
+            tiles = b + column // amx.ROWS * steps * TILE
             for each in range(first, min(first + most, rows[1]), 32):
                 row = min(each, rows[1] - 32)
                 above = a + row // amx.ROWS * sixteen + row % amx.ROWS * step
-                _sum((above, above + sixteen), step, next_, (tiles, tiles + steps * _TILE), steps)
+                sum_products((above, above + sixteen), step, next_, (tiles, tiles + steps * TILE), steps)
                 place, width = out + 4 * (row * columns + column), 4 * columns
                 amx.store(0, place, width)
                 amx.store(1, place + amx.BYTES, width)
@@ -145,15 +145,15 @@ def _multiply_halves(given: Array, out: int, rows: tuple[int, int], span: tuple[
     most = max(amx.ROWS, _CACHE // (2 * steps * amx.BYTES) // amx.ROWS * amx.ROWS)
     for first in range(rows[0], rows[1], most):
         for column in range(span[0], span[1], amx.ROWS):
-            tiles = column // amx.ROWS * steps * _TILE
+            tiles = column // amx.ROWS * steps * TILE
             for each in range(first, min(first + most, rows[1]), amx.ROWS):
                 row = min(each, rows[1] - amx.ROWS)
                 above = row // amx.ROWS * sixteen + row % amx.ROWS * step
-                _sum((high + above, low + above), step, next_, (b_high + tiles, b_low + tiles), steps)
+                sum_products((high + above, low + above), step, next_, (b_high + tiles, b_low + tiles), steps)
                 amx.store(0, place, amx.BYTES)
-                amx.store(1, place + _TILE, amx.BYTES)
-                amx.store(2, place + 2 * _TILE, amx.BYTES)
-                amx.store(3, place + 3 * _TILE, amx.BYTES)
+                amx.store(1, place + TILE, amx.BYTES)
+                amx.store(2, place + 2 * TILE, amx.BYTES)
+                amx.store(3, place + 3 * TILE, amx.BYTES)
                 for line in range(amx.ROWS):
                     results = floats(out + 4 * ((row + line) * columns + column), amx.ROWS)
                     _join(sums, line * amx.ROWS, results)

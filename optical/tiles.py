@@ -6,6 +6,7 @@ Shape suffixes: M rows of A and C, K summed, N columns of B and C.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -150,6 +151,22 @@ def deliver(
     rows, columns = shape
     most = max(_PAIR, _PANEL // columns // _PAIR * _PAIR)
     _delivering().run((*told, *product, *law), rows, 4 * rows * columns, grain=_PAIR, most=most)
+
+
+def look(
+    first: tuple[int, ...], second: tuple[int, ...], sizes: tuple[int, ...], signal: torch.Tensor
+) -> tuple[float, float]:
+    """Return what a gain stage reads of codes of int8 (`optical.fused_probes.look`)."""
+    power, cross = _looking()(first, second, sizes, signal.data_ptr(), _shapes())
+    return float(power), float(cross)
+
+
+@functools.cache
+def _looking() -> Callable[..., tuple[float, float]]:
+    from optical import fused_probes  # noqa: PLC0415 - needs numba
+
+    look: Callable[..., tuple[float, float]] = fused_probes.look
+    return look
 
 
 @functools.cache

@@ -1,0 +1,145 @@
+"""What a gain stage reads of codes of int8, with products in tiles of a CPU's matrix unit.
+
+Compiled only where `optical.amx.is_there`.
+
+Shape suffixes: M rows of A, K summed, N columns of B.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from optical import amx
+from optical.compiling import LONG, Array, Numbers, compiled, floats, small_integers
+from optical.fused_tiles import TILE, sum_products
+
+_PAIR = 2 * amx.ROWS
+
+
+@compiled
+def look(first: Numbers, second: Numbers, sizes: Numbers, signal: int, shapes: int) -> tuple[float, float]:
+    """Write products of samples; return their mean square and the mean of ``sum_k(mean_m(a^2) mean_n(b^2))``.
+
+    Parameters
+    ----------
+    first, second : tuple of int
+        Of an operand: address of its codes, their strides through rows and K, and samples and rows from one
+        probed to the next.
+    sizes : tuple of int
+        Samples S, rows M' of the one and N' of the other, K', and 1 if the second mean is wanted, which is
+        else 0.
+    signal : int
+        Address of the products, float32 [S, M', N'].
+    shapes : int
+        Address of `optical.amx.shapes`.
+    """
+    samples, rows, columns, length, wanted = sizes
+    steps = -(-length // amx.BYTES)
+    lines = -(-rows // _PAIR) * _PAIR, -(-columns // _PAIR) * _PAIR
+    most = max(lines) * steps * amx.BYTES
+    codes, a, b = np.zeros(most, np.int8), np.empty(most, np.int8), np.empty(most, np.int8)
+    sums, squares = np.empty((_PAIR, _PAIR), np.int32), np.zeros((2, length), np.float32)
+    power = cross = 0.0
+    amx.configure(shapes)
+    for sample in range(samples):
+        squares[:] = np.float32(0.0)
+        _take(first, (sample, rows, lines[0], length), codes, squares[0, : length * wanted])
+        _lay_out_rows(codes, first[2] == 1, (lines[0], steps), a)
+        codes[:] = 0
+        _take(second, (sample, columns, lines[1], length), codes, squares[1, : length * wanted])
+        _lay_out_columns(codes, second[2] == 1, (lines[1], steps), b)
+        codes[:] = 0
+        for place in range(length * wanted):
+            cross += squares[0, place] * squares[1, place]
+        out = floats(signal + 4 * sample * rows * columns, rows * columns)
+        for row in range(0, rows, _PAIR):
+            for column in range(0, columns, _PAIR):
+                above, beside = a.ctypes.data + row * steps * amx.BYTES, b.ctypes.data + column * steps * amx.BYTES
+                far = steps * TILE
+                sum_products((above, above + far), amx.BYTES, TILE, (beside, beside + far), steps)
+                place = sums.ctypes.data
+                amx.store(0, place, 2 * amx.BYTES)
+                amx.store(1, place + amx.BYTES, 2 * amx.BYTES)
+                amx.store(2, place + 2 * TILE, 2 * amx.BYTES)
+                amx.store(3, place + 2 * TILE + amx.BYTES, 2 * amx.BYTES)
+                power += _write(sums, (row, column, rows, columns), out)
+    amx.release()
+    count = samples * rows * columns
+    return power / count, cross / count
+
+
+@compiled
+def _take(operand: Numbers, sizes: Numbers, out: Array, squares: Array) -> None:
+    """Gather probed codes as they lie, [rows, K''] or [K'', rows]; add their squares up for each of K."""
+    codes, row_stride, stride, sample_step, row_step = operand
+    sample, rows, lines, length = sizes
+    source = small_integers(codes, LONG)
+    start, step = sample * sample_step * length * stride, row_step * row_stride
+    if stride == 1:
+        width = -(-length // amx.BYTES) * amx.BYTES
+        for row in range(rows):
+            begin, into = start + row * step, out[row * width : row * width + length]
+            for place in range(length):
+                into[place] = source[begin + place]
+            for place in range(squares.size):
+                code = np.float32(into[place])
+                squares[place] += code * code
+    else:
+        for place in range(length):
+            begin, into = start + place * stride, out[place * lines : place * lines + rows]
+            for row in range(rows):
+                into[row] = source[begin + row * step]
+            if squares.size > 0:
+                squares[place] = _sum_of_squares(into)
+
+
+@compiled
+def _sum_of_squares(codes: Array) -> float:
+    total = np.float32(0.0)
+    for place in range(codes.size):
+        code = np.float32(codes[place])
+        total += code * code
+    return total
+
+
+@compiled
+def _lay_out_rows(codes: Array, along: bool, sizes: tuple[int, int], out: Array) -> None:
+    """Lay rows of A out in tiles."""
+    (lines, steps), source, tiles = sizes, codes.ctypes.data, out.ctypes.data
+    width = steps * amx.BYTES
+    for line in range(lines // amx.ROWS):
+        for place in range(steps):
+            tile = tiles + (line * steps + place) * TILE
+            if along:
+                amx.load(4, source + line * amx.ROWS * width + place * amx.BYTES, width)
+                amx.store(4, tile, amx.BYTES)
+            else:
+                amx.gather(source + line * amx.ROWS + place * amx.BYTES * lines, lines, tile)
+
+
+@compiled
+def _lay_out_columns(codes: Array, along: bool, sizes: tuple[int, int], out: Array) -> None:
+    """Lay columns of B out in tiles."""
+    (lines, steps), source, tiles = sizes, codes.ctypes.data, out.ctypes.data
+    width = steps * amx.BYTES
+    for line in range(lines // amx.ROWS):
+        for place in range(steps):
+            tile = tiles + (line * steps + place) * TILE
+            if along:
+                amx.turn(source + line * amx.ROWS * width + place * amx.BYTES, width, tile)
+            else:
+                amx.interleave(source + line * amx.ROWS + place * amx.BYTES * lines, lines, tile)
+
+
+@compiled
+def _write(sums: Array, place: Numbers, out: Array) -> float:
+    """Write a block of products as far as there are rows and columns; return the sum of their squares."""
+    row, column, rows, columns = place
+    total = 0.0
+    for line in range(min(_PAIR, rows - row)):
+        into = out[(row + line) * columns + column : (row + line) * columns + min(column + _PAIR, columns)]
+        for each in range(into.size):
+            value = np.float32(sums[line, each])
+            into[each] = value
+            total += float(value) * float(value)
+    return total
