@@ -79,3 +79,26 @@ def deliver(block: int) -> None:
         law = doubles(block + 8 * (HEAD + DELIVER_INTEGERS), DELIVER_REALS)
         deliver_part(told, law, told[0], start, end)
         start, end = next_part(block)
+
+
+@job
+def deliver_blocks(block: int) -> None:
+    """Read products of many blocks out; parts are rows of products, over all blocks.
+
+    Parameters
+    ----------
+    block : int
+        Address of: address of what `deliver` is told of each block, [blocks, integers], that of its reals, and
+        rows of a block, over all its batches.
+    """
+    start, end = next_part(block)
+    while start < end:
+        told, laws, rows = numbers(block + 8 * HEAD, 3)
+        while start < end:
+            number = start // rows
+            told_here = numbers(told + 8 * DELIVER_INTEGERS * number, DELIVER_INTEGERS)
+            law = doubles(laws + 8 * DELIVER_REALS * number, DELIVER_REALS)
+            stop = min(end, (number + 1) * rows)
+            deliver_part(told_here, law, told_here[0], start - number * rows, stop - number * rows)
+            start = stop
+        start, end = next_part(block)

@@ -14,6 +14,7 @@ from heliograph.keys import mix_key
 from optical.analog import AnalogSpec, Rounding, Scale, loads_second
 from optical.block_scales import SharedBlocks, multiply_blocks
 from optical.draws import Draws
+from optical.fused_batches import deliver_blocks
 from optical.numerics import AnalogNumerics, is_exact
 from optical.operand_blocks import Target, part_of
 from optical.operands import Operand, Orders, encode
@@ -122,7 +123,12 @@ def _multiply_matrices(
         parts = blocks.parts(batch)
         return torch.cat([numerics.matmul(a_BMK[at], b_BKN[at], key, blocks.orders) for key, at in parts])
     c_BMN = all_a.energy.new_empty((batch, rows, b_BKN.shape[2]))
-    for key, part in blocks.parts(batch):
+    parts = list(blocks.parts(batch))
+    done = 0
+    if not numerics.exact_tiles and c_BMN.dtype == a_BMK.dtype:
+        keys = [key for key, _ in parts]
+        done = deliver_blocks(numerics.spec, (all_a, all_b), blocks.size, keys, c_BMN)
+    for key, part in parts[done:]:
         a, b, target = all_a.at((part, _ALL)), all_b.at((part, _ALL)), Target(c_BMN[part], adds=False)
         numerics.multiply(a, b, Draws(key, a_BMK.device), target=target)
     return c_BMN.to(a_BMK.dtype)

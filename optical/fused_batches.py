@@ -1,0 +1,162 @@
+"""Reads the products of blocks of matrices out in compiled passes, many blocks at a time.
+
+Each block has a gain and draws of its own: the same as `optical.fused_products.deliver` gives block by block.
+
+Shape suffixes: B batch, M rows of A and C, K summed, N columns of B and C.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from optical.analog import AnalogSpec
+from optical.draws import Draws
+from optical.fused import KINDS, fuses, kernels
+from optical.fused_laws import Law, Noise, Operands, Sight, law_of, mean_square_beyond, probed_places, settle
+from optical.fused_products import Output, suits, told_of
+from optical.fused_threads import Job
+from optical.operand_blocks import CACHE_ELEMENTS, Target
+from optical.operands import Operand
+from optical.probes import probe_steps
+from optical.scratch import scratch
+
+_MOST = 8 * CACHE_ELEMENTS
+"""Products that are made at a time."""
+_ALL = slice(0, 2**62)
+
+
+def deliver_blocks(
+    spec: AnalogSpec, operands: Operands, size: int, keys: Sequence[int], c_BMN: torch.Tensor
+) -> int:
+    """Write products of coded matrices; return of how many blocks: none where there is no such way.
+
+    Parameters
+    ----------
+    spec : AnalogSpec
+        What is executed, with a scale for each row.
+    operands : tuple of Operand
+        Of float codes, [B, M, K] and [B, K, N].
+    size : int
+        Matrices of a block; a last one with fewer is left out.
+    keys : sequence of int
+        Of the draws of each block.
+    c_BMN : torch.Tensor
+        Where products go, [B, M, N], without gaps.
+    """
+    (a, b), (batch, rows, columns) = operands, c_BMN.shape
+    each = size * rows * columns
+    floats = a.codes.dtype == b.codes.dtype == torch.float32
+    if spec.chip is not None or columns % 2 or each > _MOST or not (floats and suits(spec) and fuses(c_BMN)):
+        return 0
+    law, at_once = law_of(spec, a.step, b.step, a.codes.shape[2]), max(1, _MOST // each)
+    for start in range(0, batch // size, at_once):
+        numbers = range(start, min(start + at_once, batch // size))
+        part = slice(numbers.start * size, numbers.stop * size)
+        blocks = _Blocks(a.at((part, _ALL)), b.at((part, _ALL)), size, len(numbers))
+        if not _deliver(spec, law, blocks, [keys[number] for number in numbers], c_BMN[part]):
+            return start
+    return batch // size
+
+
+class _Blocks(NamedTuple):
+    """Blocks that are worked on together."""
+
+    a: Operand
+    """[B, M, K]."""
+    b: Operand
+    """[B, K, N]."""
+    size: int
+    """Matrices of a block."""
+    count: int
+    """Blocks."""
+
+
+def _deliver(
+    spec: AnalogSpec, law: Law, blocks: _Blocks, keys: Sequence[int], c_BMN: torch.Tensor
+) -> bool:
+    """Write some blocks; return whether that could be done."""
+    a, b, size, count = blocks
+    product = torch.bmm(
+        a.codes, b.codes, out=scratch("product", c_BMN.shape, torch.float32, c_BMN.device)
+    )
+    noises = [settle(spec, law, sight) for sight in _sights(spec, law, blocks, product)]
+    found = [noise for noise in noises if noise is not None]
+    if len(found) < count:
+        return False
+    rows, columns = c_BMN.shape[1:]
+    out = Output(Target(c_BMN, adds=False), (slice(0, size), slice(0, rows)), Draws(keys[0], c_BMN.device))
+    integers, _ = told_of(law, (product,), (a, b), found[0], out)
+    told = np.empty((count, len(integers)), np.int64)
+    told[:] = integers
+    told[:, :6] += np.arange(count)[:, None] * np.array(
+        [4 * size * width for width in (rows * columns, rows * columns, rows, columns, rows, columns)]
+    )
+    reals = np.empty((count, 7))
+    for place, (key, noise) in enumerate(zip(keys, found, strict=True)):
+        told[place, 19:21] = Draws(key, c_BMN.device).take(0) if law.is_noisy else (0, 0)
+        reals[place] = (*noise.variance, law.unit, noise.range_ * law.relative_step, law.levels)
+    values = (told.ctypes.data, reals.ctypes.data, size * rows)
+    _delivering().run(values, count * size * rows, product.numel())
+    return True
+
+
+def _sights(spec: AnalogSpec, law: Law, blocks: _Blocks, product: torch.Tensor) -> list[Sight]:
+    """Return what the gain stage of each block reads."""
+    (a, b, size, count), passes = blocks, kernels().readout
+    (_, rows, length), columns = a.codes.shape, b.codes.shape[2]
+    whole, each = length <= spec.analog_length, product[:size]
+    crosses, signal = [0.0] * count, product
+    if law.laser > 0.0 or (law.sets_range and not whole):
+        crosses, signal = _look(spec, blocks, lasers=law.laser > 0.0, signals=not whole)
+    found = []
+    for place in range(count):
+        means, power, beyond = (0.0, 0.0, 0.0), 0.0, None
+        if law.reads_energies:
+            energies = (a.energy.data_ptr() + 4 * place * size * rows, b.energy.data_ptr() + 4 * place * size * columns)
+            means = passes.mean_energies(*energies, (size, rows, columns))
+        if law.sets_range and whole:
+            power = passes.mean_square(each.data_ptr() + 4 * place * each.numel(), False, *probed_places(each.shape))
+        elif law.sets_range:
+            samples = signal[place]
+            power = passes.mean_square(samples.data_ptr(), False, tuple(samples.shape), samples.stride())
+            beyond = functools.partial(mean_square_beyond, samples) if law.clips else None
+        found.append(Sight(means, power, crosses[place], beyond))
+    return found
+
+
+def _look(
+    spec: AnalogSpec, blocks: _Blocks, *, lasers: bool, signals: bool
+) -> tuple[list[float], torch.Tensor]:
+    """Return the mean of the products of energies of each block, and the probed samples, [blocks, S, M', N']."""
+    (a, b, size, count), kind = blocks, KINDS[torch.float32]
+    (_, rows, length), columns = a.codes.shape, b.codes.shape[2]
+    (batches, samples, m, width), a_steps = probe_steps(spec, torch.Size((size, rows, length)))
+    (_, _, n, _), b_steps = probe_steps(spec, torch.Size((size, columns, length)))
+
+    def memory(use: str, *sizes: int) -> torch.Tensor:
+        shape = torch.Size((count * batches * samples, *sizes))
+        return scratch(f"probe of {use}", shape, torch.float32, a.codes.device)
+
+    first, second = memory("first", m, width), memory("second", n, width)
+    b_strides = (b.codes.stride(0), b.codes.stride(2), b.codes.stride(1))
+    sizes, crosses = (batches, samples, m, n, width, int(lasers)), []
+    for place in range(count):
+        one, two = (x.codes.data_ptr() + 4 * place * size * x.codes.stride(0) for x in (a, b))
+        into, other = (x.data_ptr() + 4 * place * batches * samples * x.stride(0) for x in (first, second))
+        rows_told, columns_told = (one, kind, a.codes.stride(), a_steps, into), (two, kind, b_strides, b_steps, other)
+        crosses.append(float(kernels().readout.look(rows_told, columns_told, sizes)))
+    signal = memory("signal", m, n)
+    if signals:
+        torch.bmm(first, second.mT, out=signal)
+    return crosses, signal.view(count, batches * samples, m, n)
+
+
+@functools.cache
+def _delivering() -> Job:
+    jobs = kernels().jobs
+    return Job(jobs.deliver_blocks, 3, 0)
