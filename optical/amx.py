@@ -108,7 +108,10 @@ def clear(typing: Unknown, tile: Unknown) -> Unknown:
     """Set a tile to zero."""
     del typing
     tiles = _numbered(tile)
-    return tiles and (types.void(tile), _nothing(lambda builder, _: _instruction(builder, "tilezero", *tiles)))
+    return tiles and (
+        types.void(tile),
+        _nothing(lambda builder, _: _instruction(builder, "tilezero", *tiles)),
+    )
 
 
 def _moved(name: str, tile: Unknown, address: Unknown, step: Unknown) -> Unknown:

@@ -14,8 +14,9 @@ import torch
 from optical.analog import AnalogSpec, Scale, loads_second
 from optical.chip_numerics import with_chip
 from optical.draws import Draws
+from optical.encoding import encode
 from optical.fused_products import deliver
-from optical.operands import Operand, encode
+from optical.operands import Operand
 from optical.readout import read, read_residues, set_gain
 from optical.residues import Residues
 

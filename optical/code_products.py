@@ -149,7 +149,7 @@ def multiply_tiles(a: tiles.Rows, b_tiles: torch.Tensor) -> CodeProduct | None:
     return room.product
 
 
-def _tiled_room(whole_numbers: bool, rows: int, columns: int) -> _ProductRoom:  # noqa: FBT001 - a kind of number
+def _tiled_room(whole_numbers: bool, rows: int, columns: int) -> _ProductRoom:
     if whole_numbers:
         return _product_room(1, rows, columns)
     product = scratch("product", torch.Size((1, rows, columns)), torch.float32, torch.device("cpu"))

@@ -62,7 +62,9 @@ def _in_32_bits(result: Any, arguments: tuple[Any, ...], write: Callable[..., An
     """
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:  # noqa: ANN401
-        numbers = (context.cast(builder, *each) for each in zip(given, signature.args, arguments, strict=True))
+        numbers = (
+            context.cast(builder, *each) for each in zip(given, signature.args, arguments, strict=True)
+        )
         return write(builder, *numbers)
 
     return result(*arguments), generate

@@ -10,6 +10,7 @@ product.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,6 +26,8 @@ _SAMPLED = 256
 """Elements that a digest reads."""
 KINDS = {torch.float32: 0, torch.int8: 1, torch.int16: 2}
 """Of codes, as `optical.compiling` numbers them."""
+_TOLD = 16
+"""Integers of `_told`."""
 _GRAIN = 64
 """Columns of codes that lie in one line of a cache, which two threads had better not share."""
 
@@ -128,6 +131,58 @@ def encode(
     """
     (batch, rows, columns), by_rows = room.codes.shape, grid.summed_dim == -1
     count = batch * rows * columns
+    told = _told(x, room, grid, (0, 0, 0) if dither is None else (1, *dither.take(count)))
+    if not grid.own:
+        kernels().encoding.find_scale(told, count, np.float32(grid.smallest))
+    job, more, least = (_encoding(), (), 1) if tiles is None else (tiles.job, tiles.told, tiles.lines)
+    values, parts = (*told, *more, grid.reach, grid.smallest), batch * rows if by_rows else columns
+    job.run(values, parts, count, grain=least if by_rows else _grain(columns))
+
+
+class Blocks(NamedTuple):
+    """Blocks of matrices whose draws are their own."""
+
+    size: int
+    """Matrices of a block."""
+    keys: Sequence[int]
+    """Of their draws."""
+    first: int
+    """First word of each."""
+
+    def after(self, words: int) -> Blocks:
+        """Return the same, so many words for each matrix later."""
+        return self._replace(first=self.first + self.size * words)
+
+    @property
+    def signed(self) -> list[int]:
+        """Keys as int64 of the same bits."""
+        return [key - 2**64 if key >= 2**63 else key for key in self.keys]
+
+
+def encode_blocks(x: torch.Tensor, room: Codes, grid: Grid, blocks: Blocks) -> None:
+    """Round the matrices of blocks to codes, stochastically.
+
+    Parameters
+    ----------
+    x, room, grid
+        As of `encode`, all blocks together; elements that are summed share a full scale.
+    blocks : Blocks
+        What draws hang on.
+    """
+    (_, rows, columns), by_rows = room.codes.shape, grid.summed_dim == -1
+    told = np.empty((len(blocks.keys), _TOLD), np.int64)
+    told[:] = _told(x, room, grid, (1, 0, blocks.first))
+    matrix, lines = rows * columns, rows if by_rows else columns
+    widths = (4 * matrix, room.codes.itemsize * matrix, 4 * lines, 4 * lines if room.energy is not None else 0)
+    told[:, :4] += np.arange(len(told))[:, None] * (blocks.size * np.array(widths))
+    told[:, 8], told[:, 14] = blocks.size, blocks.signed
+    each = blocks.size * rows if by_rows else columns
+    values = (told.ctypes.data, each, grid.reach, grid.smallest)
+    _encoding_blocks().run(values, len(told) * each, x.numel(), grain=1 if by_rows else each)
+
+
+def _told(x: torch.Tensor, room: Codes, grid: Grid, dither: tuple[int, int, int]) -> tuple[int, ...]:
+    """Return the integers that `optical.fused_jobs.encode` is told."""
     memory = (
         x.data_ptr(),
         room.codes.data_ptr(),
@@ -135,14 +190,7 @@ def encode(
         0 if room.energy is None else room.energy.data_ptr(),
         *(0 if half is None else half.data_ptr() for half in room.halves or (None, None, None)),
     )
-    how = (0, 0, 0) if dither is None else (1, *dither.take(count))
-    passes = kernels().encoding
-    if not grid.own:
-        passes.find_scale(memory, count, np.float32(grid.smallest))
-    told = (*memory, KINDS[room.codes.dtype], batch, rows, columns, by_rows, grid.own, *how)
-    job, more, least = (_encoding(), (), 1) if tiles is None else (tiles.job, tiles.told, tiles.lines)
-    values, parts = (*told, *more, grid.reach, grid.smallest), batch * rows if by_rows else columns
-    job.run(values, parts, count, grain=least if by_rows else _grain(columns))
+    return (*memory, KINDS[room.codes.dtype], *room.codes.shape, grid.summed_dim == -1, grid.own, *dither)
 
 
 def _grain(columns: int) -> int:
@@ -155,6 +203,12 @@ def _grain(columns: int) -> int:
 def _encoding() -> Job:
     jobs = kernels().jobs
     return Job(jobs.encode, jobs.ENCODE_INTEGERS, jobs.ENCODE_REALS)
+
+
+@functools.cache
+def _encoding_blocks() -> Job:
+    jobs = kernels().jobs
+    return Job(jobs.encode_blocks, 2, jobs.ENCODE_REALS)
 
 
 def words(key: int, first: int, numbers: int) -> np.ndarray:

@@ -8,7 +8,6 @@ Shape suffixes: B batch, M rows of A and C, K summed, N columns of B and C.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,8 +15,8 @@ import torch
 
 from optical.analog import AnalogSpec
 from optical.draws import Draws
-from optical.fused import KINDS, fuses, kernels
-from optical.fused_laws import Law, Noise, Operands, Sight, law_of, mean_square_beyond, probed_places, settle
+from optical.fused import KINDS, Blocks, fuses, kernels
+from optical.fused_laws import Law, Operands, Sight, law_of, mean_square_beyond, probed_places, settle
 from optical.fused_products import Output, suits, told_of
 from optical.fused_threads import Job
 from optical.operand_blocks import CACHE_ELEMENTS, Target
@@ -30,9 +29,7 @@ _MOST = 8 * CACHE_ELEMENTS
 _ALL = slice(0, 2**62)
 
 
-def deliver_blocks(
-    spec: AnalogSpec, operands: Operands, size: int, keys: Sequence[int], c_BMN: torch.Tensor
-) -> int:
+def deliver_blocks(spec: AnalogSpec, operands: Operands, drawn: Blocks, c_BMN: torch.Tensor) -> int:
     """Write products of coded matrices; return of how many blocks: none where there is no such way.
 
     Parameters
@@ -41,14 +38,12 @@ def deliver_blocks(
         What is executed, with a scale for each row.
     operands : tuple of Operand
         Of float codes, [B, M, K] and [B, K, N].
-    size : int
-        Matrices of a block; a last one with fewer is left out.
-    keys : sequence of int
-        Of the draws of each block.
+    drawn : Blocks
+        Matrices of a block, of which a last one with fewer is left out, and what the draws of each hang on.
     c_BMN : torch.Tensor
         Where products go, [B, M, N], without gaps.
     """
-    (a, b), (batch, rows, columns) = operands, c_BMN.shape
+    (a, b), (batch, rows, columns), size = operands, c_BMN.shape, drawn.size
     each = size * rows * columns
     floats = a.codes.dtype == b.codes.dtype == torch.float32
     if spec.chip is not None or columns % 2 or each > _MOST or not (floats and suits(spec) and fuses(c_BMN)):
@@ -58,7 +53,7 @@ def deliver_blocks(
         numbers = range(start, min(start + at_once, batch // size))
         part = slice(numbers.start * size, numbers.stop * size)
         blocks = _Blocks(a.at((part, _ALL)), b.at((part, _ALL)), size, len(numbers))
-        if not _deliver(spec, law, blocks, [keys[number] for number in numbers], c_BMN[part]):
+        if not _deliver(spec, law, blocks, drawn._replace(keys=drawn.signed[start : numbers.stop]), c_BMN[part]):
             return start
     return batch // size
 
@@ -76,30 +71,25 @@ class _Blocks(NamedTuple):
     """Blocks."""
 
 
-def _deliver(
-    spec: AnalogSpec, law: Law, blocks: _Blocks, keys: Sequence[int], c_BMN: torch.Tensor
-) -> bool:
+def _deliver(spec: AnalogSpec, law: Law, blocks: _Blocks, drawn: Blocks, c_BMN: torch.Tensor) -> bool:
     """Write some blocks; return whether that could be done."""
     a, b, size, count = blocks
-    product = torch.bmm(
-        a.codes, b.codes, out=scratch("product", c_BMN.shape, torch.float32, c_BMN.device)
-    )
+    product = torch.bmm(a.codes, b.codes, out=scratch("product", c_BMN.shape, torch.float32, c_BMN.device))
     noises = [settle(spec, law, sight) for sight in _sights(spec, law, blocks, product)]
     found = [noise for noise in noises if noise is not None]
     if len(found) < count:
         return False
     rows, columns = c_BMN.shape[1:]
-    out = Output(Target(c_BMN, adds=False), (slice(0, size), slice(0, rows)), Draws(keys[0], c_BMN.device))
+    out = Output(Target(c_BMN, adds=False), (slice(0, size), slice(0, rows)), Draws(0, c_BMN.device))
     integers, _ = told_of(law, (product,), (a, b), found[0], out)
     told = np.empty((count, len(integers)), np.int64)
     told[:] = integers
     told[:, :6] += np.arange(count)[:, None] * np.array(
         [4 * size * width for width in (rows * columns, rows * columns, rows, columns, rows, columns)]
     )
-    reals = np.empty((count, 7))
-    for place, (key, noise) in enumerate(zip(keys, found, strict=True)):
-        told[place, 19:21] = Draws(key, c_BMN.device).take(0) if law.is_noisy else (0, 0)
-        reals[place] = (*noise.variance, law.unit, noise.range_ * law.relative_step, law.levels)
+    told[:, 19], told[:, 20] = drawn.keys, drawn.first
+    step = law.relative_step
+    reals = np.array([(*noise.variance, law.unit, noise.range_ * step, law.levels) for noise in found])
     values = (told.ctypes.data, reals.ctypes.data, size * rows)
     _delivering().run(values, count * size * rows, product.numel())
     return True
@@ -117,10 +107,15 @@ def _sights(spec: AnalogSpec, law: Law, blocks: _Blocks, product: torch.Tensor) 
     for place in range(count):
         means, power, beyond = (0.0, 0.0, 0.0), 0.0, None
         if law.reads_energies:
-            energies = (a.energy.data_ptr() + 4 * place * size * rows, b.energy.data_ptr() + 4 * place * size * columns)
+            energies = (
+                a.energy.data_ptr() + 4 * place * size * rows,
+                b.energy.data_ptr() + 4 * place * size * columns,
+            )
             means = passes.mean_energies(*energies, (size, rows, columns))
         if law.sets_range and whole:
-            power = passes.mean_square(each.data_ptr() + 4 * place * each.numel(), False, *probed_places(each.shape))
+            power = passes.mean_square(
+                each.data_ptr() + 4 * place * each.numel(), False, *probed_places(each.shape)
+            )
         elif law.sets_range:
             samples = signal[place]
             power = passes.mean_square(samples.data_ptr(), False, tuple(samples.shape), samples.stride())
@@ -148,7 +143,10 @@ def _look(
     for place in range(count):
         one, two = (x.codes.data_ptr() + 4 * place * size * x.codes.stride(0) for x in (a, b))
         into, other = (x.data_ptr() + 4 * place * batches * samples * x.stride(0) for x in (first, second))
-        rows_told, columns_told = (one, kind, a.codes.stride(), a_steps, into), (two, kind, b_strides, b_steps, other)
+        rows_told, columns_told = (
+            (one, kind, a.codes.stride(), a_steps, into),
+            (two, kind, b_strides, b_steps, other),
+        )
         crosses.append(float(kernels().readout.look(rows_told, columns_told, sizes)))
     signal = memory("signal", m, n)
     if signals:

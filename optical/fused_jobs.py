@@ -48,6 +48,29 @@ def encode(block: int) -> None:
         start, end = next_part(block)
 
 
+@job
+def encode_blocks(block: int) -> None:
+    """Round the matrices of blocks; parts are what those of `encode` are, over all blocks.
+
+    Parameters
+    ----------
+    block : int
+        Address of: address of the integers that `encode` is told of each block, [blocks, integers]; length of
+        the range of a block; and the reals of all.
+    """
+    start, end = next_part(block)
+    while start < end:
+        told, each = numbers(block + 8 * HEAD, 2)
+        reals = doubles(block + 8 * (HEAD + 2), ENCODE_REALS)
+        while start < end:
+            number = start // each
+            stop = min(end, (number + 1) * each)
+            here = numbers(told + 8 * ENCODE_INTEGERS * number, ENCODE_INTEGERS)
+            encode_part(here, reals, start - number * each, stop - number * each)
+            start = stop
+        start, end = next_part(block)
+
+
 @compiled
 def deliver_part(told: Array, law: Array, products: int, start: int, end: int) -> None:
     """Read rows of a block of products out, of which the first of the block is, or would be, at an address."""
@@ -96,9 +119,9 @@ def deliver_blocks(block: int) -> None:
         told, laws, rows = numbers(block + 8 * HEAD, 3)
         while start < end:
             number = start // rows
-            told_here = numbers(told + 8 * DELIVER_INTEGERS * number, DELIVER_INTEGERS)
+            here = numbers(told + 8 * DELIVER_INTEGERS * number, DELIVER_INTEGERS)
             law = doubles(laws + 8 * DELIVER_REALS * number, DELIVER_REALS)
             stop = min(end, (number + 1) * rows)
-            deliver_part(told_here, law, told_here[0], start - number * rows, stop - number * rows)
+            deliver_part(here, law, here[0], start - number * rows, stop - number * rows)
             start = stop
         start, end = next_part(block)

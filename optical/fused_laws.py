@@ -179,7 +179,7 @@ class Probe(NamedTuple):
     sizes: tuple[int, ...]
     """Batches, samples, rows, columns and K'."""
 
-    def look(self, operands: Operands, lasers: bool, signals: bool) -> tuple[float, float]:  # noqa: FBT001 - local
+    def look(self, operands: Operands, lasers: bool, signals: bool) -> tuple[float, float]:
         """Return the mean square of the products and the mean of those of their energies, if they are wanted."""
         a, b = (operand.codes for operand in operands)
         batches, length, columns = b.stride()

@@ -54,7 +54,10 @@ def look(first: Numbers, second: Numbers, sizes: Numbers, signal: int, shapes: i
         out = floats(signal + 4 * sample * rows * columns, rows * columns)
         for row in range(0, rows, _PAIR):
             for column in range(0, columns, _PAIR):
-                above, beside = a.ctypes.data + row * steps * amx.BYTES, b.ctypes.data + column * steps * amx.BYTES
+                above, beside = (
+                    a.ctypes.data + row * steps * amx.BYTES,
+                    b.ctypes.data + column * steps * amx.BYTES,
+                )
                 far = steps * TILE
                 sum_products((above, above + far), amx.BYTES, TILE, (beside, beside + far), steps)
                 place = sums.ctypes.data

@@ -53,7 +53,9 @@ def _pack_rows(codes: int, width: int, tiles: int, rows: tuple[int, int]) -> Non
 
 
 @compiled
-def _pack_columns(codes: int, shape: tuple[int, int], tiles: int, span: tuple[int, int], gathers: bool) -> None:
+def _pack_columns(
+    codes: int, shape: tuple[int, int], tiles: int, span: tuple[int, int], gathers: bool
+) -> None:
     """Lay columns of B out, or rows of A, that lie in columns."""
     rows, width = shape
     steps = rows // amx.BYTES

@@ -14,8 +14,8 @@ import torch
 from torch.autograd import forward_ad
 
 from heliograph.errors import WorkloadError
+from optical.encoding import Order, Orders
 from optical.numerics import check_types
-from optical.operands import Order, Orders
 from optical.product_specs import ProductSpecs, spec_from_json
 from optical.row_blocks import RowBlocks, multiply_in_blocks
 

@@ -15,10 +15,11 @@ from optical.analog import AnalogSpec, Scale
 from optical.block_scales import multiply_blocks
 from optical.chip_numerics import with_chip
 from optical.draws import Draws
+from optical.encoding import Orders, encode_both
 from optical.fused import fuses
 from optical.fused_products import deliver
 from optical.operand_blocks import Target, whole
-from optical.operands import SMALLEST_SCALE, Operand, Orders, cut, encode_both
+from optical.operands import SMALLEST_SCALE, Operand, cut
 from optical.probes import probe
 from optical.readout import read, set_gain, variance_of, whole_product
 

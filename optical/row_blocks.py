@@ -14,10 +14,12 @@ from heliograph.keys import mix_key
 from optical.analog import AnalogSpec, Rounding, Scale, loads_second
 from optical.block_scales import SharedBlocks, multiply_blocks
 from optical.draws import Draws
+from optical.encoding import Orders, encode, encode_blocks
+from optical.fused import Blocks
 from optical.fused_batches import deliver_blocks
 from optical.numerics import AnalogNumerics, is_exact
 from optical.operand_blocks import Target, part_of
-from optical.operands import Operand, Orders, encode
+from optical.operands import Operand
 from optical.weight_codes import kept_codes
 
 _ALL = slice(0, 2**62)
@@ -117,21 +119,48 @@ def _multiply_matrices(
 ) -> torch.Tensor:
     """Return the product of several matrices, block by block of them."""
     batch, rows, _ = a_BMK.shape
-    all_a = _coded_alike(a_BMK, -1, numerics.spec, "first")
-    all_b = None if all_a is None else _coded_alike(b_BKN, -2, numerics.spec, "second")
+    c_BMN, parts = a_BMK.new_empty((batch, rows, b_BKN.shape[2])), list(blocks.parts(batch))
+    spec, keys = numerics.spec, [key for key, _ in parts]
+    all_a = _coded_alike(a_BMK, -1, spec, "first")
+    all_b = None if all_a is None else _coded_alike(b_BKN, -2, spec, "second")
     if all_a is None or all_b is None:
-        parts = blocks.parts(batch)
-        return torch.cat([numerics.matmul(a_BMK[at], b_BKN[at], key, blocks.orders) for key, at in parts])
-    c_BMN = all_a.energy.new_empty((batch, rows, b_BKN.shape[2]))
-    parts = list(blocks.parts(batch))
-    done = 0
-    if not numerics.exact_tiles and c_BMN.dtype == a_BMK.dtype:
-        keys = [key for key, _ in parts]
-        done = deliver_blocks(numerics.spec, (all_a, all_b), blocks.size, keys, c_BMN)
+        done = _deliver_drawn(a_BMK, b_BKN, spec, blocks, keys, c_BMN)
+        for key, at in parts[done:]:
+            c_BMN[at] = numerics.matmul(a_BMK[at], b_BKN[at], key, blocks.orders)
+        return c_BMN
+    done = deliver_blocks(spec, (all_a, all_b), Blocks(blocks.size, keys, 0), c_BMN)
     for key, part in parts[done:]:
-        a, b, target = all_a.at((part, _ALL)), all_b.at((part, _ALL)), Target(c_BMN[part], adds=False)
-        numerics.multiply(a, b, Draws(key, a_BMK.device), target=target)
-    return c_BMN.to(a_BMK.dtype)
+        a, b = all_a.at((part, _ALL)), all_b.at((part, _ALL))
+        c_BMN[part] = numerics.multiply(a, b, Draws(key, a_BMK.device))
+    return c_BMN
+
+
+def _deliver_drawn(
+    a_BMK: torch.Tensor,
+    b_BKN: torch.Tensor,
+    spec: AnalogSpec,
+    blocks: RowBlocks,
+    keys: list[int],
+    c_BMN: torch.Tensor,
+) -> int:
+    """Write products of blocks whose codes are drawn; return of how many, from the first."""
+    (batch, rows, length), columns = a_BMK.shape, b_BKN.shape[2]
+    at_once = _MOST_AT_ONCE // (blocks.size * length * max(rows, columns))
+    done = 0
+    while at_once > 0 and done < batch // blocks.size:
+        count = min(at_once, batch // blocks.size - done)
+        part = slice(done * blocks.size, (done + count) * blocks.size)
+        drawn = Blocks(blocks.size, keys[done : done + count], 0)
+        a = encode_blocks(a_BMK[part], -1, spec, drawn, use="first", order=blocks.orders[0])
+        drawn = drawn.after(rows * length)
+        b = encode_blocks(b_BKN[part], -2, spec, drawn, use="second", order=blocks.orders[1])
+        if a is None or b is None:
+            return done
+        found = deliver_blocks(spec, (a, b), drawn.after(length * columns), c_BMN[part])
+        done += found
+        if found < count:
+            return done
+    return done
 
 
 def _coded_alike(x: torch.Tensor, summed_dim: int, spec: AnalogSpec, use: str) -> Operand | None:

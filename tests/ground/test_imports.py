@@ -32,6 +32,7 @@ TORCH = {
     "optical/conversion/watch.py",
     "optical/counting.py",
     "optical/draws.py",
+    "optical/encoding.py",
     "optical/fused.py",
     "optical/fused_products.py",
     "optical/fused_threads.py",

@@ -12,9 +12,9 @@ import torch
 from optical import fused, row_blocks, weight_codes
 from optical.analog import AnalogSpec, Rounding, Scale
 from optical.draws import Draws
+from optical.encoding import encode
 from optical.noisy_matmul import noisy_matmul
 from optical.numerics import AnalogNumerics
-from optical.operands import encode
 from optical.product_specs import ProductSpecs
 
 noisy_matmul_module = importlib.import_module("optical.noisy_matmul")
