@@ -139,22 +139,29 @@ def _look(
 
     first, second = memory("first", m, width), memory("second", n, width)
     b_strides = (b.codes.stride(0), b.codes.stride(2), b.codes.stride(1))
-    sizes, crosses = (batches, samples, m, n, width, int(lasers)), []
-    for place in range(count):
-        one, two = (x.codes.data_ptr() + 4 * place * size * x.codes.stride(0) for x in (a, b))
-        into, other = (x.data_ptr() + 4 * place * batches * samples * x.stride(0) for x in (first, second))
-        rows_told, columns_told = (
-            (one, kind, a.codes.stride(), a_steps, into),
-            (two, kind, b_strides, b_steps, other),
-        )
-        crosses.append(float(kernels().readout.look(rows_told, columns_told, sizes)))
+    crosses, each = np.empty(count), 4 * batches * samples
+    told = (
+        *(a.codes.data_ptr(), kind, *a.codes.stride(), *a_steps, first.data_ptr()),
+        *(b.codes.data_ptr(), kind, *b_strides, *b_steps, second.data_ptr()),
+        *(batches, samples, m, n, width, lasers),
+        *(4 * size * x.codes.stride(0) for x in (a, b)),
+        *(each * x.stride(0) for x in (first, second)),
+        crosses.ctypes.data,
+    )
+    _looking().run(told, count, first.numel() + second.numel())
     signal = memory("signal", m, n)
     if signals:
         torch.bmm(first, second.mT, out=signal)
-    return crosses, signal.view(count, batches * samples, m, n)
+    return crosses.tolist(), signal.view(count, batches * samples, m, n)
 
 
 @functools.cache
 def _delivering() -> Job:
     jobs = kernels().jobs
     return Job(jobs.deliver_blocks, 3, 0)
+
+
+@functools.cache
+def _looking() -> Job:
+    jobs = kernels().jobs
+    return Job(jobs.look_blocks, jobs.LOOK_INTEGERS, 0)

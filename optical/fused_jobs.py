@@ -14,8 +14,10 @@ ENCODE_INTEGERS, ENCODE_REALS = 16, 2
 """What `encode` is told."""
 DELIVER_INTEGERS, DELIVER_REALS = 22, 7
 """What `deliver` is told."""
+LOOK_INTEGERS = 29
+"""What `look_blocks` is told."""
 _PAIRS = 2**16
-_encode, _deliver = fused_kernels.encode, fused_readout.deliver
+_encode, _deliver, _look = fused_kernels.encode, fused_readout.deliver, fused_readout.look
 
 
 @compiled
@@ -124,4 +126,41 @@ def deliver_blocks(block: int) -> None:
             stop = min(end, (number + 1) * rows)
             deliver_part(here, law, here[0], start - number * rows, stop - number * rows)
             start = stop
+        start, end = next_part(block)
+
+
+@job
+def look_blocks(block: int) -> None:
+    """Read codes of blocks as `optical.fused_readout.look` does; parts are of blocks.
+
+    Parameters
+    ----------
+    block : int
+        Address of: of each operand, address and kind of the codes of the first block, three strides, three
+        steps, and address of the copy; six sizes; from a block to the next, bytes of the codes of either and
+        of the copies of either; and the address of what is returned for each, float64.
+    """
+    start, end = next_part(block)
+    while start < end:
+        told = numbers(block + 8 * HEAD, LOOK_INTEGERS)
+        found = doubles(told[28], end)
+        sizes = (told[18], told[19], told[20], told[21], told[22], told[23])
+        for number in range(start, end):
+            found[number] = _look(
+                (
+                    told[0] + number * told[24],
+                    told[1],
+                    (told[2], told[3], told[4]),
+                    (told[5], told[6], told[7]),
+                    told[8] + number * told[26],
+                ),
+                (
+                    told[9] + number * told[25],
+                    told[10],
+                    (told[11], told[12], told[13]),
+                    (told[14], told[15], told[16]),
+                    told[17] + number * told[27],
+                ),
+                sizes,
+            )
         start, end = next_part(block)

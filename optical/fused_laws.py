@@ -184,10 +184,10 @@ class Probe(NamedTuple):
         a, b = (operand.codes for operand in operands)
         batches, length, columns = b.stride()
         if a.dtype == b.dtype == torch.int8 and tiles.are_there():
-            (_, samples, *others), ((_, *a_steps), (_, *b_steps)) = self.sizes, self.steps
+            (_, _, *others), ((_, *a_steps), (_, *b_steps)) = self.sizes, self.steps
             first = (a.data_ptr(), *a.stride()[1:], *a_steps)
             second = (b.data_ptr(), columns, length, *b_steps)
-            return tiles.look(first, second, (samples, *others, int(lasers)), self.signal)
+            return tiles.look(first, second, (*others, int(lasers)), self.signal)
         first = (a.data_ptr(), KINDS[a.dtype], a.stride(), self.steps[0], self.samples.data_ptr())
         strides = (batches, columns, length)
         second = (b.data_ptr(), KINDS[b.dtype], strides, self.steps[1], self.others.data_ptr())

@@ -10,65 +10,24 @@ from __future__ import annotations
 import numpy as np
 
 from optical import amx
-from optical.compiling import LONG, Array, Numbers, compiled, floats, small_integers
+from optical.compiling import (
+    HEAD,
+    LONG,
+    Array,
+    Numbers,
+    compiled,
+    doubles,
+    floats,
+    job,
+    next_part,
+    numbers,
+    small_integers,
+)
 from optical.fused_tiles import TILE, sum_products
 
+LOOK_INTEGERS = 17
+"""What `look` is told."""
 _PAIR = 2 * amx.ROWS
-
-
-@compiled
-def look(first: Numbers, second: Numbers, sizes: Numbers, signal: int, shapes: int) -> tuple[float, float]:
-    """Write products of samples; return their mean square and the mean of ``sum_k(mean_m(a^2) mean_n(b^2))``.
-
-    Parameters
-    ----------
-    first, second : tuple of int
-        Of an operand: address of its codes, their strides through rows and K, and samples and rows from one
-        probed to the next.
-    sizes : tuple of int
-        Samples S, rows M' of the one and N' of the other, K', and 1 if the second mean is wanted, which is
-        else 0.
-    signal : int
-        Address of the products, float32 [S, M', N'].
-    shapes : int
-        Address of `optical.amx.shapes`.
-    """
-    samples, rows, columns, length, wanted = sizes
-    steps = -(-length // amx.BYTES)
-    lines = -(-rows // _PAIR) * _PAIR, -(-columns // _PAIR) * _PAIR
-    most = max(lines) * steps * amx.BYTES
-    codes, a, b = np.zeros(most, np.int8), np.empty(most, np.int8), np.empty(most, np.int8)
-    sums, squares = np.empty((_PAIR, _PAIR), np.int32), np.zeros((2, length), np.float32)
-    power = cross = 0.0
-    amx.configure(shapes)
-    for sample in range(samples):
-        squares[:] = np.float32(0.0)
-        _take(first, (sample, rows, lines[0], length), codes, squares[0, : length * wanted])
-        _lay_out_rows(codes, first[2] == 1, (lines[0], steps), a)
-        codes[:] = 0
-        _take(second, (sample, columns, lines[1], length), codes, squares[1, : length * wanted])
-        _lay_out_columns(codes, second[2] == 1, (lines[1], steps), b)
-        codes[:] = 0
-        for place in range(length * wanted):
-            cross += squares[0, place] * squares[1, place]
-        out = floats(signal + 4 * sample * rows * columns, rows * columns)
-        for row in range(0, rows, _PAIR):
-            for column in range(0, columns, _PAIR):
-                above, beside = (
-                    a.ctypes.data + row * steps * amx.BYTES,
-                    b.ctypes.data + column * steps * amx.BYTES,
-                )
-                far = steps * TILE
-                sum_products((above, above + far), amx.BYTES, TILE, (beside, beside + far), steps)
-                place = sums.ctypes.data
-                amx.store(0, place, 2 * amx.BYTES)
-                amx.store(1, place + amx.BYTES, 2 * amx.BYTES)
-                amx.store(2, place + 2 * TILE, 2 * amx.BYTES)
-                amx.store(3, place + 2 * TILE + amx.BYTES, 2 * amx.BYTES)
-                power += _write(sums, (row, column, rows, columns), out)
-    amx.release()
-    count = samples * rows * columns
-    return power / count, cross / count
 
 
 @compiled
@@ -146,3 +105,66 @@ def _write(sums: Array, place: Numbers, out: Array) -> float:
             into[each] = value
             total += float(value) * float(value)
     return total
+
+
+@compiled
+def _look(told: Array, sample: int, memory: tuple[Array, Array, Array, Array, Array]) -> tuple[float, float]:
+    """Write the products of a sample; return the sums that `look` does."""
+    codes, a, b, sums, squares = memory
+    rows, columns, length, wanted, signal = told[10], told[11], told[12], told[13], told[14]
+    steps, far = -(-length // amx.BYTES), -(-length // amx.BYTES) * TILE
+    lines = -(-rows // _PAIR) * _PAIR, -(-columns // _PAIR) * _PAIR
+    squares[:] = np.float32(0.0)
+    first = (told[0], told[1], told[2], told[3], told[4])
+    second = (told[5], told[6], told[7], told[8], told[9])
+    codes[:] = 0
+    _take(first, (sample, rows, lines[0], length), codes, squares[0, : length * wanted])
+    _lay_out_rows(codes, first[2] == 1, (lines[0], steps), a)
+    codes[:] = 0
+    _take(second, (sample, columns, lines[1], length), codes, squares[1, : length * wanted])
+    _lay_out_columns(codes, second[2] == 1, (lines[1], steps), b)
+    power = cross = 0.0
+    for place in range(length * wanted):
+        cross += squares[0, place] * squares[1, place]
+    out = floats(signal + 4 * sample * rows * columns, rows * columns)
+    for row in range(0, rows, _PAIR):
+        for column in range(0, columns, _PAIR):
+            above, beside = a.ctypes.data + row * steps * amx.BYTES, b.ctypes.data + column * steps * amx.BYTES
+            sum_products((above, above + far), amx.BYTES, TILE, (beside, beside + far), steps)
+            place = sums.ctypes.data
+            amx.store(0, place, 2 * amx.BYTES)
+            amx.store(1, place + amx.BYTES, 2 * amx.BYTES)
+            amx.store(2, place + 2 * TILE, 2 * amx.BYTES)
+            amx.store(3, place + 2 * TILE + amx.BYTES, 2 * amx.BYTES)
+            power += _write(sums, (row, column, rows, columns), out)
+    return power, cross
+
+
+@job
+def look(block: int) -> None:
+    """Write products of samples, which parts are of, and sums of each sample.
+
+    Parameters
+    ----------
+    block : int
+        Address of: of each operand, address of its codes, their strides through rows and K, and samples and
+        rows from one probed to the next; rows M' of the one and N' of the other, K', and 1 if the second sum
+        is wanted, which is else 0; address of the products, float32 [S, M', N']; address of sums, float64
+        [S, 2]: of squares of the products, and of ``sum_k(sum_m(a^2) sum_n(b^2))``; and address of
+        `optical.amx.shapes`.
+    """
+    start, end = next_part(block)
+    if start >= end:
+        return
+    told = numbers(block + 8 * HEAD, LOOK_INTEGERS)
+    length = told[12]
+    most = -(-max(told[10], told[11]) // _PAIR) * _PAIR * -(-length // amx.BYTES) * amx.BYTES
+    codes, a, b = np.empty(most, np.int8), np.empty(most, np.int8), np.empty(most, np.int8)
+    memory = (codes, a, b, np.empty((_PAIR, _PAIR), np.int32), np.empty((2, length), np.float32))
+    amx.configure(told[16])
+    while start < end:
+        for sample in range(start, end):
+            found = doubles(told[15] + 16 * sample, 2)
+            found[0], found[1] = _look(told, sample, memory)
+        start, end = next_part(block)
+    amx.release()

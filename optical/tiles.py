@@ -6,9 +6,10 @@ Shape suffixes: M rows of A and C, K summed, N columns of B and C.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from types import ModuleType
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from optical import fused
@@ -21,6 +22,8 @@ _PAIR = 2 * _ROWS
 """Rows of A, and columns of B, that are multiplied at a time."""
 _CACHE = 2**20
 """Bytes of B that stay in a core's cache."""
+_LOOKS = 2**14
+"""Numbers that a probed sample counts for when work is shared out."""
 _PANEL = 2**16
 """Products that do."""
 
@@ -156,22 +159,32 @@ def deliver(
 def look(
     first: tuple[int, ...], second: tuple[int, ...], sizes: tuple[int, ...], signal: torch.Tensor
 ) -> tuple[float, float]:
-    """Return what a gain stage reads of codes of int8 (`optical.fused_probes.look`)."""
-    power, cross = _looking()(first, second, sizes, signal.data_ptr(), _shapes())
+    """Return the mean square of probed products and the mean of ``sum_k(mean_m(a^2) mean_n(b^2))``.
+
+    Parameters
+    ----------
+    first, second, sizes : tuple of int
+        What `optical.fused_probes.look` is told of operands, and of sizes.
+    signal : torch.Tensor
+        Where the products go, float32 [S, M', N'].
+    """
+    sums = np.empty((signal.shape[0], 2))
+    told = (*first, *second, *sizes, signal.data_ptr(), sums.ctypes.data, _shapes())
+    _looking().run(told, signal.shape[0], _LOOKS * signal.shape[0])
+    power, cross = sums.sum(0) / signal.numel()
     return float(power), float(cross)
 
 
 @functools.cache
-def _looking() -> Callable[..., tuple[float, float]]:
+def _looking() -> Job:
     from optical import fused_probes  # noqa: PLC0415 - needs numba
 
-    look: Callable[..., tuple[float, float]] = fused_probes.look
-    return look
+    return Job(fused_probes.look, fused_probes.LOOK_INTEGERS, 0)
 
 
 @functools.cache
-def _passes():
-    from optical import fused_tiles
+def _passes() -> ModuleType:
+    from optical import fused_tiles  # noqa: PLC0415 - needs numba
 
     return fused_tiles
 
@@ -196,6 +209,6 @@ def _delivering() -> Job:
 
 @functools.cache
 def _shapes() -> int:
-    from optical import amx
+    from optical import amx  # noqa: PLC0415 - needs numba
 
     return int(amx.shapes().ctypes.data)
