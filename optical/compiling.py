@@ -5,6 +5,7 @@ Memory is given by address: to wrap a tensor as an array takes as long as a smal
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -21,10 +22,23 @@ LONG = 2**40
 FLOAT32, INT8, INT16 = 0, 1, 2
 """Kinds of codes."""
 compiled = numba.njit(nogil=True, cache=True, fastmath={"reassoc", "nsz"})
-compiled_in_order = numba.njit(nogil=True, cache=True, fastmath={"nsz"})
+_INSIDE = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+"""A function that only compiled ones call is compiled in half the time without what others would call."""
+inside = numba.njit(nogil=True, cache=True, fastmath={"reassoc", "nsz"}, **_INSIDE)
+compiled_in_order = numba.njit(nogil=True, cache=True, fastmath={"nsz"}, **_INSIDE)
 """Without a choice of its own a function would take that of its caller."""
-job = numba.cfunc(types.void(types.int64), cache=True)
-"""A function that threads run together (`optical.fused_threads.Job`), told by a block of memory at an address."""
+inner = numba.njit(nogil=True, cache=True, **_INSIDE)
+_callback = numba.cfunc(types.void(types.int64), cache=True)
+
+
+def job(function: Callable[[int], None]) -> Callable[[], Any]:
+    """Return what compiles a function once it is asked for, and returns it.
+
+    It is one that threads run together (`optical.fused_threads.Job`), told by a block of memory at an address.
+    """
+    return functools.cache(lambda: _callback(function))
+
+
 HEAD = 3
 """Numbers that stand first in the block: the next part, the length of what is divided, that of a part."""
 
@@ -126,7 +140,7 @@ plus: Any = _plus
 remainder: Any = _remainder
 
 
-@compiled
+@inside
 def next_part(block: int) -> tuple[int, int]:
     """Return the first and the last but one of a part of a job that no thread has taken; equal at the end."""
     _, count, size = numbers(block, HEAD)
@@ -134,37 +148,37 @@ def next_part(block: int) -> tuple[int, int]:
     return min(start, count), min(start + size, count)
 
 
-@compiled
+@inside
 def numbers(address: int, count: int) -> Array:
     """Return int64 numbers at an address."""
     return numba.carray(_pointer(address), (count,), np.int64)
 
 
-@compiled
+@inside
 def doubles(address: int, count: int) -> Array:
     """Return float64 numbers at an address."""
     return numba.carray(_pointer(address), (count,), np.float64)
 
 
-@compiled
+@inside
 def floats(address: int, count: int) -> Array:
     """Return float32 numbers at an address."""
     return numba.carray(_pointer(address), (count,), np.float32)
 
 
-@compiled
+@inside
 def integers(address: int, count: int) -> Array:
     """Return int32 numbers at an address."""
     return numba.carray(_pointer(address), (count,), np.int32)
 
 
-@compiled
+@inside
 def short_integers(address: int, count: int) -> Array:
     """Return int16 numbers at an address."""
     return numba.carray(_pointer(address), (count,), np.int16)
 
 
-@compiled
+@inside
 def small_integers(address: int, count: int) -> Array:
     """Return int8 numbers at an address."""
     return numba.carray(_pointer(address), (count,), np.int8)

@@ -55,6 +55,20 @@ def _kernels() -> Kernels | None:
     return Kernels(fused_draws, fused_kernels, fused_readout, fused_jobs)
 
 
+@functools.cache
+def tile_jobs() -> ModuleType | None:
+    """Return the functions that are compiled for a CPU's matrix unit, or None where there is no such unit."""
+    if not is_there():
+        return None
+    from optical import amx  # noqa: PLC0415 - needs numba
+
+    if not amx.is_there():
+        return None
+    from optical import fused_tiles  # noqa: PLC0415 - needs numba
+
+    return fused_tiles
+
+
 def is_there() -> bool:
     """Return whether there are compiled functions."""
     return _kernels() is not None
@@ -103,12 +117,15 @@ class Codes(NamedTuple):
 class TileRoom(NamedTuple):
     """Where codes go in tiles."""
 
-    job: Job
-    """That puts them there (`optical.fused_tiles.encode`)."""
-    told: tuple[int, ...]
-    """What it is told of them."""
+    address: int
+    """Of the tiles, or 0 for none."""
+    gathers: bool
+    """Whether the operand is an A whose columns lie in rows."""
     lines: int
     """Of a tile."""
+
+
+NOWHERE = TileRoom(0, False, 1)
 
 
 def encode(
@@ -133,10 +150,19 @@ def encode(
     count = batch * rows * columns
     told = _told(x, room, grid, (0, 0, 0) if dither is None else (1, *dither.take(count)))
     if not grid.own:
-        kernels().encoding.find_scale(told, count, np.float32(grid.smallest))
-    job, more, least = (_encoding(), (), 1) if tiles is None else (tiles.job, tiles.told, tiles.lines)
-    values, parts = (*told, *more, grid.reach, grid.smallest), batch * rows if by_rows else columns
-    job.run(values, parts, count, grain=least if by_rows else _grain(columns))
+        kernels().encoding.find_scale(told[:7], count, np.float32(grid.smallest))
+    parts, least = batch * rows if by_rows else columns, 1 if tiles is None else tiles.lines
+    place = tiles if tiles is not None else NOWHERE
+    _encode((0, 0, parts, *told), place, grid, parts, count, grain=least if by_rows else _grain(columns))
+
+
+def _encode(
+    told: tuple[int, ...], place: TileRoom, grid: Grid, parts: int, count: int, *, grain: int
+) -> None:
+    """Run the job, by whichever functions are compiled for this CPU."""
+    job, in_tiles = _encoding()
+    more = (place.address, place.gathers) if in_tiles else ()
+    job.run((*told, *more, grid.reach, grid.smallest), parts, count, grain=grain)
 
 
 class Blocks(NamedTuple):
@@ -173,12 +199,17 @@ def encode_blocks(x: torch.Tensor, room: Codes, grid: Grid, blocks: Blocks) -> N
     told = np.empty((len(blocks.keys), _TOLD), np.int64)
     told[:] = _told(x, room, grid, (1, 0, blocks.first))
     matrix, lines = rows * columns, rows if by_rows else columns
-    widths = (4 * matrix, room.codes.itemsize * matrix, 4 * lines, 4 * lines if room.energy is not None else 0)
+    widths = (
+        4 * matrix,
+        room.codes.itemsize * matrix,
+        4 * lines,
+        4 * lines if room.energy is not None else 0,
+    )
     told[:, :4] += np.arange(len(told))[:, None] * (blocks.size * np.array(widths))
     told[:, 8], told[:, 14] = blocks.size, blocks.signed
     each = blocks.size * rows if by_rows else columns
-    values = (told.ctypes.data, each, grid.reach, grid.smallest)
-    _encoding_blocks().run(values, len(told) * each, x.numel(), grain=1 if by_rows else each)
+    table = (told.ctypes.data, 0, each, *(0,) * _TOLD)
+    _encode(table, NOWHERE, grid, len(told) * each, x.numel(), grain=1 if by_rows else each)
 
 
 def _told(x: torch.Tensor, room: Codes, grid: Grid, dither: tuple[int, int, int]) -> tuple[int, ...]:
@@ -200,15 +231,13 @@ def _grain(columns: int) -> int:
 
 
 @functools.cache
-def _encoding() -> Job:
-    jobs = kernels().jobs
-    return Job(jobs.encode, jobs.ENCODE_INTEGERS, jobs.ENCODE_REALS)
-
-
-@functools.cache
-def _encoding_blocks() -> Job:
-    jobs = kernels().jobs
-    return Job(jobs.encode_blocks, 2, jobs.ENCODE_REALS)
+def _encoding() -> tuple[Job, bool]:
+    """Return what codes operands, and whether it lays them out in tiles."""
+    jobs, tiled = kernels().jobs, tile_jobs()
+    integers = jobs.TABLE_INTEGERS + jobs.ENCODE_INTEGERS
+    if tiled is None:
+        return Job(jobs.encode, integers, jobs.ENCODE_REALS), False
+    return Job(tiled.encode, integers + tiled.LAYOUT_INTEGERS, jobs.ENCODE_REALS), True
 
 
 def words(key: int, first: int, numbers: int) -> np.ndarray:

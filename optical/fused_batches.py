@@ -17,7 +17,7 @@ from optical.analog import AnalogSpec
 from optical.draws import Draws
 from optical.fused import KINDS, Blocks, fuses, kernels
 from optical.fused_laws import Law, Operands, Sight, law_of, mean_square_beyond, probed_places, settle
-from optical.fused_products import Output, suits, told_of
+from optical.fused_products import Output, read_out, suits, told_of
 from optical.fused_threads import Job
 from optical.operand_blocks import CACHE_ELEMENTS, Target
 from optical.operands import Operand
@@ -53,7 +53,9 @@ def deliver_blocks(spec: AnalogSpec, operands: Operands, drawn: Blocks, c_BMN: t
         numbers = range(start, min(start + at_once, batch // size))
         part = slice(numbers.start * size, numbers.stop * size)
         blocks = _Blocks(a.at((part, _ALL)), b.at((part, _ALL)), size, len(numbers))
-        if not _deliver(spec, law, blocks, drawn._replace(keys=drawn.signed[start : numbers.stop]), c_BMN[part]):
+        if not _deliver(
+            spec, law, blocks, drawn._replace(keys=drawn.signed[start : numbers.stop]), c_BMN[part]
+        ):
             return start
     return batch // size
 
@@ -90,8 +92,8 @@ def _deliver(spec: AnalogSpec, law: Law, blocks: _Blocks, drawn: Blocks, c_BMN: 
     told[:, 19], told[:, 20] = drawn.keys, drawn.first
     step = law.relative_step
     reals = np.array([(*noise.variance, law.unit, noise.range_ * step, law.levels) for noise in found])
-    values = (told.ctypes.data, reals.ctypes.data, size * rows)
-    _delivering().run(values, count * size * rows, product.numel())
+    table = (told.ctypes.data, reals.ctypes.data, size * rows, *(0,) * told.shape[1])
+    read_out(table, (0.0,) * reals.shape[1], product.numel(), blocks=count)
     return True
 
 
@@ -153,12 +155,6 @@ def _look(
     if signals:
         torch.bmm(first, second.mT, out=signal)
     return crosses.tolist(), signal.view(count, batches * samples, m, n)
-
-
-@functools.cache
-def _delivering() -> Job:
-    jobs = kernels().jobs
-    return Job(jobs.deliver_blocks, 3, 0)
 
 
 @functools.cache

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from optical.compiling import compiled
+from optical.compiling import compiled, inside
 
 Array = Any
 _INCREMENT = np.uint64(0x9E3779B97F4A7C15)
@@ -25,7 +25,7 @@ def draw(key: int, first: int, out: Array) -> None:
         out[place] = x ^ (x >> _SHIFTS[2])
 
 
-@compiled
+@inside
 def draw_words(key: int, first: int, start: int, memory: Array) -> int:
     """Write numbers that hold some words, and return where among their words the first stands.
 

@@ -1,6 +1,7 @@
 """Compiled passes as jobs that threads share (`optical.fused_threads.Job`), each told by a block of memory.
 
-The block holds the integers of `optical.compiling.next_part`, then integers and reals as said here.
+The block holds the integers of `optical.compiling.next_part`, then integers and reals as said here. Where many
+blocks of matrices are worked on together, what differs is told in tables.
 """
 
 from __future__ import annotations
@@ -8,123 +9,150 @@ from __future__ import annotations
 import numpy as np
 
 from optical import fused_kernels, fused_readout
-from optical.compiling import HEAD, Array, compiled, doubles, job, next_part, numbers
+from optical.compiling import (
+    HEAD,
+    INT8,
+    INT16,
+    LONG,
+    Array,
+    doubles,
+    floats,
+    inner,
+    integers,
+    job,
+    next_part,
+    numbers,
+    short_integers,
+    small_integers,
+)
 
 ENCODE_INTEGERS, ENCODE_REALS = 16, 2
-"""What `encode` is told."""
+"""What `encode_part` is told."""
 DELIVER_INTEGERS, DELIVER_REALS = 22, 7
-"""What `deliver` is told."""
+"""What `deliver_part` is told."""
+TABLE_INTEGERS = 3
+"""What jobs on blocks are told of tables: addresses of those of integers and of reals, 0 where there is one block
+whose numbers follow, and parts of a block."""
 LOOK_INTEGERS = 29
 """What `look_blocks` is told."""
 _PAIRS = 2**16
 _encode, _deliver, _look = fused_kernels.encode, fused_readout.deliver, fused_readout.look
 
 
-@compiled
+@inner
 def encode_part(told: Array, reals: Array, start: int, end: int) -> None:
-    """Round rows, or columns, of an operand to codes."""
-    _encode(
-        (told[0], told[1], told[2], told[3], told[4], told[5], told[6]),
-        told[7],
-        (told[8], told[9], told[10], start, end),
-        (np.float32(reals[0]), np.float32(reals[1]), told[11] != 0, told[12] != 0),
-        (told[13] != 0, told[14], told[15]),
-    )
+    """Round rows of B R, or columns of C, to codes (`optical.fused_kernels.encode`).
+
+    Parameters
+    ----------
+    told : numpy.ndarray
+        Seven addresses; the kind of codes; B, R and C; 1 if sums are over columns, 1 if elements that are summed
+        have a full scale of their own; 1 to dither, key and first word.
+    reals : numpy.ndarray
+        The code of full scale and the least full scale.
+    start, end : int
+        Which of them.
+    """
+    memory = (told[0], told[1], told[2], told[3], told[4], told[5], told[6])
+    shape, count = (told[8], told[9], told[10], start, end), told[8] * told[9] * told[10]
+    grid = (np.float32(reals[0]), np.float32(reals[1]), told[11] != 0, told[12] != 0)
+    dither = (told[13] != 0, told[14], told[15])
+    if told[7] == INT8:
+        _encode(small_integers(memory[1], count), memory, shape, grid, dither)
+    elif told[7] == INT16:
+        _encode(short_integers(memory[1], count), memory, shape, grid, dither)
+    else:
+        _encode(floats(memory[1], count), memory, shape, grid, dither)
+
+
+@inner
+def deliver_part(told: Array, law: Array, products: int, start: int, end: int) -> None:
+    """Read rows of a block of products out (`optical.fused_readout.deliver`).
+
+    Parameters
+    ----------
+    told : numpy.ndarray
+        Eight addresses, of which the first is not used; 1 for int32 products; B, M and N of all results, first
+        batch, first row and end of the rows of the block; numbers of full scales of A and of B, 1 if results are
+        added; 1 if there is noise, its key, first word and the address of pairs of Gaussians.
+    law : numpy.ndarray
+        The seven numbers of the law.
+    products : int
+        Address where the first product of the block is, or would be.
+    start, end : int
+        Which rows.
+    """
+    memory = (products, told[1], told[2], told[3], told[4], told[5], told[6], told[7])
+    block = (told[9], told[10], told[11], told[12], told[13], told[14])
+    place = (*block, start, end, told[15], told[16], told[17])
+    draws = (told[18] != 0, told[19], told[20], doubles(told[21], _PAIRS))
+    laws = (law[0], law[1], law[2], law[3], law[4], law[5], law[6])
+    count = LONG if told[6] else 0
+    halves = integers(products, count), integers(told[6], count), integers(told[7], count)
+    if count > 0:
+        _deliver((np.empty(told[11], np.float32), halves), memory, place, draws, laws)
+    elif told[8] != 0:
+        _deliver((integers(products, LONG), halves), memory, place, draws, laws)
+    else:
+        _deliver((floats(products, LONG), halves), memory, place, draws, laws)
+
+
+@inner
+def row_of(table: int, width: int, own: int, number: int) -> Array:
+    """Return the integers of a block in a table, or its own where there is none."""
+    return numbers(own if table == 0 else table + 8 * width * number, width)
+
+
+@inner
+def reals_of(table: int, width: int, own: int, number: int) -> Array:
+    """Return the same of reals."""
+    return doubles(own if table == 0 else table + 8 * width * number, width)
 
 
 @job
 def encode(block: int) -> None:
-    """Round an operand to codes (`optical.fused_kernels.encode`); parts are of B R rows, or of C columns.
+    """Round operands to codes; parts are what those of `encode_part` are, over all blocks of matrices.
 
     Parameters
     ----------
     block : int
-        Address of: seven addresses; the kind of codes; B, R and C; 1 if sums are over columns, 1 if elements
-        that are summed have a full scale of their own; 1 to dither, key and first word; and the code of full
-        scale and the least full scale.
+        Address of: what is told of tables, of which that of reals is not used; the integers that `encode_part`
+        is told; and its reals.
     """
+    own = block + 8 * (HEAD + TABLE_INTEGERS)
     start, end = next_part(block)
     while start < end:
-        told = numbers(block + 8 * HEAD, ENCODE_INTEGERS)
-        encode_part(told, doubles(block + 8 * (HEAD + ENCODE_INTEGERS), ENCODE_REALS), start, end)
-        start, end = next_part(block)
-
-
-@job
-def encode_blocks(block: int) -> None:
-    """Round the matrices of blocks; parts are what those of `encode` are, over all blocks.
-
-    Parameters
-    ----------
-    block : int
-        Address of: address of the integers that `encode` is told of each block, [blocks, integers]; length of
-        the range of a block; and the reals of all.
-    """
-    start, end = next_part(block)
-    while start < end:
-        told, each = numbers(block + 8 * HEAD, 2)
-        reals = doubles(block + 8 * (HEAD + 2), ENCODE_REALS)
+        table, _, each = numbers(block + 8 * HEAD, TABLE_INTEGERS)
+        reals = doubles(own + 8 * ENCODE_INTEGERS, ENCODE_REALS)
         while start < end:
             number = start // each
             stop = min(end, (number + 1) * each)
-            here = numbers(told + 8 * ENCODE_INTEGERS * number, ENCODE_INTEGERS)
-            encode_part(here, reals, start - number * each, stop - number * each)
+            told = row_of(table, ENCODE_INTEGERS, own, number)
+            encode_part(told, reals, start - number * each, stop - number * each)
             start = stop
         start, end = next_part(block)
 
 
-@compiled
-def deliver_part(told: Array, law: Array, products: int, start: int, end: int) -> None:
-    """Read rows of a block of products out, of which the first of the block is, or would be, at an address."""
-    place = (told[9], told[10], told[11], told[12], told[13], told[14])
-    _deliver(
-        (products, told[1], told[2], told[3], told[4], told[5], told[6], told[7]),
-        told[8] != 0,
-        (*place, start, end, told[15], told[16], told[17]),
-        (told[18] != 0, told[19], told[20], doubles(told[21], _PAIRS)),
-        (law[0], law[1], law[2], law[3], law[4], law[5], law[6]),
-    )
-
-
 @job
 def deliver(block: int) -> None:
-    """Read products out (`optical.fused_readout.deliver`); parts are rows of the block of products.
+    """Read products out; parts are rows of products, over all blocks of matrices.
 
     Parameters
     ----------
     block : int
-        Address of: eight addresses; 1 for int32 products; B, M and N of all results, first batch, first row
-        and end of the rows of the block; numbers of full scales of A and of B, 1 if results are added; 1 if
-        there is noise, its key, first word and the address of pairs of Gaussians; and the seven numbers of
-        the law.
+        Address of: what is told of tables; the integers that `deliver_part` is told, with the address of
+        products; and its reals.
     """
+    own = block + 8 * (HEAD + TABLE_INTEGERS)
     start, end = next_part(block)
     while start < end:
-        told = numbers(block + 8 * HEAD, DELIVER_INTEGERS)
-        law = doubles(block + 8 * (HEAD + DELIVER_INTEGERS), DELIVER_REALS)
-        deliver_part(told, law, told[0], start, end)
-        start, end = next_part(block)
-
-
-@job
-def deliver_blocks(block: int) -> None:
-    """Read products of many blocks out; parts are rows of products, over all blocks.
-
-    Parameters
-    ----------
-    block : int
-        Address of: address of what `deliver` is told of each block, [blocks, integers], that of its reals, and
-        rows of a block, over all its batches.
-    """
-    start, end = next_part(block)
-    while start < end:
-        told, laws, rows = numbers(block + 8 * HEAD, 3)
+        table, laws, each = numbers(block + 8 * HEAD, TABLE_INTEGERS)
         while start < end:
-            number = start // rows
-            here = numbers(told + 8 * DELIVER_INTEGERS * number, DELIVER_INTEGERS)
-            law = doubles(laws + 8 * DELIVER_REALS * number, DELIVER_REALS)
-            stop = min(end, (number + 1) * rows)
-            deliver_part(here, law, here[0], start - number * rows, stop - number * rows)
+            number = start // each
+            stop = min(end, (number + 1) * each)
+            told = row_of(table, DELIVER_INTEGERS, own, number)
+            law = reals_of(laws, DELIVER_REALS, own + 8 * DELIVER_INTEGERS, number)
+            deliver_part(told, law, told[0], start - number * each, stop - number * each)
             start = stop
         start, end = next_part(block)
 

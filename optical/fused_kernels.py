@@ -12,19 +12,17 @@ from typing import Any
 import numpy as np
 
 from optical.compiling import (
-    INT8,
-    INT16,
     Array,
     Numbers,
     compiled,
     compiled_in_order,
     floats,
+    inside,
     integers,
     larger_magnitude,
     nearest,
     plus,
     remainder,
-    short_integers,
     small_integers,
 )
 from optical.fused_draws import draw_words
@@ -34,18 +32,18 @@ _UNIT = np.float32(2.0**-16)
 _HASH = np.uint64(0x100000001B3)
 
 
-@compiled
-def encode(memory: Numbers, kind: int, shape: Numbers, grid: Numbers, dither: Numbers) -> None:
+@inside
+def encode(codes: Array, memory: Numbers, shape: Numbers, grid: Numbers, dither: Numbers) -> None:
     """Round an operand to codes.
 
     Parameters
     ----------
+    codes : numpy.ndarray
+        Room for the codes, int8, int16 or float32 [B R C].
     memory : tuple of int
-        Addresses of the operand, float32 [B, R, C]; of its codes; of its full scales, [B, R], [B, C] or [1];
+        Addresses of the operand, float32 [B, R, C]; of codes; of its full scales, [B, R], [B, C] or [1];
         of sums of squared codes, [B, R] or [B, C], or 0 for none; and of the codes' halves, high, low and
         their sum, int8, or 0 for those that are not wanted.
-    kind : int
-        Of what type codes are (`optical.compiling`).
     shape : tuple of int
         B, R and C; and of a part the first and the last but one row of B R, if sums are over columns, else
         the first and the last but one column.
@@ -55,17 +53,6 @@ def encode(memory: Numbers, kind: int, shape: Numbers, grid: Numbers, dither: Nu
     dither : tuple
         Whether to dither, and what from: key and first word (`optical.draws.Draws.take`).
     """
-    count = shape[0] * shape[1] * shape[2]
-    if kind == INT8:
-        _encode(small_integers(memory[1], count), memory, shape, grid, dither)
-    elif kind == INT16:
-        _encode(short_integers(memory[1], count), memory, shape, grid, dither)
-    else:
-        _encode(floats(memory[1], count), memory, shape, grid, dither)
-
-
-@compiled
-def _encode(codes: Array, memory: Numbers, shape: Numbers, grid: Numbers, dither: Numbers) -> None:
     batches, rows, columns, start, end = shape
     _, _, by_rows, own = grid
     x, count = floats(memory[0], codes.size), codes.size if memory[4] else 0
@@ -91,7 +78,7 @@ def find_scale(memory: Numbers, count: int, smallest: float) -> None:
     integers(memory[2], 1)[0] = largest(integers(memory[0], count), least)
 
 
-@compiled
+@inside
 def largest(bits: Array, least: Any) -> Any:  # noqa: ANN401
     """Return the largest magnitude of elements, or the least it may be, all given as int32 bits."""
     top = least
@@ -100,7 +87,7 @@ def largest(bits: Array, least: Any) -> Any:  # noqa: ANN401
     return top
 
 
-@compiled
+@inside
 def _encode_rows(codes: Array, values: Numbers, span: Numbers, grid: Numbers, dither: Numbers) -> None:
     """Round rows, each with a full scale of its own or all with one that is known."""
     (x, scale, squares, high, low, both), (columns, begin, end) = values, span
@@ -124,7 +111,7 @@ def _encode_rows(codes: Array, values: Numbers, span: Numbers, grid: Numbers, di
             _split(codes[part], high[part], low[part], both[part])
 
 
-@compiled
+@inside
 def _encode_columns(codes: Array, values: Numbers, shape: Numbers, grid: Numbers, dither: Numbers) -> None:
     """Round columns, each with a full scale of its own or all with one that is known."""
     all_x, all_scale, all_squares, high, low, both = values
@@ -164,7 +151,7 @@ def _encode_columns(codes: Array, values: Numbers, shape: Numbers, grid: Numbers
                 _split(into, high[part], low[part], both[part])
 
 
-@compiled
+@inside
 def _raise(bits: Array, tops: Array) -> None:
     for place in range(tops.size):
         tops[place] = larger_magnitude(tops[place], bits[place])
@@ -194,7 +181,7 @@ def _dither_by_columns(x: Array, factor: Array, words: Array, codes: Array) -> N
         codes[place] = nearest(x[place] * factor[place] + np.float32(words[place]) * _UNIT)
 
 
-@compiled
+@inside
 def _sum_of_squares(codes: Array) -> Any:  # noqa: ANN401
     total = np.float32(0.0)
     for place in range(codes.size):
@@ -203,14 +190,14 @@ def _sum_of_squares(codes: Array) -> Any:  # noqa: ANN401
     return total
 
 
-@compiled
+@inside
 def _add_squares(codes: Array, energy: Array) -> None:
     for place in range(codes.size):
         code = np.float32(codes[place])
         energy[place] += code * code
 
 
-@compiled
+@inside
 def _split(codes: Array, high: Array, low: Array, both: Array) -> None:
     """Divide whole codes into ``128 high + low``."""
     for place in range(codes.size):

@@ -15,9 +15,10 @@ from optical.compiling import (
     LONG,
     Array,
     Numbers,
-    compiled,
     doubles,
     floats,
+    inner,
+    inside,
     job,
     next_part,
     numbers,
@@ -30,7 +31,7 @@ LOOK_INTEGERS = 17
 _PAIR = 2 * amx.ROWS
 
 
-@compiled
+@inside
 def _take(operand: Numbers, sizes: Numbers, out: Array, squares: Array) -> None:
     """Gather probed codes as they lie, [rows, K''] or [K'', rows]; add their squares up for each of K."""
     codes, row_stride, stride, sample_step, row_step = operand
@@ -55,7 +56,7 @@ def _take(operand: Numbers, sizes: Numbers, out: Array, squares: Array) -> None:
                 squares[place] = _sum_of_squares(into)
 
 
-@compiled
+@inside
 def _sum_of_squares(codes: Array) -> float:
     total = np.float32(0.0)
     for place in range(codes.size):
@@ -64,7 +65,7 @@ def _sum_of_squares(codes: Array) -> float:
     return total
 
 
-@compiled
+@inside
 def _lay_out_rows(codes: Array, along: bool, sizes: tuple[int, int], out: Array) -> None:
     """Lay rows of A out in tiles."""
     (lines, steps), source, tiles = sizes, codes.ctypes.data, out.ctypes.data
@@ -79,7 +80,7 @@ def _lay_out_rows(codes: Array, along: bool, sizes: tuple[int, int], out: Array)
                 amx.gather(source + line * amx.ROWS + place * amx.BYTES * lines, lines, tile)
 
 
-@compiled
+@inside
 def _lay_out_columns(codes: Array, along: bool, sizes: tuple[int, int], out: Array) -> None:
     """Lay columns of B out in tiles."""
     (lines, steps), source, tiles = sizes, codes.ctypes.data, out.ctypes.data
@@ -93,7 +94,7 @@ def _lay_out_columns(codes: Array, along: bool, sizes: tuple[int, int], out: Arr
                 amx.interleave(source + line * amx.ROWS + place * amx.BYTES * lines, lines, tile)
 
 
-@compiled
+@inside
 def _write(sums: Array, place: Numbers, out: Array) -> float:
     """Write a block of products as far as there are rows and columns; return the sum of their squares."""
     row, column, rows, columns = place
@@ -107,7 +108,7 @@ def _write(sums: Array, place: Numbers, out: Array) -> float:
     return total
 
 
-@compiled
+@inner
 def _look(told: Array, sample: int, memory: tuple[Array, Array, Array, Array, Array]) -> tuple[float, float]:
     """Write the products of a sample; return the sums that `look` does."""
     codes, a, b, sums, squares = memory
@@ -129,7 +130,10 @@ def _look(told: Array, sample: int, memory: tuple[Array, Array, Array, Array, Ar
     out = floats(signal + 4 * sample * rows * columns, rows * columns)
     for row in range(0, rows, _PAIR):
         for column in range(0, columns, _PAIR):
-            above, beside = a.ctypes.data + row * steps * amx.BYTES, b.ctypes.data + column * steps * amx.BYTES
+            above, beside = (
+                a.ctypes.data + row * steps * amx.BYTES,
+                b.ctypes.data + column * steps * amx.BYTES,
+            )
             sum_products((above, above + far), amx.BYTES, TILE, (beside, beside + far), steps)
             place = sums.ctypes.data
             amx.store(0, place, 2 * amx.BYTES)

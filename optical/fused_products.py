@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from optical import tiles
+from optical import fused, tiles
 from optical.analog import AnalogSpec, Shot
 from optical.code_products import CodeProduct
 from optical.draws import Draws, gaussian_pairs
@@ -72,7 +72,10 @@ def deliver(
     tiled = None if known is not None or not a.multiplies_integers(b) else _tiled(a, b)
     if tiled is not None:
         told, reals = told_of(law, (), (a, b), noise, Output(target, whole(c_BMN.shape), draws))
-        tiles.deliver(told, tiled, reals, (c_BMN.shape[1], columns))
+        rows = c_BMN.shape[1]
+        read_out(
+            (0, 0, rows, *told), reals, rows * columns, tiled, grain=32, most=tiles.rows_at_once(columns)
+        )
         return c_BMN
     for block in product_blocks(c_BMN.shape, c_BMN.device):
         product = multiply(a, b, block) if known is None else known
@@ -112,7 +115,7 @@ def _read(law: Law, product: CodeProduct, operands: Operands, noise: Noise, out:
     (_, (batches, rows), _), columns = out, operands[1].codes.shape[2]
     lines = (batches.stop - batches.start) * (rows.stop - rows.start)
     told, reals = told_of(law, product.sums, operands, noise, out)
-    _delivering().run((*told, *reals), lines, lines * columns)
+    read_out((0, 0, lines, *told), reals, lines * columns)
 
 
 def told_of(
@@ -144,10 +147,44 @@ def told_of(
     return told, (*noise.variance, law.unit, noise.range_ * law.relative_step, law.levels)
 
 
+def read_out(
+    told: tuple[int, ...],
+    reals: tuple[float, ...],
+    elements: int,
+    product: tuple[int, ...] | None = None,
+    *,
+    blocks: int = 1,
+    grain: int = 1,
+    most: int | None = None,
+) -> None:
+    """Run the job, by whichever functions are compiled for this CPU.
+
+    Parameters
+    ----------
+    told, reals : tuple
+        What `optical.fused_jobs.deliver` is told, with tables.
+    elements : int
+        Outputs.
+    product : tuple of int or None
+        What is multiplied before (`optical.tiles.plan`), for one block.
+    blocks : int
+        Blocks in tables.
+    grain, most
+        Of parts (`optical.fused_threads.Job.run`).
+    """
+    job, more = _delivering()
+    job.run((*told, *(product or (0,) * more), *reals), blocks * told[2], elements, grain=grain, most=most)
+
+
 @functools.cache
-def _delivering() -> Job:
-    jobs = kernels().jobs
-    return Job(jobs.deliver, jobs.DELIVER_INTEGERS, jobs.DELIVER_REALS)
+def _delivering() -> tuple[Job, int]:
+    """Return what reads products out, and how many integers it is told of what it multiplies before."""
+    jobs, tiled = kernels().jobs, fused.tile_jobs()
+    integers = jobs.TABLE_INTEGERS + jobs.DELIVER_INTEGERS
+    if tiled is None:
+        return Job(jobs.deliver, integers, jobs.DELIVER_REALS), 0
+    more = tiled.PRODUCT_INTEGERS
+    return Job(tiled.deliver, integers + more, jobs.DELIVER_REALS), more
 
 
 @functools.cache

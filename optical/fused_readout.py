@@ -18,6 +18,7 @@ from optical.compiling import (
     compiled,
     compiled_in_order,
     floats,
+    inside,
     integers,
     short_integers,
     small_integers,
@@ -60,7 +61,7 @@ def look(first: Numbers, second: Numbers, sizes: Numbers) -> float:
     return total / (count * rows * columns)
 
 
-@compiled
+@inside
 def _copy(operand: Numbers, sizes: Numbers) -> None:
     codes, kind, strides, steps, out = operand
     if kind == INT8:
@@ -71,7 +72,7 @@ def _copy(operand: Numbers, sizes: Numbers) -> None:
         _gather(floats(codes, LONG), strides, steps, (out, *sizes))
 
 
-@compiled
+@inside
 def _gather(codes: Array, strides: Numbers, steps: Numbers, found: Numbers) -> None:
     out, batches, samples, rows, length = found
     results, begin, step = floats(out, batches * samples * rows * length), 0, steps[2] * strides[1]
@@ -91,7 +92,7 @@ def _gather(codes: Array, strides: Numbers, steps: Numbers, found: Numbers) -> N
             begin += rows * length
 
 
-@compiled
+@inside
 def _add_squares(x: Array, total: Array) -> None:
     for place in range(x.size):
         total[place] += x[place] * x[place]
@@ -120,7 +121,7 @@ def mean_energies(a_energy: int, b_energy: int, sizes: Numbers) -> tuple[float, 
     return first / batches, second / batches, both / batches
 
 
-@compiled
+@inside
 def _sum(x: Array) -> float:
     total = 0.0
     for place in range(x.size):
@@ -146,7 +147,7 @@ def mean_square(signal: int, whole: bool, sizes: Numbers, strides: Numbers) -> f
     return _mean_square(floats(signal, LONG), sizes, strides)
 
 
-@compiled
+@inside
 def _mean_square(signal: Array, sizes: Numbers, strides: Numbers) -> float:
     total = 0.0
     for batch in range(sizes[0]):
@@ -168,19 +169,20 @@ def mean_square_beyond(address: int, count: int, reach: float) -> float:
     return total / signal.size
 
 
-@compiled
-def deliver(memory: Numbers, whole: bool, place: Numbers, draws: Numbers, law: Numbers) -> None:
+@inside
+def deliver(products: Numbers, memory: Numbers, place: Numbers, draws: Numbers, law: Numbers) -> None:
     """Add noise to a block of exact products, convert and scale them.
 
     Parameters
     ----------
+    products : tuple of numpy.ndarray
+        Products of the block, int32 or float32, or room for a row of them; and of halves, int32, of high, of low
+        and of their sums, or empty ones.
     memory : tuple of int
         Addresses of the products of the block, int32 if `whole`, else float32; of all results, [B, M, N]; of
         the sums of squared codes of A, [B, M], and of B, [B, N]; of the full scales of A, [B, M] or [1], and
         of B, [B, N] or [1]; and of products of low halves and of sums of halves, int32, where the first are
         of high halves, else 0 twice.
-    whole : bool
-        Of what type products are.
     place : tuple of int
         B, M and N, which is even, of all results; first batch, first row and end of the rows of the block;
         first and last-but-one of its rows, counted over all its batches; numbers of full scales of A and of
@@ -192,18 +194,6 @@ def deliver(memory: Numbers, whole: bool, place: Numbers, draws: Numbers, law: N
         Variance without light, and per energy of A, of B, and of their product; what codes are multiplied by;
         step of the converter, and its largest code, or zero.
     """
-    count = LONG if memory[6] else 0
-    halves = integers(memory[0], count), integers(memory[6], count), integers(memory[7], count)
-    if count > 0:
-        _deliver((np.empty(place[2], np.float32), halves), memory, place, draws, law)
-    elif whole:
-        _deliver((integers(memory[0], LONG), halves), memory, place, draws, law)
-    else:
-        _deliver((floats(memory[0], LONG), halves), memory, place, draws, law)
-
-
-@compiled
-def _deliver(products: Numbers, memory: Numbers, place: Numbers, draws: Numbers, law: Numbers) -> None:
     product, halves = products
     batches, rows, columns, first_batch, first_row, end_row, begin, end, a_scales, b_scales, adds = place
     constant, by_a, by_b, by_both, unit, step, levels = law
@@ -260,7 +250,7 @@ def _product(factor: float, factors: Numbers) -> float:
     return factor * factors[0] * factors[1]
 
 
-@compiled
+@inside
 def _take(words: Array, pairs: Array, drawn: Array) -> None:
     for place in range(drawn.size):
         drawn[place] = pairs[words[place]]

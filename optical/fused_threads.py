@@ -32,13 +32,14 @@ class Job:
 
     Parameters
     ----------
-    function : numba.core.ccallback.CFunc
-        Takes the address of a block of memory (`optical.compiling.job`).
+    make : callable
+        Compiles the function, which takes the address of a block of memory (`optical.compiling.job`).
     integers, reals : int
         How many numbers of either kind stand in the block.
     """
 
-    def __init__(self, function: Any, integers: int, reals: int) -> None:  # noqa: ANN401 - numba has no types
+    def __init__(self, make: Callable[[], Any], integers: int, reals: int) -> None:
+        function = make()
         self._call: Callable[[int], None] = function.ctypes
         self._address: int = function.address
         self._block = struct.Struct(f"=3q{integers}q{reals}d")

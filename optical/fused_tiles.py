@@ -13,10 +13,10 @@ from optical import amx
 from optical.compiling import (
     HEAD,
     Array,
-    compiled,
     compiled_in_order,
     doubles,
     floats,
+    inner,
     job,
     next_part,
     numbers,
@@ -27,8 +27,11 @@ from optical.fused_jobs import (
     DELIVER_REALS,
     ENCODE_INTEGERS,
     ENCODE_REALS,
+    TABLE_INTEGERS,
     deliver_part,
     encode_part,
+    reals_of,
+    row_of,
 )
 
 LAYOUT_INTEGERS = 2
@@ -42,25 +45,21 @@ _CACHE = 2**19
 """Bytes of A that are met again and again by columns of B."""
 
 
-@compiled
-def _pack_rows(codes: int, width: int, tiles: int, rows: tuple[int, int]) -> None:
-    """Lay columns of B out that lie in rows."""
-    steps = width // amx.BYTES
-    for row in range(rows[0], rows[1], amx.ROWS):
-        for place in range(steps):
-            source = codes + row * width + place * amx.BYTES
-            amx.turn(source, width, tiles + (row // amx.ROWS * steps + place) * TILE)
-
-
-@compiled
-def _pack_columns(
-    codes: int, shape: tuple[int, int], tiles: int, span: tuple[int, int], gathers: bool
+@inner
+def _pack(
+    codes: int, shape: tuple[int, int], tiles: int, lines: tuple[int, int], by_rows: bool, gathers: bool
 ) -> None:
-    """Lay columns of B out, or rows of A, that lie in columns."""
-    rows, width = shape
-    steps = rows // amx.BYTES
+    """Lay some columns of B out, or rows of A if it gathers them; they lie in rows, or in columns."""
+    width = shape[1]
+    if by_rows:
+        steps = width // amx.BYTES
+        for place in range(steps):
+            source = codes + lines[0] * width + place * amx.BYTES
+            amx.turn(source, width, tiles + (lines[0] // amx.ROWS * steps + place) * TILE)
+        return
+    steps = shape[0] // amx.BYTES
     for place in range(steps):
-        for column in range(span[0], span[1], amx.ROWS):
+        for column in range(lines[0], lines[1], amx.ROWS):
             source = codes + column + place * amx.BYTES * width
             out = tiles + (column // amx.ROWS * steps + place) * TILE
             if gathers:
@@ -71,37 +70,42 @@ def _pack_columns(
 
 @job
 def encode(block: int) -> None:
-    """Round an operand of one matrix to codes and lay these out in tiles; parts are of 16 rows or columns.
+    """Round operands to codes, as `optical.fused_jobs.encode` does, and lay one matrix out in tiles.
 
     Parameters
     ----------
     block : int
-        Address of: the integers that `optical.fused_jobs.encode` is told; address of tiles, of which those of
-        low halves follow those of high ones; 1 for rows of A; and the reals.
+        Address of: what `optical.fused_jobs.encode` is told, and before its reals, address of tiles, of which
+        those of low halves follow those of high ones, or 0 for none; and 1 for rows of A. With tiles parts are
+        of 16 rows or columns.
     """
+    own = block + 8 * (HEAD + TABLE_INTEGERS)
     start, end = next_part(block)
     while start < end:
-        told = numbers(block + 8 * HEAD, ENCODE_INTEGERS)
-        tiles, gathers = numbers(block + 8 * (HEAD + ENCODE_INTEGERS), LAYOUT_INTEGERS)
-        reals = doubles(block + 8 * (HEAD + ENCODE_INTEGERS + LAYOUT_INTEGERS), ENCODE_REALS)
-        shape = (told[9], told[10])
-        first, second = (told[4], told[5]) if told[4] != 0 else (told[1], 0)
-        if told[11] != 0:
-            for row in range(start, end, amx.ROWS):
-                rows = (row, row + amx.ROWS)
-                encode_part(told, reals, row, row + amx.ROWS)
-                _pack_rows(first, shape[1], tiles, rows)
-                if second != 0:
-                    _pack_rows(second, shape[1], tiles + shape[0] * shape[1], rows)
-        else:
-            encode_part(told, reals, start, end)
-            _pack_columns(first, shape, tiles, (start, end), gathers != 0)
-            if second != 0:
-                _pack_columns(second, shape, tiles + shape[0] * shape[1], (start, end), gathers != 0)
+        table, _, each = numbers(block + 8 * HEAD, TABLE_INTEGERS)
+        layout = numbers(own + 8 * ENCODE_INTEGERS, LAYOUT_INTEGERS)
+        reals = doubles(own + 8 * (ENCODE_INTEGERS + LAYOUT_INTEGERS), ENCODE_REALS)
+        while start < end:
+            number = start // each
+            stop = min(end, (number + 1) * each)
+            told = row_of(table, ENCODE_INTEGERS, own, number)
+            by_rows, tiles = layout[0] != 0 and told[11] != 0, layout[0]
+            first = start - number * each
+            last = stop - number * each
+            while first < last:
+                then = min(last, first + amx.ROWS) if by_rows else last
+                encode_part(told, reals, first, then)
+                for codes in (told[4] if told[4] != 0 else told[1], told[5]):
+                    if tiles != 0 and codes != 0:
+                        _pack(codes, (told[9], told[10]), tiles, (first, then), by_rows, layout[1] != 0)
+                        tiles += told[9] * told[10]
+                tiles = layout[0]
+                first = then
+            start = stop
         start, end = next_part(block)
 
 
-@compiled
+@inner
 def sum_products(a: tuple[int, int], step: int, next_: int, b: tuple[int, int], steps: int) -> None:
     """Leave the products of two tiles of A's rows and two of B's columns in the first four tiles."""
     amx.clear(0)
@@ -119,7 +123,7 @@ def sum_products(a: tuple[int, int], step: int, next_: int, b: tuple[int, int], 
         amx.multiply(3, 5, 7)
 
 
-@compiled
+@inner
 def _multiply(given: Array, out: int, rows: tuple[int, int], span: tuple[int, int]) -> None:
     """Multiply some rows, at least 32, by some columns; `out` is where the first row of all would go."""
     a, _, step, sixteen, next_, b, _, columns, steps, _ = given
@@ -138,7 +142,7 @@ def _multiply(given: Array, out: int, rows: tuple[int, int], span: tuple[int, in
                 amx.store(3, place + amx.ROWS * width + amx.BYTES, width)
 
 
-@compiled
+@inner
 def _multiply_halves(given: Array, out: int, rows: tuple[int, int], span: tuple[int, int]) -> None:
     """Multiply some rows of halves, at least 16, by some columns."""
     high, low, step, sixteen, next_, b_high, b_low, columns, steps, _ = given
@@ -172,7 +176,7 @@ def _join(sums: Array, first: int, out: Array) -> None:
         out[place] = upper * radix + np.float32(sums[3 * _SUMS + at])
 
 
-@compiled
+@inner
 def _multiply_either(given: Array, out: int, rows: tuple[int, int], span: tuple[int, int]) -> None:
     if given[6] != 0:
         _multiply_halves(given, out, rows, span)
@@ -205,28 +209,38 @@ def multiply(block: int) -> None:
 
 
 @job
-def multiply_and_deliver(block: int) -> None:
-    """Multiply codes and read the products out; parts are of rows, at least 32 in all.
+def deliver(block: int) -> None:
+    """Read products out, as `optical.fused_jobs.deliver` does, and multiply the codes of one matrix before.
 
     Parameters
     ----------
     block : int
-        Address of: what `optical.fused_jobs.deliver` is told, without its reals and without an address of
-        products; what `multiply` is told of the product; and the reals.
+        Address of: what `optical.fused_jobs.deliver` is told, and before its reals, what `multiply` is told of
+        the product, or zeros where products are there already. With a product there are at least 32 rows.
     """
+    own = block + 8 * (HEAD + TABLE_INTEGERS)
     start, end = next_part(block)
     if start >= end:
         return
-    told = numbers(block + 8 * HEAD, DELIVER_INTEGERS)
-    given = numbers(block + 8 * (HEAD + DELIVER_INTEGERS), PRODUCT_INTEGERS)
-    law = doubles(block + 8 * (HEAD + DELIVER_INTEGERS + PRODUCT_INTEGERS), DELIVER_REALS)
-    columns = given[7]
+    table, laws, each = numbers(block + 8 * HEAD, TABLE_INTEGERS)
+    given = numbers(own + 8 * DELIVER_INTEGERS, PRODUCT_INTEGERS)
+    reals, columns = own + 8 * (DELIVER_INTEGERS + PRODUCT_INTEGERS), given[7]
+    multiplies = given[5] != 0
     products = np.empty(max(_FEWEST_ROWS, numbers(block, HEAD)[2]) * columns, np.float32)
-    amx.configure(given[9])
+    if multiplies:
+        amx.configure(given[9])
     while start < end:
-        base = min(start, max(0, end - _FEWEST_ROWS))
-        first = products.ctypes.data - 4 * base * columns
-        _multiply_either(given, first, (base, end), (0, columns))
-        deliver_part(told, law, first, start, end)
-        start, end = next_part(block)
-    amx.release()
+        number = start // each
+        stop = min(end, (number + 1) * each)
+        told, law = row_of(table, DELIVER_INTEGERS, own, number), reals_of(laws, DELIVER_REALS, reals, number)
+        first = told[0]
+        if multiplies:
+            base = min(start, max(0, stop - _FEWEST_ROWS))
+            first = products.ctypes.data - 4 * base * columns
+            _multiply_either(given, first, (base, stop), (0, columns))
+        deliver_part(told, law, first, start - number * each, stop - number * each)
+        start = stop
+        if start >= end:
+            start, end = next_part(block)
+    if multiplies:
+        amx.release()

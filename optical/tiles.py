@@ -28,14 +28,9 @@ _PANEL = 2**16
 """Products that do."""
 
 
-@functools.cache
 def are_there() -> bool:
     """Return whether this CPU multiplies tiles, and there are functions compiled for it."""
-    if not fused.is_there():
-        return False
-    from optical import amx  # noqa: PLC0415 - needs numba
-
-    return amx.is_there()
+    return fused.tile_jobs() is not None
 
 
 class Layout(NamedTuple):
@@ -55,7 +50,7 @@ class Layout(NamedTuple):
 
     def room(self, tiles: torch.Tensor) -> fused.TileRoom:
         """Return where codes go, or their halves one after the other."""
-        return fused.TileRoom(_encoding(), (tiles.data_ptr(), self.gathers), _ROWS)
+        return fused.TileRoom(tiles.data_ptr(), self.gathers, _ROWS)
 
 
 class Rows(NamedTuple):
@@ -137,23 +132,9 @@ def is_small(b_tiles: torch.Tensor) -> bool:
     return b_tiles.numel() <= _CACHE
 
 
-def deliver(
-    told: tuple[int, ...], product: tuple[int, ...], law: tuple[float, ...], shape: tuple[int, int]
-) -> None:
-    """Multiply codes and read the product out, some rows after the other.
-
-    Parameters
-    ----------
-    told, law : tuple
-        What `optical.fused_jobs.deliver` is told, integers and reals.
-    product : tuple of int
-        Of `plan`.
-    shape : tuple of int
-        M and N.
-    """
-    rows, columns = shape
-    most = max(_PAIR, _PANEL // columns // _PAIR * _PAIR)
-    _delivering().run((*told, *product, *law), rows, 4 * rows * columns, grain=_PAIR, most=most)
+def rows_at_once(columns: int) -> int:
+    """Return how many rows of products are made and read out before the next."""
+    return max(_PAIR, _PANEL // columns // _PAIR * _PAIR)
 
 
 def look(
@@ -183,28 +164,18 @@ def _looking() -> Job:
 
 
 @functools.cache
-def _passes() -> ModuleType:
-    from optical import fused_tiles  # noqa: PLC0415 - needs numba
-
-    return fused_tiles
-
-
-@functools.cache
-def _encoding() -> Job:
-    passes = _passes()
-    return Job(passes.encode, passes.ENCODE_INTEGERS + passes.LAYOUT_INTEGERS, passes.ENCODE_REALS)
-
-
-@functools.cache
 def _multiplying() -> Job:
-    return Job(_passes().multiply, _passes().PRODUCT_INTEGERS + 2, 0)
-
-
-@functools.cache
-def _delivering() -> Job:
     passes = _passes()
-    integers = passes.DELIVER_INTEGERS + passes.PRODUCT_INTEGERS
-    return Job(passes.multiply_and_deliver, integers, passes.DELIVER_REALS)
+    return Job(passes.multiply, passes.PRODUCT_INTEGERS + 2, 0)
+
+
+def _passes() -> ModuleType:
+    """Return the compiled functions, where there are any."""
+    found = fused.tile_jobs()
+    if found is None:
+        msg = "this CPU has no tiles; ask are_there() first"
+        raise RuntimeError(msg)
+    return found
 
 
 @functools.cache
