@@ -1,8 +1,8 @@
 """Instructions of Intel's Advanced Matrix Extensions for compiled functions, and whether a CPU has them.
 
-A tile is 16 rows of 64 bytes, one of eight registers. The product of two tiles sums over 64 codes of int8: the
-first holds a row of A in each row, the second four rows of B in each, interleaved, so that its column n is
-the bytes 4 n to 4 n + 3.
+A tile is 16 rows of 64 bytes, one of eight registers. The product of two tiles sums over 64 codes of int8:
+the first holds a row of A in each row, the second four rows of B in each, interleaved, so that its column n
+is the bytes 4 n to 4 n + 3.
 
 References
 ----------
@@ -89,7 +89,7 @@ def _bytes_at(builder: Unknown, address: Unknown) -> Unknown:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def configure(typing: Unknown, address: Unknown) -> Unknown:
+def _configure(typing: Unknown, address: Unknown) -> Unknown:
     """Set up a thread's tiles (`shapes`)."""
     del typing
     write = _nothing(lambda builder, given: _instruction(builder, "ldtilecfg", _bytes_at(builder, given[0])))
@@ -97,14 +97,14 @@ def configure(typing: Unknown, address: Unknown) -> Unknown:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def release(typing: Unknown) -> Unknown:
+def _release(typing: Unknown) -> Unknown:
     """Give a thread's tiles up."""
     del typing
     return types.void(), _nothing(lambda builder, _: _instruction(builder, "tilerelease"))
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def clear(typing: Unknown, tile: Unknown) -> Unknown:
+def _clear(typing: Unknown, tile: Unknown) -> Unknown:
     """Set a tile to zero."""
     del typing
     tiles = _numbered(tile)
@@ -124,21 +124,21 @@ def _moved(name: str, tile: Unknown, address: Unknown, step: Unknown) -> Unknown
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def load(typing: Unknown, tile: Unknown, address: Unknown, step: Unknown) -> Unknown:
+def _load(typing: Unknown, tile: Unknown, address: Unknown, step: Unknown) -> Unknown:
     """Read a tile whose rows lie a step apart, in bytes."""
     del typing
     return _moved("tileloadd64", tile, address, types.int64 if isinstance(step, types.Literal) else step)
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def store(typing: Unknown, tile: Unknown, address: Unknown, step: Unknown) -> Unknown:
+def _store(typing: Unknown, tile: Unknown, address: Unknown, step: Unknown) -> Unknown:
     """Write a tile, int32 [16, 16], whose rows lie a step apart, in bytes."""
     del typing
     return _moved("tilestored64", tile, address, types.int64 if isinstance(step, types.Literal) else step)
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def multiply(typing: Unknown, out: Unknown, first: Unknown, second: Unknown) -> Unknown:
+def _multiply(typing: Unknown, out: Unknown, first: Unknown, second: Unknown) -> Unknown:
     """Add the product of two tiles of int8 to a tile of int32."""
     del typing
     tiles = _numbered(out, first, second)
@@ -160,13 +160,13 @@ def _write_tile(builder: Unknown, rows: Sequence[Unknown], address: Unknown) -> 
         written.align = 1
 
 
-def _shuffled(builder: Unknown, one: Unknown, other: Unknown, places: Sequence[int]) -> Unknown:
+def _shuffled(builder: Unknown, two: Sequence[Unknown], places: Sequence[int]) -> Unknown:
     mask = ir.Constant(ir.VectorType(_NUMBER, len(places)), list(places))
-    return builder.shuffle_vector(one, other, mask)
+    return builder.shuffle_vector(*two, mask)
 
 
 def _transposed(builder: Unknown, rows: Sequence[Unknown]) -> list[Unknown]:
-    """Return the columns of 16 rows of 16 numbers: blocks off the diagonal change places, ever larger ones."""
+    """Return the columns of 16 rows of 16 numbers: ever larger blocks off the diagonal change places."""
     rows, width = list(rows), 1
     while width < ROWS:
         upper = [place if not place & width else ROWS + place - width for place in range(ROWS)]
@@ -174,8 +174,8 @@ def _transposed(builder: Unknown, rows: Sequence[Unknown]) -> list[Unknown]:
         for number in range(ROWS):
             if not number & width:
                 pair = rows[number], rows[number + width]
-                rows[number] = _shuffled(builder, *pair, upper)
-                rows[number + width] = _shuffled(builder, *pair, lower)
+                rows[number] = _shuffled(builder, pair, upper)
+                rows[number + width] = _shuffled(builder, pair, lower)
         width *= 2
     return rows
 
@@ -185,12 +185,12 @@ def _interleaved(builder: Unknown, address: Unknown, step: Unknown, number: int)
     kind, pairs = ir.VectorType(_BYTE, ROWS), ir.VectorType(_PAIR, ROWS)
     rows = [_row(builder, address, step, 4 * number + one, kind) for one in range(4)]
     order = [place // 2 + ROWS * (place % 2) for place in range(2 * ROWS)]
-    first, second = (builder.bitcast(_shuffled(builder, *two, order), pairs) for two in (rows[:2], rows[2:]))
-    return builder.bitcast(_shuffled(builder, first, second, order), _ROW)
+    halves = tuple(builder.bitcast(_shuffled(builder, two, order), pairs) for two in (rows[:2], rows[2:]))
+    return builder.bitcast(_shuffled(builder, halves, order), _ROW)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def turn(typing: Unknown, source: Unknown, step: Unknown, out: Unknown) -> Unknown:
+def _turn(typing: Unknown, source: Unknown, step: Unknown, out: Unknown) -> Unknown:
     """Write a tile of B from its transpose: 16 columns of B, of 64 codes each, a step apart."""
     del typing
 
@@ -202,7 +202,7 @@ def turn(typing: Unknown, source: Unknown, step: Unknown, out: Unknown) -> Unkno
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def interleave(typing: Unknown, source: Unknown, step: Unknown, out: Unknown) -> Unknown:
+def _interleave(typing: Unknown, source: Unknown, step: Unknown, out: Unknown) -> Unknown:
     """Write a tile of B: 64 rows of B, of 16 codes each, a step apart."""
     del typing
 
@@ -214,7 +214,7 @@ def interleave(typing: Unknown, source: Unknown, step: Unknown, out: Unknown) ->
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def gather(typing: Unknown, source: Unknown, step: Unknown, out: Unknown) -> Unknown:
+def _gather(typing: Unknown, source: Unknown, step: Unknown, out: Unknown) -> Unknown:
     """Write a tile of A from its transpose: 64 columns of A, of 16 codes each, a step apart."""
     del typing
 
@@ -223,3 +223,14 @@ def gather(typing: Unknown, source: Unknown, step: Unknown, out: Unknown) -> Unk
         _write_tile(builder, _transposed(builder, rows), given[2])
 
     return types.void(source, step, out), _nothing(write)
+
+
+configure: Unknown = _configure
+release: Unknown = _release
+clear: Unknown = _clear
+load: Unknown = _load
+store: Unknown = _store
+multiply: Unknown = _multiply
+turn: Unknown = _turn
+interleave: Unknown = _interleave
+gather: Unknown = _gather

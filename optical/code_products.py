@@ -60,8 +60,8 @@ class Halves(NamedTuple):
     low: torch.Tensor
     """Lower halves."""
     both: torch.Tensor | None
-    """Sums of the two, at most 127: a product of these spares the two crossed ones (Karatsuba, 1962). None where
-    a matrix unit makes those at once."""
+    """Sums of the two, at most 127: a product of these spares the two crossed ones (Karatsuba, 1962). None
+    where a matrix unit makes those at once."""
 
     def put(self, codes: torch.Tensor, block: Block) -> None:
         """Divide a block of whole codes, given as floating point."""

@@ -22,7 +22,7 @@ LONG = 2**40
 FLOAT32, INT8, INT16 = 0, 1, 2
 """Kinds of codes."""
 compiled = numba.njit(nogil=True, cache=True, fastmath={"reassoc", "nsz"})
-_INSIDE = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+_INSIDE: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 """A function that only compiled ones call is compiled in half the time without what others would call."""
 inside = numba.njit(nogil=True, cache=True, fastmath={"reassoc", "nsz"}, **_INSIDE)
 compiled_in_order = numba.njit(nogil=True, cache=True, fastmath={"nsz"}, **_INSIDE)
@@ -34,7 +34,7 @@ _callback = numba.cfunc(types.void(types.int64), cache=True)
 def job(function: Callable[[int], None]) -> Callable[[], Any]:
     """Return what compiles a function once it is asked for, and returns it.
 
-    It is one that threads run together (`optical.fused_threads.Job`), told by a block of memory at an address.
+    It is one that threads run together (`optical.fused_threads.Job`), told by memory at an address.
     """
     return functools.cache(lambda: _callback(function))
 
@@ -69,7 +69,7 @@ def _count_up(typing: Any, address: Any) -> Any:  # noqa: ANN401
     return types.int64(address), generate
 
 
-def _in_32_bits(result: Any, arguments: tuple[Any, ...], write: Callable[..., Any]) -> tuple[Any, Any]:
+def _in_32_bits(result: Any, arguments: tuple[Any, ...], write: Callable[..., Any]) -> tuple[Any, Any]:  # noqa: ANN401
     """Return what an intrinsic does with numbers of 32 bits, which arithmetic of numba's makes 64 of.
 
     That would halve the numbers that an instruction works on.
@@ -86,7 +86,7 @@ def _in_32_bits(result: Any, arguments: tuple[Any, ...], write: Callable[..., An
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _larger_magnitude(typing: Any, top: Any, bits: Any) -> Any:  # noqa: ANN401
-    """Return the larger of two float32 without their signs, given as int32 bits: what is no number is largest."""
+    """Return the larger of two float32 without signs, given as int32 bits: what is no number is largest."""
     del typing, top, bits
 
     def write(builder: Any, known: Any, one: Any) -> Any:  # noqa: ANN401

@@ -10,6 +10,7 @@ product.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
@@ -48,6 +49,8 @@ class Kernels(NamedTuple):
 @functools.cache
 def _kernels() -> Kernels | None:
     """Return the compiled functions, or None where numba is not installed."""
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0":
+        return None
     try:
         from optical import fused_draws, fused_jobs, fused_kernels, fused_readout  # noqa: PLC0415 - slow to load
     except ImportError:

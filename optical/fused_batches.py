@@ -53,9 +53,8 @@ def deliver_blocks(spec: AnalogSpec, operands: Operands, drawn: Blocks, c_BMN: t
         numbers = range(start, min(start + at_once, batch // size))
         part = slice(numbers.start * size, numbers.stop * size)
         blocks = _Blocks(a.at((part, _ALL)), b.at((part, _ALL)), size, len(numbers))
-        if not _deliver(
-            spec, law, blocks, drawn._replace(keys=drawn.signed[start : numbers.stop]), c_BMN[part]
-        ):
+        keyed = drawn._replace(keys=drawn.signed[start : numbers.stop])
+        if not _deliver(spec, law, blocks, keyed, c_BMN[part]):
             return start
     return batch // size
 
@@ -69,8 +68,8 @@ class _Blocks(NamedTuple):
     """[B, K, N]."""
     size: int
     """Matrices of a block."""
-    count: int
-    """Blocks."""
+    number: int
+    """Of blocks."""
 
 
 def _deliver(spec: AnalogSpec, law: Law, blocks: _Blocks, drawn: Blocks, c_BMN: torch.Tensor) -> bool:
@@ -129,7 +128,7 @@ def _sights(spec: AnalogSpec, law: Law, blocks: _Blocks, product: torch.Tensor) 
 def _look(
     spec: AnalogSpec, blocks: _Blocks, *, lasers: bool, signals: bool
 ) -> tuple[list[float], torch.Tensor]:
-    """Return the mean of the products of energies of each block, and the probed samples, [blocks, S, M', N']."""
+    """Return the mean products of energies of each block, and the probed samples, [blocks, S, M', N']."""
     (a, b, size, count), kind = blocks, KINDS[torch.float32]
     (_, rows, length), columns = a.codes.shape, b.codes.shape[2]
     (batches, samples, m, width), a_steps = probe_steps(spec, torch.Size((size, rows, length)))

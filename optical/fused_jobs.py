@@ -1,7 +1,7 @@
 """Compiled passes as jobs that threads share (`optical.fused_threads.Job`), each told by a block of memory.
 
-The block holds the integers of `optical.compiling.next_part`, then integers and reals as said here. Where many
-blocks of matrices are worked on together, what differs is told in tables.
+The block holds the integers of `optical.compiling.next_part`, then integers and reals as said here. Where
+many blocks of matrices are worked on together, what differs is told in tables.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ ENCODE_INTEGERS, ENCODE_REALS = 16, 2
 DELIVER_INTEGERS, DELIVER_REALS = 22, 7
 """What `deliver_part` is told."""
 TABLE_INTEGERS = 3
-"""What jobs on blocks are told of tables: addresses of those of integers and of reals, 0 where there is one block
-whose numbers follow, and parts of a block."""
+"""What jobs are told of tables: addresses of those of integers and of reals, 0 where there is one block whose
+numbers follow, and the length of the range of a block."""
 LOOK_INTEGERS = 29
 """What `look_blocks` is told."""
 _PAIRS = 2**16
@@ -46,8 +46,8 @@ def encode_part(told: Array, reals: Array, start: int, end: int) -> None:
     Parameters
     ----------
     told : numpy.ndarray
-        Seven addresses; the kind of codes; B, R and C; 1 if sums are over columns, 1 if elements that are summed
-        have a full scale of their own; 1 to dither, key and first word.
+        Seven addresses; the kind of codes; B, R and C; 1 if sums are over columns, 1 if elements that are
+        summed have a full scale of their own; 1 to dither, key and first word.
     reals : numpy.ndarray
         The code of full scale and the least full scale.
     start, end : int
@@ -72,9 +72,9 @@ def deliver_part(told: Array, law: Array, products: int, start: int, end: int) -
     Parameters
     ----------
     told : numpy.ndarray
-        Eight addresses, of which the first is not used; 1 for int32 products; B, M and N of all results, first
-        batch, first row and end of the rows of the block; numbers of full scales of A and of B, 1 if results are
-        added; 1 if there is noise, its key, first word and the address of pairs of Gaussians.
+        Eight addresses, of which the first is not used; 1 for int32 products; B, M and N of all results,
+        first batch, first row and end of the rows of the block; numbers of full scales of A and of B, 1 if
+        results are added; 1 if there is noise, its key, first word and the address of pairs of Gaussians.
     law : numpy.ndarray
         The seven numbers of the law.
     products : int
@@ -116,8 +116,8 @@ def encode(block: int) -> None:
     Parameters
     ----------
     block : int
-        Address of: what is told of tables, of which that of reals is not used; the integers that `encode_part`
-        is told; and its reals.
+        Address of: what is told of tables, of which that of reals is not used; the integers that
+        `encode_part` is told; and its reals.
     """
     own = block + 8 * (HEAD + TABLE_INTEGERS)
     start, end = next_part(block)

@@ -63,6 +63,7 @@ class Law(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def law_of(spec: AnalogSpec, a_step: float, b_step: float, length: int) -> Law:
+    """Return the constants for operands whose codes have such steps, summed over a length."""
     unit, samples = a_step * b_step * spec.product_gain, -(-length // spec.analog_length)
     each = (spec.shot_variance + spec.encoding_variance) / unit**2
     laser = spec.rin_variance / spec.product_gain**2
@@ -180,14 +181,14 @@ class Probe(NamedTuple):
     """Batches, samples, rows, columns and K'."""
 
     def look(self, operands: Operands, lasers: bool, signals: bool) -> tuple[float, float]:
-        """Return the mean square of the products and the mean of those of their energies, if they are wanted."""
+        """Return the mean square of the products, and the mean of those of energies, if they are wanted."""
         a, b = (operand.codes for operand in operands)
         batches, length, columns = b.stride()
         if a.dtype == b.dtype == torch.int8 and tiles.are_there():
             (_, _, *others), ((_, *a_steps), (_, *b_steps)) = self.sizes, self.steps
-            first = (a.data_ptr(), *a.stride()[1:], *a_steps)
-            second = (b.data_ptr(), columns, length, *b_steps)
-            return tiles.look(first, second, (*others, int(lasers)), self.signal)
+            rows_told = (a.data_ptr(), *a.stride()[1:], *a_steps)
+            columns_told = (b.data_ptr(), columns, length, *b_steps)
+            return tiles.look(rows_told, columns_told, (*others, int(lasers)), self.signal)
         first = (a.data_ptr(), KINDS[a.dtype], a.stride(), self.steps[0], self.samples.data_ptr())
         strides = (batches, columns, length)
         second = (b.data_ptr(), KINDS[b.dtype], strides, self.steps[1], self.others.data_ptr())
@@ -195,8 +196,8 @@ class Probe(NamedTuple):
         if not signals:
             return 0.0, cross
         torch.bmm(self.samples, self.others, out=self.signal)
-        shape, strides = tuple(self.signal.shape), self.signal.stride()
-        return float(kernels().readout.mean_square(self.signal.data_ptr(), False, shape, strides)), cross
+        places = tuple(self.signal.shape), self.signal.stride()
+        return float(kernels().readout.mean_square(self.signal.data_ptr(), False, *places)), cross
 
 
 def probe_of(spec: AnalogSpec, operands: Operands) -> Probe:

@@ -84,7 +84,7 @@ def deliver(
 
 
 def _tiled(a: Operand, b: Operand) -> tuple[int, ...] | None:
-    """Return what compiled functions are told of a product in tiles that is read out as it is made, if any is."""
+    """Return what is told of a product in tiles that is read out as it is made, or None for another."""
     if b.tiles is None or not tiles.is_small(b.tiles):
         return None
     return tiles.plan(a.some(slice(0, a.codes.shape[1])), b.tiles)
@@ -189,4 +189,5 @@ def _delivering() -> tuple[Job, int]:
 
 @functools.cache
 def pairs() -> int:
+    """Return the address of pairs of Gaussians."""
     return gaussian_pairs().data_ptr()

@@ -176,8 +176,8 @@ def deliver(products: Numbers, memory: Numbers, place: Numbers, draws: Numbers, 
     Parameters
     ----------
     products : tuple of numpy.ndarray
-        Products of the block, int32 or float32, or room for a row of them; and of halves, int32, of high, of low
-        and of their sums, or empty ones.
+        Products of the block, int32 or float32, or room for a row of them; and of halves, int32, of high, of
+        low and of their sums, or empty ones.
     memory : tuple of int
         Addresses of the products of the block, int32 if `whole`, else float32; of all results, [B, M, N]; of
         the sums of squared codes of A, [B, M], and of B, [B, N]; of the full scales of A, [B, M] or [1], and

@@ -47,10 +47,10 @@ _CACHE = 2**19
 
 @inner
 def _pack(
-    codes: int, shape: tuple[int, int], tiles: int, lines: tuple[int, int], by_rows: bool, gathers: bool
+    codes: int, shape: tuple[int, int], tiles: int, lines: tuple[int, int], how: tuple[bool, bool]
 ) -> None:
     """Lay some columns of B out, or rows of A if it gathers them; they lie in rows, or in columns."""
-    width = shape[1]
+    width, (by_rows, gathers) = shape[1], how
     if by_rows:
         steps = width // amx.BYTES
         for place in range(steps):
@@ -76,8 +76,8 @@ def encode(block: int) -> None:
     ----------
     block : int
         Address of: what `optical.fused_jobs.encode` is told, and before its reals, address of tiles, of which
-        those of low halves follow those of high ones, or 0 for none; and 1 for rows of A. With tiles parts are
-        of 16 rows or columns.
+        those of low halves follow those of high ones, or 0 for none; and 1 for rows of A. With tiles parts
+        are of 16 rows or columns.
     """
     own = block + 8 * (HEAD + TABLE_INTEGERS)
     start, end = next_part(block)
@@ -97,7 +97,7 @@ def encode(block: int) -> None:
                 encode_part(told, reals, first, then)
                 for codes in (told[4] if told[4] != 0 else told[1], told[5]):
                     if tiles != 0 and codes != 0:
-                        _pack(codes, (told[9], told[10]), tiles, (first, then), by_rows, layout[1] != 0)
+                        _pack(codes, (told[9], told[10]), tiles, (first, then), (by_rows, layout[1] != 0))
                         tiles += told[9] * told[10]
                 tiles = layout[0]
                 first = then
@@ -191,9 +191,9 @@ def multiply(block: int) -> None:
     Parameters
     ----------
     block : int
-        Address of: addresses of A's codes, or of its high and of its low halves; bytes from one of its rows to
-        the next, from 16 rows to the next 16, and from 64 columns to the next 64; addresses of the tiles of
-        B, or of those of its halves, 0 if there are no halves; N; tiles of a sum; the address of
+        Address of: addresses of A's codes, or of its high and of its low halves; bytes from one of its rows
+        to the next, from 16 rows to the next 16, and from 64 columns to the next 64; addresses of the tiles
+        of B, or of those of its halves, 0 if there are no halves; N; tiles of a sum; the address of
         `optical.amx.shapes`; then address of the result, int32, or float32 of halves; and M.
     """
     start, end = next_part(block)
@@ -215,8 +215,8 @@ def deliver(block: int) -> None:
     Parameters
     ----------
     block : int
-        Address of: what `optical.fused_jobs.deliver` is told, and before its reals, what `multiply` is told of
-        the product, or zeros where products are there already. With a product there are at least 32 rows.
+        Address of: what `optical.fused_jobs.deliver` is told, and before its reals, what `multiply` is told
+        of the product, or zeros where products are there already. With a product there are at least 32 rows.
     """
     own = block + 8 * (HEAD + TABLE_INTEGERS)
     start, end = next_part(block)

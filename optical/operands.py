@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from optical import tiles
 from optical.code_products import CodeProduct, Halves, multiply_codes, multiply_matrices, multiply_tiles
 from optical.operand_blocks import Block, part_of, whole
+from optical.tiles import Rows
 
 SMALLEST_SCALE = 1e-30
 """Full scale of an operand row that is all zero, so that nothing is divided by zero."""
@@ -27,8 +27,8 @@ class Operand:
     """An operand on its converter's grid."""
 
     codes: torch.Tensor
-    """Values in steps of the grid, shape of the operand; int8, or int16 of halves, where that is exact and quicker,
-    else float."""
+    """Values in steps of the grid, shape of the operand; int8, or int16 of halves, where that is exact and
+    quicker, else float."""
     step: float
     """One step, in units of full scale."""
     scale: torch.Tensor
@@ -75,9 +75,9 @@ class Operand:
             return True
         return self.codes.dtype == other.codes.dtype == torch.int8
 
-    def some(self, rows: slice) -> tiles.Rows:
+    def some(self, rows: slice) -> Rows:
         """Return rows of a single matrix as a matrix unit takes them."""
-        return tiles.Rows(self.matrices, self.tiles, rows)
+        return Rows(self.matrices, self.tiles, rows)
 
     @property
     def values(self) -> torch.Tensor:

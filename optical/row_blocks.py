@@ -124,11 +124,13 @@ def _multiply_matrices(
     all_a = _coded_alike(a_BMK, -1, spec, "first")
     all_b = None if all_a is None else _coded_alike(b_BKN, -2, spec, "second")
     if all_a is None or all_b is None:
-        done = _deliver_drawn(a_BMK, b_BKN, spec, blocks, keys, c_BMN)
+        done = 0 if numerics.exact_tiles else _deliver_drawn((a_BMK, b_BKN), spec, blocks, keys, c_BMN)
         for key, at in parts[done:]:
             c_BMN[at] = numerics.matmul(a_BMK[at], b_BKN[at], key, blocks.orders)
         return c_BMN
-    done = deliver_blocks(spec, (all_a, all_b), Blocks(blocks.size, keys, 0), c_BMN)
+    done = 0
+    if not numerics.exact_tiles:
+        done = deliver_blocks(spec, (all_a, all_b), Blocks(blocks.size, keys, 0), c_BMN)
     for key, part in parts[done:]:
         a, b = all_a.at((part, _ALL)), all_b.at((part, _ALL))
         c_BMN[part] = numerics.multiply(a, b, Draws(key, a_BMK.device))
@@ -136,14 +138,14 @@ def _multiply_matrices(
 
 
 def _deliver_drawn(
-    a_BMK: torch.Tensor,
-    b_BKN: torch.Tensor,
+    operands: tuple[torch.Tensor, torch.Tensor],
     spec: AnalogSpec,
     blocks: RowBlocks,
     keys: list[int],
     c_BMN: torch.Tensor,
 ) -> int:
     """Write products of blocks whose codes are drawn; return of how many, from the first."""
+    a_BMK, b_BKN = operands
     (batch, rows, length), columns = a_BMK.shape, b_BKN.shape[2]
     at_once = _MOST_AT_ONCE // (blocks.size * length * max(rows, columns))
     done = 0
