@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import simpy
 
+from heliograph.carrying import play
 from heliograph.checks import check_range
 from heliograph.demand import step_demand
 from heliograph.engine import Simulation
@@ -17,7 +18,7 @@ from heliograph.failures import Failure
 from heliograph.interfaces import Fabric
 from heliograph.layout import placed
 from heliograph.mapping import Node
-from heliograph.network import Network, play
+from heliograph.network import Network
 from heliograph.operators import StepGraph
 from heliograph.trace import Trace
 

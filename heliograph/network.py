@@ -147,6 +147,8 @@ class Network:
         size_bytes: float,
         count: int,
         patient: Callable[[], bool] = lambda: False,
+        *,
+        latency: bool = True,
     ) -> Generator[simpy.Event, Any, None]:
         """Carry rounds of flows: wait for circuits, share links, pay the latency.
 
@@ -160,6 +162,8 @@ class Network:
             Rounds, one after the other.
         patient : callable
             Asked before ports turn to this bundle; while true, they stay where they are.
+        latency : bool
+            Whether each round pays it here; else it is paid elsewhere.
         """
         while not self.locate(bundle) or self._blocked(bundle):
             ready = self.env.event()
@@ -175,7 +179,8 @@ class Network:
             self._active.append(transfer)
             self._share()
             yield transfer.done
-        yield self.env.timeout(bundle.latency_s * count)
+        if latency:
+            yield self.env.timeout(bundle.latency_s * count)
 
     def _advance(self) -> None:
         elapsed = self.env.now - self._clock_s
@@ -391,10 +396,3 @@ class Network:
             )
         )
         self.serve()
-
-
-def play(network: Network) -> None:
-    """Let the clock of a network run until nothing moves any more."""
-    network.env.run()
-    while network.serve(impatient=True):  # patience that waited for itself
-        network.env.run()

@@ -9,9 +9,10 @@ import simpy
 from electronic.devices import load_scale_up
 from experiments.systems import build_system
 from heliograph.bundles import Bundle
+from heliograph.carrying import play
 from heliograph.engine import Simulation
 from heliograph.interfaces import Flows
-from heliograph.network import Network, play
+from heliograph.network import Network
 from heliograph.operators import CollectiveKind, Phase
 from heliograph.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
 from heliograph.replay import Clockwork, Replay, as_recorded
