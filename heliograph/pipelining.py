@@ -1,6 +1,6 @@
-"""Collectives whose levels, inside nodes and between them, work on different chunks at the same time.
+"""All-reduces whose levels, inside nodes and between them, work on different chunks at the same time.
 
-A collective of two levels cuts its vector into chunks. While one chunk is between nodes, the next is inside:
+An all-reduce of two levels cuts its vector into chunks. While one chunk is between nodes, the next is inside:
 it takes as long as its slowest level does for the whole vector, and one chunk's way through the other.
 
 References
@@ -11,7 +11,7 @@ Sanders, Speck and Traeff, Parallel Computing 35 (2009) 581: two trees that use 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -19,7 +19,6 @@ import numpy as np
 
 from heliograph.collectives import Algorithm, Round, in_network_rounds
 from heliograph.operators import Collective, CollectiveKind
-from heliograph.strided_rings import RING_KINDS
 
 TWO_LEVELS = (
     Algorithm.HIERARCHICAL,
@@ -40,7 +39,7 @@ PIPELINED = " pipelined"
 
 @dataclass(frozen=True, kw_only=True)
 class Levels:
-    """The rounds of a collective of two levels, for a payload of one byte."""
+    """The rounds of an all-reduce of two levels, for a payload of one byte."""
 
     inside: Round
     """Those inside nodes."""
@@ -62,24 +61,32 @@ class Levels:
 
 
 def two_levels(
-    options: dict[str, tuple[Round, ...]], operator: Collective, node_size: int
+    operator: Collective, node_size: int, options: Callable[[Collective], Mapping[str, Sequence[Round]]]
 ) -> dict[str, Levels]:
-    """Return the levels of every way of a collective that has two.
+    """Return the levels of every way of an all-reduce that has two; none of other collectives.
 
     Parameters
     ----------
-    options : dict
-        Ways to carry out the collective, with one byte of payload: algorithm -> rounds.
     operator : Collective
         The collective.
     node_size : int
         Endpoints of a node.
+    options : callable
+        Gives the ways to carry out a collective: algorithm -> rounds.
+
+    Notes
+    -----
+    That levels work at once rests on measured all-reduces: 24.4 ms for 4 GiB on 2 x 8 H100 with cards of
+    200 Gb/s (Google A3 Mega), 192 GB/s on many DGX A100 (NCCL, issue 812), 370 to 380 on H100 (issue 1649).
+    The one measured gather between many nodes speaks against it: 2 GiB on 256 H100 at 200 GB/s (issue 1218)
+    are 183 with one level after the other, and would be 280 with both at once.
     """
-    if operator.kind not in RING_KINDS:
+    if operator.kind is not CollectiveKind.ALL_REDUCE:
         return {}
     found = {}
+    ways = options(replace(operator, payload_bytes=1.0))
     for name in TWO_LEVELS:
-        levels = _sorted(options.get(name, ()), node_size)
+        levels = _sorted(ways.get(name, ()), node_size)
         if levels is not None:
             found[str(name)] = levels
     return found
@@ -107,52 +114,22 @@ def with_adding_nodes(levels: Levels, operator: Collective, near: np.ndarray) ->
 
 
 def as_library(found: dict[str, Levels], operator: Collective, nodes: int) -> dict[str, Levels]:
-    """Return the ways of two levels with rings and trees as a library lays them between nodes.
+    """Return the ways of two levels with trees between nodes as a library lays them.
 
     Parameters
     ----------
     found : dict
         Levels by algorithm.
     operator : Collective
-        The collective; if it names an algorithm, only that is left.
+        The all-reduce; if it names an algorithm, only that is left.
     nodes : int
         Nodes of its group.
     """
     laid = dict(found)
     for name in (Algorithm.HIERARCHICAL, Algorithm.HIERARCHICAL_IN_NETWORK):
-        if name not in found:
-            continue
-        if operator.kind is CollectiveKind.ALL_REDUCE:
-            adds = name == Algorithm.HIERARCHICAL_IN_NETWORK
-            laid[name] = on_trees(found[name], nodes, nodes_add=adds)
-        else:
-            laid[name] = on_rings(found[name], operator, nodes)
+        if name in found:
+            laid[name] = on_trees(found[name], nodes, nodes_add=name == Algorithm.HIERARCHICAL_IN_NETWORK)
     return {name: one for name, one in laid.items() if operator.algorithm in {"", name}}
-
-
-def on_rings(levels: Levels, operator: Collective, nodes: int) -> Levels:
-    """Return a gather or scatter as a library has it that knows rings through all ranks only.
-
-    Parameters
-    ----------
-    levels : Levels
-        Those of two levels of rings, N of which a vector crosses (N - 1) / N times between nodes.
-    operator : Collective
-        The collective, on n ranks.
-    nodes : int
-        N.
-
-    Notes
-    -----
-    NCCL lays one ring through all n ranks over each card, so that (n - 1) / n of the vector leave a node
-    instead of (N - 1) / N.
-    """
-    n = operator.size
-    flows = levels.between.flows
-    more = (n - 1) / n * nodes / (nodes - 1)
-    return replace(
-        levels, between=replace(levels.between, flows=replace(flows, size_bytes=flows.size_bytes * more))
-    )
 
 
 def on_trees(levels: Levels, nodes: int, *, nodes_add: bool) -> Levels:

@@ -23,10 +23,9 @@ from heliograph.layout import Groups
 from heliograph.library import PLAIN, copied_bytes, more_hops, protocols
 from heliograph.link_sharing import together_s
 from heliograph.network import Network
-from heliograph.operators import Collective, CollectiveKind, Sequence, communications
+from heliograph.operators import Collective, Sequence, communications
 from heliograph.pipelining import ADDING, PIPELINED, Levels, as_library, two_levels, with_adding_nodes
 from heliograph.scale_up import Protocol
-from heliograph.strided_rings import RING_KINDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,15 +204,17 @@ class Traffic:
         return tuple(plans)
 
     def _levels(self, operator: Collective, rank_class: int) -> dict[str, Levels]:
-        """Return the ways of two levels with one byte of payload."""
-        if self._scale_up is None or not self._scale_up.protocols or operator.kind not in RING_KINDS:
+        """Return the ways of an all-reduce in two levels with one byte of payload."""
+        if self._scale_up is None or not self._scale_up.protocols:
             return {}
-        unit = self._candidates(replace(operator, payload_bytes=1.0), rank_class)
-        found = two_levels(unit, operator, self._fabric.node_size)
+        node_size = self._fabric.node_size
+        found = two_levels(operator, node_size, lambda one: self._candidates(one, rank_class))
+        if not found:
+            return {}
         groups = self._layout.groups(operator.axis, rank_class)
-        nodes = np.unique(groups[0] // self._fabric.node_size).size
+        nodes = np.unique(groups[0] // node_size).size
         adding = {}
-        if self._scale_up.adders and operator.kind is CollectiveKind.ALL_REDUCE:
+        if self._scale_up.adders:
             near = groups.reshape(-1, operator.size // nodes)
             adding = {
                 ADDING[name]: with_adding_nodes(found[name], operator, near)
@@ -230,7 +231,7 @@ class Traffic:
         bundles: tuple[Bundle, Bundle],
         protocol: Protocol,
     ) -> Plan:
-        """Return a collective whose levels work at once: the fill of a chunk, then both together."""
+        """Return an all-reduce whose levels work at once: the fill of a chunk, then both together."""
         times = []
         waited, wire_bytes, energy_j = protocol.start_s, 0.0, 0.0
         parts = []
@@ -247,7 +248,6 @@ class Traffic:
             flows = replace(level.flows, size_bytes=level.flows.size_bytes * operator.payload_bytes)
             wire_bytes += _carried_bytes(flows) * level.count
             energy_j += self._energy_j(flows) * level.count
-        waited += protocol.hop_s * more_hops(operator, levels.between.count)
         chunk = protocol.chunk_bytes / vector_bytes(operator.kind, 1.0, operator.size)
         waited += chunk * min(times)
         capacity = self._network.graph.capacity_bytes_per_s
