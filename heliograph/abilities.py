@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from heliograph.interfaces import Circuits, Flows
+from heliograph.interfaces import Circuits, Fabric, Flows
 from heliograph.scale_up import Adder, ScaleUp
 
 
@@ -55,6 +55,26 @@ class HasWays(Protocol):
     def carried_energy_j(self, circuits: Circuits, flows: Flows) -> float:
         """Return the dynamic energy of carrying all the flows once over the present circuits."""
         ...
+
+
+@runtime_checkable
+class HasPeers(Protocol):
+    """A fabric whose endpoints have circuits to a few others at once, and nobody who passes on the rest."""
+
+    @property
+    def peers(self) -> int | None:
+        """Return how many others, or None if circuits do not turn."""
+        ...
+
+    @property
+    def turn_s(self) -> float:
+        """Return how long circuits that turn are dark."""
+        ...
+
+
+def lone_cards(fabric: Fabric) -> int:
+    """Return the endpoints of a node if each needs circuits of its own, else 1."""
+    return fabric.node_size if isinstance(fabric, HasPeers) else 1
 
 
 @runtime_checkable

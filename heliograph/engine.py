@@ -17,6 +17,7 @@ from typing import Any
 
 import simpy
 
+from heliograph.abilities import lone_cards
 from heliograph.carrying import carry_plan, play
 from heliograph.categories import COMMUNICATION, ISSUE, SERVING, category
 from heliograph.changes import circuit_spans
@@ -91,7 +92,7 @@ class Simulation:
         self._fused: dict[tuple[Any, ...], tuple[dict[str, float], dict[str, float]]] = {}
         self._spans: list[Span] = []
         self._tally = _Tally()
-        demand = step_demand(graph)
+        demand = step_demand(graph, lone_cards(fabric))
         self.network = network or Network(self.env, fabric, tuple(demand.values()))
         self.traffic = Traffic(graph.layout, fabric, self.network, demand)
         self._turns_ahead = isinstance(fabric, TurnsAhead) and fabric.turns_ahead

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from heliograph.bundles import Bundle
+from heliograph.bundles import Bundle, Loads
 
 if TYPE_CHECKING:
     from heliograph.traffic import Plan
@@ -33,12 +33,12 @@ IN_TURNS = Slowdown(one=2.0, other=2.0)
 """Of collectives that need the same ports turned to different peers: each has them half of the time."""
 
 
-def pair_slowdown(one: Bundle, other: Bundle, capacity_bytes_per_s: np.ndarray) -> Slowdown:
+def pair_slowdown(one: Bundle | Loads, other: Bundle | Loads, capacity_bytes_per_s: np.ndarray) -> Slowdown:
     """Return the slowdown of two bundles of flows that share links max-min fairly.
 
     Parameters
     ----------
-    one, other : Bundle
+    one, other : Bundle or Loads
         Bundles with the links they load.
     capacity_bytes_per_s : numpy.ndarray
         Capacity of every link, shape [L].
@@ -64,13 +64,17 @@ def pair_slowdown(one: Bundle, other: Bundle, capacity_bytes_per_s: np.ndarray) 
 
 
 def together_s(
-    one: Bundle, one_s: float, other: Bundle, other_s: float, capacity_bytes_per_s: np.ndarray
+    one: Bundle | Loads,
+    one_s: float,
+    other: Bundle | Loads,
+    other_s: float,
+    capacity_bytes_per_s: np.ndarray,
 ) -> float:
     """Return how long two bundles take that start together, from how long each takes alone.
 
     Parameters
     ----------
-    one, other : Bundle
+    one, other : Bundle or Loads
         Bundles with the links they load.
     one_s, other_s : float
         Time of each alone.

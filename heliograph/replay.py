@@ -17,10 +17,12 @@ from typing import Any, Protocol
 import numpy as np
 import simpy
 
+from heliograph.abilities import lone_cards
 from heliograph.bundles import Bundle
 from heliograph.carrying import carry_plan, play
 from heliograph.categories import category
 from heliograph.collectives import Algorithm
+from heliograph.demand import ring_flows
 from heliograph.errors import RouteError
 from heliograph.foresights import begun_by, rank_foresight
 from heliograph.interfaces import Bound, Cost, Fabric, Flows, TurnsAhead
@@ -196,10 +198,11 @@ class Replay:
         found = {}
         for key, total in totals.items():
             groups = self._groups.groups(key[0], key[1])
-            ends = groups if key in pairs else np.roll(groups, -1, axis=1)
-            sources = groups[:, 0] if key in pairs else groups.ravel()
-            destinations = groups[:, 1] if key in pairs else ends.ravel()
-            found[key] = Flows(sources=sources, destinations=destinations, size_bytes=total, axis=key[0])
+            if key in pairs:
+                sources, destinations = groups.T
+                found[key] = Flows(sources=sources, destinations=destinations, size_bytes=total, axis=key[0])
+            else:
+                found[key] = ring_flows(groups, total, key[0], lone_cards(self.fabric))
         return found
 
     def run(self) -> Trace:

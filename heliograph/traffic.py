@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from heliograph.abilities import HasAdder, HasGrid, HasScaleUp, HasStrides, HasWays, SizeRouted
+from heliograph.abilities import HasAdder, HasGrid, HasPeers, HasScaleUp, HasStrides, HasWays, SizeRouted
 from heliograph.all_to_all import IN_TURNS
 from heliograph.bundles import Bundle
-from heliograph.candidates import HasPeers, candidates, served
+from heliograph.candidates import candidates, served
 from heliograph.collectives import Algorithm, Round, vector_bytes
-from heliograph.interfaces import Fabric, Flows
+from heliograph.interfaces import Circuits, Fabric, Flows
 from heliograph.layout import Groups
 from heliograph.library import PLAIN, copied_bytes, more_hops, protocols
 from heliograph.link_sharing import together_s
@@ -162,18 +162,29 @@ class Traffic:
             size, peers = self._fabric.node_size, self._fabric.peers
             options = served(options, operator, self._layout, rank_class, node_size=size, peers=peers)
         bundles = {name: self._parts(operator, rank_class, name, parts) for name, parts in options.items()}
-        ready = [
-            name
-            for name, parts in bundles.items()
-            if all(self._network.locate(bundle) for bundle, _, _ in parts)
-        ]
-        # Without circuits yet, the first way (the ring) is what the fabric will be asked to connect.
+        later: Circuits | None = None
+        ready = [name for name, parts in bundles.items() if self._connected(parts)]
+        if not ready:
+            # Without circuits yet, the fabric will be asked for those of the first way (the ring), which may
+            # serve others, too.
+            first = next(iter(options))
+            later = self._network.axis_circuits(bundles[first][0][0])
+            ready = [name for name in options if name == first or self._connected(bundles[name], later)]
         whole = tuple(
             self._priced(bundles[name], name, options[name], operator, protocol)
-            for name in ready or [next(iter(options))]
+            for name in ready
             for protocol in protocols(name, self._scale_up, self._adder)
         )
-        return whole + (self._pipelined(operator, rank_class) if ready else ())
+        return whole + self._pipelined(operator, rank_class, later)
+
+    def _connected(
+        self, parts: tuple[tuple[Bundle, float, int], ...], circuits: Circuits | None = None
+    ) -> bool:
+        """Return whether circuits connect a way, the present ones if none are given."""
+        bundles = [bundle for bundle, _, _ in parts]
+        if circuits is not None:
+            return self._network.connects(circuits, bundles)
+        return all(self._network.locate(bundle) for bundle in bundles)
 
     def _candidates(self, operator: Collective, rank_class: int) -> dict[str, tuple[Round, ...]]:
         return candidates(
@@ -187,17 +198,16 @@ class Traffic:
             strides_of=self._strides if isinstance(self._fabric, HasStrides) else None,
         )
 
-    def _pipelined(self, operator: Collective, rank_class: int) -> tuple[Plan, ...]:
-        """Return the ways of two levels that work at once."""
+    def _pipelined(self, operator: Collective, rank_class: int, later: Circuits | None) -> tuple[Plan, ...]:
+        """Return the ways of two levels that work at once, over circuits as `_connected` has them."""
         plans = []
         for name, levels in self._levels(operator, rank_class).items():
             sized = levels.of_payload(operator.payload_bytes).both
             parts = self._parts(operator, rank_class, name + PIPELINED, sized)
-            bundles = [bundle for bundle, _, _ in parts]
-            if not all(self._network.locate(one) for one in bundles):
+            if not self._connected(parts, later):
                 continue
             plans += [
-                self._overlapped(operator, name, levels, (bundles[0], bundles[1]), protocol)
+                self._overlapped(operator, name, levels, (parts[0][0], parts[1][0]), protocol)
                 for protocol in protocols(name, self._scale_up, self._adder)
                 if math.isfinite(protocol.chunk_bytes)
             ]
@@ -250,8 +260,8 @@ class Traffic:
             energy_j += self._energy_j(flows) * level.count
         chunk = protocol.chunk_bytes / vector_bytes(operator.kind, 1.0, operator.size)
         waited += chunk * min(times)
-        capacity = self._network.graph.capacity_bytes_per_s
-        whole_s = together_s(bundles[0], times[0], bundles[1], times[1], capacity)
+        (inside, _), (between, graph) = (self._network.foreseen(bundle) for bundle in bundles)
+        whole_s = together_s(inside, times[0], between, times[1], graph.capacity_bytes_per_s)
         return Plan(
             algorithm=f"{name} {protocol.name}{PIPELINED}",
             parts=tuple(parts),
