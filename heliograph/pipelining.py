@@ -78,8 +78,8 @@ def two_levels(
     -----
     That levels work at once rests on measured all-reduces: 24.4 ms for 4 GiB on 2 x 8 H100 with cards of
     200 Gb/s (Google A3 Mega), 192 GB/s on many DGX A100 (NCCL, issue 812), 370 to 380 on H100 (issue 1649).
-    The one measured gather between many nodes speaks against it: 2 GiB on 256 H100 at 200 GB/s (issue 1218)
-    are 183 with one level after the other, and would be 280 with both at once.
+    The one measured gather between many nodes speaks against it, though but one call was timed: 2 GiB on 256
+    H100 at 200 GB/s (issue 1218) are 187 with one level after the other, and would be 291 with both at once.
     """
     if operator.kind is not CollectiveKind.ALL_REDUCE:
         return {}
