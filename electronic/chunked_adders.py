@@ -68,9 +68,15 @@ class ChunkedAdder:
         found = []
         chunk_bytes = self.least_chunk_bytes
         while chunk_bytes <= self.most_chunk_bytes:
-            flying_s = self.chunks_in_flight * chunk_bytes / port_bytes_per_s
+            flying_bytes = self.chunks_in_flight * chunk_bytes
+            flying_s = flying_bytes / port_bytes_per_s
             round_s = flying_s / self.efficiency + self.wait_s
-            name = f"{self.name}-{chunk_bytes / KIBIBYTE_BYTES:.0f}k"
-            found.append(Adder(name=name, start_s=self.start_s + round_s, efficiency=flying_s / round_s))
+            adder = Adder(
+                name=f"{self.name}-{chunk_bytes / KIBIBYTE_BYTES:.0f}k",
+                start_s=self.start_s + round_s,
+                efficiency=flying_s / round_s,
+                chunk_bytes=flying_bytes,
+            )
+            found.append(adder)
             chunk_bytes *= 2
         return tuple(found)

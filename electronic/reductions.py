@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from types import MappingProxyType
 
 import simpy
 
@@ -21,6 +22,8 @@ HDR = ("connectx-6", "switch-200g", "dr4-200g")
 """Card, switch and module of a network of 200 Gb/s per GPU."""
 NDR = ("connectx-7", "switch-400g", "dr4-400g")
 """The same with 400 Gb/s."""
+NETWORKS = MappingProxyType({"200g": HDR, "400g": NDR})
+"""The same by the rate of a card."""
 HDR_GENERATION = ("v100", "a100", "mi210", "tpu")
 """GPUs whose names begin so came with 200 Gb/s or less; the later ones with 400."""
 
@@ -33,6 +36,7 @@ def all_reduce_time_s(
     *,
     in_network: bool = True,
     algorithm: str = "",
+    cards: str = "",
 ) -> float:
     """Return how long a collective takes on GPUs that do nothing else.
 
@@ -51,6 +55,8 @@ def all_reduce_time_s(
     algorithm : str
         The only one that the library may take (NCCL_ALGO), as in `Algorithm`; any if empty, or if the GPUs
         lack it.
+    cards : str
+        A key of `NETWORKS`: what joins nodes; what came with the GPU if empty.
 
     Raises
     ------
@@ -59,7 +65,9 @@ def all_reduce_time_s(
     WorkloadError
         If there is no such collective.
     """
-    plan = collective_plan(gpu_name, n_gpus, nbytes, kind, in_network=in_network, algorithm=algorithm)
+    plan = collective_plan(
+        gpu_name, n_gpus, nbytes, kind, in_network=in_network, algorithm=algorithm, cards=cards
+    )
     return plan.alone_s
 
 
@@ -72,23 +80,33 @@ def collective_plan(
     *,
     in_network: bool = True,
     algorithm: str = "",
+    cards: str = "",
 ) -> Plan:
     """Return how a communication library would carry out a collective; see `all_reduce_time_s`."""
-    options = collective_plans(gpu_name, n_gpus, nbytes, kind, in_network=in_network)
+    options = collective_plans(gpu_name, n_gpus, nbytes, kind, in_network=in_network, cards=cards)
     asked = [plan for plan in options if plan.algorithm.split()[0] == algorithm]
     return min(asked or options, key=lambda plan: plan.alone_s)
 
 
 def collective_plans(
-    gpu_name: str, n_gpus: int, nbytes: float, kind: str = "all_reduce", *, in_network: bool = True
+    gpu_name: str,
+    n_gpus: int,
+    nbytes: float,
+    kind: str = "all_reduce",
+    *,
+    in_network: bool = True,
+    cards: str = "",
 ) -> tuple[Plan, ...]:
     """Return all ways in which a library could carry out a collective: algorithms and protocols."""
     if kind not in set(CollectiveKind):
         msg = f"no collective is called '{kind}'; {nearest(kind, set(CollectiveKind), noun='collective')}"
         raise WorkloadError(msg)
+    if cards not in {"", *NETWORKS}:
+        msg = f"no cards are called '{cards}'; {nearest(cards, set(NETWORKS), noun='network')}"
+        raise WorkloadError(msg)
     what = CollectiveKind(kind)
     total = max(2, n_gpus) if what is CollectiveKind.SEND else n_gpus
-    traffic = _traffic(gpu_of(gpu_name), total, what, in_network)
+    traffic = _traffic(gpu_of(gpu_name), total, what, in_network, cards)
     shared = n_gpus if what is CollectiveKind.ALL_GATHER else 1
     sends = what is CollectiveKind.SEND
     operator = Collective(
@@ -105,13 +123,14 @@ def collective_plans(
 
 
 @lru_cache(maxsize=256)
-def _traffic(gpu_name: str, n_gpus: int, kind: CollectiveKind, in_network: bool) -> Traffic:
+def _traffic(gpu_name: str, n_gpus: int, kind: CollectiveKind, in_network: bool, cards: str) -> Traffic:
     scale_up = load_scale_up(scale_up_name(gpu_name, n_gpus))
     if not in_network:
         scale_up = replace(scale_up, adders=())
     if n_gpus < scale_up.size:
         scale_up = replace(scale_up, size=n_gpus)
-    nic, switch, module = HDR if gpu_name.startswith(HDR_GENERATION) else NDR
+    usual = "200g" if gpu_name.startswith(HDR_GENERATION) else "400g"
+    nic, switch, module = NETWORKS[cards or usual]
     fabric = RailFabric(
         endpoints=n_gpus,
         scale_up=scale_up,

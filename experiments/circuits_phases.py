@@ -13,9 +13,9 @@ import numpy as np
 
 from experiments.breakeven import technologies
 from experiments.step import StepResult
+from heliograph.carrying import play
 from heliograph.engine import Simulation
 from heliograph.errors import ParameterError
-from heliograph.network import play
 from optical.fabrics import OcsRails
 from optical.scheduling.phases import PhasePlan, TrafficPhase, plan_phases
 from optical.scheduling.plant import Lanes

@@ -10,10 +10,10 @@ import numpy as np
 
 from experiments.link_kinds import link_kinds, rows_by_kind
 from experiments.step import StepResult
+from heliograph.carrying import play
 from heliograph.engine import Simulation
 from heliograph.errors import ParameterError
 from heliograph.interfaces import Fabric
-from heliograph.network import play
 from heliograph.operators import communications
 
 BINS = 240

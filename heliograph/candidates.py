@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from heliograph.collectives import (
     rounds,
 )
 from heliograph.demand import skewed_flows
+from heliograph.errors import WorkloadError, nearest
 from heliograph.interfaces import Flows
 from heliograph.layout import Groups
 from heliograph.operators import Collective, CollectiveKind
@@ -25,22 +25,6 @@ from heliograph.scale_up import ScaleUp
 from heliograph.servers import SERVED, server_rounds
 from heliograph.strided_rings import RING_KINDS, strided_rounds
 from heliograph.torus_collectives import BUCKET, BUCKET_KINDS, SEGMENTS, bucket_rounds
-
-
-@runtime_checkable
-class HasPeers(Protocol):
-    """A fabric whose endpoints have circuits to a few others at once, and nobody who passes on the rest."""
-
-    @property
-    def peers(self) -> int | None:
-        """Return how many others, or None if circuits do not turn."""
-        ...
-
-    @property
-    def turn_s(self) -> float:
-        """Return how long circuits that turn are dark."""
-        ...
-
 
 LIBRARY = (Algorithm.RING, Algorithm.TREE)
 """What GPU communication libraries run on switches that do not add (NCCL); two levels of it are rails."""
@@ -134,7 +118,16 @@ def candidates(
     adds = scale_up is not None and scale_up.adders and two_level
     if adds and local == n > 1:
         options[str(Algorithm.IN_NETWORK)] = in_network_rounds(operator.kind, groups, payload, operator.axis)
-    return {operator.algorithm: options[operator.algorithm]} if operator.algorithm else options
+    if not operator.algorithm:
+        return options
+    if operator.algorithm not in options:
+        hint = nearest(operator.algorithm, options, noun="algorithm")
+        msg = (
+            f"collective '{operator.name}' asks for algorithm '{operator.algorithm}'; by that nobody does "
+            f"{operator.kind} on {n} ranks of axis '{operator.axis}' here: {hint}"
+        )
+        raise WorkloadError(msg)
+    return {operator.algorithm: options[operator.algorithm]}
 
 
 def served(

@@ -33,7 +33,9 @@ class Algorithm(StrEnum):
     HIERARCHICAL = "hierarchical"
     IN_NETWORK = "in_network"
     IN_SWITCHES = "in_switches"
+    HIERARCHICAL_IN_NETWORK = "hierarchical_in_network"
     HIERARCHICAL_IN_SWITCHES = "hierarchical_in_switches"
+    HIERARCHICAL_IN_BOTH = "hierarchical_in_switches_and_nodes"
     STRIDED = "strided_rings"
     HIERARCHICAL_STRIDED = "hierarchical_strided_rings"
 

@@ -13,10 +13,17 @@ from heliograph.servers import SERVED, server_rounds
 from heliograph.skew import Skew
 
 
-def step_demand(graph: StepGraph) -> dict[tuple[str, int, int], Flows]:
+def step_demand(graph: StepGraph, node_size: int = 1) -> dict[tuple[str, int, int], Flows]:
     """Return the traffic of the whole step by (axis, class, direction): rings, servers or sends.
 
     Uneven all-to-alls are flows from pair to pair; what comes back is counted on its way out.
+
+    Parameters
+    ----------
+    graph : StepGraph
+        The step.
+    node_size : int
+        As in `ring_flows`.
     """
     totals: defaultdict[tuple[str, int, int], float] = defaultdict(float)
     served: dict[tuple[str, int, int], Collective] = {}
@@ -54,11 +61,50 @@ def step_demand(graph: StepGraph) -> dict[tuple[str, int, int], Flows]:
             continue
         else:
             groups = graph.layout.groups(axis, rank_class)
-            sources, destinations = groups.ravel(), np.roll(groups, -1, axis=1).ravel()
+            found[axis, rank_class, shift] = ring_flows(groups, total, axis, node_size)
+            continue
         found[axis, rank_class, shift] = Flows(
             sources=sources, destinations=destinations, size_bytes=total, axis=axis
         )
     return found
+
+
+def ring_flows(groups: np.ndarray, size_bytes: float, axis: str, node_size: int = 1) -> Flows:
+    """Return the traffic of collectives on rings, by which a fabric with circuits sets them.
+
+    Parameters
+    ----------
+    groups : numpy.ndarray
+        Endpoints, shape [groups, n].
+    size_bytes : float
+        Bytes that a rank puts in.
+    axis : str
+        Axis of parallelism.
+    node_size : int
+        Endpoints of a node if each has circuits of its own, else 1.
+
+    Notes
+    -----
+    One ring through a group. But if g neighbours of a group stand in each node, and each has a card with
+    circuits of its own, then a ring inside each node, and one through the nodes over each of its g cards with
+    a g-th of the bytes (NCCL lays a ring over every card).
+    """
+    n = groups.shape[1]
+    nodes = groups // node_size
+    local = int(np.count_nonzero(nodes[0] == nodes[0, 0]))
+    if local in {1, n} or n % local or np.ptp(nodes.reshape(-1, local), axis=1).any():
+        sources, destinations = groups, np.roll(groups, -1, axis=1)
+        return Flows(
+            sources=sources.ravel(), destinations=destinations.ravel(), size_bytes=size_bytes, axis=axis
+        )
+    places = groups.reshape(-1, n // local, local)
+    after = [np.roll(places, -1, axis=level).ravel() for level in (2, 1)]
+    return Flows(
+        sources=np.tile(places.ravel(), 2),
+        destinations=np.concatenate(after),
+        size_bytes=size_bytes / local,
+        axis=axis,
+    )
 
 
 def skewed_flows(groups: np.ndarray, axis: str, payloads: Mapping[Skew, float]) -> Flows:

@@ -17,13 +17,15 @@ from typing import Any
 
 import simpy
 
+from heliograph.abilities import lone_cards
+from heliograph.carrying import carry_plan, play
 from heliograph.categories import COMMUNICATION, ISSUE, SERVING, category
 from heliograph.changes import circuit_spans
 from heliograph.demand import step_demand
 from heliograph.foresights import step_foresight
 from heliograph.interfaces import Cost, Fabric, TurnsAhead
 from heliograph.mapping import Node
-from heliograph.network import Network, play
+from heliograph.network import Network
 from heliograph.operators import (
     Collective,
     HostWork,
@@ -90,7 +92,7 @@ class Simulation:
         self._fused: dict[tuple[Any, ...], tuple[dict[str, float], dict[str, float]]] = {}
         self._spans: list[Span] = []
         self._tally = _Tally()
-        demand = step_demand(graph)
+        demand = step_demand(graph, lone_cards(fabric))
         self.network = network or Network(self.env, fabric, tuple(demand.values()))
         self.traffic = Traffic(graph.layout, fabric, self.network, demand)
         self._turns_ahead = isinstance(fabric, TurnsAhead) and fabric.turns_ahead
@@ -357,16 +359,9 @@ class Simulation:
     ) -> Generator[simpy.Event, Any, None]:
         plan = self.traffic.plan(operator, rank_class)
         self._count(operator, plan, repeat)
-        if plan.protocol_s:
-            yield self.env.timeout(plan.protocol_s * repeat)
-        together = 1 if plan.in_turns else repeat
-        for bundle, size_bytes, count in plan.parts * (repeat // together):
-            yield from self.network.carry(
-                bundle,
-                size_bytes,
-                count * together,
-                lambda: self._foresight.others_first(task_id, rank_class),
-            )
+        yield from carry_plan(
+            self.network, plan, lambda: self._foresight.others_first(task_id, rank_class), repeat
+        )
 
     def _count(self, operator: Collective, plan: Plan, times: int) -> None:
         self._tally.network_bytes[operator.axis] += plan.wire_bytes * times

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import simpy
 
+from heliograph.abilities import lone_cards
+from heliograph.carrying import play
 from heliograph.checks import check_range
 from heliograph.demand import step_demand
 from heliograph.engine import Simulation
@@ -17,7 +19,7 @@ from heliograph.failures import Failure
 from heliograph.interfaces import Fabric
 from heliograph.layout import placed
 from heliograph.mapping import Node
-from heliograph.network import Network, play
+from heliograph.network import Network
 from heliograph.operators import StepGraph
 from heliograph.trace import Trace
 
@@ -97,7 +99,8 @@ def simulate_jobs(
 
 def _play(jobs: Sequence[Job], fabric: Fabric, failures: tuple[Failure, ...]) -> list[Trace]:
     graphs = [replace(job.graph, layout=placed(job.graph.layout, job.endpoints)) for job in jobs]
-    demand = tuple(flows for graph in graphs for flows in step_demand(graph).values())
+    cards = lone_cards(fabric)
+    demand = tuple(flows for graph in graphs for flows in step_demand(graph, cards).values())
     network = Network(simpy.Environment(), fabric, demand, failures=failures, shared=len(jobs) > 1)
     runs = [
         Simulation(graph, job.node, fabric, network=network) for graph, job in zip(graphs, jobs, strict=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import simpy
 
+from heliograph.abilities import lone_cards
 from heliograph.collective_lines import (
     NOTHING,
     PROBE_BYTES,
@@ -14,7 +15,7 @@ from heliograph.collective_lines import (
     collective_lines,
     traffic_alone,
 )
-from heliograph.demand import skewed_flows
+from heliograph.demand import ring_flows, skewed_flows
 from heliograph.errors import RouteError
 from heliograph.interfaces import Fabric, Flows
 from heliograph.layout import RankLayout
@@ -179,7 +180,8 @@ class LinePrices:
             return {(operator.axis, rank_class, 0): skewed_flows(groups, operator.axis, {out: 2.0})}
         else:
             groups = layout.groups(operator.axis, rank_class)
-            pairs[operator.axis, rank_class, 0] = groups.ravel(), np.roll(groups, -1, axis=1).ravel()
+            ring = ring_flows(groups, 1.0, operator.axis, lone_cards(self.fabric))
+            return {(operator.axis, rank_class, 0): ring}
         return {
             key: Flows(sources=sources, destinations=destinations, size_bytes=1.0, axis=operator.axis)
             for key, (sources, destinations) in pairs.items()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from heliograph.bundles import Bundle
-from heliograph.traffic import Plan
+from heliograph.bundles import Bundle, Loads
+
+if TYPE_CHECKING:
+    from heliograph.traffic import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +33,12 @@ IN_TURNS = Slowdown(one=2.0, other=2.0)
 """Of collectives that need the same ports turned to different peers: each has them half of the time."""
 
 
-def pair_slowdown(one: Bundle, other: Bundle, capacity_bytes_per_s: np.ndarray) -> Slowdown:
+def pair_slowdown(one: Bundle | Loads, other: Bundle | Loads, capacity_bytes_per_s: np.ndarray) -> Slowdown:
     """Return the slowdown of two bundles of flows that share links max-min fairly.
 
     Parameters
     ----------
-    one, other : Bundle
+    one, other : Bundle or Loads
         Bundles with the links they load.
     capacity_bytes_per_s : numpy.ndarray
         Capacity of every link, shape [L].
@@ -60,6 +63,30 @@ def pair_slowdown(one: Bundle, other: Bundle, capacity_bytes_per_s: np.ndarray) 
     return Slowdown(one=max(1.0, _least(room, first) / mine), other=max(1.0, _least(room, second) / theirs))
 
 
+def together_s(
+    one: Bundle | Loads,
+    one_s: float,
+    other: Bundle | Loads,
+    other_s: float,
+    capacity_bytes_per_s: np.ndarray,
+) -> float:
+    """Return how long two bundles take that start together, from how long each takes alone.
+
+    Parameters
+    ----------
+    one, other : Bundle or Loads
+        Bundles with the links they load.
+    one_s, other_s : float
+        Time of each alone.
+    capacity_bytes_per_s : numpy.ndarray
+        Capacity of every link, shape [L].
+    """
+    slower = pair_slowdown(one, other, capacity_bytes_per_s)
+    ends_s = sorted([(one_s * slower.one, one_s), (other_s * slower.other, other_s)])
+    (first_s, _), (last_s, alone_s) = ends_s
+    return first_s + (1.0 - first_s / last_s) * alone_s if last_s > 0.0 else 0.0
+
+
 def _least(room: np.ndarray, usage: np.ndarray) -> float:
     """Return the rate at which the first of the links that are used is full."""
     used = usage > 0.0
@@ -79,15 +106,38 @@ def plan_slowdown(one: Plan, other: Plan, capacity_bytes_per_s: np.ndarray) -> S
     mine, theirs = (_shares(plan, capacity_bytes_per_s) for plan in (one, other))
     if not mine or not theirs:
         return APART
-    met = [
-        (here * there, pair_slowdown(first, second, capacity_bytes_per_s))
-        for first, here in mine
-        for second, there in theirs
-    ]
+    met = [[pair_slowdown(a, b, capacity_bytes_per_s) for b, _ in theirs] for a, _ in mine]
     return Slowdown(
-        one=math.fsum(share * slower.one for share, slower in met),
-        other=math.fsum(share * slower.other for share, slower in met),
+        one=_slowed(mine, theirs, [[pair.one for pair in row] for row in met], at_once=one.at_once),
+        other=_slowed(
+            theirs, mine, [[row[k].other for row in met] for k in range(len(theirs))], at_once=other.at_once
+        ),
     )
+
+
+def _slowed(
+    mine: Sequence[tuple[Bundle, float]],
+    theirs: Sequence[tuple[Bundle, float]],
+    slower: Sequence[Sequence[float]],
+    *,
+    at_once: bool,
+) -> float:
+    """Return how many times as long a collective takes, round by round beside each of another's.
+
+    Parameters
+    ----------
+    mine, theirs : sequence of (Bundle, float)
+        Rounds, each with its share of the collective's time.
+    slower : sequence
+        How many times as long each of mine takes beside each of theirs.
+    at_once : bool
+        Whether mine are levels that work at the same time, so that the last to end counts.
+    """
+    lasting = [
+        share * (1.0 + math.fsum(met * (times - 1.0) for (_, met), times in zip(theirs, row, strict=True)))
+        for (_, share), row in zip(mine, slower, strict=True)
+    ]
+    return max(1.0, max(lasting) if at_once else math.fsum(lasting))
 
 
 def crowded(plan: Plan, others: Sequence[Plan], capacity_bytes_per_s: np.ndarray) -> float:
@@ -102,7 +152,7 @@ def crowded(plan: Plan, others: Sequence[Plan], capacity_bytes_per_s: np.ndarray
     capacity_bytes_per_s : numpy.ndarray
         Capacity of every link, shape [L].
     """
-    slower = 0.0
+    lasting = []
     shares = dict(_shares(plan, capacity_bytes_per_s))
     for index, (bundle, _, _) in enumerate(plan.parts):
         if bundle not in shares:
@@ -114,16 +164,17 @@ def crowded(plan: Plan, others: Sequence[Plan], capacity_bytes_per_s: np.ndarray
                 usage[beside.links] += beside.usage
         alone = _least(capacity_bytes_per_s[bundle.links], bundle.usage)
         together = _least(capacity_bytes_per_s[bundle.links], usage[bundle.links])
-        slower += shares[bundle] * alone / together
-    return max(1.0, slower)
+        lasting.append(shares[bundle] * alone / together)
+    return max(1.0, max(lasting, default=1.0) if plan.at_once else math.fsum(lasting))
 
 
 def _shares(plan: Plan, capacity_bytes_per_s: np.ndarray) -> list[tuple[Bundle, float]]:
-    """Return the rounds of a collective that load links, each with its share of their time."""
+    """Return the rounds of a collective that load links, each with its share of its time."""
     rounds = [
         (bundle, size_bytes * count / float((capacity_bytes_per_s[bundle.links] / bundle.usage).min()))
         for bundle, size_bytes, count in plan.parts
         if bundle.links.size and size_bytes > 0.0
     ]
-    whole_s = math.fsum(time_s for _, time_s in rounds)
+    times_s = [time_s for _, time_s in rounds]
+    whole_s = max(times_s, default=0.0) if plan.at_once else math.fsum(times_s)
     return [(bundle, time_s / whole_s) for bundle, time_s in rounds] if whole_s > 0.0 else []

@@ -9,16 +9,16 @@ moved for has begun. What crosses a failed link goes round it if the fabric know
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import simpy
 
-from heliograph.bundles import Bundle, Loads, Transfer, Waiting, fabric_loads, loads
+from heliograph.bundles import Bundle, Loads, Transfer, Waiting, fabric_loads
 from heliograph.changes import Change
 from heliograph.errors import RouteError
-from heliograph.failures import Detours, Failure, Ported, SpreadsAround
+from heliograph.failures import Failure, Ported
 from heliograph.fairshare import max_min_rates
 from heliograph.interfaces import Circuits, Fabric, Flows, LinkGraph, Reconfiguration
 from heliograph.link_classes import LinkClasses
@@ -102,38 +102,38 @@ class Network:
             if bundle.lost == self._version or not self.fabric.connected(self._circuits, flows):
                 bundle.lost = self._version
                 return False
-            found = fabric_loads(self.fabric, self._circuits, flows, self._graph)
+            found = self._outages.loads(self._circuits, flows, self._graph)
             bundle.links, bundle.usage, bundle.latency_s = found.links, found.usage, found.latency_s
-            if self._outages.dead[bundle.links].any():
-                self._detour(bundle, flows)
             bundle.version = self._version
         return True
-
-    def _detour(self, bundle: Bundle, flows: Flows) -> None:
-        """Lead a bundle round what failed, if the fabric knows a way."""
-        failed = np.flatnonzero(self._outages.dead)
-        if isinstance(self.fabric, SpreadsAround):
-            found = self.fabric.loads_around(self._circuits, flows, failed)
-            bundle.links, bundle.usage, bundle.latency_s = found.links, found.usage, found.latency_s
-        elif isinstance(self.fabric, Detours):
-            routes = self.fabric.around(self._circuits, flows, failed)
-            bundle.links, bundle.usage, bundle.latency_s = loads(routes, self._graph, flows.weights)
 
     def alone(self, bundle: Bundle) -> tuple[float, float]:
         """Return latency in s and rate of each flow in B/s of a bundle that has its links to itself.
 
         Where circuits are missing, those that the fabric would set up are assumed, with all its ports.
         """
-        found: Bundle | Loads = bundle
-        graph = self._graph
-        if not self.locate(bundle):
-            flows, demand = self._outages.placed(bundle.flows), self._outages.all_placed(bundle.demand)
-            circuits, _ = self.fabric.configure(self._repaired(), flows, demand)
-            graph = self.fabric.graph(circuits)
-            found = fabric_loads(self.fabric, circuits, flows, graph)
+        found, graph = self.foreseen(bundle)
         if not found.links.size:
             return found.latency_s, np.inf
         return found.latency_s, float((graph.capacity_bytes_per_s[found.links] / found.usage).min())
+
+    def foreseen(self, bundle: Bundle) -> tuple[Bundle | Loads, LinkGraph]:
+        """Return what a bundle asks of links, and these, if need be those that it would get; see `alone`."""
+        if self.locate(bundle):
+            return bundle, self._graph
+        flows, demand = self._outages.placed(bundle.flows), self._outages.all_placed(bundle.demand)
+        circuits, _ = self.fabric.configure(self._repaired(), flows, demand)
+        graph = self.fabric.graph(circuits)
+        return fabric_loads(self.fabric, circuits, flows, graph), graph
+
+    def axis_circuits(self, bundle: Bundle) -> Circuits:
+        """Return the circuits that the fabric has for the traffic of a bundle's axis when that is all."""
+        same = tuple(one for one in bundle.demand if one.axis == bundle.flows.axis)
+        return self.fabric.initial(self._outages.all_placed(same))
+
+    def connects(self, circuits: Circuits, bundles: Sequence[Bundle]) -> bool:
+        """Return whether circuits would connect bundles."""
+        return all(self.fabric.connected(circuits, self._outages.placed(one.flows)) for one in bundles)
 
     def _repaired(self) -> Circuits:
         """Return the present circuits as they were with all ports."""
@@ -147,6 +147,8 @@ class Network:
         size_bytes: float,
         count: int,
         patient: Callable[[], bool] = lambda: False,
+        *,
+        latency: bool = True,
     ) -> Generator[simpy.Event, Any, None]:
         """Carry rounds of flows: wait for circuits, share links, pay the latency.
 
@@ -160,6 +162,8 @@ class Network:
             Rounds, one after the other.
         patient : callable
             Asked before ports turn to this bundle; while true, they stay where they are.
+        latency : bool
+            Whether each round pays it here; else it is paid elsewhere.
         """
         while not self.locate(bundle) or self._blocked(bundle):
             ready = self.env.event()
@@ -175,7 +179,8 @@ class Network:
             self._active.append(transfer)
             self._share()
             yield transfer.done
-        yield self.env.timeout(bundle.latency_s * count)
+        if latency:
+            yield self.env.timeout(bundle.latency_s * count)
 
     def _advance(self) -> None:
         elapsed = self.env.now - self._clock_s
@@ -391,10 +396,3 @@ class Network:
             )
         )
         self.serve()
-
-
-def play(network: Network) -> None:
-    """Let the clock of a network run until nothing moves any more."""
-    network.env.run()
-    while network.serve(impatient=True):  # patience that waited for itself
-        network.env.run()

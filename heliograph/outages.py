@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from heliograph.bundles import Loads, fabric_loads, loads
 from heliograph.errors import RouteError
-from heliograph.failures import Failure, Ported, endpoint_links
+from heliograph.failures import Detours, Failure, Ported, SpreadsAround, endpoint_links
 from heliograph.interfaces import Circuits, Fabric, Flows, LinkGraph
 
 _WHOLE = 1.0 - 1e-9
@@ -99,6 +100,21 @@ class Outages:
         spare_of = np.arange(self._instead.size)
         spare_of[list(failure.endpoints)] = failure.spares
         self._instead = spare_of[self._instead]
+
+    def loads(self, circuits: Circuits, flows: Flows, graph: LinkGraph) -> Loads:
+        """Return what connected flows ask of links, round those that are dead if the fabric knows a way."""
+        found = fabric_loads(self._fabric, circuits, flows, graph)
+        if not self.dead[found.links].any():
+            return found
+        failed = np.flatnonzero(self.dead)
+        if isinstance(self._fabric, SpreadsAround):
+            return self._fabric.loads_around(circuits, flows, failed)
+        if isinstance(self._fabric, Detours):
+            links, usage, latency_s = loads(
+                self._fabric.around(circuits, flows, failed), graph, flows.weights
+            )
+            return Loads(links=links, usage=usage, latency_s=latency_s)
+        return found
 
     def placed(self, flows: Flows) -> Flows:
         """Return flows with spares in the places of endpoints that failed."""

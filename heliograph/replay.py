@@ -17,14 +17,17 @@ from typing import Any, Protocol
 import numpy as np
 import simpy
 
+from heliograph.abilities import lone_cards
 from heliograph.bundles import Bundle
+from heliograph.carrying import carry_plan, play
 from heliograph.categories import category
 from heliograph.collectives import Algorithm
+from heliograph.demand import ring_flows
 from heliograph.errors import RouteError
 from heliograph.foresights import begun_by, rank_foresight
 from heliograph.interfaces import Bound, Cost, Fabric, Flows, TurnsAhead
 from heliograph.mapping import Node
-from heliograph.network import Network, play
+from heliograph.network import Network
 from heliograph.operators import Collective, CollectiveKind, Elementwise, MatMul, Phase
 from heliograph.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
 from heliograph.trace import Span, Stream, Trace
@@ -195,10 +198,11 @@ class Replay:
         found = {}
         for key, total in totals.items():
             groups = self._groups.groups(key[0], key[1])
-            ends = groups if key in pairs else np.roll(groups, -1, axis=1)
-            sources = groups[:, 0] if key in pairs else groups.ravel()
-            destinations = groups[:, 1] if key in pairs else ends.ravel()
-            found[key] = Flows(sources=sources, destinations=destinations, size_bytes=total, axis=key[0])
+            if key in pairs:
+                sources, destinations = groups.T
+                found[key] = Flows(sources=sources, destinations=destinations, size_bytes=total, axis=key[0])
+            else:
+                found[key] = ring_flows(groups, total, key[0], lone_cards(self.fabric))
         return found
 
     def run(self) -> Trace:
@@ -276,15 +280,9 @@ class Replay:
         self._network_j += plan.energy_j
         if plan.parts and not sends:
             self._algorithms[f"{kind} of {operator.size}"] = plan.algorithm
-        if plan.protocol_s:
-            yield self.env.timeout(plan.protocol_s)
-        for bundle, size_bytes, count in plan.parts:
-            yield from self.network.carry(
-                bundle,
-                size_bytes,
-                count,
-                lambda: self._foresight.others_first(task.id, *begun_by(task)),
-            )
+        yield from carry_plan(
+            self.network, plan, lambda: self._foresight.others_first(task.id, *begun_by(task))
+        )
 
     def _bundles(self, task_id: int) -> tuple[Bundle, ...]:
         """Return what a collective or a message moves."""

@@ -36,8 +36,12 @@ class Protocol:
     """The same as `hop_s` for a step between nodes."""
     network_efficiency: float
     """The same as `efficiency` for a step between nodes, 0 to 1."""
+    chunk_bytes: float = math.inf
+    """Part of the vector that all channels have under way at once. Levels of a collective inside nodes and
+    between them work on different chunks at the same time; on one after the other if it is infinite."""
 
     def __post_init__(self) -> None:
+        check_positive(self, "chunk_bytes")
         check_range(self, "start_s", "hop_s", "network_hop_s")
         check_range(self, "efficiency", "network_efficiency", high=1.0, open_low=True)
 
@@ -52,8 +56,11 @@ class Adder:
     """Time to start a collective and fill its first chunks, once."""
     efficiency: float
     """Share of a node's port rate that the payload gets, 0 to 1."""
+    chunk_bytes: float = math.inf
+    """Part of the vector that is under way at once, as in `Protocol`."""
 
     def __post_init__(self) -> None:
+        check_positive(self, "chunk_bytes")
         check_range(self, "start_s")
         check_range(self, "efficiency", high=1.0, open_low=True)
 

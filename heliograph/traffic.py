@@ -8,84 +8,24 @@ Chan et al., Concurrency Computat. Pract. Exper. 19 (2007) 1749: which collectiv
 from __future__ import annotations
 
 import math
-import typing
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import runtime_checkable
 
 import numpy as np
 
+from heliograph.abilities import HasAdder, HasGrid, HasPeers, HasScaleUp, HasStrides, HasWays, SizeRouted
 from heliograph.all_to_all import IN_TURNS
 from heliograph.bundles import Bundle
-from heliograph.candidates import HasPeers, candidates, served
+from heliograph.candidates import candidates, served
 from heliograph.collectives import Algorithm, Round, vector_bytes
 from heliograph.interfaces import Circuits, Fabric, Flows
 from heliograph.layout import Groups
+from heliograph.library import PLAIN, copied_bytes, more_hops, protocols
+from heliograph.link_sharing import together_s
 from heliograph.network import Network
-from heliograph.operators import Collective, CollectiveKind, Sequence, communications
-from heliograph.scale_up import Adder, Protocol, ScaleUp
-
-PLAIN = Protocol(
-    name="plain", start_s=0.0, hop_s=0.0, efficiency=1.0, network_hop_s=0.0, network_efficiency=1.0
-)
-"""No protocol: latency and bandwidth alone."""
-
-
-@runtime_checkable
-class HasScaleUp(typing.Protocol):
-    """A fabric that says what its nodes are made of."""
-
-    @property
-    def scale_up(self) -> ScaleUp:
-        """The domain inside a node."""
-        ...
-
-
-@runtime_checkable
-class HasGrid(typing.Protocol):
-    """A fabric on which groups may fill boxes of a torus."""
-
-    def grid(self, group: np.ndarray) -> tuple[int, ...] | None:
-        """Return the shape of the box that a group of endpoints fills in order, or None."""
-        ...
-
-
-@runtime_checkable
-class HasAdder(typing.Protocol):
-    """A fabric whose switches between nodes may add."""
-
-    @property
-    def network_adder(self) -> Adder | None:
-        """How they add, or None if they do not."""
-        ...
-
-
-@runtime_checkable
-class HasStrides(typing.Protocol):
-    """A fabric whose circuits form several rings through a group."""
-
-    def strides(self, circuits: Circuits, group: np.ndarray) -> tuple[int, ...]:
-        """Return the strides along which all of a group have circuits."""
-        ...
-
-
-@runtime_checkable
-class HasWays(typing.Protocol):
-    """A fabric on which the energy of a transfer depends on the present circuits."""
-
-    def carried_energy_j(self, circuits: Circuits, flows: Flows) -> float:
-        """Return the dynamic energy of carrying all the flows once over the present circuits."""
-        ...
-
-
-@runtime_checkable
-class SizeRouted(typing.Protocol):
-    """A fabric on which small transfers go other ways than large ones."""
-
-    @property
-    def bulk_bytes(self) -> float:
-        """Size from which a transfer is large."""
-        ...
+from heliograph.operators import Collective, Sequence, communications
+from heliograph.pipelining import ADDING, PIPELINED, Levels, as_library, two_levels, with_adding_nodes
+from heliograph.scale_up import Protocol
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +46,8 @@ class Plan:
     """Dynamic energy of the transfers."""
     in_turns: bool = False
     """Whether circuits turn between its parts, so that each repetition turns them again."""
+    at_once: bool = False
+    """Whether its parts are levels that work at the same time; `protocol_s` then has all their latency."""
 
 
 class Traffic:
@@ -215,7 +157,37 @@ class Traffic:
 
     def options(self, operator: Collective, rank_class: int) -> tuple[Plan, ...]:
         """Return all ways in which a class can carry out a collective: algorithms and protocols."""
-        options = candidates(
+        options = self._candidates(operator, rank_class)
+        if isinstance(self._fabric, HasPeers):
+            size, peers = self._fabric.node_size, self._fabric.peers
+            options = served(options, operator, self._layout, rank_class, node_size=size, peers=peers)
+        bundles = {name: self._parts(operator, rank_class, name, parts) for name, parts in options.items()}
+        later: Circuits | None = None
+        ready = [name for name, parts in bundles.items() if self._connected(parts)]
+        if not ready:
+            # Without circuits yet, the fabric will be asked for those of the first way (the ring), which may
+            # serve others, too.
+            first = next(iter(options))
+            later = self._network.axis_circuits(bundles[first][0][0])
+            ready = [name for name in options if name == first or self._connected(bundles[name], later)]
+        whole = tuple(
+            self._priced(bundles[name], name, options[name], operator, protocol)
+            for name in ready
+            for protocol in protocols(name, self._scale_up, self._adder)
+        )
+        return whole + self._pipelined(operator, rank_class, later)
+
+    def _connected(
+        self, parts: tuple[tuple[Bundle, float, int], ...], circuits: Circuits | None = None
+    ) -> bool:
+        """Return whether circuits connect a way, the present ones if none are given."""
+        bundles = [bundle for bundle, _, _ in parts]
+        if circuits is not None:
+            return self._network.connects(circuits, bundles)
+        return all(self._network.locate(bundle) for bundle in bundles)
+
+    def _candidates(self, operator: Collective, rank_class: int) -> dict[str, tuple[Round, ...]]:
+        return candidates(
             operator,
             self._layout,
             rank_class,
@@ -225,48 +197,86 @@ class Traffic:
             switches_add=self._adder is not None,
             strides_of=self._strides if isinstance(self._fabric, HasStrides) else None,
         )
-        if isinstance(self._fabric, HasPeers):
-            size, peers = self._fabric.node_size, self._fabric.peers
-            options = served(options, operator, self._layout, rank_class, node_size=size, peers=peers)
-        bundles = {name: self._parts(operator, rank_class, name, parts) for name, parts in options.items()}
-        ready = [
-            name
-            for name, parts in bundles.items()
-            if all(self._network.locate(bundle) for bundle, _, _ in parts)
-        ]
-        # Without circuits yet, the first way (the ring) is what the fabric will be asked to connect.
-        return tuple(
-            self._priced(bundles[name], name, options[name], operator, protocol)
-            for name in ready or [next(iter(options))]
-            for protocol in self._protocols(name)
+
+    def _pipelined(self, operator: Collective, rank_class: int, later: Circuits | None) -> tuple[Plan, ...]:
+        """Return the ways of two levels that work at once, over circuits as `_connected` has them."""
+        plans = []
+        for name, levels in self._levels(operator, rank_class).items():
+            sized = levels.of_payload(operator.payload_bytes).both
+            parts = self._parts(operator, rank_class, name + PIPELINED, sized)
+            if not self._connected(parts, later):
+                continue
+            plans += [
+                self._overlapped(operator, name, levels, (parts[0][0], parts[1][0]), protocol)
+                for protocol in protocols(name, self._scale_up, self._adder)
+                if math.isfinite(protocol.chunk_bytes)
+            ]
+        return tuple(plans)
+
+    def _levels(self, operator: Collective, rank_class: int) -> dict[str, Levels]:
+        """Return the ways of an all-reduce in two levels with one byte of payload."""
+        if self._scale_up is None or not self._scale_up.protocols:
+            return {}
+        node_size = self._fabric.node_size
+        found = two_levels(operator, node_size, lambda one: self._candidates(one, rank_class))
+        if not found:
+            return {}
+        groups = self._layout.groups(operator.axis, rank_class)
+        nodes = np.unique(groups[0] // node_size).size
+        adding = {}
+        if self._scale_up.adders:
+            near = groups.reshape(-1, operator.size // nodes)
+            adding = {
+                ADDING[name]: with_adding_nodes(found[name], operator, near)
+                for name in ADDING
+                if name in found
+            }
+        return as_library(found | adding, operator, nodes)
+
+    def _overlapped(
+        self,
+        operator: Collective,
+        name: str,
+        levels: Levels,
+        bundles: tuple[Bundle, Bundle],
+        protocol: Protocol,
+    ) -> Plan:
+        """Return an all-reduce whose levels work at once: the fill of a chunk, then both together."""
+        times = []
+        waited, wire_bytes, energy_j = protocol.start_s, 0.0, 0.0
+        parts = []
+        shares = (protocol.efficiency, protocol.network_efficiency)
+        hops = (protocol.hop_s, protocol.network_hop_s)
+        for level, bundle, share, hop_s in zip(levels.both, bundles, shares, hops, strict=True):
+            latency_s, rate = self._network.alone(bundle)
+            moved_s = level.flows.size_bytes * level.count / (rate * share)
+            copied_s = self._copied_s(operator, name) if level is levels.inside else 0.0
+            times.append(moved_s + copied_s)
+            size_bytes = level.flows.size_bytes * operator.payload_bytes / share * times[-1] / moved_s
+            parts.append((bundle, size_bytes, level.count))
+            waited += level.count * (latency_s + hop_s)
+            flows = replace(level.flows, size_bytes=level.flows.size_bytes * operator.payload_bytes)
+            wire_bytes += _carried_bytes(flows) * level.count
+            energy_j += self._energy_j(flows) * level.count
+        chunk = protocol.chunk_bytes / vector_bytes(operator.kind, 1.0, operator.size)
+        waited += chunk * min(times)
+        (inside, _), (between, graph) = (self._network.foreseen(bundle) for bundle in bundles)
+        whole_s = together_s(inside, times[0], between, times[1], graph.capacity_bytes_per_s)
+        return Plan(
+            algorithm=f"{name} {protocol.name}{PIPELINED}",
+            parts=tuple(parts),
+            protocol_s=waited,
+            alone_s=waited + operator.payload_bytes * whole_s,
+            wire_bytes=wire_bytes,
+            energy_j=energy_j,
+            at_once=True,
         )
 
-    def _protocols(self, name: str) -> tuple[Protocol, ...]:
-        if self._adder is not None and name in {Algorithm.IN_SWITCHES, Algorithm.HIERARCHICAL_IN_SWITCHES}:
-            return self._switch_protocols(self._adder, name)
-        if self._scale_up is None:
-            return (PLAIN,)
-        if name == Algorithm.IN_NETWORK:
-            return tuple(
-                replace(PLAIN, name=one.name, start_s=one.start_s, efficiency=one.efficiency)
-                for one in self._scale_up.adders
-            )
-        return self._scale_up.protocols or (PLAIN,)
-
-    def _switch_protocols(self, adder: Adder, name: str) -> tuple[Protocol, ...]:
-        """Return protocols of a node, if it takes part, with switches that add between nodes."""
-        inside = self._scale_up.protocols if self._scale_up is not None else ()
-        parts = inside if name == Algorithm.HIERARCHICAL_IN_SWITCHES and inside else (PLAIN,)
-        return tuple(
-            replace(
-                one,
-                name=adder.name if one is PLAIN else f"{one.name} {adder.name}",
-                start_s=one.start_s + adder.start_s,
-                network_hop_s=0.0,
-                network_efficiency=adder.efficiency,
-            )
-            for one in parts
-        )
+    def _copied_s(self, operator: Collective, name: str) -> float:
+        """Return how long a rank copies for a byte of payload, unless the switches of its node add."""
+        if self._scale_up is None or name in ADDING.values():
+            return 0.0
+        return copied_bytes(replace(operator, payload_bytes=1.0)) / self._scale_up.copy_bytes_per_s
 
     def _parts(
         self, operator: Collective, rank_class: int, name: str, parts: tuple[Round, ...]
@@ -315,7 +325,7 @@ class Traffic:
             waited += count * (protocol.network_hop_s * outside + protocol.hop_s * (1.0 - outside))
             sized.append((bundle, size_bytes / share, count))
         if name == Algorithm.HIERARCHICAL and protocol is not PLAIN:
-            waited += protocol.hop_s * _more_hops(operator, rounds_outside)
+            waited += protocol.hop_s * more_hops(operator, rounds_outside)
         if bundles and not rounds_outside and self._scale_up is not None and name != Algorithm.IN_NETWORK:
             waited += copied_bytes(operator) / self._scale_up.copy_bytes_per_s
         return Plan(
@@ -356,36 +366,3 @@ class Traffic:
 def _carried_bytes(flows: Flows) -> float:
     """Return the bytes of all flows together."""
     return flows.moved_bytes(np.ones(len(flows.sources), dtype=np.int64))
-
-
-def _more_hops(operator: Collective, rounds_outside: int) -> int:
-    """Return the hops inside nodes that a library's rings take beyond those of a two-level algorithm.
-
-    Notes
-    -----
-    NCCL has trees for all-reduces only. It gathers and scatters on rings through all n ranks, one over each
-    network card: as fast as two levels for long vectors, but a chunk takes n - 1 hops one after the other
-    (src/graph/tuning.cc, latency of the ring algorithm).
-    """
-    if operator.kind not in {CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER}:
-        return 0
-    nodes = rounds_outside + 1
-    return operator.size - nodes - (operator.size // nodes - 1)
-
-
-def copied_bytes(operator: Collective) -> float:
-    """Return the bytes that a rank passes between its memory and its port, beside the transfer.
-
-    Notes
-    -----
-    An all-reduce reads and writes the vector once around its ring, a reduce-scatter, an all-gather and an
-    all-to-all do half of that, a send, a broadcast and a reduction pass all they move.
-    """
-    vector = vector_bytes(operator.kind, operator.payload_bytes, operator.size)
-    whole = {
-        CollectiveKind.ALL_REDUCE,
-        CollectiveKind.SEND,
-        CollectiveKind.BROADCAST,
-        CollectiveKind.REDUCE,
-    }
-    return vector if operator.kind in whole else vector / 2

@@ -1,4 +1,4 @@
-"""Published times of collectives inside one node against what is predicted."""
+"""Published times of collectives inside one node, or between some, against what is predicted."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def _outcome(record: Record) -> Outcome:
         blank = dataclasses.replace(blank, measured=_measured_s(record, kind, ranks, size_bytes))
         caller = caller_of(record)
         driven = gpus_per_process(record, caller, ranks)
-        alone_s = collective_s(gpu_name, ranks, size_bytes, kind, forced_algorithm(record))
+        cards = record.text("cards")
+        alone_s = collective_s(gpu_name, ranks, size_bytes, kind, forced_algorithm(record), cards=cards)
         predicted = caller.measured_s(alone_s, driven)
     except (HeliographError, ValueError) as error:
         return skipped(blank, record, error)
@@ -67,13 +68,18 @@ def _outcome(record: Record) -> Outcome:
         assumed=tuple(record.assumed),
         beside={"size_bytes": size_bytes, "alone_s": alone_s, "host_s": caller.measured_s(0.0, driven)},
     )
-    return dataclasses.replace(found, hint=_ways(found, gpu_name, ranks, kind)) if found.far_off else found
+    return (
+        dataclasses.replace(found, hint=_ways(found, gpu_name, ranks, kind, cards))
+        if found.far_off
+        else found
+    )
 
 
-def _ways(row: Outcome, gpu_name: str, ranks: int, kind: CollectiveKind) -> str:
+def _ways(row: Outcome, gpu_name: str, ranks: int, kind: CollectiveKind, cards: str) -> str:
     """Return what each way of the library takes, and what others measured of the same, for a row far off."""
     size_bytes = int(row.beside["size_bytes"])
-    plans = sorted(collective_plans(gpu_name, ranks, size_bytes, kind.value), key=lambda one: one.alone_s)
+    options = collective_plans(gpu_name, ranks, size_bytes, kind.value, cards=cards)
+    plans = sorted(options, key=lambda one: one.alone_s)
     text = ", ".join(f"{one.algorithm} {format_si(one.alone_s, 's')}" for one in plans)
     if kind is CollectiveKind.ALL_REDUCE:
         others = _measured_elsewhere().get((gpu_name, ranks, size_bytes), {})
@@ -120,9 +126,15 @@ def _measured_s(record: Record, kind: CollectiveKind, ranks: int, size_bytes: in
 
 
 def collective_s(
-    gpu_name: str, ranks: int, size_bytes: int, kind: CollectiveKind, algorithm: str = ""
+    gpu_name: str,
+    ranks: int,
+    size_bytes: int,
+    kind: CollectiveKind,
+    algorithm: str = "",
+    *,
+    cards: str = "",
 ) -> float:
-    """Return the predicted time of one collective inside a node; the only seam to the model of collectives.
+    """Return the predicted time of one collective; the only seam to the model of collectives.
 
     Parameters
     ----------
@@ -136,5 +148,7 @@ def collective_s(
         What they do.
     algorithm : str
         The only one that the library was allowed; any if empty.
+    cards : str
+        What joins nodes, as `electronic.reductions.NETWORKS` has it; what came with them if empty.
     """
-    return all_reduce_time_s(gpu_name, ranks, size_bytes, kind=kind.value, algorithm=algorithm)
+    return all_reduce_time_s(gpu_name, ranks, size_bytes, kind=kind.value, algorithm=algorithm, cards=cards)

@@ -6,6 +6,7 @@ import math
 import re
 from types import MappingProxyType
 
+from experiments.report import format_si
 from experiments.validation.cells import Record, SkipError, check_provenance
 from experiments.validation.collectives import RATES, TIMES, validate_collectives
 from experiments.validation.outcomes import Outcome
@@ -19,6 +20,10 @@ DECIMAL = MappingProxyType({"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9})
 """Suffixes by which tables round a size."""
 LONG_BYTES = 2**34
 """Size that a claim without one is judged at: its peak."""
+CARDS = MappingProxyType({"A3 Mega": "200g"})
+"""Machines that rows of several nodes name -> rate of each of their eight cards (Google Cloud, A3 Mega)."""
+FROM_BYTES = 2**30
+"""Size from which rows of several nodes are judged: below, the latency of their software counts."""
 KEPT = ("source", "config", "caller", "gpus_per_process")
 """Columns of a claim that say how it was measured."""
 _METRIC = r"(?:all-reduce|AR|peak AR)\b.*(?:busbw|time)"
@@ -59,22 +64,53 @@ def _plain(record: Record, name: str) -> Record:
     Raises
     ------
     SkipError
-        If it names no GPU, is of several nodes, had the switches' sums switched off, or has no known unit.
+        If it names no GPU, had the switches' sums switched off, has no known unit, or is of nodes of which
+        too little is known.
     """
     system = f"{record.text('system')} {record.text('metric')}"
-    if re.search(r"\d+x\d+ ", system):
-        msg = (
-            "collectives of several nodes are not judged: libraries pipeline the levels inside nodes and "
-            "between them, which run one after the other here, and rows do not give their network's latency"
-        )
-        raise SkipError(msg)
     if "disabled" in system:
         msg = "switches that do not add are judged beside the rows, with the table of bus bandwidths"
         raise SkipError(msg)
+    nodes = re.search(r"\b(\d+)x(\d+) ([A-Z]+\d+)", system)
+    if nodes:
+        return _between_nodes(record, name, int(nodes[1]) * int(nodes[2]), nodes[3])
     found = re.search(r"\b(\d+)x([A-Z]+\d+)", system) or re.search(r"()\b([A-Z]+\d+)\b.*?(\d+) GPU", system)
     if not found:
         msg = f"'{system[:60]}' names no number of a GPU such as 8xH100"
         raise SkipError(msg)
+    return _claimed(record, name, int(found[1] or found[3]), found[2], _size_bytes(record.text("config")))
+
+
+def _between_nodes(record: Record, name: str, ranks: int, gpu: str) -> Record:
+    """Return a claim about several nodes as columns of NCCL's tests.
+
+    Raises
+    ------
+    SkipError
+        If the nodes' cards are not known, or the message is short.
+    """
+    known = [cards for machine, cards in CARDS.items() if machine in record.text("system")]
+    if not known:
+        msg = f"'{record.text('system')[:60]}' has several nodes and names no machine of {', '.join(CARDS)}"
+        raise SkipError(msg)
+    size_bytes = _size_bytes(record.text("config"))
+    if size_bytes < FROM_BYTES:
+        msg = (
+            f"collectives of several nodes are judged from {format_si(FROM_BYTES, 'B')} on: no source "
+            "gives the latency of the software between them"
+        )
+        raise SkipError(msg)
+    return _claimed(record, name, ranks, gpu, size_bytes, cards=known[0])
+
+
+def _claimed(record: Record, name: str, ranks: int, gpu: str, size_bytes: int, *, cards: str = "") -> Record:
+    """Return a claim as columns of NCCL's tests.
+
+    Raises
+    ------
+    SkipError
+        If it has no known unit or no value.
+    """
     column = UNITS.get(record.text("unit"))
     if column is None:
         msg = f"unit '{record.text('unit')}' is neither GB/s of bus bandwidth nor us"
@@ -82,11 +118,9 @@ def _plain(record: Record, name: str) -> Record:
     if not record.number("value"):
         msg = f"value '{record.text('value')}' is no time and no bandwidth"
         raise SkipError(msg)
-    ranks = found[1] or found[3]
     kept = {one: record.text(one) for one in KEPT}
-    cells = {**kept, "id": name, "gpu": found[2], "n_gpus": ranks}
-    size = _size_bytes(record.text("config"))
-    return Record(record.where, cells | {"bytes": str(size), column: record.text("value")})
+    cells = {**kept, "id": name, "gpu": gpu, "n_gpus": str(ranks), "cards": cards}
+    return Record(record.where, cells | {"bytes": str(size_bytes), column: record.text("value")})
 
 
 def _size_bytes(config: str) -> int:

@@ -9,8 +9,9 @@ from scipy.optimize import linprog
 from electronic.devices import load_packet_switch, load_scale_up, load_transceiver
 from electronic.fat_tree import FatTree
 from electronic.torus_fabric import TorusFabric
+from heliograph.carrying import play
 from heliograph.interfaces import Flows
-from heliograph.network import Bundle, Network, play
+from heliograph.network import Bundle, Network
 from heliograph.scale_up import load_nic
 from optical.circuits import CircuitPolicy
 from optical.cube_fabric import CubeFabric

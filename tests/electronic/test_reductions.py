@@ -107,7 +107,7 @@ def test_longer_messages_take_thriftier_protocols():
     assert names == ["ring ll", "ring ll128", "ring simple"]
     adding = [collective_plan("h100", 8, nbytes).algorithm for nbytes in (4e6, 8e6, 3e7, 1e9)]
     assert adding == [f"in_network nvls-{chunk}k" for chunk in (16, 32, 64, 128)]
-    assert collective_plan("a100", 16, 1e9).algorithm == "hierarchical simple"
+    assert collective_plan("a100", 16, 1e9).algorithm == "hierarchical simple pipelined"
 
 
 def test_inside_a_node_a_library_sums_on_rings():
@@ -228,6 +228,8 @@ def test_bad_protocols_and_kinds_are_refused():
         replace(protocol, start_s=-1.0)
     with pytest.raises(WorkloadError, match="all_reduce"):
         all_reduce_time_s("a100", 8, 1e6, "all_reduced")
+    with pytest.raises(WorkloadError, match="200g"):
+        all_reduce_time_s("a100", 16, 1e6, cards="200")
 
 
 @pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter"])

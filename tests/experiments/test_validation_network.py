@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from electronic.reductions import all_reduce_time_s
 from experiments.__main__ import main
 from experiments.validation import command, report, validate
 from experiments.validation.network_parameters import PARAMETERS
@@ -230,10 +231,19 @@ def test_claims_of_collectives_are_judged_as_their_columns_are(tmp_path, line, s
     assert claim.unit == "s"
 
 
+def test_claims_of_long_messages_between_nodes_are_judged_with_their_cards(tmp_path):
+    """A3 Mega has cards of 200 Gb/s, so that 2 x 8 H100 take twice what those that came with them would."""
+    line = "NCCL AR 2x8 H100 (GCP A3 Mega),all-reduce time,24361,us,size 4294967296 B,s,read,"
+    (claim,) = rows_of(tmp_path, CLAIM + line)
+    assert claim.predicted == all_reduce_time_s("h100", 16, 2.0**32, cards="200g")
+    assert claim.predicted > 1.4 * all_reduce_time_s("h100", 16, 2.0**32)
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("NCCL AR 2x8 H100 (GCP),all-reduce time,135.8,us,size 8 B,s,read,", "several nodes"),
+        ("NCCL AR 2x8 H100 (GCP),all-reduce time,135.8,us,size 8 B,s,read,", "names no machine of A3 Mega"),
+        ("NCCL AR 2x8 H100 (GCP A3 Mega),all-reduce time,135.8,us,size 8 B,s,read,", "latency of the soft"),
         ("NCCL AR 8xH200,'all-reduce busbw, SHARP/NVLS disabled',367,GB/s,large,s,read,", "do not add"),
         ("NCCL,AR busbw of some,3,GB/s,,s,read,", "names no number of a GPU"),
         ("NCCL AR 8xH100,all-reduce busbw,1 / 2,GB/s,size 1K,s,read,", "no number"),

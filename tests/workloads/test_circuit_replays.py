@@ -9,9 +9,10 @@ import simpy
 from electronic.devices import load_scale_up
 from experiments.systems import build_system
 from heliograph.bundles import Bundle
+from heliograph.carrying import play
 from heliograph.engine import Simulation
 from heliograph.interfaces import Flows
-from heliograph.network import Network, play
+from heliograph.network import Network
 from heliograph.operators import CollectiveKind, Phase
 from heliograph.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
 from heliograph.replay import Clockwork, Replay, as_recorded
@@ -44,6 +45,8 @@ class Few(list):
         "tp=2,pp=2,dp=2,global_batch=4,sequence_length=512",
         "tp=2,pp=2,dp=4,global_batch=8,sequence_length=512,zero=1",
         "tp=2,pp=4,dp=2,global_batch=8,sequence_length=512,zero=1",
+        "tp=1,pp=2,dp=4,global_batch=8,sequence_length=512",
+        "tp=1,pp=2,dp=8,global_batch=8,sequence_length=512,zero=1",
     ],
 )
 def test_axes_that_share_ports_take_the_time_of_the_step(tmp_path, text):

@@ -1,0 +1,239 @@
+"""All-reduces whose levels, inside nodes and between them, work on different chunks at the same time."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import simpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from electronic.devices import load_packet_switch, load_scale_up, load_transceiver
+from electronic.fabrics import RailFabric
+from electronic.fat_tree import FatTree
+from electronic.gpu import load_gpu
+from electronic.packet_fabric import Reduction
+from electronic.reductions import HDR, NDR
+from heliograph.collective_lines import collective_lines
+from heliograph.engine import Simulation
+from heliograph.interfaces import Fabric
+from heliograph.layout import RankLayout
+from heliograph.link_sharing import plan_slowdown
+from heliograph.mapping import Node
+from heliograph.network import Network
+from heliograph.operators import Collective, CollectiveKind, Phase, StepGraph, Task
+from heliograph.scale_up import ScaleUp, load_nic
+from heliograph.traffic import Plan, Traffic
+from optical.direct_connect import DirectConnect
+
+KINDS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER)
+HALVES = KINDS[1:]
+GIB = 2.0**30
+
+
+def rails(endpoints: int, scale_up: ScaleUp, network: tuple[str, str, str] = NDR) -> RailFabric:
+    nic, switch, module = network
+    return RailFabric(
+        endpoints=endpoints,
+        scale_up=scale_up,
+        nic=load_nic(nic),
+        switch=load_packet_switch(switch),
+        transceiver=load_transceiver(module),
+    )
+
+
+def work(kind: CollectiveKind, n: int, nbytes: float) -> Collective:
+    """Return a collective of so many bytes as nccl-tests counts them."""
+    payload = nbytes / n if kind is CollectiveKind.ALL_GATHER else nbytes
+    return Collective(
+        name="c", layer="b", phase=Phase.FORWARD, kind=kind, axis="dp", size=n, payload_bytes=payload
+    )
+
+
+def traffic_on(fabric: Fabric) -> Traffic:
+    network = Network(simpy.Environment(), fabric, ())
+    return Traffic(RankLayout(dp=fabric.endpoints), fabric, network, {})
+
+
+def plans(fabric: Fabric, kind: CollectiveKind, nbytes: float) -> tuple[Plan, ...]:
+    return traffic_on(fabric).options(work(kind, fabric.endpoints, nbytes), 0)
+
+
+def fastest(fabric: Fabric, kind: CollectiveKind, nbytes: float) -> Plan:
+    return min(plans(fabric, kind, nbytes), key=lambda plan: plan.alone_s)
+
+
+def unchunked(scale_up: ScaleUp) -> ScaleUp:
+    """Return a domain whose library takes the whole vector from level to level."""
+    return replace(
+        scale_up,
+        protocols=tuple(replace(one, chunk_bytes=np.inf) for one in scale_up.protocols),
+        adders=tuple(replace(one, chunk_bytes=np.inf) for one in scale_up.adders),
+    )
+
+
+# 2 x 8 H100 with eight cards of 200 Gb/s a node (Google A3 Mega, GPUDirect-TCPXO), nccl-tests' all-reduce.
+A3_MEGA_US = {2**32: 24361.0, 2**33: 47535.0}
+
+
+@pytest.mark.parametrize("size", A3_MEGA_US)
+def test_two_nodes_reduce_long_vectors_as_measured(size: int) -> None:
+    """4 and 8 GiB are met within 7 %; one level after the other took 1.65 and 1.68 times as long.
+
+    Shorter ones are not: that software needs some 0.9 ms more whatever the size, which no source states.
+    """
+    fabric = rails(16, load_scale_up("nvlink4"), HDR)
+    time_s = fastest(fabric, CollectiveKind.ALL_REDUCE, size).alone_s
+    assert time_s == pytest.approx(A3_MEGA_US[size] * 1e-6, rel=0.07)
+
+
+def test_many_nodes_reduce_at_published_bus_bandwidths() -> None:
+    """Nvidia: 192 GB/s on DGX A100 (NCCL issue 812), 370 to 380 on H100 by NVLS and trees (issue 1649)."""
+    for name, network, low, high in (("nvlink3", HDR, 192.0, 192.0), ("nvlink4", NDR, 370.0, 380.0)):
+        n, nbytes = 256, 16.0 * GIB
+        time_s = fastest(rails(n, load_scale_up(name), network), CollectiveKind.ALL_REDUCE, nbytes).alone_s
+        rate = 2 * (n - 1) / n * nbytes / time_s / 1e9
+        assert 0.95 * low < rate < 1.05 * high
+
+
+def test_a_gather_of_many_nodes_takes_one_level_after_the_other() -> None:
+    """NCCL issue 1218: 2 GiB are gathered by 256 H100 at 200 GB/s; both levels at once would make 291."""
+    n, nbytes = 256, 2.0 * GIB
+    time_s = fastest(rails(n, load_scale_up("nvlink4")), CollectiveKind.ALL_GATHER, nbytes).alone_s
+    assert (n - 1) / n * nbytes / time_s / 1e9 == pytest.approx(200.0, rel=0.1)
+
+
+@pytest.mark.parametrize("kind", HALVES)
+def test_only_all_reduces_have_their_levels_at_once(kind: CollectiveKind) -> None:
+    fabric = rails(32, load_scale_up("nvlink4"))
+    assert any(plan.at_once for plan in plans(fabric, CollectiveKind.ALL_REDUCE, GIB))
+    assert not any(plan.at_once for plan in plans(fabric, kind, GIB))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    name=st.sampled_from(["nvlink3", "nvlink4", "nvlink5"]),
+    nodes=st.sampled_from([2, 3, 4, 8]),
+    nbytes=st.floats(1.0, 1e11),
+    kind=st.sampled_from(KINDS),
+)
+def test_levels_at_once_lie_between_their_bounds(
+    name: str, nodes: int, nbytes: float, kind: CollectiveKind
+) -> None:
+    """Never slower than one level after the other, never quicker than the cards of a node pass its part.
+
+    What leaves each of N nodes of a vector m is at least 2 (N - 1) / N m in an all-reduce, half of it in
+    the others (Patarasuk and Yuan 2009, theorem 1, with nodes for ranks).
+    """
+    scale_up = load_scale_up(name)
+    fabric = rails(8 * nodes, scale_up)
+    time_s = fastest(fabric, kind, nbytes).alone_s
+    assert time_s <= fastest(rails(8 * nodes, unchunked(scale_up)), kind, nbytes).alone_s
+    passes = 2.0 if kind is CollectiveKind.ALL_REDUCE else 1.0
+    cards = 8 * fabric.nic.bandwidth_bytes_per_s
+    assert time_s >= passes * (nodes - 1) / nodes * nbytes / cards
+
+
+def test_more_bytes_and_longer_chunks_never_take_less_time() -> None:
+    kind = CollectiveKind.ALL_REDUCE
+    scale_up = load_scale_up("nvlink4")
+    times = [fastest(rails(32, scale_up), kind, size).alone_s for size in np.geomspace(1e3, 1e11, 40)]
+    assert np.all(np.diff(times) >= 0.0)
+    for nbytes in (1e8, 1e10):
+        longer = []
+        for factor in (0.25, 1.0, 4.0, 16.0):
+            protocols = tuple(
+                replace(one, chunk_bytes=factor * one.chunk_bytes) for one in scale_up.protocols
+            )
+            longer.append(fastest(rails(32, replace(scale_up, adders=(), protocols=protocols)), kind, nbytes))
+        assert np.all(np.diff([one.alone_s for one in longer]) > 0.0)
+
+
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_one_chunk_takes_one_level_after_the_other(nodes: int) -> None:
+    """A vector of one chunk passes its levels in turn; trees of three nodes only pass more outside.
+
+    Two trees pass all of a card's part twice, rings 2 (N - 1) / N of it (Sanders et al. 2009); two nodes
+    exchange it. Both take 2 hops between 2 nodes and 4 between 3.
+    """
+    scale_up = replace(load_scale_up("nvlink4"), adders=(), copy_bytes_per_s=1e30)
+    chunk = scale_up.protocols[-1].chunk_bytes
+    fabric = rails(8 * nodes, scale_up)
+    found = {plan.algorithm: plan for plan in plans(fabric, CollectiveKind.ALL_REDUCE, chunk)}
+    more = 0.0 if nodes == 2 else 2.0 - 2.0 * (nodes - 1) / nodes
+    extra_s = more * chunk / 8 / fabric.port_bytes_per_s
+    in_turn = found["hierarchical simple"].alone_s + extra_s
+    assert found["hierarchical simple pipelined"].alone_s == pytest.approx(in_turn, rel=1e-9)
+
+
+def test_long_vectors_take_as_long_as_their_slowest_level() -> None:
+    """2 x 8 GPUs: M / 8 through each card, or 2 (7 / 8) M through each port and a copy of M."""
+    domain = replace(load_scale_up("nvlink4"), adders=())
+    nbytes = 1e15
+    for network in (HDR, NDR):
+        fabric = rails(16, domain, network)
+        inside_s = 1.75 * nbytes / domain.capacity_bytes_per_s + nbytes / domain.copy_bytes_per_s
+        between_s = nbytes / 8 / fabric.port_bytes_per_s
+        time_s = fastest(fabric, CollectiveKind.ALL_REDUCE, nbytes).alone_s
+        assert time_s == pytest.approx(max(inside_s, between_s), rel=1e-5)
+
+
+class Idle:
+    name, static_w = "idle", 0.0
+
+    def accepts(self, work):
+        return True
+
+
+FABRICS = {
+    "rails": rails(32, load_scale_up("nvlink4")),
+    "sharp": FatTree(endpoints=32, reduction=Reduction.SWITCHES),
+    "relays": DirectConnect(endpoints=32, scale_up=load_scale_up("nvlink4"), nic=load_nic("connectx-7")),
+}
+
+
+@pytest.mark.parametrize("name", FABRICS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_engine_and_closed_form_agree(name: str, kind: CollectiveKind) -> None:
+    """The engine moves levels of an all-reduce on one clock; the lines of a collective are its closed form.
+
+    Where nodes relay for others, both levels load the same ports and share them.
+    """
+    fabric = FABRICS[name]
+    one = work(kind, 32, 8.0 * GIB)
+    task = Task(id=0, rank_class=0, operator=one)
+    graph = StepGraph(tasks=(task,), layout=RankLayout(dp=32), tokens=1)
+    memory = load_gpu("h100").memory
+    node = Node(name="n", units=(Idle(),), memory=memory, peak_flop_per_s=1.0, static_parts_w={"idle": 0.0})
+    simulation = Simulation(graph, node, fabric)
+    plan = simulation.traffic.plan(one, 0)
+    assert plan.at_once is (kind is CollectiveKind.ALL_REDUCE)
+    assert simulation.run().makespan_s == pytest.approx(plan.alone_s, rel=1e-9)
+    lines = collective_lines(one, simulation.traffic, 0)
+    assert float(lines.time_s(one.payload_bytes)) == pytest.approx(plan.alone_s, rel=1e-9)
+
+
+def test_slowest_level_decides_what_neighbours_cost() -> None:
+    """Beside itself a collective takes twice as long; what meets only its quicker level costs less."""
+    fabric = rails(32, replace(load_scale_up("nvlink4"), adders=()), HDR)
+    traffic = traffic_on(fabric)
+    both = traffic.plan(work(CollectiveKind.ALL_REDUCE, 32, GIB), 0)
+    inside, between = both.parts
+    capacity = traffic._network.graph.capacity_bytes_per_s
+    quick = replace(both, parts=(inside,))
+    assert both.at_once
+    assert plan_slowdown(both, both, capacity).one == pytest.approx(2.0)
+    assert plan_slowdown(both, replace(both, parts=(between,)), capacity).one == pytest.approx(2.0)
+    assert plan_slowdown(both, quick, capacity).one == 1.0
+
+
+@pytest.mark.parametrize("part", ["protocols", "adders"])
+def test_chunks_of_protocols_and_adders_move_the_time(part: str) -> None:
+    scale_up = load_scale_up("nvlink4")
+    rows = tuple(replace(one, chunk_bytes=3 * one.chunk_bytes) for one in getattr(scale_up, part))
+    first = scale_up if part == "adders" else replace(scale_up, adders=())
+    before, after = (
+        fastest(rails(16, one), CollectiveKind.ALL_REDUCE, GIB).alone_s
+        for one in (first, replace(first, **{part: rows}))
+    )
+    assert after > before
