@@ -39,8 +39,10 @@ def job(function: Callable[[int], None]) -> Callable[[], Any]:
     return functools.cache(lambda: _callback(function))
 
 
-HEAD = 3
-"""Numbers that stand first in the block: the next part, the length of what is divided, that of a part."""
+HEAD = 6
+"""Numbers that stand first in the block: address of a counter for each thread, 64 bytes apart; length of what is
+divided, and of a part; threads; parts that are first offered to each; address of what tells a thread's number, or
+0."""
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -131,9 +133,24 @@ def _remainder(typing: Any, code: Any, high: Any) -> Any:  # noqa: ANN401
     return _in_32_bits(types.int32, (types.int32, types.int32), write)
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def _told(typing: Any, address: Any) -> Any:  # noqa: ANN401
+    """Return what the function at an address does, which takes nothing and returns an int32."""
+    del typing
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+        del context, signature
+        kind = ir.FunctionType(ir.IntType(32), [])
+        number = builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), [])
+        return builder.sext(number, ir.IntType(64))
+
+    return types.int64(address), generate
+
+
 _pointer: Any = _address
 """The same, of which a type checker knows nothing."""
 _ticket: Any = _count_up
+_number: Any = _told
 larger_magnitude: Any = _larger_magnitude
 nearest: Any = _nearest
 plus: Any = _plus
@@ -142,10 +159,19 @@ remainder: Any = _remainder
 
 @inside
 def next_part(block: int) -> tuple[int, int]:
-    """Return the first and the last but one of a part of a job that no thread has taken; equal at the end."""
-    _, count, size = numbers(block, HEAD)
-    start = _ticket(block) * size
-    return min(start, count), min(start + size, count)
+    """Return the first and the last but one of a part of a job that no thread has taken; equal at the end.
+
+    A thread takes its own parts first, which are the same parts of memory in one job after the other, and then
+    what is left of others'.
+    """
+    counters, count, size, threads, each, who = numbers(block, HEAD)
+    me = _number(who) if who != 0 else 0
+    for further in range(threads):
+        owner = (me + further) % threads
+        start = (owner * each + _ticket(counters + 64 * owner)) * size
+        if start < min(count, (owner + 1) * each * size):
+            return start, min(start + size, count)
+    return 0, 0
 
 
 @inside

@@ -20,6 +20,10 @@ _FEWEST = 2**15
 """Elements that are worth a thread of the team: fewer take less time than to call it."""
 _FEWEST_ALONE = 2**19
 """Elements that are worth one of Python's."""
+_HEAD = 6
+"""Numbers that `optical.compiling.next_part` is told."""
+_LINE = 64
+"""Bytes of a line of a cache, which two threads had better not both write to."""
 _PARTS = 4
 """For each thread, so that one that is held up leaves its work to others."""
 _PROCESS = os.getpid()
@@ -42,7 +46,8 @@ class Job:
         function = make()
         self._call: Callable[[int], None] = function.ctypes
         self._address: int = function.address
-        self._block = struct.Struct(f"=3q{integers}q{reals}d")
+        self._block = struct.Struct(f"={_HEAD}q{integers}q{reals}d")
+        self._counters = -(-self._block.size // _LINE) * _LINE
 
     def run(
         self,
@@ -69,19 +74,23 @@ class Job:
             Largest length of a part.
         """
         team = _team()
+        call, who = team or (None, 0)
         fewest = _FEWEST if team is not None else _FEWEST_ALONE
-        threads = min(torch.get_num_threads(), elements // fewest, count)
+        threads = max(1, min(torch.get_num_threads(), elements // fewest, count))
         size = count
         if threads > 1:
             size = -(-count // (threads * _PARTS))
             size += -size % grain
         size = size if most is None else min(size, most)
-        block = ctypes.create_string_buffer(self._block.pack(0, count, size, *values), self._block.size)
+        each = -(-count // (size * threads))
+        block = ctypes.create_string_buffer(self._counters + _LINE * (threads + 1))
         address = ctypes.addressof(block)
-        if threads < 2:
+        counters = address + self._counters + -address % _LINE
+        self._block.pack_into(block, 0, counters, count, size, threads, each, who, *values)
+        if threads == 1:
             self._call(address)
-        elif team is not None:
-            team(self._address, address, threads, 0)
+        elif call is not None:
+            call(self._address, address, threads, 0)
         else:
             others = [_pool().submit(self._call, address) for _ in range(threads - 1)]
             self._call(address)
@@ -89,11 +98,12 @@ class Job:
                 other.result()
 
 
-Team = Callable[[int, int, int, int], None]
+Team = tuple[Callable[[int, int, int, int], None], int]
+"""What runs a function, and the address of what tells a thread's number."""
 
 
 def _team() -> Team | None:
-    """Return what has torch's team run a function, or None where there is none, or a fork left it behind."""
+    """Return torch's team, or None where there is none, or a fork left it behind."""
     return _openmp() if os.getpid() == _PROCESS else None
 
 
@@ -101,12 +111,13 @@ def _team() -> Team | None:
 def _openmp() -> Team | None:
     """Return ``GOMP_parallel``, which GNU's OpenMP and LLVM's both have: function, data, threads, flags."""
     try:
-        call = ctypes.CDLL(None).GOMP_parallel
+        library = ctypes.CDLL(None)
+        call, who = library.GOMP_parallel, library.omp_get_thread_num
     except (AttributeError, OSError, TypeError):
         return None
     call.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
     call.restype = None
-    return call
+    return call, ctypes.cast(who, ctypes.c_void_p).value or 0
 
 
 def _pool() -> ThreadPoolExecutor:
