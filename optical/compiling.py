@@ -40,9 +40,9 @@ def job(function: Callable[[int], None]) -> Callable[[], Any]:
 
 
 HEAD = 6
-"""Numbers that stand first in the block: address of a counter for each thread, 64 bytes apart; length of what is
-divided, and of a part; threads; parts that are first offered to each; address of what tells a thread's number, or
-0."""
+"""Numbers that stand first in the block: address of a counter for each thread, 64 bytes apart; length of what
+is divided, and of a part; threads; parts first offered to each; address of what tells the number of a
+thread, or 0."""
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -161,8 +161,8 @@ remainder: Any = _remainder
 def next_part(block: int) -> tuple[int, int]:
     """Return the first and the last but one of a part of a job that no thread has taken; equal at the end.
 
-    A thread takes its own parts first, which are the same parts of memory in one job after the other, and then
-    what is left of others'.
+    A thread takes its own parts first, which are the same parts of memory in one job after the other, and
+    then what is left of others'.
     """
     counters, count, size, threads, each, who = numbers(block, HEAD)
     me = _number(who) if who != 0 else 0
