@@ -201,28 +201,24 @@ def _turn(typing: Unknown, source: Unknown, step: Unknown, out: Unknown) -> Unkn
     return types.void(source, step, out), _nothing(write)
 
 
+def _tile_of(builder: Unknown, given: Sequence[Unknown], *, turned: bool) -> None:
+    """Write a tile of 64 rows of 16 codes, interleaved, or its transpose."""
+    rows = [_interleaved(builder, given[0], given[1], number) for number in range(ROWS)]
+    _write_tile(builder, _transposed(builder, rows) if turned else rows, given[2])
+
+
 @intrinsic  # type: ignore[untyped-decorator]
 def _interleave(typing: Unknown, source: Unknown, step: Unknown, out: Unknown) -> Unknown:
     """Write a tile of B: 64 rows of B, of 16 codes each, a step apart."""
     del typing
-
-    def write(builder: Unknown, given: Sequence[Unknown]) -> None:
-        rows = [_interleaved(builder, given[0], given[1], number) for number in range(ROWS)]
-        _write_tile(builder, rows, given[2])
-
-    return types.void(source, step, out), _nothing(write)
+    return types.void(source, step, out), _nothing(functools.partial(_tile_of, turned=False))
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _gather(typing: Unknown, source: Unknown, step: Unknown, out: Unknown) -> Unknown:
     """Write a tile of A from its transpose: 64 columns of A, of 16 codes each, a step apart."""
     del typing
-
-    def write(builder: Unknown, given: Sequence[Unknown]) -> None:
-        rows = [_interleaved(builder, given[0], given[1], number) for number in range(ROWS)]
-        _write_tile(builder, _transposed(builder, rows), given[2])
-
-    return types.void(source, step, out), _nothing(write)
+    return types.void(source, step, out), _nothing(functools.partial(_tile_of, turned=True))
 
 
 configure: Unknown = _configure

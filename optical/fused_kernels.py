@@ -106,7 +106,7 @@ def _encode_rows(codes: Array, values: Numbers, span: Numbers, grid: Numbers, di
         else:
             _round(x[part], factor, codes[part])
         if squares.size > 0:
-            squares[row] = _sum_of_squares(codes[part])
+            squares[row] = sum_of_squares(codes[part])
         if high.size > 0:
             _split(codes[part], high[part], low[part], both[part])
 
@@ -182,7 +182,8 @@ def _dither_by_columns(x: Array, factor: Array, words: Array, codes: Array) -> N
 
 
 @inside
-def _sum_of_squares(codes: Array) -> Any:  # noqa: ANN401
+def sum_of_squares(codes: Array) -> Any:  # noqa: ANN401
+    """Return the sum of squared codes, float32."""
     total = np.float32(0.0)
     for place in range(codes.size):
         code = np.float32(codes[place])

@@ -7,8 +7,6 @@ Shape suffixes: M rows of A, K summed, N columns of B.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from optical import amx
@@ -26,6 +24,7 @@ from optical.compiling import (
     numbers,
     small_integers,
 )
+from optical.fused_kernels import sum_of_squares
 from optical.fused_tiles import TILE, sum_products
 
 LOOK_INTEGERS = 17
@@ -55,16 +54,7 @@ def _take(operand: Numbers, sizes: Numbers, out: Array, squares: Array) -> None:
             for row in range(rows):
                 into[row] = source[begin + row * step]
             if squares.size > 0:
-                squares[place] = _sum_of_squares(into)
-
-
-@inside
-def _sum_of_squares(codes: Array) -> Any:  # noqa: ANN401
-    total = np.float32(0.0)
-    for place in range(codes.size):
-        code = np.float32(codes[place])
-        total += code * code
-    return total
+                squares[place] = sum_of_squares(into)
 
 
 @inside

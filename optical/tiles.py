@@ -22,10 +22,10 @@ _PAIR = 2 * _ROWS
 """Rows of A, and columns of B, that are multiplied at a time."""
 _CACHE = 2**20
 """Bytes of B that stay in a core's cache."""
-_LOOKS = 2**14
-"""Numbers that a probed sample counts for when work is shared out."""
 _PANEL = 2**16
 """Products that do."""
+_LOOKS = 2**14
+"""Numbers that a probed sample counts for when work is shared out."""
 
 
 def are_there() -> bool:
