@@ -90,7 +90,7 @@ def encode(
     else:
         order = None
     if fused.fuses(x):
-        coding = _coding(spec, (summed_dim, order, loaded), x.shape, x.stride())
+        coding = _coding(spec, (summed_dim, order, loaded, x.shape[0] == 1), x.shape, x.stride())
         if coding is not None:
             return coding.run(x, draws, use, into)
     x = x.detach()
@@ -124,6 +124,7 @@ def encode_blocks(
     *,
     use: str,
     order: Order | None = None,
+    joined: bool = False,
 ) -> Operand | None:
     """Code the matrices of blocks with stochastic rounding, as `encode` would block by block.
 
@@ -133,6 +134,8 @@ def encode_blocks(
         As of `encode`, all blocks together.
     blocks : fused.Blocks
         What draws hang on.
+    joined : bool
+        Whether the matrices are rows of one, so that codes may be int8.
 
     Returns
     -------
@@ -142,8 +145,10 @@ def encode_blocks(
     if not _dithers(spec) or spec.load_variance > 0.0 or spec.scale is not Scale.ROW or not fused.fuses(x):
         return None
     x = _in_order(x, order)
-    coding = _coding(spec, (summed_dim, order, False), x.shape, x.stride())
-    return None if coding is None else coding.run_blocks(x, blocks, use)
+    coding = _coding(spec, (summed_dim, order, False, joined), x.shape, x.stride())
+    if coding is None or coding.arithmetic is Arithmetic.HALVES:
+        return None
+    return coding.run_blocks(x, blocks, use)
 
 
 def _in_order(x: torch.Tensor, order: Order | None) -> torch.Tensor:
@@ -228,7 +233,7 @@ class _Coded(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def _coding(
-    spec: AnalogSpec, how: tuple[int, Order | None, bool], shape: torch.Size, strides: tuple[int, ...]
+    spec: AnalogSpec, how: tuple[int, Order | None, bool, bool], shape: torch.Size, strides: tuple[int, ...]
 ) -> _Coding | None:
     """Return how float32 operands on a CPU are coded in compiled passes, or None where torch does it.
 
@@ -237,11 +242,12 @@ def _coding(
     spec : AnalogSpec
         Bits, scale and rounding of the converter.
     how : tuple
-        Dimension that is summed over, order of draws, whether the operand is loaded (`encode`).
+        Dimension that is summed over, order of draws, whether the operand is loaded (`encode`), and whether
+        it is a single matrix.
     shape, strides
         Of the operands.
     """
-    summed_dim, order, loaded = how
+    summed_dim, order, loaded, single = how
     if spec.dac_bits > _MOST_BITS or (loaded and spec.load_variance > 0.0):
         return None
     turned = order is Order.COLUMNS or (order is None and not _is_gapless(shape, strides))
@@ -252,7 +258,7 @@ def _coding(
         return None
     levels, dithers = largest_code(spec.dac_bits), _dithers(spec)
     arithmetic = Arithmetic.FLOATING
-    if spec.load_variance == 0.0 and shape[0] == 1:
+    if spec.load_variance == 0.0 and single:
         arithmetic = arithmetic_of_sums(shape[summed_dim], levels)
     reach = levels * (1.0 - _HAIR if dithers else 1.0)
     grid = fused.Grid(reach, SMALLEST_SCALE, summed_dim, spec.scale is Scale.ROW)

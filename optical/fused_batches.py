@@ -8,15 +8,17 @@ Shape suffixes: B batch, M rows of A and C, K summed, N columns of B and C.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
+from optical import tiles
 from optical.analog import AnalogSpec
 from optical.draws import Draws
 from optical.fused import KINDS, Blocks, fuses, kernels
-from optical.fused_laws import Law, Operands, Sight, law_of, mean_square_beyond, probed_places, settle
+from optical.fused_laws import Law, Noise, Operands, Sight, law_of, mean_square_beyond, probed_places, settle
 from optical.fused_products import Output, read_out, suits, told_of
 from optical.fused_threads import Job
 from optical.operand_blocks import CACHE_ELEMENTS, Target
@@ -53,10 +55,79 @@ def deliver_blocks(spec: AnalogSpec, operands: Operands, drawn: Blocks, c_BMN: t
         numbers = range(start, min(start + at_once, batch // size))
         part = slice(numbers.start * size, numbers.stop * size)
         blocks = _Blocks(a.at((part, _ALL)), b.at((part, _ALL)), size, len(numbers))
-        keyed = drawn._replace(keys=drawn.signed[start : numbers.stop])
+        keyed = drawn._replace(keys=drawn.keys[start : numbers.stop])
         if not _deliver(spec, law, blocks, keyed, c_BMN[part]):
             return start
     return batch // size
+
+
+def deliver_rows(spec: AnalogSpec, operands: Operands, drawn: Blocks, c_BMN: torch.Tensor) -> int:
+    """Write products of blocks of rows by one B; return of how many blocks: none where there is no such way.
+
+    Parameters
+    ----------
+    spec : AnalogSpec
+        What is executed, with a scale for each row.
+    operands : tuple of Operand
+        Of int8 codes: those of the blocks' rows without gaps, [blocks, R, K], and [1, K, N] in tiles.
+    drawn : Blocks
+        Rows of a block, R, and what the draws of each hang on.
+    c_BMN : torch.Tensor
+        Where products go, [1, M, N], without gaps.
+    """
+    (a, b), (count, size, length), columns = operands, operands[0].codes.shape, c_BMN.shape[2]
+    if spec.chip is not None or columns % 2 or not (suits(spec) and fuses(c_BMN)):
+        return 0
+    whole = a.codes.dtype == torch.int8 and a.codes.is_contiguous()
+    if not whole or b.tiles is None or not tiles.is_small(b.tiles):
+        return 0
+    rows = tiles.Rows((a.codes.view(count * size, length),), None, slice(0, count * size))
+    product, law = tiles.plan(rows, b.tiles), law_of(spec, a.step, b.step, length)
+    noises = [] if product is None else [_noise_of_rows(spec, law, operands, place) for place in range(count)]
+    found = [noise for noise in noises if noise is not None]
+    if product is None or len(found) < count:
+        return 0
+    out = Output(Target(c_BMN, adds=False), (slice(0, 1), slice(0, size)), Draws(0, c_BMN.device))
+    integers, _ = told_of(law, (), operands, found[0], out)
+    told, reals = _tables(law, found, integers, drawn)
+    told[:, 1:6] += np.arange(count)[:, None] * np.array(
+        [4 * size * width for width in (columns, 1, 0, 1, 0)]
+    )
+    told[:, 8] = 1
+    table = (told.ctypes.data, reals.ctypes.data, size, *(0,) * told.shape[1])
+    most = tiles.rows_at_once(columns)
+    laws = (0.0,) * reals.shape[1]
+    read_out(table, laws, count * size * columns, product, blocks=count, grain=32, most=most)
+    return count
+
+
+def _noise_of_rows(spec: AnalogSpec, law: Law, operands: Operands, place: int) -> Noise | None:
+    """Return the noise of a block of rows."""
+    (a, b), (_, size, length) = operands, operands[0].codes.shape
+    columns, means, power, cross, beyond = b.codes.shape[2], (0.0, 0.0, 0.0), 0.0, 0.0, None
+    if law.reads_energies:
+        energies = a.energy.data_ptr() + 4 * place * size, b.energy.data_ptr()
+        means = kernels().readout.mean_energies(*energies, (1, size, columns))
+    if law.laser > 0.0 or law.sets_range:
+        (_, samples, m, width), a_steps = probe_steps(spec, torch.Size((1, size, length)))
+        (_, _, n, _), b_steps = probe_steps(spec, torch.Size((1, columns, length)))
+        signal = scratch("probe of signal", torch.Size((samples, m, n)), torch.float32, a.codes.device)
+        first = (a.codes.data_ptr() + place * size * length, length, 1, *a_steps[1:])
+        second = (b.codes.data_ptr(), b.codes.stride(2), b.codes.stride(1), *b_steps[1:])
+        power, cross = tiles.look(first, second, (m, n, width, int(law.laser > 0.0)), signal)
+        beyond = functools.partial(mean_square_beyond, signal) if law.clips else None
+    return settle(spec, law, Sight(means, power, cross, beyond))
+
+
+def _tables(
+    law: Law, noises: Sequence[Noise], integers: tuple[int, ...], drawn: Blocks
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return what is told of each block: integers, but for places in memory, and reals."""
+    told = np.empty((len(noises), len(integers)), np.int64)
+    told[:] = integers
+    told[:, 19], told[:, 20] = drawn.signed, drawn.first
+    step = law.relative_step
+    return told, np.array([(*noise.variance, law.unit, noise.range_ * step, law.levels) for noise in noises])
 
 
 class _Blocks(NamedTuple):
@@ -83,14 +154,10 @@ def _deliver(spec: AnalogSpec, law: Law, blocks: _Blocks, drawn: Blocks, c_BMN: 
     rows, columns = c_BMN.shape[1:]
     out = Output(Target(c_BMN, adds=False), (slice(0, size), slice(0, rows)), Draws(0, c_BMN.device))
     integers, _ = told_of(law, (product,), (a, b), found[0], out)
-    told = np.empty((count, len(integers)), np.int64)
-    told[:] = integers
+    told, reals = _tables(law, found, integers, drawn)
     told[:, :6] += np.arange(count)[:, None] * np.array(
         [4 * size * width for width in (rows * columns, rows * columns, rows, columns, rows, columns)]
     )
-    told[:, 19], told[:, 20] = drawn.keys, drawn.first
-    step = law.relative_step
-    reals = np.array([(*noise.variance, law.unit, noise.range_ * step, law.levels) for noise in found])
     table = (told.ctypes.data, reals.ctypes.data, size * rows, *(0,) * told.shape[1])
     read_out(table, (0.0,) * reals.shape[1], product.numel(), blocks=count)
     return True

@@ -238,6 +238,7 @@ def deliver(block: int) -> None:
             base = min(start, max(0, stop - _FEWEST_ROWS))
             first = products.ctypes.data - 4 * base * columns
             _multiply_either(given, first, (base, stop), (0, columns))
+            first += 4 * number * each * columns
         deliver_part(told, law, first, start - number * each, stop - number * each)
         start = stop
         if start >= end:

@@ -69,6 +69,13 @@ class Operand:
             halves=None if self.halves is None else self.halves.rows(block),
         )
 
+    def in_blocks(self, count: int, size: int) -> Operand:
+        """Return so many blocks of so many rows of a single matrix, [count, size, K], without halves."""
+        codes, scale, energy = (
+            x[0, : count * size].unflatten(0, (count, size)) for x in (self.codes, self.scale, self.energy)
+        )
+        return Operand(codes=codes, step=self.step, scale=scale, energy=energy)
+
     def multiplies_integers(self, other: Operand) -> bool:
         """Return whether codes are multiplied as whole numbers of 8 bits, or as halves of such."""
         if self.halves is not None and other.halves is not None:

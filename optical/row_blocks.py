@@ -16,7 +16,7 @@ from optical.block_scales import SharedBlocks, multiply_blocks
 from optical.draws import Draws
 from optical.encoding import Orders, encode, encode_blocks
 from optical.fused import Blocks
-from optical.fused_batches import deliver_blocks
+from optical.fused_batches import deliver_blocks, deliver_rows
 from optical.numerics import AnalogNumerics, is_exact
 from optical.operand_blocks import Target, part_of
 from optical.operands import Operand
@@ -103,7 +103,9 @@ def multiply_in_blocks(
         return c_BMN
     b = _coded(b_BKN, spec, blocks, loaded=second)
     all_a = _coded_alike(a_BMK, -1, spec, "first") if rows > blocks.size else None
-    for key, part in blocks.parts(rows):
+    parts = list(blocks.parts(rows))
+    done = 0 if blocks.exact_tiles else _deliver_rows(a_BMK, all_a, b, spec, (blocks, c_BMN))
+    for key, part in parts[done:]:
         draws = Draws(key, a_BMK.device)
         if all_a is None:
             rows_a = part_of(a_BMK, (_ALL, part))
@@ -112,6 +114,29 @@ def multiply_in_blocks(
             a = all_a.at((_ALL, part))
         numerics.multiply(a, b, draws, target=Target(part_of(c_BMN, (_ALL, part)), adds=False))
     return c_BMN
+
+
+def _deliver_rows(
+    a_BMK: torch.Tensor,
+    all_a: Operand | None,
+    b: Operand,
+    spec: AnalogSpec,
+    out: tuple[RowBlocks, torch.Tensor],
+) -> int:
+    """Write products of blocks of rows, coded already or not; return of how many, from the first."""
+    (blocks, c_BMN), (_, rows, length) = out, a_BMK.shape
+    count = rows // blocks.size
+    if count < 2 or b.tiles is None:
+        return 0
+    drawn = Blocks(blocks.size, [blocks.key_of(blocks.first + number) for number in range(count)], 0)
+    part = slice(0, count * blocks.size)
+    a = None if all_a is None else all_a.in_blocks(count, blocks.size)
+    if a is None:
+        x, order = a_BMK[0, part].unflatten(0, (count, blocks.size)), blocks.orders[0]
+        each = Blocks(1, drawn.keys, 0)
+        a = encode_blocks(x, -1, spec, each, use="first", order=order, joined=True)
+        drawn = drawn.after(length)
+    return 0 if a is None else deliver_rows(spec, (a, b), drawn, c_BMN)
 
 
 def _multiply_matrices(

@@ -19,6 +19,7 @@ from optical import tiles
 from optical.analog import AnalogSpec, Rounding
 from optical.draws import Draws
 from optical.encoding import encode
+from optical.fused_batches import deliver_rows
 from optical.noisy_matmul import noisy_matmul
 from optical.numerics import AnalogNumerics
 from optical.operands import multiply
@@ -203,3 +204,23 @@ def test_parts_in_tiles_give_the_same_bits_on_several_threads(team, monkeypatch)
         monkeypatch.setattr(optical.fused_threads, "_openmp", lambda: None)
     for _ in range(5):
         assert torch.equal(numerics.matmul(x, y, 5), alone)
+
+
+@has_tiles
+@pytest.mark.parametrize("rounding", list(Rounding))
+@pytest.mark.parametrize("length", [72, 4096])
+def test_blocks_of_rows_are_what_they_are_one_by_one(length, rounding, monkeypatch):
+    """Three blocks of 64 rows and one of 8."""
+    spec = dataclasses.replace(SPEC, analog_length=length, rounding=rounding)
+    specs = ProductSpecs.same(spec, row_block=64)
+    generator = torch.Generator().manual_seed(4)
+    x, weight = torch.randn(200, 192, generator=generator), torch.randn(96, 192, generator=generator)
+    together, calls = noisy_matmul(x, weight.mT, specs, 9), []
+
+    def count(*arguments):
+        calls.append(deliver_rows(*arguments))
+        return 0
+
+    monkeypatch.setattr(optical.row_blocks, "deliver_rows", count)
+    assert torch.equal(together, noisy_matmul(x, weight.mT, specs, 9))
+    assert calls == [3]
