@@ -189,7 +189,7 @@ class _Coding(NamedTuple):
 
     def run_blocks(self, x: torch.Tensor, blocks: fused.Blocks, use: str) -> Operand:
         """Return the codes of the matrices of blocks (`encode_blocks`)."""
-        coded = remembered((use, self), lambda: self._coded(self._fresh(use), None))
+        coded = remembered(("blocks", use, self), lambda: self._coded(self._fresh(use), None))
         fused.encode_blocks(x, coded.memory, self.grid, blocks)
         return coded.operand
 

@@ -79,7 +79,7 @@ def deliver_rows(spec: AnalogSpec, operands: Operands, drawn: Blocks, c_BMN: tor
     if spec.chip is not None or columns % 2 or not (suits(spec) and fuses(c_BMN)):
         return 0
     whole = a.codes.dtype == torch.int8 and a.codes.is_contiguous()
-    if not whole or b.tiles is None or not tiles.is_small(b.tiles):
+    if not whole or size < tiles.FEWEST_ROWS or b.tiles is None or not tiles.is_small(b.tiles):
         return 0
     rows = tiles.Rows((a.codes.view(count * size, length),), None, slice(0, count * size))
     product, law = tiles.plan(rows, b.tiles), law_of(spec, a.step, b.step, length)
@@ -97,7 +97,7 @@ def deliver_rows(spec: AnalogSpec, operands: Operands, drawn: Blocks, c_BMN: tor
     table = (told.ctypes.data, reals.ctypes.data, size, *(0,) * told.shape[1])
     most = tiles.rows_at_once(columns)
     laws = (0.0,) * reals.shape[1]
-    read_out(table, laws, count * size * columns, product, blocks=count, grain=32, most=most)
+    read_out(table, laws, count * size * columns, product, blocks=count, grain=tiles.FEWEST_ROWS, most=most)
     return count
 
 

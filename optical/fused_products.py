@@ -74,7 +74,12 @@ def deliver(
         told, reals = told_of(law, (), (a, b), noise, Output(target, whole(c_BMN.shape), draws))
         rows = c_BMN.shape[1]
         read_out(
-            (0, 0, rows, *told), reals, rows * columns, tiled, grain=32, most=tiles.rows_at_once(columns)
+            (0, 0, rows, *told),
+            reals,
+            rows * columns,
+            tiled,
+            grain=tiles.FEWEST_ROWS,
+            most=tiles.rows_at_once(columns),
         )
         return c_BMN
     for block in product_blocks(c_BMN.shape, c_BMN.device):

@@ -18,8 +18,10 @@ from optical.fused_threads import Job
 _ROWS, _BYTES = 16, 64
 """Of a tile."""
 _TILE = _ROWS * _BYTES
+FEWEST_ROWS = 2 * _ROWS
+"""Rows of A that are multiplied at a time: of a product, or a block of one, that has as many."""
 _PAIR = 2 * _ROWS
-"""Rows of A, and columns of B, that are multiplied at a time."""
+"""Columns of B that are."""
 _CACHE = 2**20
 """Bytes of B that stay in a core's cache."""
 _PANEL = 2**16
@@ -95,7 +97,7 @@ def plan(a: Rows, b_tiles: torch.Tensor) -> tuple[int, ...] | None:
     """
     count, first, steps = a.rows.stop - a.rows.start, a.rows.start, b_tiles.shape[2]
     length, halved = steps * _BYTES, len(a.codes) > 1
-    if count < _PAIR or a.codes[0].shape[1] != length:
+    if count < FEWEST_ROWS or a.codes[0].shape[1] != length:
         return None
     if a.tiles is None:
         if not all(codes.is_contiguous() for codes in a.codes):
@@ -134,7 +136,7 @@ def is_small(b_tiles: torch.Tensor) -> bool:
 
 def rows_at_once(columns: int) -> int:
     """Return how many rows of products are made and read out before the next."""
-    return max(_PAIR, _PANEL // columns // _PAIR * _PAIR)
+    return max(FEWEST_ROWS, _PANEL // columns // FEWEST_ROWS * FEWEST_ROWS)
 
 
 def look(

@@ -209,10 +209,11 @@ def test_parts_in_tiles_give_the_same_bits_on_several_threads(team, monkeypatch)
 @has_tiles
 @pytest.mark.parametrize("rounding", list(Rounding))
 @pytest.mark.parametrize("length", [72, 4096])
-def test_blocks_of_rows_are_what_they_are_one_by_one(length, rounding, monkeypatch):
-    """Three blocks of 64 rows and one of 8."""
+@pytest.mark.parametrize(("size", "blocks"), [(64, 3), (40, 5), (33, 6), (32, 6), (16, 0), (7, 0)])
+def test_blocks_of_rows_are_what_they_are_one_by_one(size, blocks, length, rounding, monkeypatch):
+    """200 rows; too few of them for a product in tiles are left to be multiplied one by one."""
     spec = dataclasses.replace(SPEC, analog_length=length, rounding=rounding)
-    specs = ProductSpecs.same(spec, row_block=64)
+    specs = ProductSpecs.same(spec, row_block=size)
     generator = torch.Generator().manual_seed(4)
     x, weight = torch.randn(200, 192, generator=generator), torch.randn(96, 192, generator=generator)
     together, calls = noisy_matmul(x, weight.mT, specs, 9), []
@@ -223,4 +224,4 @@ def test_blocks_of_rows_are_what_they_are_one_by_one(length, rounding, monkeypat
 
     monkeypatch.setattr(optical.row_blocks, "deliver_rows", count)
     assert torch.equal(together, noisy_matmul(x, weight.mT, specs, 9))
-    assert calls == [3]
+    assert calls == [blocks]
