@@ -314,6 +314,7 @@ def _fill(
 ) -> torch.Tensor:
     """Fill memory with codes, a cacheful at a time, and return the full scale."""
     scale = _full_scale(x, grid.dim)
+    by_rows = energy is not None and energy.shape[1:] == (x.shape[1], 1)
     factor, error = grid.reach / scale, grid.reach * grid.error
     for block in cachefuls(x.shape, x.device, streams=2):
         part = grid.put(part_of(x, block), part_of(factor, block))
@@ -323,8 +324,7 @@ def _fill(
         if room.halves is not None:
             room.halves.put(part, block)
         if energy is not None:
-            dim = -1 if energy.shape[2] == 1 else -2
-            part_of(energy, block).add_(part.square_().sum(dim, keepdim=True))
+            part_of(energy, block).add_(part.square_().sum(-1 if by_rows else -2, keepdim=True))
     return scale
 
 

@@ -91,3 +91,12 @@ def test_gradients_of_gradients_keep_no_codes():
     assert set(weight_codes._STORAGES) == before
     assert kept
     assert all(one.untyped_storage().data_ptr() == weight.untyped_storage().data_ptr() for one in kept)
+
+
+@pytest.mark.parametrize("scale", [Scale.ROW, Scale.TENSOR])
+def test_a_single_row_that_was_a_column_has_an_energy(scale):
+    """Blocks of one row of a transposed operand lie in memory as a column does."""
+    spec = dataclasses.replace(AnalogSpec.ideal(), dac_bits=8, shot_variance=1e-9, scale=scale)
+    x, weight = torch.randn(96, 5).mT, torch.randn(96, 32)
+    found = noisy_matmul(x, weight, ProductSpecs.same(spec, row_block=1), 3)
+    assert (found - x @ weight).abs().max() < 0.05 * (x @ weight).abs().max()
