@@ -5,6 +5,7 @@ On a CPU without such a unit the roads are the same, and all of this holds of it
 
 import dataclasses
 import functools
+import random
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ import optical.fused_threads
 import optical.row_blocks
 import optical.scratch
 from optical import tiles
-from optical.analog import AnalogSpec, Rounding
+from optical.analog import AnalogSpec, Rounding, Scale
 from optical.draws import Draws
 from optical.encoding import encode
 from optical.fused_batches import deliver_rows
@@ -225,3 +226,46 @@ def test_blocks_of_rows_are_what_they_are_one_by_one(size, blocks, length, round
     monkeypatch.setattr(optical.row_blocks, "deliver_rows", count)
     assert torch.equal(together, noisy_matmul(x, weight.mT, specs, 9))
     assert calls == [blocks]
+
+
+def any_product(number):
+    """Return a product and its gradients, of a shape, a layout, blocks and a core that the number draws."""
+    pick, generator = random.Random(number), torch.Generator().manual_seed(number)
+    spec = dataclasses.replace(
+        SPEC,
+        dac_bits=pick.choice([4, 8]),
+        analog_length=pick.choice([32, 72, 100, 5000]),
+        shot_variance=pick.choice([0.0, 1e-4]),
+        rin_variance=pick.choice([0.0, 1e-5]),
+        rounding=pick.choice(list(Rounding)),
+        scale=pick.choice([Scale.ROW, Scale.TENSOR]),
+    )
+    specs = ProductSpecs.same(spec, row_block=pick.choice([1, 16, 24, 32, 33, 40, 64, 256]))
+    k, n, matrices = (
+        pick.choice([64, 192, 320, 100, 7]),
+        pick.choice([32, 96, 256, 30]),
+        pick.choice([(), (), (5,)]),
+    )
+    m = pick.choice([1, 16, 31, 33, 64] if matrices else [1, 7, 31, 32, 33, 48, 77, 200, 300])
+    a, b = (
+        torch.randn(*matrices, m, k, generator=generator),
+        torch.randn(*matrices, n, k, generator=generator).mT,
+    )
+    a = a.mT.contiguous().mT if pick.random() < 0.3 else a
+    b = b.contiguous() if pick.random() < 0.5 else b
+    a, b = a.requires_grad_(), b.requires_grad_()
+    out = noisy_matmul(a, b, specs, number)
+    return (out, *torch.autograd.grad(out, (a, b), torch.randn(out.shape, generator=generator)))
+
+
+@pytest.mark.filterwarnings("ignore::heliograph.errors.SuspectWarning")
+@pytest.mark.parametrize("first", range(0, 80, 20))
+def test_any_product_has_the_same_bits_with_tiles_and_without(first, without_tiles, monkeypatch):
+    """Odd sizes, short blocks, all layouts; with tiles on three threads, without on one."""
+    numbers = range(first, first + 20)
+    alone = without_tiles(lambda: [any_product(number) for number in numbers])
+    monkeypatch.setattr(optical.fused_threads, "_FEWEST", 2000)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    for number, expected in zip(numbers, alone, strict=True):
+        for found, same in zip(any_product(number), expected, strict=True):
+            assert torch.equal(found, same), number
