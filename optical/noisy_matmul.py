@@ -6,6 +6,7 @@ Shape suffixes: B batch, M rows of A and C, K summed, N columns of B and C.
 from __future__ import annotations
 
 import functools
+import math
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -173,10 +174,11 @@ def _batched(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
         raise WorkloadError(msg)
     check_types(a, b)
     if b.dim() == 2:
-        return a.reshape(1, a.shape[:-1].numel(), a.shape[-1]), b.unsqueeze(0), (*a.shape[:-1], b.shape[-1])
+        rows = math.prod(a.shape[:-1])
+        return a.reshape(1, rows, a.shape[-1]), b.unsqueeze(0), (*a.shape[:-1], b.shape[-1])
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    a_BMK = a.expand(*batch, *a.shape[-2:]).reshape(batch.numel(), *a.shape[-2:])
-    b_BKN = b.expand(*batch, *b.shape[-2:]).reshape(batch.numel(), *b.shape[-2:])
+    a_BMK = a.expand(*batch, *a.shape[-2:]).reshape(math.prod(batch), *a.shape[-2:])
+    b_BKN = b.expand(*batch, *b.shape[-2:]).reshape(math.prod(batch), *b.shape[-2:])
     return a_BMK, b_BKN, (*batch, a.shape[-2], b.shape[-1])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import math
 import threading
 import weakref
 from collections.abc import Iterator
@@ -176,7 +177,7 @@ class Frame:
             name = self.site.name or "the model"
             msg = f"{name} draws noise from no key; run it within noise_key(seed, step) or give a model_key"
             raise WorkloadError(msg)
-        batch = 1 if b.dim() == 2 else torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]).numel()
+        batch = 1 if b.dim() == 2 else math.prod(torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]))
         rows = a.numel() // a.shape[-1] if b.dim() == 2 else a.shape[-2]
         count, size = (rows, specs.row_block) if batch == 1 else (batch, max(1, specs.row_block // rows))
         blocks = -(-count // size)

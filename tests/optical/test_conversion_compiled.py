@@ -201,3 +201,18 @@ def test_compiled_checkpoints_draw_the_same_or_are_refused():
     refusal = "WorkloadError: skip_fwd_side_effects_in_bwd_under_checkpoint drops"
     with patched, pytest.raises(Exception, match=refusal):
         torch.compile(noisy, backend="aot_eager")(x)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_exported_program_takes_batches_of_any_size(strict):
+    """Exported with 24 rows; with others it draws what the model draws."""
+    layers = torch.nn.Linear(64, 96), torch.nn.GELU(), torch.nn.Linear(96, 32)
+    noisy = convert(torch.nn.Sequential(*layers), CORE).eval()
+    key, batch = torch.from_numpy(NoiseKey(seed=5).numbers), torch.export.Dim("batch", min=2, max=4096)
+    program = torch.export.export(
+        KeyedModel(noisy), (key, torch.randn(24, 64)), dynamic_shapes=(None, ({0: batch},)), strict=strict
+    ).module()
+    for rows in (24, 2, 300, 513):
+        x = torch.randn(rows, 64)
+        with noise_key(5):
+            assert torch.equal(program(key, x), noisy(x))
