@@ -23,10 +23,8 @@ from numba.core import cgutils, types
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
-ROWS = 16
-"""Of a tile."""
-BYTES = 64
-"""Of a row."""
+from optical.fused_numbers import BYTES, ROWS
+
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 """System call of Linux on x86-64, ARCH_REQ_XCOMP_PERM, and the part of a thread's state that tiles are."""
 _BYTE, _NUMBER, _LONG = ir.IntType(8), ir.IntType(32), ir.IntType(64)

@@ -15,12 +15,12 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from optical.fused_numbers import HEAD
+
 Array = Any
 Numbers = tuple[Any, ...]
 LONG = 2**40
 """Length of memory whose end is not asked for."""
-FLOAT32, INT8, INT16 = 0, 1, 2
-"""Kinds of codes."""
 compiled = numba.njit(nogil=True, cache=True, fastmath={"reassoc", "nsz"})
 _INSIDE: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 """A function that only compiled ones call is compiled in half the time without what others would call."""
@@ -37,12 +37,6 @@ def job(function: Callable[[int], None]) -> Callable[[], Any]:
     It is one that threads run together (`optical.fused_threads.Job`), told by memory at an address.
     """
     return functools.cache(lambda: _callback(function))
-
-
-HEAD = 6
-"""Numbers that stand first in the block: address of a counter for each thread, 64 bytes apart; length of what
-is divided, and of a part; threads; parts first offered to each; address of what tells the number of a
-thread, or 0."""
 
 
 @intrinsic  # type: ignore[untyped-decorator]

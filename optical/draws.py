@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -107,6 +109,26 @@ class Draws:
         first = self._next
         self._next += count
         return self._key, first
+
+
+class Blocks(NamedTuple):
+    """Blocks of matrices whose draws are their own."""
+
+    size: int
+    """Matrices of a block."""
+    keys: Sequence[int]
+    """Of their draws."""
+    first: int
+    """First word of each."""
+
+    def after(self, words: int) -> Blocks:
+        """Return the same, so many words for each matrix later."""
+        return self._replace(first=self.first + self.size * words)
+
+    @property
+    def signed(self) -> list[int]:
+        """Keys as `Draws` has them, int64."""
+        return [_signed(key & _KEY_MASK) for key in self.keys]
 
 
 def _numbers(key: int, first: int, count: int) -> torch.Tensor:

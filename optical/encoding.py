@@ -16,7 +16,7 @@ import torch
 from optical import fused, tiles
 from optical.analog import AnalogSpec, Rounding, Scale, loads_second
 from optical.code_products import Arithmetic, Halves, arithmetic_for, arithmetic_of_sums
-from optical.draws import Draws
+from optical.draws import Blocks, Draws
 from optical.operand_blocks import cachefuls, part_of
 from optical.operands import SMALLEST_SCALE, Operand, largest_code
 from optical.scratch import remembered, scratch
@@ -120,7 +120,7 @@ def encode_blocks(
     x: torch.Tensor,
     summed_dim: int,
     spec: AnalogSpec,
-    blocks: fused.Blocks,
+    blocks: Blocks,
     *,
     use: str,
     order: Order | None = None,
@@ -132,7 +132,7 @@ def encode_blocks(
     ----------
     x, summed_dim, spec, use, order
         As of `encode`, all blocks together.
-    blocks : fused.Blocks
+    blocks : Blocks
         What draws hang on.
     joined : bool
         Whether the matrices are rows of one, so that codes may be int8.
@@ -187,7 +187,7 @@ class _Coding(NamedTuple):
         fused.encode(x, coded.memory, self.grid, draws if self.dithers else None, coded.tiles)
         return coded.operand
 
-    def run_blocks(self, x: torch.Tensor, blocks: fused.Blocks, use: str) -> Operand:
+    def run_blocks(self, x: torch.Tensor, blocks: Blocks, use: str) -> Operand:
         """Return the codes of the matrices of blocks (`encode_blocks`)."""
         coded = remembered(("blocks", use, self), lambda: self._coded(self._fresh(use), None))
         fused.encode_blocks(x, coded.memory, self.grid, blocks)
@@ -219,7 +219,7 @@ class _Coding(NamedTuple):
     def _coded(self, lies: Operand, tiles: torch.Tensor | None) -> _Coded:
         energy = lies.energy if self.wants_energy else None
         memory = fused.Codes(lies.codes, lies.scale, energy, lies.halves or ())
-        room = None if self.layout is None or tiles is None else self.layout.room(tiles)
+        room = fused.NOWHERE if self.layout is None or tiles is None else self.layout.room(tiles)
         return _Coded(memory, replace(lies.mT if self.turned else lies, tiles=tiles), room)
 
 
@@ -228,7 +228,7 @@ class _Coded(NamedTuple):
 
     memory: fused.Codes
     operand: Operand
-    tiles: fused.TileRoom | None
+    tiles: fused.TileRoom
 
 
 @functools.lru_cache(maxsize=4096)

@@ -11,24 +11,22 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 
+from optical.fused_numbers import FLOAT32, INT8, INT16
 from optical.fused_threads import Job
 
 if TYPE_CHECKING:
-    from optical.draws import Draws
+    from optical.draws import Blocks, Draws
 
 _SAMPLED = 256
 """Elements that a digest reads."""
-KINDS = {torch.float32: 0, torch.int8: 1, torch.int16: 2}
-"""Of codes, as `optical.compiling` numbers them."""
-_TOLD = 16
-"""Integers of `_told`."""
+KINDS = {torch.float32: FLOAT32, torch.int8: INT8, torch.int16: INT16}
+"""Kinds of codes by their type."""
 _GRAIN = 64
 """Columns of codes that lie in one line of a cache, which two threads had better not share."""
 
@@ -131,9 +129,7 @@ class TileRoom(NamedTuple):
 NOWHERE = TileRoom(0, False, 1)
 
 
-def encode(
-    x: torch.Tensor, room: Codes, grid: Grid, dither: Draws | None, tiles: TileRoom | None = None
-) -> None:
+def encode(x: torch.Tensor, room: Codes, grid: Grid, dither: Draws | None, tiles: TileRoom = NOWHERE) -> None:
     """Round an operand to codes.
 
     Parameters
@@ -146,7 +142,7 @@ def encode(
         Of the converter.
     dither : Draws or None
         What stochastic rounding draws from.
-    tiles : TileRoom or None
+    tiles : TileRoom
         Where codes go as well.
     """
     (batch, rows, columns), by_rows = room.codes.shape, grid.summed_dim == -1
@@ -154,9 +150,8 @@ def encode(
     told = _told(x, room, grid, (0, 0, 0) if dither is None else (1, *dither.take(count)))
     if not grid.own:
         kernels().encoding.find_scale(told[:7], count, np.float32(grid.smallest))
-    parts, least = batch * rows if by_rows else columns, 1 if tiles is None else tiles.lines
-    place = tiles if tiles is not None else NOWHERE
-    _encode((0, 0, parts, *told), place, grid, parts, count, grain=least if by_rows else _grain(columns))
+    parts, grain = (batch * rows, tiles.lines) if by_rows else (columns, _grain(columns))
+    _encode((0, 0, parts, *told), tiles, grid, parts, count, grain=grain)
 
 
 def _encode(
@@ -166,26 +161,6 @@ def _encode(
     job, in_tiles = _encoding()
     more = (place.address, place.gathers) if in_tiles else ()
     job.run((*told, *more, grid.reach, grid.smallest), parts, count, grain=grain)
-
-
-class Blocks(NamedTuple):
-    """Blocks of matrices whose draws are their own."""
-
-    size: int
-    """Matrices of a block."""
-    keys: Sequence[int]
-    """Of their draws."""
-    first: int
-    """First word of each."""
-
-    def after(self, words: int) -> Blocks:
-        """Return the same, so many words for each matrix later."""
-        return self._replace(first=self.first + self.size * words)
-
-    @property
-    def signed(self) -> list[int]:
-        """Keys as int64 of the same bits."""
-        return [key - 2**64 if key >= 2**63 else key for key in self.keys]
 
 
 def encode_blocks(x: torch.Tensor, room: Codes, grid: Grid, blocks: Blocks) -> None:
@@ -199,8 +174,7 @@ def encode_blocks(x: torch.Tensor, room: Codes, grid: Grid, blocks: Blocks) -> N
         What draws hang on.
     """
     (_, rows, columns), by_rows = room.codes.shape, grid.summed_dim == -1
-    told = np.empty((len(blocks.keys), _TOLD), np.int64)
-    told[:] = _told(x, room, grid, (1, 0, blocks.first))
+    told = np.array([_told(x, room, grid, (1, 0, blocks.first))] * len(blocks.keys), np.int64)
     matrix, lines = rows * columns, rows if by_rows else columns
     widths = (
         4 * matrix,
@@ -211,7 +185,7 @@ def encode_blocks(x: torch.Tensor, room: Codes, grid: Grid, blocks: Blocks) -> N
     told[:, :4] += np.arange(len(told))[:, None] * (blocks.size * np.array(widths))
     told[:, 8], told[:, 14] = blocks.size, blocks.signed
     each = blocks.size * rows if by_rows else columns
-    table = (told.ctypes.data, 0, each, *(0,) * _TOLD)
+    table = (told.ctypes.data, 0, each, *(0,) * told.shape[1])
     _encode(table, NOWHERE, grid, len(told) * each, x.numel(), grain=1 if by_rows else each)
 
 

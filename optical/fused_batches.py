@@ -16,9 +16,20 @@ import torch
 
 from optical import tiles
 from optical.analog import AnalogSpec
-from optical.draws import Draws
-from optical.fused import KINDS, Blocks, fuses, kernels
-from optical.fused_laws import Law, Noise, Operands, Sight, law_of, mean_square_beyond, probed_places, settle
+from optical.draws import Blocks, Draws
+from optical.fused import KINDS, fuses, kernels
+from optical.fused_laws import (
+    Law,
+    Noise,
+    Operands,
+    Sight,
+    law_of,
+    mean_square_beyond,
+    noise_of,
+    probed_places,
+    settle,
+)
+from optical.fused_numbers import FEWEST_ROWS
 from optical.fused_products import Output, read_out, suits, told_of
 from optical.fused_threads import Job
 from optical.operand_blocks import CACHE_ELEMENTS, Target
@@ -79,13 +90,15 @@ def deliver_rows(spec: AnalogSpec, operands: Operands, drawn: Blocks, c_BMN: tor
     if spec.chip is not None or columns % 2 or not (suits(spec) and fuses(c_BMN)):
         return 0
     whole = a.codes.dtype == torch.int8 and a.codes.is_contiguous()
-    if not whole or size < tiles.FEWEST_ROWS or b.tiles is None or not tiles.is_small(b.tiles):
+    if not whole or size < FEWEST_ROWS or b.tiles is None or not tiles.is_small(b.tiles):
         return 0
     rows = tiles.Rows((a.codes.view(count * size, length),), None, slice(0, count * size))
     product, law = tiles.plan(rows, b.tiles), law_of(spec, a.step, b.step, length)
-    noises = [] if product is None else [_noise_of_rows(spec, law, operands, place) for place in range(count)]
-    found = [noise for noise in noises if noise is not None]
-    if product is None or len(found) < count:
+    if product is None:
+        return 0
+    parts = (a.at((slice(place, place + 1), _ALL)) for place in range(count))
+    found = [noise for part in parts if (noise := noise_of(spec, law, (part, b), None)) is not None]
+    if len(found) < count:
         return 0
     out = Output(Target(c_BMN, adds=False), (slice(0, 1), slice(0, size)), Draws(0, c_BMN.device))
     integers, _ = told_of(law, (), operands, found[0], out)
@@ -97,26 +110,8 @@ def deliver_rows(spec: AnalogSpec, operands: Operands, drawn: Blocks, c_BMN: tor
     table = (told.ctypes.data, reals.ctypes.data, size, *(0,) * told.shape[1])
     most = tiles.rows_at_once(columns)
     laws = (0.0,) * reals.shape[1]
-    read_out(table, laws, count * size * columns, product, blocks=count, grain=tiles.FEWEST_ROWS, most=most)
+    read_out(table, laws, count * size * columns, product, blocks=count, grain=FEWEST_ROWS, most=most)
     return count
-
-
-def _noise_of_rows(spec: AnalogSpec, law: Law, operands: Operands, place: int) -> Noise | None:
-    """Return the noise of a block of rows."""
-    (a, b), (_, size, length) = operands, operands[0].codes.shape
-    columns, means, power, cross, beyond = b.codes.shape[2], (0.0, 0.0, 0.0), 0.0, 0.0, None
-    if law.reads_energies:
-        energies = a.energy.data_ptr() + 4 * place * size, b.energy.data_ptr()
-        means = kernels().readout.mean_energies(*energies, (1, size, columns))
-    if law.laser > 0.0 or law.sets_range:
-        (_, samples, m, width), a_steps = probe_steps(spec, torch.Size((1, size, length)))
-        (_, _, n, _), b_steps = probe_steps(spec, torch.Size((1, columns, length)))
-        signal = scratch("probe of signal", torch.Size((samples, m, n)), torch.float32, a.codes.device)
-        first = (a.codes.data_ptr() + place * size * length, length, 1, *a_steps[1:])
-        second = (b.codes.data_ptr(), b.codes.stride(2), b.codes.stride(1), *b_steps[1:])
-        power, cross = tiles.look(first, second, (m, n, width, int(law.laser > 0.0)), signal)
-        beyond = functools.partial(mean_square_beyond, signal) if law.clips else None
-    return settle(spec, law, Sight(means, power, cross, beyond))
 
 
 def _tables(

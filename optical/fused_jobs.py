@@ -10,9 +10,6 @@ import numpy as np
 
 from optical import fused_kernels, fused_readout
 from optical.compiling import (
-    HEAD,
-    INT8,
-    INT16,
     LONG,
     Array,
     doubles,
@@ -25,6 +22,7 @@ from optical.compiling import (
     short_integers,
     small_integers,
 )
+from optical.fused_numbers import HEAD, INT8, INT16
 
 ENCODE_INTEGERS, ENCODE_REALS = 16, 2
 """What `encode_part` is told."""

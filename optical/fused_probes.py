@@ -11,7 +11,6 @@ import numpy as np
 
 from optical import amx
 from optical.compiling import (
-    HEAD,
     LONG,
     Array,
     Numbers,
@@ -25,11 +24,12 @@ from optical.compiling import (
     small_integers,
 )
 from optical.fused_kernels import sum_of_squares
-from optical.fused_tiles import TILE, sum_products
+from optical.fused_numbers import BYTES, HEAD, ROWS, TILE
+from optical.fused_tiles import pack, sum_products
 
 LOOK_INTEGERS = 17
 """What `look` is told."""
-_PAIR = 2 * amx.ROWS
+_PAIR = 2 * ROWS
 
 
 @inside
@@ -40,7 +40,7 @@ def _take(operand: Numbers, sizes: Numbers, out: Array, squares: Array) -> None:
     source = small_integers(codes, LONG)
     start, step = sample * sample_step * length * stride, row_step * row_stride
     if stride == 1:
-        width = -(-length // amx.BYTES) * amx.BYTES
+        width = -(-length // BYTES) * BYTES
         for row in range(rows):
             begin, into = start + row * step, out[row * width : row * width + length]
             for place in range(length):
@@ -57,33 +57,21 @@ def _take(operand: Numbers, sizes: Numbers, out: Array, squares: Array) -> None:
                 squares[place] = sum_of_squares(into)
 
 
-@inside
-def _lay_out_rows(codes: Array, along: bool, sizes: tuple[int, int], out: Array) -> None:
-    """Lay rows of A out in tiles."""
-    (lines, steps), source, tiles = sizes, codes.ctypes.data, out.ctypes.data
-    width = steps * amx.BYTES
-    for line in range(lines // amx.ROWS):
-        for place in range(steps):
-            tile = tiles + (line * steps + place) * TILE
-            if along:
-                amx.load(4, source + line * amx.ROWS * width + place * amx.BYTES, width)
-                amx.store(4, tile, amx.BYTES)
-            else:
-                amx.gather(source + line * amx.ROWS + place * amx.BYTES * lines, lines, tile)
-
-
-@inside
-def _lay_out_columns(codes: Array, along: bool, sizes: tuple[int, int], out: Array) -> None:
-    """Lay columns of B out in tiles."""
-    (lines, steps), source, tiles = sizes, codes.ctypes.data, out.ctypes.data
-    width = steps * amx.BYTES
-    for line in range(lines // amx.ROWS):
-        for place in range(steps):
-            tile = tiles + (line * steps + place) * TILE
-            if along:
-                amx.turn(source + line * amx.ROWS * width + place * amx.BYTES, width, tile)
-            else:
-                amx.interleave(source + line * amx.ROWS + place * amx.BYTES * lines, lines, tile)
+@inner
+def _lay_out(codes: Array, how: tuple[bool, bool], sizes: tuple[int, int], out: Array) -> None:
+    """Lay columns of B out in tiles, or rows of A; they lie in rows, or in columns."""
+    (along, of_a), (lines, steps), source, tiles = how, sizes, codes.ctypes.data, out.ctypes.data
+    width = steps * BYTES
+    if not along:
+        pack(source, (width, lines), tiles, (0, lines), (False, of_a))
+        return
+    for line in range(0, lines, ROWS):
+        if of_a:
+            for place in range(steps):
+                amx.load(4, source + line * width + place * BYTES, width)
+                amx.store(4, tiles + (line // ROWS * steps + place) * TILE, BYTES)
+        else:
+            pack(source, (lines, width), tiles, (line, line + ROWS), (True, False))
 
 
 @inside
@@ -105,17 +93,17 @@ def _look(told: Array, sample: int, memory: tuple[Array, Array, Array, Array, Ar
     """Write the products of a sample; return the sums that `look` does."""
     codes, a, b, sums, squares = memory
     rows, columns, length, wanted, signal = told[10], told[11], told[12], told[13], told[14]
-    steps, far = -(-length // amx.BYTES), -(-length // amx.BYTES) * TILE
+    steps, far = -(-length // BYTES), -(-length // BYTES) * TILE
     lines = -(-rows // _PAIR) * _PAIR, -(-columns // _PAIR) * _PAIR
     squares[:] = np.float32(0.0)
     first = (told[0], told[1], told[2], told[3], told[4])
     second = (told[5], told[6], told[7], told[8], told[9])
     codes[:] = 0
     _take(first, (sample, rows, lines[0], length), codes, squares[0, : length * wanted])
-    _lay_out_rows(codes, first[2] == 1, (lines[0], steps), a)
+    _lay_out(codes, (first[2] == 1, True), (lines[0], steps), a)
     codes[:] = 0
     _take(second, (sample, columns, lines[1], length), codes, squares[1, : length * wanted])
-    _lay_out_columns(codes, second[2] == 1, (lines[1], steps), b)
+    _lay_out(codes, (second[2] == 1, False), (lines[1], steps), b)
     power = cross = 0.0
     for place in range(length * wanted):
         cross += squares[0, place] * squares[1, place]
@@ -123,15 +111,15 @@ def _look(told: Array, sample: int, memory: tuple[Array, Array, Array, Array, Ar
     for row in range(0, rows, _PAIR):
         for column in range(0, columns, _PAIR):
             above, beside = (
-                a.ctypes.data + row * steps * amx.BYTES,
-                b.ctypes.data + column * steps * amx.BYTES,
+                a.ctypes.data + row * steps * BYTES,
+                b.ctypes.data + column * steps * BYTES,
             )
-            sum_products((above, above + far), amx.BYTES, TILE, (beside, beside + far), steps)
+            sum_products((above, above + far), BYTES, TILE, (beside, beside + far), steps)
             place = sums.ctypes.data
-            amx.store(0, place, 2 * amx.BYTES)
-            amx.store(1, place + amx.BYTES, 2 * amx.BYTES)
-            amx.store(2, place + 2 * TILE, 2 * amx.BYTES)
-            amx.store(3, place + 2 * TILE + amx.BYTES, 2 * amx.BYTES)
+            amx.store(0, place, 2 * BYTES)
+            amx.store(1, place + BYTES, 2 * BYTES)
+            amx.store(2, place + 2 * TILE, 2 * BYTES)
+            amx.store(3, place + 2 * TILE + BYTES, 2 * BYTES)
             power += _write(sums, (row, column, rows, columns), out)
     return power, cross
 
@@ -154,7 +142,7 @@ def look(block: int) -> None:
         return
     told = numbers(block + 8 * HEAD, LOOK_INTEGERS)
     length = told[12]
-    most = -(-max(told[10], told[11]) // _PAIR) * _PAIR * -(-length // amx.BYTES) * amx.BYTES
+    most = -(-max(told[10], told[11]) // _PAIR) * _PAIR * -(-length // BYTES) * BYTES
     codes, a, b = np.empty(most, np.int8), np.empty(most, np.int8), np.empty(most, np.int8)
     memory = (codes, a, b, np.empty((_PAIR, _PAIR), np.int32), np.empty((2, length), np.float32))
     amx.configure(told[16])

@@ -18,6 +18,7 @@ from optical.code_products import CodeProduct
 from optical.draws import Draws, gaussian_pairs
 from optical.fused import fuses, kernels
 from optical.fused_laws import Law, Noise, Operands, law_of, noise_of
+from optical.fused_numbers import FEWEST_ROWS
 from optical.fused_threads import Job
 from optical.operand_blocks import Block, Target, product_blocks, whole
 from optical.operands import Operand, multiply
@@ -78,7 +79,7 @@ def deliver(
             reals,
             rows * columns,
             tiled,
-            grain=tiles.FEWEST_ROWS,
+            grain=FEWEST_ROWS,
             most=tiles.rows_at_once(columns),
         )
         return c_BMN

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 
 from optical.compiling import (
-    INT8,
-    INT16,
     LONG,
     Array,
     Numbers,
@@ -24,6 +22,7 @@ from optical.compiling import (
     small_integers,
 )
 from optical.fused_draws import draw_words
+from optical.fused_numbers import INT8, INT16
 
 
 @compiled

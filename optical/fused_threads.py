@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 
+from optical.fused_numbers import HEAD
+
 _FEWEST = 2**15
 """Elements that are worth a thread of the team: fewer take less time than to call it."""
 _FEWEST_ALONE = 2**19
 """Elements that are worth one of Python's."""
-_HEAD = 6
-"""Numbers that `optical.compiling.next_part` is told."""
 _LINE = 64
 """Bytes of a line of a cache, which two threads had better not both write to."""
 _PARTS = 4
@@ -46,7 +46,7 @@ class Job:
         function = make()
         self._call: Callable[[int], None] = function.ctypes
         self._address: int = function.address
-        self._block = struct.Struct(f"={_HEAD}q{integers}q{reals}d")
+        self._block = struct.Struct(f"={HEAD}q{integers}q{reals}d")
         self._counters = -(-self._block.size // _LINE) * _LINE
 
     def run(

@@ -11,7 +11,6 @@ import numpy as np
 
 from optical import amx
 from optical.compiling import (
-    HEAD,
     Array,
     compiled_in_order,
     doubles,
@@ -33,35 +32,34 @@ from optical.fused_jobs import (
     reals_of,
     row_of,
 )
+from optical.fused_numbers import BYTES, FEWEST_ROWS, HEAD, ROWS, TILE
 
 LAYOUT_INTEGERS = 2
 """What `encode` is told of tiles."""
 PRODUCT_INTEGERS = 10
 """What `multiply` is told of a product, beside where it goes and how many rows it has."""
-TILE = amx.ROWS * amx.BYTES
-_SUMS = amx.ROWS * amx.ROWS
-_FEWEST_ROWS = 2 * amx.ROWS
+_SUMS = ROWS * ROWS
 _CACHE = 2**19
 """Bytes of A that are met again and again by columns of B."""
 
 
 @inner
-def _pack(
+def pack(
     codes: int, shape: tuple[int, int], tiles: int, lines: tuple[int, int], how: tuple[bool, bool]
 ) -> None:
     """Lay some columns of B out, or rows of A if it gathers them; they lie in rows, or in columns."""
     width, (by_rows, gathers) = shape[1], how
     if by_rows:
-        steps = width // amx.BYTES
+        steps = width // BYTES
         for place in range(steps):
-            source = codes + lines[0] * width + place * amx.BYTES
-            amx.turn(source, width, tiles + (lines[0] // amx.ROWS * steps + place) * TILE)
+            source = codes + lines[0] * width + place * BYTES
+            amx.turn(source, width, tiles + (lines[0] // ROWS * steps + place) * TILE)
         return
-    steps = shape[0] // amx.BYTES
+    steps = shape[0] // BYTES
     for place in range(steps):
-        for column in range(lines[0], lines[1], amx.ROWS):
-            source = codes + column + place * amx.BYTES * width
-            out = tiles + (column // amx.ROWS * steps + place) * TILE
+        for column in range(lines[0], lines[1], ROWS):
+            source = codes + column + place * BYTES * width
+            out = tiles + (column // ROWS * steps + place) * TILE
             if gathers:
                 amx.gather(source, width, out)
             else:
@@ -93,11 +91,11 @@ def encode(block: int) -> None:
             first = start - number * each
             last = stop - number * each
             while first < last:
-                then = min(last, first + amx.ROWS) if by_rows else last
+                then = min(last, first + ROWS) if by_rows else last
                 encode_part(told, reals, first, then)
                 for codes in (told[4] if told[4] != 0 else told[1], told[5]):
                     if tiles != 0 and codes != 0:
-                        _pack(codes, (told[9], told[10]), tiles, (first, then), (by_rows, layout[1] != 0))
+                        pack(codes, (told[9], told[10]), tiles, (first, then), (by_rows, layout[1] != 0))
                         tiles += told[9] * told[10]
                 tiles = layout[0]
                 first = then
@@ -114,9 +112,9 @@ def sum_products(a: tuple[int, int], step: int, next_: int, b: tuple[int, int], 
     amx.clear(3)
     for place in range(steps):
         amx.load(4, a[0] + place * next_, step)
-        amx.load(6, b[0] + place * TILE, amx.BYTES)
+        amx.load(6, b[0] + place * TILE, BYTES)
         amx.multiply(0, 4, 6)
-        amx.load(7, b[1] + place * TILE, amx.BYTES)
+        amx.load(7, b[1] + place * TILE, BYTES)
         amx.multiply(1, 4, 7)
         amx.load(5, a[1] + place * next_, step)
         amx.multiply(2, 5, 6)
@@ -127,19 +125,19 @@ def sum_products(a: tuple[int, int], step: int, next_: int, b: tuple[int, int], 
 def _multiply(given: Array, out: int, rows: tuple[int, int], span: tuple[int, int]) -> None:
     """Multiply some rows, at least 32, by some columns; `out` is where the first row of all would go."""
     a, _, step, sixteen, next_, b, _, columns, steps, _ = given
-    most = max(32, _CACHE // (steps * amx.BYTES) // 32 * 32)
+    most = max(32, _CACHE // (steps * BYTES) // 32 * 32)
     for first in range(rows[0], rows[1], most):
         for column in range(span[0], span[1], 32):
-            tiles = b + column // amx.ROWS * steps * TILE
+            tiles = b + column // ROWS * steps * TILE
             for each in range(first, min(first + most, rows[1]), 32):
                 row = min(each, rows[1] - 32)
-                above = a + row // amx.ROWS * sixteen + row % amx.ROWS * step
+                above = a + row // ROWS * sixteen + row % ROWS * step
                 sum_products((above, above + sixteen), step, next_, (tiles, tiles + steps * TILE), steps)
                 place, width = out + 4 * (row * columns + column), 4 * columns
                 amx.store(0, place, width)
-                amx.store(1, place + amx.BYTES, width)
-                amx.store(2, place + amx.ROWS * width, width)
-                amx.store(3, place + amx.ROWS * width + amx.BYTES, width)
+                amx.store(1, place + BYTES, width)
+                amx.store(2, place + ROWS * width, width)
+                amx.store(3, place + ROWS * width + BYTES, width)
 
 
 @inner
@@ -148,28 +146,28 @@ def _multiply_halves(given: Array, out: int, rows: tuple[int, int], span: tuple[
     high, low, step, sixteen, next_, b_high, b_low, columns, steps, _ = given
     sums = np.empty(4 * _SUMS, np.int32)
     place = sums.ctypes.data
-    most = max(amx.ROWS, _CACHE // (2 * steps * amx.BYTES) // amx.ROWS * amx.ROWS)
+    most = max(ROWS, _CACHE // (2 * steps * BYTES) // ROWS * ROWS)
     for first in range(rows[0], rows[1], most):
-        for column in range(span[0], span[1], amx.ROWS):
-            tiles = column // amx.ROWS * steps * TILE
-            for each in range(first, min(first + most, rows[1]), amx.ROWS):
-                row = min(each, rows[1] - amx.ROWS)
-                above = row // amx.ROWS * sixteen + row % amx.ROWS * step
+        for column in range(span[0], span[1], ROWS):
+            tiles = column // ROWS * steps * TILE
+            for each in range(first, min(first + most, rows[1]), ROWS):
+                row = min(each, rows[1] - ROWS)
+                above = row // ROWS * sixteen + row % ROWS * step
                 sum_products((high + above, low + above), step, next_, (b_high + tiles, b_low + tiles), steps)
-                amx.store(0, place, amx.BYTES)
-                amx.store(1, place + TILE, amx.BYTES)
-                amx.store(2, place + 2 * TILE, amx.BYTES)
-                amx.store(3, place + 3 * TILE, amx.BYTES)
-                for line in range(amx.ROWS):
-                    results = floats(out + 4 * ((row + line) * columns + column), amx.ROWS)
-                    _join(sums, line * amx.ROWS, results)
+                amx.store(0, place, BYTES)
+                amx.store(1, place + TILE, BYTES)
+                amx.store(2, place + 2 * TILE, BYTES)
+                amx.store(3, place + 3 * TILE, BYTES)
+                for line in range(ROWS):
+                    results = floats(out + 4 * ((row + line) * columns + column), ROWS)
+                    _join(sums, line * ROWS, results)
 
 
 @compiled_in_order
 def _join(sums: Array, first: int, out: Array) -> None:
     """Add products of halves to products of codes."""
     radix = np.float32(128.0)
-    for place in range(amx.ROWS):
+    for place in range(ROWS):
         at = first + place
         crossed = plus(sums[_SUMS + at], sums[2 * _SUMS + at])
         upper = np.float32(sums[at]) * radix + np.float32(crossed)
@@ -226,7 +224,7 @@ def deliver(block: int) -> None:
     given = numbers(own + 8 * DELIVER_INTEGERS, PRODUCT_INTEGERS)
     reals, columns = own + 8 * (DELIVER_INTEGERS + PRODUCT_INTEGERS), given[7]
     multiplies = given[5] != 0
-    products = np.empty(max(_FEWEST_ROWS, numbers(block, HEAD)[2]) * columns, np.float32)
+    products = np.empty(max(FEWEST_ROWS, numbers(block, HEAD)[2]) * columns, np.float32)
     if multiplies:
         amx.configure(given[9])
     while start < end:
@@ -235,7 +233,7 @@ def deliver(block: int) -> None:
         told, law = row_of(table, DELIVER_INTEGERS, own, number), reals_of(laws, DELIVER_REALS, reals, number)
         first = told[0]
         if multiplies:
-            base = min(start, max(0, stop - _FEWEST_ROWS))
+            base = min(start, max(0, stop - FEWEST_ROWS))
             first = products.ctypes.data - 4 * base * columns
             _multiply_either(given, first, (base, stop), (0, columns))
             first += 4 * number * each * columns

@@ -13,9 +13,8 @@ import torch
 from heliograph.keys import mix_key
 from optical.analog import AnalogSpec, Rounding, Scale, loads_second
 from optical.block_scales import SharedBlocks, multiply_blocks
-from optical.draws import Draws
+from optical.draws import Blocks, Draws
 from optical.encoding import Orders, encode, encode_blocks
-from optical.fused import Blocks
 from optical.fused_batches import deliver_blocks, deliver_rows
 from optical.numerics import AnalogNumerics, is_exact
 from optical.operand_blocks import Target, part_of

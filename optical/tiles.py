@@ -13,14 +13,10 @@ import numpy as np
 import torch
 
 from optical import fused
+from optical.fused_numbers import BYTES, FEWEST_ROWS, ROWS, TILE
 from optical.fused_threads import Job
 
-_ROWS, _BYTES = 16, 64
-"""Of a tile."""
-_TILE = _ROWS * _BYTES
-FEWEST_ROWS = 2 * _ROWS
-"""Rows of A that are multiplied at a time: of a product, or a block of one, that has as many."""
-_PAIR = 2 * _ROWS
+_PAIR = 2 * ROWS
 """Columns of B that are."""
 _CACHE = 2**20
 """Bytes of B that stay in a core's cache."""
@@ -48,11 +44,11 @@ class Layout(NamedTuple):
     @property
     def size(self) -> torch.Size:
         """Shape of the tiles, int8."""
-        return torch.Size((self.lines // _ROWS, self.steps, _ROWS, _BYTES))
+        return torch.Size((self.lines // ROWS, self.steps, ROWS, BYTES))
 
     def room(self, tiles: torch.Tensor) -> fused.TileRoom:
         """Return where codes go, or their halves one after the other."""
-        return fused.TileRoom(tiles.data_ptr(), self.gathers, _ROWS)
+        return fused.TileRoom(tiles.data_ptr(), self.gathers, ROWS)
 
 
 class Rows(NamedTuple):
@@ -80,9 +76,9 @@ def layout_of(rows: int, columns: int, summed_dim: int, *, turned: bool) -> Layo
     """
     first = (summed_dim == -1) != turned
     lines, length = (rows, columns) if summed_dim == -1 else (columns, rows)
-    if not are_there() or length % _BYTES or lines % (_ROWS if first else _PAIR) or (first and not turned):
+    if not are_there() or length % BYTES or lines % (ROWS if first else _PAIR) or (first and not turned):
         return None
-    return Layout(lines, length // _BYTES, first)
+    return Layout(lines, length // BYTES, first)
 
 
 def plan(a: Rows, b_tiles: torch.Tensor) -> tuple[int, ...] | None:
@@ -96,23 +92,23 @@ def plan(a: Rows, b_tiles: torch.Tensor) -> tuple[int, ...] | None:
         Tiles of B, or of its halves.
     """
     count, first, steps = a.rows.stop - a.rows.start, a.rows.start, b_tiles.shape[2]
-    length, halved = steps * _BYTES, len(a.codes) > 1
+    length, halved = steps * BYTES, len(a.codes) > 1
     if count < FEWEST_ROWS or a.codes[0].shape[1] != length:
         return None
     if a.tiles is None:
         if not all(codes.is_contiguous() for codes in a.codes):
             return None
-        parts, step, group, following = a.codes, length, length * _ROWS, _BYTES
+        parts, step, group, following = a.codes, length, length * ROWS, BYTES
         first *= step
     else:
-        if first % _ROWS or count % _ROWS:
+        if first % ROWS or count % ROWS:
             return None
-        parts, step, group, following = tuple(a.tiles), _BYTES, steps * _TILE, _TILE
-        first = first // _ROWS * group
+        parts, step, group, following = tuple(a.tiles), BYTES, steps * TILE, TILE
+        first = first // ROWS * group
     a_places, b_places = ([part.data_ptr() for part in whole] for whole in (parts, b_tiles))
     low, b_low = (a_places[1] + first, b_places[1]) if halved else (0, 0)
     places = (a_places[0] + first, low, step, group, following, b_places[0], b_low)
-    return (*places, b_tiles.shape[1] * _ROWS, steps, _shapes())
+    return (*places, b_tiles.shape[1] * ROWS, steps, _shapes())
 
 
 def multiply(product: tuple[int, ...], out: torch.Tensor) -> None:
