@@ -35,6 +35,7 @@ from optical.fused_threads import Job
 from optical.operand_blocks import CACHE_ELEMENTS, Target
 from optical.operands import Operand
 from optical.probes import probe_steps
+from optical.readout import is_read_whole
 from optical.scratch import scratch
 
 _MOST = 8 * CACHE_ELEMENTS
@@ -97,7 +98,9 @@ def deliver_rows(spec: AnalogSpec, operands: Operands, drawn: Blocks, c_BMN: tor
     if product is None:
         return 0
     parts = (a.at((slice(place, place + 1), _ALL)) for place in range(count))
-    found = [noise for part in parts if (noise := noise_of(spec, law, (part, b), None)) is not None]
+    exact = is_read_whole(spec, (1, size, length, columns), c_BMN.device)  # as such a block by itself is
+    noises = (noise_of(spec, law, (part, b), None, exact=exact) for part in parts)
+    found = [noise for noise in noises if noise is not None]
     if len(found) < count:
         return 0
     out = Output(Target(c_BMN, adds=False), (slice(0, 1), slice(0, size)), Draws(0, c_BMN.device))

@@ -114,8 +114,13 @@ class Sight(NamedTuple):
     """Mean square of what of the samples lies beyond a range, where several samples are clipped."""
 
 
-def noise_of(spec: AnalogSpec, law: Law, operands: Operands, known: CodeProduct | None) -> Noise | None:
-    """Return the noise that a probe finds, or None where that of the laser hangs on the single output."""
+def noise_of(
+    spec: AnalogSpec, law: Law, operands: Operands, known: CodeProduct | None, *, exact: bool = False
+) -> Noise | None:
+    """Return the noise that a probe finds, or None where that of the laser hangs on the single output.
+
+    Squares of samples that are not known are rounded to float32; `exact` has them as a known product does.
+    """
     a, b = operands
     means, power, cross, beyond = (0.0, 0.0, 0.0), 0.0, 0.0, None
     if law.reads_energies:
@@ -126,6 +131,8 @@ def noise_of(spec: AnalogSpec, law: Law, operands: Operands, known: CodeProduct 
             ("probe", spec.analog_length, a.codes.shape, b.codes.shape), lambda: probe_of(spec, operands)
         )
         power, cross = probe.look(operands, law.laser > 0.0, law.sets_range and known is None)
+        if exact:
+            power = float(probe.signal.double().square().mean())
         if known is None and law.clips:
             beyond = functools.partial(mean_square_beyond, probe.signal)
     if law.sets_range and known is not None:

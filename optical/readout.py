@@ -92,10 +92,15 @@ def _joint(one: torch.Tensor, other: torch.Tensor) -> torch.Size:
 
 def whole_product(spec: AnalogSpec, a: Operand, b: Operand) -> CodeProduct | None:
     """Return the exact product of codes if it is one sample and one block of outputs, else None."""
-    shape = torch.Size((*a.codes.shape[:2], b.codes.shape[2]))
-    if a.codes.shape[2] > spec.analog_length or len(product_blocks(shape, a.codes.device)) > 1:
-        return None
-    return multiply(a, b)
+    sizes = (*a.codes.shape, b.codes.shape[2])
+    return multiply(a, b) if is_read_whole(spec, sizes, a.codes.device) else None
+
+
+def is_read_whole(spec: AnalogSpec, sizes: tuple[int, int, int, int], device: torch.device) -> bool:
+    """Return whether a product of sizes B, M, K and N is one sample and one block of outputs."""
+    batch, rows, length, columns = sizes
+    shape = torch.Size((batch, rows, columns))
+    return length <= spec.analog_length and len(product_blocks(shape, device)) == 1
 
 
 def read(
