@@ -14,11 +14,10 @@ from collections.abc import Callable
 import numpy as np
 
 from electronic.gpu import load_gpu
-from heliograph.operators import Held
-from heliograph.products import MatMuls
-from heliograph.units import to_si
 from optical.accelerator import PhotonicUnit
 from optical.cores import CORES, load_core
+from simulator.operators import Held, MatMuls
+from simulator.units import to_si
 
 _LARGEST_LOG2 = 16.0
 _REPEAT = 5

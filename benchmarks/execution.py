@@ -18,14 +18,14 @@ from dataclasses import dataclass
 import torch
 
 from electronic.numerics import ExactNumerics
-from heliograph.operators import Phase
-from optical.analog import AnalogSpec
 from optical.cores import load_core
-from optical.noisy_matmul import noisy_matmul
-from optical.numerics import AnalogNumerics
-from optical.product_specs import ProductSpecs
-from workloads.gpt import Gpt, GptConfig, ProductName, Products
-from workloads.training import TrainingConfig
+from optical.execution.analog import AnalogSpec
+from optical.execution.noisy_matmul import noisy_matmul
+from optical.execution.numerics import AnalogNumerics
+from optical.execution.product_specs import ProductSpecs
+from simulator.operators import Phase
+from workloads.training.gpt import Gpt, GptConfig, ProductName, Products
+from workloads.training.loop import TrainingConfig
 
 SHAPES = ((256, 1024, 1024), (2048, 4096, 4096))
 """Rows, inputs and outputs."""

@@ -6,8 +6,8 @@ import time
 
 import numpy as np
 
-from experiments.fabrics import FABRICS, build_fabric
-from heliograph.interfaces import Fabric, Flows
+from heliograph.fabrics import FABRICS, build_fabric
+from simulator.interfaces import Fabric, Flows
 
 SIZES = (1024, 16384)
 """Endpoints."""

@@ -18,17 +18,18 @@ from pathlib import Path
 
 import numpy as np
 
-from heliograph.flow_simulation import simulate
-from heliograph.flows import FlowSet, FlowTimes
-from heliograph.interfaces import LinkGraph
-from heliograph.torus import regular
-from heliograph.torus_flows import (
+from simulator.engine.flow_simulation import (
+    FlowSet,
+    FlowTimes,
     all_links,
     all_reduce_orbits,
     all_to_all_orbits,
     dimension_ordered_routes,
     direction_links,
+    simulate,
 )
+from simulator.interfaces import LinkGraph
+from simulator.topology.torus import regular
 
 RATE_BYTES_PER_S, FLOW_BYTES = 50e9, 1e6
 Case = tuple[FlowSet, LinkGraph]

@@ -11,11 +11,11 @@ import time
 
 import torch
 
-from heliograph.operators import Phase
-from heliograph.paths import replace_at
-from optical.analog import AnalogSpec, Shot
 from optical.cores import load_core
-from optical.numerics import AnalogNumerics
+from optical.execution.analog import AnalogSpec, Shot
+from optical.execution.numerics import AnalogNumerics
+from simulator.operators import Phase
+from simulator.parameter_tree import replace_at
 
 SIZE = 768
 REPEATS = 5

@@ -11,16 +11,15 @@ import time
 
 import numpy as np
 
-from experiments.report import print_table, report_row
-from experiments.search import feasible
-from experiments.search_estimates import Objective, estimates
-from experiments.step import run_step
-from experiments.systems import build_system
-from heliograph.errors import HeliographError
-from workloads.config import load_model
-from workloads.plan import Parallelism
-from workloads.plan_arrays import grid
-from workloads.plan_costs import PlanPricer
+from experiments.search import Objective, estimates, feasible
+from heliograph.report import print_table, report_row
+from heliograph.simulation import run_step
+from heliograph.systems import build_system
+from simulator.errors import HeliographError
+from workloads.models.config import load_model
+from workloads.plan.plan import Parallelism
+from workloads.search.costs import PlanPricer
+from workloads.search.plans import grid
 
 SYSTEMS = ("gpu_packet", "gpu_ocs", "gpu_packet@torus", "gpu_packet@direct_connect")
 """What is compared."""

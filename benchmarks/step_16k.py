@@ -10,10 +10,10 @@ import argparse
 import time
 from dataclasses import replace
 
-from experiments.step import StepResult, run_step
-from experiments.systems import build_system
-from workloads.config import load_model
-from workloads.parallelism import parse_plan
+from heliograph.simulation import StepResult, run_step
+from heliograph.systems import build_system
+from workloads.models.config import load_model
+from workloads.plan.parallelism import parse_plan
 
 MODEL, PLAN = "gpt3-175b", "tp=8,pp=16,dp=128,global_batch=4096,sequence_length=2048"
 SMALLER = 64

@@ -7,9 +7,8 @@ from functools import cache
 from types import MappingProxyType
 
 from electronic.devices import table
-from heliograph.errors import ParameterError
-from heliograph.host import Host, HostLink, Processors, Storage
-from heliograph.memory import Memory
+from simulator.errors import ParameterError
+from simulator.node import Host, HostLink, Memory, Processors, Storage
 
 HOSTS = MappingProxyType(
     {

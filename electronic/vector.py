@@ -7,10 +7,10 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from electronic.devices import VectorEngine, accelerator_names, check_accelerator, load_memory, table
-from heliograph.errors import ParameterError
-from heliograph.interfaces import Bound, Cost, Numerics
-from heliograph.memory import Memory
-from heliograph.operators import Elementwise, MatMul, Phase
+from simulator.errors import ParameterError
+from simulator.interfaces import Bound, Cost, Numerics
+from simulator.node import Memory
+from simulator.operators import Elementwise, MatMul, Phase
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from experiments.commands import COMMANDS
-from experiments.ranks import among_ranks
 from heliograph import __version__
-from heliograph.errors import ClippingWarning, HeliographError, SuspectWarning
+from heliograph.processes import among_ranks
+from simulator.errors import ClippingWarning, HeliographError, SuspectWarning
 
 BAD_INPUT = 2
 """Exit code for anything wrong with what the user handed in."""

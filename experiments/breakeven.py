@@ -1,22 +1,36 @@
-"""Step time against the time that circuits take to move: where switching within the step stops to pay."""
+"""Step time against the time that circuits take to move: where switching within the step stops to pay.
+
+The picture of step time against reconfiguration time.
+
+From the options of a break-even to its two systems and its plans, and what is printed of it.
+"""
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from experiments.step import plan_text, run_step
-from experiments.systems import System
-from heliograph.errors import ParameterError, RouteError
-from optical.circuits import CircuitPolicy
-from optical.fabrics import OcsRails
-from optical.switches import OpticalSwitch, load_switch, switch_names
-from workloads.architecture import TransformerConfig
-from workloads.plan import Parallelism
+from heliograph.report import ReportRow, format_si, report_row
+from heliograph.simulation import plan_for, plan_text, run_step
+from heliograph.style import PALETTE, REFERENCE, label, new_figure, save, styled
+from heliograph.systems import System, build_system
+from optical.fabrics.circuits import CircuitPolicy
+from optical.fabrics.rails import OcsRails
+from optical.fabrics.switches import OpticalSwitch, load_switch, switch_names
+from simulator.errors import ParameterError, RouteError
+from workloads.models.architecture import TransformerConfig
+from workloads.models.config import load_model
+from workloads.plan.plan import Parallelism
 
 SHORTEST_S = 1e-9
 """Shortest reconfiguration that is run."""
@@ -171,3 +185,175 @@ def _step_s(
         return run_step(moved, config, plan).metrics.step_time_s
     except RouteError:
         return float("inf")
+
+
+HEIGHT_IN = 4.0
+"""Height of one panel's figure, inches."""
+EACH_IN = 2.2
+"""Height of every further panel, inches."""
+FINELY = 400
+"""Places at which a curve is drawn between its points, which are straight in time and not on the axis."""
+MARGIN = 0.12
+"""Room below the lowest line for what is written there, as a share of the curves' height."""
+BAND = 0.45
+"""Room above the curves for the technologies' names, as a share of their height."""
+TITLE = 110
+"""Letters of a title's line."""
+
+
+def draw_breakeven(swept: Sweep, path: Path) -> tuple[Path, Path]:
+    """Write the picture of a sweep, a panel for each plan.
+
+    Parameters
+    ----------
+    swept : Sweep
+        What was run.
+    path : pathlib.Path
+        Where; the suffix is replaced.
+    """
+    with styled():
+        figure = new_figure(HEIGHT_IN + EACH_IN * (len(swept.lines) - 1))
+        panels = figure.subplots(len(swept.lines), 1, sharex=True, squeeze=False)[:, 0]
+        for panel, line in zip(panels, swept.lines, strict=True):
+            _panel(panel, line, swept.delay_s)
+        shown = {name: delay for name, delay in swept.switches.items() if delay <= swept.delay_s.max()}
+        _technologies(panels[0], shown)
+        for panel in panels[1:]:
+            for delay_s in shown.values():
+                panel.axvline(delay_s, color="#DDDDDD", linewidth=0.8, zorder=0)
+        handles, names = panels[0].get_legend_handles_labels()
+        every = dict(zip(names, handles, strict=True))
+        for panel in panels[1:]:
+            more, named = panel.get_legend_handles_labels()
+            every |= dict(zip(named, more, strict=True))
+        figure.legend(every.values(), every.keys(), loc="outside upper center", ncols=len(every))
+        panels[-1].set_xlabel("reconfiguration time of the switches (s)")
+        return save(figure, path)
+
+
+def _panel(panel: Axes, line: Line, delay_s: np.ndarray) -> None:
+    finely_s = np.geomspace(delay_s[0], delay_s[-1], FINELY)
+    every = np.unique(np.concatenate((delay_s, finely_s)))
+    panel.plot(
+        every,
+        np.interp(every, delay_s, line.moving_s),  # as `Line.breakeven_s` reads it
+        color=PALETTE[0],
+        marker=".",
+        markevery=np.flatnonzero(np.isin(every, delay_s)).tolist(),
+        label="circuits move within the step",
+    )
+    if np.isfinite(line.static_s):
+        panel.axhline(line.static_s, color=PALETTE[2], linestyle="--", label="circuits never move")
+    panel.axhline(line.packet_s, color=REFERENCE, linewidth=1.0, label="packet switches")
+    for baseline_s, colour in ((line.packet_s, REFERENCE), (line.static_s, PALETTE[2])):
+        even_s = line.breakeven_s(delay_s, baseline_s)
+        if np.isfinite(even_s):
+            panel.plot([even_s], [baseline_s], marker="o", color=colour, markersize=6, linestyle="none")
+            panel.annotate(
+                f"even at {format_si(even_s, 's')}",
+                (even_s, baseline_s),
+                textcoords="offset points",
+                xytext=(-8, 8 if colour == REFERENCE else -12),
+                ha="right",
+                fontsize=8,
+                color=colour,
+            )
+    panel.set_xscale("log")
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_si(value, "s")))
+    panel.xaxis.set_minor_formatter(NullFormatter())
+    low, high = panel.get_ylim()
+    panel.set_ylim(low - MARGIN * (high - low), high)
+    panel.set_ylabel("step time (s)")
+    name, _, plan = line.name.partition(" ")
+    panel.set_title(fill(f"{label(name)}: {plan.replace(',', ', ')}", TITLE), fontsize=7.5, loc="left")
+
+
+def _technologies(panel: Axes, switches: dict[str, float]) -> None:
+    """Mark every technology, its name standing upright in a band above the panel's curves."""
+    low, high = panel.get_ylim()
+    panel.set_ylim(low, high + BAND * (high - low))
+    last = 0.0
+    for name, delay_s in sorted(switches.items(), key=lambda one: one[1]):
+        panel.axvline(delay_s, color="#DDDDDD", linewidth=0.8, zorder=0)
+        place = max(delay_s, last * 1.45)
+        panel.annotate(
+            label(name),
+            (place, 0.98),
+            xycoords=("data", "axes fraction"),
+            rotation=90,
+            va="top",
+            ha="center",
+            fontsize=6,
+            color="#555555",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
+        )
+        last = place
+
+
+DEFAULT_MODEL = "llama-3-70b"
+"""Model where nobody names one."""
+
+
+def work_of(
+    arguments: argparse.Namespace,
+) -> tuple[System, System, list[tuple[TransformerConfig, Parallelism]]]:
+    """Return the optical system, the same on packets, and the models with their plans.
+
+    Raises
+    ------
+    HeliographError
+        If a system, model or plan is wrong.
+    """
+    optical, packet = (
+        build_system(
+            name,
+            accelerators=arguments.accelerators,
+            gpu=arguments.gpu,
+            basis=arguments.basis,
+            core=arguments.core,
+            fabric=arguments.fabric,
+            assignments=assignments,
+        )
+        for name, assignments in (
+            (arguments.system, arguments.set),
+            (
+                arguments.system.replace("ocs", "packet"),
+                [one for one in arguments.set if not one.startswith("fabric.")],
+            ),
+        )
+    )
+    memory_bytes = optical.node().memory.capacity_bytes
+    work = []
+    for model in arguments.model or [DEFAULT_MODEL]:
+        config = load_model(model)
+        for text in arguments.plan or [""]:
+            plan = plan_for(config, text, accelerators=arguments.accelerators, memory_bytes=memory_bytes)
+            work.append((config, plan))
+    return optical, packet, work
+
+
+def table_rows(swept: Sweep) -> list[ReportRow]:
+    """Return the lines of the table: step times, and reconfiguration times at which they are even."""
+
+    def even(seconds: float) -> str:
+        if math.isnan(seconds):
+            return "never pays"
+        return "always pays" if math.isinf(seconds) else format_si(seconds, "s")
+
+    lines, delay_s = swept.lines, swept.delay_s
+    rows = [
+        report_row("packet switches", tuple(format_si(one.packet_s, "s") for one in lines), "simulated"),
+        report_row("circuits never move", tuple(format_si(one.static_s, "s") for one in lines), "simulated"),
+    ]
+    for place in (0, -1):
+        shown = tuple(format_si(float(one.moving_s[place]), "s") for one in lines)
+        rows.append(
+            report_row(f"circuits move in {format_si(float(delay_s[place]), 's')}", shown, "simulated")
+        )
+    packet = tuple(even(one.breakeven_s(delay_s, one.packet_s)) for one in lines)
+    static = tuple(even(one.breakeven_s(delay_s, one.static_s)) for one in lines)
+    rows.append(report_row("as fast as packets up to", packet, "break-even", section=True))
+    rows.append(report_row("as fast as circuits at rest up to", static, "break-even"))
+    for name, seconds in sorted(swept.switches.items(), key=lambda item: item[1]):
+        rows.append(report_row(f"  {name}", tuple(format_si(seconds, "s") for _ in lines), "technology"))
+    return rows

@@ -1,22 +1,167 @@
-"""One photonic core under the lens: where a product's energy goes, in each phase of training."""
+"""One photonic core under the lens: where a product's energy goes, in each phase of training.
+
+Effective bits of a core against its laser's power, with each cause of noise alone.
+
+What each uncertain number of an accelerator does to energy, time and effective bits, one at a time.
+
+The pictures of one core: energy waterfall, effective bits over laser power, tornado.
+
+`heliograph core`: everything that is told and drawn of one core, gathered and written.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from experiments.systems import build_system
-from heliograph.errors import ParameterError, nearest
-from heliograph.operators import Held, MatMul, Phase
-from heliograph.units import to_si
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter
+
+from heliograph.catalogue import Parameter, parameters_of
+from heliograph.records import csv_text, make_directory, write_atomically
+from heliograph.report import ReportRow, format_quantity, format_si, prefix_of
+from heliograph.style import PALETTE, REFERENCE, label, new_figure, save, styled
+from heliograph.systems import build_system
 from optical.cores import CORES
+from optical.noise.link_budget import bits_from_snr
+from simulator.errors import HeliographError, LinkError, ParameterError, nearest
+from simulator.operators import Held, MatMul, Phase
+from simulator.parameter_tree import get_at, replace_at
+from simulator.units import to_si
 
 if TYPE_CHECKING:
     from electronic.gpu import Gpu
     from optical.accelerator import PhotonicUnit
+    from optical.cores.core import Core
+    from optical.noise.laser_power import NoiseRatio
+
+
+SPAN_DECADES = 2.5
+"""Decades of laser power to either side of the present one; a choice."""
+POINTS = 101
+"""Powers that are tried; odd, so that the present one is among them."""
+LASER = "laser_power_w"
+"""Parameter that is swept."""
+DARK = "amplifier and dark current"
+SHOT = "shot noise"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BitsCurve:
+    """Effective bits over laser power."""
+
+    name: str
+    """Whose noise is told: a core, or the one within a number format."""
+    power_w: tuple[float, ...]
+    """Laser powers, as the core counts them: a line's, or the whole laser's."""
+    bits: tuple[float | None, ...]
+    """Effective bits with everything; None where the core does not work at that power."""
+    limits: dict[str, tuple[float, ...]]
+    """Effective bits that each cause of noise alone would leave, at each power."""
+    present_w: float
+    """Power that the core has."""
+    present_bits: float
+    """Effective bits at that power."""
+
+
+def analog_core(core: Core) -> Core:
+    """Return the core itself, or of a number format the core within that multiplies."""
+    inner: Any = core
+    while not hasattr(inner, LASER):
+        inner = inner.core
+    return inner
+
+
+def noise_ratio_of(core: Core) -> NoiseRatio:
+    """Return noise over signal of a full-scale sample by cause, converters included.
+
+    Parameters
+    ----------
+    core : Core
+        A core; of a number format the noise of the core within.
+
+    Raises
+    ------
+    HeliographError
+        If the core does not tell its noise by cause.
+    """
+    inner: Any = analog_core(core)
+    ratio: NoiseRatio | None = getattr(inner, "noise_ratio", None)
+    if ratio is None:
+        msg = f"core '{inner.name}' does not tell its noise by cause; give it a property noise_ratio"
+        raise HeliographError(msg)
+    return ratio
+
+
+def at_power(ratio: NoiseRatio, relative: float) -> NoiseRatio:
+    """Return a noise ratio at so many times the laser power.
+
+    Notes
+    -----
+    Amplifier noise does not know the light and the signal's power grows with its square; shot noise grows
+    with the light; the rest grows with the signal (`optical.noise.laser_power`).
+    """
+    return dataclasses.replace(ratio, dark=ratio.dark / relative**2, shot=ratio.shot / relative)
+
+
+def causes(ratio: NoiseRatio) -> dict[str, float]:
+    """Return noise over signal by cause, those without any left out."""
+    parts = {SHOT: ratio.shot, DARK: ratio.dark} | {
+        name.removeprefix("the "): part for name, part in ratio.bright.items()
+    }
+    return {name: part for name, part in parts.items() if part > 0.0}
+
+
+def bits_curve(core: Core) -> BitsCurve:
+    """Return effective bits over laser power with the limit that each cause sets alone."""
+    inner = analog_core(core)
+    present_w = float(get_at(inner, LASER))
+    ratio = noise_ratio_of(core)
+    relative = np.logspace(-SPAN_DECADES, SPAN_DECADES, POINTS)
+    scaled = [_causes_at(inner, ratio, float(factor)) for factor in relative]
+    return BitsCurve(
+        name=inner.name if inner is core else f"{inner.name} in {core.name}",
+        power_w=tuple(float(present_w * factor) for factor in relative),
+        bits=tuple(_bits_at(inner, float(present_w * factor)) for factor in relative),
+        limits={name: tuple(_bits_of(one.get(name)) for one in scaled) for name in causes(ratio)},
+        present_w=present_w,
+        present_bits=inner.effective_bits,
+    )
+
+
+def _causes_at(core: Core, ratio: NoiseRatio, relative: float) -> dict[str, float]:
+    """Return noise over signal by cause at so many times the laser power, a chip calibrated at that power.
+
+    Notes
+    -----
+    An amplifier saturates and is the noisier the fainter its input, so a core that has one tells nothing
+    where its link does not close.
+    """
+    try:
+        return causes(noise_ratio_of(replace_at(core, LASER, relative * float(get_at(core, LASER)))))
+    except LinkError:
+        return {} if getattr(core, "amplifier", None) is not None else causes(at_power(ratio, relative))
+
+
+def _bits_of(ratio: float | None) -> float:
+    return math.nan if ratio is None else bits_from_snr(1.0 / ratio)
+
+
+def _bits_at(core: Core, power_w: float) -> float | None:
+    try:
+        bits = replace_at(core, LASER, power_w).effective_bits
+    except LinkError:
+        return None
+    return bits if math.isfinite(bits) else None
+
 
 TOKENS = 8192
 """Tokens of the product that is priced, hence how often a weight is used; a choice."""
@@ -199,3 +344,530 @@ def phase_energy(unit: PhotonicUnit, product: MatMul) -> PhaseEnergy:
 def training_j_per_mac(energies: Sequence[PhaseEnergy]) -> float:
     """Return the energy per multiply-accumulate of the products together."""
     return math.fsum(one.j_per_mac * one.macs for one in energies) / sum(one.macs for one in energies)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """What is asked of an accelerator."""
+
+    j_per_mac: float
+    """Energy per multiply-accumulate over the three products of a layer."""
+    time_s: float
+    """Time of the three together."""
+    effective_bits: float
+    """Effective bits of a full-scale sample."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swing:
+    """One parameter at both ends of its published range, all else as it is."""
+
+    path: str
+    """The parameter, as ``--set`` takes it."""
+    unit: str
+    """Its unit."""
+    low: float
+    """Low end, or the present value where the table has none."""
+    value: float
+    """Present value."""
+    high: float
+    """High end, or the present value where the table has none."""
+    at_low: Answers | None
+    """Answers at the low end; None where the core does not work with it."""
+    at_high: Answers | None
+    """Answers at the high end; None where the core does not work with it."""
+
+
+def answers(unit: PhotonicUnit, tokens: int) -> Answers:
+    """Return energy, time and effective bits of an accelerator."""
+    energies = [phase_energy(unit, product) for product in layer_products(tokens)]
+    return Answers(
+        j_per_mac=training_j_per_mac(energies),
+        time_s=sum(one.time_s for one in energies),
+        effective_bits=unit.core.effective_bits,
+    )
+
+
+def tornado(unit: PhotonicUnit, tokens: int) -> tuple[Swing, ...]:
+    """Return the swing of every parameter that has a range and moves an answer.
+
+    Parameters
+    ----------
+    unit : PhotonicUnit
+        The accelerator; its number of cores stays, so that a hungrier core draws more power.
+    tokens : int
+        Tokens of the products.
+
+    Notes
+    -----
+    The laser's power stays too: a lossier part costs bits, not light. Numbers that the user set keep the
+    range of the table.
+    """
+    present = answers(unit, tokens)
+    swings = []
+    for one in parameters_of(unit):
+        if (one.low is None and one.high is None) or isinstance(one.value, str):
+            continue
+        low = one.value if one.low is None else one.low
+        high = one.value if one.high is None else one.high
+        ends = [_answers_at(unit, one.path, end, tokens) for end in (low, high)]
+        if all(end == present for end in ends):
+            continue
+        swings.append(
+            Swing(
+                path=one.path,
+                unit=one.unit,
+                low=low,
+                value=one.value,
+                high=high,
+                at_low=ends[0],
+                at_high=ends[1],
+            )
+        )
+    return tuple(swings)
+
+
+def _answers_at(unit: PhotonicUnit, path: str, value: float, tokens: int) -> Answers | None:
+    try:
+        return answers(replace_at(unit, path, value), tokens)
+    except HeliographError:
+        return None
+
+
+PHASE_TITLES = {
+    "forward": "Forward",
+    "grad_input": "Gradient of the input",
+    "grad_weight": "Gradient of the weight",
+}
+"""What a phase is called in print."""
+TORNADO_BARS = 12
+"""Parameters that a tornado shows for each answer, those that move it most."""
+LEAST_CHANGE = 3e-3
+"""Share of the largest change below which a parameter gets no bar; a choice."""
+
+_MOST_BITS = 16.0
+_LIMIT_STYLES = ("-", "--")
+_LOW, _HIGH = PALETTE[4], PALETTE[5]
+_HEADROOM = 1.25
+_MARGIN = 0.04
+_TEXT = 0.24
+_CLEAR = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85}
+
+
+def waterfall(
+    energies: Sequence[PhaseEnergy], gpu: str, gpu_j_per_mac: float, title: str, path: Path
+) -> tuple[Path, Path]:
+    """Draw the energy per multiply-accumulate stage by stage, a panel for each phase.
+
+    Parameters
+    ----------
+    energies : sequence of PhaseEnergy
+        One per phase.
+    gpu : str
+        The electronic baseline, a line in every panel.
+    gpu_j_per_mac : float
+        What it takes.
+    title : str
+        What is drawn.
+    path : pathlib.Path
+        Where; written with the suffixes ``.png`` and ``.svg``.
+    """
+    present = {stage for one in energies for stage in one.j_per_mac_by_stage}
+    stages = [stage for stage in (*STAGES, OTHER) if stage in present]
+    colours = {stage: PALETTE[place] for place, stage in enumerate((*STAGES, OTHER))}
+    longest = max(*(one.j_per_mac for one in energies), gpu_j_per_mac) / PICOJOULE
+    with styled():
+        figure = new_figure(1.35 + 0.24 * len(stages))
+        for axes, one in zip(
+            np.atleast_1d(figure.subplots(1, len(energies), sharey=True)), energies, strict=True
+        ):
+            start = 0.0
+            for row, stage in enumerate(stages):
+                part = one.j_per_mac_by_stage.get(stage, 0.0) / PICOJOULE
+                thinnest = 0.8 if part else 0.0
+                axes.barh(
+                    row,
+                    part,
+                    0.66,
+                    left=start,
+                    color=colours[stage],
+                    edgecolor=colours[stage],
+                    linewidth=thinnest,
+                )
+                end = _beside(start + part, gpu_j_per_mac / PICOJOULE, longest)
+                _tell(axes, f"{part:.3g}" if part else "0", end, row)
+                start += part
+            axes.barh(len(stages), start, 0.66, color=REFERENCE)
+            _tell(axes, f"{start:.3g}", _beside(start, gpu_j_per_mac / PICOJOULE, longest), len(stages))
+            axes.axvline(gpu_j_per_mac / PICOJOULE, color=REFERENCE, linestyle="--", linewidth=1.0)
+            axes.set_yticks(range(len(stages) + 1), [*stages, "all"])
+            axes.set_xlim(0.0, _HEADROOM * longest)
+            axes.set_title(PHASE_TITLES[str(one.phase)])
+            axes.grid(visible=True, axis="x")
+            axes.tick_params(axis="y", length=0)
+        axes.invert_yaxis()
+        figure.suptitle(title)
+        figure.supxlabel(
+            f"Energy per multiply-accumulate (pJ); dashed: {label(gpu)}, {gpu_j_per_mac / PICOJOULE:.3g} pJ"
+        )
+        return save(figure, path)
+
+
+def bits_over_power(curve: BitsCurve, path: Path) -> tuple[Path, Path]:
+    """Draw effective bits over laser power, with the limit that each cause of noise sets alone."""
+    symbol, factor = prefix_of(curve.present_w)
+    power = np.array(curve.power_w) / factor
+    bits = np.array([math.nan if one is None else one for one in curve.bits])
+    with styled():
+        figure = new_figure(4.0)
+        axes = figure.add_subplot()
+        for place, (cause, limit) in enumerate(curve.limits.items()):
+            turn = _LIMIT_STYLES[place % len(_LIMIT_STYLES)]
+            axes.plot(
+                power,
+                limit,
+                turn,
+                color=PALETTE[place % len(PALETTE)],
+                linewidth=1.2,
+                label=cause if min(limit) < _MOST_BITS else f"{cause} (above)",
+            )
+        axes.plot(power, bits, color=REFERENCE, linewidth=2.2, label="all together")
+        axes.plot(curve.present_w / factor, curve.present_bits, "o", color=REFERENCE, markersize=6.0)
+        axes.annotate(
+            f"{curve.present_bits:.2f} bits at {curve.present_w / factor:.3g} {symbol}W",
+            (curve.present_w / factor, curve.present_bits),
+            (6, -14),
+            textcoords="offset points",
+        )
+        works = np.flatnonzero(~np.isnan(bits))
+        if works.size and works[-1] < len(bits) - 1:
+            end = (power[works[-1]], bits[works[-1]])
+            axes.plot(*end, "x", color=REFERENCE, markersize=7.0, label="too much light for the core beyond")
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.set_xlim(power[0], power[-1])
+        axes.set_ylim(0.0, _MOST_BITS)
+        axes.set_xlabel(f"Laser power ({symbol}W)")
+        axes.set_ylabel("Effective bits, full-scale sample")
+        axes.grid(visible=True)
+        axes.set_title(f"{label(curve.name)}: what limits a sample; each line is one cause alone", loc="left")
+        figure.legend(loc="outside lower center", ncols=3)
+        return save(figure, path)
+
+
+def tornado_bars(swings: Sequence[Swing], present: Answers, title: str, path: Path) -> tuple[Path, Path]:
+    """Draw what both ends of each parameter's range do to energy, time and effective bits.
+
+    Parameters
+    ----------
+    swings : sequence of Swing
+        The parameters.
+    present : Answers
+        Answers with all of them as they are.
+    title : str
+        What is drawn.
+    path : pathlib.Path
+        Where; written with the suffixes ``.png`` and ``.svg``.
+
+    Notes
+    -----
+    Each panel shows the parameters that move its answer most. A cross among the bits, in the colour of an
+    end: the core does not work there, as its light does not reach the detectors or a constructor refuses the
+    number.
+    """
+    panels = [(name, unit, _strongest(swings, present, change)) for name, unit, change in CHANGES]
+    rows = [max(1, len(bars)) for _, _, bars in panels]
+    with styled():
+        figure = new_figure(1.9 + 0.17 * sum(rows))
+        for axes, (name, unit, bars) in zip(
+            figure.subplots(len(panels), 1, height_ratios=rows), panels, strict=True
+        ):
+            _draw_swings(axes, bars)
+            axes.set_title(name, loc="left")
+            axes.set_xlabel(f"Change ({unit})")
+        figure.suptitle(title)
+        low, high = (Patch(color=colour) for colour in (_LOW, _HIGH))
+        cross = Line2D([], [], linestyle="", marker="x", color=REFERENCE)
+        names = ["low end of its range", "high end", "core does not work at that end"]
+        figure.legend([low, high, cross], names, loc="outside lower center", ncols=3)
+        return save(figure, path)
+
+
+def energy_change(one: Answers, present: Answers) -> float:
+    """Return the change of energy per multiply-accumulate, per cent."""
+    return 100.0 * (one.j_per_mac / present.j_per_mac - 1.0)
+
+
+def time_change(one: Answers, present: Answers) -> float:
+    """Return the change of time, per cent."""
+    return 100.0 * (one.time_s / present.time_s - 1.0)
+
+
+def bits_change(one: Answers, present: Answers) -> float:
+    """Return the change of effective bits."""
+    return one.effective_bits - present.effective_bits
+
+
+CHANGES = (
+    ("Energy per multiply-accumulate", "%", energy_change),
+    ("Time", "%", time_change),
+    ("Effective bits", "bits", bits_change),
+)
+"""Panels of a tornado: what is told, its unit, and how it follows from two answers."""
+
+
+def _strongest(
+    swings: Sequence[Swing], present: Answers, change: Callable[[Answers, Answers], float]
+) -> list[tuple[str, float | None, float | None]]:
+    """Return name and changes at both ends of the parameters that move an answer, the strongest first."""
+    bars = []
+    for swing in swings:
+        low, high = (None if end is None else change(end, present) for end in (swing.at_low, swing.at_high))
+        strength = max(abs(end) for end in (low, high, 0.0) if end is not None)
+        fails = None in (low, high) and change is bits_change
+        bars.append(
+            (math.inf if fails else strength, strength, (swing.path.removeprefix("core."), low, high))
+        )
+    most = max((strength for _, strength, _ in bars), default=0.0)
+    shown = [bar for rank, _, bar in sorted(bars, key=lambda one: -one[0]) if rank > LEAST_CHANGE * most]
+    return shown[:TORNADO_BARS]
+
+
+def _draw_swings(axes: Axes, bars: Sequence[tuple[str, float | None, float | None]]) -> None:
+    for row, (_, low, high) in enumerate(bars):
+        for end, colour in ((low, _LOW), (high, _HIGH)):
+            if end is None:
+                axes.plot(0.0, row, "x", color=colour, markersize=6.0, markeredgewidth=1.8, zorder=3.0)
+            else:
+                axes.barh(row, end, 0.7, color=colour)
+    if not bars:
+        axes.annotate("no parameter moves it", (0.5, 0.3), xycoords="axes fraction", ha="center")
+        axes.set_xticks([])
+    axes.axvline(0.0, color=REFERENCE, linewidth=0.8)
+    ends = [end for _, low, high in bars for end in (low, high, 0.0) if end is not None]
+    if bars and min(ends) < max(ends):
+        margin = _MARGIN * (max(ends) - min(ends))
+        axes.set_xlim(min(ends) - margin, max(ends) + margin)
+    axes.set_yticks(range(len(bars)), [name for name, _, _ in bars])
+    axes.tick_params(axis="y", length=0, labelsize=7.0)
+    axes.invert_yaxis()
+    axes.grid(visible=True, axis="x")
+
+
+def _beside(end: float, line: float, longest: float) -> float:
+    """Return where a text that follows a bar's end stands clear of a vertical line."""
+    return line if line - _TEXT * longest < end < line else end
+
+
+def _tell(axes: Axes, text: str, end: float, row: float) -> None:
+    axes.annotate(
+        text, (end, row), (3, 0), textcoords="offset points", va="center", fontsize=7.0, bbox=_CLEAR
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoreStudy:
+    """What is told of one core."""
+
+    bench: Bench
+    """The accelerator."""
+    energies: tuple[PhaseEnergy, ...]
+    """Energy and time of the three products of a layer."""
+    gpu_j_per_mac: float
+    """The GPU's energy per multiply-accumulate over the same products."""
+    curve: BitsCurve
+    """Effective bits over laser power."""
+    present: Answers
+    """Energy, time and bits as the core stands."""
+    swings: tuple[Swing, ...]
+    """What the range of each parameter does to them."""
+    parameters: tuple[Parameter, ...]
+    """Every number of the accelerator, with unit, range, status and source."""
+
+    def record(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        return {
+            "core": self.bench.name,
+            "cores": self.bench.unit.cores,
+            "gpu": self.bench.gpu.name,
+            "tokens": self.bench.tokens,
+            "gpu_j_per_mac": self.gpu_j_per_mac,
+            "j_per_mac": self.present.j_per_mac,
+            "effective_bits": self.present.effective_bits,
+            "phases": [
+                dataclasses.asdict(one) | {"j_per_mac": one.j_per_mac, "by_stage": one.j_per_mac_by_stage}
+                for one in self.energies
+            ],
+            "bits": dataclasses.asdict(self.curve),
+            "tornado": [dataclasses.asdict(one) for one in self.swings],
+            "parameters": [dataclasses.asdict(one) for one in self.parameters],
+        }
+
+
+def study(bench: Bench) -> CoreStudy:
+    """Return energy, bits and sensitivities of an accelerator's core."""
+    return CoreStudy(
+        bench=bench,
+        energies=bench.energies(),
+        gpu_j_per_mac=bench.gpu_j_per_mac(),
+        curve=bits_curve(bench.unit.core),
+        present=answers(bench.unit, bench.tokens),
+        swings=tornado(bench.unit, bench.tokens),
+        parameters=tuple(parameters_of(bench.unit)),
+    )
+
+
+def study_rows(found: CoreStudy) -> list[ReportRow]:
+    """Return a study as lines of a table with a column for each phase."""
+    energies = found.energies
+    present = {stage for one in energies for stage in one.j_per_mac_by_stage}
+    rows = [
+        ReportRow(
+            label="energy per multiply-accumulate",
+            values=tuple(format_si(one.j_per_mac, "J") for one in energies),
+            note="derived, of the numbers below",
+        )
+    ]
+    rows += [
+        ReportRow(
+            label=f"  {stage}",
+            values=tuple(format_si(one.j_per_mac_by_stage.get(stage, 0.0), "J") for one in energies),
+            note="derived",
+        )
+        for stage in (*STAGES, OTHER)
+        if stage in present
+    ]
+    rows += [
+        ReportRow(
+            label=f"{found.bench.gpu.name}, the same products",
+            values=tuple(format_si(found.gpu_j_per_mac, "J") for _ in energies),
+            note="mean of the three",
+        ),
+        ReportRow(
+            label="time",
+            values=tuple(format_si(one.time_s, "s") for one in energies),
+            note="derived",
+            section=True,
+        ),
+        ReportRow(
+            label="die area of all cores and buffer",
+            values=tuple(format_quantity(found.bench.unit.area_m2, "m^2") for _ in energies),
+            note="derived",
+        ),
+        ReportRow(
+            label="effective bits",
+            values=tuple(f"{found.present.effective_bits:.2f}" for _ in energies),
+            note="derived: link budget",
+        ),
+    ]
+    limits = {cause: curve[len(curve) // 2] for cause, curve in found.curve.limits.items()}
+    rows += [
+        ReportRow(
+            label=f"  {cause} alone",
+            values=tuple(f"{limits[cause]:.2f}" for _ in energies),
+            note=f"derived: {found.curve.name}" if found.curve.name != found.bench.name else "derived",
+        )
+        for cause in sorted(limits, key=lambda cause: limits[cause])
+    ]
+    return rows
+
+
+def parameter_rows(found: CoreStudy) -> list[ReportRow]:
+    """Return every number that the accelerator is made of as lines: value, low and high end, status."""
+    rows = []
+    for one in found.parameters:
+        ends = tuple(
+            "\u2013" if end is None else format_quantity(end, one.unit) for end in (one.low, one.high)
+        )
+        value = one.value if isinstance(one.value, str) else format_quantity(one.value, one.unit)
+        rows.append(ReportRow(label=one.path, values=(value, *ends), note=one.status))
+    return rows
+
+
+def summary_lines(found: CoreStudy) -> list[str]:
+    """Return what a table does not hold, in sentences."""
+    unit, bench = found.bench.unit, found.bench
+    mean = training_j_per_mac(found.energies) / PICOJOULE
+    lines = [
+        f"{unit.cores} cores with buffer and memory, without electronics for other work; the three products "
+        f"of a layer with {bench.tokens} tokens: {mean:.3g} pJ per multiply-accumulate."
+    ]
+    moved = [one for one in found.swings if one.at_low and one.at_high]
+    if moved:
+        most = max(moved, key=_energy_range)
+        low, high = (end.j_per_mac / PICOJOULE for end in (most.at_low, most.at_high) if end is not None)
+        lines.append(
+            f"Of {len(found.swings)} numbers with a range, {most.path} moves the energy most: "
+            f"{min(low, high):.3g} to {max(low, high):.3g} pJ."
+        )
+    return lines
+
+
+def _energy_range(swing: Swing) -> float:
+    ends = [end.j_per_mac for end in (swing.at_low, swing.at_high) if end is not None]
+    return max(ends) - min(ends)
+
+
+def write(found: CoreStudy, directory: Path) -> list[Path]:
+    """Write pictures (png and svg) and the numbers in them (csv); return what was written.
+
+    Raises
+    ------
+    HeliographError
+        If the directory cannot be made or written.
+    """
+
+    make_directory(directory)
+    name, tokens = found.bench.name, found.bench.tokens
+    shown = name.replace("_", " ")
+    paths = [directory / f"{name}_{what}" for what in ("energy", "bits", "tornado")]
+    title = f"{shown}: a layer's three products, {tokens} tokens"
+    written = [
+        *waterfall(found.energies, found.bench.gpu.name, found.gpu_j_per_mac, title, paths[0]),
+        *bits_over_power(found.curve, paths[1]),
+        *tornado_bars(
+            found.swings, found.present, f"{shown}: each number at the ends of its range", paths[2]
+        ),
+    ]
+    tables = (_energy_table(found), _bits_table(found.curve), _tornado_table(found))
+    for path, table in zip(paths, tables, strict=True):
+        written.append(path.with_suffix(".csv"))
+        write_atomically(written[-1], csv_text(table))
+    return written
+
+
+def _energy_table(found: CoreStudy) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = [
+        {"phase": str(one.phase), "stage": stage, "energy_j_per_mac": energy_j}
+        for one in found.energies
+        for stage, energy_j in one.j_per_mac_by_stage.items()
+    ]
+    return [*rows, {"phase": "all", "stage": found.bench.gpu.name, "energy_j_per_mac": found.gpu_j_per_mac}]
+
+
+def _bits_table(curve: BitsCurve) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for place, (power_w, bits) in enumerate(zip(curve.power_w, curve.bits, strict=True)):
+        row: dict[str, object] = {"laser_power_w": power_w, "effective_bits": "" if bits is None else bits}
+        rows.append(row | {cause: limit[place] for cause, limit in curve.limits.items()})
+    return rows
+
+
+def _tornado_table(found: CoreStudy) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for swing in found.swings:
+        row: dict[str, object] = {
+            "parameter": swing.path,
+            "unit": swing.unit,
+            "low": swing.low,
+            "value": swing.value,
+            "high": swing.high,
+        }
+        for end, answer in (("low", swing.at_low), ("high", swing.at_high)):
+            values = dataclasses.asdict(answer) if answer else dict.fromkeys(_ANSWERS, "")
+            row |= {f"{key}_at_{end}": value for key, value in values.items()}
+        rows.append(row)
+    return rows
+
+
+_ANSWERS = tuple(item.name for item in dataclasses.fields(Answers))

@@ -1,4 +1,11 @@
-"""`heliograph cores`: all photonic cores beside each other and the GPUs, by size, reuse and precision."""
+"""`heliograph cores`: all photonic cores beside each other and the GPUs, by size, reuse and precision.
+
+Products in which every element of either operand is used equally often, so that reuse is one number.
+
+What GPUs take for the products on which photonic cores are compared, at every width of operands.
+
+Which core takes least, where a GPU takes less, and which points of a study stand for the others.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +18,184 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.cores_gpu import GpuPrice, gpu_prices, storage_bytes
-from experiments.square_products import macs_of, square_products
-from experiments.systems import Basis, System, build_system
-from heliograph.amounts import Reals
-from heliograph.errors import HeliographError, LinkError, ParameterError
-from heliograph.interfaces import Bound
-from heliograph.paths import get_at, replace_at
+from electronic.gpu import Gpu, gpu_names, load_gpu
+from experiments.core import INPUTS
+from heliograph.systems import Basis, System, build_system
 from optical.accelerator import PhotonicUnit
-from optical.core import Core
 from optical.cores import CORES, load_core, resized
-from optical.lit import BRIGHTEST, LASER, lit_for_bits, most_bits
+from optical.cores.core import Core
+from optical.cores.sizing import BRIGHTEST, LASER, lit_for_bits, most_bits
+from simulator.amounts import Reals
+from simulator.errors import HeliographError, LinkError, ParameterError
+from simulator.interfaces import Bound
+from simulator.operators import Elementwise, Held, MatMul, MatMuls, Phase
+from simulator.parameter_tree import get_at, replace_at
+
+WIDTH = 2**14
+"""Rows of all blocks of a product together, so that every core has work; a choice."""
+
+
+def blocks(uses: int) -> int:
+    """Return the independent blocks of a product of so many rows and columns."""
+    return max(1, round(WIDTH / uses))
+
+
+def square_products(reuse: Sequence[int], element_bytes: int) -> MatMuls:
+    """Return a product with a held weight for each reuse.
+
+    Parameters
+    ----------
+    reuse : sequence of int
+        Rows and columns of C, hence products that each element takes part in.
+    element_bytes : int
+        Bytes of a stored element.
+
+    Notes
+    -----
+    Its sides being equal, no side can be loaded in place of the other to find more vectors that pass: the
+    vectors that pass a loaded tile are the reuse.
+    """
+    return MatMuls(
+        m=np.array(reuse, dtype=float),
+        k=INPUTS,
+        n=np.array(reuse, dtype=float),
+        batch=np.array([blocks(uses) for uses in reuse], dtype=float),
+        held=Held.B,
+        element_bytes=element_bytes,
+    )
+
+
+def macs_of(products: MatMuls) -> Reals:
+    """Return the multiply-accumulates of each product, shape (products,)."""
+    sizes = (products.batch, products.m, products.k, products.n)
+    macs: Reals = np.prod([np.asarray(size) for size in sizes], axis=0)
+    return macs
+
+
+def square_product(uses: int, element_bytes: int) -> MatMul:
+    """Return the same product as one batched kernel of a GPU, whose operands all come from memory."""
+    return MatMul(
+        name="square product",
+        layer="",
+        phase=Phase.FORWARD,
+        batch=blocks(uses),
+        m=uses,
+        k=INPUTS,
+        n=uses,
+        element_bytes=element_bytes,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OperandFormat:
+    """A width of floating-point operands."""
+
+    name: str
+    """What it is called in print."""
+    significand_bits: float
+    """Bits of the significand, the hidden one included."""
+    element_bytes: int
+    """Bytes of a stored element."""
+
+
+FORMATS = (
+    OperandFormat(name="8 bit", significand_bits=4.0, element_bytes=1),
+    OperandFormat(name="16 bit", significand_bits=8.0, element_bytes=2),
+    OperandFormat(name="32 bit", significand_bits=11.0, element_bytes=4),
+)
+"""E4M3 (Micikevicius et al., arXiv:2209.05433, table 1), bfloat16, and TF32, which is stored in 32 bits."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GpuPrice:
+    """Energy and time of a GPU at each reuse, with one width of operands."""
+
+    gpu: str
+    """The GPU."""
+    format: str
+    """Width of the operands."""
+    significand_bits: float
+    """Bits of their significand."""
+    j_per_mac: Reals
+    """Energy per multiply-accumulate at each reuse, idle power included."""
+    s_per_mac: Reals
+    """Time per multiply-accumulate at each reuse."""
+
+    @property
+    def name(self) -> str:
+        """GPU and width."""
+        return f"{self.gpu} {self.format}"
+
+
+def storage_bytes(bits: float) -> int:
+    """Return the bytes of a stored element that holds so many bits: those of the narrowest format.
+
+    Parameters
+    ----------
+    bits : float
+        Effective bits; more than any significand are stored in the widest.
+    """
+    return next(
+        (one.element_bytes for one in FORMATS if one.significand_bits >= bits), FORMATS[-1].element_bytes
+    )
+
+
+def gpu_prices(reuse: Sequence[int]) -> tuple[GpuPrice, ...]:
+    """Return every GPU of the table in every format that it has units for, narrow formats first.
+
+    Parameters
+    ----------
+    reuse : sequence of int
+        Products that each element takes part in.
+    """
+    return tuple(
+        gpu_price(load_gpu(name), one, reuse)
+        for name in gpu_names()
+        for one in FORMATS
+        if one.element_bytes > 1 or _has_bytes(load_gpu(name))
+    )
+
+
+def _has_bytes(gpu: Gpu) -> bool:
+    """Return whether 8-bit operands run faster than 16-bit ones, hence have units of their own."""
+    return gpu.chip.byte_flops_per_cycle > gpu.chip.flops_per_cycle
+
+
+def gpu_price(gpu: Gpu, operands: OperandFormat, reuse: Sequence[int]) -> GpuPrice:
+    """Return a GPU's energy and time per multiply-accumulate at each reuse, of the faster of two kernels.
+
+    Notes
+    -----
+    Tiles of tensor cores are wasted on a few vectors; there a library streams the operands past the vector
+    lanes, which reads much and writes little, so that the memory need not turn around.
+    """
+    found = [_faster(gpu, operands, uses) for uses in reuse]
+    return GpuPrice(
+        gpu=gpu.name,
+        format=operands.name,
+        significand_bits=operands.significand_bits,
+        j_per_mac=np.array([energy for energy, _ in found]),
+        s_per_mac=np.array([time for _, time in found]),
+    )
+
+
+def _faster(gpu: Gpu, operands: OperandFormat, uses: int) -> tuple[float, float]:
+    """Return energy and time per multiply-accumulate."""
+    product = square_product(uses, operands.element_bytes)
+    streamed = Elementwise(
+        name="streamed product",
+        layer="",
+        phase=Phase.FORWARD,
+        flops=product.flops,
+        read_bytes=product.batch * 2 * uses * INPUTS * operands.element_bytes,
+        written_bytes=product.batch * uses**2 * operands.element_bytes,
+    )
+    reading = dataclasses.replace(gpu, memory=dataclasses.replace(gpu.memory, turnaround_efficiency=1.0))
+    cost = min((gpu.cost(product), reading.cost(streamed)), key=lambda one: one.time_s)
+    idle_w = gpu.static_w + gpu.memory.static_w
+    energy_j = math.fsum(cost.energy_j.values()) + idle_w * cost.time_s
+    return energy_j / product.macs, cost.time_s / product.macs
+
 
 FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 """Sides of an array over those that the core has today; a choice."""
@@ -111,7 +285,7 @@ def study(*, precision: str, reuse: str, gpu: str, basis: str) -> CoresStudy:
     precision, reuse : str
         ``LOW:HIGH`` of target bits, and of vectors per load.
     gpu, basis : str
-        What accelerators replace, and how they are sized (`experiments.systems.Basis`).
+        What accelerators replace, and how they are sized (`heliograph.systems.Basis`).
 
     Raises
     ------
@@ -292,3 +466,90 @@ def accelerator(system: System, core: Core) -> tuple[PhotonicUnit, bool]:
     except ParameterError:
         return one, False
     return (one, False) if sized is None else (sized, True)
+
+
+GENERATIONS = ("a100", "h100", "b200")
+"""GPUs that are drawn, one of each generation; all of the table are written down."""
+DRAWN_BITS = 8.0
+"""Widest significand that is drawn."""
+TIE = 0.05
+"""Cores that differ by less are alike, as their number is a whole one: the one listed first is shown."""
+NOBODY = -1
+"""Winner where no core reaches the bits."""
+MEMORY = len(CORES)
+"""Winner where the memory, which all share, sets the time of the fastest."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Winners:
+    """Who takes least, over bits and reuse; arrays of shape (bits, reuse)."""
+
+    core: NDArray[np.int_]
+    """Place of the core in `CORES`; `NOBODY` where none reaches the bits, `MEMORY` where all are alike."""
+    least: Reals
+    """What it takes per multiply-accumulate; NaN where none does."""
+    gpu: Reals
+    """What the GPU takes with the narrowest operands that hold the bits; NaN where none do."""
+
+    @property
+    def gpu_wins(self) -> NDArray[np.bool_]:
+        """Whether the GPU takes less than every core that reaches the bits."""
+        wins: NDArray[np.bool_] = (self.core != NOBODY) & (self.gpu < self.least)
+        return wins
+
+
+def winners(found: CoresStudy, quantity: str) -> Winners:
+    """Return who takes least of a quantity.
+
+    Parameters
+    ----------
+    found : CoresStudy
+        What was found.
+    quantity : str
+        ``j_per_mac`` or ``s_per_mac``; time is that of accelerators of one power, or area, by the basis.
+
+    Notes
+    -----
+    An accelerator of which not even one cluster has room wins nothing.
+    """
+    shape = (len(CORES), len(found.bits), len(found.reuse))
+    fits = np.array([one.outcome is Outcome.WORKS for one in found.maps]).reshape(*shape[:2], 1)
+    taken = np.array([getattr(one, quantity) for one in found.maps]).reshape(shape)
+    taken = np.where(fits, taken, np.inf)
+    best = taken.min(axis=0)
+    first = np.argmax(taken <= (1.0 + TIE) * best, axis=0)
+    memory = np.array([one.memory_bound for one in found.maps]).reshape(shape)
+    waits = np.take_along_axis(memory, first[None], axis=0)[0] & (quantity == "s_per_mac")
+    nothing = np.full(shape[2], np.nan)
+    return Winners(
+        core=np.where(np.isfinite(best), np.where(waits, MEMORY, first), NOBODY),
+        least=np.where(np.isfinite(best), best, np.nan),
+        gpu=np.array([nothing if one is None else getattr(one, quantity) for one in found.rivals]),
+    )
+
+
+def present(found: CoresStudy, name: str) -> Variant:
+    """Return a core in the size that it has."""
+    return sizes_of(found, name)[1.0]
+
+
+def sizes_of(found: CoresStudy, name: str) -> dict[float, Variant]:
+    """Return a core in all sizes, by its sides over those of today."""
+    return {one.factor: one for one in found.sizes if one.core == name}
+
+
+def best_size(found: CoresStudy, name: str, place: int) -> Variant | None:
+    """Return the size of a core with the least energy at a place of the reuse, of those with room."""
+    fitting = [one for one in sizes_of(found, name).values() if one.outcome is Outcome.WORKS]
+    return min(fitting, key=lambda one: float(one.j_per_mac[place]), default=None)
+
+
+def shown_gpus(found: CoresStudy) -> list[GpuPrice]:
+    """Return one GPU of each generation, and the one that is replaced, in the widths for training."""
+    names = dict.fromkeys((*GENERATIONS, found.gpu))
+    return [
+        price
+        for name in names
+        for price in found.gpus
+        if price.gpu == name and price.significand_bits <= DRAWN_BITS
+    ]

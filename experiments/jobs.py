@@ -10,19 +10,18 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from experiments.report import ReportRow
-from experiments.step import plan_for
-from experiments.systems import System, build_system
-from heliograph.errors import HeliographError, ParameterError, nearest
-from heliograph.failed_parts import SparePorts, failed_parts, numbered
-from heliograph.failures import Failure
-from heliograph.files import read_text, read_toml
-from heliograph.interfaces import Fabric
-from heliograph.jobs import Job, JobRun, block, simulate_jobs
-from workloads.config import load_model
-from workloads.memory import check_fits
-from workloads.parallelism import check
-from workloads.step import build_step
+from heliograph.report import ReportRow
+from heliograph.simulation import plan_for
+from heliograph.systems import System, build_system
+from simulator.engine.jobs import Job, JobRun, block, simulate_jobs
+from simulator.errors import HeliographError, ParameterError, nearest
+from simulator.files import read_text, read_toml
+from simulator.interfaces import Fabric
+from simulator.reliability.failures import Failure, SparePorts, failed_parts, numbered
+from workloads.models.config import load_model
+from workloads.plan.parallelism import check
+from workloads.step.memory import check_fits
+from workloads.step.step import build_step
 
 SYSTEM_KEYS = {"system": str, "accelerators": int, "gpu": str, "basis": str, "core": str, "set": list}
 """Keys at the top of a file and their types."""

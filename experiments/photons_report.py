@@ -13,11 +13,11 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from experiments.photon_records import CHANCE, TARGET, ModelCurves, PhotonResult, Point, photons_at, published
-from experiments.plain import canonical_json, write_atomically
-from experiments.report import ReportRow, format_si, table_text
-from experiments.style import PALETTE, REFERENCE, new_figure, save, styled
-from heliograph.errors import HeliographError
+from experiments.photons import CHANCE, TARGET, ModelCurves, PhotonResult, Point, photons_at, published
+from heliograph.records import canonical_json, write_atomically
+from heliograph.report import ReportRow, format_si, table_text
+from heliograph.style import PALETTE, REFERENCE, new_figure, save, styled
+from simulator.errors import HeliographError
 
 _PER_MULTIPLICATION = "detected photons per multiplication"
 _MARKERS = "osD^"

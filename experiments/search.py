@@ -1,26 +1,453 @@
-"""The best plan, placement and fabric for a model: all ranked in closed form, the best run by the engine."""
+"""The best plan, placement and fabric for a model: all ranked in closed form, the best run by the engine.
+
+What circuits make of a step in closed form: lanes shared by all axes, or turned to the one that asks.
+
+Step time, energy and cost of many plans on one topology in closed form, and what none of them can beat.
+
+The variants of a system's fabric that a search tries: sides, lanes, circuits of a node, switches.
+
+From the options of a search to its systems, its base plan and what it may choose.
+
+In words: which nodes a winner's circuits join, and what its topology was laid out for.
+
+What a search prints and writes: the winner, its distance from the bound, and the tables.
+"""
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
-from experiments.circuit_modes import CircuitFabric, CircuitMode, with_mode
-from experiments.search_estimates import Objective, bound_of, estimates
-from experiments.step import StepResult, plan_text, run_step
-from experiments.systems import System
-from heliograph.bounds import StepBound
-from heliograph.errors import HeliographError, WorkloadError
-from workloads.architecture import TransformerConfig
-from workloads.choices import Schedule
-from workloads.plan import Parallelism
-from workloads.plan_arrays import PlanArrays, broken_rules, grid
-from workloads.plan_costs import PlanPricer
-from workloads.plan_memory import memory_bytes
+from electronic.fabrics.torus import TorusFabric
+from heliograph.fabrics import CIRCUITS, check_fabric
+from heliograph.report import ReportRow, format_si, report_row
+from heliograph.simulation import (
+    TOKENS_PER_ACCELERATOR,
+    CircuitFabric,
+    CircuitMode,
+    StepResult,
+    dark_of,
+    modes,
+    plan_text,
+    run_step,
+    with_mode,
+)
+from heliograph.systems import SYSTEMS, System, build_system
+from optical.fabrics.circuits import CircuitPolicy, Turning
+from optical.fabrics.cubes import Closing, CubeFabric
+from optical.fabrics.direct_connect import DirectConnect
+from optical.fabrics.hybrid import HybridFabric
+from optical.fabrics.lane_assignment import domain_demands
+from optical.fabrics.rails import OcsRails
+from optical.fabrics.switches import load_switch
+from optical.scheduling.topology import JobTopology, job_time, job_topology
+from simulator.collectives.demand import step_demand
+from simulator.errors import HeliographError, LinkError, ParameterError, WorkloadError, nearest
+from simulator.estimate.step import StepArrays, estimate
+from simulator.interfaces import Fabric
+from simulator.results.metrics import StepBound
+from workloads.layers.transformer import model_flops
+from workloads.models.architecture import TransformerConfig
+from workloads.models.config import load_model
+from workloads.plan.choices import Schedule
+from workloads.plan.parallelism import default_sequence_length, parse_plan
+from workloads.plan.plan import Parallelism
+from workloads.search.costs import PlanCosts, PlanPricer, beside_sums
+from workloads.search.plans import (
+    COLUMNS,
+    RECOMPUTES,
+    SCHEDULES,
+    PlanArrays,
+    broken_rules,
+    divisors,
+    grid,
+    memory_bytes,
+)
+
+INNER = ("tp", "cp", "ep")
+"""Axes whose traffic lies within the passes."""
+
+
+def under_mode(
+    costs: PlanCosts, plans: PlanArrays, fabric: CircuitFabric, mode: CircuitMode, layers: int
+) -> StepArrays:
+    """Return the pieces of steps whose circuits move in a mode.
+
+    Parameters
+    ----------
+    costs : PlanCosts
+        Pieces in which all lanes serve the axis that asks.
+    plans : PlanArrays
+        The plans.
+    fabric : CircuitFabric
+        The switches.
+    mode : CircuitMode
+        When circuits move, and whether they turn ahead of traffic.
+    layers : int
+        Blocks of the model.
+
+    Notes
+    -----
+    *Static*: on rails peers share the lanes of an endpoint in proportion to their bytes, at least one each,
+    here without rounding; more peers than lanes is no plan (infinite time). Elsewhere nodes or packets pass
+    on what has no circuit of its own, and axes meet on links as in `workloads.search.costs`.
+    *Per axis*: a change between the gathers, the passes and the sums of a step, around the traffic of every
+    microbatch, and twice a block where two axes inside the passes leave the node.
+    *Ahead*: a change around a microbatch's traffic hides behind the work between two of them,
+    ``max(0, delta - work)`` (Opus, arXiv:2507.08119); those of a step do not.
+    """
+    if mode.policy is CircuitPolicy.STATIC:
+        return _shared(costs, plans, fabric.lanes) if isinstance(fabric, OcsRails) else costs.arrays
+    leaves = {axis: moved > 0 for axis, moved in costs.outside_bytes.items()}
+    inside = sum(leaves[axis].astype(int) for axis in INNER)
+    zero = plans["zero"]
+    others = (inside > 0) | leaves["pp"]
+    once = np.where(leaves["dpcp"] & others, np.where(zero > 0, 2, 1), 0)
+    once = np.where((inside > 0) & leaves["pp"], once + 1, once)
+    each = np.where(leaves["dpcp"] & others & (zero >= 2), 2, 0)
+    each = each + np.where((inside > 0) & leaves["pp"], 4 * plans["vpp"], 0)
+    each = each + np.where(inside > 1, 4 * plans["vpp"] * np.ceil(layers / plans["pp"]), 0)
+    dark_s = dark_of(fabric)
+    if mode.turning is Turning.AHEAD and dark_s > 0.0:
+        arrays = costs.arrays
+        passes_s = arrays.forward_s[:, 1] + arrays.inputs_s[:, 1] + arrays.weights_s[:, 1]
+        work_s = np.maximum(0.0, passes_s - costs.waited_s) / np.maximum(each, 1.0)
+        each = each * np.maximum(0.0, 1.0 - work_s / dark_s)
+    return replace(
+        costs.arrays,
+        dark_s=np.full(len(plans), dark_s),
+        changes_each=each.astype(float),
+        changes_once=once.astype(float),
+    )
+
+
+def _shared(costs: PlanCosts, plans: PlanArrays, lanes: int) -> StepArrays:
+    """Return the pieces where all axes share the lanes of each endpoint."""
+    moved = costs.outside_bytes
+    peers = {axis: (column > 0).astype(float) for axis, column in moved.items()}
+    peers["pp"] = peers["pp"] * np.minimum(2, np.maximum(plans["pp"] - 1, 0))
+    needed = sum(peers.values())
+    whole = np.maximum(sum(moved.values()), 1.0)
+    spare = np.maximum(lanes - needed, 0.0)
+    slower = {}
+    for axis, column in moved.items():
+        mine = np.maximum(peers[axis] + spare * column / whole, 1e-300)
+        share = np.where(axis == "pp", mine / np.maximum(peers[axis], 1.0), mine)
+        full = lanes / np.where(axis == "pp", np.maximum(peers[axis], 1.0), 1.0)
+        slower[axis] = np.where(peers[axis] > 0, full / np.maximum(share, 1e-300), 1.0)
+    arrays = costs.arrays
+    inner = np.max([np.where(moved[axis] > 0, slower[axis], 1.0) for axis in INNER], axis=0)
+    later_s = costs.waited_s * (inner - 1.0)
+    later_s = np.where(np.isfinite(costs.waited_s), later_s, 0.0)  # no way at all is infinite already
+    share = later_s / np.maximum(
+        arrays.forward_s[:, 1] + arrays.inputs_s[:, 1] + arrays.weights_s[:, 1], 1e-300
+    )
+    crowded = np.where(needed > lanes, np.inf, 1.0)
+    return replace(
+        arrays,
+        forward_s=arrays.forward_s * (1 + share)[:, None] * crowded[:, None],
+        inputs_s=arrays.inputs_s * (1 + share)[:, None] * crowded[:, None],
+        whole_s=arrays.whole_s * (1 + share) * crowded,
+        send_s=arrays.send_s * slower["pp"],
+        gather_s=arrays.gather_s * slower["dpcp"][:, None],
+        sum_s=arrays.sum_s * slower["dpcp"][:, None],
+    )
+
+
+class Objective(StrEnum):
+    """What is to be least."""
+
+    TIME = "time"
+    ENERGY = "energy"
+    COST = "cost"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimates:
+    """Steps of P plans on one topology, in closed form."""
+
+    values: Mapping[Objective, np.ndarray]
+    """Time in s, energy in J and cost in USD with the circuits' fastest mode, shape [P] each."""
+    modes: tuple[CircuitMode, ...]
+    """Ways in which circuits may follow the step; none where they do not move."""
+    mode_time_s: np.ndarray
+    """Step time in each of them, shape [M, P]; one row without circuits. Infinite: no way."""
+
+    def close(self, row: int, share: float) -> tuple[CircuitMode, ...]:
+        """Return the modes in which a plan takes at most so much longer than in its fastest one."""
+        column = self.mode_time_s[:, row]
+        return tuple(
+            one
+            for one, time_s in zip(self.modes, column, strict=False)
+            if np.isfinite(time_s) and time_s <= column.min() * (1.0 + share)
+        )
+
+
+def estimates(system: System, pricer: PlanPricer, plans: PlanArrays) -> Estimates:
+    """Return the estimated steps of plans.
+
+    Parameters
+    ----------
+    system : System
+        The hardware; a circuit policy that it asks for is the only one tried.
+    pricer : PlanPricer
+        Prices of the plans' pieces.
+    plans : PlanArrays
+        Rows that break no rule.
+    """
+    fabric = system.fabric
+    tried = modes(fabric, system.circuits)
+    costs_of: dict[CircuitPolicy, PlanCosts] = {}
+    times_s = []
+    if isinstance(fabric, CircuitFabric):
+        for mode in tried:
+            if mode.policy not in costs_of:
+                fixed = with_mode(fabric, CircuitMode(policy=mode.policy))
+                costs_of[mode.policy] = pricer.costs(plans, fixed)
+            costs = costs_of[mode.policy]
+            times_s.append(_step_s(costs, under_mode(costs, plans, fabric, mode, pricer.config.layers)))
+    else:
+        costs = pricer.costs(plans, fabric)
+        times_s.append(_step_s(costs, costs.arrays))
+    mode_time_s = np.stack(times_s)
+    return Estimates(
+        values=_priced(system, pricer, costs, mode_time_s.min(axis=0)),
+        modes=tried,
+        mode_time_s=mode_time_s,
+    )
+
+
+def _step_s(costs: PlanCosts, arrays: StepArrays) -> np.ndarray:
+    with np.errstate(invalid="ignore"):
+        time_s = estimate(beside_sums(arrays, costs.beside)).step_time_s
+    return np.nan_to_num(time_s, nan=np.inf, posinf=np.inf)
+
+
+def _priced(
+    system: System, pricer: PlanPricer, costs: PlanCosts, time_s: np.ndarray
+) -> dict[Objective, np.ndarray]:
+    """Return time in s, energy in J and cost in USD of steps of known times, shape [P] each."""
+    static_w = pricer.node.static_w * system.accelerators + system.fabric.static_w
+    with np.errstate(invalid="ignore"):
+        energy_j = np.where(np.isfinite(time_s), costs.energy_j + static_w * time_s, np.inf)
+    capital_usd = system.capital_usd()
+    share_usd = system.economics.step_usd(capital_usd=capital_usd, step_time_s=1.0, energy_j=0.0)
+    joule_usd = system.economics.step_usd(capital_usd=0.0, step_time_s=0.0, energy_j=1.0)
+    cost_usd = time_s * sum(share_usd.values()) + energy_j * sum(joule_usd.values())
+    return {Objective.TIME: time_s, Objective.ENERGY: energy_j, Objective.COST: cost_usd}
+
+
+def bound_of(system: System, pricer: PlanPricer, plans: PlanArrays) -> StepBound:
+    """Return what no run of the only plan of an array can beat."""
+    costs = pricer.costs(plans, system.fabric)
+    plan = plans.plan(0)
+    node = pricer.node
+    port = getattr(getattr(system.fabric, "nic", None), "bandwidth_bytes_per_s", None)
+    outside = float(sum(column[0] for column in costs.outside_bytes.values()))
+    return StepBound(
+        compute_s=model_flops(pricer.config, plan) / (node.peak_flop_per_s * system.accelerators),
+        memory_s=pricer.touched_bytes(plans) / node.memory.bandwidth_bytes_per_s,
+        port_s=outside / port if port else 0.0,
+    )
+
+
+LANES = (2, 4, 8)
+"""Degrees of optical fabrics that are tried: lanes of an accelerator, or circuits of a node."""
+LEAST_SIDE = 4
+"""Shortest side of a torus that is tried, in accelerators: that of a cube (Jouppi et al., ISCA 2023)."""
+TURNING_SWITCH = "palomar-mems"
+"""Switch that holds the circuits of nodes where a patch panel cannot turn them in a step."""
+
+
+def topologies(system: System) -> dict[str, System]:
+    """Return a system with the variants of its fabric, by name.
+
+    Parameters
+    ----------
+    system : System
+        The system as it was asked for, which comes first.
+
+    Notes
+    -----
+    Lanes and degrees change what a fabric costs and draws, sides and twists do not. Which nodes circuits join
+    is no variant: fabrics lay them out for the traffic of each plan (TotientPerms, matchings).
+    """
+    fabric = system.fabric
+    found = {fabric.name: system}
+    for name, variant in _variants(fabric):
+        found[f"{fabric.name}, {name}"] = dataclasses.replace(system, fabric=variant)
+    return found
+
+
+def _variants(fabric: Fabric) -> list[tuple[str, Fabric]]:
+    match fabric:
+        case OcsRails():
+            return [
+                (f"{lanes} lanes", dataclasses.replace(fabric, lanes=lanes))
+                for lanes in LANES
+                if lanes != fabric.lanes
+            ]
+        case DirectConnect() | HybridFabric():
+            return [*_degrees(fabric), *_switched(fabric)]
+        case TorusFabric():
+            return [
+                (f"{x} x {y}", dataclasses.replace(fabric, x=x, y=y))
+                for x, y in _sides(fabric.endpoints, LEAST_SIDE)
+                if (x, y) != (fabric.x, fabric.y)
+            ]
+        case CubeFabric():
+            return _cubes(fabric)
+        case _:
+            return []
+
+
+def _degrees(fabric: DirectConnect | HybridFabric) -> list[tuple[str, Fabric]]:
+    return [
+        (f"{degree} circuits a node", dataclasses.replace(fabric, degree=degree))
+        for degree in LANES
+        if degree != fabric.degree
+    ]
+
+
+def _switched(fabric: DirectConnect | HybridFabric) -> list[tuple[str, Fabric]]:
+    """Return the fabric with switches that can turn in a step, unless it has them or light does not pass."""
+    if fabric.switch.name == TURNING_SWITCH or fabric.policy is CircuitPolicy.PER_AXIS:
+        return []
+    try:
+        return [(TURNING_SWITCH, dataclasses.replace(fabric, switch=load_switch(TURNING_SWITCH)))]
+    except LinkError:
+        return []
+
+
+def _cubes(fabric: CubeFabric) -> list[tuple[str, Fabric]]:
+    found: list[tuple[str, Fabric]] = []
+    for x, y in _sides(fabric.endpoints, fabric.side):
+        z = fabric.endpoints // (x * y)
+        if any(side % fabric.side for side in (x, y, z)):
+            continue
+        twists = (x, y, z) in {(x, x, 2 * x), (x, 2 * x, 2 * x)}
+        for closing in Closing:
+            if (x, y, closing) != (fabric.x, fabric.y, fabric.closing) and (
+                closing is Closing.REGULAR or twists
+            ):
+                variant = dataclasses.replace(fabric, x=x, y=y, closing=closing)
+                found.append((f"{x} x {y} x {z} {closing}", variant))
+    return found
+
+
+def _sides(endpoints: int, least: int) -> list[tuple[int, int]]:
+    """Return the first two sides of every box of at least so long sides, in rising order."""
+    return [
+        (x, y)
+        for x in divisors(endpoints)
+        for y in divisors(endpoints // x)
+        if least <= x <= y <= endpoints // (x * y)
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """What a search is run on."""
+
+    systems: Mapping[str, System]
+    """Systems by topology."""
+    unplaced: Mapping[str, str]
+    """Fabrics that cannot be made, and why."""
+    config: TransformerConfig
+    """The model."""
+    base: Parallelism
+    """What all plans share."""
+    choices: Mapping[str, tuple[int, ...]]
+    """Columns that the plan pins."""
+
+
+def objective_of(text: str) -> Objective:
+    """Return the objective of a name.
+
+    Raises
+    ------
+    ParameterError
+        If there is none of that name.
+    """
+    if text not in set(Objective):
+        msg = f"no objective '{text}'; {nearest(text, set(Objective), noun='objective')}"
+        raise ParameterError(msg)
+    return Objective(text)
+
+
+def prepared(arguments: argparse.Namespace) -> Prepared:
+    """Return what the command line asks to search.
+
+    Raises
+    ------
+    ParameterError
+        If a system, fabric or number is wrong.
+    WorkloadError
+        If the model or the plan cannot be read.
+    """
+    if arguments.top < 1:
+        msg = f"--top must be at least 1; got {arguments.top}"
+        raise ParameterError(msg)
+    config = load_model(arguments.model)
+    sequence = default_sequence_length(config)
+    batch = max(1, arguments.accelerators * TOKENS_PER_ACCELERATOR // sequence)
+    base = parse_plan(arguments.plan, base=Parallelism(sequence_length=sequence, global_batch=batch))
+    systems: dict[str, System] = {}
+    unplaced: dict[str, str] = {}
+    wanted = [name.strip() for name in arguments.fabrics.split(",") if name.strip()]
+    for fabric in wanted or [""]:
+        try:
+            built = _built(arguments, fabric)
+            systems |= topologies(built) if arguments.variants else {fabric or built.fabric.name: built}
+        except HeliographError as error:
+            if len(wanted) < 2:
+                raise
+            unplaced[fabric] = str(error)
+    return Prepared(
+        systems=systems, unplaced=unplaced, config=config, base=base, choices=_pinned(arguments.plan, base)
+    )
+
+
+def _built(arguments: argparse.Namespace, fabric: str) -> System:
+    name = arguments.system
+    if fabric:
+        check_fabric(fabric)
+        base, colon, core = name.partition("@")[0].partition(":")
+        if base in SYSTEMS:
+            base = base.replace("packet", "ocs") if fabric == CIRCUITS else base.replace("ocs", "packet")
+            name = base + colon + core
+    return build_system(
+        name,
+        accelerators=arguments.accelerators,
+        gpu=arguments.gpu,
+        basis=arguments.basis,
+        core=arguments.core,
+        fabric=arguments.fabric if not fabric or fabric == CIRCUITS else fabric,
+        assignments=arguments.set,
+    )
+
+
+def _pinned(text: str, base: Parallelism) -> dict[str, tuple[int, ...]]:
+    """Return the columns that a plan's text names, each with its only value."""
+    named = {part.partition("=")[0].strip() for part in text.split(",") if part.strip()}
+    pinned: dict[str, tuple[int, ...]] = {}
+    for name in COLUMNS:
+        if name not in named:
+            continue
+        value = getattr(base, name)
+        known = {"schedule": SCHEDULES, "recompute": RECOMPUTES}.get(name)
+        if known is not None and value not in known:
+            msg = f"plan: a search has no {name}={value}; {nearest(str(value), [str(one) for one in known])}"
+            raise ParameterError(msg)
+        pinned[name] = (known.index(value),) if known is not None else (int(value),)
+    return pinned
+
 
 NEAR_SHARE = 0.01
 """Estimates that differ by less than this share are alike: of these the plan with the fewest passes is run
@@ -172,7 +599,7 @@ def search(
     found : Search
         Where results are put, one after the other.
     choices : mapping, optional
-        Values of a plan's columns to try, or one to pin it (`workloads.plan_arrays.grid`).
+        Values of a plan's columns to try, or one to pin it (`workloads.search.plans.grid`).
     top : int
         Plans of each topology that the engine runs, and the best one with stages if none of them has any.
     progress : callable
@@ -278,3 +705,108 @@ def _best(
         for row in order
         if finite[row]
     ]
+
+
+def topology_text(one: Candidate) -> str:
+    """Return what a candidate's circuits join, or the name of its topology where there are none."""
+    fabric = one.system.fabric
+    match fabric:
+        case DirectConnect() if fabric.policy is CircuitPolicy.STATIC and one.result is not None:
+            return _job_text(fabric, one)
+        case DirectConnect():
+            return f"{fabric.degree} circuits a node for the axis that asks"
+        case OcsRails():
+            return f"{fabric.lanes} lanes an accelerator"
+        case _:
+            return one.topology
+
+
+def _job_text(fabric: DirectConnect, one: Candidate) -> str:
+    """Return strides and matchings of a job's circuits (TotientPerms), and the busiest over its bound."""
+    if one.result is None:
+        return one.topology
+    demand = step_demand(one.result.graph)
+    outside = [flows for flows in demand.values() if fabric.scale_up.off_node(flows).any()]
+    node_of = fabric.scale_up.node_of(np.arange(fabric.endpoints))
+    domains = domain_demands(outside, node_of, fabric.nodes)
+    if not domains:
+        return "no traffic between nodes"
+    (job,) = domains.values()
+    found: JobTopology = job_topology(job.groups, job.pairs, degree=fabric.degree)
+    strides = sorted({stride for group in found.strides for stride in group})
+    rings = f"rings of strides {' '.join(map(str, strides))}" if strides else "no rings"
+    text = f"{fabric.degree} circuits a node, {rings}, {found.matched_degree} for pairs"
+    if np.isinf(
+        found.hops
+    ).any():  # one more ring makes all meet (`optical.fabrics.lane_assignment.job_links`)
+        return text
+    time = job_time(found, job.groups, job.pairs, rate_bytes_per_s=fabric.circuit_bytes_per_s)
+    return f"{text}, {time.over_bound:.2f} of its bound"
+
+
+UNITS = {Objective.TIME: "s", Objective.ENERGY: "J", Objective.COST: "$"}
+"""Unit of each objective."""
+
+
+def _told(one: Candidate, objective: Objective) -> str:
+    value = one.value(objective)
+    return f"{value:.4g} $" if objective is Objective.COST else format_si(value, UNITS[objective])
+
+
+def winner_rows(found: Search) -> list[ReportRow]:
+    """Return the lines on the best plan."""
+    winner = found.winner
+    bound = winner.bound
+    time_s = winner.value(Objective.TIME)
+    error = winner.estimate[Objective.TIME] / time_s - 1.0
+    return [
+        report_row("plan", (plan_text(winner.plan),), f"least {found.objective}"),
+        report_row("placement", (winner.placement,), "nearest first"),
+        report_row("topology", (topology_text(winner),), "laid out for this plan"),
+        report_row("schedule", (str(winner.plan.schedule),), "of the pipeline"),
+        report_row("circuits", (str(winner.mode or "do not move"),), "the best"),
+        report_row("step time", (_told(winner, Objective.TIME),), "simulated", section=True),
+        report_row("  estimate", (f"{100 * error:+.1f} %",), "of that"),
+        report_row("energy of a step", (_told(winner, Objective.ENERGY),), "simulated"),
+        report_row("cost of a step", (_told(winner, Objective.COST),), "assumed"),
+        report_row("bound", (format_si(bound.step_time_s, "s"),), bound.what, section=True),
+        report_row("  compute, any plan", (format_si(bound.compute_s, "s"),), "at the peak"),
+        report_row("  memory, this plan", (format_si(bound.memory_s, "s"),), "the optimizer"),
+        report_row("  port, this plan", (format_si(bound.port_s, "s"),), "line rate"),
+        report_row("step over bound", (f"{time_s / bound.step_time_s:.2f}",), "ratio"),
+    ]
+
+
+def fabric_rows(found: Search) -> dict[str, list[ReportRow]]:
+    """Return the lines on the best plans of each topology, the best first."""
+    tables: dict[str, list[ReportRow]] = {}
+    for one in sorted(found.found, key=lambda each: (each.result is None, each.value(found.objective))):
+        shown = _told(one, found.objective) if one.result else "not run"
+        note = one.placement if one.result else one.refusal
+        label = _short(one)
+        tables.setdefault(one.topology, []).append(report_row(label, (shown,), note))
+    return tables
+
+
+def _short(one: Candidate) -> str:
+    plan = one.plan
+    degrees = " ".join(
+        f"{name}{getattr(plan, name)}"
+        for name in ("tp", "cp", "pp", "dp", "ep", "vpp")
+        if getattr(plan, name) > 1
+    )
+    return f"{degrees} mb{plan.micro_batch} zero{plan.zero} {plan.schedule} recompute {plan.recompute}"
+
+
+def search_record(found: Search) -> dict[str, Any]:
+    """Return a search as plain data; what was not run yet stands under ``waiting``."""
+    ran = sorted(found.found, key=lambda each: (each.result is None, each.value(found.objective)))
+    return {
+        "model": found.model,
+        "objective": str(found.objective),
+        "ranked": found.ranked,
+        "rejected": found.rejected,
+        "not_tried": found.unplaced,
+        "found": [one.record() for one in ran],
+        "waiting": [one.record() for one in found.waiting],
+    }

@@ -1,231 +1,257 @@
-"""Strict tables: every number of the hardware stands in a row with its unit and its source.
-
-A table is CSV with the columns ``name,parameter,value,unit,low,high,status,source``. Each `name` becomes one
-frozen dataclass whose fields are its parameters, converted to SI by the suffix of the field's name. Anything
-unknown, missing, repeated or out of range is an error with file and line.
-"""
+"""Results as the terminal shows them: one line per quantity, with where it comes from."""
 
 from __future__ import annotations
 
-import csv
-import dataclasses
-import hashlib
 import math
-import typing
-from dataclasses import dataclass
-from enum import StrEnum
-from pathlib import Path
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from heliograph.errors import ParameterError, nearest
-from heliograph.units import to_si
+from heliograph.catalogue import Parameter
+from heliograph.report import ReportRow, format_si
+from simulator.results.metrics import BUBBLE, DARK, EXPOSED, HOST
+from simulator.results.trace import ISSUE, LOADING_BOUND, MEMORY_BOUND, OTHER_WORK, PRODUCTS
 
-COLUMNS = ("name", "parameter", "value", "unit", "low", "high", "status", "source")
+Record = Mapping[str, Any]
 
-DeviceT = TypeVar("DeviceT")
-
-
-class Status(StrEnum):
-    """How far a number is to be trusted."""
-
-    MEASURED = "measured"
-    PUBLISHED = "published"
-    DERIVED = "derived"
-    RECALLED = "recalled"
-    ASSUMED = "assumed"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
-    """One number of a table, in SI."""
-
-    name: str
-    """Device it belongs to."""
-    parameter: str
-    """Field of the device's dataclass."""
-    value: float | str
-    """The number in SI, or text for a textual field."""
-    unit: str
-    """Unit as written in the table."""
-    low: float | None
-    """Low end of the published range, SI."""
-    high: float | None
-    """High end of the published range, SI."""
-    status: Status
-    """Measured, published, derived, recalled or assumed."""
-    source: str
-    """Where it comes from."""
-    where: str
-    """``file:line`` of the row."""
+GIGABYTE = 1e9
+"""Bytes by which memory is quoted, as its makers do."""
+MM2_PER_M2 = 1e6
+"""Square millimetres in a square metre."""
+DAY_S = 86400.0
+"""Seconds in a day."""
+HOUR_S = 3600.0
+"""Seconds in an hour."""
+UNRESOLVED = "not resolved"
+"""What a narrow column says of a difference that chance could have made; it counts as none."""
+COMPONENTS_SHOWN = 8
+"""Energy components that get a line of their own; the others are added up."""
 
 
-@dataclass(frozen=True)
-class Table:
-    """All rows of one file."""
-
-    path: Path
-    """The file."""
-    rows: tuple[Row, ...]
-    """Its rows, in order."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Devices in the order in which they first appear."""
-        return tuple(dict.fromkeys(row.name for row in self.rows))
-
-    @property
-    def sha256(self) -> str:
-        """Hash of the file, for records."""
-        return hashlib.sha256(self.path.read_bytes()).hexdigest()
-
-    def of(self, name: str) -> tuple[Row, ...]:
-        """Return the rows of one device.
-
-        Raises
-        ------
-        ParameterError
-            If the table has no such device.
-        """
-        found = tuple(row for row in self.rows if row.name == name)
-        if not found:
-            msg = f"{self.path.name} has no device '{name}'; {nearest(name, self.names, noun='device')}"
-            raise ParameterError(msg)
-        return found
-
-    def build(self, kind: type[DeviceT], name: str) -> DeviceT:
-        """Return a device from its rows.
-
-        Parameters
-        ----------
-        kind : type
-            A frozen dataclass; every field without a default (except ``name``) needs a row.
-        name : str
-            Which device.
-
-        Raises
-        ------
-        ParameterError
-            If a row is not a field, or a field has no row.
-        """
-        fields = {item.name: item for item in dataclasses.fields(typing.cast("typing.Any", kind))}
-        values: dict[str, typing.Any] = {"name": name} if "name" in fields else {}
-        hints = typing.get_type_hints(kind)
-        rows = self.of(name)
-        for row in rows:
-            if row.parameter not in fields:
-                hint = nearest(row.parameter, fields, noun="parameter")
-                msg = f"{row.where}: {kind.__name__} has no parameter '{row.parameter}'; {hint}"
-                raise ParameterError(msg)
-            values[row.parameter] = _as_type(row, hints[row.parameter])
-        for item in fields.values():
-            required = item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
-            if required and item.name not in values:
-                where = f"{self.path.name}:{rows[0].where.rsplit(':', 1)[-1]}"
-                msg = f"{where}: {kind.__name__} '{name}' lacks the parameter '{item.name}'; add its row"
-                raise ParameterError(msg)
-        try:
-            return kind(**values)
-        except ParameterError as error:
-            msg = f"{self.path.name}: {error}"
-            raise ParameterError(msg) from error
+def _share(record: Record, part: str) -> str:
+    share = record["time_by_category_s"].get(part, 0.0) / record["step_time_s"]
+    return f"{100 * share:.1f} %"
 
 
-def _as_type(row: Row, hint: object) -> float | int | str:
-    if hint is str:
-        return str(row.value)
-    if isinstance(row.value, str):
-        msg = f"{row.where}: '{row.parameter}' of '{row.name}' must be a number; got '{row.value}'"
-        raise ParameterError(msg)
-    if hint is int:
-        if row.value != int(row.value):
-            msg = f"{row.where}: '{row.parameter}' of '{row.name}' must be whole; got {row.value}"
-            raise ParameterError(msg)
-        return int(row.value)
-    return row.value
+def _memory_wall(record: Record) -> str:
+    waits = [s for part, s in record["time_by_category_s"].items() if part.endswith(MEMORY_BOUND)]
+    return f"{100 * sum(waits) / record['step_time_s']:.1f} %"
 
 
-def read_table(path: Path) -> Table:
-    """Return a table, checked row by row.
+def _loss(record: Record) -> str:
+    if "validation_loss" not in record:
+        return "not trained"
+    return f"{record['validation_loss']:.3f} \u00b1 {record['validation_loss_spread']:.3f}"
+
+
+def _loss_difference(record: Record) -> str:
+    if "loss_difference" not in record:
+        return "not trained"
+    if not record["loss_difference_resolved"]:
+        return UNRESOLVED
+    return f"{record['loss_difference']:+.3f} \u00b1 {record['loss_difference_standard_error']:.3f}"
+
+
+def _steps_to_loss(record: Record) -> str:
+    if "steps_to_loss_relative" not in record:
+        return "not trained"
+    mean, error = record["steps_to_loss_relative"], record["steps_to_loss_standard_error"]
+    if not math.isfinite(mean):
+        return f"> {record['steps_to_loss_least']:.2f}" if record["steps_to_loss_resolved"] else UNRESOLVED
+    if not record["steps_to_loss_resolved"]:
+        return UNRESOLVED
+    return f"{mean:.2f} \u00b1 {error:.2f}"
+
+
+def _time_to_loss(record: Record) -> str:
+    if "time_to_loss_s" not in record:
+        return "not trained"
+    seconds = record["time_to_loss_s"]
+    return f"{seconds / DAY_S:,.1f} days" if math.isfinite(seconds) else "not reached"
+
+
+def _energy_to_loss(record: Record) -> str:
+    if "energy_to_loss_j" not in record:
+        return "not trained"
+    joules = record["energy_to_loss_j"]
+    return format_si(joules / HOUR_S, "Wh") if math.isfinite(joules) else "not reached"
+
+
+def _memory(record: Record) -> str:
+    return f"{record['memory_bytes'] / GIGABYTE:.1f} of {record['memory_capacity_bytes'] / GIGABYTE:.0f}"
+
+
+def _lifetime(record: Record) -> str:
+    steps = record.get("core_lifetime_steps")
+    return "never" if steps is None else f"{steps:,.1f} steps"
+
+
+def _circuits(record: Record) -> str:
+    if record["circuit_policy"] == "none":
+        return "no circuits"
+    changes = record["reconfigurations"]
+    return f"{record['circuit_policy']}, {changes}"
+
+
+_SIZE: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
+    ("accelerator", "", lambda r: str(r["accelerator"])),
+    ("photonic cores each", "by --basis", lambda r: str(r["photonic_cores"] or "none")),
+    ("peak of products each", "derived", lambda r: format_si(r["peak_flop_per_s"], "FLOP/s")),
+    ("peak power each", "derived", lambda r: format_si(r["accelerator_peak_w"], "W")),
+    ("die area each", "derived", lambda r: f"{r['accelerator_area_m2'] * MM2_PER_M2:,.0f} mm\u00b2"),
+    ("buffer each", "derived", lambda r: format_si(r["sram_bytes"], "B") if r["sram_bytes"] else "in die"),
+)
+_TIME: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
+    ("step time", "simulated", lambda r: format_si(r["step_time_s"], "s")),
+    ("throughput, tokens/s", "simulated", lambda r: f"{r['tokens_per_s']:,.0f}"),
+    ("model FLOP utilisation", "derived", lambda r: f"{100 * r['model_flop_utilisation']:.1f} %"),
+    ("  products", "of the step", lambda r: _share(r, PRODUCTS)),
+    ("  other work", "of the step", lambda r: _share(r, OTHER_WORK)),
+    ("  waiting for memory", "of the step", _memory_wall),
+    ("  exposed communication", "of the step", lambda r: _share(r, EXPOSED)),
+    ("  exposed dark time", "of the step", lambda r: _share(r, DARK)),
+    ("  pipeline bubble", "of the step", lambda r: _share(r, BUBBLE)),
+    ("circuit policy, moves", "the faster", _circuits),
+    ("memory per accelerator, GB", "derived", _memory),
+    ("visits to experts dropped", "by capacity", lambda r: f"{100 * r['dropped_share']:.1f} %"),
+)
+_LOADED = f"{PRODUCTS}, {LOADING_BOUND}"
+_AFTER: tuple[tuple[str, str, tuple[str, str, Callable[[Record], str]]], ...] = (
+    (_LOADED, PRODUCTS, ("  products, loading longer", "of the step", lambda r: _share(r, _LOADED))),
+    (ISSUE, DARK, (f"  {ISSUE}", "of the step", lambda r: _share(r, ISSUE))),
+    (HOST, DARK, (f"  {HOST}", "of the step", lambda r: _share(r, HOST))),
+)
+"""Categories whose line is shown if any record has them: name, what stands before it, line."""
+
+
+_FABRIC = ("fabric", "chosen", lambda r: str(r["fabric"]))
+"""Line on the fabric, if any is not that of a named system."""
+USUAL_FABRICS = ("packet rails", "optical rails")
+"""Fabrics of the named systems."""
+_WORN = ("cores worn out after", "by endurance", _lifetime)
+"""Line on endurance, if any core wears."""
+
+
+def hardware_price(price_usd: float) -> str:
+    """Return the price of a system in millions or, where tenths of them say little, thousands of dollars."""
+    if price_usd < MILLION_USD:
+        return f"{price_usd / THOUSAND_USD:,.0f} k$"
+    return f"{price_usd / MILLION_USD:,.1f} M$"
+
+
+def tokens_price(price_usd: float) -> str:
+    """Return the price of tokens in dollars, with three significant digits where thousandths are fewer."""
+    return f"{price_usd:.3f} $" if price_usd >= TENTH_USD else f"{price_usd:#.3g} $"
+
+
+_COST: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
+    ("mean power", "derived", lambda r: format_si(r["mean_power_w"], "W")),
+    ("hardware", "assumed", lambda r: hardware_price(r["capital_usd"])),
+    ("cost per million tokens", "assumed", lambda r: tokens_price(r["usd_per_million_tokens"])),
+)
+MILLION_USD, THOUSAND_USD = 1e6, 1e3
+"""Dollars by which hardware is quoted, and by which small systems are."""
+TENTH_USD = 0.1
+"""Dollars below which a price of tokens needs more than three decimals."""
+_ACCURACY: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
+    ("effective bits", "link budget", lambda r: f"{r['effective_bits']:.2f}"),
+    ("small GPT, loss (nats/byte)", "trained", _loss),
+    ("  minus exact, same seeds", "mean, s.e.", _loss_difference),
+    ("steps to loss, relative", "mean, s.e.", _steps_to_loss),
+    ("time to loss", "whole run", _time_to_loss),
+    ("energy to loss", "whole run", _energy_to_loss),
+)
+
+REDUCED = "reduction_effective_bits"
+"""Key of the effective bits of gradients that the fabric adds in light."""
+_REDUCED = (
+    "  of gradients added in light",
+    "light adder",
+    lambda r: f"{r[REDUCED]:.2f}" if REDUCED in r else "not in light",
+)
+"""Line on them, if any fabric does."""
+
+
+def _block(
+    lines: Sequence[tuple[str, str, Callable[[Record], str]]], records: Sequence[Record]
+) -> list[ReportRow]:
+    rows = []
+    for index, (label, note, cell) in enumerate(lines):
+        values = tuple(cell(record) for record in records)
+        rows.append(ReportRow(label=label, values=values, note=note, section=index == 0))
+    return rows
+
+
+def _energy(records: Sequence[Record], rest_note: str) -> list[ReportRow]:
+    parts = [record["energy_by_component_j_per_token"] for record in records]
+    weight = {name: max(one.get(name, 0.0) for one in parts) for part in parts for name in part}
+    shown = sorted(weight, key=lambda name: -weight[name])[:COMPONENTS_SHOWN]
+    total = tuple(format_si(record["energy_per_token_j"], "J/token") for record in records)
+    rows = [ReportRow(label="energy per token", values=total, note="derived", section=True)]
+    for name in shown:
+        values = tuple(format_si(one.get(name, 0.0), "J") for one in parts)
+        rows.append(ReportRow(label=f"  {name}", values=values, note=""))
+    rest = tuple(
+        format_si(sum(joules for name, joules in one.items() if name not in shown), "J") for one in parts
+    )
+    rows.append(ReportRow(label="  all other parts", values=rest, note=rest_note))
+    return rows
+
+
+def comparison_rows(records: Sequence[Record], *, rest_note: str = "see table.csv") -> list[ReportRow]:
+    """Return the lines of the comparison table.
 
     Parameters
     ----------
-    path : pathlib.Path
-        CSV with exactly the columns of `COLUMNS`; lines that start with ``#`` are skipped.
-
-    Raises
-    ------
-    ParameterError
-        For a missing file, a wrong header, a repeated row, or a row that is incomplete, not finite or of the
-        wrong unit; the message says file, line and column.
+    records : sequence of mapping
+        One per system, as `StepResult.record` gives them, with accuracy added where it was trained.
+    rest_note : str
+        Where a reader finds the parts of energy that have no line of their own.
     """
-    if not path.is_file():
-        msg = f"no parameter table at {path}; check the path"
-        raise ParameterError(msg)
-    rows: list[Row] = []
-    seen: dict[tuple[str, str], str] = {}
-    with path.open(newline="", encoding="utf-8-sig") as stream:
-        reader = csv.reader(stream)
-        header = next(reader, [])
-        if tuple(header) != COLUMNS:
-            msg = f"{path.name}:1: the columns must be {','.join(COLUMNS)}; got {','.join(header)}"
-            raise ParameterError(msg)
-        for cells in reader:
-            where = f"{path.name}:{reader.line_num}"
-            if not cells or cells[0].startswith("#"):
-                continue
-            if len(cells) != len(COLUMNS):
-                msg = f"{where}: {len(cells)} cells where {len(COLUMNS)} are needed; quote text with commas"
-                raise ParameterError(msg)
-            row = _read_row(dict(zip(COLUMNS, (cell.strip() for cell in cells), strict=True)), where)
-            first = seen.setdefault((row.name, row.parameter), where)
-            if first != where:
-                msg = f"{where}: '{row.parameter}' of '{row.name}' stands already at {first}; keep one"
-                raise ParameterError(msg)
-            rows.append(row)
-    if not rows:
-        msg = f"{path.name} has no rows"
-        raise ParameterError(msg)
-    return Table(path, tuple(rows))
-
-
-def _read_row(cells: dict[str, str], where: str) -> Row:
-    for column in ("name", "parameter", "value", "status", "source"):
-        if not cells[column]:
-            msg = f"{where}: column '{column}' is empty; every number needs it"
-            raise ParameterError(msg)
-    if cells["status"] not in set(Status):
-        msg = f"{where}: status '{cells['status']}'; {nearest(cells['status'], set(Status), noun='status')}"
-        raise ParameterError(msg)
-    textual = cells["unit"] == "text"
-    value = cells["value"] if textual else _number(cells, "value", where)
-    assert_value = typing.cast("float | str", value)
-    return Row(
-        name=cells["name"],
-        parameter=cells["parameter"],
-        value=assert_value,
-        unit=cells["unit"],
-        low=_number(cells, "low", where),
-        high=_number(cells, "high", where),
-        status=Status(cells["status"]),
-        source=cells["source"],
-        where=where,
+    time = list(_TIME if any(record.get("dropped_share") for record in records) else _TIME[:-1])
+    for name, before, line in reversed(_AFTER):
+        if any(name in one["time_by_category_s"] for one in records):
+            place = next(index for index, one in enumerate(time) if one[0].strip().endswith(before))
+            time.insert(place + 1, line)
+    if any(record.get("core_lifetime_steps") for record in records):
+        time.append(_WORN)
+    size = [*_SIZE] if all(r["fabric"] in USUAL_FABRICS for r in records) else [*_SIZE, _FABRIC]
+    rows = (
+        _block(size, records) + _block(time, records) + _energy(records, rest_note) + _block(_COST, records)
     )
+    adds = any(REDUCED in record for record in records)
+    accuracy = (_ACCURACY[0], _REDUCED, *_ACCURACY[1:]) if adds else _ACCURACY
+    if any("validation_loss" in record for record in records):
+        rows += _block(accuracy, records)
+    else:
+        rows += _block(accuracy[: 1 + adds], records)
+    return [*rows, *_inputs(records)]
 
 
-def _number(cells: dict[str, str], column: str, where: str) -> float | None:
-    text = cells[column]
-    if not text:
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        msg = f"{where}: column '{column}': '{text}' is not a number"
-        raise ParameterError(msg) from None
-    if math.isnan(value):
-        msg = f"{where}: column '{column}': NaN is not a value"
-        raise ParameterError(msg)
-    try:
-        return to_si(cells["parameter"], value, cells["unit"])
-    except ParameterError as error:
-        msg = f"{where}: {error}"
-        raise ParameterError(msg) from error
+def _inputs(records: Sequence[Record]) -> list[ReportRow]:
+    names = ("measured", "published", "derived", "recalled", "assumed", "choice", "set")
+    counted = [name for name in names if any(record["inputs_by_status"].get(name) for record in records)]
+    return [
+        ReportRow(
+            label=f"inputs {name}",
+            values=tuple(str(record["inputs_by_status"].get(name, 0)) for record in records),
+            note="see show" if index == 0 else "",
+            section=index == 0,
+        )
+        for index, name in enumerate(counted)
+    ]
+
+
+def parameter_lines(parameters: Sequence[Parameter]) -> list[str]:
+    """Return one line per parameter: path, value with unit, range, status, source."""
+    width = max((len(one.path) for one in parameters), default=0)
+    lines = []
+    for one in parameters:
+        value = one.value if isinstance(one.value, str) else f"{one.value:.6g}"
+        unit = "" if one.unit == "1" else f" {one.unit}"
+        ends = "" if one.low is None and one.high is None else f" [{_end(one.low)}, {_end(one.high)}]"
+        lines.append(f"{one.path:<{width}}  {value}{unit}{ends}  ({one.status}: {one.source})")
+    return lines
+
+
+def _end(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"

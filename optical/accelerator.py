@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from heliograph.amounts import Amount, ceiling, choose, floored, larger, single, smaller
-from heliograph.checks import check_positive, check_range
-from heliograph.errors import LinkError, ParameterError, WorkloadError
-from heliograph.interfaces import Bound, Cost, Numerics
-from heliograph.memory import Memory
-from heliograph.operators import Elementwise, MatMul, Phase
-from heliograph.products import MatMuls, Products
-from optical.core import Core
+from optical.cores.core import Core
 from optical.cores.crossbar import default_crossbar
-from optical.devices import Die, Sram, device_table
+from optical.devices.devices import Die, Sram, device_table
+from simulator.amounts import Amount, ceiling, choose, floored, larger, single, smaller
+from simulator.checks import check_positive, check_range
+from simulator.errors import LinkError, ParameterError, WorkloadError
+from simulator.interfaces import Bound, Cost, Numerics
+from simulator.node import Memory
+from simulator.operators import Elementwise, MatMul, MatMuls, Phase, Products
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -285,6 +284,6 @@ class PhotonicUnit:
 
     def numerics(self, phase: Phase) -> Numerics:
         """Return how products of a phase come out, from the same link budget as their energy."""
-        from optical.numerics import AnalogNumerics  # noqa: PLC0415 - torch is loaded only to execute
+        from optical.execution.numerics import AnalogNumerics  # noqa: PLC0415 - torch is loaded only to execute
 
         return AnalogNumerics(self.core.analog(phase))

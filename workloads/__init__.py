@@ -1,10 +1,9 @@
 """Training workloads: transformers, parallelism, schedules, memory, and the torch model."""
 
-from workloads.config import TransformerConfig, from_hugging_face, load_model, shipped_models
-from workloads.memory import check_fits, memory_by_kind
-from workloads.parallelism import Parallelism, check, default_sequence_length, parse_plan
-from workloads.planning import default_plan
-from workloads.step import build_step, model_flops
+from workloads.models.config import TransformerConfig, from_hugging_face, load_model, shipped_models
+from workloads.plan.parallelism import Parallelism, check, default_sequence_length, parse_plan
+from workloads.step.memory import check_fits, default_plan, memory_by_kind
+from workloads.step.step import build_step, model_flops
 
 __all__ = [
     "Parallelism",

@@ -53,15 +53,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
-    from experiments.accuracy import system_arithmetic
-    from experiments.converter_ladder import converter_ladder, with_electronic
-    from experiments.plain import canonical_json, make_directory
-    from experiments.progress import reporting
-    from experiments.records import TrainingCache
-    from experiments.sensitivity import Effort, predict_and_execute
-    from experiments.sensitivity_report import report, write
-    from experiments.systems import build_system
-    from experiments.training_modes import train_in_mode
+    from experiments.accuracy import (
+        Effort,
+        converter_ladder,
+        predict_and_execute,
+        train_in_mode,
+        with_electronic,
+    )
+    from experiments.accuracy_report import report, write
+    from heliograph.progress import reporting
+    from heliograph.records import TrainingCache, canonical_json, make_directory
+    from heliograph.small_gpt import system_arithmetic
+    from heliograph.systems import build_system
 
     effort = Effort.asked(
         quick=arguments.quick,

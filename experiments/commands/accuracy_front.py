@@ -40,13 +40,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
-    from experiments.accuracy_front import QUICK_TRAINED_STEPS, TRAINED_STEPS, accuracy_front
-    from experiments.accuracy_front_report import report, write
-    from experiments.accuracy_front_settings import outermost, settings
-    from experiments.plain import canonical_json, make_directory
-    from experiments.progress import reporting
-    from experiments.records import TrainingCache
-    from experiments.sensitivity import Effort
+    from experiments.accuracy import Effort
+    from experiments.accuracy_front import (
+        QUICK_TRAINED_STEPS,
+        TRAINED_STEPS,
+        accuracy_front,
+        outermost,
+        report,
+        settings,
+        write,
+    )
+    from heliograph.progress import reporting
+    from heliograph.records import TrainingCache, canonical_json, make_directory
 
     found = settings(
         arguments.system,

@@ -36,12 +36,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
-    from experiments.plain import canonical_json, make_directory
-    from experiments.progress import reporting
-    from experiments.records import TrainingCache
-    from experiments.systems import build_system
-    from experiments.training_variants import seeds_from, train_variants
-    from experiments.training_variants_report import report, write
+    from experiments.accuracy_training import report, seeds_from, train_variants, write
+    from heliograph.progress import reporting
+    from heliograph.records import TrainingCache, canonical_json, make_directory
+    from heliograph.systems import build_system
 
     system = build_system(
         arguments.system,

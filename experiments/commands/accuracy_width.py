@@ -24,12 +24,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
-    from experiments.accuracy_width import study_widths
-    from experiments.accuracy_width_report import report, write
-    from experiments.plain import canonical_json, make_directory
-    from experiments.progress import reporting
-    from experiments.records import TrainingCache
-    from experiments.sensitivity import Effort
+    from experiments.accuracy import Effort
+    from experiments.accuracy_width import report, study_widths, write
+    from heliograph.progress import reporting
+    from heliograph.records import TrainingCache, canonical_json, make_directory
 
     effort = Effort.asked(quick=arguments.quick, model="small", steps=arguments.steps, seeds=arguments.seeds)
     make_directory(arguments.out)

@@ -34,19 +34,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
-    from experiments.bill_report import (
+    from experiments.bill import (
         COLUMNS,
         COMPARED,
         UNITS,
+        Request,
+        bills,
         compared_rows,
         line_rows,
         records,
         refused_lines,
         write,
     )
-    from experiments.bills import Request, bills
-    from experiments.plain import canonical_json
-    from experiments.report import print_table
+    from heliograph.records import canonical_json
+    from heliograph.report import print_table
 
     found = bills(
         Request(

@@ -30,12 +30,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
-    from experiments.breakeven import sweep
-    from experiments.breakeven_figure import draw_breakeven
-    from experiments.breakeven_request import table_rows, work_of
-    from experiments.plain import canonical_json
-    from experiments.progress import reporting
-    from experiments.report import print_table
+    from experiments.breakeven import draw_breakeven, sweep, table_rows, work_of
+    from heliograph.progress import reporting
+    from heliograph.records import canonical_json
+    from heliograph.report import print_table
 
     optical, packet, work = work_of(arguments)
     with reporting() as progress:

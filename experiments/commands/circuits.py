@@ -67,7 +67,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
-    from experiments.plain import canonical_json
+    from heliograph.records import canonical_json
 
     use = "collective" if arguments.collective else "model" if arguments.model else "demand"
     _complete(arguments, use)
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _complete(arguments: argparse.Namespace, use: str) -> None:
     """Refuse options of another use, and fill in the defaults of this one."""
-    from heliograph.errors import ParameterError
+    from simulator.errors import ParameterError
 
     for name in sorted({name for names in MEANT_FOR.values() for name in names}):
         given = getattr(arguments, name)
@@ -99,9 +99,8 @@ def _complete(arguments: argparse.Namespace, use: str) -> None:
 
 
 def _demand(arguments: argparse.Namespace) -> tuple[dict[str, Any], str, tuple[Path, ...]]:
-    from experiments.circuits import request_of, study
-    from experiments.circuits_report import report, write
-    from experiments.progress import reporting
+    from experiments.circuits import report, request_of, study, write
+    from heliograph.progress import reporting
 
     with reporting() as progress:
         found = study(request_of(arguments), progress)
@@ -109,8 +108,12 @@ def _demand(arguments: argparse.Namespace) -> tuple[dict[str, Any], str, tuple[P
 
 
 def _collective(arguments: argparse.Namespace) -> tuple[dict[str, Any], str, tuple[Path, ...]]:
-    from experiments.circuits_collective import CollectiveRequest, plan_collective
-    from experiments.circuits_collective_report import collective_report, write_collective
+    from experiments.circuits_collective import (
+        CollectiveRequest,
+        collective_report,
+        plan_collective,
+        write_collective,
+    )
 
     request = CollectiveRequest(
         kind=arguments.collective,
@@ -128,8 +131,7 @@ def _collective(arguments: argparse.Namespace) -> tuple[dict[str, Any], str, tup
 
 
 def _phases(arguments: argparse.Namespace) -> tuple[dict[str, Any], str, tuple[Path, ...]]:
-    from experiments.circuits_phases import study_phases
-    from experiments.circuits_phases_report import phases_report, write_phases
+    from experiments.circuits_phases import phases_report, study_phases, write_phases
 
     result = run_one(arguments, model=arguments.model, system=arguments.system)
     found = study_phases(result)

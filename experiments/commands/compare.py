@@ -31,13 +31,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
-    from experiments.compare import Request, compare, reserve, write
-    from experiments.presentation import comparison_rows
-    from experiments.progress import reporting
-    from experiments.records import TrainingCache, canonical_json
-    from experiments.report import print_table
-    from experiments.step import plan_text
-    from experiments.wear import wear_warnings
+    from heliograph.comparison import Request, compare, reserve, write
+    from heliograph.progress import reporting
+    from heliograph.records import TrainingCache, canonical_json
+    from heliograph.report import print_table
+    from heliograph.simulation import plan_text, wear_warnings
+    from heliograph.tables import comparison_rows
 
     request = Request(
         model=arguments.model,

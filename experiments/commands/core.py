@@ -25,16 +25,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
-    from experiments.core import PHASES, TOKENS, bench
-    from experiments.core_report import (
+    from experiments.core import (
+        PHASES,
+        TOKENS,
+        bench,
         parameter_rows,
         study,
         study_rows,
         summary_lines,
         write,
     )
-    from experiments.plain import canonical_json
-    from experiments.report import print_table
+    from heliograph.records import canonical_json
+    from heliograph.report import print_table
 
     built = bench(
         arguments.name,

@@ -36,8 +36,8 @@ def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
     from experiments.cores import study
     from experiments.cores_report import heads, record, study_rows, summary_lines, write
-    from experiments.plain import canonical_json
-    from experiments.report import print_table
+    from heliograph.records import canonical_json
+    from heliograph.report import print_table
 
     found = study(
         precision=arguments.precision, reuse=arguments.reuse, gpu=arguments.gpu, basis=arguments.basis

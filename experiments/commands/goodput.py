@@ -37,11 +37,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
-    from experiments.fabrics import FABRICS
-    from experiments.goodput import Request, study
-    from experiments.goodput_report import COLUMNS, point_rows, refused_line, write
-    from experiments.plain import canonical_json
-    from experiments.report import print_table
+    from experiments.goodput import COLUMNS, Request, point_rows, refused_line, study, write
+    from heliograph.fabrics import FABRICS
+    from heliograph.records import canonical_json
+    from heliograph.report import print_table
 
     found = study(
         Request(

@@ -20,8 +20,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
     from experiments.jobs import job_rows, run_jobs
-    from experiments.plain import canonical_json
-    from experiments.report import print_table
+    from heliograph.records import canonical_json
+    from heliograph.report import print_table
 
     study = run_jobs(arguments.file)
     if arguments.json:

@@ -24,10 +24,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
-    from experiments.link_figure import draw_links
-    from experiments.link_loads import link_loads
-    from experiments.plain import canonical_json
-    from experiments.report import format_si, print_table, report_row
+    from experiments.links import draw_links, link_loads
+    from heliograph.records import canonical_json
+    from heliograph.report import format_si, print_table, report_row
 
     result = run_one(arguments, model=arguments.model, system=arguments.system)
     loads = link_loads(result, bins=arguments.bins)

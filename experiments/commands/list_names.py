@@ -19,7 +19,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
-    from experiments.catalogue import listing
+    from heliograph.catalogue import listing
 
     names = listing(arguments.what)
     if arguments.json:

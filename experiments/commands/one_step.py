@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from experiments.arguments import DEFAULT_ACCELERATORS
 
 if TYPE_CHECKING:
-    from experiments.step import StepResult
+    from heliograph.simulation import StepResult
 
 
 def run_one(arguments: argparse.Namespace, *, model: str, system: str) -> StepResult:
     """Return one step of the model, plan and system that the arguments name."""
-    from experiments.step import plan_for, run_step
-    from experiments.systems import build_system
-    from workloads.config import load_model
-    from workloads.parallelism import parse_plan
+    from heliograph.simulation import plan_for, run_step
+    from heliograph.systems import build_system
+    from workloads.models.config import load_model
+    from workloads.plan.parallelism import parse_plan
 
     config = load_model(model)
     accelerators = arguments.accelerators

@@ -35,11 +35,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
-    from experiments.photon_request import DigitSet, Model, Request
-    from experiments.photons import run_photons
+    from experiments.photons import DigitSet, Model, Request, run_photons
     from experiments.photons_report import prepare, report, write
-    from experiments.plain import canonical_json
-    from experiments.progress import reporting
+    from heliograph.progress import reporting
+    from heliograph.records import canonical_json
 
     models = tuple(model for model in Model if model in (arguments.model or Model))
     digits = DigitSet(arguments.digits) if arguments.digits else DigitSet.usual()

@@ -35,6 +35,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
-    from experiments.replays import run_trace
+    from experiments.traces import run_trace
 
     print(run_trace(arguments))

@@ -33,11 +33,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
-    from experiments.plain import canonical_json
-    from experiments.report import print_table
-    from experiments.schedule import engine_timeline, timeline_rows, unit_timeline
-    from experiments.timelines import draw_timeline
-    from workloads.timeline import PassTimes
+    from experiments.schedule import draw_timeline, engine_timeline, timeline_rows, unit_timeline
+    from heliograph.records import canonical_json
+    from heliograph.report import print_table
+    from workloads.pipeline.pipeline import PassTimes
 
     if arguments.system or arguments.plan:
         system = arguments.system or DEFAULT_SYSTEM

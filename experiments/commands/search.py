@@ -36,12 +36,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
-    from experiments.plain import canonical_json, write_atomically
-    from experiments.progress import reporting
-    from experiments.report import print_table
-    from experiments.search import Search, search
-    from experiments.search_report import fabric_rows, search_record, winner_rows
-    from experiments.search_request import objective_of, prepared
+    from experiments.search import (
+        Search,
+        fabric_rows,
+        objective_of,
+        prepared,
+        search,
+        search_record,
+        winner_rows,
+    )
+    from heliograph.progress import reporting
+    from heliograph.records import canonical_json, write_atomically
+    from heliograph.report import print_table
 
     objective = objective_of(arguments.objective)
     request = prepared(arguments)

@@ -20,8 +20,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
-    from experiments.catalogue import description
-    from experiments.presentation import parameter_lines
+    from heliograph.catalogue import description
+    from heliograph.tables import parameter_lines
 
     parameters = description(arguments.name)
     if arguments.json:

@@ -23,9 +23,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
-    from experiments.plain import canonical_json
-    from experiments.progress import reporting
     from experiments.validation import report, validate, write
+    from heliograph.progress import reporting
+    from heliograph.records import canonical_json
 
     with reporting() as progress:
         found = validate(arguments.kind, data=arguments.data, progress=progress)

@@ -24,9 +24,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
-    from experiments.plain import canonical_json
-    from experiments.report import print_table
-    from experiments.waste import Cluster, random_faults, read_faults, record, rows, wasted
+    from experiments.stranded import Cluster, random_faults, read_faults, record, rows, wasted
+    from heliograph.records import canonical_json
+    from heliograph.report import print_table
 
     cluster = Cluster(nodes=arguments.nodes, node=arguments.node, group=arguments.group, seed=arguments.seed)
     faults = (

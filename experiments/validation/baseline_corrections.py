@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.report import ReportRow, table_text
 from experiments.validation.corrections import BITS, TOGETHER
+from heliograph.report import ReportRow, table_text
 from optical.published.lightening_baseline_costs import baseline_total_cost
 from optical.published.lightening_baselines import (
     BANK_FAULTS,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from types import MappingProxyType
 
-from electronic.callers import Caller, load_caller
+from electronic.kernels import Caller, load_caller
 from experiments.validation.cells import Record
-from heliograph.collectives import Algorithm
+from simulator.collectives.algorithms import Algorithm
 
 TESTS = "nccl-tests"
 """Benchmark that calls in a row from one process or several."""

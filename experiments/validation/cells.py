@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from heliograph.errors import HeliographError, ParameterError
-from heliograph.files import read_text
+from simulator.errors import HeliographError, ParameterError
+from simulator.files import read_text
 
 ABSENT = frozenset({"", "-", "?", "n/a", "na", "none", "null", "unknown"})
 """Cells, in lower case, that mean: not published."""

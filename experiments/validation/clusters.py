@@ -6,13 +6,13 @@ import dataclasses
 import re
 
 from electronic.devices import SCALE_UP, load_packet_switch, load_scale_up, load_transceiver
-from electronic.fabrics import RailFabric
+from electronic.fabrics.packets import RailFabric
 from electronic.gpu import Gpu, gpu_names, load_gpu
-from experiments.systems import System
 from experiments.validation.cells import Record, SkipError
-from heliograph.economics import default_economics
-from heliograph.scale_up import Nic, ScaleUp, load_nic
-from heliograph.units import to_si
+from heliograph.systems import System
+from simulator.results.metrics import default_economics
+from simulator.topology.scale_up import Nic, ScaleUp, load_nic
+from simulator.units import to_si
 
 USUAL_NETWORK_GB_PER_S = {"v100": 12.5, "a100": 25.0, "h100": 50.0, "h200": 50.0, "b200": 50.0, "gb200": 50.0}
 """Bandwidth of the card of each accelerator in the vendor's reference systems (DGX, HGX, NVL72), GB/s."""

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.report import ReportRow, table_text
 from experiments.validation.outcomes import HIGH_QUANTILE, Outcome
+from heliograph.report import ReportRow, table_text
 
 EDGES = (0, 2**15, 2**20, 2**24, 2**30, 2**63)
 """Bounds between ranges of size in bytes: where issue, hops, protocols, chunks and ports rule in turn."""

@@ -8,15 +8,15 @@ from functools import cache
 from pathlib import Path
 
 from electronic.devices import SCALE_UP, load_scale_up
-from electronic.reductions import all_reduce_time_s, collective_plans
-from experiments.report import format_si
+from electronic.fabrics.reductions import all_reduce_time_s, collective_plans
 from experiments.validation.callers import caller_of, forced_algorithm, gpus_per_process
 from experiments.validation.cells import Record, SkipError, check_provenance, read_records
 from experiments.validation.clusters import accelerator_name
 from experiments.validation.outcomes import Outcome, begun, skipped
-from heliograph.errors import HeliographError
-from heliograph.operators import CollectiveKind
-from heliograph.units import to_si
+from heliograph.report import format_si
+from simulator.errors import HeliographError
+from simulator.operators import CollectiveKind
+from simulator.units import to_si
 
 TIMES = ("time_us_out_of_place", "time_us_in_place", "time_us")
 """Columns that may hold the measured time, the first that is filled counts."""
@@ -149,6 +149,6 @@ def collective_s(
     algorithm : str
         The only one that the library was allowed; any if empty.
     cards : str
-        What joins nodes, as `electronic.reductions.NETWORKS` has it; what came with them if empty.
+        What joins nodes, as `electronic.fabrics.reductions.NETWORKS` has it; what came with them if empty.
     """
     return all_reduce_time_s(gpu_name, ranks, size_bytes, kind=kind.value, algorithm=algorithm, cards=cards)

@@ -9,8 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from experiments.plain import canonical_json, write_atomically
-from experiments.report import ReportRow, table_text
 from experiments.validation.baseline_corrections import baselines_record, baselines_text
 from experiments.validation.cells import Record, read_records
 from experiments.validation.collective_simulator.tables import runs_record
@@ -35,7 +33,9 @@ from experiments.validation.task_graphs import read_networks
 from experiments.validation.traces import traces_record
 from experiments.validation.training import NEEDS as TRAINING_COLUMNS
 from experiments.validation.training import validate_training
-from heliograph.errors import HeliographError, ParameterError, nearest
+from heliograph.records import canonical_json, write_atomically
+from heliograph.report import ReportRow, table_text
+from simulator.errors import HeliographError, ParameterError, nearest
 
 REFERENCE = Path(__file__).parent / "reference"
 """Tables that ship."""

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.report import ReportRow, table_text
+from heliograph.report import ReportRow, table_text
 from optical.published.lightening_transformer import FAULTS, Correction, LighteningTransformer
 from optical.published.lightening_workloads import Workload, load_workload, total_cost
 

@@ -1,7 +1,7 @@
 """A trace of faults against what the fleet's table says of it, and against nodes that fail independently.
 
 The trace does not ship. ``heliograph validate network --data FILE.json`` names it: a list of events as
-`experiments.waste.read_events` reads it, such as InfiniteHBD's (SIGCOMM 2025; times in days, 400 servers).
+`experiments.stranded.read_events` reads it, such as InfiniteHBD's (SIGCOMM 2025; times in days, 400 servers).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.stranded import Cluster, Event, random_faults, read_events, read_faults, wasted
 from experiments.validation.cells import Record
 from experiments.validation.outcomes import Outcome
-from experiments.waste import Cluster, Event, random_faults, read_events, read_faults, wasted
-from heliograph.reliability import HostReliability, load_hosts
-from heliograph.units import to_si
+from simulator.reliability.goodput import HostReliability, load_hosts
+from simulator.units import to_si
 
 COLUMN = "fault_trace"
 """Column that names the file of a trace."""

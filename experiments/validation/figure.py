@@ -6,10 +6,10 @@ from pathlib import Path
 
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from experiments.report import plain_text, prefix_of
-from experiments.style import PALETTE, new_figure, save, styled
 from experiments.validation.outcomes import Outcome, Validation, statistics
-from heliograph.errors import HeliographError
+from heliograph.report import plain_text, prefix_of
+from heliograph.style import PALETTE, new_figure, save, styled
+from simulator.errors import HeliographError
 
 BANDS = ((0.10, "--"), (0.20, ":"))
 """Relative errors at which lines are drawn, and their style."""

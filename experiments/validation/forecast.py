@@ -6,13 +6,13 @@ import dataclasses
 from dataclasses import dataclass
 from functools import lru_cache
 
-from experiments.systems import System
-from heliograph.categories import PRODUCTS
-from heliograph.engine import Simulation
-from heliograph.metrics import summarise
-from workloads.architecture import TransformerConfig
-from workloads.parallelism import Parallelism
-from workloads.step import build_step
+from heliograph.systems import System
+from simulator.engine.simulation import Simulation
+from simulator.results.metrics import summarise
+from simulator.results.trace import PRODUCTS
+from workloads.models.architecture import TransformerConfig
+from workloads.plan.parallelism import Parallelism
+from workloads.step.step import build_step
 
 MOST_PASSES = 300
 """Passes of microbatches through stages beyond which a step is simulated in part; a choice of speed."""

@@ -12,9 +12,9 @@ from electronic.gpu import load_gpu
 from experiments.validation.cells import Record, SkipError, check_provenance
 from experiments.validation.clusters import accelerator_name
 from experiments.validation.outcomes import Outcome, begun, skipped
-from heliograph.errors import HeliographError
-from heliograph.operators import MatMul, Phase
-from heliograph.units import to_si
+from simulator.errors import HeliographError
+from simulator.operators import MatMul, Phase
+from simulator.units import to_si
 
 NEEDS = (("gpu",), ("op",), ("time_ms", "tflops", "efficiency_vs_peak"))
 """Columns without which a file is no table of kernels; of each group one."""

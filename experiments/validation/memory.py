@@ -10,13 +10,13 @@ from experiments.validation.cells import Record, SkipError, check_provenance
 from experiments.validation.models import BILLION, model_of
 from experiments.validation.outcomes import Outcome, begun, skipped
 from experiments.validation.plans import plan_of
-from heliograph.errors import HeliographError, ParameterError
-from heliograph.units import to_si
-from workloads.architecture import TransformerConfig
-from workloads.config import load_model
-from workloads.memory import layer_activation_bytes, memory_by_kind
-from workloads.parallelism import Attention, Parallelism, Precision, Recompute
-from workloads.updates import optimizer_bytes
+from simulator.errors import HeliographError, ParameterError
+from simulator.units import to_si
+from workloads.models.architecture import TransformerConfig
+from workloads.models.config import load_model
+from workloads.plan.parallelism import Attention, Parallelism, Precision, Recompute
+from workloads.step.memory import layer_activation_bytes, memory_by_kind
+from workloads.step.sharding import optimizer_bytes
 
 NEEDS = (("quantity",), ("measured",), ("unit",))
 """Columns without which a file is no table of memory; of each group one."""

@@ -7,9 +7,9 @@ import re
 from typing import Any
 
 from experiments.validation.cells import Record, SkipError
-from workloads.architecture import TransformerConfig
-from workloads.choices import ExpertExchange
-from workloads.config import load_model, shipped_models
+from workloads.models.architecture import TransformerConfig
+from workloads.models.config import load_model, shipped_models
+from workloads.plan.choices import ExpertExchange
 
 _REDUCED = re.compile(r"-(\d+)L$")
 _ONCE = re.compile(r"once per node|deepep|hybridep", re.I)

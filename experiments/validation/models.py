@@ -6,7 +6,7 @@ import re
 
 from experiments.validation.cells import Record, SkipError
 from experiments.validation.mixtures import mixture_of
-from workloads.architecture import Norm, Positions, TransformerConfig
+from workloads.models.architecture import Norm, Positions, TransformerConfig
 
 USUAL_VOCABULARY = 51200
 """Vocabulary where a row gives none: GPT-2's 50,257 tokens, padded (Megatron-LM's usual figure)."""

@@ -27,10 +27,9 @@ from experiments.validation.outcomes import Outcome
 from experiments.validation.task_graphs import COLUMN, task_graph_outcome
 from experiments.validation.traces import COLUMN as TRACE
 from experiments.validation.traces import trace_outcome
-from heliograph.cubes import TPU_V4
-from heliograph.errors import HeliographError, ParameterError
-from heliograph.torus import Torus, regular, twisted
-from optical.switches import load_switch
+from optical.fabrics.switches import load_switch
+from simulator.errors import HeliographError, ParameterError
+from simulator.topology.torus import TPU_V4, Torus, regular, twisted
 
 NEEDS = (("topology", "system", "gpu"), ("LP_max_load", "cycles_ns", "metric", *COLLECTIVE_COLUMNS))
 """Columns without which a file is no table of networks; of each group one."""

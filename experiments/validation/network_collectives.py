@@ -6,11 +6,11 @@ import math
 import re
 from types import MappingProxyType
 
-from experiments.report import format_si
 from experiments.validation.cells import Record, SkipError, check_provenance
 from experiments.validation.collectives import RATES, TIMES, validate_collectives
 from experiments.validation.outcomes import Outcome
-from heliograph.errors import HeliographError, ParameterError
+from heliograph.report import format_si
+from simulator.errors import HeliographError, ParameterError
 
 COLUMNS = (*TIMES, *RATES)
 """Columns of NCCL's tests that hold a result."""

@@ -11,16 +11,16 @@ from pathlib import Path
 from types import MappingProxyType
 
 from electronic.devices import load_packet_switch, load_scale_up, load_transceiver
-from electronic.fabrics import RailFabric
-from electronic.fat_tree import FatTree, RailOnly
+from electronic.fabrics.fat_tree import FatTree, RailOnly
+from electronic.fabrics.packets import RailFabric
 from electronic.gpu import load_gpu
-from experiments.fabrics import build_fabric
 from experiments.validation.cells import Record, SkipError
-from heliograph.cubes import TPU_V4
-from heliograph.scale_up import BillItem, ScaleUp, load_nic
-from heliograph.tables import read_table
-from optical.fabrics import OcsRails
-from optical.switches import LaneOptics, OpticalSwitch, load_optics, load_switch
+from heliograph.fabrics import build_fabric
+from optical.fabrics.rails import OcsRails
+from optical.fabrics.switches import LaneOptics, OpticalSwitch, load_optics, load_switch
+from simulator.tables import read_table
+from simulator.topology.scale_up import BillItem, ScaleUp, load_nic
+from simulator.topology.torus import TPU_V4
 
 Rule = Callable[[Record, "re.Match[str]"], tuple[float, str]]
 Parts = Mapping[str, BillItem]

@@ -9,9 +9,8 @@ from functools import cache
 from typing import Any
 
 from electronic.devices import load_packet_switch, load_scale_up, load_transceiver
-from electronic.fat_tree import FatTree
+from electronic.fabrics.fat_tree import FatTree
 from electronic.gpu import load_gpu
-from experiments.report import ReportRow, table_text
 from experiments.validation.network_costs import (
     OPUS_GPUS,
     SIRIUS_PORTS,
@@ -26,9 +25,10 @@ from experiments.validation.network_costs import (
     tpu_optics,
 )
 from experiments.validation.network_domains import hbd_ratios, paper_parts
-from heliograph.cubes import TPU_V4
-from heliograph.units import BITS_PER_BYTE
-from optical.switches import load_switch
+from heliograph.report import ReportRow, table_text
+from optical.fabrics.switches import load_switch
+from simulator.topology.torus import TPU_V4
+from simulator.units import BITS_PER_BYTE
 
 CARD_BITS_PER_S = load_transceiver("dr4-400g").bandwidth_bytes_per_s * BITS_PER_BYTE
 """Rate of a card's module in both networks of Opus."""

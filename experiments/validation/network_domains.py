@@ -10,10 +10,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 from electronic.devices import load_scale_up
-from electronic.nvlink import SwitchedDomain
+from electronic.fabrics.nvlink import SwitchedDomain
 from experiments.validation.cells import Record
-from heliograph.tables import read_table
-from optical.transceiver_ring import TransceiverRing
+from optical.fabrics.transceiver_ring import TransceiverRing
+from simulator.tables import read_table
 
 Rule = Callable[[Record, "re.Match[str]"], tuple[float, str]]
 

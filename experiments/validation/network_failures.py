@@ -10,11 +10,17 @@ from pathlib import Path
 from types import MappingProxyType
 
 from electronic.devices import load_scale_up
-from electronic.fabrics import RailFabric
+from electronic.fabrics.packets import RailFabric
 from experiments.validation.cells import Record, SkipError, read_records
-from heliograph.goodput import best_effective_share, effective_share
-from heliograph.reliability import HostReliability, job_mtbf_s, load_hosts, load_parts
-from heliograph.units import to_si
+from simulator.reliability.goodput import (
+    HostReliability,
+    best_effective_share,
+    effective_share,
+    job_mtbf_s,
+    load_hosts,
+    load_parts,
+)
+from simulator.units import to_si
 
 EFFECTIVE = "effective training time"
 """What the metric of published effective times begins with."""

@@ -11,14 +11,13 @@ import numpy as np
 
 from electronic.devices import load_scale_up
 from experiments.validation.cells import Record, SkipError
-from heliograph.bundles import fabric_loads
-from heliograph.errors import ParameterError
-from heliograph.interfaces import Flows
-from heliograph.scale_up import load_nic
-from heliograph.units import BITS_PER_BYTE, to_si
-from optical.rotor_fabric import RotorFabric
-from optical.slots import completion_s, round_bytes
-from optical.switches import load_optics, load_switch
+from optical.fabrics.rotor import RotorFabric, completion_s, round_bytes
+from optical.fabrics.switches import load_optics, load_switch
+from simulator.errors import ParameterError
+from simulator.flow_groups import fabric_loads
+from simulator.interfaces import Flows
+from simulator.topology.scale_up import load_nic
+from simulator.units import BITS_PER_BYTE, to_si
 
 Rule = Callable[[Record, "re.Match[str]"], tuple[float, str]]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.report import ReportRow, table_text
-from heliograph.cubes import TPU_V4
+from heliograph.report import ReportRow, table_text
+from simulator.topology.torus import TPU_V4
 
 AVAILABILITIES = (0.99, 0.995, 0.999)
 """Shares of time that a host is up; dimensionless (arXiv:2304.01433, figure 4)."""

@@ -9,8 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from electronic.reductions import all_reduce_time_s
-from experiments.report import ReportRow, table_text
+from electronic.fabrics.reductions import all_reduce_time_s
 from experiments.validation.cells import Record, read_records
 from experiments.validation.collective_simulator.tables import runs_text
 from experiments.validation.collectives import NEEDS as COLLECTIVE_COLUMNS
@@ -23,7 +22,8 @@ from experiments.validation.network_failures import RULES as FAILURE_RULES
 from experiments.validation.network_slices import slices_text
 from experiments.validation.outcomes import Outcome
 from experiments.validation.traces import traces_text
-from heliograph.operators import CollectiveKind
+from heliograph.report import ReportRow, table_text
+from simulator.operators import CollectiveKind
 
 REFERENCE = Path(__file__).parent / "reference"
 """Tables that ship."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from experiments.validation.cells import Record
-from heliograph.errors import ParameterError
+from simulator.errors import ParameterError
 
 FAR_OFF = 0.20
 """Relative error above which a row is named; dimensionless."""

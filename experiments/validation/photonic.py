@@ -12,11 +12,11 @@ from experiments.validation.cells import Record, SkipError, check_provenance
 from experiments.validation.lightening import baseline_area, lightening_parts, lightening_run, part_of
 from experiments.validation.outcomes import Outcome
 from experiments.validation.photonic_claims import Claim, beyond_reach, claims, unknown_system
-from heliograph.errors import HeliographError, ParameterError
-from heliograph.units import ratio_from_db
 from optical.published.albireo import load_albireo
 from optical.published.chips import load_chip
 from optical.published.lightening_transformer import LighteningTransformer
+from simulator.errors import HeliographError, ParameterError
+from simulator.units import ratio_from_db
 
 NEEDS = (("system",), ("metric",), ("value",), ("unit",))
 """Columns without which a file is no table of photonic accelerators; of each group one."""

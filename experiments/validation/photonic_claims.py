@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from experiments.validation.cells import Record, SkipError
-from heliograph.errors import ParameterError
-from heliograph.units import to_si
+from simulator.errors import ParameterError
+from simulator.units import to_si
 
 QUANTITIES = MappingProxyType(
     {"m^2": "x_m2", "W": "x_w", "J": "x_j", "s": "x_s", "op/s": "x_op_per_s", "op/J": "x_op_per_j"}
@@ -176,7 +176,7 @@ BEYOND = MappingProxyType(
     {
         r"(\S+ ){0,2}accuracy": "an accuracy on their data; `heliograph photons` trains a network of its own",
         r".*\bvs\b|claims|.*\bEDP\b|.*scaling|.*saving|optimising": A_RATIO,
-        r".*quantum limit": "a limit of physics, which no parts give; tests hold `optical.limits` to it",
+        r".*quantum limit": "a limit of physics, which no parts give; tests hold `optical.noise.limits` to it",
         r"photons per": "photons against an accuracy: `heliograph photons` measures it",
     }
 )

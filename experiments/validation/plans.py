@@ -10,11 +10,11 @@ from typing import Any
 from experiments.validation.cells import Record, SkipError
 from experiments.validation.mixtures import drops_tokens, exchange_of
 from experiments.validation.recipes import overlaps_tensor
-from heliograph.units import to_si
-from workloads.architecture import TransformerConfig
-from workloads.choices import Attention, Precision, Recompute
-from workloads.memory import fullest_stage, memory_by_kind
-from workloads.plan import Parallelism
+from simulator.units import to_si
+from workloads.models.architecture import TransformerConfig
+from workloads.plan.choices import Attention, Precision, Recompute
+from workloads.plan.plan import Parallelism
+from workloads.step.memory import fullest_stage, memory_by_kind
 
 FLASH_SINCE = 2023
 """First year in which a training run is taken to use a fused attention kernel (FlashAttention is of 2022)."""

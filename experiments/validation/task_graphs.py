@@ -10,19 +10,19 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from electronic.wires import Wires
+from electronic.fabrics.packets import Wires
 from experiments.validation.cells import Record, SkipError, check_provenance, read_records
 from experiments.validation.fault_traces import SUFFIX, trace_record
 from experiments.validation.outcomes import Outcome, skipped
 from experiments.validation.traces import COLUMN as TRACE
-from heliograph.connections import Connections, load_transport
-from heliograph.errors import HeliographError
-from heliograph.interfaces import Fabric
-from heliograph.rank_graph import RankGraph
-from heliograph.replay import Clockwork, Replay
-from heliograph.trace import Stream, Trace
-from heliograph.units import to_si
-from workloads.task_graph import rank_graph, read_task_graph
+from simulator.engine.fairshare import Connections, load_transport
+from simulator.engine.replay import Clockwork, Replay
+from simulator.errors import HeliographError
+from simulator.interfaces import Fabric
+from simulator.rank_graph import RankGraph
+from simulator.results.trace import Stream, Trace
+from simulator.units import to_si
+from workloads.traces.task_graph import rank_graph, read_task_graph
 
 COLUMN = "task_graph"
 """Column that names the file of a row's task graph."""

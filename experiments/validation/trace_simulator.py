@@ -21,11 +21,11 @@ from pathlib import Path
 
 from experiments.validation.collective_simulator.networks import BYTES_PER_GB, NS_PER_S
 from experiments.validation.collective_simulator.ranks import MEMORY_PASSES
-from heliograph.checks import check_positive, check_range
-from heliograph.errors import WorkloadError
-from workloads.chakra import CommType, Node, NodeType, read_trace
-from workloads.chakra.groups import process_groups, recorded_groups
-from workloads.chakra.importing import rank_files
+from simulator.checks import check_positive, check_range
+from simulator.errors import WorkloadError
+from workloads.traces.chakra import CommType, Node, NodeType, read_trace
+from workloads.traces.chakra.groups import process_groups, recorded_groups
+from workloads.traces.chakra.importing import rank_files
 
 NS_PER_US = 1000
 """Nanoseconds of a microsecond; the simulator counts in the former, traces in the latter."""
@@ -88,11 +88,11 @@ def finishing_ns(prefix: Path, settings: Settings, *, groups: Path | None = None
     Parameters
     ----------
     prefix : pathlib.Path
-        As `workloads.chakra.import_trace`.
+        As `workloads.traces.chakra.import_trace`.
     settings : Settings
         The network and the system.
     groups : pathlib.Path, optional
-        As `workloads.chakra.import_trace`.
+        As `workloads.traces.chakra.import_trace`.
 
     Raises
     ------

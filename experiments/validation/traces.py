@@ -7,16 +7,16 @@ import math
 from pathlib import Path
 from typing import Any
 
-from electronic.wires import Wires
-from experiments.report import ReportRow, table_text
+from electronic.fabrics.packets import Wires
 from experiments.validation.cells import Record, SkipError, check_provenance, read_records
 from experiments.validation.collective_simulator.networks import BYTES_PER_GB
 from experiments.validation.outcomes import Outcome, skipped
 from experiments.validation.trace_simulator import NS_PER_S, Settings, Topology, finishing_ns
-from heliograph.errors import HeliographError
-from heliograph.replay import Clockwork, Replay
-from heliograph.units import to_si
-from workloads.chakra import import_trace
+from heliograph.report import ReportRow, table_text
+from simulator.engine.replay import Clockwork, Replay
+from simulator.errors import HeliographError
+from simulator.units import to_si
+from workloads.traces.chakra import import_trace
 
 COLUMN = "trace"
 """Column that names the traces of a row: ``PREFIX.<rank>.et`` beside the CSV."""

@@ -6,19 +6,19 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from electronic.gpu import Gpu
-from experiments.systems import System
 from experiments.validation.cells import Record, SkipError, check_provenance
 from experiments.validation.clusters import system_of
 from experiments.validation.forecast import forecast
 from experiments.validation.models import model_of
 from experiments.validation.outcomes import Outcome, begun, skipped
 from experiments.validation.plans import HOST_MEMORY_BYTES, plan_of, with_ends_counted, with_room
-from heliograph.errors import HeliographError
-from heliograph.operators import MatMul, total_flops
-from workloads.architecture import TransformerConfig
-from workloads.parallelism import Attention, Parallelism, Recompute, check
-from workloads.step import model_flops
-from workloads.transformer import forward_layer
+from heliograph.systems import System
+from simulator.errors import HeliographError
+from simulator.operators import MatMul, total_flops
+from workloads.layers.transformer import forward_layer
+from workloads.models.architecture import TransformerConfig
+from workloads.plan.parallelism import Attention, Parallelism, Recompute, check
+from workloads.step.step import model_flops
 
 NEEDS = (
     ("id", "source"),

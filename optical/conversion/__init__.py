@@ -1,14 +1,18 @@
 """Runs any model of torch on a photonic core: `convert` it, open a `noise_key`, and use it as before."""
 
-from optical.conversion.convert import convert, planned_specs, set_model_key, to_digital
-from optical.conversion.describe import describe
-from optical.conversion.keyed import KeyedModel
+from optical.conversion.convert import (
+    KeyedModel,
+    StepwiseConverter,
+    convert,
+    planned_specs,
+    set_model_key,
+    to_digital,
+)
+from optical.conversion.interception import ProductCounts, watch_products
 from optical.conversion.noise_keys import NoiseKey, noise_key
 from optical.conversion.policy import Policy, ProductException, ProductKind
-from optical.conversion.report import ConversionReport, Place, ReportRow
-from optical.conversion.training_hooks import StepwiseConverter
-from optical.conversion.watch import ProductCounts, watch_products
-from optical.product_specs import Mode, ProductSpecs
+from optical.conversion.report import ConversionReport, Place, ReportRow, describe
+from optical.execution.product_specs import Mode, ProductSpecs
 
 __all__ = [
     "ConversionReport",

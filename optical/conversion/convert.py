@@ -1,28 +1,86 @@
-"""Converts a model of torch to run its products on a core, and back, with its parameters untouched."""
+"""Converts a model of torch to run its products on a core, and back, with its parameters untouched.
+
+Attention of Hugging Face models, where it is not one whose products can be seen.
+
+Gives a converted model its key as an input, so that an exported program draws anew at each step.
+
+Lets a training framework convert its model and draw anew at each step.
+"""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import fnmatch
 import functools
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
-from heliograph.errors import WorkloadError
 from optical.conversion.frames import Conversion, Site, current_frame, entered
-from optical.conversion.hugging_face import open_attention, restore_attention
 from optical.conversion.interception import Interception, show_to_compilers
-from optical.conversion.noise_keys import NoiseKey
+from optical.conversion.noise_keys import NoiseKey, TensorKey, opened
 from optical.conversion.policy import (
     Hardware,
     Policy,
     ProductKind,
     specs_of,
 )
-from optical.product_specs import ProductSpecs
+from optical.execution.product_specs import ProductSpecs
+from simulator.errors import WorkloadError
+
+ATTENTION = "heliograph"
+"""Name under which the attention is registered with transformers."""
+_IN_SIGHT = ("eager", "sdpa", ATTENTION)
+"""Implementations made of functions of torch."""
+
+
+def register_attention() -> None:
+    """Register attention whose two products a core can run, with `transformers`, as ``heliograph``.
+
+    A model takes it by ``attn_implementation="heliograph"``; without a conversion it computes what ``sdpa``
+    does, with the same masks.
+    """
+    from transformers import AttentionInterface, AttentionMaskInterface  # noqa: PLC0415 - optional
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward  # noqa: PLC0415 - optional
+    from transformers.masking_utils import sdpa_mask  # noqa: PLC0415 - optional
+
+    AttentionInterface.register(ATTENTION, sdpa_attention_forward)
+    AttentionMaskInterface.register(ATTENTION, sdpa_mask)
+
+
+def open_attention(model: nn.Module) -> str | None:
+    """Let a model with a fused attention (flash, flex) take one with products; return which it had.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Any model; those that are not of `transformers` are left alone.
+    """
+    had: str | None = getattr(getattr(model, "config", None), "_attn_implementation", None)
+    if had is None or had in _IN_SIGHT or not _is_pretrained(model):
+        return None
+    register_attention()
+    changed: Any = model
+    changed.set_attn_implementation(ATTENTION)
+    return had
+
+
+def restore_attention(model: nn.Module, had: str | None) -> None:
+    """Give a model back the attention that `open_attention` took from it."""
+    if had is not None:
+        changed: Any = model
+        changed.set_attn_implementation(had)
+
+
+def _is_pretrained(model: nn.Module) -> bool:
+    """Return whether a model is one of `transformers`, which is then imported already."""
+    library = sys.modules.get("transformers")
+    return library is not None and isinstance(model, library.PreTrainedModel)
+
 
 _Model = TypeVar("_Model", bound=nn.Module)
 Filter = Callable[[nn.Module, str], bool]
@@ -277,3 +335,111 @@ def _class_without(found: type[nn.Module]) -> type[nn.Module]:
         msg = f"{found.__name__} was derived from a converted class; take to_digital before sharding a model"
         raise WorkloadError(msg)
     return found.__dict__[_ORIGINAL]
+
+
+class KeyedModel(nn.Module):
+    """A converted model whose first input is the key that it draws from.
+
+    Notes
+    -----
+    For `torch.export`, whose programs keep what is no input as a constant, and for whatever else runs a model
+    without Python around it. ``torch.from_numpy(NoiseKey(seed=0, step=3).numbers)`` is such a key: the
+    program draws what the model draws within ``noise_key(0, 3)``.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        """Wrap a model.
+
+        Parameters
+        ----------
+        model : torch.nn.Module
+            A converted model.
+
+        Raises
+        ------
+        WorkloadError
+            If it is not converted.
+        """
+        super().__init__()
+        conversion_of(model)
+        self.model = model
+
+    def forward(self, key: torch.Tensor, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """Run the model within a key.
+
+        Parameters
+        ----------
+        key : torch.Tensor
+            Value and part, int64, shape [2], on the CPU.
+        *args, **kwargs
+            What the model takes.
+        """
+        with opened(TensorKey(key)):
+            return self.model(*args, **kwargs)
+
+
+class StepwiseConverter:
+    """Converts models in place, and moves their key on after each step of the optimizer.
+
+    Notes
+    -----
+    It answers torchtitan's `ModelConverter` protocol (``torchtitan/protocols/model_converter.py``):
+    `convert`, `post_optimizer_hook`, `key_filter`, `state_dict_transform` and `format_adapter`. A
+    configuration of torchtitan that builds it hands it the data-parallel rank as `part`, and the step at
+    which a run resumes. Convert before sharding and compiling, as torchtitan does; a compiled model
+    stays one graph, which follows the key without another compilation.
+
+    Parameters
+    ----------
+    system : ProductSpecs, core, accelerator or system
+        What is made of products.
+    seed : int
+        Of all draws.
+    step : int
+        Step with which training starts or resumes.
+    part : int
+        Place of this process in the global batch (`NoiseKey.part`).
+    alike : bool
+        Whether a product has equally many rows in all processes (`NoiseKey.alike`).
+    policy : Policy, optional
+        Which products the core runs.
+    exclude : iterable of str
+        Patterns of modules that stay electronic.
+    """
+
+    def __init__(
+        self,
+        system: Hardware,
+        *,
+        seed: int,
+        step: int = 0,
+        part: int = 0,
+        alike: bool = True,
+        policy: Policy | None = None,
+        exclude: Iterable[str] = (),
+    ) -> None:
+        self.system, self.policy, self.exclude = system, policy, tuple(exclude)
+        self.key = NoiseKey(seed=seed, step=step, part=part, alike=alike)
+
+    def convert(self, model: nn.Module) -> None:
+        """Convert a model in place."""
+        exclude = self.exclude or None
+        convert(model, self.system, exclude=exclude, policy=self.policy, model_key=self.key, inplace=True)
+
+    def post_optimizer_hook(self, model: nn.Module | list[nn.Module]) -> None:
+        """Move the key of the model, or of its pipeline stages, on to the next step."""
+        self.key = dataclasses.replace(self.key, step=self.key.step + 1)
+        for one in model if isinstance(model, list) else [model]:
+            set_model_key(one, self.key)
+
+    def key_filter(self) -> Callable[[str], bool] | None:
+        """Return None: no key of the state dict is its own."""
+        return None
+
+    def state_dict_transform(self) -> Callable[[dict[str, Any], bool], dict[str, Any]] | None:
+        """Return None: states are saved as they are."""
+        return None
+
+    def format_adapter(self) -> type | None:
+        """Return None: other formats of checkpoints see nothing new."""
+        return None

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 import torch
 
-from heliograph.errors import WorkloadError
-from heliograph.keys import mix_key
-from optical.analog import AnalogSpec
 from optical.conversion.noise_keys import NoiseKey, TensorKey, open_key
 from optical.conversion.policy import Policy, ProductKind
-from optical.noisy_matmul import noisy_matmul
-from optical.product_specs import Mode, ProductSpecs
+from optical.execution.analog import AnalogSpec
+from optical.execution.noisy_matmul import noisy_matmul
+from optical.execution.product_specs import Mode, ProductSpecs
+from simulator.errors import WorkloadError
+from simulator.keys import mix_key
 
 _INT64_MASK = 2**63 - 1
 _REMEMBERED_INPUTS = 4096

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from heliograph.checks import check_range
-from heliograph.keys import mix_key
+from simulator.checks import check_range
+from simulator.keys import mix_key
 
 if TYPE_CHECKING:
     import torch

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from heliograph.errors import ParameterError
-from heliograph.operators import Phase
-from optical.analog import AnalogSpec
-from optical.product_specs import Mode, ProductSpecs, record_from_json, record_to_json
+from optical.execution.analog import AnalogSpec
+from optical.execution.product_specs import Mode, ProductSpecs, record_from_json, record_to_json
+from simulator.errors import ParameterError
+from simulator.operators import Phase
 
 
 class ProductKind(StrEnum):

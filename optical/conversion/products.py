@@ -1,15 +1,408 @@
-"""Linear layers and products of tensors, as the products of matrices that a core runs."""
+"""Linear layers and products of tensors, as the products of matrices that a core runs.
+
+Attention as two products of activations, and its projections.
+
+Shape suffixes: H heads, T queries, S keys, D width of a head; dimensions before them are batches.
+
+Convolutions as products of patches and kernels.
+
+Shape suffixes: N samples, C channels, L places of the output, G groups, K elements of a patch, O channels
+out.
+
+Recurrent layers and cells as products, time step by time step.
+
+Shape suffixes: B samples, T time steps, C width of the input, G gates times width, H width of the state.
+
+Einstein sums and contractions of tensors, two operands at a time, as products of matrices.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import string
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
 
-from heliograph.errors import WorkloadError
 from optical.conversion.frames import Frame
 from optical.conversion.policy import ProductKind
+from simulator.errors import WorkloadError
+
+
+def scaled_dot_product_attention(  # noqa: PLR0917 - as torch calls it
+    frame: Frame,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """Return attention by the rules of torch: full scores first, then the mask, as a matrix engine would.
+
+    Notes
+    -----
+    In half precision, which ends at 65504, queries are scaled before the product, scores after it elsewhere.
+    A query that a mask hides from all keys gives zeros.
+    """
+    if enable_gqa:
+        key, value = (one.repeat_interleave(query.shape[-3] // one.shape[-3], -3) for one in (key, value))
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    if _executed_in(query) is torch.float16:
+        query, scale = query * scale, 1.0
+    scores_HTS = frame.multiply(ProductKind.SCORES, query, key.mT) * scale
+    if is_causal:
+        later_TS = torch.ones(scores_HTS.shape[-2:], dtype=torch.bool, device=query.device).triu(1)
+        scores_HTS = scores_HTS.masked_fill(later_TS, -math.inf)
+    empty = None
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        empty = ~attn_mask.any(-1, keepdim=True)
+        scores_HTS = scores_HTS.masked_fill(~attn_mask & ~empty, -math.inf)
+    elif attn_mask is not None:
+        scores_HTS = scores_HTS + attn_mask.to(scores_HTS.dtype)
+        empty = (scores_HTS == -math.inf).all(-1, keepdim=True)
+        scores_HTS = scores_HTS.masked_fill(empty, 0.0)
+    weights_HTS = scores_HTS.softmax(-1)
+    if empty is not None:
+        weights_HTS = weights_HTS.masked_fill(empty, 0.0)
+    if dropout_p > 0.0:
+        weights_HTS = functional.dropout(weights_HTS, dropout_p)
+    return frame.multiply(ProductKind.VALUES, weights_HTS.to(value.dtype), value)
+
+
+def _executed_in(x: torch.Tensor) -> torch.dtype:
+    """Return the type in which a product of a tensor is delivered, autocast included."""
+    kind = x.device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        return torch.get_autocast_dtype(kind)
+    return x.dtype
+
+
+def _check_padding(key_padding_mask: torch.Tensor, src_len: int, bsz: int) -> None:
+    """Refuse a mask that does not fit; torch's own function hides its message from compilers."""
+    if tuple(key_padding_mask.shape) != (bsz, src_len):
+        msg = f"key_padding_mask must have the shape {[bsz, src_len]}; got {list(key_padding_mask.shape)}"
+        raise WorkloadError(msg)
+
+
+def _open_multi_head_attention() -> types.FunctionType:
+    """Return torch's function with the products inside it in sight.
+
+    As it stands, it hands itself over as a whole to whoever overrides functions. This one has the same code
+    but does not ask for overriding at its own level, while the functions that it calls do.
+
+    Raises
+    ------
+    WorkloadError
+        If this version of torch does not ask in the way that is known here.
+    """
+    whole: Any = functional.multi_head_attention_forward
+    asks = "has_torch_function"
+    if asks not in whole.__code__.co_names or asks not in whole.__globals__:
+        msg = (
+            f"torch {torch.__version__} hides the products of multi_head_attention_forward; exclude the layer"
+        )
+        raise WorkloadError(msg)
+    names = {**whole.__globals__, asks: lambda tensors: False, "_check_key_padding_mask": _check_padding}
+    opened = types.FunctionType(whole.__code__, names, whole.__name__, whole.__defaults__, whole.__closure__)
+    opened.__kwdefaults__ = whole.__kwdefaults__
+    return opened
+
+
+MULTI_HEAD_ATTENTION = _open_multi_head_attention()
+"""`torch.nn.functional.multi_head_attention_forward`, whose products can be overridden one by one."""
+
+
+def convolution(  # noqa: PLR0917 - as torch calls it
+    frame: Frame,
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: str | int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> torch.Tensor:
+    """Return a convolution over any number of dimensions; the bias is added digitally.
+
+    Notes
+    -----
+    All places of all samples are rows of one product. With groups each is a matrix of a batch, which one core
+    runs as a whole; then the row blocks of a batch cut into parts differ from those of the whole.
+    """
+    dims = weight.dim() - 2
+    x = input if input.dim() == dims + 2 else input.unsqueeze(0)
+    strides, dilations = _per_dim(stride, dims), _per_dim(dilation, dims)
+    x = functional.pad(x, _pads(padding, weight.shape[2:], dilations))
+    for dim, (kernel, step, spread) in enumerate(zip(weight.shape[2:], strides, dilations, strict=True)):
+        x = x.unfold(dim + 2, (kernel - 1) * spread + 1, step)[..., ::spread]
+    places = x.shape[2 : 2 + dims]
+    order = (0, *range(2, 2 + dims), 1, *range(2 + dims, 2 + 2 * dims))
+    patch = weight.shape[1:].numel()
+    x_NLGK = x.permute(order).reshape(x.shape[0], places.numel(), groups, patch)
+    if groups == 1:
+        y = frame.multiply(ProductKind.CONVOLUTION, x_NLGK.flatten(2), weight.flatten(1).mT, weight=True)
+    else:
+        w_GKO = weight.flatten(1).unflatten(0, (groups, -1)).mT
+        x_GRK = x_NLGK.flatten(0, 1).transpose(0, 1)
+        y_GRO = frame.multiply(ProductKind.CONVOLUTION, x_GRK, w_GKO, weight=True)
+        y = y_GRO.transpose(0, 1).reshape(x.shape[0], places.numel(), weight.shape[0])
+    y = y if bias is None else y + bias.to(y.dtype)
+    y = y.mT.unflatten(2, places)
+    return y if input.dim() == dims + 2 else y.squeeze(0)
+
+
+def transposed_convolution(  # noqa: PLR0917 - as torch calls it
+    frame: Frame,
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+) -> torch.Tensor:
+    """Return a transposed convolution over any number of dimensions.
+
+    Notes
+    -----
+    Each place of the input gives one whole patch of the output: K are the channels in, and the columns are
+    the channels out times the elements of a kernel. Where patches overlap they are added digitally, as is
+    the bias, so that the core sees none of the zeros that a stride would put between places.
+    """
+    dims = weight.dim() - 2
+    x = input if input.dim() == dims + 2 else input.unsqueeze(0)
+    places, kernel = x.shape[2:], weight.shape[2:]
+    x_NLC = x.flatten(2).mT
+    if groups == 1:
+        y_NLO = frame.multiply(ProductKind.CONVOLUTION, x_NLC, weight.flatten(1), weight=True)
+    else:
+        w_GKO = weight.flatten(1).unflatten(0, (groups, -1))
+        x_GRK = x_NLC.flatten(0, 1).unflatten(1, (groups, -1)).transpose(0, 1)
+        y_GRO = frame.multiply(ProductKind.CONVOLUTION, x_GRK, w_GKO, weight=True)
+        y_NLO = y_GRO.transpose(0, 1).reshape(*x_NLC.shape[:2], groups * w_GKO.shape[2])
+    y = y_NLO.mT.reshape(x.shape[0], groups * weight.shape[1], *kernel, *places)
+    edges = zip(_per_dim(padding, dims), _per_dim(output_padding, dims), strict=True)
+    ways = zip(_per_dim(stride, dims), _per_dim(dilation, dims), edges, strict=True)
+    for left, (step, spread, (cut, more)) in zip(range(dims, 0, -1), ways, strict=True):
+        patches = y.movedim((2 + left, 2), (-2, -1))
+        y = functional.pad(_overlapped(patches, step, spread), (-cut, more - cut))
+    y = y if bias is None else y + bias.to(y.dtype).view(-1, *[1] * dims)
+    return y if input.dim() == dims + 2 else y.squeeze(0)
+
+
+def _overlapped(patches: torch.Tensor, step: int, spread: int) -> torch.Tensor:
+    """Return patches, [..., places, elements], added where they overlap, as one dimension."""
+    places, elements = patches.shape[-2:]
+    reach = (places - 1) * step + 1
+    y = patches.new_zeros((*patches.shape[:-2], reach + (elements - 1) * spread))
+    for number in range(elements):
+        y[..., number * spread : number * spread + reach : step] += patches[..., number]
+    return y
+
+
+def _per_dim(value: int | Sequence[int], dims: int) -> tuple[int, ...]:
+    if isinstance(value, int):
+        return (value,) * dims
+    return tuple(value) * (dims if len(value) == 1 else 1)
+
+
+def _pads(padding: str | int | Sequence[int], kernel: Sequence[int], dilation: Sequence[int]) -> list[int]:
+    """Return zeros before and after each dimension, the last dimension first."""
+    if padding == "valid":
+        padding = 0
+    if isinstance(padding, str):
+        whole = [spread * (size - 1) for size, spread in zip(kernel, dilation, strict=True)]
+        pairs = [(one // 2, one - one // 2) for one in whole]
+    else:
+        pairs = [(one, one) for one in _per_dim(padding, len(kernel))]
+    return [one for pair in reversed(pairs) for one in pair]
+
+
+_State = tuple[torch.Tensor, ...]
+"""Hidden state, and for an LSTM its cell."""
+
+
+class Cell(Enum):
+    """Kind of recurrent cell."""
+
+    LSTM = "lstm"
+    GRU = "gru"
+    TANH = "tanh"
+    RELU = "relu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Weights:
+    """Parameters of one direction of one layer."""
+
+    input_GC: torch.Tensor
+    hidden_GH: torch.Tensor
+    input_bias: torch.Tensor | None = None
+    hidden_bias: torch.Tensor | None = None
+    projection_PH: torch.Tensor | None = None
+
+    def project(self, frame: Frame, x: torch.Tensor) -> torch.Tensor:
+        """Return what the input gives to the gates."""
+        y = frame.multiply(ProductKind.LINEAR, x, self.input_GC.mT, weight=True)
+        return y if self.input_bias is None else y + self.input_bias.to(y.dtype)
+
+    def step(self, frame: Frame, cell: Cell, x_BG: torch.Tensor, state: _State) -> _State:
+        """Return the next state."""
+        h_BG = frame.multiply(ProductKind.RECURRENCE, state[0], self.hidden_GH.mT, weight=True)
+        if self.hidden_bias is not None:
+            h_BG = h_BG + self.hidden_bias.to(h_BG.dtype)
+        if cell is Cell.GRU:
+            (x_r, x_z, x_n), (h_r, h_z, h_n) = x_BG.chunk(3, 1), h_BG.chunk(3, 1)
+            new, keep = torch.tanh(x_n + torch.sigmoid(x_r + h_r) * h_n), torch.sigmoid(x_z + h_z)
+            return (new + keep * (state[0] - new),)
+        if cell is not Cell.LSTM:
+            return ((torch.tanh if cell is Cell.TANH else torch.relu)(x_BG + h_BG),)
+        entry, forget, content, exit_ = (x_BG + h_BG).chunk(4, 1)
+        memory = torch.sigmoid(forget) * state[1] + torch.sigmoid(entry) * torch.tanh(content)
+        hidden = torch.sigmoid(exit_) * torch.tanh(memory)
+        if self.projection_PH is not None:
+            hidden = frame.multiply(ProductKind.RECURRENCE, hidden, self.projection_PH.mT, weight=True)
+        return hidden, memory
+
+
+def cell_function(cell: Cell) -> Callable[..., torch.Tensor | _State]:
+    """Return what runs one time step, called as torch's own function (`torch.lstm_cell` and its like)."""
+
+    def run(  # noqa: PLR0917 - as torch calls it
+        frame: Frame,
+        input: torch.Tensor,
+        hx: torch.Tensor | Sequence[torch.Tensor],
+        w_ih: torch.Tensor,
+        w_hh: torch.Tensor,
+        b_ih: torch.Tensor | None = None,
+        b_hh: torch.Tensor | None = None,
+    ) -> torch.Tensor | _State:
+        weights = _Weights(input_GC=w_ih, hidden_GH=w_hh, input_bias=b_ih, hidden_bias=b_hh)
+        state = (hx,) if isinstance(hx, torch.Tensor) else tuple(hx)
+        after = weights.step(frame, cell, weights.project(frame, input), state)
+        return after if cell is Cell.LSTM else after[0]
+
+    return run
+
+
+def layer_function(cell: Cell) -> Callable[..., tuple[torch.Tensor, ...]]:
+    """Return what runs whole layers, called as torch's own function (`torch.lstm` and its like)."""
+
+    def run(frame: Frame, *arguments: Any) -> tuple[torch.Tensor, ...]:  # noqa: ANN401
+        if isinstance(arguments[3], list | tuple):
+            data, sizes, hx, flat, has_biases, layers, dropout, train, bidirectional = arguments
+            counts, batch_first = sizes.tolist(), False
+        else:
+            data, hx, flat, has_biases, layers, dropout, train, bidirectional, batch_first = arguments
+            counts = None
+        stack = _Stack(
+            frame=frame,
+            cell=cell,
+            weights=_unflatten(flat, has_biases, layers * (1 + bidirectional), hx, cell),
+            directions=1 + bool(bidirectional),
+            dropout=float(dropout) if train else 0.0,
+        )
+        state = (hx,) if isinstance(hx, torch.Tensor) else tuple(hx)
+        if counts is None:
+            y, after = stack.run_padded(data if batch_first else data.transpose(0, 1), state)
+            y = y if batch_first else y.transpose(0, 1)
+        else:
+            y, after = stack.run_packed(data, counts, state)
+        return (y, *after)
+
+    return run
+
+
+def _unflatten(
+    flat: Sequence[torch.Tensor], has_biases: bool, count: int, hx: object, cell: Cell
+) -> list[_Weights]:
+    """Return the parameters by layer and direction."""
+    each = len(flat) // count
+    found = []
+    for start in range(0, len(flat), each):
+        part = list(flat[start : start + each])
+        biases = part[2:4] if has_biases else [None, None]
+        projection = part[-1] if each > (4 if has_biases else 2) else None
+        found.append(
+            _Weights(
+                input_GC=part[0],
+                hidden_GH=part[1],
+                input_bias=biases[0],
+                hidden_bias=biases[1],
+                projection_PH=projection,
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Stack:
+    """Layers of a recurrent network."""
+
+    frame: Frame
+    cell: Cell
+    weights: list[_Weights]
+    directions: int
+    dropout: float
+
+    def run_padded(self, x_BTC: torch.Tensor, state: _State) -> tuple[torch.Tensor, _State]:
+        """Return the outputs, [B, T, H], and the last states, of sequences of equal length."""
+        finals: list[_State] = []
+        for first in range(0, len(self.weights), self.directions):
+            outputs = []
+            for index in range(first, first + self.directions):
+                gates = self.weights[index].project(self.frame, x_BTC)
+                steps, final = self._unroll(index, list(gates.unbind(1)), tuple(one[index] for one in state))
+                outputs.append(torch.stack(steps, 1))
+                finals.append(final)
+            x_BTC = self._between(torch.cat(outputs, -1), first)
+        return x_BTC, tuple(torch.stack(one) for one in zip(*finals, strict=True))
+
+    def run_packed(self, x: torch.Tensor, counts: list[int], state: _State) -> tuple[torch.Tensor, _State]:
+        """Return the same for packed sequences, longest first, all samples of a time step together."""
+        finals: list[_State] = []
+        for first in range(0, len(self.weights), self.directions):
+            outputs = []
+            for index in range(first, first + self.directions):
+                gates = self.weights[index].project(self.frame, x)
+                steps, final = self._unroll(
+                    index, list(gates.split(counts)), tuple(one[index] for one in state)
+                )
+                outputs.append(torch.cat(steps))
+                finals.append(final)
+            x = self._between(torch.cat(outputs, -1), first)
+        return x, tuple(torch.stack(one) for one in zip(*finals, strict=True))
+
+    def _unroll(
+        self, index: int, gates: list[torch.Tensor], state: _State
+    ) -> tuple[list[torch.Tensor], _State]:
+        """Run the steps of one direction; samples that have no further step keep their state."""
+        backward = self.directions == 2 and index % 2 == 1
+        steps: list[torch.Tensor] = []
+        for x_BG in reversed(gates) if backward else gates:
+            live = x_BG.shape[0]
+            after = self.weights[index].step(self.frame, self.cell, x_BG, tuple(one[:live] for one in state))
+            steps.append(after[0])
+            if live < state[0].shape[0]:
+                after = tuple(torch.cat([new, old[live:]]) for new, old in zip(after, state, strict=True))
+            state = after
+        return (steps[::-1] if backward else steps), state
+
+    def _between(self, x: torch.Tensor, first: int) -> torch.Tensor:
+        """Return what the next layer reads."""
+        last = first + self.directions >= len(self.weights)
+        return functional.dropout(x, self.dropout) if self.dropout > 0.0 and not last else x
 
 
 def is_weight(tensor: torch.Tensor) -> bool:
@@ -149,3 +542,123 @@ def grouped(
     ]
     y = torch.cat([*parts, none.new_zeros((rest, mat_b.shape[-1]), dtype=parts[0].dtype)])
     return y if out_dtype is None else y.to(out_dtype)
+
+
+_LETTERS = string.ascii_letters
+
+
+def einsum(
+    frame: Frame, *operands: str | torch.Tensor | Sequence[int] | Sequence[torch.Tensor]
+) -> torch.Tensor:
+    """Return an Einstein sum, by the rules of `torch.einsum`; more than two operands from left to right."""
+    equation, tensors = _equation(operands)
+    inputs, output = _spelled_out(equation, [tensor.dim() for tensor in tensors])
+    names, result = inputs[0], tensors[0]
+    for number in range(1, len(tensors)):
+        later = set(output).union(*inputs[number + 1 :])
+        last = number == len(tensors) - 1
+        kept = output if last else "".join(dict.fromkeys(c for c in names + inputs[number] if c in later))
+        result = _pair(frame, (names, result), (inputs[number], tensors[number]), kept)
+        names = kept
+    return result if len(tensors) > 1 else torch.einsum(f"{names}->{output}", result)
+
+
+def tensordot(
+    frame: Frame,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    dims: int | Sequence[Sequence[int]] | Sequence[int] = 2,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Return the contraction of two tensors over dimensions, by the rules of `torch.tensordot`."""
+    if out is not None or isinstance(dims, torch.Tensor):
+        msg = f"'{frame.site.name}': tensordot takes dims as integers, and no `out`"
+        raise WorkloadError(msg)
+    if isinstance(dims, int):
+        dims_a, dims_b = list(range(a.dim() - dims, a.dim())), list(range(dims))
+    else:
+        dims_a, dims_b = ([one] if isinstance(one, int) else list(one) for one in dims)
+    names_a, names_b = list(_LETTERS[: a.dim()]), list(_LETTERS[a.dim() : a.dim() + b.dim()])
+    for dim_a, dim_b in zip(dims_a, dims_b, strict=True):
+        names_b[dim_b] = names_a[dim_a]
+    shared = set(names_a) & set(names_b)
+    kept = "".join(c for c in names_a + names_b if c not in shared)
+    return _pair(frame, ("".join(names_a), a), ("".join(names_b), b), kept)
+
+
+def inner(frame: Frame, input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Return the product over the last dimension of both."""
+    if input.dim() == 0 or other.dim() == 0:
+        return input * other
+    return tensordot(frame, input, other, dims=[[input.dim() - 1], [other.dim() - 1]])
+
+
+def _equation(operands: Sequence[object]) -> tuple[str, list[torch.Tensor]]:
+    """Return the equation and the operands, whichever way they were given."""
+    if isinstance(operands[0], str):
+        rest = (
+            operands[1] if len(operands) == 2 and not isinstance(operands[1], torch.Tensor) else operands[1:]
+        )
+        return operands[0], list(rest)  # type: ignore[call-overload]
+    tensors = list(operands[0 : len(operands) // 2 * 2 : 2])
+    lists = [*operands[1::2], *(operands[-1:] if len(operands) % 2 else [])]
+    texts = ["".join("..." if one is Ellipsis else _LETTERS[one] for one in each) for each in lists]  # type: ignore[attr-defined]
+    inputs = ",".join(texts[: len(tensors)])
+    return (f"{inputs}->{texts[-1]}" if len(operands) % 2 else inputs), tensors  # type: ignore[return-value]
+
+
+def _spelled_out(equation: str, dims: list[int]) -> tuple[list[str], str]:
+    """Return the letters of each operand and of the result, with ellipses replaced by letters."""
+    left, arrow, output = equation.replace(" ", "").partition("->")
+    inputs = left.split(",")
+    free = [c for c in _LETTERS if c not in equation]
+    lengths = [
+        dim - len(text.replace("...", "")) if "..." in text else 0
+        for text, dim in zip(inputs, dims, strict=True)
+    ]
+    widest = free[: max(lengths)]
+    spelled = [
+        text.replace("...", "".join(widest[len(widest) - length :]))
+        for text, length in zip(inputs, lengths, strict=True)
+    ]
+    if not arrow:
+        once = sorted(c for c in set(left) - set(".,") if left.count(c) == 1)
+        output = "..." + "".join(once)
+    return spelled, output.replace("...", "".join(widest))
+
+
+def _pair(
+    frame: Frame, a: tuple[str, torch.Tensor], b: tuple[str, torch.Tensor], output: str
+) -> torch.Tensor:
+    """Return the Einstein sum of two operands, as one product of matrices."""
+    if is_weight(a[1]) and not is_weight(b[1]):
+        a, b = b, a
+    weight = is_weight(b[1])
+    names_a, x = _alone(*a, keep=set(output) | set(b[0]))
+    names_b, y = _alone(*b, keep=set(output) | set(names_a))
+    sizes = dict(zip(names_b, y.shape, strict=True))
+    sizes |= {c: n for c, n in zip(names_a, x.shape, strict=True) if n > 1 or c not in sizes}
+    both = [c for c in names_a if c in names_b]
+    batch = [c for c in both if c in output]
+    summed = [c for c in both if c not in output]
+    rows, columns = ([c for c in names if c not in both] for names in (names_a, names_b))
+    x = _ordered(x, names_a, [*batch, *rows, *summed], sizes)
+    y = _ordered(y, names_b, [*batch, *summed, *columns], sizes)
+    count = [math.prod([sizes[c] for c in group]) for group in (batch, rows, summed, columns)]
+    x = x.reshape(*count[:1] * bool(batch), count[1], count[2])
+    y = y.reshape(*count[:1] * bool(batch), count[2], count[3])
+    z = frame.multiply(ProductKind.LINEAR if weight else ProductKind.MATMUL, x, y, weight=weight)
+    names_z = [*batch, *rows, *columns]
+    z = z.reshape([sizes[c] for c in names_z])
+    return z.permute([names_z.index(c) for c in output])
+
+
+def _alone(names: str, tensor: torch.Tensor, *, keep: set[str]) -> tuple[str, torch.Tensor]:
+    """Return an operand with its diagonals taken, and summed over what nothing else has."""
+    wanted = "".join(dict.fromkeys(c for c in names if c in keep))
+    return wanted, tensor if wanted == names else torch.einsum(f"{names}->{wanted}", tensor)
+
+
+def _ordered(tensor: torch.Tensor, names: str, wanted: list[str], sizes: dict[str, int]) -> torch.Tensor:
+    """Return a tensor with its dimensions in the wanted order, those of size one spread."""
+    return tensor.permute([names.index(c) for c in wanted]).expand([sizes[c] for c in wanted])

@@ -1,12 +1,197 @@
-"""What a conversion does to a model, as a record and as a table of text."""
+"""What a conversion does to a model, as a record and as a table of text.
+
+Runs a converted model once and writes down every product that it meets.
+
+Tells of a converted model which products a core runs, which stay electronic, and why.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from optical.conversion.convert import conversion_of, sites_of
+from optical.conversion.frames import Site, current_frame, current_product
+from optical.conversion.interception import CORE_NAMESPACE, is_product, operator_of
+from optical.conversion.noise_keys import noise_key
+from optical.conversion.policy import ProductKind
+
+_ATTENTION = ("_scaled_dot_product", "_flash_attention", "_efficient_attention")
+_MATRICES = {
+    "mm": 0,
+    "bmm": 0,
+    "_int_mm": 0,
+    "mv": 0,
+    "dot": 0,
+    "vdot": 0,
+    "_grouped_mm": 0,
+    "addmm": 1,
+    "baddbmm": 1,
+    "addmv": 1,
+}
+"""Place of the first factor among an operator's arguments; the second follows it."""
+
+
+@dataclass(kw_only=True)
+class ProductEntry:
+    """Products of one kind in one layer that run in one place."""
+
+    layer: str
+    """Name of the module."""
+    product: str
+    """Kind, or the operator of torch."""
+    on_core: bool
+    """Whether the core runs them."""
+    escaped: bool
+    """Whether electronics runs them without being told to."""
+    reason: str
+    """What in the operands keeps them electronic; empty if nothing does."""
+    dtype: str
+    """Type of the operands."""
+    count: int = 0
+    """How many."""
+    macs: int | None = 0
+    """Multiply-accumulates, or None if unknown."""
+    weights: set[str] = field(default_factory=set)
+    """Names of the parameters that are multiplied."""
+
+
+class _Log(TorchDispatchMode):
+    def __init__(self, names: Mapping[int, str]) -> None:
+        super().__init__()
+        self.names = names
+        self.entries: dict[tuple[object, ...], ProductEntry] = {}
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        del types
+        result = func(*args, **(kwargs or {}))
+        space, name = operator_of(func)
+        if space == CORE_NAMESPACE or is_product(name):
+            self._note(name, space == CORE_NAMESPACE, args, result)
+        return result
+
+    def _note(self, name: str, on_core: bool, args: tuple[Any, ...], result: object) -> None:
+        """Write one product down."""
+        frame = current_frame()
+        product, electronic = current_product()
+        layer, _, kind = (product or ":").rpartition(":")
+        escaped = not on_core and not electronic
+        if escaped or not kind:
+            layer, kind = frame.site.name if frame else "", name
+        elif not on_core and name.startswith(_ATTENTION):
+            kind = "attention"
+        tensors = [one for one in _flat(args[:2] if on_core else args) if isinstance(one, torch.Tensor)]
+        operands = [one for one in tensors if one.dim()]
+        macs = 0 if any(one.numel() == 0 for one in operands) else _macs(name, on_core, args, result)
+        dtype = str(operands[0].dtype if operands else None).removeprefix("torch.")
+        reason = "" if on_core or escaped else _refusal(name, operands)
+        key = (layer, kind, on_core, escaped, reason, dtype)
+        entry = self.entries.setdefault(
+            key,
+            ProductEntry(
+                layer=layer, product=kind, on_core=on_core, escaped=escaped, reason=reason, dtype=dtype
+            ),
+        )
+        entry.count += 1
+        entry.macs = None if macs is None or entry.macs is None else entry.macs + macs
+        places = {one.untyped_storage()._cdata for one in tensors if one.dim() > 1}
+        entry.weights |= {self.names[place] for place in places if place in self.names}
+
+
+def _flat(values: Sequence[Any]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from _flat(value)
+        else:
+            yield value
+
+
+def _refusal(name: str, operands: Sequence[torch.Tensor]) -> str:
+    """Return what in its operands keeps a product from the core (`Frame.multiply`)."""
+    if not operands or name not in _MATRICES:
+        return ""
+    if any(not one.is_floating_point() for one in operands):
+        return "integers"
+    if any(one.numel() == 0 for one in operands):
+        return "empty"
+    first = operands[-2] if len(operands) > 1 else operands[0]
+    return "sums nothing" if first.shape[-1] == 1 else ""
+
+
+def _macs(name: str, on_core: bool, args: tuple[Any, ...], result: object) -> int | None:
+    """Return the multiply-accumulates of an operator, or None if they are not known."""
+    if on_core or name in _MATRICES:
+        first = 0 if on_core else _MATRICES[name]
+        a, b = args[first : first + 2]
+        return int(a.numel() * (b.shape[-1] if b.dim() > 1 else 1))
+    if name in {"convolution", "_convolution"}:
+        sums = args[1].numel() // args[1].shape[0]
+        transposed = bool(args[6])
+        spread = args[0] if transposed else result
+        return spread.numel() * sums if isinstance(spread, torch.Tensor) else None
+    if name.startswith(_ATTENTION):
+        query, key, value = args[:3]
+        return int(
+            query.numel() * key.shape[-2] + math.prod(query.shape[:-1]) * value.shape[-2] * value.shape[-1]
+        )
+    if name == "mkldnn_rnn_layer":
+        return int(math.prod(args[0].shape[:-1]) * (args[1].numel() + args[2].numel()))
+    return None
+
+
+def log_products(
+    model: nn.Module, sample: torch.Tensor | Sequence[object] | Mapping[str, object]
+) -> list[ProductEntry]:
+    """Run a converted model once, in `eval()` and without gradients, and return its products.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        A converted model.
+    sample : torch.Tensor, sequence or mapping
+        What it is given, in order or by name.
+    """
+    names = {p.untyped_storage()._cdata: name for name, p in model.named_parameters() if p.dim() > 1}
+    log = _Log(names)
+    given = [sample] if isinstance(sample, torch.Tensor) else sample
+    with _undisturbed(model), torch.no_grad(), noise_key(0), log:
+        if isinstance(given, Mapping):
+            model(**given)
+        else:
+            model(*given)
+    return list(log.entries.values())
+
+
+@contextlib.contextmanager
+def _undisturbed(model: nn.Module) -> Iterator[None]:
+    """Let a model run without training, and leave it as it was."""
+    modes = [(module, module.training) for module in model.modules()]
+    calls = [(site, set(site.calls), dict(site.inputs)) for site in sites_of(model)]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+        for site, before, inputs in calls:
+            site.calls, site.inputs = before, inputs
+
 
 _NUMBER = re.compile(r"(?:^|(?<=\.))\d+(?=\.|$)")
 _HEADS = ("layer", "module", "product", "runs on", "why", "products", "weights", "MACs", "dtype")
@@ -146,3 +331,151 @@ def _table(lines: Sequence[Sequence[str]]) -> list[str]:
         right = head in _TO_THE_RIGHT
         padded.append([cell.rjust(width) if right else cell.ljust(width) for cell in (head, *cells)])
     return ["  ".join(cells).rstrip() for cells in zip(*padded, strict=True)]
+
+
+_BY_WEIGHTS = (ProductKind.LINEAR, ProductKind.CONVOLUTION, ProductKind.RECURRENCE, ProductKind.EXPERTS)
+"""Products with a parameter."""
+
+
+def describe(
+    model: nn.Module, sample: torch.Tensor | Sequence[object] | Mapping[str, object] | None = None
+) -> ConversionReport:
+    """Return which products of a converted model the core runs, which stay electronic, and why.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        A converted model.
+    sample : torch.Tensor, sequence or mapping, optional
+        What the model is given, in order or by name: it is run once, in `eval()` and without gradients, and
+        every product that is met is told. On the ``meta`` device, model and sample alike, this needs neither
+        memory nor time. Without a sample the layers are told whose products can be known from their class.
+
+    Raises
+    ------
+    WorkloadError
+        If the model is not converted.
+
+    Notes
+    -----
+    A product of M by K with K by N elements has M K N multiply-accumulates; the backward pass of a layer has
+    twice as many. What attention masks is computed and counted.
+    """
+    conversion = conversion_of(model)
+    classes = {name: type(module).__name__ for name, module in model.named_modules()}
+    if sample is None:
+        rows = _planned(model, classes)
+    else:
+        rows = [_measured(entry, model, classes) for entry in log_products(model, sample)]
+    return ConversionReport(
+        model=type(model).__name__,
+        mode=str(conversion.policy.mode),
+        rows=tuple(_each_weight_once(model, rows)),
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        measured=sample is not None,
+    )
+
+
+def _measured(
+    entry: ProductEntry, model: nn.Module, classes: Mapping[str, str]
+) -> tuple[ReportRow, set[str]]:
+    """Return a row without its weights, and the names of those."""
+    place = Place.CORE if entry.on_core else Place.ESCAPED if entry.escaped else Place.ELECTRONIC
+    site = next((one for one in sites_of(model) if one.name == entry.layer), None)
+    names = set(entry.weights)
+    if not names and entry.product in _BY_WEIGHTS:  # a copy was multiplied, as under autocast
+        prefix = f"{entry.layer}." if entry.layer else ""
+        own = model.get_submodule(entry.layer).named_parameters(recurse=False)
+        names = {f"{prefix}{name}" for name, parameter in own if parameter.dim() > 1}
+    row = ReportRow(
+        layer=entry.layer,
+        module=classes.get(entry.layer, "outside the model"),
+        product=entry.product,
+        place=place,
+        reason=_reason(site, entry.product, place) or entry.reason,
+        products=entry.count,
+        weights=0,
+        macs=entry.macs,
+        dtype=entry.dtype,
+    )
+    return row, names
+
+
+def _planned(model: nn.Module, classes: Mapping[str, str]) -> list[tuple[ReportRow, set[str]]]:
+    """Return the rows that classes alone tell."""
+    found: list[tuple[ReportRow, set[str]]] = []
+    inside: tuple[str, ...] = ()
+    modules = dict(model.named_modules())
+    for site in sites_of(model):
+        module = modules[site.name]
+        if site.name.startswith(inside):
+            continue
+        prefix = f"{site.name}." if site.name else ""
+        deep = isinstance(module, nn.MultiheadAttention)
+        inside = (*inside, prefix) if deep and prefix else inside
+        matrices = {f"{prefix}{name}": p for name, p in module.named_parameters(recurse=deep) if p.dim() > 1}
+        if not matrices or isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            continue
+        dtype = str(next(iter(matrices.values())).dtype).removeprefix("torch.")
+        kinds = _kinds(module)
+        for number, kind in enumerate(kinds or (None,)):
+            place = _planned_place(site, kind)
+            row = ReportRow(
+                layer=site.name,
+                module=classes[site.name],
+                product=str(kind or "known when run"),
+                place=place,
+                reason=_reason(site, str(kind), place),
+                products=None,
+                weights=0,
+                macs=None,
+                dtype=dtype,
+            )
+            found.append((row, set() if number else set(matrices)))
+    return found
+
+
+def _kinds(module: nn.Module) -> tuple[ProductKind, ...]:
+    """Return the products of one of torch's own layers, or nothing of others."""
+    kind = ProductKind
+    if isinstance(module, nn.MultiheadAttention):
+        return kind.LINEAR, kind.SCORES, kind.VALUES
+    if isinstance(module, nn.Linear):
+        return (kind.LINEAR,)
+    if isinstance(module, nn.modules.conv._ConvNd):
+        return (kind.CONVOLUTION,)
+    if isinstance(module, nn.RNNBase | nn.RNNCellBase):
+        return kind.LINEAR, kind.RECURRENCE
+    return ()
+
+
+def _planned_place(site: Site, kind: ProductKind | None) -> Place:
+    kinds = tuple(ProductKind) if kind is None else (kind,)
+    runs = any(site.specs(one, training=False) is not None for one in kinds)
+    return Place.CORE if runs else Place.ELECTRONIC
+
+
+def _reason(site: Site | None, product: str, place: Place) -> str:
+    """Return why a product is not on the core, or is an exception there, as far as the policy says."""
+    if site is None or place is Place.ESCAPED:
+        return ""
+    if not site.included:
+        return "excluded"
+    kinds = (ProductKind(product),) if product in tuple(ProductKind) else tuple(ProductKind)
+    policy = site.conversion.policy
+    pattern = next((one for kind in kinds if (one := policy.pattern(site.name, kind))), None)
+    if pattern is None or (place is Place.CORE) is (pattern in policy.electronic):
+        return ""
+    return f"policy: {pattern}" if place is Place.ELECTRONIC else f"exception: {pattern}"
+
+
+def _each_weight_once(model: nn.Module, rows: Sequence[tuple[ReportRow, set[str]]]) -> list[ReportRow]:
+    """Return the rows with the sizes of their weights; a shared weight counts where it is first used."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    seen: set[int] = set()
+    found = []
+    for row, names in rows:
+        mine = {id(parameters[name]): parameters[name].numel() for name in names}
+        found.append(dataclasses.replace(row, weights=sum(n for key, n in mine.items() if key not in seen)))
+        seen |= set(mine)
+    return found

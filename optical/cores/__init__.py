@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from heliograph.errors import ParameterError, nearest
-from heliograph.paths import replace_at
-from optical.core import Core
+from optical.cores.core import Core
 from optical.cores.crossbar import Crossbar, CrossbarEvents, default_crossbar
 from optical.cores.homodyne import Homodyne, default_homodyne
 from optical.cores.mzi_mesh import MziMesh, default_mesh
@@ -21,6 +19,8 @@ from optical.cores.number_formats import (
 from optical.cores.pcm_crossbar import PcmCrossbar, default_pcm_crossbar
 from optical.cores.phase_residue import PhaseResidueCore, default_phase_residue
 from optical.cores.ring_bank import RingBank, default_ring_bank
+from simulator.errors import ParameterError, nearest
+from simulator.parameter_tree import replace_at
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from optical.amplifiers import Soa
-from optical.analog import Rounding
-from optical.devices import Adder, Converter, Laser, PassiveElement, Waveguide
+from optical.devices.devices import Adder, Converter, Laser, PassiveElement, Waveguide
+from optical.execution.analog import Rounding
+from optical.noise.amplifiers import Soa
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,14 +17,8 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import ClassVar
 
-from heliograph.amounts import Amount, ceiling
-from heliograph.checks import check_positive, check_range, check_whole
-from heliograph.operators import Phase
-from heliograph.products import Products
-from heliograph.units import ratio_from_db, to_si
-from optical.amplifiers import amplifier_m2, amplifier_w, source_of
-from optical.analog import AnalogSpec, Rounding, Shot
-from optical.array_errors import (
+from optical.cores.analog_core import AnalogCore
+from optical.cores.array_errors import (
     ArrayShape,
     bits_with_mismatch,
     counted,
@@ -32,10 +26,8 @@ from optical.array_errors import (
     mismatch_ratio,
     on_chip,
 )
-from optical.chip import CalibrationCost, Chip, gain_calibration
-from optical.core import NOTHING_RELOADED, Reload, Work, converted
-from optical.cores.analog_core import AnalogCore
-from optical.devices import (
+from optical.cores.core import NOTHING_RELOADED, Reload, Work, converted
+from optical.devices.devices import (
     Adder,
     Comb,
     Converter,
@@ -51,11 +43,18 @@ from optical.devices import (
     bytes_of_bits,
     device_table,
 )
-from optical.laser_power import NoiseRatio
-from optical.link_budget import Element, LinkBudget, elements_of, symbol_residue
-from optical.link_noise import link_noise_ratio
-from optical.phase_shifters import QUARTER_TURN_RAD, CapacitiveShifter, CarrierShifter
-from optical.programmable import Heater
+from optical.devices.phase_shifters import QUARTER_TURN_RAD, CapacitiveShifter, CarrierShifter
+from optical.devices.programmable import Heater
+from optical.execution.analog import AnalogSpec, Rounding, Shot
+from optical.noise.amplifiers import amplifier_m2, amplifier_w, source_of
+from optical.noise.chip import CalibrationCost, Chip, gain_calibration
+from optical.noise.laser_power import NoiseRatio
+from optical.noise.link_budget import Element, LinkBudget, elements_of, symbol_residue
+from optical.noise.link_noise import link_noise_ratio
+from simulator.amounts import Amount, ceiling
+from simulator.checks import check_positive, check_range, check_whole
+from simulator.operators import Phase, Products
+from simulator.units import ratio_from_db, to_si
 
 _GRADIENTS = (Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
 

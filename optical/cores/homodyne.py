@@ -17,20 +17,10 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import ClassVar
 
-from heliograph.amounts import AmountT, ceiling, larger
-from heliograph.checks import check_positive, check_range, check_whole
-from heliograph.errors import LinkError
-from heliograph.operators import Phase
-from heliograph.products import Products
-from heliograph.units import ELEMENTARY_CHARGE_C, ratio_from_db, to_si
-from optical.amplifiers import amplifier_m2, amplifier_w, source_of
-from optical.analog import AnalogSpec, Rounding, Shot
-from optical.array_errors import ArrayShape, counted, default_interfering_chip, mismatch_ratio, on_chip
-from optical.chip import CalibrationCost, Chip, gain_calibration
-from optical.core import NOTHING_RELOADED, Reload, Work, converted
 from optical.cores.analog_core import AnalogCore
-from optical.detection import check_closes
-from optical.devices import (
+from optical.cores.array_errors import ArrayShape, counted, default_interfering_chip, mismatch_ratio, on_chip
+from optical.cores.core import NOTHING_RELOADED, Reload, Work, converted
+from optical.devices.devices import (
     Adder,
     Converter,
     CrossbarLayout,
@@ -42,12 +32,21 @@ from optical.devices import (
     bytes_of_bits,
     device_table,
 )
-from optical.laser_power import NoiseRatio
-from optical.link_budget import UNIFORM_MEAN_SQUARE, Element, LinkBudget, elements_of, symbol_residue
-from optical.link_noise import link_noise_ratio
-from optical.phase_shifters import QUARTER_TURN_RAD, CapacitiveShifter, CarrierShifter
-from optical.programmable import Heater
-from optical.receivers import IntegratingReceiver, InterferometerArms
+from optical.devices.phase_shifters import QUARTER_TURN_RAD, CapacitiveShifter, CarrierShifter
+from optical.devices.programmable import Heater
+from optical.devices.receivers import IntegratingReceiver, InterferometerArms
+from optical.execution.analog import AnalogSpec, Rounding, Shot
+from optical.noise.amplifiers import amplifier_m2, amplifier_w, source_of
+from optical.noise.chip import CalibrationCost, Chip, gain_calibration
+from optical.noise.detection import check_closes
+from optical.noise.laser_power import NoiseRatio
+from optical.noise.link_budget import UNIFORM_MEAN_SQUARE, Element, LinkBudget, elements_of, symbol_residue
+from optical.noise.link_noise import link_noise_ratio
+from simulator.amounts import AmountT, ceiling, larger
+from simulator.checks import check_positive, check_range, check_whole
+from simulator.errors import LinkError
+from simulator.operators import Phase, Products
+from simulator.units import ELEMENTARY_CHARGE_C, ratio_from_db, to_si
 
 _GRADIENTS = (Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
 

@@ -18,19 +18,11 @@ from enum import StrEnum
 from functools import cache, cached_property
 from typing import ClassVar
 
-from heliograph.amounts import Amount, choose
-from heliograph.checks import check_positive, check_range, check_whole
-from heliograph.operators import Held, Phase
-from heliograph.products import Products
-from heliograph.units import ratio_from_db, to_si
-from optical.amplifiers import amplifier_m2, amplifier_w, source_of
-from optical.analog import AnalogSpec, Rounding
-from optical.array_errors import ArrayShape, default_chip, mismatch_ratio, on_chip
-from optical.chip import CalibrationCost, Chip, calibration_cost
-from optical.core import PARTIAL_SUM_BYTES, Reload, TiledLoads, Work, converted, tiled_loads
 from optical.cores.analog_core import AnalogCore
-from optical.detection import OscillatorBudget, Receiver, check_closes
-from optical.devices import (
+from optical.cores.array_errors import ArrayShape, default_chip, mismatch_ratio, on_chip
+from optical.cores.core import PARTIAL_SUM_BYTES, Reload, TiledLoads, Work, converted, tiled_loads
+from optical.cores.mesh_errors import RealMatrixError
+from optical.devices.devices import (
     Adder,
     Converter,
     Laser,
@@ -42,13 +34,20 @@ from optical.devices import (
     bytes_of_bits,
     device_table,
 )
-from optical.laser_power import NoiseRatio, converter_ratios
-from optical.link_budget import UNIFORM_MEAN_SQUARE, Element
-from optical.mesh_errors import RealMatrixError
-from optical.phase_shifters import MEAN_PHASE_RAD, CapacitiveShifter, CarrierShifter
-from optical.programmable import Decomposer, Heater, MeshCoupler, MeshLayout, programmable_table
+from optical.devices.phase_shifters import MEAN_PHASE_RAD, CapacitiveShifter, CarrierShifter
+from optical.devices.programmable import Decomposer, Heater, MeshCoupler, MeshLayout, programmable_table
+from optical.execution.analog import AnalogSpec, Rounding
+from optical.noise.amplifiers import amplifier_m2, amplifier_w, source_of
+from optical.noise.chip import CalibrationCost, Chip, calibration_cost
+from optical.noise.detection import OscillatorBudget, Receiver, check_closes
+from optical.noise.laser_power import NoiseRatio, converter_ratios
+from optical.noise.link_budget import UNIFORM_MEAN_SQUARE, Element
 from optical.transfer.layout import MeshLayout as MeshPositions
 from optical.transfer.selfconfiguration import Calibration
+from simulator.amounts import Amount, choose
+from simulator.checks import check_positive, check_range, check_whole
+from simulator.operators import Held, Phase, Products
+from simulator.units import ratio_from_db, to_si
 
 SVD_FLOPS = 21.0
 """Operations over N^3 of a singular value decomposition with both sides (Golub and Van Loan, section 8.6)."""

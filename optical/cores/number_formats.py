@@ -16,18 +16,11 @@ import math
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-from heliograph.amounts import Amount, ceiling
-from heliograph.checks import check_range, check_whole
-from heliograph.errors import ParameterError
-from heliograph.operators import Phase
-from heliograph.products import Products
-from optical.analog import AnalogSpec, Scale
-from optical.chip import CalibrationCost
-from optical.core import Budget, Core, Reload, Work
+from optical.cores.core import Budget, Core, Reload, Work
 from optical.cores.crossbar import Crossbar, default_crossbar
-from optical.devices import bytes_of_bits, device_table
-from optical.link_budget import bits_from_snr
-from optical.residues import (
+from optical.devices.devices import bytes_of_bits, device_table
+from optical.execution.analog import AnalogSpec, Scale
+from optical.execution.residues import (
     FormatLogic,
     Remainder,
     Residues,
@@ -35,6 +28,12 @@ from optical.residues import (
     largest_residue,
     residue_mean_square,
 )
+from optical.noise.chip import CalibrationCost
+from optical.noise.link_budget import bits_from_snr
+from simulator.amounts import Amount, ceiling
+from simulator.checks import check_range, check_whole
+from simulator.errors import ParameterError
+from simulator.operators import Phase, Products
 
 
 def samples_of(operator: Products, analog_length: int) -> Amount:

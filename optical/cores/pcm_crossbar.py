@@ -17,19 +17,10 @@ from enum import StrEnum
 from functools import cache, cached_property
 from typing import ClassVar
 
-from heliograph.amounts import ceiling
-from heliograph.checks import check_positive, check_range, check_whole
-from heliograph.operators import Phase
-from heliograph.products import Products
-from heliograph.units import ratio_from_db, to_si
-from optical.amplifiers import amplifier_m2, amplifier_w, source_of
-from optical.analog import AnalogSpec, Rounding
-from optical.array_errors import ArrayShape, default_chip, mismatch_ratio, on_chip
-from optical.chip import CalibrationCost, Chip, gain_calibration
-from optical.core import PARTIAL_SUM_BYTES, Reload, Work, converted, tiled_loads
 from optical.cores.analog_core import AnalogCore
-from optical.detection import DifferenceBudget, Receiver, check_closes
-from optical.devices import (
+from optical.cores.array_errors import ArrayShape, default_chip, mismatch_ratio, on_chip
+from optical.cores.core import PARTIAL_SUM_BYTES, Reload, Work, converted, tiled_loads
+from optical.devices.devices import (
     Adder,
     Comb,
     Converter,
@@ -44,9 +35,17 @@ from optical.devices import (
     bytes_of_bits,
     device_table,
 )
-from optical.laser_power import NoiseRatio, converter_ratios
-from optical.link_budget import UNIFORM_MEAN_SQUARE, Element
-from optical.programmable import PcmCell, programmable_table
+from optical.devices.programmable import PcmCell, programmable_table
+from optical.execution.analog import AnalogSpec, Rounding
+from optical.noise.amplifiers import amplifier_m2, amplifier_w, source_of
+from optical.noise.chip import CalibrationCost, Chip, gain_calibration
+from optical.noise.detection import DifferenceBudget, Receiver, check_closes
+from optical.noise.laser_power import NoiseRatio, converter_ratios
+from optical.noise.link_budget import UNIFORM_MEAN_SQUARE, Element
+from simulator.amounts import ceiling
+from simulator.checks import check_positive, check_range, check_whole
+from simulator.operators import Phase, Products
+from simulator.units import ratio_from_db, to_si
 
 
 class SignedInput(StrEnum):

@@ -15,17 +15,10 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import ClassVar
 
-from heliograph.amounts import Amount, AmountT
-from heliograph.checks import check_range, check_whole
-from heliograph.errors import ParameterError
-from heliograph.operators import Phase
-from heliograph.products import Products
-from heliograph.units import to_si
-from optical.analog import AnalogSpec, Rounding, Scale
-from optical.chip import CalibrationCost
-from optical.core import PARTIAL_SUM_BYTES, Reload, TiledLoads, Work, tiled_loads
-from optical.detection import check_closes
-from optical.devices import (
+from optical.cores.core import PARTIAL_SUM_BYTES, Reload, TiledLoads, Work, tiled_loads
+from optical.cores.phase_array import DigitSwitch, PhaseArray, PhaseLayout, PhaseSegment
+from optical.cores.phase_readout import PhaseBudget, sigma_of_misreading
+from optical.devices.devices import (
     Adder,
     Converter,
     Laser,
@@ -36,11 +29,17 @@ from optical.devices import (
     bytes_of_bits,
     device_table,
 )
-from optical.link_budget import bits_from_snr
-from optical.phase_array import DigitSwitch, PhaseArray, PhaseLayout, PhaseSegment
-from optical.phase_readout import PhaseBudget, sigma_of_misreading
-from optical.receivers import InterferometerArms
-from optical.residues import FormatLogic, Residues, largest_mantissa
+from optical.devices.receivers import InterferometerArms
+from optical.execution.analog import AnalogSpec, Rounding, Scale
+from optical.execution.residues import FormatLogic, Residues, largest_mantissa
+from optical.noise.chip import CalibrationCost
+from optical.noise.detection import check_closes
+from optical.noise.link_budget import bits_from_snr
+from simulator.amounts import Amount, AmountT
+from simulator.checks import check_range, check_whole
+from simulator.errors import ParameterError
+from simulator.operators import Phase, Products
+from simulator.units import to_si
 
 READINGS_PER_SAMPLE = 2
 """Quadratures."""

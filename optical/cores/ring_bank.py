@@ -19,19 +19,10 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import ClassVar
 
-from heliograph.checks import check_positive, check_range, check_whole
-from heliograph.errors import ParameterError
-from heliograph.operators import Phase
-from heliograph.products import Products
-from heliograph.units import ratio_from_db, to_si
-from optical.amplifiers import amplifier_m2, amplifier_w, source_of
-from optical.analog import AnalogSpec, Rounding
-from optical.array_errors import ArrayShape, default_chip, mismatch_ratio, on_chip
-from optical.chip import CalibrationCost, Chip, calibration_cost, left_after
-from optical.core import Reload, Work, converted, tiled_loads
 from optical.cores.analog_core import AnalogCore
-from optical.detection import check_closes
-from optical.devices import (
+from optical.cores.array_errors import ArrayShape, default_chip, mismatch_ratio, on_chip
+from optical.cores.core import Reload, Work, converted, tiled_loads
+from optical.devices.devices import (
     Adder,
     Comb,
     Converter,
@@ -46,11 +37,19 @@ from optical.devices import (
     bytes_of_bits,
     device_table,
 )
-from optical.intensity_budget import SIGN_PASSES, IntensityBudget
-from optical.laser_power import NoiseRatio, converter_ratios
-from optical.link_budget import UNIFORM_MEAN_SQUARE, Element, elements_of, symbol_residue
-from optical.programmable import NEIGHBOURS
-from optical.rings import RingBankLayout, WeightCrosstalk, WeightRing, least_drop, weight_crosstalk
+from optical.devices.programmable import NEIGHBOURS
+from optical.devices.rings import RingBankLayout, WeightCrosstalk, WeightRing, least_drop, weight_crosstalk
+from optical.execution.analog import AnalogSpec, Rounding
+from optical.noise.amplifiers import amplifier_m2, amplifier_w, source_of
+from optical.noise.chip import CalibrationCost, Chip, calibration_cost, left_after
+from optical.noise.detection import check_closes
+from optical.noise.intensity_budget import SIGN_PASSES, IntensityBudget
+from optical.noise.laser_power import NoiseRatio, converter_ratios
+from optical.noise.link_budget import UNIFORM_MEAN_SQUARE, Element, elements_of, symbol_residue
+from simulator.checks import check_positive, check_range, check_whole
+from simulator.errors import ParameterError
+from simulator.operators import Phase, Products
+from simulator.units import ratio_from_db, to_si
 
 _GRADIENTS = (Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
 

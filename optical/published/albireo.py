@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from heliograph.checks import check_positive, check_range
 from optical.published.parts import published_table
+from simulator.checks import check_positive, check_range
 
 WORD_BYTES = 8
 """Bytes of an access to the cache."""

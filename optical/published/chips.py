@@ -6,11 +6,19 @@ import math
 from dataclasses import dataclass
 from functools import cache
 
-from heliograph.checks import check_positive, check_range
-from heliograph.units import ELEMENTARY_CHARGE_C, ratio_from_db
-from optical.devices import Converter, Laser, Modulator, PassiveElement, Photodetector, Tia, device_table
-from optical.link_budget import snr_from_bits
+from optical.devices.devices import (
+    Converter,
+    Laser,
+    Modulator,
+    PassiveElement,
+    Photodetector,
+    Tia,
+    device_table,
+)
+from optical.noise.link_budget import snr_from_bits
 from optical.published.parts import published_table
+from simulator.checks import check_positive, check_range
+from simulator.units import ELEMENTARY_CHARGE_C, ratio_from_db
 
 
 @dataclass(frozen=True, kw_only=True)

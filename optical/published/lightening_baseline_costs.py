@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from heliograph.units import BITS_PER_BYTE
 from optical.published.lightening_baselines import Baseline, BaselineCorrection, loads_of
 from optical.published.lightening_workloads import NOTHING, LayerCost, Product, Workload, other_cost, products
+from simulator.units import BITS_PER_BYTE
 
 
 def baseline_energy_j(core: Baseline, product: Product, passes: int) -> dict[str, float]:

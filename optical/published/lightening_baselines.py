@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, Protocol
 
-from heliograph.checks import check_range
-from heliograph.units import ratio_from_db
-from optical.devices import device_table
-from optical.programmable import Heater, programmable_table
+from optical.devices.devices import device_table
+from optical.devices.programmable import Heater, programmable_table
+from optical.devices.rings import WeightRing
 from optical.published.lightening_transformer import Correction, LighteningTransformer
 from optical.published.lightening_workloads import Product
 from optical.published.parts import BaselineParts, published_table
-from optical.rings import WeightRing
+from simulator.checks import check_range
+from simulator.units import ratio_from_db
 
 
 class BaselineCorrection(StrEnum):

@@ -12,11 +12,11 @@ import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from heliograph.checks import check_positive, check_range
-from heliograph.units import ELEMENTARY_CHARGE_C, ratio_from_db, watts_from_dbm
-from optical.devices import Photodetector, Tia, device_table
-from optical.link_budget import snr_from_bits
+from optical.devices.devices import Photodetector, Tia, device_table
+from optical.noise.link_budget import snr_from_bits
 from optical.published.parts import LighteningParts, published_table
+from simulator.checks import check_positive, check_range
+from simulator.units import ELEMENTARY_CHARGE_C, ratio_from_db, watts_from_dbm
 
 
 class Correction(StrEnum):

@@ -6,11 +6,11 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
-from heliograph.checks import check_range
-from heliograph.errors import ParameterError
-from heliograph.units import BITS_PER_BYTE, to_si
 from optical.published.lightening_transformer import Correction, LighteningTransformer
 from optical.published.parts import published_table
+from simulator.checks import check_range
+from simulator.errors import ParameterError
+from simulator.units import BITS_PER_BYTE, to_si
 
 PUBLISHED_OTHER_BITS = 4
 """Bits of softmax, norms and activations, whatever the accelerator's."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from heliograph.tables import Table, read_table
+from simulator.tables import Table, read_table
 
 
 @cache

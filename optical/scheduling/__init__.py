@@ -8,10 +8,10 @@ from optical.scheduling.covers import double, fewest, solstice
 from optical.scheduling.demand import sinkhorn, stuffed
 from optical.scheduling.eclipse import eclipse
 from optical.scheduling.matchings import Matching
+from optical.scheduling.ocs_bank import CircuitPlant, Lanes
 from optical.scheduling.overlap import CollectiveStep, OverlapPlan, bruck_steps, collective_steps, overlap
 from optical.scheduling.parallel import spread
 from optical.scheduling.phases import PhasePlan, TrafficPhase, plan_phases
-from optical.scheduling.plant import CircuitPlant, Lanes
 from optical.scheduling.policies import SchedulePolicy, schedule
 from optical.scheduling.schedule import DARK, CircuitSchedule
 from optical.scheduling.topology import AllReduceGroup, JobTime, JobTopology, job_time, job_topology

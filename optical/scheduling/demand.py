@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from heliograph.errors import ParameterError
+from simulator.errors import ParameterError
 
 BALANCE_TOLERANCE = 1e-9
 """Row and column sums may differ by this share."""

@@ -9,12 +9,12 @@ from functools import cached_property
 import numpy as np
 import scipy
 
-from heliograph.collectives import Algorithm, vector_bytes
-from heliograph.collectives import schedule as steps_of_algorithm
-from heliograph.errors import ParameterError
-from heliograph.operators import CollectiveKind
 from optical.scheduling.covers import fewest
-from optical.scheduling.plant import CircuitPlant
+from optical.scheduling.ocs_bank import CircuitPlant
+from simulator.collectives.algorithms import Algorithm, vector_bytes
+from simulator.collectives.algorithms import schedule as steps_of_algorithm
+from simulator.errors import ParameterError
+from simulator.operators import CollectiveKind
 
 NODES = 1000
 """Nodes of the branch and bound after which the best plan found is taken."""

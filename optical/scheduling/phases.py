@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heliograph.checks import check_range, check_whole
-from heliograph.errors import ParameterError
 from optical.scheduling.bounds import exposed_delay
-from optical.scheduling.plant import Lanes
+from optical.scheduling.ocs_bank import Lanes
+from simulator.checks import check_range, check_whole
+from simulator.errors import ParameterError
 
 MOST_CHOICES = 2000
 """Most ways to share lanes among axes that are looked at."""
@@ -98,7 +98,7 @@ def plan_phases(phases: Sequence[TrafficPhase], lanes: Lanes, *, repeats: bool =
     ``max(0, delta - idle)``. Dynamic programme over phases, the state being the lanes of each axis
     (Bellman 1957), once for each state at the start.
 
-    With g lanes for p > g peers an exchange takes ceil(p / g) turns, as `heliograph.all_to_all.in_turns`
+    With g lanes for p > g peers an exchange takes ceil(p / g) turns, as `simulator.collectives.all_to_all.in_turns`
     deals them, and each of them moves circuits (Birkhoff-von Neumann: an even exchange is p permutations, of
     which g stand at once). Only the first of a phase's moves has idle time to hide in; what accelerators
     compute between two exchanges of a phase hides nothing here, so that those times are upper bounds.

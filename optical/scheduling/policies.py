@@ -13,8 +13,8 @@ from optical.scheduling.covers import double, fewest, solstice
 from optical.scheduling.demand import checked, stuffed
 from optical.scheduling.eclipse import eclipse
 from optical.scheduling.matchings import Matching
+from optical.scheduling.ocs_bank import CircuitPlant
 from optical.scheduling.parallel import spread
-from optical.scheduling.plant import CircuitPlant
 from optical.scheduling.schedule import CircuitSchedule, schedule_of
 
 

@@ -7,10 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
-from heliograph.checks import check_positive, check_range
-from heliograph.errors import ParameterError
 from optical.scheduling.bounds import least_line_time, makespan_bound
 from optical.scheduling.demand import BALANCE_TOLERANCE, checked, largest_line
+from simulator.checks import check_positive, check_range
+from simulator.errors import ParameterError
 
 DARK = -1
 """Destination of a source that has no circuit in a configuration."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 import scipy
 
-from heliograph.errors import ParameterError
 from optical.transfer.elements import Complex
 from optical.transfer.layout import Index, MeshLayout, MeshShape
 from optical.transfer.mesh import Mesh, mesh_of_blocks
+from simulator.errors import ParameterError
 
 _UNITARY_TOLERANCE = 1e-8
 

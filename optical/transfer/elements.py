@@ -11,8 +11,8 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from heliograph.errors import ParameterError
 from optical.transfer.parts import GuidedMode
+from simulator.errors import ParameterError
 
 Complex = NDArray[np.complex128]
 Real = NDArray[np.float64]

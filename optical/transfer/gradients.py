@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heliograph.errors import ParameterError
 from optical.transfer.imperfections import MeshErrors
 from optical.transfer.layout import MeshLayout
 from optical.transfer.mesh import errors_of
+from simulator.errors import ParameterError
 
 
 def propagate(

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heliograph.errors import ParameterError
 from optical.transfer.elements import Real, require
 from optical.transfer.layout import MeshLayout
+from simulator.errors import ParameterError
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from heliograph.errors import ParameterError
+from simulator.errors import ParameterError
 
 Index = NDArray[np.int64]
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from heliograph.errors import ParameterError
 from optical.transfer.elements import Complex, Real, amplitude
 from optical.transfer.imperfections import MeshErrors
 from optical.transfer.layout import MeshLayout
 from optical.transfer.mzi import mzi_matrix, settle, wrapped
+from simulator.errors import ParameterError
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

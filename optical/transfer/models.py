@@ -15,9 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from heliograph.errors import ParameterError
-from heliograph.units import to_si
-from optical.devices import PassiveElement, PhaseShifter, Waveguide, device_table
+from optical.devices.devices import PassiveElement, PhaseShifter, Waveguide, device_table
 from optical.transfer.elements import (
     Complex,
     Real,
@@ -34,6 +32,8 @@ from optical.transfer.mesh import Mesh
 from optical.transfer.mzi import mzi_matrix
 from optical.transfer.parts import default_crossing, half_coupler, silicon_strip
 from optical.transfer.scattering import Scattering, reciprocal, scattering_of_transfer
+from simulator.errors import ParameterError
+from simulator.units import to_si
 
 MICROMETRE_M = to_si("wavelength_m", 1.0, "um")
 _MODE = silicon_strip()

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from heliograph.checks import check_positive, check_range
-from heliograph.tables import Table, read_table
+from simulator.checks import check_positive, check_range
+from simulator.tables import Table, read_table
 
 
 @cache

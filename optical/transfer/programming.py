@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heliograph.errors import ParameterError
 from optical.transfer.decomposition import decompose
 from optical.transfer.elements import Complex, Real
 from optical.transfer.imperfections import MeshErrors
 from optical.transfer.layout import MeshShape
 from optical.transfer.mesh import Mesh
 from optical.transfer.selfconfiguration import self_configure
+from simulator.errors import ParameterError
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

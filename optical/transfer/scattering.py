@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from heliograph.errors import ParameterError, nearest
 from optical.transfer.elements import Complex
+from simulator.errors import ParameterError, nearest
 
 Scattering = dict[tuple[str, str], Complex]
 """(port in, port out) -> field transfer over wavelength; a pair that is absent is zero."""

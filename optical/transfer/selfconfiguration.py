@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from heliograph.checks import check_range
-from heliograph.errors import ParameterError
 from optical.transfer.elements import Complex, Real, require
 from optical.transfer.imperfections import MeshErrors
 from optical.transfer.layout import MeshLayout
 from optical.transfer.mesh import Mesh, absorb
 from optical.transfer.mzi import bar_power_range, mzi_matrix, wrapped
+from simulator.checks import check_range
+from simulator.errors import ParameterError
 
 
 def self_configure(design: Mesh, known: MeshErrors) -> Mesh:

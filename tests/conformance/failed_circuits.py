@@ -7,21 +7,21 @@ import simpy
 from scipy.optimize import linprog
 
 from electronic.devices import load_packet_switch, load_scale_up, load_transceiver
-from electronic.fat_tree import FatTree
-from electronic.torus_fabric import TorusFabric
-from heliograph.carrying import play
-from heliograph.interfaces import Flows
-from heliograph.network import Bundle, Network
-from heliograph.scale_up import load_nic
-from optical.circuits import CircuitPolicy
-from optical.cube_fabric import CubeFabric
-from optical.direct_connect import DirectConnect
-from optical.fabrics import OcsRails
-from optical.hybrid import HybridFabric
-from optical.reducing_fabric import OpticalReduction
-from optical.rotor_fabric import Relaying, RotorFabric
-from optical.transceiver_ring import TransceiverRing
-from optical.wafer_fabric import WaferFabric
+from electronic.fabrics.fat_tree import FatTree
+from electronic.fabrics.torus import TorusFabric
+from optical.fabrics.circuits import CircuitPolicy
+from optical.fabrics.cubes import CubeFabric
+from optical.fabrics.direct_connect import DirectConnect
+from optical.fabrics.hybrid import HybridFabric
+from optical.fabrics.in_network_reduction import OpticalReduction
+from optical.fabrics.rails import OcsRails
+from optical.fabrics.rotor import Relaying, RotorFabric
+from optical.fabrics.transceiver_ring import TransceiverRing
+from optical.fabrics.wafer import WaferFabric
+from simulator.collectives.traffic import play
+from simulator.engine.network import Bundle, Network
+from simulator.interfaces import Flows
+from simulator.topology.scale_up import load_nic
 
 N = 16
 FOURS = replace(load_scale_up("nvlink4"), size=4)

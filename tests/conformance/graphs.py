@@ -5,12 +5,12 @@ import simpy
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_flow
 
-from heliograph.fairshare import max_min_rates
-from heliograph.interfaces import Flows
-from heliograph.layout import RankLayout
-from heliograph.network import Bundle, Network
-from heliograph.operators import Collective, CollectiveKind, Phase
-from heliograph.traffic import Traffic
+from simulator.collectives.traffic import Traffic
+from simulator.engine.fairshare import max_min_rates
+from simulator.engine.network import Bundle, Network
+from simulator.interfaces import Flows
+from simulator.layout import RankLayout
+from simulator.operators import Collective, CollectiveKind, Phase
 
 UNITS = 10**4
 """Whole units of capacity in a port, for flows in whole numbers."""

@@ -8,25 +8,24 @@ import pytest
 import simpy
 
 from electronic.devices import load_scale_up
-from electronic.fat_tree import FatTree
-from heliograph.bounds import collective_bound_s, in_network_bound_s
-from heliograph.errors import HeliographError, LinkError
-from heliograph.fairshare import max_min_rates
-from heliograph.interfaces import Fabric, Flows
-from heliograph.layout import RankLayout
-from heliograph.network import Network
-from heliograph.operators import Collective, CollectiveKind, Phase
-from heliograph.paths import numeric_leaves, replace_at
-from heliograph.traffic import Traffic
-from optical.circuits import CircuitPolicy
-from optical.direct_connect import DirectConnect
-from optical.hybrid import HybridFabric
-from optical.light_adder import load_light_adder
-from optical.reducing_fabric import OpticalReduction
-from optical.regions import CircuitChoice
-from optical.switches import load_optics, load_switch
-from optical.wafer_fabric import WaferFabric
-from optical.wafers import load_wafer, wafer_names
+from electronic.fabrics.fat_tree import FatTree
+from optical.fabrics.circuits import CircuitPolicy
+from optical.fabrics.direct_connect import DirectConnect
+from optical.fabrics.hybrid import HybridFabric
+from optical.fabrics.in_network_reduction import OpticalReduction
+from optical.fabrics.node_circuits import CircuitChoice
+from optical.fabrics.optical_adder import load_light_adder
+from optical.fabrics.switches import load_optics, load_switch
+from optical.fabrics.wafer import WaferFabric, load_wafer, wafer_names
+from simulator.collectives.traffic import Traffic
+from simulator.engine.fairshare import max_min_rates
+from simulator.engine.network import Network
+from simulator.errors import HeliographError, LinkError
+from simulator.interfaces import Fabric, Flows
+from simulator.layout import RankLayout
+from simulator.operators import Collective, CollectiveKind, Phase
+from simulator.parameter_tree import numeric_leaves, replace_at
+from simulator.results.metrics import collective_bound_s, in_network_bound_s
 
 N = 32
 FOURS = replace(load_scale_up("nvlink4"), size=4)

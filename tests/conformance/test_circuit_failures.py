@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from heliograph.errors import RouteError
-from heliograph.failures import Failure, Ported
+from simulator.errors import RouteError
+from simulator.reliability.failures import Failure, Ported
 from tests.conformance.failed_circuits import CASES, SIZE, most_bytes_per_s, run, traffic, wired
 
 every_case = pytest.mark.parametrize(("fabric", "parts", "pairs"), CASES.values(), ids=CASES)

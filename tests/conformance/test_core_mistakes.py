@@ -4,11 +4,11 @@ from dataclasses import dataclass, fields, replace
 
 import pytest
 
-from heliograph.operators import Phase
-from heliograph.paths import numeric_leaves
 from optical.accelerator import PhotonicUnit
 from optical.cores.crossbar import Crossbar, default_crossbar
 from optical.cores.pcm_crossbar import PcmCrossbar, default_pcm_crossbar
+from simulator.operators import Phase
+from simulator.parameter_tree import numeric_leaves
 from tests.conformance import test_core_records as records
 from tests.conformance import test_cores as cores
 

@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from heliograph.operators import MatMul, Phase
-from heliograph.paths import numeric_leaves, replace_at
+from simulator.operators import MatMul, Phase
+from simulator.parameter_tree import numeric_leaves, replace_at
 from tests.conformance.test_cores import THICK, THIN, each_gaussian_unit, each_unit
 
 

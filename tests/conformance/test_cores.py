@@ -6,15 +6,15 @@ import math
 import pytest
 import torch
 
-from heliograph.errors import HeliographError
-from heliograph.memory import Memory
-from heliograph.operators import MatMul, Phase
-from heliograph.paths import get_at, numeric_leaves, replace_at
 from optical.accelerator import PhotonicUnit
-from optical.analog import AnalogSpec, Scale, loads_second
-from optical.core import Core
 from optical.cores import CORES, load_core
-from optical.numerics import AnalogNumerics
+from optical.cores.core import Core
+from optical.execution.analog import AnalogSpec, Scale, loads_second
+from optical.execution.numerics import AnalogNumerics
+from simulator.errors import HeliographError
+from simulator.node import Memory
+from simulator.operators import MatMul, Phase
+from simulator.parameter_tree import get_at, numeric_leaves, replace_at
 
 HBM = Memory(
     capacity_bytes=80e9, bandwidth_bytes_per_s=3e12, efficiency=0.9, energy_j_per_byte=31.2e-12, static_w=20.0

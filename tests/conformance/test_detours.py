@@ -6,18 +6,17 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from electronic.fabrics import RailFabric
-from electronic.fat_tree import FatTree
-from heliograph.clos import Spreading
-from heliograph.detours import switch_links
-from heliograph.errors import ParameterError, RouteError
-from heliograph.failed_parts import failed_parts
-from heliograph.failures import Failure
-from heliograph.interfaces import Flows
-from heliograph.jobs import simulate_jobs
-from optical.cube_fabric import CubeFabric
+from electronic.fabrics.fat_tree import FatTree
+from electronic.fabrics.packets import RailFabric
+from optical.fabrics.cubes import CubeFabric
+from simulator.engine.jobs import simulate_jobs
+from simulator.errors import ParameterError, RouteError
+from simulator.interfaces import Flows
+from simulator.reliability.failures import Failure, failed_parts
+from simulator.topology.clos import Spreading
+from simulator.topology.graphs import switch_links
 from tests.conformance.test_graph_fabrics import CUBE, FLY, NVLINK, PAIRS, PLUS, RAILS, SMALL, TREE, pairs
-from tests.ground.test_jobs import job
+from tests.simulator.test_jobs import job
 
 FABRICS = {
     "fat-tree": TREE,

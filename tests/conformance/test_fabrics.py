@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from electronic.devices import load_scale_up
-from electronic.fabrics import RailFabric
-from heliograph.interfaces import Fabric, Flows
-from heliograph.scale_up import load_nic
-from optical.circuits import CircuitPolicy
-from optical.cube_fabric import Closing, CubeFabric
-from optical.fabrics import OcsRails
-from optical.rotor_fabric import RotorFabric
-from optical.switches import load_optics, load_switch, switch_names
-from optical.transceiver_ring import TransceiverRing
+from electronic.fabrics.packets import RailFabric
+from optical.fabrics.circuits import CircuitPolicy
+from optical.fabrics.cubes import Closing, CubeFabric
+from optical.fabrics.rails import OcsRails
+from optical.fabrics.rotor import RotorFabric
+from optical.fabrics.switches import load_optics, load_switch, switch_names
+from optical.fabrics.transceiver_ring import TransceiverRing
+from simulator.interfaces import Fabric, Flows
+from simulator.topology.scale_up import load_nic
 
 ENDPOINTS = 128
 SCALE_UP, NIC = load_scale_up("nvlink4"), load_nic("connectx-7")

@@ -7,20 +7,20 @@ import numpy as np
 import pytest
 
 from electronic.devices import load_packet_switch, load_scale_up
-from electronic.dragonfly import Dragonfly, DragonflyPlus, Routing
-from electronic.fat_tree import FatTree, RailOnly
-from electronic.nvlink import SwitchedDomain
-from electronic.packet_fabric import Reduction
-from electronic.torus_fabric import Medium, TorusFabric, Wrap
-from heliograph.bounds import collective_bound_s, in_network_bound_s
-from heliograph.bundles import Spreads
-from heliograph.clos import Spreading
-from heliograph.errors import HeliographError
-from heliograph.interfaces import Fabric, Flows
-from heliograph.operators import CollectiveKind
-from heliograph.paths import numeric_leaves, replace_at
-from optical.rotor_fabric import Relaying, RotorFabric
-from optical.switches import load_optics, load_switch
+from electronic.fabrics.dragonfly import Dragonfly, DragonflyPlus, Routing
+from electronic.fabrics.fat_tree import FatTree, RailOnly
+from electronic.fabrics.nvlink import SwitchedDomain
+from electronic.fabrics.packets import Reduction
+from electronic.fabrics.torus import Medium, TorusFabric, Wrap
+from optical.fabrics.rotor import Relaying, RotorFabric
+from optical.fabrics.switches import load_optics, load_switch
+from simulator.errors import HeliographError
+from simulator.flow_groups import Spreads
+from simulator.interfaces import Fabric, Flows
+from simulator.operators import CollectiveKind
+from simulator.parameter_tree import numeric_leaves, replace_at
+from simulator.results.metrics import collective_bound_s, in_network_bound_s
+from simulator.topology.clos import Spreading
 from tests.conformance.graphs import (
     alone_s,
     collective_s,

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from electronic.callers import load_caller
-from electronic.reductions import all_reduce_time_s
-from heliograph.errors import ParameterError
+from electronic.fabrics.reductions import all_reduce_time_s
+from electronic.kernels import load_caller
+from simulator.errors import ParameterError
 
 SMALLEST_US = {4: 16.88, 5: 20.8, 6: 25.2, 7: 29.5, 8: 33.7}
 """nccl-tests issue 123: all-reduces of 8 to 128 bytes, one process with so many A100."""

@@ -5,9 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from electronic.chunked_adders import ChunkedAdder
-from electronic.devices import load_scale_up, table
-from heliograph.errors import ParameterError
+from electronic.devices import ChunkedAdder, load_scale_up, table
+from simulator.errors import ParameterError
 
 PORT = 440e9
 NVLS = table("network").build(ChunkedAdder, "nvls")

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from electronic.devices import load_packet_switch, load_scale_up
-from electronic.dragonfly import Dragonfly, DragonflyPlus, Routing
-from electronic.torus_fabric import Medium, TorusFabric, Wrap, cube_sides
-from heliograph.bounds import collective_bound_s
-from heliograph.clos import Spreading
-from heliograph.errors import LinkError, ParameterError
-from heliograph.global_links import GlobalLinks
-from heliograph.operators import CollectiveKind
+from electronic.fabrics.dragonfly import Dragonfly, DragonflyPlus, Routing
+from electronic.fabrics.torus import Medium, TorusFabric, Wrap, cube_sides
+from simulator.errors import LinkError, ParameterError
+from simulator.operators import CollectiveKind
+from simulator.results.metrics import collective_bound_s
+from simulator.topology.clos import GlobalLinks, Spreading
 from tests.conformance.graphs import collective_s, cut_bytes_per_s, flows, plan, rates
 
 SINGLE = replace(load_scale_up("nvlink4"), size=1)

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from electronic.devices import load_packet_switch, load_scale_up, load_transceiver
-from electronic.fabrics import RailFabric
-from heliograph.errors import LinkError, ParameterError
-from heliograph.interfaces import Fabric, Flows
-from heliograph.scale_up import load_nic
+from electronic.fabrics.packets import RailFabric
+from simulator.errors import LinkError, ParameterError
+from simulator.interfaces import Fabric, Flows
+from simulator.topology.scale_up import load_nic
 
 SIZES = (2, 8, 16, 64, 128, 256, 1024, 8192)
 

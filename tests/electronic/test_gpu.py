@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from electronic.devices import GpuChip, load_memory, table
 from electronic.gpu import Gpu, gpu_names, load_gpu
-from heliograph.errors import ParameterError
-from heliograph.interfaces import Bound, ComputeUnit
-from heliograph.memory import Memory
-from heliograph.operators import Elementwise, Held, MatMul, Phase
+from simulator.errors import ParameterError
+from simulator.interfaces import Bound, ComputeUnit
+from simulator.node import Memory
+from simulator.operators import Elementwise, Held, MatMul, Phase
 
 H100 = load_gpu("h100")
 POWER_ROUNDING = 1e-9

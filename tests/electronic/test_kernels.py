@@ -11,7 +11,7 @@ from electronic.kernels import (
     measured_s,
     predicted_s,
 )
-from heliograph.errors import ParameterError
+from simulator.errors import ParameterError
 
 SHAPE = "batch=1, seq_len=4096, head_num=32, kv_head_num=8, qk_head_dim=128, v_head_dim=128"
 

@@ -9,7 +9,7 @@ from electronic.numerics import (
     Float8Numerics,
     Float8Scale,
 )
-from heliograph.interfaces import Numerics
+from simulator.interfaces import Numerics
 
 
 def operands(batch=2, m=9, k=40, n=7):

@@ -9,22 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from electronic.devices import load_packet_switch, load_scale_up, load_transceiver
-from electronic.fabrics import RailFabric
-from electronic.fat_tree import FatTree
+from electronic.fabrics.fat_tree import FatTree
+from electronic.fabrics.packets import RailFabric, Reduction
+from electronic.fabrics.reductions import HDR, NDR
 from electronic.gpu import load_gpu
-from electronic.packet_fabric import Reduction
-from electronic.reductions import HDR, NDR
-from heliograph.collective_lines import collective_lines
-from heliograph.engine import Simulation
-from heliograph.interfaces import Fabric
-from heliograph.layout import RankLayout
-from heliograph.link_sharing import plan_slowdown
-from heliograph.mapping import Node
-from heliograph.network import Network
-from heliograph.operators import Collective, CollectiveKind, Phase, StepGraph, Task
-from heliograph.scale_up import ScaleUp, load_nic
-from heliograph.traffic import Plan, Traffic
-from optical.direct_connect import DirectConnect
+from optical.fabrics.direct_connect import DirectConnect
+from simulator.collectives.traffic import Plan, Traffic, plan_slowdown
+from simulator.engine.network import Network
+from simulator.engine.simulation import Simulation
+from simulator.estimate.collectives import collective_lines
+from simulator.interfaces import Fabric
+from simulator.layout import RankLayout
+from simulator.node import Node
+from simulator.operators import Collective, CollectiveKind, Phase, StepGraph, Task
+from simulator.topology.scale_up import ScaleUp, load_nic
 
 KINDS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER)
 HALVES = KINDS[1:]

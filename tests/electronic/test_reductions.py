@@ -6,19 +6,19 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electronic.callers import load_caller
 from electronic.devices import SCALE_UP, load_scale_up, scale_up_name
-from electronic.fabrics import RailFabric
+from electronic.fabrics.packets import RailFabric
+from electronic.fabrics.reductions import all_reduce_time_s, collective_plan
 from electronic.gpu import gpu_names, load_gpu
-from electronic.reductions import all_reduce_time_s, collective_plan
-from heliograph.bounds import collective_bound_s, in_network_bound_s
-from heliograph.engine import Simulation
-from heliograph.errors import ParameterError, WorkloadError
-from heliograph.layout import RankLayout
-from heliograph.mapping import Node
-from heliograph.network import Network
-from heliograph.operators import Collective, CollectiveKind, Phase, StepGraph, Task
-from heliograph.traffic import Traffic
+from electronic.kernels import load_caller
+from simulator.collectives.traffic import Traffic
+from simulator.engine.network import Network
+from simulator.engine.simulation import Simulation
+from simulator.errors import ParameterError, WorkloadError
+from simulator.layout import RankLayout
+from simulator.node import Node
+from simulator.operators import Collective, CollectiveKind, Phase, StepGraph, Task
+from simulator.results.metrics import collective_bound_s, in_network_bound_s
 
 MIB = 2**20
 

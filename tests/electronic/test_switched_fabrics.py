@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from electronic.devices import load_adder, load_packet_switch, load_scale_up
-from electronic.fabrics import RailFabric
-from electronic.fat_tree import FatTree, RailOnly
-from electronic.nvlink import SwitchedDomain
-from electronic.packet_fabric import Reduction
-from heliograph.clos import Spreading
-from heliograph.errors import LinkError, ParameterError
-from heliograph.operators import CollectiveKind
+from electronic.fabrics.fat_tree import FatTree, RailOnly
+from electronic.fabrics.nvlink import SwitchedDomain
+from electronic.fabrics.packets import RailFabric, Reduction
+from simulator.errors import LinkError, ParameterError
+from simulator.operators import CollectiveKind
+from simulator.topology.clos import Spreading
 from tests.conformance.graphs import collective_s, cut_bytes_per_s, flows, plan, rates
 
 SMALL = replace(load_packet_switch("switch-400g"), radix=8)

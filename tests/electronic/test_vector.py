@@ -5,10 +5,10 @@ import pytest
 
 from electronic.devices import VectorEngine
 from electronic.vector import load_vector, vector_names
-from heliograph.errors import ParameterError
-from heliograph.interfaces import Bound, ComputeUnit
-from heliograph.memory import Memory
-from heliograph.operators import Elementwise, MatMul, Phase
+from simulator.errors import ParameterError
+from simulator.interfaces import Bound, ComputeUnit
+from simulator.node import Memory
+from simulator.operators import Elementwise, MatMul, Phase
 
 UNIT = load_vector("simd-7nm")
 

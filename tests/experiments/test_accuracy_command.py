@@ -8,21 +8,29 @@ import pytest
 import scipy.stats
 
 from experiments.__main__ import BAD_INPUT, main
-from experiments.accuracy import EXACT as EXACTLY
-from experiments.accuracy import NOTHING, Accuracy, Arithmetic
-from experiments.accuracy_front_settings import settings
+from experiments.accuracy import (
+    HARDWARE,
+    Calibration,
+    Effort,
+    Execution,
+    Prediction,
+    Training,
+    aware,
+    converter_ladder,
+    predict_and_execute,
+    with_electronic,
+)
+from experiments.accuracy_front import settings
+from experiments.accuracy_training import seeds_from
 from experiments.accuracy_width import WidthStudy
-from experiments.converter_ladder import converter_ladder, with_electronic
-from experiments.presentation import UNRESOLVED
-from experiments.records import TrainingCache
-from experiments.sensitivity import Effort, predict_and_execute
-from experiments.sensitivity_records import Calibration, Execution, Prediction
-from experiments.training_modes import HARDWARE, Training, aware
-from experiments.training_variants import seeds_from
-from heliograph.errors import ParameterError
-from heliograph.operators import Phase
-from optical.analog import AnalogSpec
-from workloads.error_classes import ErrorClass
+from heliograph.records import TrainingCache
+from heliograph.small_gpt import EXACT as EXACTLY
+from heliograph.small_gpt import NOTHING, Accuracy, Arithmetic
+from heliograph.tables import UNRESOLVED
+from optical.execution.analog import AnalogSpec
+from simulator.errors import ParameterError
+from simulator.operators import Phase
+from workloads.training.probes import ErrorClass
 
 PRODUCTS = ("qkv", "scores", "values", "projection", "up", "down", "head")
 

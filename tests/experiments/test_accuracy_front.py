@@ -8,17 +8,24 @@ import math
 import pytest
 
 from electronic.numerics import BfloatNumerics, Float8, Float8Numerics, Float8Scale
-from experiments import accuracy_front_settings
+from experiments import accuracy_front as accuracy_front_settings
 from experiments.__main__ import main
-from experiments.accuracy import FLOAT8, FLOAT8_ROWS, Accuracy, Arithmetic, products_of
-from experiments.accuracy_front import Front, FrontPoint
-from experiments.accuracy_front_report import draw, report
-from experiments.accuracy_front_settings import KNOBS, OUTPUT_BITS, outermost, settings
-from experiments.systems import build_system
-from experiments.training_variants import RESIDUES, fragile, in_residues, rescues, train_variants
-from heliograph.errors import ParameterError
-from heliograph.operators import Phase
-from optical.analog import Scale
+from experiments.accuracy_front import (
+    KNOBS,
+    OUTPUT_BITS,
+    Front,
+    FrontPoint,
+    draw,
+    outermost,
+    report,
+    settings,
+)
+from experiments.accuracy_training import RESIDUES, fragile, in_residues, rescues, train_variants
+from heliograph.small_gpt import FLOAT8, FLOAT8_ROWS, Accuracy, Arithmetic, products_of
+from heliograph.systems import build_system
+from optical.execution.analog import Scale
+from simulator.errors import ParameterError
+from simulator.operators import Phase
 
 
 def test_each_output_bit_doubles_the_converter_s_energy():

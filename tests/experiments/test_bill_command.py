@@ -8,13 +8,10 @@ import pytest
 
 from electronic.devices import Transceiver, load_transceiver
 from experiments.__main__ import BAD_INPUT, main
-from experiments.bill import Priced, bill_of
-from experiments.bills import Request, bills
-from experiments.fabrics import FABRICS, build_fabric
-from experiments.network_parts import network_parts
-from experiments.systems import build_system
-from heliograph.cable_plant import load_cables
-from heliograph.scale_up import BillItem, bill_power_w, bill_price_usd
+from experiments.bill import Priced, Request, bill_of, bills
+from heliograph.fabrics import FABRICS, build_fabric, network_parts
+from heliograph.systems import build_system
+from simulator.topology.scale_up import BillItem, bill_power_w, bill_price_usd, load_cables
 
 N = 256
 CABLES = ("fibre (m)", "patch panel place")

@@ -9,10 +9,10 @@ from matplotlib.image import imread
 
 from experiments.__main__ import BAD_INPUT, main
 from experiments.circuits import OPTICS, SWITCH, Request, read_demand, study
-from experiments.style import DPI, WIDTH_IN
-from heliograph.errors import ParameterError
+from heliograph.style import DPI, WIDTH_IN
+from optical.fabrics.switches import load_optics, load_switch
 from optical.scheduling import DARK, SchedulePolicy
-from optical.switches import load_optics, load_switch
+from simulator.errors import ParameterError
 
 BARE = "0,8e6,1e6\n2e6,0,9e6\n5e6,1e6,0\n"
 NAMED = "bytes,to a,to b,to c\na,0,8e6,1e6\nb,2e6,0,9e6\nc,5e6,1e6,0\n"

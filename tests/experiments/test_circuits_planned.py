@@ -9,12 +9,12 @@ from electronic.devices import SCALE_UP, load_scale_up
 from experiments.__main__ import BAD_INPUT, main
 from experiments.circuits_collective import CollectiveRequest, plan_collective
 from experiments.circuits_phases import study_phases
-from experiments.step import run_step
-from experiments.style import DPI, WIDTH_IN
-from experiments.systems import build_system
-from heliograph.errors import ParameterError
-from workloads.config import load_model
-from workloads.parallelism import parse_plan
+from heliograph.simulation import run_step
+from heliograph.style import DPI, WIDTH_IN
+from heliograph.systems import build_system
+from simulator.errors import ParameterError
+from workloads.models.config import load_model
+from workloads.plan.parallelism import parse_plan
 
 STEP = ("--model", "llama-3-8b", "--plan", "tp=8,pp=2,dp=2,global_batch=4,sequence_length=2048")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from experiments.__main__ import BAD_INPUT, main
-from experiments.presentation import hardware_price, tokens_price
+from heliograph.tables import hardware_price, tokens_price
 
 ROOT = Path(__file__).parents[2]
 SMALL = ("--model", "llama-3-8b", "--plan", "tp=8,pp=2,dp=2,global_batch=16,sequence_length=2048")
@@ -149,7 +149,7 @@ def test_a_finished_run_is_not_overwritten_by_another(capsys, tmp_path):
 def test_a_directory_that_cannot_be_used_is_told_before_the_training(capsys, tmp_path, monkeypatch):
     compared(capsys, tmp_path / "run")
     (tmp_path / "file").write_text("no directory")
-    monkeypatch.setattr("experiments.compare.train_all", lambda *_, **__: pytest.fail("trained first"))
+    monkeypatch.setattr("heliograph.comparison.train_all", lambda *_, **__: pytest.fail("trained first"))
     for out, says in ((tmp_path / "run", "another run"), (tmp_path / "file" / "run", "cannot make")):
         changed = ("--accelerators", "32", "--quick", "--basis", "area", "--out", str(out))
         code, _, error = call(capsys, "compare", *SMALL, *changed)

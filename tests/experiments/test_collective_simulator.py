@@ -16,7 +16,7 @@ from experiments.validation.collective_simulator import (
     wires_s,
 )
 from experiments.validation.collective_simulator.trees import node_of
-from heliograph.operators import CollectiveKind
+from simulator.operators import CollectiveKind
 
 KINDS = (
     CollectiveKind.ALL_REDUCE,

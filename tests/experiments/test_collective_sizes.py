@@ -2,13 +2,13 @@
 
 import pytest
 
-from electronic.callers import load_caller
+from electronic.kernels import load_caller
 from experiments.validation import validate
 from experiments.validation.callers import caller_of, forced_algorithm, gpus_per_process
 from experiments.validation.cells import Record
 from experiments.validation.collective_sizes import ALL, RANGES, UNFITTED, size_errors, sizes_text
 from experiments.validation.collectives import validate_collectives
-from heliograph.errors import ParameterError
+from simulator.errors import ParameterError
 
 
 def record(**cells):

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from experiments.systems import build_system
-from heliograph.errors import ParameterError
+from heliograph.systems import build_system
 from optical.conversion import NoiseKey, ProductSpecs, convert
+from simulator.errors import ParameterError
 
 
 def test_a_model_runs_on_the_cores_of_a_named_system():

@@ -8,13 +8,26 @@ import pytest
 from matplotlib.image import imread
 
 from experiments.__main__ import BAD_INPUT, main
-from experiments.core import OTHER, PHASES, bench, layer_products, training_j_per_mac
-from experiments.core_bits import analog_core, at_power, bits_curve, noise_ratio_of
-from experiments.core_report import parameter_rows, study, study_rows, summary_lines
-from experiments.core_tornado import answers, tornado
-from experiments.style import DPI, WIDTH_IN
-from heliograph.paths import get_at, replace_at
+from experiments.core import (
+    OTHER,
+    PHASES,
+    analog_core,
+    answers,
+    at_power,
+    bench,
+    bits_curve,
+    layer_products,
+    noise_ratio_of,
+    parameter_rows,
+    study,
+    study_rows,
+    summary_lines,
+    tornado,
+    training_j_per_mac,
+)
+from heliograph.style import DPI, WIDTH_IN
 from optical.cores import CORES
+from simulator.parameter_tree import get_at, replace_at
 
 each_core = pytest.mark.parametrize("name", CORES)
 

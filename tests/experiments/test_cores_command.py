@@ -12,15 +12,34 @@ from matplotlib.image import imread
 from electronic.gpu import load_gpu
 from experiments.__main__ import BAD_INPUT, main
 from experiments.core import bench
-from experiments.cores import FACTORS, Outcome, bits_grid, reuse_grid, steady_bits, study, variant
-from experiments.cores_gpu import FORMATS, gpu_price, storage_bytes
+from experiments.cores import (
+    FACTORS,
+    FORMATS,
+    MEMORY,
+    NOBODY,
+    TIE,
+    Outcome,
+    best_size,
+    bits_grid,
+    blocks,
+    gpu_price,
+    macs_of,
+    present,
+    reuse_grid,
+    sizes_of,
+    square_product,
+    square_products,
+    steady_bits,
+    storage_bytes,
+    study,
+    variant,
+    winners,
+)
 from experiments.cores_report import heads, study_rows, summary_lines
-from experiments.cores_winners import MEMORY, NOBODY, TIE, best_size, present, sizes_of, winners
-from experiments.square_products import blocks, macs_of, square_product, square_products
-from experiments.style import DPI, WIDTH_IN
-from experiments.systems import build_system
-from heliograph.errors import ParameterError
+from heliograph.style import DPI, WIDTH_IN
+from heliograph.systems import build_system
 from optical.cores import CORES, load_core
+from simulator.errors import ParameterError
 
 each_core = pytest.mark.parametrize("name", CORES)
 DYNAMIC = [name for name in CORES if not load_core(name).holds_weights]

@@ -7,8 +7,8 @@ import pytest
 
 import experiments.commands.list_names as command
 from experiments.__main__ import main
-from experiments.processes import run_all
-from heliograph.errors import ClippingWarning, SuspectWarning
+from heliograph.processes import run_all
+from simulator.errors import ClippingWarning, SuspectWarning
 
 
 def doubtful(share):

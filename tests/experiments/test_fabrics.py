@@ -5,17 +5,17 @@ import math
 import networkx as nx
 import pytest
 
-from electronic.fabrics import RailFabric
-from electronic.fat_tree import FatTree
-from electronic.torus_fabric import Medium, TorusFabric
+from electronic.fabrics.fat_tree import FatTree
+from electronic.fabrics.packets import RailFabric
+from electronic.fabrics.torus import Medium, TorusFabric
 from experiments.__main__ import main
-from experiments.fabrics import FABRICS, build_fabric
-from experiments.step import plan_for, run_step
-from experiments.systems import build_system
-from heliograph.errors import ParameterError
-from optical.circuits import CircuitPolicy
-from optical.fabrics import OcsRails
-from workloads.config import load_model
+from heliograph.fabrics import FABRICS, build_fabric
+from heliograph.simulation import plan_for, run_step
+from heliograph.systems import build_system
+from optical.fabrics.circuits import CircuitPolicy
+from optical.fabrics.rails import OcsRails
+from simulator.errors import ParameterError
+from workloads.models.config import load_model
 
 MODEL = load_model("llama-3-8b")
 PLAN = "tp=8,pp=2,dp=2,global_batch=8,sequence_length=1024"

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from experiments import figures
-from experiments.figures import energy_bars, loss_curves, step_time_bars
-from experiments.style import DPI, PALETTE, WIDTH_IN, label
-from heliograph.errors import HeliographError
+from heliograph import comparison_figures as figures
+from heliograph.comparison_figures import energy_bars, loss_curves, step_time_bars
+from heliograph.style import DPI, PALETTE, WIDTH_IN, label
+from simulator.errors import HeliographError
 
 
 def record(system="gpu", **changes):

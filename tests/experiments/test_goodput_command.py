@@ -7,8 +7,8 @@ import pytest
 
 from experiments.__main__ import BAD_INPUT, main
 from experiments.goodput import Request, Splicing, placed_share, study
-from heliograph.paths import numeric_leaves
-from heliograph.reliability import load_hosts
+from simulator.parameter_tree import numeric_leaves
+from simulator.reliability.goodput import load_hosts
 
 
 def call(capsys, *arguments):

@@ -6,7 +6,7 @@ import pytest
 
 from experiments.__main__ import BAD_INPUT, main
 from experiments.jobs import run_jobs
-from heliograph.trace import Stream
+from simulator.results.trace import Stream
 
 TOP = 'system = "gpu_ocs"\naccelerators = 32\n'
 JOB = '[[job]]\nname = "{name}"\nmodel = "gpt2"\nplan = "tp=4,dp=4,global_batch=16"\n'

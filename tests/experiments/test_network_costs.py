@@ -2,7 +2,7 @@
 
 import pytest
 
-from electronic.reductions import all_reduce_time_s
+from electronic.fabrics.reductions import all_reduce_time_s
 from experiments.validation.cells import Record
 from experiments.validation.network import validate_network
 from experiments.validation.network_costs import (

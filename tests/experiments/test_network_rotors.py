@@ -5,14 +5,14 @@ import json
 import pytest
 
 from experiments.__main__ import main
-from experiments.presentation import comparison_rows
-from experiments.step import plan_for, run_step
-from experiments.systems import build_system
 from experiments.validation import validate
 from experiments.validation.cells import Record
 from experiments.validation.network import validate_network
 from experiments.validation.network_domains import hbd_ratios, paper_parts
-from workloads.config import load_model
+from heliograph.simulation import plan_for, run_step
+from heliograph.systems import build_system
+from heliograph.tables import comparison_rows
+from workloads.models.config import load_model
 
 SETTING = "N=16, u=4, r=10 us, T_ss=100.9 us, hosts=4, rate=10 Gb/s, pair=3 MB, payload=1436 B, packet=1500 B"
 

@@ -6,14 +6,14 @@ import pytest
 
 from electronic.hosts import HOSTS, host_of, load_host
 from experiments.__main__ import main
-from experiments.catalogue import description
-from experiments.step import run_step
-from experiments.systems import build_system
-from heliograph.errors import HeliographError, ParameterError, WorkloadError
-from heliograph.paths import numeric_leaves, replace_at
-from workloads.architecture import TransformerConfig
-from workloads.config import load_model
-from workloads.parallelism import Parallelism, Place, Precision, Recompute, parse_plan
+from heliograph.catalogue import description
+from heliograph.simulation import run_step
+from heliograph.systems import build_system
+from simulator.errors import HeliographError, ParameterError, WorkloadError
+from simulator.parameter_tree import numeric_leaves, replace_at
+from workloads.models.architecture import TransformerConfig
+from workloads.models.config import load_model
+from workloads.plan.parallelism import Parallelism, Place, Precision, Recompute, parse_plan
 
 MODEL = dataclasses.replace(load_model("llama-3-8b"), layers=2)
 PLAN = Parallelism(dp=8, global_batch=8, sequence_length=1024, zero=2, optimizer_place=Place.HOST)

@@ -6,18 +6,18 @@ import warnings
 
 import pytest
 
-from experiments import plausibility
 from experiments.__main__ import BAD_INPUT, main
-from experiments.catalogue import parameters_of
 from experiments.core import layer_products, phase_energy, training_j_per_mac
-from experiments.parts import figures_of_merit, parts_listing, place_for, with_part
-from experiments.systems import build_system
-from heliograph.errors import HeliographError, ParameterError, SuspectWarning
-from heliograph.operators import Phase
-from heliograph.places import places
+from heliograph import systems as plausibility
+from heliograph.catalogue import parameters_of
+from heliograph.parts import figures_of_merit, parts_listing, place_for, with_part
+from heliograph.systems import build_system
 from optical.cores import CORES
-from optical.limits import sampling_floor_j, schreier_db, walden_j
-from optical.named_parts import Role, fits, named_parts
+from optical.devices.named_parts import Role, fits, named_parts
+from optical.noise.limits import sampling_floor_j, schreier_db, walden_j
+from simulator.errors import HeliographError, ParameterError, SuspectWarning
+from simulator.operators import Phase
+from simulator.parameter_tree import places
 
 SAME = {
     "adc_isscc2022_10_1": "adc",

@@ -10,12 +10,21 @@ import pytest
 
 from experiments import photons
 from experiments.__main__ import main
-from experiments.photon_records import Point, photons_at, published
-from experiments.photon_request import GRID, LAW_GRID, DigitSet, Model, Request, Scheme
-from experiments.photons import run_photons
+from experiments.photons import (
+    GRID,
+    LAW_GRID,
+    DigitSet,
+    Model,
+    Point,
+    Request,
+    Scheme,
+    photons_at,
+    published,
+    run_photons,
+)
 from experiments.photons_report import report
-from workloads import handwriting
-from workloads.handwriting import has_handwriting
+from workloads.training.digits import has_handwriting
+from workloads.training.loop import digits as handwriting
 
 pytestmark = pytest.mark.slow
 TINY = Request(

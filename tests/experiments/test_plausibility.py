@@ -4,10 +4,9 @@ import warnings
 import pytest
 
 from experiments.__main__ import main
-from experiments.plausibility import SUSPECT_J_PER_MAC, suspicion
-from experiments.systems import build_system
-from heliograph.errors import SuspectWarning
-from optical.limits import sampling_floor_j
+from heliograph.systems import SUSPECT_J_PER_MAC, build_system, suspicion
+from optical.noise.limits import sampling_floor_j
+from simulator.errors import SuspectWarning
 
 PRECISE = ("adc.nominal_bits=12", "adc.enob_bits=9", "dac.enob_bits=8")
 FREE = (

@@ -8,10 +8,11 @@ import sys
 
 import pytest
 
-from experiments import processes, ranks
 from experiments.__main__ import BAD_INPUT, main
-from experiments.records import versions
-from heliograph.errors import ParameterError
+from heliograph import processes
+from heliograph import processes as ranks
+from heliograph.records import versions
+from simulator.errors import ParameterError
 from tests.experiments import two_ranks
 
 pytestmark = pytest.mark.slow

@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import records
-from experiments.records import (
+from heliograph import records
+from heliograph.records import (
     RunWriter,
     TrainingCache,
     configuration,
     fingerprint,
     new_run_directory,
 )
-from heliograph.errors import HeliographError
-from heliograph.tables import COLUMNS, read_table
+from simulator.errors import HeliographError
+from simulator.tables import COLUMNS, read_table
 
 
 class Kind(StrEnum):
@@ -239,9 +239,7 @@ def test_versions_are_told_without_importing_torch():
     import subprocess
     import sys
 
-    code = (
-        "import sys; from experiments.records import versions; versions(); sys.exit('torch' in sys.modules)"
-    )
+    code = "import sys; from heliograph.records import versions; versions(); sys.exit('torch' in sys.modules)"
     root = Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=root).returncode == 0
     assert records.versions()["torch"] != "absent"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.report import WIDTH, ReportRow, format_si, plain_text, prefix_of, print_table, table_text
+from heliograph.report import WIDTH, ReportRow, format_si, plain_text, prefix_of, print_table, table_text
 
 SYSTEMS = ("gpu_packet", "gpu_ocs", "photonic_packet", "photonic_ocs")
 

@@ -10,22 +10,28 @@ from scipy.stats import spearmanr
 from experiments import validation
 from experiments.__main__ import main
 from experiments.breakeven import Line
-from experiments.link_kinds import link_kinds, rows_by_kind
-from experiments.link_loads import link_loads
-from experiments.search import OTHER_SCHEDULES, SPARING, Search, feasible, search
-from experiments.search_estimates import Objective, estimates
-from experiments.search_layout import topology_text
-from experiments.search_topologies import topologies
-from experiments.step import run_step
-from experiments.systems import build_system
+from experiments.links import link_kinds, link_loads, rows_by_kind
+from experiments.search import (
+    OTHER_SCHEDULES,
+    SPARING,
+    Objective,
+    Search,
+    estimates,
+    feasible,
+    search,
+    topologies,
+    topology_text,
+)
 from experiments.validation.cells import read_records
 from experiments.validation.training import NEEDS, run_of
-from heliograph.errors import HeliographError
-from workloads.config import load_model
-from workloads.parallelism import parse_plan
-from workloads.plan import Parallelism
-from workloads.plan_arrays import grid
-from workloads.plan_costs import PlanPricer
+from heliograph.simulation import run_step
+from heliograph.systems import build_system
+from simulator.errors import HeliographError
+from workloads.models.config import load_model
+from workloads.plan.parallelism import parse_plan
+from workloads.plan.plan import Parallelism
+from workloads.search.costs import PlanPricer
+from workloads.search.plans import grid
 
 CONFIG = dataclasses.replace(load_model("llama-3-8b"), layers=6)
 BASE = Parallelism(sequence_length=4096, global_batch=16)

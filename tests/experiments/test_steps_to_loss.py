@@ -6,17 +6,16 @@ import math
 import pytest
 import torch
 
-from experiments.accuracy import Accuracy
-from experiments.presentation import UNRESOLVED, comparison_rows
-from experiments.steps_to_loss import steps_to_loss
-from experiments.systems import build_system
-from heliograph.operators import Phase
-from optical.analog import AnalogSpec
+from heliograph.small_gpt import Accuracy, steps_to_loss
+from heliograph.systems import build_system
+from heliograph.tables import UNRESOLVED, comparison_rows
 from optical.cores import load_core
-from optical.numerics import AnalogNumerics
-from workloads.corpora import python_source
-from workloads.gpt import GptConfig, Products
-from workloads.training import TrainingConfig, train
+from optical.execution.analog import AnalogSpec
+from optical.execution.numerics import AnalogNumerics
+from simulator.operators import Phase
+from workloads.training.corpora import python_source
+from workloads.training.gpt import GptConfig, Products
+from workloads.training.loop import TrainingConfig, train
 
 STEPS = (15, 30, 45, 60, 75, 90)
 EXACT = (5.0, 4.0, 3.5, 3.2, 3.0, 2.9)
@@ -117,9 +116,9 @@ def test_a_curve_that_never_comes_down_is_told_as_such():
 
 
 def test_comparison_tells_steps_time_and_energy_to_loss():
-    from experiments.compare import Comparison, Request
-    from experiments.step import plan_for, run_step
-    from workloads.config import load_model
+    from heliograph.comparison import Comparison, Request
+    from heliograph.simulation import plan_for, run_step
+    from workloads.models.config import load_model
 
     system = build_system("photonic_packet", accelerators=8)
     config = load_model("llama-3-8b")

@@ -3,15 +3,15 @@ import math
 
 import pytest
 
-from experiments.step import plan_for, plan_text, run_step
-from experiments.systems import SYSTEMS, build_system
-from heliograph.cable_plant import load_cables
-from heliograph.errors import ParameterError, WorkloadError
-from heliograph.operators import Phase
-from heliograph.paths import numeric_leaves, replace_at
-from optical.circuits import CircuitPolicy
-from workloads.config import load_model
-from workloads.memory import memory_by_kind
+from heliograph.simulation import plan_for, plan_text, run_step
+from heliograph.systems import SYSTEMS, build_system
+from optical.fabrics.circuits import CircuitPolicy
+from simulator.errors import ParameterError, WorkloadError
+from simulator.operators import Phase
+from simulator.parameter_tree import numeric_leaves, replace_at
+from simulator.topology.scale_up import load_cables
+from workloads.models.config import load_model
+from workloads.step.memory import memory_by_kind
 
 MODEL = load_model("llama-3-8b")
 PLAN = "tp=8,pp=2,dp=2,global_batch=16,sequence_length=2048"

@@ -1,7 +1,7 @@
 import pytest
 
 from experiments.validation.cells import Record, SkipError, check_provenance, read_records
-from heliograph.errors import ParameterError
+from simulator.errors import ParameterError
 
 NEEDS = (("id",), ("time_s", "rate"))
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from electronic.reductions import all_reduce_time_s
+from electronic.fabrics.reductions import all_reduce_time_s
 from experiments.__main__ import main
 from experiments.validation import command, report, validate
 from experiments.validation.network_parameters import PARAMETERS

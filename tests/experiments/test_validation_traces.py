@@ -11,11 +11,11 @@ from experiments.validation.collective_simulator.networks import Shape, Wires
 from experiments.validation.collective_simulator.runs import Dimension, Run
 from experiments.validation.trace_simulator import Settings, Topology, finishing_ns
 from experiments.validation.traces import traces_record, traces_text
-from heliograph.errors import ParameterError, WorkloadError
-from heliograph.operators import CollectiveKind
+from simulator.errors import ParameterError, WorkloadError
+from simulator.operators import CollectiveKind
 from tests.workloads.test_chakra_steps import coll, end, write
-from workloads.chakra import CommType, Node, NodeType
-from workloads.chakra.importing import rank_files
+from workloads.traces.chakra import CommType, Node, NodeType
+from workloads.traces.chakra.importing import rank_files
 
 SWITCH = Settings(topology=Topology.SWITCH, gigabytes_per_s=50.0, latency_ns=500.0)
 TRACES = command.REFERENCE / "traces"

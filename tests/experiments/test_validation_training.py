@@ -2,17 +2,17 @@ import dataclasses
 
 import pytest
 
-from experiments.systems import build_system
 from experiments.validation.cells import Record, SkipError
 from experiments.validation.clusters import accelerator_name, system_of
 from experiments.validation.forecast import _run, forecast
 from experiments.validation.mixtures import mixture_of
 from experiments.validation.plans import attention_of, plan_of, with_ends_counted
 from experiments.validation.training import constant_s, measured_s, run_of, validate_training
-from workloads.architecture import TransformerConfig
-from workloads.choices import Attention, ExpertExchange, Precision, Recompute
-from workloads.config import load_model
-from workloads.plan import Parallelism
+from heliograph.systems import build_system
+from workloads.models.architecture import TransformerConfig
+from workloads.models.config import load_model
+from workloads.plan.choices import Attention, ExpertExchange, Precision, Recompute
+from workloads.plan.plan import Parallelism
 
 GPT3 = {
     "id": "gpt3",

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import torch
 
-from experiments.accuracy import Arithmetic, train_all
-from experiments.processes import run_all
-from experiments.ranks import among_ranks
-from experiments.records import TrainingCache
-from heliograph.errors import ClippingWarning, HeliographError, ParameterError
+from heliograph.processes import among_ranks, run_all
+from heliograph.records import TrainingCache
+from heliograph.small_gpt import Arithmetic, train_all
+from simulator.errors import ClippingWarning, HeliographError, ParameterError
 
 TRAINED = (Arithmetic(label="bf16"),)
 PATIENCE_S = 60.0

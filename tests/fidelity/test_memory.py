@@ -10,7 +10,7 @@ import experiments.validation
 from experiments.validation import validate
 from experiments.validation.cells import read_records
 from experiments.validation.memory import NEEDS
-from heliograph.units import to_si
+from simulator.units import to_si
 
 TABLE = Path(experiments.validation.__file__).parent / "reference" / "memory.csv"
 RECORDS = {one.text("id"): one for one in read_records(TABLE, needs=NEEDS)}

@@ -9,7 +9,6 @@ import pytest
 from experiments.validation import report, validate
 from experiments.validation.baseline_corrections import PUBLISHED, baseline_effects
 from experiments.validation.corrections import TOGETHER, effects
-from heliograph.errors import ParameterError
 from optical.published.albireo import AlbireoScenario, load_albireo
 from optical.published.chips import load_chip
 from optical.published.lightening_baseline_costs import baseline_total_cost, baseline_workload_cost
@@ -24,6 +23,7 @@ from optical.published.lightening_baselines import (
 from optical.published.lightening_transformer import FAULTS, Correction, LighteningTransformer
 from optical.published.lightening_workloads import load_workload, products, total_cost, workload_cost
 from optical.published.parts import BaselineParts, LighteningParts
+from simulator.errors import ParameterError
 
 LIGHTENING = "Lightening-Transformer HPCA 2024"
 

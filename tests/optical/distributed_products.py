@@ -9,11 +9,11 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from heliograph.errors import WorkloadError
 from optical.conversion import convert, noise_key
 from optical.cores import load_core
-from optical.noisy_matmul import noisy_matmul
-from optical.product_specs import ProductSpecs
+from optical.execution.noisy_matmul import noisy_matmul
+from optical.execution.product_specs import ProductSpecs
+from simulator.errors import WorkloadError
 
 ROWS, WIDTH, KEY = 64, 24, 9
 SPECS = ProductSpecs.of(load_core("crossbar").analog, row_block=16)

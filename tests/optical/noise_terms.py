@@ -11,9 +11,9 @@ from collections.abc import Callable
 import torch
 from scipy.special import ndtr
 
-from optical.analog import AnalogSpec, Rounding, Scale, Shot
-from optical.chip import ChipErrors, CommonEncoding, CommonNoise
-from optical.residues import Residues
+from optical.execution.analog import AnalogSpec, Rounding, Scale, Shot
+from optical.execution.residues import Residues
+from optical.noise.chip import ChipErrors, CommonEncoding, CommonNoise
 
 ROWS, COLUMNS, LENGTH = 12, 10, 16
 HEIGHT, WIDTH = 4, 5

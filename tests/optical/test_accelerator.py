@@ -2,9 +2,9 @@
 
 import pytest
 
-from heliograph.memory import Memory
 from optical.accelerator import PhotonicUnit, proportionate_buffer_bytes
 from optical.cores import CORES, default_crossbar, load_core
+from simulator.node import Memory
 
 MEBIBYTE = 2**20
 HBM = Memory(

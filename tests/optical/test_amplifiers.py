@@ -6,15 +6,15 @@ import math
 import numpy as np
 import pytest
 
-from heliograph.errors import ParameterError
-from heliograph.paths import numeric_leaves, replace_at
-from heliograph.units import db_from_ratio, ratio_from_db
-from optical.amplifiers import Soa, source_of
 from optical.cores import CORES, load_core
-from optical.laser_power import power_for_bits
-from optical.limits import photon_energy_j
-from optical.link_budget import solve_laser_power
-from optical.named_parts import Role, named_parts, names_of
+from optical.devices.named_parts import Role, named_parts, names_of
+from optical.noise.amplifiers import Soa, source_of
+from optical.noise.laser_power import power_for_bits
+from optical.noise.limits import photon_energy_j
+from optical.noise.link_budget import solve_laser_power
+from simulator.errors import ParameterError
+from simulator.parameter_tree import numeric_leaves, replace_at
+from simulator.units import db_from_ratio, ratio_from_db
 
 AMPLIFIERS = {name: named_parts()[name].build() for name in names_of(Role.AMPLIFIER)}
 SOA = AMPLIFIERS["soa_almae_2021"]

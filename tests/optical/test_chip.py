@@ -7,13 +7,13 @@ import math
 import pytest
 import torch
 
-from heliograph.operators import Phase
-from heliograph.paths import replace_at
-from optical.analog import AnalogSpec, Scale, Shot
-from optical.array_errors import default_chip
-from optical.chip import ChipErrors, CommonEncoding, CommonNoise, left_after
 from optical.cores import load_core
-from optical.numerics import AnalogNumerics
+from optical.cores.array_errors import default_chip
+from optical.execution.analog import AnalogSpec, Scale, Shot
+from optical.execution.numerics import AnalogNumerics
+from optical.noise.chip import ChipErrors, CommonEncoding, CommonNoise, left_after
+from simulator.operators import Phase
+from simulator.parameter_tree import replace_at
 
 ROWS, COLUMNS, LENGTH = 12, 10, 8
 IDEAL = dataclasses.replace(AnalogSpec.ideal(), analog_length=16)

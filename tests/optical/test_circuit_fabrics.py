@@ -9,24 +9,23 @@ import simpy
 from scipy.optimize import linear_sum_assignment
 
 from electronic.devices import load_scale_up
-from electronic.fat_tree import FatTree
-from heliograph.errors import ParameterError, RouteError, WorkloadError
-from heliograph.interfaces import Flows
-from heliograph.layout import RankLayout
-from heliograph.network import Network
-from heliograph.operators import Collective, CollectiveKind, Phase
-from heliograph.strided_rings import strided_rounds
-from heliograph.traffic import Traffic
-from optical.circuits import DARK, CircuitPolicy, Circuits
-from optical.direct_connect import DirectConnect
-from optical.hybrid import HybridFabric
-from optical.job_lanes import DomainDemand, busiest_first, domain_demands, job_links
-from optical.light_adder import load_light_adder
-from optical.reducing_fabric import OpticalReduction
-from optical.regions import CircuitChoice, region_links
+from electronic.fabrics.fat_tree import FatTree
+from optical.fabrics.circuits import DARK, CircuitPolicy, Circuits
+from optical.fabrics.direct_connect import DirectConnect
+from optical.fabrics.hybrid import HybridFabric
+from optical.fabrics.in_network_reduction import OpticalReduction
+from optical.fabrics.lane_assignment import DomainDemand, busiest_first, domain_demands, job_links
+from optical.fabrics.node_circuits import CircuitChoice, region_links
+from optical.fabrics.optical_adder import load_light_adder
+from optical.fabrics.wafer import WaferFabric, load_wafer
 from optical.scheduling.topology import coin_change_hops, spread_strides
-from optical.wafer_fabric import WaferFabric
-from optical.wafers import load_wafer
+from simulator.collectives.algorithms import strided_rounds
+from simulator.collectives.traffic import Traffic
+from simulator.engine.network import Network
+from simulator.errors import ParameterError, RouteError, WorkloadError
+from simulator.interfaces import Flows
+from simulator.layout import RankLayout
+from simulator.operators import Collective, CollectiveKind, Phase
 
 ONE = replace(load_scale_up("nvlink4"), size=1, protocols=(), adders=())
 """Nodes of one accelerator, and no library: latency and bandwidth alone."""

@@ -8,12 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliograph.collectives import Algorithm
-from heliograph.errors import ParameterError, RouteError
-from heliograph.operators import CollectiveKind
+from optical.scheduling.ocs_bank import CircuitPlant, Lanes
 from optical.scheduling.overlap import CollectiveStep, bruck_steps, collective_steps, overlap
 from optical.scheduling.phases import TrafficPhase, plan_phases
-from optical.scheduling.plant import CircuitPlant, Lanes
 from optical.scheduling.topology import (
     AllReduceGroup,
     coin_change_hops,
@@ -22,6 +19,9 @@ from optical.scheduling.topology import (
     job_topology,
     spread_strides,
 )
+from simulator.collectives.algorithms import Algorithm
+from simulator.errors import ParameterError, RouteError
+from simulator.operators import CollectiveKind
 
 
 def lanes(delay, count=3):

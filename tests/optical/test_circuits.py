@@ -3,14 +3,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliograph.errors import ParameterError, RouteError
-from optical.circuits import (
+from optical.fabrics.circuits import (
     DARK,
     Circuits,
     assign_lanes,
     merge_pairs,
     split_lanes,
 )
+from simulator.errors import ParameterError, RouteError
 
 
 @given(weights=st.lists(st.floats(0, 1e12), min_size=1, max_size=8), extra=st.integers(0, 20))

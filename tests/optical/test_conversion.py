@@ -6,8 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from heliograph.errors import ParameterError, WorkloadError
-from optical.analog import AnalogSpec
 from optical.conversion import (
     Mode,
     NoiseKey,
@@ -23,6 +21,8 @@ from optical.conversion import (
     watch_products,
 )
 from optical.cores import CORES, load_core
+from optical.execution.analog import AnalogSpec
+from simulator.errors import ParameterError, WorkloadError
 from tests.optical.architectures import ARCHITECTURES, build
 
 IDEAL = ProductSpecs.ideal()

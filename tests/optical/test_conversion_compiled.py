@@ -7,11 +7,11 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from heliograph.errors import WorkloadError
-from optical.analog import Rounding
 from optical.conversion import KeyedModel, NoiseKey, ProductSpecs, StepwiseConverter, convert, noise_key
 from optical.cores import load_core
-from optical.noisy_matmul import noisy_matmul
+from optical.execution.analog import Rounding
+from optical.execution.noisy_matmul import noisy_matmul
+from simulator.errors import WorkloadError
 from tests.optical.architectures import ARCHITECTURES, WIDTH, build
 
 CORE = ProductSpecs.of(load_core("crossbar").analog, row_block=16)

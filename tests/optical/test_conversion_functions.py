@@ -7,11 +7,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from heliograph.errors import ParameterError, WorkloadError
 from optical.conversion import Mode, Policy, ProductSpecs, convert, noise_key, watch_products
 from optical.cores import load_core
-from optical.noisy_matmul import noisy_matmul
-from optical.numerics import AnalogNumerics
+from optical.execution.noisy_matmul import noisy_matmul
+from optical.execution.numerics import AnalogNumerics
+from simulator.errors import ParameterError, WorkloadError
 
 IDEAL = ProductSpecs.ideal()
 CORE = ProductSpecs.of(load_core("crossbar").analog)

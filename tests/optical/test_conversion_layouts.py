@@ -13,9 +13,9 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from heliograph.errors import WorkloadError
 from optical.conversion import NoiseKey, ProductSpecs, StepwiseConverter, convert, noise_key
 from optical.cores import load_core
+from simulator.errors import WorkloadError
 from tests.optical import ranks
 from tests.optical.architectures import LENGTH, TOKENS, WIDTH, Mixture, build
 

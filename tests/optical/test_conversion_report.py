@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import nn
 
-from heliograph.errors import WorkloadError
 from optical.conversion import (
     NoiseKey,
     Place,
@@ -12,10 +11,11 @@ from optical.conversion import (
     ProductException,
     ProductSpecs,
     convert,
-    describe,
     watch_products,
 )
+from optical.conversion import report as describe
 from optical.cores import load_core
+from simulator.errors import WorkloadError
 from tests.optical.architectures import ARCHITECTURES, build
 
 IDEAL = ProductSpecs.ideal()

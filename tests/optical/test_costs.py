@@ -5,12 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from heliograph.errors import WorkloadError
-from heliograph.memory import Memory
-from heliograph.operators import Elementwise, Held, Phase
-from heliograph.products import MatMuls
 from optical.accelerator import PhotonicUnit
 from optical.cores import CORES, load_core
+from simulator.errors import WorkloadError
+from simulator.node import Memory
+from simulator.operators import Elementwise, Held, MatMuls, Phase
 
 HBM = Memory(
     capacity_bytes=80e9, bandwidth_bytes_per_s=3e12, efficiency=0.9, energy_j_per_byte=31.2e-12, static_w=20.0

@@ -6,13 +6,13 @@ import math
 import pytest
 import torch
 
-from heliograph.errors import LinkError, ParameterError
-from heliograph.operators import Phase
 from optical.cores.homodyne import default_homodyne
-from optical.counting import CountingNumerics, HomodyneNumerics, Signs
-from optical.few_photons import LitCore, lit_for, shot_limited
-from optical.limits import standard_quantum_limit
-from optical.numerics import AnalogNumerics
+from optical.execution.counting import CountingNumerics, HomodyneNumerics, Signs
+from optical.execution.few_photons import LitCore, lit_for, shot_limited
+from optical.execution.numerics import AnalogNumerics
+from optical.noise.limits import standard_quantum_limit
+from simulator.errors import LinkError, ParameterError
+from simulator.operators import Phase
 
 
 def operands(m=64, k=100, n=32, seed=3):

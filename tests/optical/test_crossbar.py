@@ -3,14 +3,14 @@ import math
 
 import pytest
 
-from heliograph.errors import LinkError, ParameterError, WorkloadError
-from heliograph.interfaces import Bound, ComputeUnit
-from heliograph.memory import Memory
-from heliograph.operators import Elementwise, MatMul, Phase
-from heliograph.paths import replace_at
 from optical.accelerator import PhotonicUnit, memory_traffic_bytes
-from optical.analog import Rounding
 from optical.cores import Crossbar, default_crossbar
+from optical.execution.analog import Rounding
+from simulator.errors import LinkError, ParameterError, WorkloadError
+from simulator.interfaces import Bound, ComputeUnit
+from simulator.node import Memory
+from simulator.operators import Elementwise, MatMul, Phase
+from simulator.parameter_tree import replace_at
 
 CORE = default_crossbar()
 HBM = Memory(

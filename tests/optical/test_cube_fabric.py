@@ -8,15 +8,15 @@ import pytest
 import simpy
 
 from experiments.__main__ import main
-from heliograph.clos import Spreading
-from heliograph.errors import LinkError, ParameterError, RouteError
-from heliograph.interfaces import Fabric, Flows
-from heliograph.network import Bundle, Network
-from heliograph.operators import CollectiveKind
-from heliograph.paths import numeric_leaves, replace_at
-from heliograph.torus_flows import all_reduce_bound_s
-from optical.cube_fabric import Closing, CubeFabric
-from optical.switches import load_optics, load_switch
+from optical.fabrics.cubes import Closing, CubeFabric
+from optical.fabrics.switches import load_optics, load_switch
+from simulator.engine.flow_simulation import all_reduce_bound_s
+from simulator.engine.network import Bundle, Network
+from simulator.errors import LinkError, ParameterError, RouteError
+from simulator.interfaces import Fabric, Flows
+from simulator.operators import CollectiveKind
+from simulator.parameter_tree import numeric_leaves, replace_at
+from simulator.topology.clos import Spreading
 from tests.conformance.graphs import collective_s
 
 PAYLOAD = 1e9

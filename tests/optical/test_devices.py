@@ -3,10 +3,10 @@ import functools
 
 import pytest
 
-from heliograph.errors import ParameterError
-from heliograph.paths import numeric_leaves, replace_at
 from optical.cores import CORES, default_crossbar, load_core
-from optical.devices import Converter, Die, Laser, Modulator, Sram, device_table
+from optical.devices.devices import Converter, Die, Laser, Modulator, Sram, device_table
+from simulator.errors import ParameterError
+from simulator.parameter_tree import numeric_leaves, replace_at
 
 ADC = device_table().build(Converter, "adc")
 

@@ -5,17 +5,17 @@ import numpy as np
 import pytest
 import simpy
 
-from heliograph.bounds import collective_bound_s
-from heliograph.errors import LinkError, ParameterError, RouteError
-from heliograph.interfaces import Fabric, Flows
-from heliograph.layout import RankLayout
-from heliograph.network import Network
-from heliograph.operators import Collective, CollectiveKind, Phase
-from heliograph.scale_up import Nic, ScaleUp
-from heliograph.traffic import Traffic
-from optical.circuits import CircuitPolicy
-from optical.fabrics import OcsRails
-from optical.switches import load_optics, load_switch
+from optical.fabrics.circuits import CircuitPolicy
+from optical.fabrics.rails import OcsRails
+from optical.fabrics.switches import load_optics, load_switch
+from simulator.collectives.traffic import Traffic
+from simulator.engine.network import Network
+from simulator.errors import LinkError, ParameterError, RouteError
+from simulator.interfaces import Fabric, Flows
+from simulator.layout import RankLayout
+from simulator.operators import Collective, CollectiveKind, Phase
+from simulator.results.metrics import collective_bound_s
+from simulator.topology.scale_up import Nic, ScaleUp
 
 SCALE_UP = ScaleUp(
     size=4,

@@ -5,15 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from heliograph.errors import ParameterError, RouteError
-from heliograph.failed_parts import failed_parts, numbered
-from heliograph.failures import Failure
-from heliograph.interfaces import Flows
-from optical.circuits import DARK, CircuitPolicy
-from optical.cube_fabric import CubeFabric
-from optical.failed_ports import chassis_of, chassis_ports, check_spares
-from optical.switches import load_switch, switch_chassis
-from optical.transceiver_ring import TransceiverRing
+from optical.fabrics.circuits import DARK, CircuitPolicy
+from optical.fabrics.cubes import CubeFabric
+from optical.fabrics.failed_ports import chassis_of, chassis_ports, check_spares
+from optical.fabrics.switches import load_switch, switch_chassis
+from optical.fabrics.transceiver_ring import TransceiverRing
+from simulator.errors import ParameterError, RouteError
+from simulator.interfaces import Flows
+from simulator.reliability.failures import Failure, failed_parts, numbered
 from tests.conformance.failed_circuits import CASES, RAILS, SHIFT, run, traffic
 
 PALOMAR = load_switch("palomar-mems")

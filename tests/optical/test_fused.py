@@ -6,16 +6,16 @@ import math
 import pytest
 import torch
 
-import optical.fused
-import optical.fused_threads
-from heliograph.operators import Phase
-from optical.analog import AnalogSpec, Rounding, Scale
+import optical.execution.fused
+import optical.execution.fused_threads
 from optical.cores import load_core
-from optical.draws import Draws
-from optical.noisy_matmul import noisy_matmul
-from optical.numerics import AnalogNumerics
-from optical.operand_blocks import Target
-from optical.product_specs import ProductSpecs
+from optical.execution.analog import AnalogSpec, Rounding, Scale
+from optical.execution.draws import Draws
+from optical.execution.noisy_matmul import noisy_matmul
+from optical.execution.numerics import AnalogNumerics
+from optical.execution.operand_blocks import Target
+from optical.execution.product_specs import ProductSpecs
+from simulator.operators import Phase
 
 numba = pytest.importorskip("numba")
 
@@ -50,7 +50,7 @@ def without(monkeypatch):
 
     def run(function):
         with monkeypatch.context() as patch:
-            patch.setattr(optical.fused, "_kernels", lambda: None)
+            patch.setattr(optical.execution.fused, "_kernels", lambda: None)
             return function()
 
     return run
@@ -105,7 +105,7 @@ def test_parts_in_threads_give_the_same_bits(name, shape, scale, rounding, monke
     b = torch.randn(batch, k, n, generator=generator)
     numerics = AnalogNumerics(dataclasses.replace(SPECS[name], scale=scale, rounding=rounding))
     whole = numerics.matmul(a, b, 5)
-    monkeypatch.setattr(optical.fused_threads, "_FEWEST", 100)
+    monkeypatch.setattr(optical.execution.fused_threads, "_FEWEST", 100)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     assert torch.equal(numerics.matmul(a, b, 5), whole)
 

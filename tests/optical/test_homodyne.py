@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 import torch
 
-from heliograph.errors import LinkError, ParameterError
-from heliograph.operators import MatMul, Phase
-from heliograph.paths import replace_at
-from heliograph.units import BOLTZMANN_J_PER_K
 from optical.cores import default_homodyne
-from optical.laser_power import power_for_bits
-from optical.link_budget import solve_laser_power
-from optical.numerics import AnalogNumerics
+from optical.execution.numerics import AnalogNumerics
+from optical.noise.laser_power import power_for_bits
+from optical.noise.link_budget import solve_laser_power
+from simulator.errors import LinkError, ParameterError
+from simulator.operators import MatMul, Phase
+from simulator.parameter_tree import replace_at
+from simulator.units import BOLTZMANN_J_PER_K
 
 CORE = default_homodyne()
 Q = 1.602176634e-19

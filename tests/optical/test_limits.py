@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heliograph.errors import LinkError, ParameterError
 from optical.cores.crossbar import default_crossbar
-from optical.devices import Converter, device_table
-from optical.limits import (
+from optical.devices.devices import Converter, device_table
+from optical.devices.named_parts import adc_names, laser_names, load_adc, load_laser
+from optical.noise.limits import (
     ideal_responsivity_a_per_w,
     landauer_j,
     optical_j_per_mac,
@@ -21,8 +21,8 @@ from optical.limits import (
     standard_quantum_limit,
     walden_j,
 )
-from optical.link_budget import bits_from_snr, snr_from_bits, solve_laser_power
-from optical.named_parts import adc_names, laser_names, load_adc, load_laser
+from optical.noise.link_budget import bits_from_snr, snr_from_bits, solve_laser_power
+from simulator.errors import LinkError, ParameterError
 
 PICOJOULE, FEMTOJOULE, ZEPTOJOULE = 1e-12, 1e-15, 1e-21
 

@@ -4,16 +4,16 @@ import math
 import numpy as np
 import pytest
 
-from heliograph.errors import LinkError, ParameterError
-from heliograph.paths import replace_at
 from optical.cores import default_crossbar
-from optical.link_budget import (
+from optical.noise.link_budget import (
     QUADRATURE_VARIANCE,
     bits_from_snr,
     snr_from_bits,
     solve_laser_power,
     symbol_residue,
 )
+from simulator.errors import LinkError, ParameterError
+from simulator.parameter_tree import replace_at
 
 Q = 1.602176634e-19
 CORE = default_crossbar()

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from heliograph.errors import LinkError, ParameterError
-from heliograph.paths import get_at, replace_at
 from optical.cores import CORES, load_core, resized
-from optical.lit import LASER, lit_for_bits, most_bits
+from optical.cores.sizing import LASER, lit_for_bits, most_bits
+from simulator.errors import LinkError, ParameterError
+from simulator.parameter_tree import get_at, replace_at
 
 each_core = pytest.mark.parametrize("name", CORES)
 

@@ -6,8 +6,8 @@ import math
 import pytest
 import torch
 
-from optical.analog import AnalogSpec, loads_second
-from optical.numerics import AnalogNumerics
+from optical.execution.analog import AnalogSpec, loads_second
+from optical.execution.numerics import AnalogNumerics
 
 SPEC = dataclasses.replace(AnalogSpec.ideal(), load_variance=1e-4)
 

@@ -6,12 +6,12 @@ import math
 import numpy as np
 import pytest
 
-from heliograph.operators import Phase
-from heliograph.paths import replace_at
+from optical.cores.mesh_errors import RealMatrixError
 from optical.cores.mzi_mesh import Configuration, default_mesh
-from optical.mesh_errors import RealMatrixError
 from optical.transfer.imperfections import draw_errors
 from optical.transfer.programming import program_weight
+from simulator.operators import Phase
+from simulator.parameter_tree import replace_at
 
 CORE = default_mesh()
 

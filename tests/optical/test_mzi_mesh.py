@@ -6,11 +6,11 @@ import math
 import numpy as np
 import pytest
 
-from heliograph.errors import LinkError, ParameterError
-from heliograph.operators import Held, MatMul, Phase
-from heliograph.paths import replace_at
 from optical.cores import default_mesh
-from optical.laser_power import power_for_bits
+from optical.noise.laser_power import power_for_bits
+from simulator.errors import LinkError, ParameterError
+from simulator.operators import Held, MatMul, Phase
+from simulator.parameter_tree import replace_at
 
 CORE = default_mesh()
 

@@ -10,14 +10,14 @@ import math
 import pytest
 import torch
 
-from heliograph.operators import Phase
-from optical.analog import AnalogSpec, Rounding, Scale, Shot
 from optical.cores import CORES, load_core
-from optical.noisy_matmul import noisy_matmul
-from optical.numerics import AnalogNumerics
-from optical.operands import largest_code
-from optical.product_specs import ProductSpecs
-from optical.residues import Residues
+from optical.execution.analog import AnalogSpec, Rounding, Scale, Shot
+from optical.execution.noisy_matmul import noisy_matmul
+from optical.execution.numerics import AnalogNumerics
+from optical.execution.operands import largest_code
+from optical.execution.product_specs import ProductSpecs
+from optical.execution.residues import Residues
+from simulator.operators import Phase
 
 LENGTH = 36
 SHAPES = {"even": (1, 192, LENGTH, 160), "odd": (1, 192, LENGTH, 161), "batch": (6, 60, LENGTH, 80)}

@@ -8,16 +8,16 @@ import warnings
 import pytest
 import torch
 
-import optical.collapse
-from heliograph.errors import ClippingWarning, SuspectWarning
-from heliograph.operators import Phase
-from optical.analog import AnalogSpec, Scale
+import optical.execution.collapse
 from optical.cores import CORES, load_core
-from optical.detection import OscillatorBudget
-from optical.draws import Draws
-from optical.noisy_matmul import noisy_matmul
-from optical.numerics import AnalogNumerics
-from optical.product_specs import ProductSpecs
+from optical.execution.analog import AnalogSpec, Scale
+from optical.execution.draws import Draws
+from optical.execution.noisy_matmul import noisy_matmul
+from optical.execution.numerics import AnalogNumerics
+from optical.execution.product_specs import ProductSpecs
+from optical.noise.detection import OscillatorBudget
+from simulator.errors import ClippingWarning, SuspectWarning
+from simulator.operators import Phase
 
 CORES_WITH_NOISE = [name for name in CORES if load_core(name).analog(Phase.FORWARD).residues is None]
 THERMAL = dataclasses.replace(AnalogSpec.ideal(), analog_length=64, thermal_variance=1.0)
@@ -208,7 +208,7 @@ def long_operands():
 
 
 def test_a_collapsed_sum_that_clips_is_doubted_once():
-    optical.collapse._watch.cache_clear()  # other tests may have run the same specification
+    optical.execution.collapse._watch.cache_clear()  # other tests may have run the same specification
     a, b = long_operands()
     with pytest.warns(SuspectWarning, match="or execute them with exact_tiles"):
         AnalogNumerics(CLIPPED).matmul(a, b, 0)

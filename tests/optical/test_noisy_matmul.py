@@ -5,11 +5,11 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
-from heliograph.errors import WorkloadError
-from optical.analog import AnalogSpec
 from optical.cores import load_core
-from optical.noisy_matmul import noisy_matmul
-from optical.product_specs import ProductSpecs
+from optical.execution.analog import AnalogSpec
+from optical.execution.noisy_matmul import noisy_matmul
+from optical.execution.product_specs import ProductSpecs
+from simulator.errors import WorkloadError
 
 COMPILES = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 """The compiler itself instantiates autograd functions while it traces them."""

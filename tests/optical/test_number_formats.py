@@ -4,13 +4,13 @@ import math
 import pytest
 import torch
 
-from heliograph.errors import ParameterError
-from heliograph.operators import MatMul, Phase
-from optical.analog import AnalogSpec, Scale
 from optical.cores import default_block_float, default_crossbar, default_homodyne, default_residue
 from optical.cores.number_formats import Remainder, in_block_float, in_residues
-from optical.numerics import AnalogNumerics
-from optical.residues import Residues, misreading, symmetric_residues
+from optical.execution.analog import AnalogSpec, Scale
+from optical.execution.numerics import AnalogNumerics
+from optical.execution.residues import Residues, misreading, symmetric_residues
+from simulator.errors import ParameterError
+from simulator.operators import MatMul, Phase
 
 PRODUCT = MatMul(name="product", layer="block", phase=Phase.FORWARD, batch=1, m=96, k=96, n=96)
 MODULI = (3, 4, 5, 7)

@@ -6,13 +6,13 @@ import math
 import numpy as np
 import pytest
 
-from heliograph.errors import LinkError
-from heliograph.paths import numeric_leaves, replace_at
 from optical.cores import default_crossbar, default_homodyne, default_mesh, default_pcm_crossbar
+from optical.cores.mesh_errors import RealMatrixError
 from optical.cores.ring_bank import default_ring_bank
-from optical.mesh_errors import RealMatrixError
-from optical.named_parts import Role, named_parts, names_of
-from optical.phase_shifters import CapacitiveShifter, CarrierShifter, soref_bennett_absorption_db
+from optical.devices.named_parts import Role, named_parts, names_of
+from optical.devices.phase_shifters import CapacitiveShifter, CarrierShifter, soref_bennett_absorption_db
+from simulator.errors import LinkError
+from simulator.parameter_tree import numeric_leaves, replace_at
 
 SHIFTERS = names_of(Role.PHASE_SHIFTER)
 MESH = default_mesh()

@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from heliograph.errors import ParameterError
-from heliograph.operators import Phase
-from optical.analog import AnalogSpec, Rounding, Scale
 from optical.cores import CORES, load_core
-from optical.product_specs import Mode, ProductSpecs
+from optical.execution.analog import AnalogSpec, Rounding, Scale
+from optical.execution.product_specs import Mode, ProductSpecs
+from simulator.errors import ParameterError
+from simulator.operators import Phase
 
 
 @pytest.mark.parametrize("name", CORES)

@@ -5,11 +5,11 @@ import math
 
 import pytest
 
-from heliograph.errors import ParameterError
-from heliograph.paths import numeric_leaves, replace_at
 from optical.cores import default_mesh, default_pcm_crossbar
-from optical.devices import device_table
-from optical.programmable import programmable_table
+from optical.devices.devices import device_table
+from optical.devices.programmable import programmable_table
+from simulator.errors import ParameterError
+from simulator.parameter_tree import numeric_leaves, replace_at
 
 CORES = [default_mesh(), default_pcm_crossbar(), default_pcm_crossbar("pcm_gst")]
 

@@ -7,22 +7,21 @@ import pytest
 import simpy
 
 from electronic.devices import load_scale_up
-from electronic.fabrics import RailFabric
+from electronic.fabrics.packets import RailFabric
 from electronic.gpu import load_gpu
-from heliograph.collective_lines import collective_lines
-from heliograph.demand import ring_flows, step_demand
-from heliograph.engine import Simulation
-from heliograph.errors import WorkloadError
-from heliograph.layout import RankLayout
-from heliograph.line_prices import LinePrices
-from heliograph.mapping import Node
-from heliograph.network import Network
-from heliograph.operators import Collective, CollectiveKind, Phase, StepGraph, Task
-from heliograph.rank_graph import RankGraph, RankTask, Together
-from heliograph.replay import Replay, as_recorded
-from heliograph.traffic import Traffic
-from optical.circuits import CircuitPolicy
-from optical.fabrics import OcsRails
+from optical.fabrics.circuits import CircuitPolicy
+from optical.fabrics.rails import OcsRails
+from simulator.collectives.demand import ring_flows, step_demand
+from simulator.collectives.traffic import Traffic
+from simulator.engine.network import Network
+from simulator.engine.replay import Replay, as_recorded
+from simulator.engine.simulation import Simulation
+from simulator.errors import WorkloadError
+from simulator.estimate.collectives import LinePrices, collective_lines
+from simulator.layout import RankLayout
+from simulator.node import Node
+from simulator.operators import Collective, CollectiveKind, Phase, StepGraph, Task
+from simulator.rank_graph import RankGraph, RankTask, Together
 
 KINDS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER)
 FABRIC = OcsRails(endpoints=32, scale_up=load_scale_up("nvlink4"))

@@ -4,12 +4,12 @@ import math
 import numpy as np
 import pytest
 
-from heliograph.errors import LinkError, ParameterError
-from heliograph.operators import Held, MatMul, Phase
-from heliograph.paths import replace_at
 from optical.cores import default_ring_bank
-from optical.laser_power import power_for_bits
-from optical.rings import least_drop, weight_crosstalk
+from optical.devices.rings import least_drop, weight_crosstalk
+from optical.noise.laser_power import power_for_bits
+from simulator.errors import LinkError, ParameterError
+from simulator.operators import Held, MatMul, Phase
+from simulator.parameter_tree import replace_at
 
 CORE = default_ring_bank()
 

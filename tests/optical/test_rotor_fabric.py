@@ -8,14 +8,12 @@ import pytest
 import simpy
 
 from electronic.devices import load_scale_up
-from heliograph.errors import LinkError, ParameterError
-from heliograph.interfaces import Flows
-from heliograph.network import Bundle, Network
-from heliograph.scale_up import load_nic
-from optical.relays import relay_always, relay_surplus
-from optical.rotor_fabric import Relaying, RotorFabric, least_lanes
-from optical.rounds import Rotation
-from optical.switches import load_optics, load_switch
+from optical.fabrics.rotor import Relaying, Rotation, RotorFabric, least_lanes, relay_always, relay_surplus
+from optical.fabrics.switches import load_optics, load_switch
+from simulator.engine.network import Bundle, Network
+from simulator.errors import LinkError, ParameterError
+from simulator.interfaces import Flows
+from simulator.topology.scale_up import load_nic
 from tests.optical.slots import finished_s
 
 ALONE = replace(load_scale_up("nvlink4"), size=1)

@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from heliograph.errors import ParameterError
 from optical.scheduling.bounds import duty, exposed_delay, is_worth_moving, makespan_bound
 from optical.scheduling.covers import double, fewest
 from optical.scheduling.demand import degree, largest_line
 from optical.scheduling.eclipse import eclipse
+from optical.scheduling.ocs_bank import CircuitPlant
 from optical.scheduling.parallel import spread
-from optical.scheduling.plant import CircuitPlant
 from optical.scheduling.policies import BIRKHOFF, SchedulePolicy, schedule
 from optical.scheduling.schedule import DARK, CircuitSchedule
+from simulator.errors import ParameterError
 
 POLICIES = list(SchedulePolicy)
 

@@ -5,10 +5,10 @@ import threading
 
 import torch
 
-from heliograph.operators import Phase
 from optical.cores import load_core
-from optical.numerics import AnalogNumerics
-from optical.scratch import remembered, scratch
+from optical.execution.numerics import AnalogNumerics
+from optical.execution.scratch import remembered, scratch
+from simulator.operators import Phase
 
 CPU = torch.device("cpu")
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from optical.rounds import Rotation
-from optical.slots import completion_s, lit_s, round_bytes
+from optical.fabrics.rotor import Rotation, completion_s, lit_s, round_bytes
 
 ROUND = Rotation(ends=16, lanes=4, dark_s=1e-5, hold_ratio=40.0)
 RATE = 1.25e9

@@ -2,9 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from heliograph.errors import LinkError, ParameterError
-from heliograph.units import watts_from_dbm
-from optical.switches import (
+from optical.fabrics.switches import (
     lane_budget,
     load_optics,
     load_switch,
@@ -15,6 +13,8 @@ from optical.switches import (
     switch_stages,
     switch_table,
 )
+from simulator.errors import LinkError, ParameterError
+from simulator.units import watts_from_dbm
 
 PALOMAR, LANE = load_switch("palomar-mems"), load_optics("lane-100g")
 

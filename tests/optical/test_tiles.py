@@ -10,21 +10,21 @@ import random
 import pytest
 import torch
 
-import optical.encoding
-import optical.fused
-import optical.fused_products
-import optical.fused_threads
-import optical.row_blocks
-import optical.scratch
-from optical import tiles
-from optical.analog import AnalogSpec, Rounding, Scale
-from optical.draws import Draws
-from optical.encoding import encode
-from optical.fused_batches import deliver_rows
-from optical.noisy_matmul import noisy_matmul
-from optical.numerics import AnalogNumerics
-from optical.operands import multiply
-from optical.product_specs import ProductSpecs
+import optical.execution.encoding
+import optical.execution.fused
+import optical.execution.fused_products
+import optical.execution.fused_threads
+import optical.execution.row_blocks
+import optical.execution.scratch
+from optical.execution import tiles
+from optical.execution.analog import AnalogSpec, Rounding, Scale
+from optical.execution.draws import Draws
+from optical.execution.encoding import encode
+from optical.execution.fused_batches import deliver_rows
+from optical.execution.noisy_matmul import noisy_matmul
+from optical.execution.numerics import AnalogNumerics
+from optical.execution.operands import multiply
+from optical.execution.product_specs import ProductSpecs
 
 pytest.importorskip("numba")
 has_tiles = pytest.mark.skipif(not tiles.are_there(), reason="the CPU has no matrix unit")
@@ -47,21 +47,21 @@ CPU = torch.device("cpu")
 def without_tiles(monkeypatch):
     """Return a function that runs another one as where there is no matrix unit."""
     caches = (
-        optical.fused.tile_jobs,
-        optical.fused._encoding,
-        optical.fused_products._delivering,
-        optical.encoding._coding,
+        optical.execution.fused.tile_jobs,
+        optical.execution.fused._encoding,
+        optical.execution.fused_products._delivering,
+        optical.execution.encoding._coding,
     )
 
     def clear():
         for cache in caches:
             cache.cache_clear()
-        optical.scratch._KEPT.made.clear()
+        optical.execution.scratch._KEPT.made.clear()
 
     def run(function):
         with monkeypatch.context() as patch:
             clear()
-            patch.setattr(optical.fused, "tile_jobs", functools.cache(lambda: None))
+            patch.setattr(optical.execution.fused, "tile_jobs", functools.cache(lambda: None))
             result = function()
         clear()
         return result
@@ -174,7 +174,7 @@ def test_blocks_of_matrices_are_what_they_are_one_by_one(matrices, length, round
         calls.append(arguments)
         return 0
 
-    monkeypatch.setattr(optical.row_blocks, "deliver_blocks", refuse)
+    monkeypatch.setattr(optical.execution.row_blocks, "deliver_blocks", refuse)
     for found, expected in zip(together, gradients(), strict=True):
         assert torch.equal(found, expected)
     assert calls
@@ -198,11 +198,11 @@ def test_parts_in_tiles_give_the_same_bits_on_several_threads(team, monkeypatch)
     x, y = operands(300, 576, 256, (True, False))
     numerics = AnalogNumerics(SPEC)
     alone = numerics.matmul(x, y, 5)
-    monkeypatch.setattr(optical.fused_threads, "_FEWEST", 100)
-    monkeypatch.setattr(optical.fused_threads, "_FEWEST_ALONE", 100)
+    monkeypatch.setattr(optical.execution.fused_threads, "_FEWEST", 100)
+    monkeypatch.setattr(optical.execution.fused_threads, "_FEWEST_ALONE", 100)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     if team == "Python's":
-        monkeypatch.setattr(optical.fused_threads, "_openmp", lambda: None)
+        monkeypatch.setattr(optical.execution.fused_threads, "_openmp", lambda: None)
     for _ in range(5):
         assert torch.equal(numerics.matmul(x, y, 5), alone)
 
@@ -223,7 +223,7 @@ def test_blocks_of_rows_are_what_they_are_one_by_one(size, blocks, length, round
         calls.append(deliver_rows(*arguments))
         return 0
 
-    monkeypatch.setattr(optical.row_blocks, "deliver_rows", count)
+    monkeypatch.setattr(optical.execution.row_blocks, "deliver_rows", count)
     assert torch.equal(together, noisy_matmul(x, weight.mT, specs, 9))
     assert calls == [blocks]
 
@@ -258,13 +258,13 @@ def any_product(number):
     return (out, *torch.autograd.grad(out, (a, b), torch.randn(out.shape, generator=generator)))
 
 
-@pytest.mark.filterwarnings("ignore::heliograph.errors.SuspectWarning")
+@pytest.mark.filterwarnings("ignore::simulator.errors.SuspectWarning")
 @pytest.mark.parametrize("first", range(0, 80, 20))
 def test_any_product_has_the_same_bits_with_tiles_and_without(first, without_tiles, monkeypatch):
     """Odd sizes, short blocks, all layouts; with tiles on three threads, without on one."""
     numbers = range(first, first + 20)
     alone = without_tiles(lambda: [any_product(number) for number in numbers])
-    monkeypatch.setattr(optical.fused_threads, "_FEWEST", 2000)
+    monkeypatch.setattr(optical.execution.fused_threads, "_FEWEST", 2000)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     for number, expected in zip(numbers, alone, strict=True):
         for found, same in zip(any_product(number), expected, strict=True):

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import simpy
 
-from heliograph.bounds import collective_bound_s
-from heliograph.errors import LinkError, ParameterError, RouteError
-from heliograph.interfaces import Fabric, Flows
-from heliograph.network import Bundle, Network
-from heliograph.operators import CollectiveKind
-from heliograph.paths import numeric_leaves, replace_at
-from optical.switches import load_switch
-from optical.transceiver_ring import TransceiverRing
+from optical.fabrics.switches import load_switch
+from optical.fabrics.transceiver_ring import TransceiverRing
+from simulator.engine.network import Bundle, Network
+from simulator.errors import LinkError, ParameterError, RouteError
+from simulator.interfaces import Fabric, Flows
+from simulator.operators import CollectiveKind
+from simulator.parameter_tree import numeric_leaves, replace_at
+from simulator.results.metrics import collective_bound_s
 from tests.conformance.graphs import collective_s
 
 RING = TransceiverRing(endpoints=64)

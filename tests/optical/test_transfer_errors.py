@@ -4,7 +4,6 @@ import math
 import numpy as np
 import pytest
 
-from heliograph.errors import ParameterError
 from optical.transfer import (
     Calibration,
     ErrorLaw,
@@ -19,6 +18,7 @@ from optical.transfer import (
     self_configure,
 )
 from optical.transfer.selfconfiguration import couplers_from_fringe, unreachable_share
+from simulator.errors import ParameterError
 
 CHIPS = 24
 

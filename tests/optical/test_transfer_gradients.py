@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from heliograph.errors import ParameterError
 from optical.transfer import Mesh, MeshErrors, MeshLayout, MeshShape
 from optical.transfer.gradients import propagate
+from simulator.errors import ParameterError
 
 TURN = 2.0 * math.pi
 each_shape = pytest.mark.parametrize("shape", list(MeshShape))

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliograph.errors import ParameterError
 from optical.transfer import (
     Mesh,
     MeshLayout,
@@ -24,6 +23,7 @@ from optical.transfer import (
 from optical.transfer.conventions import clements_matrix, reck_matrix, symmetric_matrix
 from optical.transfer.mzi import settle, wrapped
 from optical.transfer.scattering import largest_gain
+from simulator.errors import ParameterError
 
 SHAPES = list(MeshShape)
 TURN = 2.0 * math.pi

@@ -4,8 +4,6 @@ import math
 import numpy as np
 import pytest
 
-from heliograph.errors import ParameterError
-from heliograph.units import SPEED_OF_LIGHT_M_PER_S
 from optical.transfer import MeshErrors, MeshLayout, decompose, draw_errors, models
 from optical.transfer.elements import coupler_matrix
 from optical.transfer.mzi import mzi_matrix
@@ -16,6 +14,8 @@ from optical.transfer.scattering import (
     scattering_matrix,
     transfer_of_scattering,
 )
+from simulator.errors import ParameterError
+from simulator.units import SPEED_OF_LIGHT_M_PER_S
 
 WL = np.linspace(1.53, 1.57, 41)
 MODE = silicon_strip()

@@ -4,12 +4,12 @@ import gc
 import pytest
 import torch
 
-from heliograph.keys import mix_key
-from optical import row_blocks, weight_codes
-from optical.analog import AnalogSpec, Rounding, Scale
-from optical.noisy_matmul import noisy_matmul
-from optical.numerics import AnalogNumerics
-from optical.product_specs import ProductSpecs
+from optical.execution import row_blocks, weight_codes
+from optical.execution.analog import AnalogSpec, Rounding, Scale
+from optical.execution.noisy_matmul import noisy_matmul
+from optical.execution.numerics import AnalogNumerics
+from optical.execution.product_specs import ProductSpecs
+from simulator.keys import mix_key
 
 EIGHT = dataclasses.replace(
     AnalogSpec.ideal(),

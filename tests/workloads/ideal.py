@@ -4,14 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heliograph.engine import Simulation
-from heliograph.interfaces import Bound, Cost, LinkGraph, Reconfiguration
-from heliograph.mapping import Node
-from heliograph.memory import Memory
-from heliograph.operators import Elementwise, MatMul, Sequence
-from workloads.architecture import TransformerConfig
-from workloads.parallelism import Attention, Parallelism
-from workloads.step import build_step, model_flops
+from simulator.engine.simulation import Simulation
+from simulator.interfaces import Bound, Cost, LinkGraph, Reconfiguration
+from simulator.node import Memory, Node
+from simulator.operators import Elementwise, MatMul, Sequence
+from workloads.models.architecture import TransformerConfig
+from workloads.plan.parallelism import Attention, Parallelism
+from workloads.step.step import build_step, model_flops
 
 RATE = 1e12
 

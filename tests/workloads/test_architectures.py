@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from heliograph.errors import WorkloadError
-from heliograph.operators import Collective, MatMul
+from simulator.errors import WorkloadError
+from simulator.operators import Collective, MatMul
 from tests.workloads.ideal import EVEN, PLAN, product_flops, run
-from workloads.architecture import Norm
-from workloads.config import load_model
-from workloads.memory import layer_activation_bytes, memory_by_kind
-from workloads.parallelism import (
+from workloads.layers.transformer import backward_layer, forward_layer
+from workloads.models.architecture import Norm
+from workloads.models.config import load_model
+from workloads.plan.parallelism import (
     ContextExchange,
     Parallelism,
     Precision,
@@ -18,9 +18,9 @@ from workloads.parallelism import (
     check,
     parse_plan,
 )
-from workloads.sharding import stage_parts
-from workloads.step import build_step, model_flops
-from workloads.transformer import backward_layer, forward_layer
+from workloads.step.memory import layer_activation_bytes, memory_by_kind
+from workloads.step.sharding import stage_parts
+from workloads.step.step import build_step, model_flops
 
 DEEPSEEK = replace(
     EVEN,

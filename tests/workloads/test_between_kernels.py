@@ -4,16 +4,15 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from heliograph.categories import ISSUE
-from heliograph.engine import Simulation
-from heliograph.interfaces import Cost
-from heliograph.operators import Collective, CollectiveKind, MatMul
-from heliograph.trace import Stream
+from simulator.engine.simulation import Simulation
+from simulator.interfaces import Cost
+from simulator.operators import Collective, CollectiveKind, MatMul
+from simulator.results.trace import ISSUE, Stream
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, Unit, ideal_s, run, sent, sequences
-from workloads.architecture import Norm, Positions
-from workloads.choices import Attention
-from workloads.step import build_step
-from workloads.transformer import forward_layer
+from workloads.layers.transformer import forward_layer
+from workloads.models.architecture import Norm, Positions
+from workloads.plan.choices import Attention
+from workloads.step.step import build_step
 
 HOST_S = 2e-6
 SLOW = 1e9

@@ -6,16 +6,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from electronic.wires import Wires
-from experiments.systems import build_system
+from electronic.fabrics.packets import Wires
 from experiments.validation.collective_simulator import Dimension, Method, Run, Shape
 from experiments.validation.collective_simulator import Wires as SimulatedWires
-from heliograph.engine import Simulation
-from heliograph.errors import IncompleteWarning, ParameterError, WorkloadError
-from heliograph.operators import Elementwise, MatMul
-from heliograph.rank_graph import Together
-from heliograph.replay import Clockwork, Replay, as_recorded
-from workloads.chakra import (
+from heliograph.systems import build_system
+from simulator.engine.replay import Clockwork, Replay, as_recorded
+from simulator.engine.simulation import Simulation
+from simulator.errors import IncompleteWarning, ParameterError, WorkloadError
+from simulator.operators import Elementwise, MatMul
+from simulator.rank_graph import Together
+from workloads.models.config import load_model
+from workloads.plan.parallelism import parse_plan
+from workloads.step.step import build_step
+from workloads.traces.chakra import (
     Attribute,
     CommType,
     Compute,
@@ -27,11 +30,8 @@ from workloads.chakra import (
     read_trace,
     write_trace,
 )
-from workloads.chakra.compute import operator_of
-from workloads.chakra.numbering import numbered
-from workloads.config import load_model
-from workloads.parallelism import parse_plan
-from workloads.step import build_step
+from workloads.traces.chakra.compute import operator_of
+from workloads.traces.chakra.numbering import numbered
 
 PLANS = (
     "tp=2,pp=2,dp=2,global_batch=4,sequence_length=1024",
@@ -180,7 +180,7 @@ def test_groups_that_share_numbers_come_back_from_the_traces(tmp_path, monkeypat
     system = build_system("gpu_packet", accelerators=ranks)
     graphs = []
     for most in (498, 5):
-        monkeypatch.setattr("workloads.chakra.numbering.MOST", most)
+        monkeypatch.setattr("workloads.traces.chakra.numbering.MOST", most)
         files = export_step(graph, system.node(), tmp_path / "t")
         graphs.append(import_trace(tmp_path / "t"))
         first = next(read_trace(files[0]))
@@ -192,7 +192,7 @@ def test_groups_that_share_numbers_come_back_from_the_traces(tmp_path, monkeypat
     assert groups[0] == groups[1]
     times = [Replay(found, as_recorded(system.node()), system.fabric).run().makespan_s for found in graphs]
     assert times[0] == times[1]
-    monkeypatch.setattr("workloads.chakra.numbering.MOST", 2)
+    monkeypatch.setattr("workloads.traces.chakra.numbering.MOST", 2)
     with pytest.raises(WorkloadError, match="in 3 process groups"):
         export_step(graph, system.node(), tmp_path / "t")
 

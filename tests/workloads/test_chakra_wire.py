@@ -5,10 +5,10 @@ import struct
 
 import pytest
 
-from heliograph.errors import ParameterError, WorkloadError
-from workloads.chakra import Attribute, CommType, Form, Node, NodeType, read_trace, write_trace
-from workloads.chakra.nodes import decode_node, encode_attribute, encode_node
-from workloads.chakra.wire import DamagedError, fields, read_varint, signed, unzigzag, varint, zigzag
+from simulator.errors import ParameterError, WorkloadError
+from workloads.traces.chakra import Attribute, CommType, Form, Node, NodeType, read_trace, write_trace
+from workloads.traces.chakra.nodes import decode_node, encode_attribute, encode_node
+from workloads.traces.chakra.wire import DamagedError, fields, read_varint, signed, unzigzag, varint, zigzag
 
 GATHER = (
     b"\x07\x0a\x050.0.4"
@@ -131,7 +131,7 @@ def test_unpacked_lists_and_unknown_fields_are_read_as_readers_must():
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_gzip_and_files_longer_than_a_chunk_read_the_same(tmp_path, count, monkeypatch):
-    monkeypatch.setattr("workloads.chakra.files.CHUNK_BYTES", 64 * count)
+    monkeypatch.setattr("workloads.traces.chakra.files.CHUNK_BYTES", 64 * count)
     nodes = [Node(id=one, name="n" * (one % 90), type=NodeType.COMP, duration_us=one) for one in range(200)]
     plain, zipped = tmp_path / "a.0.et", tmp_path / "a.0.et.gz"
     write_trace(plain, nodes)

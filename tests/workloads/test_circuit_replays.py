@@ -7,21 +7,21 @@ import pytest
 import simpy
 
 from electronic.devices import load_scale_up
-from experiments.systems import build_system
-from heliograph.bundles import Bundle
-from heliograph.carrying import play
-from heliograph.engine import Simulation
-from heliograph.interfaces import Flows
-from heliograph.network import Network
-from heliograph.operators import CollectiveKind, Phase
-from heliograph.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
-from heliograph.replay import Clockwork, Replay, as_recorded
-from optical.circuits import Turning
-from optical.fabrics import OcsRails
-from workloads.chakra import export_step, import_trace
-from workloads.config import load_model
-from workloads.parallelism import parse_plan
-from workloads.step import build_step
+from heliograph.systems import build_system
+from optical.fabrics.circuits import Turning
+from optical.fabrics.rails import OcsRails
+from simulator.collectives.traffic import play
+from simulator.engine.network import Network
+from simulator.engine.replay import Clockwork, Replay, as_recorded
+from simulator.engine.simulation import Simulation
+from simulator.flow_groups import Bundle
+from simulator.interfaces import Flows
+from simulator.operators import CollectiveKind, Phase
+from simulator.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
+from workloads.models.config import load_model
+from workloads.plan.parallelism import parse_plan
+from workloads.step.step import build_step
+from workloads.traces.chakra import export_step, import_trace
 
 NODES = replace(load_scale_up("nvlink4"), size=1, protocols=(), adders=())
 """Nodes of one accelerator, and no library."""

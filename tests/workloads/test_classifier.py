@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from heliograph.errors import ParameterError, WorkloadError
-from optical.counting import CountingNumerics, Signs
-from workloads.classifier import ClassifierConfig, accuracy, train_classifier
-from workloads.digits import Distortion, draw_digits
+from optical.execution.counting import CountingNumerics, Signs
+from simulator.errors import ParameterError, WorkloadError
+from workloads.training.classifier import ClassifierConfig, accuracy, train_classifier
+from workloads.training.digits import Distortion, draw_digits
 
 CONFIG = ClassifierConfig(epochs=5)
 

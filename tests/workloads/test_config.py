@@ -2,12 +2,12 @@
 
 import pytest
 
-from heliograph.errors import WorkloadError
+from simulator.errors import WorkloadError
 from tests.workloads.llama_config import LLAMA
-from workloads.activations import Activation
-from workloads.config import from_hugging_face, load_model, shipped_models
-from workloads.parallelism import Parallelism
-from workloads.transformer import forward_layer
+from workloads.layers.transformer import forward_layer
+from workloads.models.architecture import Activation
+from workloads.models.config import from_hugging_face, load_model, shipped_models
+from workloads.plan.parallelism import Parallelism
 
 PUBLISHED = {
     "llama-3.1-405b": 405_853_388_800,

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.errors import WorkloadError
-from heliograph.files import MAX_BYTES
+from simulator.errors import WorkloadError
+from simulator.files import MAX_BYTES
 from tests.workloads.llama_config import LLAMA
-from workloads.config import FAMILIES, from_hugging_face, load_model
+from workloads.models.config import FAMILIES, from_hugging_face, load_model
 
 
 @pytest.mark.parametrize(

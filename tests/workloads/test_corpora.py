@@ -4,8 +4,8 @@ import time
 import numpy as np
 import pytest
 
-from heliograph.errors import WorkloadError
-from workloads.corpora import python_source
+from simulator.errors import WorkloadError
+from workloads.training.corpora import python_source
 
 
 def write_files(root, count=30, size=100):

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from heliograph.errors import WorkloadError
-from heliograph.operators import Collective, Sequence
+from simulator.errors import WorkloadError
+from simulator.operators import Collective, Sequence
 from tests.workloads.ideal import EVEN, PLAN, ideal_s, product_flops, run
-from workloads.memory import memory_by_kind
-from workloads.parallelism import Schedule, check, parse_plan
-from workloads.step import build_step
+from workloads.plan.parallelism import Schedule, check, parse_plan
+from workloads.step.memory import memory_by_kind
+from workloads.step.step import build_step
 
 ROUTED = replace(EVEN, layers=8, experts=16, experts_per_token=2)
 BASE = replace(PLAN, dp=4, ep=4, zero=0)

@@ -5,17 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from heliograph.engine import Simulation
-from heliograph.errors import WorkloadError
-from heliograph.metrics import summarise
-from heliograph.operators import Collective, MatMul, Phase
+from simulator.engine.simulation import Simulation
+from simulator.errors import WorkloadError
+from simulator.operators import Collective, MatMul, Phase
+from simulator.results.metrics import summarise
 from tests.workloads.ideal import EVEN, NODE, PLAN, RATE, Star, product_flops, run, sent, sequences
-from workloads.choices import ExpertExchange
-from workloads.memory import memory_by_kind
-from workloads.parallelism import check, parse_plan
-from workloads.routing import capacity, dropped_share, expert_loads, rank_imbalance, rank_loads
-from workloads.step import build_step
-from workloads.transformer import forward_layer
+from workloads.layers.routing import capacity, dropped_share, expert_loads, rank_imbalance, rank_loads
+from workloads.layers.transformer import forward_layer
+from workloads.plan.choices import ExpertExchange
+from workloads.plan.parallelism import check, parse_plan
+from workloads.step.memory import memory_by_kind
+from workloads.step.step import build_step
 
 ROUTED = replace(EVEN, layers=2, experts=16, experts_per_token=2)
 SPREAD = replace(PLAN, dp=8, ep=8)

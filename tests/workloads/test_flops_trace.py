@@ -7,12 +7,12 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from electronic.numerics import ExactNumerics
-from heliograph.operators import MatMul
-from workloads.architecture import Norm, Positions, TransformerConfig
-from workloads.gpt import Gpt, GptConfig, Products
-from workloads.parallelism import Attention, Parallelism
-from workloads.step import model_flops
-from workloads.transformer import backward_head, backward_layer, forward_head, forward_layer
+from simulator.operators import MatMul
+from workloads.layers.transformer import backward_head, backward_layer, forward_head, forward_layer
+from workloads.models.architecture import Norm, Positions, TransformerConfig
+from workloads.plan.parallelism import Attention, Parallelism
+from workloads.step.step import model_flops
+from workloads.training.gpt import Gpt, GptConfig, Products
 
 
 def plan_of(batch, length):

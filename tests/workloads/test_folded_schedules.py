@@ -7,17 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.engine import Simulation
-from heliograph.errors import WorkloadError
-from heliograph.operators import Collective, CollectiveKind
-from heliograph.steady import steady
+from simulator.engine.simulation import Simulation
+from simulator.errors import WorkloadError
+from simulator.operators import Collective, CollectiveKind
+from simulator.results.metrics import steady
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, ideal_s, product_flops, run
-from workloads.memory import memory_by_kind
-from workloads.parallelism import Parallelism, Schedule, check, parse_plan
-from workloads.pipeline import Pipeline, schedule_of
-from workloads.schedules import Pass
-from workloads.step import build_step
-from workloads.timeline import PassTimes, peak_kept, play
+from workloads.pipeline.pipeline import PassTimes, Pipeline, peak_kept, play, schedule_of
+from workloads.pipeline.schedules import Pass
+from workloads.plan.parallelism import Parallelism, Schedule, check, parse_plan
+from workloads.step.memory import memory_by_kind
+from workloads.step.step import build_step
 
 FOLDED = [Schedule.ZB_V, Schedule.V_HALF, Schedule.V_MIN]
 EQUAL = PassTimes()

@@ -8,11 +8,11 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from electronic.numerics import BfloatNumerics, ExactNumerics
-from heliograph.errors import ParameterError, WorkloadError
-from heliograph.operators import Phase
-from optical.analog import AnalogSpec
-from optical.numerics import AnalogNumerics
-from workloads.gpt import Gpt, GptConfig, ProductName, Products
+from optical.execution.analog import AnalogSpec
+from optical.execution.numerics import AnalogNumerics
+from simulator.errors import ParameterError, WorkloadError
+from simulator.operators import Phase
+from workloads.training.gpt import Gpt, GptConfig, ProductName, Products
 
 CONFIG = GptConfig(vocabulary=50, layers=2, width=24, heads=3, context=10)
 NOISY = AnalogSpec(

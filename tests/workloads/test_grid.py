@@ -6,20 +6,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from heliograph.engine import Simulation
-from heliograph.errors import WorkloadError
-from heliograph.interfaces import LinkGraph
-from heliograph.layout import RankLayout
-from heliograph.operators import Collective, MatMul
+from simulator.engine.simulation import Simulation
+from simulator.errors import WorkloadError
+from simulator.interfaces import LinkGraph
+from simulator.layout import RankLayout
+from simulator.operators import Collective, MatMul
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, ideal_s, product_flops, run, sequences
-from workloads.architecture import Norm, Positions
-from workloads.choices import Optimizer, Precision, Recompute, Schedule, TensorGrid
-from workloads.config import load_model
-from workloads.memory import memory_by_kind
-from workloads.parallelism import Attention, check, parse_plan
-from workloads.sharding import layer_parameters
-from workloads.step import build_step
-from workloads.updates import moment_bytes
+from workloads.models.architecture import Norm, Positions
+from workloads.models.config import load_model
+from workloads.plan.choices import Optimizer, Precision, Recompute, Schedule, TensorGrid
+from workloads.plan.parallelism import Attention, check, parse_plan
+from workloads.step.memory import memory_by_kind
+from workloads.step.sharding import layer_parameters, moment_bytes
+from workloads.step.step import build_step
 
 # Every side and depth below divides it.
 GRID = replace(EVEN, layers=2, vocabulary=64, hidden=64, heads=8, kv_heads=8, head_dim=8, ffn_hidden=256)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from heliograph.errors import WorkloadError
-from workloads import handwriting
-from workloads.handwriting import WRITTEN_IMAGES, has_handwriting, read_handwriting
+from simulator.errors import WorkloadError
+from workloads.training.digits import WRITTEN_IMAGES, has_handwriting, read_handwriting
+from workloads.training.loop import digits as handwriting
 
 needed = pytest.mark.skipif(not has_handwriting(), reason="scikit-learn is not installed")
 

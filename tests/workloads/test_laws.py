@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from heliograph.errors import WorkloadError
-from heliograph.operators import Collective
+from simulator.errors import WorkloadError
+from simulator.operators import Collective
 from tests.workloads.ideal import EVEN, PLAN, ideal_s, product_flops, run, sent, sequences
-from workloads.config import load_model
-from workloads.memory import memory_by_kind
-from workloads.parallelism import Parallelism, Schedule, check, parse_plan
-from workloads.schedules import in_flight
-from workloads.stages import balanced_layers
-from workloads.step import build_step
+from workloads.models.config import load_model
+from workloads.pipeline.schedules import in_flight
+from workloads.pipeline.stages import balanced_layers
+from workloads.plan.parallelism import Parallelism, Schedule, check, parse_plan
+from workloads.step.memory import memory_by_kind
+from workloads.step.step import build_step
 
 # Interleaved 1F1B
 

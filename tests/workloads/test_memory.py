@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from heliograph.errors import WorkloadError
-from workloads.architecture import Positions, TransformerConfig
-from workloads.config import load_model
-from workloads.memory import check_fits, fullest_stage, layer_activation_bytes, memory_by_kind
-from workloads.parallelism import Attention, Parallelism, Precision, Recompute, Schedule
-from workloads.updates import optimizer_bytes
+from simulator.errors import WorkloadError
+from workloads.models.architecture import Positions, TransformerConfig
+from workloads.models.config import load_model
+from workloads.plan.parallelism import Attention, Parallelism, Precision, Recompute, Schedule
+from workloads.step.memory import check_fits, fullest_stage, layer_activation_bytes, memory_by_kind
+from workloads.step.sharding import optimizer_bytes
 
 GIB = 2**30
 

@@ -5,20 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from heliograph.bounds import critical_path_s, serial_sum_s
-from heliograph.engine import Simulation
-from heliograph.errors import WorkloadError
-from heliograph.host import Host, HostLink, Processors, Storage
-from heliograph.memory import Memory
-from heliograph.metrics import HOST, summarise
-from heliograph.operators import HostWork, Lane, Phase, Sequence, StepGraph, Task, Transfer
-from heliograph.trace import Stream
+from simulator.engine.simulation import Simulation
+from simulator.errors import WorkloadError
+from simulator.node import Host, HostLink, Memory, Processors, Storage
+from simulator.operators import HostWork, Lane, Phase, Sequence, StepGraph, Task, Transfer
+from simulator.results.metrics import HOST, critical_path_s, serial_sum_s, summarise
+from simulator.results.trace import Stream
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, ideal_s, product_flops
-from workloads.architecture import TransformerConfig
-from workloads.host_memory import check_host_fits, host_bytes
-from workloads.memory import check_fits, memory_by_kind
-from workloads.parallelism import Parallelism, Place, Recompute, check, parse_plan
-from workloads.step import build_step
+from workloads.models.architecture import TransformerConfig
+from workloads.plan.parallelism import Parallelism, Place, Recompute, check, parse_plan
+from workloads.step.memory import check_fits, check_host_fits, host_bytes, memory_by_kind
+from workloads.step.step import build_step
 
 PSI = EVEN.parameters
 UPDATE_BYTES = (12 + 2) + (12 + 2)

@@ -4,16 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from heliograph.engine import Simulation
-from heliograph.errors import WorkloadError
-from heliograph.metrics import summarise
-from heliograph.operators import Collective, Elementwise, Sequence
-from heliograph.steady import steady, step_ends_s
+from simulator.engine.simulation import Simulation
+from simulator.errors import WorkloadError
+from simulator.operators import Collective, Elementwise, Sequence
+from simulator.results.metrics import steady, step_ends_s, summarise
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, ideal_s, product_flops
-from workloads.memory import memory_by_kind
-from workloads.parallelism import Schedule, check, parse_plan
-from workloads.step import build_step
-from workloads.versions import optimal_in_flight, staleness, weight_versions
+from workloads.pipeline.pipeline import optimal_in_flight, staleness, weight_versions
+from workloads.plan.parallelism import Schedule, check, parse_plan
+from workloads.step.memory import memory_by_kind
+from workloads.step.step import build_step
 
 FLOWING = [Schedule.PIPEDREAM, Schedule.PIPEDREAM_2BW]
 

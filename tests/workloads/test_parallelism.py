@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.errors import WorkloadError
-from workloads.config import load_model
-from workloads.memory import check_fits, fullest_stage, memory_by_kind
-from workloads.parallelism import (
+from simulator.errors import WorkloadError
+from workloads.models.config import load_model
+from workloads.plan.parallelism import (
     Attention,
     Parallelism,
     Recompute,
@@ -18,8 +17,8 @@ from workloads.parallelism import (
     parse_plan,
     stage_layers,
 )
-from workloads.planning import default_plan
-from workloads.sharding import part_parameters, stage_parts, whole_stage
+from workloads.step.memory import check_fits, default_plan, fullest_stage, memory_by_kind
+from workloads.step.sharding import part_parameters, stage_parts, whole_stage
 
 LLAMA = load_model("llama-3-8b")
 

@@ -5,16 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from heliograph.engine import Simulation
-from heliograph.errors import WorkloadError
-from heliograph.metrics import summarise
-from heliograph.operators import Collective, CollectiveKind
-from heliograph.servers import server_bound_s, server_places, server_rounds
-from heliograph.steady import steady
+from simulator.collectives.algorithms import server_bound_s, server_places, server_rounds
+from simulator.engine.simulation import Simulation
+from simulator.errors import WorkloadError
+from simulator.operators import Collective, CollectiveKind
+from simulator.results.metrics import steady, summarise
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, ideal_s, product_flops
-from workloads.memory import memory_by_kind
-from workloads.parallelism import Exchange, check, parse_plan
-from workloads.step import build_step
+from workloads.plan.parallelism import Exchange, check, parse_plan
+from workloads.step.memory import memory_by_kind
+from workloads.step.step import build_step
 
 WORKERS = 4
 SERVED = replace(

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from heliograph.errors import WorkloadError
-from workloads.config import load_model
-from workloads.memory import fullest_stage, memory_by_kind
-from workloads.plan import Parallelism
-from workloads.plan_arrays import PLACEMENTS, broken_rules, endpoints_of, grid, strides
-from workloads.plan_memory import memory_bytes
-from workloads.rules import check
+from simulator.errors import WorkloadError
+from workloads.models.config import load_model
+from workloads.plan.plan import Parallelism
+from workloads.plan.rules import check
+from workloads.search.plans import PLACEMENTS, broken_rules, endpoints_of, grid, memory_bytes, strides
+from workloads.step.memory import fullest_stage, memory_by_kind
 
 BASE = Parallelism(sequence_length=4096, global_batch=96)
 MODELS = ("llama-3-8b", "mixtral-8x7b")
@@ -19,7 +18,7 @@ SEARCHS_OWN = {"the same as another plan", "more tasks than a step graph holds"}
 
 @pytest.mark.parametrize("model", MODELS)
 def test_rules_over_arrays_are_those_of_one_plan(model: str) -> None:
-    """A row breaks a rule exactly if `workloads.rules.check` refuses its plan."""
+    """A row breaks a rule exactly if `workloads.plan.rules.check` refuses its plan."""
     config = load_model(model)
     plans = grid(BASE, 24, config.experts, NARROW)
     broken = np.zeros(len(plans), dtype=bool)

@@ -5,16 +5,18 @@ import numpy as np
 import pytest
 import torch
 
-from heliograph.errors import ParameterError, WorkloadError
-from optical.analog import AnalogSpec, Scale
-from optical.numerics import AnalogNumerics
-from workloads.corpora import Corpus
-from workloads.error_classes import ErrorClass
-from workloads.gpt import Gpt, GptConfig, ProductName, Products
-from workloads.measured_products import MeasuredProducts, MirroredProducts
-from workloads.probes import (
+from optical.execution.analog import AnalogSpec, Scale
+from optical.execution.numerics import AnalogNumerics
+from simulator.errors import ParameterError, WorkloadError
+from workloads.training.corpora import Corpus
+from workloads.training.gpt import Gpt, GptConfig, ProductName, Products
+from workloads.training.loop import TrainingConfig, validate
+from workloads.training.probes import (
     EXACT_PRODUCTS,
+    ErrorClass,
     GaussianProducts,
+    MeasuredProducts,
+    MirroredProducts,
     OperandProducts,
     RepeatedProducts,
     ScaledProducts,
@@ -25,7 +27,6 @@ from workloads.probes import (
     repeated,
     sites,
 )
-from workloads.training import TrainingConfig, validate
 
 GENERATOR = torch.Generator().manual_seed(3)
 A, B = torch.randn(2, 96, 64, generator=GENERATOR), torch.randn(2, 64, 128, generator=GENERATOR)

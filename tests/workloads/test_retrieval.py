@@ -7,19 +7,18 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from heliograph.errors import WorkloadError
-from heliograph.operators import Collective, MatMul
+from simulator.errors import WorkloadError
+from simulator.operators import Collective, MatMul
 from tests.workloads.ideal import PLAN, ideal_s, product_flops, run, sequences
-from workloads.architecture import Norm, Positions, TransformerConfig
-from workloads.choices import Attention, Recompute, Schedule
-from workloads.config import load_model
-from workloads.memory import memory_by_kind
-from workloads.parallelism import check, parse_plan
-from workloads.passes import Pass, Passes
-from workloads.retrieval import Retrieval
-from workloads.sharding import StagePart, part_parameters, stage_chunks
-from workloads.step import build_step, model_flops
-from workloads.transformer import forward_layer
+from workloads.layers.transformer import forward_layer
+from workloads.models.architecture import Norm, Positions, Retrieval, TransformerConfig
+from workloads.models.config import load_model
+from workloads.plan.choices import Attention, Recompute, Schedule
+from workloads.plan.parallelism import check, parse_plan
+from workloads.step.memory import memory_by_kind
+from workloads.step.passes import Pass, Passes
+from workloads.step.sharding import StagePart, part_parameters, stage_chunks
+from workloads.step.step import build_step, model_flops
 
 READS = Retrieval(
     first=2, every=2, chunk=16, neighbours=2, length=32, hidden=32, heads=4, head_dim=8, ffn_hidden=64

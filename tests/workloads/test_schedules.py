@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.errors import WorkloadError
-from workloads.parallelism import Schedule
-from workloads.pipeline import schedule_of
-from workloads.schedules import Pass, gpipe, in_flight, one_forward_one_backward
+from simulator.errors import WorkloadError
+from workloads.pipeline.pipeline import schedule_of
+from workloads.pipeline.schedules import Pass, gpipe, in_flight, one_forward_one_backward
+from workloads.plan.parallelism import Schedule
 
 
 def play(order, forward_s=1.0, backward_s=2.0):

@@ -5,16 +5,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from heliograph.engine import Simulation
-from heliograph.errors import WorkloadError
-from heliograph.interfaces import LinkGraph
-from heliograph.layout import RankLayout
-from heliograph.operators import Collective, CollectiveKind, Elementwise
+from simulator.engine.simulation import Simulation
+from simulator.errors import WorkloadError
+from simulator.interfaces import LinkGraph
+from simulator.layout import RankLayout
+from simulator.operators import Collective, CollectiveKind, Elementwise
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, ideal_s, product_flops, run, sent, sequences
-from workloads.memory import memory_by_kind
-from workloads.parallelism import check, parse_plan
-from workloads.quantised import INT4_BYTES, INT8_BYTES
-from workloads.step import build_step
+from workloads.layers.sparsity import INT4_BYTES, INT8_BYTES
+from workloads.plan.parallelism import check, parse_plan
+from workloads.step.memory import memory_by_kind
+from workloads.step.step import build_step
 
 ONCE = replace(PLAN, dp=16, global_batch=16, zero=3, grad_bytes=2)
 """One microbatch on sixteen data-parallel ranks."""

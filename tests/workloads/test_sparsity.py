@@ -5,17 +5,17 @@ from dataclasses import replace
 import pytest
 
 from electronic.gpu import load_gpu
-from heliograph.errors import WorkloadError
-from heliograph.operators import Held, MatMul, Phase
 from optical.accelerator import PhotonicUnit
+from simulator.errors import WorkloadError
+from simulator.operators import Held, MatMul, Phase
 from tests.workloads.ideal import EVEN, NODE, PLAN, product_flops, run, sequences
-from workloads.choices import Attention, ContextExchange, Precision, WeightSparsity
-from workloads.config import load_model
-from workloads.memory import memory_by_kind
-from workloads.parallelism import check, parse_plan
-from workloads.sharding import layer_parameters
-from workloads.step import build_step
-from workloads.transformer import gradients
+from workloads.layers.transformer import gradients
+from workloads.models.config import load_model
+from workloads.plan.choices import Attention, ContextExchange, Precision, WeightSparsity
+from workloads.plan.parallelism import check, parse_plan
+from workloads.step.memory import memory_by_kind
+from workloads.step.sharding import layer_parameters
+from workloads.step.step import build_step
 
 BLOCKS = replace(
     EVEN, layers=2, hidden=512, heads=8, kv_heads=8, head_dim=64, ffn_hidden=2048, vocabulary=512

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from heliograph.errors import WorkloadError
-from heliograph.operators import (
+from simulator.errors import WorkloadError
+from simulator.operators import (
     Collective,
     CollectiveKind,
     Elementwise,
@@ -17,10 +17,10 @@ from heliograph.operators import (
     topological_order,
     total_flops,
 )
-from workloads.architecture import TransformerConfig
-from workloads.config import load_model
-from workloads.parallelism import Attention, Parallelism, Recompute, Schedule
-from workloads.step import build_step, model_flops
+from workloads.models.architecture import TransformerConfig
+from workloads.models.config import load_model
+from workloads.plan.parallelism import Attention, Parallelism, Recompute, Schedule
+from workloads.step.step import build_step, model_flops
 
 TINY = TransformerConfig(
     name="tiny",

@@ -4,12 +4,12 @@ import struct
 
 import pytest
 
-from electronic.wires import Wires
+from electronic.fabrics.packets import Wires
 from experiments.validation.cells import Record
 from experiments.validation.network import validate_network
-from heliograph.errors import WorkloadError
-from heliograph.replay import Clockwork, Replay
-from workloads.task_graph import TaskType, rank_graph, read_task_graph
+from simulator.engine.replay import Clockwork, Replay
+from simulator.errors import WorkloadError
+from workloads.traces.task_graph import TaskType, rank_graph, read_task_graph
 
 
 class Builder:

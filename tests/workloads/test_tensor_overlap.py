@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from heliograph.engine import Simulation
-from heliograph.errors import WorkloadError
-from heliograph.interfaces import Bound, Cost
-from heliograph.layout import RankLayout
-from heliograph.mapping import Node
-from heliograph.operators import (
+from simulator.engine.simulation import Simulation
+from simulator.errors import WorkloadError
+from simulator.interfaces import Bound, Cost
+from simulator.layout import RankLayout
+from simulator.node import Node
+from simulator.operators import (
     Collective,
     CollectiveKind,
     Elementwise,
@@ -22,12 +22,12 @@ from heliograph.operators import (
     total_flops,
 )
 from tests.workloads.ideal import EVEN, NODE, PLAN, RATE, Star, run, sent, sequences
-from workloads.choices import Recompute, Schedule
-from workloads.parallelism import check, parse_plan
-from workloads.passes import Pass, Passes
-from workloads.sharding import StagePart
-from workloads.step import build_step
-from workloads.tensor_overlap import overlapped
+from workloads.layers.tensor_grid import overlapped
+from workloads.plan.choices import Recompute, Schedule
+from workloads.plan.parallelism import check, parse_plan
+from workloads.step.passes import Pass, Passes
+from workloads.step.sharding import StagePart
+from workloads.step.step import build_step
 
 TENSOR = replace(PLAN, tp=4, global_batch=2)
 RANKS = 4

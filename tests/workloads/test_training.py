@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from electronic.numerics import BfloatNumerics, ExactNumerics
-from heliograph.errors import ParameterError, WorkloadError
-from optical.analog import AnalogSpec, Rounding
-from optical.numerics import AnalogNumerics
-from workloads.corpora import Corpus, python_source
-from workloads.gpt import GptConfig, Products
-from workloads.training import TrainingConfig, TrainingCurve, train
+from optical.execution.analog import AnalogSpec, Rounding
+from optical.execution.numerics import AnalogNumerics
+from simulator.errors import ParameterError, WorkloadError
+from workloads.training.corpora import Corpus, python_source
+from workloads.training.gpt import GptConfig, Products
+from workloads.training.loop import TrainingConfig, TrainingCurve, train
 
 SMALL = GptConfig(layers=1, width=32, heads=2, context=16)
 SHORT = TrainingConfig(

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from heliograph.errors import WorkloadError
-from heliograph.operators import Collective, Elementwise, MatMul
+from simulator.errors import WorkloadError
+from simulator.operators import Collective, Elementwise, MatMul
 from tests.workloads.ideal import EVEN, PLAN, RATE, ideal_s, product_flops, run, sent, sequences
-from workloads.config import load_model
-from workloads.memory import memory_by_kind
-from workloads.parallelism import (
+from workloads.layers.transformer import backward_layer, forward_layer
+from workloads.models.config import load_model
+from workloads.plan.parallelism import (
     Attention,
     ContextExchange,
     Optimizer,
@@ -19,9 +19,9 @@ from workloads.parallelism import (
     check,
     parse_plan,
 )
-from workloads.step import build_step, model_flops
-from workloads.transformer import backward_layer, forward_layer
-from workloads.updates import moment_bytes
+from workloads.step.memory import memory_by_kind
+from workloads.step.sharding import moment_bytes
+from workloads.step.step import build_step, model_flops
 
 # Context parallelism
 

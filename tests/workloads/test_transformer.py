@@ -4,16 +4,22 @@ from dataclasses import replace
 
 import pytest
 
-from heliograph.operators import (
+from simulator.operators import (
     Collective,
     CollectiveKind,
     Held,
     MatMul,
     Phase,
 )
-from workloads.architecture import Positions, TransformerConfig
-from workloads.parallelism import Attention, Parallelism, Recompute
-from workloads.transformer import backward_layer, forward_embedding, forward_head, forward_layer, gradients
+from workloads.layers.transformer import (
+    backward_layer,
+    forward_embedding,
+    forward_head,
+    forward_layer,
+    gradients,
+)
+from workloads.models.architecture import Positions, TransformerConfig
+from workloads.plan.parallelism import Attention, Parallelism, Recompute
 
 TINY = TransformerConfig(
     name="tiny",

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from heliograph.errors import WorkloadError
-from optical.counting import CountingNumerics, Signs
-from workloads.digits import draw_digits
-from workloads.vision_transformer import (
+from optical.execution.counting import CountingNumerics, Signs
+from simulator.errors import WorkloadError
+from workloads.training.digits import draw_digits
+from workloads.training.vision_transformer import (
     ATTENTION,
     Product,
     VisionConfig,

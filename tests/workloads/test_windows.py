@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from heliograph.errors import WorkloadError
-from heliograph.operators import Elementwise, MatMul
+from simulator.errors import WorkloadError
+from simulator.operators import Elementwise, MatMul
 from tests.workloads.ideal import EVEN, PLAN, product_flops
-from workloads.config import from_hugging_face, load_model
-from workloads.memory import layer_activation_bytes
-from workloads.parallelism import Attention, check
-from workloads.sharding import stage_chunks, stage_parts, whole_stage
-from workloads.step import build_step, model_flops
-from workloads.transformer import backward_layer, forward_layer
+from workloads.layers.transformer import backward_layer, forward_layer
+from workloads.models.config import from_hugging_face, load_model
+from workloads.plan.parallelism import Attention, check
+from workloads.step.memory import layer_activation_bytes
+from workloads.step.sharding import stage_chunks, stage_parts, whole_stage
+from workloads.step.step import build_step, model_flops
 
 WINDOWED = replace(EVEN, window=16, window_every=2)
 FLASH = replace(PLAN, attention=Attention.FLASH, causal_half=True)

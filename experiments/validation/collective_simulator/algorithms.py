@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from heliograph.operators import CollectiveKind
+from simulator.operators import CollectiveKind
 
 
 class Method(Enum):

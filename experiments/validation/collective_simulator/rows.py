@@ -10,8 +10,8 @@ from experiments.validation.cells import Record, SkipError
 from experiments.validation.collective_simulator.algorithms import Method
 from experiments.validation.collective_simulator.networks import Shape, Wires
 from experiments.validation.collective_simulator.runs import MEMORY_GB_PER_S, Dimension, Run
-from heliograph.errors import ParameterError
-from heliograph.operators import CollectiveKind
+from simulator.errors import ParameterError
+from simulator.operators import CollectiveKind
 
 NEEDED_COLUMNS = ("collective", "size_bytes", "topology", "npus", "bw_GBps", "lat_ns", "algo", "endpoint_ns")
 """Columns without which a run cannot be repeated."""

@@ -10,7 +10,7 @@ from functools import cache
 from experiments.validation.collective_simulator.algorithms import Method, Phase
 from experiments.validation.collective_simulator.networks import NS_PER_S, Clock, Delays, Queues, Shape, Wires
 from experiments.validation.collective_simulator.ranks import Endpoint, Mail, Rank
-from heliograph.operators import CollectiveKind
+from simulator.operators import CollectiveKind
 
 MEMORY_GB_PER_S = 1600.0
 """Rate at which a rank's memory reduces in its example systems; decimal gigabytes."""

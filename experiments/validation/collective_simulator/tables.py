@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from experiments.report import ReportRow, table_text
 from experiments.validation.collective_simulator.runs import Run
 from experiments.validation.collective_simulator.wires import ports_bound_s, wires_s
 from experiments.validation.outcomes import Outcome
+from heliograph.report import ReportRow, table_text
 
 _TABLE_WIDTH = 130
 

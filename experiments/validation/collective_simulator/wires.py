@@ -7,9 +7,9 @@ import math
 from experiments.validation.collective_simulator.algorithms import Method, Phase
 from experiments.validation.collective_simulator.networks import Shape, Wires
 from experiments.validation.collective_simulator.runs import Run
-from heliograph.operators import CollectiveKind
-from heliograph.torus import regular
-from heliograph.units import to_si
+from simulator.operators import CollectiveKind
+from simulator.topology.torus import regular
+from simulator.units import to_si
 
 
 def wires_s(run: Run) -> float:

@@ -1,0 +1,1 @@
+"""Packet fabrics: fat tree, dragonfly, torus, NVLink domains, and switches that add."""

@@ -1,0 +1,314 @@
+"""Dragonflies: groups of switches, every group joined to every other by direct links."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+import numpy as np
+
+from electronic.devices import (
+    PacketSwitch,
+    Transceiver,
+    load_adder,
+    load_packet_switch,
+    load_scale_up,
+    load_transceiver,
+)
+from electronic.fabrics.packets import PacketFabric, Reduction
+from simulator.checks import check_range
+from simulator.errors import ParameterError
+from simulator.topology.clos import GlobalLinks
+from simulator.topology.graphs import NO_LINK, Wiring, bundle, joined
+from simulator.topology.scale_up import Adder, Nic, OpticalHop, ScaleUp, load_hop, load_nic
+
+
+class Routing(StrEnum):
+    """Which way flows take through a dragonfly."""
+
+    MINIMAL = "minimal"
+    """The shortest."""
+    VALIANT = "valiant"
+    """By way of another group, or another router of the same group: twice the traffic, evenly spread."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dragonfly(PacketFabric):
+    """Groups of fully joined routers, and links from every group to every other.
+
+    Notes
+    -----
+    A router has p endpoints, a - 1 local connections and h global links. Minimal routing: at most one local
+    hop, one global and one local; of parallel global links the one that the destination's number gives.
+    Balanced for uniform traffic is a = 2 p = 2 h; a group then has a h + 1 peers at most. Where fewer groups
+    stand, pairs of groups share the global links equally, and what does not divide stays dark. Valiant
+    routing goes by way of a group, or within a group a router, that source and destination pick.
+
+    References
+    ----------
+    Valiant, "A scheme for fast parallel communication", SIAM J. Comput. 11 (1982).
+    Kim, Dally, Scott and Abts, "Technology-Driven, Highly-Scalable Dragonfly Topology", ISCA 2008.
+    """
+
+    name: str = "dragonfly"
+    """Name shown in tables and traces."""
+    endpoints: int
+    """Accelerators."""
+    scale_up: ScaleUp = field(default_factory=lambda: load_scale_up("nvlink4"))
+    """The domain inside a node."""
+    nic: Nic = field(default_factory=lambda: load_nic("connectx-7"))
+    """Network card of each accelerator."""
+    switch: PacketSwitch = field(default_factory=lambda: load_packet_switch("switch-400g"))
+    """Routers."""
+    transceiver: Transceiver = field(default_factory=lambda: load_transceiver("dr4-400g"))
+    """Module at both ends of every link outside the node."""
+    hop: OpticalHop = field(default_factory=lambda: load_hop("dr4"))
+    """Loss that a link between two modules may have."""
+    terminals: int = 16
+    """Endpoints of a router, p; dimensionless."""
+    routers: int = 32
+    """Routers of a group, a; dimensionless."""
+    global_links: int = 16
+    """Links of a router to other groups, h; dimensionless."""
+    local_width: int = 1
+    """Links in parallel between two routers of a group; dimensionless."""
+    routing: Routing = Routing.MINIMAL
+    """Which way flows take."""
+    reduction: Reduction = Reduction.ENDPOINTS
+    """Who adds in collectives that leave the nodes."""
+    adder: Adder = field(default_factory=lambda: load_adder("sharp"))
+    """How the switches add, where they do."""
+
+    def __post_init__(self) -> None:
+        self.check()
+        check_range(self, "terminals", "routers", "local_width", low=1)
+        check_range(self, "global_links", low=1 if self.groups > 1 else 0)
+        ports = self.terminals + (self.routers - 1) * self.local_width + self.global_links
+        if ports > self.switch.radix:
+            msg = (
+                f"a router needs {ports} ports: {self.terminals} endpoints, {self.routers - 1} x "
+                f"{self.local_width} local and {self.global_links} global links; '{self.switch.name}' has "
+                f"{self.switch.radix}; try fewer, balanced is routers = 2 terminals = 2 global_links"
+            )
+            raise ParameterError(msg)
+        _ = self.peers
+
+    @property
+    def group_endpoints(self) -> int:
+        """Endpoints of a full group."""
+        return self.terminals * self.routers
+
+    @property
+    def groups(self) -> int:
+        """Groups."""
+        return math.ceil(self.endpoints / self.group_endpoints)
+
+    @cached_property
+    def peers(self) -> GlobalLinks:
+        """Links between groups, on the routers' global ports."""
+        return GlobalLinks(groups=self.groups, places=self.routers, each=self.global_links)
+
+    @cached_property
+    def edges(self) -> np.ndarray:
+        """Router of each endpoint, shape [E]."""
+        return np.arange(self.endpoints) // self.terminals
+
+    @property
+    def switches(self) -> int:
+        """Routers; of a single group only those with endpoints."""
+        return math.ceil(self.endpoints / self.terminals) if self.groups == 1 else self.groups * self.routers
+
+    @property
+    def trunks(self) -> int:
+        """Links between routers, both ways one."""
+        inside = self.switches if self.groups == 1 else self.routers
+        local = self.groups * inside * (inside - 1) // 2 * self.local_width
+        return local + self.peers.links // 2
+
+    def trunk_wiring(self, first_vertex: int) -> Wiring:
+        """Return local links, by group, router and peer, then global links, by group and channel."""
+        a = self.routers
+        group, here, there = (part.ravel() for part in np.indices((self.groups, a, a)))
+        rate = self.trunk_bytes_per_s
+        width = np.where(here == there, 0, self.local_width)
+        local = bundle(
+            first_vertex + group * a + here,
+            first_vertex + group * a + there,
+            rate_bytes_per_s=rate * width,
+            latency_s=self.trunk_latency_s,
+        )
+        begin, end = (vertices[: self.peers.links] for vertices in self.peers.ends)
+        between = bundle(
+            first_vertex + begin,
+            first_vertex + end,
+            rate_bytes_per_s=rate,
+            latency_s=self.trunk_latency_s,
+        )
+        return joined([local, between])
+
+    def trunk_paths(self, sources: np.ndarray, destinations: np.ndarray) -> list[np.ndarray]:
+        """Return the links between routers at each place of the way."""
+        here, there = sources // self.terminals, destinations // self.terminals
+        if self.routing is Routing.MINIMAL:
+            return self._leg(here, there, destinations)
+        a = self.routers
+        group, far = here // a, there // a
+        detour = (sources + destinations // self.group_endpoints) % self.groups
+        around = (group != far) & (detour != group) & (detour != far)
+        channel = self.peers.channel(group, detour, spread=destinations)
+        begin, end = self.peers.ends
+        router = group * a + (sources + destinations // self.terminals) % a
+        aside = (group == far) & (here != there) & (router != here) & (router != there)
+        stop = np.where(around, begin[channel], np.where(aside, router, here))
+        first = np.where(stop != here, here * a + stop % a, NO_LINK)
+        second = np.where(around, self._local_links + channel, NO_LINK)
+        return [first, second, *self._leg(np.where(around, end[channel], stop), there, destinations)]
+
+    @property
+    def _local_links(self) -> int:
+        return self.groups * self.routers**2
+
+    def _leg(self, here: np.ndarray, there: np.ndarray, spread: np.ndarray) -> list[np.ndarray]:
+        """Return local, global and local link of the minimal way between routers."""
+        a = self.routers
+        group, far = here // a, there // a
+        leaves = group != far
+        channel = self.peers.channel(group, far, spread=spread)
+        begin, end = self.peers.ends
+        gateway = np.where(leaves, begin[channel], there)
+        arrival = np.where(leaves, end[channel], there)
+        first = np.where(gateway != here, here * a + gateway % a, NO_LINK)
+        middle = np.where(leaves, self._local_links + channel, NO_LINK)
+        last = np.where(leaves & (arrival != there), arrival * a + there % a, NO_LINK)
+        return [first, middle, last]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DragonflyPlus(PacketFabric):
+    """Groups of leaves and spines, and links from every group's spines to every other group.
+
+    Notes
+    -----
+    Every leaf of a group has a link to each of its spines. Minimal routing: leaf, spine, spine of the other
+    group, leaf. Inside a group the destination's number picks the spine, so shifts do not collide.
+
+    References
+    ----------
+    Shpiner et al., "Dragonfly+: Low Cost Topology for Scaling Datacenters", HiPINEB 2017.
+    """
+
+    name: str = "dragonfly+"
+    """Name shown in tables and traces."""
+    endpoints: int
+    """Accelerators."""
+    scale_up: ScaleUp = field(default_factory=lambda: load_scale_up("nvlink4"))
+    """The domain inside a node."""
+    nic: Nic = field(default_factory=lambda: load_nic("connectx-7"))
+    """Network card of each accelerator."""
+    switch: PacketSwitch = field(default_factory=lambda: load_packet_switch("switch-400g"))
+    """Leaves and spines."""
+    transceiver: Transceiver = field(default_factory=lambda: load_transceiver("dr4-400g"))
+    """Module at both ends of every link outside the node."""
+    hop: OpticalHop = field(default_factory=lambda: load_hop("dr4"))
+    """Loss that a link between two modules may have."""
+    terminals: int = 32
+    """Endpoints of a leaf; dimensionless."""
+    leaves: int = 16
+    """Leaves of a group; dimensionless."""
+    spines: int = 32
+    """Spines of a group; dimensionless."""
+    global_links: int = 16
+    """Links of a spine to other groups; dimensionless."""
+    reduction: Reduction = Reduction.ENDPOINTS
+    """Who adds in collectives that leave the nodes."""
+    adder: Adder = field(default_factory=lambda: load_adder("sharp"))
+    """How the switches add, where they do."""
+
+    def __post_init__(self) -> None:
+        self.check()
+        check_range(self, "terminals", "leaves", "spines", low=1)
+        check_range(self, "global_links", low=1 if self.groups > 1 else 0)
+        needs = {"leaf": self.terminals + self.spines, "spine": self.leaves + self.global_links}
+        for what, ports in needs.items():
+            if ports > self.switch.radix:
+                parts = "terminals + spines" if what == "leaf" else "leaves + global_links"
+                msg = (
+                    f"a {what} needs {ports} ports ({parts}), '{self.switch.name}' has {self.switch.radix}; "
+                    "try fewer"
+                )
+                raise ParameterError(msg)
+        _ = self.peers
+
+    @property
+    def group_endpoints(self) -> int:
+        """Endpoints of a full group."""
+        return self.terminals * self.leaves
+
+    @property
+    def groups(self) -> int:
+        """Groups."""
+        return math.ceil(self.endpoints / self.group_endpoints)
+
+    @cached_property
+    def peers(self) -> GlobalLinks:
+        """Links between groups, on the spines' global ports."""
+        return GlobalLinks(groups=self.groups, places=self.spines, each=self.global_links)
+
+    @cached_property
+    def edges(self) -> np.ndarray:
+        """Leaf of each endpoint, shape [E]."""
+        return np.arange(self.endpoints) // self.terminals
+
+    @property
+    def _leaves_in_use(self) -> int:
+        """Leaves of a group; of a single one those with endpoints."""
+        return math.ceil(self.endpoints / self.terminals) if self.groups == 1 else self.leaves
+
+    @property
+    def switches(self) -> int:
+        """Leaves and spines; a single leaf needs no spine."""
+        used = self._leaves_in_use
+        return 1 if self.groups == used == 1 else self.groups * (used + self.spines)
+
+    @property
+    def trunks(self) -> int:
+        """Links between switches, both ways one."""
+        used = self._leaves_in_use
+        if self.groups == used == 1:
+            return 0
+        return self.groups * used * self.spines + self.peers.links // 2
+
+    def trunk_wiring(self, first_vertex: int) -> Wiring:
+        """Return links from leaves to spines, from spines to leaves, and between groups."""
+        group, leaf, spine = (part.ravel() for part in np.indices((self.groups, self.leaves, self.spines)))
+        low = first_vertex + group * self.leaves + leaf
+        first_spine = first_vertex + self.groups * self.leaves
+        high = first_spine + group * self.spines + spine
+        begin, end = (vertices[: self.peers.links] for vertices in self.peers.ends)
+        rate, latency_s = self.trunk_bytes_per_s, self.trunk_latency_s
+        return joined(
+            [
+                bundle(low, high, rate_bytes_per_s=rate, latency_s=latency_s),
+                bundle(high, low, rate_bytes_per_s=rate, latency_s=latency_s),
+                bundle(first_spine + begin, first_spine + end, rate_bytes_per_s=rate, latency_s=latency_s),
+            ]
+        )
+
+    def trunk_paths(self, sources: np.ndarray, destinations: np.ndarray) -> list[np.ndarray]:
+        """Return the link to a spine, to another group, and to the destination's leaf."""
+        here, there = sources // self.terminals, destinations // self.terminals
+        group, far = here // self.leaves, there // self.leaves
+        leaves, climbs = group != far, here != there
+        channel = self.peers.channel(group, far, spread=destinations)
+        begin, end = self.peers.ends
+        near = group * self.spines + destinations % self.spines
+        up = np.where(leaves, begin[channel], near) % self.spines
+        down = np.where(leaves, end[channel], near) % self.spines
+        local_links = self.groups * self.leaves * self.spines
+        return [
+            np.where(climbs, here * self.spines + up, NO_LINK),
+            np.where(leaves, 2 * local_links + channel, NO_LINK),
+            np.where(climbs, local_links + there * self.spines + down, NO_LINK),
+        ]

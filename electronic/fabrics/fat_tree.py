@@ -1,0 +1,233 @@
+"""Fat-trees over all cards, and rail-only networks: a fat-tree for each rail and nothing between rails."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from electronic.devices import (
+    PacketSwitch,
+    Transceiver,
+    load_adder,
+    load_packet_switch,
+    load_scale_up,
+    load_transceiver,
+)
+from electronic.fabrics.packets import PacketFabric, Reduction
+from simulator.interfaces import Flows
+from simulator.topology.clos import Clos, Spreading
+from simulator.topology.graphs import NO_LINK, Wiring, joined, packed
+from simulator.topology.scale_up import Adder, Nic, OpticalHop, ScaleUp, load_hop, load_nic
+
+
+@dataclass(frozen=True, kw_only=True)
+class FatTree(PacketFabric):
+    """Nodes under a folded Clos network, all cards of a node on one leaf.
+
+    References
+    ----------
+    Al-Fares, Loukissas and Vahdat, "A scalable, commodity data center network architecture", SIGCOMM 2008.
+    """
+
+    name: str = "fat-tree"
+    """Name shown in tables and traces."""
+    endpoints: int
+    """Accelerators."""
+    scale_up: ScaleUp = field(default_factory=lambda: load_scale_up("nvlink4"))
+    """The domain inside a node."""
+    nic: Nic = field(default_factory=lambda: load_nic("connectx-7"))
+    """Network card of each accelerator."""
+    switch: PacketSwitch = field(default_factory=lambda: load_packet_switch("switch-400g"))
+    """Leaf, spine and core switches."""
+    transceiver: Transceiver = field(default_factory=lambda: load_transceiver("dr4-400g"))
+    """Module at both ends of every link outside the node."""
+    hop: OpticalHop = field(default_factory=lambda: load_hop("dr4"))
+    """Loss that a link between two modules may have."""
+    oversubscription: float = 1.0
+    """Links below over links above a leaf, at least 1; dimensionless."""
+    spine_oversubscription: float = 1.0
+    """The same of spines, where there are three levels."""
+    spreading: Spreading = Spreading.SPRAYED
+    """How flows are laid over equally short paths."""
+    reduction: Reduction = Reduction.ENDPOINTS
+    """Who adds in collectives that leave the nodes."""
+    adder: Adder = field(default_factory=lambda: load_adder("sharp"))
+    """How the switches add, where they do."""
+
+    def __post_init__(self) -> None:
+        self.check()
+        _ = self.clos
+
+    @cached_property
+    def clos(self) -> Clos:
+        """Switches and the links between them."""
+        return Clos(
+            ports=self.endpoints,
+            radix=self.switch.radix,
+            oversubscription=self.oversubscription,
+            spine_oversubscription=self.spine_oversubscription,
+            spreading=self.spreading,
+        )
+
+    @cached_property
+    def edges(self) -> np.ndarray:
+        """Leaf of each endpoint, shape [E]."""
+        return self.clos.leaf_of(np.arange(self.endpoints))
+
+    @property
+    def switches(self) -> int:
+        """Switches of all levels."""
+        return self.clos.switches
+
+    @property
+    def trunks(self) -> int:
+        """Links between switches, both ways one."""
+        return self.clos.trunks
+
+    def trunk_wiring(self, first_vertex: int) -> Wiring:
+        """Return the links between switches, leaves from vertex `first_vertex` on."""
+        return self.clos.wiring(
+            first_vertex=first_vertex,
+            rate_bytes_per_s=self.trunk_bytes_per_s,
+            latency_s=self.trunk_latency_s,
+        )
+
+    def trunk_paths(self, sources: np.ndarray, destinations: np.ndarray) -> list[np.ndarray]:
+        """Return the links between switches at each place of the way."""
+        return self.clos.paths(sources, destinations)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RailOnly(PacketFabric):
+    """A network for each rail and none between rails: other rails are reached through the node.
+
+    Notes
+    -----
+    Accelerator e stands on rail ``e % size``. A flow to another rail first crosses its node to the
+    accelerator on the destination's rail, whose card sends it on. Rails that fit one switch side by side
+    share its chassis, though never its ports' traffic.
+
+    References
+    ----------
+    Wang et al., "Rail-only: A Low-Cost High-Performance Network for Training LLMs with Trillions of
+    Parameters", Hot Interconnects 2024 (arXiv:2307.12169).
+    """
+
+    name: str = "rail-only"
+    """Name shown in tables and traces."""
+    endpoints: int
+    """Accelerators."""
+    scale_up: ScaleUp = field(default_factory=lambda: load_scale_up("nvlink4"))
+    """The domain inside a node."""
+    nic: Nic = field(default_factory=lambda: load_nic("connectx-7"))
+    """Network card of each accelerator."""
+    switch: PacketSwitch = field(default_factory=lambda: load_packet_switch("switch-400g"))
+    """Switches of the rails."""
+    transceiver: Transceiver = field(default_factory=lambda: load_transceiver("dr4-400g"))
+    """Module at both ends of every link outside the node."""
+    hop: OpticalHop = field(default_factory=lambda: load_hop("dr4"))
+    """Loss that a link between two modules may have."""
+    oversubscription: float = 1.0
+    """Links below over links above a rail's leaf, at least 1; dimensionless."""
+    spreading: Spreading = Spreading.SPRAYED
+    """How flows are laid over equally short paths of a rail."""
+    reduction: Reduction = Reduction.ENDPOINTS
+    """Who adds in collectives that leave the nodes."""
+    adder: Adder = field(default_factory=lambda: load_adder("sharp"))
+    """How the switches add, where they do."""
+
+    def __post_init__(self) -> None:
+        self.check()
+        _ = self.clos
+
+    @property
+    def rails(self) -> int:
+        """Rails: accelerators of a node."""
+        return self.node_size
+
+    @cached_property
+    def clos(self) -> Clos:
+        """Switches of one rail and the links between them."""
+        return Clos(
+            ports=self.nodes,
+            radix=self.switch.radix,
+            oversubscription=self.oversubscription,
+            spreading=self.spreading,
+        )
+
+    @cached_property
+    def edges(self) -> np.ndarray:
+        """Switch of each endpoint's card, rail after rail, shape [E]."""
+        every = np.arange(self.endpoints)
+        nodes, rails = self.scale_up.node_of(every), self.scale_up.rail_of(every)
+        return rails * self.clos.vertices + self.clos.leaf_of(nodes)
+
+    @property
+    def switches(self) -> int:
+        """Switches of all rails; small rails share chassis."""
+        if self.clos.levels == 1:
+            return math.ceil(self.rails / (self.switch.radix // self.nodes))
+        return self.rails * self.clos.switches
+
+    @property
+    def trunks(self) -> int:
+        """Links between switches, both ways one."""
+        return self.rails * self.clos.trunks
+
+    def trunk_wiring(self, first_vertex: int) -> Wiring:
+        """Return the links between switches, rail after rail."""
+        return joined(
+            [
+                self.clos.wiring(
+                    first_vertex=first_vertex + rail * self.clos.vertices,
+                    rate_bytes_per_s=self.trunk_bytes_per_s,
+                    latency_s=self.trunk_latency_s,
+                )
+                for rail in range(self.rails)
+            ]
+        )
+
+    @cached_property
+    def _rail_links(self) -> int:
+        return self.clos.wiring(first_vertex=0, rate_bytes_per_s=1.0, latency_s=0.0).links
+
+    def trunk_paths(self, sources: np.ndarray, destinations: np.ndarray) -> list[np.ndarray]:
+        """Return the links between switches at each place of the way along the destination's rail."""
+        offset = self.scale_up.rail_of(destinations) * self._rail_links
+        found = self.clos.paths(self.scale_up.node_of(sources), self.scale_up.node_of(destinations))
+        return [np.where(links != NO_LINK, links + offset, NO_LINK) for links in found]
+
+    def carriers(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
+        """Return the accelerator in the source's node that stands on the destination's rail, shape [F]."""
+        return self.scale_up.node_of(sources) * self.scale_up.size + self.scale_up.rail_of(destinations)
+
+    def paths(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
+        """Return the links from sources to other endpoints, shape [F, H], padded with `NO_LINK`."""
+        total = self.endpoints
+        off_node = self.scale_up.node_of(sources) != self.scale_up.node_of(destinations)
+        carriers = np.where(off_node, self.carriers(sources, destinations), destinations)
+        crosses = carriers != sources
+        between = [
+            np.where(off_node & (links != NO_LINK), links + 4 * total, NO_LINK)
+            for links in self.trunk_paths(sources, destinations)
+        ]
+        return packed(
+            [
+                np.where(crosses, sources, NO_LINK),
+                np.where(crosses, total + carriers, NO_LINK),
+                np.where(off_node, 2 * total + carriers, NO_LINK),
+                *between,
+                np.where(off_node, 3 * total + destinations, NO_LINK),
+            ]
+        )
+
+    def transfer_energy_j(self, flows: Flows) -> float:
+        """Return the dynamic energy of carrying all the flows once, forwarding in nodes included."""
+        off_node = self.scale_up.off_node(flows)
+        carriers = np.where(off_node, self.carriers(flows.sources, flows.destinations), flows.destinations)
+        inside_bytes = flows.moved_bytes(carriers != flows.sources)
+        outside_bytes = flows.moved_bytes(off_node)
+        return self.scale_up.transfer_energy_j(inside_bytes) + self.nic.transfer_energy_j(outside_bytes)

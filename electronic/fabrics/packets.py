@@ -1,0 +1,521 @@
+"""Packet switches: rail-optimised leaves and spines that join the nodes of today's GPU clusters.
+
+What packet fabrics behind network cards share: ports, rates, latencies, parts, and light that arrives.
+
+Fabrics of bare links, as simulators without devices describe them: a rate and a latency, nothing else.
+
+They have neither power nor price, and serve where a result is held against such a simulator.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from electronic.devices import (
+    PacketSwitch,
+    Transceiver,
+    load_packet_switch,
+    load_scale_up,
+    load_transceiver,
+)
+from simulator.checks import check_positive, check_range
+from simulator.errors import ParameterError
+from simulator.interfaces import Flows, LinkGraph, Reconfiguration
+from simulator.topology.graphs import NO_LINK, GraphFabric, Wiring, bundle, detours, joined, packed
+from simulator.topology.scale_up import (
+    Adder,
+    BillItem,
+    HopBudget,
+    Nic,
+    OpticalHop,
+    ScaleUp,
+    bill_power_w,
+    bill_price_usd,
+    load_hop,
+    load_nic,
+)
+
+
+class Reduction(StrEnum):
+    """Who adds in collectives that leave the nodes."""
+
+    ENDPOINTS = "endpoints"
+    """Accelerators."""
+    SWITCHES = "switches"
+    """Packet switches, on the way (SHARP)."""
+
+
+class PacketFabric(GraphFabric, Protocol):
+    """Nodes with one network card per accelerator, joined by packet switches in some topology.
+
+    Notes
+    -----
+    A topology says which switch each card is at, the links between switches, and the way over them.
+    Vertices: endpoints, node switches, packet switches. Links, in this order: accelerator to node switch
+    [E], node switch to accelerator [E], card to switch [E], switch to card [E], links between switches.
+    """
+
+    name: str
+    endpoints: int
+    scale_up: ScaleUp
+    nic: Nic
+    switch: PacketSwitch
+    transceiver: Transceiver
+    hop: OpticalHop
+    reduction: Reduction
+    adder: Adder
+
+    @cached_property
+    def edges(self) -> np.ndarray:
+        """Packet switch of each endpoint's card, counted from 0, shape [E]."""
+        ...
+
+    def trunk_wiring(self, first_vertex: int) -> Wiring:
+        """Return the links between packet switches, of which the first is vertex `first_vertex`."""
+        ...
+
+    def trunk_paths(self, sources: np.ndarray, destinations: np.ndarray) -> list[np.ndarray]:
+        """Return the links between switches at each place of the way, as `trunk_wiring` numbers them."""
+        ...
+
+    @property
+    def switches(self) -> int:
+        """Packet switches."""
+        ...
+
+    @property
+    def trunks(self) -> int:
+        """Links between packet switches, both ways one."""
+        ...
+
+    @property
+    def nodes(self) -> int:
+        """Nodes."""
+        return self.scale_up.nodes(self.endpoints)
+
+    @property
+    def node_size(self) -> int:
+        """Endpoints that share a node, consecutive numbers."""
+        return min(self.scale_up.size, self.endpoints)
+
+    @property
+    def network_adder(self) -> Adder | None:
+        """How packet switches add, or None if they do not."""
+        return self.adder if self.reduction is Reduction.SWITCHES else None
+
+    @property
+    def trunk_bytes_per_s(self) -> float:
+        """Rate of a link between switches that a long transfer reaches, one way."""
+        line = min(self.switch.bandwidth_bytes_per_s, self.transceiver.bandwidth_bytes_per_s)
+        return line * self.nic.efficiency
+
+    @property
+    def port_bytes_per_s(self) -> float:
+        """Rate of a card that a long transfer reaches, one way."""
+        return min(self.trunk_bytes_per_s, self.nic.bandwidth_bytes_per_s * self.nic.efficiency)
+
+    @property
+    def trunk_latency_s(self) -> float:
+        """Latency of a link between switches with the switch at its end."""
+        return self.transceiver.link_latency_s + self.switch.latency_s
+
+    @cached_property
+    def optical_budget(self) -> HopBudget:
+        """Where the light of every link outside the nodes goes.
+
+        Raises
+        ------
+        LinkError
+            If it does not arrive.
+        """
+        return self.hop.closed(f"two ports of '{self.name}'", self.transceiver.fibre_m)
+
+    def check(self) -> None:
+        """Check what every packet fabric must keep: whole nodes, and light that arrives.
+
+        Raises
+        ------
+        ParameterError
+            If nodes would be incomplete.
+        LinkError
+            If the light of a link does not arrive.
+        """
+        check_range(self, "endpoints", low=1)
+        self.scale_up.nodes(self.endpoints)
+        _ = self.optical_budget
+
+    @cached_property
+    def wiring(self) -> Wiring:
+        """Links in nodes, from cards to switches, and between switches."""
+        total = self.endpoints
+        every = np.arange(total)
+        domains = total + self.scale_up.node_of(every)
+        first = total + self.nodes
+        edges = first + self.edges
+        inside = {
+            "rate_bytes_per_s": self.scale_up.capacity_bytes_per_s,
+            "latency_s": self.scale_up.latency_s / 2,
+        }
+        card_s = self.nic.latency_s + self.transceiver.link_latency_s
+        port = self.port_bytes_per_s
+        return joined(
+            [
+                bundle(every, domains, **inside),
+                bundle(domains, every, **inside),
+                bundle(every, edges, rate_bytes_per_s=port, latency_s=card_s + self.switch.latency_s),
+                bundle(edges, every, rate_bytes_per_s=port, latency_s=card_s),
+                self.trunk_wiring(first),
+            ]
+        )
+
+    def paths(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
+        """Return the links from sources to other endpoints, shape [F, H], padded with `NO_LINK`."""
+        total = self.endpoints
+        off_node = self.scale_up.node_of(sources) != self.scale_up.node_of(destinations)
+        between = [
+            np.where(off_node & (links != NO_LINK), links + 4 * total, NO_LINK)
+            for links in self.trunk_paths(sources, destinations)
+        ]
+        first = np.where(off_node, 2 * total + sources, sources)
+        last = np.where(off_node, 3 * total + destinations, total + destinations)
+        return packed([first, *between, last])
+
+    def bill(self) -> dict[str, BillItem]:
+        """Return the bill of materials: item -> count, power and price of each."""
+        module, radix = self.transceiver, self.switch.radix
+        switch_w, switch_usd = radix * self.switch.port_w, radix * self.switch.port_price_usd
+        modules = 2 * (self.endpoints + self.trunks)
+        return {
+            "scale-up": BillItem(
+                count=self.endpoints, w_each=self.scale_up.static_w, usd_each=self.scale_up.price_usd
+            ),
+            "nic": BillItem(count=self.endpoints, w_each=self.nic.static_w, usd_each=self.nic.price_usd),
+            "transceiver": module.item(modules),
+            "packet switch": BillItem(count=self.switches, w_each=switch_w, usd_each=switch_usd),
+        }
+
+    def transfer_energy_j(self, flows: Flows) -> float:
+        """Return the dynamic energy of carrying all the flows once; switches and modules count as static."""
+        off_node = self.scale_up.off_node(flows)
+        inside = ~off_node & (flows.sources != flows.destinations)
+        inside_bytes = flows.moved_bytes(inside)
+        outside_bytes = flows.moved_bytes(off_node)
+        return self.scale_up.transfer_energy_j(inside_bytes) + self.nic.transfer_energy_j(outside_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wires:
+    """Endpoints with one port each into a switch that never blocks, or with a link to every other endpoint.
+
+    Notes
+    -----
+    Links in this order: switched, endpoint to switch [E] and switch to endpoint [E]; fully connected, from
+    endpoint s to endpoint d at s E + d [E^2] (those from an endpoint to itself are never used). A fat-tree
+    without oversubscription whose flows are spread perfectly is the former.
+    """
+
+    name: str = "wires"
+    """Name shown in tables and traces."""
+    endpoints: int
+    """Accelerators."""
+    link_bytes_per_s: float
+    """Rate of a link, one way."""
+    latency_s: float
+    """Latency of a whole path, first byte in to first byte out."""
+    direct: bool = False
+    """Whether every pair has a link of its own."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "endpoints", "link_bytes_per_s")
+        check_range(self, "latency_s")
+        if self.endpoints != int(self.endpoints):
+            msg = f"Wires '{self.name}': endpoints must be whole; got {self.endpoints}"
+            raise ParameterError(msg)
+
+    @property
+    def node_size(self) -> int:
+        """One: no endpoints share a node."""
+        return 1
+
+    @property
+    def static_w(self) -> float:
+        """No power: links are bare."""
+        return 0.0
+
+    @property
+    def cost_usd(self) -> float:
+        """No price: links are bare."""
+        return 0.0
+
+    def initial(self, demand: tuple[Flows, ...]) -> None:
+        """Return None: there are no circuits."""
+        return
+
+    def configure(
+        self, circuits: None, flows: Flows, demand: tuple[Flows, ...]
+    ) -> tuple[None, Reconfiguration]:
+        """Return the circuits as they were handed in, with no dark time."""
+        return circuits, Reconfiguration()
+
+    def graph(self, circuits: None) -> LinkGraph:
+        """Return the links, which never change."""
+        return self._graph
+
+    @cached_property
+    def _graph(self) -> LinkGraph:
+        links = self.endpoints**2 if self.direct else 2 * self.endpoints
+        hops = 1 if self.direct else 2
+        return LinkGraph(
+            capacity_bytes_per_s=np.full(links, self.link_bytes_per_s),
+            latency_s=np.full(links, self.latency_s / hops),
+        )
+
+    def route(self, circuits: None, flows: Flows) -> np.ndarray:
+        """Return the links of each flow, shape [F, 1] or [F, 2]; a flow to itself has none."""
+        source, destination = flows.sources, flows.destinations
+        if self.direct:
+            links = np.stack([source * self.endpoints + destination], axis=1)
+        else:
+            links = np.stack([source, self.endpoints + destination], axis=1)
+        links[source == destination] = NO_LINK
+        return links
+
+    def connected(self, circuits: None, flows: Flows) -> bool:
+        """Return True: everybody reaches everybody."""
+        return True
+
+    def transfer_energy_j(self, flows: Flows) -> float:
+        """Return no energy: links are bare."""
+        return 0.0
+
+
+RAIL_OPTICS = "dr4"
+"""Class of the modules of rails: all in the table are of its reach."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RailFabric:
+    """Nodes joined by packet switches, one network card per accelerator, rails on leaves of their own.
+
+    Notes
+    -----
+    Accelerator e stands in node ``e // size`` on rail ``e % size``. If all fit one switch there is one; else
+    a leaf holds as many whole rails as its downlinks take, or one rail of as many nodes as they take, and
+    spines join the leaves (a third level when the leaves outnumber a spine's ports). Uplinks of a leaf are
+    one pool of its downlinks' capacity over `oversubscription`: perfect spreading of flows.
+
+    Links, in this order: accelerator to node switch [E], node switch to accelerator [E], card to leaf [E],
+    leaf to card [E], and with spines leaf to spines [leaves], spines to leaf [leaves].
+    """
+
+    name: str = "packet rails"
+    """Name shown in tables and traces."""
+    endpoints: int
+    """Accelerators."""
+    scale_up: ScaleUp = field(default_factory=lambda: load_scale_up("nvlink4"))
+    """The domain inside a node."""
+    nic: Nic = field(default_factory=lambda: load_nic("connectx-7"))
+    """Network card of each accelerator."""
+    switch: PacketSwitch = field(default_factory=lambda: load_packet_switch("switch-400g"))
+    """Leaf and spine switches."""
+    transceiver: Transceiver = field(default_factory=lambda: load_transceiver("dr4-400g"))
+    """Module at both ends of every link outside the node."""
+    oversubscription: float = 1.0
+    """Downlink over uplink capacity of a leaf, at least 1."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "oversubscription", low=1.0)
+        self.scale_up.nodes(self.endpoints)
+        load_hop(RAIL_OPTICS).closed(f"two ports of '{self.name}'", self.transceiver.fibre_m)
+        limit = self.switch.radix * self.switch.radix // 2
+        if self.leaves > limit:
+            msg = (
+                f"{self.endpoints} endpoints need {self.leaves} leaves, and three levels of radix "
+                f"{self.switch.radix} take {limit}; try a switch of larger radix"
+            )
+            raise ParameterError(msg)
+
+    @property
+    def nodes(self) -> int:
+        """Nodes."""
+        return self.scale_up.nodes(self.endpoints)
+
+    @property
+    def node_size(self) -> int:
+        """Endpoints that share a node, consecutive numbers."""
+        return min(self.scale_up.size, self.endpoints)
+
+    @property
+    def downlinks(self) -> int:
+        """Accelerators that one leaf can take."""
+        if self.endpoints <= self.switch.radix:
+            return self.switch.radix
+        share = self.oversubscription / (1.0 + self.oversubscription)
+        return max(1, int(self.switch.radix * share))
+
+    @cached_property
+    def leaf_of(self) -> np.ndarray:
+        """Leaf of each endpoint, shape [E]."""
+        every = np.arange(self.endpoints)
+        if self.endpoints <= self.switch.radix:
+            return np.zeros_like(every)
+        rail, node = self.scale_up.rail_of(every), self.scale_up.node_of(every)
+        if self.nodes <= self.downlinks:
+            return rail // (self.downlinks // self.nodes)
+        return rail * math.ceil(self.nodes / self.downlinks) + node // self.downlinks
+
+    @property
+    def leaves(self) -> int:
+        """Leaf switches."""
+        return int(self.leaf_of.max()) + 1
+
+    @property
+    def levels(self) -> int:
+        """Levels of switches: one, two or three."""
+        if self.leaves == 1:
+            return 1
+        return 2 if self.leaves <= self.switch.radix else 3
+
+    @cached_property
+    def uplinks(self) -> int:
+        """Links from all leaves upwards."""
+        if self.levels == 1:
+            return 0
+        return int(np.ceil(np.bincount(self.leaf_of) / self.oversubscription).sum())
+
+    @property
+    def port_bytes_per_s(self) -> float:
+        """Rate of one link outside the node that a long transfer reaches, one way."""
+        slowest = min(
+            self.nic.bandwidth_bytes_per_s,
+            self.switch.bandwidth_bytes_per_s,
+            self.transceiver.bandwidth_bytes_per_s,
+        )
+        return slowest * self.nic.efficiency
+
+    def bill(self) -> dict[str, BillItem]:
+        """Return the bill of materials: item -> count, power and price of each."""
+        radix = self.switch.radix
+        switches = self.leaves + math.ceil(self.uplinks / radix)
+        if self.levels == 3:
+            switches += math.ceil(2 * self.uplinks / radix)
+        links = self.endpoints + self.uplinks * (self.levels - 1)
+        switch_w, switch_usd = radix * self.switch.port_w, radix * self.switch.port_price_usd
+        module = self.transceiver
+        return {
+            "scale-up": BillItem(
+                count=self.endpoints, w_each=self.scale_up.static_w, usd_each=self.scale_up.price_usd
+            ),
+            "nic": BillItem(count=self.endpoints, w_each=self.nic.static_w, usd_each=self.nic.price_usd),
+            "transceiver": module.item(2 * links),
+            "packet switch": BillItem(count=switches, w_each=switch_w, usd_each=switch_usd),
+        }
+
+    @cached_property
+    def static_w(self) -> float:
+        """Power of node switches, cards, modules and switches, whole fabric."""
+        return bill_power_w(self.bill())
+
+    @cached_property
+    def cost_usd(self) -> float:
+        """Price of node switches, cards, modules and switches, whole fabric."""
+        return bill_price_usd(self.bill())
+
+    def initial(self, demand: tuple[Flows, ...]) -> None:
+        """Return None: there are no circuits."""
+        return
+
+    def configure(
+        self,
+        circuits: None,
+        flows: Flows,
+        demand: tuple[Flows, ...],
+    ) -> tuple[None, Reconfiguration]:
+        """Return the circuits as they were handed in, with no dark time."""
+        return circuits, Reconfiguration()
+
+    def graph(self, circuits: None) -> LinkGraph:
+        """Return the links, which never change."""
+        return self._graph
+
+    @cached_property
+    def _graph(self) -> LinkGraph:
+        each: np.ndarray = np.ones(self.endpoints)
+        up = self.levels - 1
+        pool_bytes_per_s = self.port_bytes_per_s / self.oversubscription
+        leaf_bytes_per_s: np.ndarray = pool_bytes_per_s * np.bincount(self.leaf_of)
+        node_bytes_per_s, node_s = self.scale_up.capacity_bytes_per_s, self.scale_up.latency_s / 2
+        hop_s = self.transceiver.link_latency_s
+        climb_s = np.full(self.leaves, up * (self.switch.latency_s + hop_s))
+        capacity = [each * node_bytes_per_s] * 2 + [each * self.port_bytes_per_s] * 2
+        latency = [each * node_s] * 2 + [each * (self.nic.latency_s + hop_s)]
+        latency += [each * (self.nic.latency_s + hop_s + self.switch.latency_s)]
+        if up:
+            capacity += [leaf_bytes_per_s] * 2
+            latency += [climb_s] * 2
+        graph = LinkGraph(
+            capacity_bytes_per_s=np.concatenate(capacity).astype(float), latency_s=np.concatenate(latency)
+        )
+        graph.capacity_bytes_per_s.flags.writeable = False
+        graph.latency_s.flags.writeable = False
+        return graph
+
+    def route(self, circuits: None, flows: Flows) -> np.ndarray:
+        """Return the links of each flow, shape [F, 4]; a flow to itself has none."""
+        source, destination = flows.sources, flows.destinations
+        total = self.endpoints
+        off_node = self.scale_up.off_node(flows)
+        source_leaf, destination_leaf = self.leaf_of[source], self.leaf_of[destination]
+        climbs = off_node & (source_leaf != destination_leaf)
+        inside = ~off_node & (source != destination)
+        links = np.full((len(source), 4), NO_LINK, dtype=np.int64)
+        links[inside, 0] = source[inside]
+        links[inside, 1] = total + destination[inside]
+        links[off_node, 0] = 2 * total + source[off_node]
+        flat = off_node & ~climbs
+        links[flat, 1] = 3 * total + destination[flat]
+        links[climbs, 1] = 4 * total + source_leaf[climbs]
+        links[climbs, 2] = 4 * total + self.leaves + destination_leaf[climbs]
+        links[climbs, 3] = 3 * total + destination[climbs]
+        return links
+
+    @cached_property
+    def wiring(self) -> Wiring:
+        """Links with their ends: endpoints, node switches, leaves, and all spines as one vertex."""
+        every, leaves = np.arange(self.endpoints), np.arange(self.leaves)
+        domains = self.endpoints + self.scale_up.node_of(every)
+        edges = self.endpoints + self.nodes + self.leaf_of
+        firsts = self.endpoints + self.nodes + leaves
+        spines = np.full(self.leaves, firsts[-1] + 1)
+        tails, heads = [every, domains, every, edges], [domains, every, edges, every]
+        if self.levels > 1:
+            tails, heads = [*tails, firsts, spines], [*heads, spines, firsts]
+        graph = self._graph
+        return Wiring(
+            tails=np.concatenate(tails),
+            heads=np.concatenate(heads),
+            capacity_bytes_per_s=graph.capacity_bytes_per_s,
+            latency_s=graph.latency_s,
+        )
+
+    def around(self, circuits: None, flows: Flows, failed: np.ndarray) -> np.ndarray:
+        """Return the links of each flow as `route` does, by the node's other cards where its own fail."""
+        return detours(self.wiring, self.route(circuits, flows), flows, failed)
+
+    def connected(self, circuits: None, flows: Flows) -> bool:
+        """Return True: packets reach everybody."""
+        return True
+
+    def transfer_energy_j(self, flows: Flows) -> float:
+        """Return the dynamic energy of carrying all the flows once; switches and modules count as static."""
+        off_node = self.scale_up.off_node(flows)
+        inside = ~off_node & (flows.sources != flows.destinations)
+        inside_bytes = flows.moved_bytes(inside)
+        outside_bytes = flows.moved_bytes(off_node)
+        return self.scale_up.transfer_energy_j(inside_bytes) + self.nic.transfer_energy_j(outside_bytes)

@@ -1,0 +1,175 @@
+"""Accelerators in a three-dimensional torus, joined by copper or by fibres without any switch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+import numpy as np
+
+from electronic.devices import Transceiver, load_transceiver
+from simulator.checks import check_range
+from simulator.errors import ParameterError
+from simulator.flow_groups import Loads, loads
+from simulator.interfaces import Flows
+from simulator.topology.clos import DirectLink, Spreading, load_direct_link
+from simulator.topology.graphs import GraphFabric, Wiring, bundle
+from simulator.topology.scale_up import BillItem, HopBudget, OpticalHop, load_hop
+from simulator.topology.torus import Torus, TorusPaths, cube_sides, regular, twisted
+from simulator.units import BITS_PER_BYTE
+
+
+class Medium(StrEnum):
+    """What the links of a torus are made of."""
+
+    ELECTRICAL = "electrical"
+    """Copper cables and boards."""
+    OPTICAL = "optical"
+    """A module at both ends and a fibre, without a switch."""
+
+
+class Wrap(StrEnum):
+    """How the ends of a torus are joined."""
+
+    REGULAR = "regular"
+    """Every axis closes on itself."""
+    TWISTED = "twisted"
+    """Shifted, so that all axes look alike; shapes n x 2n, n x n x 2n and n x 2n x 2n only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TorusFabric(GraphFabric):
+    """Accelerators on a grid, each with two links along every axis; there is no other network.
+
+    Notes
+    -----
+    Accelerator e stands at ``(e // (y z), e // z % y, e % z)``. Flows go axis after axis, over all shortest
+    ways at once or over one that their places give. Nothing stands for a scale-up domain: the torus is it.
+
+    References
+    ----------
+    Jouppi et al., "TPU v4", arXiv:2304.01433.
+    """
+
+    name: str = "torus"
+    """Name shown in tables and traces."""
+    endpoints: int
+    """Accelerators."""
+    x: int
+    """Accelerators along the first axis, whose neighbours are y z apart; dimensionless."""
+    y: int
+    """Accelerators along the second axis; the third has what is left. Dimensionless."""
+    wrap: Wrap = Wrap.REGULAR
+    """How the ends are joined."""
+    link: DirectLink = field(default_factory=lambda: load_direct_link("ici-v4"))
+    """Link and the router port at its ends."""
+    medium: Medium = Medium.ELECTRICAL
+    """What the links are made of."""
+    transceiver: Transceiver = field(default_factory=lambda: load_transceiver("dr4-400g"))
+    """Module at both ends of a link, where links are optical."""
+    hop: OpticalHop = field(default_factory=lambda: load_hop("dr4"))
+    """Loss that an optical link may have."""
+    spreading: Spreading = Spreading.SPRAYED
+    """How a flow uses the shortest ways that there are."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "endpoints", "x", "y", low=1)
+        if self.endpoints % (self.x * self.y):
+            sides = cube_sides(self.endpoints)
+            msg = (
+                f"x ({self.x}) times y ({self.y}) must divide the {self.endpoints} endpoints of a torus; "
+                f"try x={sides[0]}, y={sides[1]}"
+            )
+            raise ParameterError(msg)
+        _ = self.torus
+        if self.medium is Medium.OPTICAL:
+            _ = self.optical_budget
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Accelerators along each axis."""
+        return self.x, self.y, self.endpoints // (self.x * self.y)
+
+    @property
+    def node_size(self) -> int:
+        """One: no two accelerators share a switched domain."""
+        return 1
+
+    @cached_property
+    def torus(self) -> Torus:
+        """The graph; axes of one accelerator have no links."""
+        sides = tuple(size for size in self.shape if size > 1) or (1,)
+        return regular(sides) if self.wrap is Wrap.REGULAR else twisted(sides)
+
+    @cached_property
+    def ways(self) -> TorusPaths:
+        """Links and routes."""
+        return TorusPaths(torus=self.torus)
+
+    @cached_property
+    def optical_budget(self) -> HopBudget:
+        """Where the light of an optical link goes.
+
+        Raises
+        ------
+        LinkError
+            If it does not arrive.
+        """
+        return self.hop.closed(f"neighbours in '{self.name}'", self.transceiver.fibre_m)
+
+    @property
+    def link_bytes_per_s(self) -> float:
+        """Rate of a link that a long transfer reaches, one way."""
+        line = self.link.bandwidth_bytes_per_s
+        if self.medium is Medium.OPTICAL:
+            line = min(line, self.transceiver.bandwidth_bytes_per_s)
+        return line * self.link.efficiency
+
+    @property
+    def links(self) -> int:
+        """Links, both ways one."""
+        return self.torus.axes * self.endpoints if self.endpoints > 1 else 0
+
+    @cached_property
+    def wiring(self) -> Wiring:
+        """Links of each accelerator: forward and back along every axis."""
+        latency_s = self.link.latency_s
+        if self.medium is Medium.OPTICAL:
+            latency_s += self.transceiver.link_latency_s
+        return bundle(
+            self.ways.tails,
+            self.ways.heads,
+            rate_bytes_per_s=self.link_bytes_per_s,
+            latency_s=latency_s,
+        )
+
+    def paths(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
+        """Return the links from sources to other endpoints, shape [F, H], padded with `NO_LINK`."""
+        return self.ways.paths(sources, destinations)
+
+    def loads(self, circuits: None, flows: Flows) -> Loads:
+        """Return what flows of equal rate take of every link; sprayed ones share all shortest ways evenly."""
+        graph = self.graph(circuits)
+        if self.spreading is Spreading.SPRAYED:
+            return self.ways.sprayed(flows, graph)
+        links, usage, latency_s = loads(self.route(circuits, flows), graph, flows.weights)
+        return Loads(links=links, usage=usage, latency_s=latency_s)
+
+    def grid(self, group: np.ndarray) -> tuple[int, ...] | None:
+        """Return the shape of the box that a group fills in order, or None; collectives go by it."""
+        return self.ways.grid(group)
+
+    def bill(self) -> dict[str, BillItem]:
+        """Return the bill of materials: item -> count, power and price of each."""
+        cable_usd = self.link.price_usd if self.medium is Medium.ELECTRICAL else 0.0
+        bill = {"router port": BillItem(count=2 * self.links, w_each=self.link.static_w, usd_each=cable_usd)}
+        if self.medium is Medium.OPTICAL:
+            bill["transceiver"] = self.transceiver.item(2 * self.links)
+        return bill
+
+    def transfer_energy_j(self, flows: Flows) -> float:
+        """Return the dynamic energy of carrying all the flows once: that of every link on their ways."""
+        steps = self.ways.steps(flows.sources, flows.destinations)
+        moved_bytes = flows.moved_bytes(np.abs(steps).sum(axis=1))
+        return moved_bytes * BITS_PER_BYTE * self.link.energy_j_per_bit

@@ -1,0 +1,231 @@
+"""What there is to choose from, and every parameter of it with its unit and source."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from electronic.devices import table as electronic_table
+from electronic.gpu import gpu_names, load_gpu
+from electronic.hosts import host_names, load_host
+from electronic.vector import load_vector, vector_names
+from heliograph.fabrics import FABRICS, build_fabric
+from heliograph.parts import parts_listing
+from heliograph.systems import SYSTEMS, build_system
+from optical.cores import CORES, load_core
+from optical.devices.devices import device_table
+from optical.devices.named_parts import named_parts_table
+from optical.devices.programmable import programmable_table
+from optical.fabrics.in_network_reduction import OpticalReduction
+from optical.fabrics.switches import optics_table, switch_table
+from simulator.errors import ParameterError, nearest
+from simulator.reliability.goodput import reliability_table
+from simulator.results.metrics import economics_table
+from simulator.tables import Row, Table
+from simulator.topology.clos import direct_link_table
+from simulator.topology.scale_up import cable_table, nic_table, optical_hop_table
+from simulator.units import dimension_of
+from workloads.models.config import load_model, shipped_models
+
+CHOICE = "choice"
+"""Status of a number that is a design choice of ours, not a fact from outside."""
+SET = "set"
+"""Status of a number that the user changed."""
+ACCELERATORS = 1024
+"""Size at which a fabric is shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """One number of a description, with where it comes from."""
+
+    path: str
+    """Where it stands; what ``--set`` takes."""
+    value: float | str
+    """Its value, SI."""
+    unit: str
+    """SI unit, or ``1``."""
+    status: str
+    """Status of the table's row, ``choice``, or ``set``."""
+    source: str
+    """Source of the table's row, or what kind of choice it is."""
+    low: float | None = None
+    """Low end of the published range."""
+    high: float | None = None
+    """High end of the published range."""
+
+
+def tables() -> tuple[Table, ...]:
+    """Return every parameter table that ships."""
+    electronic = tuple(electronic_table(name) for name in ("gpus", "vector", "network", "hosts"))
+    optical = (device_table(), named_parts_table(), programmable_table(), switch_table(), optics_table())
+    shared = (nic_table(), direct_link_table(), optical_hop_table(), cable_table(), reliability_table())
+    return (*optical, *electronic, *shared, economics_table())
+
+
+def parameters_of(description: object) -> list[Parameter]:
+    """Return every parameter of a tree of frozen dataclasses, each object once."""
+    rows = {(row.name, row.parameter): row for table in tables() for row in table.rows}
+    return list(_walk(description, "", rows, set()))
+
+
+def _with_reduction(description: object) -> list[Parameter]:
+    """Return every parameter, and the effective bits of gradients where the fabric adds them in light."""
+    found = parameters_of(description)
+    fabric = getattr(description, "fabric", description)
+    if not isinstance(fabric, OpticalReduction) or fabric.nodes == 1:
+        return found
+    path = "effective_bits" if fabric is description else "fabric.effective_bits"
+    source = f"mean over {fabric.nodes} nodes: laser, losses and noise of the unit"
+    bits = fabric.effective_bits
+    return [*found, Parameter(path=path, value=bits, unit="1", status="derived", source=source)]
+
+
+def status_counts(description: object) -> dict[str, int]:
+    """Return how many parameters of a description have which status."""
+    return dict(Counter(parameter.status for parameter in parameters_of(description)))
+
+
+def _walk(
+    value: Any,  # noqa: ANN401 - any dataclass
+    prefix: str,
+    rows: dict[tuple[str, str], Row],
+    seen: set[int],
+) -> Iterator[Parameter]:
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    owner = str(getattr(value, "name", ""))
+    for item in dataclasses.fields(value):
+        inner = getattr(value, item.name)
+        path = f"{prefix}{item.name}"
+        if dataclasses.is_dataclass(inner):
+            yield from _walk(inner, f"{path}.", rows, seen)
+        elif isinstance(inner, Enum):
+            yield _parameter(path, item.name, str(inner.value), None)
+        elif isinstance(inner, int | float) and not isinstance(inner, bool):
+            yield _parameter(path, item.name, inner, rows.get((owner, item.name)))
+
+
+def _parameter(path: str, name: str, value: float | str, row: Row | None) -> Parameter:
+    dimension = dimension_of(name)
+    unit = dimension[1] if dimension else "1"
+    if row is None:
+        return Parameter(
+            path=path, value=value, unit=unit, status=CHOICE, source="design choice of the project"
+        )
+    changed = row.value != value
+    return Parameter(
+        path=path,
+        value=value,
+        unit=unit,
+        status=SET if changed else str(row.status),
+        source=f"set by the user; the table has {row.value:g} ({row.source})" if changed else row.source,
+        low=row.low,
+        high=row.high,
+    )
+
+
+def listing(what: str) -> dict[str, str]:
+    """Return the names of a kind with one line on each.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such kind.
+    """
+    match what:
+        case "systems":
+            return dict(SYSTEMS)
+        case "models":
+            models = {name: load_model(name) for name in shipped_models()}
+            return {
+                name: f"{model.parameters:,} parameters, {model.layers} layers of width {model.hidden}"
+                for name, model in models.items()
+            }
+        case "cores":
+            return {name: kind.summary for name, kind in CORES.items()}
+        case "fabrics":
+            return {name: kind.summary for name, kind in FABRICS.items()}
+        case "devices":
+            return {
+                name: f"{table.path.parent.parent.name}/{table.path.name}, {len(table.of(name))} parameters"
+                for table in tables()
+                for name in table.names
+            }
+        case "parts":
+            return parts_listing()
+        case _:
+            kinds = ("systems", "models", "cores", "fabrics", "devices", "parts")
+            msg = f"nothing called '{what}' to list; {nearest(what, kinds, noun='kind')}"
+            raise ParameterError(msg)
+
+
+def description(name: str) -> list[Parameter]:
+    """Return every parameter of a system, core, fabric, accelerator, host, device or model.
+
+    Raises
+    ------
+    ParameterError
+        If nothing has that name.
+    """
+    makers: dict[str, Callable[[], list[Parameter]]] = {
+        **{one: lambda: parameters_of(build_system(name)) for one in SYSTEMS},
+        **{one: lambda: parameters_of(load_core(name)) for one in CORES},
+        **{one: lambda: _with_reduction(build_fabric(name, ACCELERATORS, "h100")) for one in FABRICS},
+        **{one: lambda: parameters_of(load_gpu(name)) for one in gpu_names()},
+        **{one: lambda: parameters_of(load_vector(name)) for one in vector_names()},
+        **{one: lambda: parameters_of(load_host(name)) for one in host_names()},
+        **{one: lambda: _model_parameters(name) for one in shipped_models()},
+    }
+    if name in makers:
+        return makers[name]()
+    if name.endswith(".toml") or re.split("[:@]", name)[0] in SYSTEMS:
+        return _with_reduction(build_system(name))
+    if name.endswith(".json"):
+        return _model_parameters(name)
+    for table in tables():
+        if name in table.names:
+            return [_of_row(row) for row in table.of(name)]
+    known = {*makers, *(one for table in tables() for one in table.names)}
+    msg = f"nothing is called '{name}'; {nearest(name, known)}"
+    raise ParameterError(msg)
+
+
+def _of_row(row: Row) -> Parameter:
+    dimension = dimension_of(row.parameter)
+    return Parameter(
+        path=f"{row.name}.{row.parameter}",
+        value=row.value,
+        unit=dimension[1] if dimension else "1",
+        status=str(row.status),
+        source=row.source,
+        low=row.low,
+        high=row.high,
+    )
+
+
+def _model_parameters(name: str) -> list[Parameter]:
+    model = load_model(name)
+    source = "config.json of the model"
+    found = [
+        Parameter(
+            path=item.name,
+            value=_shown(getattr(model, item.name)),
+            unit="1",
+            status="published",
+            source=source,
+        )
+        for item in dataclasses.fields(model)
+    ]
+    total = Parameter(path="parameters", value=model.parameters, unit="1", status="derived", source="counted")
+    return [*found, total]
+
+
+def _shown(value: object) -> float | str:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else str(value)

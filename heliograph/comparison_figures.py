@@ -1,0 +1,265 @@
+"""The pictures of a comparison, drawn from plain records and nothing else.
+
+A record is ``{"system": str, "step_time_s": float, "time_by_category_s": {str: float}, "energy_per_token_j":
+float, "energy_by_component_j_per_token": {str: float}}``; a curve is ``{"label": str, "steps": [S numbers],
+"losses": [one list of S numbers per seed]}``, with ``"reference": true`` for exact arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from heliograph.report import format_si, prefix_of
+from heliograph.style import PALETTE, REFERENCE, label, new_figure, save, styled
+from simulator.errors import HeliographError
+
+CATEGORY_COLOURS = {
+    "compute": PALETTE[0],
+    "memory": PALETTE[4],
+    "communication": PALETTE[1],
+    "dark": PALETTE[3],
+    "host": PALETTE[6],
+    "bubble": PALETTE[9],
+}
+"""Colours that a kind of time keeps in every figure; a category takes the one whose word it contains."""
+
+_MAX_PARTS = 12
+_SMALL_SHARE = 0.01
+_BAR_HEIGHT = 0.62
+_CLEAR = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+_HATCHES = ("", "///", "...", "xx", "\\\\\\", "++")
+
+
+def step_time_bars(records: Sequence[Mapping[str, Any]], path: Path) -> tuple[Path, Path]:
+    """Draw the step time of every system as a bar stacked by what the time went to.
+
+    Parameters
+    ----------
+    records : sequence of mapping
+        One per system, in the order of the bars from the top; uses ``time_by_category_s``.
+    path : pathlib.Path
+        Where; written with the suffixes ``.png`` and ``.svg``.
+
+    Raises
+    ------
+    HeliographError
+        If there is nothing to draw, a part is negative or not finite, or the file cannot be written.
+    """
+    parts = _parts(records, "time_by_category_s")
+    return _stacked_bars(records, parts, path, unit="s", quantity="Step time")
+
+
+def energy_bars(records: Sequence[Mapping[str, Any]], path: Path) -> tuple[Path, Path]:
+    """Draw the energy per token of every system as a bar stacked by component.
+
+    Components that stay below 1 % of every bar, and those beyond the palette, are drawn together as "other".
+
+    Parameters
+    ----------
+    records : sequence of mapping
+        One per system; uses ``energy_by_component_j_per_token``.
+    path : pathlib.Path
+        Where; written with the suffixes ``.png`` and ``.svg``.
+
+    Raises
+    ------
+    HeliographError
+        As `step_time_bars`.
+    """
+    parts = _folded(_parts(records, "energy_by_component_j_per_token"))
+    return _stacked_bars(records, parts, path, unit="J", quantity="Energy per token")
+
+
+def loss_curves(curves: Sequence[Mapping[str, Any]], path: Path) -> tuple[Path, Path]:
+    """Draw the validation loss over training steps: the mean of the seeds, and their range as a band.
+
+    The right panel shows the last loss of every seed, where curves that lie on one another come apart.
+
+    Parameters
+    ----------
+    curves : sequence of mapping
+        One per numerics; the one marked ``reference``, or else the first, is drawn in black.
+    path : pathlib.Path
+        Where; written with the suffixes ``.png`` and ``.svg``.
+
+    Raises
+    ------
+    HeliographError
+        If there is nothing to draw, shapes do not fit, or the file cannot be written.
+    """
+    _refuse_nothing(curves)
+    drawn = [(label(str(curve["label"])), *_curve_arrays(curve)) for curve in curves]
+    marked = [index for index, curve in enumerate(curves) if curve.get("reference")]
+    reference = marked[0] if marked else 0
+    order = [reference, *(index for index in range(len(curves)) if index != reference)]
+    with styled():
+        figure = new_figure(3.1)
+        left, right = figure.subplots(1, 2, width_ratios=(1.9, 1.0))
+        for place, index in enumerate(order):
+            name, steps, losses = drawn[index]
+            colour = REFERENCE if place == 0 else PALETTE[(place - 1) % len(PALETTE)]
+            _draw_curve(left, steps, losses, colour, name, dashed=place == 0)
+            _draw_last(right, place, losses, colour)
+        seeds = max(losses.shape[0] for _, _, losses in drawn)
+        meaning = "; line: mean, band: range of the seeds" if seeds > 1 else ""
+        left.set(xlabel=f"Training step{meaning}", ylabel="Validation loss (nats per byte)")
+        left.grid(visible=True)
+        right.set(ylabel="Last validation loss", xticks=[], xlabel="Each dot: one seed; bar: mean")
+        right.set_xlim(-0.6, len(order) - 0.4)
+        right.grid(visible=True, axis="y")
+        figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=min(3, len(order)))
+        return save(figure, path)
+
+
+def _stacked_bars(
+    records: Sequence[Mapping[str, Any]],
+    parts: dict[str, np.ndarray],
+    path: Path,
+    *,
+    unit: str,
+    quantity: str,
+) -> tuple[Path, Path]:
+    totals = np.sum(list(parts.values()), axis=0)
+    symbol, factor = prefix_of(float(totals.max()))
+    places = np.arange(len(records))
+    with styled():
+        figure = new_figure(1.25 + 0.42 * len(records) + 0.2 * math.ceil(len(parts) / 4))
+        axes = figure.add_subplot()
+        start = np.zeros(len(records))
+        for (name, values), (colour, hatch) in zip(parts.items(), _looks(list(parts)), strict=True):
+            axes.barh(
+                places,
+                values / factor,
+                _BAR_HEIGHT,
+                left=start / factor,
+                color=colour,
+                hatch=hatch,
+                edgecolor="white",
+                linewidth=0.5,
+                label=label(name),
+            )
+            start = start + values
+        for place, total in zip(places, totals, strict=True):
+            text = format_si(float(total), unit)
+            end = (float(total) / factor, float(place))
+            axes.annotate(text, end, (5, 0), textcoords="offset points", va="center", bbox=_CLEAR)
+        axes.set_yticks(places, [label(str(record["system"])) for record in records])
+        axes.tick_params(axis="y", length=0)
+        axes.invert_yaxis()
+        axes.set_xlim(0.0, max(1.13 * float(totals.max()) / factor, 1e-3))
+        axes.set_xlabel(f"{quantity} ({symbol}{unit})")
+        axes.grid(visible=True, axis="x")
+        handles, names = axes.get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside upper center", ncols=min(4, len(names)))
+        return save(figure, path)
+
+
+def _parts(records: Sequence[Mapping[str, Any]], key: str) -> dict[str, np.ndarray]:
+    """Return the parts of every record, shape [records], by name in order of first appearance."""
+    _refuse_nothing(records)
+    names = list(dict.fromkeys(name for record in records for name in record[key]))
+    parts = {name: np.array([float(record[key].get(name, 0.0)) for record in records]) for name in names}
+    for name, values in parts.items():
+        wrong = ~np.isfinite(values) | (values < 0.0)
+        if wrong.any():
+            index = int(np.argmax(wrong))
+            msg = f"{key} of '{records[index]['system']}': {name} is {values[index]:g}; must be at least 0"
+            raise HeliographError(msg)
+    shown = {name: values for name, values in parts.items() if values.any()}
+    if not shown:
+        msg = f"nothing to draw: every part of {key} is zero"
+        raise HeliographError(msg)
+    return shown
+
+
+def _folded(parts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the parts from the largest to the smallest, with the small ones together as ``other``."""
+    totals = np.maximum(np.sum(list(parts.values()), axis=0), np.finfo(float).tiny)
+    share = {name: float((values / totals).max()) for name, values in parts.items() if name != "other"}
+    ranked = sorted(share, key=lambda name: -share[name])
+    kept = [name for name in ranked[: _MAX_PARTS - 1] if share[name] >= _SMALL_SHARE] or ranked[:1]
+    folded = {name: parts[name] for name in kept}
+    rest = [values for name, values in parts.items() if name not in folded]
+    if rest:
+        folded["other"] = np.sum(rest, axis=0)
+    return folded
+
+
+def _looks(names: list[str]) -> list[tuple[str, str]]:
+    """Return colour and hatching for every part, the fixed colours first."""
+    taken: dict[str, str] = {}
+    for name in names:
+        for word, colour in CATEGORY_COLOURS.items():
+            if word in name.lower() and colour not in taken.values():
+                taken[name] = colour
+                break
+    if "other" in names:
+        taken["other"] = PALETTE[7]
+    free = [colour for colour in PALETTE if colour not in taken.values()]
+    looks: list[tuple[str, str]] = []
+    for name in names:
+        if name in taken:
+            looks.append((taken[name], ""))
+            continue
+        turn, place = divmod(sum(look[0] in free for look in looks), len(free))
+        looks.append((free[place], _HATCHES[turn % len(_HATCHES)]))
+    return looks
+
+
+def _curve_arrays(curve: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    steps = np.asarray(curve["steps"], dtype=float)
+    lengths = {len(seed) for seed in curve["losses"]}
+    if not steps.size or lengths != {steps.size}:
+        msg = f"curve '{curve['label']}': every seed needs {steps.size} losses; got {sorted(lengths)}"
+        raise HeliographError(msg)
+    losses = np.asarray(curve["losses"], dtype=float)
+    return steps, np.where(np.isfinite(losses), losses, np.nan)
+
+
+def _draw_curve(
+    axes: Axes, steps: np.ndarray, losses: np.ndarray, colour: str, name: str, *, dashed: bool
+) -> None:
+    alive = np.isfinite(losses).all(axis=0)
+    marker = "o" if steps.size == 1 else ""
+    ended = "" if alive.all() else " (diverged)"
+    axes.plot(
+        steps[alive],
+        losses[:, alive].mean(axis=0),
+        linestyle="--" if dashed else "-",
+        marker=marker,
+        color=colour,
+        linewidth=1.4,
+        zorder=3.0 if dashed else 2.5,
+        label=name + ended,
+    )
+    axes.fill_between(
+        steps[alive],
+        losses[:, alive].min(axis=0),
+        losses[:, alive].max(axis=0),
+        color=colour,
+        alpha=0.18,
+        linewidth=0.0,
+    )
+
+
+def _draw_last(axes: Axes, place: int, losses: np.ndarray, colour: str) -> None:
+    last = losses[:, -1]
+    last = last[np.isfinite(last)]
+    if last.size:
+        spread = np.linspace(-0.12, 0.12, last.size) if last.size > 1 else np.zeros(1)
+        axes.plot(place + spread, last, "o", color=colour, markersize=4.0, alpha=0.75, markeredgewidth=0.0)
+        axes.plot([place - 0.28, place + 0.28], [last.mean()] * 2, color=colour, linewidth=1.6)
+        return
+    axes.annotate("diverged", (place, 0.5), xycoords=("data", "axes fraction"), ha="center", color=colour)
+
+
+def _refuse_nothing(records: Sequence[object]) -> None:
+    if not records:
+        msg = "nothing to draw: no system and no curve was recorded"
+        raise HeliographError(msg)

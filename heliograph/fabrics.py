@@ -1,0 +1,459 @@
+"""Fabrics that can be asked for by name, and a system's default ones.
+
+Parts of networks by name: switches, modules, lanes, cards and links, for any place that fits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from electronic.devices import (
+    SCALE_UP,
+    PacketSwitch,
+    Transceiver,
+    load_packet_switch,
+    load_scale_up,
+    load_transceiver,
+    table,
+)
+from electronic.fabrics.dragonfly import Dragonfly, DragonflyPlus
+from electronic.fabrics.fat_tree import FatTree, RailOnly
+from electronic.fabrics.nvlink import SwitchedDomain
+from electronic.fabrics.packets import RailFabric
+from electronic.fabrics.torus import TorusFabric
+from heliograph.system_file import naming
+from optical.fabrics.circuits import CircuitPolicy
+from optical.fabrics.cubes import CubeFabric
+from optical.fabrics.direct_connect import DirectConnect
+from optical.fabrics.hybrid import HybridFabric
+from optical.fabrics.in_network_reduction import OpticalReduction
+from optical.fabrics.lane_assignment import EXPERTS
+from optical.fabrics.node_circuits import CircuitChoice
+from optical.fabrics.rails import OcsRails
+from optical.fabrics.rotor import Relaying, RotorFabric, least_lanes
+from optical.fabrics.switches import (
+    LaneOptics,
+    OpticalSwitch,
+    load_optics,
+    load_switch,
+    optics_table,
+    switch_table,
+)
+from optical.fabrics.transceiver_ring import TransceiverRing
+from optical.fabrics.wafer import WaferFabric, load_wafer
+from simulator.errors import LinkError, ParameterError, nearest
+from simulator.interfaces import Fabric
+from simulator.tables import Table
+from simulator.topology.clos import DirectLink, direct_link_table, load_direct_link
+from simulator.topology.graph_file import load_graph
+from simulator.topology.scale_up import Nic, ScaleUp, load_nic, nic_table
+from simulator.topology.torus import cube_sides
+from simulator.units import to_si
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class _Shelf:
+    """Where the parts of a kind stand."""
+
+    rows: Callable[[], Table]
+    """Returns their table, which may hold other kinds too."""
+    load: Callable[[str], object]
+    """Returns one by its name."""
+
+
+_SHELVES: Mapping[type, _Shelf] = MappingProxyType(
+    {
+        Transceiver: _Shelf(rows=lambda: table("network"), load=load_transceiver),
+        PacketSwitch: _Shelf(rows=lambda: table("network"), load=load_packet_switch),
+        DirectLink: _Shelf(rows=direct_link_table, load=load_direct_link),
+        ScaleUp: _Shelf(rows=lambda: table("network"), load=load_scale_up),
+        Nic: _Shelf(rows=nic_table, load=load_nic),
+        OpticalSwitch: _Shelf(rows=switch_table, load=load_switch),
+        LaneOptics: _Shelf(rows=optics_table, load=load_optics),
+    }
+)
+
+
+@cache
+def network_parts(kind: type) -> tuple[str, ...]:
+    """Return the names of all parts of a kind, or nothing where it is no part of a network.
+
+    Parameters
+    ----------
+    kind : type
+        Dataclass of the part.
+    """
+    shelf = _SHELVES.get(kind)
+    if shelf is None:
+        return ()
+    fields = {item.name: item for item in dataclasses.fields(kind) if item.name != "name"}
+    needed = {one for one, item in fields.items() if _required(item)}
+    found: dict[str, set[str]] = {}
+    for row in shelf.rows().rows:
+        found.setdefault(row.name, set()).add(row.parameter)
+    return tuple(name for name, rows in found.items() if needed <= rows <= set(fields))
+
+
+def load_network_part(kind: type, name: str) -> object:
+    """Return a part of a kind by its name, one of `network_parts`."""
+    return _SHELVES[kind].load(name)
+
+
+def _required(item: dataclasses.Field[Any]) -> bool:
+    return item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
+
+
+FabricT = TypeVar("FabricT")
+WAFER = "lightpath"
+"""Wafer whose circuits join chips."""
+REGION = 8
+"""Nodes of a region of circuits, where so many divide the system; dimensionless."""
+PLAIN_LANES = "lane-100g"
+"""Optical lanes whose light passes one switch."""
+BRIGHT_LANES = "lane-100g-boosted"
+"""Optical lanes of rails that outgrow one switch."""
+DEFAULT_FABRIC = "rails"
+"""Fabric of packet systems where nobody names one."""
+CIRCUITS = "ocs_rails"
+"""Fabric of systems whose name ends in ``ocs``."""
+BRIGHT_DUPLEX = "lane-100g-cwdm-duplex-boosted"
+"""Optical lanes between cubes that outgrow one switch."""
+CUBE_SIDES = (4, 2, 1)
+"""Sides of cubes, of which the first that fills whole cubes is taken; TPU v4 has 4. Dimensionless."""
+RING_NODE = 4
+"""Accelerators of a node in a ring of transceiver switches (InfiniteHBD). Dimensionless."""
+ROTOR_LANES = 8
+"""Lanes of an accelerator through switches that turn, where so many are enough; dimensionless."""
+OPERA_BULK_BYTES = to_si("bulk_bytes", 15.0, "MB")
+"""Size from which Opera has transfers wait for their circuits (Mellette et al., NSDI 2020)."""
+GRAPH = "graph:"
+"""What stands before the path of a graph file."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FabricKind:
+    """A fabric that can be asked for by name."""
+
+    build: Callable[[int, ScaleUp], Fabric]
+    """Makes it for so many accelerators with nodes of a scale-up domain."""
+    summary: str
+    """What it is, in a line."""
+
+
+def _torus(endpoints: int, _: ScaleUp) -> TorusFabric:
+    sides = cube_sides(endpoints)
+    return TorusFabric(endpoints=endpoints, x=sides[0], y=sides[1])
+
+
+def _domain(endpoints: int, scale_up: ScaleUp) -> SwitchedDomain:
+    return SwitchedDomain(endpoints=endpoints, scale_up=dataclasses.replace(scale_up, size=endpoints))
+
+
+def _lit(make: Callable[[LaneOptics], FabricT]) -> FabricT:
+    """Return a fabric with plain lanes, or with brighter ones where circuits pass three switches."""
+    try:
+        return make(load_optics(PLAIN_LANES))
+    except LinkError:
+        return make(load_optics(BRIGHT_LANES))
+
+
+def _ocs_rails(endpoints: int, scale_up: ScaleUp) -> OcsRails:
+    return _lit(lambda optics: OcsRails(endpoints=endpoints, scale_up=scale_up, optics=optics))
+
+
+def _direct_connect(endpoints: int, scale_up: ScaleUp) -> DirectConnect:
+    return _lit(
+        lambda optics: DirectConnect(
+            endpoints=endpoints, scale_up=scale_up, degree=scale_up.size, optics=optics
+        )
+    )
+
+
+def _thin(endpoints: int, scale_up: ScaleUp) -> FatTree:
+    return FatTree(
+        name="thin packets",
+        endpoints=endpoints,
+        scale_up=scale_up,
+        nic=load_nic("connectx-6-dx"),
+        switch=load_packet_switch("switch-100g"),
+        transceiver=load_transceiver("dr1-100g"),
+    )
+
+
+def _cards(scale_up: ScaleUp) -> int:
+    """Return the optical cards that bring a node, with its thin packet cards, to one full card each."""
+    return max(1, scale_up.size * 3 // 4)
+
+
+def _hybrid(endpoints: int, scale_up: ScaleUp) -> HybridFabric:
+    packets = _thin(endpoints, scale_up)
+    return _lit(lambda optics: HybridFabric(packets=packets, degree=_cards(scale_up), optics=optics))
+
+
+def _regional(endpoints: int, scale_up: ScaleUp) -> HybridFabric:
+    return HybridFabric(
+        name="regional circuits",
+        packets=_thin(endpoints, scale_up),
+        degree=_cards(scale_up),
+        region=math.gcd(scale_up.nodes(endpoints), REGION),
+        axis=EXPERTS,
+        choice=CircuitChoice.GREEDY,
+        policy=CircuitPolicy.PER_AXIS,
+    )
+
+
+def _wafer(endpoints: int, scale_up: ScaleUp) -> WaferFabric:
+    wafer = load_wafer(WAFER)
+    on_wafer = math.gcd(endpoints, wafer.chips) if endpoints > wafer.chips else endpoints
+    library = dataclasses.replace(scale_up, name="library", size=on_wafer, adders=())
+    return WaferFabric(wafer=wafer, packets=FatTree(endpoints=endpoints, scale_up=library))
+
+
+def _cubes(endpoints: int, _: ScaleUp) -> CubeFabric:
+    side = next(size for size in CUBE_SIDES if endpoints % size**3 == 0)
+    shape = [side * cubes for cubes in cube_sides(endpoints // side**3)]
+    try:
+        return CubeFabric(endpoints=endpoints, side=side, x=shape[0], y=shape[1])
+    except LinkError:  # more cubes than one switch has ports for pass three
+        bright = load_optics(BRIGHT_DUPLEX)
+        return CubeFabric(endpoints=endpoints, side=side, x=shape[0], y=shape[1], optics=bright)
+
+
+def _hbd_ring(endpoints: int, _: ScaleUp) -> TransceiverRing:
+    return TransceiverRing(endpoints=endpoints, node=math.gcd(endpoints, RING_NODE))
+
+
+def _rotor(endpoints: int, scale_up: ScaleUp) -> RotorFabric:
+    switch = load_switch("rotor")
+    lanes = _lanes(switch, scale_up.nodes(endpoints))
+    return RotorFabric(endpoints=endpoints, scale_up=scale_up, switch=switch, lanes=lanes)
+
+
+def _opera(endpoints: int, scale_up: ScaleUp) -> RotorFabric:
+    rotor = _rotor(endpoints, scale_up)
+    return dataclasses.replace(rotor, name="opera", bulk_bytes=OPERA_BULK_BYTES)
+
+
+def _sirius(endpoints: int, scale_up: ScaleUp) -> RotorFabric:
+    gratings = load_switch("sirius-awgr")
+    return RotorFabric(
+        name="sirius",
+        endpoints=endpoints,
+        scale_up=scale_up,
+        switch=gratings,
+        optics=load_optics(BRIGHT_LANES),
+        lanes=_lanes(gratings, scale_up.nodes(endpoints)),
+        relaying=Relaying.ALWAYS,
+    )
+
+
+def _lanes(switch: OpticalSwitch, ends: int) -> int:
+    """Return eight lanes, fewer for fewer ends, more where eight do not meet all."""
+    return max(least_lanes(switch, ends), min(ROTOR_LANES, ends))
+
+
+FABRICS: Mapping[str, FabricKind] = MappingProxyType(
+    {
+        "rails": FabricKind(
+            build=lambda count, domain: RailFabric(endpoints=count, scale_up=domain),
+            summary="rail-optimised packet switches: a rail's cards on one leaf, spines join the rails",
+        ),
+        "ocs_rails": FabricKind(
+            build=_ocs_rails, summary="optical circuit switches in the rails, circuits that can move"
+        ),
+        "ocs_cubes": FabricKind(
+            build=_cubes,
+            summary="cubes of copper, joined to tori by optical circuit switches, twisted too (TPU v4)",
+        ),
+        "hbd_ring": FabricKind(
+            build=_hbd_ring,
+            summary="nodes in a ring, switched in transceivers: other hops, round failed nodes (InfiniteHBD)",
+        ),
+        "rotor": FabricKind(
+            build=_rotor,
+            summary="optical matchings in a fixed round; surplus goes by way of relays (RotorNet)",
+        ),
+        "opera": FabricKind(
+            build=_opera, summary="as rotor, but small transfers cross the lanes that are lit now (Opera)"
+        ),
+        "sirius": FabricKind(
+            build=_sirius,
+            summary="tunable lasers before gratings, slots of nanoseconds, all traffic by relays (Sirius)",
+        ),
+        "fat_tree": FabricKind(
+            build=lambda count, domain: FatTree(endpoints=count, scale_up=domain),
+            summary="folded Clos of one to three levels, oversubscribed at leaf and spine as asked",
+        ),
+        "rail_only": FabricKind(
+            build=lambda count, domain: RailOnly(endpoints=count, scale_up=domain),
+            summary="a network for each rail and none between them; nodes forward across rails",
+        ),
+        "dragonfly": FabricKind(
+            build=lambda count, domain: Dragonfly(endpoints=count, scale_up=domain),
+            summary="groups of fully joined routers with direct links from every group to every other",
+        ),
+        "dragonfly_plus": FabricKind(
+            build=lambda count, domain: DragonflyPlus(endpoints=count, scale_up=domain),
+            summary="groups of leaves and spines with direct links between the groups' spines",
+        ),
+        "torus": FabricKind(
+            build=_torus,
+            summary="three-dimensional torus without switches, of copper or of fibre, regular or twisted",
+        ),
+        "nvlink": FabricKind(
+            build=_domain, summary="one switched scale-up domain around all accelerators (NVLink switches)"
+        ),
+        "direct_connect": FabricKind(
+            build=_direct_connect,
+            summary="circuits from node to node, laid out for the job; nodes pass on the rest (TopoOpt)",
+        ),
+        "hybrid": FabricKind(
+            build=_hybrid,
+            summary="circuits for the step's heaviest pairs, thin packets for the rest (Helios, c-Through)",
+        ),
+        "wafer": FabricKind(
+            build=_wafer,
+            summary="circuits from chip to chip of a wafer, packets between wafers (Passage, LIGHTPATH)",
+        ),
+        "optical_reduction": FabricKind(
+            build=lambda count, domain: OpticalReduction(packets=FatTree(endpoints=count, scale_up=domain)),
+            summary="packets, and units that add gradients in light between the nodes (OptINC)",
+        ),
+        "regional_ocs": FabricKind(
+            build=_regional,
+            summary="circuits in regions for the experts' all-to-alls, packets for the rest (MixNet)",
+        ),
+    }
+)
+"""Fabrics by name; a new one is a class and a line here, and the conformance tests run it."""
+
+
+def build_fabric(name: str, accelerators: int, gpu: str) -> Fabric:
+    """Return a fabric by its name, with nodes as they come with a GPU.
+
+    Parameters
+    ----------
+    name : str
+        One of `FABRICS`, or ``graph:FILE`` for a network in a GraphML or JSON file.
+    accelerators : int
+        How many it joins.
+    gpu : str
+        Whose scale-up domain the nodes are; a smaller system is a single, smaller node.
+
+    Raises
+    ------
+    ParameterError
+        If there is none of that name, or it cannot join so many.
+    """
+    if name.startswith(GRAPH):
+        return load_graph(Path(name.removeprefix(GRAPH)), endpoints=accelerators)
+    check_fabric(name)
+    scale_up = load_scale_up(SCALE_UP[gpu])
+    if accelerators < scale_up.size:
+        scale_up = dataclasses.replace(scale_up, size=accelerators)
+    return FABRICS[name].build(accelerators, scale_up)
+
+
+def check_fabric(name: str) -> None:
+    """Check that a fabric can be asked for by a name.
+
+    Raises
+    ------
+    ParameterError
+        If there is none of that name.
+    """
+    if name not in FABRICS and not name.startswith(GRAPH):
+        msg = f"no fabric '{name}'; {nearest(name, FABRICS, noun='fabric')} (or {GRAPH}FILE for a graph)"
+        raise ParameterError(msg)
+
+
+def fabric_of(base: str, own: str, other: str) -> str:
+    """Return the fabric of a named system: circuits, what its own name asks for, or what all are given.
+
+    Parameters
+    ----------
+    base : str
+        Named system.
+    own : str
+        Fabric of its own name, or nothing.
+    other : str
+        Fabric of packet systems that ask for none.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such fabric, or a system with circuits asks for another one.
+    """
+    check_fabric(own or other)
+    if not base.endswith("ocs"):
+        return own or other
+    if own and own != CIRCUITS:
+        packet = base.replace("ocs", "packet")
+        msg = f"system '{base}@{own}': {base} has optical circuits for a fabric; write {packet}@{own}"
+        raise ParameterError(msg)
+    return CIRCUITS
+
+
+def fabric_in_file(content: dict[str, Any], path: Path, given: str) -> str:
+    """Take the fabric out of a file, which says ``fabric = NAME`` or has ``kind`` in the table of it.
+
+    Parameters
+    ----------
+    content : dict
+        What the file says; loses what names the fabric.
+    path : pathlib.Path
+        The file; a graph's file stands beside it unless its path is absolute.
+    given : str
+        Fabric where the file names none.
+
+    Raises
+    ------
+    ParameterError
+        If it names none by text, or one that there is not.
+    """
+    table = content.get("fabric", {})
+    key = "fabric.kind" if isinstance(table, dict) else "fabric"
+    named = table.pop("kind", None) if isinstance(table, dict) else content.pop("fabric")
+    if named is None:
+        return given
+    if not isinstance(named, str):
+        msg = f"{path}: key 'fabric' must be the name of a fabric, or a table with its 'kind'; got {named!r}"
+        raise ParameterError(msg)
+    if named.startswith(GRAPH):  # a file names its neighbours
+        return f"{GRAPH}{path.parent / named.removeprefix(GRAPH)}"
+    with naming(path, key):
+        check_fabric(named)
+    return named
+
+
+def check_effect(fabric: Fabric, path: str) -> None:
+    """Refuse a change of a number that counts for nothing on a fabric.
+
+    Parameters
+    ----------
+    fabric : Fabric
+        The fabric after all changes.
+    path : str
+        What was changed, or an ending of it.
+
+    Raises
+    ------
+    ParameterError
+        If it is the loss of circulators, and the fabric's lanes have none.
+    """
+    optics = getattr(fabric, "optics", None)
+    if path.rpartition(".")[2] != "circulator_loss_db" or not isinstance(optics, LaneOptics):
+        return
+    if not optics.circulators:
+        msg = (
+            f"{path} changes nothing: '{optics.name}' has no circulators, since each fibre carries one way; "
+            "set fabric.optics.circulators too, or take duplex lanes (optics=lane-100g-duplex)"
+        )
+        raise ParameterError(msg)

@@ -1,0 +1,216 @@
+"""Named parts in a system: put one in by its path, and list them with their figures of merit and sources."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from heliograph.fabrics import load_network_part, network_parts
+from heliograph.report import format_si as _si
+from optical.devices.devices import (
+    Comb,
+    Converter,
+    Laser,
+    Modulator,
+    PassiveElement,
+    PhaseShifter,
+    Photodetector,
+    RingModulator,
+    Tia,
+    Waveguide,
+)
+from optical.devices.named_parts import NamedPart, Role, fits, fitted, named_parts
+from optical.devices.phase_shifters import MEAN_PHASE_RAD, CapacitiveShifter, CarrierShifter
+from optical.devices.programmable import Heater, PcmCell
+from optical.devices.rings import WeightRing
+from optical.noise.amplifiers import Soa
+from optical.noise.limits import sampling_floor_j, schreier_db
+from simulator.errors import ParameterError
+from simulator.parameter_tree import Place, TreeT, find_place, places, put_part
+
+_NAME = re.compile(r"[A-Za-z_][\w.-]*")
+_ALIASES = {"detector": "receiver", "phase_shifter": "heater", "heater": "phase_shifter"}
+"""Other name of a field in cores that call the same thing differently."""
+
+
+def place_for(system: object, path: str) -> Place | None:
+    """Return the place for a part that a path, or its ending, names; None where it names none.
+
+    Parameters
+    ----------
+    system : object
+        The tree.
+    path : str
+        Path of a part; where a core has no detector or phase shifter of that name, of what does its work.
+
+    Raises
+    ------
+    ParameterError
+        If it fits several.
+    """
+    place = find_place(system, path)
+    above, dot, field = path.rpartition(".")
+    if place is None and field in _ALIASES:
+        place = find_place(system, f"{above}{dot}{_ALIASES[field]}")
+    return place if place is not None and _fitting(place) else None
+
+
+def with_part(system: TreeT, path: str, name: str) -> TreeT:
+    """Return a system with a named part in a place.
+
+    Parameters
+    ----------
+    system : dataclass
+        The system, core or unit.
+    path : str
+        Path of the place, or an ending of it that fits one only.
+    name : str
+        Name of the part (`optical.devices.named_parts.named_parts`), or ``none`` to take out one that may be missing.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such place or part, or the part does not fit or breaks a rule of the core.
+    """
+    place, part = place_for(system, path), named_parts().get(name)
+    if place is None:
+        shown = ", ".join(one.path for one in places(system) if _fitting(one))
+        rest = f"write one of {shown}" if shown else "nothing here is made of named parts"
+        msg = f"no part '{path}' to replace by '{name}'; {rest}"
+        raise ParameterError(msg)
+    if name == "none" and place.optional:
+        return put_part(system, place, None)
+    for kind in place.kinds:
+        if name in network_parts(kind):
+            return put_part(system, place, load_network_part(kind, name))
+    if part is None or not fits(part, place.field, place.kinds):
+        what = "no part" if part is None else f"it does not take the {part.role}"
+        choices = ", ".join(_fitting(place))
+        msg = f"{place.path}: {what} '{name}'; choose one of {choices} (heliograph list parts, or devices)"
+        raise ParameterError(msg)
+    return put_part(system, place, fitted(part.build(), place.part))
+
+
+def names_part(value: object) -> bool:
+    """Return whether a value of an assignment is written as a name and not as a number."""
+    return isinstance(value, str) and (value in named_parts() or _NAME.fullmatch(value.strip()) is not None)
+
+
+def parts_listing() -> dict[str, str]:
+    """Return every named part with its role, figures of merit and sources in one line, by role."""
+    order = list(Role)
+    ranked = sorted(named_parts().values(), key=lambda part: order.index(part.role))
+    return {part.name: _line(part) for part in ranked}
+
+
+def _fitting(place: Place) -> list[str]:
+    own = [name for name, part in named_parts().items() if fits(part, place.field, place.kinds)]
+    return own + [name for kind in place.kinds for name in network_parts(kind)]
+
+
+def _line(part: NamedPart) -> str:
+    source = part.sources[0].partition(";")[0]
+    more = f"; {len(part.sources) - 1} more" if len(part.sources) > 1 else ""
+    return f"{part.role}: {figures_of_merit(part)} ({source}{more})"
+
+
+def figures_of_merit(part: NamedPart) -> str:
+    """Return what a part is judged by, in a line.
+
+    Parameters
+    ----------
+    part : NamedPart
+        Any of them.
+
+    Notes
+    -----
+    Of an ADC, Walden's and Schreier's figures and its energy over 8 k T SNR, what sampling takes at least.
+    """
+    built = part.build()
+    if part.role is Role.ADC:
+        floor = built.conversion_j / sampling_floor_j(built.enob_bits)
+        schreier = schreier_db(built.power_w, built.rate_hz, built.enob_bits)
+        return f"{_converter(built)}, Schreier {schreier:.1f} dB, {floor:,.0f} x 8kT SNR"
+    return _FIGURES[part.kind](built)
+
+
+def _converter(part: Converter) -> str:
+    return (
+        f"{part.enob_bits:g} effective of {part.nominal_bits:g} bits, {_si(part.rate_hz, 'Hz')}, "
+        f"{_si(part.conversion_j, 'J')}, Walden {_si(part.walden_j, 'J')}/step"
+    )
+
+
+def _laser(part: Laser) -> str:
+    efficiency, coupling_db = 100.0 * part.wall_plug_efficiency, part.coupling_loss_db
+    return f"{efficiency:g} % wall plug, RIN {part.rin_db_per_hz:g} dB/Hz, coupling {coupling_db:.3g} dB"
+
+
+def _modulator(part: Modulator | RingModulator) -> str:
+    drive, hold = _si(part.symbol_energy_j, "J"), _si(part.tuning_w, "W")
+    return (
+        f"loss {part.insertion_loss_db:g} dB, extinction {part.extinction_ratio_db:g} dB, "
+        f"{_si(part.bandwidth_hz, 'Hz')}, {drive}/symbol, hold {hold}"
+    )
+
+
+def _shifter(part: Heater | CapacitiveShifter | CarrierShifter) -> str:
+    loss, hold = part.loss_db(MEAN_PHASE_RAD), _si(part.hold_w(MEAN_PHASE_RAD), "W")
+    settling = _si(part.settling_s, "s")
+    return f"at pi loss {loss:.3g} dB and hold {hold}; set {_si(part.setting_j, 'J')} in {settling}"
+
+
+def _tia(part: Tia) -> str:
+    band = "any rate" if part.bandwidth_hz is None else _si(part.bandwidth_hz, "Hz")
+    return f"{_si(part.noise_a_per_sqrt_hz, 'A')}/sqrt(Hz), {band}, {_si(part.power_w, 'W')}"
+
+
+def _amplifier(part: Soa) -> str:
+    return (
+        f"gain {part.gain_db:g} dB, noise figure {part.noise_figure_db:g} dB, "
+        f"saturates at {_si(part.saturation_w, 'W')}, {_si(part.power_w, 'W')}"
+    )
+
+
+def _ring(part: WeightRing) -> str:
+    settling = _si(part.settling_s, "s")
+    return (
+        f"finesse {part.finesse:.3g}, hold {_si(part.tuning_w, 'W')}, {settling}, {part.setting_bits:g} bits"
+    )
+
+
+def _cell(part: PcmCell) -> str:
+    return (
+        f"contrast {part.contrast_db:g} dB, {part.level_bits:g} bits, write {_si(part.full_write_j, 'J')} in "
+        f"{_si(part.write_s, 's')}, {part.endurance_writes:,.0f} writes"
+    )
+
+
+_FIGURES: Mapping[type, Callable[[Any], str]] = MappingProxyType(
+    {
+        Converter: _converter,
+        Laser: _laser,
+        Comb: lambda part: f"conversion efficiency {100.0 * part.conversion_efficiency:g} %",
+        Modulator: _modulator,
+        RingModulator: _modulator,
+        Heater: _shifter,
+        CapacitiveShifter: _shifter,
+        CarrierShifter: _shifter,
+        PhaseShifter: lambda part: (
+            f"loss {part.insertion_loss_db:g} dB, wrong by {part.phase_error_rad:.2g} rad"
+        ),
+        Photodetector: lambda part: (
+            f"{part.responsivity_a_per_w:.3g} A/W, {_si(part.bandwidth_hz, 'Hz')}, "
+            f"dark {_si(part.dark_current_a, 'A')}"
+        ),
+        Tia: _tia,
+        Soa: _amplifier,
+        WeightRing: _ring,
+        PcmCell: _cell,
+        PassiveElement: lambda part: f"loss {part.insertion_loss_db:g} dB",
+        Waveguide: lambda part: f"loss {part.loss_db_per_m:g} dB/m",
+    }
+)
+"""What tells the figures of each kind of part."""

@@ -1,0 +1,329 @@
+"""Runs of an experiment in parallel processes, none of which outlives the command.
+
+Doubts about a result that a job raised in another process, brought back with what the job gave.
+
+Runs of an experiment shared out over the processes that torchrun started, on one machine or on many.
+
+The process of rank 0 runs the command as it is; the others only take jobs, of which it makes a queue in the
+store that torchrun's processes have in common. Caches, figures and text are those of rank 0 alone.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.connection
+import os
+import pickle
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Generic, TypeVar
+
+from simulator.errors import HeliographError, ParameterError, SuspectWarning
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched(Generic[Result]):
+    """What a job gave, and what it doubted."""
+
+    result: Result
+    """What it gave."""
+    doubts: tuple[SuspectWarning, ...]
+    """What it warned of."""
+
+
+def watched(work: Callable[[Job], Result], job: Job) -> Watched[Result]:
+    """Do a job and return its result with the doubts about it; other warnings are shown as usual.
+
+    Parameters
+    ----------
+    work : callable
+        Does a job.
+    job : object
+        The job.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", SuspectWarning)
+        result = work(job)
+    for one in caught:
+        if not isinstance(one.message, SuspectWarning):
+            warnings.showwarning(one.message, one.category, one.filename, one.lineno)
+    doubts = tuple(one.message for one in caught if isinstance(one.message, SuspectWarning))
+    return Watched(result=result, doubts=doubts)
+
+
+def told(one: Watched[Result]) -> Result:
+    """Return a job's result, and warn of the doubts about it in this process."""
+    for doubt in one.doubts:
+        warnings.warn(doubt, stacklevel=3)
+    return one.result
+
+
+Result = TypeVar("Result")
+_NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_PATIENCE = timedelta(days=7)
+"""How long a process waits for another: training may be long, and torchrun ends all if one dies."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranks:
+    """The processes of a command, and which of them this one is."""
+
+    rank: int
+    """Number of this process; 0 runs the command."""
+    count: int
+    """Number of processes."""
+    store: Any
+    """What they have in common (`torch.distributed.Store`)."""
+
+
+@dataclass
+class _Started:
+    """What this process has joined."""
+
+    ranks: Ranks | None = None
+    """The processes, or None where there is but one."""
+    rounds: int = 0
+    """Lists of jobs that were shared out so far."""
+
+
+_STARTED = _Started()
+
+
+def join(environment: Mapping[str, str] | None = None) -> Ranks | None:
+    """Meet the other processes, and return them, or None if torchrun started no other.
+
+    Parameters
+    ----------
+    environment : mapping, optional
+        ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR`` and ``MASTER_PORT``, as torchrun sets them; those of the
+        process by default.
+
+    Raises
+    ------
+    ParameterError
+        If one of the four is missing or no number.
+    """
+    given = os.environ if environment is None else environment
+    if "RANK" not in given or "WORLD_SIZE" not in given:
+        return None
+    numbers = [given[name] for name in ("RANK", "WORLD_SIZE")]
+    if not all(number.isdigit() for number in numbers) or int(numbers[0]) >= int(numbers[1]):
+        msg = f"RANK ({numbers[0]}) must be a number below WORLD_SIZE ({numbers[1]}); start with torchrun"
+        raise ParameterError(msg)
+    rank, count = map(int, numbers)
+    if count == 1:
+        return None
+    missing = [name for name in _NEEDED if name not in given]
+    if missing:
+        msg = f"RANK is set but {missing[0]} is not; start with torchrun, or unset RANK"
+        raise ParameterError(msg)
+    from torch.distributed import rendezvous  # noqa: PLC0415 - slow, and only under torchrun
+
+    store, _, _ = next(iter(rendezvous("env://", rank, count, timeout=_PATIENCE)))
+    _STARTED.ranks, _STARTED.rounds = Ranks(rank=rank, count=count, store=store), 0
+    return _STARTED.ranks
+
+
+def among_ranks(run: Callable[[], None]) -> None:
+    """Run a command in the process of rank 0, whose jobs all do, or alone without torchrun.
+
+    Parameters
+    ----------
+    run : callable
+        The command.
+    """
+    ranks = join()
+    if ranks is None:
+        run()
+    elif ranks.rank:
+        serve(ranks)
+    else:
+        try:
+            run()
+        except HeliographError:
+            dismiss(ranks)
+            raise
+        dismiss(ranks)
+
+
+def joined() -> Ranks | None:
+    """Return the processes that this one has joined, or None."""
+    return _STARTED.ranks
+
+
+def serve(ranks: Ranks) -> None:
+    """Do the jobs that rank 0 shares out, until it says that there are no more."""
+    while True:
+        name = _next_round()
+        ranks.store.wait([name], _PATIENCE)
+        shared = pickle.loads(ranks.store.get(name))
+        if shared is None:
+            ranks.store.set(f"left/{ranks.rank}", b"")
+            _STARTED.ranks = None
+            return
+        made_with, work, jobs = shared
+        while (index := _claim(ranks, name)) < len(jobs):
+            outcome = _outcome(made_with, ranks.rank, work, jobs[index])
+            ranks.store.set(f"{name}/{index}", pickle.dumps(outcome))
+
+
+def dismiss(ranks: Ranks) -> None:
+    """Tell the other processes that there are no more jobs, and see them leave before their store goes."""
+    ranks.store.set(_next_round(), pickle.dumps(None))
+    ranks.store.wait([f"left/{rank}" for rank in range(1, ranks.count)], _PATIENCE)
+    _STARTED.ranks = None
+
+
+def share_out(
+    ranks: Ranks, jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[Job, Result], None]
+) -> None:
+    """Run jobs in all processes, each taking the next that nobody has taken, and keep the results here.
+
+    Parameters
+    ----------
+    ranks : Ranks
+        The processes; this one is rank 0.
+    jobs : sequence
+        What to do; all must be picklable.
+    work : callable
+        Does a job: a function of a module, so that another process can import it.
+    keep : callable
+        Told each job and its result, in the order in which they come in.
+
+    Raises
+    ------
+    HeliographError
+        What a job raised, here or elsewhere.
+
+    Notes
+    -----
+    Doubts about a result (`SuspectWarning`) come back with it and are raised again here, by no other process.
+    """
+    from heliograph.records import versions  # noqa: PLC0415 - imports what the command line does without
+
+    name = _next_round()
+    ranks.store.set(name, pickle.dumps((versions(), work, list(jobs))))
+    elsewhere = set(range(len(jobs)))
+    while (index := _claim(ranks, name)) < len(jobs):
+        elsewhere.discard(index)
+        keep(jobs[index], work(jobs[index]))
+        for other in sorted(elsewhere):
+            if ranks.store.check([f"{name}/{other}"]):
+                elsewhere.discard(other)
+                keep(jobs[other], _received(ranks, f"{name}/{other}"))
+    for other in sorted(elsewhere):
+        ranks.store.wait([f"{name}/{other}"], _PATIENCE)
+        keep(jobs[other], _received(ranks, f"{name}/{other}"))
+
+
+def _next_round() -> str:
+    _STARTED.rounds += 1
+    return f"jobs/{_STARTED.rounds}"
+
+
+def _claim(ranks: Ranks, name: str) -> int:
+    """Return the number of the next job that nobody has taken."""
+    taken: int = ranks.store.add(f"{name}/taken", 1)
+    return taken - 1
+
+
+def _outcome(
+    made_with: Mapping[str, str], rank: int, work: Callable[[Any], Any], job: object
+) -> tuple[Watched[Any] | None, HeliographError | None]:
+    """Return what a job gives and doubts, or what was wrong with it, which rank 0 tells."""
+    from heliograph.records import versions  # noqa: PLC0415 - imports what the command line does without
+
+    mine = versions()
+    if differing := [name for name, version in made_with.items() if mine.get(name) != version]:
+        name = differing[0]
+        msg = f"rank {rank} has {name} {mine.get(name)}, rank 0 {made_with[name]}; install the same on both"
+        return None, HeliographError(msg)
+    try:
+        return watched(work, job), None
+    except HeliographError as error:
+        return None, error
+
+
+def _received(ranks: Ranks, name: str) -> Any:  # noqa: ANN401 - what the work gives
+    result, error = pickle.loads(ranks.store.get(name))
+    if error is not None:
+        raise error
+    return told(result)
+
+
+Result = TypeVar("Result")
+
+
+def run_all(jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[Job, Result], None]) -> None:
+    """Run jobs in parallel and hand each result on; on Ctrl-C let the running ones finish and keep them.
+
+    Where torchrun started several processes, these do the jobs, be they on one machine or on many.
+
+    Parameters
+    ----------
+    jobs : sequence
+        What to do, each on one thread of a process of its own; all must be picklable.
+    work : callable
+        Does a job: a function of a module, so that a new process can import it.
+    keep : callable
+        Told each job and its result, in the order in which they are done.
+
+    Notes
+    -----
+    Doubts about a result (`SuspectWarning`) come back with it and are raised again here.
+    """
+    ranks = joined()
+    if ranks is not None:
+        share_out(ranks, jobs, work, keep)
+        return
+    workers = min(len(jobs), os.cpu_count() or 1)
+    if workers < 2:
+        for job in jobs:
+            keep(job, work(job))
+        return
+    kept: set[int] = set()
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_prepare_worker)
+    futures = {pool.submit(watched, work, job): index for index, job in enumerate(jobs)}
+    try:
+        for future in as_completed(futures):
+            curve = told(future.result())
+            kept.add(futures[future])
+            keep(jobs[futures[future]], curve)
+    except BrokenProcessPool:  # a worker was killed (memory, most likely): go on alone
+        for index, job in enumerate(jobs):
+            if index not in kept:
+                keep(job, work(job))
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted: the runs at work are finished and kept; Ctrl-C again stops them\n")
+        pool.shutdown(cancel_futures=True)
+        for future, index in futures.items():
+            if index not in kept and not future.cancelled() and future.exception() is None:
+                keep(jobs[index], told(future.result()))
+        raise
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _prepare_worker() -> None:
+    """Leave Ctrl-C to the parent, and end with it even when it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        sentinel = parent.sentinel
+        threading.Thread(target=_end_with_parent, args=(sentinel,), daemon=True).start()
+
+
+def _end_with_parent(sentinel: int) -> None:
+    multiprocessing.connection.wait([sentinel])
+    os._exit(1)

@@ -1,0 +1,420 @@
+"""The run store: what a run was, what came out, written whole or not at all.
+
+A run's directory holds ``summary.json`` (the results), ``table.csv``, ``config.json`` (every parameter with
+its value, versions, seed, hashes) and ``trace.json`` (opens in Perfetto). `TrainingCache` keeps finished
+training runs across interrupted commands.
+
+Descriptions as plain data: nested dictionaries, canonical JSON, a hash, a file.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import errno
+import hashlib
+import io
+import json
+import math
+import os
+import platform
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from importlib import metadata
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+
+from heliograph import __version__
+from simulator.errors import HeliographError
+from simulator.tables import Table
+
+_MAX_ARRAY = 64
+"""Arrays with more elements are recorded by shape and hash."""
+
+
+def plain(value: object, where: str = "value") -> Any:  # noqa: ANN401, PLR0911 - one return for each kind of JSON value
+    """Return a value as JSON can hold it: dictionaries, lists, text, numbers, truth values and None.
+
+    Parameters
+    ----------
+    value : object
+        Numbers, text, paths, enumerations, arrays, functions (by name), or mappings, sequences and
+        dataclasses of them. A dataclass also tells its ``type``; a number that is not finite becomes text.
+    where : str
+        What the value is called in an error.
+
+    Raises
+    ------
+    HeliographError
+        For anything else: a record that left something out would be worse than none.
+    """
+    match value:
+        case None | bool() | int() | str() if not isinstance(value, Enum):
+            return value
+        case Enum():
+            return plain(value.value, where)
+        case float() | np.floating():
+            return float(value) if math.isfinite(value) else str(float(value))
+        case np.integer() | np.bool_():
+            return value.item()
+        case np.ndarray():
+            return _plain_array(value, where)
+        case PurePath():
+            return value.as_posix()
+        case Mapping():
+            return {str(plain(key, where)): plain(item, f"{where}.{key}") for key, item in value.items()}
+        case list() | tuple():
+            return [plain(item, f"{where}.{index}") for index, item in enumerate(value)]
+        case set() | frozenset():
+            return sorted((plain(item, where) for item in value), key=str)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [item.name for item in dataclasses.fields(value) if not item.name.startswith("_")]
+        fields = {name: plain(getattr(value, name), f"{where}.{name}") for name in names}
+        return {"type": type(value).__name__, **fields}
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    msg = f"{where}: a {type(value).__name__} cannot be recorded; make it a dataclass, a number or text"
+    raise HeliographError(msg)
+
+
+def canonical_json(value: object, *, indent: int | None = None) -> str:
+    """Return JSON that is the same text for the same content: sorted keys, shortest exact numbers."""
+    separators = (",", ": ") if indent else (",", ":")
+    return json.dumps(
+        plain(value),
+        sort_keys=True,
+        indent=indent,
+        separators=separators,
+        allow_nan=False,
+        ensure_ascii=False,
+    )
+
+
+def sha256_of(value: object) -> str:
+    """Return the SHA-256 of a value's canonical JSON."""
+    return hashlib.sha256(canonical_json(value).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return rows as CSV with a column for every key, in the order in which they first appear."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def make_directory(directory: Path) -> None:
+    """Make a directory if it is not there.
+
+    Raises
+    ------
+    HeliographError
+        If it cannot be made.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"cannot make {directory} ({error.strerror}); name another directory with --out"
+        raise HeliographError(msg) from error
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file so that it is either the old one or the whole new one, never a part.
+
+    Raises
+    ------
+    HeliographError
+        If the directory is missing or read-only, or the disk is full; nothing is left behind.
+    """
+    raw = content.encode("utf-8", "replace") if isinstance(content, str) else content
+    temporary: str | None = None
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(raw)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        msg = f"cannot write {path}: {_reason(error)}"
+        raise HeliographError(msg) from error
+
+
+def _plain_array(array: np.ndarray, where: str) -> Any:  # noqa: ANN401 - a list or a dictionary
+    if array.size <= _MAX_ARRAY:
+        return plain(array.tolist(), where)
+    digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+    return {"shape": list(array.shape), "dtype": str(array.dtype), "sha256": digest}
+
+
+def _reason(error: OSError) -> str:
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return "the disk is full; free some space, or name another directory with --out"
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return "the directory is read-only; name another with --out"
+        case errno.ENOENT:
+            return "the directory does not exist"
+        case _:
+            return f"{error.strerror or error}"
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+SCHEMA = 1
+"""Version of the layout of the files; part of every cache key."""
+MAX_EVENTS = 200_000
+"""Most events that a trace file holds; some 40 MB, which Perfetto still opens."""
+
+_PACKAGES = ("numpy", "scipy", "simpy", "networkx", "torch", "matplotlib", "rich")
+_REQUIRED_EVENT_KEYS = ("name", "ph", "ts", "pid")
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python, of this program and of the packages it computes with, importing none."""
+    found = {"python": platform.python_version(), "heliograph": __version__}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "absent"
+    return found
+
+
+def git_commit() -> str | None:
+    """Return the commit that this program was checked out at, with ``+`` when files differ, or None."""
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists():
+        return None
+    try:
+        commit = _git(root, "rev-parse", "HEAD")
+        return commit + ("+" if _git(root, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def configuration(
+    systems: Mapping[str, object],
+    *,
+    seed: int,
+    arguments: Mapping[str, object],
+    tables: Iterable[Table] = (),
+) -> dict[str, Any]:
+    """Return everything that is needed to run the same again.
+
+    Parameters
+    ----------
+    systems : mapping of str to dataclass
+        The systems as they were run, after every ``--set``.
+    seed : int
+        Root of all randomness.
+    arguments : mapping
+        What was asked for: model, plan, number of accelerators, basis.
+    tables : iterable of Table
+        Parameter tables that the systems were built from; recorded by hash.
+
+    Raises
+    ------
+    HeliographError
+        If a description holds something that cannot be written down.
+    """
+    hashes = {f"{table.path.parent.parent.name}/{table.path.name}": table.sha256 for table in tables}
+    return {
+        "schema": SCHEMA,
+        "seed": seed,
+        "arguments": plain(arguments, "arguments"),
+        "versions": versions(),
+        "git_commit": git_commit(),
+        "table_sha256": hashes,
+        "systems": plain(systems, "systems"),
+    }
+
+
+def fingerprint(config: Mapping[str, Any]) -> str:
+    """Return a short hash that two runs share exactly when their configurations are the same."""
+    return sha256_of(config)[:16]
+
+
+def new_run_directory(root: Path, name: str) -> Path:
+    """Return ``root/name``, or the first of ``name-2``, ``name-3``... that holds no finished run."""
+    safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)[:80].strip(".-")
+    for count in range(1, 10_000):
+        directory = root / (f"{safe or 'run'}-{count}" if count > 1 else safe or "run")
+        if not (directory / "summary.json").exists():
+            return directory
+    msg = f"{root} holds 9,999 runs named '{safe}'; name another directory with --out"
+    raise HeliographError(msg)
+
+
+@dataclass(frozen=True)
+class RunWriter:
+    """Writes the files of one run; a finished run of another configuration is never overwritten.
+
+    Raises
+    ------
+    HeliographError
+        If the directory cannot be made, or holds the summary of another run.
+    """
+
+    directory: Path
+    """Where the files go; made if missing."""
+    fingerprint: str
+    """Hash of the configuration, see `fingerprint`; the same run may be written again."""
+
+    def __post_init__(self) -> None:
+        finished = self.directory / "summary.json"
+        if finished.exists() and _fingerprint_in(finished) != self.fingerprint:
+            msg = f"{self.directory} holds another run; name another directory with --out, or remove it"
+            raise HeliographError(msg)
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            msg = f"cannot make {self.directory} ({error.strerror}); name another directory with --out"
+            raise HeliographError(msg) from error
+
+    def write_summary(self, summary: Mapping[str, object]) -> Path:
+        """Write ``summary.json``; only the field ``created`` differs between runs of one configuration.
+
+        It is the mark of a finished run, so write it last.
+        """
+        content = {"schema": SCHEMA, "fingerprint": self.fingerprint, **plain(summary, "summary")}
+        content["created"] = datetime.now(UTC).isoformat(timespec="seconds")
+        return self._write_json("summary.json", content)
+
+    def write_config(self, config: Mapping[str, object]) -> Path:
+        """Write ``config.json`` (see `configuration`)."""
+        return self._write_json("config.json", config)
+
+    def write_table(self, rows: Sequence[Mapping[str, object]]) -> Path:
+        """Write ``table.csv``, one row each, with the columns in the order in which they first appear."""
+        columns = list(dict.fromkeys(key for row in rows for key in row))
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([_cell(column) for column in columns])
+        writer.writerows([_cell(row.get(column, "")) for column in columns] for row in rows)
+        path = self.directory / "table.csv"
+        write_atomically(path, text.getvalue())
+        return path
+
+    def write_trace(self, events: Sequence[Mapping[str, object]]) -> Path:
+        """Write ``trace.json`` in the Chrome format that Perfetto opens.
+
+        Parameters
+        ----------
+        events : sequence of mapping
+            Each with ``name``, ``ph``, ``ts`` (microseconds) and ``pid``; at most `MAX_EVENTS` are written,
+            and a last instant event says how many were left out.
+
+        Raises
+        ------
+        HeliographError
+            If an event lacks a key.
+        """
+        for index, event in enumerate(events):
+            missing = [key for key in _REQUIRED_EVENT_KEYS if key not in event and event.get("ph") != "M"]
+            if missing:
+                msg = f"trace event {index} lacks '{missing[0]}'; every event needs it"
+                raise HeliographError(msg)
+        kept = list(events[:MAX_EVENTS])
+        if len(events) > MAX_EVENTS:
+            note = f"{len(events) - MAX_EVENTS} later events left out"
+            kept.append({"name": note, "ph": "i", "ts": kept[-1].get("ts", 0), "pid": 0, "tid": 0, "s": "g"})
+        path = self.directory / "trace.json"
+        write_atomically(path, canonical_json({"displayTimeUnit": "ms", "traceEvents": kept}))
+        return path
+
+    def _write_json(self, name: str, content: Mapping[str, object]) -> Path:
+        path = self.directory / name
+        write_atomically(path, canonical_json(content, indent=1) + "\n")
+        return path
+
+
+@dataclass(frozen=True)
+class TrainingCache:
+    """Curves of finished training runs, one file each, so that an interrupted command loses none."""
+
+    directory: Path
+    """Where the files stand; made when the first is stored."""
+
+    def key(self, *, numerics: object, model: object, training: object, corpus_sha256: str) -> str:
+        """Return the key of a run: equal exactly when everything that can move its curve is equal.
+
+        Parameters
+        ----------
+        numerics : object
+            How products come out (an `AnalogSpec` per phase, or a name for exact arithmetic).
+        model, training : dataclass
+            The small GPT and its training, with the seed.
+        corpus_sha256 : str
+            Hash of the text.
+        """
+        made_with = {name: version for name, version in versions().items() if name in {"heliograph", "torch"}}
+        parts = {"numerics": numerics, "model": model, "training": training, "corpus": corpus_sha256}
+        return sha256_of({"schema": SCHEMA, "versions": made_with, **parts})
+
+    def load(self, key: str) -> dict[str, Any] | None:
+        """Return the stored curves, or None if there are none or the file is damaged."""
+        try:
+            content = json.loads((self.directory / f"{key}.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        whole = (
+            isinstance(content, dict)
+            and content.get("key") == key
+            and isinstance(content.get("curves"), dict)
+        )
+        return content["curves"] if whole else None
+
+    def store(self, key: str, curves: Mapping[str, object]) -> None:
+        """Store the curves of a finished run.
+
+        Raises
+        ------
+        HeliographError
+            If they cannot be written.
+        """
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            msg = f"cannot make {self.directory} ({error.strerror}); name another directory with --out"
+            raise HeliographError(msg) from error
+        write_atomically(self.directory / f"{key}.json", canonical_json({"key": key, "curves": curves}))
+
+
+def _fingerprint_in(path: Path) -> object:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content.get("fingerprint") if isinstance(content, dict) else None
+
+
+def _cell(value: object) -> object:
+    """Return a cell that a spreadsheet shows as it is: text that would be run as a formula is quoted."""
+    if not isinstance(value, str):
+        return plain(value, "cell")
+    text = "".join(letter if letter.isprintable() or letter in "\n\t" else " " for letter in value)
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
+
+
+def _git(root: Path, *words: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=10, check=True
+    )
+    return done.stdout.strip()

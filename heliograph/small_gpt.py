@@ -1,0 +1,493 @@
+"""The small GPT trained through each system's own numerics, paired over seeds, in parallel processes.
+
+How many more steps a system needs to the same loss: what accuracy costs in time and energy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from heliograph.processes import run_all
+from heliograph.records import TrainingCache
+from heliograph.systems import SYSTEMS, System
+from heliograph.tables import UNRESOLVED
+from optical.execution.analog import AnalogSpec
+from simulator.operators import Phase
+
+if TYPE_CHECKING:
+    from electronic.numerics import Float8Scale
+    from workloads.training.gpt import Products
+
+
+EXACT = "exact arithmetic"
+"""Label of the reference: single precision, no noise."""
+BFLOAT16 = "bf16"
+"""Label of the GPU's numerics."""
+FLOAT8 = "fp8, scale per tensor"
+"""Label of a GPU's 8-bit numerics, which executes what an fp8 plan does: blocks' products with weights."""
+FLOAT8_ROWS = "fp8, scale per row"
+"""The same with a scale for each row and column."""
+
+CHAOS_NATS = 0.0005
+"""How far noise of nothing moves the final loss of a seed, standard deviation, nats per byte; measured with
+the small GPT, see docs/accuracy.md. For runs that measure no floor of their own."""
+DECIBEL = 10.0
+"""Decibels in a power ratio of ten."""
+CONFIDENCE = 0.95
+"""Confidence at which a difference counts as resolved."""
+_NOT_FLOAT8 = ("scores", "values", "head")
+"""Products that a GPU keeps in bf16 where others go down to fp8."""
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Return the standard error of a mean; not a number for fewer than two values, or if one is none."""
+    if len(values) < 2 or not all(map(math.isfinite, values)):
+        return math.nan
+    return statistics.stdev(values) / math.sqrt(len(values))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arithmetic:
+    """How all products of one training run come out."""
+
+    label: str
+    """Name in tables and figures."""
+    analog: Mapping[Phase, AnalogSpec] | None = None
+    """Specification per phase, or None for electronic arithmetic named by `label`."""
+    exact_products: tuple[str, ...] = ()
+    """Products that stay electronic and exact, by the model's name for them."""
+    passes: int = 1
+    """Times that each product is executed; the mean of the results counts."""
+    white_db: float | None = None
+    """Signal to noise of white Gaussian noise on all exact products instead, dB, or None."""
+
+    @property
+    def identity(self) -> Any:  # noqa: ANN401 - what a cache hashes
+        """What a finished run is known by."""
+        numerics: Any = self.analog or self.label
+        if self.exact_products or self.passes > 1 or self.white_db is not None:
+            return [numerics, self.exact_products, self.passes, self.white_db]
+        return numerics
+
+
+NOTHING = Arithmetic(label="exact, 60 dB noise", white_db=60.0)
+"""Noise of nothing, which shows how far chance alone moves a run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accuracy:
+    """Validation losses of one arithmetic over seeds, against exact arithmetic with the same seeds."""
+
+    label: str
+    """Name of the arithmetic."""
+    steps: tuple[int, ...]
+    """Steps at which the validation loss was taken."""
+    losses: tuple[tuple[float, ...], ...]
+    """Validation loss, nats per byte, one curve per seed."""
+    reference: tuple[float, ...]
+    """Final validation loss of exact arithmetic, one per seed."""
+    reference_losses: tuple[tuple[float, ...], ...] = ()
+    """Validation loss of exact arithmetic at the same steps, one curve per seed."""
+    exact_evaluation: tuple[float, ...] = ()
+    """Final validation loss of the trained model with all products exact, one per seed."""
+
+    @property
+    def final(self) -> tuple[float, ...]:
+        """Final validation loss of each seed."""
+        return tuple(curve[-1] for curve in self.losses)
+
+    @property
+    def mean(self) -> float:
+        """Mean final loss."""
+        return statistics.fmean(self.final)
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the final loss over seeds; zero for one seed."""
+        return statistics.stdev(self.final) if len(self.final) > 1 else 0.0
+
+    @property
+    def differences(self) -> tuple[float, ...]:
+        """Final loss minus that of exact arithmetic, seed by seed."""
+        return tuple(loss - exact for loss, exact in zip(self.final, self.reference, strict=True))
+
+    @property
+    def largest_difference(self) -> float:
+        """Largest difference of a seed, of either sign; of noise of nothing, the least that can be told."""
+        return max(map(abs, self.differences))
+
+    @property
+    def difference_error(self) -> float:
+        """Standard error of the mean difference; not a number for one seed."""
+        if len(self.final) < 2:
+            return math.nan
+        return statistics.stdev(self.differences) / math.sqrt(len(self.final))
+
+    def resolved(self, floor: float) -> bool:
+        """Return whether the mean difference is told from chance (`is_resolved`).
+
+        Parameters
+        ----------
+        floor : float
+            Largest difference that noise of nothing makes, nats per byte.
+        """
+        return is_resolved(self.differences, floor)
+
+    @property
+    def exact_differences(self) -> tuple[float, ...]:
+        """Final loss with all products exact minus that of exact training, seed by seed."""
+        return tuple(loss - exact for loss, exact in zip(self.exact_evaluation, self.reference, strict=True))
+
+    def record(self) -> dict[str, Any]:
+        """Return the result as plain data."""
+        return {
+            "numerics": self.label,
+            "validation_loss": self.mean,
+            "validation_loss_spread": self.spread,
+            "validation_loss_by_seed": list(self.final),
+            "loss_difference": statistics.fmean(self.differences),
+            "loss_difference_standard_error": self.difference_error,
+            "loss_difference_resolved": self.resolved(CHAOS_NATS),
+            "seeds": len(self.final),
+        }
+
+
+def is_resolved(differences: Sequence[float], floor: float) -> bool:
+    """Return whether the mean of paired differences is told from chance.
+
+    Parameters
+    ----------
+    differences : sequence of float
+        One per seed, nats per byte.
+    floor : float
+        Largest difference that noise of nothing makes, nats per byte.
+
+    Notes
+    -----
+    It must exceed the floor, and Student's t of the mean over seeds, two-sided, at `CONFIDENCE`.
+    """
+    from scipy.stats import t  # noqa: PLC0415 - takes its time
+
+    if len(differences) < 2:
+        return False
+    bound = t.ppf((1.0 + CONFIDENCE) / 2.0, len(differences) - 1) * standard_error(differences)
+    return bool(abs(statistics.fmean(differences)) > max(floor, bound))
+
+
+def difference_text(differences: Sequence[float], floor: float) -> str:
+    """Return the mean of paired differences with its standard error, or that it is not told from chance."""
+    if not is_resolved(differences, floor):
+        return UNRESOLVED
+    return f"{statistics.fmean(differences):+.4f} \u00b1 {standard_error(differences):.4f}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Job:
+    arithmetic: Arithmetic
+    seed: int
+    quick: bool
+    model: str
+    steps: int | None
+
+
+MODELS: Mapping[str, Mapping[str, int]] = MappingProxyType(
+    {
+        "small": MappingProxyType({"layers": 2, "width": 384, "heads": 4}),
+        "deep": MappingProxyType({"layers": 4, "width": 128, "heads": 4}),
+        "tiny": MappingProxyType({"layers": 2, "width": 96, "heads": 4}),
+        "narrow": MappingProxyType({"layers": 2, "width": 192, "heads": 4}),
+        "wide": MappingProxyType({"layers": 2, "width": 768, "heads": 8}),
+    }
+)
+"""Shapes of the byte-level GPT by name; ``small`` is the one that `heliograph compare` trains."""
+
+
+def system_arithmetic(system: System) -> Arithmetic:
+    """Return how the products of a system come out, named by its core, or as its GPU's."""
+    analog = system.analog()
+    if analog is None or system.photonic is None:
+        return Arithmetic(label=BFLOAT16)
+    others = "" if system.name.partition("@")[0].partition(":")[0] in SYSTEMS else f" of {system.name}"
+    return Arithmetic(label=f"{system.photonic.core.name}{others}", analog=analog)
+
+
+def products_of(arithmetic: Arithmetic) -> Products:
+    """Return what executes all products of an arithmetic."""
+    from optical.execution.numerics import AnalogNumerics  # noqa: PLC0415 - torch, only to execute
+    from workloads.training.gpt import Products  # noqa: PLC0415 - torch, only to execute
+    from workloads.training.probes import EXACT_PRODUCTS, repeated  # noqa: PLC0415 - torch, only to execute
+
+    analog, passes = arithmetic.analog, arithmetic.passes
+    exceptions = dict.fromkeys(arithmetic.exact_products, EXACT_PRODUCTS)
+    if analog is None:
+        electronic = _electronic(arithmetic)
+        return dataclasses.replace(electronic, exceptions={**electronic.exceptions, **exceptions})
+    return Products(
+        forward=repeated(AnalogNumerics(analog[Phase.FORWARD]), passes),
+        grad_input=repeated(AnalogNumerics(analog[Phase.GRAD_INPUT]), passes),
+        grad_weight=repeated(AnalogNumerics(analog[Phase.GRAD_WEIGHT]), passes),
+        exceptions=exceptions,
+    )
+
+
+def _electronic(arithmetic: Arithmetic) -> Products:
+    """Return products without light: exact, with white noise, or of a GPU's formats."""
+    from electronic.numerics import (  # noqa: PLC0415 - torch, only to execute
+        BfloatNumerics,
+        ExactNumerics,
+        Float8Scale,
+    )
+    from workloads.training.gpt import Products  # noqa: PLC0415 - torch, only to execute
+    from workloads.training.probes import GaussianProducts  # noqa: PLC0415 - torch, only to execute
+
+    if arithmetic.white_db is not None:
+        return Products.same(GaussianProducts(10.0 ** (-arithmetic.white_db / DECIBEL)))
+    match arithmetic.label:
+        case str(label) if label == EXACT:
+            return Products.same(ExactNumerics())
+        case str(label) if label == FLOAT8:
+            return _float8(Float8Scale.TENSOR)
+        case str(label) if label == FLOAT8_ROWS:
+            return _float8(Float8Scale.ROW)
+    return Products.same(BfloatNumerics())
+
+
+def _float8(scale: Float8Scale) -> Products:
+    """Return a GPU's fp8 products: blocks' with weights, gradients in E5M2; attention and head in bf16.
+
+    These are the products to which `workloads.layers.parts` gives one byte an element in a plan of that precision.
+    """
+    from electronic.numerics import (  # noqa: PLC0415 - torch, only to execute
+        BfloatNumerics,
+        Float8,
+        Float8Numerics,
+    )
+    from workloads.training.gpt import Products  # noqa: PLC0415 - torch, only to execute
+
+    return Products(
+        forward=Float8Numerics(scale=scale),
+        grad_input=Float8Numerics(a_format=Float8.E5M2, scale=scale),
+        grad_weight=Float8Numerics(b_format=Float8.E5M2, scale=scale),
+        exceptions=dict.fromkeys(_NOT_FLOAT8, Products.same(BfloatNumerics())),
+    )
+
+
+def _setup(job: _Job) -> tuple[Any, Any]:
+    """Return the small model and its training."""
+    from workloads.training.gpt import GptConfig  # noqa: PLC0415 - torch, only to execute
+    from workloads.training.loop import TrainingConfig  # noqa: PLC0415 - torch, only to execute
+
+    training = TrainingConfig.quick(seed=job.seed) if job.quick else TrainingConfig(seed=job.seed)
+    if job.steps is not None:
+        training = dataclasses.replace(training, steps=job.steps)
+    return GptConfig(**MODELS[job.model]), training
+
+
+def _run(job: _Job) -> dict[str, Any]:
+    import torch  # noqa: PLC0415 - only to execute
+
+    from workloads.training.corpora import python_source  # noqa: PLC0415 - read in the worker
+    from workloads.training.loop import train_model, validate  # noqa: PLC0415 - torch, only to execute
+    from workloads.training.probes import EXACT_PRODUCTS  # noqa: PLC0415 - torch, only to execute
+
+    torch.set_num_threads(1)
+    (model, training), corpus = _setup(job), python_source()
+    trained = train_model(training, model, products_of(job.arithmetic), corpus)
+    trained.model.use(EXACT_PRODUCTS)
+    return {
+        "steps": list(trained.curve.validation_steps),
+        "losses": list(trained.curve.validation_loss),
+        "exact_evaluation": validate(trained.model, training, corpus),
+    }
+
+
+def train_all(
+    arithmetics: Iterable[Arithmetic],
+    *,
+    seeds: Iterable[int],
+    quick: bool,
+    cache: TrainingCache,
+    model: str = "small",
+    steps: int | None = None,
+    progress: Callable[[int, int, str], None] = lambda done, total, label: None,
+) -> dict[str, Accuracy]:
+    """Train the small GPT with exact arithmetic and with each of the others, for each seed.
+
+    Parameters
+    ----------
+    arithmetics : iterable of Arithmetic
+        What to train with; exact arithmetic is added.
+    seeds : iterable of int
+        Seeds; a seed fixes weights, batches and noise, so runs of one seed are paired.
+    quick : bool
+        Fewer steps.
+    cache : TrainingCache
+        Finished runs, which are not repeated.
+    model : str
+        Shape of the model, of `MODELS`.
+    steps : int, optional
+        Updates, if not the usual number.
+    progress : callable
+        Told runs done, runs in all, and the label of the run just done.
+
+    Returns
+    -------
+    dict of str to Accuracy
+        By label, exact arithmetic first.
+    """
+    seeds = tuple(seeds)
+    wanted = {EXACT: Arithmetic(label=EXACT)} | {one.label: one for one in arithmetics}
+    jobs = [
+        _Job(arithmetic=one, seed=seed, quick=quick, model=model, steps=steps)
+        for one in wanted.values()
+        for seed in seeds
+    ]
+    keys = {(job.arithmetic.label, job.seed): _key(job, cache) for job in jobs}
+    curves = {name: cache.load(key) for name, key in keys.items()}
+    left = [job for job in jobs if curves[job.arithmetic.label, job.seed] is None]
+    done = len(jobs) - len(left)
+
+    def keep(job: _Job, curve: dict[str, Any]) -> None:
+        nonlocal done
+        name = (job.arithmetic.label, job.seed)
+        cache.store(keys[name], curve)
+        curves[name] = curve
+        done += 1
+        progress(done, len(jobs), job.arithmetic.label)
+
+    run_all(left, _run, keep)
+    return {label: _gathered(label, seeds, curves) for label in wanted}
+
+
+def _gathered(
+    label: str, seeds: tuple[int, ...], curves: Mapping[tuple[str, int], dict[str, Any] | None]
+) -> Accuracy:
+    mine = [curves[label, seed] or {} for seed in seeds]
+    exact = [curves[EXACT, seed] or {} for seed in seeds]
+    return Accuracy(
+        label=label,
+        steps=tuple(mine[0]["steps"]),
+        losses=tuple(tuple(curve["losses"]) for curve in mine),
+        reference=tuple(curve["losses"][-1] for curve in exact),
+        reference_losses=tuple(tuple(curve["losses"]) for curve in exact),
+        exact_evaluation=tuple(curve["exact_evaluation"] for curve in mine),
+    )
+
+
+def _key(job: _Job, cache: TrainingCache) -> str:
+    from workloads.training.corpora import python_source  # noqa: PLC0415 - reads files
+
+    model, training = _setup(job)
+    numerics = {"trained": job.arithmetic.identity}
+    return cache.key(numerics=numerics, model=model, training=training, corpus_sha256=python_source().sha256)
+
+
+TARGET_SHARE = 2.0 / 3.0
+"""Share of the steps after which exact arithmetic's loss is the target; the rest is room for the slower."""
+CHAOS = 0.001
+"""Standard deviation, over seeds, of the relative steps of runs that differ by noise of nothing (60 dB);
+measured with the small GPT, see docs/accuracy.md."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepsToLoss:
+    """Steps to a target loss over those of exact arithmetic with the same seed."""
+
+    ratios: tuple[float, ...]
+    """One per seed; `math.inf` where the run never got there."""
+    most: float
+    """Ratio that a run could show at most: all steps over those to the target."""
+
+    @property
+    def reached(self) -> bool:
+        """Whether all seeds reached the target."""
+        return bool(self.ratios) and all(math.isfinite(ratio) for ratio in self.ratios)
+
+    @property
+    def mean(self) -> float:
+        """Mean ratio; infinite if a seed never got there."""
+        return statistics.fmean(self.ratios) if self.reached else math.inf
+
+    @property
+    def least(self) -> float:
+        """Mean ratio with `most` for seeds that never got there: a lower bound then, else the mean."""
+        return statistics.fmean(min(ratio, self.most) for ratio in self.ratios)
+
+    @property
+    def error(self) -> float:
+        """Standard error of `least`, at least that of the chaos floor; not a number for one seed."""
+        if len(self.ratios) < 2:
+            return math.nan
+        return max(
+            standard_error([min(ratio, self.most) for ratio in self.ratios]),
+            CHAOS / math.sqrt(len(self.ratios)),
+        )
+
+    @property
+    def resolved(self) -> bool:
+        """Whether the ratio differs from one beyond what chance does.
+
+        Notes
+        -----
+        Student's t of the mean over seeds, two-sided, at `CONFIDENCE`; with three seeds 4.3 standard errors.
+        """
+        from scipy.stats import t  # noqa: PLC0415 - takes its time
+
+        if len(self.ratios) < 2:
+            return False
+        return bool(
+            abs(self.least - 1.0) > t.ppf((1.0 + CONFIDENCE) / 2.0, len(self.ratios) - 1) * self.error
+        )
+
+    @property
+    def factor(self) -> float:
+        """Ratio by which time and energy grow: the mean where it is resolved, else one."""
+        return self.mean if self.resolved else 1.0
+
+    def record(self) -> dict[str, Any]:
+        """Return the result as plain data."""
+        return {
+            "steps_to_loss_relative": self.mean,
+            "steps_to_loss_by_seed": list(self.ratios),
+            "steps_to_loss_standard_error": self.error,
+            "steps_to_loss_resolved": self.resolved,
+            "steps_to_loss_least": self.least,
+        }
+
+
+def steps_to_loss(accuracy: Accuracy) -> StepsToLoss:
+    """Return how many times the steps of exact arithmetic an arithmetic takes to the same loss.
+
+    Notes
+    -----
+    The learning rate does not decay, so that a longer run passes through the shorter one and stopping early
+    is no handicap. The target of each seed is what exact arithmetic reaches with it after `TARGET_SHARE` of
+    the steps; between validations the loss is interpolated.
+    """
+    last = accuracy.steps[-1]
+    place = max(
+        (index for index, step in enumerate(accuracy.steps) if step <= TARGET_SHARE * last), default=0
+    )
+    ratios = tuple(
+        _first_at(accuracy.steps, curve, exact[place]) / accuracy.steps[place]
+        for curve, exact in zip(accuracy.losses, accuracy.reference_losses, strict=True)
+    )
+    return StepsToLoss(ratios=ratios, most=last / accuracy.steps[place])
+
+
+def _first_at(steps: Sequence[int], losses: Sequence[float], target: float) -> float:
+    """Return the step at which a loss is first reached, interpolated; infinite if it never is."""
+    if losses[0] <= target:
+        return float(steps[0])
+    for (before, worse), (step, loss) in zip(
+        zip(steps, losses, strict=True), zip(steps[1:], losses[1:], strict=True), strict=False
+    ):
+        if loss <= target:
+            return before + (step - before) * (worse - target) / (worse - loss)
+    return math.inf

@@ -1,0 +1,104 @@
+"""How every figure looks: palette, sizes and saving, in one place."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from heliograph.records import write_atomically
+
+WIDTH_IN = 7.0
+"""Width of a figure, inches: the text width of a paper."""
+DPI = 200
+"""Resolution of the PNG."""
+
+PALETTE = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#CC79A7",
+    "#56B4E9",
+    "#D55E00",
+    "#F0E442",
+    "#7F7F7F",
+    "#332288",
+    "#B8B8B8",
+)
+"""Colours that stay apart for colour-blind readers (Okabe and Ito 2008, with greys and an indigo added)."""
+REFERENCE = "#000000"
+"""Colour of the exact reference."""
+
+DARK_TIME = "#2B2B2B"
+"""Colour of time in which circuits move."""
+
+_SETTINGS: Any = {
+    "font.size": 8.5,
+    "axes.titlesize": 9.5,
+    "axes.labelsize": 9.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "axes.axisbelow": True,
+    "grid.color": "#DDDDDD",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 8.0,
+    "svg.hashsalt": "heliograph",
+    "svg.fonttype": "path",
+    "text.parse_math": False,
+}
+_MAX_LABEL = 28
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw with the common settings, and without a display; a glyph that the font lacks is drawn as a box."""
+    with mpl.rc_context(_SETTINGS), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*Glyph .* missing from.*")
+        yield
+
+
+def new_figure(height_in: float) -> Figure:
+    """Return an empty figure of the common width that needs no display."""
+    figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def label(name: str) -> str:
+    """Return a name as a figure shows it: printable, not too long, never hidden by a leading ``_``."""
+    shown = "".join(letter if letter.isprintable() else " " for letter in name).strip() or "(no name)"
+    shown = shown.replace("_", " ").strip() or shown
+    return shown if len(shown) <= _MAX_LABEL else shown[: _MAX_LABEL - 1] + "\u2026"
+
+
+def save(figure: Figure, path: Path) -> tuple[Path, Path]:
+    """Write a figure as PNG and as SVG beside each other.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+        What to write; the same figure gives the same bytes.
+    path : pathlib.Path
+        Where; the suffix is replaced.
+
+    Raises
+    ------
+    HeliographError
+        If the directory cannot be written.
+    """
+    written = (path.with_suffix(".png"), path.with_suffix(".svg"))
+    with tempfile.TemporaryDirectory() as scratch:
+        for target in written:
+            drawn = Path(scratch) / f"figure{target.suffix}"
+            figure.savefig(drawn, dpi=DPI, metadata={"Date": None} if target.suffix == ".svg" else None)
+            write_atomically(target, drawn.read_bytes())
+    return written

@@ -1,0 +1,262 @@
+"""What a photonic chip asks of a core, whatever its physics: the seam between devices and an accelerator.
+
+Two kinds fit. A dynamic core sets both operands anew every symbol. A weight-stationary core loads one operand
+of a product, tile by tile, and streams the other past it: nothing else can be multiplied while it loads. No
+model of interest fits into the cores at once, so every product loads its own tiles, whatever stood there
+before: forward loads W, the gradient of the input loads its transpose, the gradient of the weight and the
+products of attention load one of two operands that both changed since.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from optical.devices.devices import Adder, Converter, Modulator, RingModulator
+from optical.execution.analog import AnalogSpec, loads_second
+from optical.noise.chip import CalibrationCost
+from simulator.amounts import Amount, AmountT, Flag, ceiling, choose
+from simulator.operators import Phase, Products
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """What one product takes of all cores together, beyond what they draw all the time; of many, arrays."""
+
+    light_s: Amount
+    """Time during which operands stream through the cores."""
+    programming_s: Amount = 0.0
+    """Time during which cores are loaded and no light is used; zero for a dynamic core."""
+    energy_j: Mapping[str, Amount]
+    """Dynamic energy by part."""
+    operand_bytes: Amount
+    """Bytes between converters and buffer: streamed and loaded operands, partial sums that do not fit beside
+    the converter."""
+    writes: Amount = 0.0
+    """How often the cells of the busiest core are written; zero for a dynamic core."""
+
+    @property
+    def time_s(self) -> Amount:
+        """Time of the cores: loading and streaming take turns."""
+        return self.light_s + self.programming_s
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reload:
+    """What it takes to load all weights of one core anew; all zero for a dynamic core."""
+
+    time_s: float = 0.0
+    """Time until the core can be used."""
+    energy_j: float = 0.0
+    """Energy of the write itself; typical where it depends on the weights."""
+    endurance_writes: float = math.inf
+    """Writes that a cell survives; infinite where writing does not wear."""
+
+
+@runtime_checkable
+class Budget(Protocol):
+    """The light of a core from source to sample; `optical.noise.link_budget.LinkBudget` is the usual one."""
+
+    @property
+    def loss_db(self) -> float:
+        """Loss of the path beyond the ideal division."""
+        ...
+
+    @property
+    def received_w(self) -> float:
+        """Power of a full-scale product at the detector."""
+        ...
+
+    @property
+    def snr(self) -> float:
+        """Power ratio of a full-scale sample to the receiver's noise in it."""
+        ...
+
+    @property
+    def effective_bits(self) -> float:
+        """Effective bits of the receiver alone, for a full-scale sample at the detector."""
+        ...
+
+
+@runtime_checkable
+class Core(Protocol):
+    """A photonic core: a frozen description that prices its products and says how they come out."""
+
+    @property
+    def name(self) -> str:
+        """Name shown in tables and messages."""
+        ...
+
+    @property
+    def cluster(self) -> int:
+        """Cores that share parts; an accelerator holds whole clusters."""
+        ...
+
+    @property
+    def holds_weights(self) -> bool:
+        """Whether one operand is loaded while the other streams."""
+        ...
+
+    @property
+    def reload(self) -> Reload:
+        """Time, energy and wear of loading one core."""
+        ...
+
+    @property
+    def symbol_rate_hz(self) -> float:
+        """Symbols per second."""
+        ...
+
+    @property
+    def peak_macs_per_s(self) -> float:
+        """Multiply-accumulates per second of one core, loaded and fully used."""
+        ...
+
+    @property
+    def operand_bytes_per_symbol(self) -> float:
+        """Bytes that one core fetches from the buffer in one symbol at full load."""
+        ...
+
+    @property
+    def budget(self) -> Budget:
+        """Budget of the light.
+
+        Raises
+        ------
+        LinkError
+            If the light does not reach the detectors.
+        """
+        ...
+
+    @property
+    def effective_bits(self) -> float:
+        """Effective bits of a full-scale sample with its converters."""
+        ...
+
+    def analog(self, phase: Phase) -> AnalogSpec:
+        """Return what of the core reaches a product of a phase, from budget and converters alone."""
+        ...
+
+    @property
+    def calibration(self) -> CalibrationCost:
+        """What it takes to learn what the chip adds, once; zero where nothing is learnt."""
+        ...
+
+    def work(self, operator: Products, cores: int) -> Work:
+        """Return time, energy and wear of one product, or of each of many, on cores in whole clusters."""
+        ...
+
+    def static_parts_w(self) -> dict[str, float]:
+        """Return what one core draws whether or not it works, by part."""
+        ...
+
+    def full_load_parts_w(self) -> dict[str, float]:
+        """Return the dynamic power of one core by part with all parts at work."""
+        ...
+
+    def photonic_area_m2(self) -> dict[str, float]:
+        """Return the area of one core's photonic parts."""
+        ...
+
+    def electronic_area_m2(self) -> dict[str, float]:
+        """Return the area of one core's electronic parts."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TiledLoads:
+    """How a weight-stationary array does one product: which operand it loads, and how often."""
+
+    second: Flag
+    """Whether B is loaded and A streams, or the reverse."""
+    rounds: Amount
+    """Loads of the busiest core, one after the other."""
+    tiles: Amount
+    """Loads of all cores together."""
+    streamed: Amount
+    """Vectors that pass each loaded tile."""
+    loaded_values: Amount
+    """Operand values that are loaded, padding of part-filled tiles not counted."""
+    streamed_values: Amount
+    """Operand values that are sent: each vector again for every tile across."""
+    samples: Amount
+    """Output values that are read: each output again for every tile along the sum."""
+    partial_bytes: Amount
+    """Bytes of partial sums that are read from the buffer and written back."""
+
+
+def tiled_loads(operator: Products, *, inputs: int, outputs: int, cores: int) -> TiledLoads:
+    """Return the loads of a product on arrays of inputs x outputs.
+
+    Parameters
+    ----------
+    operator : MatMul or MatMuls
+        The product, or many; of many, each answer is an array.
+    inputs, outputs : int
+        Length of the vectors an array takes in and gives back.
+    cores : int
+        Arrays; tiles spread over them.
+
+    Notes
+    -----
+    All vectors pass a tile before the next is loaded, so every output of it waits as a partial sum of
+    `PARTIAL_SUM_BYTES` until the tiles along the sum have followed.
+    """
+    second = loads_second(operator.m, operator.n)
+    vectors = choose(second, operator.m, operator.n)
+    wide = choose(second, operator.n, operator.m)
+    along, across = ceiling(operator.k / inputs), ceiling(wide / outputs)
+    tiles = operator.batch * along * across
+    results = operator.batch * vectors * wide
+    return TiledLoads(
+        second=second,
+        rounds=ceiling(tiles / cores),
+        tiles=tiles,
+        streamed=vectors,
+        loaded_values=operator.batch * operator.k * wide,
+        streamed_values=operator.batch * vectors * operator.k * across,
+        samples=results * along,
+        partial_bytes=2.0 * PARTIAL_SUM_BYTES * results * (along - 1),
+    )
+
+
+PARTIAL_SUM_BYTES = 4.0
+"""Bytes of a partial sum in the buffer."""
+NOTHING_RELOADED = Reload()
+"""A core into which nothing is loaded."""
+
+
+class Converting(Protocol):
+    """A core with modulators and converters for operand symbols, converters and adders for samples."""
+
+    @property
+    def modulator(self) -> Modulator | RingModulator:
+        """One per symbol at a time."""
+        ...
+
+    @property
+    def dac(self) -> Converter:
+        """Operand converter, one per modulator."""
+        ...
+
+    @property
+    def adc(self) -> Converter:
+        """Output converter."""
+        ...
+
+    @property
+    def adder(self) -> Adder:
+        """Digital accumulator of an output."""
+        ...
+
+
+def converted(core: Converting, symbols: AmountT, samples: AmountT) -> dict[str, AmountT]:
+    """Return what so many operand symbols and output samples take, by part: energy, or power of rates."""
+    return {
+        "modulator": symbols * core.modulator.symbol_energy_j,
+        "dac": symbols * core.dac.conversion_j,
+        "adc": samples * core.adc.conversion_j,
+        "adder": samples * core.adder.energy_j,
+    }

@@ -1,0 +1,366 @@
+"""The parts that photonic cores are built of: every number is a row of a table and moves some output.
+
+Insertion losses are positive decibels. Areas are those of the part alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from simulator.checks import check_positive, check_range
+from simulator.tables import Table, read_table
+from simulator.units import BITS_PER_BYTE
+
+
+@cache
+def device_table() -> Table:
+    """Return the table of photonic and converter parts that ships with the package."""
+    return read_table(Path(__file__).parents[1] / "parameters" / "devices.csv")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Laser:
+    """Continuous-wave pump of a comb."""
+
+    name: str
+    """Name shown in tables."""
+    wall_plug_efficiency: float
+    """Optical over electrical power, 0 to 1."""
+    rin_db_per_hz: float
+    """Relative intensity noise of one comb line; lines are taken as independent."""
+    coupling_loss_db: float
+    """Loss from the source into the chip."""
+    area_m2: float
+    """Area."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "wall_plug_efficiency", high=1.0, open_low=True)
+        check_range(self, "rin_db_per_hz", low=-300.0, high=0.0)
+        check_range(self, "coupling_loss_db", "area_m2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comb:
+    """Micro-comb that turns one pump into the lines."""
+
+    name: str
+    """Name shown in tables."""
+    conversion_efficiency: float
+    """Power in all used lines over the pump's power, 0 to 1."""
+    area_m2: float
+    """Area."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "conversion_efficiency", high=1.0, open_low=True)
+        check_range(self, "area_m2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Modulator:
+    """Mach-Zehnder modulator, driven through null so that the field takes both signs."""
+
+    name: str
+    """Name shown in tables."""
+    insertion_loss_db: float
+    """Loss at full transmission."""
+    extinction_ratio_db: float
+    """Full over least power; the remaining field stands in quadrature."""
+    bandwidth_hz: float
+    """Electro-optic 3 dB bandwidth."""
+    symbol_energy_j: float
+    """Drive energy of one symbol, whatever its bits."""
+    area_m2: float
+    """Area."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "bandwidth_hz", "extinction_ratio_db")
+        check_range(self, "insertion_loss_db", "symbol_energy_j", "area_m2")
+
+    @property
+    def tuning_w(self) -> float:
+        """Return 0: its two arms drift together."""
+        return 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RingModulator:
+    """Microring that modulates the power of one wavelength, held on it by a heater.
+
+    Notes
+    -----
+    A ring turns its light down but not through null into the other sign, so it serves inputs that are powers
+    (a weight bank, an array of absorbers), not those that are fields.
+    """
+
+    name: str
+    """Name shown in tables."""
+    insertion_loss_db: float
+    """Loss at full transmission."""
+    extinction_ratio_db: float
+    """Full over least power."""
+    bandwidth_hz: float
+    """Electro-optic 3 dB bandwidth."""
+    symbol_energy_j: float
+    """Drive energy of one symbol, whatever its bits."""
+    tuning_w: float
+    """Heater and lock, all the time."""
+    area_m2: float
+    """Area."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "bandwidth_hz", "extinction_ratio_db")
+        check_range(self, "insertion_loss_db", "symbol_energy_j", "tuning_w", "area_m2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RingRouter:
+    """Microring that adds or drops one wavelength, held on resonance by a heater."""
+
+    name: str
+    """Name shown in tables."""
+    insertion_loss_db: float
+    """Loss of an add or a drop."""
+    tuning_w: float
+    """Heater power, all the time."""
+    area_m2: float
+    """Area."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "insertion_loss_db", "tuning_w", "area_m2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassiveElement:
+    """Splitter, coupler or crossing: something with a loss and an area."""
+
+    name: str
+    """Name shown in tables and in the path."""
+    insertion_loss_db: float
+    """Loss beyond the ideal division of power."""
+    area_m2: float
+    """Area."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "insertion_loss_db", "area_m2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseShifter:
+    """Fixed phase shifter without holding power (MEMS)."""
+
+    name: str
+    """Name shown in tables."""
+    insertion_loss_db: float
+    """Loss."""
+    phase_error_rad: float
+    """Standard deviation of the phase from its setting, fixed per chip."""
+    area_m2: float
+    """Area."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "insertion_loss_db", "phase_error_rad", "area_m2")
+
+    def loss_db(self, phase_rad: float) -> float:
+        """Return the loss, at any phase."""
+        return self.insertion_loss_db
+
+    def hold_w(self, phase_rad: float) -> float:
+        """Return 0: what it holds, it holds without power."""
+        return 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waveguide:
+    """Waveguide of a platform."""
+
+    name: str
+    """Name shown in tables."""
+    loss_db_per_m: float
+    """Propagation loss."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "loss_db_per_m")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Photodetector:
+    """One detector of a balanced pair."""
+
+    name: str
+    """Name shown in tables."""
+    responsivity_a_per_w: float
+    """Photocurrent per optical power."""
+    dark_current_a: float
+    """Current without light."""
+    bandwidth_hz: float
+    """3 dB bandwidth."""
+    cmrr_db: float
+    """Common-mode rejection of the pair: 20 log10 of mean over difference of the two responses."""
+    bias_w: float
+    """Power of bias and receiver per detector, all the time."""
+    area_m2: float
+    """Area."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "responsivity_a_per_w", "bandwidth_hz")
+        check_range(self, "dark_current_a", "cmrr_db", "bias_w", "area_m2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tia:
+    """Transimpedance amplifier behind a balanced pair."""
+
+    name: str
+    """Name shown in tables."""
+    noise_a_per_sqrt_hz: float
+    """Input-referred noise density."""
+    power_w: float
+    """Power, all the time."""
+    area_m2: float
+    """Area."""
+    bandwidth_hz: float | None = None
+    """3 dB bandwidth; None where it is made for the symbol rate, whatever that is."""
+
+    def __post_init__(self) -> None:
+        if self.bandwidth_hz is not None:
+            check_positive(self, "bandwidth_hz")
+        check_range(self, "noise_a_per_sqrt_hz", "power_w", "area_m2")
+
+    @property
+    def poles_hz(self) -> tuple[float, ...]:
+        """Bandwidths that it adds to the path of a symbol."""
+        return () if self.bandwidth_hz is None else (self.bandwidth_hz,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Converter:
+    """A DAC or an ADC as it was measured: bits, effective bits, power and rate belong together.
+
+    Notes
+    -----
+    Energy per conversion is power / rate, also at lower rates (dynamic power only). Between resolutions it
+    follows Walden's figure of merit, power / (2^ENOB rate): each effective bit doubles it. That law fits
+    converters below about 10 bits; beyond, thermal noise asks for a factor of four.
+
+    References
+    ----------
+    R. H. Walden, "Analog-to-digital converter survey and analysis", IEEE JSAC 17 (1999) 539.
+    """
+
+    name: str
+    """Name shown in tables."""
+    nominal_bits: float
+    """Nominal bits: the grid."""
+    enob_bits: float
+    """Effective bits: grid, noise and distortion together; at most `nominal_bits`."""
+    power_w: float
+    """Power at `rate_hz`."""
+    rate_hz: float
+    """Highest conversion rate."""
+    area_m2: float
+    """Area."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "nominal_bits", "enob_bits", "rate_hz")
+        check_range(self, "enob_bits", high=self.nominal_bits)
+        check_range(self, "power_w", "area_m2")
+
+    @property
+    def conversion_j(self) -> float:
+        """Energy of one conversion."""
+        return self.power_w / self.rate_hz
+
+    @property
+    def walden_j(self) -> float:
+        """Energy per conversion step, power / (2^ENOB rate)."""
+        return self.conversion_j / 2.0**self.enob_bits
+
+    def rescaled(self, enob_bits: float) -> Converter:
+        """Return a converter of the same family with other effective bits, by Walden's law.
+
+        Parameters
+        ----------
+        enob_bits : float
+            Effective bits wanted; the nominal bits keep their distance.
+        """
+        step = enob_bits - self.enob_bits
+        power_w = self.power_w * 2.0**step
+        bits = self.nominal_bits + step
+        return dataclasses.replace(self, nominal_bits=bits, enob_bits=enob_bits, power_w=power_w)
+
+    def interleaved(self, rate_hz: float) -> int:
+        """Return how many converters take turns to reach a rate."""
+        return max(1, math.ceil(rate_hz / self.rate_hz))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adder:
+    """Digital accumulator of one output."""
+
+    name: str
+    """Name shown in tables."""
+    energy_j: float
+    """Energy of adding one sample to a partial sum in a register."""
+    area_m2: float
+    """Area."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "energy_j", "area_m2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sram:
+    """On-chip buffer, bought by the bank."""
+
+    name: str
+    """Name shown in tables."""
+    bank_bytes: float
+    """Capacity of one bank."""
+    energy_j_per_byte: float
+    """Energy of reading or writing a byte, with the way there and back."""
+    bank_static_w: float
+    """Leakage of a bank."""
+    bank_area_m2: float
+    """Area of a bank."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "bank_bytes")
+        check_range(self, "energy_j_per_byte", "bank_static_w", "bank_area_m2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossbarLayout:
+    """How densely the nodes of a crossbar are laid out."""
+
+    name: str
+    """Name shown in tables."""
+    node_fill: float
+    """Area of a node's devices over the area of the node, 0 to 1."""
+    feed_length_m: float
+    """Waveguide from the source to the edge of the array."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "node_fill", high=1.0, open_low=True)
+        check_range(self, "feed_length_m")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Die:
+    """What a square metre of finished die costs."""
+
+    name: str
+    """Name shown in tables."""
+    price_usd_per_m2: float
+    """Price of tested and packaged die."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "price_usd_per_m2")
+
+
+def bytes_of_bits(bits: float) -> float:
+    """Return how many bytes a word of so many bits takes, packed."""
+    return bits / BITS_PER_BYTE

@@ -1,0 +1,1 @@
+"""Products executed in torch with the errors of a photonic core."""

@@ -1,0 +1,100 @@
+"""A homodyne core lit for so many photons per multiplication, as built or with no noise but shot noise."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from optical.cores.homodyne import Homodyne
+from optical.execution.analog import AnalogSpec
+from simulator.checks import check_positive
+from simulator.errors import ParameterError
+from simulator.operators import Phase
+
+
+def lit_for(core: Homodyne, photons_per_mac: float, *, mean_square: float) -> Homodyne:
+    """Return a core whose laser gives so many detected photons per multiplication.
+
+    Parameters
+    ----------
+    core : Homodyne
+        A core; its present laser power does not matter.
+    photons_per_mac : float
+        Photons of both operands that a detector turns into electrons per product, dimensionless.
+    mean_square : float
+        Mean of both operands' mean squares, full scale being 1, in (0, 1].
+
+    Raises
+    ------
+    ParameterError
+        If a number is out of range.
+
+    Notes
+    -----
+    Photons are proportional to power, so one division solves for it. The wavelength does not enter: what is
+    detected is counted in electrons.
+    """
+    for name, value in (("photons_per_mac", photons_per_mac), ("mean_square", mean_square)):
+        if not 0.0 < value < math.inf:
+            msg = f"{name} must be positive and finite; got {value:g}"
+            raise ParameterError(msg)
+    power_w = core.laser_power_w * photons_per_mac / core.photoelectrons_per_mac(mean_square)
+    return dataclasses.replace(core, laser_power_w=power_w)
+
+
+def shot_limited(core: Homodyne) -> AnalogSpec:
+    """Return what reaches the products of a core of which only shot noise is left.
+
+    Notes
+    -----
+    Amplifier, dark current, intensity noise, leakage, residue, phase errors and both converters are taken to
+    be ideal. Path losses and quantum efficiency stay; they are the road from the laser to the detected
+    photons and do not matter once those are given. With equal norms the variance is the standard quantum
+    limit of Hamerly et al., Phys. Rev. X 9, 021032 (2019).
+    """
+    link = dataclasses.replace(
+        core.link,
+        noise_a_per_sqrt_hz=0.0,
+        dark_current_a=0.0,
+        rin_db_per_hz=-math.inf,
+        leakage=0.0,
+        residue=0.0,
+    )
+    return dataclasses.replace(
+        AnalogSpec.ideal(),
+        analog_length=link.analog_length,
+        thermal_variance=link.thermal_variance,
+        shot_variance=link.shot_variance,
+        rin_variance=link.rin_variance,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LitCore:
+    """A core and how it is lit, from which each product's specification follows."""
+
+    core: Homodyne
+    """What multiplies."""
+    photons_per_mac: float
+    """Detected photons per multiplication, dimensionless."""
+    only_shot_noise: bool
+    """Whether everything but shot noise is left out."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "photons_per_mac")
+
+    def spec(self, mean_square: float) -> AnalogSpec:
+        """Return what reaches a product whose operands have a mean square.
+
+        Parameters
+        ----------
+        mean_square : float
+            Mean of both operands' mean squares, full scale being 1.
+
+        Raises
+        ------
+        LinkError
+            If the core is taken as it is and the light is too little, or more than its receivers hold.
+        """
+        core = lit_for(self.core, self.photons_per_mac, mean_square=mean_square)
+        return shot_limited(core) if self.only_shot_noise else core.analog(Phase.FORWARD)

@@ -1,0 +1,399 @@
+"""`noisy_matmul`: a core's product as a differentiable function of torch, with explicit keys.
+
+Shape suffixes: B batch, M rows of A and C, K summed, N columns of B and C.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch.autograd import forward_ad
+
+from optical.execution.encoding import Order, Orders
+from optical.execution.numerics import check_types
+from optical.execution.product_specs import ProductSpecs, spec_from_json
+from optical.execution.row_blocks import RowBlocks, multiply_in_blocks
+from simulator.errors import WorkloadError
+
+_KEY_MASK = 2**64 - 1
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_FIRST, _SECOND, _TANGENT_FIRST, _TANGENT_SECOND = 1, 2, 3, 4
+"""What follows from a product C = A B: dA, dB, and what tangents of A and of B add to that of C."""
+_FOLLOWERS = 5
+"""Numbers of products that each product has room for: product n is followed by 5 n + 1 to 5 n + 4."""
+_ORDERS: tuple[Orders, ...] = (
+    (Order.ROWS, Order.COLUMNS),
+    (Order.ROWS, Order.ROWS),
+    (Order.COLUMNS, Order.ROWS),
+)
+"""Orders of draws, by product: those in which a layer's input, weight and gradient lie in memory."""
+_ANY_ORDER: Orders = (Order.ROWS, Order.ROWS)
+"""The same for derivatives of higher order."""
+_SUMS_ROWS, _KEEPS_CODES, _EXACT_TILES = 1, 2, 4
+"""Flags of the operator."""
+
+
+def noisy_matmul(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    specs: ProductSpecs,
+    key: int | torch.Tensor,
+    *,
+    weight: bool = True,
+    place: tuple[int, ...] = (),
+    first_block: int = 0,
+    part_blocks: int = 0,
+) -> torch.Tensor:
+    """Return the product as a core delivers it; gradients are products of the core too.
+
+    Parameters
+    ----------
+    a, b : torch.Tensor
+        Operands, shapes [..., M, K] and [..., K, N] or [K, N], of one floating-point type (under autocast
+        both are taken in its type). One matrix B means that all rows of A are one product. Distributed
+        tensors (`DTensor`) give one: every process runs its shard on a core of its own, rows with the draws
+        that they have in one process.
+    specs : ProductSpecs
+        What the core makes of each product. Where its errors are not smooth, gradients pass straight through.
+    key : int or torch.Tensor
+        Source of all draws, forward and backward: an integer, or a tensor of one int64 on the CPU, whose
+        value a compiled graph does not freeze. Fold in the seed and the step, never a rank. A second int64
+        says which of the equal parts of the global batch these rows are.
+    weight : bool
+        Whether B is a weight, so that its gradient is the product of the phase `grad_weight`.
+    place : tuple of int
+        What else tells this product from others of one key: its layer, its number in the layer.
+    first_block : int
+        Where the first row block of A stands in the global batch, or in its part.
+    part_blocks : int
+        Row blocks of a part of the global batch, where the key says which part.
+
+    Returns
+    -------
+    torch.Tensor
+        Shape [..., M, N].
+
+    Raises
+    ------
+    WorkloadError
+        If the shapes do not make a product, or shards of rows cut a row block.
+    """
+    if type(a) not in _PLAIN or type(b) not in _PLAIN:
+        multiply = functools.partial(
+            noisy_matmul, specs=specs, key=key, weight=weight, part_blocks=part_blocks
+        )
+        distributed = _multiply_distributed(a, b, multiply, _Origin(place, first_block, specs.row_block))
+        if distributed is not None:
+            return distributed
+    if torch.amp.is_autocast_available(a.device.type) and torch.is_autocast_enabled(a.device.type):
+        dtype = torch.get_autocast_dtype(a.device.type)
+        a, b = a.to(dtype), b.to(dtype)
+    a_BMK, b_BKN, shape = _batched(a, b)
+    batch, rows, _ = a_BMK.shape
+    block = specs.row_block if batch == 1 else max(1, specs.row_block // max(rows, 1))
+    plain = _is_plain(a, b)
+    call = _Call(
+        texts=specs.texts,
+        weight=weight,
+        number=0,
+        sums_rows=False,
+        place=(*place, first_block),
+        block=block,
+        part_blocks=part_blocks,
+        flags=_KEEPS_CODES * (plain and weight and batch == 1) + _EXACT_TILES * specs.exact_tiles,
+    )
+    if plain and (isinstance(key, int) or type(key) is torch.Tensor):
+        numbers = (key & _KEY_MASK,) if isinstance(key, int) else tuple(key.reshape(-1).tolist())
+        return _PlainProduct.apply(a_BMK, b_BKN, numbers, call).view(shape)
+    if not isinstance(key, torch.Tensor):
+        key = key & _KEY_MASK
+        key = torch.tensor(key - 2**64 if key >= 2**63 else key, dtype=torch.int64)
+    product = _NoisyProduct if torch.compiler.is_compiling() else _TransformedProduct
+    return product.apply(a_BMK, b_BKN, key, call).view(shape)
+
+
+def _is_plain(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Return whether nothing but autograd backwards looks on: no compiler, no transform, no mode."""
+    return (
+        type(a) in _PLAIN
+        and type(b) in _PLAIN
+        and a.device.type != "meta"
+        and not torch.compiler.is_compiling()
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and torch._C._len_torch_dispatch_stack() == 0
+        and forward_ad._current_level < 0
+    )
+
+
+class _Origin(NamedTuple):
+    """Where a product of distributed tensors stands as a whole."""
+
+    place: tuple[int, ...]
+    first_block: int
+    row_block: int
+
+
+def _multiply_distributed(
+    a: torch.Tensor, b: torch.Tensor, multiply: Callable[..., torch.Tensor], origin: _Origin
+) -> torch.Tensor | None:
+    """Return the product of distributed tensors, or None if neither is one."""
+    if not torch.distributed.is_available() or "torch.distributed.tensor" not in sys.modules:
+        return None
+    from optical.execution.sharded_matmul import DTensor, sharded_matmul  # noqa: PLC0415 - slow, and rarely needed
+
+    if not isinstance(a, DTensor) and not isinstance(b, DTensor):
+        return None
+
+    def product(a: torch.Tensor, b: torch.Tensor, *, place: tuple[int, ...], first_row: int) -> torch.Tensor:
+        block, unit = origin.row_block, "rows"
+        if b.dim() > 2:
+            block, unit = max(1, block // max(a.shape[-2], 1)), "matrices"
+        if first_row % block:
+            msg = (
+                f"row_block ({block} {unit}) must divide the shards of a product, of which one begins at "
+                f"{first_row}; choose a smaller one"
+            )
+            raise WorkloadError(msg)
+        first = origin.first_block + first_row // block
+        return multiply(a, b, place=(*origin.place, *place), first_block=first)
+
+    return sharded_matmul(a, b, product)
+
+
+def _batched(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tuple[int, ...]]:
+    """Return operands of shapes [B, M, K] and [B, K, N], and the shape of the result."""
+    if a.dim() < 2 or b.dim() < 2 or a.shape[-1] != b.shape[-2]:
+        msg = (
+            f"operands must have shapes [..., M, K] and [..., K, N]; got {list(a.shape)} and {list(b.shape)}"
+        )
+        raise WorkloadError(msg)
+    check_types(a, b)
+    if b.dim() == 2:
+        rows = math.prod(a.shape[:-1])
+        return a.reshape(1, rows, a.shape[-1]), b.unsqueeze(0), (*a.shape[:-1], b.shape[-1])
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    a_BMK = a.expand(*batch, *a.shape[-2:]).reshape(math.prod(batch), *a.shape[-2:])
+    b_BKN = b.expand(*batch, *b.shape[-2:]).reshape(math.prod(batch), *b.shape[-2:])
+    return a_BMK, b_BKN, (*batch, a.shape[-2], b.shape[-1])
+
+
+class _Call(NamedTuple):
+    """How one product is run; plain values, so that a compiler takes them as constants."""
+
+    texts: tuple[str, str, str]
+    """Specifications of this product, of grad_input and of grad_weight, as JSON."""
+    weight: bool
+    """Whether B is a weight."""
+    number: int
+    """Which product a draw belongs to: 0 is C, 1 dA, 2 dB, others are derivatives of higher order."""
+    sums_rows: bool
+    """Whether the product is A^T B, summed over rows, as the gradient of a weight is."""
+    place: tuple[int, ...]
+    """What tells the product from others, its first row block last."""
+    block: int
+    """Rows of a row block; matrices, where the batch has several."""
+    part_blocks: int
+    """Row blocks of each part of the global batch, of which the key says the number."""
+    flags: int
+    """How all three products are executed; codes of B are kept if it is a weight whose memory no compiler
+    rewrites."""
+
+
+class _PlainProduct(torch.autograd.Function):
+    """A product and its two gradient products, each with its own specification and draws, run directly.
+
+    A compiler needs `_NoisyProduct`, a function transform `_TransformedProduct`, which take several times as
+    long to start.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        a_BMK: torch.Tensor,
+        b_BKN: torch.Tensor,
+        key: tuple[int, ...],
+        call: _Call,
+    ) -> torch.Tensor:
+        ctx.key, ctx.call = key, call
+        ctx.save_for_backward(a_BMK, b_BKN)
+        return _multiply(_run, a_BMK, b_BKN, key, call)
+
+    @staticmethod
+    def backward(ctx: Any, grad_BMN: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401
+        run = _PlainProduct.apply if torch.is_grad_enabled() else functools.partial(_multiply, _run)
+        return *_gradients(ctx, grad_BMN, ctx.saved_tensors, ctx.key, run), None, None
+
+
+class _NoisyProduct(torch.autograd.Function):
+    """The same by way of the operator that compilers see."""
+
+    @staticmethod
+    def forward(a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: torch.Tensor, call: _Call) -> torch.Tensor:
+        return _multiply(torch.ops.heliograph.analog_matmul, a_BMK, b_BKN, key, call)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:  # noqa: ANN401
+        del output
+        a_BMK, b_BKN, key, ctx.call = inputs
+        ctx.save_for_backward(a_BMK, b_BKN, key.clone())
+
+    @staticmethod
+    def backward(ctx: Any, grad_BMN: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401
+        *operands, key = ctx.saved_tensors
+        run = functools.partial(_multiply, torch.ops.heliograph.analog_matmul)
+        return *_gradients(ctx, grad_BMN, operands, key, run), None, None
+
+
+class _TransformedProduct(_NoisyProduct):
+    """The same with derivatives of derivatives, tangents and maps, some of which compilers refuse."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:  # noqa: ANN401
+        _NoisyProduct.setup_context(ctx, inputs, output)
+        ctx.save_for_forward(*inputs[:3])
+
+    @staticmethod
+    def backward(ctx: Any, grad_BMN: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401
+        if not torch.is_grad_enabled():
+            return _NoisyProduct.backward(ctx, grad_BMN)
+        *operands, key = ctx.saved_tensors
+        return *_gradients(ctx, grad_BMN, operands, key, _TransformedProduct.apply), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: torch.Tensor | None) -> torch.Tensor | None:  # noqa: ANN401
+        """Return what tangents of A and of B add to the product: two further products of its phase."""
+        (a_BMK, b_BKN, key), call, total = ctx.saved_tensors, ctx.call, None
+        for number, tangent in zip((_TANGENT_FIRST, _TANGENT_SECOND), tangents[:2], strict=True):
+            if tangent is not None:
+                pair = (tangent, b_BKN) if number == _TANGENT_FIRST else (a_BMK, tangent)
+                each = _TransformedProduct.apply(*pair, key, _follower(call, number))
+                total = each if total is None else total + each
+        return total
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[torch.Tensor, int]:  # noqa: ANN401
+        """Run the samples of a mapped dimension as further matrices of the batch, each with its own draws."""
+        operands = []
+        for operand, dim in zip(inputs[:2], in_dims[:2], strict=True):
+            spread = operand.unsqueeze(0) if dim is None else operand.movedim(dim, 0)
+            operands.append(spread.expand(info.batch_size, *spread.shape[1:]).flatten(0, 1))
+        key, call = inputs[2:]
+        if operands[0].shape[0] == info.batch_size > 1:
+            call = call._replace(block=max(1, call.block // max(operands[0].shape[1], 1)))
+        c_BMN = _TransformedProduct.apply(*operands, key, call)
+        return c_BMN.unflatten(0, (info.batch_size, -1)), 0
+
+
+def _multiply(
+    run: Callable[..., torch.Tensor],
+    a: torch.Tensor,
+    b: torch.Tensor,
+    key: Any,  # noqa: ANN401
+    call: _Call,
+) -> torch.Tensor:
+    """Return one product, of A or of its transpose."""
+    flags = call.flags | _SUMS_ROWS * call.sums_rows
+    layout = [call.block, flags, call.number, *call.place, call.part_blocks]
+    return run(a.mT if call.sums_rows else a, b, key, call.texts[0], layout)
+
+
+def _follower(call: _Call, number: int) -> _Call:
+    """Return how a gradient or a part of a tangent of a product is run.
+
+    Gradients of gradients are products of the phases of gradients.
+    """
+    sums_rows, texts, flags = call.sums_rows, call.texts, call.flags
+    if number in (_FIRST, _SECOND):
+        sums_rows = number == _SECOND and not sums_rows
+        texts = (texts[2 if sums_rows and call.weight else 1], *texts[1:])
+    if call.sums_rows or number == _TANGENT_SECOND:
+        flags &= ~_KEEPS_CODES
+    return call._replace(
+        texts=texts, number=_FOLLOWERS * call.number + number, sums_rows=sums_rows, flags=flags
+    )
+
+
+def _gradients(
+    ctx: Any,  # noqa: ANN401
+    grad_BMN: torch.Tensor,
+    operands: tuple[torch.Tensor, ...],
+    key: Any,  # noqa: ANN401
+    run: Callable[..., torch.Tensor],
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Return the gradients of A and of B, where they are needed.
+
+    Of C = A B they are dC B^T and A^T dC; of C = A^T B, summed over rows, B dC^T and A dC.
+    """
+    (a_BMK, b_BKN), call, grad_a, grad_b = operands, ctx.call, None, None
+    if ctx.needs_input_grad[0]:
+        pair = (b_BKN, grad_BMN.mT) if call.sums_rows else (grad_BMN, b_BKN.mT)
+        grad_a = run(*pair, key, _follower(call, _FIRST))
+    if ctx.needs_input_grad[1]:
+        grad_b = run(a_BMK, grad_BMN, key, _follower(call, _SECOND))
+    return grad_a, grad_b
+
+
+def _execute(
+    a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: torch.Tensor, spec: str, layout: list[int]
+) -> torch.Tensor:
+    """Return one product of a core, shape [B, M, N]: one operator to compilers, without a gradient.
+
+    Parameters
+    ----------
+    a_BMK, b_BKN : torch.Tensor
+        Operands, shapes [B, M, K] and [B, K, N].
+    key : torch.Tensor
+        One int64 on the CPU, or two, the second the number of the part of the global batch.
+    spec : str
+        `AnalogSpec` as JSON (`spec_to_json`).
+    layout : list of int
+        Rows of a block (of a batch of several matrices: matrices), flags (1 where the rows of the batch are
+        summed over, as in the gradient of a weight; 2 where codes of B may be kept for later calls; 4 where
+        every analog sample is executed), which of the three products it is, what else tells it from others of
+        this key, the number of the first block, and the number of blocks of a part.
+    """
+    return _run(a_BMK, b_BKN, tuple(key.reshape(-1).tolist()), spec, layout)
+
+
+def _run(
+    a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: tuple[int, ...], spec: str, layout: list[int]
+) -> torch.Tensor:
+    block, flags, *place, first, part_blocks = layout
+    value, *part = key
+    if 0 in (*a_BMK.shape, b_BKN.shape[2]):
+        return a_BMK.new_zeros((*a_BMK.shape[:2], b_BKN.shape[2]))
+    return multiply_in_blocks(
+        a_BMK,
+        b_BKN,
+        spec_from_json(spec),
+        RowBlocks(
+            key=value & _KEY_MASK,
+            place=tuple(place),
+            first=first + sum(part) * part_blocks,
+            size=block,
+            sums_rows=bool(flags & _SUMS_ROWS),
+            keeps_codes=bool(flags & _KEEPS_CODES),
+            exact_tiles=bool(flags & _EXACT_TILES),
+            orders=_ORDERS[place[0]] if place[0] < len(_ORDERS) else _ANY_ORDER,
+        ),
+    )
+
+
+def _shape_only(
+    a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: torch.Tensor, spec: str, layout: list[int]
+) -> torch.Tensor:
+    """Return an empty result, for tracing and the meta device."""
+    del key, spec, layout
+    return a_BMK.new_empty((*a_BMK.shape[:2], b_BKN.shape[2]))
+
+
+# Registered without an autograd kernel, which torch.func cannot see through: `_NoisyProduct` differentiates.
+_LIBRARY = torch.library.Library("heliograph", "FRAGMENT")
+_LIBRARY.define("analog_matmul(Tensor a, Tensor b, Tensor key, str spec, SymInt[] layout) -> Tensor")
+_LIBRARY.impl("analog_matmul", _execute, "CompositeExplicitAutograd")
+torch.library.register_fake("heliograph::analog_matmul", _shape_only, lib=_LIBRARY)

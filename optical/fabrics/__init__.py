@@ -1,0 +1,1 @@
+"""Optical circuit-switched fabrics and the switches in them."""

@@ -1,0 +1,447 @@
+"""Which endpoint each optical lane reaches, how lanes are shared out, and when they move.
+
+Ways round dead links where some links are circuits, which exist only while they are lit.
+
+Circuits between vertices that pass on what is not for them: routes over several circuits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property, lru_cache
+from types import MappingProxyType
+
+import numpy as np
+import scipy
+
+from optical.scheduling.demand import BALANCE_TOLERANCE
+from optical.scheduling.schedule import DARK
+from simulator.errors import ParameterError, RouteError
+from simulator.interfaces import Flows
+from simulator.topology.graphs import NO_LINK, Wiring, bundle, detours
+
+
+class CircuitPolicy(StrEnum):
+    """When circuits move."""
+
+    STATIC = "static"
+    """All traffic of a step shares the lanes; they never move."""
+    PER_AXIS = "per-axis"
+    """All lanes serve the axis of parallelism that is asking."""
+
+
+class Turning(StrEnum):
+    """Whether ports wait until traffic asks for them."""
+
+    ASKED = "asked"
+    """Ports turn when traffic that lacks circuits is there."""
+    AHEAD = "ahead"
+    """Idle ports turn to the traffic that comes next, while accelerators still compute (Opus)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Circuits:
+    """Which endpoint each optical lane reaches; treat as immutable.
+
+    Raises
+    ------
+    ParameterError
+        If two sources shine on the same lane of a destination.
+    """
+
+    tx_peer: np.ndarray
+    """Destination of each lane of each endpoint, shape [E, lanes]; `DARK` for none."""
+    plans: Mapping[str, np.ndarray] = field(default_factory=lambda: MappingProxyType({}))
+    """Destinations that all lanes would have to serve one axis of the step, by axis, each [E, lanes]."""
+    failed: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """Ports that are down, ``endpoint * lanes + lane``, shape [n]; nothing begins or ends on them."""
+    unlent: np.ndarray | None = None
+    """Destinations if no port were down, where lanes have been lent to pairs that lost theirs; [E, lanes]."""
+    relays: bool = False
+    """Whether a pair whose lanes are dark goes by other circuits between its nodes while ports are down."""
+    targets: dict[int, tuple[Flows, np.ndarray]] = field(default_factory=dict)
+    """Flows asked for before, by identity, and the destinations of all lanes that served them while all ports
+    worked; handed on from circuits to circuits of a run."""
+
+    def __post_init__(self) -> None:
+        lit = self.tx_peer != DARK
+        lane = np.nonzero(lit)[1]
+        keys = self.tx_peer[lit] * self.tx_peer.shape[1] + lane
+        if len(np.unique(keys)) != len(keys):
+            twice = keys[np.argsort(keys, kind="stable")]
+            shared = int(twice[:-1][twice[1:] == twice[:-1]][0])
+            peer, which = divmod(shared, self.tx_peer.shape[1])
+            msg = f"two circuits end on lane {which} of endpoint {peer}; a lane receives one"
+            raise ParameterError(msg)
+        self.tx_peer.flags.writeable = False
+
+    @cached_property
+    def lit(self) -> np.ndarray:
+        """Destination of each lane whose light arrives, shape [E, lanes]; `DARK` over ports that are down."""
+        if not self.failed.size:
+            return self.tx_peer
+        lanes, down = self.tx_peer.shape[1], ~self.works
+        lost = down | (down[self.tx_peer, np.arange(lanes)] & (self.tx_peer != DARK))
+        return np.where(lost, DARK, self.tx_peer)
+
+    @cached_property
+    def works(self) -> np.ndarray:
+        """Whether the port of each lane works, shape [E, lanes]."""
+        found: np.ndarray = ~np.isin(np.arange(self.tx_peer.size), self.failed).reshape(self.tx_peer.shape)
+        return found
+
+    def without(self, failed: np.ndarray) -> Circuits:
+        """Return circuits set to the same ends while some ports and no others are down, shape [n].
+
+        Lanes that were lent go back once any port works again.
+        """
+        if self.unlent is None or np.isin(self.failed, failed).all():
+            return Circuits(self.tx_peer, self.plans, failed, self.unlent, targets=self.targets)
+        return Circuits(self.unlent, self.plans, failed, targets=self.targets)
+
+    @cached_property
+    def lanes_of_first(self) -> np.ndarray:
+        """Lanes to the same peer, counted on the first of them and zero on the others, shape [E, lanes]."""
+        same = (self.lit[:, :, None] == self.lit[:, None, :]) & (self.lit != DARK)[:, :, None]
+        first = ~np.tril(same, -1).any(axis=2)
+        return np.where(first, same.sum(axis=2), 0)
+
+    def with_lanes(self, moving: np.ndarray, target: np.ndarray) -> Circuits:
+        """Return circuits in which some endpoints have turned their lanes to where a target has them.
+
+        Parameters
+        ----------
+        moving : numpy.ndarray
+            Endpoints that turn, shape [M].
+        target : numpy.ndarray
+            Valid destinations of all lanes, shape [E, lanes]. Circuits of other endpoints that end where a
+            turned lane now ends go dark.
+        """
+        after = _turned(self.tx_peer, moving, target)
+        unlent = None if self.unlent is None else _turned(self.unlent, moving, target)
+        return Circuits(after, self.plans, self.failed, unlent, targets=self.targets)
+
+
+def _turned(tx_peer: np.ndarray, moving: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Return lanes of which some endpoints' have turned; what ends where they end now goes dark."""
+    after = tx_peer.copy()
+    after[moving] = DARK
+    turned = target[moving]
+    lit = turned != DARK
+    stolen = np.zeros(after.shape, dtype=bool)
+    stolen[turned[lit], np.nonzero(lit)[1]] = True
+    after[(after != DARK) & stolen[after, np.arange(after.shape[1])]] = DARK
+    after[moving] = turned
+    return after
+
+
+def split_lanes(weights: np.ndarray, lanes: int) -> np.ndarray:
+    """Return how many of an endpoint's lanes each of its destinations gets.
+
+    Parameters
+    ----------
+    weights : numpy.ndarray
+        Bytes to each destination, not negative, shape [D].
+    lanes : int
+        Lanes to share out.
+
+    Returns
+    -------
+    numpy.ndarray
+        Lanes, shape [D], their sum being `lanes`: in proportion by largest remainder, at least one each.
+
+    Raises
+    ------
+    RouteError
+        If there are more destinations than lanes.
+    """
+    owners = np.zeros(len(weights), dtype=np.int64)
+    return _split(owners, np.asarray(weights, dtype=float), lanes)
+
+
+def _split(owners: np.ndarray, weights: np.ndarray, lanes: int) -> np.ndarray:
+    """Return the lanes of each pair, shared out among the pairs of each owner, shape [P]."""
+    if not len(owners):
+        return np.zeros(0, dtype=np.int64)
+    peers = np.bincount(owners)
+    if peers.max() > lanes:
+        crowded = int(peers.argmax())
+        msg = (
+            f"endpoint {crowded} needs circuits with {peers.max()} others and has {lanes} lanes; try lanes="
+            f"{peers.max()} (its card's rate is shared by more), per-axis circuits (all-to-alls then go in "
+            "turns), a plan with fewer peers (less ep), or a fabric whose nodes pass on (direct_connect)"
+        )
+        raise RouteError(msg)
+    quota = _quotas(owners, weights, lanes)
+    whole = np.floor(quota + BALANCE_TOLERANCE).astype(np.int64)
+    left = lanes - np.bincount(owners, weights=whole).astype(np.int64)
+    order = np.lexsort((np.arange(len(owners)), whole - quota, owners))
+    starts = np.cumsum(peers) - peers
+    place = np.empty(len(owners), dtype=np.int64)
+    place[order] = np.arange(len(owners)) - starts[owners[order]]
+    return whole + (place < left[owners])
+
+
+def _quotas(owners: np.ndarray, weights: np.ndarray, lanes: int) -> np.ndarray:
+    """Return each pair's share of its owner's lanes, by weight but at least one, shape [P]."""
+    idle = np.bincount(owners, weights=weights)[owners] == 0.0
+    weights = np.where(idle, 1.0, weights)
+    least = np.zeros(len(owners), dtype=bool)
+    while True:
+        sums = np.bincount(owners, weights=np.where(least, 0.0, weights))[owners]
+        slots = lanes - np.bincount(owners, weights=least)[owners]
+        quota = np.where(least, 1.0, weights / np.where(sums > 0.0, sums, 1.0) * slots)
+        short = ~least & (quota < 1.0 - BALANCE_TOLERANCE)
+        if not short.any():
+            return quota
+        least |= short
+
+
+def assign_lanes(pairs: np.ndarray, weights: np.ndarray, endpoints: int, lanes: int) -> np.ndarray:
+    """Return circuits for pairs of endpoints, the lanes shared out by weight.
+
+    Parameters
+    ----------
+    pairs : numpy.ndarray
+        Source and destination of each circuit, distinct, shape [P, 2].
+    weights : numpy.ndarray
+        Bytes of each, shape [P].
+    endpoints, lanes : int
+        Size of the fabric.
+
+    Returns
+    -------
+    numpy.ndarray
+        Destination of each lane, shape [E, lanes]. A pair gets the lesser of what its source and what its
+        destination can give it; what remains stays dark.
+
+    Raises
+    ------
+    RouteError
+        If an endpoint has more peers than lanes.
+    """
+    counts = np.minimum(_split(pairs[:, 0], weights, lanes), _split(pairs[:, 1], weights, lanes))
+    return _colour(pairs.tobytes(), counts.tobytes(), endpoints, lanes).copy()
+
+
+def colour_lanes(pairs: np.ndarray, counts: np.ndarray, endpoints: int, lanes: int) -> np.ndarray:
+    """Return lanes for pairs of endpoints that get so many each, shape [E, lanes].
+
+    Parameters
+    ----------
+    pairs, counts : numpy.ndarray
+        Source and destination of each circuit, distinct, shape [P, 2], and how many lanes it takes, shape
+        [P]; no endpoint more than it has.
+    endpoints, lanes : int
+        Size of the fabric.
+    """
+    return _colour(np.ascontiguousarray(pairs).tobytes(), counts.tobytes(), endpoints, lanes).copy()
+
+
+@lru_cache(maxsize=64)
+def _colour(pairs_bytes: bytes, counts_bytes: bytes, endpoints: int, lanes: int) -> np.ndarray:
+    """Give each circuit a lane that is free at both ends (König: a bipartite graph needs only its degree)."""
+    pairs = np.frombuffer(pairs_bytes, dtype=np.int64).reshape(-1, 2)
+    counts = np.frombuffer(counts_bytes, dtype=np.int64)
+    if (counts == lanes).all():
+        whole = np.full((endpoints, lanes), DARK, dtype=np.int64)
+        whole[pairs[:, 0]] = pairs[:, 1:]
+        return whole
+    sends = [[DARK] * lanes for _ in range(endpoints)]
+    receives = [[DARK] * lanes for _ in range(endpoints)]
+    for (source, destination), count in zip(pairs.tolist(), counts.tolist(), strict=True):
+        for _ in range(count):
+            _place(sends, receives, source, destination)
+    return np.array(sends, dtype=np.int64).reshape(endpoints, lanes)
+
+
+def _place(sends: list[list[int]], receives: list[list[int]], source: int, destination: int) -> None:
+    """Add one circuit, swapping two lanes along an alternating path when no lane is free at both ends."""
+    out, into = sends[source], receives[destination]
+    for lane, (peer, origin) in enumerate(zip(out, into, strict=True)):
+        if peer == DARK and origin == DARK:
+            out[lane], into[lane] = destination, source
+            return
+    free_out, free_in = out.index(DARK), into.index(DARK)
+    path, receiver, lane, other = [], destination, free_out, free_in
+    while True:
+        sender = receives[receiver][lane]
+        if sender == DARK:
+            break
+        path.append((sender, receiver, lane, other))
+        receiver = sends[sender][other]
+        if receiver == DARK:
+            break
+        path.append((sender, receiver, other, lane))
+    for sender, receiver, old, _ in path:
+        sends[sender][old] = receives[receiver][old] = DARK
+    for sender, receiver, _, new in path:
+        sends[sender][new], receives[receiver][new] = receiver, sender
+    out[free_out], into[free_out] = destination, source
+
+
+def merge_pairs(pairs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct pairs, sorted, and the sum of each one's weights.
+
+    Parameters
+    ----------
+    pairs : numpy.ndarray
+        Source and destination, shape [P, 2].
+    weights : numpy.ndarray
+        Weight of each, shape [P].
+    """
+    if not len(pairs):
+        return pairs.reshape(0, 2).astype(np.int64), np.zeros(0)
+    distinct, place = np.unique(pairs, axis=0, return_inverse=True)
+    return np.ascontiguousarray(distinct, dtype=np.int64), np.bincount(place.ravel(), weights=weights)
+
+
+def circuit_wiring(
+    circuits: Circuits, vertices: np.ndarray, *, rate_bytes_per_s: float, latency_s: float
+) -> Wiring:
+    """Return circuits as links, ``vertex * degree + lane``; dark ones lead back to where they begin.
+
+    Parameters
+    ----------
+    circuits : Circuits
+        The circuits.
+    vertices : numpy.ndarray
+        Number of each of their ends in the wiring that they become part of, shape [V].
+    rate_bytes_per_s, latency_s : float
+        Rate of one lane, and latency of all.
+    """
+    count = circuits.lanes_of_first
+    own = np.broadcast_to(vertices[:, None], count.shape)
+    heads = np.where(count > 0, vertices[circuits.lit], own)
+    rates = count.ravel() * rate_bytes_per_s
+    return bundle(own.ravel(), heads.ravel(), rate_bytes_per_s=rates, latency_s=latency_s)
+
+
+def lit_detours(
+    wiring: Wiring,
+    routes: np.ndarray,
+    flows: Flows,
+    failed: np.ndarray,
+) -> np.ndarray:
+    """Return routes in which flows that would cross failed links take a shortest way over what is lit.
+
+    Parameters
+    ----------
+    wiring : Wiring
+        All links; those without capacity are dark.
+    routes : numpy.ndarray
+        Links of each flow while nothing has failed, shape [F, H].
+    flows : Flows
+        The flows.
+    failed : numpy.ndarray
+        Links that carry nothing, shape [n].
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape [F, H']. A flow that has no way left keeps its route over the failed link, and so waits.
+    """
+    hit = np.isin(routes, failed).any(axis=1)
+    dark = np.flatnonzero(wiring.capacity_bytes_per_s <= 0.0)
+    never = np.union1d(failed, dark)
+    some = Flows(
+        sources=flows.sources[hit],
+        destinations=flows.destinations[hit],
+        size_bytes=flows.size_bytes,
+        axis=flows.axis,
+    )
+    found = detours(wiring, routes[hit], some, never)
+    after = np.full((len(routes), max(routes.shape[1], found.shape[1])), NO_LINK, dtype=np.int64)
+    after[:, : routes.shape[1]] = routes
+    after[hit, : found.shape[1]] = found
+    after[hit, found.shape[1] :] = NO_LINK
+    return after
+
+
+NO_WAY = -9999
+"""What scipy gives for a vertex that cannot be reached, or is the start itself."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ForwardingCircuits:
+    """Circuits of equal domains of vertices, and the shortest ways over them; treat as immutable.
+
+    Notes
+    -----
+    A circuit is numbered ``vertex * degree + lane``. Lanes to the same peer act as one link, the first of
+    them, of their joint capacity. Ways are found breadth first, one for each pair of a domain.
+    """
+
+    circuits: Circuits
+    """Which vertex each lane of each vertex reaches, shape [V, degree]."""
+    domain: int
+    """Vertices of a domain, consecutive numbers; circuits do not leave it."""
+    axes: tuple[str, ...] = ()
+    """Axis of parallelism that the circuits of each domain were turned to; empty for all of a step."""
+
+    @property
+    def degree(self) -> int:
+        """Lanes of a vertex."""
+        return int(self.circuits.tx_peer.shape[1])
+
+    @cached_property
+    def before(self) -> np.ndarray:
+        """Vertex before each one on the way from each start, shape [V, domain], `NO_WAY` if there is none.
+
+        Columns and values count within the domain.
+        """
+        peers = self.circuits.lit
+        found = np.full((len(peers), self.domain), NO_WAY, dtype=np.int32)
+        known: dict[bytes, np.ndarray] = {}
+        for first in range(0, len(peers), self.domain):
+            inside = np.where(peers == DARK, DARK, peers - first)[first : first + self.domain]
+            key = inside.tobytes()
+            if key not in known:
+                known[key] = _before(inside, self.domain)
+            found[first : first + self.domain] = known[key]
+        return found
+
+    def reaches(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
+        """Return whether circuits lead from sources to destinations, shape [F]; to itself always."""
+        same = sources // self.domain == destinations // self.domain
+        led = self.before[sources, destinations % self.domain] != NO_WAY
+        return (same & led) | (sources == destinations)
+
+    def direct(self, sources: np.ndarray, destinations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the circuit from sources straight to destinations, and whether there is one, each [F]."""
+        lit = self.circuits.lit[sources] == destinations[:, None]
+        return sources * self.degree + lit.argmax(axis=1), lit.any(axis=1)
+
+    def ways(self, sources: np.ndarray, destinations: np.ndarray) -> list[np.ndarray]:
+        """Return the circuits at each place of the way, from its end to its start, -1 where there is none.
+
+        Parameters
+        ----------
+        sources, destinations : numpy.ndarray
+            Vertices that circuits join, shape [F].
+        """
+        columns, here = [], destinations.copy()
+        while (here != sources).any():
+            going = here != sources
+            earlier = np.where(
+                going, self.before[sources, here % self.domain] + here // self.domain * self.domain, here
+            )
+            link, _ = self.direct(earlier, here)
+            columns.append(np.where(going, link, -1))
+            here = earlier
+        return columns
+
+    def hops(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
+        """Return how many circuits lead from sources to destinations, shape [F]."""
+        columns = self.ways(sources, destinations)
+        return np.sum([column >= 0 for column in columns], axis=0) if columns else np.zeros(len(sources), int)
+
+
+def _before(peers: np.ndarray, size: int) -> np.ndarray:
+    """Return predecessors on shortest ways between all vertices of a domain, shape [size, size]."""
+    tails, lanes = np.nonzero(peers != DARK)
+    lit = scipy.sparse.csr_array((np.ones(tails.size), (tails, peers[tails, lanes])), shape=(size, size))
+    _, found = scipy.sparse.csgraph.shortest_path(lit, unweighted=True, return_predecessors=True)
+    return found.astype(np.int32)

@@ -1,0 +1,346 @@
+"""Cubes of accelerators whose faces optical circuit switches join to tori, regular or twisted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+import numpy as np
+
+from optical.fabrics.failed_ports import check_spares
+from optical.fabrics.switches import (
+    LaneBudget,
+    LaneOptics,
+    OpticalSwitch,
+    lane_budget,
+    load_optics,
+    load_switch,
+    switch_chassis,
+    switch_stages,
+)
+from simulator.checks import check_range
+from simulator.errors import ParameterError, RouteError
+from simulator.flow_groups import Loads, loads
+from simulator.interfaces import Flows, LinkGraph, Reconfiguration
+from simulator.topology.clos import DirectLink, Spreading, load_direct_link
+from simulator.topology.graphs import NO_LINK, Wiring, detours
+from simulator.topology.scale_up import BillItem, bill_power_w, bill_price_usd
+from simulator.topology.torus import CubeMachine, Torus, TorusPaths, cube_sides, regular, twisted
+from simulator.units import BITS_PER_BYTE
+
+
+class Closing(StrEnum):
+    """How circuits close the ends of the torus."""
+
+    REGULAR = "regular"
+    """Every axis on itself."""
+    TWISTED = "twisted"
+    """Shifted, so that all axes look alike; shapes n x n x 2n and n x 2n x 2n only."""
+    PER_AXIS = "per-axis"
+    """Twisted while experts exchange tokens, regular otherwise; circuits move in between."""
+
+
+EXCHANGES = frozenset({"ep"})
+"""Axes of parallelism for which per-axis circuits are twisted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CubeFabric:
+    """Accelerators on a torus; inside cubes links are copper, between cubes circuits.
+
+    Notes
+    -----
+    Accelerator e stands at ``(e // (y z), e // z % y, e % z)``; a shape that is twisted has its longest axes
+    last. Every link that leaves a cube, and every end of the torus, is a duplex fibre to a circuit switch,
+    which joins opposite places of any two cubes' faces (`simulator.topology.torus.CubeMachine`). Circuits are set
+    before the job begins, and stay unless `closing` says otherwise. Which cubes the slice takes does not
+    matter: the switches join any with any.
+
+    Link ``2 axes e + 2 axis`` leads from accelerator e forward along an axis, the next one back.
+
+    References
+    ----------
+    Jouppi et al., "TPU v4", arXiv:2304.01433: cubes, 48 switches, slices of any shape, twisted tori.
+    """
+
+    name: str = "cubes"
+    """Name shown in tables and traces."""
+    endpoints: int
+    """Accelerators."""
+    x: int
+    """Accelerators along the first axis; dimensionless."""
+    y: int
+    """Accelerators along the second axis; the third has what is left. Dimensionless."""
+    side: int = 4
+    """Accelerators along a side of a cube; divides every axis. Dimensionless."""
+    closing: Closing = Closing.REGULAR
+    """How circuits close the ends."""
+    link: DirectLink = field(default_factory=lambda: load_direct_link("ici-v4"))
+    """Link of the torus and the router port at its ends; copper inside cubes."""
+    switch: OpticalSwitch = field(default_factory=lambda: load_switch("palomar-mems"))
+    """The optical switches."""
+    optics: LaneOptics = field(default_factory=lambda: load_optics("lane-100g-cwdm-duplex"))
+    """Transmitter and receiver of each wavelength between cubes."""
+    lanes: int = 4
+    """Wavelengths of a link between cubes, all in one fibre."""
+    spreading: Spreading = Spreading.SPRAYED
+    """How a flow uses the shortest ways that there are."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "endpoints", "x", "y", "side", "lanes", low=1)
+        if self.endpoints % (self.x * self.y) or any(size % self.side for size in self.shape if size > 1):
+            best = [self.side * size for size in cube_sides(max(1, self.endpoints // self.side**3))]
+            msg = (
+                f"{self.endpoints} endpoints of '{self.name}' with x={self.x}, y={self.y} do not fill cubes "
+                f"of {self.side} along every axis; try x={best[0]}, y={best[1]}, or another side"
+            )
+            raise ParameterError(msg)
+        _ = self.ways, self.budget
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Accelerators along each axis as asked for; what is twisted is numbered with longer axes last."""
+        return self.x, self.y, self.endpoints // (self.x * self.y)
+
+    @property
+    def node_size(self) -> int:
+        """One: no two accelerators share a switched domain."""
+        return 1
+
+    @cached_property
+    def ways(self) -> dict[Closing, TorusPaths]:
+        """Links and routes of each torus that the circuits may form, by closing."""
+        sides = tuple(size for size in self.shape if size > 1) or (1,)
+        if self.closing is Closing.REGULAR:
+            return {Closing.REGULAR: TorusPaths(torus=regular(sides))}
+        shifted = twisted(sides)
+        both = {Closing.TWISTED: TorusPaths(torus=shifted)}
+        if self.closing is Closing.PER_AXIS:
+            both[Closing.REGULAR] = TorusPaths(torus=regular(shifted.box))
+        return both
+
+    @property
+    def torus(self) -> Torus:
+        """The torus at the start of a job."""
+        return self._ways(self.initial(())).torus
+
+    @cached_property
+    def machine(self) -> CubeMachine:
+        """Cubes, their faces and what they are cabled to."""
+        axes = self.torus.axes
+        return CubeMachine(
+            side=self.side, axes=axes, cubes=self.endpoints // self.side**axes, nodes_per_host=1
+        )
+
+    @cached_property
+    def stages(self) -> int:
+        """Optical switches that a circuit passes: one, or three where cubes outnumber half of its ports."""
+        return switch_stages(self.switch, self.machine.ports_per_switch)
+
+    @cached_property
+    def budget(self) -> LaneBudget:
+        """Power budget of a wavelength from cube to cube.
+
+        Raises
+        ------
+        LinkError
+            If its light does not arrive.
+        """
+        return lane_budget(self.optics, self.switch, self.stages)
+
+    @cached_property
+    def between(self) -> np.ndarray:
+        """Whether each link leaves its cube, shape [2 axes E]."""
+        if self.endpoints == 1:
+            return np.zeros(2 * self.torus.axes, dtype=bool)
+        places = self._ways(self.initial(())).places % self.side
+        return np.stack([places == self.side - 1, places == 0], axis=-1).ravel()
+
+    @cached_property
+    def _graph(self) -> LinkGraph:
+        copper, light = self.link.bandwidth_bytes_per_s, self.lanes * self.optics.bandwidth_bytes_per_s
+        rate = np.where(self.between, min(copper, light), copper) * self.link.efficiency
+        latency_s = self.link.latency_s + self.optics.link_latency_s * self.between
+        rate.flags.writeable = False
+        latency_s.flags.writeable = False
+        return LinkGraph(capacity_bytes_per_s=rate, latency_s=latency_s)
+
+    def bill(self) -> dict[str, BillItem]:
+        """Return the bill of materials: item -> count, power and price of each."""
+        ends = 2 * self.torus.axes * self.endpoints if self.endpoints > 1 else 0
+        faces = int(self.between.sum())
+        machine = self.machine
+        chassis = switch_chassis(self.switch, machine.ports_per_switch, machine.switches) if faces else 0
+        return {
+            "router port": BillItem(count=ends, w_each=self.link.static_w, usd_each=0.0),
+            "copper cable end": BillItem(count=ends - faces, w_each=0.0, usd_each=self.link.price_usd),
+            "optical lane": BillItem(
+                count=faces * self.lanes,
+                w_each=self.optics.electronics_w + self.budget.laser_w,
+                usd_each=self.optics.price_usd,
+            ),
+            "duplex fibre": BillItem(
+                count=faces, w_each=0.0, usd_each=0.0, fibre_ends=1, fibre_m=self.optics.fibre_m / 2
+            ),
+            "optical switch": BillItem(
+                count=chassis,
+                w_each=self.switch.static_w,
+                usd_each=self.switch.ports * self.switch.port_price_usd,
+            ),
+        }
+
+    @cached_property
+    def static_w(self) -> float:
+        """Power of everything on the bill, whole fabric."""
+        return bill_power_w(self.bill())
+
+    @cached_property
+    def cost_usd(self) -> float:
+        """Price of everything on the bill, whole fabric."""
+        return bill_price_usd(self.bill())
+
+    def initial(self, demand: tuple[Flows, ...]) -> Closing:
+        """Return how the circuits close the torus at the start of a step, set before the job began."""
+        if self.closing is not Closing.PER_AXIS:
+            return self.closing
+        return self._wanted(demand[0]) if demand else Closing.REGULAR
+
+    def configure(
+        self, circuits: Closing, flows: Flows, demand: tuple[Flows, ...]
+    ) -> tuple[Closing, Reconfiguration]:
+        """Return the torus that some flows want, and what turning the present one into it costs.
+
+        Notes
+        -----
+        Only circuits that lead elsewhere afterwards move; those along an axis that no twist shifts stay lit.
+        """
+        wanted = self._wanted(flows)
+        if wanted is circuits:
+            return circuits, Reconfiguration()
+        moved = np.flatnonzero(self.ways[circuits].heads != self.ways[wanted].heads)
+        return wanted, Reconfiguration(
+            dark_s=self.switch.reconfiguration_s,
+            moved_links=moved,
+            energy_j=self.stages * moved.size * self.switch.move_energy_j,
+        )
+
+    def graph(self, circuits: Closing) -> LinkGraph:
+        """Return the links; circuits change where they lead, not what they carry."""
+        return self._graph
+
+    def route(self, circuits: Closing, flows: Flows) -> np.ndarray:
+        """Return the links of each flow, shape [F, H]; a flow to itself has none.
+
+        Raises
+        ------
+        RouteError
+            If circuits close the torus in another way than these flows want.
+        """
+        if not self.connected(circuits, flows):
+            msg = (
+                f"'{self.name}' is {circuits} now, and axis '{flows.axis}' wants it {self._wanted(flows)}; "
+                "configure the fabric for it"
+            )
+            raise RouteError(msg)
+        moving = flows.sources != flows.destinations
+        found = self._ways(circuits).paths(flows.sources[moving], flows.destinations[moving])
+        links = np.full((moving.size, found.shape[1]), NO_LINK, dtype=np.int64)
+        links[moving] = found
+        return links
+
+    def around(self, circuits: Closing, flows: Flows, failed: np.ndarray) -> np.ndarray:
+        """Return the links of each flow as `route` does, past failed links where a way is left."""
+        return detours(self.wired(circuits), self.route(circuits, flows), flows, failed)
+
+    def wired(self, circuits: Closing) -> Wiring:
+        """Return the links of the present torus with their ends."""
+        ways, graph = self._ways(circuits), self.graph(circuits)
+        return Wiring(
+            tails=ways.tails,
+            heads=ways.heads,
+            capacity_bytes_per_s=graph.capacity_bytes_per_s,
+            latency_s=graph.latency_s,
+        )
+
+    @property
+    def port_lanes(self) -> int:
+        """Ports of each accelerator: one in each direction, in the order of its links."""
+        return 2 * self.torus.axes
+
+    @property
+    def switches(self) -> int:
+        """Positions of optical switches: one for each place on the faces of an axis, 48 with cubes of 4^3."""
+        return self.machine.switches
+
+    @cached_property
+    def position(self) -> np.ndarray:
+        """Position of the switch that each link passes, -1 in copper, shape [2 axes E].
+
+        All cubes' links at one place of opposite faces meet in one switch (Jouppi et al., arXiv:2304.01433);
+        a small machine's positions may share a chassis, which the bill counts and this does not.
+        """
+        axes, places = self.torus.axes, self._ways(self.initial(())).places % self.side
+        found = np.full((self.endpoints, axes, 2), NO_LINK, dtype=np.int64)
+        for axis in range(axes):
+            others = np.delete(places, axis, axis=1)
+            weights = self.side ** np.arange(axes - 2, -1, -1)
+            found[:, axis] = (axis * self.machine.links_per_face + others @ weights)[:, None]
+        return np.where(self.between, found.ravel(), NO_LINK)
+
+    def port_links(self, endpoint: int, lane: int) -> np.ndarray:
+        """Return both ways of an accelerator's port; back, that of every closing that circuits may take."""
+        out = endpoint * self.port_lanes + lane
+        back = [int(ways.heads[out]) * self.port_lanes + (lane ^ 1) for ways in self.ways.values()]
+        return np.unique([out, *back])
+
+    def switch_links(self, switch: int) -> np.ndarray:
+        """Return the links over the switch at a position."""
+        return np.flatnonzero(self.position == switch)
+
+    def replacement_s(self, ports: np.ndarray) -> float:
+        """Return the time until spare ports of the switches carry what failed ports [n] did.
+
+        Raises
+        ------
+        ParameterError
+            If a port is copper, or a switch has fewer spare ports.
+        """
+        copper = ports[self.position[ports] == NO_LINK]
+        if copper.size:
+            endpoint, lane = divmod(int(copper[0]), self.port_lanes)
+            msg = f"port {lane} of endpoint {endpoint} is copper inside a cube; no switch has a spare of it"
+            raise ParameterError(msg)
+        check_spares(self.switch, self.position[ports].tolist())
+        return self.switch.reconfiguration_s
+
+    def loads(self, circuits: Closing, flows: Flows) -> Loads:
+        """Return what flows of equal rate take of every link; sprayed ones share all shortest ways evenly."""
+        graph = self.graph(circuits)
+        if self.spreading is Spreading.STATIC:
+            links, usage, latency_s = loads(self.route(circuits, flows), graph, flows.weights)
+            return Loads(links=links, usage=usage, latency_s=latency_s)
+        return self._ways(circuits).sprayed(flows, graph)
+
+    def connected(self, circuits: Closing, flows: Flows) -> bool:
+        """Return whether the torus is the one that flows want; every endpoint reaches every other on it."""
+        return self._wanted(flows) is circuits
+
+    def grid(self, group: np.ndarray) -> tuple[int, ...] | None:
+        """Return the shape of the box that a group fills in order, or None; collectives go by it."""
+        return self._ways(self.initial(())).grid(group)
+
+    def transfer_energy_j(self, flows: Flows) -> float:
+        """Return the dynamic energy of carrying all the flows once: that of every link on their ways."""
+        steps = self.ways[self._wanted(flows)].steps(flows.sources, flows.destinations)
+        moved_bytes = flows.moved_bytes(np.abs(steps).sum(axis=1))
+        return moved_bytes * BITS_PER_BYTE * self.link.energy_j_per_bit
+
+    def _wanted(self, flows: Flows) -> Closing:
+        """Return how the torus should be closed for some flows."""
+        if self.closing is not Closing.PER_AXIS:
+            return self.closing
+        return Closing.TWISTED if flows.axis in EXCHANGES else Closing.REGULAR
+
+    def _ways(self, circuits: Closing) -> TorusPaths:
+        return self.ways[circuits]

@@ -1,0 +1,342 @@
+"""Circuits for big flows beside a thin packet network for the rest."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+
+import numpy as np
+
+from optical.fabrics.circuits import DARK, CircuitPolicy, Circuits, Turning, circuit_wiring, lit_detours
+from optical.fabrics.demand_aware import region_matrices, ways_to_give
+from optical.fabrics.lane_assignment import domain_demands, lanes_of
+from optical.fabrics.node_circuits import (
+    CircuitChoice,
+    NodeCircuits,
+    Packets,
+    RegionCircuits,
+    changed_links,
+    region_links,
+)
+from optical.fabrics.switches import LaneOptics, OpticalSwitch, load_optics, load_switch
+from optical.scheduling.bounds import is_worth_moving
+from simulator.checks import check_range
+from simulator.errors import ParameterError
+from simulator.flow_groups import loads
+from simulator.interfaces import Flows, LinkGraph, Reconfiguration
+from simulator.topology.graphs import NO_LINK, Wiring, joined, packed
+from simulator.topology.scale_up import (
+    BillItem,
+    Nic,
+    ScaleUp,
+    bill_power_w,
+    bill_price_usd,
+    load_nic,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HybridFabric(NodeCircuits):
+    """Nodes with cards to packet switches and cards to optical switches; circuits join nodes of a region.
+
+    Notes
+    -----
+    A flow of an axis that circuits are for takes one if its nodes have it; all others take packets. With the
+    policy ``static`` circuits are chosen once for the step's traffic, as c-Through and Helios do each epoch.
+    With ``per-axis`` a region's circuits turn to an axis that asks if that pays: if circuits save more of the
+    axis's time in a step than a turn takes (`optical.scheduling.bounds.is_worth_moving`). Where experts'
+    traffic is uneven and the choice greedy, they are even until the first exchange of a step, and turn to its
+    pairs then if that pays; an exchange and its way back take the same circuits. Links: those of the
+    packet fabric, then circuits ``node * degree + card``.
+
+    References
+    ----------
+    Farrington et al., "Helios", and Wang et al., "c-Through", both SIGCOMM 2010; Liu et al., CoNEXT 2015;
+    Liao et al., "MixNet", SIGCOMM 2025.
+    """
+
+    name: str = "hybrid"
+    """Name shown in tables and traces."""
+    packets: Packets
+    """Packet fabric of all accelerators, with their nodes."""
+    nic: Nic = field(default_factory=lambda: load_nic("connectx-7"))
+    """Optical card; a circuit takes one at both its ends."""
+    switch: OpticalSwitch = field(default_factory=lambda: load_switch("palomar-mems"))
+    """The optical switches."""
+    optics: LaneOptics = field(default_factory=lambda: load_optics("lane-100g"))
+    """Transmitter and receiver of each lane."""
+    degree: int = 6
+    """Circuits that a node begins, and as many that it ends: its optical cards."""
+    region: int = 0
+    """Nodes among which circuits can be set up; 0 for all. Dimensionless."""
+    axis: str = ""
+    """Axis of parallelism that circuits are set up for; empty for every one."""
+    choice: CircuitChoice = CircuitChoice.MATCHING
+    """Which pairs get circuits."""
+    policy: CircuitPolicy = CircuitPolicy.STATIC
+    """When circuits move."""
+    turning: Turning = Turning.ASKED
+    """Whether they wait until traffic asks."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "degree", low=1)
+        check_range(self, "region")
+        if self.nodes % self.joined:
+            msg = (
+                f"region ({self.region}) must divide the {self.nodes} nodes of '{self.name}'; "
+                "try 1, 2, 4 or 8, or 0 for all"
+            )
+            raise ParameterError(msg)
+        every = np.arange(self.endpoints)
+        wiring = self.packets.wiring
+        inside = wiring.tails[: self.endpoints], wiring.heads[self.endpoints : 2 * self.endpoints]
+        if not all(np.array_equal(one, every) for one in inside):
+            msg = (
+                f"'{self.packets.name}' has no nodes with switches inside, beside which circuits could stand"
+            )
+            raise ParameterError(msg)
+        _ = self.budget
+
+    @property
+    def endpoints(self) -> int:
+        """Accelerators: those of the packet fabric."""
+        return self.packets.endpoints
+
+    @property
+    def turns_ahead(self) -> bool:
+        """Whether idle ports turn to traffic before it asks."""
+        return self.turning is Turning.AHEAD
+
+    @property
+    def scale_up(self) -> ScaleUp:
+        """The domain inside a node."""
+        return self.packets.scale_up
+
+    @property
+    def accelerators(self) -> int:
+        """All endpoints."""
+        return self.packets.endpoints
+
+    @property
+    def inside(self) -> ScaleUp:
+        """The domain inside a node."""
+        return self.packets.scale_up
+
+    @property
+    def joined(self) -> int:
+        """Nodes of a region; at most all."""
+        return min(self.region or self.nodes, self.nodes)
+
+    def bill(self) -> dict[str, BillItem]:
+        """Return the bill of materials: item -> count, power and price of each."""
+        return self.packets.bill() | (self.circuit_bill() if self.nodes > 1 else {})
+
+    @cached_property
+    def static_w(self) -> float:
+        """Power of everything on the bill, whole fabric."""
+        return bill_power_w(self.bill())
+
+    @cached_property
+    def cost_usd(self) -> float:
+        """Price of everything on the bill, whole fabric."""
+        return bill_price_usd(self.bill())
+
+    @cached_property
+    def _node_of(self) -> np.ndarray:
+        return self.inside.node_of(np.arange(self.endpoints))
+
+    def initial(self, demand: tuple[Flows, ...]) -> RegionCircuits:
+        """Return circuits for the step's traffic; with the policy ``per-axis``, for its first big axis."""
+        big = self._big(demand)
+        served = [flows for flows in demand if self._served(flows.axis)]
+        axes = [""] * (self.nodes // self.joined)
+        if self.policy is CircuitPolicy.PER_AXIS:
+            first = next((flows.axis for flows in served if big[flows.axis]), "")
+            served = [flows for flows in served if flows.axis == first]
+            axes = [first] * len(axes)
+        tx_peer = np.full((self.nodes, self.degree), DARK, dtype=np.int64)
+        if self._weighs(served) and self.policy is CircuitPolicy.PER_AXIS:
+            # Routers have not spoken yet: circuits are even until the first exchange tells its sizes.
+            even = self._given(tx_peer, served)[0]
+            before_s, after_s = (
+                self._both_ways_s(even, served),
+                self._both_ways_s(self._turned(tx_peer, served), served),
+            )
+            if is_worth_moving(before_s=before_s, after_s=after_s, delay_s=self.switch.reconfiguration_s):
+                axes = [""] * len(axes)
+            return RegionCircuits(circuits=Circuits(even), axes=tuple(axes), big=MappingProxyType(big))
+        return RegionCircuits(
+            circuits=Circuits(self._turned(tx_peer, served)), axes=tuple(axes), big=MappingProxyType(big)
+        )
+
+    def _weighs(self, served: Sequence[Flows]) -> bool:
+        """Return whether circuits follow the sizes of uneven traffic that is served."""
+        return self.choice is CircuitChoice.GREEDY and any(flows.weights is not None for flows in served)
+
+    def _given(self, tx_peer: np.ndarray, served: Sequence[Flows]) -> list[np.ndarray]:
+        """Return lanes for uneven traffic in several ways, even ones first, each of shape [N, degree]."""
+        packets = self._packets_bytes_per_s / self.circuit_bytes_per_s
+        found: list[np.ndarray] = []
+        for region, wanted in region_matrices(served, self._node_of, self.joined).items():
+            first = region * self.joined
+            for way, links in enumerate(ways_to_give(wanted, self.degree, packets)):
+                if way == len(found):
+                    found.append(tx_peer.copy())
+                found[way][first : first + self.joined] = lanes_of(links, self.degree, first)
+        return found or [tx_peer]
+
+    def _both_ways_s(self, tx_peer: np.ndarray, served: Sequence[Flows]) -> float:
+        """Return the time of traffic there and back over some circuits, one after the other."""
+        circuits = RegionCircuits(circuits=Circuits(tx_peer), axes=())
+        graph, time_s = self.graph(circuits), 0.0
+        for flows in served:
+            for one in (flows, flows.reversed()):
+                links, usage, _ = loads(self.route(circuits, one), graph, one.weights)
+                slowest = (usage / graph.capacity_bytes_per_s[links]).max(initial=0.0)
+                time_s += float(slowest) * one.size_bytes
+        return time_s
+
+    @property
+    def _packets_bytes_per_s(self) -> float:
+        """Rate of a node's packet cards together."""
+        return self.packets.port_bytes_per_s * self.node_size
+
+    def _served(self, axis: str) -> bool:
+        return self.axis in ("", axis)
+
+    def _big(self, demand: Sequence[Flows]) -> dict[str, bool]:
+        """Return for each axis whether circuits save more of its time in a step than a turn takes."""
+        sent: defaultdict[str, float] = defaultdict(float)
+        for flows in demand:
+            off_node = self.inside.off_node(flows)
+            weights = None if flows.weights is None else flows.weights[off_node]
+            each = np.bincount(self._node_of[flows.sources[off_node]], weights, minlength=self.nodes)
+            sent[flows.axis] += float(each.max(initial=0)) * flows.size_bytes
+        packets = self._packets_bytes_per_s
+        return {
+            axis: is_worth_moving(
+                before_s=moved / packets,
+                after_s=moved / (packets + self.degree * self.circuit_bytes_per_s),
+                delay_s=self.switch.reconfiguration_s,
+            )
+            for axis, moved in sent.items()
+        }
+
+    def _turned(self, tx_peer: np.ndarray, served: Sequence[Flows]) -> np.ndarray:
+        """Return lanes of which those of regions with traffic are chosen for it, shape [N, degree]."""
+        if self._weighs(served):
+            return min(self._given(tx_peer, served), key=lambda after: self._both_ways_s(after, served))
+        after = tx_peer.copy()
+        for region, demand in domain_demands(served, self._node_of, self.joined).items():
+            first = region * self.joined
+            links = region_links(demand, self.degree, self.choice)
+            after[first : first + self.joined] = lanes_of(links, self.degree, first)
+        return after
+
+    def _asking(self, circuits: RegionCircuits, flows: Flows) -> np.ndarray:
+        """Return the regions whose circuits should turn to some flows, shape [R]."""
+        if (
+            self.policy is CircuitPolicy.STATIC
+            or not self._served(flows.axis)
+            or not circuits.big.get(flows.axis, False)
+        ):
+            return np.empty(0, dtype=np.int64)
+        one, other = self._node_of[flows.sources], self._node_of[flows.destinations]
+        kept = (one != other) & (one // self.joined == other // self.joined)
+        regions = np.unique(one[kept] // self.joined)
+        return regions[[circuits.axes[region] != flows.axis for region in regions.tolist()]]
+
+    def configure(
+        self, circuits: RegionCircuits, flows: Flows, demand: tuple[Flows, ...]
+    ) -> tuple[RegionCircuits, Reconfiguration]:
+        """Return circuits turned to `flows` where that pays, and what the change costs."""
+        asking = self._asking(circuits, flows)
+        if not asking.size:
+            return circuits, Reconfiguration()
+        wanted = flows
+        if flows.weights is not None:  # a step sends there and back; circuits are set up for both
+            wanted = next(
+                (one for one in demand if one.axis == flows.axis and one.weights is not None), flows
+            )
+        some = wanted.part(np.isin(self._node_of[wanted.sources] // self.joined, asking))
+        after = Circuits(self._turned(circuits.circuits.tx_peer, [some]), failed=circuits.circuits.failed)
+        axes = tuple(flows.axis if region in asking else axis for region, axis in enumerate(circuits.axes))
+        moved = changed_links(circuits.circuits, after)
+        return RegionCircuits(circuits=after, axes=axes, big=circuits.big), Reconfiguration(
+            dark_s=self.switch.reconfiguration_s if moved.size else 0.0,
+            moved_links=self.packets.wiring.links + moved,
+            energy_j=self.move_energy_j(circuits.circuits, after),
+        )
+
+    def without(self, circuits: RegionCircuits, failed: np.ndarray) -> tuple[RegionCircuits, Reconfiguration]:
+        """Return circuits while some ports [n] and no others are down; packets carry what lacks one."""
+        return dataclasses.replace(circuits, circuits=circuits.circuits.without(failed)), Reconfiguration()
+
+    def graph(self, circuits: RegionCircuits) -> LinkGraph:
+        """Return the links that exist now; circuits merged into another have no capacity."""
+        wiring = self.packets.wiring
+        optical = circuits.circuits.lanes_of_first.ravel() * self.circuit_bytes_per_s
+        return LinkGraph(
+            capacity_bytes_per_s=np.concatenate([wiring.capacity_bytes_per_s, optical]),
+            latency_s=self._latency_s,
+        )
+
+    @cached_property
+    def _latency_s(self) -> np.ndarray:
+        optical = np.full(self.nodes * self.degree, self.circuit_latency_s)
+        latency_s = np.concatenate([self.packets.wiring.latency_s, optical])
+        latency_s.flags.writeable = False
+        return latency_s
+
+    def by_circuit(self, circuits: RegionCircuits, flows: Flows) -> tuple[np.ndarray, np.ndarray]:
+        """Return the circuit of each flow, and whether it has one, each of shape [F]."""
+        one, other = self._node_of[flows.sources], self._node_of[flows.destinations]
+        lit = circuits.circuits.lit[one] == other[:, None]
+        lit &= self._served(flows.axis)
+        return one * self.degree + lit.argmax(axis=1), lit.any(axis=1)
+
+    def route(self, circuits: RegionCircuits, flows: Flows) -> np.ndarray:
+        """Return the links of each flow, shape [F, H], padded with -1; a flow to itself has none."""
+        link, lit = self.by_circuit(circuits, flows)
+        moving = flows.sources != flows.destinations
+        carried = moving & ~lit
+        paths = self.packets.paths(flows.sources[carried], flows.destinations[carried])
+        links = np.full((len(moving), max(3, paths.shape[1])), NO_LINK, dtype=np.int64)
+        links[carried, : paths.shape[1]] = paths
+        links[lit, 0] = flows.sources[lit]
+        links[lit, 1] = self.packets.wiring.links + link[lit]
+        links[lit, 2] = self.endpoints + flows.destinations[lit]
+        return packed(list(links.T))
+
+    def wired(self, circuits: RegionCircuits) -> Wiring:
+        """Return all links with their present ends; dark ones have no capacity."""
+        wiring = self.packets.wiring
+        switches = wiring.heads[np.arange(self.nodes) * self.scale_up.size]
+        light = circuit_wiring(
+            circuits.circuits,
+            switches,
+            rate_bytes_per_s=self.circuit_bytes_per_s,
+            latency_s=self.circuit_latency_s,
+        )
+        return joined([wiring, light])
+
+    def around(self, circuits: RegionCircuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
+        """Return the links of each flow as `route` does, past failed links where a way is left."""
+        return lit_detours(self.wired(circuits), self.route(circuits, flows), flows, failed)
+
+    def connected(self, circuits: RegionCircuits, flows: Flows) -> bool:
+        """Return whether no circuits should turn to the flows; packets reach everybody."""
+        return not self._asking(circuits, flows).size
+
+    def transfer_energy_j(self, flows: Flows) -> float:
+        """Return the dynamic energy of carrying all the flows once by packets."""
+        return self.packets.transfer_energy_j(flows)
+
+    def carried_energy_j(self, circuits: RegionCircuits, flows: Flows) -> float:
+        """Return the dynamic energy of carrying all the flows once over the present circuits and packets."""
+        lit = self.by_circuit(circuits, flows)[1]
+        return self.packets.transfer_energy_j(flows.part(~lit)) + self.passing_energy_j(flows, lit)

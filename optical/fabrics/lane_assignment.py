@@ -1,0 +1,217 @@
+"""Lanes for the traffic of a step: who adds up with whom, who sends to whom, and circuits that fit both."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from optical.fabrics.circuits import DARK, colour_lanes
+from optical.scheduling.topology import AllReduceGroup, job_topology
+from simulator.interfaces import Flows
+
+EXPERTS = "ep"
+"""Axis of parallelism whose members send to all others, not around a ring."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DomainDemand:
+    """Traffic among the vertices of one domain."""
+
+    groups: tuple[AllReduceGroup, ...]
+    """Rings of vertices, with the bytes that each of them holds."""
+    pairs: np.ndarray
+    """Bytes from vertex to vertex beside them, shape [domain, domain]."""
+
+    @property
+    def matrix(self) -> np.ndarray:
+        """Bytes from vertex to vertex, rings included as steps to the next, shape [domain, domain]."""
+        found = self.pairs.copy()
+        for group in self.groups:
+            members = np.array(group.members)
+            found[members, np.roll(members, -1)] += group.ring_bytes
+        return found
+
+
+def domain_demands(served: Sequence[Flows], vertex_of: np.ndarray, domain: int) -> dict[int, DomainDemand]:
+    """Return the traffic of each domain that has any.
+
+    Parameters
+    ----------
+    served : sequence of Flows
+        Traffic between endpoints.
+    vertex_of : numpy.ndarray
+        Vertex at which each endpoint stands, shape [E].
+    domain : int
+        Vertices of a domain; traffic that leaves it is left out.
+
+    Notes
+    -----
+    Flows that lead from every endpoint to one other and come back to it are rings; those of experts are taken
+    as all-to-alls among a ring's members, each member's bytes spread evenly. A ring through several domains
+    is one in each of them, as in collectives of two levels. All others are pairs; what is sent to experts
+    unevenly comes back, so that both ways count.
+    """
+    rings: defaultdict[int, defaultdict[tuple[int, ...], float]] = defaultdict(lambda: defaultdict(float))
+    pairs: dict[int, np.ndarray] = {}
+
+    def add(here: int, sources: np.ndarray, destinations: np.ndarray, size_bytes: float | np.ndarray) -> None:
+        if here not in pairs:
+            pairs[here] = np.zeros((domain, domain))
+        np.add.at(pairs[here], (sources % domain, destinations % domain), size_bytes)
+
+    for flows in served:
+        cycles, rest = (
+            _cycles(flows) if flows.weights is None else ([], np.ones(len(flows.sources), dtype=bool))
+        )
+        for cycle in cycles:
+            visited = _around(vertex_of[cycle])
+            for here in np.unique(visited // domain).tolist():
+                members = _around(visited[visited // domain == here])
+                if len(members) < 2:
+                    continue
+                if len(np.unique(members)) < len(members):
+                    add(here, members, np.roll(members, -1), flows.size_bytes)
+                elif flows.axis == EXPERTS:
+                    one, other = (side.ravel() for side in np.meshgrid(members, members))
+                    each = flows.size_bytes * len(cycle) / len(visited) / len(visited)
+                    add(here, one[one != other], other[one != other], each)
+                else:
+                    rings[here][tuple((members % domain).tolist())] += flows.size_bytes
+        sources, destinations = vertex_of[flows.sources[rest]], vertex_of[flows.destinations[rest]]
+        kept = (sources // domain == destinations // domain) & (sources != destinations)
+        for here in np.unique(sources[kept] // domain).tolist():
+            mine = kept & (sources // domain == here)
+            sizes_bytes = flows.sizes_bytes[rest][mine]
+            add(here, sources[mine], destinations[mine], sizes_bytes)
+            if flows.weights is not None:
+                add(here, destinations[mine], sources[mine], sizes_bytes)
+    return {
+        here: DomainDemand(
+            groups=tuple(
+                AllReduceGroup(members=members, size_bytes=size) for members, size in rings[here].items()
+            ),
+            pairs=pairs.get(here, np.zeros((domain, domain))),
+        )
+        for here in sorted(set(rings) | set(pairs))
+    }
+
+
+def _cycles(flows: Flows) -> tuple[list[np.ndarray], np.ndarray]:
+    """Return the rings of flows that are nothing but rings, and which flows are none, shape [F]."""
+    sources, destinations = flows.sources.tolist(), flows.destinations.tolist()
+    after = dict(zip(sources, destinations, strict=True))
+    every = np.ones(len(sources), dtype=bool)
+    if len(after) < len(sources) or set(sources) != set(destinations):
+        return [], every
+    seen: set[int] = set()
+    found = []
+    for first in sources:
+        ring, here = [], first
+        while here not in seen:
+            seen.add(here)
+            ring.append(here)
+            here = after[here]
+        if ring:
+            found.append(np.array(ring, dtype=np.int64))
+    return found, ~every
+
+
+def _around(vertices: np.ndarray) -> np.ndarray:
+    """Return the vertices that a ring visits, neighbours of the same vertex once."""
+    return vertices[vertices != np.roll(vertices, 1)] if len(np.unique(vertices)) > 1 else vertices[:1]
+
+
+def job_links(demand: DomainDemand, degree: int, *, all_meet: bool = True) -> np.ndarray:
+    """Return circuits for the traffic of a domain, shape [domain, domain], whole numbers.
+
+    Parameters
+    ----------
+    demand : DomainDemand
+        The traffic.
+    degree : int
+        Circuits that a vertex may begin, and as many that it may end.
+    all_meet : bool
+        Whether every vertex has to reach every other, or only those with traffic between them.
+
+    Notes
+    -----
+    TopologyFinder with TotientPerms (`optical.scheduling.topology.job_topology`). What it leaves of the
+    degree doubles the busiest circuits; if some vertices could not reach those they have to, one lane of
+    each goes into a ring through all first.
+    """
+    size = len(demand.pairs)
+    if size < 2:
+        return np.zeros((size, size), dtype=np.int64)
+    groups = demand.groups
+    found = job_topology(groups, demand.pairs, degree=degree)
+    links = found.links
+    meeting = ~np.isinf(found.hops)
+    if not (meeting if all_meet else meeting | (demand.matrix <= 0.0)).all():
+        groups = (AllReduceGroup(members=tuple(range(size)), size_bytes=0.0), *groups)
+        found = job_topology(groups, demand.pairs, degree=degree)
+        links = found.links
+    wanted = demand.pairs.copy()
+    for group, strides in zip(groups, found.strides, strict=True):
+        members = np.array(group.members)
+        for stride in strides or (1,):
+            wanted[members, np.roll(members, -stride)] += group.ring_bytes / max(len(strides), 1)
+    return busiest_first(np.where(links > 0, wanted, 0.0), degree, links)
+
+
+def busiest_first(wanted: np.ndarray, degree: int, links: np.ndarray | None = None) -> np.ndarray:
+    """Return circuits given one by one to the pair that takes longest, shape [N, N], whole numbers.
+
+    Parameters
+    ----------
+    wanted : numpy.ndarray
+        Bytes from vertex to vertex, shape [N, N].
+    degree : int
+        Circuits that a vertex may begin, and as many that it may end.
+    links : numpy.ndarray, optional
+        Circuits that there are already, shape [N, N].
+
+    Notes
+    -----
+    The greedy rule of MixNet (Liao et al., SIGCOMM 2025): the pair that finishes last gets the next circuit,
+    as long as both its ends have a port. A pair without any comes before all that have one; of equal pairs
+    the nearer in number comes first, so that even traffic leaves no vertex out.
+    """
+    given = np.zeros(wanted.shape, dtype=np.int64) if links is None else links.copy()
+    out, into = degree - given.sum(axis=1), degree - given.sum(axis=0)
+    rows, columns = np.nonzero(wanted)
+    queue = [
+        (bool(given[a, b]), -wanted[a, b] / max(given[a, b], 1), (b - a) % len(wanted), a, b)
+        for a, b in zip(rows.tolist(), columns.tolist(), strict=True)
+        if a != b
+    ]
+    heapq.heapify(queue)
+    while queue:
+        _, _, away, a, b = heapq.heappop(queue)
+        if out[a] > 0 and into[b] > 0:
+            given[a, b] += 1
+            out[a] -= 1
+            into[b] -= 1
+            heapq.heappush(queue, (True, -wanted[a, b] / given[a, b], away, a, b))
+    return given
+
+
+def lanes_of(links: np.ndarray, degree: int, first: int = 0) -> np.ndarray:
+    """Return the destination of each lane, shape [N, degree], `DARK` for none.
+
+    Parameters
+    ----------
+    links : numpy.ndarray
+        Circuits from vertex to vertex, shape [N, N].
+    degree : int
+        Lanes of a vertex.
+    first : int
+        Number of the first vertex.
+    """
+    rows, columns = np.nonzero(links)
+    pairs = np.stack([rows, columns], axis=1).astype(np.int64)
+    peers = colour_lanes(pairs, links[rows, columns].astype(np.int64), len(links), degree)
+    return np.where(peers == DARK, DARK, peers + first)

@@ -1,0 +1,291 @@
+"""What fabrics share whose nodes have optical cards: circuits between nodes, their light and their bill.
+
+What stands beside circuits that serve only some traffic: packets, the circuits' state, who gets them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from types import MappingProxyType
+from typing import Protocol
+
+import numpy as np
+
+from optical.fabrics.circuits import DARK, Circuits
+from optical.fabrics.demand_aware import even_circuits
+from optical.fabrics.failed_ports import chassis_of, chassis_ports, check_spares
+from optical.fabrics.lane_assignment import DomainDemand, busiest_first
+from optical.fabrics.switches import (
+    LaneBudget,
+    LaneOptics,
+    OpticalSwitch,
+    lane_budget,
+    switch_chassis,
+    switch_stages,
+)
+from optical.scheduling.topology import job_topology
+from simulator.interfaces import Flows
+from simulator.topology.graphs import Wiring
+from simulator.topology.scale_up import BillItem, Nic, ScaleUp
+
+
+class CircuitChoice(StrEnum):
+    """Which pairs of nodes get circuits."""
+
+    GREEDY = "greedy"
+    """One circuit after the other to the pair that finishes last (MixNet)."""
+    MATCHING = "matching"
+    """Matchings of greatest traffic, one after the other (c-Through, Helios)."""
+    EVEN = "even"
+    """As many to every pair with traffic, however much it has; what a fabric does that knows no demand."""
+
+
+class Packets(Protocol):
+    """A packet fabric that can stand beside circuits: a fixed graph with switched nodes.
+
+    Its first links lead from accelerators to their node's switch [E], the next from there back [E].
+    """
+
+    @property
+    def name(self) -> str:
+        """Name shown in tables."""
+        ...
+
+    @property
+    def endpoints(self) -> int:
+        """Accelerators."""
+        ...
+
+    @property
+    def scale_up(self) -> ScaleUp:
+        """The domain inside a node."""
+        ...
+
+    @property
+    def wiring(self) -> Wiring:
+        """All links."""
+        ...
+
+    @property
+    def port_bytes_per_s(self) -> float:
+        """Rate of an accelerator's card."""
+        ...
+
+    def bill(self) -> dict[str, BillItem]:
+        """Return the bill of materials."""
+        ...
+
+    def paths(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
+        """Return the links from sources to other endpoints, shape [F, H]."""
+        ...
+
+    def transfer_energy_j(self, flows: Flows) -> float:
+        """Return the dynamic energy of carrying all the flows once."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RegionCircuits:
+    """Circuits of all regions, and whom they serve; treat as immutable."""
+
+    circuits: Circuits
+    """Which node each card of each node reaches, shape [N, degree]."""
+    axes: tuple[str, ...]
+    """Axis of parallelism that each region's circuits were turned to; empty before the first."""
+    big: Mapping[str, bool] = field(default_factory=lambda: MappingProxyType({}))
+    """Whether each axis of the step has traffic enough to turn circuits for it."""
+
+
+def region_links(demand: DomainDemand, degree: int, choice: CircuitChoice) -> np.ndarray:
+    """Return circuits for the traffic of a region, shape [N, N], whole numbers.
+
+    Parameters
+    ----------
+    demand : DomainDemand
+        Traffic of the region, as skewed as it may be.
+    degree : int
+        Circuits that a node may begin, and as many that it may end.
+    choice : CircuitChoice
+        Which pairs get them.
+    """
+    wanted = demand.matrix
+    if choice is CircuitChoice.EVEN:
+        return even_circuits(wanted, degree)
+    if choice is CircuitChoice.GREEDY:
+        return busiest_first(wanted, degree)
+    return job_topology((), wanted, degree=degree).links
+
+
+class NodeCircuits(Protocol):
+    """Nodes with `degree` optical cards each; a circuit takes one card at either end, with all its lanes.
+
+    Notes
+    -----
+    Card k of every node is joined by the optical switches of plane k; a lane of a card has a switch port of
+    its own. Within its node a flow goes over the node's switch to the card and from it.
+    """
+
+    nic: Nic
+    switch: OpticalSwitch
+    optics: LaneOptics
+    degree: int
+
+    @property
+    def accelerators(self) -> int:
+        """Endpoints of the fabric."""
+        ...
+
+    @property
+    def inside(self) -> ScaleUp:
+        """The domain inside a node."""
+        ...
+
+    @property
+    def joined(self) -> int:
+        """Nodes that one plane of switches joins."""
+        ...
+
+    @property
+    def nodes(self) -> int:
+        """Nodes."""
+        return self.inside.nodes(self.accelerators)
+
+    @property
+    def node_size(self) -> int:
+        """Endpoints that share a node, consecutive numbers."""
+        return min(self.inside.size, self.accelerators)
+
+    @property
+    def card_lanes(self) -> int:
+        """Lanes that a card takes."""
+        return math.ceil(self.nic.bandwidth_bytes_per_s / self.optics.bandwidth_bytes_per_s)
+
+    @property
+    def circuit_bytes_per_s(self) -> float:
+        """Rate of one circuit that a long transfer reaches."""
+        lanes = self.card_lanes * self.optics.bandwidth_bytes_per_s
+        return min(self.nic.bandwidth_bytes_per_s, lanes) * self.nic.efficiency
+
+    @property
+    def circuit_latency_s(self) -> float:
+        """Time from memory to memory over one circuit; a node that passes on adds it once more."""
+        return 2 * self.nic.latency_s + self.optics.link_latency_s
+
+    @cached_property
+    def stages(self) -> int:
+        """Optical switches that a circuit passes: one, or three in a Clos network."""
+        return switch_stages(self.switch, self.joined)
+
+    @cached_property
+    def budget(self) -> LaneBudget:
+        """Power budget of a lane.
+
+        Raises
+        ------
+        LinkError
+            If its light does not arrive; names the element that loses most.
+        """
+        return lane_budget(self.optics, self.switch, self.stages)
+
+    def circuit_bill(self) -> dict[str, BillItem]:
+        """Return the bill of cards, lanes and switches: item -> count, power and price of each."""
+        cards = self.nodes * self.degree
+        lane_w = self.optics.electronics_w + self.budget.laser_w
+        return {
+            "circuit card": BillItem(count=cards, w_each=self.nic.static_w, usd_each=self.nic.price_usd),
+            "optical lane": BillItem(
+                count=cards * self.card_lanes,
+                w_each=lane_w,
+                usd_each=self.optics.price_usd,
+                fibre_ends=self.optics.fibres,
+                fibre_m=self.optics.fibres * self.optics.fibre_m / 2,
+            ),
+            "optical switch": BillItem(
+                count=switch_chassis(self.switch, self.joined, self._planes),
+                w_each=self.switch.static_w,
+                usd_each=self.switch.ports * self.switch.port_price_usd,
+            ),
+        }
+
+    @property
+    def ports(self) -> int:
+        """Ports that circuits begin and end on: optical cards."""
+        return self.nodes * self.degree
+
+    @property
+    def port_lanes(self) -> int:
+        """Ports of each node: its cards."""
+        return self.degree
+
+    @property
+    def port_owner(self) -> str:
+        """Nodes have the ports."""
+        return "node"
+
+    def port_name(self, port: int) -> str:
+        """Return what a port is called in messages."""
+        return f"card {port % self.degree} of node {port // self.degree}"
+
+    @cached_property
+    def port_chassis(self) -> np.ndarray:
+        """Optical switches whose ports the lanes of each card take, shape [N degree, card lanes].
+
+        A card sends every block of bits over all its lanes in turn (IEEE 802.3, clause 82), so one that is
+        dark takes the card down.
+        """
+        node, card = np.divmod(np.arange(self.ports), self.degree)
+        first = (node // self.joined * self.degree + card) * self.card_lanes
+        chassis = chassis_of(self.switch, self.joined, self._planes)
+        found: np.ndarray = chassis[first[:, None] + np.arange(self.card_lanes), node[:, None] % self.joined]
+        return found
+
+    @property
+    def _planes(self) -> int:
+        return self.degree * self.card_lanes * math.ceil(self.nodes / self.joined)
+
+    @property
+    def switches(self) -> int:
+        """Optical switches."""
+        return switch_chassis(self.switch, self.joined, self._planes)
+
+    def switch_ports(self, switch: int) -> np.ndarray:
+        """Return the cards that are lost with an optical switch, shape [n]."""
+        lost = chassis_ports(self.switch, self.joined, self._planes, switch)
+        group, card = np.divmod(lost[:, 0] // self.card_lanes, self.degree)
+        node = group * self.joined + lost[:, 1]
+        ports: np.ndarray = np.unique((node * self.degree + card)[node < self.nodes])
+        return ports
+
+    def replacement_s(self, ports: np.ndarray) -> float:
+        """Return the time until spare ports of the switches carry what failed cards' ports [n] did.
+
+        Raises
+        ------
+        ParameterError
+            If a switch has fewer spare ports.
+        """
+        check_spares(self.switch, self.port_chassis[ports].ravel().tolist())
+        return self.switch.reconfiguration_s
+
+    def move_energy_j(self, before: Circuits, after: Circuits) -> float:
+        """Return the energy of turning the ports of all circuits that are new."""
+        turned = (after.tx_peer != before.tx_peer) & (after.tx_peer != DARK)
+        return self.stages * self.card_lanes * int(turned.sum()) * self.switch.move_energy_j
+
+    def passing_energy_j(self, flows: Flows, hops: np.ndarray) -> float:
+        """Return the energy of flows between nodes over so many circuits each, shape [F].
+
+        Every circuit takes two cards, and every node at its beginning and one at the end the node's switch.
+        """
+        moved_bytes = flows.moved_bytes(hops)
+        return self.inside.transfer_energy_j(moved_bytes) + self.nic.transfer_energy_j(moved_bytes)
+
+
+def changed_links(before: Circuits, after: Circuits) -> np.ndarray:
+    """Return the circuits that turn, go dark or change in capacity, numbered ``vertex * degree + lane``."""
+    turned = after.tx_peer != before.tx_peer
+    return np.flatnonzero(turned | (after.lanes_of_first != before.lanes_of_first))

@@ -1,0 +1,484 @@
+"""Optical circuit switches instead of packet switches: every rail of accelerators on circuits of its own.
+
+Ports of circuit-switched rails: whose they are, and which optical switches hold them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Protocol
+
+import numpy as np
+
+from optical.fabrics.circuits import (
+    DARK,
+    CircuitPolicy,
+    Circuits,
+    Turning,
+    assign_lanes,
+    circuit_wiring,
+    lit_detours,
+    merge_pairs,
+)
+from optical.fabrics.failed_ports import chassis_of, chassis_ports, check_spares, lend_lanes
+from optical.fabrics.rail_routing import RailWays, rail_ways
+from optical.fabrics.switches import (
+    LaneBudget,
+    LaneOptics,
+    OpticalSwitch,
+    lane_budget,
+    load_optics,
+    load_switch,
+    switch_chassis,
+    switch_stages,
+)
+from simulator.checks import check_range
+from simulator.errors import RouteError
+from simulator.interfaces import Flows, LinkGraph, Reconfiguration
+from simulator.topology.graphs import Wiring, bundle, joined
+from simulator.topology.scale_up import BillItem, Nic, ScaleUp, bill_power_w, bill_price_usd, load_nic
+
+
+class RailPorts(Protocol):
+    """Endpoints with `lanes` ports each; lane l of rail r is on the switches of plane (r, l).
+
+    Notes
+    -----
+    A port is the switch's with its fibre: light ends there both ways. A spare port of the switch takes its
+    place once the fibre has been moved.
+    """
+
+    endpoints: int
+    scale_up: ScaleUp
+    switch: OpticalSwitch
+    lanes: int
+
+    @property
+    def nodes(self) -> int:
+        """Nodes, which is also the endpoints of one rail."""
+        ...
+
+    @property
+    def node_size(self) -> int:
+        """Endpoints that share a node, which is also the rails."""
+        ...
+
+    @property
+    def ports(self) -> int:
+        """Ports that lanes begin and end on."""
+        return self.endpoints * self.lanes
+
+    @property
+    def port_lanes(self) -> int:
+        """Ports of each endpoint: its lanes."""
+        return self.lanes
+
+    @property
+    def port_owner(self) -> str:
+        """Endpoints have the ports."""
+        return "endpoint"
+
+    def port_name(self, port: int) -> str:
+        """Return what a port is called in messages."""
+        return f"port {port % self.lanes} of endpoint {port // self.lanes}"
+
+    @cached_property
+    def port_chassis(self) -> np.ndarray:
+        """Optical switches whose port each port is, shape [E lanes, 1]."""
+        every = np.arange(self.endpoints)
+        planes = self.scale_up.rail_of(every)[:, None] * self.lanes + np.arange(self.lanes)
+        chassis = chassis_of(self.switch, self.nodes, self.node_size * self.lanes)
+        return chassis[planes, self.scale_up.node_of(every)[:, None]].reshape(-1, 1)
+
+    @property
+    def switches(self) -> int:
+        """Optical switches."""
+        return switch_chassis(self.switch, self.nodes, self.node_size * self.lanes)
+
+    def switch_ports(self, switch: int) -> np.ndarray:
+        """Return the ports that are lost with an optical switch, shape [n]."""
+        lost = chassis_ports(self.switch, self.nodes, self.node_size * self.lanes, switch)
+        endpoints = lost[:, 1] * self.scale_up.size + lost[:, 0] // self.lanes
+        ports: np.ndarray = (endpoints * self.lanes + lost[:, 0] % self.lanes)[endpoints < self.endpoints]
+        return ports
+
+    def replacement_s(self, ports: np.ndarray) -> float:
+        """Return the time until spare ports of the switches carry what failed ports [n] did.
+
+        Raises
+        ------
+        ParameterError
+            If a switch has fewer spare ports.
+        """
+        check_spares(self.switch, self.port_chassis[ports].ravel().tolist())
+        return self.switch.reconfiguration_s
+
+
+NO_LINK = -1
+"""Padding of short routes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OcsRails(RailPorts):
+    """Nodes joined by optical circuits: lane l of rail r goes to the optical switches of plane (r, l).
+
+    Notes
+    -----
+    Accelerator e stands in node ``e // size`` on rail ``e % size``. A plane holds one permutation: each lane
+    of an endpoint sends to one endpoint of its rail and receives from one. Traffic between rails first
+    crosses the source's node to the accelerator on the destination's rail, whose lanes carry it on.
+
+    Links, in this order: optical lanes ``e * lanes + l``, accelerator to node switch [E], node switch to
+    accelerator [E]. Lanes with a common destination act as one link, the first of them, of their joint
+    capacity; the others show none, like dark ones.
+
+    Every lane launches just what its receiver needs through the switches (`budget`), so a lossy
+    switch costs laser power, and one too lossy is a `LinkError` when the fabric is made.
+    """
+
+    name: str = "optical rails"
+    """Name shown in tables and traces."""
+    endpoints: int
+    """Accelerators."""
+    scale_up: ScaleUp
+    """The domain inside a node."""
+    nic: Nic = field(default_factory=lambda: load_nic("connectx-7"))
+    """Network card of each accelerator; its rate is shared by the lanes."""
+    switch: OpticalSwitch = field(default_factory=lambda: load_switch("palomar-mems"))
+    """The optical switches."""
+    optics: LaneOptics = field(default_factory=lambda: load_optics("lane-100g"))
+    """Transmitter and receiver of each lane."""
+    lanes: int = 4
+    """Optical lanes of each accelerator."""
+    policy: CircuitPolicy = CircuitPolicy.PER_AXIS
+    """When circuits move."""
+    turning: Turning = Turning.ASKED
+    """Whether they wait until traffic asks (arXiv:2507.08119 turns rails in idle windows ahead of it)."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "lanes", low=1)
+        _ = self.budget
+
+    @property
+    def turns_ahead(self) -> bool:
+        """Whether idle ports turn to traffic before it asks."""
+        return self.turning is Turning.AHEAD
+
+    @property
+    def nodes(self) -> int:
+        """Nodes, which is also the endpoints of one rail."""
+        return self.scale_up.nodes(self.endpoints)
+
+    @property
+    def node_size(self) -> int:
+        """Endpoints that share a node, consecutive numbers."""
+        return min(self.scale_up.size, self.endpoints)
+
+    @cached_property
+    def stages(self) -> int:
+        """Optical switches that a circuit passes: one, or three in a Clos network."""
+        return switch_stages(self.switch, self.nodes)
+
+    @cached_property
+    def budget(self) -> LaneBudget:
+        """Power budget of a lane."""
+        return lane_budget(self.optics, self.switch, self.stages)
+
+    @property
+    def lane_bytes_per_s(self) -> float:
+        """Rate of one lane that a long transfer reaches, one way."""
+        share = self.nic.bandwidth_bytes_per_s / self.lanes
+        return min(self.optics.bandwidth_bytes_per_s, share) * self.nic.efficiency
+
+    @property
+    def peers(self) -> int | None:
+        """Other endpoints that one has circuits to at once, if circuits turn to those who ask."""
+        return self.lanes if self.policy is CircuitPolicy.PER_AXIS else None
+
+    @property
+    def turn_s(self) -> float:
+        """How long lanes that turn are dark."""
+        return self.switch.reconfiguration_s
+
+    def bill(self) -> dict[str, BillItem]:
+        """Return the bill of materials: item -> count, power and price of each."""
+        rails = min(self.endpoints, self.scale_up.size)
+        lane_w = self.optics.electronics_w + self.budget.laser_w
+        return {
+            "scale-up": BillItem(
+                count=self.endpoints, w_each=self.scale_up.static_w, usd_each=self.scale_up.price_usd
+            ),
+            "nic": BillItem(count=self.endpoints, w_each=self.nic.static_w, usd_each=self.nic.price_usd),
+            "optical lane": BillItem(
+                count=self.endpoints * self.lanes,
+                w_each=lane_w,
+                usd_each=self.optics.price_usd,
+                fibre_ends=self.optics.fibres,
+                fibre_m=self.optics.fibres * self.optics.fibre_m / 2,
+            ),
+            "optical switch": BillItem(
+                count=switch_chassis(self.switch, self.nodes, rails * self.lanes),
+                w_each=self.switch.static_w,
+                usd_each=self.switch.ports * self.switch.port_price_usd,
+            ),
+        }
+
+    @cached_property
+    def static_w(self) -> float:
+        """Power of node switches, cards, lanes with their lasers and optical switches, whole fabric."""
+        return bill_power_w(self.bill())
+
+    @cached_property
+    def cost_usd(self) -> float:
+        """Price of node switches, cards, lanes and optical switches, whole fabric."""
+        return bill_price_usd(self.bill())
+
+    def initial(self, demand: tuple[Flows, ...]) -> Circuits:
+        """Return the circuits at the start of a step.
+
+        Parameters
+        ----------
+        demand : tuple of Flows
+            All traffic of the step. Static circuits serve all of it; per-axis circuits start with the first
+            axis that leaves the nodes and fits the lanes, whose plans are all kept for `configure`; or dark.
+
+        Raises
+        ------
+        RouteError
+            If static circuits would need more lanes than an endpoint has.
+        """
+        outside = [flows for flows in demand if self.scale_up.off_node(flows).any()]
+        if self.policy is CircuitPolicy.STATIC or not outside:
+            return Circuits(self._matching(outside))
+        plans = {}
+        for axis in dict.fromkeys(flows.axis for flows in outside):
+            traffic = [flows for flows in outside if flows.axis == axis]
+            if self._fits(traffic):
+                plans[axis] = self._matching(traffic)
+        first = next(iter(plans.values()), None)
+        if first is None:
+            first = np.full((self.endpoints, self.lanes), DARK, dtype=np.int64)
+        return Circuits(first.copy(), MappingProxyType(plans))
+
+    def configure(
+        self, circuits: Circuits, flows: Flows, demand: tuple[Flows, ...]
+    ) -> tuple[Circuits, Reconfiguration]:
+        """Return circuits over which `flows` can be routed, and what the change costs.
+
+        Notes
+        -----
+        Only the endpoints that lack a circuit for `flows` move, or all that send in `flows` should the movers
+        take away a circuit that another of them needs. They take the lanes that the plan of the axis made by
+        `initial` gives them; for traffic it did not foresee, those that `demand` on the axis of `flows` gives
+        them, or, when that is more than fits, `flows` alone. A circuit that ends on a lane taken by another
+        goes dark.
+
+        Raises
+        ------
+        RouteError
+            If static circuits lack a path, or the flows alone need more lanes than an endpoint has.
+        """
+        found = self._lookup(circuits, flows)[1]
+        if found.all():
+            return circuits, Reconfiguration()
+        if self.policy is CircuitPolicy.STATIC:
+            if circuits.failed.size:
+                return replace(circuits, relays=True), Reconfiguration()
+            self._refuse(circuits, flows)
+        carriers = rail_ways(self.scale_up, flows, circuits).carriers
+        target = self._target(circuits, flows, demand)
+        lacking, senders = np.unique(carriers[~found]), np.unique(carriers[self.scale_up.off_node(flows)])
+        after = circuits.with_lanes(lacking, target)
+        if not self.connected(after, flows):
+            after = circuits.with_lanes(senders, target)
+        if circuits.failed.size and not self.connected(after, flows):
+            alone = circuits.with_lanes(senders, self._matching([flows], circuits))
+            after = self._lent(circuits, (after, alone), flows)
+        return after, self._turn(circuits, after)
+
+    def _turn(self, circuits: Circuits, after: Circuits) -> Reconfiguration:
+        """Return what it costs to turn circuits into others."""
+        turned = after.tx_peer != circuits.tx_peer
+        resized = after.lanes_of_first != circuits.lanes_of_first
+        ports = self.stages * int((turned & (after.tx_peer != DARK)).sum())
+        return Reconfiguration(
+            dark_s=self.switch.reconfiguration_s,
+            moved_links=np.flatnonzero(turned | resized),
+            energy_j=ports * self.switch.move_energy_j,
+        )
+
+    def _lent(self, circuits: Circuits, wanted: Sequence[Circuits], flows: Flows) -> Circuits:
+        """Return circuits in which pairs without lanes have some that others can spare, or other rails."""
+        pairs = self._pairs([flows], circuits)[0]
+        lent = []
+        for one in wanted:
+            lanes = lend_lanes(one.tx_peer, pairs, circuits.failed)
+            unlent = one.tx_peer if one.unlent is None else one.unlent
+            lent.append(Circuits(lanes, circuits.plans, circuits.failed, unlent))
+        relayed = [replace(one, relays=True) for one in lent]
+        return next((one for one in (*lent, *relayed) if self.connected(one, flows)), circuits)
+
+    def without(self, circuits: Circuits, failed: np.ndarray) -> tuple[Circuits, Reconfiguration]:
+        """Return circuits while some ports [n] and no others are down; lanes lent go back on a repair."""
+        after = circuits.without(failed)
+        if np.array_equal(after.tx_peer, circuits.tx_peer):
+            return after, Reconfiguration()
+        return after, self._turn(circuits, after)
+
+    def graph(self, circuits: Circuits) -> LinkGraph:
+        """Return the links that exist now; dark lanes and lanes merged into another have no capacity."""
+        optical = circuits.lanes_of_first.ravel() * self.lane_bytes_per_s
+        inside = np.full(2 * self.endpoints, self.scale_up.capacity_bytes_per_s)
+        return LinkGraph(capacity_bytes_per_s=np.concatenate([optical, inside]), latency_s=self._latency_s)
+
+    @cached_property
+    def _latency_s(self) -> np.ndarray:
+        optical_s = 2 * self.nic.latency_s + self.optics.link_latency_s
+        latency_s = np.full(self.endpoints * (self.lanes + 2), self.scale_up.latency_s / 2)
+        latency_s[: self.endpoints * self.lanes] = optical_s
+        latency_s.flags.writeable = False
+        return latency_s
+
+    def route(self, circuits: Circuits, flows: Flows) -> np.ndarray:
+        """Return the links of each flow, shape [F, 3] or [F, 5], padded with -1; a flow to itself has none.
+
+        Raises
+        ------
+        RouteError
+            If a flow has no circuit; names its endpoints.
+
+        Notes
+        -----
+        A flow whose own rail is down lands beside its destination and crosses two more links of that node.
+        """
+        ways = rail_ways(self.scale_up, flows, circuits)
+        optical, found = self._lookup(circuits, flows)
+        if not found.all():
+            self._refuse(circuits, flows)
+        up, down = self.endpoints * self.lanes, self.endpoints * (self.lanes + 1)
+        off_node = self.scale_up.off_node(flows)
+        inside = ~off_node & (flows.sources != flows.destinations)
+        forwarded = off_node & (ways.carriers != flows.sources)
+        passed_on = off_node & (ways.landings != flows.destinations)
+        links = np.full((len(flows.sources), 5 if passed_on.any() else 3), NO_LINK, dtype=np.int64)
+        links[off_node, 0] = optical[off_node]
+        links[inside, 0] = up + flows.sources[inside]
+        links[inside, 1] = down + flows.destinations[inside]
+        links[forwarded, 0] = up + flows.sources[forwarded]
+        links[forwarded, 1] = down + ways.carriers[forwarded]
+        links[forwarded, 2] = optical[forwarded]
+        if passed_on.any():
+            links[passed_on, 3] = up + ways.landings[passed_on]
+            links[passed_on, 4] = down + flows.destinations[passed_on]
+        return links
+
+    def wired(self, circuits: Circuits) -> Wiring:
+        """Return all links with their present ends; dark ones have no capacity."""
+        every = np.arange(self.endpoints)
+        node_switches = self.endpoints + self.scale_up.node_of(every)
+        light = circuit_wiring(
+            circuits,
+            every,
+            rate_bytes_per_s=self.lane_bytes_per_s,
+            latency_s=float(self._latency_s[0]),
+        )
+        inside = {
+            "rate_bytes_per_s": self.scale_up.capacity_bytes_per_s,
+            "latency_s": self.scale_up.latency_s / 2,
+        }
+        copper = bundle(every, node_switches, **inside), bundle(node_switches, every, **inside)
+        return joined([light, *copper])
+
+    def around(self, circuits: Circuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
+        """Return the links of each flow as `route` does, by the node's other cards where links are dead."""
+        return lit_detours(self.wired(circuits), self.route(circuits, flows), flows, failed)
+
+    def connected(self, circuits: Circuits, flows: Flows) -> bool:
+        """Return whether every flow has a circuit, or stays in its node."""
+        return bool(self._lookup(circuits, flows)[1].all())
+
+    def transfer_energy_j(self, flows: Flows) -> float:
+        """Return the dynamic energy of carrying all the flows once; lanes and switches count as static."""
+        return self._energy_j(flows, rail_ways(self.scale_up, flows))
+
+    def carried_energy_j(self, circuits: Circuits, flows: Flows) -> float:
+        """Return the dynamic energy of carrying all the flows once over the rails that they take now."""
+        return self._energy_j(flows, rail_ways(self.scale_up, flows, circuits))
+
+    def _energy_j(self, flows: Flows, ways: RailWays) -> float:
+        off_node = self.scale_up.off_node(flows)
+        inside = ~off_node & (flows.sources != flows.destinations)
+        crossed = inside | (off_node & (ways.carriers != flows.sources))
+        inside_bytes = flows.moved_bytes(crossed) + flows.moved_bytes(ways.landings != flows.destinations)
+        outside_bytes = flows.moved_bytes(off_node)
+        return self.scale_up.transfer_energy_j(inside_bytes) + self.nic.transfer_energy_j(outside_bytes)
+
+    def _lookup(self, circuits: Circuits, flows: Flows) -> tuple[np.ndarray, np.ndarray]:
+        """Return the optical link of each flow's carrier, and whether it has a path, each of shape [F]."""
+        ways = rail_ways(self.scale_up, flows, circuits)
+        lit = circuits.lit[ways.carriers] == ways.landings[:, None]
+        found = lit.any(axis=1) | ~self.scale_up.off_node(flows)
+        return ways.carriers * self.lanes + lit.argmax(axis=1), found
+
+    def _refuse(self, circuits: Circuits, flows: Flows) -> None:
+        """Raise for the first flow without a circuit."""
+        carriers = rail_ways(self.scale_up, flows, circuits).carriers
+        lost = int(np.flatnonzero(~self._lookup(circuits, flows)[1])[0])
+        source, carrier, destination = (
+            int(values[lost]) for values in (flows.sources, carriers, flows.destinations)
+        )
+        via = "" if carrier == source else f" (by way of {carrier})"
+        msg = (
+            f"no circuit from endpoint {source} to {destination}{via} for axis '{flows.axis}'; configure the "
+            f"fabric for it, or use the policy '{CircuitPolicy.PER_AXIS}' instead of '{self.policy}'"
+        )
+        raise RouteError(msg)
+
+    def _pairs(self, served: list[Flows], circuits: Circuits | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the circuits that traffic needs, shape [P, 2], and the bytes over each, shape [P]."""
+        pairs, weights = [np.empty((0, 2), dtype=np.int64)], [np.empty(0)]
+        for flows in served:
+            off_node = self.scale_up.off_node(flows)
+            pairs.append(self._ends(flows, circuits)[off_node])
+            weights.append(flows.sizes_bytes[off_node])
+            if flows.weights is not None:  # it comes back
+                pairs.append(self._ends(flows.reversed(), circuits)[off_node])
+                weights.append(weights[-1])
+        return merge_pairs(np.concatenate(pairs), np.concatenate(weights))
+
+    def _ends(self, flows: Flows, circuits: Circuits | None) -> np.ndarray:
+        """Return the endpoints between which each flow needs a circuit, shape [F, 2]."""
+        ways = rail_ways(self.scale_up, flows, circuits)
+        return np.stack([ways.carriers, ways.landings], axis=1)
+
+    def _fits(self, served: list[Flows], circuits: Circuits | None = None) -> bool:
+        """Return whether no endpoint has more peers in this traffic than lanes."""
+        pairs, _ = self._pairs(served, circuits)
+        return all(int(np.bincount(column).max(initial=0)) <= self.lanes for column in pairs.T)
+
+    def _target(self, circuits: Circuits, flows: Flows, demand: tuple[Flows, ...]) -> np.ndarray:
+        """Return the destination of each lane when the axis of some flows is served, shape [E, lanes]."""
+        known = None if circuits.failed.size else circuits.targets.get(id(flows))
+        if known is not None:
+            return known[1]
+        target = self._found_target(circuits, flows, demand)
+        if not circuits.failed.size:
+            circuits.targets[id(flows)] = flows, target  # holds the flows, so that no others get their number
+        return target
+
+    def _found_target(self, circuits: Circuits, flows: Flows, demand: tuple[Flows, ...]) -> np.ndarray:
+        plan = circuits.plans.get(flows.axis)
+        passed_on = (self._ends(flows, circuits)[:, 1] != flows.destinations).any()
+        failed = circuits.failed if passed_on else circuits.failed[:0]
+        if plan is not None and self.connected(Circuits(plan, failed=failed), flows):
+            return plan
+        axis = [flows, *(other for other in demand if other.axis == flows.axis and other is not flows)]
+        return self._matching(axis if self._fits(axis, circuits) else [flows], circuits)
+
+    def _matching(self, served: list[Flows], circuits: Circuits | None = None) -> np.ndarray:
+        """Return the destination of each lane when this traffic shares the lanes, shape [E, lanes]."""
+        pairs, weights = self._pairs(served, circuits)
+        return assign_lanes(pairs, weights, self.endpoints, self.lanes)

@@ -1,0 +1,592 @@
+"""Optical switches that turn in a fixed round, and traffic that waits for them or goes by way of others.
+
+How much goes direct and how much over relays, where every pair of ends has a circuit of the same rate.
+
+Rates are in those of a direct circuit, so that an end with N - 1 circuits sends at most N - 1.
+
+Matchings that follow each other in a fixed round, without anybody asking for them.
+
+A round of matchings slot by slot: when each lane is lit, and what whole packets get through.
+
+`optical.fabrics.rotor` gives means over a round; here the round is played through, turn after turn.
+
+References
+----------
+Mellette et al., "RotorNet", SIGCOMM 2017, section 4; Opera, NSDI 2020, section 4: turns of the lanes are
+staggered, a packet is sent only if it ends before its circuit does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property
+
+import numpy as np
+
+from optical.fabrics.switches import (
+    LaneBudget,
+    LaneOptics,
+    OpticalSwitch,
+    lane_budget,
+    load_optics,
+    load_switch,
+)
+from simulator.checks import check_range
+from simulator.errors import ParameterError
+from simulator.flow_groups import Loads
+from simulator.interfaces import Flows
+from simulator.topology.graphs import NO_LINK, GraphFabric, Wiring, bundle, joined, packed
+from simulator.topology.scale_up import BillItem, Nic, ScaleUp, load_nic
+
+NOBODY = np.empty(0, dtype=np.int64)
+"""No ends."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Relays:
+    """What flows of equal rate do when they have the circuits to themselves."""
+
+    rate: float
+    """Rate of each flow, in those of a direct circuit."""
+    direct: float
+    """Part of it that goes direct, in those of a direct circuit."""
+    carried: np.ndarray
+    """What each end relays of a unit of every flow's indirect part, in flows, shape [N]."""
+
+    @property
+    def relayed_share(self) -> float:
+        """Share of the bytes that cross two circuits."""
+        return 1.0 - self.direct / self.rate
+
+
+def relay_surplus(flows: np.ndarray, barred: np.ndarray = NOBODY) -> Relays:
+    """Return the rates when direct circuits are filled first and the rest goes over idle ones.
+
+    Parameters
+    ----------
+    flows : numpy.ndarray
+        Flows from each end to each other, shape [N, N], diagonal zero, at least one.
+    barred : numpy.ndarray
+        Ends that relay nothing, shape [n]; none of them sends or receives.
+
+    Notes
+    -----
+    Relays of s -> d are all ends i for which neither s -> i nor i -> d has flows of its own; they share its
+    surplus evenly. A circuit carries first hops of flows from its source and second hops of flows to its
+    destination; the fullest one limits all. So the rates can be had, whatever else RotorLB might find.
+
+    References
+    ----------
+    Mellette et al., "RotorNet", SIGCOMM 2017, section 4 (RotorLB: direct first, then indirect).
+    """
+    direct = 1.0 / float(flows.max())
+    idle = (flows == 0).astype(float)
+    np.fill_diagonal(idle, 0.0)
+    idle[barred] = idle[:, barred] = 0.0
+    relays = idle @ idle
+    if (relays[flows > 0] == 0.0).any():
+        return Relays(rate=direct, direct=direct, carried=np.zeros(len(flows)))
+    part = np.divide(flows, relays, out=np.zeros(flows.shape), where=flows > 0)
+    first, second = (part @ idle.T) * idle, (idle.T @ part) * idle
+    return Relays(rate=direct + 1.0 / float((first + second).max()), direct=direct, carried=first.sum(axis=0))
+
+
+def relay_always(flows: np.ndarray, barred: np.ndarray = NOBODY) -> Relays:
+    """Return the rates when every byte goes by way of an end drawn at random among all but its source.
+
+    Parameters
+    ----------
+    flows : numpy.ndarray
+        Flows from each end to each other, shape [N, N], diagonal zero, at least one.
+    barred : numpy.ndarray
+        Ends that relay nothing, shape [n]; none of them sends or receives.
+
+    Notes
+    -----
+    The draw is the destination for one byte in N - 1, which then crosses one circuit.
+
+    References
+    ----------
+    Ballani et al., "Sirius", SIGCOMM 2020, section 4 (Valiant load balancing).
+    """
+    ends = len(flows) - len(barred)
+    sent, received = flows.sum(axis=1), flows.sum(axis=0)
+    crossing = sent[:, None] + received[None, :] - flows
+    np.fill_diagonal(crossing, 0.0)
+    crossing[barred] = crossing[:, barred] = 0.0
+    rate = (ends - 1) / float(crossing.max())
+    carried = np.zeros(len(flows)) if ends < 3 else (flows.sum() - sent - received) / (ends - 2)
+    carried[barred] = 0.0
+    return Relays(rate=rate, direct=rate / (ends - 1), carried=carried)
+
+
+SEEDS = 64
+"""Orders of matchings that are tried until the lanes reach everyone at every instant; dimensionless."""
+INSTANTS = 16
+"""Instants at which the graph of the lanes is looked at, evenly over a round; dimensionless."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rotation:
+    """N ends that see each other once a round, over lanes that turn one after the other.
+
+    Notes
+    -----
+    The matchings are the N shifts i -> i + k modulo N, each of them held by one lane for one slot, so a round
+    takes ``ceil(N / lanes)`` slots. The lanes' turns are staggered evenly over a slot, so that only one is
+    dark at a time. With a lane for every matching nothing turns.
+
+    References
+    ----------
+    Mellette et al., "RotorNet", SIGCOMM 2017: round robin over matchings; "Expanding across time to deliver
+    bandwidth efficiency and low latency" (Opera), NSDI 2020: staggered turns, an expander at each instant.
+    """
+
+    ends: int
+    """Ends that are joined, N."""
+    lanes: int
+    """Lanes of each end."""
+    dark_s: float
+    """Time in which a lane that turns carries nothing."""
+    hold_ratio: float
+    """Slot, its dark time included, over the dark time, above 1; dimensionless."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "ends", "lanes", low=1)
+        check_range(self, "dark_s")
+        check_range(self, "hold_ratio", low=1.0, open_low=True)
+
+    @property
+    def slots(self) -> int:
+        """Slots of a round."""
+        return -(-self.ends // self.lanes)
+
+    @property
+    def turns(self) -> bool:
+        """Whether lanes turn at all."""
+        return self.slots > 1
+
+    @property
+    def slot_s(self) -> float:
+        """Time from one turn of a lane to the next; zero where none turns."""
+        return self.dark_s * self.hold_ratio if self.turns else 0.0
+
+    @property
+    def round_s(self) -> float:
+        """Time after which everything repeats."""
+        return self.slots * self.slot_s
+
+    @property
+    def duty(self) -> float:
+        """Share of time in which a lane carries something: 1 - dark / slot."""
+        return 1.0 - 1.0 / self.hold_ratio if self.turns else 1.0
+
+    @property
+    def wait_s(self) -> float:
+        """Mean time until two given ends are joined."""
+        return self.round_s / 2
+
+    @property
+    def peer_share(self) -> float:
+        """Rate from an end straight to one other, over a lane's rate, on average over a round."""
+        return self.duty / self.slots
+
+    @property
+    def port_share(self) -> float:
+        """Rate of an end to all others, over a lane's rate, on average over a round."""
+        return (self.ends - 1) * self.peer_share
+
+    @cached_property
+    def shifts(self) -> np.ndarray:
+        """Shift of each lane in each slot, shape [lanes, slots]; 0 for an end that meets itself, or nobody.
+
+        Raises
+        ------
+        ParameterError
+            If no order of the matchings keeps all ends connected while one lane turns.
+        """
+        for seed in range(SEEDS):
+            order = np.zeros(self.lanes * self.slots, dtype=np.int64)
+            order[: self.ends] = np.random.default_rng(seed).permutation(self.ends)
+            shifts = order.reshape(self.slots, self.lanes).T
+            if all((_hops(self.ends, lit) < self.ends).all() for lit in _instants(shifts)):
+                return shifts
+        msg = (
+            f"{self.lanes} lanes, one of which turns, do not keep {self.ends} ends connected; "
+            "take more lanes, or leave small transfers to direct circuits (bulk_bytes=0)"
+        )
+        raise ParameterError(msg)
+
+    @cached_property
+    def hops(self) -> np.ndarray:
+        """Lanes on the shortest way to each shift at several instants of a round, shape [instants, N]."""
+        return np.stack([_hops(self.ends, lit) for lit in _instants(self.shifts)])
+
+    @property
+    def mean_hops(self) -> float:
+        """Lanes on the shortest way to another end, on average over ends and instants."""
+        return float(self.hops.sum() / (len(self.hops) * max(self.ends - 1, 1)))
+
+    @property
+    def most_hops(self) -> int:
+        """Lanes on the longest of the shortest ways at any instant."""
+        return int(self.hops.max())
+
+
+def _instants(shifts: np.ndarray) -> list[np.ndarray]:
+    """Return the shifts of the lanes that are lit at instants over a round; one lane turns at each."""
+    lanes, slots = shifts.shape
+    if slots == 1:
+        return [shifts[:, 0]]
+    instants = np.linspace(0, lanes * slots, min(INSTANTS, lanes * slots), endpoint=False).astype(np.int64)
+    found = []
+    for instant in instants:
+        slot, turning = divmod(int(instant), lanes)
+        place = np.where(np.arange(lanes) <= turning, slot, slot - 1)  # those behind have yet to turn
+        found.append(np.delete(shifts[np.arange(lanes), place], turning))
+    return found
+
+
+def _hops(ends: int, shifts: np.ndarray) -> np.ndarray:
+    """Return the least number of shifts that add up to each number modulo `ends`, `ends` if none do."""
+    hops = np.full(ends, ends)
+    hops[0] = 0
+    newest, step = np.zeros(1, dtype=np.int64), 0
+    while newest.size:
+        step += 1
+        reached = np.unique((newest[:, None] + shifts) % ends)
+        newest = reached[hops[reached] == ends]
+        hops[newest] = step
+    return hops
+
+
+_ROUNDING = 1e-9
+"""Share of a packet by which a slot may be too short through rounding; dimensionless."""
+
+
+def lit_s(rotation: Rotation) -> np.ndarray:
+    """Return when each matching is lit within a round.
+
+    Parameters
+    ----------
+    rotation : Rotation
+        N ends, their lanes and the round.
+
+    Returns
+    -------
+    numpy.ndarray
+        Begin and end of matching i -> i + k, shape [N, 2]; matching k is held by lane k modulo the lanes.
+
+    Notes
+    -----
+    Lane l begins to turn at l / lanes of a slot, and again a slot later; it is dark while it turns.
+    """
+    lane, slot = np.arange(rotation.ends) % rotation.lanes, np.arange(rotation.ends) // rotation.lanes
+    turn_s = (slot + lane / rotation.lanes) * rotation.slot_s
+    return np.stack([turn_s + rotation.dark_s, turn_s + rotation.slot_s], axis=1)
+
+
+def round_bytes(rotation: Rotation, rate_bytes_per_s: float, packet_bytes: float) -> np.ndarray:
+    """Return the bytes that each matching carries from an end in a round, whole packets only, shape [N]."""
+    begin, end = lit_s(rotation).T
+    packets = np.floor((end - begin) * rate_bytes_per_s / packet_bytes + _ROUNDING)
+    return np.asarray(packets * packet_bytes)
+
+
+def completion_s(
+    rotation: Rotation, size_bytes: float, rate_bytes_per_s: float, packet_bytes: float
+) -> np.ndarray:
+    """Return when the traffic of an end with each other has gone, all pairs sending as much at once.
+
+    Parameters
+    ----------
+    rotation : Rotation
+        N ends, their lanes and the round; lanes must turn.
+    size_bytes : float
+        Bytes from an end to another, headers included.
+    rate_bytes_per_s : float
+        Rate of a lane.
+    packet_bytes : float
+        Packet, header included.
+
+    Returns
+    -------
+    numpy.ndarray
+        Time by shift 1 to N - 1, shape [N - 1].
+    """
+    begin, _ = lit_s(rotation)[1:].T
+    each = round_bytes(rotation, rate_bytes_per_s, packet_bytes)[1:]
+    rounds = np.ceil(size_bytes / each) - 1.0
+    last_s = (size_bytes - rounds * each) / rate_bytes_per_s
+    return np.asarray(rounds * rotation.round_s + begin + last_s)
+
+
+class Relaying(StrEnum):
+    """Which bytes go by way of a relay."""
+
+    SURPLUS = "surplus"
+    """What direct circuits cannot take (RotorLB): uniform traffic goes direct, a permutation over relays."""
+    ALWAYS = "always"
+    """Every byte first goes to an end drawn at random (Valiant): any traffic becomes uniform."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RotorFabric(GraphFabric):
+    """Accelerators whose optical lanes meet every other of their rail once in a round.
+
+    Notes
+    -----
+    Accelerator e stands in node ``e // size`` on rail ``e % size``, as on circuit-switched rails; here each
+    rail's lanes go through matchings in a fixed order and nobody asks for circuits. Traffic is fluid: rates
+    are means over a round, and a transfer pays the mean wait for its circuit, half a round. That is right for
+    transfers of many rounds; one that is shorter than a slot may finish within it.
+
+    Flows that start together run at one rate, part of it direct and part over relays (`optical.fabrics.rotor`); a
+    relay's circuits count as taken, in and out. What other traffic would leave idle is not searched for.
+
+    Transfers below `bulk_bytes` do not wait: they cross several lanes at once lit, an expander (Opera). Each
+    takes capacity at every hop.
+
+    Links, in this order: accelerator to rail [E], rail to accelerator [E], accelerator to node switch [E],
+    node switch to accelerator [E].
+
+    References
+    ----------
+    Mellette et al., "RotorNet", SIGCOMM 2017; Mellette et al., Opera, NSDI 2020; Ballani et al., "Sirius",
+    SIGCOMM 2020 (wavelengths through gratings, Valiant balancing).
+    """
+
+    name: str = "rotor"
+    """Name shown in tables and traces."""
+    endpoints: int
+    """Accelerators."""
+    scale_up: ScaleUp
+    """The domain inside a node."""
+    nic: Nic = field(default_factory=lambda: load_nic("connectx-7"))
+    """Network card of each accelerator; its rate is shared by the lanes."""
+    switch: OpticalSwitch = field(default_factory=lambda: load_switch("rotor"))
+    """What turns: a switch, or lasers before a grating."""
+    optics: LaneOptics = field(default_factory=lambda: load_optics("lane-100g"))
+    """Transmitter and receiver of each lane."""
+    lanes: int = 8
+    """Optical lanes of each accelerator."""
+    hold_ratio: float = 10.0
+    """Slot, its dark time included, over the dark time, above 1; dimensionless."""
+    relaying: Relaying = Relaying.SURPLUS
+    """Which bytes go by way of a relay."""
+    bulk_bytes: float = 0.0
+    """Size from which a transfer waits for its circuits; smaller ones take several hops at once."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "endpoints", "lanes", low=1)
+        check_range(self, "bulk_bytes")
+        _ = self.budget, self.rotation
+        least = least_lanes(self.switch, self.ends)
+        if self.lanes < least:
+            msg = (
+                f"lanes ({self.lanes}) of '{self.name}' must be at least {least}: {self.ends} ends of a rail "
+                f"are more than the {reach(self.switch)} that one lane meets through '{self.switch.name}'; "
+                "take more lanes, more positions or larger nodes"
+            )
+            raise ParameterError(msg)
+        if self.bulk_bytes > 0.0:
+            _ = self.rotation.shifts
+
+    @property
+    def ends(self) -> int:
+        """Accelerators of one rail: one in each node."""
+        return self.scale_up.nodes(self.endpoints)
+
+    @property
+    def node_size(self) -> int:
+        """Endpoints that share a node, consecutive numbers."""
+        return min(self.scale_up.size, self.endpoints)
+
+    @cached_property
+    def rotation(self) -> Rotation:
+        """The round of matchings."""
+        return Rotation(
+            ends=self.ends, lanes=self.lanes, dark_s=self.switch.step_s, hold_ratio=self.hold_ratio
+        )
+
+    @cached_property
+    def budget(self) -> LaneBudget:
+        """Power budget of a lane: light passes one switch."""
+        return lane_budget(self.optics, self.switch, 1)
+
+    @property
+    def lane_bytes_per_s(self) -> float:
+        """Rate of one lane that a long transfer reaches while it is lit, one way."""
+        share = self.nic.bandwidth_bytes_per_s / self.lanes
+        return min(self.optics.bandwidth_bytes_per_s, share) * self.nic.efficiency
+
+    @property
+    def port_bytes_per_s(self) -> float:
+        """Rate of an accelerator into its rail, on average over a round."""
+        return self.lane_bytes_per_s * self.rotation.port_share
+
+    @property
+    def hop_latency_s(self) -> float:
+        """Time over one lane that is lit: two cards, two transceivers and the fibre."""
+        return 2 * self.nic.latency_s + self.optics.link_latency_s
+
+    @cached_property
+    def wiring(self) -> Wiring:
+        """Links into rails and nodes and out of them; the wait stands at the way into the rail."""
+        every = np.arange(self.endpoints)
+        rails = self.endpoints + every % self.node_size
+        nodes = self.endpoints + self.node_size + self.scale_up.node_of(every)
+        port = self.port_bytes_per_s
+        inside = {
+            "rate_bytes_per_s": self.scale_up.capacity_bytes_per_s,
+            "latency_s": self.scale_up.latency_s / 2,
+        }
+        first_s = self.hop_latency_s + self.rotation.wait_s
+        return joined(
+            [
+                bundle(every, rails, rate_bytes_per_s=port, latency_s=first_s),
+                bundle(rails, every, rate_bytes_per_s=port, latency_s=0.0),
+                bundle(every, nodes, **inside),
+                bundle(nodes, every, **inside),
+            ]
+        )
+
+    def paths(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
+        """Return the links of direct ways, shape [F, 4], padded; `loads` adds what relays carry."""
+        total = self.endpoints
+        carriers = self._carriers(sources, destinations)
+        off_node = self.scale_up.node_of(sources) != self.scale_up.node_of(destinations)
+        inside = ~off_node | (carriers != sources)
+        return packed(
+            [
+                np.where(inside, 2 * total + sources, NO_LINK),
+                np.where(inside, 3 * total + np.where(off_node, carriers, destinations), NO_LINK),
+                np.where(off_node, carriers, NO_LINK),
+                np.where(off_node, total + destinations, NO_LINK),
+            ]
+        )
+
+    def loads(self, circuits: None, flows: Flows) -> Loads:
+        """Return what flows of equal rate take of every link, their relays' included."""
+        return self._spread(flows, self.route(circuits, flows), NOBODY)
+
+    def loads_around(self, circuits: None, flows: Flows, failed: np.ndarray) -> Loads:
+        """Return the same past failed links; ends whose port is down relay nothing."""
+        ports = failed[failed < 2 * self.endpoints] % self.endpoints
+        return self._spread(flows, self.around(circuits, flows, failed), np.unique(ports))
+
+    def _spread(self, flows: Flows, routes: np.ndarray, barred: np.ndarray) -> Loads:
+        """Return what flows take of every link on some routes, relays other than the barred ends included."""
+        crossed = routes >= 0
+        graph, total = self.graph(None), self.endpoints
+        each = np.ones(len(routes)) if flows.weights is None else flows.weights
+        carried = np.broadcast_to(each[:, None], routes.shape)[crossed]
+        usage = np.bincount(routes[crossed], weights=carried, minlength=graph.latency_s.size)
+        latency_s = np.where(crossed, graph.latency_s[np.where(crossed, routes, 0)], 0.0).sum(axis=1)
+        off_node = self.scale_up.off_node(flows)
+        if off_node.any():
+            entered, left = (
+                routes[crossed & (routes < total)],
+                routes[(routes >= total) & (routes < 2 * total)],
+            )
+            found = self._relays(replace(flows, sources=entered, destinations=left - total), barred)
+            if self._small(flows):
+                hops = self.rotation.mean_hops
+                usage[: 2 * total] += np.tile((hops - 1.0) * found.carried, 2)
+                more_s = self.hop_latency_s * (self.rotation.most_hops - 1) - self.rotation.wait_s
+            else:
+                usage[: 2 * total] += np.tile(found.relayed_share * found.carried, 2)
+                # Where circuits are full before ports are, what is left of the ports is of no use.
+                usage[: 2 * total] *= (self.ends - 1) / found.rate / usage[: 2 * total].max()
+                more_s = self.hop_latency_s * (found.relayed_share > 0.0)
+            latency_s = np.where(off_node, latency_s + more_s, latency_s)
+        links = np.flatnonzero(usage)
+        return Loads(links=links, usage=usage[links], latency_s=float(latency_s.max(initial=0.0)))
+
+    def _small(self, flows: Flows) -> bool:
+        """Return whether flows cross several lanes at once instead of waiting."""
+        return flows.size_bytes < self.bulk_bytes and self.rotation.turns
+
+    def _relays(self, flows: Flows, barred: np.ndarray = NOBODY) -> Relays:
+        """Return how flows that leave their nodes share the circuits; `carried` by endpoint, shape [E]."""
+        off_node = self.scale_up.off_node(flows)
+        destinations = flows.destinations[off_node]
+        sources = self._carriers(flows.sources, flows.destinations)[off_node]
+        rails = self.scale_up.rail_of(destinations)
+        always = self.relaying is Relaying.ALWAYS or self._small(flows)
+        carried = np.zeros(self.endpoints)
+        seen: dict[bytes, Relays] = {}
+        each = np.ones(len(destinations)) if flows.weights is None else flows.weights[off_node]
+        for rail in np.unique(rails):
+            here = rails == rail
+            count = np.zeros((self.ends, self.ends))
+            np.add.at(
+                count,
+                (self.scale_up.node_of(sources[here]), self.scale_up.node_of(destinations[here])),
+                each[here],
+            )
+            dead = self.scale_up.node_of(barred[self.scale_up.rail_of(barred) == rail])
+            key = count.tobytes() + dead.tobytes()
+            if key not in seen:
+                seen[key] = relay_always(count, dead) if always else relay_surplus(count, dead)
+            carried[rail :: self.node_size] = seen[key].carried
+        least = min(seen.values(), key=lambda one: one.rate)
+        direct = min(one.direct for one in seen.values())
+        return Relays(rate=least.rate, direct=min(direct, least.rate), carried=carried)
+
+    def _carriers(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
+        """Return the endpoint in the source's node that stands on the destination's rail, shape [F]."""
+        return self.scale_up.node_of(sources) * self.scale_up.size + self.scale_up.rail_of(destinations)
+
+    def bill(self) -> dict[str, BillItem]:
+        """Return the bill of materials: item -> count, power and price of each."""
+        lane_w = self.optics.electronics_w + self.budget.laser_w
+        turn_w = self.switch.move_energy_j / self.rotation.slot_s if self.rotation.slot_s > 0.0 else 0.0
+        lanes = self.endpoints * self.lanes
+        ports = self.switch.usable_ports
+        planes = self.node_size * self.lanes
+        sharing = max(1, ports // self.ends)
+        return {
+            "scale-up": BillItem(
+                count=self.endpoints, w_each=self.scale_up.static_w, usd_each=self.scale_up.price_usd
+            ),
+            "nic": BillItem(count=self.endpoints, w_each=self.nic.static_w, usd_each=self.nic.price_usd),
+            "optical lane": BillItem(
+                count=lanes,
+                w_each=lane_w,
+                usd_each=self.optics.price_usd,
+                fibre_ends=self.optics.fibres,
+                fibre_m=self.optics.fibres * self.optics.fibre_m / 2,
+            ),
+            "turning": BillItem(count=lanes, w_each=turn_w, usd_each=0.0),
+            "optical switch": BillItem(
+                count=-(-planes // sharing) * -(-self.ends // ports),
+                w_each=self.switch.static_w,
+                usd_each=self.switch.ports * self.switch.port_price_usd,
+            ),
+        }
+
+    def transfer_energy_j(self, flows: Flows) -> float:
+        """Return the dynamic energy of carrying all the flows once; each hop passes two cards."""
+        off_node = self.scale_up.off_node(flows)
+        inside = (flows.sources != flows.destinations) & (
+            ~off_node | (self._carriers(flows.sources, flows.destinations) != flows.sources)
+        )
+        hops = 1.0
+        if off_node.any():
+            hops = self.rotation.mean_hops if self._small(flows) else 1.0 + self._relays(flows).relayed_share
+        outside_bytes = flows.moved_bytes(off_node)
+        inside_bytes = flows.moved_bytes(inside)
+        inside_j = self.scale_up.transfer_energy_j(inside_bytes)
+        return inside_j + self.nic.transfer_energy_j(outside_bytes * hops)
+
+
+def reach(switch: OpticalSwitch) -> int:
+    """Return how many ends one lane meets through a switch: its settings, or all of its ports."""
+    return switch.positions if switch.positions > 1 else switch.usable_ports
+
+
+def least_lanes(switch: OpticalSwitch, ends: int) -> int:
+    """Return how many lanes an end needs to meet all others."""
+    return -(-ends // reach(switch))

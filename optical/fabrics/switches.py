@@ -1,0 +1,280 @@
+"""Optical circuit switches, the lanes that shine through them, and whether the light arrives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from simulator.checks import check_positive, check_range
+from simulator.errors import LinkError, ParameterError
+from simulator.tables import Table, read_table
+from simulator.units import SPEED_OF_LIGHT_M_PER_S, watts_from_dbm
+
+PARAMETERS = Path(__file__).parents[1] / "parameters"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpticalSwitch:
+    """A switch that joins fibres: N inputs to N outputs, any lane rate, no packets.
+
+    Notes
+    -----
+    Between a command and the next bit stand the control plane, the motion itself and the receivers finding
+    the signal again: ``reconfiguration_s = control_s + switch_s max(1, positions / 2) + relock_s``. A rotor
+    steps through its `positions` one by one and meets the wanted one after half of them on average; whether
+    it holds the wanted matching at all is not checked.
+    """
+
+    name: str = "switch"
+    """Name shown in tables."""
+    ports: int
+    """Inputs, and as many outputs."""
+    spare_ports: int
+    """Ports kept for repair and test."""
+    insertion_loss_db: float
+    """Loss of one pass."""
+    switch_s: float
+    """Time of one motion."""
+    positions: int
+    """Settings it steps through one by one; 1 when it goes straight to any."""
+    relock_s: float
+    """Time until receivers have found the new signal."""
+    control_s: float
+    """Time from the decision to the command at the switch."""
+    static_w: float
+    """Power of one chassis."""
+    move_energy_j: float
+    """Energy of moving one port."""
+    port_price_usd: float
+    """Price per port (one input and one output)."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "ports", "positions", low=1)
+        check_range(self, "spare_ports", high=self.ports - 1)
+        check_range(self, "insertion_loss_db", "switch_s", "relock_s", "control_s")
+        check_range(self, "static_w", "move_energy_j", "port_price_usd")
+
+    @property
+    def usable_ports(self) -> int:
+        """Ports left for traffic."""
+        return self.ports - self.spare_ports
+
+    @property
+    def reconfiguration_s(self) -> float:
+        """Time in which a moving circuit carries nothing."""
+        return self.control_s + self.switch_s * max(1.0, self.positions / 2) + self.relock_s
+
+    @property
+    def step_s(self) -> float:
+        """Time in which a circuit carries nothing while the switch goes to its next setting."""
+        return self.control_s + self.switch_s + self.relock_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaneOptics:
+    """Transmitter, receiver and fibre of one optical lane."""
+
+    name: str = "lane"
+    """Name shown in tables."""
+    bandwidth_bytes_per_s: float
+    """Line rate of one lane, one way."""
+    sensitivity_dbm: float
+    """Power the receiver needs."""
+    margin_db: float
+    """Penalties and ageing."""
+    connector_loss_db: float
+    """Loss of one mated connector."""
+    circulators: int
+    """Circulators on the way (two when one fibre carries both directions)."""
+    circulator_loss_db: float
+    """Loss of one circulator."""
+    multiplexer_loss_db: float
+    """Loss of one wavelength multiplexer; one stands at each end of a lane."""
+    fibre_m: float
+    """Fibre from transmitter to receiver."""
+    fibre_loss_db_per_m: float
+    """Loss of the fibre."""
+    group_index: float
+    """Group index of the fibre, dimensionless."""
+    launch_max_dbm: float
+    """Most power the transmitter launches."""
+    laser_efficiency: float
+    """Light in the fibre over electrical power of the laser, 0 to 1."""
+    electronics_w: float
+    """Power of one lane without its laser."""
+    latency_s: float
+    """Time through one transceiver with its error correction."""
+    price_usd: float
+    """Price of one lane, both its transmitter and its receiver."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "bandwidth_bytes_per_s")
+        check_range(self, "laser_efficiency", high=1.0, open_low=True)
+        check_range(self, "group_index", low=1.0)
+        check_range(self, "sensitivity_dbm", "launch_max_dbm", low=-100.0, high=100.0)
+        check_range(self, "margin_db", "connector_loss_db", "circulators", "circulator_loss_db", "fibre_m")
+        check_range(self, "multiplexer_loss_db", "fibre_loss_db_per_m", "electronics_w")
+        check_range(self, "latency_s", "price_usd")
+
+    @property
+    def link_latency_s(self) -> float:
+        """Time from electrical input to electrical output: two transceivers and the fibre."""
+        return 2 * self.latency_s + self.fibre_m * self.group_index / SPEED_OF_LIGHT_M_PER_S
+
+    @property
+    def fibres(self) -> int:
+        """Fibres that end at one: with circulators, one carries both directions."""
+        return 1 if self.circulators else 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaneBudget:
+    """Where the light of one lane goes."""
+
+    losses_db: tuple[tuple[str, float], ...]
+    """Each element with its loss."""
+    launch_dbm: float
+    """Power that must be launched for the link to close."""
+    laser_w: float
+    """Electrical power of the laser that launches it."""
+
+    @property
+    def loss_db(self) -> float:
+        """Loss of the whole path, margin included."""
+        return sum(loss for _, loss in self.losses_db)
+
+
+def lane_budget(
+    optics: LaneOptics, switch: OpticalSwitch, passes: int, *, fibres: int | None = None
+) -> LaneBudget:
+    """Return the power budget of a lane through optical switches.
+
+    Parameters
+    ----------
+    optics : LaneOptics
+        The lane.
+    switch : OpticalSwitch
+        Every switch on its way.
+    passes : int
+        Switches on its way, at least 1.
+    fibres : int, optional
+        Fibres on its way, each with a connector at both ends; one more than the switches unless said.
+
+    Returns
+    -------
+    LaneBudget
+        Losses; launch = sensitivity + losses, in dB; the laser's electrical power.
+
+    Raises
+    ------
+    LinkError
+        If the transmitter cannot launch that much; names the greatest loss and what is missing.
+    """
+    connectors = 2 * (passes + 1 if fibres is None else fibres)
+    losses = (
+        ("optical switches", passes * switch.insertion_loss_db),
+        ("connectors", connectors * optics.connector_loss_db),
+        ("circulators", optics.circulators * optics.circulator_loss_db),
+        ("multiplexers", 2 * optics.multiplexer_loss_db),
+        ("fibre", optics.fibre_m * optics.fibre_loss_db_per_m),
+        ("margin", optics.margin_db),
+    )
+    launch_dbm = optics.sensitivity_dbm + sum(loss for _, loss in losses)
+    missing_db = launch_dbm - optics.launch_max_dbm
+    if missing_db > 0.0:
+        what, greatest_db = max(losses, key=lambda item: item[1])
+        times = "one pass of" if passes == 1 else f"{passes} passes of"
+        msg = (
+            f"the link does not close: {times} '{switch.name}' with '{optics.name}' lacks "
+            f"{missing_db:.1f} dB; the greatest loss is {what} ({greatest_db:.1f} dB); try less "
+            "insertion loss, lanes that launch more ('lane-100g-boosted'), or rails short enough for one pass"
+        )
+        raise LinkError(msg)
+    return LaneBudget(
+        losses_db=losses, launch_dbm=launch_dbm, laser_w=watts_from_dbm(launch_dbm) / optics.laser_efficiency
+    )
+
+
+def switch_stages(switch: OpticalSwitch, rail: int) -> int:
+    """Return how many switches a circuit passes so that any of `rail` endpoints reaches any other.
+
+    Parameters
+    ----------
+    switch : OpticalSwitch
+        The switch.
+    rail : int
+        Endpoints to join.
+
+    Returns
+    -------
+    int
+        1 if they fit one switch, 3 for a Clos network of inputs, middles and outputs.
+
+    Raises
+    ------
+    ParameterError
+        If even three stages have too few ports.
+    """
+    ports = switch.usable_ports
+    if rail <= ports:
+        return 1
+    if rail <= ports * ports:
+        return 3
+    msg = (
+        f"a rail of {rail} endpoints exceeds three stages of '{switch.name}' ({ports} usable ports, so "
+        f"{ports * ports}); try a larger switch or larger nodes"
+    )
+    raise ParameterError(msg)
+
+
+def switch_chassis(switch: OpticalSwitch, rail: int, planes: int) -> int:
+    """Return how many chassis join the rails.
+
+    Parameters
+    ----------
+    switch : OpticalSwitch
+        The switch.
+    rail : int
+        Endpoints of one rail.
+    planes : int
+        Rails times lanes; each is a network of its own, and small ones share a chassis.
+    """
+    ports = switch.usable_ports
+    if switch_stages(switch, rail) == 1:
+        return -(-planes // (ports // rail))
+    edges = -(-rail // ports)
+    middles = -(-ports // (ports // edges))
+    return planes * (2 * edges + middles)
+
+
+@cache
+def switch_table() -> Table:
+    """Return the table of optical switches."""
+    return read_table(PARAMETERS / "switches.csv")
+
+
+@cache
+def optics_table() -> Table:
+    """Return the table of lane optics."""
+    return read_table(PARAMETERS / "transceivers.csv")
+
+
+def load_switch(name: str) -> OpticalSwitch:
+    """Return an optical switch from the table, e.g. ``"palomar-mems"``."""
+    return switch_table().build(OpticalSwitch, name)
+
+
+def switch_names() -> tuple[str, ...]:
+    """Return the optical switches of the table."""
+    return switch_table().names
+
+
+def load_optics(name: str) -> LaneOptics:
+    """Return the optics of a lane from the table, e.g. ``"lane-100g"``."""
+    return optics_table().build(LaneOptics, name)
+
+
+def optics_names() -> tuple[str, ...]:
+    """Return the lanes of the table."""
+    return optics_table().names

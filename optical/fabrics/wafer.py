@@ -1,0 +1,449 @@
+"""Optical circuits inside the scale-up domain: chips of a wafer joined by light, wafers by packets.
+
+Wafers and interposers that join chips by light: their geometry, their losses and their lanes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+
+import numpy as np
+
+from optical.fabrics.circuits import (
+    DARK,
+    CircuitPolicy,
+    Circuits,
+    ForwardingCircuits,
+    Turning,
+    circuit_wiring,
+    lit_detours,
+)
+from optical.fabrics.lane_assignment import domain_demands, job_links, lanes_of
+from optical.fabrics.node_circuits import Packets, changed_links
+from optical.fabrics.switches import PARAMETERS, LaneBudget
+from simulator.checks import check_positive, check_range
+from simulator.errors import LinkError, ParameterError, RouteError
+from simulator.interfaces import Flows, LinkGraph, Reconfiguration
+from simulator.tables import Table, read_table
+from simulator.topology.graphs import NO_LINK, Wiring, joined, packed
+from simulator.topology.scale_up import BillItem, ScaleUp, bill_power_w, bill_price_usd
+from simulator.units import BITS_PER_BYTE, SPEED_OF_LIGHT_M_PER_S, watts_from_dbm
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wafer:
+    """Chips on a grid above waveguides, whose switches lay circuits from chip to chip.
+
+    Notes
+    -----
+    A circuit goes along rows and columns. For each tile that it comes to it passes a pitch of waveguide, a
+    seam between reticles, a switch and the crossings of a tile; one more switch stands at its start.
+    """
+
+    name: str = "wafer"
+    """Name shown in tables."""
+    chips: int
+    """Chips on one wafer."""
+    lanes: int
+    """Circuits that a chip begins, and as many that it ends."""
+    lane_bytes_per_s: float
+    """Line rate of one circuit."""
+    pitch_m: float
+    """Distance between neighbouring chips."""
+    waveguide_loss_db_per_m: float
+    """Loss of the waveguides."""
+    crossings: int
+    """Waveguides that a circuit crosses for each tile that it comes to."""
+    crossing_loss_db: float
+    """Loss of one crossing."""
+    stitch_loss_db: float
+    """Loss where two reticles meet."""
+    switch_loss_db: float
+    """Loss of one switching element."""
+    modulator_loss_db: float
+    """Loss of modulator and multiplexers."""
+    margin_db: float
+    """Penalties and ageing."""
+    sensitivity_dbm: float
+    """Power the receiver of a lane needs."""
+    launch_max_dbm: float
+    """Most power that a lane launches."""
+    laser_efficiency: float
+    """Light in the waveguide over electrical power of the laser, 0 to 1."""
+    energy_j_per_bit: float
+    """Dynamic energy of a bit over one circuit, without the laser."""
+    lane_static_w: float
+    """Power of tuning and bias of one lane, all the time."""
+    end_latency_s: float
+    """Time at both ends of a circuit together."""
+    group_index: float
+    """Group index of the waveguides, dimensionless."""
+    switch_s: float
+    """Time until a switching element has settled."""
+    relock_s: float
+    """Time until a receiver has found the new signal."""
+    control_s: float
+    """Time from the decision to the command."""
+    move_energy_j: float
+    """Energy of turning one switching element."""
+    chip_price_usd: float
+    """Price of wafer, lasers and assembly for each chip."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "chips", "lanes", low=1)
+        check_positive(self, "lane_bytes_per_s", "pitch_m")
+        check_range(self, "waveguide_loss_db_per_m", "crossings", "crossing_loss_db", "stitch_loss_db")
+        check_range(self, "switch_loss_db", "modulator_loss_db", "margin_db", "energy_j_per_bit")
+        check_range(self, "sensitivity_dbm", "launch_max_dbm", low=-100.0, high=100.0)
+        check_range(self, "laser_efficiency", high=1.0, open_low=True)
+        check_range(self, "group_index", low=1.0)
+        check_range(self, "lane_static_w", "end_latency_s", "switch_s", "relock_s", "control_s")
+        check_range(self, "move_energy_j", "chip_price_usd")
+
+    @property
+    def egress_bytes_per_s(self) -> float:
+        """Line rate of all circuits of a chip, one way."""
+        return self.lanes * self.lane_bytes_per_s
+
+    @property
+    def columns(self) -> int:
+        """Chips in a row of the grid that comes nearest to a square."""
+        return math.ceil(math.sqrt(self.chips))
+
+    @property
+    def longest_hops(self) -> int:
+        """Tiles that the longest circuit comes to: from corner to corner along rows and columns."""
+        return self.columns - 1 + math.ceil(self.chips / self.columns) - 1
+
+    @property
+    def reconfiguration_s(self) -> float:
+        """Time in which a moving circuit carries nothing."""
+        return self.control_s + self.switch_s + self.relock_s
+
+    @property
+    def latency_s(self) -> float:
+        """Time over the longest circuit."""
+        light_s = self.longest_hops * self.pitch_m * self.group_index / SPEED_OF_LIGHT_M_PER_S
+        return self.end_latency_s + light_s
+
+    def budget(self) -> LaneBudget:
+        """Return where the light of the longest circuit goes; every lane launches what that one needs.
+
+        Raises
+        ------
+        LinkError
+            If a lane cannot launch that much; names the element that loses most.
+        """
+        tiles = self.longest_hops
+        losses = (
+            ("waveguide", tiles * self.pitch_m * self.waveguide_loss_db_per_m),
+            ("crossings", tiles * self.crossings * self.crossing_loss_db),
+            ("seams between reticles", tiles * self.stitch_loss_db),
+            ("switching elements", (tiles + 1) * self.switch_loss_db),
+            ("modulator", self.modulator_loss_db),
+            ("margin", self.margin_db),
+        )
+        launch_dbm = self.sensitivity_dbm + sum(loss for _, loss in losses)
+        missing_db = launch_dbm - self.launch_max_dbm
+        if missing_db > 0.0:
+            what, greatest_db = max(losses, key=lambda item: item[1])
+            msg = (
+                f"the longest circuit of wafer '{self.name}' ({tiles} tiles) does not close: "
+                f"{missing_db:.1f} dB are missing; the greatest loss is {what} ({greatest_db:.1f} dB); "
+                "try fewer chips, less of it, or lanes that launch more"
+            )
+            raise LinkError(msg)
+        laser_w = watts_from_dbm(launch_dbm) / self.laser_efficiency
+        return LaneBudget(losses_db=losses, launch_dbm=launch_dbm, laser_w=laser_w)
+
+
+@cache
+def wafer_table() -> Table:
+    """Return the table of wafers."""
+    return read_table(PARAMETERS / "wafers.csv")
+
+
+def load_wafer(name: str) -> Wafer:
+    """Return a wafer from the table, e.g. ``"lightpath"``."""
+    return wafer_table().build(Wafer, name)
+
+
+def wafer_names() -> tuple[str, ...]:
+    """Return the wafers of the table."""
+    return wafer_table().names
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaferFabric:
+    """Wafers whose chips are joined by optical circuits, laid out for the step or for the axis that asks.
+
+    Notes
+    -----
+    A node is a wafer. Rings of spread strides serve all-reduces, matchings the rest; chips without a circuit
+    of their own are reached over others, each of which converts the light. Between wafers flows take the
+    packet fabric; what its description says of rate, power and price inside its nodes is replaced by the
+    wafer's, its library's protocols are kept. Links: those of the packet fabric, then circuits
+    ``chip * lanes + lane``.
+
+    References
+    ----------
+    Vijaya Kumar et al., "A case for server-scale photonic connectivity", HotNets 2024 (LIGHTPATH); Vijaya
+    Kumar et al., "Lumion", arXiv:2505.23105; Lightmatter, Passage.
+    """
+
+    name: str = "wafer"
+    """Name shown in tables and traces."""
+    packets: Packets
+    """Packet fabric between wafers; its nodes are the wafers."""
+    wafer: Wafer = field(default_factory=lambda: load_wafer("lightpath"))
+    """Wafers and their lanes."""
+    policy: CircuitPolicy = CircuitPolicy.PER_AXIS
+    """Whether circuits stay for the step, or a wafer's turn to the axis that asks."""
+    turning: Turning = Turning.ASKED
+    """Whether they wait until traffic asks."""
+
+    def __post_init__(self) -> None:
+        if self.packets.scale_up.size > self.wafer.chips:
+            msg = (
+                f"nodes of {self.packets.scale_up.size} accelerators do not fit wafer '{self.wafer.name}' of "
+                f"{self.wafer.chips} chips; make nodes smaller, or take another wafer"
+            )
+            raise ParameterError(msg)
+        _ = self.budget
+
+    @property
+    def endpoints(self) -> int:
+        """Accelerators: those of the packet fabric."""
+        return self.packets.endpoints
+
+    @property
+    def scale_up(self) -> ScaleUp:
+        """The library on the wafer; rate, power and price are the wafer's."""
+        return self.packets.scale_up
+
+    @property
+    def turns_ahead(self) -> bool:
+        """Whether idle ports turn to traffic before it asks."""
+        return self.turning is Turning.AHEAD
+
+    @property
+    def node_size(self) -> int:
+        """Chips of a wafer that are in use, consecutive numbers."""
+        return min(self.scale_up.size, self.endpoints)
+
+    @cached_property
+    def budget(self) -> LaneBudget:
+        """Power budget of a lane over the longest circuit."""
+        return self.wafer.budget()
+
+    @property
+    def circuit_bytes_per_s(self) -> float:
+        """Rate of one circuit that a long transfer reaches."""
+        return self.wafer.lane_bytes_per_s * self.scale_up.efficiency
+
+    def bill(self) -> dict[str, BillItem]:
+        """Return the bill of materials: item -> count, power and price of each."""
+        outside = {item: one for item, one in self.packets.bill().items() if item != "scale-up"}
+        if self.endpoints <= self.node_size:
+            outside = {}
+        lane_w = self.wafer.lane_static_w + self.budget.laser_w
+        return outside | {
+            "wafer lane": BillItem(count=self.endpoints * self.wafer.lanes, w_each=lane_w, usd_each=0.0),
+            "wafer chip": BillItem(count=self.endpoints, w_each=0.0, usd_each=self.wafer.chip_price_usd),
+        }
+
+    @cached_property
+    def static_w(self) -> float:
+        """Power of everything on the bill, whole fabric."""
+        return bill_power_w(self.bill())
+
+    @cached_property
+    def cost_usd(self) -> float:
+        """Price of everything on the bill, whole fabric."""
+        return bill_price_usd(self.bill())
+
+    def initial(self, demand: tuple[Flows, ...]) -> ForwardingCircuits:
+        """Return circuits for all traffic of the step, or for the first axis that stays on wafers."""
+        kept = [flows for flows in demand if self._on_wafer(flows).any()]
+        axis = ""
+        if self.policy is CircuitPolicy.PER_AXIS and kept:
+            axis = kept[0].axis
+            kept = [flows for flows in kept if flows.axis == axis]
+        dark = np.full((self.endpoints, self.wafer.lanes), DARK, dtype=np.int64)
+        every = np.arange(self.endpoints)
+        first = every // self.node_size * self.node_size
+        ring = Flows(sources=every, destinations=first + (every - first + 1) % self.node_size, size_bytes=1.0)
+        tx_peer = self._laid_out(self._laid_out(dark, [ring]), kept)
+        axes = (axis,) * (self.endpoints // self.node_size)
+        return ForwardingCircuits(circuits=Circuits(tx_peer), domain=self.node_size, axes=axes)
+
+    def _laid_out(self, tx_peer: np.ndarray, served: Sequence[Flows]) -> np.ndarray:
+        """Return lanes of which those of wafers with traffic are laid out for it, shape [E, lanes]."""
+        after, size = tx_peer.copy(), self.node_size
+        known: dict[bytes, np.ndarray] = {}
+        for wafer, demand in domain_demands(served, np.arange(self.endpoints), size).items():
+            key = demand.matrix.tobytes()
+            if key not in known:
+                links = job_links(demand, self.wafer.lanes, all_meet=self.policy is CircuitPolicy.STATIC)
+                known[key] = lanes_of(links, self.wafer.lanes)
+            lanes = known[key]
+            after[wafer * size : (wafer + 1) * size] = np.where(lanes == DARK, DARK, lanes + wafer * size)
+        return after
+
+    def _on_wafer(self, flows: Flows) -> np.ndarray:
+        """Return which flows move and stay on their wafer, shape [F]."""
+        return ~self.scale_up.off_node(flows) & (flows.sources != flows.destinations)
+
+    def _lacking(self, circuits: ForwardingCircuits, flows: Flows) -> np.ndarray:
+        """Return the wafers whose circuits do not serve some flows as they should, shape [W]."""
+        kept = self._on_wafer(flows)
+        sources, destinations = flows.sources[kept], flows.destinations[kept]
+        led = circuits.reaches(sources, destinations)
+        if self.policy is CircuitPolicy.PER_AXIS:
+            axes = np.array(circuits.axes, dtype=object)
+            led &= axes[sources // self.node_size] == flows.axis
+        return np.unique(sources[~led] // self.node_size)
+
+    def configure(
+        self, circuits: ForwardingCircuits, flows: Flows, demand: tuple[Flows, ...]
+    ) -> tuple[ForwardingCircuits, Reconfiguration]:
+        """Return circuits over which `flows` can be routed, and what the change costs."""
+        lacking = self._lacking(circuits, flows)
+        if not lacking.size:
+            return circuits, Reconfiguration()
+        mine = self._on_wafer(flows) & np.isin(flows.sources // self.node_size, lacking)
+        some = flows.part(mine)
+        before = circuits.circuits
+        after = Circuits(self._laid_out(before.tx_peer, [some]), failed=before.failed)
+        axes = list(circuits.axes)
+        for wafer in lacking.tolist():
+            axes[wafer] = flows.axis
+        moved = changed_links(before, after)
+        turned = int(((after.tx_peer != before.tx_peer) & (after.tx_peer != DARK)).sum())
+        # Each of the two ends of a circuit has an element that turns; so has every tile between at most.
+        elements = turned * (self.wafer.longest_hops + 1)
+        return ForwardingCircuits(circuits=after, domain=self.node_size, axes=tuple(axes)), Reconfiguration(
+            dark_s=self.wafer.reconfiguration_s if moved.size else 0.0,
+            moved_links=self.packets.wiring.links + moved,
+            energy_j=elements * self.wafer.move_energy_j,
+        )
+
+    @property
+    def ports(self) -> int:
+        """Ports that circuits begin and end on: lanes of chips."""
+        return self.endpoints * self.wafer.lanes
+
+    @property
+    def port_lanes(self) -> int:
+        """Ports of each chip: its lanes."""
+        return self.wafer.lanes
+
+    @property
+    def port_owner(self) -> str:
+        """Endpoints have the ports."""
+        return "endpoint"
+
+    def port_name(self, port: int) -> str:
+        """Return what a port is called in messages."""
+        return f"lane {port % self.wafer.lanes} of chip {port // self.wafer.lanes}"
+
+    def without(
+        self, circuits: ForwardingCircuits, failed: np.ndarray
+    ) -> tuple[ForwardingCircuits, Reconfiguration]:
+        """Return circuits while some ports [n] and no others are down; chips pass on round them."""
+        return dataclasses.replace(circuits, circuits=circuits.circuits.without(failed)), Reconfiguration()
+
+    def graph(self, circuits: ForwardingCircuits) -> LinkGraph:
+        """Return the links that exist now; circuits merged into another have no capacity."""
+        wiring = self.packets.wiring
+        optical = circuits.circuits.lanes_of_first.ravel() * self.circuit_bytes_per_s
+        return LinkGraph(
+            capacity_bytes_per_s=np.concatenate([wiring.capacity_bytes_per_s, optical]),
+            latency_s=self._latency_s,
+        )
+
+    @cached_property
+    def _latency_s(self) -> np.ndarray:
+        optical = np.full(self.endpoints * self.wafer.lanes, self.wafer.latency_s)
+        latency_s = np.concatenate([self.packets.wiring.latency_s, optical])
+        latency_s.flags.writeable = False
+        return latency_s
+
+    def route(self, circuits: ForwardingCircuits, flows: Flows) -> np.ndarray:
+        """Return the links of each flow, shape [F, H], padded with -1; a flow to itself has none.
+
+        Raises
+        ------
+        RouteError
+            If circuits do not lead from a chip to another of its wafer; names them.
+        """
+        lacking = self._lacking(circuits, flows)
+        if lacking.size:
+            msg = (
+                f"circuits on wafer {lacking[0]} of '{self.name}' do not serve axis '{flows.axis}'; "
+                "configure the fabric for it"
+            )
+            raise RouteError(msg)
+        kept, off = self._on_wafer(flows), self.scale_up.off_node(flows)
+        inside = circuits.ways(flows.sources[kept], flows.destinations[kept])
+        paths = self.packets.paths(flows.sources[off], flows.destinations[off])
+        width = max(len(inside), paths.shape[1], 1)
+        links = np.full((len(kept), width), NO_LINK, dtype=np.int64)
+        links[off, : paths.shape[1]] = paths
+        if inside:
+            ways = packed(list(reversed(inside)))
+            links[kept, : ways.shape[1]] = np.where(
+                ways == NO_LINK, NO_LINK, ways + self.packets.wiring.links
+            )
+        return links
+
+    def wired(self, circuits: ForwardingCircuits) -> Wiring:
+        """Return all links with their present ends; dark ones have no capacity, nor has copper in nodes."""
+        light = circuit_wiring(
+            circuits.circuits,
+            np.arange(self.endpoints),
+            rate_bytes_per_s=self.circuit_bytes_per_s,
+            latency_s=self.wafer.latency_s,
+        )
+        packets = self.packets.wiring
+        outside = np.arange(packets.links) >= 2 * self.endpoints
+        rates = np.where(outside, packets.capacity_bytes_per_s, 0.0)
+        return joined([dataclasses.replace(packets, capacity_bytes_per_s=rates), light])
+
+    def around(self, circuits: ForwardingCircuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
+        """Return the links of each flow as `route` does, past failed links where a way is left."""
+        return lit_detours(self.wired(circuits), self.route(circuits, flows), flows, failed)
+
+    def connected(self, circuits: ForwardingCircuits, flows: Flows) -> bool:
+        """Return whether circuits serve every flow that stays on its wafer; packets carry the others."""
+        return not self._lacking(circuits, flows).size
+
+    def strides(self, circuits: ForwardingCircuits, group: np.ndarray) -> tuple[int, ...]:
+        """Return the strides along which all of a group on one wafer have circuits."""
+        size = len(group)
+        if size < 2 or len(np.unique(group // self.node_size)) > 1:
+            return ()
+        return tuple(
+            stride
+            for stride in range(1, size)
+            if math.gcd(stride, size) == 1 and circuits.direct(group, np.roll(group, -stride))[1].all()
+        )
+
+    def transfer_energy_j(self, flows: Flows) -> float:
+        """Return the dynamic energy of carrying all the flows once, were there a circuit for each."""
+        off = self.scale_up.off_node(flows)
+        light_j = self._light_j(flows, self._on_wafer(flows))
+        return self.packets.transfer_energy_j(flows.part(off)) + light_j
+
+    def carried_energy_j(self, circuits: ForwardingCircuits, flows: Flows) -> float:
+        """Return the dynamic energy of carrying all the flows once over the present circuits."""
+        kept = self._on_wafer(flows)
+        hops = circuits.hops(flows.sources[kept], flows.destinations[kept])
+        return self.transfer_energy_j(flows) + self._light_j(flows.part(kept), np.maximum(hops - 1, 0))
+
+    def _light_j(self, flows: Flows, hops: np.ndarray) -> float:
+        return flows.moved_bytes(hops) * BITS_PER_BYTE * self.wafer.energy_j_per_bit

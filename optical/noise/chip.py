@@ -1,0 +1,351 @@
+"""What stays of a chip from one load to the next, and what its outputs share: errors that are not redrawn.
+
+A chip differs from its neighbour by how it was made. A receiver as noisy as the core's own measures that, so
+many times, and the digital side takes out what was found; what is left is drawn once from the chip's seed.
+Variances are relative, or in the units of `optical.execution.analog.AnalogSpec`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from simulator.checks import check_range, check_whole
+
+
+class Mismatch(StrEnum):
+    """What of the differences between like parts of a chip reaches its products."""
+
+    NONE = "none"
+    """Nothing: parts are alike, or calibrated without noise."""
+    CALIBRATED = "calibrated"
+    """What a calibration with the core's own noisy receivers leaves."""
+    RAW = "raw"
+    """All of it: nobody calibrates."""
+
+
+class LaserNoise(StrEnum):
+    """Which outputs see the same fluctuation of a line."""
+
+    INDEPENDENT = "independent"
+    """None: right in size for every output; executed at no extra cost."""
+    COMMON = "common"
+    """All that light of one line reaches in one symbol; executed by a second product."""
+
+
+class EncodingNoise(StrEnum):
+    """Which outputs see the same error of an operand's converter."""
+
+    INDEPENDENT = "independent"
+    """None: right in size for every output; executed at no extra cost."""
+    COMMON = "common"
+    """All that one modulator's light reaches in one symbol; executed by two further products."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeCoupler:
+    """50:50 coupler in which two operands interfere."""
+
+    name: str
+    """Name shown in tables."""
+    angle_error_rad: float
+    """Standard deviation of the coupling angle from pi/4, fixed per chip."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "angle_error_rad")
+
+    @property
+    def imbalance_variance(self) -> float:
+        """Variance of 2 k - 1, k the share of power that crosses: (2 angle)^2 for small errors."""
+        return 4.0 * self.angle_error_rad**2
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineGrid:
+    """Wavelengths of a comb's lines, which a coupler does not divide alike."""
+
+    name: str
+    """Name shown in tables."""
+    spacing_m: float
+    """Distance of the lines in wavelength."""
+    wavelength_m: float
+    """Of their middle, where couplers divide evenly."""
+    dispersion: float
+    """Exponent of a coupling angle over wavelength, dimensionless."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "spacing_m", "dispersion")
+        check_range(self, "wavelength_m", open_low=True)
+
+    def edge_imbalance(self, lines: int) -> float:
+        """Return 2 k - 1 of the outermost of so many lines, k = sin^2((pi/4)(wavelength ratio)^p)."""
+        ratio = 1.0 + 0.5 * (lines - 1) * self.spacing_m / self.wavelength_m
+        return math.sin(0.5 * math.pi * (ratio**self.dispersion - 1.0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chip:
+    """How unlike the parts of one chip are, how well that is known, and what of it reaches products."""
+
+    name: str
+    """Name shown in tables."""
+    modulator_gain: float
+    """Standard deviation of the swing between modulators, relative."""
+    receiver_gain: float
+    """Standard deviation of the gain between receivers, responsivity and amplifier together, relative."""
+    averages: int
+    """Readings of each gain, or of each coupling between parts, in a calibration; 0 measures nothing."""
+    coupler: NodeCoupler | None = None
+    """Coupler of a node, where two operands interfere in one."""
+    grid: LineGrid | None = None
+    """Lines of the comb, where they interfere in the same coupler."""
+    mismatch: Mismatch = Mismatch.NONE
+    """What of it reaches the products."""
+    laser_noise: LaserNoise = LaserNoise.INDEPENDENT
+    """Whether outputs fluctuate together."""
+    encoding_noise: EncodingNoise = EncodingNoise.INDEPENDENT
+    """Whether outputs err together by an operand's converter."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "averages")
+        check_whole(self, "averages")
+        check_range(self, "modulator_gain", "receiver_gain", high=1.0)
+
+    @property
+    def readings(self) -> int:
+        """Readings of each thing that a calibration learns; none where nobody calibrates."""
+        return 0 if self.mismatch is Mismatch.RAW else self.averages
+
+    def gain_variance(self, deviation: float, reading_variance: float) -> float:
+        """Return the variance of a gain that reaches products, relative.
+
+        Parameters
+        ----------
+        deviation : float
+            Standard deviation of the gain between parts as made.
+        reading_variance : float
+            Variance of one reading of it (`reading_variance`).
+        """
+        if self.mismatch is Mismatch.NONE:
+            return 0.0
+        return left_after(deviation**2, reading_variance, self.readings)
+
+    def node_imbalance(self, reading_variance: float) -> float:
+        """Return the variance of a coupler's 2 k - 1 that reaches products.
+
+        Notes
+        -----
+        One operand alone at full scale reads half of it.
+        """
+        if self.coupler is None or self.mismatch is Mismatch.NONE:
+            return 0.0
+        return left_after(self.coupler.imbalance_variance, 4.0 * reading_variance, self.readings)
+
+    def edge_imbalance(self, lines: int) -> float:
+        """Return 2 k - 1 of the outermost line that reaches products; a calibration knows it by design."""
+        return self.grid.edge_imbalance(lines) if self.grid and self.mismatch is Mismatch.RAW else 0.0
+
+
+def left_after(variance: float, reading_variance: float, readings: float) -> float:
+    """Return what remains of a spread after so many noisy readings of it.
+
+    Parameters
+    ----------
+    variance : float
+        Variance of the quantity from chip to chip.
+    reading_variance : float
+        Variance of one reading, in the same unit.
+    readings : float
+        Independent readings; 0 leaves all, infinitely many nothing.
+
+    Notes
+    -----
+    Posterior variance of a Gaussian quantity, 1 / (1/variance + readings/reading_variance): never more than
+    was there, and no less than the noise of the mean.
+
+    References
+    ----------
+    S. M. Kay, "Fundamentals of Statistical Signal Processing: Estimation Theory" (1993), example 10.1.
+    """
+    if variance == 0.0 or (reading_variance == 0.0 and readings > 0):
+        return 0.0
+    return variance / (1.0 + (readings * variance / reading_variance if readings else 0.0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChipErrors:
+    """Errors drawn from a chip's seed alone, by position in its array; no key of a step moves them.
+
+    Notes
+    -----
+    A sum over K meets the positions 0 .. `length` - 1 in turn; outputs meet rows and columns alike. For a
+    core that holds weights, rows are vectors that pass at once, columns its outputs, and the product is
+    turned if A is loaded (`optical.execution.analog.loads_second`); otherwise rows belong to A and columns to B. A
+    coupler that does not divide evenly adds (2 k - 1)(a^2 - b^2)/2 to each product of its node.
+    Every array of an accelerator is taken to be a copy of this one.
+    """
+
+    seed: int
+    """Key of the chip."""
+    rows: int
+    """Rows of A, or vectors of the streamed operand, that have parts of their own."""
+    columns: int
+    """Columns of B, or of the loaded operand."""
+    length: int
+    """Products of a sum that have parts of their own."""
+    holds_weights: bool
+    """Whether the second operand is loaded."""
+    first_gain: float = 0.0
+    """Variance of the gain of each modulator of the first (streamed) operand, by row and position."""
+    second_gain: float = 0.0
+    """Variance of the gain of each part that sets the second (loaded) operand, by position and column."""
+    output_gain: float = 0.0
+    """Variance of the gain of each receiver, by row and column."""
+    imbalance: float = 0.0
+    """Variance of 2 k - 1 of each node's coupler, by row and column."""
+    edge_imbalance: float = 0.0
+    """2 k - 1 of the last of `lines` wavelengths, minus that of the first; in between on a straight line."""
+    lines: int = 1
+    """Wavelengths that products of a sum take in turn."""
+    repeated_variance: float = 0.0
+    """Error of a loaded element, in full scales squared, that chip and loaded operand settle together: the
+    same whenever this chip loads the same, another for anything else."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "seed")
+        check_range(self, "rows", "columns", "length", "lines", low=1)
+        check_range(self, "first_gain", "second_gain", "output_gain", "repeated_variance", "imbalance")
+        check_range(self, "edge_imbalance", low=-1.0, high=1.0)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing at all is wrong."""
+        wrong = (self.element_gain, self.output_gain, self.repeated_variance, self.imbalance)
+        return not any(wrong) and self.edge_imbalance == 0.0
+
+    @property
+    def node_variance(self) -> float:
+        """Mean square of 2 k - 1 over nodes and lines, lines taken to be many."""
+        return self.imbalance + self.edge_imbalance**2 / 3.0
+
+    @property
+    def element_gain(self) -> float:
+        """Variance of both operands' gains together."""
+        return self.first_gain + self.second_gain
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommonNoise:
+    """Intensity noise that all outputs of a line share in a symbol; drawn anew for every symbol.
+
+    Notes
+    -----
+    Product k of output (m, n) is multiplied by 1 + r, one Gaussian r for each block of `rows` by `columns`
+    outputs and `length` products: the lines of a comb fluctuate apart (`length` 1), inputs of one laser
+    together.
+    """
+
+    variance: float
+    """Variance of the relative intensity within the noise bandwidth."""
+    rows: int
+    """Rows of A, or vectors of the streamed operand, that share a line."""
+    columns: int
+    """Columns of B, or of the loaded operand."""
+    length: int
+    """Products of a sum that share it."""
+    holds_weights: bool
+    """Whether the second operand is loaded; then the product may be turned."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "variance")
+        check_range(self, "rows", "columns", "length", low=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommonEncoding:
+    """Outputs that meet the same error of an operand's converter; drawn anew for every symbol.
+
+    Notes
+    -----
+    An element of A errs alike for `columns` outputs of its row, an element of B for `rows` outputs of its
+    column: those that one setting of its modulator serves. The next block of outputs is another symbol. How
+    large the error is stands in `optical.execution.analog.AnalogSpec.encoding_variance`.
+    """
+
+    rows: int
+    """Rows of A, or vectors of the streamed operand, that meet one setting of the second operand."""
+    columns: int
+    """Columns of B, or of the loaded operand, that meet one setting of the first operand."""
+    holds_weights: bool
+    """Whether the second operand is loaded; then the product may be turned."""
+    own_variance: float = 0.0
+    """Part of `encoding_variance` that is no error of a converter and that each output draws for itself."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "rows", "columns", low=1)
+        check_range(self, "own_variance")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CalibrationCost:
+    """What it takes to learn what a chip adds, once; a chip that drifts pays it again."""
+
+    settings: float = 0.0
+    """Times that something slow is set, one after the other."""
+    readings: float = 0.0
+    """Symbols that are read after them."""
+    time_s: float = 0.0
+    """Time of both."""
+    energy_j: float = 0.0
+    """Static power over that time, and the conversions."""
+
+
+class Calibrated(Protocol):
+    """A core that can be calibrated."""
+
+    @property
+    def chip(self) -> Chip:
+        """How unlike its parts are."""
+        ...
+
+    @property
+    def symbol_rate_hz(self) -> float:
+        """Symbols per second."""
+        ...
+
+    def static_parts_w(self) -> dict[str, float]:
+        """Return what one core draws all the time."""
+        ...
+
+    def full_load_parts_w(self) -> dict[str, float]:
+        """Return what one core draws while it works."""
+        ...
+
+
+def calibration_cost(
+    core: Calibrated, *, readings: float, settings: float = 0.0, settling_s: float = 0.0
+) -> CalibrationCost:
+    """Return what a calibration takes while the core can do nothing else.
+
+    Parameters
+    ----------
+    core : Calibrated
+        It draws its full power meanwhile.
+    readings : float
+        Symbols that are read, one after the other, all receivers at once.
+    settings : float
+        Slow settings, one after the other.
+    settling_s : float
+        Time of a setting.
+    """
+    time_s = settings * settling_s + readings / core.symbol_rate_hz
+    power_w = math.fsum((*core.static_parts_w().values(), *core.full_load_parts_w().values()))
+    return CalibrationCost(settings=settings, readings=readings, time_s=time_s, energy_j=power_w * time_s)
+
+
+def gain_calibration(core: Calibrated, modulators: float) -> CalibrationCost:
+    """Return what learning the gains of so many modulators takes, and of all receivers with them."""
+    measured = core.chip.mismatch is Mismatch.CALIBRATED
+    return calibration_cost(core, readings=math.ceil(modulators) * core.chip.averages if measured else 0.0)

@@ -1,0 +1,68 @@
+"""Range checks that every frozen description makes in its constructor, with one wording."""
+
+from __future__ import annotations
+
+import math
+
+from simulator.errors import ParameterError
+
+
+def check_range(
+    owner: object,
+    *names: str,
+    low: float = 0.0,
+    high: float = math.inf,
+    open_low: bool = False,
+) -> None:
+    """Check that fields of a description are finite numbers within a range.
+
+    Parameters
+    ----------
+    owner : object
+        The description; its class and ``name`` appear in the message.
+    *names : str
+        Fields to check.
+    low, high : float
+        Inclusive ends of the range.
+    open_low : bool
+        Whether `low` itself is refused (for quantities that must be positive).
+
+    Raises
+    ------
+    ParameterError
+        Naming the field, its value and the rule.
+    """
+    for name in names:
+        value = getattr(owner, name)
+        what = f"{type(owner).__name__} '{getattr(owner, 'name', '')}': {name}".replace(" ''", "")
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            msg = f"{what} must be a number; got {value!r}"
+            raise ParameterError(msg)
+        if math.isnan(value) or (math.isinf(value) and not math.isinf(high)):
+            msg = f"{what} must be finite; got {value}"
+            raise ParameterError(msg)
+        if value < low or value > high or (open_low and value == low):
+            left = f"above {low:g}" if open_low else f"at least {low:g}"
+            rule = left if math.isinf(high) else f"{left} and at most {high:g}"
+            msg = f"{what} must be {rule}; got {value:g}"
+            raise ParameterError(msg)
+
+
+def check_positive(owner: object, *names: str) -> None:
+    """Check that fields are finite and above zero (`math.inf` is accepted: the ideal limit)."""
+    check_range(owner, *names, low=0.0, open_low=True)
+
+
+def check_whole(owner: object, *names: str) -> None:
+    """Check that fields hold whole numbers.
+
+    Raises
+    ------
+    ParameterError
+        Naming the field and its value.
+    """
+    for name in names:
+        value = getattr(owner, name)
+        if value != int(value):
+            msg = f"{type(owner).__name__} '{getattr(owner, 'name', '')}': {name} must be whole; got {value}"
+            raise ParameterError(msg)

@@ -1,0 +1,503 @@
+"""Collectives as rounds of flows: who sends which part of the vector to whom, and how often.
+
+An algorithm is a schedule of steps on one group of n ranks; `rounds` lays it over all groups of a class
+at once and merges steps that load the same links. Tests replay the schedules on data.
+
+References
+----------
+Patarasuk and Yuan, J. Parallel Distrib. Comput. 69 (2009) 117: ring. Thakur, Rabenseifner and Gropp,
+IJHPCA 19 (2005) 49: recursive halving and doubling, binomial trees.
+
+Parameter servers as flows: what every worker of a group pushes to them and pulls from them.
+
+Collectives on several rings at once, which circuits between the same members may form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+import numpy as np
+
+from simulator.errors import WorkloadError
+from simulator.interfaces import Flows
+from simulator.operators import CollectiveKind
+
+
+class Algorithm(StrEnum):
+    """How a collective is carried out."""
+
+    RING = "ring"
+    HALVING_DOUBLING = "halving_doubling"
+    TREE = "tree"
+    DIRECT = "direct"
+    HIERARCHICAL = "hierarchical"
+    IN_NETWORK = "in_network"
+    IN_SWITCHES = "in_switches"
+    HIERARCHICAL_IN_NETWORK = "hierarchical_in_network"
+    HIERARCHICAL_IN_SWITCHES = "hierarchical_in_switches"
+    HIERARCHICAL_IN_BOTH = "hierarchical_in_switches_and_nodes"
+    STRIDED = "strided_rings"
+    HIERARCHICAL_STRIDED = "hierarchical_strided_rings"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """Transfers of one group that happen together."""
+
+    sources: np.ndarray
+    """Positions in the group that send, shape [T]."""
+    destinations: np.ndarray
+    """Positions that receive, shape [T]."""
+    chunks: np.ndarray
+    """Which of the n chunks each transfer carries, shape [T, C]."""
+    reduces: bool
+    """Whether the receiver adds (reduction) or stores."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """Flows that start together, repeated one after the other."""
+
+    flows: Flows
+    """Transfers of all groups; `size_bytes` is that of one repetition."""
+    count: int
+    """Repetitions."""
+
+
+def _ring_step(n: int, first_chunk: np.ndarray, *, reduces: bool) -> Step:
+    ranks = np.arange(n)
+    return Step(
+        sources=ranks,
+        destinations=(ranks + 1) % n,
+        chunks=(first_chunk % n)[:, None],
+        reduces=reduces,
+    )
+
+
+def _chain(n: int) -> list[Step]:
+    """From position 0 along the ring, chunk after chunk: rank i passes chunk t - i on in step t."""
+    steps = []
+    for time in range(2 * n - 2):
+        senders = np.arange(max(0, time - n + 1), min(time, n - 2) + 1)
+        chunks = (time - senders)[:, None]
+        steps.append(Step(sources=senders, destinations=senders + 1, chunks=chunks, reduces=False))
+    return steps
+
+
+def _backwards(steps: list[Step]) -> list[Step]:
+    """Return how what has been spread is collected: every transfer the other way, the last one first."""
+    return [
+        Step(sources=step.destinations, destinations=step.sources, chunks=step.chunks, reduces=True)
+        for step in reversed(steps)
+    ]
+
+
+def _ring(kind: CollectiveKind, n: int) -> list[Step]:
+    if kind is CollectiveKind.BROADCAST:
+        return _chain(n)
+    if kind is CollectiveKind.REDUCE:
+        return _backwards(_chain(n))
+    ranks = np.arange(n)
+    scatter = [_ring_step(n, ranks - 1 - step, reduces=True) for step in range(n - 1)]
+    gather = [_ring_step(n, ranks - step, reduces=False) for step in range(n - 1)]
+    match kind:
+        case CollectiveKind.REDUCE_SCATTER:
+            return scatter
+        case CollectiveKind.ALL_GATHER:
+            return gather
+        case _:
+            return scatter + gather
+
+
+def _halving_doubling(kind: CollectiveKind, n: int) -> list[Step]:
+    ranks = np.arange(n)
+    scatter, gather = [], []
+    distance = n // 2
+    while distance >= 1:
+        peer = ranks ^ distance
+        # Each rank keeps the half of its current block that holds its own index and sends the other.
+        block = 2 * distance
+        start = (ranks // block) * block
+        other_half = np.where(ranks & distance, start, start + distance)
+        sent = other_half[:, None] + np.arange(distance)[None, :]
+        own_half = (ranks // distance) * distance
+        kept = own_half[:, None] + np.arange(distance)[None, :]
+        scatter.append(Step(sources=ranks, destinations=peer, chunks=sent, reduces=True))
+        gather.append(Step(sources=ranks, destinations=peer, chunks=kept, reduces=False))
+        distance //= 2
+    gather.reverse()
+    match kind:
+        case CollectiveKind.REDUCE_SCATTER:
+            return scatter
+        case CollectiveKind.ALL_GATHER:
+            return gather
+        case _:
+            return scatter + gather
+
+
+def _tree(kind: CollectiveKind, n: int) -> list[Step]:
+    """Binomial tree to and from position 0, the whole vector at each step."""
+    spread = []
+    distance = 1
+    while distance < n:
+        senders = np.arange(min(distance, n - distance))
+        everything = np.broadcast_to(np.arange(n), (senders.size, n))
+        step = Step(sources=senders, destinations=senders + distance, chunks=everything, reduces=False)
+        spread.append(step)
+        distance *= 2
+    if kind is CollectiveKind.BROADCAST:
+        return spread
+    if kind is CollectiveKind.REDUCE:
+        return _backwards(spread)
+    return _backwards(spread) + spread
+
+
+def _direct(kind: CollectiveKind, n: int) -> list[Step]:
+    sources = np.repeat(np.arange(n), n - 1)
+    offsets = np.tile(np.arange(1, n), n)
+    destinations = (sources + offsets) % n
+    to_owner = Step(
+        sources=sources,
+        destinations=destinations,
+        chunks=destinations[:, None],
+        reduces=kind is not CollectiveKind.ALL_TO_ALL,
+    )
+    from_owner = Step(sources=sources, destinations=destinations, chunks=sources[:, None], reduces=False)
+    match kind:
+        case CollectiveKind.REDUCE_SCATTER | CollectiveKind.ALL_TO_ALL:
+            return [to_owner]
+        case CollectiveKind.ALL_GATHER:
+            return [from_owner]
+        case _:
+            return [to_owner, from_owner]
+
+
+_REDUCING = {CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER}
+_ROOTED = {CollectiveKind.BROADCAST, CollectiveKind.REDUCE}
+_BUILDERS = {
+    Algorithm.RING: (_ring, _REDUCING | _ROOTED),
+    Algorithm.HALVING_DOUBLING: (_halving_doubling, _REDUCING),
+    Algorithm.TREE: (_tree, {CollectiveKind.ALL_REDUCE} | _ROOTED),
+    Algorithm.DIRECT: (_direct, _REDUCING | {CollectiveKind.ALL_TO_ALL}),
+}
+
+
+def algorithms(kind: CollectiveKind, n: int) -> tuple[Algorithm, ...]:
+    """Return the algorithms that can carry out a collective on n ranks over switches that do not add.
+
+    Hierarchical and in-network ones are apart, for they need nodes and switches that add.
+    """
+    return tuple(
+        algorithm
+        for algorithm, (_, kinds) in _BUILDERS.items()
+        if kind in kinds and (algorithm is not Algorithm.HALVING_DOUBLING or n & (n - 1) == 0)
+    )
+
+
+@lru_cache(maxsize=512)
+def schedule(kind: CollectiveKind, algorithm: Algorithm, n: int) -> tuple[Step, ...]:
+    """Return the steps of an algorithm on one group.
+
+    Parameters
+    ----------
+    kind : CollectiveKind
+        What is done; not SEND.
+    algorithm : Algorithm
+        One of `algorithms(kind, n)`, or in-network: everyone hands the owner of a chunk its part, on the way
+        to whom the switch adds, and the switch copies what owners send.
+    n : int
+        Ranks in the group. The vector is cut into n chunks; chunk i belongs to position i. Broadcasts start
+        and reductions end at position 0; by symmetry any other root takes as long.
+
+    Raises
+    ------
+    WorkloadError
+        If the algorithm cannot do this.
+    """
+    if n == 1:
+        return ()
+    if algorithm == Algorithm.IN_NETWORK and kind in _REDUCING:
+        return tuple(_direct(kind, n))
+    if algorithm not in algorithms(kind, n):
+        names = ", ".join(algorithms(kind, n))
+        msg = f"{algorithm} cannot do {kind} on {n} ranks; known: {names}"
+        raise WorkloadError(msg)
+    return tuple(_BUILDERS[algorithm][0](kind, n))
+
+
+def vector_bytes(kind: CollectiveKind, payload_bytes: float, n: int) -> float:
+    """Return the size of the whole vector of a collective from a rank's payload before it."""
+    return payload_bytes * n if kind is CollectiveKind.ALL_GATHER else payload_bytes
+
+
+def rounds(
+    kind: CollectiveKind, algorithm: Algorithm, groups: np.ndarray, payload_bytes: float, axis: str
+) -> tuple[Round, ...]:
+    """Return the rounds of flows in which all groups carry out a collective.
+
+    Parameters
+    ----------
+    kind : CollectiveKind
+        What is done; not SEND.
+    algorithm : Algorithm
+        How.
+    groups : numpy.ndarray
+        Endpoints, shape [groups, n].
+    payload_bytes : float
+        Bytes per rank before the collective.
+    axis : str
+        Axis of parallelism, passed on to the flows.
+    """
+    n = groups.shape[1]
+    chunk_bytes = vector_bytes(kind, payload_bytes, n) / n
+    merged: list[Round] = []
+    previous: Step | None = None
+    for step in schedule(kind, algorithm, n):
+        same = (
+            previous is not None
+            and step.chunks.shape == previous.chunks.shape
+            and np.array_equal(step.sources, previous.sources)
+            and np.array_equal(step.destinations, previous.destinations)
+        )
+        if same:
+            merged[-1] = Round(flows=merged[-1].flows, count=merged[-1].count + 1)
+        else:
+            flows = Flows(
+                sources=groups[:, step.sources].ravel(),
+                destinations=groups[:, step.destinations].ravel(),
+                size_bytes=chunk_bytes * step.chunks.shape[1],
+                axis=axis,
+            )
+            merged.append(Round(flows=flows, count=1))
+        previous = step
+    return tuple(merged)
+
+
+def hierarchical_rounds(
+    kind: CollectiveKind,
+    groups: np.ndarray,
+    payload_bytes: float,
+    axis: str,
+    local: int,
+    *,
+    switches_add: bool = False,
+    across_by: Callable[[CollectiveKind, np.ndarray, float, str], tuple[Round, ...]] | None = None,
+) -> tuple[Round, ...]:
+    """Return an all-reduce, reduce-scatter or all-gather in two levels.
+
+    Reduce-scatter among `local` neighbours, the collective among those that hold the same part, all-gather
+    among neighbours: RS_local(m) + AR_across(m/g) + AG_local(m).
+
+    Parameters
+    ----------
+    kind, groups, payload_bytes, axis
+        As in `rounds`.
+    local : int
+        Ranks of a group that stand in one node; must divide the group's size.
+    switches_add : bool
+        Whether the switches between nodes make the sums and copies of the level between.
+    across_by : callable, optional
+        Another way for the level between; takes the first four arguments of `rounds` without an algorithm.
+
+    Raises
+    ------
+    WorkloadError
+        If `local` does not divide the group or the collective has no two-level form.
+    """
+    n = groups.shape[1]
+    if n % local or kind not in _REDUCING:
+        msg = f"hierarchical {kind} needs neighbours ({local}) that divide the group ({n})"
+        raise WorkloadError(msg)
+    near = groups.reshape(-1, local)
+    far = groups.reshape(-1, n // local, local).transpose(0, 2, 1).reshape(-1, n // local)
+    vector = vector_bytes(kind, payload_bytes, n)
+    scatter = rounds(CollectiveKind.REDUCE_SCATTER, Algorithm.RING, near, vector, axis)
+    gather = rounds(CollectiveKind.ALL_GATHER, Algorithm.RING, near, vector / local, axis)
+    across_payload = vector / n if kind is CollectiveKind.ALL_GATHER else vector / local
+    if switches_add:
+        across = in_network_rounds(kind, far, across_payload, axis)
+    elif across_by is not None:
+        across = across_by(kind, far, across_payload, axis)
+    else:
+        across = rounds(kind, Algorithm.RING, far, across_payload, axis)
+    match kind:
+        case CollectiveKind.REDUCE_SCATTER:
+            return scatter + across
+        case CollectiveKind.ALL_GATHER:
+            return across + gather
+        case _:
+            return scatter + across + gather
+
+
+def in_network_rounds(
+    kind: CollectiveKind, groups: np.ndarray, payload_bytes: float, axis: str
+) -> tuple[Round, ...]:
+    """Return an all-reduce, reduce-scatter or all-gather whose sums and copies the switches make.
+
+    Parameters
+    ----------
+    kind, groups, payload_bytes, axis
+        As in `rounds`.
+
+    Returns
+    -------
+    tuple of Round
+        One round in which every port sends and receives its volume, as a flow to the next of the group.
+
+    Raises
+    ------
+    WorkloadError
+        If the collective has no in-network form.
+
+    Notes
+    -----
+    A rank sends all n chunks of its vector to the switch, its own too, and receives the sum of its chunk;
+    then it sends that chunk once and receives all n. Both halves overlap, so each way of a port carries
+    (n+1)/n of the vector for an all-reduce, against 2 (n-1)/n without adders, and the whole vector for half
+    of it (Klenk et al., "An in-network architecture for accelerating shared-memory multiprocessor
+    collectives", ISCA 2020).
+    """
+    n = groups.shape[1]
+    if kind not in _REDUCING:
+        msg = f"switches cannot add for {kind}; they can for {', '.join(sorted(_REDUCING))}"
+        raise WorkloadError(msg)
+    share = (n + 1) / n if kind is CollectiveKind.ALL_REDUCE else 1.0
+    flows = Flows(
+        sources=groups.ravel(),
+        destinations=np.roll(groups, -1, axis=1).ravel(),
+        size_bytes=share * vector_bytes(kind, payload_bytes, n),
+        axis=axis,
+    )
+    return (Round(flows=flows, count=1),) if n > 1 else ()
+
+
+SERVED = frozenset({CollectiveKind.PUSH, CollectiveKind.PULL})
+"""What goes to servers or comes from them."""
+
+
+def server_places(workers: int, servers: int) -> np.ndarray:
+    """Return the places of a group's servers among its workers, evenly apart, shape [servers]."""
+    return np.arange(servers) * workers // servers
+
+
+def server_rounds(
+    kind: CollectiveKind, groups: np.ndarray, payload_bytes: float, axis: str, *, servers: int
+) -> tuple[Round, ...]:
+    """Return the one round of flows in which every worker pushes to, or pulls from, every server.
+
+    Parameters
+    ----------
+    kind : CollectiveKind
+        PUSH or PULL.
+    groups : numpy.ndarray
+        Endpoints of the workers, shape [groups, workers].
+    payload_bytes : float
+        Bytes of the whole vector, which every worker sends or receives.
+    axis : str
+        Axis of parallelism, passed on to the flows.
+    servers : int
+        How many of the workers of each group hold an equal share of the vector.
+
+    Returns
+    -------
+    tuple of Round
+        One round; what a server's own worker exchanges with it stays on the rank. Empty for one worker.
+
+    Raises
+    ------
+    WorkloadError
+        If there are no servers, or more than workers.
+    """
+    workers = groups.shape[1]
+    if not 1 <= servers <= workers:
+        msg = f"servers ({servers}) must be from 1 to the workers of a group ({workers}), on which they stand"
+        raise WorkloadError(msg)
+    if workers == 1:
+        return ()
+    worker, server = np.meshgrid(np.arange(workers), server_places(workers, servers), indexing="ij")
+    apart = worker != server
+    senders, receivers = worker[apart], server[apart]
+    if kind is CollectiveKind.PULL:
+        senders, receivers = receivers, senders
+    flows = Flows(
+        sources=groups[:, senders].ravel(),
+        destinations=groups[:, receivers].ravel(),
+        size_bytes=payload_bytes / servers,
+        axis=axis,
+    )
+    return (Round(flows=flows, count=1),)
+
+
+def server_bound_s(workers: int, servers: int, payload_bytes: float, port_bytes_per_s: float) -> float:
+    """Return the least time of a push and a pull when every rank has one port each way.
+
+    Parameters
+    ----------
+    workers, servers : int
+        Workers of a group, and how many of them hold a share.
+    payload_bytes : float
+        Bytes of the vector, P.
+    port_bytes_per_s : float
+        Bandwidth of a port one way, b.
+
+    Notes
+    -----
+    T >= max(2 P / b of a worker that is no server, 2 P (W - 1) / (S b) of a server, which receives and sends
+    the shares of all workers but its own). S = W gives 2 P (W - 1) / (W b), as a ring does. A server on a
+    machine of its own would take 2 P W / (S b) (Li et al., "Scaling distributed machine learning with the
+    parameter server", OSDI 2014).
+    """
+    if workers == 1:
+        return 0.0
+    alone = payload_bytes if servers < workers else payload_bytes * (servers - 1) / servers
+    incast = payload_bytes * (workers - 1) / servers
+    return 2.0 * max(alone, incast) / port_bytes_per_s
+
+
+RING_KINDS = frozenset({CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER})
+"""Collectives that go around rings of any order."""
+
+
+def strided_rounds(
+    kind: CollectiveKind, groups: np.ndarray, payload_bytes: float, axis: str, strides: tuple[int, ...]
+) -> tuple[Round, ...]:
+    """Return an all-reduce, reduce-scatter or all-gather on several rings at once.
+
+    Parameters
+    ----------
+    kind, groups, payload_bytes, axis
+        As in `rounds`.
+    strides : tuple of int
+        Steps of the rings through a group, each coprime to its size n; the vector is cut into as many equal
+        parts, and each goes around its own ring.
+
+    Raises
+    ------
+    WorkloadError
+        If the collective has no ring, or a stride visits only some of the group.
+
+    Notes
+    -----
+    A ring may visit the members in any order, and all orders ``i s mod n`` with s coprime to n use different
+    links (Wang et al., "TopoOpt", NSDI 2023, section 4.3 and theorem 2).
+    """
+    n = groups.shape[1]
+    short = [stride for stride in strides if math.gcd(stride, n) != 1]
+    if kind not in RING_KINDS or short or not strides:
+        msg = f"{kind} on {n} ranks has no rings of strides {strides}; they must be coprime to {n}"
+        raise WorkloadError(msg)
+    if n == 1:
+        return ()
+    flows = Flows(
+        sources=np.concatenate([groups.ravel()] * len(strides)),
+        destinations=np.concatenate([np.roll(groups, -stride, axis=1).ravel() for stride in strides]),
+        size_bytes=vector_bytes(kind, payload_bytes, n) / n / len(strides),
+        axis=axis,
+    )
+    count = 2 * (n - 1) if kind is CollectiveKind.ALL_REDUCE else n - 1
+    return (Round(flows=flows, count=count),)

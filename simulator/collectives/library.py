@@ -1,0 +1,293 @@
+"""What a communication library adds to the flows of a collective: protocols, hops, and copies.
+
+All-reduces whose levels, inside nodes and between them, work on different chunks at the same time.
+
+An all-reduce of two levels cuts its vector into chunks. While one chunk is between nodes, the next is inside:
+it takes as long as its slowest level does for the whole vector, and one chunk's way through the other.
+
+References
+----------
+NVIDIA, NCCL: src/device/all_reduce.h (trees in chunks), src/graph/tuning.cc (bandwidths of algorithms).
+Sanders, Speck and Traeff, Parallel Computing 35 (2009) 581: two trees that use all of a network's bandwidth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from simulator.collectives.algorithms import Algorithm, Round, in_network_rounds, vector_bytes
+from simulator.operators import Collective, CollectiveKind
+from simulator.topology.scale_up import Adder, Protocol, ScaleUp
+
+TWO_LEVELS = (
+    Algorithm.HIERARCHICAL,
+    Algorithm.HIERARCHICAL_IN_SWITCHES,
+    Algorithm.HIERARCHICAL_STRIDED,
+)
+"""Algorithms of a level inside nodes and one between them."""
+ADDING = MappingProxyType(
+    {
+        str(Algorithm.HIERARCHICAL): str(Algorithm.HIERARCHICAL_IN_NETWORK),
+        str(Algorithm.HIERARCHICAL_IN_SWITCHES): str(Algorithm.HIERARCHICAL_IN_BOTH),
+    }
+)
+"""What an algorithm is called if the switches of nodes add, too."""
+PIPELINED = " pipelined"
+"""Ending of the name of an algorithm whose levels work at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Levels:
+    """The rounds of an all-reduce of two levels, for a payload of one byte."""
+
+    inside: Round
+    """Those inside nodes."""
+    between: Round
+    """Those between nodes."""
+
+    @property
+    def both(self) -> tuple[Round, Round]:
+        """First those inside."""
+        return self.inside, self.between
+
+    def of_payload(self, payload_bytes: float) -> Levels:
+        """Return the same for another payload."""
+        inside, between = (
+            replace(one, flows=replace(one.flows, size_bytes=one.flows.size_bytes * payload_bytes))
+            for one in self.both
+        )
+        return Levels(inside=inside, between=between)
+
+
+def two_levels(
+    operator: Collective, node_size: int, options: Callable[[Collective], Mapping[str, Sequence[Round]]]
+) -> dict[str, Levels]:
+    """Return the levels of every way of an all-reduce that has two; none of other collectives.
+
+    Parameters
+    ----------
+    operator : Collective
+        The collective.
+    node_size : int
+        Endpoints of a node.
+    options : callable
+        Gives the ways to carry out a collective: algorithm -> rounds.
+
+    Notes
+    -----
+    That levels work at once rests on measured all-reduces: 24.4 ms for 4 GiB on 2 x 8 H100 with cards of
+    200 Gb/s (Google A3 Mega), 192 GB/s on many DGX A100 (NCCL, issue 812), 370 to 380 on H100 (issue 1649).
+    The one measured gather between many nodes speaks against it, though but one call was timed: 2 GiB on 256
+    H100 at 200 GB/s (issue 1218) are 187 with one level after the other, and would be 291 with both at once.
+    """
+    if operator.kind is not CollectiveKind.ALL_REDUCE:
+        return {}
+    found = {}
+    ways = options(replace(operator, payload_bytes=1.0))
+    for name in TWO_LEVELS:
+        levels = _sorted(ways.get(name, ()), node_size)
+        if levels is not None:
+            found[str(name)] = levels
+    return found
+
+
+def with_adding_nodes(levels: Levels, operator: Collective, near: np.ndarray) -> Levels:
+    """Return the levels of an all-reduce whose sums inside nodes their switches make.
+
+    Parameters
+    ----------
+    levels : Levels
+        The same with rings inside nodes.
+    operator : Collective
+        The all-reduce.
+    near : numpy.ndarray
+        Neighbours in a node, shape [nodes, g].
+
+    Notes
+    -----
+    Switches hand each of g neighbours the sum of its part, which goes between nodes and is then copied to
+    all by the switches; both ways of a port are busy together, as in an all-reduce inside one node.
+    """
+    (inside,) = in_network_rounds(CollectiveKind.ALL_REDUCE, near, 1.0, operator.axis)
+    return replace(levels, inside=inside)
+
+
+def as_library(found: dict[str, Levels], operator: Collective, nodes: int) -> dict[str, Levels]:
+    """Return the ways of two levels with trees between nodes as a library lays them.
+
+    Parameters
+    ----------
+    found : dict
+        Levels by algorithm.
+    operator : Collective
+        The all-reduce; if it names an algorithm, only that is left.
+    nodes : int
+        Nodes of its group.
+    """
+    laid = dict(found)
+    for name in (Algorithm.HIERARCHICAL, Algorithm.HIERARCHICAL_IN_NETWORK):
+        if name in found:
+            laid[name] = on_trees(found[name], nodes, nodes_add=name == Algorithm.HIERARCHICAL_IN_NETWORK)
+    return {name: one for name, one in laid.items() if operator.algorithm in {"", name}}
+
+
+def on_trees(levels: Levels, nodes: int, *, nodes_add: bool) -> Levels:
+    """Return an all-reduce as a library has it that joins nodes by trees.
+
+    Parameters
+    ----------
+    levels : Levels
+        Those of two levels of rings; N nodes pass 2 (N - 1) / N of their part of the vector.
+    nodes : int
+        N.
+    nodes_add : bool
+        Whether the switches of the nodes add.
+
+    Notes
+    -----
+    A chunk climbs and descends log2(N) hops. Each half of the vector has a tree of its own, in which a node
+    is an inner one if it is a leaf of the other: sending up, and down to two, it passes all of its part
+    twice (Sanders et al.), but once where there are two nodes (NCCL, issue 946: half of what rings would).
+    Where the switches of nodes add, all cards pass the mean, 2 (N - 1) / N (src/graph/tuning.cc, bandwidth
+    of NVLSTree).
+    """
+    between = levels.between
+    more = nodes / (nodes - 1) if nodes > 2 and not nodes_add else 1.0
+    hops = 2 * (nodes - 1).bit_length()
+    size_bytes = between.flows.size_bytes * between.count * more / hops
+    flows = replace(between.flows, size_bytes=size_bytes)
+    return replace(levels, between=Round(flows=flows, count=hops))
+
+
+def _sorted(parts: Sequence[Round], node_size: int) -> Levels | None:
+    """Return rounds by whether they leave nodes; None if one does both, or a level has several patterns."""
+    inside: Round | None = None
+    between: Round | None = None
+    for part in parts:
+        leaving = part.flows.sources // node_size != part.flows.destinations // node_size
+        if leaving.all():
+            between = part if between is None else _merged(between, part)
+            failed = between is None
+        else:
+            inside = part if inside is None else _merged(inside, part)
+            failed = inside is None or bool(leaving.any())
+        if failed:
+            return None
+    if inside is None or between is None:
+        return None
+    return Levels(inside=inside, between=between)
+
+
+def _merged(one: Round, other: Round) -> Round | None:
+    """Return two rounds of the same flows as one with more repetitions, or None if they differ."""
+    first, second = one.flows, other.flows
+    same = (
+        first.size_bytes == second.size_bytes
+        and np.array_equal(first.sources, second.sources)
+        and np.array_equal(first.destinations, second.destinations)
+    )
+    return replace(one, count=one.count + other.count) if same else None
+
+
+PLAIN = Protocol(
+    name="plain", start_s=0.0, hop_s=0.0, efficiency=1.0, network_hop_s=0.0, network_efficiency=1.0
+)
+"""No protocol: latency and bandwidth alone."""
+
+
+def protocols(name: str, scale_up: ScaleUp | None, adder: Adder | None) -> tuple[Protocol, ...]:
+    """Return the protocols by which a library may carry out an algorithm.
+
+    Parameters
+    ----------
+    name : str
+        The algorithm.
+    scale_up : ScaleUp, optional
+        The domain inside nodes, if the fabric says.
+    adder : Adder, optional
+        How switches between nodes add, if they do.
+    """
+    if adder is not None and name in {
+        Algorithm.IN_SWITCHES,
+        Algorithm.HIERARCHICAL_IN_SWITCHES,
+        Algorithm.HIERARCHICAL_IN_BOTH,
+    }:
+        return _switch_protocols(adder, name, scale_up)
+    if scale_up is None:
+        return (PLAIN,)
+    if name in {Algorithm.IN_NETWORK, Algorithm.HIERARCHICAL_IN_NETWORK}:
+        long = scale_up.protocols[-1] if scale_up.protocols else PLAIN
+        return _node_protocols(scale_up, long if name == Algorithm.HIERARCHICAL_IN_NETWORK else PLAIN)
+    return scale_up.protocols or (PLAIN,)
+
+
+def _node_protocols(scale_up: ScaleUp, between: Protocol) -> tuple[Protocol, ...]:
+    """Return protocols of nodes whose switches add, with that of longest vectors between nodes."""
+    return tuple(
+        replace(
+            between,
+            name=one.name,
+            start_s=one.start_s,
+            hop_s=0.0,
+            efficiency=one.efficiency,
+            chunk_bytes=one.chunk_bytes,
+        )
+        for one in scale_up.adders
+    )
+
+
+def _switch_protocols(adder: Adder, name: str, scale_up: ScaleUp | None) -> tuple[Protocol, ...]:
+    """Return protocols of a node, if it takes part, with switches that add between nodes."""
+    parts: tuple[Protocol, ...] = ()
+    if name == Algorithm.HIERARCHICAL_IN_BOTH and scale_up is not None:
+        parts = _node_protocols(scale_up, PLAIN)
+    elif name == Algorithm.HIERARCHICAL_IN_SWITCHES and scale_up is not None:
+        parts = scale_up.protocols
+    return tuple(
+        replace(
+            one,
+            name=adder.name if one is PLAIN else f"{one.name} {adder.name}",
+            start_s=one.start_s + adder.start_s,
+            network_hop_s=0.0,
+            network_efficiency=adder.efficiency,
+            chunk_bytes=max(one.chunk_bytes, adder.chunk_bytes),
+        )
+        for one in parts or (PLAIN,)
+    )
+
+
+def more_hops(operator: Collective, rounds_outside: int) -> int:
+    """Return the hops inside nodes that a library's rings take beyond those of a two-level algorithm.
+
+    Notes
+    -----
+    NCCL has trees for all-reduces only. It gathers and scatters on rings through all n ranks, one over each
+    network card: as fast as two levels for long vectors, but a chunk takes n - 1 hops one after the other
+    (src/graph/tuning.cc, latency of the ring algorithm).
+    """
+    if operator.kind not in {CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER}:
+        return 0
+    nodes = rounds_outside + 1
+    return operator.size - nodes - (operator.size // nodes - 1)
+
+
+def copied_bytes(operator: Collective) -> float:
+    """Return the bytes that a rank passes between its memory and its port, beside the transfer.
+
+    Notes
+    -----
+    An all-reduce reads and writes the vector once around its ring, a reduce-scatter, an all-gather and an
+    all-to-all do half of that, a send, a broadcast and a reduction pass all they move.
+    """
+    vector = vector_bytes(operator.kind, operator.payload_bytes, operator.size)
+    whole = {
+        CollectiveKind.ALL_REDUCE,
+        CollectiveKind.SEND,
+        CollectiveKind.BROADCAST,
+        CollectiveKind.REDUCE,
+    }
+    return vector if operator.kind in whole else vector / 2

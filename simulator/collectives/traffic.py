@@ -1,0 +1,773 @@
+"""The traffic of a step: every collective as bundles of flows, priced with the network to itself.
+
+References
+----------
+Chan et al., Concurrency Computat. Pract. Exper. 19 (2007) 1749: which collective algorithm for which size.
+
+The ways to carry out a collective of a class on the fabric at hand, as rounds of flows.
+
+How two collectives slow each other down where their flows meet on the same links.
+
+How plans of collectives go through a network: round after round, or all their levels at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import abc, defaultdict
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import simpy
+
+from simulator.collectives.algorithms import (
+    RING_KINDS,
+    SERVED,
+    Algorithm,
+    Round,
+    algorithms,
+    hierarchical_rounds,
+    in_network_rounds,
+    rounds,
+    server_rounds,
+    strided_rounds,
+    vector_bytes,
+)
+from simulator.collectives.all_to_all import IN_TURNS, in_turns, two_level_rounds
+from simulator.collectives.demand import skewed_flows
+from simulator.collectives.library import (
+    ADDING,
+    PIPELINED,
+    PLAIN,
+    Levels,
+    as_library,
+    copied_bytes,
+    more_hops,
+    protocols,
+    two_levels,
+    with_adding_nodes,
+)
+from simulator.collectives.torus import BUCKET, BUCKET_KINDS, SEGMENTS, bucket_rounds
+from simulator.engine.network import Network
+from simulator.errors import WorkloadError, nearest
+from simulator.fabric import HasAdder, HasGrid, HasPeers, HasScaleUp, HasStrides, HasWays, SizeRouted
+from simulator.flow_groups import Bundle, Loads
+from simulator.interfaces import Circuits, Fabric, Flows
+from simulator.layout import Groups
+from simulator.operators import Collective, CollectiveKind, Sequence, communications
+from simulator.topology.scale_up import Protocol, ScaleUp
+
+LIBRARY = (Algorithm.RING, Algorithm.TREE)
+"""What GPU communication libraries run on switches that do not add (NCCL); two levels of it are rails."""
+
+
+def candidates(
+    operator: Collective,
+    layout: Groups,
+    rank_class: int,
+    node_size: int,
+    scale_up: ScaleUp | None = None,
+    *,
+    grid_of: Callable[[np.ndarray], tuple[int, ...] | None] | None = None,
+    switches_add: bool = False,
+    strides_of: Callable[[np.ndarray], tuple[int, ...]] | None = None,
+) -> dict[str, tuple[Round, ...]]:
+    """Return the ways to carry out a collective of a class: algorithm -> rounds; ring first.
+
+    Parameters
+    ----------
+    operator : Collective
+        The collective.
+    layout : Groups
+        Where the ranks stand.
+    rank_class : int
+        Class that takes part (the sender of a send).
+    node_size : int
+        Endpoints that share a scale-up domain; groups with several members in one go in two levels too.
+    scale_up : ScaleUp, optional
+        That domain: its library knows rings and trees only, and sums in switches if they add.
+    grid_of : callable, optional
+        Gives the shape of the box of a torus that a group fills, or None; rings then go along all its axes.
+    switches_add : bool
+        Whether the switches between nodes add.
+    strides_of : callable, optional
+        Gives the strides along which all of a group have circuits; a vector is then spread over their rings.
+    """
+    if operator.kind is CollectiveKind.SEND:
+        flows = Flows(
+            sources=layout.members(rank_class),
+            destinations=layout.members(rank_class + operator.shift),
+            size_bytes=operator.payload_bytes,
+            axis=operator.axis,
+        )
+        return {"send": (Round(flows=flows, count=1),)}
+    groups = layout.groups(operator.axis, rank_class)
+    n = groups.shape[1]
+    payload = operator.payload_bytes
+    if operator.kind in SERVED:
+        return {
+            "servers": server_rounds(operator.kind, groups, payload, operator.axis, servers=operator.servers)
+        }
+    nodes = groups[0] // node_size
+    local = int(np.count_nonzero(nodes == nodes[0]))
+    if operator.two_level and operator.kind is CollectiveKind.ALL_TO_ALL and 1 < local < n and n % local == 0:
+        two = two_level_rounds(groups, payload, operator.axis, local, operator.spread, skew=operator.skew)
+        return {str(Algorithm.HIERARCHICAL): two}
+    if operator.skew is not None and n > 1:
+        flows = skewed_flows(groups, operator.axis, {operator.skew: payload})
+        return {str(Algorithm.DIRECT): (Round(flows=flows, count=1),)}
+    options = {
+        str(algorithm): rounds(operator.kind, algorithm, groups, payload, operator.axis)
+        for algorithm in _known(operator, n, scale_up, inside=local == n)
+        if algorithm is not Algorithm.DIRECT or n <= node_size or len(algorithms(operator.kind, n)) == 1
+    }
+    two_level = operator.kind not in {
+        CollectiveKind.ALL_TO_ALL,
+        CollectiveKind.BROADCAST,
+        CollectiveKind.REDUCE,
+    }
+    if two_level and 1 < local < n and n % local == 0:
+        options[str(Algorithm.HIERARCHICAL)] = hierarchical_rounds(
+            operator.kind, groups, payload, operator.axis, local
+        )
+    grid = grid_of(groups[0]) if grid_of and operator.kind in BUCKET_KINDS and n > 1 else None
+    if grid is not None:
+        options |= {
+            BUCKET if segments == 1 else f"{BUCKET}_{segments}": bucket_rounds(
+                operator.kind, groups, payload, operator.axis, grid, segments=segments
+            )
+            for segments in (1, *(SEGMENTS if len({size for size in grid if size > 1}) > 1 else ()))
+        }
+    if strides_of is not None and operator.kind in RING_KINDS and n > 1 and n % local == 0:
+        options |= _strided(operator, groups, local, strides_of)
+    if switches_add and two_level and local == 1 < n:
+        options[str(Algorithm.IN_SWITCHES)] = in_network_rounds(operator.kind, groups, payload, operator.axis)
+    if switches_add and two_level and 1 < local < n and n % local == 0:
+        options[str(Algorithm.HIERARCHICAL_IN_SWITCHES)] = hierarchical_rounds(
+            operator.kind, groups, payload, operator.axis, local, switches_add=True
+        )
+    adds = scale_up is not None and scale_up.adders and two_level
+    if adds and local == n > 1:
+        options[str(Algorithm.IN_NETWORK)] = in_network_rounds(operator.kind, groups, payload, operator.axis)
+    if not operator.algorithm:
+        return options
+    if operator.algorithm not in options:
+        hint = nearest(operator.algorithm, options, noun="algorithm")
+        msg = (
+            f"collective '{operator.name}' asks for algorithm '{operator.algorithm}'; by that nobody does "
+            f"{operator.kind} on {n} ranks of axis '{operator.axis}' here: {hint}"
+        )
+        raise WorkloadError(msg)
+    return {operator.algorithm: options[operator.algorithm]}
+
+
+def served(
+    options: dict[str, tuple[Round, ...]],
+    operator: Collective,
+    layout: Groups,
+    rank_class: int,
+    *,
+    node_size: int,
+    peers: int | None,
+) -> dict[str, tuple[Round, ...]]:
+    """Return the ways of `candidates` where circuits are few: all-to-alls with more nodes go in turns.
+
+    Parameters
+    ----------
+    options, operator, layout, rank_class
+        What `candidates` found, and for what.
+    node_size : int
+        Endpoints of a node, which need no circuits among themselves.
+    peers : int or None
+        Other nodes that an endpoint has circuits to at once; None if circuits do not turn.
+    """
+    if peers is None or operator.kind is not CollectiveKind.ALL_TO_ALL:
+        return options
+    groups = layout.groups(operator.axis, rank_class)
+    found = {}
+    for name, parts in options.items():
+        turns = in_turns(parts, groups, node_size, peers)
+        found[name if len(turns) == len(parts) else f"{name}{IN_TURNS}"] = turns
+    return found
+
+
+def _strided(
+    operator: Collective,
+    groups: np.ndarray,
+    local: int,
+    strides_of: Callable[[np.ndarray], tuple[int, ...]],
+) -> dict[str, tuple[Round, ...]]:
+    """Return the ways over several rings that all groups of a class have circuits for."""
+    whole = local in {1, groups.shape[1]}
+    across = groups if whole else groups[:, ::local]
+    common = set.intersection(*(set(strides_of(group)) for group in across))
+    strides = tuple(sorted(common))
+    if len(strides) < 2:
+        return {}
+    kind, payload, axis = operator.kind, operator.payload_bytes, operator.axis
+    if whole:
+        return {str(Algorithm.STRIDED): strided_rounds(kind, groups, payload, axis, strides)}
+    across_by = partial(strided_rounds, strides=strides)
+    both = hierarchical_rounds(kind, groups, payload, axis, local, across_by=across_by)
+    return {str(Algorithm.HIERARCHICAL_STRIDED): both}
+
+
+def _known(operator: Collective, n: int, scale_up: ScaleUp | None, *, inside: bool) -> tuple[Algorithm, ...]:
+    """Return the algorithms that a group's library knows on switches that do not add.
+
+    Notes
+    -----
+    NCCL's trees join nodes and are chains inside one, 2(n - 1) hops as the ring takes (src/graph/tuning.cc,
+    latency of the tree algorithm), so that inside a node rings are all it has to sum with.
+    """
+    every = algorithms(operator.kind, n)
+    if scale_up is None or not scale_up.protocols:
+        return every
+    chain = inside and operator.kind is CollectiveKind.ALL_REDUCE and operator.algorithm != Algorithm.TREE
+    library = (Algorithm.RING,) if chain else LIBRARY
+    return tuple(one for one in every if one in library) or every
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slowdown:
+    """How many times as long two collectives take while both move; dimensionless, at least 1."""
+
+    one: float = 1.0
+    """The first."""
+    other: float = 1.0
+    """The second."""
+
+
+_TOLERANCE = 1e-12
+"""Relative slack within which two shares are the same number, dimensionless."""
+APART = Slowdown()
+"""Of collectives without a common link."""
+TAKING_TURNS = Slowdown(one=2.0, other=2.0)
+"""Of collectives that need the same ports turned to different peers: each has them half of the time."""
+
+
+def pair_slowdown(one: Bundle | Loads, other: Bundle | Loads, capacity_bytes_per_s: np.ndarray) -> Slowdown:
+    """Return the slowdown of two bundles of flows that share links max-min fairly.
+
+    Parameters
+    ----------
+    one, other : Bundle or Loads
+        Bundles with the links they load.
+    capacity_bytes_per_s : numpy.ndarray
+        Capacity of every link, shape [L].
+
+    Notes
+    -----
+    Progressive filling (Bertsekas and Gallager, "Data networks", section 6.5.2) of two rates: both rise
+    until a link is full; who does not cross it goes on until a link of its own is full.
+    """
+    links = np.union1d(one.links, other.links)
+    if links.size == one.links.size + other.links.size:
+        return APART
+    room = capacity_bytes_per_s[links]
+    first, second = np.zeros(links.size), np.zeros(links.size)
+    first[np.searchsorted(links, one.links)] = one.usage
+    second[np.searchsorted(links, other.links)] = other.usage
+    full = room / (first + second)
+    level = float(full.min())
+    tight = full <= level * (1.0 + _TOLERANCE)
+    mine = level if first[tight].any() else _least(room - second * level, first)
+    theirs = level if second[tight].any() else _least(room - first * level, second)
+    return Slowdown(one=max(1.0, _least(room, first) / mine), other=max(1.0, _least(room, second) / theirs))
+
+
+def together_s(
+    one: Bundle | Loads,
+    one_s: float,
+    other: Bundle | Loads,
+    other_s: float,
+    capacity_bytes_per_s: np.ndarray,
+) -> float:
+    """Return how long two bundles take that start together, from how long each takes alone.
+
+    Parameters
+    ----------
+    one, other : Bundle or Loads
+        Bundles with the links they load.
+    one_s, other_s : float
+        Time of each alone.
+    capacity_bytes_per_s : numpy.ndarray
+        Capacity of every link, shape [L].
+    """
+    slower = pair_slowdown(one, other, capacity_bytes_per_s)
+    ends_s = sorted([(one_s * slower.one, one_s), (other_s * slower.other, other_s)])
+    (first_s, _), (last_s, alone_s) = ends_s
+    return first_s + (1.0 - first_s / last_s) * alone_s if last_s > 0.0 else 0.0
+
+
+def _least(room: np.ndarray, usage: np.ndarray) -> float:
+    """Return the rate at which the first of the links that are used is full."""
+    used = usage > 0.0
+    return float((room[used] / usage[used]).min())
+
+
+def plan_slowdown(one: Plan, other: Plan, capacity_bytes_per_s: np.ndarray) -> Slowdown:
+    """Return the slowdown of two collectives, the mean over their rounds, each met for its own time.
+
+    Parameters
+    ----------
+    one, other : Plan
+        Collectives on one network, all of whose flows have links.
+    capacity_bytes_per_s : numpy.ndarray
+        Capacity of every link, shape [L].
+    """
+    mine, theirs = (_shares(plan, capacity_bytes_per_s) for plan in (one, other))
+    if not mine or not theirs:
+        return APART
+    met = [[pair_slowdown(a, b, capacity_bytes_per_s) for b, _ in theirs] for a, _ in mine]
+    return Slowdown(
+        one=_slowed(mine, theirs, [[pair.one for pair in row] for row in met], at_once=one.at_once),
+        other=_slowed(
+            theirs, mine, [[row[k].other for row in met] for k in range(len(theirs))], at_once=other.at_once
+        ),
+    )
+
+
+def _slowed(
+    mine: abc.Sequence[tuple[Bundle, float]],
+    theirs: abc.Sequence[tuple[Bundle, float]],
+    slower: abc.Sequence[abc.Sequence[float]],
+    *,
+    at_once: bool,
+) -> float:
+    """Return how many times as long a collective takes, round by round beside each of another's.
+
+    Parameters
+    ----------
+    mine, theirs : sequence of (Bundle, float)
+        Rounds, each with its share of the collective's time.
+    slower : sequence
+        How many times as long each of mine takes beside each of theirs.
+    at_once : bool
+        Whether mine are levels that work at the same time, so that the last to end counts.
+    """
+    lasting = [
+        share * (1.0 + math.fsum(met * (times - 1.0) for (_, met), times in zip(theirs, row, strict=True)))
+        for (_, share), row in zip(mine, slower, strict=True)
+    ]
+    return max(1.0, max(lasting) if at_once else math.fsum(lasting))
+
+
+def crowded(plan: Plan, others: abc.Sequence[Plan], capacity_bytes_per_s: np.ndarray) -> float:
+    """Return how many times as long a collective takes while others go through the same rounds.
+
+    Parameters
+    ----------
+    plan : Plan
+        The collective.
+    others : sequence of Plan
+        The same of other ranks, on the same network; each keeps step with the first.
+    capacity_bytes_per_s : numpy.ndarray
+        Capacity of every link, shape [L].
+    """
+    lasting = []
+    shares = dict(_shares(plan, capacity_bytes_per_s))
+    for index, (bundle, _, _) in enumerate(plan.parts):
+        if bundle not in shares:
+            continue
+        usage = np.zeros_like(capacity_bytes_per_s)
+        for one in (plan, *others):
+            if index < len(one.parts):
+                beside = one.parts[index][0]
+                usage[beside.links] += beside.usage
+        alone = _least(capacity_bytes_per_s[bundle.links], bundle.usage)
+        together = _least(capacity_bytes_per_s[bundle.links], usage[bundle.links])
+        lasting.append(shares[bundle] * alone / together)
+    return max(1.0, max(lasting, default=1.0) if plan.at_once else math.fsum(lasting))
+
+
+def _shares(plan: Plan, capacity_bytes_per_s: np.ndarray) -> list[tuple[Bundle, float]]:
+    """Return the rounds of a collective that load links, each with its share of its time."""
+    rounds = [
+        (bundle, size_bytes * count / float((capacity_bytes_per_s[bundle.links] / bundle.usage).min()))
+        for bundle, size_bytes, count in plan.parts
+        if bundle.links.size and size_bytes > 0.0
+    ]
+    times_s = [time_s for _, time_s in rounds]
+    whole_s = max(times_s, default=0.0) if plan.at_once else math.fsum(times_s)
+    return [(bundle, time_s / whole_s) for bundle, time_s in rounds] if whole_s > 0.0 else []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One collective of one class, made into bundles."""
+
+    algorithm: str
+    """Chosen algorithm."""
+    parts: tuple[tuple[Bundle, float, int], ...]
+    """Bundle, bytes per flow on the wire (with the protocol's own) and repetitions of each round."""
+    protocol_s: float
+    """Time that the library's protocol takes beside latency and transfer."""
+    alone_s: float
+    """Duration with all links to itself."""
+    wire_bytes: float
+    """Payload that the class's ranks put on the wire."""
+    energy_j: float
+    """Dynamic energy of the transfers."""
+    in_turns: bool = False
+    """Whether circuits turn between its parts, so that each repetition turns them again."""
+    at_once: bool = False
+    """Whether its parts are levels that work at the same time; `protocol_s` then has all their latency."""
+
+
+class Traffic:
+    """Plans of all collectives of a step on one network, each made once.
+
+    Parameters
+    ----------
+    layout : Groups
+        Where the ranks stand.
+    fabric : Fabric
+        What carries the flows.
+    network : Network
+        The fabric during the step.
+    demand : dict
+        Traffic of the whole step, as `step_demand` gives it.
+    by_axis : bool
+        Whether circuits for a class may serve all traffic of its axis beside it, for a class is a group;
+        else all traffic of the class.
+    """
+
+    def __init__(
+        self,
+        layout: Groups,
+        fabric: Fabric,
+        network: Network,
+        demand: dict[tuple[str, int, int], Flows],
+        *,
+        by_axis: bool = False,
+    ) -> None:
+        self._layout = layout
+        self._fabric = fabric
+        self._network = network
+        self._demand = demand
+        self._by_axis = by_axis
+        beside: defaultdict[str | int, list[Flows]] = defaultdict(list)
+        for (axis, rank_class, _), flows in demand.items():
+            beside[axis if by_axis else rank_class].append(flows)
+        self._beside = {key: tuple(flows) for key, flows in beside.items()}
+        self._bundles: dict[tuple[object, ...], Bundle] = {}
+        self._plans: dict[tuple[object, ...], Plan] = {}
+        self._private: dict[tuple[str, int], bool] = {}
+        self._scale_up = fabric.scale_up if isinstance(fabric, HasScaleUp) else None
+        self._adder = fabric.network_adder if isinstance(fabric, HasAdder) else None
+
+    def plan(self, operator: Collective, rank_class: int) -> Plan:
+        """Return how a class carries out a collective: the fastest algorithm that has its paths."""
+        key = (
+            operator.kind,
+            operator.axis,
+            operator.size,
+            operator.payload_bytes,
+            operator.shift,
+            operator.two_level,
+            operator.spread,
+            operator.skew,
+            operator.algorithm,
+            operator.servers,
+            rank_class,
+        )
+        found = self._plans.get(key)
+        if found is None:
+            found = self._plans[key] = self._best(operator, rank_class)
+        return found
+
+    def private(self, sequence: Sequence, rank_class: int) -> bool:
+        """Return whether a sequence's collectives share no link with other traffic, none of which fails."""
+        axes = {one.axis for one, _ in communications(sequence) if one.size > 1}
+        return not axes or (
+            self._network.undisturbed and all(self._axis_private(axis, rank_class) for axis in sorted(axes))
+        )
+
+    def _axis_private(self, axis: str, rank_class: int) -> bool:
+        key = (axis, rank_class)
+        if key not in self._private:
+            mine = self._axis_links(key)
+            others = {(an_axis, a_class) for an_axis, a_class, _ in self._demand} - {key}
+            self._private[key] = mine is not None and not any(
+                self._meet(mine, other) for other in sorted(others)
+            )
+        return self._private[key]
+
+    def _meet(self, mine: np.ndarray, other: tuple[str, int]) -> bool:
+        links = self._axis_links(other)
+        return links is not None and bool(np.intersect1d(mine, links).size)
+
+    def _axis_links(self, key: tuple[str, int]) -> np.ndarray | None:
+        """Return the links of an axis of a class, or None if it has no path yet (it needs circuits)."""
+        links = []
+        for (axis, rank_class, shift), flows in self._demand.items():
+            if (axis, rank_class) == key:
+                bundle = self._bundle(("demand", axis, rank_class, shift), flows, rank_class)
+                if not self._network.locate(bundle):
+                    return None
+                links.append(bundle.links)
+        return np.concatenate(links)
+
+    def _bundle(self, key: tuple[object, ...], flows: Flows, rank_class: int) -> Bundle:
+        found = self._bundles.get(key)
+        if found is None:
+            demand = self._beside.get(flows.axis if self._by_axis else rank_class, ())
+            found = Bundle(index=self._network.number(), flows=flows, demand=demand)
+            self._bundles[key] = found
+        return found
+
+    def _best(self, operator: Collective, rank_class: int) -> Plan:
+        return min(self.options(operator, rank_class), key=lambda plan: plan.alone_s)
+
+    def options(self, operator: Collective, rank_class: int) -> tuple[Plan, ...]:
+        """Return all ways in which a class can carry out a collective: algorithms and protocols."""
+        options = self._candidates(operator, rank_class)
+        if isinstance(self._fabric, HasPeers):
+            size, peers = self._fabric.node_size, self._fabric.peers
+            options = served(options, operator, self._layout, rank_class, node_size=size, peers=peers)
+        bundles = {name: self._parts(operator, rank_class, name, parts) for name, parts in options.items()}
+        later: Circuits | None = None
+        ready = [name for name, parts in bundles.items() if self._connected(parts)]
+        if not ready:
+            # Without circuits yet, the fabric will be asked for those of the first way (the ring), which may
+            # serve others, too.
+            first = next(iter(options))
+            later = self._network.axis_circuits(bundles[first][0][0])
+            ready = [name for name in options if name == first or self._connected(bundles[name], later)]
+        whole = tuple(
+            self._priced(bundles[name], name, options[name], operator, protocol)
+            for name in ready
+            for protocol in protocols(name, self._scale_up, self._adder)
+        )
+        return whole + self._pipelined(operator, rank_class, later)
+
+    def _connected(
+        self, parts: tuple[tuple[Bundle, float, int], ...], circuits: Circuits | None = None
+    ) -> bool:
+        """Return whether circuits connect a way, the present ones if none are given."""
+        bundles = [bundle for bundle, _, _ in parts]
+        if circuits is not None:
+            return self._network.connects(circuits, bundles)
+        return all(self._network.locate(bundle) for bundle in bundles)
+
+    def _candidates(self, operator: Collective, rank_class: int) -> dict[str, tuple[Round, ...]]:
+        return candidates(
+            operator,
+            self._layout,
+            rank_class,
+            self._fabric.node_size,
+            self._scale_up,
+            grid_of=self._fabric.grid if isinstance(self._fabric, HasGrid) else None,
+            switches_add=self._adder is not None,
+            strides_of=self._strides if isinstance(self._fabric, HasStrides) else None,
+        )
+
+    def _pipelined(self, operator: Collective, rank_class: int, later: Circuits | None) -> tuple[Plan, ...]:
+        """Return the ways of two levels that work at once, over circuits as `_connected` has them."""
+        plans = []
+        for name, levels in self._levels(operator, rank_class).items():
+            sized = levels.of_payload(operator.payload_bytes).both
+            parts = self._parts(operator, rank_class, name + PIPELINED, sized)
+            if not self._connected(parts, later):
+                continue
+            plans += [
+                self._overlapped(operator, name, levels, (parts[0][0], parts[1][0]), protocol)
+                for protocol in protocols(name, self._scale_up, self._adder)
+                if math.isfinite(protocol.chunk_bytes)
+            ]
+        return tuple(plans)
+
+    def _levels(self, operator: Collective, rank_class: int) -> dict[str, Levels]:
+        """Return the ways of an all-reduce in two levels with one byte of payload."""
+        if self._scale_up is None or not self._scale_up.protocols:
+            return {}
+        node_size = self._fabric.node_size
+        found = two_levels(operator, node_size, lambda one: self._candidates(one, rank_class))
+        if not found:
+            return {}
+        groups = self._layout.groups(operator.axis, rank_class)
+        nodes = np.unique(groups[0] // node_size).size
+        adding = {}
+        if self._scale_up.adders:
+            near = groups.reshape(-1, operator.size // nodes)
+            adding = {
+                ADDING[name]: with_adding_nodes(found[name], operator, near)
+                for name in ADDING
+                if name in found
+            }
+        return as_library(found | adding, operator, nodes)
+
+    def _overlapped(
+        self,
+        operator: Collective,
+        name: str,
+        levels: Levels,
+        bundles: tuple[Bundle, Bundle],
+        protocol: Protocol,
+    ) -> Plan:
+        """Return an all-reduce whose levels work at once: the fill of a chunk, then both together."""
+        times = []
+        waited, wire_bytes, energy_j = protocol.start_s, 0.0, 0.0
+        parts = []
+        shares = (protocol.efficiency, protocol.network_efficiency)
+        hops = (protocol.hop_s, protocol.network_hop_s)
+        for level, bundle, share, hop_s in zip(levels.both, bundles, shares, hops, strict=True):
+            latency_s, rate = self._network.alone(bundle)
+            moved_s = level.flows.size_bytes * level.count / (rate * share)
+            copied_s = self._copied_s(operator, name) if level is levels.inside else 0.0
+            times.append(moved_s + copied_s)
+            size_bytes = level.flows.size_bytes * operator.payload_bytes / share * times[-1] / moved_s
+            parts.append((bundle, size_bytes, level.count))
+            waited += level.count * (latency_s + hop_s)
+            flows = replace(level.flows, size_bytes=level.flows.size_bytes * operator.payload_bytes)
+            wire_bytes += _carried_bytes(flows) * level.count
+            energy_j += self._energy_j(flows) * level.count
+        chunk = protocol.chunk_bytes / vector_bytes(operator.kind, 1.0, operator.size)
+        waited += chunk * min(times)
+        (inside, _), (between, graph) = (self._network.foreseen(bundle) for bundle in bundles)
+        whole_s = together_s(inside, times[0], between, times[1], graph.capacity_bytes_per_s)
+        return Plan(
+            algorithm=f"{name} {protocol.name}{PIPELINED}",
+            parts=tuple(parts),
+            protocol_s=waited,
+            alone_s=waited + operator.payload_bytes * whole_s,
+            wire_bytes=wire_bytes,
+            energy_j=energy_j,
+            at_once=True,
+        )
+
+    def _copied_s(self, operator: Collective, name: str) -> float:
+        """Return how long a rank copies for a byte of payload, unless the switches of its node add."""
+        if self._scale_up is None or name in ADDING.values():
+            return 0.0
+        return copied_bytes(replace(operator, payload_bytes=1.0)) / self._scale_up.copy_bytes_per_s
+
+    def _parts(
+        self, operator: Collective, rank_class: int, name: str, parts: tuple[Round, ...]
+    ) -> tuple[tuple[Bundle, float, int], ...]:
+        kind = (
+            operator.axis,
+            operator.shift,
+            rank_class,
+            operator.size,
+            operator.kind,
+            operator.skew,
+            operator.servers,
+            name,
+        )
+        return tuple(
+            (
+                self._bundle((*kind, index, self._size_key(one.flows)), one.flows, rank_class),
+                one.flows.size_bytes,
+                one.count,
+            )
+            for index, one in enumerate(parts)
+        )
+
+    def _size_key(self, flows: Flows) -> float:
+        """Return the size of flows where their way goes by it, so that sizes make bundles of their own."""
+        return flows.size_bytes if isinstance(self._fabric, SizeRouted) else 0.0
+
+    def _priced(
+        self,
+        bundles: tuple[tuple[Bundle, float, int], ...],
+        name: str,
+        parts: tuple[Round, ...],
+        operator: Collective,
+        protocol: Protocol,
+    ) -> Plan:
+        waited = protocol.start_s if bundles else 0.0
+        moved = 0.0
+        sized = []
+        rounds_outside = 0
+        for bundle, size_bytes, count in bundles:
+            outside = self._leaving_share(bundle.flows)
+            rounds_outside += count if outside else 0
+            share = protocol.network_efficiency if outside else protocol.efficiency
+            latency_s, rate = self._network.alone(bundle)
+            moved += count * (latency_s + size_bytes / (rate * share))
+            waited += count * (protocol.network_hop_s * outside + protocol.hop_s * (1.0 - outside))
+            sized.append((bundle, size_bytes / share, count))
+        if name == Algorithm.HIERARCHICAL and protocol is not PLAIN:
+            waited += protocol.hop_s * more_hops(operator, rounds_outside)
+        if bundles and not rounds_outside and self._scale_up is not None and name != Algorithm.IN_NETWORK:
+            waited += copied_bytes(operator) / self._scale_up.copy_bytes_per_s
+        return Plan(
+            algorithm=name if protocol is PLAIN else f"{name} {protocol.name}",
+            parts=tuple(sized),
+            protocol_s=waited,
+            alone_s=waited + moved + self._dark_s(name, bundles),
+            wire_bytes=math.fsum(_carried_bytes(one.flows) * one.count for one in parts),
+            energy_j=math.fsum(self._energy_j(one.flows) * one.count for one in parts),
+            in_turns=name.endswith(IN_TURNS),
+        )
+
+    def _dark_s(self, name: str, bundles: tuple[tuple[Bundle, float, int], ...]) -> float:
+        """Return how long circuits turn in a collective that they serve in turns."""
+        turns = len(bundles) if name.endswith(IN_TURNS) else 0
+        return turns * self._fabric.turn_s if turns and isinstance(self._fabric, HasPeers) else 0.0
+
+    def _strides(self, group: np.ndarray) -> tuple[int, ...]:
+        fabric = self._fabric
+        return fabric.strides(self._network.circuits, group) if isinstance(fabric, HasStrides) else ()
+
+    def _energy_j(self, flows: Flows) -> float:
+        """Return the energy of carrying flows once, over the present ways if it depends on them."""
+        circuits = self._network.circuits
+        if isinstance(self._fabric, HasWays) and self._fabric.connected(circuits, flows):
+            return self._fabric.carried_energy_j(circuits, flows)
+        return self._fabric.transfer_energy_j(flows)
+
+    def _leaving_share(self, flows: Flows) -> float:
+        """Return which share of flows leaves its node: a chunk on a ring takes every hop once."""
+        size = self._fabric.node_size
+        leaving = flows.sources // size != flows.destinations // size
+        return float(
+            np.mean(leaving) if flows.weights is None else np.average(leaving, weights=flows.weights)
+        )
+
+
+def _carried_bytes(flows: Flows) -> float:
+    """Return the bytes of all flows together."""
+    return flows.moved_bytes(np.ones(len(flows.sources), dtype=np.int64))
+
+
+def carry_plan(
+    network: Network, plan: Plan, patient: Callable[[], bool], repeat: int = 1
+) -> Generator[simpy.Event, Any, None]:
+    """Carry out a collective, several times if asked.
+
+    Parameters
+    ----------
+    network : Network
+        What carries it.
+    plan : Plan
+        The collective.
+    patient : callable
+        Asked before ports turn to a round; while true, they stay where they are.
+    repeat : int
+        How often, one after the other.
+    """
+    if plan.protocol_s:
+        yield network.env.timeout(plan.protocol_s * repeat)
+    if plan.at_once:
+        levels = [
+            network.env.process(network.carry(bundle, size_bytes, count * repeat, patient, latency=False))
+            for bundle, size_bytes, count in plan.parts
+        ]
+        yield network.env.all_of(levels)
+        return
+    together = 1 if plan.in_turns else repeat
+    for bundle, size_bytes, count in plan.parts * (repeat // together):
+        yield from network.carry(bundle, size_bytes, count * together, patient)
+
+
+def play(network: Network) -> None:
+    """Let the clock of a network run until nothing moves any more."""
+    network.env.run()
+    while network.serve(impatient=True):  # patience that waited for itself
+        network.env.run()

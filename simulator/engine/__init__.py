@@ -1,0 +1,1 @@
+"""Discrete events of one step: compute, network and circuits on one clock."""

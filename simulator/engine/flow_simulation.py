@@ -1,0 +1,1016 @@
+"""Flow-level simulation: max-min fair rates on shared links, followed from one event to the next.
+
+Events are starts, ends and changes of capacity; those that coincide are one. Flows that behave alike are one
+class. After an event only those rates are found anew that it can have moved: of flows joined to it by shared
+links, and of these the ones at least as fast as the slowest flow that left.
+
+References
+----------
+Bertsekas and Gallager, Data Networks, 2nd ed., section 6.5.2: max-min fairness.
+
+Flows that are alike, merged: the coarsest equitable partition of flows and links.
+
+Flows of one class cross as many links of every class, and links of one class are crossed by as many flows of
+every class. Max-min rates follow from these numbers alone and are unique, so flows of a class have equal
+rates at all times: an all-to-all on a torus shrinks to one flow for every displacement, identical routes to
+one.
+
+References
+----------
+Cardon and Crochemore, "Partitioning a graph in O(|A| log2 |V|)", Theoretical Computer Science 19 (1982).
+
+Flows merged into classes, with the links that the classes load: what one solve for rates works on.
+
+Arbitrary flows on a capacitated graph: what is handed to the flow-level simulator, and what it answers.
+
+Traffic on tori as flows: routes in the order of axes, and collectives as one flow for every orbit.
+
+A torus looks the same from every node, so that N flows which differ by a translation only are one flow with a
+usage, and the links of one direction are one link: 4,096 nodes cost what one does.
+
+References
+----------
+Dally and Towles, Principles and Practices of Interconnection Networks, section 8.4: dimension order.
+Sack and Gropp, "Collective algorithms for multiported torus networks", ACM TOPC 1 (2015): all-reduces that
+use all ports of a node.
+
+Store and forward: flows cut into chunks, each passed on when it has arrived as a whole.
+
+A fluid flows on all its links at once; a chunk of a store-and-forward network is on one link at a time. Each
+chunk's hop is a flow of one link, after the same chunk's hop before it and after the chunk ahead of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import scipy
+
+from simulator.engine.fairshare import fill
+from simulator.errors import ParameterError, RouteError, WorkloadError
+from simulator.interfaces import LinkGraph
+from simulator.topology.torus import Torus
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition:
+    """Classes of flows and of links."""
+
+    flow_class: np.ndarray
+    """Class of each flow, shape [F]."""
+    link_class: np.ndarray
+    """Class of each link, shape [L]."""
+    flows: int
+    """Classes of flows."""
+    links: int
+    """Classes of links."""
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    """Return 64 well-mixed bits of whole numbers (splitmix64: Steele et al., OOPSLA 2014)."""
+    bits = (values.astype(np.uint64) + np.uint64(1)) * _ODD
+    bits = (bits ^ (bits >> np.uint64(30))) * _MIX[0]
+    bits = (bits ^ (bits >> np.uint64(27))) * _MIX[1]
+    return np.asarray(bits ^ (bits >> np.uint64(31)))
+
+
+def _labels(*keys: np.ndarray) -> np.ndarray:
+    """Return one whole number for each distinct combination of keys, from 0."""
+    label = np.unique(keys[0], return_inverse=True)[1].ravel()
+    for key in keys[1:]:
+        other = np.unique(key, return_inverse=True)[1].ravel()
+        label = np.unique(label * (other.max(initial=0) + 1) + other, return_inverse=True)[1].ravel()
+    return np.asarray(label, dtype=np.int64)
+
+
+def partition(
+    routes: np.ndarray,
+    flow_keys: tuple[np.ndarray, ...],
+    link_keys: tuple[np.ndarray, ...],
+    after: np.ndarray | None = None,
+) -> Partition:
+    """Return the coarsest partition in which flows of a class behave alike.
+
+    Parameters
+    ----------
+    routes : numpy.ndarray
+        Links of each flow, shape [F, H], padded with -1.
+    flow_keys : tuple of numpy.ndarray
+        What tells flows apart from the start (bytes, start, latency), shape [F] each.
+    link_keys : tuple of numpy.ndarray
+        What tells links apart (capacity, failures), shape [L] each.
+    after : numpy.ndarray, optional
+        Rows (first, second, kind) of flows, shape [E, 3].
+
+    Notes
+    -----
+    Colours are refined until their number stays: each is hashed with the sum of its neighbours' hashes. Two
+    different neighbourhoods get one sum with a probability of 2^-64 for every pair.
+    """
+    flows, links = routes.shape[0], link_keys[0].size
+    crossed = routes >= 0
+    flow, hop = np.nonzero(crossed)
+    link = routes[flow, hop]
+    order = np.argsort(link, kind="stable")
+    used, first = np.unique(link[order], return_index=True)
+    by_link = flow[order]
+    target = np.where(crossed, routes, links)
+    edges = np.empty((0, 3), dtype=np.int64) if after is None else after
+    flow_class, link_class = _labels(*flow_keys), _labels(*link_keys)
+    count = (int(flow_class.max(initial=-1)) + 1, int(link_class.max(initial=-1)) + 1)
+    while count[0] < flows:
+        around = np.zeros(links, dtype=np.uint64)
+        if used.size:
+            around[used] = np.add.reduceat(_mixed(flow_class)[by_link], first)
+        link_class = _labels(link_class, around)
+        of_link = np.append(_mixed(link_class), np.uint64(0))
+        sums = [of_link[target].sum(axis=1, dtype=np.uint64)]
+        if edges.size:
+            before = np.zeros(flows, dtype=np.uint64)
+            np.add.at(
+                before, edges[:, 1], _mixed(_mixed(flow_class)[edges[:, 0]] + edges[:, 2].astype(np.uint64))
+            )
+            sums.append(before)
+        flow_class = _labels(flow_class, *sums)
+        now = (int(flow_class.max()) + 1, int(link_class.max()) + 1)
+        if now == count:
+            return Partition(flow_class=flow_class, link_class=link_class, flows=now[0], links=now[1])
+        count = now
+    return Partition(flow_class=np.arange(flows), link_class=np.arange(links), flows=flows, links=links)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowClasses:
+    """Classes of flows on classes of links."""
+
+    flow_class: np.ndarray
+    """Class of each flow, shape [F]."""
+    member: np.ndarray
+    """One flow of each class, shape [C]."""
+    link: np.ndarray
+    """One link of each class of links that any flow crosses, shape [K]."""
+    routes: np.ndarray
+    """Link classes on the route of each class, shape [H, C]; a short route repeats its first with no load."""
+    load: np.ndarray
+    """Load on a link of that class when every flow of the class has a rate of 1, shape [H, C]."""
+    linked: np.ndarray
+    """Whether a class crosses links at all, shape [C]."""
+    before: np.ndarray
+    """Rows (first, second, kind) of classes, shape [E, 3], each once."""
+
+
+def merge(
+    routes: np.ndarray,
+    usage: np.ndarray | None,
+    flow_keys: tuple[np.ndarray, ...],
+    link_keys: tuple[np.ndarray, ...],
+    after: np.ndarray,
+) -> FlowClasses:
+    """Return flows merged as far as they behave alike.
+
+    Parameters
+    ----------
+    routes : numpy.ndarray
+        Links of each flow, shape [F, H], padded with -1.
+    usage : numpy.ndarray, optional
+        Loads of flows that stand for orbits already, shape [F, H]; these are not merged again.
+    flow_keys, link_keys : tuple of numpy.ndarray
+        What tells flows [F] and links [L] apart.
+    after : numpy.ndarray
+        Rows (first, second, kind) of flows, shape [E, 3].
+    """
+    flows, links = routes.shape[0], link_keys[0].size
+    if usage is None:
+        found = partition(routes, flow_keys, link_keys, after)
+    else:
+        found = Partition(flow_class=np.arange(flows), link_class=np.arange(links), flows=flows, links=links)
+    member = np.zeros(found.flows, dtype=np.int64)
+    member[found.flow_class[::-1]] = np.arange(flows)[::-1]
+    taken = routes[member].T
+    crossed = taken >= 0
+    kinds, place = np.unique(found.link_class[taken[crossed]], return_inverse=True)
+    shown = np.zeros(taken.shape, dtype=np.int64)
+    shown[crossed] = place.ravel()
+    hop = np.argmax(crossed, axis=0) if taken.shape[0] else np.zeros(found.flows, dtype=np.int64)
+    linked = np.logical_or.reduce(crossed, axis=0)
+    if taken.shape[0]:
+        shown = np.where(crossed, shown, shown[hop, np.arange(found.flows)])
+    link = np.zeros(found.links, dtype=np.int64)
+    link[found.link_class[::-1]] = np.arange(links)[::-1]
+    count = np.bincount(found.flow_class, minlength=found.flows)
+    share = count / np.bincount(found.link_class, minlength=found.links)[kinds][shown] if kinds.size else 0.0
+    times = 1.0 if usage is None else usage[member].T
+    edges = after.copy()
+    edges[:, :2] = found.flow_class[after[:, :2]]
+    return FlowClasses(
+        flow_class=found.flow_class,
+        member=member,
+        link=link[kinds],
+        routes=np.ascontiguousarray(shown),
+        load=np.ascontiguousarray(np.where(crossed, share * times, 0.0)),
+        linked=linked,
+        before=np.unique(edges, axis=0) if found.flows < flows and edges.size else edges,
+    )
+
+
+def components(routes: np.ndarray, links: int) -> np.ndarray:
+    """Return which flows share links, directly or through others: a number for each, shape [C].
+
+    Parameters
+    ----------
+    routes : numpy.ndarray
+        Links of each flow, shape [H, C], all valid.
+    links : int
+        Links in all.
+    """
+    hops, flows = routes.shape
+    pairs = (routes.ravel() + flows, np.tile(np.arange(flows), hops))
+    graph = scipy.sparse.coo_array(
+        (np.ones(routes.size, dtype=np.int8), pairs), shape=(flows + links, flows + links)
+    )
+    return np.asarray(scipy.sparse.csgraph.connected_components(graph, directed=False)[1][:flows])
+
+
+Reroute = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""Asked for the routes, shape [n, H] padded with -1, of some flows (numbers, shape [n]) when a link of theirs
+has lost all its capacity; its second argument is the capacity of every link now, shape [L]. A row of -1
+alone says that there is no path: that flow waits."""
+
+
+def _no_edges() -> np.ndarray:
+    return np.empty((0, 2), dtype=np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowSet:
+    """Flows with their routes, starts and order."""
+
+    routes: np.ndarray
+    """Links of each flow, shape [F, H], short routes padded with -1; a route without links takes no time."""
+    size_bytes: np.ndarray
+    """Bytes of each flow, shape [F]."""
+    start_s: np.ndarray | None = None
+    """Earliest start of each flow, shape [F]; all at 0 by default."""
+    after: np.ndarray = field(default_factory=_no_edges)
+    """Pairs (first, second), shape [E, 2]: `second` starts when the last byte of `first` has arrived."""
+    behind: np.ndarray = field(default_factory=_no_edges)
+    """Pairs (first, second), shape [E, 2]: `second` starts when the last byte of `first` has left."""
+    usage: np.ndarray | None = None
+    """Times that a flow, standing for an orbit of identical ones, loads each link of its route, shape [F, H];
+    once by default."""
+
+    @property
+    def order(self) -> np.ndarray:
+        """Rows (first, second, 1 if its last byte must have arrived, 0 if left), shape [E, 3]."""
+        kinds = ((self.after, 1), (self.behind, 0))
+        return np.concatenate([np.insert(pairs, 2, kind, axis=1) for pairs, kind in kinds])
+
+    def __post_init__(self) -> None:
+        flows = self.size_bytes.size
+        if self.routes.ndim != 2 or self.routes.shape[0] != flows:
+            msg = f"routes of {flows} flows must have shape ({flows}, hops); got {self.routes.shape}"
+            raise WorkloadError(msg)
+        if not np.all(np.isfinite(self.size_bytes)) or np.any(self.size_bytes < 0.0):
+            bad = int(np.flatnonzero(~(np.isfinite(self.size_bytes) & (self.size_bytes >= 0.0)))[0])
+            msg = f"flow {bad}: size_bytes must be finite and at least 0; got {self.size_bytes[bad]}"
+            raise WorkloadError(msg)
+        if self.start_s is not None and (
+            self.start_s.shape != (flows,)
+            or not np.all(np.isfinite(self.start_s))
+            or self.start_s.min() < 0.0
+        ):
+            msg = f"start_s must hold {flows} finite times of at least 0; got shape {self.start_s.shape}"
+            raise WorkloadError(msg)
+        for name in ("after", "behind"):
+            pairs = getattr(self, name)
+            if pairs.size and (pairs.min() < 0 or pairs.max() >= flows):
+                msg = f"{name} must name flows from 0 to {flows - 1}; got {pairs.min()} to {pairs.max()}"
+                raise WorkloadError(msg)
+        if self.usage is not None and (self.usage.shape != self.routes.shape or self.usage.min() < 0.0):
+            msg = f"usage must be at least 0 and have the routes' shape {self.routes.shape}"
+            raise WorkloadError(msg)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CapacityChange:
+    """Links that get another capacity: a failure (0), a repair, a degraded rate.
+
+    A failed port is its link, a failed switch or node the links that touch it.
+    """
+
+    time_s: float
+    """When."""
+    links: np.ndarray
+    """Which, shape [n]."""
+    capacity_bytes_per_s: float
+    """What each of them carries from then on."""
+
+    def __post_init__(self) -> None:
+        for name in ("time_s", "capacity_bytes_per_s"):
+            value = getattr(self, name)
+            if not np.isfinite(value) or value < 0.0:
+                msg = f"CapacityChange: {name} must be finite and at least 0; got {value}"
+                raise ParameterError(msg)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowTimes:
+    """When flows ran."""
+
+    start_s: np.ndarray
+    """Start of each flow, shape [F]."""
+    finish_s: np.ndarray
+    """Arrival of each flow's last byte, shape [F]."""
+    link_bytes: np.ndarray
+    """Bytes that each link carried, shape [L]."""
+    events: int
+    """Moments at which rates were shared anew; coinciding ones count once."""
+    classes: int
+    """Classes of flows that were told apart at the start."""
+
+    @property
+    def makespan_s(self) -> float:
+        """When the last byte has arrived."""
+        return float(self.finish_s.max(initial=0.0))
+
+
+def outage(
+    links: Sequence[int] | np.ndarray, graph: LinkGraph, *, start_s: float, repair_s: float | None = None
+) -> tuple[CapacityChange, ...]:
+    """Return the changes of links that fail and, if they are repaired, come back as they were.
+
+    Parameters
+    ----------
+    links : sequence of int
+        What fails.
+    graph : LinkGraph
+        The links as they are otherwise.
+    start_s : float
+        When they fail.
+    repair_s : float, optional
+        When they work again; never by default.
+
+    Raises
+    ------
+    ParameterError
+        If the repair is not after the failure, or a link does not exist.
+    """
+    failed = np.unique(np.asarray(links, dtype=np.int64))
+    count = graph.capacity_bytes_per_s.size
+    if failed.size and (failed[0] < 0 or failed[-1] >= count):
+        msg = f"links {failed[0]} to {failed[-1]} cannot fail: there are links 0 to {count - 1}"
+        raise ParameterError(msg)
+    changes = [CapacityChange(time_s=start_s, links=failed, capacity_bytes_per_s=0.0)]
+    if repair_s is not None:
+        if repair_s <= start_s:
+            msg = f"a repair must come after the failure ({start_s:g} s); got {repair_s:g} s"
+            raise ParameterError(msg)
+        for value in np.unique(graph.capacity_bytes_per_s[failed]):
+            same = failed[graph.capacity_bytes_per_s[failed] == value]
+            changes.append(CapacityChange(time_s=repair_s, links=same, capacity_bytes_per_s=float(value)))
+    return tuple(changes)
+
+
+def cut_bound_s(flows: FlowSet, graph: LinkGraph) -> float:
+    """Return a time that no schedule on these routes can beat.
+
+    Notes
+    -----
+    No link passes its bytes faster than its capacity, counted from the first start among its flows, and no
+    flow its own faster than its narrowest link lets it.
+    """
+    crossed = flows.routes >= 0
+    if not crossed.any():
+        return 0.0
+    usage = np.ones(flows.routes.shape) if flows.usage is None else flows.usage
+    start = np.zeros(flows.size_bytes.size) if flows.start_s is None else flows.start_s
+    flow, hop = np.nonzero(crossed)
+    link = flows.routes[flow, hop]
+    capacity = graph.capacity_bytes_per_s
+    total = np.bincount(link, usage[flow, hop] * flows.size_bytes[flow], capacity.size)
+    first = np.full(capacity.size, np.inf)
+    np.minimum.at(first, link, start[flow])
+    used = total > 0.0
+    by_link = first[used] + total[used] / capacity[used]
+    latency = np.bincount(flow, graph.latency_s[link], flows.size_bytes.size)
+    by_flow = (start + latency)[flow] + flows.size_bytes[flow] * usage[flow, hop] / capacity[link]
+    return float(max(by_link.max(initial=0.0), by_flow.max()))
+
+
+def direction_links(torus: Torus, link_bytes_per_s: float, latency_s: float = 0.0) -> LinkGraph:
+    """Return one link for each direction: 2 axis forwards, 2 axis + 1 backwards.
+
+    Parameters
+    ----------
+    torus : Torus
+        The torus.
+    link_bytes_per_s : float
+        Rate of a link, one way.
+    latency_s : float
+        Time to the neighbour.
+    """
+    count = 2 * torus.axes
+    return LinkGraph(
+        capacity_bytes_per_s=np.full(count, link_bytes_per_s), latency_s=np.full(count, latency_s)
+    )
+
+
+def all_links(torus: Torus, link_bytes_per_s: float, latency_s: float = 0.0) -> LinkGraph:
+    """Return every link: the one from node n in direction k is number 2 axes n + k.
+
+    Parameters as in `direction_links`.
+    """
+    count = 2 * torus.axes * torus.nodes
+    return LinkGraph(
+        capacity_bytes_per_s=np.full(count, link_bytes_per_s), latency_s=np.full(count, latency_s)
+    )
+
+
+def dimension_ordered_routes(torus: Torus, sources: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """Return the links of flows that take all steps along one axis before the next.
+
+    Parameters
+    ----------
+    torus : Torus
+        The torus.
+    sources : numpy.ndarray
+        Node each flow starts from, shape [F].
+    steps : numpy.ndarray
+        Links to pass along each axis, negative ones backwards, shape [F, axes].
+
+    Returns
+    -------
+    numpy.ndarray
+        Links as `all_links` numbers them, padded with -1, shape [F, H].
+    """
+    hops = np.abs(steps)
+    total = hops.sum(axis=1)
+    routes = np.full((sources.size, int(total.max(initial=0))), -1, dtype=np.int64)
+    place = np.stack(np.unravel_index(sources, torus.box), axis=-1).astype(np.int64)
+    done = np.zeros(sources.size, dtype=np.int64)
+    for axis in range(torus.axes):
+        for _ in range(int(hops[:, axis].max(initial=0))):
+            moving = np.flatnonzero(hops[:, axis] > 0)
+            forwards = steps[moving, axis] > 0
+            node = torus.node(place[moving])
+            routes[moving, done[moving]] = 2 * torus.axes * node + 2 * axis + ~forwards
+            place[moving, axis] += np.where(forwards, 1, -1)
+            hops[moving, axis] -= 1
+            done[moving] += 1
+    return routes
+
+
+def shortest_steps(torus: Torus) -> tuple[np.ndarray, np.ndarray]:
+    """Return all shortest step vectors from node 0, shape [V, axes], and the share of each, shape [V].
+
+    Every pair shares its bytes equally among the shortest ways between its nodes.
+    """
+    steps, ends = torus.shortest
+    share = 1.0 / np.bincount(ends, minlength=torus.nodes)[ends]
+    away = np.abs(steps).any(axis=1)
+    return steps[away], share[away]
+
+
+def all_to_all_orbits(torus: Torus, pair_bytes: float) -> FlowSet:
+    """Return a uniform all-to-all, one flow for each shortest step vector, on `direction_links`.
+
+    Parameters
+    ----------
+    torus : Torus
+        Regular or twisted.
+    pair_bytes : float
+        Bytes from each node to every other.
+    """
+    steps, share = shortest_steps(torus)
+    usage = np.empty((steps.shape[0], 2 * torus.axes))
+    usage[:, 0::2], usage[:, 1::2] = np.maximum(steps, 0), np.maximum(-steps, 0)
+    routes = np.where(usage > 0.0, np.arange(usage.shape[1]), -1)
+    return FlowSet(routes=routes, size_bytes=pair_bytes * share, usage=usage)
+
+
+def all_reduce_orbits(torus: Torus, payload_bytes: float) -> FlowSet:
+    """Return an all-reduce that uses all ports of every node, one flow for each step, on `direction_links`.
+
+    Parameters
+    ----------
+    torus : Torus
+        A regular one.
+    payload_bytes : float
+        Bytes of the vector that each node holds.
+
+    Raises
+    ------
+    WorkloadError
+        If the torus is twisted: its axes are no rings of the box.
+
+    Notes
+    -----
+    The vector is cut into 2 axes pieces. Each is reduced and scattered around rings along all axes, one after
+    the other, then gathered back; it begins with another axis or goes another way round than the rest. On a
+    cube each direction carries one piece at any time, and the time is 2 (N - 1)/N m / (2 axes B) plus
+    2 sum(d - 1) latencies: the bound of the ports.
+    """
+    if any(entry for row, line in enumerate(torus.lattice) for at, entry in enumerate(line) if at != row):
+        msg = f"an all-reduce along axes needs a regular torus; the lattice is {torus.lattice}"
+        raise WorkloadError(msg)
+    axes = [axis for axis, size in enumerate(torus.box) if size > 1]
+    routes: list[list[int]] = []
+    sizes: list[float] = []
+    after: list[tuple[int, int]] = []
+    for turn in range(len(axes)):
+        order = axes[turn:] + axes[:turn]
+        for way in range(2):
+            left = payload_bytes / (2 * len(axes))
+            phases = []
+            for axis in order:
+                left /= torus.box[axis]
+                phases.append((axis, left))
+            for axis, chunk in phases + phases[::-1]:
+                for _ in range(torus.box[axis] - 1):
+                    routes.append([2 * axis + way])
+                    sizes.append(chunk)
+            steps = 2 * sum(torus.box[axis] - 1 for axis in order)
+            first = len(routes) - steps
+            after += [(index, index + 1) for index in range(first, len(routes) - 1)]
+    return FlowSet(
+        routes=np.array(routes, dtype=np.int64).reshape(-1, 1),
+        size_bytes=np.array(sizes),
+        after=np.array(after, dtype=np.int64).reshape(-1, 2),
+        usage=np.ones((len(routes), 1)),
+    )
+
+
+def all_reduce_bound_s(torus: Torus, payload_bytes: float, link_bytes_per_s: float) -> float:
+    """Return the least time of an all-reduce that a node's ports allow: 2 (N - 1)/N m over their rate."""
+    ports = 2 * sum(size > 1 for size in torus.box)
+    if not ports:
+        return 0.0
+    return 2.0 * (torus.nodes - 1) / torus.nodes * payload_bytes / (ports * link_bytes_per_s)
+
+
+_TOGETHER = 1e-12
+"""Relative distance of times within which events are one; dimensionless."""
+_SLOWER = 1e-9
+"""Relative margin below which a rate is certainly under another; dimensionless."""
+_WAITING, _RUNNING, _STALLED, _DONE = range(4)
+
+
+def simulate(
+    flows: FlowSet,
+    graph: LinkGraph,
+    *,
+    changes: tuple[CapacityChange, ...] = (),
+    reroute: Reroute | None = None,
+    incremental: bool = True,
+) -> FlowTimes:
+    """Return when each flow starts and arrives.
+
+    Parameters
+    ----------
+    flows : FlowSet
+        The flows.
+    graph : LinkGraph
+        The links.
+    changes : tuple of CapacityChange
+        Failures and repairs, in any order.
+    reroute : callable, optional
+        Finds other routes for flows one of whose links is dead; without it, or where it finds none, they wait
+        for a repair.
+    incremental : bool
+        Whether only rates that can have changed are found anew. It changes no number beyond rounding, only
+        the speed.
+
+    Raises
+    ------
+    RouteError
+        If a route names a link that does not exist, or flows wait for a link that is never repaired.
+    WorkloadError
+        If flows wait for each other.
+
+    Notes
+    -----
+    A flow is a fluid: it flows at the same rate on all its links, and its last byte arrives a path latency
+    after it has left. Removing a flow of rate r changes no rate below r: the links that fill up at lower
+    levels are not on its route. Adding one changes no rate below the least equal share of its links.
+    """
+    return _Simulation(flows, graph, changes, reroute, incremental=incremental).run()
+
+
+class _Simulation:
+    """State of flows between two events; one instance runs once."""
+
+    def __init__(
+        self,
+        flows: FlowSet,
+        graph: LinkGraph,
+        changes: tuple[CapacityChange, ...],
+        reroute: Reroute | None,
+        *,
+        incremental: bool,
+    ) -> None:
+        links = graph.capacity_bytes_per_s.size
+        for routes in (flows.routes, *(change.links[None, :] for change in changes)):
+            if routes.size and (routes.max() >= links or routes.min() < -1):
+                msg = f"a route or a change names link {routes.max()}; there are links 0 to {links - 1}"
+                raise RouteError(msg)
+        if reroute is not None and flows.usage is not None:
+            msg = "flows that stand for orbits (usage) have no single path to reroute; give them one by one"
+            raise RouteError(msg)
+        self._given, self._graph, self._reroute, self._incremental = flows, graph, reroute, incremental
+        self._changes = sorted(changes, key=lambda change: change.time_s)
+        self._link_capacity = graph.capacity_bytes_per_s.astype(float).copy()
+        count = flows.size_bytes.size
+        self._all_routes = flows.routes.astype(np.int64)
+        self._flow = {
+            "left": flows.size_bytes.astype(float).copy(),
+            "ready": np.zeros(count) if flows.start_s is None else flows.start_s.astype(float).copy(),
+            "began": np.full(count, np.inf),
+            "finish": np.full(count, np.inf),
+            "status": np.full(count, _WAITING),
+        }
+        self._order = flows.order
+        self._link_bytes = np.zeros(links)
+        self._now_s, self._next_change, self._events = 0.0, 0, 0
+        self._merge()
+        self._first_classes = self._kinds.member.size
+
+    def run(self) -> FlowTimes:
+        """Return the times of all flows."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            while self._step():
+                pass
+        self._expand()
+        self._check_done()
+        return FlowTimes(
+            start_s=self._flow["began"],
+            finish_s=self._flow["finish"],
+            link_bytes=self._link_bytes,
+            events=self._events,
+            classes=self._first_classes,
+        )
+
+    def _merge(self) -> None:
+        """Build classes of flows from what is true of each flow now."""
+        flow, routes = self._flow, self._all_routes
+        crossed = routes >= 0
+        latency = np.where(crossed, self._graph.latency_s[np.where(crossed, routes, 0)], 0.0).sum(axis=1)
+        later = np.zeros(self._link_capacity.size)
+        for index, change in enumerate(self._changes[self._next_change :]):
+            later[change.links] += np.sqrt(index + 2.0)  # sums of distinct roots tell sets apart
+        self._kinds: FlowClasses = merge(
+            routes,
+            self._given.usage,
+            (*flow.values(), latency),
+            (self._link_capacity, later),
+            self._order,
+        )
+        member = self._kinds.member
+        self._left, self._ready, self._began, self._finish = (
+            flow[name][member].copy() for name in ("left", "ready", "began", "finish")
+        )
+        self._status = flow["status"][member].copy()
+        self._at_merge = self._left.copy()
+        self._latency = latency[member]
+        self._capacity = self._link_capacity[self._kinds.link]
+        self._plain = bool((self._kinds.load == 1.0).all())
+        self._rate = np.zeros(member.size)
+        self._end = np.full(member.size, np.inf)
+        self._alive = np.flatnonzero(self._status == _RUNNING)
+        self._rate[self._alive] = np.inf
+        self._order_classes()
+        self._split_components()
+
+    def _order_classes(self) -> None:
+        """Note which classes wait for which."""
+        edges = self._kinds.before
+        edges = edges[self._status[edges[:, 0]] != _DONE] if edges.size else edges
+        self._pending = np.bincount(edges[:, 1], minlength=self._left.size)
+        edges = edges[np.argsort(edges[:, 0], kind="stable")]
+        self._followers, self._arrives = edges[:, 1], edges[:, 2] * 1.0
+        self._first = np.searchsorted(edges[:, 0], np.arange(self._left.size + 1))
+        self._queue = np.flatnonzero((self._status == _WAITING) & (self._pending == 0))
+
+    def _split_components(self) -> None:
+        """Find out which unfinished classes share links."""
+        self._component = np.zeros(self._left.size, dtype=np.int64)
+        open_now = np.flatnonzero((self._status != _DONE) & self._kinds.linked)
+        self._open_at_split = open_now.size
+        self._components = 1
+        if open_now.size:
+            found = components(self._kinds.routes[:, open_now], self._capacity.size)
+            self._component[open_now] = found
+            self._components = int(found.max()) + 1
+
+    def _step(self) -> bool:
+        """Go to the next event and through it; return whether there was one."""
+        times = [
+            self._end.take(self._alive).min(initial=np.inf),
+            self._ready.take(self._queue).min(initial=np.inf),
+            self._changes[self._next_change].time_s if self._next_change < len(self._changes) else np.inf,
+        ]
+        now = min(times)
+        if now == np.inf:
+            return False
+        self._now_s, self._events = now, self._events + 1
+        limit = now * (1.0 + _TOGETHER)
+        ended = self._finished(limit) if times[0] <= limit else np.empty(0, dtype=np.int64)
+        started = self._started(limit)
+        changed = times[2] <= limit
+        if changed:
+            self._change(limit)
+        elif started.size and not self._capacity.take(self._kinds.routes[:, started]).all():
+            self._find_ways(started)
+            changed = True
+        if self._incremental and not changed:
+            self._share(ended, started)
+        else:
+            self._set_rates(self._alive, 0.0)
+        return True
+
+    def _finished(self, limit: float) -> np.ndarray:
+        """Take out the classes whose last byte leaves now and return them."""
+        over = self._end.take(self._alive) <= limit
+        ended = self._alive[over]
+        self._alive = self._alive[~over]
+        self._left[ended] = 0.0
+        self._arrive(ended)
+        return ended
+
+    def _arrive(self, ended: np.ndarray) -> None:
+        self._status[ended] = _DONE
+        self._finish[ended] = self._now_s + self._latency[ended]
+        if not self._followers.size:
+            return
+        for one in ended[self._first[ended] < self._first[ended + 1]].tolist():
+            edges = slice(self._first[one], self._first[one + 1])
+            then = self._followers[edges]
+            np.subtract.at(self._pending, then, 1)
+            np.maximum.at(self._ready, then, self._now_s + self._arrives[edges] * self._latency[one])
+            then = np.unique(then)
+            free = then[self._pending[then] == 0]
+            if free.size:
+                self._queue = np.append(self._queue, free)
+
+    def _started(self, limit: float) -> np.ndarray:
+        """Start the classes whose time has come and return those that now run on links."""
+        started = [np.empty(0, dtype=np.int64)]
+        while self._queue.size:
+            due = self._ready.take(self._queue) <= limit
+            if not due.any():
+                break
+            now = self._queue[due]
+            self._queue = self._queue[~due]
+            self._began[now] = self._now_s
+            instant = (self._left[now] <= 0.0) | ~self._kinds.linked[now]
+            self._left[now[instant & ~self._kinds.linked[now]]] = 0.0
+            self._arrive(now[instant])
+            started.append(now[~instant])
+        found = np.concatenate(started)
+        self._status[found] = _RUNNING
+        self._rate[found] = np.inf
+        self._alive = np.append(self._alive, found) if found.size else self._alive
+        return found
+
+    def _share(self, ended: np.ndarray, started: np.ndarray) -> None:
+        """Find the rates anew that starts and ends can have moved."""
+        alive, routes = self._alive, self._kinds.routes
+        if not alive.size or not (ended.size or started.size):
+            return
+        floor = self._rate.take(ended).min(initial=np.inf)
+        if started.size:
+            load = np.bincount(
+                routes.take(alive, 1).ravel(), self._kinds.load.take(alive, 1).ravel(), self._capacity.size
+            )
+            crossed = routes.take(started, 1)
+            floor = min(floor, (self._capacity.take(crossed) / load.take(crossed)).min())
+        moves = self._rate.take(alive) >= floor * (1.0 - _SLOWER)
+        if self._components > 1:
+            joined = np.zeros(self._components, dtype=bool)
+            joined[self._component[ended]] = True
+            joined[self._component[started]] = True
+            moves &= joined.take(self._component.take(alive))
+        moved = alive[moves]
+        if not moved.size:
+            return
+        touched = np.zeros(self._capacity.size, dtype=bool)
+        touched[routes.take(ended, 1)] = True
+        if started.size or touched.take(routes.take(moved, 1)).any():
+            self._set_rates(moved, alive[~moves])
+        if 64 < 2 * (alive.size + self._queue.size) < self._open_at_split:
+            self._split_components()
+
+    def _set_rates(self, moved: np.ndarray, kept: np.ndarray | float) -> None:
+        """Find the rates of some classes, those of others being fixed."""
+        if not moved.size:
+            return
+        kinds = self._kinds
+        taken: float | np.ndarray = 0.0
+        if isinstance(kept, np.ndarray) and kept.size:
+            used = kinds.load.take(kept, 1) * self._rate.take(kept)
+            taken = np.bincount(kinds.routes.take(kept, 1).ravel(), used.ravel(), self._capacity.size)
+        load = None if self._plain else kinds.load.take(moved, 1)
+        new = fill(kinds.routes.take(moved, 1), load, self._capacity, taken)
+        old = self._rate.take(moved)
+        other = (new != old).nonzero()[0]
+        moved, new, old = moved.take(other), new.take(other), old.take(other)
+        left = np.where(np.isinf(old), self._left.take(moved), (self._end.take(moved) - self._now_s) * old)
+        self._left[moved] = left
+        self._end[moved] = self._now_s + left / new
+        self._rate[moved] = new
+
+    def _change(self, limit: float) -> None:
+        """Change capacities, and find ways for the flows that lose theirs or wait for one."""
+        while self._next_change < len(self._changes) and self._changes[self._next_change].time_s <= limit:
+            change = self._changes[self._next_change]
+            self._link_capacity[change.links] = change.capacity_bytes_per_s
+            self._next_change += 1
+        self._capacity = self._link_capacity[self._kinds.link]
+        waiting = np.flatnonzero(self._status == _STALLED)
+        self._status[waiting] = _RUNNING
+        self._rate[waiting] = np.inf
+        self._alive = np.append(self._alive, waiting)
+        self._find_ways(self._alive)
+
+    def _find_ways(self, classes: np.ndarray) -> None:
+        """Reroute or hold back those of some running classes that cross a dead link."""
+        dead = classes[~self._capacity.take(self._kinds.routes[:, classes]).all(axis=0)]
+        if not dead.size:
+            return
+        if self._reroute is not None:
+            flows = np.flatnonzero(np.isin(self._kinds.flow_class, dead))
+            self._expand()
+            self._take_routes(flows, self._reroute(flows, self._link_capacity.copy()))
+            self._merge()
+            dead = self._alive[~self._capacity.take(self._kinds.routes[:, self._alive]).all(axis=0)]
+        running = self._rate[dead] < np.inf
+        some = dead[running]
+        self._left[some] = (self._end[some] - self._now_s) * self._rate[some]
+        self._status[dead], self._rate[dead], self._end[dead] = _STALLED, 0.0, np.inf
+        self._alive = self._alive[self._status[self._alive] == _RUNNING]
+
+    def _take_routes(self, flows: np.ndarray, routes: np.ndarray) -> None:
+        """Put flows on other routes, where there are any."""
+        found = np.asarray(routes, dtype=np.int64)
+        if (
+            found.ndim != 2
+            or found.shape[0] != flows.size
+            or found.max(initial=-1) >= self._link_capacity.size
+        ):
+            msg = f"reroute must return known links, shape ({flows.size}, hops); got {found.shape}"
+            raise RouteError(msg)
+        hops = max(found.shape[1], self._all_routes.shape[1])
+        wider = np.full((self._all_routes.shape[0], hops), -1, dtype=np.int64)
+        wider[:, : self._all_routes.shape[1]] = self._all_routes
+        way = (found >= 0).any(axis=1)
+        wider[flows[way]] = -1
+        wider[flows[way], : found.shape[1]] = found[way]
+        self._all_routes = wider
+
+    def _expand(self) -> None:
+        """Carry what is true of classes over to their flows, and count the bytes that links carried."""
+        running = self._alive[self._rate[self._alive] < np.inf]
+        self._left[running] = (self._end[running] - self._now_s) * self._rate[running]
+        label = self._kinds.flow_class
+        carried = (self._at_merge - self._left)[label]
+        crossed = self._all_routes >= 0
+        if self._given.usage is not None:
+            weight = self._given.usage * carried[:, None]
+        else:
+            weight = np.broadcast_to(carried[:, None], crossed.shape)
+        self._link_bytes += np.bincount(self._all_routes[crossed], weight[crossed], self._link_capacity.size)
+        values = (self._left, self._ready, self._began, self._finish, self._status)
+        for name, value in zip(self._flow, values, strict=True):
+            self._flow[name] = value[label]
+
+    def _check_done(self) -> None:
+        status = self._flow["status"]
+        stalled = np.flatnonzero(status == _STALLED)
+        if stalled.size:
+            one = int(stalled[0])
+            route = self._all_routes[one]
+            link = int(route[(route >= 0) & (self._link_capacity[route] <= 0.0)][0])
+            msg = (
+                f"{stalled.size} flows wait for ever (first: flow {one}, for link {link}, which has no "
+                "capacity and is not repaired); schedule a repair or give a reroute that has another path"
+            )
+            raise RouteError(msg)
+        waiting = np.flatnonzero(status == _WAITING)
+        if waiting.size:
+            msg = f"{waiting.size} flows wait for each other (first: flow {waiting[0]}); undo the cycle"
+            raise WorkloadError(msg)
+
+
+MOST_HOPS = 2**21
+"""Most chunk hops that are simulated; dimensionless."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunkHops:
+    """Flows of one link each, and where they belong."""
+
+    flows: FlowSet
+    """One flow for every hop of every chunk."""
+    first: np.ndarray
+    """First hop of the first chunk of each given flow, shape [F]."""
+    last: np.ndarray
+    """Last hop of the last chunk of each given flow, shape [F]."""
+
+
+def chunk_hops(flows: FlowSet, chunk_bytes: float) -> ChunkHops:
+    """Return flows cut into chunks and hops.
+
+    Parameters
+    ----------
+    flows : FlowSet
+        Flows without orbits; the last chunk of each is what is left over.
+    chunk_bytes : float
+        Bytes of a chunk.
+
+    Raises
+    ------
+    ParameterError
+        If the size of a chunk is not above 0, too many hops result, or flows stand for orbits.
+    """
+    if not chunk_bytes > 0.0 or math.isinf(chunk_bytes):
+        msg = f"chunk_bytes must be finite and above 0; got {chunk_bytes}"
+        raise ParameterError(msg)
+    if flows.usage is not None:
+        msg = "flows that stand for orbits have no single path to store chunks on; give them one by one"
+        raise ParameterError(msg)
+    chunks = np.maximum(np.ceil(flows.size_bytes / chunk_bytes).astype(np.int64), 1)
+    hops = np.maximum((flows.routes >= 0).sum(axis=1), 1)
+    count = chunks * hops
+    if count.sum() > MOST_HOPS:
+        msg = f"{count.sum()} hops of chunks are too many (at most {MOST_HOPS}); take larger chunks"
+        raise ParameterError(msg)
+    first = np.cumsum(count) - count
+    owner = np.repeat(np.arange(count.size), count)
+    inside = np.arange(owner.size) - first[owner]
+    chunk, hop = inside // hops[owner], inside % hops[owner]
+    packed = -np.sort(-(flows.routes >= 0).astype(np.int8), axis=1, kind="stable").astype(np.int64)
+    order = np.argsort(flows.routes < 0, axis=1, kind="stable")
+    links = np.where(packed > 0, np.take_along_axis(flows.routes, order, axis=1), -1)
+    if not links.shape[1]:
+        links = np.full((count.size, 1), -1)
+    sizes = np.minimum(flows.size_bytes[owner] - chunk * chunk_bytes, chunk_bytes)
+    index = np.arange(owner.size)
+    ahead = index[hop > 0]
+    behind = index[chunk > 0]
+    last = first + count - 1
+    arrived = np.column_stack((ahead - 1, ahead))
+    left = np.column_stack((behind - hops[owner[behind]], behind))
+    whole = [
+        np.column_stack((last[pairs[:, 0]], first[pairs[:, 1]])) for pairs in (flows.after, flows.behind)
+    ]
+    start = None if flows.start_s is None else flows.start_s[owner]
+    hopped = FlowSet(
+        routes=links[owner, hop][:, None],
+        size_bytes=sizes,
+        start_s=start,
+        after=np.concatenate((arrived, whole[0])),
+        behind=np.concatenate((left, whole[1])),
+    )
+    return ChunkHops(flows=hopped, first=first, last=last)
+
+
+def store_and_forward(
+    flows: FlowSet,
+    graph: LinkGraph,
+    chunk_bytes: float,
+    *,
+    changes: tuple[CapacityChange, ...] = (),
+) -> FlowTimes:
+    """Return when each flow starts and arrives if every hop stores a whole chunk before it passes it on.
+
+    Parameters
+    ----------
+    flows : FlowSet
+        The flows; a chunk waits for the chunk ahead of it at every hop, other flows share the link fairly.
+    graph : LinkGraph
+        The links.
+    chunk_bytes : float
+        Bytes of a chunk.
+    changes : tuple of CapacityChange
+        Failures and repairs; chunks wait for the repair.
+
+    Notes
+    -----
+    A flow alone, of k equal chunks of c bytes over h equal links of rate B and latency a, takes
+    (h + k - 1) c / B + h a (Kermani and Kleinrock, "Virtual cut-through", Computer Networks 3 (1979), of
+    which this is the message-switched case); as chunks shrink it becomes a fluid.
+    """
+    cut = chunk_hops(flows, chunk_bytes)
+    times = simulate(cut.flows, graph, changes=changes)
+    return FlowTimes(
+        start_s=times.start_s[cut.first],
+        finish_s=times.finish_s[cut.last],
+        link_bytes=times.link_bytes,
+        events=times.events,
+        classes=times.classes,
+    )

@@ -1,0 +1,440 @@
+"""The network on the engine's clock: bundles of identical flows that share links max-min fairly.
+
+All flows of one collective round of one rank class form a bundle; by symmetry they run at one rate. Links on
+which the same bundles meet in the same numbers are one constraint, so the cost of a solve does not grow with
+the number of accelerators. On a fabric with circuits a bundle that has no path waits until the fabric has
+moved its ports; ports move only when idle, carry nothing while they move, and stay until the bundle that they
+moved for has begun. What crosses a failed link goes round it if the fabric knows a way, or waits.
+
+Changes of circuits that happened during a step, and how they look on its time line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import simpy
+
+from simulator.engine.fairshare import max_min_rates
+from simulator.errors import RouteError
+from simulator.flow_groups import Bundle, LinkClasses, Loads, Transfer, Waiting, fabric_loads
+from simulator.interfaces import Circuits, Fabric, Flows, LinkGraph, Reconfiguration
+from simulator.layout import RankLayout
+from simulator.reliability.failures import Failure, Outages, Ported
+from simulator.results.trace import Span, Stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One change of circuits that happened."""
+
+    start_s: float
+    """When the ports began to move."""
+    end_s: float
+    """When light passed again."""
+    axis: str
+    """Axis of parallelism that asked for it."""
+    sources: np.ndarray
+    """Endpoints whose traffic asked for it, shape [F]."""
+    energy_j: float
+    """Energy of moving."""
+
+
+def circuit_spans(changes: list[Change], layout: RankLayout) -> list[Span]:
+    """Return the time that ports moved, for each class whose traffic asked for it.
+
+    Parameters
+    ----------
+    changes : list of Change
+        What moved.
+    layout : RankLayout
+        Where the classes stand.
+    """
+    return [
+        Span(
+            rank_class=int(rank_class),
+            stream=Stream.CIRCUITS,
+            name=f"circuits to {change.axis}",
+            start_s=change.start_s,
+            end_s=change.end_s,
+        )
+        for change in changes
+        for rank_class in layout.classes_at(change.sources)
+    ]
+
+
+_DONE_SHARE = 1e-12
+"""Share of a transfer that may be left over by rounding, dimensionless."""
+
+
+class Network:
+    """Transfers and circuits of one fabric during one step.
+
+    Parameters
+    ----------
+    env : simpy.Environment
+        The clock.
+    fabric : Fabric
+        What carries the flows.
+    demand : tuple of Flows
+        All traffic of the step, `size_bytes` being each flow's total; decides the circuits at the start.
+    failures : tuple of Failure
+        What stops working, and when.
+    shared : bool
+        Whether several jobs use it.
+    weigh : callable, optional
+        Weight of a message of some bytes on a shared link (`simulator.engine.fairshare`); alike if None.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        fabric: Fabric,
+        demand: tuple[Flows, ...],
+        *,
+        failures: tuple[Failure, ...] = (),
+        shared: bool = False,
+        weigh: Callable[[float], float] | None = None,
+    ) -> None:
+        self.env = env
+        self.fabric = fabric
+        self.changes: list[Change] = []
+        self._circuits: Circuits = fabric.initial(demand)
+        self._version = 0
+        self._graph = fabric.graph(self._circuits)
+        self._active: list[Transfer] = []
+        self._waiting: list[Waiting] = []
+        self._promised: dict[Bundle, None] = {}
+        self._dark = np.zeros(self._graph.capacity_bytes_per_s.size, dtype=np.int64)
+        self._clock_s = 0.0
+        self._token = 0
+        self._classes = LinkClasses(self._graph.capacity_bytes_per_s)
+        self._rates: dict[tuple[object, ...], np.ndarray] = {}
+        self._weigh = weigh
+        self._bundles = 0
+        self.undisturbed = not (failures or shared)
+        self._outages = Outages(fabric, self._circuits, failures)
+        self.samples: list[tuple[float, tuple[tuple[Bundle, float], ...]]] | None = None
+        self._stalled: list[Transfer] = []
+        for failure in failures:
+            env.process(self._failure(failure))
+
+    @property
+    def circuits(self) -> Circuits:
+        """Present circuits of the fabric."""
+        return self._circuits
+
+    @property
+    def graph(self) -> LinkGraph:
+        """Links that exist under the present circuits."""
+        return self._graph
+
+    def number(self) -> int:
+        """Return the number of a new bundle."""
+        self._bundles += 1
+        return self._bundles - 1
+
+    def locate(self, bundle: Bundle) -> bool:
+        """Bring a bundle's links up to date; return whether circuits connect all its flows."""
+        if bundle.version != self._version:
+            flows = self._outages.placed(bundle.flows)
+            if bundle.lost == self._version or not self.fabric.connected(self._circuits, flows):
+                bundle.lost = self._version
+                return False
+            found = self._outages.loads(self._circuits, flows, self._graph)
+            bundle.links, bundle.usage, bundle.latency_s = found.links, found.usage, found.latency_s
+            bundle.version = self._version
+        return True
+
+    def alone(self, bundle: Bundle) -> tuple[float, float]:
+        """Return latency in s and rate of each flow in B/s of a bundle that has its links to itself.
+
+        Where circuits are missing, those that the fabric would set up are assumed, with all its ports.
+        """
+        found, graph = self.foreseen(bundle)
+        if not found.links.size:
+            return found.latency_s, np.inf
+        return found.latency_s, float((graph.capacity_bytes_per_s[found.links] / found.usage).min())
+
+    def foreseen(self, bundle: Bundle) -> tuple[Bundle | Loads, LinkGraph]:
+        """Return what a bundle asks of links, and these, if need be those that it would get; see `alone`."""
+        if self.locate(bundle):
+            return bundle, self._graph
+        flows, demand = self._outages.placed(bundle.flows), self._outages.all_placed(bundle.demand)
+        circuits, _ = self.fabric.configure(self._repaired(), flows, demand)
+        graph = self.fabric.graph(circuits)
+        return fabric_loads(self.fabric, circuits, flows, graph), graph
+
+    def axis_circuits(self, bundle: Bundle) -> Circuits:
+        """Return the circuits that the fabric has for the traffic of a bundle's axis when that is all."""
+        same = tuple(one for one in bundle.demand if one.axis == bundle.flows.axis)
+        return self.fabric.initial(self._outages.all_placed(same))
+
+    def connects(self, circuits: Circuits, bundles: Sequence[Bundle]) -> bool:
+        """Return whether circuits would connect bundles."""
+        return all(self.fabric.connected(circuits, self._outages.placed(one.flows)) for one in bundles)
+
+    def _repaired(self) -> Circuits:
+        """Return the present circuits as they were with all ports."""
+        if not self._outages.ports.size or not isinstance(self.fabric, Ported):
+            return self._circuits
+        return self.fabric.without(self._circuits, self._outages.ports[:0])[0]
+
+    def carry(
+        self,
+        bundle: Bundle,
+        size_bytes: float,
+        count: int,
+        patient: Callable[[], bool] = lambda: False,
+        *,
+        latency: bool = True,
+    ) -> Generator[simpy.Event, Any, None]:
+        """Carry rounds of flows: wait for circuits, share links, pay the latency.
+
+        Parameters
+        ----------
+        bundle : Bundle
+            The flows.
+        size_bytes : float
+            Bytes of each flow in one round.
+        count : int
+            Rounds, one after the other.
+        patient : callable
+            Asked before ports turn to this bundle; while true, they stay where they are.
+        latency : bool
+            Whether each round pays it here; else it is paid elsewhere.
+        """
+        while not self.locate(bundle) or self._blocked(bundle):
+            ready = self.env.event()
+            self._waiting.append(Waiting(bundle=bundle, ready=ready, patient=patient))
+            self.serve()
+            yield ready
+        self._promised.pop(bundle, None)
+        total = size_bytes * count
+        if total > 0.0 and bundle.links.size:
+            transfer = Transfer(bundle=bundle, left_bytes=total, size_bytes=total, done=self.env.event())
+            transfer.weight = 1.0 if self._weigh is None else self._weigh(size_bytes)
+            self._advance()
+            self._active.append(transfer)
+            self._share()
+            yield transfer.done
+        if latency:
+            yield self.env.timeout(bundle.latency_s * count)
+
+    def _advance(self) -> None:
+        elapsed = self.env.now - self._clock_s
+        self._clock_s = self.env.now
+        for transfer in self._active:
+            transfer.left_bytes -= transfer.rate_bytes_per_s * elapsed
+
+    def _share(self) -> None:
+        """Set the rates of all active transfers and wake up at the next end."""
+        self._token += 1
+        if not self._active:
+            self._note()
+            return
+        self._active.sort(key=lambda transfer: transfer.bundle.index)
+        key = tuple(transfer.bundle.index for transfer in self._active)
+        known = key if self._weigh is None else (key, tuple(one.weight for one in self._active))
+        rates = self._rates.get(known)
+        if rates is None:
+            rates = self._rates[known] = self._solve(key)
+        for transfer, rate in zip(self._active, rates, strict=True):
+            transfer.rate_bytes_per_s = float(rate)
+        self._note()
+        soonest = min(transfer.left_bytes / transfer.rate_bytes_per_s for transfer in self._active)
+        token = self._token
+        wake = self.env.timeout(max(soonest, 0.0))
+        wake.callbacks.append(lambda _: self._finish(token))
+
+    def _note(self) -> None:
+        """Keep what moves from now on, if somebody has asked by giving a list for `samples`."""
+        if self.samples is not None:
+            moving = tuple((one.bundle, one.rate_bytes_per_s) for one in self._active)
+            self.samples.append((self.env.now, moving))
+
+    def _solve(self, key: tuple[int, ...]) -> np.ndarray:
+        for transfer in self._active:
+            bundle = transfer.bundle
+            if bundle.index not in self._classes:
+                self._classes.add(bundle.index, bundle.links, bundle.usage)
+        owner, kind, usage, capacity = self._classes.constraints(key)
+        weights = np.array([transfer.weight for transfer in self._active])
+        fair = max_min_rates(owner, kind, capacity, flows=len(key), usage=usage * weights[owner])
+        return weights * fair
+
+    def _finish(self, token: int) -> None:
+        if token != self._token:
+            return
+        self._advance()
+        soonest = min(transfer.left_bytes / transfer.rate_bytes_per_s for transfer in self._active)
+        ended = [
+            transfer
+            for transfer in self._active
+            if transfer.left_bytes <= transfer.size_bytes * _DONE_SHARE
+            or transfer.left_bytes / transfer.rate_bytes_per_s <= soonest
+        ]
+        self._active = [transfer for transfer in self._active if transfer not in ended]
+        for transfer in ended:
+            transfer.done.succeed()
+        self._share()
+        self.serve()
+
+    def serve(self, *, impatient: bool = False) -> bool:
+        """Go through the waiting bundles in order: start those with a lit path, move ports for others.
+
+        Parameters
+        ----------
+        impatient : bool
+            Move ports for the first bundle that can have them, whatever it would rather wait for.
+
+        Returns
+        -------
+        bool
+            Whether anything started or moved.
+        """
+        progress = False
+        for transfer in tuple(self._stalled):
+            if not self.locate(transfer.bundle):  # a spare that light does not reach yet
+                progress = self._move(transfer.bundle) or progress
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if self.locate(one.bundle) and not self._blocked(one.bundle):
+                self._promised[one.bundle] = None
+                one.ready.succeed()
+                progress = True
+            else:
+                self._waiting.append(one)
+        for one in tuple(self._waiting):
+            if not self.locate(one.bundle) and ((impatient and not progress) or not one.patient()):
+                if self._move(one.bundle):
+                    self._promised[one.bundle] = None
+                    progress = True
+        return progress
+
+    def turn_ahead(self, bundle: Bundle) -> None:
+        """Move idle ports to a bundle that will come, if it has no path yet; ports at work stay."""
+        if not self.locate(bundle):
+            self._move(bundle)
+
+    def _move(self, bundle: Bundle) -> bool:
+        """Start moving the ports that a bundle needs, unless one is busy or moving; return whether."""
+        flows, demand = self._outages.placed(bundle.flows), self._outages.all_placed(bundle.demand)
+        circuits, change = self.fabric.configure(self._circuits, flows, demand)
+        if not self.fabric.connected(circuits, flows):
+            if self._outages.ports.size:
+                return False
+            sender, receiver = int(flows.sources[0]), int(flows.destinations[0])
+            msg = (
+                f"{self.fabric.name} cannot connect endpoint {sender} to {receiver} ({bundle.flows.axis}); "
+                "give it more lanes, or take a fabric whose nodes pass on (direct_connect)"
+            )
+            raise RouteError(msg)
+        moved = change.moved_links
+        moves = np.zeros(self._dark.size, dtype=bool)
+        moves[moved] = True
+        if self._dark[moved].any() or any(moves[one.links].any() for one in self._keeping()):
+            return False
+        self._advance()
+        self._circuits = circuits
+        self._graph = self._outages.left(self.fabric.graph(circuits))
+        self._dark[moved] += 1
+        self._relocate()
+        self.env.process(self._dark_time(flows, change))
+        return True
+
+    def _keeping(self) -> Iterator[Bundle]:
+        """Go through the bundles whose circuits stay: those at work, and those that theirs moved for."""
+        yield from (transfer.bundle for transfer in self._active)
+        yield from (one for one in self._promised if self.locate(one) and not self._held(one))
+
+    def _relocate(self) -> None:
+        """Find the links of everything that moves or is held up anew, and share them."""
+        self._version += 1
+        self._classes = LinkClasses(self._graph.capacity_bytes_per_s)
+        self._rates.clear()
+        transfers = self._active + self._stalled
+        held = [not self.locate(one.bundle) or self._blocked(one.bundle) for one in transfers]
+        self._active = [one for one, held_up in zip(transfers, held, strict=True) if not held_up]
+        self._stalled = [one for one, held_up in zip(transfers, held, strict=True) if held_up]
+        for one in self._stalled:
+            one.rate_bytes_per_s = 0.0
+        self._share()
+
+    def _blocked(self, bundle: Bundle) -> bool:
+        return self._held(bundle) or bool(self._dark[bundle.links].any())
+
+    def _held(self, bundle: Bundle) -> bool:
+        """Return whether a bundle, located as it is, needs something that failed."""
+        if not self._outages.expected:
+            return False
+        return self._outages.holds(self._outages.placed(bundle.flows), bundle.links)
+
+    def _failure(self, failure: Failure) -> Generator[simpy.Event, Any, None]:
+        """Take away what fails at its time, and put spares or the parts themselves back."""
+        yield self.env.timeout(failure.time_s)
+        self._outages.begin(failure)
+        self._outage(failure)
+        if failure.spares:
+            yield self.env.timeout(failure.takeover_s)
+            self._advance()
+            for one in self._active + self._stalled:
+                flows = self._outages.placed(one.bundle.flows)
+                if np.isin((flows.sources, flows.destinations), failure.endpoints).any():
+                    one.left_bytes = one.size_bytes  # what it had of them is lost
+            self._outages.take_over(failure)
+            self._relocate()
+            self.serve()
+        if failure.repair_s is not None:
+            yield self.env.timeout(max(failure.repair_s - self.env.now, 0.0))
+            self._outages.end(failure)
+            self._outage(failure)
+
+    def _outage(self, failure: Failure) -> None:
+        """Find other ways for everything, now that a failure has begun or ended."""
+        self._advance()
+        change = Reconfiguration()
+        if failure.ports and isinstance(self.fabric, Ported):
+            self._circuits, change = self.fabric.without(self._circuits, self._outages.ports)
+        self._graph = self._outages.left(self.fabric.graph(self._circuits))
+        if change.moved_links.size:
+            nobody = Flows(sources=np.empty(0, int), destinations=np.empty(0, int), size_bytes=0.0)
+            self._dark[change.moved_links] += 1
+            self.env.process(self._dark_time(nobody, change))
+        self._relocate()
+        self.serve()
+
+    def check_nothing_waits(self) -> None:
+        """Raise a RouteError if traffic still waits for something that failed."""
+        bundles = [one.bundle for one in self._stalled] + [one.bundle for one in self._waiting]
+        for bundle in bundles:
+            lost = self._outages.ports.size and not self.locate(bundle)
+            if lost or self._held(bundle):
+                flows = self._outages.placed(bundle.flows)
+                msg = (
+                    f"{flows.axis} traffic waits for ever for {self._outages.named(flows, bundle.links)} of "
+                    f"{self.fabric.name}, which failed; "
+                    "give the failure a repair_s or spares, or take a fabric with other paths"
+                )
+                raise RouteError(msg)
+
+    def _dark_time(self, flows: Flows, change: Reconfiguration) -> Generator[simpy.Event, Any, None]:
+        start = self.env.now
+        yield self.env.timeout(change.dark_s)
+        self._dark[change.moved_links] -= 1
+        if self._stalled:
+            self._advance()
+            self._relocate()
+        self.changes.append(
+            Change(
+                start_s=start,
+                end_s=self.env.now,
+                axis=flows.axis,
+                sources=flows.sources,
+                energy_j=change.energy_j,
+            )
+        )
+        self.serve()

@@ -1,0 +1,371 @@
+"""Discrete events: compute, network and circuits of one training step on one clock.
+
+Every class of identical ranks (a pipeline stage) is simulated once and stands for all its ranks, so a step on
+16,384 accelerators costs what one on 16 does. A class runs its compute tasks one at a time in the order of
+their priorities; communication tasks run beside them, one at a time per axis and direction, and so do those
+of the host, one at a time per lane and on its processors; a collective inside a `Sequence` blocks its class.
+What overlaps follows from the graph and from nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+import simpy
+
+from simulator.collectives.demand import step_demand
+from simulator.collectives.traffic import Plan, Traffic, carry_plan, play
+from simulator.engine.lookahead import compute_orders, computed, pieces, step_foresight
+from simulator.engine.network import Network, circuit_spans
+from simulator.fabric import lone_cards
+from simulator.interfaces import Cost, Fabric, TurnsAhead
+from simulator.node import Node
+from simulator.operators import (
+    Collective,
+    HostWork,
+    Operator,
+    Overlapped,
+    Sequence,
+    StepGraph,
+    Task,
+    Transfer,
+)
+from simulator.results.trace import COMMUNICATION, ISSUE, SERVING, Span, Stream, Trace, category
+
+
+@dataclass(kw_only=True)
+class _Tally:
+    compute_energy_j: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    network_energy_j: float = 0.0
+    network_bytes: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    host_bytes: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    algorithms: dict[str, str] = field(default_factory=dict)
+
+
+class Simulation:
+    """One step on one system; `run` gives the trace.
+
+    Parameters
+    ----------
+    graph : StepGraph
+        What is to be done.
+    node : Node
+        The accelerator that every rank has.
+    fabric : Fabric
+        What connects them.
+    fuse : bool
+        Whether a sequence whose collectives have their links to themselves is one event. It changes no number
+        beyond rounding, only the speed.
+    network : Network, optional
+        The fabric with its clock, where other jobs use it too; its own by default.
+
+    Raises
+    ------
+    RouteError
+        If the fabric has fewer endpoints than the graph has ranks, or cannot carry a flow.
+    WorkloadError
+        If no unit of the node runs an operator, or a task needs a host that is not described.
+    """
+
+    def __init__(
+        self,
+        graph: StepGraph,
+        node: Node,
+        fabric: Fabric,
+        *,
+        fuse: bool = True,
+        network: Network | None = None,
+    ) -> None:
+        self.graph = graph
+        self.node = node
+        self.fabric = fabric
+        self.fuse = fuse
+        self.env = network.env if network else simpy.Environment()
+        self._fused: dict[tuple[Any, ...], tuple[dict[str, float], dict[str, float]]] = {}
+        self._spans: list[Span] = []
+        self._tally = _Tally()
+        demand = step_demand(graph, lone_cards(fabric))
+        self.network = network or Network(self.env, fabric, tuple(demand.values()))
+        self.traffic = Traffic(graph.layout, fabric, self.network, demand)
+        self._turns_ahead = isinstance(fabric, TurnsAhead) and fabric.turns_ahead
+        self._done = {task.id: self.env.event() for task in graph.tasks}
+        self._channels: dict[tuple[int, str, int], simpy.Resource] = {}
+        self._orders = compute_orders(graph)
+        for task in graph.tasks:
+            if isinstance(task.operator, Transfer | HostWork):
+                node.host_cost(task.operator)  # a node without a host refuses at once
+        self._foresight = step_foresight(
+            graph, self.traffic, self.network, lambda one: self._done[one].triggered
+        )
+
+    def run(self) -> Trace:
+        """Return the trace of the whole step."""
+        self.start()
+        play(self.network)
+        return self.finish()
+
+    def start(self) -> None:
+        """Set everything going, from the clock's present time on."""
+        for task in self.graph.tasks:
+            match task.operator:
+                case Collective(axis=axis, shift=shift):
+                    self.env.process(self._queued(task, axis, Stream.NETWORK, shift=shift))
+                case Transfer(lane=lane):
+                    self.env.process(self._queued(task, str(lane), Stream.HOST))
+                case HostWork():
+                    self.env.process(self._queued(task, "processors", Stream.HOST))
+                case _ if task.beside:
+                    self.env.process(self._queued(task, SERVING, Stream.NETWORK))
+        for tasks in self._orders.values():
+            self.env.process(self._compute(tasks))
+
+    def finish(self) -> Trace:
+        """Return the trace of a step that has been played to its end."""
+        self._check_finished()
+        layout = self.graph.layout
+        changes = [one for one in self.network.changes if layout.classes_at(one.sources).size]
+        self._spans += circuit_spans(changes, layout)
+        return Trace(
+            spans=tuple(sorted(self._spans, key=lambda span: (span.end_s, span.rank_class, span.name))),
+            makespan_s=max((span.end_s for span in self._spans), default=0.0),
+            compute_energy_j=dict(self._tally.compute_energy_j),
+            network_energy_j=self._tally.network_energy_j,
+            reconfiguration_energy_j=math.fsum(change.energy_j for change in changes),
+            reconfigurations=len(changes),
+            network_bytes=dict(self._tally.network_bytes),
+            host_bytes=dict(self._tally.host_bytes),
+            algorithms=dict(sorted(self._tally.algorithms.items())),
+        )
+
+    def alone_s(self, task: Task) -> float:
+        """Return the duration of a task that has the network to itself."""
+        return self._alone_s(task.operator, task.rank_class) * task.multiplicity
+
+    def _alone_s(self, operator: Operator, rank_class: int) -> float:
+        match operator:
+            case Sequence():
+                work_s = math.fsum(self._alone_s(one, rank_class) * times for one, times in operator.items)
+                return max(work_s, self._issue_s(operator))
+            case Collective():
+                return self.traffic.plan(operator, rank_class).alone_s
+            case Transfer() | HostWork():
+                return self.node.host_cost(operator).time_s
+            case Overlapped():
+                piece_s = self.node.cost(operator.product).time_s
+                return piece_s * operator.pieces + self._exposed_s(operator, rank_class)
+            case _:
+                return self.node.cost(operator).time_s
+
+    def _exposed_s(self, operator: Overlapped, rank_class: int) -> float:
+        """Return the time of a collective, alone on its links, that the product beside it does not hide."""
+        hidden_s = self.node.cost(operator.product).time_s * operator.beside
+        return max(0.0, self.traffic.plan(operator.collective, rank_class).alone_s - hidden_s)
+
+    def _issue_s(self, sequence: Sequence) -> float:
+        """Return the time the host needs to issue all operators of a sequence."""
+        return math.fsum(
+            self.node.cost(one.product if isinstance(one, Overlapped) else one).host_s * times
+            for one, times in sequence.items
+            if not isinstance(one, Collective)
+        )
+
+    def _check_finished(self) -> None:
+        self.network.check_nothing_waits()
+        stuck = [task.id for task in self.graph.tasks if not self._done[task.id].processed]
+        if stuck:
+            msg = f"the step stops with {len(stuck)} tasks undone (first: {stuck[0]}); check its order"
+            raise RuntimeError(msg)
+
+    def _compute(self, tasks: list[Task]) -> Generator[simpy.Event, Any, None]:
+        for task in tasks:
+            for other in task.after:
+                yield self._done[other]
+            start = self.env.now
+            parts: defaultdict[str, float] = defaultdict(float)
+            for _ in range(task.multiplicity):
+                yield from self._execute(task.operator, task.rank_class, parts, task.id)
+            microbatch = task.operator.microbatch if isinstance(task.operator, Sequence) else -1
+            span = Span(
+                rank_class=task.rank_class,
+                stream=Stream.COMPUTE,
+                name=task.operator.name,
+                start_s=start,
+                end_s=self.env.now,
+                microbatch=microbatch,
+                parts_s=dict(parts),
+                task=task.id,
+            )
+            self._spans.append(span)
+            self._done[task.id].succeed()
+
+    def _execute(
+        self, operator: Operator, rank_class: int, parts: defaultdict[str, float], task_id: int
+    ) -> Generator[simpy.Event, Any, None]:
+        match operator:
+            case Sequence():
+                if self.fuse and self.traffic.private(operator, rank_class):
+                    yield self.env.timeout(self._run_fused(operator, rank_class, parts))
+                    return
+                start = self.env.now
+                if self.fuse:
+                    yield from self._run_in_pieces(operator, rank_class, parts, task_id)
+                else:
+                    for one, repeat in operator.items:
+                        for _ in range(repeat):
+                            yield from self._execute(one, rank_class, parts, task_id)
+                late_s = self._issue_s(operator) - (self.env.now - start)
+                if late_s > 0.0:
+                    parts[ISSUE] += late_s
+                    yield self.env.timeout(late_s)
+            case Collective():
+                start = self.env.now
+                yield from self._transfer(operator, rank_class, task_id)
+                parts[COMMUNICATION] += self.env.now - start
+            case Transfer() | HostWork():
+                msg = f"'{operator.name}' runs on the host, in a task of its own"
+                raise TypeError(msg)
+            case Overlapped():
+                yield from self._overlap(operator, rank_class, parts, task_id)
+            case _:
+                cost = self.node.cost(operator)
+                self._charge(cost)
+                parts[category(operator, cost)] += cost.time_s
+                yield self.env.timeout(cost.time_s)
+
+    def _run_in_pieces(
+        self, sequence: Sequence, rank_class: int, parts: defaultdict[str, float], task_id: int
+    ) -> Generator[simpy.Event, Any, None]:
+        """Run a sequence whose collectives share links: one event for what lies between two of them."""
+        for piece in pieces(sequence):
+            if isinstance(piece, Sequence):
+                yield self.env.timeout(self._run_fused(piece, rank_class, parts, issued=True))
+                continue
+            one, repeat = piece
+            if isinstance(one, Overlapped):
+                yield from self._overlap(one, rank_class, parts, task_id, repeat)
+                continue
+            start = self.env.now
+            yield from self._transfer(one, rank_class, task_id, repeat)
+            parts[COMMUNICATION] += self.env.now - start
+
+    def _overlap(
+        self,
+        operator: Overlapped,
+        rank_class: int,
+        parts: defaultdict[str, float],
+        task_id: int,
+        repeat: int = 1,
+    ) -> Generator[simpy.Event, Any, None]:
+        """Run the pieces that stand alone, then the others beside the collective."""
+        cost = self.node.cost(operator.product)
+        self._charge(cost, operator.pieces * repeat)
+        parts[category(operator.product, cost)] += cost.time_s * operator.pieces * repeat
+        if operator.alone:
+            yield self.env.timeout(cost.time_s * operator.alone * repeat)
+        start = self.env.now
+        beside_s = cost.time_s * operator.beside * repeat
+        moved = self.env.process(self._transfer(operator.collective, rank_class, task_id, repeat))
+        yield self.env.all_of([moved, self.env.timeout(beside_s)])
+        parts[COMMUNICATION] += self.env.now - start - beside_s
+
+    def _run_fused(
+        self, sequence: Sequence, rank_class: int, parts: defaultdict[str, float], *, issued: bool = False
+    ) -> float:
+        key = (sequence.items, rank_class, issued)
+        if key not in self._fused:
+            seconds: defaultdict[str, float] = defaultdict(float)
+            joules: defaultdict[str, float] = defaultdict(float)
+            for one, repeat in sequence.items:
+                if isinstance(one, Collective):
+                    seconds[COMMUNICATION] += self.traffic.plan(one, rank_class).alone_s * repeat
+                    continue
+                if isinstance(one, Overlapped):
+                    seconds[COMMUNICATION] += self._exposed_s(one, rank_class) * repeat
+                for product, times in computed(one, repeat):
+                    cost = self.node.cost(product)
+                    seconds[category(product, cost)] += cost.time_s * times
+                    for part, energy in cost.energy_j.items():
+                        joules[part] += energy * times
+            late_s = 0.0 if issued else self._issue_s(sequence) - math.fsum(seconds.values())
+            if late_s > 0.0:
+                seconds[ISSUE] += late_s
+            self._fused[key] = (dict(seconds), dict(joules))
+        seconds_by_part, joules_by_part = self._fused[key]
+        ranks = self.graph.layout.ranks_per_class
+        for part, energy in joules_by_part.items():
+            self._tally.compute_energy_j[part] += energy * ranks
+        for one, repeat in sequence.items:
+            if isinstance(one, Overlapped):
+                self._count(one.collective, self.traffic.plan(one.collective, rank_class), repeat)
+            elif isinstance(one, Collective):
+                self._count(one, self.traffic.plan(one, rank_class), repeat)
+        for part, duration_s in seconds_by_part.items():
+            parts[part] += duration_s
+        return math.fsum(seconds_by_part.values())
+
+    def _queued(
+        self, task: Task, channel: str, stream: Stream, *, shift: int = 0
+    ) -> Generator[simpy.Event, Any, None]:
+        """Run a task beside its class's compute when its turn on a channel comes."""
+        for other in task.after:
+            yield self._done[other]
+        key = (task.rank_class, channel, shift)
+        with self._channels.setdefault(key, simpy.Resource(self.env)).request() as turn:
+            yield turn
+            start = self.env.now
+            for _ in range(task.multiplicity):
+                yield from self._run_beside(task)
+        self._spans.append(
+            Span(
+                rank_class=task.rank_class,
+                stream=stream,
+                name=f"{channel} {task.operator.name}",
+                start_s=start,
+                end_s=self.env.now,
+                peer_class=task.rank_class + shift if shift else -1,
+                task=task.id,
+            )
+        )
+        self._done[task.id].succeed()
+        self.network.serve()
+        if self._turns_ahead and isinstance(task.operator, Collective):
+            self._foresight.turn_ahead(task.rank_class)
+
+    def _run_beside(self, task: Task) -> Generator[simpy.Event, Any, None]:
+        operator = task.operator
+        match operator:
+            case Collective():
+                yield from self._transfer(operator, task.rank_class, task.id)
+            case Transfer() | HostWork():
+                cost = self.node.host_cost(operator)
+                self._charge(cost)
+                if isinstance(operator, Transfer):
+                    moved = operator.moved_bytes * self.graph.layout.ranks_per_class
+                    self._tally.host_bytes[str(operator.lane)] += moved
+                yield self.env.timeout(cost.time_s)
+            case _:
+                yield from self._execute(operator, task.rank_class, defaultdict(float), task.id)
+
+    def _transfer(
+        self, operator: Collective, rank_class: int, task_id: int, repeat: int = 1
+    ) -> Generator[simpy.Event, Any, None]:
+        plan = self.traffic.plan(operator, rank_class)
+        self._count(operator, plan, repeat)
+        yield from carry_plan(
+            self.network, plan, lambda: self._foresight.others_first(task_id, rank_class), repeat
+        )
+
+    def _count(self, operator: Collective, plan: Plan, times: int) -> None:
+        self._tally.network_bytes[operator.axis] += plan.wire_bytes * times
+        self._tally.network_energy_j += plan.energy_j * times
+        if plan.parts:
+            self._tally.algorithms[f"{operator.axis} {operator.kind}"] = plan.algorithm
+
+    def _charge(self, cost: Cost, times: int = 1) -> None:
+        ranks = self.graph.layout.ranks_per_class * times
+        for part, energy in cost.energy_j.items():
+            self._tally.compute_energy_j[part] += energy * ranks

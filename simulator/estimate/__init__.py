@@ -1,0 +1,1 @@
+"""The same step in closed form, for searching millions of plans."""

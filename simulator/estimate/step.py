@@ -1,0 +1,188 @@
+"""The fast tier: a training step in closed form, over arrays of candidate plans.
+
+`simulator.engine.simulation` is the truth; where the two differ, this is wrong. What is left out: the order of passes
+within a stage beyond what its schedule's bubble says, and pieces of unequal size in what gathers and sums
+move. Links that axes share are the caller's to count in the pieces (`workloads.search.costs`).
+
+References
+----------
+Narayanan et al., arXiv:2104.04473, section 2.2: bubbles of flushed and interleaved schedules. Qi et al.,
+arXiv:2401.10241, section 2: ZB-H1. Baccelli et al., "Synchronization and linearity" (1992), theorem 3.28: the
+period of a cyclic schedule is its greatest cycle mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+
+class Order(IntEnum):
+    """In which order stages run their microbatches."""
+
+    ALTERNATING = 0
+    """One forward, one backward, with a flush; interleaved where stages hold several chunks."""
+    FORWARD_FIRST = 1
+    """All forward passes, then all backward passes."""
+    SPLIT_BACKWARD = 2
+    """One forward, one backward, weight gradients in the gaps (ZB-H1)."""
+
+
+FIRST, INNER, LAST = range(3)
+"""Stages that stand for all: columns of the arrays of shape [P, 3]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepArrays:
+    """What the steps of P plans take, piece by piece; all times in s, of one rank."""
+
+    order: np.ndarray
+    """Schedule of each plan, members of `Order`, shape [P]."""
+    stages: np.ndarray
+    """Pipeline stages, shape [P]."""
+    microbatches: np.ndarray
+    """Microbatches of a step, shape [P]."""
+    chunks: np.ndarray
+    """Chunks of a stage, shape [P]."""
+    forward_s: np.ndarray
+    """Forward pass of a microbatch through all of a stage's chunks, shape [P, 3]; inner is the fullest."""
+    inputs_s: np.ndarray
+    """Backward pass of the inputs, shape [P, 3]."""
+    weights_s: np.ndarray
+    """Backward pass of the weights, shape [P, 3]."""
+    whole_s: np.ndarray
+    """Forward and backward passes of a microbatch through all stages together, shape [P]."""
+    whole_weights_s: np.ndarray
+    """Backward passes of the weights alone through all stages together, shape [P]."""
+    send_s: np.ndarray
+    """One microbatch's send from a stage to the next, shape [P]."""
+    gather_s: np.ndarray
+    """Gather of a stage's parameters, shape [P, 3]."""
+    sum_s: np.ndarray
+    """Sum of a stage's gradients, shape [P, 3]."""
+    gathers: np.ndarray
+    """Gathers of a microbatch (0, 1 or 2: none, forward, both ways); once a step where 0, shape [P]."""
+    sums_each: np.ndarray
+    """Whether every microbatch's gradients are summed, not the step's only, shape [P]."""
+    pieces: np.ndarray
+    """Pieces in which a chunk's gradients and parameters travel, shape [P]."""
+    update_s: np.ndarray
+    """Optimizer of a stage, shape [P, 3]."""
+    dark_s: np.ndarray
+    """Dark time of one change of circuits, shape [P]; 0 without circuits."""
+    changes_each: np.ndarray
+    """Changes of circuits of a stage per microbatch, shape [P]."""
+    changes_once: np.ndarray
+    """Changes of circuits of a stage per step beside those, shape [P]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepEstimate:
+    """Times of the steps of P plans by part, in s, each of shape [P]."""
+
+    pipeline_s: np.ndarray
+    """From the first forward to the last backward pass."""
+    bubble_s: np.ndarray
+    """What of that the busiest stage idles."""
+    gradients_s: np.ndarray
+    """Gathers before the first and sums after the last pass that nothing hides."""
+    update_s: np.ndarray
+    """The optimizer."""
+    exposed_dark_s: np.ndarray
+    """Changes of circuits."""
+
+    @property
+    def step_time_s(self) -> np.ndarray:
+        """The whole step."""
+        return self.pipeline_s + self.gradients_s + self.update_s + self.exposed_dark_s
+
+
+def exposed_s(moved_s: np.ndarray, beside_s: np.ndarray, pieces: np.ndarray) -> np.ndarray:
+    """Return how long a transfer in pieces outlasts the work whose pieces it follows, or delays it.
+
+    Parameters
+    ----------
+    moved_s, beside_s : numpy.ndarray
+        The whole transfer, and the whole work.
+    pieces : numpy.ndarray
+        Equal pieces of both; a piece travels when its work is done (or is worked on when it has arrived).
+
+    Notes
+    -----
+    A two-machine flow shop of B equal jobs: the last transfer, and B - 1 times what a transfer takes longer
+    than the work (Johnson, Naval Research Logistics 1 (1954) 61).
+    """
+    piece_s = moved_s / pieces
+    return piece_s + (pieces - 1) * np.maximum(0.0, piece_s - beside_s / pieces)
+
+
+def estimate(arrays: StepArrays) -> StepEstimate:
+    """Return the step times of all plans.
+
+    Parameters
+    ----------
+    arrays : StepArrays
+        The plans' pieces.
+    """
+    forward_s, backward_s = _busy(arrays)
+    pipeline_s = _pipeline_s(arrays, forward_s, backward_s)
+    work_s = (forward_s + backward_s).max(axis=1) * arrays.microbatches
+    chunk = arrays.chunks
+    summed = exposed_s(arrays.sum_s[:, FIRST] / chunk, backward_s[:, FIRST] / chunk, arrays.pieces)
+    room_s = arrays.stages * backward_s[:, FIRST] / chunk * (chunk - 1)
+    backlog_s = np.maximum(0.0, arrays.sum_s[:, FIRST] * (chunk - 1) / chunk - room_s)
+    backlog_s = np.where(arrays.sums_each, 0.0, backlog_s)
+    gathered = exposed_s(arrays.gather_s[:, FIRST] / chunk, forward_s[:, FIRST] / chunk, arrays.pieces)
+    # Stages end one after the other, the first one last: what later ones sum longer may hide behind that.
+    lead_s = np.zeros_like(summed)
+    for place in (INNER, LAST):
+        later = exposed_s(arrays.sum_s[:, place] / chunk, backward_s[:, place] / chunk, arrays.pieces)
+        earlier_s = np.where(place == LAST, arrays.stages - 1, 1) * backward_s[:, INNER] / chunk
+        end_s = later + arrays.update_s[:, place] - earlier_s
+        lead_s = np.maximum(lead_s, end_s - summed - arrays.update_s[:, FIRST])
+    dark_s = arrays.dark_s * (arrays.changes_once + arrays.changes_each * arrays.microbatches)
+    return StepEstimate(
+        pipeline_s=pipeline_s,
+        bubble_s=np.maximum(0.0, pipeline_s - work_s),
+        gradients_s=summed + gathered + backlog_s + np.where(arrays.stages > 1, lead_s, 0.0),
+        update_s=arrays.update_s[:, FIRST],
+        exposed_dark_s=dark_s,
+    )
+
+
+def _busy(arrays: StepArrays) -> tuple[np.ndarray, np.ndarray]:
+    """Return the forward and backward time of a microbatch on a stage, gathers and sums beside it counted."""
+    gathers = arrays.gathers[:, None]
+    ahead_s = np.where(gathers > 0, arrays.gather_s, 0.0)
+    behind_s = np.where(gathers > 1, arrays.gather_s, 0.0)
+    forward_s = np.maximum(arrays.forward_s, ahead_s)
+    own_s = np.maximum(arrays.inputs_s + arrays.weights_s, behind_s)
+    # Sums go on beside the next forward pass.
+    summed_s = np.where(arrays.sums_each[:, None], arrays.sum_s, 0.0)
+    return forward_s, np.maximum(own_s, ahead_s + behind_s + summed_s - forward_s)
+
+
+def _pipeline_s(arrays: StepArrays, forward_s: np.ndarray, backward_s: np.ndarray) -> np.ndarray:
+    p, m, v = arrays.stages, arrays.microbatches, arrays.chunks
+    busiest_s = (forward_s + backward_s).max(axis=1)
+    # Gathers and sums of all stages go on at once, so that filling the pipeline waits for one stage's only.
+    whole_s = arrays.whole_s + busiest_s - (arrays.forward_s + arrays.inputs_s + arrays.weights_s).max(axis=1)
+    hops_s = 2 * arrays.send_s * (p - 1)
+    # 1F1B: p microbatches are under way, so that a round trip bounds the period.
+    period_s = np.maximum(busiest_s, np.maximum((whole_s + hops_s) / p, arrays.send_s))
+    alternating = whole_s + hops_s + (m - 1) * busiest_s + np.maximum(0, m - p) * (period_s - busiest_s)
+    interleaved = m * busiest_s + (whole_s - busiest_s) / v + 2 * arrays.send_s * (p * v - 1)
+    first_s = forward_s.max(axis=1) + backward_s.max(axis=1)
+    forward_first = whole_s + hops_s + (m - 1) * np.maximum(first_s, 2 * arrays.send_s)
+    weights_s = arrays.weights_s.max(axis=1)
+    idle_s = whole_s - busiest_s - 2 * (arrays.whole_weights_s - weights_s)
+    split = m * busiest_s + np.maximum(idle_s, 0.0) + hops_s
+    flushed = np.where(v > 1, interleaved, alternating)
+    piped = np.select(
+        [arrays.order == Order.FORWARD_FIRST, arrays.order == Order.SPLIT_BACKWARD],
+        [forward_first, split],
+        flushed,
+    )
+    return np.where(p == 1, m * busiest_s, piped)

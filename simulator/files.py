@@ -1,0 +1,240 @@
+"""Strict reading of users' files: one sentence with file, line and key instead of a traceback."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, NoReturn
+
+from simulator.errors import ParameterError, nearest
+
+MAX_BYTES = 4 * 2**20
+"""Largest file that is read: a description of hardware or of a model has kilobytes."""
+MAX_DEPTH = 32
+"""Deepest nesting of tables and lists that is accepted."""
+
+TWICE = "Cannot overwrite a value"
+"""What `tomllib` says of a key that stands twice."""
+
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the content of a TOML file.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        UTF-8 text, with or without a byte-order mark, any line endings.
+
+    Raises
+    ------
+    ParameterError
+        If the file is missing, a directory, empty, too large, not UTF-8, not TOML, repeats a key, nests
+        deeper than `MAX_DEPTH` or holds a number that is not finite.
+    """
+    text = read_text(path)
+    try:
+        content = tomllib.loads(text)
+    except RecursionError:
+        _too_deep(path)
+    except ValueError as error:  # TOMLDecodeError, or an integer of thousands of digits
+        found = re.search(r"^(.*?) \(at line (\d+), column (\d+)\)", str(error))
+        if found:
+            msg = f"{path.name}:{found[2]}: not TOML: {_lowered(found[1])} (column {found[3]})"
+            line = text.splitlines()[int(found[2]) - 1]
+            if found[1] == TWICE and "=" in line:
+                key = line.partition("=")[0].strip()
+                msg = f"{path.name}:{found[2]}: key '{key}' stands twice in one table; keep one"
+        else:
+            msg = f"{path.name}: not TOML: {_lowered(str(error))}"
+        raise ParameterError(msg) from None
+    _check_content(content, path, text)
+    return content
+
+
+def read_json_value(path: Path) -> Any:  # noqa: ANN401 - whatever JSON may hold
+    """Return the content of a JSON file, whatever it holds.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        UTF-8 text, with or without a byte-order mark, any line endings.
+
+    Raises
+    ------
+    ParameterError
+        As `read_toml`.
+    """
+    text = read_text(path)
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        content = dict(pairs)
+        if len(content) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            lines = _lines_of(text, re.escape(json.dumps(twice, ensure_ascii=False)) + r"\s*:")
+            where = f"{path.name}:{lines[1]}" if len(lines) == 2 else path.name
+            msg = f"{where}: key '{twice}' stands twice in one object; keep one"
+            raise ParameterError(msg)
+        return content
+
+    def refuse(constant: str) -> NoReturn:
+        lines = _lines_of(text, rf"[:\[,]\s*{constant}\b")
+        where = f"{path.name}:{lines[0]}" if len(lines) == 1 else path.name
+        msg = f"{where}: {constant} is not a number that can be used; write a finite one"
+        raise ParameterError(msg)
+
+    try:
+        content = json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
+    except RecursionError:
+        _too_deep(path)
+    except json.JSONDecodeError as error:
+        early = error.pos >= len(text.rstrip())
+        what = "the file ends too early" if early else f"{_lowered(error.msg)} (column {error.colno})"
+        msg = f"{path.name}:{error.lineno}: not JSON: {what}"
+        raise ParameterError(msg) from None
+    except ValueError as error:
+        msg = f"{path.name}: not JSON: {_lowered(str(error))}"
+        raise ParameterError(msg) from None
+    _check_content(content, path, text)
+    return content
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the content of a JSON file that holds one object.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        UTF-8 text, with or without a byte-order mark, any line endings.
+
+    Raises
+    ------
+    ParameterError
+        As `read_toml`, and if the file holds anything but one object.
+    """
+    content = read_json_value(path)
+    if not isinstance(content, dict):
+        msg = f"{path.name}: holds a {type(content).__name__} where an object {{...}} is needed"
+        raise ParameterError(msg)
+    return content
+
+
+def json_line(text: str, key: str) -> int:
+    """Return the line, from 1, at which a JSON text gives a key; 0 if none does, or several.
+
+    Parameters
+    ----------
+    text : str
+        The text, as `read_text` returns it.
+    key : str
+        The key, at any depth.
+    """
+    lines = _lines_of(text, re.escape(json.dumps(key, ensure_ascii=False)) + r"\s*:")
+    return lines[0] if len(lines) == 1 else 0
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file with plain line endings and no byte-order mark.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such file, it is no regular file, is empty, larger than `MAX_BYTES`, cannot be opened
+        or is not UTF-8.
+    """
+    raw = read_bytes(path)
+    if raw[:2] in _UTF16_MARKS or b"\0" in raw[:64]:
+        msg = f"{path.name}: is UTF-16 or binary, not UTF-8 text; save it as UTF-8"
+        raise ParameterError(msg)
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        msg = f"{path.name}:{line}: is not UTF-8 text (byte 0x{raw[error.start]:02x}); save it as UTF-8"
+        raise ParameterError(msg) from None
+    if not text.strip():
+        msg = f"{path.name}: is empty"
+        raise ParameterError(msg)
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_bytes(path: Path, *, most: int = MAX_BYTES) -> bytes:
+    """Return the bytes of a file.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        The file.
+    most : int
+        Bytes beyond which it is refused.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such file, it is no regular file, larger than `most`, or cannot be opened.
+    """
+    try:
+        if path.is_dir():
+            msg = f"{path}: is a directory; name a file in it"
+            raise ParameterError(msg)
+        if not path.exists():
+            msg = f"no file '{path}'; {_sibling_hint(path)}"
+            raise ParameterError(msg)
+        if not path.is_file():
+            msg = f"{path}: is not a regular file"
+            raise ParameterError(msg)
+        with path.open("rb") as stream:
+            raw = stream.read(most + 1)
+    except OSError as error:
+        msg = f"{path}: cannot be read ({error.strerror or error})"
+        raise ParameterError(msg) from None
+    except ValueError as error:  # a path with a NUL character
+        msg = f"{path!r}: is not a path ({error})"
+        raise ParameterError(msg) from None
+    if len(raw) > most:
+        msg = f"{path.name}: is larger than {most // 2**20} MiB; is it the right file?"
+        raise ParameterError(msg)
+    return raw
+
+
+def _sibling_hint(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f"there is no directory '{path.parent}'"
+    siblings = [item.name for item in path.parent.iterdir() if item.is_file() and item.suffix == path.suffix]
+    return nearest(path.name, siblings, noun="file") if siblings else "check the path"
+
+
+def _check_content(content: Any, path: Path, text: str) -> None:  # noqa: ANN401 - whatever JSON holds
+    """Refuse what nests too deep and numbers that are not finite, walking without recursion."""
+    pending: list[tuple[tuple[str, ...], Any]] = [((), content)]
+    while pending:
+        keys, value = pending.pop()
+        if len(keys) > MAX_DEPTH:
+            _too_deep(path)
+        if isinstance(value, dict):
+            pending.extend(((*keys, str(key)), item) for key, item in value.items())
+        elif isinstance(value, list):
+            pending.extend(((*keys, str(index)), item) for index, item in enumerate(value))
+        elif isinstance(value, float) and not math.isfinite(value):
+            lines = _lines_of(text, rf"\b{re.escape(keys[-1])}[\"']?\s*[=:]")
+            where = f"{path.name}:{lines[0]}" if len(lines) == 1 else path.name
+            msg = f"{where}: '{'.'.join(keys)}' is {value}; write a finite number"
+            raise ParameterError(msg)
+
+
+def _lines_of(text: str, pattern: str) -> list[int]:
+    return [text.count("\n", 0, found.start()) + 1 for found in re.finditer(pattern, text)]
+
+
+def _too_deep(path: Path) -> NoReturn:
+    msg = f"{path.name}: is nested deeper than {MAX_DEPTH} levels; is it the right file?"
+    raise ParameterError(msg) from None
+
+
+def _lowered(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]

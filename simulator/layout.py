@@ -1,0 +1,207 @@
+"""Where each rank stands: the order of the axes of parallelism over the accelerators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Protocol
+
+import numpy as np
+
+from simulator.errors import WorkloadError
+
+AXES = ("tp", "cp", "dp", "pp")
+"""Axes from the fastest to the slowest running rank index (Megatron-LM's order tp-cp-dp-pp)."""
+
+
+class Groups(Protocol):
+    """What traffic asks of where ranks stand."""
+
+    def groups(self, axis: str, rank_class: int) -> np.ndarray:
+        """Return the groups of a class along an axis, shape [groups, ranks in a group]."""
+        ...
+
+    def members(self, rank_class: int) -> np.ndarray:
+        """Return the ranks of a class, shape [ranks in the class]."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankLayout:
+    """Ranks on a grid of tensor, context, data and pipeline parallelism, tensor running fastest.
+
+    Rank = tp_i + tp (cp_i + cp (dp_i + dp pp_i)). Expert parallelism reuses cp x dp: its groups are blocks of
+    `ep` neighbours along that joint axis (Megatron-LM's convention). Inner groups are blocks of `inner`
+    neighbours along the same axis, outer groups the ranks that stand at the same place of every block.
+    """
+
+    tp: int = 1
+    """Tensor-parallel ranks."""
+    cp: int = 1
+    """Context-parallel ranks."""
+    dp: int = 1
+    """Data-parallel ranks."""
+    pp: int = 1
+    """Pipeline stages; each is a class of identical ranks."""
+    ep: int = 1
+    """Expert-parallel ranks; divides cp x dp, with `ep_over_tp` tp x cp x dp."""
+    ep_over_tp: bool = False
+    """Whether neighbours along the tensor axis stand in one expert-parallel group too."""
+    inner: int = 1
+    """Neighbours along cp x dp that form an inner group; divides cp x dp."""
+    side: int = 1
+    """Side of the squares on which the tensor-parallel ranks stand, a row's ranks next to each other; 1 for
+    ranks on a line."""
+
+    def __post_init__(self) -> None:
+        for axis in (*AXES, "ep", "inner", "side"):
+            size = getattr(self, axis)
+            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+                msg = f"{axis} must be a whole number of at least 1; got {size!r}"
+                raise WorkloadError(msg)
+        whole = self.cp * self.dp * (self.tp if self.ep_over_tp else 1)
+        if whole % self.ep:
+            axes = "tp x cp x dp" if self.ep_over_tp else "cp x dp"
+            msg = f"ep ({self.ep}) must divide {axes} ({whole}), whose ranks it reuses"
+            raise WorkloadError(msg)
+        if (self.cp * self.dp) % self.inner:
+            msg = f"inner ({self.inner}) must divide cp x dp ({self.cp * self.dp}), which it cuts into groups"
+            raise WorkloadError(msg)
+        if self.tp % self.side**2:
+            msg = f"tp ({self.tp}) must be whole squares of {self.side} x {self.side} ranks"
+            raise WorkloadError(msg)
+
+    @property
+    def ranks(self) -> int:
+        """All accelerators."""
+        return self.tp * self.cp * self.dp * self.pp
+
+    @property
+    def classes(self) -> int:
+        """Classes of identical ranks."""
+        return self.pp
+
+    @property
+    def ranks_per_class(self) -> int:
+        """Ranks that one class stands for."""
+        return self.tp * self.cp * self.dp
+
+    def members(self, rank_class: int) -> np.ndarray:
+        """Return the ranks of a class, shape [ranks_per_class]."""
+        start = rank_class * self.ranks_per_class
+        return np.arange(start, start + self.ranks_per_class)
+
+    def classes_at(self, endpoints: np.ndarray) -> np.ndarray:
+        """Return the classes whose ranks stand at some endpoints, each once."""
+        return np.unique(np.asarray(endpoints) // self.ranks_per_class)
+
+    def groups(self, axis: str, rank_class: int) -> np.ndarray:
+        """Return the groups that the ranks of a class form along an axis.
+
+        Parameters
+        ----------
+        axis : str
+            ``tp``, ``cp``, ``dp``, ``ep``, ``edp`` (ranks with the same experts), ``dpcp`` (data and context
+            together, for gradients), or the two that it is cut into: ``inner`` and ``outer``; on squares of
+            tensor-parallel ranks ``tp_row`` and ``tp_column`` within one, ``tp_depth`` from one to the next.
+        rank_class : int
+            The class.
+
+        Returns
+        -------
+        numpy.ndarray
+            Ranks, shape [groups, ranks in a group].
+
+        Raises
+        ------
+        WorkloadError
+            If there is no such axis within a class.
+        """
+        grid = self.members(rank_class).reshape(self.dp, self.cp, self.tp)
+        match axis:
+            case "cp":
+                return grid.transpose(0, 2, 1).reshape(-1, self.cp)
+            case "dp":
+                return grid.transpose(1, 2, 0).reshape(-1, self.dp)
+            case "dpcp":
+                return grid.reshape(-1, self.tp).T.copy()
+            case "ep" | "edp":
+                return self._expert_groups(grid, across=axis == "edp")
+            case "inner" | "outer":
+                return self._inner_groups(grid, across=axis == "outer")
+            case "tp" | "tp_row" | "tp_column" | "tp_depth":
+                return self._tensor_groups(axis, grid)
+            case _:
+                known = "tp, tp_row, tp_column, tp_depth, cp, dp, dpcp, ep, edp, inner, outer"
+                msg = f"no axis '{axis}' within a class; known: {known}"
+                raise WorkloadError(msg)
+
+    def _inner_groups(self, grid: np.ndarray, *, across: bool) -> np.ndarray:
+        """Return blocks of neighbours along data and context, or `across` them those at the same place."""
+        blocks = grid.reshape(-1, self.inner, self.tp)
+        if across:
+            return blocks.transpose(1, 2, 0).reshape(self.inner * self.tp, -1)
+        return blocks.transpose(0, 2, 1).reshape(-1, self.inner)
+
+    def _expert_groups(self, grid: np.ndarray, *, across: bool) -> np.ndarray:
+        """Return the groups that share experts, or `across` them those that hold the same ones."""
+        blocks = grid.reshape(-1, self.ep, 1 if self.ep_over_tp else self.tp)
+        if across:
+            return blocks.transpose(1, 2, 0).reshape(-1, blocks.shape[0])
+        return blocks.transpose(0, 2, 1).reshape(-1, self.ep)
+
+    def _tensor_groups(self, axis: str, grid: np.ndarray) -> np.ndarray:
+        """Return groups of tensor-parallel ranks: all, or rows, columns or depths of squares."""
+        square = self.side**2
+        match axis:
+            case "tp":
+                return grid.reshape(-1, self.tp)
+            case "tp_row":
+                return grid.reshape(-1, self.side)
+            case "tp_column":
+                return grid.reshape(-1, self.side, self.side).transpose(0, 2, 1).reshape(-1, self.side)
+            case _:
+                depth = self.tp // square
+                return grid.reshape(-1, depth, square).transpose(0, 2, 1).reshape(-1, depth)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacedLayout(RankLayout):
+    """Ranks at chosen endpoints of a fabric that others use too."""
+
+    endpoints: tuple[int, ...] = ()
+    """Endpoint of each rank."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.endpoints) != self.ranks or len(set(self.endpoints)) != self.ranks:
+            msg = f"{self.ranks} ranks need as many different endpoints; got {len(set(self.endpoints))}"
+            raise WorkloadError(msg)
+
+    def members(self, rank_class: int) -> np.ndarray:
+        """Return the endpoints of a class, shape [ranks_per_class]."""
+        return np.asarray(self.endpoints, dtype=np.int64)[super().members(rank_class)]
+
+    def classes_at(self, endpoints: np.ndarray) -> np.ndarray:
+        """Return the classes whose ranks stand at some endpoints, each once; other jobs' have none."""
+        ranks = np.flatnonzero(np.isin(self.endpoints, endpoints))
+        return np.unique(ranks // self.ranks_per_class)
+
+
+def placed(layout: RankLayout, endpoints: Sequence[int]) -> PlacedLayout:
+    """Return a layout with its ranks at chosen endpoints.
+
+    Parameters
+    ----------
+    layout : RankLayout
+        Which ranks form which groups.
+    endpoints : sequence of int
+        Endpoint of each rank.
+
+    Raises
+    ------
+    WorkloadError
+        If there are not as many different endpoints as ranks.
+    """
+    names = {item.name: getattr(layout, item.name) for item in fields(RankLayout)}
+    return PlacedLayout(endpoints=tuple(int(one) for one in endpoints), **names)

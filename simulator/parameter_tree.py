@@ -1,0 +1,354 @@
+"""Dotted paths into a tree of frozen dataclasses: list, read and change one number by its name.
+
+A path names the fields from the root down (``core.laser.wall_plug_efficiency``); any ending of it that fits
+one parameter only is accepted as well. Members of a tuple are named by their ``name``, or by their index
+where names are missing or repeat.
+
+Places for whole parts in a tree of frozen dataclasses: find one by its path, put a part into it.
+
+Where `simulator.parameter_tree` changes one number, this exchanges the dataclass that holds several. A place is a
+field whose annotation names dataclasses; it may stand empty where the annotation allows None.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import re
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeVar
+
+from simulator.errors import ParameterError, nearest
+from simulator.units import to_si
+
+TreeT = TypeVar("TreeT")
+
+_QUANTITY = re.compile(
+    r"\s*(?P<number>[+-]?(?:inf(?:inity)?\b|nan\b|(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:e[+-]?\d+)?))\s*(?P<unit>.*?)\s*",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Leaf:
+    """One settable field of the tree."""
+
+    segments: tuple[str, ...]
+    """Fields from the root down."""
+    owner: Any
+    """The dataclass that holds the field."""
+
+    @property
+    def path(self) -> str:
+        """The full dotted path."""
+        return ".".join(self.segments)
+
+    @property
+    def field(self) -> str:
+        """Name of the field in its owner."""
+        return self.segments[-1]
+
+    @property
+    def value(self) -> Any:  # noqa: ANN401 - a number or a member of an enumeration
+        """The present value."""
+        return getattr(self.owner, self.field)
+
+
+def numeric_leaves(obj: object) -> dict[str, float | int]:
+    """Return every number of a tree by its full path, in the order of the fields.
+
+    Parameters
+    ----------
+    obj : object
+        A dataclass whose fields may be dataclasses or tuples of dataclasses. Text, truth values, arrays and
+        derived fields (``init=False``) are not numbers of the description.
+
+    Returns
+    -------
+    dict of str to float or int
+        An object that stands at several places is listed at each of them.
+    """
+    return {leaf.path: leaf.value for leaf in _leaves(obj) if _is_number(leaf.value)}
+
+
+def get_at(obj: object, path: str) -> Any:  # noqa: ANN401 - a number or a member of an enumeration
+    """Return the parameter at a path.
+
+    Raises
+    ------
+    ParameterError
+        If the path fits no parameter, or several.
+    """
+    return _find(obj, path).value
+
+
+def replace_at(obj: TreeT, path: str, value: float | str) -> TreeT:
+    """Return a copy of a tree in which one parameter is another.
+
+    Every dataclass on the way up is built anew, so its constructor checks the value. If the object that holds
+    the parameter stands at several places of the tree, it is replaced at all of them.
+
+    Parameters
+    ----------
+    obj : dataclass
+        The tree.
+    path : str
+        Full path of the parameter, or an unambiguous ending of it.
+    value : float or str
+        A number in SI, or text: a number, a number with a unit (``"5 GHz"``, ``"3 dB"``, ``"40 %"``), or the
+        value of an enumeration.
+
+    Raises
+    ------
+    ParameterError
+        If the path fits no parameter or several, the value is not of the parameter's kind, the unit does not
+        fit the suffix, or a constructor refuses the value.
+    """
+    leaf = _find(obj, path)
+    changed = dataclasses.replace(leaf.owner, **{leaf.field: _converted(leaf, value)})
+    return typing.cast("TreeT", rebuilt(obj, {id(leaf.owner): changed}))
+
+
+def parse_assignment(text: str) -> tuple[str, str]:
+    """Return path and value of ``path=value``.
+
+    Raises
+    ------
+    ParameterError
+        If there is no equals sign, or nothing on one side of it.
+    """
+    path, equals, value = (part.strip() for part in text.partition("="))
+    if not (path and equals and value):
+        msg = f"'{text}' is not an assignment; write path.to.parameter=value, e.g. laser.power_w=0.1"
+        raise ParameterError(msg)
+    return path, value
+
+
+def _leaves(obj: object, above: tuple[str, ...] = ()) -> Iterator[_Leaf]:
+    for item in dataclasses.fields(typing.cast("Any", obj)) if _is_tree(obj) else ():
+        if not item.init or item.name.startswith("_"):
+            continue
+        value = getattr(obj, item.name)
+        segments = (*above, item.name)
+        leaf = _Leaf(segments=segments, owner=obj)
+        if _is_number(value) or isinstance(value, Enum) or (value is None and _settable_kinds(leaf)):
+            yield leaf
+        elif _is_tree(value):
+            yield from _leaves(value, segments)
+        elif isinstance(value, tuple):
+            for name, member in zip(_member_names(value), value, strict=True):
+                yield from _leaves(member, (*segments, name))
+
+
+def _member_names(members: tuple[Any, ...]) -> list[str]:
+    names = [getattr(member, "name", None) for member in members]
+    if all(isinstance(name, str) and name for name in names) and len(set(names)) == len(names):
+        return [str(name) for name in names]
+    return [str(index) for index in range(len(members))]
+
+
+def _is_tree(value: object) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool | Enum)
+
+
+def _find(obj: object, path: str) -> _Leaf:
+    leaves = list(_leaves(obj))
+    found = [leaf for leaf in leaves if leaf.path == path]
+    found = found or [leaf for leaf in leaves if leaf.path.endswith(f".{path}")]
+    if not found:
+        msg = f"no parameter '{path}'; {_hint(leaves, path)}"
+        raise ParameterError(msg)
+    if len({id(leaf.owner) for leaf in found}) > 1:
+        shown = ", ".join(leaf.path for leaf in found[:8]) + (", ..." if len(found) > 8 else "")
+        msg = f"'{path}' fits {len(found)} parameters; write one of {shown}"
+        raise ParameterError(msg)
+    return found[0]
+
+
+def _hint(leaves: list[_Leaf], path: str) -> str:
+    inside = [leaf.path for leaf in leaves if f".{path}." in f".{leaf.path}"]
+    if path and inside:
+        shown = ", ".join(inside[:6]) + (", ..." if len(inside) > 6 else "")
+        return f"it holds several; write one of {shown}"
+    length = path.count(".") + 1
+    endings = {".".join(leaf.segments[-length:]): leaf.path for leaf in leaves}
+    endings |= {leaf.path: leaf.path for leaf in leaves}
+    near = difflib.get_close_matches(path, endings, n=1, cutoff=0.6)
+    if near:
+        return f"did you mean '{endings[near[0]]}'?"
+    return nearest("", endings.values(), noun="parameter")
+
+
+def _converted(leaf: _Leaf, value: float | str) -> float | int | Enum | None:
+    kinds = _settable_kinds(leaf)
+    if type(None) in kinds and str(value).strip().lower() == "none":
+        return None
+    members = [member for kind in kinds if issubclass(kind, Enum) for member in kind]
+    if members:
+        return _member(leaf, members, value)
+    if isinstance(value, bool):
+        msg = f"{leaf.path} must be a number; got {value}"
+        raise ParameterError(msg)
+    whole = int in kinds and float not in kinds
+    if isinstance(value, str):
+        plain = value.strip().replace("_", "")
+        number = int(plain) if whole and re.fullmatch(r"[+-]?\d{1,30}", plain) else _quantity(leaf, value)
+    else:
+        number = value
+    if math.isnan(number):
+        msg = f"{leaf.path} must be a number; got {value}"
+        raise ParameterError(msg)
+    if not whole:
+        return float(number)
+    if math.isinf(number) or number != int(number):
+        msg = f"{leaf.path} must be a whole number; got {value}"
+        raise ParameterError(msg)
+    return int(number)
+
+
+def _member(leaf: _Leaf, members: list[Enum], value: object) -> Enum:
+    known = {str(member.value): member for member in members}
+    text = str(value).strip()
+    if text not in known:
+        msg = f"{leaf.path}: no '{text}'; {nearest(text, known, noun='value')}"
+        raise ParameterError(msg)
+    return known[text]
+
+
+def _quantity(leaf: _Leaf, text: str) -> float:
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        msg = f"{leaf.path} must be a number, with or without a unit; got '{text}'"
+        raise ParameterError(msg)
+    number = float(match["number"])
+    if not match["unit"]:
+        return number
+    try:
+        return to_si(leaf.field, number, match["unit"])
+    except ParameterError as error:
+        msg = f"{leaf.path}: {error}"
+        raise ParameterError(msg) from error
+
+
+def _settable_kinds(leaf: _Leaf) -> tuple[type, ...]:
+    """Return the types a field accepts if a number or an enumeration is among them, otherwise nothing."""
+    try:
+        hint = typing.get_type_hints(type(leaf.owner))[leaf.field]
+    except (NameError, KeyError):  # an annotation that exists for the type checker only
+        hint = type(leaf.value)
+    kinds = tuple(kind for kind in typing.get_args(hint) or (hint,) if isinstance(kind, type))
+    settable = any(kind in {int, float} or issubclass(kind, Enum) for kind in kinds)
+    return kinds if settable else ()
+
+
+def rebuilt(node: Any, known: dict[int, Any]) -> Any:  # noqa: ANN401 - any node of the tree
+    """Return a node with its changed descendants; `known` maps the identity of a node to what replaces it."""
+    if id(node) in known:
+        return known[id(node)]
+    new = node
+    if isinstance(node, tuple) and any(_is_tree(member) for member in node):
+        members = [rebuilt(member, known) for member in node]
+        if any(fresh is not old for fresh, old in zip(members, node, strict=True)):
+            new = tuple(members)
+    elif _is_tree(node):
+        changes = {}
+        for item in dataclasses.fields(node):
+            old = getattr(node, item.name)
+            fresh = rebuilt(old, known)
+            if item.init and fresh is not old:
+                changes[item.name] = fresh
+        new = dataclasses.replace(node, **changes) if changes else node
+    known[id(node)] = new
+    return new
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """A field that holds a part, or could."""
+
+    segments: tuple[str, ...]
+    """Fields from the root down."""
+    owner: Any
+    """The dataclass that has the field."""
+    kinds: tuple[type, ...]
+    """Dataclasses that fit."""
+    optional: bool
+    """Whether it may stand empty."""
+
+    @property
+    def path(self) -> str:
+        """The full dotted path."""
+        return ".".join(self.segments)
+
+    @property
+    def field(self) -> str:
+        """Name of the field in its owner."""
+        return self.segments[-1]
+
+    @property
+    def part(self) -> Any:  # noqa: ANN401 - whatever stands there
+        """What stands there."""
+        return getattr(self.owner, self.field)
+
+
+def places(obj: object, above: tuple[str, ...] = ()) -> Iterator[Place]:
+    """Yield every place of a tree, in the order of the fields."""
+    hints = _hints(type(obj))
+    for item in dataclasses.fields(typing.cast("Any", obj)):
+        part = getattr(obj, item.name)
+        hint = hints.get(item.name, type(part))
+        members = typing.get_args(hint) or (hint,)
+        kinds = tuple(one for one in members if isinstance(one, type) and dataclasses.is_dataclass(one))
+        segments = (*above, item.name)
+        if item.init and kinds:
+            yield Place(segments=segments, owner=obj, kinds=kinds, optional=type(None) in members)
+        if dataclasses.is_dataclass(part) and not isinstance(part, type):
+            yield from places(part, segments)
+
+
+def find_place(obj: object, path: str) -> Place | None:
+    """Return the place that a path, or its ending, names; None where it names none.
+
+    Raises
+    ------
+    ParameterError
+        If it fits several.
+    """
+    found = [one for one in places(obj) if one.path == path]
+    found = found or [one for one in places(obj) if one.path.endswith(f".{path}")]
+    if len({id(one.owner) for one in found}) > 1:
+        shown = ", ".join(one.path for one in found[:8]) + (", ..." if len(found) > 8 else "")
+        msg = f"'{path}' fits {len(found)} parts; write one of {shown}"
+        raise ParameterError(msg)
+    return found[0] if found else None
+
+
+def put_part(obj: TreeT, place: Place, part: object) -> TreeT:
+    """Return a copy of a tree with another part in a place; every dataclass above is built and checked anew.
+
+    Raises
+    ------
+    ParameterError
+        If the part does not fit, or a constructor refuses it.
+    """
+    if not (isinstance(part, place.kinds) or (part is None and place.optional)):
+        wanted = " or ".join(kind.__name__ for kind in place.kinds)
+        msg = f"{place.path} takes {wanted}, not {type(part).__name__}"
+        raise ParameterError(msg)
+    changed = dataclasses.replace(place.owner, **{place.field: part})
+    return typing.cast("TreeT", rebuilt(obj, {id(place.owner): changed}))
+
+
+def _hints(kind: type) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(kind)
+    except NameError:  # an annotation that exists for the type checker only
+        return {}

@@ -1,0 +1,1 @@
+"""Failures of parts and the goodput that they leave."""

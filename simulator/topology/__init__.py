@@ -1,0 +1,1 @@
+"""Graphs that fabrics share: Clos networks, tori, scale-up domains, graphs from files."""

@@ -1,0 +1,325 @@
+"""Folded Clos networks (fat-trees) of one to three levels, as arithmetic on port numbers.
+
+Links between neighbours without a packet switch, which electrical and circuit-switched tori share.
+
+Direct links from every group of switches to every other, laid over the switches of a group evenly.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache, cached_property
+from pathlib import Path
+
+import numpy as np
+
+from simulator.checks import check_positive, check_range
+from simulator.errors import ParameterError
+from simulator.tables import Table, read_table
+from simulator.topology.graphs import NO_LINK, Wiring, bundle, joined
+
+DIRECT_LINKS = Path(__file__).parents[1] / "parameters" / "direct_links.csv"
+"""Links of direct networks with the router ports at their ends."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectLink:
+    """A link between two accelerators without a switch, and the router port at each end."""
+
+    name: str = "link"
+    """Name shown in tables."""
+    bandwidth_bytes_per_s: float
+    """Line rate, one way."""
+    efficiency: float
+    """Share of the line rate that a long transfer reaches, 0 to 1."""
+    latency_s: float
+    """Time from router to router over copper."""
+    energy_j_per_bit: float
+    """Dynamic energy of one bit over the link."""
+    static_w: float
+    """Power of one end."""
+    price_usd: float
+    """Price of one end of a copper link."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "bandwidth_bytes_per_s")
+        check_range(self, "efficiency", high=1.0, open_low=True)
+        check_range(self, "latency_s", "energy_j_per_bit", "static_w", "price_usd")
+
+
+@cache
+def direct_link_table() -> Table:
+    """Return the table of links between neighbours."""
+    return read_table(DIRECT_LINKS)
+
+
+def load_direct_link(name: str) -> DirectLink:
+    """Return a link of a torus from the table, e.g. ``"ici-v4"``."""
+    return direct_link_table().build(DirectLink, name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlobalLinks:
+    """As many links between any two groups as their ports allow.
+
+    Notes
+    -----
+    Channel c of a group ends on place ``c % places``. Channels ``t (groups - 1) + d`` lead to the group that
+    follows by d + 1, so that parallel links to one group stand on different places.
+
+    References
+    ----------
+    Kim, Dally, Scott and Abts, ISCA 2008, section 3; Camarero, Vallejo and Beivide, "Topological
+    characterization of Hamming and dragonfly networks", ACM TACO 11 (2014): arrangements of global links.
+    """
+
+    groups: int
+    """Groups."""
+    places: int
+    """Switches of a group that have such links."""
+    each: int
+    """Links of one of them."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "groups", "places", low=1)
+        check_range(self, "each")
+        if self.groups > self.places * self.each + 1:
+            most = self.places * self.each + 1
+            msg = (
+                f"{self.groups} groups need {self.groups - 1} links out of each, and {self.places} switches "
+                f"with {self.each} have {self.places * self.each}; {most} groups are possible: try more "
+                "global_links, or larger groups"
+            )
+            raise ParameterError(msg)
+
+    @property
+    def parallel(self) -> int:
+        """Links between two groups."""
+        return self.places * self.each // (self.groups - 1) if self.groups > 1 else 0
+
+    @property
+    def per_group(self) -> int:
+        """Links out of a group."""
+        return self.parallel * (self.groups - 1)
+
+    @property
+    def links(self) -> int:
+        """Directed links in all."""
+        return self.groups * self.per_group
+
+    @cached_property
+    def ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """Place at which each link begins and at which it ends, group times places plus place; shape [L]."""
+        if not self.links:
+            return np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
+        group, channel = np.divmod(np.arange(self.links), self.per_group)
+        turn, ahead = np.divmod(channel, self.groups - 1)
+        far = (group + ahead + 1) % self.groups
+        back = turn * (self.groups - 1) + (self.groups - 2 - ahead)
+        return group * self.places + channel % self.places, far * self.places + back % self.places
+
+    def channel(self, group: np.ndarray, far: np.ndarray, *, spread: np.ndarray) -> np.ndarray:
+        """Return a link from groups to other groups.
+
+        Parameters
+        ----------
+        group, far : numpy.ndarray
+            Groups, shape [F]; where they are the same, some link is returned that nobody may use.
+        spread : numpy.ndarray
+            Numbers that lay flows evenly over parallel links, shape [F].
+        """
+        if not self.links:
+            return np.zeros_like(group)
+        ahead = (far - group - 1) % self.groups
+        safe = np.minimum(ahead, self.groups - 2)
+        return group * self.per_group + spread % self.parallel * (self.groups - 1) + safe
+
+
+class Spreading(StrEnum):
+    """How flows are laid over equally short paths."""
+
+    SPRAYED = "sprayed"
+    """Every packet takes any of them: links side by side act as one of their joint capacity."""
+    STATIC = "static"
+    """Every flow takes the one that its destination's number gives."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clos:
+    """Leaves, spines and cores over a number of ports, and the links between them.
+
+    Notes
+    -----
+    Ports fill leaves in the order of their numbers. If one switch takes all there is one; else leaves have
+    links to every spine. When there are more leaves than a spine has ports, leaves with their spines form
+    pods, and cores join the pods. A leaf has ``ceil(down / oversubscription)`` links upwards, so that ratios
+    come out in whole links. Static spreading is destination-modulo routing, which has no collision in shifts
+    of full trees.
+
+    References
+    ----------
+    Zahavi, "Fat-tree routing and node ordering providing contention free traffic for MPI global
+    collectives", J. Parallel Distrib. Comput. 72 (2012): destination-modulo routing.
+    """
+
+    ports: int
+    """Ports below the leaves."""
+    radix: int
+    """Ports of a switch."""
+    oversubscription: float = 1.0
+    """Links below over links above a leaf, at least 1; dimensionless."""
+    spine_oversubscription: float = 1.0
+    """The same of a pod's spines, where there are three levels."""
+    spreading: Spreading = Spreading.SPRAYED
+    """How flows are laid over equally short paths."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "ports", low=1)
+        check_range(self, "radix", low=2)
+        check_range(self, "oversubscription", "spine_oversubscription", low=1.0)
+        if self.levels == 3 and self.pods > self.radix:
+            most = self.radix * self.leaves_per_pod * self.down
+            msg = (
+                f"{self.ports} ports need {self.pods} pods, and a core of radix {self.radix} joins one "
+                f"per port ({most} endpoints); try a switch of larger radix"
+            )
+            raise ParameterError(msg)
+
+    @cached_property
+    def down(self) -> int:
+        """Ports below a leaf."""
+        return self.radix if self.ports <= self.radix else _below(self.radix, self.oversubscription)
+
+    @cached_property
+    def up(self) -> int:
+        """Links above a leaf; none if there is only one."""
+        return 0 if self.leaves == 1 else math.ceil(self.down / self.oversubscription)
+
+    @cached_property
+    def leaves(self) -> int:
+        """Leaf switches."""
+        return math.ceil(self.ports / self.down)
+
+    @cached_property
+    def levels(self) -> int:
+        """Levels of switches: one, two or three."""
+        if self.leaves == 1:
+            return 1
+        return 2 if self.leaves <= self.radix else 3
+
+    @cached_property
+    def leaves_per_pod(self) -> int:
+        """Leaves that the same spines join."""
+        return self.leaves if self.levels < 3 else _below(self.radix, self.spine_oversubscription)
+
+    @cached_property
+    def spine_up(self) -> int:
+        """Links above a spine; none below three levels."""
+        return 0 if self.levels < 3 else math.ceil(self.leaves_per_pod / self.spine_oversubscription)
+
+    @cached_property
+    def pods(self) -> int:
+        """Groups of leaves with spines of their own."""
+        return math.ceil(self.leaves / self.leaves_per_pod)
+
+    @property
+    def switches(self) -> int:
+        """Switches of all levels."""
+        if self.levels < 3:
+            return self.leaves + math.ceil(self.leaves * self.up / self.radix)
+        return self.leaves + self.pods * self.up + math.ceil(self._core_links / self.radix)
+
+    @property
+    def trunks(self) -> int:
+        """Links between switches, both ways one."""
+        return self.leaves * self.up + self._core_links
+
+    @property
+    def _core_links(self) -> int:
+        return self.pods * self.up * self.spine_up
+
+    @property
+    def _lanes(self) -> tuple[int, int]:
+        """Links of a leaf and of a pod that stand apart."""
+        if self.spreading is Spreading.SPRAYED:
+            return 1, 1
+        return self.up, self.up * self.spine_up
+
+    @property
+    def vertices(self) -> int:
+        """Leaves, spines (of a pod, where flows are sprayed) and cores (all in one, where sprayed)."""
+        lanes, core_lanes = self._lanes
+        return self.leaves + (self.pods * lanes if self.up else 0) + (core_lanes if self.spine_up else 0)
+
+    def leaf_of(self, ports: np.ndarray) -> np.ndarray:
+        """Return the leaf of each port, same shape."""
+        return ports // self.down
+
+    def wiring(self, *, first_vertex: int, rate_bytes_per_s: float, latency_s: float) -> Wiring:
+        """Return the links between switches.
+
+        Parameters
+        ----------
+        first_vertex : int
+            Number of the first leaf; spines and cores follow the leaves.
+        rate_bytes_per_s : float
+            Rate of one link.
+        latency_s : float
+            Latency of a link with the switch at its end.
+        """
+        lanes, core_lanes = self._lanes if self.up else (0, 0)
+        leaves = np.repeat(np.arange(self.leaves), lanes)
+        spines = self.leaves + leaves // self.leaves_per_pod * lanes + np.tile(np.arange(lanes), self.leaves)
+        rate = rate_bytes_per_s * (self.up / lanes if lanes else 0.0)
+        parts = [_both_ways(leaves + first_vertex, spines + first_vertex, rate, latency_s)]
+        if self.spine_up:
+            pods, slots = np.divmod(np.arange(self.pods * core_lanes), core_lanes)
+            below = self.leaves + pods * lanes + slots * lanes // core_lanes
+            above = self.leaves + self.pods * lanes + slots
+            rate = rate_bytes_per_s * self.up * self.spine_up / core_lanes
+            parts.append(_both_ways(below + first_vertex, above + first_vertex, rate, latency_s))
+        return joined(parts)
+
+    def paths(self, sources: np.ndarray, destinations: np.ndarray) -> list[np.ndarray]:
+        """Return the links between switches from ports to other ports.
+
+        Parameters
+        ----------
+        sources, destinations : numpy.ndarray
+            Ports, shape [F].
+
+        Returns
+        -------
+        list of numpy.ndarray
+            Link at each place of the way, as `wiring` numbers them, or `NO_LINK`; shape [F] each.
+        """
+        if self.levels == 1:
+            return []
+        lanes, core_lanes = self._lanes
+        here, there = self.leaf_of(sources), self.leaf_of(destinations)
+        slot = destinations % lanes
+        leaf_links = self.leaves * lanes
+        climbs = here != there
+        first = np.where(climbs, here * lanes + slot, NO_LINK)
+        last = np.where(climbs, leaf_links + there * lanes + slot, NO_LINK)
+        if self.levels == 2:
+            return [first, last]
+        pod, far_pod = here // self.leaves_per_pod, there // self.leaves_per_pod
+        core = slot * (core_lanes // lanes) + destinations // lanes % (core_lanes // lanes)
+        tops = pod != far_pod
+        base, pod_links = 2 * leaf_links, self.pods * core_lanes
+        rises = np.where(tops, base + pod * core_lanes + core, NO_LINK)
+        falls = np.where(tops, base + pod_links + far_pod * core_lanes + core, NO_LINK)
+        return [first, rises, falls, last]
+
+
+def _below(radix: int, oversubscription: float) -> int:
+    """Return how many of a switch's ports point down."""
+    return max(1, min(radix - 1, int(radix * oversubscription / (1.0 + oversubscription))))
+
+
+def _both_ways(low: np.ndarray, high: np.ndarray, rate_bytes_per_s: float, latency_s: float) -> Wiring:
+    up = bundle(low, high, rate_bytes_per_s=rate_bytes_per_s, latency_s=latency_s)
+    return joined([up, bundle(high, low, rate_bytes_per_s=rate_bytes_per_s, latency_s=latency_s)])

@@ -1,0 +1,379 @@
+"""What a node has whichever fabric joins the nodes: its switched domain, its cards, its bill of materials.
+
+Whether the light of a module arrives: the loss a link may have against what lies on its way.
+
+Fibres and patch panels between the boxes of a fabric: what the lit ends on its bill need.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from simulator.checks import check_positive, check_range
+from simulator.errors import LinkError, ParameterError
+from simulator.interfaces import Flows
+from simulator.tables import Table, read_table
+from simulator.units import BITS_PER_BYTE
+
+OPTICAL_HOPS = Path(__file__).parents[1] / "parameters" / "optical_hops.csv"
+"""Classes of pluggable optics with the channels that they are made for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HopBudget:
+    """Where the light of one link goes."""
+
+    losses_db: tuple[tuple[str, float], ...]
+    """Each element of the way with its loss, the margin last."""
+    allowed_loss_db: float
+    """Loss that the optics may have between them."""
+
+    @property
+    def loss_db(self) -> float:
+        """Loss of the whole way, margin included."""
+        return sum(loss for _, loss in self.losses_db)
+
+    @property
+    def spare_db(self) -> float:
+        """What is left; the link closes if it is not negative."""
+        return self.allowed_loss_db - self.loss_db
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpticalHop:
+    """A class of pluggable optics and the passive way between two of them.
+
+    Notes
+    -----
+    The channel insertion loss of a standard is what transmitter power and receiver sensitivity leave once
+    penalties of modulation, reflections and dispersion are paid: connectors, fibre and whatever else lies on
+    the way have to fit into it.
+    """
+
+    name: str = "hop"
+    """Name shown in tables."""
+    allowed_loss_db: float
+    """Channel insertion loss of the standard."""
+    connectors: int
+    """Mated connectors on the way."""
+    connector_loss_db: float
+    """Loss of one."""
+    fibre_loss_db_per_m: float
+    """Loss of the fibre at the standard's wavelengths."""
+    margin_db: float
+    """Kept for ageing and repair."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "allowed_loss_db", "connectors", "connector_loss_db")
+        check_range(self, "fibre_loss_db_per_m", "margin_db")
+
+    def budget(self, fibre_m: float, *, elements: tuple[tuple[str, float], ...] = ()) -> HopBudget:
+        """Return the loss budget of a link.
+
+        Parameters
+        ----------
+        fibre_m : float
+            Length of its fibre.
+        elements : tuple of (str, float)
+            Anything else on its way, such as a circuit switch, with its loss in dB.
+        """
+        losses = (
+            *elements,
+            ("connectors", self.connectors * self.connector_loss_db),
+            ("fibre", fibre_m * self.fibre_loss_db_per_m),
+            ("margin", self.margin_db),
+        )
+        return HopBudget(losses_db=losses, allowed_loss_db=self.allowed_loss_db)
+
+    def closed(
+        self, between: str, fibre_m: float, *, elements: tuple[tuple[str, float], ...] = ()
+    ) -> HopBudget:
+        """Return the loss budget of a link that closes.
+
+        Parameters
+        ----------
+        between : str
+            What it joins, for the message.
+        fibre_m, elements
+            As in `budget`.
+
+        Raises
+        ------
+        LinkError
+            If more light is lost than may be; names the element that loses most.
+        """
+        found = self.budget(fibre_m, elements=elements)
+        if found.spare_db < 0.0:
+            what, greatest_db = max(found.losses_db, key=lambda one: one[1])
+            msg = (
+                f"the link between {between} does not close: its way loses {found.loss_db:.2f} dB and "
+                f"'{self.name}' optics allow {self.allowed_loss_db:g}; the greatest loss is {what} "
+                f"({greatest_db:.2f} dB; {fibre_m:g} m of fibre, {self.connectors} connectors); try less of "
+                "it, or optics of longer reach ('fr4', 'lr4')"
+            )
+            raise LinkError(msg)
+        return found
+
+
+@cache
+def optical_hop_table() -> Table:
+    """Return the table of pluggable optics and their channels."""
+    return read_table(OPTICAL_HOPS)
+
+
+def load_hop(name: str) -> OpticalHop:
+    """Return a class of pluggable optics from the table, e.g. ``"dr4"``."""
+    return optical_hop_table().build(OpticalHop, name)
+
+
+NICS = Path(__file__).parents[1] / "parameters" / "nics.csv"
+"""Network cards, which electronic and optical fabrics share."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protocol:
+    """How a communication library moves a piece: quick and wasteful of bandwidth, or slow and thrifty."""
+
+    name: str = "protocol"
+    """Name shown in records."""
+    start_s: float
+    """Time to start a collective, once."""
+    hop_s: float
+    """Time each step takes inside a node beyond that of the path: flags, fences, the fill of a chunk."""
+    efficiency: float
+    """Share of a node's port rate that the payload gets, 0 to 1."""
+    network_hop_s: float
+    """The same as `hop_s` for a step between nodes."""
+    network_efficiency: float
+    """The same as `efficiency` for a step between nodes, 0 to 1."""
+    chunk_bytes: float = math.inf
+    """Part of the vector that all channels have under way at once. Levels of a collective inside nodes and
+    between them work on different chunks at the same time; on one after the other if it is infinite."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "chunk_bytes")
+        check_range(self, "start_s", "hop_s", "network_hop_s")
+        check_range(self, "efficiency", "network_efficiency", high=1.0, open_low=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adder:
+    """How a communication library has the switches of a node add: in short chunks or in long ones."""
+
+    name: str = "adder"
+    """Name shown in records."""
+    start_s: float
+    """Time to start a collective and fill its first chunks, once."""
+    efficiency: float
+    """Share of a node's port rate that the payload gets, 0 to 1."""
+    chunk_bytes: float = math.inf
+    """Part of the vector that is under way at once, as in `Protocol`."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "chunk_bytes")
+        check_range(self, "start_s")
+        check_range(self, "efficiency", high=1.0, open_low=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleUp:
+    """The switched domain inside a node: every accelerator reaches every other at full bandwidth."""
+
+    name: str = "scale-up"
+    """Name shown in tables."""
+    size: int
+    """Accelerators in one domain, which is one node."""
+    bandwidth_bytes_per_s: float
+    """Line rate of one accelerator, one way."""
+    efficiency: float
+    """Share of the line rate that a long transfer reaches, 0 to 1."""
+    latency_s: float
+    """Time from one accelerator to another."""
+    energy_j_per_bit: float
+    """Dynamic energy of one bit from accelerator to accelerator."""
+    static_w: float
+    """Power of the domain's switches, per accelerator."""
+    price_usd: float
+    """Price of the domain's switches, per accelerator."""
+    copy_bytes_per_s: float = math.inf
+    """Rate at which an accelerator passes a vector between memory and port, beside the transfer itself."""
+    protocols: tuple[Protocol, ...] = ()
+    """Protocols of the communication library; the fastest for the size is taken. Without any, steps cost
+    latency and bandwidth alone, and every algorithm may be used."""
+    adders: tuple[Adder, ...] = ()
+    """Reductions inside the switches; none if the switches do not add."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "size", low=1)
+        check_positive(self, "bandwidth_bytes_per_s", "copy_bytes_per_s")
+        check_range(self, "efficiency", high=1.0, open_low=True)
+        check_range(self, "latency_s", "energy_j_per_bit", "static_w", "price_usd")
+
+    @property
+    def capacity_bytes_per_s(self) -> float:
+        """Rate of one accelerator's port that a long transfer reaches, one way."""
+        return self.bandwidth_bytes_per_s * self.efficiency
+
+    def node_of(self, endpoints: np.ndarray) -> np.ndarray:
+        """Return the node of each endpoint, same shape."""
+        return endpoints // self.size
+
+    def rail_of(self, endpoints: np.ndarray) -> np.ndarray:
+        """Return the place of each endpoint within its node, same shape."""
+        return endpoints % self.size
+
+    def nodes(self, endpoints: int) -> int:
+        """Return how many nodes hold so many endpoints.
+
+        Raises
+        ------
+        ParameterError
+            If the last of several nodes would be incomplete.
+        """
+        if endpoints < 1 or (endpoints > self.size and endpoints % self.size):
+            below = max(1, endpoints // self.size) * self.size
+            msg = (
+                f"endpoints ({endpoints}) must fill nodes of {self.size} ('{self.name}'); "
+                f"try {below} or {below + self.size}"
+            )
+            raise ParameterError(msg)
+        return math.ceil(endpoints / self.size)
+
+    def transfer_energy_j(self, moved_bytes: float) -> float:
+        """Return the dynamic energy of moving so many bytes from accelerator to accelerator."""
+        return moved_bytes * BITS_PER_BYTE * self.energy_j_per_bit
+
+    def off_node(self, flows: Flows) -> np.ndarray:
+        """Return which flows leave their node, shape [F]."""
+        return self.node_of(flows.sources) != self.node_of(flows.destinations)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nic:
+    """A network card: one per accelerator."""
+
+    name: str = "nic"
+    """Name shown in tables."""
+    bandwidth_bytes_per_s: float
+    """Line rate, one way."""
+    efficiency: float
+    """Share of the line rate that a long transfer reaches, 0 to 1."""
+    latency_s: float
+    """Time from memory to wire, or from wire to memory."""
+    energy_j_per_bit: float
+    """Dynamic energy of one bit through the card."""
+    static_w: float
+    """Power drawn all the time."""
+    price_usd: float
+    """Price of a card."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "bandwidth_bytes_per_s")
+        check_range(self, "efficiency", high=1.0, open_low=True)
+        check_range(self, "latency_s", "energy_j_per_bit", "static_w", "price_usd")
+
+    def transfer_energy_j(self, moved_bytes: float) -> float:
+        """Return the dynamic energy of the two cards that so many bytes pass."""
+        return 2 * moved_bytes * BITS_PER_BYTE * self.energy_j_per_bit
+
+
+@cache
+def nic_table() -> Table:
+    """Return the table of network cards."""
+    return read_table(NICS)
+
+
+def load_nic(name: str) -> Nic:
+    """Return a network card from the table, e.g. ``"connectx-7"``."""
+    return nic_table().build(Nic, name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BillItem:
+    """One line of a bill of materials."""
+
+    count: int
+    """How many."""
+    w_each: float
+    """Power of one, watt."""
+    usd_each: float
+    """Price of one, US dollar."""
+    fibre_ends: int = 0
+    """Fibres that end at one."""
+    fibre_m: float = 0.0
+    """Fibre that one lights, its half of each link."""
+
+
+def bill_power_w(bill: Mapping[str, BillItem]) -> float:
+    """Return the power of everything on a bill."""
+    return math.fsum(item.count * item.w_each for item in bill.values())
+
+
+def bill_price_usd(bill: Mapping[str, BillItem]) -> float:
+    """Return the price of everything on a bill."""
+    return math.fsum(item.count * item.usd_each for item in bill.values())
+
+
+CABLES = Path(__file__).parents[1] / "parameters" / "cables.csv"
+"""Kinds of cable plant."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CablePlant:
+    """Single-mode fibre and the panels that it is patched through.
+
+    Notes
+    -----
+    Every optical end on a bill says how many fibres end at it and how much fibre it lights, its half of each
+    link. Each fibre end passes `panels` places of a patch panel.
+    """
+
+    name: str = "cables"
+    """Name shown in tables."""
+    fibre_usd_per_m: float
+    """Price of one fibre, in trunk cables."""
+    panels: int
+    """Places in panels that each end of a fibre takes."""
+    port_usd: float
+    """Price of a place in a panel."""
+    port_w: float
+    """Power of a place in a panel."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "fibre_usd_per_m", "panels", "port_usd", "port_w")
+
+    def bill(self, parts: Mapping[str, BillItem]) -> dict[str, BillItem]:
+        """Return fibres, by the metre, and places in panels that the parts of a fabric need.
+
+        Parameters
+        ----------
+        parts : mapping of str to BillItem
+            Bill of a fabric; what is not optical needs none.
+        """
+        fibre_m = sum(item.count * item.fibre_m for item in parts.values())
+        ends = sum(item.count * item.fibre_ends for item in parts.values())
+        if not ends:
+            return {}
+        return {
+            "fibre (m)": BillItem(count=round(fibre_m), w_each=0.0, usd_each=self.fibre_usd_per_m),
+            "patch panel place": BillItem(
+                count=ends * self.panels, w_each=self.port_w, usd_each=self.port_usd
+            ),
+        }
+
+
+@cache
+def cable_table() -> Table:
+    """Return the table of cable plants."""
+    return read_table(CABLES)
+
+
+def load_cables(name: str) -> CablePlant:
+    """Return a cable plant from the table, e.g. ``"panels"``."""
+    return cable_table().build(CablePlant, name)

@@ -1,0 +1,155 @@
+"""Physical constants, decibels and the one place where a table's unit becomes SI.
+
+A quantity's name ends in its unit (``symbol_rate_hz``, ``loss_db``); `dimension_of` reads that suffix and
+`to_si` converts a table's value into it, refusing a unit that does not fit.
+"""
+
+from __future__ import annotations
+
+import math
+
+from simulator.errors import ParameterError, nearest
+
+ELEMENTARY_CHARGE_C = 1.602176634e-19
+"""Charge of the electron, coulomb (exact, SI 2019)."""
+BOLTZMANN_J_PER_K = 1.380649e-23
+"""Boltzmann constant, joule per kelvin (exact, SI 2019)."""
+PLANCK_J_S = 6.62607015e-34
+"""Planck constant, joule second (exact, SI 2019)."""
+SPEED_OF_LIGHT_M_PER_S = 299792458.0
+"""Speed of light in vacuum, metre per second (exact)."""
+BITS_PER_BYTE = 8
+
+_PREFIXES = {"": 1.0, "f": 1e-15, "p": 1e-12, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9}
+_PREFIXES |= {"T": 1e12, "P": 1e15}
+
+SUFFIXES: dict[str, tuple[str, str]] = {
+    "_db_per_m": ("loss per length", "dB/m"),
+    "_db_per_hz": ("relative intensity noise", "dB/Hz"),
+    "_bytes_per_s": ("byte rate", "B/s"),
+    "_flop_per_s": ("arithmetic rate", "FLOP/s"),
+    "_j_per_flop": ("energy per operation", "J/FLOP"),
+    "_j_per_byte": ("energy per byte", "J/B"),
+    "_j_per_bit": ("energy per bit", "J/bit"),
+    "_a_per_sqrt_hz": ("current noise density", "A/sqrt(Hz)"),
+    "_a_per_w": ("responsivity", "A/W"),
+    "_usd_per_m2": ("price per area", "USD/m^2"),
+    "_usd_per_m": ("price per length", "USD/m"),
+    "_usd_per_j": ("price of energy", "USD/J"),
+    "_per_k": ("change per temperature", "1/K"),
+    "_dbm": ("power level", "dBm"),
+    "_db": ("ratio in decibels", "dB"),
+    "_bps": ("bit rate", "bit/s"),
+    "_hz": ("frequency", "Hz"),
+    "_m2": ("area", "m^2"),
+    "_usd": ("price", "USD"),
+    "_ohm": ("resistance", "Ohm"),
+    "_rad": ("angle", "rad"),
+    "_bits": ("bits", "bit"),
+    "_bytes": ("bytes", "B"),
+    "_s": ("time", "s"),
+    "_j": ("energy", "J"),
+    "_w": ("power", "W"),
+    "_m": ("length", "m"),
+    "_a": ("current", "A"),
+    "_f": ("capacitance", "F"),
+    "_v": ("voltage", "V"),
+    "_k": ("temperature", "K"),
+}
+"""Name suffix -> (dimension, SI unit); longer suffixes stand before the ones they end in."""
+
+_EXTRA_UNITS: dict[str, dict[str, float]] = {
+    "time": {"min": 60.0, "h": 3600.0},
+    "bytes": {"KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40},
+    "byte rate": {"KiB/s": 2.0**10, "MiB/s": 2.0**20, "GiB/s": 2.0**30},
+    "loss per length": {"dB/cm": 100.0, "dB/km": 1e-3},
+    "area": {"mm^2": 1e-6, "um^2": 1e-12, "cm^2": 1e-4},
+    "price per area": {"USD/mm^2": 1e6, "USD/cm^2": 1e4},
+    "price of energy": {"USD/kWh": 1.0 / 3.6e6},
+    "length": {"cm": 1e-2},
+    "frequency": {"S/s": 1.0, "GS/s": 1e9, "Baud": 1.0, "GBaud": 1e9},
+    "angle": {"deg": math.pi / 180.0},
+    "energy per byte": {"pJ/2B": 0.5e-12},
+}
+_UNPREFIXED = {"dB/m", "dB/Hz", "dBm", "dB", "bit", "rad", "USD", "USD/m^2", "USD/m", "USD/J", "m^2", "1/K"}
+
+
+def ratio_from_db(value_db: float) -> float:
+    """Return the power ratio of a value in decibels.
+
+    Parameters
+    ----------
+    value_db : float
+        Decibels; a loss of 3 dB is passed as -3.
+    """
+    return 10.0 ** (value_db / 10.0)
+
+
+def db_from_ratio(ratio: float) -> float:
+    """Return a positive power ratio in decibels.
+
+    Raises
+    ------
+    ParameterError
+        If the ratio is not positive.
+    """
+    if not ratio > 0.0:
+        msg = f"a power ratio must be positive to be given in dB; got {ratio}"
+        raise ParameterError(msg)
+    return 10.0 * math.log10(ratio)
+
+
+def watts_from_dbm(level_dbm: float) -> float:
+    """Return the power in watts of a level in dBm (0 dBm is one milliwatt)."""
+    return 1e-3 * ratio_from_db(level_dbm)
+
+
+def dbm_from_watts(power_w: float) -> float:
+    """Return the level in dBm of a positive power in watts."""
+    return db_from_ratio(power_w / 1e-3)
+
+
+def dimension_of(name: str) -> tuple[str, str] | None:
+    """Return ``(dimension, SI unit)`` of a quantity's name, or None for a dimensionless one."""
+    for suffix, dimension in SUFFIXES.items():
+        if name.endswith(suffix):
+            return dimension
+    return None
+
+
+def accepted_units(name: str) -> dict[str, float]:
+    """Return every unit that a table may use for the quantity `name`, with its factor to SI."""
+    dimension = dimension_of(name)
+    if dimension is None:
+        return {"1": 1.0, "": 1.0, "%": 0.01}
+    label, unit = dimension
+    units = {unit: 1.0}
+    if unit not in _UNPREFIXED:
+        units |= {prefix + unit: factor for prefix, factor in _PREFIXES.items()}
+    return units | _EXTRA_UNITS.get(label, {})
+
+
+def to_si(name: str, value: float, unit: str) -> float:
+    """Return a table's value in the SI unit that the quantity's name ends in.
+
+    Parameters
+    ----------
+    name : str
+        Name of the quantity, with its unit suffix.
+    value : float
+        The number as written.
+    unit : str
+        The unit as written, e.g. ``"fJ"`` or ``"GHz"``.
+
+    Raises
+    ------
+    ParameterError
+        If the unit does not measure what the suffix says.
+    """
+    units = accepted_units(name)
+    if unit not in units:
+        dimension = dimension_of(name)
+        what = f"a {dimension[0]} in {dimension[1]}" if dimension else "dimensionless"
+        msg = f"unit '{unit}' does not fit '{name}', which is {what}; {nearest(unit, units, noun='unit')}"
+        raise ParameterError(msg)
+    return value * units[unit]

@@ -1,0 +1,102 @@
+"""The closed forms that stand for the engine: bubbles, hidden transfers, lines of collectives."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from electronic.devices import load_scale_up
+from electronic.fabrics.packets import RailFabric
+from simulator.estimate.collectives import collective_lines, traffic_alone
+from simulator.estimate.step import Order, StepArrays, estimate, exposed_s
+from simulator.layout import RankLayout
+from simulator.operators import Collective, CollectiveKind, Phase
+from simulator.results.metrics import outside_bytes
+
+
+def _arrays(order: Order, *, stages: int = 4, microbatches: int = 8, chunks: int = 1) -> StepArrays:
+    one = np.ones((1, 3))
+    zero = np.zeros((1, 3))
+    return StepArrays(
+        order=np.array([order]),
+        stages=np.array([stages]),
+        microbatches=np.array([microbatches]),
+        chunks=np.array([chunks]),
+        forward_s=one,
+        inputs_s=one,
+        weights_s=one,
+        whole_s=np.array([3.0 * stages]),
+        whole_weights_s=np.array([1.0 * stages]),
+        send_s=np.zeros(1),
+        gather_s=zero,
+        sum_s=zero,
+        gathers=np.zeros(1),
+        sums_each=np.zeros(1, dtype=bool),
+        pieces=np.ones(1),
+        update_s=zero,
+        dark_s=np.zeros(1),
+        changes_each=np.zeros(1),
+        changes_once=np.zeros(1),
+    )
+
+
+@pytest.mark.parametrize(
+    ("order", "chunks", "idle"),
+    [(Order.ALTERNATING, 1, 9.0), (Order.ALTERNATING, 3, 3.0), (Order.FORWARD_FIRST, 1, 9.0)],
+)
+def test_equal_stages_idle_as_published(order: Order, chunks: int, idle: float) -> None:
+    """Bubble (p - 1)(f + b) / v: Narayanan et al., arXiv:2104.04473, sections 2.2.1 and 2.2.2."""
+    assert estimate(_arrays(order, chunks=chunks)).bubble_s == pytest.approx(idle)
+
+
+def test_split_backward_idles_as_published() -> None:
+    """Bubble (p - 1)(T_F + T_B - T_W) of ZB-H1: Qi et al., arXiv:2401.10241, table 2."""
+    assert estimate(_arrays(Order.SPLIT_BACKWARD)).bubble_s == pytest.approx(3.0)
+
+
+def test_a_slow_link_sets_the_period() -> None:
+    """A round trip of p microbatches bounds 1F1B's period (greatest cycle mean)."""
+    fast = _arrays(Order.ALTERNATING, microbatches=400)
+    slow = dataclasses.replace(fast, send_s=np.array([2.0]))
+    per_microbatch = (estimate(slow).step_time_s - estimate(fast).step_time_s) / 400
+    assert per_microbatch == pytest.approx(2 * 2.0 * 3 / 4, rel=0.02)
+
+
+def test_transfer_in_pieces_hides_behind_work() -> None:
+    """Two-machine flow shop (Johnson 1954): the last piece, and all that transfers take longer than work."""
+    moved, work, pieces = np.array([4.0, 8.0]), np.array([8.0, 4.0]), np.array([4, 4])
+    assert exposed_s(moved, work, pieces) == pytest.approx([1.0, 8.0 - 4.0 + 1.0])
+
+
+def test_dark_time_is_paid_by_every_change() -> None:
+    """Changes of circuits that nothing hides add up."""
+    still = _arrays(Order.ALTERNATING)
+    moving = dataclasses.replace(still, dark_s=np.array([0.5]), changes_once=np.array([2.0]))
+    assert estimate(moving).step_time_s - estimate(still).step_time_s == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    "kind", [CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER]
+)
+def test_lines_are_the_engines_prices_at_any_payload(kind: CollectiveKind) -> None:
+    """Every way costs latency + payload x slope (Hockney 1994), so lines know all payloads."""
+    layout = RankLayout(tp=4, dp=16, pp=1)
+    fabric = RailFabric(endpoints=64, scale_up=load_scale_up("nvlink4"))
+    operator = Collective(
+        name="g", layer="g", phase=Phase.UPDATE, kind=kind, axis="dp", size=16, payload_bytes=1.0
+    )
+    traffic = traffic_alone(layout, fabric, {})
+    lines = collective_lines(operator, traffic, 0)
+    for payload in (1e3, 3e5, 7e7, 2e10):
+        whole = dataclasses.replace(operator, payload_bytes=payload)
+        alone_s = traffic.plan(whole, 0).alone_s
+        assert lines.time_s(payload) == pytest.approx(alone_s, rel=1e-9)
+        port_s = outside_bytes(kind, 16, 2, payload) / fabric.nic.bandwidth_bytes_per_s
+        assert alone_s >= port_s
+
+
+def test_nodes_share_what_must_leave_them() -> None:
+    """Between k nodes of g ranks a port carries 1/g of the nodes' bound (Chan et al. 2007, table 1)."""
+    assert outside_bytes(CollectiveKind.ALL_REDUCE, 16, 16, 1.0) == 0.0
+    assert outside_bytes(CollectiveKind.ALL_REDUCE, 16, 4, 8.0) == pytest.approx(2 * 3 / 4 * 8.0 / 4)
+    assert outside_bytes(CollectiveKind.ALL_TO_ALL, 16, 4, 8.0) == pytest.approx(12 / 16 * 8.0)

@@ -1,0 +1,236 @@
+"""The flow simulator against a linear programme, itself without shortcuts, and hand counts."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from simulator.engine.flow_simulation import CapacityChange, FlowSet, cut_bound_s, outage, simulate
+from simulator.errors import ParameterError, RouteError, WorkloadError
+from simulator.interfaces import LinkGraph
+
+EXACT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+
+
+def links(capacity, latency=0.0):
+    capacity = np.asarray(capacity, dtype=float)
+    return LinkGraph(capacity_bytes_per_s=capacity, latency_s=np.full(capacity.size, latency))
+
+
+def flow_set(routes, size, **more):
+    hops = max(len(route) for route in routes)
+    table = np.array([[*route, *[-1] * (hops - len(route))] for route in routes]).reshape(len(routes), hops)
+    return FlowSet(routes=table, size_bytes=np.asarray(size, dtype=float), **more)
+
+
+def lexicographic_rates(incidence, capacity):
+    """Max-min rates by linear programmes: raise the common floor, fix who cannot rise above it."""
+    rates = np.full(incidence.shape[1], np.nan)
+    while np.isnan(rates).any():
+        free = np.flatnonzero(np.isnan(rates))
+        left = capacity - incidence[:, ~np.isnan(rates)] @ rates[~np.isnan(rates)]
+        mine = incidence[:, free]
+        floor = linprog([-1.0], A_ub=mine.sum(axis=1)[:, None], b_ub=left, options=EXACT).x[0]
+        slack = left - mine.sum(axis=1) * floor
+        for index, one in enumerate(free):
+            cost = np.zeros(free.size)
+            cost[index] = -1.0
+            best = linprog(cost, A_ub=mine, b_ub=slack, options=EXACT)
+            if best.status == 2 or -best.fun <= 1e-8 * floor:
+                rates[one] = floor
+    return rates
+
+
+def by_linear_programme(flows, graph):
+    """Finish times with every rate found by linear programmes at every event."""
+    incidence = np.zeros((graph.capacity_bytes_per_s.size, flows.size_bytes.size))
+    for flow, route in enumerate(flows.routes):
+        for link in route[route >= 0]:
+            incidence[link, flow] += 1.0
+    left, now, finish = flows.size_bytes.copy(), 0.0, np.full(flows.size_bytes.size, np.nan)
+    while np.isnan(finish).any():
+        alive = np.isnan(finish) & (flows.start_s <= now)
+        later = flows.start_s[np.isnan(finish) & (flows.start_s > now)].min(initial=np.inf)
+        if not alive.any():
+            now = later
+            continue
+        rates = lexicographic_rates(incidence[:, alive], graph.capacity_bytes_per_s)
+        step = min((left[alive] / rates).min(), later - now)
+        left[alive] -= rates * step
+        now += step
+        finish[alive & (left <= 1e-9 * flows.size_bytes)] = now
+    return finish
+
+
+def random_case(seed, *, most_links, most_flows, hops=3):
+    rng = np.random.default_rng(seed)
+    count, flows = int(rng.integers(1, most_links + 1)), int(rng.integers(1, most_flows + 1))
+    routes = [rng.permutation(count)[: rng.integers(1, hops + 1)] for _ in range(flows)]
+    start = rng.choice([0.0, 0.5, 1.0], size=flows)
+    sizes = rng.choice([1.0, 2.0, 3.0, rng.uniform(0.1, 5.0)], size=flows)
+    capacity = rng.choice([1.0, 2.0, rng.uniform(0.5, 4.0)], size=count)
+    return flow_set(routes, sizes, start_s=start), links(capacity)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6))
+def test_finish_times_equal_the_linear_programme(seed):
+    """Lexicographic max-min by linear programmes (HiGHS) at every event, to 1e-9."""
+    flows, graph = random_case(seed, most_links=4, most_flows=5)
+    assert simulate(flows, graph).finish_s == pytest.approx(by_linear_programme(flows, graph), rel=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6))
+def test_shortcuts_change_no_time(seed):
+    """Classes and partial solves against a run in which every flow differs and every event solves all."""
+    flows, graph = random_case(seed, most_links=8, most_flows=40)
+    quick = simulate(flows, graph)
+    apart = FlowSet(
+        routes=flows.routes,
+        size_bytes=flows.size_bytes,
+        start_s=flows.start_s,
+        usage=np.ones(flows.routes.shape),
+    )
+    plain = simulate(apart, graph, incremental=False)
+    assert plain.classes == flows.size_bytes.size
+    assert quick.finish_s == pytest.approx(plain.finish_s, rel=1e-10)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6))
+def test_bytes_are_kept_and_no_bound_is_broken(seed):
+    flows, graph = random_case(seed, most_links=8, most_flows=40)
+    times = simulate(flows, graph)
+    crossed = flows.routes >= 0
+    total = np.bincount(
+        flows.routes[crossed], np.broadcast_to(flows.size_bytes[:, None], crossed.shape)[crossed], 8
+    )
+    assert times.link_bytes == pytest.approx(total[: times.link_bytes.size], rel=1e-12)
+    assert times.makespan_s >= cut_bound_s(flows, graph) * (1 - 1e-12)
+    assert np.all(times.start_s == flows.start_s)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6))
+def test_shortcuts_change_no_time_under_failures_and_order(seed):
+    flows, graph = random_case(seed, most_links=8, most_flows=25)
+    rng = np.random.default_rng(seed)
+    count = flows.size_bytes.size
+    pairs = np.argwhere(np.triu(rng.random((count, count)) < 0.05, 1))
+    order = {"after": pairs[::2], "behind": pairs[1::2]}
+    graph = links(graph.capacity_bytes_per_s, 0.1)
+    changes = ()
+    for _ in range(int(rng.integers(0, 4))):
+        at, link = float(rng.uniform(0.0, 3.0)), int(rng.integers(graph.capacity_bytes_per_s.size))
+        changes += outage([link], graph, start_s=at, repair_s=at + float(rng.uniform(0.1, 2.0)))
+    quick = simulate(replace(flows, **order), graph, changes=changes)
+    apart = replace(flows, **order, usage=np.ones(flows.routes.shape))
+    plain = simulate(apart, graph, changes=changes, incremental=False)
+    assert quick.finish_s == pytest.approx(plain.finish_s, rel=1e-9)
+    assert quick.link_bytes == pytest.approx(plain.link_bytes, rel=1e-9)
+
+    def any_link(names, capacity):
+        open_links = np.flatnonzero(capacity)
+        return (
+            open_links[names % open_links.size][:, None] if open_links.size else np.full((names.size, 1), -1)
+        )
+
+    around = simulate(replace(flows, **order), graph, changes=changes, reroute=any_link)
+    again = simulate(replace(flows, **order), graph, changes=changes, reroute=any_link, incremental=False)
+    assert around.finish_s == pytest.approx(again.finish_s, rel=1e-9)
+
+
+def test_a_permutation_takes_the_time_of_one_flow():
+    """1,024 hosts that each send to another, on a switch that never blocks: bytes over rate, one class."""
+    hosts = np.arange(1024)
+    routes = np.stack([hosts, 1024 + np.roll(hosts, 1)], axis=1)
+    times = simulate(FlowSet(routes=routes, size_bytes=np.full(1024, 1e6)), links(np.full(2048, 50e9)))
+    assert times.makespan_s == pytest.approx(20e-6, rel=1e-12)
+    assert times.classes == 1
+
+
+def test_two_speeds_by_hand():
+    """Three flows, two links of 2 and 1: the long one is held to 1/2, then runs alone."""
+    flows = flow_set([[0, 1], [0], [1]], [1.0, 3.0, 1.0])
+    assert simulate(flows, links([2.0, 1.0])).finish_s == pytest.approx([2.0, 2.0, 2.0])
+    late = flow_set([[0], [0]], [4.0, 1.0], start_s=np.array([0.0, 1.0]))
+    assert simulate(late, links([2.0], 0.25)).finish_s == pytest.approx([2.75, 2.25])
+
+
+def test_a_follower_waits_for_arrival_and_one_behind_for_departure():
+    flows = flow_set([[0], [1], [2]], [2.0, 2.0, 2.0], after=np.array([[0, 1]]), behind=np.array([[0, 2]]))
+    times = simulate(flows, links([1.0, 1.0, 1.0], 0.5))
+    assert times.start_s == pytest.approx([0.0, 2.5, 2.0])
+    assert times.finish_s == pytest.approx([2.5, 5.0, 4.5])
+
+
+def test_flows_without_links_or_bytes_take_no_transfer_time():
+    flows = flow_set([[], [0], [0]], [5.0, 0.0, 1.0], after=np.array([[0, 1], [1, 2]]))
+    assert simulate(flows, links([1.0], 0.5)).finish_s == pytest.approx([0.0, 0.5, 2.0])
+
+
+def test_a_failed_link_stops_its_flows_until_the_repair():
+    flows = flow_set([[0], [1], [0, 1]], [4.0, 4.0, 2.0])
+    whole = simulate(flows, links([2.0, 2.0]))
+    assert whole.finish_s == pytest.approx([3.0, 3.0, 2.0])
+    changes = outage([0], links([2.0, 2.0]), start_s=1.0, repair_s=6.0)
+    hurt = simulate(flows, links([2.0, 2.0]), changes=changes)
+    assert hurt.finish_s == pytest.approx([8.0, 2.5, 7.0])
+    assert hurt.link_bytes == pytest.approx([6.0, 6.0])
+
+
+def test_flows_go_round_a_failed_link_and_keep_what_they_carried():
+    graph = links([2.0, 1.0, 1.0])
+
+    def other_way(flows, capacity):
+        assert capacity[0] == 0.0
+        return np.tile([1, 2], (flows.size, 1))
+
+    flows = flow_set([[0], [0], [1]], [2.0, 2.0, 1.0])
+    times = simulate(flows, graph, changes=outage([0], graph, start_s=1.0), reroute=other_way)
+    assert times.finish_s == pytest.approx([3.0, 3.0, 1.0])
+    assert times.link_bytes == pytest.approx([2.0, 3.0, 2.0])
+
+
+def test_a_degraded_link_slows_its_flows():
+    change = CapacityChange(time_s=1.0, links=np.array([0]), capacity_bytes_per_s=0.5)
+    assert simulate(flow_set([[0]], [2.0]), links([1.0]), changes=(change,)).finish_s == pytest.approx([3.0])
+
+
+def test_failures_tell_symmetric_links_apart():
+    """Two flows alike in all but that the second's link will fail."""
+    graph = links([1.0, 1.0])
+    changes = outage([1], graph, start_s=1.0, repair_s=2.0)
+    times = simulate(flow_set([[0], [1]], [2.0, 2.0]), graph, changes=changes)
+    assert times.finish_s == pytest.approx([2.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("flows", "more", "error", "said"),
+    [
+        (flow_set([[3]], [1.0]), {}, RouteError, "link 3; there are links 0 to 0"),
+        (flow_set([[0]], [1.0]), {"changes": outage([0], links([1.0]), start_s=0.5)}, RouteError, "link 0"),
+        (
+            flow_set([[0], [0]], [1.0, 1.0], after=np.array([[0, 1], [1, 0]])),
+            {},
+            WorkloadError,
+            "wait for each other",
+        ),
+    ],
+)
+def test_what_cannot_end_is_an_error(flows, more, error, said):
+    with pytest.raises(error, match=said):
+        simulate(flows, links([1.0]), **more)
+
+
+def test_descriptions_are_checked():
+    with pytest.raises(WorkloadError, match="flow 1: size_bytes"):
+        flow_set([[0], [0]], [1.0, -1.0])
+    with pytest.raises(WorkloadError, match="after must name flows"):
+        flow_set([[0]], [1.0], after=np.array([[0, 1]]))
+    with pytest.raises(ParameterError, match="repair must come after"):
+        outage([0], links([1.0]), start_s=2.0, repair_s=1.0)

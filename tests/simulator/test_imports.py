@@ -1,0 +1,123 @@
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FLOORS = {
+    "heliograph": set(),
+    "optical": {"heliograph"},
+    "electronic": {"heliograph"},
+    "workloads": {"heliograph"},
+    "experiments": {"heliograph", "optical", "electronic", "workloads"},
+}
+TORCH = {
+    "optical/execution/block_scales.py",
+    "optical/execution/chip_numerics.py",
+    "optical/execution/code_products.py",
+    "optical/conversion/__init__.py",
+    "optical/conversion/products.py",
+    "optical/conversion/products.py",
+    "optical/conversion/convert.py",
+    "optical/conversion/products.py",
+    "optical/conversion/report.py",
+    "optical/conversion/frames.py",
+    "optical/conversion/convert.py",
+    "optical/conversion/interception.py",
+    "optical/conversion/convert.py",
+    "optical/conversion/report.py",
+    "optical/conversion/products.py",
+    "optical/conversion/products.py",
+    "optical/conversion/convert.py",
+    "optical/conversion/interception.py",
+    "optical/execution/counting.py",
+    "optical/execution/draws.py",
+    "optical/execution/encoding.py",
+    "optical/execution/fused.py",
+    "optical/execution/fused_batches.py",
+    "optical/execution/fused_laws.py",
+    "optical/execution/fused_products.py",
+    "optical/execution/fused_threads.py",
+    "optical/execution/noisy_matmul.py",
+    "optical/execution/numerics.py",
+    "optical/execution/operand_blocks.py",
+    "optical/execution/operands.py",
+    "optical/execution/probes.py",
+    "optical/execution/readout.py",
+    "optical/execution/row_blocks.py",
+    "optical/execution/scratch.py",
+    "optical/execution/sharded_matmul.py",
+    "optical/transfer/gradients.py",
+    "optical/execution/tiles.py",
+    "optical/execution/weight_codes.py",
+    "electronic/numerics.py",
+    "workloads/training/classifier.py",
+    "workloads/training/gpt.py",
+    "workloads/training/probes.py",
+    "workloads/training/probes.py",
+    "workloads/training/loop.py",
+    "workloads/training/vision_transformer.py",
+}
+FILES = sorted(path.relative_to(ROOT) for floor in FLOORS for path in (ROOT / floor).rglob("*.py"))
+
+
+def imports_of(source, *, only_at_import=False):
+    """Return (module, level) of every import, or only of those that run when the file is imported."""
+    found, pending = [], [ast.parse(source)]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Import):
+            found += [(alias.name, 0) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found += [
+                (node.module or "", node.level),
+                *((f"{node.module}.{a.name}", node.level) for a in node.names),
+            ]
+        lazy = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        typing_only = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        if typing_only and only_at_import:
+            pending += node.orelse
+        elif not (lazy and only_at_import):
+            pending += ast.iter_child_nodes(node)
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_imports_point_down_only_and_are_absolute(path):
+    for module, level in imports_of((ROOT / path).read_text()):
+        package = module.split(".")[0]
+        assert level == 0, f"{path}: relative import of '{module}'"
+        assert package != "tests", f"{path} imports from the tests"
+        if package in FLOORS and package != path.parts[0]:
+            assert package in FLOORS[path.parts[0]], f"{path} must not import {module}"
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.as_posix() not in TORCH], ids=str)
+def test_torch_is_imported_only_where_products_are_executed(path):
+    for module, _ in imports_of((ROOT / path).read_text(), only_at_import=True):
+        assert module.split(".")[0] != "torch", f"{path} imports torch"
+        assert f"{module.replace('.', '/')}.py" not in TORCH, (
+            f"{path} imports {module}, and so torch, at once"
+        )
+
+
+def test_modules_form_no_cycle():
+    names = {".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in FILES}
+    graph = {
+        name: {module for module, _ in imports_of((ROOT / path).read_text(), only_at_import=True)}
+        & set(names) - {name}
+        for name, path in names.items()
+    }
+    while leaves := {name for name, needed in graph.items() if not needed}:
+        graph = {name: needed - leaves for name, needed in graph.items() if name not in leaves}
+    assert not graph, f"these modules import each other: {sorted(graph)}"
+
+
+def test_the_walk_sees_what_it_must_see():
+    source = "import a.b\nfrom c import d\nfrom . import e\ndef f():\n    import g\n"
+    source += "if TYPE_CHECKING:\n    import h\n"
+    assert {name for name, _ in imports_of(source)} >= {"a.b", "c", "c.d", "g", "h"}
+    at_once = {name for name, _ in imports_of(source, only_at_import=True)}
+    assert at_once >= {"a.b", "c.d"}
+    assert not at_once & {"g", "h"}
+    assert ("", 1) in imports_of(source)

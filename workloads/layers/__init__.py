@@ -1,0 +1,1 @@
+"""Operators of a transformer's layers, sharded over a plan's axes."""

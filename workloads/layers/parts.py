@@ -1,0 +1,628 @@
+"""The parts of a transformer as forward steps on one rank: what `workloads.layers.transformer` runs and mirrors.
+
+Element-wise steps as an eager framework runs them: a kernel and its traffic for each operation.
+
+What a forward step of a part may be besides an operator: edges of regions, exchanges and gathers.
+
+The feed-forward half of a block with experts, as forward steps on one rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from simulator.operators import Collective, CollectiveKind, Elementwise, Held, MatMul, Phase, Skew, Spread
+from workloads.layers.routing import COUNT_BYTES, exchange_skew, expert_rows, visits
+from workloads.layers.sparsity import kept_inner
+from workloads.models.architecture import FLOPS, Activation, Norm, Positions, TransformerConfig
+from workloads.plan.choices import Attention, ContextExchange, ExpertExchange, WeightSparsity
+from workloads.plan.plan import Parallelism
+
+NORMS = frozenset({"attention.norm", "mlp.norm", "block.norm", "head.norm", "embedding.norm"})
+"""Norms of the residual stream."""
+
+
+def separate(step: Elementwise, config: TransformerConfig) -> tuple[Elementwise, ...]:
+    """Return the kernels that stand for a step where nothing is fused.
+
+    Parameters
+    ----------
+    step : Elementwise
+        A forward step whose operations share one kernel.
+    config : TransformerConfig
+        The model.
+
+    Notes
+    -----
+    Every kernel reads and writes its tensors whole. *Scores*: scale, mask and softmax. *A gate*: the
+    activation, then the product. *A GELU*: the bias, then the function. *A rotary position*: two products
+    and a sum. *A root-mean-square norm*: the squares' mean, the product with its root, the product with the
+    scale; layer norms have a kernel of their own in every framework. *A sum with dropout*: the mask, then the
+    sum. The operations are shared evenly, and so is the work of the backward pass, which mirrors each kernel.
+
+    References
+    ----------
+    Korthikanti et al., arXiv:2205.05198, section 4.1 (what each operation keeps, one by one).
+    """
+    read, written = step.read_bytes, step.written_bytes
+    match step.name:
+        case "attention.softmax" if read:
+            traffic = [(read, written)] * 3
+        case "mlp.activation" if config.gated:
+            traffic = [(written, written), (read, written)]
+        case "mlp.activation":
+            traffic = [(read, written)] * 2
+        case "attention.rotary":
+            traffic = [(read, written), (read, written), (read + written, written)]
+        case "attention.residual" | "mlp.residual" if config.dropout:
+            stream = read / 2
+            traffic = [(stream, written), (read, stream)]
+        case name if name in NORMS and config.norm is Norm.RMS:
+            traffic = [(read, 0.0), (read, written), (written, written)]
+        case _:
+            return (step,)
+    flops = step.flops / len(traffic)
+    return tuple(replace(step, flops=flops, read_bytes=ins, written_bytes=outs) for ins, outs in traffic)
+
+
+SOFTMAX_FLOPS = 5
+"""Operations of a softmax per element: maximum, subtract, exponential, sum, divide."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Boundary:
+    """Edge of a tensor-parallel region: the stream is gathered when it enters and summed when it leaves."""
+
+    name: str
+    """What crosses."""
+    elements: int
+    """Elements of the whole stream."""
+    enters: bool
+    """Whether the region begins here."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exchange:
+    """An all-to-all: tokens sent to the ranks of their experts, or heads to the ranks that work on them."""
+
+    name: str
+    """What is sent."""
+    elements: int
+    """Elements that a rank sends."""
+    axis: str = "ep"
+    """Axis of parallelism."""
+    two_level: bool = False
+    """Whether it goes within nodes and between them in turn."""
+    spread: Spread | None = None
+    """Where copies of a token go, if it is sent to each node once."""
+    skew: Skew | None = None
+    """What goes to whom, if not the same to everybody."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gather:
+    """Keys and values collected over the context-parallel ranks; their gradients are summed and scattered."""
+
+    name: str
+    """What is collected."""
+    elements: int
+    """Elements of a rank's shard."""
+
+
+Step = MatMul | Elementwise | Collective | Boundary | Exchange | Gather
+"""A forward step; a collective stands for one that has no backward."""
+
+
+ROUTING_OPERATORS = 10
+"""Operators of a router after its product: softmax, top-k, normalised weights, two scatters into maps of
+weights and choices, and five of the auxiliary loss (Megatron-LM, core/transformer/moe: router, helpers)."""
+DISPATCH_OPERATORS = 6
+"""Operators before tokens are sent: counts by expert and by rank, their copy to the host, the order of the
+tokens, tokens and weights in that order (Megatron-LM, core/transformer/moe/token_dispatcher.py)."""
+COMBINE_OPERATORS = 4
+"""Operators after tokens are back: weights, the empty sum, the addition to it, its shape (same file)."""
+
+
+def expert_mlp(parts: Parts) -> tuple[Step, ...]:
+    """Return the feed-forward half of a block with experts.
+
+    Notes
+    -----
+    The router scores every token, tokens are copied into the order of their experts and exchanged, experts
+    work, and what they return is exchanged back and summed with the router's weights. With a capacity every
+    expert's places are sent and worked on, filled or not (GShard, arXiv:2006.16668, algorithm 1).
+    """
+    config, plan = parts.config, parts.plan
+    copies = visits(config, plan)
+    routed = parts.stream * copies
+    scored = parts.stream_tokens * config.experts
+    return (
+        parts.norm("mlp.norm"),
+        parts.weighted("mlp.router", m=parts.stream_tokens, k=config.hidden, n=config.experts),
+        replace(
+            parts.elementwise("mlp.gates", flops=SOFTMAX_FLOPS * scored, read=scored, written=scored),
+            issued=ROUTING_OPERATORS,
+        ),
+        replace(
+            parts.elementwise("mlp.dispatch", flops=0, read=routed, written=routed),
+            issued=DISPATCH_OPERATORS,
+        ),
+        *counts(parts),
+        *exchange(parts, "mlp.dispatch"),
+        *sorting(parts),
+        *region(parts, "mlp.input", enters=True),
+        *parts.feed_forward(
+            rows=expert_rows(config, plan), batch=config.experts // plan.ep, whole=plan.whole_experts
+        ),
+        *region(parts, "mlp.output", enters=False),
+        *sorting(parts),
+        *exchange(parts, "mlp.combine", returns=True),
+        *shared_experts(parts),
+        replace(
+            parts.elementwise("mlp.combine", flops=2 * routed, read=routed, written=parts.stream),
+            issued=COMBINE_OPERATORS,
+        ),
+        *parts.norm_after("mlp"),
+        parts.residual("mlp.residual"),
+    )
+
+
+def region(parts: Parts, name: str, *, enters: bool) -> tuple[Step, ...]:
+    """Return the edge of the region in which experts are cut over tensor ranks, if they are."""
+    if parts.plan.whole_experts:
+        return ()
+    return parts.boundary(name, enters=enters, copies=visits(parts.config, parts.plan))
+
+
+def sorting(parts: Parts) -> tuple[Step, ...]:
+    """Return the copy that sorts what ranks send by expert, or back; none where a rank has one expert.
+
+    Notes
+    -----
+    What arrives stands by the rank that sent it, and within that by expert (Megatron-LM's all-to-all
+    dispatcher sorts chunks; DeepSpeed-MoE, arXiv:2201.05596, section 5.1, transforms the layout).
+    """
+    if parts.plan.ep in {1, parts.config.experts}:
+        return ()
+    moved = exchanged(parts)
+    return (parts.elementwise("mlp.sort", flops=0, read=moved, written=moved),)
+
+
+def exchange(parts: Parts, name: str, *, returns: bool = False) -> tuple[Step, ...]:
+    """Return what a rank sends to the experts of one block, or gets back; nothing with one expert rank."""
+    plan, config = parts.plan, parts.config
+    if plan.ep == 1:
+        return ()
+    spread = Spread(
+        targets=config.experts,
+        copies=config.experts_per_token,
+        sets=config.routing_groups,
+        chosen_sets=config.chosen_groups,
+    )
+    skew = exchange_skew(config, plan)
+    step = Exchange(
+        name=name,
+        elements=exchanged(parts) if skew is None else sent(parts),
+        two_level=plan.expert_exchange is not ExpertExchange.DIRECT,
+        spread=spread if plan.expert_exchange is ExpertExchange.ONCE_PER_NODE else None,
+        skew=skew.turned() if skew is not None and returns else skew,
+    )
+    return (step,)
+
+
+def sent(parts: Parts) -> int:
+    """Return the elements that every rank sends to the experts of one block, if they have room for all."""
+    plan, config = parts.plan, parts.config
+    return (
+        plan.tokens * config.hidden * config.experts_per_token // (plan.tp if plan.sequence_parallel else 1)
+    )
+
+
+def exchanged(parts: Parts) -> int:
+    """Return the elements that a rank gets for the experts of one block, its own included."""
+    plan = parts.plan
+    elements = plan.tokens * parts.config.hidden * visits(parts.config, plan)
+    return int(elements) // (plan.tp if plan.sequence_parallel else 1)
+
+
+def counts(parts: Parts) -> tuple[Step, ...]:
+    """Return the exchange of how many tokens each expert will get, if ranks tell each other first.
+
+    Notes
+    -----
+    Needed for exact sizes, for a rank cannot know what others send it (FastMoE, arXiv:2103.13262). It has no
+    backward pass: the sizes are known by then.
+    """
+    plan = parts.plan
+    if not plan.exchange_counts or plan.ep == 1:
+        return ()
+    told = Collective(
+        name="mlp.counts",
+        layer=parts.layer,
+        phase=Phase.FORWARD,
+        kind=CollectiveKind.ALL_TO_ALL,
+        axis="ep",
+        size=plan.ep,
+        payload_bytes=float(parts.config.experts * COUNT_BYTES),
+    )
+    return (told,)
+
+
+def shared_experts(parts: Parts) -> tuple[Step, ...]:
+    """Return the work of experts that every token visits, on the rank that has the token."""
+    if not parts.config.shared_experts:
+        return ()
+    return (
+        *parts.boundary("mlp.shared_input", enters=True),
+        *parts.feed_forward(rows=parts.plan.tokens, widths=parts.config.shared_experts),
+        *parts.boundary("mlp.shared_output", enters=False),
+    )
+
+
+NORM_FLOPS = {Norm.LAYER: 7, Norm.SCALE: 6, Norm.RMS: 4}
+"""Operations of a norm per element: each sum, square, scale and shift counts one."""
+ROTARY_FLOPS = 3
+"""Operations of a rotary position per element: two products and a sum."""
+LOSS_REDUCTIONS = 3
+"""Numbers a token's loss shares over tensor ranks: maximum, sum and the target's logit."""
+NOT_LOW_PRECISION = frozenset({"mlp.router"})
+"""Products of a block that stay in the stored precision when the others go down to fp8."""
+LOSS_BYTES = 4
+"""Bytes of each of them (fp32)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """Forward steps of one part of the model on one rank for one microbatch."""
+
+    config: TransformerConfig
+    """The model."""
+    plan: Parallelism
+    """The plan."""
+    layer: str
+    """Kind of layer: ``"block"``, ``"embedding"`` or ``"head"``."""
+
+    @property
+    def width(self) -> int:
+        """Bytes of an element."""
+        return self.plan.precision.element_bytes
+
+    @property
+    def stream_tokens(self) -> int:
+        """Tokens of the residual stream on this rank."""
+        return self.plan.tokens // (self.plan.tp if self.plan.sequence_parallel else 1)
+
+    @property
+    def stream(self) -> int:
+        """Elements of the residual stream on this rank."""
+        return self.stream_tokens * self.config.hidden
+
+    def weighted(self, name: str, *, m: int, k: int, n: int, batch: int = 1) -> MatMul:
+        """Return the product of activations with a weight, in a block in the plan's linear precision."""
+        low = self.layer == "block" and name not in NOT_LOW_PRECISION
+        return MatMul(
+            name=name,
+            layer=self.layer,
+            phase=Phase.FORWARD,
+            batch=batch,
+            m=m,
+            k=kept_inner(self.plan, k) if low else k,
+            n=n,
+            held=Held.B,
+            element_bytes=self.plan.precision.linear_bytes if low else self.width,
+            sparse=low and self.plan.weight_sparsity is WeightSparsity.TWO_OF_FOUR,
+        )
+
+    def _product(self, name: str, *, batch: int, m: int, k: int, n: int, on_chip: str) -> MatMul:
+        return MatMul(
+            name=name,
+            layer=self.layer,
+            phase=Phase.FORWARD,
+            batch=batch,
+            m=m,
+            k=k,
+            n=n,
+            element_bytes=self.width,
+            on_chip=on_chip,
+        )
+
+    def elementwise(self, name: str, *, flops: float, read: float, written: float) -> Elementwise:
+        """Return elementwise work over so many elements read and written."""
+        return Elementwise(
+            name=name,
+            layer=self.layer,
+            phase=Phase.FORWARD,
+            flops=float(flops),
+            read_bytes=float(read * self.width),
+            written_bytes=float(written * self.width),
+        )
+
+    def norm(self, name: str) -> Elementwise:
+        """Return a norm of the residual stream."""
+        per_element = NORM_FLOPS[self.config.norm]
+        return self.elementwise(name, flops=per_element * self.stream, read=self.stream, written=self.stream)
+
+    def residual(self, name: str) -> Elementwise:
+        """Return the sum of a branch and the residual stream, with dropout and its mask if there is any."""
+        mask = self.stream / self.width if self.config.dropout else 0.0
+        written = self.stream + mask
+        return self.elementwise(name, flops=self.stream, read=2 * self.stream, written=written)
+
+    def boundary(
+        self, name: str, *, enters: bool, copies: float = 1, width: int | None = None
+    ) -> tuple[Boundary, ...]:
+        """Return the edge of a tensor-parallel region; nothing with one rank."""
+        if self.plan.tp == 1:
+            return ()
+        elements = int(self.plan.tokens * (width or self.config.hidden) * copies)
+        return (Boundary(name=name, elements=elements, enters=enters),)
+
+    def attention(self) -> tuple[Step, ...]:
+        """Return the attention half of a block; with ring attention only the rank's own keys."""
+        if self.config.kv_rank:
+            entrance = (self.norm("attention.norm"), *self.latents())
+        else:
+            entrance = (self.norm("attention.norm"), *self.boundary("attention.input", enters=True))
+        return (
+            *entrance,
+            *self.heads(),
+            *self.boundary("attention.output", enters=False),
+            *self.norm_after("attention"),
+            self.residual("attention.residual"),
+        )
+
+    def norm_after(self, half: str) -> tuple[Step, ...]:
+        """Return the norm of what a half of a block adds to the stream, if the model has one (Grok-1)."""
+        return (self.norm(f"{half}.post_norm"),) if self.config.post_norms else ()
+
+    def heads(self) -> tuple[Step, ...]:
+        """Return attention from the input of its tensor-parallel region to the product that leaves it."""
+        config, plan = self.config, self.plan
+        query_width = config.query_width // plan.tp
+        if config.kv_rank:
+            products, rotated = self.from_latents()
+        else:
+            width = query_width + plan.key_width(config) + plan.value_width(config)
+            products = (self.weighted("attention.qkv", m=plan.tokens, k=config.hidden, n=width),)
+            if config.positions is Positions.RELATIVE:
+                length = plan.sequence_length
+                position = self.weighted("attention.positions", m=length, k=config.hidden, n=query_width)
+                products = (*products, position)
+            rotated = plan.tokens * (query_width + plan.key_width(config))
+        rotary = self.elementwise(
+            "attention.rotary", flops=ROTARY_FLOPS * rotated, read=rotated, written=rotated
+        )
+        before, after = self.context()
+        normed = plan.tokens * (query_width + plan.key_width(config)) if config.qk_norm else 0
+        norms = self.elementwise(
+            "attention.qk_norms", flops=NORM_FLOPS[config.norm] * normed, read=normed, written=normed
+        )
+        return (
+            *products,
+            *((norms,) if normed else ()),
+            *((rotary,) if config.positions is Positions.ROTARY else ()),
+            *before,
+            *self.core_attention(),
+            *after,
+            self.weighted(
+                "attention.output", m=plan.tokens, k=config.context_width // plan.tp, n=config.hidden
+            ),
+        )
+
+    def latents(self) -> tuple[Step, ...]:
+        """Return the products from the stream to the latents of queries, keys and values, and their norms."""
+        config = self.config
+        normed = self.stream_tokens * (config.query_rank + config.kv_rank)
+        return (
+            self.weighted("attention.latents", m=self.stream_tokens, k=config.hidden, n=config.latent_width),
+            self.elementwise(
+                "attention.latent_norms", flops=NORM_FLOPS[config.norm] * normed, read=normed, written=normed
+            ),
+            *self.boundary("attention.input", enters=True, width=config.latent_width),
+        )
+
+    def from_latents(self) -> tuple[tuple[Step, ...], int]:
+        """Return the products from latents to heads, and how many elements carry positions."""
+        config, plan = self.config, self.plan
+        heads = config.heads // plan.tp
+        pairs = heads * (config.head_dim - config.rope_dim + config.value_dim)
+        products = (
+            self.weighted("attention.queries", m=plan.tokens, k=config.query_rank, n=heads * config.head_dim),
+            self.weighted("attention.keys_values", m=plan.tokens, k=config.kv_rank, n=pairs),
+        )
+        return products, plan.tokens * (heads + 1) * config.rope_dim
+
+    def context(self) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+        """Return what context-parallel ranks exchange before and after core attention, ring apart."""
+        config, plan = self.config, self.plan
+        queries = plan.tokens * config.query_width // plan.tp
+        pairs = plan.tokens * (plan.key_width(config) + plan.value_width(config))
+        results = plan.tokens * config.context_width // plan.tp
+        exchange = plan.context_exchange
+        if self.plan.cp == 1 or exchange is ContextExchange.RING:
+            return (), ()
+        if exchange is ContextExchange.ALL_GATHER:
+            return (Gather(name="attention.keys", elements=pairs),), ()
+        return (
+            (Exchange(name="attention.heads", elements=queries + pairs, axis="cp"),),
+            (Exchange(name="attention.tokens", elements=results, axis="cp"),),
+        )
+
+    def core_attention(self) -> tuple[Step, ...]:
+        """Return scores, softmax, dropout and values; with ring attention those of one block of keys."""
+        config, plan = self.config, self.plan
+        by_heads = plan.context_exchange is ContextExchange.ALL_TO_ALL
+        ring = plan.context_exchange is ContextExchange.RING
+        heads = config.heads // plan.tp // (plan.cp if by_heads else 1)
+        rows = plan.sequence_length // (1 if by_heads else plan.cp)
+        keys = plan.sequence_length // (plan.cp if ring else 1)
+        keys = self.seen(keys)
+        batch = plan.micro_batch * heads
+        scores = batch * rows * keys
+        flash = plan.attention is Attention.FLASH
+        moved = 0 if flash else scores
+        drops = self.config.dropout and not flash
+        mask = scores / self.width  # a byte per score; a fused kernel draws it again instead
+        dropped = (
+            (self.elementwise("attention.dropout", flops=scores, read=scores, written=scores + mask),)
+            if drops
+            else ()
+        )
+        relative = config.positions is Positions.RELATIVE
+        names = ("attention.scores", *(("attention.position_scores",) if relative else ()))
+        return (
+            *(
+                self._product(
+                    name,
+                    batch=batch,
+                    m=rows,
+                    k=config.head_dim,
+                    n=keys,
+                    on_chip="c" if flash else "",
+                )
+                for name in names
+            ),
+            self.elementwise("attention.softmax", flops=SOFTMAX_FLOPS * scores, read=moved, written=moved),
+            *dropped,
+            self._product(
+                "attention.values",
+                batch=batch,
+                m=rows,
+                k=keys,
+                n=config.value_dim or config.head_dim,
+                on_chip="a" if flash else "",
+            ),
+        )
+
+    def seen(self, keys: int) -> int:
+        """Return how many of so many keys a query's products span on average, a whole number.
+
+        With block-sparse attention these are `Parallelism.attention_keys`.
+
+        Notes
+        -----
+        Under the causal mask (s+1)/2 if the kernel skips what is masked, as ranks hold early and late ones.
+        With a window of w keys at most w, and w - w (w-1) / 2s if the first ones' shorter spans are skipped
+        too.
+        """
+        if self.plan.attention_keys:
+            return self.plan.attention_keys
+        window = min(self.config.window, keys) if self.config.all_windowed else keys
+        if not self.plan.causal_half:
+            return window
+        if window == keys:
+            return (keys + 1) // 2
+        return window - window * (window - 1) // (2 * keys)
+
+    def feed_forward(
+        self, *, rows: int, batch: int = 1, widths: int = 1, whole: bool = False
+    ) -> tuple[Step, ...]:
+        """Return the products and the activation of `batch` feed-forward parts of `rows` tokens each.
+
+        `widths` such parts that all see the same tokens stand side by side as one; `whole` ones are not cut
+        over the tensor-parallel ranks.
+        """
+        inner = self.config.ffn_hidden * widths // (1 if whole else self.plan.tp)
+        branches = self.config.ffn_branches
+        count = batch * rows * inner
+        gated = self.config.gated
+        per_element = FLOPS[self.config.activation or (Activation.SILU if gated else Activation.GELU)] + gated
+        hidden = self.config.hidden
+        up = "mlp.gate_up" if gated else "mlp.up"
+        return (
+            self.weighted(up, batch=batch, m=rows, k=hidden, n=branches * inner),
+            self.elementwise(
+                "mlp.activation", flops=per_element * count, read=branches * count, written=count
+            ),
+            self.weighted("mlp.down", batch=batch, m=rows, k=inner, n=hidden),
+        )
+
+    def mlp(self) -> tuple[Step, ...]:
+        """Return the feed-forward half of a dense block."""
+        return (
+            self.norm("mlp.norm"),
+            *self.boundary("mlp.input", enters=True),
+            *self.feed_forward(rows=self.plan.tokens),
+            *self.boundary("mlp.output", enters=False),
+            *self.norm_after("mlp"),
+            self.residual("mlp.residual"),
+        )
+
+    def side_by_side(self) -> tuple[Step, ...]:
+        """Return a block whose halves share norm, input and sum (PaLM, arXiv:2204.02311, section 2)."""
+        return (
+            self.norm("block.norm"),
+            *self.boundary("block.input", enters=True),
+            *self.heads(),
+            *self.feed_forward(rows=self.plan.tokens),
+            *self.boundary("block.output", enters=False),
+            self.elementwise(
+                "block.residual", flops=2 * self.stream, read=3 * self.stream, written=self.stream
+            ),
+        )
+
+    def block(self) -> tuple[Step, ...]:
+        """Return a whole block."""
+        if self.config.parallel:
+            return self.kernels(self.side_by_side())
+        return self.kernels(
+            (*self.attention(), *(self.mlp() if self.config.experts == 1 else expert_mlp(self)))
+        )
+
+    def kernels(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        """Return steps as the plan's software runs them: fused, or one kernel for each operation."""
+        if self.plan.fused:
+            return steps
+        return tuple(
+            kernel
+            for step in steps
+            for kernel in (separate(step, self.config) if isinstance(step, Elementwise) else (step,))
+        )
+
+    def embedding(self) -> tuple[Step, ...]:
+        """Return the look-up of tokens, with learned positions and the norm after it if there are any."""
+        count = self.plan.tokens * self.config.hidden
+        learned = self.config.positions is Positions.LEARNED
+        look_up = self.elementwise("embedding.lookup", flops=0, read=count, written=count)
+        add = self.elementwise(
+            "embedding.positions", flops=self.stream, read=2 * self.stream, written=self.stream
+        )
+        return (
+            look_up,
+            *self.boundary("embedding.output", enters=False),
+            *((add,) if learned else ()),
+            *((self.norm("embedding.norm"),) if self.config.embedding_norm else ()),
+        )
+
+    def loss(self, logits: int) -> Elementwise:
+        """Return the cross entropy of the logits in single precision: cast, read twice, written once."""
+        return Elementwise(
+            name="head.loss",
+            layer=self.layer,
+            phase=Phase.FORWARD,
+            flops=float(SOFTMAX_FLOPS * logits),
+            read_bytes=float((self.width + 2 * LOSS_BYTES) * logits),
+            written_bytes=float(2 * LOSS_BYTES * logits),
+        )
+
+    def head(self) -> tuple[Step, ...]:
+        """Return the last norm, the product with the vocabulary and the loss."""
+        plan, tokens = self.plan, self.plan.tokens
+        columns = plan.padded_vocabulary(self.config) // plan.tp
+        logits = tokens * columns
+        shared = Collective(
+            name="head.loss",
+            layer=self.layer,
+            phase=Phase.FORWARD,
+            kind=CollectiveKind.ALL_REDUCE,
+            axis="tp",
+            size=plan.tp,
+            payload_bytes=float(tokens * LOSS_BYTES),
+        )
+        return (
+            self.norm("head.norm"),
+            *self.boundary("head.input", enters=True),
+            self.weighted("head.logits", m=tokens, k=self.config.hidden, n=columns),
+            self.loss(logits),
+            *((shared,) * LOSS_REDUCTIONS if plan.tp > 1 else ()),
+        )

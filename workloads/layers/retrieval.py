@@ -1,0 +1,268 @@
+"""RETRO's encoder and cross-attention as forward steps on one rank (arXiv:2112.04426, section 2.4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.operators import Elementwise, Held, MatMul, Phase
+from workloads.layers.parts import NORM_FLOPS, SOFTMAX_FLOPS, Boundary, Step
+from workloads.models.architecture import FLOPS, Activation, Retrieval, TransformerConfig
+from workloads.plan.choices import Attention, Recompute
+from workloads.plan.plan import Parallelism
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """One attention: who asks, what is read, and how many heads of which width do it."""
+
+    rows: int
+    """Tokens that ask."""
+    hidden: int
+    """Width of their stream."""
+    source_rows: int
+    """Tokens that are read; they are cut over tensor ranks as those that ask."""
+    source_hidden: int
+    """Width of theirs."""
+    heads: int
+    """Heads."""
+    head_dim: int
+    """Width of a head."""
+    sequences: int
+    """Groups of askers that each see keys of their own."""
+    keys: int
+    """Keys that each of them sees."""
+    distances: int
+    """Relative positions of an asker and a key."""
+
+    @property
+    def itself(self) -> bool:
+        """Whether tokens read each other."""
+        return (self.rows, self.hidden) == (self.source_rows, self.source_hidden)
+
+
+class RetrievalParts:
+    """Forward steps of the encoder and of one chunked cross-attention for one microbatch.
+
+    Parameters
+    ----------
+    config, plan : TransformerConfig, Parallelism
+        A model that retrieves, and a plan that `workloads.plan.rules.check` accepts.
+
+    Notes
+    -----
+    Chunks are padded to as many as the sequence has, though the first sees no neighbours. Relative positions
+    are a product of their encodings, which no gradient reaches, with a matrix of each attention's own, and
+    one of queries with the result (Transformer-XL, arXiv:1901.02860, section 3.3); a fused kernel adds its
+    scores on chip.
+    """
+
+    def __init__(self, config: TransformerConfig, plan: Parallelism, shape: Retrieval) -> None:
+        self.config = config
+        self.plan = plan
+        self.shape = shape
+        self.width = plan.precision.element_bytes
+        self.chunks = plan.tokens // shape.chunk
+        self.rows = self.chunks * shape.neighbours * shape.length
+
+    def cross(self) -> tuple[Step, ...]:
+        """Return one chunked cross-attention: tokens of a chunk read the neighbours of the one before."""
+        shape, config = self.shape, self.config
+        return self.read(
+            Reading(
+                rows=self.plan.tokens,
+                hidden=config.hidden,
+                source_rows=self.rows,
+                source_hidden=shape.hidden,
+                heads=config.heads,
+                head_dim=config.head_dim,
+                sequences=self.chunks,
+                keys=shape.neighbours * shape.length,
+                distances=shape.distances,
+            )
+        )
+
+    def encoder(self) -> tuple[Step, ...]:
+        """Return the encoder over all neighbours of the microbatch."""
+        shape, steps = self.shape, list[Step]()
+        stream = self.rows * shape.hidden // self.cut
+        steps.append(self.elementwise("lookup", flops=0, read=stream, written=stream))
+        for layer in range(shape.layers):
+            steps += self.read(self._own())
+            if layer < shape.crossings:
+                steps += self.read(self._chunk())
+            steps += self.feed_forward()
+        return (*steps, self.norm(self.rows, shape.hidden))
+
+    def _own(self) -> Reading:
+        shape = self.shape
+        return Reading(
+            rows=self.rows,
+            hidden=shape.hidden,
+            source_rows=self.rows,
+            source_hidden=shape.hidden,
+            heads=shape.heads,
+            head_dim=shape.head_dim,
+            sequences=self.chunks * shape.neighbours,
+            keys=shape.length,
+            distances=2 * shape.length - 1,
+        )
+
+    def _chunk(self) -> Reading:
+        shape = self.shape
+        return Reading(
+            rows=self.rows,
+            hidden=shape.hidden,
+            source_rows=self.plan.tokens,
+            source_hidden=self.config.hidden,
+            heads=shape.heads,
+            head_dim=shape.head_dim,
+            sequences=self.chunks * shape.neighbours,
+            keys=shape.chunk,
+            distances=shape.distances,
+        )
+
+    @property
+    def cut(self) -> int:
+        """Ranks over which a stream is cut."""
+        return self.plan.tp if self.plan.sequence_parallel else 1
+
+    def read(self, one: Reading) -> tuple[Step, ...]:
+        """Return an attention with its norm, its edges and its residual."""
+        width = one.heads * one.head_dim // self.plan.tp
+        if one.itself:
+            projections: tuple[Step, ...] = (self.weighted("qkv", m=one.rows, k=one.hidden, n=3 * width),)
+        else:
+            projections = (
+                self.weighted("queries", m=one.rows, k=one.hidden, n=width),
+                *self.edge("source", one.source_rows * one.source_hidden, enters=True),
+                self.weighted("keys_values", m=one.source_rows, k=one.source_hidden, n=2 * width),
+            )
+        return (
+            self.norm(one.rows, one.hidden),
+            *self.edge("input", one.rows * one.hidden, enters=True),
+            *projections,
+            self.weighted("positions", m=one.distances, k=one.hidden, n=width),
+            *self.scores(one),
+            self.weighted("output", m=one.rows, k=width, n=one.hidden),
+            *self.edge("output", one.rows * one.hidden, enters=False),
+            self.residual(one.rows, one.hidden),
+        )
+
+    def scores(self, one: Reading) -> tuple[Step, ...]:
+        """Return both kinds of scores, their softmax and the values."""
+        flash = self.plan.attention is Attention.FLASH
+        batch = one.sequences * one.heads // self.plan.tp
+        rows = one.rows // one.sequences
+        count = batch * rows * one.keys
+        moved = 0 if flash else count
+        hidden = "c" if flash else ""
+        return (
+            self.product("scores", batch=batch, m=rows, k=one.head_dim, n=one.keys, on_chip=hidden),
+            self.product(
+                "position_scores", batch=batch, m=rows, k=one.head_dim, n=one.distances, on_chip=hidden
+            ),
+            self.elementwise("softmax", flops=SOFTMAX_FLOPS * count, read=moved, written=moved),
+            self.product(
+                "values", batch=batch, m=rows, k=one.keys, n=one.head_dim, on_chip="a" if flash else ""
+            ),
+        )
+
+    def feed_forward(self) -> tuple[Step, ...]:
+        """Return the feed-forward half of a block of the encoder."""
+        shape, inner = self.shape, self.shape.ffn_hidden // self.plan.tp
+        count = self.rows * inner
+        return (
+            self.norm(self.rows, shape.hidden),
+            *self.edge("mlp_input", self.rows * shape.hidden, enters=True),
+            self.weighted("up", m=self.rows, k=shape.hidden, n=inner),
+            self.elementwise("activation", flops=FLOPS[Activation.GELU] * count, read=count, written=count),
+            self.weighted("down", m=self.rows, k=inner, n=shape.hidden),
+            *self.edge("mlp_output", self.rows * shape.hidden, enters=False),
+            self.residual(self.rows, shape.hidden),
+        )
+
+    def weighted(self, name: str, *, m: int, k: int, n: int) -> MatMul:
+        """Return the product of activations with a weight."""
+        return MatMul(
+            name=f"retrieval.{name}",
+            layer="block",
+            phase=Phase.FORWARD,
+            batch=1,
+            m=m,
+            k=k,
+            n=n,
+            held=Held.B,
+            element_bytes=self.plan.precision.linear_bytes,
+        )
+
+    def product(self, name: str, *, batch: int, m: int, k: int, n: int, on_chip: str) -> MatMul:
+        """Return a product of two activations."""
+        return MatMul(
+            name=f"retrieval.{name}",
+            layer="block",
+            phase=Phase.FORWARD,
+            batch=batch,
+            m=m,
+            k=k,
+            n=n,
+            element_bytes=self.width,
+            on_chip=on_chip,
+        )
+
+    def elementwise(self, name: str, *, flops: float, read: float, written: float) -> Elementwise:
+        """Return elementwise work over so many elements read and written."""
+        return Elementwise(
+            name=f"retrieval.{name}",
+            layer="block",
+            phase=Phase.FORWARD,
+            flops=float(flops),
+            read_bytes=float(read * self.width),
+            written_bytes=float(written * self.width),
+        )
+
+    def norm(self, rows: int, hidden: int) -> Elementwise:
+        """Return a norm of a stream."""
+        count = rows * hidden // self.cut
+        return self.elementwise("norm", flops=NORM_FLOPS[self.config.norm] * count, read=count, written=count)
+
+    def residual(self, rows: int, hidden: int) -> Elementwise:
+        """Return the sum of a branch and its stream."""
+        count = rows * hidden // self.cut
+        return self.elementwise("residual", flops=count, read=2 * count, written=count)
+
+    def edge(self, name: str, elements: int, *, enters: bool) -> tuple[Boundary, ...]:
+        """Return the edge of a tensor-parallel region; nothing with one rank."""
+        if self.plan.tp == 1:
+            return ()
+        return (Boundary(name=f"retrieval.{name}", elements=elements, enters=enters),)
+
+
+def cross_activation_bytes(config: TransformerConfig, plan: Parallelism, shape: Retrieval) -> float:
+    """Return what one cross-attention keeps of a microbatch on one rank, as `layer_activation_bytes`."""
+    parts = RetrievalParts(config, plan, shape)
+    width, operand = plan.precision.element_bytes, plan.precision.linear_bytes
+    heads = config.query_width
+    stream = plan.tokens * config.hidden * (width + operand)
+    inner = float(plan.tokens * heads * (width + operand) + 2 * parts.rows * heads * width)
+    inner += _score_bytes(parts, plan.tokens * config.heads * shape.neighbours * shape.length)
+    return stream / parts.cut + inner / plan.tp
+
+
+def encoder_activation_bytes(config: TransformerConfig, plan: Parallelism, shape: Retrieval) -> float:
+    """Return what the encoder keeps of a microbatch on one rank, its result included."""
+    parts = RetrievalParts(config, plan, shape)
+    width, operand = plan.precision.element_bytes, plan.precision.linear_bytes
+    reads = 2 * shape.layers + shape.crossings
+    stream = parts.rows * shape.hidden * (reads * (width + operand) + operand)
+    own = float(parts.rows * (shape.width * (3 * width + operand) + shape.ffn_hidden * (width + operand)))
+    crossing = float(parts.rows * shape.width * (width + operand) + 2 * plan.tokens * shape.width * width)
+    crossing += plan.tokens * config.hidden * operand * plan.tp / parts.cut
+    own += _score_bytes(parts, parts.rows * shape.heads * shape.length)
+    crossing += _score_bytes(parts, parts.rows * shape.heads * shape.chunk)
+    kept = shape.layers * own + shape.crossings * crossing
+    return stream / parts.cut + kept / plan.tp
+
+
+def _score_bytes(parts: RetrievalParts, scores: int) -> float:
+    kept = parts.plan.attention is Attention.FULL and parts.plan.recompute is Recompute.NONE
+    return float(scores * parts.width) if kept else 0.0

@@ -1,0 +1,296 @@
+"""Tensor parallelism on a grid: products with a weight run as SUMMA over rows and columns of ranks.
+
+Tensor-parallel traffic beside the products it feeds: all-gathers and reduce-scatters cut into shards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from simulator.collectives.algorithms import Algorithm
+from simulator.operators import Collective, CollectiveKind, Elementwise, Held, MatMul, Overlapped, Phase
+from workloads.layers.transformer import Item
+from workloads.models.architecture import Norm, TransformerConfig
+from workloads.plan.choices import TensorGrid
+from workloads.plan.plan import Parallelism
+
+
+def overlapped(items: tuple[Item, ...], plan: Parallelism) -> tuple[Item, ...]:
+    """Return a block's operators with every tensor-parallel collective beside a product, where one can be.
+
+    Parameters
+    ----------
+    items : tuple
+        Operators of one pass through one block, each standing once.
+    plan : Parallelism
+        The plan; with `Parallelism.overlap_tensor` false the items come back as they are.
+
+    Notes
+    -----
+    - An all-gather whose result a product multiplies: the ring hands shards on while the shard before is
+      multiplied; the rank's own needs none.
+    - A product whose result is reduce-scattered: shards are sent on as they are made, and the partial results
+      that arrive are added up at the end.
+    - A reduce-scatter after a weight gradient, which it does not need, travels beside it whole.
+
+    A product of tp shards runs as tp products of m/tp rows, and costs what the unit takes for those. Grouped
+    products of experts stay as they are, as in Transformer Engine. Not charged: multiprocessors that a
+    communication kernel takes from the product beside it.
+
+    References
+    ----------
+    Wang et al., "Overlap communication with dependent computation via decomposition in large deep learning
+    models", ASPLOS 2023; NVIDIA Transformer Engine, `ub_overlap_ag`, `ub_overlap_rs` and
+    `ub_bulk_wgrad`; PyTorch asynchronous tensor parallelism.
+    """
+    if not plan.overlap_tensor:
+        return items
+    done: list[Item] = []
+    left = list(items)
+    while left:
+        taken = _gather_first(left, plan) or _scatter_last(left, plan)
+        if taken:
+            count, made = taken
+            done += made
+            del left[:count]
+        else:
+            done.append(left.pop(0))
+    return tuple(done)
+
+
+def _gather_first(items: list[Item], plan: Parallelism) -> tuple[int, list[Item]] | None:
+    """Return how many items an all-gather, casts of what it brings and their product are, and what for."""
+    if not _is(items[0], CollectiveKind.ALL_GATHER):
+        return None
+    place = 1
+    while place < len(items) and items[place][0].name.endswith(".cast"):
+        place += 1
+    if place == len(items) or not _cuttable(items[place], plan):
+        return None
+    return place + 1, [*items[1:place], (_ring(items[place], items[0], plan), 1)]
+
+
+def _scatter_last(items: list[Item], plan: Parallelism) -> tuple[int, list[Item]] | None:
+    """Return the items of a product and the reduce-scatter after it, and what stands for them."""
+    if len(items) < 2 or not _is(items[1], CollectiveKind.REDUCE_SCATTER):
+        return None
+    product, scatter = items[0][0], items[1][0]
+    if not isinstance(product, MatMul) or not isinstance(scatter, Collective) or product.batch > 1:
+        return None
+    if product.phase is Phase.GRAD_WEIGHT:
+        return 2, [(Overlapped(product=product, pieces=1, alone=0, collective=scatter), 1)]
+    if not _cuttable(items[0], plan):
+        return None
+    shard = scatter.payload_bytes / plan.tp
+    summed = Elementwise(
+        name=f"{scatter.name}.sum",
+        layer=scatter.layer,
+        phase=scatter.phase,
+        flops=(plan.tp - 1) * shard / plan.precision.element_bytes,
+        read_bytes=plan.tp * shard,
+        written_bytes=shard,
+    )
+    return 2, [(_ring(items[0], items[1], plan), 1), (summed, 1)]
+
+
+def _is(item: Item, kind: CollectiveKind) -> bool:
+    return isinstance(item[0], Collective) and item[0].kind is kind and item[0].axis == "tp"
+
+
+def _cuttable(item: Item, plan: Parallelism) -> bool:
+    product = item[0]
+    return (
+        isinstance(product, MatMul)
+        and product.batch == 1
+        and product.held is Held.B
+        and product.m % plan.tp == 0
+    )
+
+
+def _ring(product: Item, collective: Item, plan: Parallelism) -> Overlapped:
+    """Return a product in shards beside the ring that brings them or takes them away."""
+    whole, moved = product[0], collective[0]
+    assert isinstance(whole, MatMul)  # noqa: S101 - narrows the type
+    assert isinstance(moved, Collective)  # noqa: S101 - narrows the type
+    return Overlapped(
+        product=replace(whole, m=whole.m // plan.tp),
+        pieces=plan.tp,
+        alone=1,
+        collective=replace(moved, algorithm=str(Algorithm.RING)),
+    )
+
+
+CUT_BY_ROWS = frozenset({"attention.output", "mlp.down"})
+"""Products whose weight a single row of ranks would cut along its inner dimension (arXiv:1909.08053)."""
+STATISTICS = {Norm.LAYER: 2, Norm.SCALE: 2, Norm.RMS: 1}
+"""Sums that a norm needs of every token, forward and again backward."""
+STATISTIC_BYTES = 4
+"""Bytes of each of them (fp32)."""
+ROW, COLUMN, DEPTH = "tp_row", "tp_column", "tp_depth"
+"""Axes within the tensor-parallel ranks: along a row of a grid, along a column, from grid to grid."""
+
+
+def on_one_row(plan: Parallelism) -> Parallelism:
+    """Return the plan of one row of a grid as if it were all: its share of the batch, tp its columns.
+
+    Notes
+    -----
+    Heads and inner widths are cut over columns as Megatron-LM cuts them over all ranks; sequences are cut
+    over rows and depth (Optimus, arXiv:2104.05343, section 3.2; Tesseract, arXiv:2105.14500, section 3.1).
+    Norms, activations and attention are therefore those of such a plan; products are not (`on_grid`).
+    """
+    if plan.tensor_grid is TensorGrid.LINE:
+        return plan
+    return replace(
+        plan,
+        tp=plan.columns,
+        micro_batch=plan.micro_batch // plan.rows,
+        vocabulary_multiple=plan.vocabulary_multiple * plan.rows,
+        tensor_grid=TensorGrid.LINE,
+        tensor_depth=1,
+    )
+
+
+def on_grid(items: tuple[Item, ...], config: TransformerConfig, plan: Parallelism) -> tuple[Item, ...]:
+    """Return the operators of one row's plan as a grid runs them.
+
+    Parameters
+    ----------
+    items : tuple
+        Operators under `on_one_row`, one pass through a block, an embedding or a head.
+    config, plan : TransformerConfig, Parallelism
+        The model, and the plan with the grid.
+
+    Notes
+    -----
+    On q x q ranks each product takes q steps. C = A B: a step broadcasts a block of A along every row and one
+    of B along every column. dA = dC B^T broadcasts B along columns and reduces dA along rows; dB = A^T dC
+    broadcasts A along rows and reduces dB along columns, and with depth sums it from grid to grid. A norm
+    sums its statistics along a row. Left out: reading C again to add to it in every step but the first, and
+    the few bytes of the gradients of norms and biases, which every row holds.
+
+    References
+    ----------
+    van de Geijn and Watts, Concurrency 9 (1997) 255: SUMMA. Xu et al., arXiv:2104.05343, algorithms 1 to 3.
+    Wang et al., arXiv:2105.14500, algorithms 3 and 4.
+    """
+    if plan.tensor_grid is TensorGrid.LINE:
+        return items
+    walk = _Grid(config, plan)
+    return tuple(made for one, count in items for made in walk.item(one, count))
+
+
+Operation = MatMul | Elementwise | Collective | Overlapped
+"""What stands in a run of operators."""
+
+
+class _Grid:
+    """Turns one row's operators into the grid's."""
+
+    def __init__(self, config: TransformerConfig, plan: Parallelism) -> None:
+        self.config = config
+        self.plan = plan
+        self.row = on_one_row(plan)
+        self.side = plan.columns
+        self.width = plan.precision.element_bytes
+
+    def item(self, one: Operation, count: int) -> list[Item]:
+        """Return what an operator becomes; edges of the row's tensor-parallel regions vanish."""
+        made: list[Item]
+        match one:
+            case MatMul() if one.held is Held.B or one.phase is Phase.GRAD_WEIGHT:
+                made = self.product(one)
+            case Elementwise() if one.name == "embedding.lookup":
+                made = self.lookup(one)
+            case Elementwise() if one.name.endswith(".norm"):
+                sums = STATISTICS[self.config.norm] * self.row.tokens * STATISTIC_BYTES
+                made = [(one, 1), (self.move(one, CollectiveKind.ALL_REDUCE, ROW, sums), 1)]
+            case Elementwise() if one.name.removesuffix(".cast") in CUT_BY_ROWS:
+                made = [(self.cast(one), 1)]
+            case Collective() if one.name == "head.loss":
+                made = [(replace(one, axis=ROW, size=self.side), 1)]
+            case Collective() if one.axis == "tp":
+                made = []
+            case _:
+                made = [(one, 1)]
+        return [(each, times * count) for each, times in made]
+
+    def product(self, one: MatMul) -> list[Item]:
+        """Return the q steps of a product and their traffic."""
+        side = self.side
+        by_rows = one.name in CUT_BY_ROWS
+        match one.phase:
+            case Phase.FORWARD:
+                step = replace(one, n=one.n // side) if by_rows else replace(one, k=one.k // side)
+                a, b = step.m * step.k, step.k * step.n
+                return [
+                    (self.move(one, CollectiveKind.BROADCAST, ROW, a * one.element_bytes), side),
+                    (self.move(one, CollectiveKind.BROADCAST, COLUMN, b * one.element_bytes), side),
+                    (step, side),
+                ]
+            case Phase.GRAD_INPUT:
+                step = replace(one, k=one.k // side) if by_rows else replace(one, n=one.n // side)
+                b, c = step.k * step.n, step.m * step.n
+                return [
+                    (self.move(one, CollectiveKind.BROADCAST, COLUMN, b * one.element_bytes), side),
+                    (step, side),
+                    (self.move(one, CollectiveKind.REDUCE, ROW, c * self.width), side),
+                ]
+            case _:
+                step = replace(one, n=one.n // side) if by_rows else replace(one, m=one.m // side)
+                a, c = step.m * step.k, step.m * step.n
+                return [
+                    (self.move(one, CollectiveKind.BROADCAST, ROW, a * one.element_bytes), side),
+                    (step, side),
+                    (self.move(one, CollectiveKind.REDUCE, COLUMN, c * self.width), side),
+                    *self.from_grid_to_grid(one, c),
+                ]
+
+    def lookup(self, one: Elementwise) -> list[Item]:
+        """Return the look-up of a rank's columns of the embedding, whose rows its column of ranks holds."""
+        part = replace(
+            one,
+            flops=one.flops / self.side,
+            read_bytes=one.read_bytes / self.side,
+            written_bytes=one.written_bytes / self.side,
+        )
+        rows = self.plan.padded_vocabulary(self.config) // self.side
+        block = rows * self.config.hidden // self.side
+        if one.phase is Phase.FORWARD:
+            return [
+                (self.move(one, CollectiveKind.BROADCAST, COLUMN, block * self.width), self.side),
+                (part, 1),
+            ]
+        reduced = self.move(one, CollectiveKind.REDUCE, COLUMN, block * self.width)
+        return [(part, 1), (reduced, self.side), *self.from_grid_to_grid(one, block)]
+
+    def from_grid_to_grid(self, one: MatMul | Elementwise, elements: int) -> list[Item]:
+        """Return the sum of a block's gradient over the grids, which hold the same weights."""
+        if self.plan.tensor_depth == 1:
+            return []
+        payload = elements * self.width
+        return [(self.move(one, CollectiveKind.ALL_REDUCE, DEPTH, payload), 1)]
+
+    def cast(self, one: Elementwise) -> Elementwise:
+        """Return the cast of an output's gradient, which is cut over columns as well."""
+        cut = self.side if one.phase is Phase.GRAD_INPUT else 1
+        return replace(
+            one,
+            flops=one.flops / cut,
+            read_bytes=one.read_bytes / cut,
+            written_bytes=one.written_bytes / cut,
+        )
+
+    def move(
+        self, one: MatMul | Elementwise, kind: CollectiveKind, axis: str, payload_bytes: float
+    ) -> Collective:
+        """Return a collective on behalf of an operator."""
+        return Collective(
+            name=one.name,
+            layer=one.layer,
+            phase=one.phase,
+            kind=kind,
+            axis=axis,
+            size=self.plan.tensor_depth if axis == DEPTH else self.side,
+            payload_bytes=float(payload_bytes),
+        )

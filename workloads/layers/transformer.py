@@ -1,0 +1,405 @@
+"""One rank's work in one layer, in closed form: products, elementwise work and tensor-parallel traffic.
+
+Every part of the model is written once, as forward steps (`workloads.layers.parts`); the backward pass mirrors them.
+
+How many operations a step's model is worth, by the conventions that published utilisations use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from simulator.operators import (
+    Collective,
+    CollectiveKind,
+    Elementwise,
+    Held,
+    MatMul,
+    Overlapped,
+    Phase,
+    total_flops,
+)
+from workloads.layers.parts import Boundary, Exchange, Gather, Parts, Step
+from workloads.layers.retrieval import RetrievalParts
+from workloads.models.architecture import TransformerConfig
+from workloads.plan.choices import Attention, ContextExchange, Recompute
+from workloads.plan.plan import Parallelism
+
+Item = tuple[MatMul | Elementwise | Collective | Overlapped, int]
+"""An operator and how often it is repeated."""
+
+SCORES = frozenset(
+    f"{part}.{kind}" for part in ("attention", "retrieval") for kind in ("scores", "position_scores")
+)
+"""Products that a fused kernel repeats in its backward pass."""
+CORE_ATTENTION = SCORES | {
+    f"{part}.{kind}" for part in ("attention", "retrieval") for kind in ("softmax", "values")
+}
+"""Steps that selective recomputation repeats (arXiv:2205.05198, section 5)."""
+CONSTANT_INPUT = frozenset({"attention.positions", "retrieval.positions"})
+"""Products with a weight of something that no gradient reaches: encodings of positions."""
+CAST_WITH_INPUT = frozenset(
+    {
+        "attention.qkv",
+        "attention.latents",
+        "attention.queries",
+        "attention.keys_values",
+        "mlp.gate_up",
+        "mlp.up",
+        "mlp.down",
+    }
+)
+"""Products whose input is written in fp8, as is and transposed, by the norm or activation before them: no
+more bytes than in 16 bits (Transformer Engine's LayerNormLinear and LayerNormMLP)."""
+CAST_WITH_GRADIENT = frozenset({"mlp.gate_up", "mlp.up"})
+"""Products whose output's gradient is written in fp8 by the activation's backward pass."""
+CAST_FLOPS = 2
+"""Operations of a cast per element: the largest value and the scale."""
+PASSES_THROUGH = frozenset(
+    {
+        "attention.rotary",
+        "attention.residual",
+        "mlp.residual",
+        "mlp.dispatch",
+        "mlp.sort",
+        "block.residual",
+        "retrieval.residual",
+    }
+)
+"""Elementwise steps whose backward pass needs the gradient only, not the input."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Walker:
+    """Turns forward steps into the operators of a pass."""
+
+    plan: Parallelism
+    layer: str
+
+    def collective(
+        self, name: str, phase: Phase, kind: CollectiveKind, axis: str, elements: float
+    ) -> Collective:
+        """Return a collective whose payload is so many elements per rank."""
+        return Collective(
+            name=name,
+            layer=self.layer,
+            phase=phase,
+            kind=kind,
+            axis=axis,
+            size={"ep": self.plan.ep, "cp": self.plan.cp, "tp": self.plan.tp}[axis],
+            payload_bytes=float(elements * self.plan.precision.element_bytes),
+        )
+
+    def crossing(self, step: Boundary, phase: Phase) -> tuple[Item, ...]:
+        """Return what a boundary costs: the backward pass crosses it the other way."""
+        gathers = step.enters is (phase is Phase.FORWARD)
+        if not self.plan.sequence_parallel:
+            if gathers:
+                return ()
+            return ((self.collective(step.name, phase, CollectiveKind.ALL_REDUCE, "tp", step.elements), 1),)
+        if gathers:
+            share = step.elements / self.plan.tp
+            return ((self.collective(step.name, phase, CollectiveKind.ALL_GATHER, "tp", share), 1),)
+        return ((self.collective(step.name, phase, CollectiveKind.REDUCE_SCATTER, "tp", step.elements), 1),)
+
+    def forward(self, steps: tuple[Step, ...]) -> tuple[Item, ...]:
+        """Return the operators of steps run forward."""
+        items: list[Item] = []
+        for step in steps:
+            match step:
+                case Boundary():
+                    items.extend(self.crossing(step, Phase.FORWARD))
+                case Exchange():
+                    items.append((self._exchange(step, Phase.FORWARD), 1))
+                case Gather():
+                    items.append((self._gathered(step, Phase.FORWARD), 1))
+                case MatMul():
+                    items.extend((*self._input_cast(step), (step, 1)))
+                case _:
+                    items.append((step, 1))
+        return tuple(items)
+
+    def backward(self, steps: tuple[Step, ...]) -> tuple[Item, ...]:
+        """Return the operators of steps run backward, last step first."""
+        items: list[Item] = []
+        for step in reversed(steps):
+            match step:
+                case MatMul():
+                    items.extend(self._gradient_cast(step))
+                    constant = step.name in CONSTANT_INPUT
+                    items.extend((product, 1) for product in gradients(step)[constant:])
+                case Gather():
+                    items.extend(self._gather_backward(step))
+                case Elementwise():
+                    items.append((_mirrored(step), 1))
+                case Boundary():
+                    items.extend(self.crossing(step, Phase.GRAD_INPUT))
+                case Exchange():
+                    items.append((self._exchange(step, Phase.GRAD_INPUT), 1))
+        return tuple(items)
+
+    def _exchange(self, step: Exchange, phase: Phase) -> Collective:
+        sent = self.collective(step.name, phase, CollectiveKind.ALL_TO_ALL, step.axis, step.elements)
+        if step.skew is not None:
+            skew = step.skew.turned() if phase is Phase.GRAD_INPUT else step.skew
+            sent = replace(sent, skew=skew)
+        return replace(sent, two_level=True, spread=step.spread) if step.two_level else sent
+
+    def _gathered(self, step: Gather, phase: Phase) -> Collective:
+        return self.collective(step.name, phase, CollectiveKind.ALL_GATHER, "cp", step.elements)
+
+    def _gather_backward(self, step: Gather) -> tuple[Item, ...]:
+        """Gather keys and values once more, unless they were just recomputed, and sum their gradients."""
+        whole = step.elements * self.plan.cp
+        summed = self.collective(step.name, Phase.GRAD_INPUT, CollectiveKind.REDUCE_SCATTER, "cp", whole)
+        if self.plan.recompute is Recompute.FULL:
+            return ((summed, 1),)
+        return ((self._gathered(step, Phase.GRAD_INPUT), 1), (summed, 1))
+
+    def _input_cast(self, product: MatMul) -> tuple[Item, ...]:
+        if product.name in CAST_WITH_INPUT:
+            return ()
+        return self._cast(product, product.batch * product.m * product.k, Phase.FORWARD)
+
+    def _gradient_cast(self, product: MatMul) -> tuple[Item, ...]:
+        if product.name in CAST_WITH_GRADIENT:
+            return ()
+        return self._cast(product, product.batch * product.m * product.n, Phase.GRAD_INPUT)
+
+    def _cast(self, product: MatMul, elements: int, phase: Phase) -> tuple[Item, ...]:
+        """Return the cast of an operand to fp8 and its transpose, with the search for its largest value."""
+        stored = self.plan.precision.element_bytes
+        if product.held is not Held.B or product.element_bytes >= stored:
+            return ()
+        cast = Elementwise(
+            name=f"{product.name}.cast",
+            layer=self.layer,
+            phase=phase,
+            flops=float(CAST_FLOPS * elements),
+            read_bytes=float(stored * elements),
+            written_bytes=float(2 * product.element_bytes * elements),
+        )
+        return ((cast, 1),)
+
+
+def gradients(product: MatMul) -> tuple[MatMul, MatMul]:
+    """Return the two backward products of C = A B.
+
+    Parameters
+    ----------
+    product : MatMul
+        The forward product.
+
+    Returns
+    -------
+    tuple of MatMul
+        dA = dC B^T, which may hold B if the forward product does, and dB = A^T dC, which holds nothing and
+        is dense. For a product of two activations (attention) both are of the phase ``grad_input``, for
+        neither is a weight.
+    """
+    # What stays on chip in the forward pass does so in the backward pass, with its gradient.
+    places = str.maketrans("abc", "cba"), str.maketrans("abc", "acb")
+    first_on_chip, second_on_chip = (product.on_chip.translate(place) for place in places)
+    first = replace(product, phase=Phase.GRAD_INPUT, k=product.n, n=product.k, on_chip=first_on_chip)
+    phase = Phase.GRAD_WEIGHT if product.held is Held.B else Phase.GRAD_INPUT
+    second = replace(
+        product, phase=phase, m=product.k, k=product.m, held=Held.NONE, on_chip=second_on_chip, sparse=False
+    )
+    return first, second
+
+
+def _mirrored(work: Elementwise) -> Elementwise:
+    kept = 0.0 if work.name in PASSES_THROUGH else work.read_bytes
+    return Elementwise(
+        name=work.name,
+        layer=work.layer,
+        phase=Phase.GRAD_INPUT,
+        flops=2 * work.flops,
+        read_bytes=work.written_bytes + kept,
+        written_bytes=work.read_bytes,
+        issued=work.issued,
+    )
+
+
+def forward_layer(config: TransformerConfig, plan: Parallelism) -> tuple[Item, ...]:
+    """Return the forward operators of one block on one rank for one microbatch.
+
+    Parameters
+    ----------
+    config, plan : TransformerConfig, Parallelism
+        A pair that `workloads.plan.parallelism.check` accepts.
+
+    Notes
+    -----
+    Biases, dropout and masks are taken to be fused into their neighbours. Attention's products span all s x s
+    pairs, as kernels without causal skipping run them; `Parallelism.causal_half` halves them. With flash
+    attention the score matrix stays on chip: neither the softmax nor its two products move it.
+    """
+    steps = Parts(config=config, plan=plan, layer="block").block()
+    return _Walker(plan=plan, layer="block").forward(steps)
+
+
+def backward_layer(config: TransformerConfig, plan: Parallelism) -> tuple[Item, ...]:
+    """Return the backward operators of one block, what is recomputed first.
+
+    Notes
+    -----
+    Full recomputation repeats the whole forward block with its traffic; selective repeats core attention. A
+    flash kernel repeats the scores by itself (arXiv:2205.14135, algorithm 4), hence selective adds nothing to
+    it. The third gather of sequence parallelism (the input of each weight gradient) is left out, for
+    Megatron-LM hides it behind the input gradient.
+    """
+    return backward_steps(Parts(config=config, plan=plan, layer="block").block(), plan)
+
+
+def forward_steps(steps: tuple[Step, ...], plan: Parallelism) -> tuple[Item, ...]:
+    """Return the forward operators of some steps of a block."""
+    return _Walker(plan=plan, layer="block").forward(steps)
+
+
+def backward_steps(steps: tuple[Step, ...], plan: Parallelism) -> tuple[Item, ...]:
+    """Return the backward operators of some steps of a block, what is recomputed first."""
+    walker = _Walker(plan=plan, layer="block")
+    again: tuple[Step, ...] = ()
+    if plan.attention is Attention.FLASH:
+        again = tuple(step for step in steps if step.name in SCORES)
+    elif plan.recompute is Recompute.SELECTIVE:
+        again = tuple(step for step in steps if step.name in CORE_ATTENTION)
+    if plan.recompute is Recompute.FULL:
+        again = (*steps, *again) if plan.attention is Attention.FLASH else steps
+    return (*walker.forward(again), *walker.backward(steps))
+
+
+def ring_layer(
+    config: TransformerConfig, plan: Parallelism, items: tuple[Item, ...], *, forward: bool
+) -> tuple[tuple[Item, ...], tuple[Collective, ...]]:
+    """Return what ring attention adds to a block: other ranks' keys, and the traffic beside that work.
+
+    Parameters
+    ----------
+    config, plan : TransformerConfig, Parallelism
+        Model and plan.
+    items : tuple
+        The block's operators, as `forward_layer` or `backward_layer` gives them: those of one block of keys.
+    forward : bool
+        Which of the two they are.
+
+    Returns
+    -------
+    tuple
+        The same work on the other cp - 1 blocks of keys, and the traffic that runs meanwhile; both empty
+        without a ring.
+
+    Notes
+    -----
+    A ring that hands keys and values on cp - 1 times is an all-gather, and one that carries their gradients
+    home a reduce-scatter (Ring Attention, arXiv:2310.01889, section 3). The backward pass does both.
+    """
+    if plan.cp == 1 or plan.context_exchange is not ContextExchange.RING:
+        return (), ()
+    others = tuple(
+        (one, count * (plan.cp - 1))
+        for one, count in items
+        if one.name in CORE_ATTENTION and not isinstance(one, Collective)
+    )
+    walker = _Walker(plan=plan, layer="block")
+    pairs = plan.tokens * (plan.key_width(config) + plan.value_width(config))
+    phase = Phase.FORWARD if forward else Phase.GRAD_INPUT
+    keys = walker.collective("attention.keys", phase, CollectiveKind.ALL_GATHER, "cp", pairs)
+    if forward:
+        return others, (keys,)
+    sums = walker.collective("attention.keys", phase, CollectiveKind.REDUCE_SCATTER, "cp", pairs * plan.cp)
+    return others, (*((keys,) if plan.recompute is Recompute.FULL else ()), keys, sums)
+
+
+def forward_embedding(config: TransformerConfig, plan: Parallelism) -> tuple[Item, ...]:
+    """Return the operators of the embedding."""
+    steps = Parts(config=config, plan=plan, layer="embedding").embedding()
+    return _Walker(plan=plan, layer="embedding").forward(steps)
+
+
+def backward_embedding(config: TransformerConfig, plan: Parallelism) -> tuple[Item, ...]:
+    """Return the operators that gather the embedding's gradient."""
+    steps = Parts(config=config, plan=plan, layer="embedding").embedding()
+    return _Walker(plan=plan, layer="embedding").backward(steps)
+
+
+def forward_head(config: TransformerConfig, plan: Parallelism) -> tuple[Item, ...]:
+    """Return the operators of the last norm, the logits and the loss."""
+    steps = Parts(config=config, plan=plan, layer="head").head()
+    return _Walker(plan=plan, layer="head").forward(steps)
+
+
+def backward_head(config: TransformerConfig, plan: Parallelism) -> tuple[Item, ...]:
+    """Return the backward operators of the head."""
+    steps = Parts(config=config, plan=plan, layer="head").head()
+    return _Walker(plan=plan, layer="head").backward(steps)
+
+
+def model_flops(config: TransformerConfig, plan: Parallelism, *, causal: bool = False) -> float:
+    """Return the floating-point operations that a step's model is worth, whatever the plan does.
+
+    Parameters
+    ----------
+    config, plan : TransformerConfig, Parallelism
+        The model, and the plan, of which only batch, sequence length and block sparsity matter.
+    causal : bool
+        Whether only the half of attention's pairs that the mask lets through counts. Of published
+        utilisations some count them all and some the half: 12 % apart for Llama 3 8B at 8192 tokens.
+
+    Notes
+    -----
+    Products only, three times the forward pass (arXiv:2205.05198, appendix A; for a GPT
+    72 B L s h^2 (1 + s/6h + V/12Lh)). Attention counts all s x s pairs, not the causal half, unless asked to;
+    nothing that is recomputed and no padding of the vocabulary counts. Utilisations published with the causal
+    half counted are lower for the same speed. Blocks of weights and of keys that do not exist count nothing;
+    weights pruned 2 of 4 count as if they were dense.
+    """
+    bare = Parallelism(
+        global_batch=plan.global_batch,
+        sequence_length=plan.sequence_length,
+        attention=Attention.FULL,
+        vocabulary_multiple=1,
+        weight_density=plan.weight_density,
+        attention_keys=plan.attention_keys,
+    )
+    layer = _product_flops(forward_layer(config.unbounded, bare), causal=causal)
+    narrow = config.windowed_among(0, config.layers)
+    blocks = (config.layers - config.dense_layers - narrow) * layer
+    if narrow:
+        blocks += narrow * _product_flops(forward_layer(config.windowed, bare), causal=causal)
+    if config.dense_layers:
+        dense = _product_flops(forward_layer(config.dense, bare), causal=causal)
+        blocks += config.dense_layers * dense
+    head = _product_flops(forward_head(config, bare), causal=causal)
+    found = 3.0 * plan.global_batch * (blocks + head)
+    return found + _retrieval_flops(config, plan, bare) if config.retrieval else found
+
+
+def _retrieval_flops(config: TransformerConfig, plan: Parallelism, bare: Parallelism) -> float:
+    """Return the operations of a step's cross-attentions and encoder.
+
+    Notes
+    -----
+    Both passes are counted one by one, for no gradient reaches the encodings of relative positions; nor does
+    it in the blocks, whose third product is taken off.
+    """
+    if config.retrieval is None:
+        return 0.0
+    parts = RetrievalParts(config, bare, config.retrieval)
+    count = config.retrieval.among(0, config.layers)
+    one = sum(
+        _product_flops((*forward_steps(steps, bare), *backward_steps(steps, bare)), causal=False) * times
+        for steps, times in ((parts.cross(), count), (parts.encoder(), 1))
+    )
+    never = 2 * plan.sequence_length * config.position_matrix * config.layers
+    return plan.global_batch * (one - never)
+
+
+def _product_flops(items: tuple[Item, ...], *, causal: bool) -> float:
+    halved = {"attention.scores", "attention.position_scores", "attention.values"} if causal else set()
+    return sum(
+        total_flops(operator) * repeat / (2 if operator.name in halved else 1)
+        for operator, repeat in items
+        if isinstance(operator, MatMul)
+    )

@@ -1,0 +1,1 @@
+"""Architectures of transformers and their Hugging Face `config.json` files."""

@@ -1,0 +1,528 @@
+"""The shape of a transformer, from which every operator and byte of a training step follows.
+
+The functions between the products of a feed-forward part, and what each costs an element.
+
+The shape of what a model retrieves and reads: RETRO's encoder of neighbours and cross-attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from simulator.errors import WorkloadError
+
+
+class Activation(StrEnum):
+    """A feed-forward part's function; a gated part multiplies it with its second branch."""
+
+    GELU = "gelu"
+    SILU = "silu"
+    RELU = "relu"
+    SQUARED_RELU = "squared relu"
+
+
+FLOPS: Mapping[Activation, int] = {
+    Activation.GELU: 8,
+    Activation.SILU: 5,
+    Activation.RELU: 1,
+    Activation.SQUARED_RELU: 2,
+}
+"""Operations per element: each sum, product, comparison, exponential and quotient counts one (a GELU in its
+tanh form)."""
+
+PUBLISHED: Mapping[str, Activation] = {
+    "gelu": Activation.GELU,
+    "gelu_10": Activation.GELU,
+    "gelu_accurate": Activation.GELU,
+    "gelu_fast": Activation.GELU,
+    "gelu_new": Activation.GELU,
+    "gelu_python": Activation.GELU,
+    "gelu_pytorch_tanh": Activation.GELU,
+    "quick_gelu": Activation.GELU,
+    "silu": Activation.SILU,
+    "swish": Activation.SILU,
+    "relu": Activation.RELU,
+    "relu2": Activation.SQUARED_RELU,
+}
+"""Names in published ``config.json`` files; every form of a GELU counts as its tanh form."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retrieval:
+    """Neighbours of each chunk of a sequence, the encoder that reads them, the blocks that attend to them.
+
+    Raises
+    ------
+    WorkloadError
+        If a size is not a positive whole number.
+
+    Notes
+    -----
+    Neighbours are found before training, as in the reference, and come with the batch as token numbers: 16
+    bytes for each token trained on, with two neighbours of 128 tokens for a chunk of 64. A query takes some
+    ten milliseconds in a database of two trillion tokens (section 2.2). Neither is charged, as nothing of a
+    batch's way to the accelerator is; both run ahead of the step.
+
+    References
+    ----------
+    Borgeaud et al., "Improving language models by retrieving from trillions of tokens", arXiv:2112.04426,
+    sections 2.2 to 2.4, table 1 and appendix B.
+    """
+
+    first: int = 6
+    """First block, counted from 1, that attends to neighbours; its input is what the encoder attends to."""
+    every: int = 3
+    """Blocks from one that attends to neighbours to the next."""
+    chunk: int = 64
+    """Tokens of a chunk, which has its own neighbours."""
+    neighbours: int = 2
+    """Neighbours of a chunk."""
+    length: int = 128
+    """Tokens of a neighbour: a chunk of the database and the one after it."""
+    layers: int = 2
+    """Blocks of the encoder."""
+    crossings: int = 1
+    """How many of them, the first ones, attend to the chunk whose neighbour they encode."""
+    hidden: int = 896
+    """Width of the encoder's stream."""
+    heads: int = 16
+    """Its heads."""
+    head_dim: int = 64
+    """Width of one of them."""
+    ffn_hidden: int = 3584
+    """Inner width of its feed-forward parts."""
+
+    def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                msg = f"retrieval: {name} must be a whole number of at least 1; got {value!r}"
+                raise WorkloadError(msg)
+        if self.crossings > self.layers:
+            msg = f"retrieval: crossings ({self.crossings}) must be at most layers ({self.layers})"
+            raise WorkloadError(msg)
+
+    @property
+    def width(self) -> int:
+        """Width of the encoder's heads together."""
+        return self.heads * self.head_dim
+
+    @property
+    def tokens_per_token(self) -> float:
+        """Tokens of neighbours for each token of the sequence."""
+        return self.neighbours * self.length / self.chunk
+
+    @property
+    def distances(self) -> int:
+        """Distances between a token of a chunk and one of a neighbour."""
+        return self.chunk + self.length - 1
+
+    def among(self, start: int, count: int) -> int:
+        """Return how many of `count` blocks from `start` (counted from 0) on attend to neighbours."""
+
+        def until(end: int) -> int:
+            return max(0, (end - self.first) // self.every + 1) if end >= self.first else 0
+
+        return until(start + count) - until(start)
+
+    def begins_in(self, start: int, count: int) -> bool:
+        """Return whether the first block that attends to neighbours is among these."""
+        return start < self.first <= start + count
+
+    def cross_matrices(self, hidden: int, width: int) -> int:
+        """Return the elements of one chunked cross-attention: queries, keys and values, output, positions."""
+        return 3 * hidden * width + 2 * self.hidden * width
+
+    def encoder_matrices(self, hidden: int) -> int:
+        """Return the elements of the encoder's products, its embedding left out."""
+        own = 5 * self.hidden * self.width + 2 * self.hidden * self.ffn_hidden
+        crossing = 3 * self.hidden * self.width + 2 * hidden * self.width
+        return self.layers * own + self.crossings * crossing
+
+    @property
+    def encoder_norms(self) -> int:
+        """Parameters of the encoder's norms."""
+        return (2 * self.layers + self.crossings + 1) * self.hidden
+
+
+MOST_LAYERS = 10_000
+"""Most blocks of a model, ten times the deepest published one (DeepNet, arXiv:2203.00555, 1,000 layers)."""
+LARGEST_SIZE = 10**12
+"""Sizes above this are refused as typing errors; a choice."""
+
+
+class Norm(StrEnum):
+    """How a layer normalises its input: a layer norm, one without a shift, or by the root mean square."""
+
+    LAYER = "layer"
+    RMS = "rms"
+    SCALE = "scale"
+
+
+class Positions(StrEnum):
+    """How a model knows where a token stands; relative with a matrix in each block (Transformer-XL)."""
+
+    LEARNED = "learned"
+    ROTARY = "rotary"
+    ALIBI = "alibi"
+    RELATIVE = "relative"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerConfig:
+    """A decoder-only transformer: identical blocks between an embedding and a head.
+
+    Raises
+    ------
+    WorkloadError
+        If a size is not a positive whole number or the sizes do not fit each other.
+
+    Notes
+    -----
+    Sizes are counts and dimensionless.
+    """
+
+    name: str
+    """Name shown in tables and messages."""
+    layers: int
+    """Blocks."""
+    hidden: int
+    """Width of the residual stream."""
+    heads: int
+    """Query heads."""
+    kv_heads: int
+    """Key and value heads; equal to `heads` without grouped queries."""
+    head_dim: int
+    """Width of a head."""
+    ffn_hidden: int
+    """Inner width of the feed-forward part (of one expert, if there are experts)."""
+    vocabulary: int
+    """Tokens in the vocabulary, not padded."""
+    max_sequence: int
+    """Longest sequence the model is made for."""
+    gated: bool = False
+    """Whether the feed-forward part multiplies two branches (SwiGLU)."""
+    activation: Activation | None = None
+    """Its function; none means SiLU if it is gated, GELU if not."""
+    tied_embeddings: bool = False
+    """Whether head and embedding are one matrix."""
+    experts: int = 1
+    """Experts per block; 1 is a dense model without a router."""
+    experts_per_token: int = 1
+    """Experts that each token visits."""
+    shared_experts: int = 0
+    """Experts that every token visits besides those chosen for it."""
+    routing_bias: bool = False
+    """Whether each expert has a bias that balances the load (DeepSeek-V3)."""
+    dense_layers: int = 0
+    """First blocks of a model with experts that have none."""
+    dense_ffn_hidden: int = 0
+    """Inner width of the feed-forward part of those blocks."""
+    kv_rank: int = 0
+    """Width of the latent from which keys and values are made (multi-head latent attention); 0 without."""
+    query_rank: int = 0
+    """Width of the latent from which queries are made; 0 without."""
+    rope_dim: int = 0
+    """With a latent, the part of a head that carries positions; its key is one for all heads."""
+    value_dim: int = 0
+    """With a latent, the width of a value head."""
+    parallel: bool = False
+    """Whether attention and feed-forward part stand side by side after one norm (PaLM, GPT-J)."""
+    norm: Norm = Norm.LAYER
+    """Kind of norm."""
+    positions: Positions = Positions.ROTARY
+    """Kind of position information."""
+    position_rows: int = 0
+    """Rows of a learned position table; 0 if positions are not learned."""
+    embedding_norm: bool = False
+    """Whether a norm follows the embedding (BLOOM)."""
+    qkv_bias: bool = False
+    """Whether query, key and value products add a bias."""
+    output_bias: bool = False
+    """Whether attention's output product adds a bias."""
+    mlp_bias: bool = False
+    """Whether the feed-forward products add a bias."""
+    dropout: bool = False
+    """Whether training drops activations, hence keeps masks."""
+    qk_norm: bool = False
+    """Whether every head's queries and keys are normalised (Qwen3)."""
+    post_norms: bool = False
+    """Whether a norm follows each half of a block too (Grok-1)."""
+    sinks: bool = False
+    """Whether every head has a learned logit that draws attention off all keys (GPT-OSS)."""
+    window: int = 0
+    """Keys that a query of a windowed block sees at most; 0 without windows."""
+    window_every: int = 0
+    """Of so many neighbouring blocks all but the last are windowed; 1 means every block, 0 none."""
+    window_after: int = 0
+    """First blocks that see all keys whatever `window_every` says (Qwen2)."""
+    routing_groups: int = 1
+    """Groups of experts among which the router chooses first (DeepSeek-V3)."""
+    chosen_groups: int = 1
+    """How many of them a token may visit."""
+    retrieval: Retrieval | None = None
+    """What the model retrieves and how it reads it (RETRO); none for a model that does not."""
+
+    def __post_init__(self) -> None:
+        for size in _SIZES:
+            value = getattr(self, size)
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST_SIZE:
+                msg = f"{self.name}: {size} must be a whole number from 1 to {LARGEST_SIZE}; got {value!r}"
+                raise WorkloadError(msg)
+        if self.layers > MOST_LAYERS:
+            msg = f"{self.name}: layers must be at most {MOST_LAYERS:,}; got {self.layers:,}"
+            raise WorkloadError(msg)
+        if self.heads % self.kv_heads:
+            msg = (
+                f"{self.name}: kv_heads ({self.kv_heads}) must divide heads ({self.heads}); "
+                f"try {divisors(self.heads)}"
+            )
+            raise WorkloadError(msg)
+        if self.experts_per_token > self.experts:
+            msg = (
+                f"{self.name}: experts_per_token ({self.experts_per_token}) must be at most experts "
+                f"({self.experts}); try {self.experts}"
+            )
+            raise WorkloadError(msg)
+        if self.parallel and (self.experts > 1 or self.kv_rank):
+            msg = f"{self.name}: parallel blocks with experts or latent attention are not modelled"
+            raise WorkloadError(msg)
+        latent = (self.kv_rank, self.query_rank, self.rope_dim, self.value_dim)
+        if any(latent) and not all(latent):
+            msg = (
+                f"{self.name}: kv_rank, query_rank, rope_dim and value_dim {latent} go together; "
+                "give all four or none"
+            )
+            raise WorkloadError(msg)
+        if bool(self.window) != bool(self.window_every) or (
+            self.window and (self.kv_rank or self.dense_layers)
+        ):
+            msg = (
+                f"{self.name}: window ({self.window}) and window_every ({self.window_every}) go together, "
+                "without latent attention or dense blocks; give both or none"
+            )
+            raise WorkloadError(msg)
+        if self.experts % self.routing_groups or not 1 <= self.chosen_groups <= self.routing_groups:
+            msg = (
+                f"{self.name}: routing_groups ({self.routing_groups}) must divide experts ({self.experts}) "
+                f"and be at least chosen_groups ({self.chosen_groups}); leave both out"
+            )
+            raise WorkloadError(msg)
+        if self.retrieval and self.retrieval.first > self.layers:
+            msg = (
+                f"{self.name}: retrieval begins in block {self.retrieval.first} of {self.layers}; lower first"
+            )
+            raise WorkloadError(msg)
+        if self.dense_layers and (self.experts == 1 or self.dense_layers > self.layers):
+            msg = (
+                f"{self.name}: dense_layers ({self.dense_layers}) needs experts ({self.experts}) and must be "
+                f"at most layers ({self.layers}); leave it out"
+            )
+            raise WorkloadError(msg)
+
+    @property
+    def norm_parameters(self) -> int:
+        """Parameters of one norm: a scale, and for layer norm a shift."""
+        return self.hidden * (2 if self.norm is Norm.LAYER else 1)
+
+    @property
+    def query_width(self) -> int:
+        """Width of all query heads together."""
+        return self.heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        """Width of all key heads together (and of all value heads)."""
+        return self.kv_heads * self.head_dim
+
+    @property
+    def ffn_branches(self) -> int:
+        """Matrices from the hidden to the inner width: two if gated."""
+        return 2 if self.gated else 1
+
+    @property
+    def attention_matrices(self) -> int:
+        """Elements of one block's attention weights, without biases."""
+        if not self.kv_rank:
+            return 2 * self.hidden * (self.query_width + self.kv_width) + self.position_matrix
+        return self.hidden * (self.latent_width + self.context_width) + self.latent_matrices
+
+    @property
+    def position_matrix(self) -> int:
+        """Elements of a block's matrix for relative positions."""
+        return self.hidden * self.query_width if self.positions is Positions.RELATIVE else 0
+
+    @property
+    def latent_width(self) -> int:
+        """Width of what latent attention makes of the stream: two latents and the shared positions."""
+        return self.query_rank + self.kv_rank + self.rope_dim
+
+    @property
+    def latent_matrices(self) -> int:
+        """Elements of the products from latents to heads."""
+        keys_values = self.key_width - self.heads * self.rope_dim + self.value_width
+        return self.query_rank * self.query_width + self.kv_rank * keys_values
+
+    @property
+    def key_width(self) -> int:
+        """Width of all keys as attention reads them."""
+        return self.query_width if self.kv_rank else self.kv_width
+
+    @property
+    def value_width(self) -> int:
+        """Width of all values as attention reads them."""
+        return self.heads * self.value_dim if self.kv_rank else self.kv_width
+
+    @property
+    def context_width(self) -> int:
+        """Width of what attention hands to its output product."""
+        return self.heads * self.value_dim if self.kv_rank else self.query_width
+
+    @property
+    def dense(self) -> TransformerConfig:
+        """The model with the blocks that have no experts only."""
+        return replace(
+            self,
+            experts=1,
+            experts_per_token=1,
+            shared_experts=0,
+            routing_bias=False,
+            dense_layers=0,
+            dense_ffn_hidden=0,
+            routing_groups=1,
+            chosen_groups=1,
+            ffn_hidden=self.dense_ffn_hidden or self.ffn_hidden,
+        )
+
+    @property
+    def windowed(self) -> TransformerConfig:
+        """The model with windowed blocks only."""
+        return replace(self, window_every=1, window_after=0)
+
+    @property
+    def all_windowed(self) -> bool:
+        """Whether every block sees a window of keys only."""
+        return self.window_every == 1 and not self.window_after
+
+    @property
+    def unbounded(self) -> TransformerConfig:
+        """The model with blocks only that see all keys."""
+        return replace(self, window=0, window_every=0, window_after=0)
+
+    def windowed_among(self, first: int, count: int) -> int:
+        """Return how many of the blocks from `first` on are windowed, `count` in all."""
+        last, first = (max(place, self.window_after) for place in (first + count, first))
+        if self.window_every < 2:
+            return (last - first) * self.window_every
+        return last - first - (last // self.window_every - first // self.window_every)
+
+    @property
+    def block_norms(self) -> int:
+        """Parameters of one block's norms, and its attention sinks."""
+        narrow = self.query_rank + self.kv_rank + (2 * self.head_dim if self.qk_norm else 0)
+        wide = (1 if self.parallel else 2) * (2 if self.post_norms else 1)
+        sinks = self.heads if self.sinks else 0
+        return wide * self.norm_parameters + narrow * (self.norm_parameters // self.hidden) + sinks
+
+    @property
+    def expert_matrices(self) -> int:
+        """Elements of one expert's (or the dense feed-forward part's) weights, without biases."""
+        return (self.ffn_branches + 1) * self.hidden * self.ffn_hidden
+
+    @property
+    def expert_biases(self) -> int:
+        """Elements of one expert's (or the dense feed-forward part's) biases."""
+        return (self.ffn_branches * self.ffn_hidden + self.hidden) * self.mlp_bias
+
+    @property
+    def router_parameters(self) -> int:
+        """Elements of one block's router; none in a dense model."""
+        return (self.hidden + self.routing_bias) * self.experts if self.experts > 1 else 0
+
+    @property
+    def layer_parameters(self) -> int:
+        """Parameters of one block, all experts counted."""
+        attention_bias = (
+            self.query_width + 2 * self.kv_width
+        ) * self.qkv_bias + self.hidden * self.output_bias
+        experts = self.experts + self.shared_experts
+        feed_forward = experts * (self.expert_matrices + self.expert_biases) + self.router_parameters
+        return self.attention_matrices + attention_bias + feed_forward + self.block_norms
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Parameters before the first block."""
+        rows = self.vocabulary + self.position_rows
+        return rows * self.hidden + (self.norm_parameters if self.embedding_norm else 0)
+
+    @property
+    def head_parameters(self) -> int:
+        """Parameters after the last block that the embedding does not already count."""
+        return self.norm_parameters + (0 if self.tied_embeddings else self.vocabulary * self.hidden)
+
+    @property
+    def parameters(self) -> int:
+        """All parameters, exactly as published models count them."""
+        blocks = (self.layers - self.dense_layers) * self.layer_parameters
+        if self.dense_layers:
+            blocks += self.dense_layers * self.dense.layer_parameters
+        return self.embedding_parameters + blocks + self.head_parameters + self.retrieval_parameters
+
+    @property
+    def retrieval_parameters(self) -> int:
+        """Parameters of cross-attentions to neighbours and of the encoder, with its embedding."""
+        if self.retrieval is None:
+            return 0
+        return self.cross_parameters * self.retrieval.among(0, self.layers) + self.encoder_parameters
+
+    @property
+    def cross_parameters(self) -> int:
+        """Parameters of one cross-attention to neighbours, with its norm."""
+        if self.retrieval is None:
+            return 0
+        return self.retrieval.cross_matrices(self.hidden, self.query_width) + self.norm_parameters
+
+    @property
+    def encoder_parameters(self) -> int:
+        """Parameters of the encoder of neighbours, with its embedding."""
+        if self.retrieval is None:
+            return 0
+        matrices = self.retrieval.encoder_matrices(self.hidden)
+        return matrices + self.retrieval.encoder_norms + self.vocabulary * self.retrieval.hidden
+
+    @property
+    def active_parameters(self) -> int:
+        """Parameters that one token visits: idle experts left out."""
+        idle = self.experts - self.experts_per_token
+        each = self.expert_matrices + self.expert_biases
+        return self.parameters - (self.layers - self.dense_layers) * idle * each
+
+
+_SIZES = (
+    "layers",
+    "hidden",
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "ffn_hidden",
+    "vocabulary",
+    "max_sequence",
+    "experts",
+    "experts_per_token",
+)
+
+
+def divisors(whole: int, *, most: int = 64) -> str:
+    """Return the divisors of a number as a phrase for a message: ``1, 2 or 4``.
+
+    Parameters
+    ----------
+    whole : int
+        The number, at least 1.
+    most : int
+        Largest divisor worth naming.
+    """
+    found = [str(part) for part in range(1, min(whole, most) + 1) if whole % part == 0]
+    return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} or {found[-1]}"

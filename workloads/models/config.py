@@ -1,0 +1,564 @@
+"""Reads the config.json files that published models come with, strictly and without their library.
+
+The families of published models: which keys their config.json writes sizes under, and what each fixes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from simulator.errors import ParameterError, WorkloadError, nearest
+from simulator.files import json_line, read_json, read_text
+from workloads.models.architecture import (
+    PUBLISHED,
+    Activation,
+    Norm,
+    Positions,
+    Retrieval,
+    TransformerConfig,
+    divisors,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windows:
+    """Which blocks of a family see a window of keys only, where ``layer_types`` does not say it."""
+
+    every: int = 1
+    """Of so many neighbouring blocks all but the last; 1 means every block."""
+    every_keys: tuple[str, ...] = ()
+    """Keys of a model that has another number."""
+    default: int | None = None
+    """Keys in a window where the file says nothing (null there means none); none: all keys are seen then."""
+    switch: str = ""
+    """Key without which, or with false, no block is windowed."""
+    after: tuple[str, int] = ("", 0)
+    """Key of how many first blocks see all keys, and how many without it; so the library runs Qwen2, whose
+    documents say that these have the window (huggingface/transformers, issue 35896)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """Which keys a model family writes its sizes under, and what it fixes; see `TransformerConfig`."""
+
+    layers: tuple[str, ...] = ("num_hidden_layers",)
+    hidden: tuple[str, ...] = ("hidden_size",)
+    heads: tuple[str, ...] = ("num_attention_heads",)
+    kv_heads: tuple[str, ...] = ()
+    kv_heads_default: int | None = None
+    head_dim_default: int | None = None
+    ffn: tuple[str, ...] = ("intermediate_size",)
+    ffn_default: bool = False
+    sequence: tuple[str, ...] = ("max_position_embeddings",)
+    sequence_default: int | None = None
+    experts: tuple[str, str] | None = None
+    gated: bool = False
+    norm: Norm = Norm.LAYER
+    positions: Positions = Positions.ROTARY
+    extra_positions: int = 0
+    embedding_norm: bool = False
+    qkv_bias: tuple[str, bool] = ("", True)
+    output_bias: tuple[str, bool] = ("", True)
+    mlp_bias: tuple[str, bool] = ("", True)
+    tied: bool = False
+    dropout: tuple[str, float] | None = None
+    demands: tuple[tuple[str, bool], ...] = ()
+    parallel: bool = False
+    latent: bool = False
+    qk_norm: bool = False
+    post_norms: bool = False
+    sinks: bool = False
+    router_bias: bool = False
+    windows: Windows | None = None
+    activation: tuple[str, ...] = ("hidden_act",)
+    retrieval: bool = False
+    fixed: tuple[tuple[str, Any], ...] = ()
+
+
+def gated_family(
+    *, qkv: tuple[str, bool], output: tuple[str, bool], mlp: str = "", experts: tuple[str, str] | None = None
+) -> Family:
+    """Return a family of the kind of Llama: grouped queries, gated feed-forward parts, RMS norms."""
+    return Family(
+        kv_heads=("num_key_value_heads",),
+        gated=True,
+        norm=Norm.RMS,
+        qkv_bias=qkv,
+        output_bias=output,
+        mlp_bias=(mlp, False),
+        experts=experts,
+    )
+
+
+_GPT2 = Family(
+    layers=("n_layer", "num_hidden_layers"),
+    hidden=("n_embd", "hidden_size"),
+    heads=("n_head", "num_attention_heads"),
+    ffn=("n_inner",),
+    ffn_default=True,
+    sequence=("n_positions", "max_position_embeddings"),
+    activation=("activation_function",),
+    positions=Positions.LEARNED,
+    tied=True,
+    dropout=("resid_pdrop", 0.1),
+)
+_BLOOM = Family(
+    layers=("n_layer", "num_hidden_layers"),
+    hidden=("hidden_size", "n_embed"),
+    heads=("n_head", "num_attention_heads"),
+    ffn=(),
+    ffn_default=True,
+    sequence=("seq_length",),
+    sequence_default=2048,
+    positions=Positions.ALIBI,
+    embedding_norm=True,
+    tied=True,
+    dropout=("hidden_dropout", 0.0),
+)
+_OPT = Family(
+    ffn=("ffn_dim",),
+    activation=("activation_function",),
+    positions=Positions.LEARNED,
+    extra_positions=2,
+    qkv_bias=("enable_bias", True),
+    output_bias=("enable_bias", True),
+    mlp_bias=("enable_bias", True),
+    tied=True,
+    dropout=("dropout", 0.1),
+    demands=(("do_layer_norm_before", True),),
+)
+_NEOX = Family(
+    qkv_bias=("attention_bias", True),
+    output_bias=("attention_bias", True),
+    dropout=("hidden_dropout", 0.0),
+)
+_NO_BIAS = ("", False)
+_PALM = Family(
+    kv_heads=("num_key_value_heads",),
+    gated=True,
+    norm=Norm.SCALE,
+    qkv_bias=_NO_BIAS,
+    output_bias=_NO_BIAS,
+    mlp_bias=_NO_BIAS,
+    tied=True,
+    parallel=True,
+)
+_RETRO = Family(
+    norm=Norm.RMS,
+    positions=Positions.RELATIVE,
+    qkv_bias=_NO_BIAS,
+    output_bias=_NO_BIAS,
+    mlp_bias=_NO_BIAS,
+    retrieval=True,
+)
+_DEEPSEEK_V3 = replace(
+    gated_family(qkv=_NO_BIAS, output=_NO_BIAS, experts=("n_routed_experts", "num_experts_per_tok")),
+    ffn=("moe_intermediate_size",),
+    latent=True,
+)
+_LAST = Windows(switch="use_sliding_window", default=4096, after=("max_window_layers", 28))
+_PHI_3 = replace(gated_family(qkv=_NO_BIAS, output=_NO_BIAS), windows=Windows())
+_QWEN3 = replace(
+    gated_family(qkv=("attention_bias", False), output=("attention_bias", False)), qk_norm=True, windows=_LAST
+)
+_QWEN3_MOE = replace(
+    _QWEN3,
+    ffn=("moe_intermediate_size",),
+    experts=("num_experts", "num_experts_per_tok"),
+    fixed=(("decoder_sparse_step", 1), ("mlp_only_layers", [])),
+)
+_GPT_OSS = replace(
+    gated_family(
+        qkv=("attention_bias", True),
+        output=("attention_bias", True),
+        experts=("num_local_experts", "num_experts_per_tok"),
+    ),
+    mlp_bias=("", True),
+    sinks=True,
+    router_bias=True,
+    windows=Windows(every=2, default=128),
+)
+_GROK_1 = replace(
+    gated_family(qkv=_NO_BIAS, output=_NO_BIAS, experts=("num_experts", "num_experts_per_tok")),
+    post_norms=True,
+    tied=True,
+)
+_GEMMA = replace(
+    gated_family(qkv=("attention_bias", False), output=("attention_bias", False)),
+    activation=("hidden_activation", "hidden_act"),
+    tied=True,
+    head_dim_default=256,
+)
+_GEMMA_2 = replace(_GEMMA, post_norms=True, windows=Windows(every=2, default=4096))
+_GEMMA_3 = replace(
+    _GEMMA_2,
+    qk_norm=True,
+    windows=Windows(every=6, every_keys=("sliding_window_pattern", "_sliding_window_pattern"), default=4096),
+)
+_FALCON = Family(
+    layers=("num_hidden_layers", "n_layer"),
+    heads=("num_attention_heads", "n_head"),
+    kv_heads_default=1,
+    ffn=("ffn_hidden_size",),
+    ffn_default=True,
+    sequence_default=2048,
+    activation=("activation",),
+    qkv_bias=("bias", False),
+    output_bias=("bias", False),
+    mlp_bias=("bias", False),
+    tied=True,
+    parallel=True,
+    dropout=("hidden_dropout", 0.0),
+    demands=(
+        ("multi_query", True),
+        ("parallel_attn", True),
+        ("new_decoder_architecture", False),
+        ("alibi", False),
+    ),
+)
+FAMILIES: Mapping[str, Family] = {
+    "llama": gated_family(qkv=("attention_bias", False), output=("attention_bias", False), mlp="mlp_bias"),
+    "mistral": replace(_PHI_3, windows=Windows(default=4096)),
+    "mixtral": replace(_PHI_3, experts=("num_local_experts", "num_experts_per_tok")),
+    "phi3": _PHI_3,
+    "gemma": _GEMMA,
+    "gemma2": _GEMMA_2,
+    "gemma3_text": _GEMMA_3,
+    "falcon": _FALCON,
+    "qwen2": replace(gated_family(qkv=("", True), output=_NO_BIAS), windows=_LAST),
+    "gpt2": _GPT2,
+    "gpt_neox": _NEOX,
+    "bloom": _BLOOM,
+    "deepseek_v2": _DEEPSEEK_V3,
+    "deepseek_v3": _DEEPSEEK_V3,
+    "kimi_k2": _DEEPSEEK_V3,
+    "qwen3": _QWEN3,
+    "qwen3_moe": _QWEN3_MOE,
+    "gpt_oss": _GPT_OSS,
+    "grok-1": _GROK_1,
+    "opt": _OPT,
+    "palm": _PALM,
+    "retro": _RETRO,
+}
+"""Supported ``model_type`` values."""
+NOT_DECODERS: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("albert", "bert", "deberta-v2", "distilbert", "electra", "roberta", "xlm-roberta"), "encoder"
+    ),
+    **dict.fromkeys(("bart", "marian", "mt5", "pegasus", "t5", "whisper"), "encoder and decoder"),
+    **dict.fromkeys(("mamba", "mamba2", "rwkv"), "recurrence"),
+}
+"""Other ``model_type`` values that are often met, and what they are made of."""
+
+
+__all__ = ["FAMILIES", "TransformerConfig", "from_hugging_face", "load_model", "shipped_models"]
+
+MODELS = Path(__file__).parent
+"""Folder of the shipped models."""
+WINDOWED, FULL = "sliding_attention", "full_attention"
+"""Values of ``layer_types``."""
+LONGEST_SHOWN = 60
+"""Characters of a wrong value that a message repeats."""
+
+
+class _Reader:
+    """Typed look-ups in one config.json, with the file and the key in every complaint."""
+
+    def __init__(self, values: Mapping[str, Any], path: Path | None) -> None:
+        self.values = values
+        self.path = path
+        self.where = path.name if path else "config"
+
+    def at(self, key: str) -> str:
+        """Return file, line and key."""
+        line = json_line(read_text(self.path), key) if self.path else 0
+        return f"{self.where}:{line}:{key}" if line else f"{self.where}:{key}"
+
+    def fail(self, key: str, rule: str) -> NoReturn:
+        shown = repr(self.values.get(key))
+        short = shown if len(shown) <= LONGEST_SHOWN else f"{shown[: LONGEST_SHOWN - 3]}..."
+        msg = f"{self.at(key)} {rule}; got {short}"
+        raise WorkloadError(msg)
+
+    def first(self, keys: tuple[str, ...]) -> str:
+        """Return the first of some keys that has a value; none if none has."""
+        return next((key for key in keys if self.values.get(key) is not None), "")
+
+    def whole(self, keys: tuple[str, ...], default: int | None = None) -> int:
+        present = [key for key in keys if self.values.get(key) is not None]
+        if not present:
+            if default is not None:
+                return default
+            if keys[0] in self.values:
+                self.fail(keys[0], "must be a whole number of at least 1")
+            hint = nearest(keys[0], (str(key) for key in self.values), noun="key")
+            msg = f"{self.where} lacks '{keys[0]}'; {hint}"
+            raise WorkloadError(msg)
+        for key in present:
+            value = self.values[key]
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                self.fail(key, "must be a whole number of at least 1")
+            if value != self.values[present[0]]:
+                self.fail(key, f"must equal '{present[0]}' ({self.values[present[0]]}); keep one of the two")
+        return int(self.values[present[0]])
+
+    def count(self, key: str, default: int = 0) -> int:
+        """Return a whole number that may be zero, or absent for the default."""
+        value = self.values.get(key)
+        return 0 if value == 0 and not isinstance(value, bool) else self.whole((key,), default)
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self.values.get(key)
+        if value is None or not key:
+            return default
+        if not isinstance(value, bool):
+            self.fail(key, "must be true or false")
+        return bool(value)
+
+    def share(self, key: str, default: float) -> float:
+        value = self.values.get(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+            self.fail(key, "must be a number from 0 to below 1")
+        return float(value)
+
+
+def from_hugging_face(source: Path | str | Mapping[str, Any], *, name: str = "") -> TransformerConfig:
+    """Return the shape of a model from its config.json.
+
+    Parameters
+    ----------
+    source : path or mapping
+        The file, or its contents.
+    name : str
+        Name to show; by default the file's, or that of its folder for a plain ``config.json``.
+
+    Raises
+    ------
+    WorkloadError
+        For a file that cannot be read, a family that is not known, or a value that is missing, of the wrong
+        type or does not fit the others; the message says file and key.
+    """
+    if isinstance(source, Mapping):
+        reader = _Reader(source, None)
+    else:
+        path = Path(source)
+        reader = _Reader(_read(path), path)
+        name = name or (path.resolve().parent.name if path.stem == "config" else path.stem)
+    kind = reader.values.get("model_type")
+    if not isinstance(kind, str):
+        msg = f"{reader.at('model_type')} must be text, one of {', '.join(sorted(FAMILIES))}; got {kind!r}"
+        raise WorkloadError(msg)
+    if kind not in FAMILIES:
+        msg = f"{reader.at('model_type')} '{kind}' {_not_supported(kind, reader.values)}"
+        raise WorkloadError(msg)
+    return _build(reader, FAMILIES[kind], name or kind)
+
+
+def _not_supported(kind: str, values: Mapping[str, Any]) -> str:
+    """Return why a kind of model is not read, and what to do."""
+    if kind in NOT_DECODERS:
+        return f"is not a decoder ({NOT_DECODERS[kind]}); only decoders are modelled, e.g. gpt2 or llama"
+    text = values.get("text_config")
+    inner = text.get("model_type") if isinstance(text, Mapping) else None
+    if inner in FAMILIES:
+        return f"reads more than text; save what stands under 'text_config' ({inner}) as a file and give that"
+    return f"is not supported; supported: {', '.join(sorted(FAMILIES))}"
+
+
+def _build(reader: _Reader, family: Family, name: str) -> TransformerConfig:
+    for key, needed in family.demands:
+        if reader.flag(key, needed) is not needed:
+            reader.fail(key, f"must be {str(needed).lower()}; other blocks are not modelled")
+    for key, only in family.fixed:
+        if reader.values.get(key, only) != only:
+            reader.fail(key, f"must be {only!r}: blocks without experts among the others are not modelled")
+    hidden = reader.whole(family.hidden)
+    heads = reader.whole(family.heads)
+    if reader.values.get("head_dim") is None and not family.head_dim_default and hidden % heads:
+        key = next(key for key in family.heads if reader.values.get(key) is not None)
+        reader.fail(key, f"must divide {family.hidden[0]} ({hidden}); try {divisors(hidden)}")
+    if reader.whole(("word_embed_proj_dim",), hidden) != hidden:
+        reader.fail(
+            "word_embed_proj_dim", f"must equal the hidden size ({hidden}): projections are not modelled"
+        )
+    kv_heads = reader.whole(family.kv_heads, family.kv_heads_default or heads)
+    if heads % kv_heads:
+        reader.fail(family.kv_heads[0], f"must divide the heads ({heads}); try {divisors(heads)}")
+    sequence = reader.whole(family.sequence, family.sequence_default)
+    experts = reader.whole((family.experts[0],)) if family.experts else 1
+    chosen = reader.whole((family.experts[1],)) if family.experts else 1
+    if family.experts and chosen > experts:
+        reader.fail(family.experts[1], f"must be at most {family.experts[0]} ({experts})")
+    learned = family.positions is Positions.LEARNED
+    config = TransformerConfig(
+        name=name,
+        layers=reader.whole(family.layers),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=reader.whole(("head_dim",), family.head_dim_default or hidden // heads or 1),
+        ffn_hidden=reader.whole(family.ffn, 4 * hidden if family.ffn_default else None),
+        vocabulary=reader.whole(("vocab_size",)),
+        max_sequence=sequence,
+        gated=family.gated,
+        activation=_activation(reader, family),
+        tied_embeddings=reader.flag("tie_word_embeddings", family.tied),
+        experts=experts,
+        experts_per_token=chosen,
+        norm=family.norm,
+        positions=family.positions,
+        position_rows=sequence + family.extra_positions if learned else 0,
+        embedding_norm=family.embedding_norm,
+        qkv_bias=reader.flag(*family.qkv_bias),
+        output_bias=reader.flag(*family.output_bias),
+        mlp_bias=reader.flag(*family.mlp_bias),
+        dropout=family.dropout is not None and reader.share(*family.dropout) > 0,
+        parallel=family.parallel,
+        qk_norm=family.qk_norm,
+        post_norms=family.post_norms,
+        sinks=family.sinks,
+        routing_bias=family.router_bias,
+    )
+    config = _with_windows(reader, config, family.windows)
+    if family.retrieval:
+        return _with_retrieval(reader, config)
+    return _with_latents(reader, config) if family.latent else config
+
+
+def _with_retrieval(reader: _Reader, config: TransformerConfig) -> TransformerConfig:
+    """Return a model that attends to encoded neighbours (RETRO); keys of our own, for none are published."""
+    retrieval = Retrieval(
+        first=reader.whole(("retrieval_first_layer",)),
+        every=reader.whole(("retrieval_every",)),
+        chunk=reader.whole(("chunk_length",)),
+        neighbours=reader.whole(("num_neighbors",)),
+        length=reader.whole(("neighbor_length",)),
+        layers=reader.whole(("encoder_layers",)),
+        crossings=reader.whole(("encoder_cross_layers",)),
+        hidden=reader.whole(("encoder_hidden_size",)),
+        heads=reader.whole(("encoder_num_heads",)),
+        head_dim=reader.whole(("encoder_head_dim",)),
+        ffn_hidden=reader.whole(("encoder_intermediate_size",)),
+    )
+    return replace(config, retrieval=retrieval)
+
+
+def _with_latents(reader: _Reader, config: TransformerConfig) -> TransformerConfig:
+    """Return a model with DeepSeek-V3's latent attention, dense first blocks and shared experts.
+
+    The blocks of its multi-token prediction are not counted, as in its published 671 billion parameters.
+    """
+    positions = reader.whole(("qk_rope_head_dim",))
+    return replace(
+        config,
+        head_dim=reader.whole(("qk_nope_head_dim",)) + positions,
+        kv_rank=reader.whole(("kv_lora_rank",)),
+        query_rank=reader.whole(("q_lora_rank",)),
+        rope_dim=positions,
+        value_dim=reader.whole(("v_head_dim",)),
+        dense_layers=reader.count("first_k_dense_replace"),
+        dense_ffn_hidden=reader.whole(("intermediate_size",)),
+        shared_experts=reader.count("n_shared_experts"),
+        routing_bias=reader.values.get("topk_method") == "noaux_tc",
+        routing_groups=reader.count("n_group") or 1,
+        chosen_groups=reader.count("topk_group") or 1,
+    )
+
+
+def _activation(reader: _Reader, family: Family) -> Activation | None:
+    """Return the feed-forward part's function, where the file names it."""
+    key = reader.first(family.activation)
+    if not key:
+        return None
+    name = reader.values[key]
+    if not isinstance(name, str) or name not in PUBLISHED:
+        reader.fail(key, f"must be one of {', '.join(PUBLISHED)}; other functions are not priced")
+    return PUBLISHED[name]
+
+
+def _with_windows(reader: _Reader, config: TransformerConfig, rule: Windows | None) -> TransformerConfig:
+    """Return a model some blocks of which see a window of keys.
+
+    ``layer_types`` says which, or without it the family: every block (Mistral), all but the last of so many
+    (Gemma 2 and 3, GPT-OSS), those after the first ones (Qwen2).
+    """
+    listed = reader.values.get("layer_types")
+    if rule is None:
+        for key in ("sliding_window", "layer_types"):
+            if reader.values.get(key) not in (None, [FULL] * config.layers):
+                reader.fail(key, "must be absent: this model_type has no windows")
+        return config
+    written = "sliding_window" in reader.values
+    window = reader.whole(("sliding_window",), 0 if written else rule.default or 0)
+    if not window or (rule.switch and not reader.flag(rule.switch, False)):
+        if listed not in (None, [FULL] * config.layers):
+            reader.fail("layer_types", "must be absent where the model has no sliding_window")
+        return config
+    every = reader.whole(rule.every_keys, rule.every)
+    after = min(reader.count(*rule.after), config.layers)
+    if listed is not None:
+        every, after = _order(reader, config.layers)
+    if not every or after == config.layers:
+        return config
+    return replace(config, window=window, window_every=every, window_after=after)
+
+
+def _order(reader: _Reader, layers: int) -> tuple[int, int]:
+    """Return of how many blocks the last sees all keys, and how many first ones do, by ``layer_types``."""
+    kinds = reader.values["layer_types"]
+    if not isinstance(kinds, list) or len(kinds) != layers or not set(map(str, kinds)) <= {WINDOWED, FULL}:
+        reader.fail("layer_types", f"must name {WINDOWED} or {FULL} for each of the {layers} blocks")
+    windowed = [kind == WINDOWED for kind in kinds]
+    if not any(windowed):
+        return 0, 0
+    after = windowed.index(True)
+    if all(windowed[after:]):
+        return 1, after
+    every = windowed.index(False, after) + 1
+    if after or any(one == (place % every == every - 1) for place, one in enumerate(windowed)):
+        reader.fail("layer_types", f"must repeat {WINDOWED} and one {FULL}, or end with {WINDOWED} only")
+    return every, 0
+
+
+def shipped_models() -> tuple[str, ...]:
+    """Return the names of the models that come with the package."""
+    return tuple(sorted(path.stem for path in MODELS.glob("*.json")))
+
+
+def load_model(name_or_path: str | Path) -> TransformerConfig:
+    """Return a shipped model by name, or any model by the path of its config.json.
+
+    Parameters
+    ----------
+    name_or_path : str or pathlib.Path
+        E.g. ``"llama-3-8b"`` or ``"models/mine/config.json"``. Text with a slash, or that ends in ``.json``,
+        is a path.
+
+    Raises
+    ------
+    WorkloadError
+        If the name is unknown (with the nearest known one) or the file cannot be used.
+    """
+    text = str(name_or_path)
+    if isinstance(name_or_path, Path) or "/" in text or "\\" in text or text.endswith(".json"):
+        return from_hugging_face(Path(text))
+    if text not in shipped_models():
+        hint = nearest(text, shipped_models(), noun="model")
+        msg = f"no model '{text}'; {hint} (or give the path of a config.json)"
+        raise WorkloadError(msg)
+    return from_hugging_face(MODELS / f"{text}.json")
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    if path.is_dir():
+        msg = f"{path} is a folder; give the config.json in it: {path / 'config.json'}"
+        raise WorkloadError(msg)
+    try:
+        return read_json(path)
+    except ParameterError as error:
+        raise WorkloadError(str(error)) from None

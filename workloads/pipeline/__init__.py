@@ -1,0 +1,1 @@
+"""Pipeline schedules: the order of passes, and the time line they make."""

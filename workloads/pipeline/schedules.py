@@ -1,0 +1,531 @@
+"""In which order a pipeline stage runs the forward and backward passes of its microbatches.
+
+Pipeline orders folded into a V: a stage holds a chunk from the start and one from the end of the model.
+
+Pipeline orders that split the backward pass, so that gradients of weights fill the bubble.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass
+from enum import StrEnum
+
+from simulator.errors import WorkloadError
+from workloads.plan.parallelism import Schedule
+
+
+class Pass(StrEnum):
+    """What a run through a stage does; a backward pass may be split into one of inputs and one of weights."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    INPUT = "backward of inputs"
+    WEIGHT = "backward of weights"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One run of one microbatch through one chunk of a stage."""
+
+    microbatch: int
+    """Which microbatch."""
+    direction: Pass
+    """Forward or backward."""
+    chunk: int = 0
+    """Which of the stage's chunks."""
+
+
+Order = tuple[tuple[Slot, ...], ...]
+"""For every stage, its slots in order."""
+
+
+def gpipe(stages: int, microbatches: int) -> Order:
+    """Return GPipe's order: all forward passes, then all backward passes.
+
+    Parameters
+    ----------
+    stages, microbatches : int
+        At least 1 each.
+
+    References
+    ----------
+    Huang et al., GPipe, arXiv:1811.06965, figure 2c.
+    """
+    check_sizes(stages, microbatches)
+    forward = [Slot(microbatch, Pass.FORWARD) for microbatch in range(microbatches)]
+    backward = [Slot(microbatch, Pass.BACKWARD) for microbatch in range(microbatches)]
+    return ((*forward, *backward),) * stages
+
+
+def one_forward_one_backward(stages: int, microbatches: int) -> Order:
+    """Return the order that alternates as soon as it can, so that few microbatches are kept.
+
+    Parameters
+    ----------
+    stages, microbatches : int
+        At least 1 each.
+
+    Notes
+    -----
+    Stage *i* of *p* runs p - 1 - i forward passes first, then pairs of one forward and one backward pass,
+    then the backward passes that are left; it never keeps more than p - i microbatches. With equal times the
+    bubble is (p - 1) / m of the ideal time, as for GPipe.
+
+    References
+    ----------
+    Narayanan et al., arXiv:2104.04473, section 2.2.1 and figure 4 (PipeDream-Flush).
+    """
+    check_sizes(stages, microbatches)
+    order: list[tuple[Slot, ...]] = []
+    for stage in range(stages):
+        ahead = min(stages - 1 - stage, microbatches)
+        slots = [Slot(microbatch, Pass.FORWARD) for microbatch in range(ahead)]
+        for pair in range(microbatches - ahead):
+            slots.append(Slot(ahead + pair, Pass.FORWARD))
+            slots.append(Slot(pair, Pass.BACKWARD))
+        slots.extend(Slot(left, Pass.BACKWARD) for left in range(microbatches - ahead, microbatches))
+        order.append(tuple(slots))
+    return tuple(order)
+
+
+def interleaved(stages: int, microbatches: int, chunks: int) -> Order:
+    """Return 1F1B on stages that hold several chunks of blocks each.
+
+    Parameters
+    ----------
+    stages, microbatches, chunks : int
+        At least 1 each; the stages must divide the microbatches.
+
+    Raises
+    ------
+    WorkloadError
+        If they do not.
+
+    Notes
+    -----
+    Chunk *c* of stage *i* is part c p + i of the model. Microbatches go in groups of p, each group through
+    one chunk after the other. Stage *i* runs 2 (p - 1 - i) + (v - 1) p passes ahead. With equal times the
+    bubble is (p - 1) / (v m) of the ideal time, and the first stage keeps (p - 1) / (p v) more than without
+    interleaving.
+
+    References
+    ----------
+    Narayanan et al., arXiv:2104.04473, section 2.2.2; Korthikanti et al., arXiv:2205.05198, section 4.2.3.
+    """
+    check_sizes(stages, microbatches)
+    if chunks == 1:
+        return one_forward_one_backward(stages, microbatches)
+    if microbatches % stages:
+        msg = (
+            f"schedule: stages ({stages}) must divide microbatches ({microbatches}) to interleave; "
+            f"try {-(-microbatches // stages) * stages} microbatches"
+        )
+        raise WorkloadError(msg)
+    round_of = [(chunk, place) for chunk in range(chunks) for place in range(stages)]
+    forward = [
+        Slot(start + place, Pass.FORWARD, chunk)
+        for start in range(0, microbatches, stages)
+        for chunk, place in round_of
+    ]
+    backward = [Slot(slot.microbatch, Pass.BACKWARD, chunks - 1 - slot.chunk) for slot in forward]
+    order = []
+    for stage in range(stages):
+        ahead = min(2 * (stages - 1 - stage) + (chunks - 1) * stages, len(forward))
+        slots = forward[:ahead]
+        for pair in range(len(forward) - ahead):
+            slots += [forward[ahead + pair], backward[pair]]
+        order.append((*slots, *backward[len(forward) - ahead :]))
+    return tuple(order)
+
+
+def in_flight(kind: Schedule, stages: int, microbatches: int, stage: int) -> int:
+    """Return how many microbatches' activations a stage keeps at most, where it holds one chunk."""
+    match kind:
+        case Schedule.GPIPE:
+            return microbatches
+        case Schedule.ZERO_BUBBLE:
+            return min(microbatches, stages)
+        case Schedule.ZB_H2:
+            return min(microbatches, 2 * stages - 1)
+        case Schedule.PIPEDREAM | Schedule.PIPEDREAM_2BW:
+            return stages - stage
+        case _:
+            return min(microbatches, stages - stage)
+
+
+def check_sizes(stages: int, microbatches: int) -> None:
+    """Check that a schedule has stages and microbatches."""
+    for name, value in (("stages", stages), ("microbatches", microbatches)):
+        if value < 1:
+            msg = f"schedule: {name} must be at least 1; got {value}"
+            raise WorkloadError(msg)
+
+
+PERIOD = 6
+"""Passes that a stage runs for one microbatch: forward, inputs and weights, of two chunks."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """When the four passes of one microbatch that depend on each other run; repeated every `PERIOD`."""
+
+    steps: tuple[int, int, int, int]
+    """From stage to stage: down and up the V forward, down and up again backward."""
+    turns: tuple[int, int, int]
+    """Extra wait at the three turns, so that no two passes of a stage fall on one place of the period."""
+
+    def starts(self, stages: int, stage: int) -> dict[tuple[Pass, int], int]:
+        """Return the start of each pass of a stage: (pass, chunk) -> time in passes."""
+        down, up, back_down, back_up = self.steps
+        last = stages - 1
+        turn = down * last + 1 + self.turns[0]
+        loss = turn + up * last + 1 + self.turns[1]
+        again = loss + back_down * last + 1 + self.turns[2]
+        return {
+            (Pass.FORWARD, 0): down * stage,
+            (Pass.FORWARD, 1): turn + up * (last - stage),
+            (Pass.INPUT, 1): loss + back_down * stage,
+            (Pass.INPUT, 0): again + back_up * (last - stage),
+        }
+
+
+def v_min(stages: int, microbatches: int) -> Order:
+    """Return V-Min: a third of the activations of 1F1B.
+
+    Parameters
+    ----------
+    stages, microbatches : int
+        At least 1 each.
+
+    Notes
+    -----
+    Every stage keeps at most ceil((p + 2) / 3) microbatches. With equal times of all passes the bubble is
+    below 2/3 of that of 1F1B, 2 (p - 1) of a stage's forward pass.
+
+    References
+    ----------
+    Qi et al., Pipeline Parallelism with Controllable Memory, arXiv:2405.15362, section 3 and table 1.
+    """
+    check_sizes(stages, microbatches)
+    block = _Block((1, 1, 1, 1), (1, 0, 3) if stages % 3 == 0 else (0, 0, 0))
+    return _filled(block, stages, microbatches, most=2 * -(-(stages + 2) // 3))
+
+
+def v_half(stages: int, microbatches: int) -> Order:
+    """Return V-Half: half of the activations of 1F1B.
+
+    Parameters
+    ----------
+    stages, microbatches : int
+        At least 1 each.
+
+    Notes
+    -----
+    Every stage keeps at most floor(p / 2) + 1 microbatches. With equal times of all passes the bubble is
+    below half of that of 1F1B, 1.5 (p - 1) of a stage's forward pass.
+
+    References
+    ----------
+    Qi et al., Pipeline Parallelism with Controllable Memory, arXiv:2405.15362, section 3 and table 1.
+    """
+    check_sizes(stages, microbatches)
+    block = _Block((1, 2, 1, 2), (0, 0, 0) if stages % 2 else (2, 0, 3))
+    return _filled(block, stages, microbatches, most=2 * (stages // 2 + 1))
+
+
+def _filled(block: _Block, stages: int, microbatches: int, *, most: int) -> Order:
+    """Play a block once per microbatch and let gradients of weights run where a stage would wait.
+
+    A stage keeps the order of the block's passes and no more than `most` chunks' activations; time runs in
+    passes of equal length.
+    """
+    run = _Greedy(block, stages, microbatches, most)
+    left = PERIOD * stages * microbatches
+    while left:
+        chosen = [(stage, slot) for stage in range(stages) if (slot := run.choice(stage)) is not None]
+        if not chosen:
+            msg = f"schedule: {stages} stages cannot go on with {most} chunks kept"
+            raise WorkloadError(msg)
+        for stage, slot in chosen:
+            run.take(stage, slot)
+        left -= len(chosen)
+    return tuple(tuple(slots) for slots in run.slots)
+
+
+class _Greedy:
+    """What every stage has run so far, and what it could run next."""
+
+    def __init__(self, block: _Block, stages: int, microbatches: int, most: int) -> None:
+        self.slots: list[list[Slot]] = [[] for _ in range(stages)]
+        self._last = stages - 1
+        self._most = most
+        self._done: set[tuple[int, Slot]] = set()
+        self._kept: Counter[int] = Counter()
+        self._weights: list[deque[Slot]] = [deque() for _ in range(stages)]
+        self._ahead = [
+            deque(
+                Slot(microbatch, direction, chunk)
+                for _, direction, chunk, microbatch in sorted(
+                    (start + PERIOD * microbatch, direction, chunk, microbatch)
+                    for (direction, chunk), start in block.starts(stages, stage).items()
+                    for microbatch in range(microbatches)
+                )
+            )
+            for stage in range(stages)
+        ]
+
+    def choice(self, stage: int) -> Slot | None:
+        """Return what a stage runs next, None if it must wait."""
+        ahead, weights = self._ahead[stage], self._weights[stage]
+        if ahead and self._ready(stage, ahead[0]):
+            return ahead[0]
+        return weights[0] if weights else None
+
+    def _ready(self, stage: int, slot: Slot) -> bool:
+        forward = slot.direction is Pass.FORWARD
+        if forward and self._kept[stage] >= self._most:
+            return False
+        source = self._source(stage, slot)
+        return source is None or source in self._done
+
+    def _source(self, stage: int, slot: Slot) -> tuple[int, Slot] | None:
+        """Return the pass that a pass takes its input from: down the V with chunk 0 forward, 1 backward."""
+        down = (slot.direction is Pass.FORWARD) == (slot.chunk == 0)
+        neighbour = stage - 1 if down else stage + 1
+        if 0 <= neighbour <= self._last:
+            return neighbour, slot
+        if slot.direction is Pass.FORWARD:
+            return None if slot.chunk == 0 else (stage, Slot(slot.microbatch, Pass.FORWARD, 0))
+        turned = (Pass.FORWARD, 1) if slot.chunk == 1 else (Pass.INPUT, 1)
+        return stage, Slot(slot.microbatch, *turned)
+
+    def take(self, stage: int, slot: Slot) -> None:
+        """Run a slot."""
+        self._done.add((stage, slot))
+        self.slots[stage].append(slot)
+        if slot.direction is Pass.WEIGHT:
+            self._weights[stage].popleft()
+            self._kept[stage] -= 1
+            return
+        self._ahead[stage].popleft()
+        if slot.direction is Pass.FORWARD:
+            self._kept[stage] += 1
+        else:
+            self._weights[stage].append(Slot(slot.microbatch, Pass.WEIGHT, slot.chunk))
+
+
+def zb_v(stages: int, microbatches: int) -> Order:
+    """Return ZB-V: no bubble with as much memory as 1F1B.
+
+    Parameters
+    ----------
+    stages, microbatches : int
+        At least 1 stage, and 2 p - 1 microbatches.
+
+    Raises
+    ------
+    WorkloadError
+        If there are fewer microbatches.
+
+    Notes
+    -----
+    Every stage keeps at most p microbatches, half of each in either chunk. With equal times of all passes a
+    stage is busy from its first to its last pass; what is sent between stages doubles, as for any two chunks.
+
+    References
+    ----------
+    Qi et al., Zero Bubble Pipeline Parallelism, arXiv:2401.10241, section 6 and figure 6.
+    """
+    check_sizes(stages, microbatches)
+    if microbatches < 2 * stages - 1:
+        msg = (
+            f"schedule: zb_v needs at least twice the stages ({stages}) less one microbatches; "
+            f"got {microbatches}, try {2 * stages - 1}"
+        )
+        raise WorkloadError(msg)
+    return tuple(_folded_stage(stage, stages, microbatches) for stage in range(stages))
+
+
+def _folded_stage(stage: int, stages: int, microbatches: int) -> tuple[Slot, ...]:
+    """Return one stage's slots of ZB-V: fill the V, turn, alternate, drain."""
+    count: Counter[tuple[Pass, int]] = Counter()
+    slots: list[Slot] = []
+
+    def run(direction: Pass, chunk: int) -> None:
+        slots.append(Slot(count[direction, chunk], direction, chunk))
+        count[direction, chunk] += 1
+
+    def back(chunk: int) -> None:
+        run(Pass.INPUT, chunk)
+        run(Pass.WEIGHT, chunk)
+
+    behind = stages - stage
+    for _ in range(2 * behind - 1):
+        run(Pass.FORWARD, 0)
+    for _ in range(stage):
+        run(Pass.FORWARD, 1)
+        run(Pass.FORWARD, 0)
+    for _ in range(behind):
+        run(Pass.FORWARD, 1)
+        back(1)
+    while count[Pass.FORWARD, 1] < microbatches:
+        if count[Pass.FORWARD, 0] < microbatches:
+            run(Pass.FORWARD, 0)
+        back(0)
+        run(Pass.FORWARD, 1)
+        back(1)
+    for _ in range(stage):
+        run(Pass.INPUT, 0)
+        run(Pass.INPUT, 1)
+    for _ in range(behind):
+        back(0)
+    for chunk in (1, 0):
+        while count[Pass.WEIGHT, chunk] < microbatches:
+            run(Pass.WEIGHT, chunk)
+    return tuple(slots)
+
+
+def zero_bubble(stages: int, microbatches: int, *, depth: int = 1) -> Order:
+    """Return ZB-H1 or ZB-H2: 1F1B whose gradients of weights wait until a stage would idle.
+
+    Parameters
+    ----------
+    stages, microbatches : int
+        At least 1 each.
+    depth : int
+        1 for ZB-H1, 2 for ZB-H2: how many microbatches run ahead per stage that lies behind.
+
+    Notes
+    -----
+    With depth *k*, stage *i* of *p* runs k (p - 1 - i) forward passes ahead and the gradients of weights k i
+    microbatches after those of inputs, so that every stage keeps at most k (p - 1) + 1 microbatches. For
+    ZB-H1 that is p, as on the first stage of 1F1B, and the bubble is (p - 1) (F + B - W) instead of (p - 1)
+    (F + B + W), where B and W are the two halves of the backward pass: a third with equal times. For ZB-H2 it
+    is (p - 1) (F + B - 2 W), none with equal times, at 2 p - 1: then every stage is busy from its first to
+    its last pass, and the next step follows at once if no stage waits for another's update.
+
+    References
+    ----------
+    Qi et al., Zero Bubble Pipeline Parallelism, arXiv:2401.10241, sections 3.1 and 3.2 and table 2.
+    """
+    check_sizes(stages, microbatches)
+    order = []
+    for stage in range(stages):
+        ahead = min(depth * (stages - 1 - stage), microbatches)
+        slots = [Slot(microbatch, Pass.FORWARD) for microbatch in range(ahead)]
+        waiting: deque[int] = deque()
+        for index in range(microbatches):
+            if ahead + index < microbatches:
+                slots.append(Slot(ahead + index, Pass.FORWARD))
+            slots.append(Slot(index, Pass.INPUT))
+            waiting.append(index)
+            if len(waiting) > depth * stage or ahead + index >= microbatches:
+                slots.append(Slot(waiting.popleft(), Pass.WEIGHT))
+        slots += [Slot(left, Pass.WEIGHT) for left in waiting]
+        order.append(tuple(slots))
+    return tuple(order)
+
+
+class _Both:
+    """One stage's slots in both directions of DualPipe: `near` enters on the stage's side."""
+
+    def __init__(self, near: int, each: int) -> None:
+        self._chunk = {True: near, False: 1 - near}
+        self._each = each
+        self._count: Counter[tuple[bool, Pass]] = Counter()
+        self._waiting: deque[Slot] = deque()
+        self.slots: list[Slot] = []
+
+    def _next(self, near: bool, direction: Pass) -> Slot:
+        chunk = self._chunk[near]
+        place = Pass.FORWARD if direction is Pass.FORWARD else Pass.BACKWARD
+        slot = Slot(self._count[near, place] + chunk * self._each, direction, chunk)
+        self._count[near, place] += 1
+        return slot
+
+    def forward(self, *, near: bool) -> None:
+        self.slots.append(self._next(near, Pass.FORWARD))
+
+    def backward(self, *, near: bool, split: bool = False) -> None:
+        slot = self._next(near, Pass.INPUT if split else Pass.BACKWARD)
+        self.slots.append(slot)
+        if split:
+            self._waiting.append(Slot(slot.microbatch, Pass.WEIGHT, slot.chunk))
+
+    def weights(self) -> None:
+        self.slots.append(self._waiting.popleft())
+
+
+def dualpipe(stages: int, microbatches: int) -> Order:
+    """Return DualPipe: half of the microbatches enter at either end of the pipeline.
+
+    Parameters
+    ----------
+    stages, microbatches : int
+        Both even, at least 2 microbatches per stage.
+
+    Raises
+    ------
+    WorkloadError
+        If they are not.
+
+    Notes
+    -----
+    Chunk 0 of stage *i* is part *i* of the model, chunk 1 part p - 1 - i: parameters stand twice, and p + 1
+    microbatches are kept. With B the part of inputs and W that of weights the bubble is (p/2 - 1) (F + B - W)
+    as long as B does not exceed F. The reference runs a forward and a backward pass as one, F&B, whose
+    traffic hides behind the other's work, for a bubble of (p/2 - 1) (F&B + (B + W) - 3W); here they stand one
+    after the other, so that traffic inside them stays visible, and the next stage need not wait for both.
+
+    References
+    ----------
+    DeepSeek-V3, arXiv:2412.19437, section 3.2.1, figure 5 and table 2.
+    """
+    check_sizes(stages, microbatches)
+    if stages % 2 or microbatches % 2 or microbatches < 2 * stages:
+        msg = (
+            f"schedule: dualpipe needs even stages ({stages}) and even microbatches ({microbatches}), at "
+            f"least two a stage; try {max(2, stages + stages % 2)} stages and {2 * (stages + stages % 2)} "
+            "microbatches or more"
+        )
+        raise WorkloadError(msg)
+    return tuple(_both_ways(stage, stages, microbatches) for stage in range(stages))
+
+
+def _both_ways(stage: int, stages: int, microbatches: int) -> tuple[Slot, ...]:
+    """Return one stage's slots, in the eight steps of the reference's figure."""
+    each = microbatches // 2
+    from_end = min(stage, stages - 1 - stage)
+    inner = stages // 2 - 1 - from_end
+    run = _Both(0 if stage < stages // 2 else 1, each)
+    for _ in range(2 * inner):
+        run.forward(near=True)
+    for _ in range(from_end + 1):
+        run.forward(near=True)
+        run.forward(near=False)
+    for _ in range(inner):
+        run.backward(near=False, split=True)
+        run.weights()
+        run.forward(near=False)
+    for _ in range(each - stages + from_end + 1):
+        run.forward(near=True)
+        run.backward(near=False)
+        run.forward(near=False)
+        run.backward(near=True)
+    for _ in range(inner):
+        run.backward(near=False)
+        run.forward(near=False)
+        run.backward(near=True)
+    split = False
+    for index in range(from_end + 1):
+        split = split or (index == (from_end + 1) // 2 and from_end % 2 == 1)
+        run.backward(near=False, split=split)
+        split = split or (index == (from_end + 1) // 2 and from_end % 2 == 0)
+        run.backward(near=True, split=split)
+    for _ in range(inner):
+        run.weights()
+        run.backward(near=True, split=True)
+    for _ in range(from_end + 1):
+        run.weights()
+    return tuple(run.slots)

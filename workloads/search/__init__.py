@@ -1,0 +1,1 @@
+"""Memory and costs of many plans at once, as arrays."""

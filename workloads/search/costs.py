@@ -1,0 +1,566 @@
+"""From arrays of plans to the pieces of their steps on one fabric, for `simulator.estimate.step`.
+
+What a step loses where gathers and sums share links with the traffic inside its passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from simulator.estimate.collectives import CollectiveLines, LinePrices
+from simulator.estimate.step import Order, StepArrays
+from simulator.interfaces import Fabric
+from simulator.layout import RankLayout, placed
+from simulator.node import Node
+from simulator.operators import Collective, CollectiveKind, Phase
+from simulator.results.metrics import outside_bytes
+from workloads.models.architecture import TransformerConfig
+from workloads.pipeline.schedules import Pass
+from workloads.plan.choices import Schedule
+from workloads.search.plans import (
+    DIRECTIONS,
+    PLACEMENTS,
+    SCHEDULES,
+    SHAPE,
+    PlanArrays,
+    Priced,
+    ShapeWork,
+    Work,
+    endpoints_of,
+    parameters,
+    priced,
+    shape_plan,
+    stage_blocks,
+)
+from workloads.step.sharding import MOST_UNITS, RankParameters, part_parameters, update_work, whole_stage
+
+AXES = ("tp", "cp", "ep")
+"""Axes whose traffic lies within the passes."""
+BLOCKING = ("tp_s", "cp_s", "ep_s")
+"""Columns of traffic that passes wait for, by axis."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassTraffic:
+    """Traffic inside the passes of P plans, for which links are shared with gathers and sums."""
+
+    blocks: np.ndarray
+    """Blocks of the first, the fullest inner and the last stage, shape [P, 3]."""
+    layers: int
+    """Blocks of the model."""
+    waited_s: Mapping[str, np.ndarray]
+    """Traffic of a block that a pass waits for, forward and backward, by axis, shape [P, 2] each."""
+    ring_s: np.ndarray
+    """Traffic of a block on the ring of context ranks, forward and backward, shape [P, 2]."""
+    hiding_s: np.ndarray
+    """Work of a block that may hide it, shape [P, 2]."""
+    inside: Mapping[str, np.ndarray]
+    """How many times as long an axis' traffic takes while gathers or sums move, shape [P]; dimensionless."""
+    sums: Mapping[str, np.ndarray]
+    """How many times as long gathers and sums take while an axis' traffic moves, shape [P]; dimensionless."""
+
+
+def slowdowns(
+    prices: LinePrices, layouts: Sequence[RankLayout], inside: Mapping[tuple[int, str], Collective]
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return the slowdown of each axis inside the passes beside gathers and sums, and that of those.
+
+    Parameters
+    ----------
+    prices : LinePrices
+        Collectives on one fabric.
+    layouts : sequence of RankLayout
+        Where ranks stand, L ways.
+    inside : mapping
+        A collective of an axis by number of its layout and axis.
+
+    Returns
+    -------
+    dict
+        By axis, two arrays of shape [L]; dimensionless, at least 1.
+    """
+    found = {axis: (np.ones(len(layouts)), np.ones(len(layouts))) for axis in AXES}
+    for (number, axis), operator in inside.items():
+        layout = layouts[number]
+        size = layout.dp * layout.cp
+        sums = Collective(
+            name="gradients",
+            layer="gradients",
+            phase=Phase.GRAD_WEIGHT,
+            kind=CollectiveKind.REDUCE_SCATTER,
+            axis="dp" if layout.cp == 1 else "dpcp",
+            size=size,
+            payload_bytes=1.0,
+        )
+        both = prices.slowdown(operator, sums, layout)
+        found[axis][0][number], found[axis][1][number] = both.one, both.other
+    return found
+
+
+def pass_traffic(
+    both: tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]],
+    *,
+    blocks: np.ndarray,
+    layers: int,
+    met: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    layout_of: np.ndarray,
+) -> PassTraffic:
+    """Return the traffic inside the passes of plans, and how it and the sums slow each other down.
+
+    Parameters
+    ----------
+    both : tuple of mappings
+        Columns of a block forward and backward (``block.tp_s``, ``block.ring_s``, ...), shape [P] each.
+    blocks : numpy.ndarray
+        Blocks of the three stages, shape [P, 3].
+    layers : int
+        Blocks of the model.
+    met : mapping
+        What `slowdowns` gives, shape [L] each.
+    layout_of : numpy.ndarray
+        Number of each plan's layout, shape [P].
+    """
+
+    def columns(name: str) -> np.ndarray:
+        return np.stack([one[f"block.{name}"] for one in both], axis=1)
+
+    return PassTraffic(
+        blocks=blocks,
+        layers=layers,
+        waited_s={axis: columns(name) for axis, name in zip(AXES, BLOCKING, strict=True)},
+        ring_s=columns("ring_s"),
+        hiding_s=columns("beside_s"),
+        inside={axis: one[layout_of] for axis, (one, _) in met.items()},
+        sums={axis: other[layout_of] for axis, (_, other) in met.items()},
+    )
+
+
+def beside_sums(arrays: StepArrays, traffic: PassTraffic) -> StepArrays:
+    """Return the pieces of steps whose gathers and sums share links with the traffic inside the passes.
+
+    Parameters
+    ----------
+    arrays : StepArrays
+        Pieces in which every collective has the network to itself.
+    traffic : PassTraffic
+        What the passes move.
+
+    Notes
+    -----
+    Of a microbatch's passes with work c and traffic w, and gathers and sums b beside them, let w take s times
+    as long while b moves, and b take r times as long while w does. Taken as fluid (w spread evenly over the
+    passes), b moves for a share ``f = min(1, b / (c + w s / r))`` of them: the passes take ``f w (s - 1)``
+    longer. Where b outlasts them it has lost ``w s (1 - 1 / r)`` by their end. Traffic on a ring counts with
+    what its work does not hide. Sums once a step meet the last backward pass only, which is left out of the
+    passes.
+    """
+    # Forward and backward, [P, 3, 2]; c is what remains of the passes.
+    passes_s = np.stack([arrays.forward_s, arrays.inputs_s + arrays.weights_s], axis=2)
+    blocks = traffic.blocks[:, :, None]
+    gathers = arrays.gathers[:, None]
+    moved_s = gathers * arrays.gather_s + np.where(arrays.sums_each[:, None], arrays.sum_s, 0.0)
+    waits = {axis: column[:, None, :] * blocks for axis, column in traffic.waited_s.items()}
+    slowed_s = sum(waits[axis] * traffic.inside[axis][:, None, None] for axis in AXES)
+    waited_s = sum(waits.values())
+    ring_s, hiding_s = (column[:, None, :] * blocks for column in (traffic.ring_s, traffic.hiding_s))
+    shown_s = np.maximum(0.0, ring_s - hiding_s)
+    ring_slow_s = np.maximum(0.0, ring_s * traffic.inside["cp"][:, None, None] - hiding_s)
+    longer_s = slowed_s - waited_s + ring_slow_s - shown_s
+    # What gathers and sums lose while traffic inside moves beside them all along.
+    lost = {axis: traffic.inside[axis] * (1.0 - 1.0 / traffic.sums[axis]) for axis in AXES}
+    lost_s = sum(waits[axis] * lost[axis][:, None, None] for axis in AXES)
+    lost_s = (lost_s + ring_s * lost["cp"][:, None, None]).sum(axis=2)
+    whole_s = passes_s.sum(axis=2) + longer_s.sum(axis=2)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = np.where(moved_s > 0.0, np.minimum(1.0, moved_s / np.maximum(whole_s - lost_s, 1e-300)), 0.0)
+        later_s = longer_s * share[:, :, None]
+        outlasting = np.where((share >= 1.0) & (moved_s > 0.0), 1.0 + lost_s / moved_s, 1.0)
+        once_s = np.where(arrays.sums_each[:, None], 0.0, arrays.sum_s)
+        behind_s = passes_s[:, :, 1] + longer_s[:, :, 1]
+        outlasting_once = np.where(once_s > behind_s, 1.0 + lost_s / 2 / np.maximum(once_s, 1e-300), 1.0)
+    inner_s = later_s[:, 1].sum(axis=1)
+    return replace(
+        arrays,
+        forward_s=arrays.forward_s + later_s[:, :, 0],
+        inputs_s=arrays.inputs_s + later_s[:, :, 1],
+        whole_s=arrays.whole_s + inner_s * traffic.layers / np.maximum(traffic.blocks[:, 1], 1.0),
+        gather_s=arrays.gather_s * np.where(gathers > 0, outlasting, 1.0),
+        sum_s=arrays.sum_s * np.where(arrays.sums_each[:, None], outlasting, outlasting_once),
+    )
+
+
+ORDERS = {
+    Schedule.ONE_FORWARD_ONE_BACKWARD: Order.ALTERNATING,
+    Schedule.GPIPE: Order.FORWARD_FIRST,
+    Schedule.ZERO_BUBBLE: Order.SPLIT_BACKWARD,
+}
+LAYOUT = ("tp", "cp", "dp", "pp", "ep", "placement")
+"""Columns that say where ranks stand."""
+PARTS = ("block", "embedding", "head")
+"""Parts of a model whose work is priced."""
+INFINITE = CollectiveLines(
+    start_s=np.full(1, np.inf), s_per_byte=np.zeros(1), energy_j_per_byte=np.zeros(1), wire_share=np.zeros(1)
+)
+"""Lines of what a fabric cannot carry."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanCosts:
+    """Steps of P plans on one fabric, in pieces."""
+
+    arrays: StepArrays
+    """Their times."""
+    energy_j: np.ndarray
+    """Dynamic energy of a step, all ranks, shape [P]."""
+    outside_bytes: dict[str, np.ndarray]
+    """Least bytes that a rank sends outside its node in a step, by axis, shape [P] each."""
+    waited_s: np.ndarray
+    """Traffic within the passes of one microbatch through the fullest stage, shape [P]."""
+    beside: PassTraffic
+    """What of it meets gathers and sums of the same stage on common links."""
+
+
+class PlanPricer:
+    """Prices arrays of plans of one model on one accelerator; shapes are worked out once for all fabrics.
+
+    Parameters
+    ----------
+    config : TransformerConfig
+        The model.
+    node : Node
+        The accelerator.
+    """
+
+    def __init__(self, config: TransformerConfig, node: Node) -> None:
+        self.config = config
+        self.node = node
+        self._shapes: dict[tuple[object, ...], ShapeWork] = {}
+        self._updates: dict[tuple[float, ...], tuple[float, float]] = {}
+
+    def costs(self, plans: PlanArrays, fabric: Fabric) -> PlanCosts:
+        """Return the pieces of all plans' steps on a fabric.
+
+        Parameters
+        ----------
+        plans : PlanArrays
+            Rows that break no rule.
+        fabric : Fabric
+            What carries their traffic; with circuits, all of them serve the axis that asks.
+        """
+        return _Pricing(self, plans, LinePrices(fabric)).costs()
+
+    def shape(self, plans: PlanArrays, row: int) -> ShapeWork:
+        """Return the work of a row's shape."""
+        key = (plans.base, *(int(plans[name][row]) for name in SHAPE))
+        if key not in self._shapes:
+            self._shapes[key] = ShapeWork(self.config, shape_plan(plans, row), self.node)
+        return self._shapes[key]
+
+    def touched_bytes(self, plans: PlanArrays) -> float:
+        """Return what the update of the only plan of an array reads and writes on its fullest rank."""
+        plan = plans.plan(0)
+        most = 0.0
+        for stage in range(plan.pp):
+            held = part_parameters(self.config, plan, whole_stage(self.config, plan, stage))
+            work = update_work(self.config, plan, held)
+            most = max(most, work.read_bytes + work.written_bytes)
+        return most
+
+    def update(self, plans: PlanArrays, row: int, held: RankParameters) -> tuple[float, float]:
+        """Return time and dynamic energy of one rank's optimizer."""
+        key = (
+            held.dense,
+            held.expert,
+            int(plans["zero"][row] > 0),
+            int(plans.gradient_ranks[row]),
+            int(plans["ep"][row]),
+        )
+        if key not in self._updates:
+            cost = self.node.cost(update_work(self.config, plans.plan(row), held))
+            self._updates[key] = cost.time_s, sum(cost.energy_j.values())
+        return self._updates[key]
+
+
+class _Pricing:
+    """One pricing of one set of rows on one fabric."""
+
+    def __init__(self, pricer: PlanPricer, plans: PlanArrays, prices: LinePrices) -> None:
+        self.pricer = pricer
+        self.plans = plans
+        self.prices = prices
+        self.blocks = stage_blocks(pricer.config, plans)
+        self.layout_rows, self.layout_of = plans.distinct(LAYOUT)
+        self.layouts = [self._layout(int(row)) for row in self.layout_rows]
+        self.inside: dict[tuple[int, str], Collective] = {}
+
+    def costs(self) -> PlanCosts:
+        """Return the pieces of all rows' steps."""
+        plans, blocks = self.plans, self.blocks
+        passes = {one: self._passes(one) for one in DIRECTIONS}
+        times = {}
+        for one, columns in passes.items():
+            times[one] = np.stack([self._stage_s(columns, place) for place in range(3)], axis=1)
+        weights_s = np.minimum(times[Pass.WEIGHT], times[Pass.BACKWARD])
+        layers, whole = self.pricer.config.layers, {}
+        for one, columns in passes.items():
+            whole[one] = (
+                layers * columns["block.time_s"] + columns["embedding.time_s"] + columns["head.time_s"]
+            )
+        moved = self._gradients()
+        update_s, update_j = self._update()
+        pp_s, pp_j, pp_bytes = self._sends()
+        m = plans.microbatches
+        compute_j = sum(
+            layers * passes[one]["block.compute_j"]
+            + passes[one]["embedding.compute_j"]
+            + passes[one]["head.compute_j"]
+            for one in (Pass.FORWARD, Pass.BACKWARD)
+        )
+        network_j = sum(
+            layers * passes[one]["block.network_j"]
+            + passes[one]["embedding.network_j"]
+            + passes[one]["head.network_j"]
+            for one in (Pass.FORWARD, Pass.BACKWARD)
+        )
+        ranks = plans["tp"] * plans.gradient_ranks
+        energy_j = (
+            m * (compute_j * ranks + network_j + 2 * (plans["pp"] - 1) * pp_j) + update_j + moved["energy_j"]
+        )
+        zero = plans["zero"]
+        return PlanCosts(
+            arrays=StepArrays(
+                order=np.array([ORDERS[one] for one in SCHEDULES])[plans["schedule"]],
+                stages=plans["pp"],
+                microbatches=m,
+                chunks=plans["vpp"],
+                forward_s=times[Pass.FORWARD],
+                inputs_s=times[Pass.BACKWARD] - weights_s,
+                weights_s=weights_s,
+                whole_s=whole[Pass.FORWARD] + whole[Pass.BACKWARD],
+                whole_weights_s=whole[Pass.WEIGHT],
+                send_s=np.where(plans["pp"] > 1, pp_s, 0.0),
+                gather_s=moved["gather_s"],
+                sum_s=moved["sum_s"],
+                gathers=np.where(zero == 3, np.where(plans.base.reshard, 2, 1), 0),
+                sums_each=zero >= 2,
+                pieces=self._pieces(),
+                update_s=update_s,
+                dark_s=np.zeros(len(plans)),
+                changes_each=np.zeros(len(plans)),
+                changes_once=np.zeros(len(plans)),
+            ),
+            energy_j=energy_j,
+            outside_bytes=self._outside(passes, moved, pp_bytes),
+            beside=pass_traffic(
+                (passes[Pass.FORWARD], passes[Pass.BACKWARD]),
+                blocks=blocks,
+                layers=layers,
+                met=slowdowns(self.prices, self.layouts, self.inside),
+                layout_of=self.layout_of,
+            ),
+            waited_s=blocks[:, 1]
+            * (passes[Pass.FORWARD]["block.waited_s"] + passes[Pass.BACKWARD]["block.waited_s"]),
+        )
+
+    def _stage_s(self, columns: dict[str, np.ndarray], place: int) -> np.ndarray:
+        """Return a pass through one of the three stages: work and traffic, or the launches if longer."""
+        alone = self.plans["pp"] == 1
+        time_s = self.blocks[:, place] * columns["block.time_s"]
+        host_s = self.blocks[:, place] * columns["block.host_s"]
+        for part, where in (("embedding", place == 0), ("head", place == 2)):
+            here = where | alone
+            time_s = time_s + np.where(here, columns[f"{part}.time_s"], 0.0)
+            host_s = host_s + np.where(here, columns[f"{part}.host_s"], 0.0)
+        return np.maximum(time_s, host_s)
+
+    def _layout(self, row: int) -> RankLayout:
+        plan = self.plans.plan(row)
+        order = self.plans.placement(row)
+        return plan.layout if order == PLACEMENTS[0] else placed(plan.layout, endpoints_of(plan, order))
+
+    def _lines(self, operator: Collective, layout: RankLayout) -> CollectiveLines:
+        return self.prices.lines(operator, layout) or INFINITE
+
+    def _passes(self, direction: Pass) -> dict[str, np.ndarray]:
+        """Return the columns of a direction's costs, each of shape [P]."""
+        first, place = self.plans.distinct((*SHAPE, *(name for name in LAYOUT if name not in SHAPE)))
+        fields = ("time_s", "host_s", "compute_j", "network_j", "waited_s", *BLOCKING, "ring_s", "beside_s")
+        found = np.zeros((len(first), len(PARTS), len(fields)))
+        sent = {"tp": np.zeros(len(first)), "cp": np.zeros(len(first)), "ep": np.zeros(len(first))}
+        for number, row in enumerate(first):
+            shape = self.pricer.shape(self.plans, int(row))
+            layout = self.layouts[self.layout_of[row]]
+            for which, part in enumerate(PARTS):
+                work: Work = getattr(shape, part)[direction]
+                every = [*work.collectives, *((one, times) for one, _, times in work.overlapped), *work.ring]
+                lines = {one: self._lines(one, layout) for one, _ in every}
+                one_part: Priced = priced(work, lines)
+                found[number, which] = [getattr(one_part, name) for name in fields]
+                for one, times in every if part == "block" else ():
+                    self.inside.setdefault((int(self.layout_of[row]), one.axis), one)
+                    local = self._local(one.axis, int(self.layout_of[row]))
+                    least = outside_bytes(one.kind, one.size, local, one.payload_bytes, one.skew)
+                    sent[one.axis][number] += least * times
+        columns = {
+            f"{part}.{name}": found[place, which, index]
+            for which, part in enumerate(PARTS)
+            for index, name in enumerate(fields)
+        }
+        return columns | {f"sent.{axis}": column[place] for axis, column in sent.items()}
+
+    def _pieces(self) -> np.ndarray:
+        """Return in how many pieces a chunk's gradients and parameters travel, shape [P]."""
+        plans, v = self.plans, self.plans["vpp"]
+        blocks = np.maximum(1, self.blocks[:, 0] / v)
+        once = np.minimum(np.ceil(plans.base.grad_buckets / v), blocks)
+        return np.where(plans["zero"] == 3, np.minimum(blocks, MOST_UNITS), np.maximum(1, once))
+
+    def _gradients(self) -> dict[str, np.ndarray]:
+        """Return times of gathers and sums of the three stages [P, 3], bytes of a rank and energy [P]."""
+        plans, base = self.plans, self.plans.base
+        dense, expert = parameters(self.pricer.config, plans)
+        apart = (plans["ep"] > 1)[:, None]
+        alike = np.where(apart, dense, dense + expert)
+        units = (np.where(plans["zero"] == 3, self.blocks[:, 0], self._pieces() * plans["vpp"]))[:, None]
+        stages = np.stack([np.ones(len(plans)), plans["pp"] - 2, np.ones(len(plans))], axis=1)
+        stages = np.where((plans["pp"] == 1)[:, None], [1.0, 0.0, 0.0], np.maximum(stages, 0.0))
+        found = {
+            "gather_s": np.zeros((len(plans), 3)),
+            "sum_s": np.zeros((len(plans), 3)),
+            "energy_j": np.zeros(len(plans)),
+            "bytes": np.zeros(len(plans)),
+        }
+        axis = np.where(plans["cp"] == 1, "dp", "dpcp")
+        for axes, sizes, count in (
+            (axis, plans.gradient_ranks, alike),
+            (np.full(len(plans), "edp"), plans.gradient_ranks // plans["ep"], np.where(apart, expert, 0.0)),
+        ):
+            if not (count.any() and (sizes > 1).any()):
+                continue
+            self._add_sums(
+                found,
+                axes=axes,
+                sizes=sizes,
+                count=count,
+                units=units,
+                stages=stages,
+                stored=base.precision.element_bytes,
+            )
+        return found
+
+    def _add_sums(
+        self,
+        found: dict[str, np.ndarray],
+        *,
+        axes: np.ndarray,
+        sizes: np.ndarray,
+        count: np.ndarray,
+        units: np.ndarray,
+        stages: np.ndarray,
+        stored: int,
+    ) -> None:
+        """Add gathers and sums over one set of groups."""
+        plans = self.plans
+        zero = plans["zero"]
+        for number, (row, layout) in enumerate(zip(self.layout_rows, self.layouts, strict=True)):
+            size = int(sizes[row])
+            if size == 1:
+                continue
+            mine = np.flatnonzero(self.layout_of == number)
+            shards = zero[mine] > 0
+            gathers = np.where(zero[mine] == 3, 2.0, 1.0) * np.where(
+                zero[mine] == 3, plans.microbatches[mine], 1
+            )
+            sums = np.where(zero[mine] >= 2, plans.microbatches[mine], 1)
+            pieces = units[mine]
+            for kind, rows, payload, key, times in (
+                (CollectiveKind.ALL_GATHER, shards, count[mine] * stored / size, "gather_s", gathers),
+                (CollectiveKind.REDUCE_SCATTER, shards, count[mine] * plans.base.grad_bytes, "sum_s", sums),
+                (CollectiveKind.ALL_REDUCE, ~shards, count[mine] * plans.base.grad_bytes, "sum_s", sums),
+            ):
+                if not rows.any():
+                    continue
+                operator = Collective(
+                    name="gradients",
+                    layer="gradients",
+                    phase=Phase.GRAD_WEIGHT,
+                    kind=kind,
+                    axis=str(axes[row]),
+                    size=size,
+                    payload_bytes=1.0,
+                )
+                lines = self._lines(operator, layout).slowed(self.prices.crowding(operator, layout))
+                which = mine[rows]
+                found[key][which] += (lines.time_s(payload / pieces) * pieces)[rows]
+                joules = (lines.energy_j(payload / pieces) * pieces * stages[mine]).sum(axis=1)
+                found["energy_j"][which] += (joules * times)[rows]
+                least = outside_bytes(kind, size, self._local(str(axes[row]), number), 1.0)
+                found["bytes"][which] += (payload[:, 0] * times * least)[rows]
+
+    def _sends(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return time, energy of a class and bytes of a rank of one send between stages, shape [P]."""
+        plans = self.plans
+        base = plans.base
+        elements = plans["micro_batch"] * base.sequence_length // plans["cp"] * self.pricer.config.hidden
+        payload = elements / plans["tp"] * base.precision.element_bytes
+        time_s, energy_j = np.zeros(len(plans)), np.zeros(len(plans))
+        for number, (row, layout) in enumerate(zip(self.layout_rows, self.layouts, strict=True)):
+            if plans["pp"][row] == 1:
+                continue
+            mine = np.flatnonzero(self.layout_of == number)
+            operator = Collective(
+                name="activations",
+                layer="pipeline",
+                phase=Phase.FORWARD,
+                kind=CollectiveKind.SEND,
+                axis="pp",
+                size=2,
+                payload_bytes=1.0,
+                shift=1,
+            )
+            lines = self._lines(operator, layout)
+            time_s[mine] = lines.time_s(payload[mine])
+            energy_j[mine] = lines.energy_j(payload[mine]) * plans["vpp"][mine]
+        return time_s, energy_j, payload * np.minimum(2, plans["pp"] - 1) * plans["vpp"]
+
+    def _update(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the optimizer's time on the three stages [P, 3], and its energy on all ranks [P]."""
+        plans = self.plans
+        dense, expert = parameters(self.pricer.config, plans)
+        first, place = plans.distinct(("tp", "cp", "dp", "ep", "pp", "vpp", "zero"))
+        time_s, energy_j = np.zeros((len(first), 3)), np.zeros(len(first))
+        for number, row in enumerate(first):
+            inner = max(0, int(plans["pp"][row]) - 2)
+            many = (1, inner, 1) if plans["pp"][row] > 1 else (1, 0, 0)
+            ranks = int(plans["tp"][row] * plans.gradient_ranks[row])
+            for stage in range(3):
+                held = RankParameters(dense=int(dense[row, stage]), expert=int(expert[row, stage]))
+                time_s[number, stage], joules = self.pricer.update(plans, int(row), held)
+                energy_j[number] += joules * many[stage] * ranks
+        return time_s[place], energy_j[place]
+
+    def _outside(
+        self, passes: dict[Pass, dict[str, np.ndarray]], moved: dict[str, np.ndarray], sent: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Return the least bytes that a rank sends outside its node in a step, by axis."""
+        m, size = self.plans.microbatches, self.prices.fabric.node_size
+        crosses = np.array(
+            [
+                layout.pp > 1 and bool((layout.members(0) // size != layout.members(1) // size).any())
+                for layout in self.layouts
+            ]
+        )
+        blocks = self.blocks[:, 1]
+        found = {
+            axis: m * blocks * (passes[Pass.FORWARD][f"sent.{axis}"] + passes[Pass.BACKWARD][f"sent.{axis}"])
+            for axis in ("tp", "cp", "ep")
+        }
+        return found | {"dpcp": moved["bytes"], "pp": np.where(crosses[self.layout_of], m * sent, 0.0)}
+
+    def _local(self, axis: str, number: int) -> int:
+        """Return how many of a group's ranks share a node, on one of the layouts."""
+        group = self.layouts[number].groups(axis, 0)[0] // self.prices.fabric.node_size
+        return int(np.count_nonzero(group == group[0]))

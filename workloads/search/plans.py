@@ -1,0 +1,585 @@
+"""Arrays of plans: the grid of a joint search, and the rules of a model over all of it.
+
+What one microbatch costs one rank by the shape of its share: work, launches and traffic.
+
+Memory of arrays of plans: `workloads.step.memory` in closed form, stage by representative stage.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from simulator.errors import WorkloadError
+from simulator.estimate.collectives import CollectiveLines
+from simulator.node import Node
+from simulator.operators import Collective, Overlapped
+from workloads.layers.transformer import Item
+from workloads.models.architecture import TransformerConfig
+from workloads.pipeline.schedules import Pass
+from workloads.pipeline.stages import balanced_layers, stage_layers
+from workloads.plan.choices import Precision, Recompute, Schedule
+from workloads.plan.plan import Parallelism
+from workloads.step.memory import buffer_bytes, layer_activation_bytes
+from workloads.step.passes import Passes
+from workloads.step.sharding import (
+    FP8_COPIES_BYTES,
+    StagePart,
+    embedding_parameters,
+    head_parameters,
+    layer_parameters,
+    optimizer_bytes,
+)
+from workloads.step.step import MOST_TASKS
+
+SHAPE = ("tp", "cp", "ep", "micro_batch", "recompute")
+"""Columns that shape a rank's share of a microbatch."""
+DIRECTIONS = (Pass.FORWARD, Pass.BACKWARD, Pass.WEIGHT)
+"""Passes that are priced; what a backward pass takes beyond its weights' is that of its inputs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """Operators of one part of a stage in one direction, as numbers."""
+
+    time_s: float = 0.0
+    """Time of all products and element-wise work."""
+    host_s: float = 0.0
+    """Time the host needs to issue them."""
+    energy_j: float = 0.0
+    """Dynamic energy of one rank."""
+    collectives: tuple[tuple[Collective, float], ...] = ()
+    """Collectives that the pass waits for, and how often."""
+    overlapped: tuple[tuple[Collective, float, float], ...] = ()
+    """Collectives beside a product: how long that hides them in s, and how often."""
+    beside_s: float = 0.0
+    """Work on other ranks' keys, beside which those travel."""
+    ring: tuple[tuple[Collective, float], ...] = ()
+    """Collectives that bring them."""
+
+
+def rank_share(base: Parallelism, shape: dict[str, object]) -> Parallelism:
+    """Return the least plan whose ranks have a shape's share of a microbatch."""
+    values = {name: shape[name] for name in SHAPE}
+    cp, ep = int(str(values["cp"])), int(str(values["ep"]))
+    dp = ep // math.gcd(ep, cp)
+    return replace(
+        base,
+        **values,  # type: ignore[arg-type]
+        pp=1,
+        vpp=1,
+        dp=dp,
+        global_batch=dp * int(str(values["micro_batch"])),
+        schedule=Schedule.ONE_FORWARD_ONE_BACKWARD,
+        zero=0,
+    )
+
+
+class ShapeWork:
+    """Work of a mean block, the embedding and the head on one rank of a shape.
+
+    Parameters
+    ----------
+    config, plan : TransformerConfig, Parallelism
+        The model, and a plan of one stage that `rank_share` gives.
+    node : Node
+        The accelerator.
+    """
+
+    def __init__(self, config: TransformerConfig, plan: Parallelism, node: Node) -> None:
+        passes = Passes(config, plan)
+        blocks = StagePart(
+            layers=config.layers, dense=config.dense_layers, windowed=config.windowed_among(0, config.layers)
+        )
+        share = 1.0 / config.layers
+        self.block = {
+            one: _work(passes.of(blocks, one), node, share, passes.ring(blocks, one), config.layers)
+            for one in DIRECTIONS
+        }
+        self.embedding = {
+            one: _work(passes.of(StagePart(layers=0, embedding=True), one), node) for one in DIRECTIONS
+        }
+        self.head = {one: _work(passes.of(StagePart(layers=0, head=True), one), node) for one in DIRECTIONS}
+
+
+def _work(
+    items: tuple[Item, ...],
+    node: Node,
+    share: float = 1.0,
+    ring: tuple[tuple[Item, ...], tuple[Collective, ...]] = ((), ()),
+    rings: int = 1,
+) -> Work:
+    time_s = host_s = energy_j = beside_s = 0.0
+    collectives, overlapped = [], []
+    for one, count in items:
+        if isinstance(one, Collective):
+            collectives.append((one, count * share))
+            continue
+        times = float(count)
+        operator = one.product if isinstance(one, Overlapped) else one
+        if isinstance(one, Overlapped):
+            hidden_s = node.cost(one.product).time_s * one.beside
+            overlapped.append((one.collective, hidden_s, count * share))
+            times = float(count * one.pieces)
+            host_s -= (one.pieces - 1) * count * node.cost(one.product).host_s
+        cost = node.cost(operator)
+        time_s += cost.time_s * times
+        host_s += cost.host_s * times
+        energy_j += sum(cost.energy_j.values()) * times
+    for one, count in ring[0]:
+        cost = node.cost(one)  # type: ignore[arg-type]
+        beside_s += cost.time_s * count
+        host_s += cost.host_s * count
+        energy_j += sum(cost.energy_j.values()) * count
+    return Work(
+        time_s=time_s * share,
+        host_s=host_s * share,
+        energy_j=energy_j * share,
+        collectives=tuple(collectives),
+        overlapped=tuple(overlapped),
+        beside_s=beside_s * share,
+        ring=tuple((one, rings * share) for one in ring[1]),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Priced:
+    """A part of a stage in one direction on one layout."""
+
+    time_s: float
+    """Work and what it waits for, launches apart."""
+    host_s: float
+    """Launches."""
+    compute_j: float
+    """Dynamic energy of one rank's work."""
+    network_j: float
+    """Dynamic energy of the class's transfers."""
+    waited_s: float
+    """What of the time is traffic."""
+    tp_s: float
+    """What of that is traffic of tensor ranks."""
+    cp_s: float
+    """What of that is traffic of context ranks, their ring apart."""
+    ep_s: float
+    """What of that is traffic of experts."""
+    ring_s: float
+    """Traffic on the ring of context ranks, hidden or not."""
+    beside_s: float
+    """Work that may hide it."""
+
+
+def priced(work: Work, lines: dict[Collective, CollectiveLines]) -> Priced:
+    """Return a part's work with its collectives' times.
+
+    Parameters
+    ----------
+    work : Work
+        The part.
+    lines : dict
+        Lines of every collective of it.
+    """
+    network_j = 0.0
+    waits = {"tp": 0.0, "cp": 0.0, "ep": 0.0}
+    for one, count in work.collectives:
+        waits[one.axis] += float(lines[one].time_s(one.payload_bytes)) * count
+        network_j += float(lines[one].energy_j(one.payload_bytes)) * count
+    for one, hidden_s, count in work.overlapped:
+        waits[one.axis] += max(0.0, float(lines[one].time_s(one.payload_bytes)) - hidden_s) * count
+        network_j += float(lines[one].energy_j(one.payload_bytes)) * count
+    ring_s = 0.0
+    for one, count in work.ring:
+        ring_s += float(lines[one].time_s(one.payload_bytes)) * count
+        network_j += float(lines[one].energy_j(one.payload_bytes)) * count
+    waited_s = sum(waits.values()) + max(0.0, ring_s - work.beside_s)
+    return Priced(
+        time_s=work.time_s + work.beside_s + waited_s,
+        host_s=work.host_s,
+        compute_j=work.energy_j,
+        network_j=network_j,
+        waited_s=waited_s,
+        tp_s=waits["tp"],
+        cp_s=waits["cp"],
+        ep_s=waits["ep"],
+        ring_s=ring_s,
+        beside_s=work.beside_s,
+    )
+
+
+SCHEDULES = (Schedule.ONE_FORWARD_ONE_BACKWARD, Schedule.GPIPE, Schedule.ZERO_BUBBLE)
+"""Schedules that have a closed form, by their number in an array."""
+RECOMPUTES = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
+"""Kinds of recomputation, by their number in an array."""
+PLACEMENTS = ("tp cp dp pp", "tp cp pp dp", "tp dp cp pp", "cp tp dp pp", "dp tp cp pp")
+"""Axes from the nearest ranks to the farthest: which axis takes neighbours in a node, which whole rails."""
+
+COLUMNS = (
+    "tp",
+    "cp",
+    "pp",
+    "dp",
+    "ep",
+    "micro_batch",
+    "vpp",
+    "schedule",
+    "recompute",
+    "zero",
+    "placement",
+)
+"""What a row of the arrays says of a plan."""
+
+CHOICES: Mapping[str, tuple[int, ...]] = {
+    "micro_batch": (1, 2, 4, 8),
+    "vpp": (1, 2, 3, 4, 6),
+    "schedule": (0, 1, 2),
+    "recompute": (0, 2),
+    "zero": (0, 1, 2, 3),
+    "placement": (0, 1, 2),
+}
+"""Values that a search tries where nobody names others."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PlanArrays:
+    """Many plans of one model, a column for each choice; all else is that of the base."""
+
+    base: Parallelism
+    """Plan whose other choices all rows share, the global batch among them."""
+    columns: Mapping[str, np.ndarray]
+    """Column by name (`COLUMNS`), each of shape [P]."""
+
+    def __len__(self) -> int:
+        return len(self.columns["tp"])
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.columns[name]
+
+    def taken(self, which: np.ndarray) -> PlanArrays:
+        """Return the rows of a mask, or of indices."""
+        return replace(self, columns={name: column[which] for name, column in self.columns.items()})
+
+    @cached_property
+    def microbatches(self) -> np.ndarray:
+        """Microbatches of a step, rounded down, shape [P]."""
+        return self.base.global_batch // (self["dp"] * self["micro_batch"])
+
+    @property
+    def gradient_ranks(self) -> np.ndarray:
+        """Ranks over which gradients are summed, shape [P]."""
+        return self["dp"] * self["cp"]
+
+    def plan(self, row: int) -> Parallelism:
+        """Return one row as a plan."""
+        values: dict[str, Any] = {name: int(self[name][row]) for name in COLUMNS if name != "placement"}
+        return replace(
+            self.base,
+            **values
+            | {
+                "schedule": SCHEDULES[values["schedule"]],
+                "recompute": RECOMPUTES[values["recompute"]],
+            },
+        )
+
+    def placement(self, row: int) -> str:
+        """Return the axes of a row from the nearest ranks to the farthest."""
+        return PLACEMENTS[int(self["placement"][row])]
+
+    def distinct(self, names: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the first row of each distinct set of values, and which set each row has, shape [P]."""
+        key = np.zeros(len(self), dtype=np.int64)
+        for name in names:
+            column = self[name].astype(np.int64)
+            key = key * (int(column.max(initial=0)) + 1) + column
+        _, first, place = np.unique(key, return_index=True, return_inverse=True)
+        return first, place.ravel()
+
+
+def grid(
+    base: Parallelism,
+    accelerators: int,
+    experts: int,
+    choices: Mapping[str, tuple[int, ...]] | None = None,
+) -> PlanArrays:
+    """Return every combination of degrees that takes all accelerators, with every combination of choices.
+
+    Parameters
+    ----------
+    base : Parallelism
+        What all plans share.
+    accelerators : int
+        Accelerators that each plan takes.
+    experts : int
+        Experts of the model; their divisors are degrees of expert parallelism.
+    choices : mapping, optional
+        Values of a column that replace those of `CHOICES`, or pin a degree.
+    """
+    wanted = dict(CHOICES) | dict(choices or {})
+    degrees = [
+        (tp, cp, pp, accelerators // (tp * cp * pp), ep)
+        for tp, cp, pp, ep in _degrees(accelerators, experts)
+        if all(
+            value in wanted.get(name, (value,))
+            for name, value in (
+                ("tp", tp),
+                ("cp", cp),
+                ("pp", pp),
+                ("dp", accelerators // (tp * cp * pp)),
+                ("ep", ep),
+            )
+        )
+    ]
+    rest = list(itertools.product(*(wanted[name] for name in COLUMNS[5:])))
+    left, right = np.array(degrees, dtype=np.int32).reshape(-1, 5), np.array(rest, dtype=np.int32)
+    rows = np.hstack([np.repeat(left, len(right), axis=0), np.tile(right, (len(left), 1))])
+    return PlanArrays(base=base, columns={name: rows[:, place] for place, name in enumerate(COLUMNS)})
+
+
+def _degrees(accelerators: int, experts: int) -> Iterator[tuple[int, int, int, int]]:
+    for tp in divisors(accelerators):
+        for cp in divisors(accelerators // tp):
+            for pp in divisors(accelerators // (tp * cp)):
+                for ep in divisors(experts):
+                    yield tp, cp, pp, ep
+
+
+def divisors(whole: int) -> list[int]:
+    """Return all divisors of a whole number, in order."""
+    small = [one for one in range(1, int(whole**0.5) + 1) if whole % one == 0]
+    return sorted({*small, *(whole // one for one in small)})
+
+
+def broken_rules(config: TransformerConfig, plans: PlanArrays) -> dict[str, np.ndarray]:
+    """Return, for every rule that a plan must keep, which rows break it, shape [P] each.
+
+    Parameters
+    ----------
+    config : TransformerConfig
+        The model.
+    plans : PlanArrays
+        The rows.
+
+    Notes
+    -----
+    The rules of `workloads.plan.rules.check` for the columns, and two of the search: a row that is another in
+    disguise (a schedule without stages, shares of one rank, placements of axes of one rank) is left out, and
+    so is a step of more tasks than are built.
+
+    Raises
+    ------
+    WorkloadError
+        If the model has parts that arrays of plans do not know.
+    """
+    if config.retrieval is not None:
+        msg = f"{config.name} retrieves neighbours, which a search does not estimate; name a plan instead"
+        raise WorkloadError(msg)
+    tp, cp, pp, ep, vpp = (plans[name] for name in ("tp", "cp", "pp", "ep", "vpp"))
+    slots = plans["dp"] * plans["micro_batch"]
+    tokens = plans["micro_batch"] * plans.base.sequence_length // cp
+    batch = (plans.base.global_batch % slots != 0) | (plans.base.global_batch < slots)
+    heads = (config.heads % tp != 0) | (config.ffn_hidden % tp != 0)
+    heads |= (tp % config.kv_heads != 0) & (config.kv_heads % tp != 0)
+    if config.dense_ffn_hidden:
+        heads |= config.dense_ffn_hidden % tp != 0
+    interleaves = vpp > 1
+    chunks = interleaves & ((pp == 1) | (plans["schedule"] != 0) | (pp * vpp > config.layers))
+    chunks |= interleaves & ~batch & (plans.microbatches % pp != 0)
+    return {
+        "tensor ranks do not divide heads or widths": heads,
+        "context ranks do not divide the sequence, or windows are not cut": (
+            plans.base.sequence_length % cp != 0
+        )
+        | ((cp > 1) & (0 < config.window < plans.base.sequence_length)),
+        "tensor ranks do not divide a microbatch's tokens": plans.base.sequence_parallel & (tokens % tp != 0),
+        "more stages than blocks": pp > config.layers,
+        "expert ranks are not of the data ranks": plans.gradient_ranks % ep != 0,
+        "data ranks and microbatch do not divide the batch": batch,
+        "chunks do not fit the stages": chunks,
+        "the same as another plan": _disguised(plans),
+        "more tasks than a step graph holds": _tasks(config, plans) > MOST_TASKS,
+    }
+
+
+def _disguised(plans: PlanArrays) -> np.ndarray:
+    alone = (plans["pp"] == 1) & (plans["schedule"] != 0)
+    alone |= (plans.gradient_ranks == 1) & (plans["zero"] != 0)
+    same = np.zeros(len(plans), dtype=bool)
+    for number, order in enumerate(PLACEMENTS):
+        earlier = PLACEMENTS[:number]
+        mine = plans["placement"] == number
+        for other in earlier:
+            same |= mine & _same_order(plans, order.split(), other.split())
+    return alone | same
+
+
+def _same_order(plans: PlanArrays, one: list[str], other: list[str]) -> np.ndarray:
+    """Return where two orders of axes differ in axes of one rank only."""
+    same = np.ones(len(plans), dtype=bool)
+    for first, second in itertools.combinations(one, 2):
+        if other.index(first) > other.index(second):
+            same &= (plans[first] == 1) | (plans[second] == 1)
+    return same
+
+
+def _tasks(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
+    """Return how many tasks a step is taken to have, as `workloads.step.step.build_step` counts them."""
+    shards = plans["zero"] == 3
+    pieces = np.where(shards, 30, 2).astype(np.int64)
+    return plans["pp"] * plans.microbatches * plans["vpp"] * 2 * pieces
+
+
+def strides(order: str, tp: int, cp: int, dp: int, pp: int) -> dict[str, int]:
+    """Return how far neighbours along each axis stand from each other."""
+    sizes = {"tp": tp, "cp": cp, "dp": dp, "pp": pp}
+    found, stride = {}, 1
+    for axis in order.split():
+        found[axis] = stride
+        stride *= sizes[axis]
+    return found
+
+
+def endpoints_of(plan: Parallelism, order: str) -> tuple[int, ...]:
+    """Return the endpoint of every rank of a plan whose axes stand in an order, nearest first."""
+    far = strides(order, plan.tp, plan.cp, plan.dp, plan.pp)
+    axes = ("pp", "dp", "cp", "tp")
+    places = np.indices(tuple(getattr(plan, axis) for axis in axes))
+    found = sum(place * far[axis] for place, axis in zip(places, axes, strict=True))
+    return tuple(int(one) for one in np.asarray(found).ravel())
+
+
+def shape_plan(plans: PlanArrays, row: int) -> Parallelism:
+    """Return the least plan whose ranks have the share of a microbatch that a row's have."""
+    plan = plans.plan(row)
+    return rank_share(plans.base, {name: getattr(plan, name) for name in SHAPE})
+
+
+def stage_blocks(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
+    """Return the blocks of the first, the fullest inner and the last stage, shape [P, 3]."""
+    share = balanced_layers if plans.base.embedding_as_layers else stage_layers
+    first, place = plans.distinct(("pp", "vpp"))
+    found = np.zeros((len(first), 3))
+    for number, row in enumerate(first):
+        pp, vpp = int(plans["pp"][row]), int(plans["vpp"][row])
+        layers = np.array(share(config.layers, pp * vpp)).reshape(vpp, pp).sum(axis=0)
+        inner = layers[1:-1] if pp > 2 else layers
+        found[number] = layers[0], inner.max(), layers[-1]
+    return found[place]
+
+
+def parameters(config: TransformerConfig, plans: PlanArrays) -> tuple[np.ndarray, np.ndarray]:
+    """Return the parameters of a rank of the three stages: dense ones and experts', each of shape [P, 3]."""
+    first, place = plans.distinct(("tp", "ep", "pp"))
+    each = np.zeros((len(first), 4))
+    for number, row in enumerate(first):
+        whole = shape_plan(plans, int(row))
+        block = layer_parameters(config, whole)
+        dense, expert = float(block.dense), float(block.expert)
+        if config.dense_layers:
+            share = config.dense_layers / config.layers
+            plain = layer_parameters(config.dense, whole)
+            dense = dense * (1 - share) + plain.total * share
+            expert *= 1 - share
+        staged = replace(whole, pp=2) if plans["pp"][row] > 1 else whole
+        each[number] = (
+            dense,
+            expert,
+            embedding_parameters(config, whole).total,
+            head_parameters(config, staged).total,
+        )
+    blocks = stage_blocks(config, plans)
+    each = each[place]
+    dense_P3 = blocks * each[:, :1]
+    alone = plans["pp"] == 1
+    dense_P3[:, 0] += each[:, 2]
+    dense_P3[:, 2] += each[:, 3] + np.where(alone, each[:, 2], 0.0)
+    dense_P3[:, 0] += np.where(alone, each[:, 3], 0.0)
+    return dense_P3, blocks * each[:, 1:2]
+
+
+def kept_blocks(plans: PlanArrays, blocks_P3: np.ndarray) -> np.ndarray:
+    """Return the blocks whose activations the three stages keep, each microbatch counted, shape [P, 3].
+
+    Notes
+    -----
+    `workloads.pipeline.schedules.in_flight`; interleaved stages run 2 (p - 1 - i) + (v - 1) p passes ahead
+    (arXiv:2104.04473, section 2.2.2), each through a chunk, here of mean size.
+    """
+    p, m, v = plans["pp"][:, None], plans.microbatches[:, None], plans["vpp"][:, None]
+    stage = np.concatenate([np.zeros_like(p), np.minimum(1, p - 1), p - 1], axis=1)
+    chunked = np.minimum(2 * (p - 1 - stage) + (v - 1) * p + 1, m * v) * blocks_P3 / v
+    chunked = np.minimum(chunked, m * blocks_P3)
+    plain = np.minimum(m, p - stage) * blocks_P3
+    kinds = plans["schedule"][:, None]
+    plain = np.where(kinds == SCHEDULES.index(Schedule.GPIPE), m * blocks_P3, plain)
+    split = np.minimum(m, p) * blocks_P3
+    plain = np.where(kinds == SCHEDULES.index(Schedule.ZERO_BUBBLE), split, plain)
+    return np.where(v > 1, chunked, plain)
+
+
+def shared(plans: PlanArrays, dense_P3: np.ndarray, expert_P3: np.ndarray) -> np.ndarray:
+    """Return a rank's share of parameters that are cut over the data-parallel ranks, shape [P, 3]."""
+    ranks = plans.gradient_ranks[:, None]
+    return dense_P3 / ranks + expert_P3 * plans["ep"][:, None] / ranks
+
+
+def memory_bytes(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
+    """Return the bytes that the fullest rank of each plan needs, shape [P].
+
+    Parameters
+    ----------
+    config : TransformerConfig
+        The model.
+    plans : PlanArrays
+        Rows that break no rule.
+
+    Notes
+    -----
+    `workloads.step.memory.memory_by_kind` of the first, the second and the last stage; blocks of a mixture with
+    dense ones are taken at their mean.
+    """
+    dense, expert = parameters(config, plans)
+    total, share = dense + expert, shared(plans, dense, expert)
+    zero = plans["zero"][:, None]
+    base = plans.base
+    copies = FP8_COPIES_BYTES if base.precision is Precision.FP8 else 0
+    kept = share + (0.0 if base.reshard else total)
+    weights = np.where(zero == 3, kept, total) * (base.precision.element_bytes + copies)
+    gradients = np.where(zero >= 2, share, total) * base.grad_bytes
+    first, place = plans.distinct(("tp", "ep"))
+    state = np.array([optimizer_bytes(config, shape_plan(plans, int(row))) for row in first])[place]
+    optimizer = np.where(zero >= 1, share, total) * state[:, None]
+    first, place = plans.distinct(SHAPE)
+    each = np.array([_block_bytes(config, shape_plan(plans, int(row))) for row in first])[place]
+    activations = kept_blocks(plans, stage_blocks(config, plans)) * each[:, None]
+    return (weights + gradients + optimizer + activations + _buffers(config, plans)).max(axis=1)
+
+
+def _block_bytes(config: TransformerConfig, plan: Parallelism) -> float:
+    whole = layer_activation_bytes(config, plan)
+    if not config.dense_layers:
+        return whole
+    share = config.dense_layers / config.layers
+    return whole * (1 - share) + layer_activation_bytes(config.dense, plan) * share
+
+
+def _buffers(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
+    staged = plans["pp"] > 1
+    columns = dict(plans.columns) | {
+        "staged": staged.astype(np.int32),
+        "moves": (plans.gradient_ranks > 1).astype(np.int32),
+    }
+    first, place = replace(plans, columns=columns).distinct((*SHAPE, "zero", "staged", "moves"))
+    found = np.zeros((len(first), 3))
+    for number, row in enumerate(first):
+        whole = shape_plan(plans, int(row))
+        dp = max(whole.dp, 2) if plans.gradient_ranks[row] > 1 and whole.cp == 1 else whole.dp
+        stages = 3 if staged[row] and config.layers > 2 else 1 + int(staged[row])
+        plan = replace(
+            whole, pp=stages, dp=dp, global_batch=dp * whole.micro_batch, zero=int(plans["zero"][row])
+        )
+        found[number] = [buffer_bytes(config, plan, min(stage, stages - 1)) for stage in range(3)]
+    return found[place]

@@ -1,0 +1,564 @@
+"""Bytes that one rank of a pipeline stage needs, by kind, before anything is launched.
+
+Bytes that a plan needs on the hosts of its ranks and on their disks, before anything is launched.
+
+A plan for somebody who names none: one that fits, and idles least among those.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from simulator.errors import WorkloadError
+from simulator.node import Host
+from workloads.layers.retrieval import cross_activation_bytes, encoder_activation_bytes
+from workloads.layers.routing import visits
+from workloads.layers.sparsity import INT4_BYTES, INT8_BYTES, extra_weight_bytes
+from workloads.models.architecture import TransformerConfig
+from workloads.pipeline.pipeline import Pipeline, gradient_copies, weight_versions
+from workloads.plan.choices import Place
+from workloads.plan.parallelism import (
+    Attention,
+    ContextExchange,
+    Parallelism,
+    Precision,
+    Recompute,
+    check,
+    default_sequence_length,
+)
+from workloads.step.sharding import (
+    FP8_COPIES_BYTES,
+    RankParameters,
+    StagePart,
+    optimizer_bytes,
+    optimizer_share,
+    part_parameters,
+    shared_share,
+    stage_chunks,
+    stage_parts,
+    whole_stage,
+)
+
+MASK_BYTES = 1
+"""Bytes of one element of a dropout mask."""
+LOGIT_BYTES = 4
+"""Bytes of one logit inside the loss (fp32)."""
+GIBIBYTE = 2**30
+
+_WAYS_OUT = {
+    "weights": "a larger tp or pp, or zero=3 with a larger dp",
+    "gradients": "a larger tp or pp, grad_bytes=2, or zero=2 with a larger dp",
+    "optimizer": "zero=1 with a larger dp, a larger tp or pp, or optimizer_place=host",
+    "activations": "recompute=full (selective without flash), a smaller micro_batch, or a larger tp",
+    "buffers": "a smaller micro_batch or a larger tp",
+}
+
+
+def layer_activation_bytes(config: TransformerConfig, plan: Parallelism) -> float:
+    """Return what one block keeps of one microbatch on one rank until its backward pass.
+
+    Parameters
+    ----------
+    config, plan : TransformerConfig, Parallelism
+        A pair that `workloads.plan.parallelism.check` accepts.
+
+    Returns
+    -------
+    float
+        Bytes.
+
+    Notes
+    -----
+    Each stored tensor is counted once, so grouped queries, gates and experts are included. For a GPT block
+    (f = 4h, dropout, two bytes) the sum is that of the reference: s b h (10 + 24/t + 5 a s / h t) without and
+    s b h / t (34 + 5 a s / h) with sequence parallelism; s b h (10 + 24/t) with selective recomputation, or
+    34 s b h / t with both; 2 s b h with full recomputation (over t with sequence parallelism). A flash kernel
+    drops the 5 a s / h as selective recomputation does; its log-sum-exp (4 a s b / t) is not counted.
+
+    References
+    ----------
+    Korthikanti et al., arXiv:2205.05198, section 4 and table 2.
+    """
+    width = plan.precision.element_bytes
+    stream = plan.tokens * config.hidden
+    shared = plan.tp if plan.sequence_parallel else 1
+    if plan.recompute is Recompute.FULL:
+        return width * stream / shared
+    return _stream_bytes(config, plan) / shared + _sharded_bytes(config, plan) / plan.tp
+
+
+def _stream_bytes(config: TransformerConfig, plan: Parallelism) -> float:
+    """Tensors as wide as the residual stream: inputs of norms and products, dropout masks, routed tokens."""
+    width = plan.precision.element_bytes
+    masks = 2 * MASK_BYTES if config.dropout else 0
+    # Latents before and after their norms.
+    latents = (config.query_rank + config.kv_rank) * (width + plan.precision.linear_bytes)
+    latents += 2 * width * config.hidden if config.post_norms else 0  # what norms after the halves read
+    if config.experts == 1:
+        inputs = 1 if config.parallel else 2
+        kept = inputs * (width + plan.precision.linear_bytes) + masks
+        return plan.tokens * (config.hidden * kept + latents)
+    # Norm inputs and outputs (4); per visit the copy that an expert reads and the one that is combined (2).
+    stored: float = 3 * width + plan.precision.linear_bytes
+    stored += visits(config, plan) * (width + plan.precision.linear_bytes)
+    return plan.tokens * (config.hidden * (stored + masks) + latents + config.experts * LOGIT_BYTES)
+
+
+def _sharded_bytes(config: TransformerConfig, plan: Parallelism) -> float:
+    """Tensors cut by heads or by the inner width: operands of attention, of the activation and of down."""
+    width = plan.precision.element_bytes
+    operand = plan.precision.linear_bytes
+    pairs = plan.columns * (plan.key_width(config) + plan.value_width(config))
+    if config.qk_norm:  # queries and keys before their norms
+        pairs += config.query_width + plan.columns * plan.key_width(config)
+    attention = width * (config.query_width + pairs) + operand * config.context_width
+    worked = visits(config, plan) + config.shared_experts
+    inner = (width * config.ffn_branches + operand) * config.ffn_hidden * worked
+    total = float(plan.tokens * (attention + inner))
+    if plan.attention is Attention.FULL and plan.recompute is Recompute.NONE:
+        total += _score_bytes(config, plan)
+    return total
+
+
+def _score_bytes(config: TransformerConfig, plan: Parallelism) -> float:
+    """Return the scores of a block, of one that sees all keys where windowed blocks stand among others."""
+    seen = plan.attention_keys or plan.sequence_length
+    if config.all_windowed:
+        seen = min(seen, config.window)
+    width = plan.precision.element_bytes
+    each = 2 * width + MASK_BYTES if config.dropout else width
+    return each * config.heads * plan.tokens * seen
+
+
+def buffer_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> float:
+    """Return the working space of a stage: it lives within one operator's run, not from pass to pass.
+
+    Notes
+    -----
+    Counted: the gathered input of a tensor-parallel region, the two tensors in transit between stages, one
+    block's activations while they are recomputed, what `gathered_bytes` and `context_bytes` count, the sum
+    of a parameter server's share of the gradients, and on the stage of the head the logits with their fp32
+    copy and the head's inputs. Not counted: the allocator's fragments and the communication library's own
+    buffers.
+    """
+    width = plan.precision.element_bytes
+    stream = width * plan.tokens * config.hidden
+    cut = plan.tp if plan.sequence_parallel else 1
+    total = 0.0
+    if plan.side > 1:
+        total += panel_bytes(config, plan)
+    elif plan.tp > 1 and plan.sequence_parallel:
+        total += stream
+    total += gathered_bytes(config, plan, stage)
+    if plan.uses_servers:
+        held = part_parameters(config, plan, whole_stage(config, plan, stage))
+        total += plan.grad_bytes * optimizer_share(plan, held)
+    total += context_bytes(config, plan)
+    if plan.pp > 1:
+        total += 2 * stream / cut
+    if plan.recompute is not Recompute.NONE:
+        total += _recomputed_bytes(config, plan)
+    if whole_stage(config, plan, stage).head:
+        total += plan.tokens * plan.padded_vocabulary(config) / plan.tp * (width + LOGIT_BYTES)
+        total += 2 * stream / cut
+    return total
+
+
+def panel_bytes(config: TransformerConfig, plan: Parallelism) -> float:
+    """Return the working space of a SUMMA step: the blocks of activations and weights that others send."""
+    width = plan.precision.element_bytes
+    widest = max(config.hidden, config.ffn_branches * config.ffn_hidden)
+    activations = plan.tokens * widest / plan.tp
+    weights = config.hidden * widest / plan.columns**2
+    return width * (activations + weights)
+
+
+def context_bytes(config: TransformerConfig, plan: Parallelism) -> float:
+    """Return the working space of context parallelism.
+
+    Notes
+    -----
+    Ring: keys and values of two blocks, the one in use and the one that arrives, and as much for their
+    gradients. All-gather: keys and values of all ranks and their gradients. All-to-all: what is sent.
+    """
+    if plan.cp == 1:
+        return 0.0
+    width = plan.precision.element_bytes / plan.tp
+    pairs = (plan.key_width(config) + plan.value_width(config)) * plan.tp * plan.tokens * width
+    match plan.context_exchange:
+        case ContextExchange.RING:
+            return 4 * pairs
+        case ContextExchange.ALL_GATHER:
+            return 2 * plan.cp * pairs
+        case _:
+            return pairs + config.query_width * plan.tokens * width
+
+
+def _recomputed_bytes(config: TransformerConfig, plan: Parallelism) -> float:
+    scores = 0.0 if plan.attention is Attention.FLASH else _score_bytes(config, plan) / plan.tp
+    if plan.recompute is Recompute.SELECTIVE:
+        return scores
+    cut = plan.tp if plan.sequence_parallel else 1
+    return _stream_bytes(config, plan) / cut + _sharded_bytes(config, plan) / plan.tp + scores
+
+
+def memory_by_kind(config: TransformerConfig, plan: Parallelism, stage: int) -> dict[str, float]:
+    """Return the bytes that one rank of a stage needs.
+
+    Parameters
+    ----------
+    config : TransformerConfig
+        The model.
+    plan : Parallelism
+        How it is cut.
+    stage : int
+        Pipeline stage, from 0.
+
+    Returns
+    -------
+    dict
+        Bytes of ``weights``, ``gradients``, ``optimizer``, ``activations`` and ``buffers``. Activations are
+        those of the stage's blocks for as many microbatches as the schedule keeps.
+
+    Raises
+    ------
+    WorkloadError
+        If the plan does not fit the model, or has no such stage.
+
+    Notes
+    -----
+    bf16 with fp32 gradients takes 18 bytes a parameter: 2 + 4 + 12, the 12 shared over the data-parallel
+    ranks with `Parallelism.zero` = 1 (Megatron-LM, distributed optimizer). With zero = 2 the gradients are
+    shared as well, with 3 the weights too (ZeRO, arXiv:1910.02054, figure 1 and table 1), each over the ranks
+    of a `shard_group` if there is one. A secondary copy counts as weights. What stays off the accelerator is
+    left out here: `workloads.step.memory` has it.
+    """
+    check(config, plan)
+    if not 0 <= stage < plan.pp:
+        msg = f"stage {stage} does not exist; the plan has stages 0 to {plan.pp - 1}"
+        raise WorkloadError(msg)
+    whole = whole_stage(config, plan, stage)
+    held = part_parameters(config, plan, whole)
+    chunks = stage_chunks(config, plan, stage)
+    kept = Pipeline(plan).kept(stage, tuple(_equal_blocks(config, plan, chunk) for chunk in chunks))
+    return {
+        "weights": _weight_bytes(plan, held) * weight_versions(plan, stage),
+        "gradients": _gradient_bytes(plan, held) * gradient_copies(plan),
+        "optimizer": 0.0
+        if plan.updates_on_host
+        else optimizer_share(plan, held) * optimizer_bytes(config, plan),
+        "activations": kept * layer_activation_bytes(config, plan),
+        "buffers": buffer_bytes(config, plan, stage),
+    }
+
+
+def _equal_blocks(config: TransformerConfig, plan: Parallelism, chunk: StagePart) -> float:
+    """Return how many blocks with experts keep as much as a chunk's blocks, some of which may be dense.
+
+    What cross-attentions to neighbours and their encoder keep counts as blocks as well.
+    """
+    if config.retrieval and (chunk.retrieving or chunk.encodes):
+        return chunk.layers + _retrieval_bytes(config, plan, chunk) / layer_activation_bytes(config, plan)
+    if not chunk.dense:
+        return chunk.layers
+    share = layer_activation_bytes(config.dense, plan) / layer_activation_bytes(config, plan)
+    return chunk.layers - chunk.dense + chunk.dense * share
+
+
+def _gradient_bytes(plan: Parallelism, held: RankParameters) -> float:
+    """Return what gradients take between microbatches; those that go to the host at once take a buffer."""
+    if not plan.shards_gradients:
+        return plan.grad_bytes * float(held.total)
+    return 0.0 if plan.updates_on_host else plan.grad_bytes * shared_share(plan, held)
+
+
+def _retrieval_bytes(config: TransformerConfig, plan: Parallelism, chunk: StagePart) -> float:
+    """Return what cross-attentions and the encoder of a chunk keep, encoded neighbours included."""
+    reads = config.retrieval
+    if reads is None:
+        return 0.0
+    cut = plan.tp if plan.sequence_parallel else 1
+    neighbours = plan.tokens * reads.tokens_per_token * reads.hidden * plan.precision.element_bytes / cut
+    if plan.recompute is Recompute.FULL:
+        return neighbours
+    kept = chunk.retrieving * cross_activation_bytes(config, plan, reads)
+    return kept + neighbours + chunk.encodes * encoder_activation_bytes(config, plan, reads)
+
+
+def _weight_bytes(plan: Parallelism, held: RankParameters) -> float:
+    count = float(held.total)
+    if plan.fetches_parameters:
+        return 0.0
+    if plan.shards_parameters:
+        count = shared_share(plan, held) + (0.0 if plan.reshard else count)
+    copies = FP8_COPIES_BYTES if plan.precision is Precision.FP8 else 0
+    second = held.total / plan.local_group * plan.precision.element_bytes if plan.secondary_copy else 0.0
+    pruned = held.pruned * extra_weight_bytes(plan) if held.pruned else 0.0
+    return count * (plan.precision.element_bytes + copies) + second + pruned
+
+
+def gathered_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> float:
+    """Return the working space of parameters that are gathered and gradients that wait to be summed.
+
+    Notes
+    -----
+    None where a rank keeps its gradients whole. Else the gradients of two blocks (one computed while the
+    other's are summed or sent to the host) and, if parameters are gathered or fetched for every pass, the
+    parameters of two blocks (one in use, one ahead); embedding and head stay gathered throughout, as the
+    outermost unit of FSDP. What travels quantised stands beside it as it arrives (both ways, for gradients).
+    """
+    moves = plan.gradient_ranks > 1 or plan.updates_on_host
+    if not plan.shards_gradients or not moves:
+        return 0.0
+    whole = whole_stage(config, plan, stage)
+    two = part_parameters(config, plan, replace(whole, layers=min(2, whole.layers))).total
+    moved = plan.gradient_ranks > 1 or plan.fetches_parameters
+    weights = plan.precision.element_bytes if plan.shards_parameters and plan.reshard and moved else 0
+    packed = INT8_BYTES * plan.quantised_weights + 2 * INT4_BYTES * plan.quantised_gradients
+    return float(two * (plan.grad_bytes + weights + packed))
+
+
+def fullest_stage(config: TransformerConfig, plan: Parallelism) -> int:
+    """Return the stage that needs most memory, the earliest of equals."""
+    needs = [sum(memory_by_kind(config, plan, stage).values()) for stage in range(plan.pp)]
+    return needs.index(max(needs))
+
+
+def check_fits(config: TransformerConfig, plan: Parallelism, capacity_bytes: float) -> None:
+    """Check that every stage of a plan fits an accelerator's memory.
+
+    Parameters
+    ----------
+    config, plan : TransformerConfig, Parallelism
+        Model and plan.
+    capacity_bytes : float
+        Memory of one accelerator.
+
+    Raises
+    ------
+    WorkloadError
+        Naming the fullest stage, what it needs, how much that is too much, its largest kind and what to try.
+    """
+    stage = fullest_stage(config, plan)
+    kinds = memory_by_kind(config, plan, stage)
+    needed = sum(kinds.values())
+    if needed <= capacity_bytes:
+        return
+    largest = max(kinds, key=lambda kind: kinds[kind])
+    msg = (
+        f"{config.name} does not fit: stage {stage} needs {needed / GIBIBYTE:.1f} GiB of the "
+        f"{capacity_bytes / GIBIBYTE:.1f} GiB there are, "
+        f"{(needed - capacity_bytes) / GIBIBYTE:.1f} GiB too much; "
+        f"most are {largest} ({kinds[largest] / GIBIBYTE:.1f} GiB); try {_WAYS_OUT[largest]}"
+    )
+    raise WorkloadError(msg)
+
+
+STAGED_PARTS = 2
+"""Parts of what stays on disk that stand in the host's memory: one in use, one on its way."""
+
+
+def host_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> dict[Place, dict[str, float]]:
+    """Return what one rank of a stage keeps off its accelerator.
+
+    Parameters
+    ----------
+    config, plan : TransformerConfig, Parallelism
+        A pair that `workloads.plan.rules.check` accepts.
+    stage : int
+        Pipeline stage, from 0.
+
+    Returns
+    -------
+    dict
+        Bytes by kind, for the host's memory and for its disks.
+
+    Notes
+    -----
+    Gradients wait on the host for the update; a delayed update reads the last step's while this step's
+    arrive. Of what stays on disk the two largest parts stand in memory.
+    """
+    memory: dict[str, float] = {}
+    disk: dict[str, float] = {}
+    if not plan.updates_on_host:
+        return {Place.HOST: memory, Place.NVME: disk}
+    kept = shared_share(plan, part_parameters(config, plan, whole_stage(config, plan, stage)))
+    parts = [
+        shared_share(plan, part_parameters(config, plan, part)) for part in stage_parts(config, plan, stage)
+    ]
+    staged = math.fsum(sorted(parts)[-STAGED_PARTS:])
+    memory["gradients"] = kept * plan.grad_bytes * (2 if plan.delayed_update else 1)
+    for kind, place, each in (
+        ("optimizer", plan.optimizer_place, optimizer_bytes(config, plan)),
+        ("weights", plan.parameter_place, plan.precision.element_bytes),
+    ):
+        if place is Place.NVME:
+            disk[kind] = kept * each
+            memory[f"{kind} in use"] = staged * each
+        elif place is Place.HOST:
+            memory[kind] = kept * each
+    return {Place.HOST: memory, Place.NVME: disk}
+
+
+def check_host_fits(config: TransformerConfig, plan: Parallelism, host: Host | None) -> None:
+    """Check that what a plan moves off its accelerators fits their host, all of whose accelerators do alike.
+
+    Raises
+    ------
+    WorkloadError
+        If there is no host, or naming what is full, by how much, and what to try.
+    """
+    if host is None:
+        msg = f"optimizer_place={plan.optimizer_place} needs a host, and none is described"
+        raise WorkloadError(msg)
+    rooms = {
+        Place.HOST: ("memory", host.ddr.capacity_bytes, "a larger dp, or optimizer_place=nvme"),
+        Place.NVME: ("disks", host.storage.capacity_bytes, "a larger dp, or fewer accelerators a host"),
+    }
+    stages = [host_bytes(config, plan, stage) for stage in range(plan.pp)]
+    for place, (name, room, way_out) in rooms.items():
+        needed = host.accelerators * max(math.fsum(kinds[place].values()) for kinds in stages)
+        if needed > room:
+            msg = (
+                f"{config.name} does not fit the host's {name}: {host.accelerators} ranks need "
+                f"{needed / GIBIBYTE:.1f} GiB of the {room / GIBIBYTE:.1f} GiB of '{host.name}'; "
+                f"try {way_out}"
+            )
+            raise WorkloadError(msg)
+
+
+LARGEST_TENSOR = 8
+"""Most tensor-parallel ranks that a default plan takes: accelerators of a common node; a choice."""
+MOST_MICROBATCH_TOKENS = 8192
+"""Tokens beyond which a microbatch is not made larger; a choice, products are long enough by then."""
+MEMORY_SHARE = 0.94
+"""Share of the memory that a default plan fills; a choice, the rest is for libraries and fragments."""
+RECOMPUTED_PASSES = {Recompute.NONE: 3, Recompute.FULL: 4}
+"""Forward-sized passes of a step: one forward, two backward, one more if all is recomputed."""
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    plan: Parallelism
+    score: tuple[float, int, int, int]
+
+
+def default_plan(
+    config: TransformerConfig,
+    *,
+    accelerators: int,
+    memory_bytes: float,
+    global_batch: int,
+    sequence_length: int | None = None,
+) -> Parallelism:
+    """Return a plan that fits, deterministic for its arguments.
+
+    Parameters
+    ----------
+    config : TransformerConfig
+        The model.
+    accelerators : int
+        Accelerators that the plan takes, all of them.
+    memory_bytes : float
+        Memory of each.
+    global_batch : int
+        Sequences in a step.
+    sequence_length : int, optional
+        Tokens in a sequence; by default `workloads.plan.parallelism.default_sequence_length`.
+
+    Returns
+    -------
+    Parallelism
+        With flash attention, the optimizer shared (`zero` = 1) and no expert parallelism. Among the plans
+        with tp <= 8 that fill at most 94 % of the memory, the one with the least estimated time
+        (1 + (p-1)/m) x (4/3 if all is recomputed) x (fullest stage's blocks p / L); then the smallest
+        tp x pp, then the smallest tp, then the largest microbatch of at most 8192 tokens.
+
+    Raises
+    ------
+    WorkloadError
+        If no plan fits, saying what the nearest one needs.
+    """
+    if accelerators < 1 or not memory_bytes > 0:
+        msg = f"a plan needs accelerators ({accelerators}) and memory ({memory_bytes} bytes) above zero"
+        raise WorkloadError(msg)
+    sequence = sequence_length or default_sequence_length(config)
+    best: _Candidate | None = None
+    least = float("inf")
+    tried = 0
+    for plan in _plans(config, accelerators, global_batch, sequence):
+        tried += 1
+        candidate = _Candidate(plan, _score(config, plan))
+        if best is not None and candidate.score >= best.score:
+            continue
+        needed = sum(memory_by_kind(config, plan, fullest_stage(config, plan)).values())
+        least = min(least, needed)
+        if needed <= memory_bytes * MEMORY_SHARE:
+            best = candidate
+    if best is None:
+        raise _no_plan(config, accelerators, memory_bytes, global_batch, least if tried else None)
+    return best.plan
+
+
+def _no_plan(
+    config: TransformerConfig, accelerators: int, memory_bytes: float, global_batch: int, least: float | None
+) -> WorkloadError:
+    """Return the error of a search in vain; `least` is what the leanest plan needs, None without one."""
+    if least is None:
+        msg = (
+            f"no plan shares {config.name} and a global_batch of {global_batch} over {accelerators} "
+            "accelerators; try a multiple of both, such as a power of two, or a larger global_batch"
+        )
+        return WorkloadError(msg)
+    usable = memory_bytes * MEMORY_SHARE
+    msg = (
+        f"{config.name} does not fit {accelerators} accelerators: the leanest plan needs "
+        f"{least / GIBIBYTE:.1f} GiB on each, of which {usable / GIBIBYTE:.1f} GiB may be filled; try more "
+        "accelerators or a shorter sequence_length"
+    )
+    return WorkloadError(msg)
+
+
+def _plans(
+    config: TransformerConfig, accelerators: int, global_batch: int, sequence: int
+) -> Iterator[Parallelism]:
+    """Yield the plans that divide everything they must."""
+    for tp in range(1, LARGEST_TENSOR + 1):
+        if accelerators % tp:
+            continue
+        stages = accelerators // tp
+        for pp in range(1, min(config.layers, stages) + 1):
+            if stages % pp or global_batch % (stages // pp):
+                continue
+            for recompute in RECOMPUTED_PASSES:
+                for micro_batch in (1, 2, 4, 8, 16, 32):
+                    if micro_batch > 1 and micro_batch * sequence > MOST_MICROBATCH_TOKENS:
+                        break
+                    plan = Parallelism(
+                        tp=tp,
+                        pp=pp,
+                        dp=stages // pp,
+                        micro_batch=micro_batch,
+                        global_batch=global_batch,
+                        sequence_length=sequence,
+                        recompute=recompute,
+                    )
+                    if _allowed(config, plan):
+                        yield plan
+
+
+def _allowed(config: TransformerConfig, plan: Parallelism) -> bool:
+    try:
+        check(config, plan)
+    except WorkloadError:
+        return False
+    return True
+
+
+def _score(config: TransformerConfig, plan: Parallelism) -> tuple[float, int, int, int]:
+    bubble = 1 + (plan.pp - 1) / plan.microbatches
+    uneven = -(-config.layers // plan.pp) * plan.pp / config.layers
+    time = bubble * uneven * RECOMPUTED_PASSES[plan.recompute] / RECOMPUTED_PASSES[Recompute.NONE]
+    return (round(time, 6), plan.tp * plan.pp, plan.tp, -plan.micro_batch)

@@ -1,0 +1,145 @@
+"""The operators of every pass through a part of a stage, worked out once for all stages and microbatches."""
+
+from __future__ import annotations
+
+from simulator.operators import Collective, Phase
+from workloads.layers.retrieval import RetrievalParts
+from workloads.layers.tensor_grid import on_grid, on_one_row, overlapped
+from workloads.layers.transformer import (
+    Item,
+    backward_embedding,
+    backward_head,
+    backward_layer,
+    backward_steps,
+    forward_embedding,
+    forward_head,
+    forward_layer,
+    forward_steps,
+    ring_layer,
+)
+from workloads.models.architecture import TransformerConfig
+from workloads.pipeline.schedules import Pass
+from workloads.plan.plan import Parallelism
+from workloads.step.sharding import StagePart
+
+Ways = dict[Pass, tuple[Item, ...]]
+"""Operators by kind of pass."""
+
+
+class _Block:
+    """Operators of one kind of block: its own, and what ring attention adds."""
+
+    def __init__(self, config: TransformerConfig, plan: Parallelism) -> None:
+        row = on_one_row(plan)
+        own = _directions(
+            on_grid(forward_layer(config, row), config, plan),
+            on_grid(backward_layer(config, row), config, plan),
+        )
+        ahead, forward_ring = ring_layer(config, plan, own[Pass.FORWARD], forward=True)
+        back, backward_ring = ring_layer(config, plan, own[Pass.BACKWARD], forward=False)
+        self.own = {direction: overlapped(items, plan) for direction, items in own.items()}
+        self.others = _directions(ahead, back)
+        self.traffic: dict[Pass, tuple[Collective, ...]] = {
+            Pass.FORWARD: forward_ring,
+            Pass.BACKWARD: backward_ring,
+            Pass.INPUT: backward_ring,
+            Pass.WEIGHT: (),
+        }
+
+
+class Passes:
+    """Operators of any part of a model under a plan, in any direction.
+
+    Parameters
+    ----------
+    config, plan : TransformerConfig, Parallelism
+        A pair that `workloads.plan.rules.check` accepts.
+    """
+
+    def __init__(self, config: TransformerConfig, plan: Parallelism) -> None:
+        self._block = _Block(config.unbounded, plan)
+        windows = config.windowed_among(0, config.layers)
+        self._windowed = _Block(config.windowed, plan) if windows else self._block
+        self._dense = _Block(config.dense, plan) if config.dense_layers else self._block
+        row = on_one_row(plan)
+        self._embedding = _directions(
+            on_grid(forward_embedding(config, row), config, plan),
+            on_grid(backward_embedding(config, row), config, plan),
+        )
+        self._head = _directions(
+            on_grid(forward_head(config, row), config, plan),
+            on_grid(backward_head(config, row), config, plan),
+        )
+        self._cross, self._encoder = _retrieval(config, plan)
+        self._known: dict[tuple[StagePart, Pass], tuple[Item, ...]] = {}
+
+    def of(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
+        """Return a part's operators in a direction; identical blocks become repeats."""
+        found = self._known.get((part, direction))
+        if found is None:
+            found = self._known[part, direction] = self._built(part, direction)
+        return found
+
+    def one_by_one(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
+        """Return a part's operators in a direction in the order in which its blocks run."""
+        narrow = [part.windowed * (place + 1) // part.layers for place in range(part.layers)]
+        kinds = [
+            self._dense
+            if place < part.dense
+            else (self._windowed if narrow[place] > (narrow[place - 1] if place else 0) else self._block)
+            for place in range(part.layers)
+        ]
+        first = self._embedding[direction] if part.embedding else ()
+        last = self._head[direction] if part.head else ()
+        if direction is Pass.FORWARD:
+            return (*first, *(item for kind in kinds for item in kind.own[direction]), *last)
+        return (*last, *(item for kind in reversed(kinds) for item in kind.own[direction]), *first)
+
+    def ring(self, part: StagePart, direction: Pass) -> tuple[tuple[Item, ...], tuple[Collective, ...]]:
+        """Return a part's attention to other ranks' keys, and the traffic of one block beside it."""
+        others = self._blocks(part, direction, self._dense.others, self._windowed.others, self._block.others)
+        return others, self._block.traffic[direction] if others else ()
+
+    def _blocks(
+        self, part: StagePart, direction: Pass, dense: Ways, windowed: Ways, plain: Ways
+    ) -> tuple[Item, ...]:
+        narrow = part.windowed
+        kinds = [(dense, part.dense), (windowed, narrow), (plain, part.layers - part.dense - narrow)]
+        ordered = kinds if direction is Pass.FORWARD else kinds[::-1]
+        return tuple(
+            (one, count * blocks) for ways, blocks in ordered if blocks for one, count in ways[direction]
+        )
+
+    def _built(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
+        blocks = self._blocks(part, direction, self._dense.own, self._windowed.own, self._block.own)
+        first = self._embedding[direction] if part.embedding else ()
+        last = self._head[direction] if part.head else ()
+        if part.encodes:
+            blocks = (*blocks, *self._encoder[direction])
+        if part.retrieving:
+            blocks = (*blocks, *((one, count * part.retrieving) for one, count in self._cross[direction]))
+        if direction is Pass.FORWARD:
+            return (*first, *blocks, *last)
+        return (*last, *blocks, *first)
+
+
+def _retrieval(config: TransformerConfig, plan: Parallelism) -> tuple[Ways, Ways]:
+    """Return the operators of one cross-attention to neighbours, and of their encoder."""
+    if config.retrieval is None:
+        return {}, {}
+    parts = RetrievalParts(config, plan, config.retrieval)
+    cross, encoder = (
+        _directions(forward_steps(steps, plan), backward_steps(steps, plan))
+        for steps in (parts.cross(), parts.encoder())
+    )
+    return (
+        {direction: overlapped(items, plan) for direction, items in cross.items()},
+        {direction: overlapped(items, plan) for direction, items in encoder.items()},
+    )
+
+
+def _directions(forward: tuple[Item, ...], backward: tuple[Item, ...]) -> Ways:
+    """Return the operators of every kind of pass; the split of a backward pass loses none."""
+    weights = tuple(item for item in backward if item[0].phase is Phase.GRAD_WEIGHT)
+    inputs = tuple(item for item in backward if item[0].phase is not Phase.GRAD_WEIGHT)
+    return {Pass.FORWARD: forward, Pass.BACKWARD: backward, Pass.INPUT: inputs, Pass.WEIGHT: weights}

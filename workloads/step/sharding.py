@@ -1,0 +1,363 @@
+"""Which parameters one rank holds, and the pieces in which a stage's gradients and parameters travel.
+
+What an optimizer keeps of each parameter, and what its step takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from simulator.operators import Elementwise, Phase
+from workloads.layers.sparsity import compressed_bytes, kept_elements
+from workloads.models.architecture import TransformerConfig
+from workloads.pipeline.pipeline import Pipeline
+from workloads.pipeline.stages import balanced_layers, stage_layers
+from workloads.plan.choices import Optimizer, Precision, WeightSparsity
+from workloads.plan.plan import Parallelism
+
+MOST_UNITS = 10
+"""Most pieces into which a chunk is cut when every microbatch gathers its parameters; a choice."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankParameters:
+    """Parameters on one rank, by the axis over which their gradients are summed."""
+
+    dense: int = 0
+    """Parameters that all data-parallel ranks hold."""
+    expert: int = 0
+    """Parameters that only every `ep`-th data-parallel rank holds."""
+    pruned: int = 0
+    """How many of all these are elements of matrices that are pruned 2 of 4."""
+
+    @property
+    def total(self) -> int:
+        """Both together."""
+        return self.dense + self.expert
+
+    def __add__(self, other: RankParameters) -> RankParameters:
+        return RankParameters(
+            dense=self.dense + other.dense,
+            expert=self.expert + other.expert,
+            pruned=self.pruned + other.pruned,
+        )
+
+    def __mul__(self, times: int) -> RankParameters:
+        return RankParameters(
+            dense=self.dense * times, expert=self.expert * times, pruned=self.pruned * times
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StagePart:
+    """A run of neighbouring blocks of a stage, with the embedding or the head if it stands at that end."""
+
+    layers: int
+    """Blocks."""
+    embedding: bool = False
+    """Whether the embedding belongs to it."""
+    head: bool = False
+    """Whether the head belongs to it."""
+    dense: int = 0
+    """How many of its blocks, the first ones, are dense in a model with experts."""
+    windowed: int = 0
+    """How many of its blocks see a window of keys only."""
+    retrieving: int = 0
+    """How many of its blocks attend to neighbours."""
+    encodes: bool = False
+    """Whether the encoder of neighbours runs in it: before the first block that attends to them."""
+    hands_on: bool = False
+    """Whether encoded neighbours leave it with the stream, for later blocks attend to them."""
+
+
+def layer_parameters(config: TransformerConfig, plan: Parallelism) -> RankParameters:
+    """Return the parameters of one block on one rank.
+
+    Notes
+    -----
+    Megatron-LM's cut (arXiv:1909.08053, section 3): query, key, value and up products by columns with their
+    biases, output and down products by rows with the bias on every rank; norms and router on every rank. Of
+    latent attention the products from the stream to the latents stand on every rank.
+    """
+    if plan.side > 1:
+        return _square_parameters(config, plan)
+    query, kv = config.query_width // plan.tp, plan.key_width(config)
+    inner = config.ffn_hidden // plan.tp
+    attention = 2 * config.hidden * (query + kv) + config.position_matrix // plan.tp
+    if config.kv_rank:
+        attention = config.hidden * (config.latent_width + config.context_width // plan.tp)
+        attention += config.latent_matrices // plan.tp
+    attention = kept_elements(plan, attention)
+    biases = (query + 2 * kv) * config.qkv_bias + config.hidden * config.output_bias
+    matrices = kept_elements(plan, config.expert_matrices // plan.tp)
+    expert = matrices + (config.ffn_branches * inner + config.hidden) * config.mlp_bias
+    dense = attention + biases + config.block_norms + config.router_parameters
+    dense += config.shared_experts * expert
+    prunes = plan.weight_sparsity is WeightSparsity.TWO_OF_FOUR
+    pruned = prunes * (attention + config.shared_experts * matrices)
+    if config.experts == 1:
+        return RankParameters(dense=dense + expert, pruned=pruned + prunes * matrices)
+    if plan.whole_experts:
+        matrices = kept_elements(plan, config.expert_matrices)
+        expert = matrices + config.expert_biases
+    held = config.experts // plan.ep
+    return RankParameters(dense=dense, expert=expert * held, pruned=pruned + prunes * matrices * held)
+
+
+def _square_parameters(config: TransformerConfig, plan: Parallelism) -> RankParameters:
+    """Return a block's parameters on one rank of a square.
+
+    Notes
+    -----
+    A rank holds 1/q^2 of every matrix (arXiv:2104.05343, section 3.2); vectors, which norms and biases are,
+    lie along the columns, and on every row.
+    """
+    matrices = config.attention_matrices + config.expert_matrices
+    vectors = config.layer_parameters - matrices
+    cut = matrices // plan.columns**2
+    pruned = cut if plan.weight_sparsity is WeightSparsity.TWO_OF_FOUR else 0
+    return RankParameters(dense=cut + vectors // plan.columns, pruned=pruned)
+
+
+def embedding_parameters(config: TransformerConfig, plan: Parallelism) -> RankParameters:
+    """Return the parameters of the embedding on one rank of the first stage."""
+    side = plan.side
+    rows = plan.padded_vocabulary(config) // plan.columns + config.position_rows
+    norm = config.norm_parameters if config.embedding_norm else 0
+    return RankParameters(dense=(rows * config.hidden + norm) // side)
+
+
+def head_parameters(config: TransformerConfig, plan: Parallelism) -> RankParameters:
+    """Return the parameters of the head on one rank of the stage that holds it.
+
+    Notes
+    -----
+    A tied head is the embedding itself on a single stage, or where the pipeline ends on its first stage, and
+    a copy of it when stages lie between.
+    """
+    shared = config.tied_embeddings and (plan.pp == 1 or plan.schedule.folded)
+    columns = 0 if shared else plan.padded_vocabulary(config) // plan.columns
+    return RankParameters(dense=(columns * config.hidden + config.norm_parameters) // plan.side)
+
+
+def part_parameters(config: TransformerConfig, plan: Parallelism, part: StagePart) -> RankParameters:
+    """Return the parameters of a part of a stage on one rank."""
+    held = layer_parameters(config, plan) * (part.layers - part.dense)
+    if part.dense:
+        held += layer_parameters(config.dense, plan) * part.dense
+    if part.embedding:
+        held += embedding_parameters(config, plan)
+    if part.head:
+        held += head_parameters(config, plan)
+    if part.retrieving:
+        held += RankParameters(dense=_shared_out(config.cross_parameters, plan)) * part.retrieving
+    if part.encodes:
+        held += RankParameters(dense=_shared_out(config.encoder_parameters, plan))
+    return held
+
+
+def _shared_out(parameters: int, plan: Parallelism) -> int:
+    """Return a rank's part of parameters that are all but a few cut over the tensor-parallel ranks."""
+    return -(-parameters // plan.tp)
+
+
+def whole_stage(config: TransformerConfig, plan: Parallelism, stage: int) -> StagePart:
+    """Return a pipeline stage as one part."""
+    chunks = stage_chunks(config, plan, stage)
+    return StagePart(
+        layers=sum(chunk.layers for chunk in chunks),
+        embedding=any(chunk.embedding for chunk in chunks),
+        head=any(chunk.head for chunk in chunks),
+        dense=sum(chunk.dense for chunk in chunks),
+        windowed=sum(chunk.windowed for chunk in chunks),
+        retrieving=sum(chunk.retrieving for chunk in chunks),
+        encodes=any(chunk.encodes for chunk in chunks),
+        hands_on=any(chunk.hands_on for chunk in chunks),
+    )
+
+
+def stage_chunks(config: TransformerConfig, plan: Parallelism, stage: int) -> tuple[StagePart, ...]:
+    """Return the chunks of a pipeline stage."""
+    found: dict[int, StagePart] = {}
+    for chain in Pipeline(plan).chains:
+        share = balanced_layers if plan.embedding_as_layers else stage_layers
+        layers = share(config.layers, len(chain))
+        for position, (holder, chunk) in enumerate(chain):
+            if holder == stage:
+                start, count = sum(layers[:position]), layers[position]
+                reads = config.retrieval
+                later = reads.among(start + count, config.layers - start - count) if reads else 0
+                found[chunk] = StagePart(
+                    layers=layers[position],
+                    embedding=position == 0,
+                    head=position == len(chain) - 1,
+                    dense=min(layers[position], max(0, config.dense_layers - sum(layers[:position]))),
+                    windowed=config.windowed_among(start, count),
+                    retrieving=reads.among(start, count) if reads else 0,
+                    encodes=reads is not None and reads.begins_in(start, count),
+                    hands_on=reads is not None and later > 0 and start + count >= reads.first,
+                )
+    return tuple(found[chunk] for chunk in sorted(found))
+
+
+def stage_parts(config: TransformerConfig, plan: Parallelism, stage: int) -> tuple[StagePart, ...]:
+    """Return a stage cut into at most `Parallelism.grad_buckets` parts (one a chunk at least)."""
+    chunks = stage_chunks(config, plan, stage)
+    return tuple(part for chunk in chunks for part in chunk_parts(plan, chunk))
+
+
+def chunk_parts(plan: Parallelism, chunk: StagePart) -> tuple[StagePart, ...]:
+    """Return the parts in which a chunk's gradients and parameters travel, in forward order.
+
+    Notes
+    -----
+    What is gathered for every microbatch is cut finer than what is gathered once: its first and its last
+    block stand alone, for nothing hides the first gather and the last sum.
+    """
+    if plan.shards_parameters:
+        inner = chunk.layers - 2
+        count = min(inner, MOST_UNITS - 2)
+        sizes = [1, *_even(inner, count), 1] if inner > 0 else [1] * chunk.layers or [0]
+    else:
+        count = max(1, min(-(-plan.grad_buckets // Pipeline(plan).chunks), chunk.layers))
+        sizes = _even(chunk.layers, count)
+    return tuple(
+        StagePart(
+            layers=size,
+            embedding=chunk.embedding and index == 0,
+            head=chunk.head and index == len(sizes) - 1,
+            dense=min(size, max(0, chunk.dense - sum(sizes[:index]))),
+            windowed=_among(chunk.windowed, chunk, sizes, index),
+            retrieving=_among(chunk.retrieving, chunk, sizes, index),
+            encodes=chunk.encodes and index == 0,
+            hands_on=chunk.hands_on and index == len(sizes) - 1,
+        )
+        for index, size in enumerate(sizes)
+    )
+
+
+def _among(count: int, chunk: StagePart, sizes: list[int], index: int) -> int:
+    """Return how many blocks of a kind a part has, which stand evenly among a chunk's blocks."""
+    if not count:
+        return 0
+    until, before = (-(-count * sum(sizes[:end]) // chunk.layers) for end in (index + 1, index))
+    return until - before
+
+
+def _even(whole: int, count: int) -> list[int]:
+    least, extra = divmod(whole, count)
+    return [least + (index < extra) for index in range(count)]
+
+
+def optimizer_share(plan: Parallelism, held: RankParameters) -> float:
+    """Return how many parameters' optimizer state one rank keeps (a share, not rounded)."""
+    if plan.uses_servers:
+        return held.total / plan.server_count
+    count = shared_share(plan, held) if plan.zero else float(held.total)
+    return count / 2 if plan.two_copies else count
+
+
+def shared_share(plan: Parallelism, held: RankParameters) -> float:
+    """Return a rank's share of parameters that are cut over the data-parallel ranks (not rounded)."""
+    if plan.whole_experts:
+        return held.dense / plan.shard_ranks + held.expert / plan.expert_replicas
+    return held.dense / plan.shard_ranks + held.expert * plan.ep / plan.shard_ranks
+
+
+MASTER_BYTES = 4
+"""The fp32 copy of a parameter that is stored in fewer bits."""
+MAIN_GRADIENT_BYTES = 4
+"""The fp32 copy of a gradient that fp16 training makes once the loss scale is divided out."""
+VALUE_BYTES = 4
+"""One fp32 value of an optimizer's state."""
+BLOCK_VALUES = 2048
+"""Values that share one fp32 constant in 8-bit optimizers (arXiv:2110.02861, section 2.1)."""
+FP8_COPIES_BYTES = 2
+"""The fp8 copy of a weight and its transpose, which the backward pass multiplies with."""
+UPDATE_FLOPS = MappingProxyType(
+    {
+        Optimizer.ADAM: 12,
+        Optimizer.ADAM_8BIT: 20,
+        Optimizer.ADAFACTOR: 10,
+        Optimizer.MOMENTUM: 6,
+        Optimizer.SGD: 4,
+    }
+)
+"""Operations per parameter. Adam: two moments, their corrections, the root, the step and the decay; in 8 bits
+four more per moment to unpack and pack; Adafactor: the square, two sums, the root, the clip, the step."""
+_MOMENTS = MappingProxyType(
+    {
+        Optimizer.ADAM: 2.0 * VALUE_BYTES,
+        Optimizer.ADAM_8BIT: 2 * (1 + VALUE_BYTES / BLOCK_VALUES),
+        Optimizer.MOMENTUM: 1.0 * VALUE_BYTES,
+        Optimizer.SGD: 0.0,
+    }
+)
+
+
+def factored_bytes(rows: int, columns: int) -> int:
+    """Return Adafactor's state of one matrix: a sum per row and per column (arXiv:1804.04235, section 3)."""
+    return VALUE_BYTES * (rows + columns)
+
+
+def moment_bytes(config: TransformerConfig, plan: Parallelism) -> float:
+    """Return the bytes of an optimizer's moments per parameter, without copies of weights or gradients.
+
+    Notes
+    -----
+    Adafactor without momentum keeps 4 (r + c) / (r c) bytes a parameter of an r x c matrix; the mean over a
+    block's matrices on one rank stands for all parameters. Vectors (norms, biases) are not factored.
+    """
+    if plan.optimizer is not Optimizer.ADAFACTOR:
+        return _MOMENTS[plan.optimizer]
+    hidden, tp = config.hidden // plan.side, plan.columns
+    query, kv, inner = config.query_width // tp, plan.key_width(config), config.ffn_hidden // tp
+    experts = config.experts // plan.ep
+    shapes = [(hidden, query, 2), (hidden, kv, 2), (hidden, inner, (config.ffn_branches + 1) * experts)]
+    kept = sum(factored_bytes(rows, columns) * count for rows, columns, count in shapes)
+    return kept / sum(rows * columns * count for rows, columns, count in shapes)
+
+
+def optimizer_bytes(config: TransformerConfig, plan: Parallelism) -> float:
+    """Return an optimizer's state per parameter: moments, and the fp32 copies that the precision needs.
+
+    Notes
+    -----
+    With Adam, weights and gradients included: 18 bytes for bf16 with fp32 gradients, 20 for fp16 with fp16
+    gradients, 16 for fp32; of these 12, 16 and 8 can be shared (Megatron-LM, distributed optimizer), and 16
+    for bf16 with two-byte gradients and no fp32 copy of them (ZeRO, arXiv:1910.02054).
+    """
+    copies = 0 if plan.precision is Precision.FP32 else MASTER_BYTES
+    if plan.precision is Precision.FP16 and plan.grad_bytes < MAIN_GRADIENT_BYTES:
+        copies += MAIN_GRADIENT_BYTES
+    return moment_bytes(config, plan) + copies
+
+
+def update_work(config: TransformerConfig, plan: Parallelism, held: RankParameters) -> Elementwise:
+    """Return the optimizer's step over a rank's share of the parameters that it holds.
+
+    Notes
+    -----
+    fp8 adds the casts of all weights that the rank holds, once a step, and pruning their compression.
+    """
+    count = optimizer_share(plan, held)
+    state = optimizer_bytes(config, plan)
+    stored = plan.precision.element_bytes
+    # fp32 weights are their own master: they are read as weights rather than as optimizer state.
+    read = (state + plan.grad_bytes + (stored if plan.precision is Precision.FP32 else 0)) * count
+    written = (state + stored) * count
+    if plan.precision is Precision.FP8:
+        read += stored * (held.total - held.pruned)
+        written += FP8_COPIES_BYTES * (held.total - held.pruned)
+    if held.pruned:
+        read += stored * held.pruned
+        written += compressed_bytes(plan) * held.pruned
+    return Elementwise(
+        name=plan.optimizer.value,
+        layer="optimizer",
+        phase=Phase.UPDATE,
+        flops=UPDATE_FLOPS[plan.optimizer] * count,
+        read_bytes=read,
+        written_bytes=written,
+    )

@@ -1,0 +1,346 @@
+"""One pipeline stage's tasks in a step: passes, sends, gathers, sums and the update."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from simulator.operators import Collective, CollectiveKind, Phase, Sequence
+from workloads.layers.transformer import Item
+from workloads.models.architecture import TransformerConfig
+from workloads.pipeline.pipeline import Pipeline
+from workloads.pipeline.schedules import Pass, Slot
+from workloads.step.graph import Arrival, Graph
+from workloads.step.passes import Passes
+from workloads.step.sharding import (
+    RankParameters,
+    StagePart,
+    chunk_parts,
+    optimizer_share,
+    part_parameters,
+    stage_chunks,
+    update_work,
+    whole_stage,
+)
+from workloads.step.traffic import (
+    Gathering,
+    HostTraffic,
+    ShardedSums,
+    gathering,
+    gradient_sums,
+    keep_copy,
+)
+
+PHASES = {
+    Pass.FORWARD: Phase.FORWARD,
+    Pass.BACKWARD: Phase.GRAD_INPUT,
+    Pass.INPUT: Phase.GRAD_INPUT,
+    Pass.WEIGHT: Phase.GRAD_WEIGHT,
+}
+"""Phase that a pass is reported under."""
+
+BLOCK_MATRICES = 4
+"""Weight matrices of a block, gathered one by one where gathers are not fused; small ones are kept."""
+
+
+class StageRun:
+    """Adds one stage's tasks to the graph, slot after slot.
+
+    Parameters
+    ----------
+    config : TransformerConfig
+        The model.
+    pipeline : Pipeline
+        Plan and way of the microbatches.
+    stage : int
+        The stage.
+    passes : Passes
+        Operators of its parts.
+    graph : Graph
+        Where tasks are added.
+    """
+
+    def __init__(
+        self, config: TransformerConfig, pipeline: Pipeline, stage: int, passes: Passes, graph: Graph
+    ) -> None:
+        self.config = config
+        self.plan = pipeline.plan
+        self.pipeline = pipeline
+        self.stage = stage
+        self.passes = passes
+        self.graph = graph
+        self.chunks = stage_chunks(config, self.plan, stage)
+        self.parts = [chunk_parts(self.plan, chunk) for chunk in self.chunks]
+        self.priority = 0
+        self.sums: dict[int, tuple[int, ...]] = {}
+        self.forwards: dict[tuple[int, int], int] = {}
+        self.gathered: tuple[int, ...] = ()
+        self.computed: list[int] = []
+        self.sending: tuple[int, ...] = ()
+        self.runs: Counter[tuple[int, Pass]] = Counter()
+        every = Counter(slot.chunk for slot in pipeline.order()[stage] if slot.direction is Pass.FORWARD)
+        self.last = {chunk: count - 1 for chunk, count in every.items()}
+        self.sharded = ShardedSums(self.plan, stage, graph)
+        self.host = HostTraffic(config, self.plan, stage, graph)
+
+    def ready(self, slot: Slot) -> bool:
+        """Return whether a slot's input has been sent."""
+        source = self.pipeline.source((self.stage, slot.chunk), slot.direction)
+        return slot.direction is Pass.WEIGHT or source is None or self._arrival(slot) in self.graph.arrived
+
+    def _arrival(self, slot: Slot) -> Arrival:
+        return (self.stage, slot.chunk, slot.microbatch, slot.direction is Pass.FORWARD)
+
+    def run(self, slot: Slot) -> None:
+        """Add a slot's compute tasks, the gathers before and the sums and the send after them."""
+        after = self.begin(slot)
+        gathers, sums = self._gathers(slot), self._sums(slot)
+        pieces = self.parts[slot.chunk] if gathers or sums else (self.chunks[slot.chunk],)
+        finished = self._pieces(slot, pieces, after, gathers=gathers, sums=sums)
+        self.finish(slot, (finished,))
+
+    def begin(self, slot: Slot) -> tuple[int, ...]:
+        """Return the tasks that a slot's first one waits for."""
+        arrived = self.graph.arrived.get(self._arrival(slot))
+        after = () if arrived is None or slot.direction is Pass.WEIGHT else (arrived,)
+        after, self.sending = (*after, *self.sending), ()
+        if slot.direction is not Pass.FORWARD:
+            after = (*after, self.forwards.pop((slot.chunk, slot.microbatch)))
+        return after
+
+    def finish(self, slot: Slot, finished: tuple[int, ...]) -> None:
+        """Note that a slot's last task has been added, and send what it made."""
+        (last,) = finished
+        if slot.direction in {Pass.FORWARD, Pass.INPUT}:
+            self.forwards[slot.chunk, slot.microbatch] = last
+        self.runs[slot.chunk, slot.direction] += 1
+        self._send(slot, last)
+
+    def moves_parameters(self, slot: Slot) -> bool:
+        """Return whether a slot gathers parameters or sums gradients."""
+        return self._gathers(slot) or self._sums(slot)
+
+    def compute(self, slot: Slot, items: tuple[Item, ...], after: tuple[int, ...]) -> int:
+        """Add work of a slot after what has been added before, and return its id."""
+        return self._sequence(slot, items, after)
+
+    def _gathers(self, slot: Slot) -> bool:
+        plan = self.plan
+        if slot.direction is Pass.WEIGHT:
+            return False
+        if plan.fetches_parameters:
+            return True
+        if plan.gradient_ranks == 1 or plan.zero == 0:
+            return False
+        if plan.gathers_every_microbatch and (plan.reshard or slot.direction is Pass.FORWARD):
+            return True
+        return slot.direction is Pass.FORWARD and not self.runs[slot.chunk, slot.direction]
+
+    def _sums(self, slot: Slot) -> bool:
+        plan = self.plan
+        if slot.direction in {Pass.FORWARD, Pass.INPUT}:
+            return False
+        if plan.gradient_ranks == 1 and not plan.updates_on_host:
+            return False
+        return plan.shards_gradients or self._is_last(slot)
+
+    def _is_last(self, slot: Slot) -> bool:
+        """Return whether a backward pass is the step's last one through its chunk."""
+        return self._summed(slot.chunk) == self.last[slot.chunk]
+
+    def _summed(self, chunk: int) -> int:
+        """Return how many microbatches' gradients of a chunk are done."""
+        return self.runs[chunk, Pass.BACKWARD] + self.runs[chunk, Pass.WEIGHT]
+
+    def _pieces(
+        self, slot: Slot, pieces: tuple[StagePart, ...], after: tuple[int, ...], *, gathers: bool, sums: bool
+    ) -> int:
+        """Run the pieces of a chunk one after the other and return the last one's id."""
+        forward = slot.direction is Pass.FORWARD
+        waiting = after
+        summed: tuple[int, ...] = ()
+        for part in pieces if forward else reversed(pieces):
+            needs = waiting
+            held = part_parameters(self.config, self.plan, part) if gathers or sums else None
+            before = gathering(self.plan, held, forward=forward) if held and gathers else None
+            if held and before:
+                self.gathered = self._gather(held, before, self._units(part))
+                needs = tuple(dict.fromkeys((*waiting, *self.gathered)))
+            finished = self._compute(slot, part, needs, before, held if sums else None)
+            if held and sums:
+                summed = self._sum(slot, held, finished, summed, self._units(part))
+                if summed and self.plan.shards_parameters and not self.plan.prefetch:
+                    finished = summed[-1]
+            waiting = (finished,)
+        if slot.direction in {Pass.BACKWARD, Pass.WEIGHT}:
+            self.sums[slot.chunk] = summed or waiting
+        return waiting[0]
+
+    def _units(self, part: StagePart) -> int:
+        """Return in how many collectives a part's parameters travel: by blocks, or by matrices if unfused."""
+        if not self.plan.shards_parameters:
+            return 1
+        return max(1, part.layers) * (1 if self.plan.prefetch else BLOCK_MATRICES)
+
+    def _gather(self, held: RankParameters, before: Gathering, units: int) -> tuple[int, ...]:
+        """Add what brings a part's parameters together and return the last one's id."""
+        after = (*self._before_gather(), *self.host.bring(held, self.computed))
+        for kernel in before.at_source:
+            # Room on the compute stream is right behind the work that frees the memory.
+            behind = self.computed[-2:-1]
+            priority = self.graph.tasks[behind[0]].priority if behind else 0
+            after = (self.graph.add(self.stage, kernel, after, priority),)
+        return self._chain(before.collectives, after, units)
+
+    def _sum(
+        self, slot: Slot, held: RankParameters, finished: int, earlier: tuple[int, ...], units: int
+    ) -> tuple[int, ...]:
+        """Add the sum of a part's gradients and return what the next part's sum waits for."""
+        if self.plan.quantised_gradients:
+            self.sharded.start(held, finished)
+            return ()
+        kind = CollectiveKind.REDUCE_SCATTER if self.plan.zero else CollectiveKind.ALL_REDUCE
+        summed = self._chain(gradient_sums(self.plan, held, kind), (finished, *earlier), units)
+        if self._is_last(slot):
+            self.sharded.across(held, summed)
+        self.host.lower(held, summed, first=not self._summed(slot.chunk))
+        return summed if self.plan.gradient_ranks > 1 else ()
+
+    def _before_gather(self) -> tuple[int, ...]:
+        """Return what a gather waits for: with sharded parameters, room for one piece ahead of compute."""
+        if not self.plan.gathers_every_microbatch:
+            return self.gathered
+        return tuple(self.computed[-2:-1] if self.plan.prefetch else self.computed[-1:])
+
+    def _compute(
+        self,
+        slot: Slot,
+        part: StagePart,
+        after: tuple[int, ...],
+        gathered: Gathering | None,
+        summed: RankParameters | None,
+    ) -> int:
+        others, ring = self.passes.ring(part, slot.direction)
+        if others:
+            # The order within a run changes no time; first, what the ring runs beside.
+            before = tuple(dict.fromkeys((*after, *self.computed[-1:])))
+            beside = [
+                self.graph.add(self.stage, one, before, self.priority, times=part.layers) for one in ring
+            ]
+            after = (self._sequence(slot, others, after), *beside)
+        items = self.passes.of(part, slot.direction)
+        if gathered is not None:
+            first = slot.direction is Pass.FORWARD and not self.runs[slot.chunk, slot.direction]
+            held = part_parameters(self.config, self.plan, part)
+            items = (*gathered.at_arrival, *items, *(keep_copy(self.plan, held) if first else ()))
+        if summed is not None:
+            items = (*items, *self.sharded.before(summed))
+        self.computed.append(self._sequence(slot, items, after))
+        self.sharded.advance(self.priority)
+        return self.computed[-1]
+
+    def _sequence(self, slot: Slot, items: tuple[Item, ...], after: tuple[int, ...]) -> int:
+        sequence = Sequence(
+            name=slot.direction.value,
+            phase=PHASES[slot.direction],
+            items=items,
+            microbatch=slot.microbatch,
+            chunk=slot.chunk,
+        )
+        self.priority += 1
+        return self.graph.add(self.stage, sequence, after, self.priority)
+
+    def _chain(
+        self, collectives: tuple[Collective, ...], after: tuple[int, ...], units: int
+    ) -> tuple[int, ...]:
+        """Add collectives one after the other, each in so many pieces, and return the last one's id."""
+        for collective in collectives:
+            piece = replace(collective, payload_bytes=collective.payload_bytes / units)
+            after = (self.graph.add(self.stage, piece, after, self.priority, times=units),)
+        return after
+
+    def _send(self, slot: Slot, finished: int) -> None:
+        target = self.pipeline.target((self.stage, slot.chunk), slot.direction)
+        if target is None:
+            return
+        receiver, chunk = target
+        forward = slot.direction is Pass.FORWARD
+        key = (receiver, chunk, slot.microbatch, forward)
+        if receiver == self.stage:
+            self.graph.arrived[key] = finished
+            return
+        plan = self.plan
+        boundary = self.chunks[slot.chunk]
+        if not forward:
+            boundary = stage_chunks(self.config, plan, receiver)[chunk]
+        elements = plan.tokens * self.config.hidden / plan.tp
+        if self.config.retrieval and boundary.hands_on:
+            reads = self.config.retrieval
+            elements += plan.tokens * reads.tokens_per_token * reads.hidden / plan.tp
+        send = Collective(
+            name="activations" if forward else "activation gradients",
+            layer="pipeline",
+            phase=Phase.FORWARD if forward else Phase.GRAD_INPUT,
+            kind=CollectiveKind.SEND,
+            axis="pp",
+            size=2,
+            payload_bytes=elements * plan.precision.element_bytes,
+            shift=receiver - self.stage,
+        )
+        sent = self.graph.add(self.stage, send, (finished,), self.priority)
+        if not plan.overlap_sends:
+            self.sending = (sent,)
+        if plan.tp > 1 and not plan.sequence_parallel:
+            sent = self._gathered(receiver, send, sent)
+        self.graph.arrived[key] = sent
+
+    def _gathered(self, receiver: int, send: Collective, sent: int) -> int:
+        """Add the gather of what tensor-parallel ranks sent, a share each (arXiv:2104.04473, section 4.1)."""
+        gather = replace(send, kind=CollectiveKind.ALL_GATHER, axis="tp", size=self.plan.tp, shift=0)
+        return self.graph.add(receiver, gather, (sent,), self.priority)
+
+    @property
+    def held(self) -> RankParameters:
+        """Parameters of the stage on one rank."""
+        return part_parameters(self.config, self.plan, whole_stage(self.config, self.plan, self.stage))
+
+    def exchange(self) -> None:
+        """With two copies of every parameter, send half of the gradients to the stage that has the other."""
+        if self.plan.two_copies:
+            after = tuple(identifier for ids in self.sums.values() for identifier in ids)
+            send = self._to_twin("gradients", Phase.GRAD_WEIGHT, self.plan.grad_bytes)
+            self.graph.twins[self.stage] = self.graph.add(self.stage, send, after, self.priority)
+
+    def _to_twin(self, name: str, phase: Phase, each: int) -> Collective:
+        twin = self.plan.pp - 1 - self.stage
+        return Collective(
+            name=name,
+            layer=name,
+            phase=phase,
+            kind=CollectiveKind.SEND,
+            axis="pp",
+            size=2,
+            payload_bytes=optimizer_share(self.plan, self.held) * each,
+            shift=twin - self.stage,
+        )
+
+    def update(self) -> int:
+        """Add the optimizer after all gradient sums of the stage and return its id."""
+        after = tuple(identifier for ids in self.sums.values() for identifier in ids)
+        if self.plan.two_copies:
+            after = (*after, self.graph.twins[self.plan.pp - 1 - self.stage])
+        self.priority, ended = self.sharded.finish(self.priority)
+        after = (*after, *ended)
+        if self.plan.updates_on_host:
+            backwards = [part for parts in reversed(self.parts) for part in reversed(parts)]
+            held = [part_parameters(self.config, self.plan, part) for part in backwards]
+            self.host.update(held, after, self.computed[-1])
+            return self.computed[-1]
+        self.priority += 1
+        work = update_work(self.config, self.plan, self.held)
+        beside = self.plan.uses_servers and not self.plan.waits_for_pulls
+        done = self.graph.add(self.stage, work, after, self.priority, beside=beside)
+        if self.plan.two_copies:
+            send = self._to_twin("parameters", Phase.UPDATE, self.plan.precision.element_bytes)
+            self.graph.add(self.stage, send, (done,), self.priority)
+        return done

@@ -1,0 +1,388 @@
+"""What brings shared parameters together and sums gradients: over all ranks, in groups, and in fewer bits.
+
+References
+----------
+Zhang et al., arXiv:2205.00119 (MiCS): partition groups, section 3.2; gradients in two hops, section 3.4. Wang
+et al., arXiv:2306.10209 (ZeRO++): qwZ, section 3.1; hpZ, section 3.2; qgZ, section 3.3.
+
+What a plan moves to the host and back, and the optimizer's step on the host's processors.
+
+References
+----------
+Ren et al., arXiv:2101.06840 (ZeRO-Offload): gradients down, parameters up, the update on the processors in
+pieces whose copies overlap it (sections 3 and 4), delayed parameter update (section 5.2). Rajbhandari et al.,
+arXiv:2104.07857 (ZeRO-Infinity): parameters on the host or on disk, fetched ahead of use (sections 5 and 6).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.operators import Collective, CollectiveKind, Elementwise, HostWork, Lane, Phase, Transfer
+from workloads.layers.sparsity import DEQUANTISE_FLOPS, INT4_BYTES, INT8_BYTES, QUANTISE_FLOPS
+from workloads.layers.transformer import Item
+from workloads.models.architecture import TransformerConfig
+from workloads.plan.choices import Place
+from workloads.plan.plan import Parallelism
+from workloads.step.graph import Graph
+from workloads.step.sharding import (
+    RankParameters,
+    optimizer_bytes,
+    optimizer_share,
+    shared_share,
+    update_work,
+)
+
+
+class HostTraffic:
+    """Adds what one stage moves to its hosts and back; nothing if all stays on the accelerator.
+
+    Parameters
+    ----------
+    config, plan : TransformerConfig, Parallelism
+        Model and plan.
+    stage : int
+        The stage.
+    graph : Graph
+        Where tasks are added.
+    """
+
+    def __init__(self, config: TransformerConfig, plan: Parallelism, stage: int, graph: Graph) -> None:
+        self.config = config
+        self.plan = plan
+        self.stage = stage
+        self.graph = graph
+        self.lowered: list[int] = []
+
+    def _move(
+        self, name: str, phase: Phase, lane: Lane, moved_bytes: float, after: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        transfer = Transfer(name=name, phase=phase, lane=lane, moved_bytes=float(moved_bytes))
+        return (self.graph.add(self.stage, transfer, after, 0),)
+
+    def bring(self, held: RankParameters, computed: list[int]) -> tuple[int, ...]:
+        """Add the fetch of a rank's share of a part's parameters and return what ends it.
+
+        Parameters
+        ----------
+        held : RankParameters
+            The part's parameters.
+        computed : list of int
+            Passes so far: a fetch waits for the one that frees its room, one piece ahead of its gather, or of
+            its use if nothing is gathered; a read from disk one piece ahead of that.
+        """
+        plan = self.plan
+        if not plan.fetches_parameters:
+            return ()
+        size = shared_share(plan, held) * plan.precision.element_bytes
+        ahead = 3 if plan.gradient_ranks > 1 else 2
+        needs = tuple(computed[-ahead : 1 - ahead])
+        if plan.parameter_place is Place.NVME:
+            room = tuple(computed[-ahead - 1 : -ahead])
+            read = self._move("parameters", Phase.FORWARD, Lane.FROM_STORAGE, size, room)
+            needs = (*needs, *read)
+        return self._move("parameters", Phase.FORWARD, Lane.FROM_HOST, size, needs)
+
+    def lower(self, held: RankParameters, after: tuple[int, ...], *, first: bool) -> None:
+        """Add the way of a rank's share of a part's gradients to the host, which adds up microbatches."""
+        plan = self.plan
+        if not plan.updates_on_host:
+            return
+        size = shared_share(plan, held) * plan.grad_bytes
+        ended = self._move("gradients", Phase.GRAD_WEIGHT, Lane.TO_HOST, size, after)
+        if plan.shards_gradients and not first:
+            work = HostWork(
+                name="gradients.add",
+                phase=Phase.GRAD_WEIGHT,
+                flops=shared_share(plan, held),
+                read_bytes=2 * size,
+                written_bytes=size,
+            )
+            ended = (self.graph.add(self.stage, work, ended, 0),)
+        self.lowered += ended
+
+    def update(self, parts: list[RankParameters], after: tuple[int, ...], last: int) -> None:
+        """Add the optimizer on the host's processors, part by part, with what it reads and what it sends up.
+
+        Parameters
+        ----------
+        parts : list of RankParameters
+            Parameters of the stage's parts, in the order in which their gradients arrive.
+        after : tuple of int
+            What else the update waits for.
+        last : int
+            The stage's last pass.
+
+        Notes
+        -----
+        The optimizer starts when all gradients are there, as it must where their norm is clipped. A delayed
+        update is that of the step before: it waits for nothing, and its parameters for the stage's last pass.
+        States on disk are read two parts ahead and written back.
+        """
+        plan = self.plan
+        grads = () if plan.delayed_update else (*after, *self.lowered)
+        ended: list[int] = []
+        for held in parts:
+            count = optimizer_share(plan, held)
+            needs = grads
+            kept = optimizer_bytes(self.config, plan) * count
+            if plan.optimizer_place is Place.NVME:
+                room = tuple(ended[-2:-1])
+                needs = (*needs, *self._move("optimizer", Phase.UPDATE, Lane.FROM_STORAGE, kept, room))
+            done = (self.graph.add(self.stage, self._work(held), tuple(dict.fromkeys(needs)), 0),)
+            freed: tuple[int, ...] = done
+            if plan.optimizer_place is Place.NVME:
+                freed = self._move("optimizer", Phase.UPDATE, Lane.TO_STORAGE, kept, done)
+            ended += freed
+            stored = plan.precision.element_bytes * count
+            if not plan.fetches_parameters:
+                ready = (*done, last) if plan.delayed_update else done
+                self._move("parameters", Phase.UPDATE, Lane.FROM_HOST, stored, ready)
+            elif plan.parameter_place is Place.NVME:
+                self._move("parameters", Phase.UPDATE, Lane.TO_STORAGE, stored, done)
+
+    def _work(self, held: RankParameters) -> HostWork:
+        work = update_work(self.config, self.plan, held)
+        return HostWork(
+            name=work.name,
+            phase=work.phase,
+            flops=work.flops,
+            read_bytes=work.read_bytes,
+            written_bytes=work.written_bytes,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gathering:
+    """How a part's parameters come together for a pass."""
+
+    at_source: tuple[Elementwise, ...] = ()
+    """Work on a rank's share before."""
+    collectives: tuple[Collective, ...] = ()
+    """Gathers, one after the other."""
+    at_arrival: tuple[Item, ...] = ()
+    """Work on the whole after."""
+
+
+def _kernel(name: str, layer: str, *, flops: float, read: float, written: float) -> Elementwise:
+    return Elementwise(
+        name=name,
+        layer=layer,
+        phase=Phase.FORWARD if layer == "parameters" else Phase.GRAD_WEIGHT,
+        flops=float(flops),
+        read_bytes=float(read),
+        written_bytes=float(written),
+    )
+
+
+def _collective(
+    name: str, kind: CollectiveKind, axis: str, size: int, payload_bytes: float, *, servers: int = 0
+) -> tuple[Collective, ...]:
+    """Return a collective, or none where nobody else takes part or nothing is carried."""
+    if size == 1 or payload_bytes == 0:
+        return ()
+    one = Collective(
+        name=name,
+        layer=name,
+        phase=Phase.FORWARD if name == "parameters" else Phase.GRAD_WEIGHT,
+        kind=kind,
+        axis=axis,
+        size=size,
+        payload_bytes=float(payload_bytes),
+        servers=servers,
+    )
+    return (one,)
+
+
+def _groups(plan: Parallelism, held: RankParameters) -> tuple[tuple[str, int, int], ...]:
+    """Return the axes over which parameters are shared, the ranks along each, and how many parameters."""
+    apart = plan.ep > 1 and held.expert > 0
+    dense = (plan.shard_axis, plan.shard_ranks, held.dense if apart else held.total)
+    return (dense, ("edp", plan.expert_replicas, held.expert)) if apart else (dense,)
+
+
+def _served(
+    name: str, kind: CollectiveKind, plan: Parallelism, held: RankParameters, each: int
+) -> tuple[Collective, ...]:
+    """Return the pushes to servers, or the pulls from them, of a part's parameters."""
+    return tuple(
+        one
+        for axis, size, count in _groups(plan, held)
+        for one in _collective(name, kind, axis, size, count * each, servers=plan.server_count)
+    )
+
+
+def gathering(plan: Parallelism, held: RankParameters, *, forward: bool) -> Gathering:
+    """Return how the parameters of a part come together for a pass.
+
+    Notes
+    -----
+    With a secondary copy the backward pass gathers that, in full width, inside the node. In int8 a rank packs
+    its share for every gather, and unpacks the whole before use.
+    """
+    stored = plan.precision.element_bytes
+    if plan.uses_servers:
+        return Gathering(collectives=_served("parameters", CollectiveKind.PULL, plan, held, stored))
+    kind = CollectiveKind.ALL_GATHER
+    if plan.secondary_copy and not forward:
+        size = plan.local_group
+        return Gathering(
+            collectives=_collective("parameters", kind, "inner", size, held.total * stored / size)
+        )
+    each = INT8_BYTES if plan.quantised_weights else stored
+    collectives = tuple(
+        one
+        for axis, size, count in _groups(plan, held)
+        for one in _collective("parameters", kind, axis, size, count * each / size)
+    )
+    if not plan.quantised_weights:
+        return Gathering(collectives=collectives)
+    share, whole = held.total / plan.shard_ranks, float(held.total)
+    pack = _kernel(
+        "weights.quantise",
+        "parameters",
+        flops=QUANTISE_FLOPS * share,
+        read=stored * share,
+        written=INT8_BYTES * share,
+    )
+    unpack = _kernel(
+        "weights.dequantise",
+        "parameters",
+        flops=DEQUANTISE_FLOPS * whole,
+        read=INT8_BYTES * whole,
+        written=stored * whole,
+    )
+    return Gathering(at_source=(pack,), collectives=collectives, at_arrival=((unpack, 1),))
+
+
+def keep_copy(plan: Parallelism, held: RankParameters) -> tuple[Item, ...]:
+    """Return the work of keeping a rank's part of the secondary copy, once a step, after a gather."""
+    if not plan.secondary_copy:
+        return ()
+    kept = held.total / plan.local_group * plan.precision.element_bytes
+    return ((_kernel("weights.secondary_copy", "parameters", flops=0, read=kept, written=kept), 1),)
+
+
+def gradient_sums(plan: Parallelism, held: RankParameters, kind: CollectiveKind) -> tuple[Collective, ...]:
+    """Return the sums of a part's gradients over the ranks that share them, or their way to servers."""
+    if plan.uses_servers:
+        return _served("gradients", CollectiveKind.PUSH, plan, held, plan.grad_bytes)
+    return tuple(
+        one
+        for axis, size, count in _groups(plan, held)
+        for one in _collective("gradients", kind, axis, size, count * plan.grad_bytes)
+    )
+
+
+@dataclass(kw_only=True)
+class _Pending:
+    """A sum in int4 under way."""
+
+    held: RankParameters
+    exchange: int
+    hop: int
+
+
+class ShardedSums:
+    """Adds the sums of one stage's gradients that take more than one collective.
+
+    Parameters
+    ----------
+    plan : Parallelism
+        The plan.
+    stage : int
+        The stage.
+    graph : Graph
+        Where tasks are added.
+
+    Notes
+    -----
+    Between the hops of a sum in int4 a rank unpacks, adds and packs again. That is work of the accelerator:
+    it stands in its compute one piece later, when the exchange has had a piece's time to run.
+    """
+
+    def __init__(self, plan: Parallelism, stage: int, graph: Graph) -> None:
+        self.plan = plan
+        self.stage = stage
+        self.graph = graph
+        self.ended: list[int] = []
+        self.pending: list[_Pending] = []
+        inner = plan.inner_ranks
+        outer = plan.gradient_ranks // inner
+        axes = (("inner", inner), ("outer", outer)) if inner > 1 else ((plan.gradient_axis, outer),)
+        self.hops = tuple((axis, size) for axis, size in axes if size > 1)
+
+    def across(self, held: RankParameters, after: tuple[int, ...]) -> None:
+        """Add the sum of a rank's share over the groups that are copies of each other, if there are any."""
+        plan = self.plan
+        if not plan.shard_group:
+            return
+        size = plan.gradient_ranks // plan.shard_group
+        share = held.total / plan.shard_group * plan.grad_bytes
+        for one in _collective("gradients", CollectiveKind.ALL_REDUCE, "outer", size, share):
+            self.ended.append(self.graph.add(self.stage, one, after, 0))
+
+    def before(self, held: RankParameters) -> tuple[Item, ...]:
+        """Return the work on a part's gradients before their first hop."""
+        if not self.plan.quantised_gradients:
+            return ()
+        return ((self._packing(held.total, read=held.total * self.plan.grad_bytes, added=0), 1),)
+
+    def start(self, held: RankParameters, finished: int) -> None:
+        """Add the first hop of a sum in int4."""
+        self.pending.append(_Pending(held=held, exchange=self._exchange(held, 0, finished), hop=0))
+
+    def advance(self, priority: int) -> None:
+        """Add the work behind every hop that has had its time, and the next hop."""
+        still = []
+        for one in self.pending:
+            done = self.graph.add(self.stage, self._between(one), (one.exchange,), priority)
+            if one.hop + 1 == len(self.hops):
+                self.ended.append(done)
+                continue
+            one.hop += 1
+            one.exchange = self._exchange(one.held, one.hop, done)
+            still.append(one)
+        self.pending = still
+
+    def finish(self, priority: int) -> tuple[int, tuple[int, ...]]:
+        """Run all sums to their end; return the last priority used and the tasks that end them."""
+        while self.pending:
+            priority += 1
+            self.advance(priority)
+        return priority, tuple(self.ended)
+
+    def _size(self, held: RankParameters, hop: int) -> float:
+        """Return how many values a rank sends into a hop: what is left of the part."""
+        size = float(held.total)
+        for _, ranks in self.hops[:hop]:
+            size /= ranks
+        return size
+
+    def _exchange(self, held: RankParameters, hop: int, after: int) -> int:
+        axis, size = self.hops[hop]
+        payload = self._size(held, hop) * INT4_BYTES
+        (one,) = _collective("gradients", CollectiveKind.ALL_TO_ALL, axis, size, payload)
+        return self.graph.add(self.stage, one, (after,), 0)
+
+    def _between(self, one: _Pending) -> Elementwise:
+        arrived = self._size(one.held, one.hop)
+        left = self._size(one.held, one.hop + 1)
+        if one.hop + 1 < len(self.hops):
+            return self._packing(left, read=arrived * INT4_BYTES, added=arrived)
+        return _kernel(
+            "gradients.dequantise",
+            "gradients",
+            flops=(DEQUANTISE_FLOPS + 1) * arrived,
+            read=INT4_BYTES * arrived,
+            written=self.plan.grad_bytes * left,
+        )
+
+    def _packing(self, values: float, *, read: float, added: float) -> Elementwise:
+        return _kernel(
+            "gradients.quantise",
+            "gradients",
+            flops=QUANTISE_FLOPS * values + (DEQUANTISE_FLOPS + 1) * added,
+            read=read,
+            written=INT4_BYTES * values,
+        )

@@ -1,0 +1,1 @@
+"""Traces of other tools: Chakra execution traces and TopoOpt's task graphs."""

@@ -1,0 +1,257 @@
+"""Task graphs of TopoOpt's planner (FlexNet): compute with its durations, transfers and ring all-reduces.
+
+References
+----------
+Wang et al., "TopoOpt", NSDI 2023; the field numbers are those of its published schema ``FlatBufTaskGraph``.
+Its packet simulator runs these graphs as written here: a device does one task at a time, transfers between
+nodes and all-reduces share the links, an all-reduce first waits for its own local reduction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import TypeVar
+
+from simulator.collectives.algorithms import Algorithm
+from simulator.errors import WorkloadError
+from simulator.files import read_bytes
+from simulator.operators import CollectiveKind, Phase
+from simulator.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
+from simulator.units import to_si
+from workloads.traces.flatbuffer import Buffer, Table
+
+
+class TaskType(IntEnum):
+    """What a task does; the schema's numbers."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    COMM = 2
+    UPDATE = 3
+    BARRIER = 4
+    NOMINAL_COMM = 5
+    ALLREDUCE = 6
+
+
+class DeviceType(IntEnum):
+    """What runs a task, as far as graphs name it; the schema's numbers."""
+
+    GPU = 0
+    NETWORK = 13
+    NOMINAL_NETWORK = 14
+
+
+MOST_BYTES = 256 * 2**20
+"""Largest file that is read; graphs of 128 nodes have some megabytes."""
+PHASES = {TaskType.FORWARD: Phase.FORWARD, TaskType.BACKWARD: Phase.GRAD_INPUT, TaskType.UPDATE: Phase.UPDATE}
+"""Phase that compute is reported under."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedTask:
+    """One task of a graph as the file has it."""
+
+    type: TaskType
+    """What it does."""
+    id: int
+    """Its number."""
+    device: int
+    """Number of the device that does it."""
+    run_time_s: float
+    """Recorded duration; of an all-reduce the local work before its first byte is sent."""
+    size_bytes: int
+    """Bytes of a transfer, or of the vector that is summed."""
+    following: tuple[int, ...]
+    """Tasks that wait for it; of an all-reduce the nodes that take part."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Device:
+    """Something that does tasks."""
+
+    type: DeviceType
+    """What it is."""
+    id: int
+    """Its number."""
+    node: int
+    """Node of a GPU."""
+    property: int
+    """Of a network device: sender times all nodes and switches, plus receiver."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskGraph:
+    """A whole file."""
+
+    name: str
+    """Name of the file."""
+    nodes: int
+    """Servers."""
+    switches: int
+    """Switches that nodes and switches are numbered with."""
+    link_bytes_per_s: float
+    """Rate of a node's network card that the planner assumed."""
+    devices: tuple[Device, ...]
+    """All devices."""
+    tasks: tuple[RecordedTask, ...]
+    """All tasks."""
+
+
+def read_task_graph(path: Path) -> TaskGraph:
+    """Return a task graph from a FlatBuffers file.
+
+    Raises
+    ------
+    ParameterError
+        If the file cannot be read.
+    WorkloadError
+        If it is truncated or damaged (with the byte), or holds what the schema does not know.
+    """
+    root = Buffer(read_bytes(path, most=MOST_BYTES), path.name).root()
+    return TaskGraph(
+        name=path.name,
+        nodes=root.value(1, "I"),
+        switches=root.value(2, "I"),
+        link_bytes_per_s=to_si("link_bytes_per_s", root.value(5, "f"), "kB/s"),
+        devices=tuple(_device(table) for table in root.tables(9)),
+        tasks=tuple(_task(table) for table in root.tables(8)),
+    )
+
+
+Kind = TypeVar("Kind", TaskType, DeviceType)
+
+
+def _type(kinds: type[Kind], table: Table) -> Kind:
+    value = table.value(0, "h")
+    if value not in {int(one) for one in kinds}:
+        table.buffer.damaged(table.start, f"there is no {kinds.__name__} {value}")
+    return kinds(value)
+
+
+def _device(table: Table) -> Device:
+    return Device(
+        type=_type(DeviceType, table),
+        id=table.value(1, "Q"),
+        node=table.value(2, "Q"),
+        property=table.value(3, "Q"),
+    )
+
+
+def _task(table: Table) -> RecordedTask:
+    return RecordedTask(
+        type=_type(TaskType, table),
+        id=table.value(1, "Q"),
+        device=table.value(2, "Q"),
+        run_time_s=to_si("run_time_s", table.value(3, "f"), "ms"),
+        size_bytes=table.value(4, "Q"),
+        following=table.numbers(5, "Q"),
+    )
+
+
+def rank_graph(graph: TaskGraph) -> RankGraph:
+    """Return a task graph as work of ranks, one for each node.
+
+    Raises
+    ------
+    WorkloadError
+        If a task names a device or a task that the file lacks, or one of a kind that cannot do it.
+
+    Notes
+    -----
+    The simulator's all-reduce of a vector that is smaller than a packet for each of its n nodes is a single
+    round of 2 (n-1)/n of it; here every all-reduce takes its 2 (n-1) rounds. A transfer from a node to itself
+    takes no time.
+    """
+    devices = {device.id: device for device in graph.devices}
+    places = {task.id: 2 * index + 1 for index, task in enumerate(graph.tasks)}
+    after: dict[int, list[int]] = {place: [] for place in places.values()}
+    for task in graph.tasks:
+        if task.type is not TaskType.ALLREDUCE:
+            for other in task.following:
+                if other not in places:
+                    msg = f"{graph.name}: task {task.id} is followed by task {other}, which the file lacks"
+                    raise WorkloadError(msg)
+                after[places[other]].append(places[task.id])
+    tasks: list[RankTask] = []
+    for task in graph.tasks:
+        place = places[task.id]
+        if task.type is TaskType.ALLREDUCE:
+            tasks += _all_reduce(task, place, tuple(after[place]))
+        else:
+            tasks.append(_single(graph, task, devices, place, tuple(after[place])))
+    ranks = tuple((node,) for node in range(graph.nodes))
+    return RankGraph(name=graph.name, tasks=tuple(tasks), classes=ranks)
+
+
+def _recorded(name: str, phase: Phase, duration_s: float) -> Recorded:
+    return Recorded(
+        name=name,
+        layer="trace",
+        phase=phase,
+        flops=0.0,
+        read_bytes=0.0,
+        written_bytes=0.0,
+        duration_s=duration_s,
+    )
+
+
+def _all_reduce(task: RecordedTask, place: int, after: tuple[int, ...]) -> list[RankTask]:
+    """Return an all-reduce behind its local work, which delays it and keeps no device from other tasks."""
+    local = _recorded("local reduction", Phase.GRAD_WEIGHT, task.run_time_s)
+    members = tuple(int(node) for node in task.following)
+    return [
+        RankTask(
+            id=place - 1,
+            name="local reduction",
+            classes=members[:1],
+            operation=Work(operator=local, host=True),
+            after=after,
+        ),
+        RankTask(
+            id=place,
+            name="all-reduce",
+            classes=members,
+            operation=Together(
+                kind=CollectiveKind.ALL_REDUCE,
+                groups=(members,),
+                payload_bytes=float(task.size_bytes),
+                algorithm=Algorithm.RING if len(members) > 1 else "",
+            ),
+            after=(place - 1,),
+        ),
+    ]
+
+
+def _single(
+    graph: TaskGraph, task: RecordedTask, devices: dict[int, Device], place: int, after: tuple[int, ...]
+) -> RankTask:
+    device = devices.get(task.device)
+    what = f"{graph.name}: task {task.id} ({task.type.name.lower()})"
+    if device is None:
+        msg = f"{what} is on device {task.device}, which the file lacks"
+        raise WorkloadError(msg)
+    sends = task.type in {TaskType.COMM, TaskType.NOMINAL_COMM}
+    if sends == (device.type is DeviceType.GPU):
+        msg = f"{what} is on a device of type {device.type.name.lower()}, which cannot do it"
+        raise WorkloadError(msg)
+    if not sends:
+        name = task.type.name.lower()
+        work = Work(operator=_recorded(name, PHASES.get(task.type, Phase.FORWARD), task.run_time_s))
+        return RankTask(
+            id=place,
+            name=name,
+            classes=(device.node,),
+            operation=work,
+            after=after,
+            channel=f"device {device.id}",
+        )
+    source, destination = divmod(device.property, graph.nodes + graph.switches)
+    return RankTask(
+        id=place,
+        name="transfer",
+        classes=(source, destination),
+        operation=Message(sources=(source,), destinations=(destination,), size_bytes=float(task.size_bytes)),
+        after=after,
+    )

@@ -1,0 +1,287 @@
+"""A small byte-level GPT, every matrix product of which goes through a `Numerics`, forward and backward.
+
+Shape suffixes: B windows of a batch, T positions, C width, H heads, D width of a head, F width of the MLP, V
+vocabulary, G = B H; products are M, K, N as in `simulator.interfaces`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from simulator.checks import check_range
+from simulator.errors import WorkloadError, nearest
+from simulator.interfaces import ComputeUnit, Numerics
+from simulator.keys import mix_key
+from simulator.operators import Phase
+
+MLP_EXPANSION = 4
+"""Width of the MLP in units of the model's width."""
+_INITIAL_DEVIATION = 0.02
+"""Standard deviation of initial weights, as in GPT-2 (Radford et al. 2019)."""
+
+
+class ProductName(IntEnum):
+    """The products of the model, numbered for their keys."""
+
+    QKV = 0
+    SCORES = 1
+    VALUES = 2
+    PROJECTION = 3
+    UP = 4
+    DOWN = 5
+    HEAD = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class GptConfig:
+    """Shape of the model.
+
+    Raises
+    ------
+    ParameterError, WorkloadError
+        If a size is below one, or the heads do not divide the width.
+    """
+
+    vocabulary: int = 256
+    """Tokens that exist; 256 for bytes."""
+    layers: int = 2
+    """Blocks of attention and MLP."""
+    width: int = 384
+    """Size of the residual stream."""
+    heads: int = 4
+    """Attention heads."""
+    context: int = 64
+    """Positions that a window may have."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "vocabulary", "layers", "width", "heads", "context", low=1)
+        if self.width % self.heads:
+            choices = [count for count in range(1, self.width + 1) if self.width % count == 0]
+            msg = f"GptConfig: heads ({self.heads}) must divide width ({self.width}); try one of {choices}"
+            raise WorkloadError(msg)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Products:
+    """Which numerics runs the products of each phase.
+
+    Notes
+    -----
+    A product C = A B of the forward pass has two more in the backward pass: dA = dC B^T, always of the
+    phase `grad_input`, and dB = A^T dC, of the phase `grad_weight` if B is a weight and `grad_input` if it is
+    not, as in attention, where both operands are activations.
+    """
+
+    forward: Numerics
+    """Of the forward pass."""
+    grad_input: Numerics
+    """Of gradients of activations."""
+    grad_weight: Numerics
+    """Of gradients of weights."""
+    exceptions: Mapping[str, Products] = field(default_factory=lambda: MappingProxyType({}))
+    """Products run otherwise, by their lower-case name, e.g. ``{"head": ...}`` for a digital output head."""
+
+    def __post_init__(self) -> None:
+        known = [product.name.lower() for product in ProductName]
+        for name in self.exceptions:
+            if name not in known:
+                msg = f"there is no product '{name}'; {nearest(name, known, noun='product')}"
+                raise WorkloadError(msg)
+
+    @classmethod
+    def same(cls, numerics: Numerics) -> Products:
+        """Return products that all come out of one numerics."""
+        return cls(forward=numerics, grad_input=numerics, grad_weight=numerics)
+
+    @classmethod
+    def of_unit(cls, unit: ComputeUnit) -> Products:
+        """Return products as a compute unit delivers them in each phase."""
+        return cls(
+            forward=unit.numerics(Phase.FORWARD),
+            grad_input=unit.numerics(Phase.GRAD_INPUT),
+            grad_weight=unit.numerics(Phase.GRAD_WEIGHT),
+        )
+
+    def run(
+        self, product: ProductName, a_BMK: torch.Tensor, b_BKN: torch.Tensor, *, key: int, weight: bool
+    ) -> torch.Tensor:
+        """Return a product whose backward pass goes through the numerics too, shape [B, M, N].
+
+        Parameters
+        ----------
+        product : ProductName
+            Which product of the model it is.
+        a_BMK, b_BKN : torch.Tensor
+            Operands, shapes [B, M, K] and [B, K, N].
+        key : int
+            What all draws of this product, forward and backward, come from.
+        weight : bool
+            Whether B is a weight.
+        """
+        chosen = self.exceptions.get(product.name.lower(), self)
+        return _Product.apply(a_BMK, b_BKN, _Call(products=chosen, key=mix_key(key, product), weight=weight))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Call:
+    """How one product is run."""
+
+    products: Products
+    """Numerics of its phases."""
+    key: int
+    """What its draws come from."""
+    weight: bool
+    """Whether B is a weight."""
+
+
+class _Product(torch.autograd.Function):
+    """A product and its two gradient products, each through its own numerics and key."""
+
+    @staticmethod
+    def forward(ctx: Any, a_BMK: torch.Tensor, b_BKN: torch.Tensor, call: _Call) -> torch.Tensor:  # noqa: ANN401
+        ctx.save_for_backward(a_BMK, b_BKN)
+        ctx.call = call
+        return call.products.forward.matmul(a_BMK, b_BKN, mix_key(call.key, 0))
+
+    @staticmethod
+    def backward(ctx: Any, grad_BMN: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401
+        a_BMK, b_BKN = ctx.saved_tensors
+        call, products = ctx.call, ctx.call.products
+        grad_a, grad_b = None, None
+        if ctx.needs_input_grad[0]:
+            grad_a = products.grad_input.matmul(grad_BMN, b_BKN.mT, mix_key(call.key, 1))
+        if ctx.needs_input_grad[1]:
+            numerics = products.grad_weight if call.weight else products.grad_input
+            grad_b = numerics.matmul(a_BMK.mT, grad_BMN, mix_key(call.key, 2))
+        return grad_a, grad_b, None
+
+
+class Block(nn.Module):
+    """Attention and MLP, each behind a norm and added to the residual stream; weights are [in, out]."""
+
+    def __init__(self, config: GptConfig, products: Products, generator: torch.Generator) -> None:
+        super().__init__()
+        width, hidden = config.width, MLP_EXPANSION * config.width
+        residual = _INITIAL_DEVIATION / math.sqrt(2 * config.layers)
+        self.heads, self.products = config.heads, products
+        self.attention_norm, self.mlp_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv = _weight((width, 3 * width), _INITIAL_DEVIATION, generator)
+        self.projection = _weight((width, width), residual, generator)
+        self.up = _weight((width, hidden), _INITIAL_DEVIATION, generator)
+        self.down = _weight((hidden, width), residual, generator)
+
+    def forward(self, x_BTC: torch.Tensor, key: int) -> torch.Tensor:
+        """Return the residual stream after the block, shape [B, T, C]."""
+        x_BTC = x_BTC + self._attention(self.attention_norm(x_BTC), key)
+        up_BTF = _linear(self.products, ProductName.UP, self.mlp_norm(x_BTC), self.up, key)
+        return x_BTC + _linear(self.products, ProductName.DOWN, functional.gelu(up_BTF), self.down, key)
+
+    def _attention(self, x_BTC: torch.Tensor, key: int) -> torch.Tensor:
+        """Return causal attention: full scores first, then the mask, as a matrix engine would."""
+        batch, length, width = x_BTC.shape
+        qkv = _linear(self.products, ProductName.QKV, x_BTC, self.qkv, key)
+        qkv = qkv.view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        q_GTD, k_GTD, v_GTD = qkv.reshape(3, batch * self.heads, length, width // self.heads).unbind(0)
+        scores_GTT = self.products.run(ProductName.SCORES, q_GTD, k_GTD.mT, key=key, weight=False)
+        later_TT = torch.ones(length, length, dtype=torch.bool, device=x_BTC.device).triu(1)
+        scores_GTT = (scores_GTT * (width // self.heads) ** -0.5).masked_fill(later_TT, -math.inf)
+        read_GTD = self.products.run(ProductName.VALUES, scores_GTT.softmax(-1), v_GTD, key=key, weight=False)
+        read_BTC = read_GTD.view(batch, self.heads, length, -1).transpose(1, 2).reshape(batch, length, width)
+        return _linear(self.products, ProductName.PROJECTION, read_BTC, self.projection, key)
+
+
+class Gpt(nn.Module):
+    """The model: learned positions, pre-norm blocks, GELU, no biases outside the norms, an untied head.
+
+    The head has its own weight, so that its product is counted and its noise drawn apart from the embedding,
+    which is a look-up.
+
+    Parameters
+    ----------
+    config : GptConfig
+        Its shape.
+    products : Products
+        What runs its products.
+    seed : int
+        Of the initial weights, which are the same for any device and any `products`.
+    """
+
+    def __init__(self, config: GptConfig, products: Products, seed: int) -> None:
+        super().__init__()
+        self.config, self.products = config, products
+        generator = torch.Generator("cpu").manual_seed(mix_key(seed))
+        self.tokens = _weight((config.vocabulary, config.width), _INITIAL_DEVIATION, generator)
+        self.positions = _weight((config.context, config.width), _INITIAL_DEVIATION, generator)
+        self.blocks = nn.ModuleList(Block(config, products, generator) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(config.width)
+        self.head = _weight((config.width, config.vocabulary), _INITIAL_DEVIATION, generator)
+
+    def use(self, products: Products) -> None:
+        """Run all products of the model by other numerics from now on; weights stay as they are."""
+        self.products = products
+        for block in self.blocks:
+            block.products = products  # type: ignore[assignment]
+
+    def use_each(self, layers: Sequence[Products]) -> None:
+        """Run each block's products, and last the head's, by numerics of their own."""
+        for block, products in zip(self.blocks, layers, strict=False):
+            block.products = products  # type: ignore[assignment]
+        self.products = layers[len(self.blocks)]
+
+    def forward(
+        self, tokens_BT: torch.Tensor, targets_BT: torch.Tensor | None = None, key: int = 0
+    ) -> torch.Tensor:
+        """Return the mean loss in nats per token, or without targets the logits, shape [B, T, V].
+
+        Parameters
+        ----------
+        tokens_BT, targets_BT : torch.Tensor
+            Integer tokens and those to predict, shape [B, T].
+        key : int
+            What all draws of this pass come from; fold in the seed and the step.
+
+        Raises
+        ------
+        WorkloadError
+            If the windows are longer than the context.
+        """
+        length = tokens_BT.shape[1]
+        if length > self.config.context:
+            msg = f"windows of {length} tokens do not fit; at most the context ({self.config.context})"
+            raise WorkloadError(msg)
+        x_BTC = functional.embedding(tokens_BT, self.tokens) + self.positions[:length]
+        for layer, block in enumerate(self.blocks):
+            x_BTC = block(x_BTC, mix_key(key, layer))
+        head_key = mix_key(key, len(self.blocks))
+        logits_BTV = _linear(self.products, ProductName.HEAD, self.norm(x_BTC), self.head, head_key)
+        if targets_BT is None:
+            return logits_BTV
+        return functional.cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten())
+
+
+def _linear(
+    products: Products, product: ProductName, x_BTC: torch.Tensor, weight_CN: torch.Tensor, key: int
+) -> torch.Tensor:
+    """Return the product of activations and a weight [in, out], shape [B, T, N]."""
+    batch, length, _ = x_BTC.shape
+    y = products.run(
+        product, x_BTC.reshape(1, batch * length, -1), weight_CN.unsqueeze(0), key=key, weight=True
+    )
+    return y.view(batch, length, -1)
+
+
+def _weight(shape: tuple[int, int], deviation: float, generator: torch.Generator) -> nn.Parameter:
+    """Return a Gaussian weight, drawn on the CPU so that every device starts alike."""
+    weight = torch.empty(shape)
+    if not weight.is_meta:
+        weight.copy_(torch.randn(shape, generator=generator, device="cpu") * deviation)
+    return nn.Parameter(weight)

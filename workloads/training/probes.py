@@ -1,0 +1,404 @@
+"""Noise of a set strength put on products, and what it and gains do to the loss.
+
+A product's noise-to-signal ratio (NSR) is the mean square of its error over that of its exact result.
+
+What the errors of a product have in common, which decides how a model feels them.
+
+A core's products measured against exact ones: its errors by class, its gain, and their mirror image.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol, runtime_checkable
+
+import torch
+
+from simulator.checks import check_range
+from simulator.errors import ParameterError, WorkloadError
+from simulator.interfaces import Numerics
+from simulator.keys import mix_key
+from workloads.training.corpora import Corpus
+from workloads.training.gpt import Gpt, GptConfig, ProductName, Products
+from workloads.training.loop import TrainingConfig, validation_batches
+
+
+class ErrorClass(StrEnum):
+    """Where an error of C = A B sits: how many outputs share one draw.
+
+    Notes
+    -----
+    The same noise to signal in another class costs a model another loss: attention averages what is drawn
+    anew for every output, and does not average what every row meets alike.
+    """
+
+    OUTPUT = "output"
+    """Anew for every output: receivers, converters behind them."""
+    FIRST = "first operand"
+    """On elements of A, so that all outputs of a row share it: encoding and rounding of A, or loading it."""
+    SECOND = "second operand"
+    """On elements of B, so that all rows share it: the error of a loaded weight while it is held."""
+
+
+@runtime_checkable
+class SetsOperands(Protocol):
+    """Numerics that tells what became of its operands."""
+
+    def set_operands(
+        self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return both operands as they were multiplied for this key."""
+        ...
+
+
+@dataclass(eq=False)
+class Meter:
+    """What a core's errors came to, over all products that it has seen. Grows as it measures."""
+
+    ratios: dict[ErrorClass, list[float]] = field(default_factory=lambda: {one: [] for one in ErrorClass})
+    """NSR of each product by class, its gain taken out."""
+    gains: list[float] = field(default_factory=list)
+    """Mean gain of each product: its projection on the exact result."""
+
+    @property
+    def nsr(self) -> dict[ErrorClass, float]:
+        """Mean noise-to-signal ratio by class; none where nothing was multiplied."""
+        return {one: math.fsum(values) / max(1, len(values)) for one, values in self.ratios.items()}
+
+    @property
+    def gain(self) -> float:
+        """Mean gain; one without systematic error."""
+        return math.fsum(self.gains) / len(self.gains) if self.gains else 1.0
+
+    def read(self, error_class: ErrorClass, error: torch.Tensor, exact: torch.Tensor) -> float:
+        """Note an error's NSR and return its gain."""
+        power = exact.square().sum()
+        gain = float((error * exact).sum() / power)
+        self.ratios[error_class].append(float((error - gain * exact).square().sum() / power))
+        return gain
+
+
+@dataclass(frozen=True, eq=False)
+class Error:
+    """What a core did wrong in one product."""
+
+    gain: float
+    """The part along the exact result, relative to it."""
+    rest_BMN: torch.Tensor
+    """The rest."""
+
+    @classmethod
+    def of(cls, error_BMN: torch.Tensor, exact_BMN: torch.Tensor) -> Error:
+        """Return an error in these parts."""
+        power = float(exact_BMN.square().sum())
+        gain = float((error_BMN * exact_BMN).sum()) / power if power > 0.0 else 0.0
+        return cls(gain, error_BMN - gain * exact_BMN)
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredProducts:
+    """A core's products, each compared with the exact one, and its errors told apart by class.
+
+    Notes
+    -----
+    With the operands A + a and B + b that the core has set, its error is ``a B`` (first operand), ``A b``
+    (second operand) and the rest (outputs), which holds ``a b`` too. Numerics that does not tell its
+    operands has errors of the outputs alone.
+    """
+
+    numerics: Numerics
+    """The core's."""
+    meter: Meter = field(default_factory=Meter)
+    """Where the comparison is written."""
+    errors: dict[int, Error] = field(default_factory=dict)
+    """The error of every product that was run, by its key; for the mirror image. Grows."""
+
+    @torch.no_grad()
+    def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
+        """Return the core's product, shape [B, M, N]."""
+        exact_BMN, c_BMN = torch.bmm(a_BMK, b_BKN), self.numerics.matmul(a_BMK, b_BKN, key)
+        error_BMN = c_BMN - exact_BMN
+        self.errors[key] = Error.of(error_BMN, exact_BMN)
+        if bool(exact_BMN.any()):
+            self._measure(a_BMK, b_BKN, key, exact_BMN, error_BMN)
+        return c_BMN
+
+    def _measure(
+        self,
+        a_BMK: torch.Tensor,
+        b_BKN: torch.Tensor,
+        key: int,
+        exact_BMN: torch.Tensor,
+        error_BMN: torch.Tensor,
+    ) -> None:
+        gain = 1.0
+        if isinstance(self.numerics, SetsOperands):
+            set_a, set_b = self.numerics.set_operands(a_BMK, b_BKN, key)
+            first, second = torch.bmm(set_a - a_BMK, b_BKN), torch.bmm(a_BMK, set_b - b_BKN)
+            gain += self.meter.read(ErrorClass.FIRST, first, exact_BMN)
+            gain += self.meter.read(ErrorClass.SECOND, second, exact_BMN)
+            error_BMN = error_BMN - first - second
+        gain += self.meter.read(ErrorClass.OUTPUT, error_BMN, exact_BMN)
+        self.meter.gains.append(gain)
+
+
+@dataclass(frozen=True, eq=False)
+class MirroredProducts:
+    """Exact products less the errors that a core has made in the same products.
+
+    Notes
+    -----
+    Run anew on operands that upstream errors of the other sign have moved, a core that rounds would round
+    otherwise: its errors would be other draws, and what is odd in them would not cancel. So the very errors
+    are kept. A gain is applied to the operands as they now are, so that gains of products in a row multiply.
+    """
+
+    errors: Mapping[int, Error]
+    """By key, as of `MeasuredProducts`."""
+
+    @torch.no_grad()
+    def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
+        """Return the mirrored product, shape [B, M, N].
+
+        Raises
+        ------
+        WorkloadError
+            If the core has not run the product with this key.
+        """
+        error = self.errors.get(key)
+        if error is None:
+            msg = f"no error is kept of the product with key {key}; run the core's own products first"
+            raise WorkloadError(msg)
+        return torch.bmm(a_BMK, b_BKN).mul_(1.0 - error.gain).sub_(error.rest_BMN)
+
+
+@dataclass(frozen=True)
+class ExactProducts:
+    """Products as torch computes them in the operands' own precision."""
+
+    def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
+        """Return the product, shape [B, M, N]; nothing is random."""
+        del key
+        return torch.bmm(a_BMK, b_BKN)
+
+
+EXACT_PRODUCTS = Products.same(ExactProducts())
+"""Every product exact."""
+
+
+@dataclass(frozen=True)
+class GaussianProducts:
+    """Exact products plus Gaussian noise, a set share of each result's mean square.
+
+    Notes
+    -----
+    Uneven, the deviation of an output goes with the largest element of its row of A and of its column of B,
+    as that of receiver and converter noise does where every row and column has a full scale of its own.
+    """
+
+    nsr: float
+    """Noise-to-signal ratio, dimensionless power ratio."""
+    sign: int = 1
+    """1, or -1 for the mirror image of the same draws."""
+    uneven: bool = False
+    """Whether the noise follows the full scales of rows and columns."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "nsr")
+
+    @torch.no_grad()
+    def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
+        """Return the noisy product, shape [B, M, N]."""
+        c_BMN = torch.bmm(a_BMK, b_BKN)
+        generator = torch.Generator(c_BMN.device).manual_seed(key % 2**63)
+        noise_BMN = torch.empty_like(c_BMN).normal_(generator=generator)
+        power = c_BMN.square().mean()
+        if self.uneven:
+            a_BM1, b_B1N = a_BMK.abs().amax(2, keepdim=True), b_BKN.abs().amax(1, keepdim=True)
+            noise_BMN.mul_(a_BM1).mul_(b_B1N)
+            mean = (a_BM1.square().mean(1) * b_B1N.square().mean(2)).mean()
+            power = power / mean if float(mean) > 0.0 else power
+        return c_BMN.addcmul_(noise_BMN, (self.nsr * power).sqrt(), value=self.sign)
+
+
+@dataclass(frozen=True)
+class OperandProducts:
+    """Exact products plus what Gaussian noise on one operand makes of them, a set share of their mean square.
+
+    Notes
+    -----
+    The deviation of an element goes with the largest of its row of A, or of its column of B, its full scale
+    in cores that scale by row. Draws are anew for every call, hence for every batch of windows.
+    """
+
+    nsr: float
+    """Noise-to-signal ratio of the result, dimensionless power ratio."""
+    operand: ErrorClass
+    """First or second."""
+    sign: int = 1
+    """1, or -1 for the mirror image of the same draws."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "nsr")
+        if self.operand is ErrorClass.OUTPUT:
+            msg = "OperandProducts: errors of the class 'output' are on no operand; take GaussianProducts"
+            raise ParameterError(msg)
+
+    @torch.no_grad()
+    def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
+        """Return the noisy product, shape [B, M, N]."""
+        c_BMN = torch.bmm(a_BMK, b_BKN)
+        generator = torch.Generator(c_BMN.device).manual_seed(key % 2**63)
+        if self.operand is ErrorClass.FIRST:
+            noise = torch.empty_like(a_BMK).normal_(generator=generator)
+            error_BMN = torch.bmm(noise.mul_(a_BMK.abs().amax(2, keepdim=True)), b_BKN)
+        else:
+            noise = torch.empty_like(b_BKN).normal_(generator=generator)
+            error_BMN = torch.bmm(a_BMK, noise.mul_(b_BKN.abs().amax(1, keepdim=True)))
+        power = error_BMN.square().mean()
+        if float(power) == 0.0:
+            return c_BMN
+        return c_BMN.addcmul_(error_BMN, (self.nsr * c_BMN.square().mean() / power).sqrt(), value=self.sign)
+
+
+def probe(error_class: ErrorClass, nsr: float, sign: int, *, uneven: bool) -> Numerics:
+    """Return exact products with Gaussian errors of one class; `uneven` is of `GaussianProducts`."""
+    if error_class is ErrorClass.OUTPUT:
+        return GaussianProducts(nsr, sign, uneven)
+    return OperandProducts(nsr, error_class, sign)
+
+
+@dataclass(frozen=True)
+class ScaledProducts:
+    """Exact products times a gain: what an error in common does to them."""
+
+    gain: float
+    """Dimensionless; 1 changes nothing."""
+
+    @torch.no_grad()
+    def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
+        """Return the scaled product, shape [B, M, N]; nothing is random."""
+        del key
+        return torch.bmm(a_BMK, b_BKN).mul_(self.gain)
+
+
+@dataclass(frozen=True)
+class RepeatedProducts:
+    """The mean of several executions of each product, each with draws of its own."""
+
+    numerics: Numerics
+    """What executes them."""
+    passes: int
+    """How often."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "passes", low=1)
+
+    def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
+        """Return the mean product, shape [B, M, N]."""
+        total = self.numerics.matmul(a_BMK, b_BKN, mix_key(key, 0))
+        for index in range(1, self.passes):
+            total = total + self.numerics.matmul(a_BMK, b_BKN, mix_key(key, index))
+        return total / self.passes
+
+
+def repeated(numerics: Numerics, passes: int) -> Numerics:
+    """Return numerics that executes each product so many times; once is the numerics itself."""
+    return numerics if passes == 1 else RepeatedProducts(numerics, passes)
+
+
+def only(product: ProductName, numerics: Numerics) -> Products:
+    """Return products of which one is not exact."""
+    return _with({product: numerics})
+
+
+def _with(chosen: Mapping[ProductName, Numerics]) -> Products:
+    exact = EXACT_PRODUCTS.forward
+    return Products(
+        forward=exact,
+        grad_input=exact,
+        grad_weight=exact,
+        exceptions={product.name.lower(): Products.same(one) for product, one in chosen.items()},
+    )
+
+
+Sites = dict[str, tuple[int, ProductName]]
+"""Every product of a model by name, ``up.0`` or ``head``: its layer (the head's is behind all) and kind."""
+
+
+def sites(config: GptConfig) -> Sites:
+    """Return every product of a model, layer by layer."""
+    inner = [product for product in ProductName if product is not ProductName.HEAD]
+    found = {
+        f"{product.name.lower()}.{layer}": (layer, product)
+        for layer in range(config.layers)
+        for product in inner
+    }
+    return found | {ProductName.HEAD.name.lower(): (config.layers, ProductName.HEAD)}
+
+
+def place(model: Gpt, chosen: Mapping[str, Numerics]) -> None:
+    """Run products at these sites by the given numerics and all others exactly."""
+    known = sites(model.config)
+    layers: list[dict[ProductName, Numerics]] = [{} for _ in range(model.config.layers + 1)]
+    for name, numerics in chosen.items():
+        layer, product = known[name]
+        layers[layer][product] = numerics
+    model.use_each([_with(one) for one in layers])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _GainedProducts(Products):
+    """Exact products times gains through which gradients of any order pass."""
+
+    gains: Mapping[ProductName, torch.Tensor]
+    """By product; dimensionless."""
+
+    def run(
+        self, product: ProductName, a_BMK: torch.Tensor, b_BKN: torch.Tensor, *, key: int, weight: bool
+    ) -> torch.Tensor:
+        """Return the scaled product, shape [B, M, N]."""
+        del key, weight
+        return torch.bmm(a_BMK, b_BKN) * self.gains[product]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GainResponse:
+    """How a clean model's loss depends on the gains of its products."""
+
+    first: dict[str, float]
+    """Derivative of the loss to the gain of a site, nats."""
+    second: dict[str, dict[str, float]]
+    """Second derivative to the gains of two sites, nats; a core's gains err alike, so that pairs count."""
+
+
+def gain_response(model: Gpt, config: TrainingConfig, corpus: Corpus) -> GainResponse:
+    """Return gradient and Hessian of the validation loss to the gain of each product, by differentiation."""
+    known = sites(model.config)
+    names = list(known)
+    gradient, hessian = torch.zeros(len(names)), torch.zeros(len(names), len(names))
+    for tokens_BT, targets_BT in validation_batches(model, config, corpus):
+        share = len(tokens_BT) / config.validation_windows
+        gains = torch.ones(len(names), requires_grad=True)
+        layers: list[dict[ProductName, torch.Tensor]] = [{} for _ in range(model.config.layers + 1)]
+        for gain, (layer, product) in zip(gains.unbind(), known.values(), strict=True):
+            layers[layer][product] = gain
+        exact = ExactProducts()
+        model.use_each(
+            [_GainedProducts(forward=exact, grad_input=exact, grad_weight=exact, gains=one) for one in layers]
+        )
+        (slope,) = torch.autograd.grad(model(tokens_BT, targets_BT), gains, create_graph=True)
+        gradient += share * slope.detach()
+        for index, one in enumerate(slope):
+            (row,) = torch.autograd.grad(one, gains, retain_graph=index + 1 < len(names))
+            hessian[index] += share * row
+    return GainResponse(
+        first=dict(zip(names, gradient.tolist(), strict=True)),
+        second={
+            name: dict(zip(names, row, strict=True))
+            for name, row in zip(names, hessian.tolist(), strict=True)
+        },
+    )
