@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,7 +15,8 @@ from electronic.hosts import host_names, load_host
 from electronic.vector import load_vector, vector_names
 from heliograph.fabrics import FABRICS, build_fabric
 from heliograph.parts import parts_listing
-from heliograph.systems import SYSTEMS, build_system
+from heliograph.system_names import SYSTEMS, is_system
+from heliograph.systems import build_system
 from optical.cores import CORES, load_core
 from optical.devices.devices import device_table
 from optical.devices.named_parts import named_parts_table
@@ -141,7 +141,7 @@ def listing(what: str) -> dict[str, str]:
     """
     match what:
         case "systems":
-            return dict(SYSTEMS)
+            return {name: kind.summary for name, kind in SYSTEMS.items()}
         case "models":
             models = {name: load_model(name) for name in shipped_models()}
             return {
@@ -185,7 +185,7 @@ def description(name: str) -> list[Parameter]:
     }
     if name in makers:
         return makers[name]()
-    if name.endswith(".toml") or re.split("[:@]", name)[0] in SYSTEMS:
+    if is_system(name):
         return _with_reduction(build_system(name))
     if name.endswith(".json"):
         return _model_parameters(name)

@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from heliograph import __version__
+from heliograph._version import __version__
 from simulator.errors import HeliographError
 from simulator.tables import Table
 
@@ -306,8 +306,8 @@ class RunWriter:
         columns = list(dict.fromkeys(key for row in rows for key in row))
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([_cell(column) for column in columns])
-        writer.writerows([_cell(row.get(column, "")) for column in columns] for row in rows)
+        writer.writerow([csv_cell(column) for column in columns])
+        writer.writerows([csv_cell(row.get(column, "")) for column in columns] for row in rows)
         path = self.directory / "table.csv"
         write_atomically(path, text.getvalue())
         return path
@@ -405,7 +405,7 @@ def _fingerprint_in(path: Path) -> object:
     return content.get("fingerprint") if isinstance(content, dict) else None
 
 
-def _cell(value: object) -> object:
+def csv_cell(value: object) -> object:
     """Return a cell that a spreadsheet shows as it is: text that would be run as a formula is quoted."""
     if not isinstance(value, str):
         return plain(value, "cell")
