@@ -1,0 +1,1 @@
+"""Traces of a run and the metrics drawn from them."""
