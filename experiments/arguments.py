@@ -17,12 +17,12 @@ def add_workload(parser: argparse.ArgumentParser) -> None:
 def add_hardware(parser: argparse.ArgumentParser) -> None:
     """Add the options that size a system and change its numbers."""
     parser.add_argument(
-        "--core", default="crossbar", help="core of photonic accelerators (heliograph list cores)"
+        "--core", help="core of photonic accelerators (heliograph list cores); default crossbar"
     )
     parser.add_argument(
         "--fabric",
-        default="rails",
-        help="fabric of packet systems (heliograph list fabrics), or graph:FILE (GraphML, or JSON node-link)",
+        help="fabric of packet systems, default rails (heliograph list fabrics), or graph:FILE (GraphML, "
+        "or JSON node-link)",
     )
     add_accelerator(parser)
 
@@ -43,8 +43,8 @@ def add_accelerator(parser: argparse.ArgumentParser) -> None:
 
 def add_replaced(parser: argparse.ArgumentParser) -> None:
     """Add the options that say what photonic accelerators replace."""
-    parser.add_argument("--gpu", default="h100", help="the GPU, or the one that light replaces")
-    parser.add_argument("--basis", default="power", help="size photonic accelerators by power, area or count")
+    parser.add_argument("--gpu", help="the GPU, or the one that light replaces; default h100")
+    parser.add_argument("--basis", help="size photonic accelerators by power (default), area or count")
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from heliograph._version import __version__
+from heliograph.result_rows import SCHEMA
 from simulator.errors import HeliographError
 from simulator.tables import Table
 
@@ -111,6 +112,16 @@ def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
     return text.getvalue()
 
 
+def csv_of(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return rows of the same columns as CSV text; what a spreadsheet would run as a formula is quoted."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    columns = list(rows[0]) if rows else []
+    writer.writerow([_cell(column) for column in columns])
+    writer.writerows([_cell(row[column]) for column in columns] for row in rows)
+    return text.getvalue()
+
+
 def make_directory(directory: Path) -> None:
     """Make a directory if it is not there.
 
@@ -176,8 +187,8 @@ def _umask() -> int:
     return mask
 
 
-SCHEMA = 1
-"""Version of the layout of the files; part of every cache key."""
+CACHE = 1
+"""Version of stored training runs; part of their keys."""
 MAX_EVENTS = 200_000
 """Most events that a trace file holds; some 40 MB, which Perfetto still opens."""
 
@@ -301,15 +312,10 @@ class RunWriter:
         """Write ``config.json`` (see `configuration`)."""
         return self._write_json("config.json", config)
 
-    def write_table(self, rows: Sequence[Mapping[str, object]]) -> Path:
-        """Write ``table.csv``, one row each, with the columns in the order in which they first appear."""
-        columns = list(dict.fromkeys(key for row in rows for key in row))
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([csv_cell(column) for column in columns])
-        writer.writerows([csv_cell(row.get(column, "")) for column in columns] for row in rows)
-        path = self.directory / "table.csv"
-        write_atomically(path, text.getvalue())
+    def write_table(self, name: str, rows: Sequence[Mapping[str, object]]) -> Path:
+        """Write rows of the same columns as a CSV file."""
+        path = self.directory / name
+        write_atomically(path, csv_of(rows))
         return path
 
     def write_trace(self, events: Sequence[Mapping[str, object]]) -> Path:
@@ -366,7 +372,7 @@ class TrainingCache:
         """
         made_with = {name: version for name, version in versions().items() if name in {"heliograph", "torch"}}
         parts = {"numerics": numerics, "model": model, "training": training, "corpus": corpus_sha256}
-        return sha256_of({"schema": SCHEMA, "versions": made_with, **parts})
+        return sha256_of({"schema": CACHE, "versions": made_with, **parts})
 
     def load(self, key: str) -> dict[str, Any] | None:
         """Return the stored curves, or None if there are none or the file is damaged."""
@@ -405,7 +411,7 @@ def _fingerprint_in(path: Path) -> object:
     return content.get("fingerprint") if isinstance(content, dict) else None
 
 
-def csv_cell(value: object) -> object:
+def _cell(value: object) -> object:
     """Return a cell that a spreadsheet shows as it is: text that would be run as a formula is quoted."""
     if not isinstance(value, str):
         return plain(value, "cell")

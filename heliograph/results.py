@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heliograph.records import csv_cell, write_atomically
+from heliograph.records import csv_of, write_atomically
 from simulator.errors import HeliographError
 
 if TYPE_CHECKING:
@@ -91,16 +89,6 @@ def frame(rows: Sequence[Row]) -> pd.DataFrame:
         msg = "pandas is not installed; pip install pandas, or use rows() or to_csv(path)"
         raise HeliographError(msg) from error
     return pd.DataFrame(rows, columns=list(rows[0]) if rows else None)
-
-
-def csv_of(rows: Sequence[Row]) -> str:
-    """Return rows of the same columns as CSV text; what a spreadsheet would run as a formula is quoted."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    columns = list(rows[0]) if rows else []
-    writer.writerow([csv_cell(column) for column in columns])
-    writer.writerows([csv_cell(row[column]) for column in columns] for row in rows)
-    return text.getvalue()
 
 
 def _cut(text: str) -> str:

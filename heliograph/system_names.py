@@ -11,8 +11,8 @@ from types import MappingProxyType
 
 from electronic.gpu import load_gpu
 from heliograph.fabrics import CIRCUITS, DEFAULT_FABRIC, check_fabric, fabric_in_file
+from heliograph.registry import core_named
 from heliograph.system_file import Change, flattened, naming
-from optical.cores import load_core
 from simulator.errors import ParameterError, nearest
 from simulator.files import read_toml
 
@@ -174,7 +174,7 @@ def choice_of(name: str, options: Options, usual_accelerators: int = DEFAULT_ACC
     base = SYSTEMS[said.base]
     own = said.options
     for core in {said.core, options.core, own.core} - {None}:
-        load_core(str(core))  # a wrong name is an error where no light is used, too
+        core_named(str(core))  # a wrong name is an error where no light is used, too
     for fabric in {said.fabric, options.fabric, own.fabric} - {None}:
         check_fabric(str(fabric))
     gpu = options.gpu or own.gpu or DEFAULT_GPU
@@ -279,7 +279,7 @@ def _from_file(path: Path) -> _Said:
             raise ParameterError(msg)
     fabric = fabric_in_file(content, path, "") or None
     found: dict[str, str] = {}
-    for key, load in (("basis", _basis), ("gpu", load_gpu), ("core", load_core)):
+    for key, load in (("basis", _basis), ("gpu", load_gpu), ("core", core_named)):
         if key in content:
             with naming(path, key):
                 found[key] = str(content.pop(key))

@@ -15,6 +15,7 @@ from electronic.hosts import host_of
 from electronic.vector import VectorUnit, load_vector
 from heliograph.fabrics import build_fabric, check_effect
 from heliograph.parts import names_part, place_for, with_part
+from heliograph.registry import core_named
 from heliograph.report import format_quantity, format_si
 from heliograph.results import Summary
 from heliograph.system_file import Change
@@ -28,7 +29,6 @@ from heliograph.system_names import (
     choice_of,
 )
 from optical.accelerator import PhotonicUnit, proportionate_buffer_bytes
-from optical.cores import load_core
 from optical.cores.core import Core
 from optical.devices.devices import Converter
 from optical.devices.named_parts import named_parts
@@ -192,7 +192,7 @@ class System(Summary):
     """Circuit policy, or None to take the faster one."""
     host: Host | None = None
     """Server that carries the accelerators; part of the system where a plan moves something to it."""
-    settings: tuple[tuple[str, str], ...] = ()
+    settings: tuple[tuple[str, str], ...] = dataclasses.field(default=(), compare=False)
     """Paths of what was changed, each with its value as it was written."""
 
     def with_(self, changes: Mapping[str, float | str] | None = None, /, **numbers: float | str) -> System:
@@ -386,7 +386,7 @@ def _photonic_parts(gpu: Gpu, core: Core) -> dict[str, Any]:
 def _plain(chosen: Choice) -> System:
     """Return the system of a choice with one cluster of cores, before any change."""
     gpu = load_gpu(chosen.gpu)
-    parts = _photonic_parts(gpu, load_core(chosen.core)) if chosen.base.light else {}
+    parts = _photonic_parts(gpu, core_named(chosen.core)) if chosen.base.light else {}
     return System(
         name=chosen.label,
         gpu=gpu,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from experiments.arguments import DEFAULT_ACCELERATORS, add_hardware, add_workload
+from experiments.arguments import add_hardware, add_workload
 
 HELP = "compare systems in time, energy, cost and accuracy"
 """What `heliograph --help` says of it."""
@@ -15,7 +15,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     add_workload(parser)
     parser.add_argument(
-        "--accelerators", type=int, default=DEFAULT_ACCELERATORS, metavar="N", help="per system"
+        "--accelerators", type=int, metavar="N", help="per system; default: what the plan uses, or 1024"
     )
     parser.add_argument(
         "--systems",
@@ -31,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
-    from heliograph.comparison import Request, compare, reserve, write
+    from heliograph.comparison import Request, compare_request, reserve, write
     from heliograph.progress import reporting
     from heliograph.records import TrainingCache, canonical_json
     from heliograph.report import print_table
@@ -54,14 +54,14 @@ def run(arguments: argparse.Namespace) -> None:
     )
     cache = TrainingCache((arguments.out.parent if arguments.out else Path("results")) / ".training")
     with reporting() as progress:
-        comparison = compare(
+        comparison = compare_request(
             request, cache=cache, progress=progress, stepped=lambda one: reserve(one, arguments.out)
         )
     directory = write(comparison, arguments.out)
     if arguments.json:
         print(canonical_json(comparison.summary() | {"directory": str(directory)}, indent=1))
         return
-    title = f"{comparison.config.name} on {request.accelerators} accelerators"
+    title = f"{comparison.config.name} on {comparison.results[0].system.accelerators} accelerators"
     records = comparison.records()
     print_table(title, [record["system"] for record in records], comparison_rows(records))
     for line in wear_warnings(records):

@@ -19,12 +19,11 @@ def run_one(arguments: argparse.Namespace, *, model: str, system: str) -> StepRe
     from workloads.plan.parallelism import parse_plan
 
     config = load_model(model)
-    accelerators = arguments.accelerators
-    if accelerators is None:
-        accelerators = parse_plan(arguments.plan).ranks if arguments.plan else DEFAULT_ACCELERATORS
+    usual = parse_plan(arguments.plan).ranks if arguments.plan else DEFAULT_ACCELERATORS
     built = build_system(
         system,
-        accelerators=accelerators,
+        accelerators=arguments.accelerators,
+        usual_accelerators=usual,
         gpu=arguments.gpu,
         basis=arguments.basis,
         core=arguments.core,
@@ -32,5 +31,5 @@ def run_one(arguments: argparse.Namespace, *, model: str, system: str) -> StepRe
         assignments=arguments.set,
     )
     memory_bytes = built.node().memory.capacity_bytes
-    plan = plan_for(config, arguments.plan, accelerators=accelerators, memory_bytes=memory_bytes)
+    plan = plan_for(config, arguments.plan, accelerators=built.accelerators, memory_bytes=memory_bytes)
     return run_step(built, config, plan)
