@@ -1,10 +1,8 @@
-"""The run store: what a run was, what came out, written whole or not at all.
+"""Run store: descriptions as plain data, and files that are written whole or not at all.
 
-A run's directory holds ``summary.json`` (the results), ``table.csv``, ``config.json`` (every parameter with
-its value, versions, seed, hashes) and ``trace.json`` (opens in Perfetto). `TrainingCache` keeps finished
-training runs across interrupted commands.
-
-Descriptions as plain data: nested dictionaries, canonical JSON, a hash, a file.
+A run's directory holds ``summary.json`` (the results), ``systems.csv`` and ``table.csv``
+(`heliograph.result_rows`), ``config.json`` (every parameter with its value, versions, seed, hashes) and
+``trace.json`` (opens in Perfetto). `TrainingCache` keeps finished training runs across interrupted commands.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import errno
+import fcntl
 import hashlib
 import io
 import json
@@ -103,22 +102,15 @@ def sha256_of(value: object) -> str:
 
 
 def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
-    """Return rows as CSV with a column for every key, in the order in which they first appear."""
+    """Return rows as CSV with a column for every key, in the order in which they first appear.
+
+    Text that a spreadsheet would run as a formula is quoted.
+    """
     columns = list(dict.fromkeys(key for row in rows for key in row))
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-def csv_of(rows: Sequence[Mapping[str, object]]) -> str:
-    """Return rows of the same columns as CSV text; what a spreadsheet would run as a formula is quoted."""
-    text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    columns = list(rows[0]) if rows else []
     writer.writerow([_cell(column) for column in columns])
-    writer.writerows([_cell(row[column]) for column in columns] for row in rows)
+    writer.writerows([_cell(row.get(column, "")) for column in columns] for row in rows)
     return text.getvalue()
 
 
@@ -273,14 +265,50 @@ def new_run_directory(root: Path, name: str) -> Path:
     raise HeliographError(msg)
 
 
-@dataclass(frozen=True)
-class RunWriter:
-    """Writes the files of one run; a finished run of another configuration is never overwritten.
+_LOCKED: dict[Path, int] = {}
+"""Directories that this process writes a run into, each with the file that holds the lock."""
+
+
+def _lock(directory: Path) -> None:
+    """Keep other processes from writing a run into a directory, until `_unlock` or the end of this one.
 
     Raises
     ------
     HeliographError
-        If the directory cannot be made, or holds the summary of another run.
+        If another process does.
+    """
+    place = directory.resolve()
+    if place in _LOCKED:
+        return
+    handle = os.open(place, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(handle)
+        msg = f"another run is writing into {directory}; wait for it, or name another directory with --out"
+        raise HeliographError(msg) from error
+    except OSError:  # a file system without locks
+        pass
+    _LOCKED[place] = handle
+
+
+def _unlock(directory: Path) -> None:
+    """Let other processes write into a directory again."""
+    handle = _LOCKED.pop(directory.resolve(), None)
+    if handle is not None:
+        os.close(handle)
+
+
+@dataclass(frozen=True)
+class RunWriter:
+    """Writes the files of one run; a finished run of another configuration is never overwritten.
+
+    The directory is this process's until the summary is written, or until the process ends.
+
+    Raises
+    ------
+    HeliographError
+        If the directory cannot be made, another process writes into it, or it holds another run.
     """
 
     directory: Path
@@ -289,15 +317,13 @@ class RunWriter:
     """Hash of the configuration, see `fingerprint`; the same run may be written again."""
 
     def __post_init__(self) -> None:
+        make_directory(self.directory)
+        _lock(self.directory)
         finished = self.directory / "summary.json"
         if finished.exists() and _fingerprint_in(finished) != self.fingerprint:
+            _unlock(self.directory)
             msg = f"{self.directory} holds another run; name another directory with --out, or remove it"
             raise HeliographError(msg)
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            msg = f"cannot make {self.directory} ({error.strerror}); name another directory with --out"
-            raise HeliographError(msg) from error
 
     def write_summary(self, summary: Mapping[str, object]) -> Path:
         """Write ``summary.json``; only the field ``created`` differs between runs of one configuration.
@@ -306,7 +332,9 @@ class RunWriter:
         """
         content = {"schema": SCHEMA, "fingerprint": self.fingerprint, **plain(summary, "summary")}
         content["created"] = datetime.now(UTC).isoformat(timespec="seconds")
-        return self._write_json("summary.json", content)
+        path = self._write_json("summary.json", content)
+        _unlock(self.directory)
+        return path
 
     def write_config(self, config: Mapping[str, object]) -> Path:
         """Write ``config.json`` (see `configuration`)."""
@@ -315,7 +343,7 @@ class RunWriter:
     def write_table(self, name: str, rows: Sequence[Mapping[str, object]]) -> Path:
         """Write rows of the same columns as a CSV file."""
         path = self.directory / name
-        write_atomically(path, csv_of(rows))
+        write_atomically(path, csv_text(rows))
         return path
 
     def write_trace(self, events: Sequence[Mapping[str, object]]) -> Path:
@@ -395,11 +423,7 @@ class TrainingCache:
         HeliographError
             If they cannot be written.
         """
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            msg = f"cannot make {self.directory} ({error.strerror}); name another directory with --out"
-            raise HeliographError(msg) from error
+        make_directory(self.directory)
         write_atomically(self.directory / f"{key}.json", canonical_json({"key": key, "curves": curves}))
 
 

@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heliograph.records import csv_of, write_atomically
+from heliograph.records import csv_text, write_atomically
 from simulator.errors import HeliographError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Tabular(Summary):
             If the file cannot be written.
         """
         target = Path(path)
-        write_atomically(target, csv_of(self.rows()))
+        write_atomically(target, csv_text(self.rows()))
         return target
 
     def to_pandas(self) -> pd.DataFrame:
