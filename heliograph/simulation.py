@@ -25,8 +25,6 @@ from heliograph.workload import (  # noqa: F401 - until experiments take them fr
 )
 from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
-from heliograph.workload import model as model_of
-from heliograph.workload import plan as plan_of
 from optical.accelerator import PhotonicUnit
 from optical.fabrics.circuits import CircuitPolicy, Turning
 from optical.fabrics.direct_connect import DirectConnect

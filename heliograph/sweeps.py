@@ -19,7 +19,7 @@ from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
 from simulator.errors import HeliographError, ParameterError, nearest
 from simulator.operators import StepGraph
-from simulator.parameter_tree import get_at
+from simulator.parameter_tree import value_at
 from simulator.units import dimension_of
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.parallelism import Parallelism
@@ -37,7 +37,7 @@ CHOICES = ("accelerators", "gpu", "basis", "core", "fabric")
 class Point:
     """One point of a grid."""
 
-    inputs: Mapping[str, Value]
+    inputs: Mapping[str, Value | None]
     """Values of what is swept, by name, in SI where they are numbers."""
     row: Mapping[str, Any]
     """What came out, with the columns of `heliograph.result_rows.COLUMNS`."""
@@ -196,7 +196,8 @@ def _point(
         row = row_of(run_step(built, config, spread, graph=graphs[spread]).record())
     except HeliographError as error:
         row = row_of(_failed(system, built, config, spread, str(error)))
-    return Point(inputs={name: _value(built, name, value) for name, value in inputs.items()}, row=row)
+    known = built or (system if isinstance(system, System) else None)
+    return Point(inputs={name: _value(known, name, value) for name, value in inputs.items()}, row=row)
 
 
 def _built(system: System | str, inputs: Mapping[str, Value], plan: Parallelism | None) -> System:
@@ -225,15 +226,14 @@ def _failed(
     }
 
 
-def _value(system: System | None, name: str, value: Value) -> Value:
-    """Return a swept value as it stands in the system: in SI where it is a number."""
+def _value(system: System | None, name: str, value: Value) -> Value | None:
+    """Return a swept value in SI, if it is that of a number of a system; else as it is."""
     if system is None or name in CHOICES:
         return value
     try:
-        found = get_at(system, name)
-    except ParameterError:  # a part, told by its name
+        return value_at(system, name, value)
+    except ParameterError:  # a part, told by its name, or a value that fits nothing
         return value
-    return found if _is_number(found) else str(found)
 
 
 def _outputs(point: Point) -> dict[str, Any]:

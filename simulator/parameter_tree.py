@@ -97,6 +97,18 @@ def path_of(obj: object, path: str) -> str:
     return _find(obj, path).path
 
 
+def value_at(obj: object, path: str, value: float | str) -> float | int | str | None:
+    """Return a value as a parameter would hold it: in SI, or the text of a choice; nothing is changed.
+
+    Raises
+    ------
+    ParameterError
+        If the path fits no parameter or several, or the value is not of the parameter's kind.
+    """
+    found = _converted(_find(obj, path), value)
+    return str(found.value) if isinstance(found, Enum) else found
+
+
 def replace_at(obj: TreeT, path: str, value: float | str) -> TreeT:
     """Return a copy of a tree in which one parameter is another.
 
