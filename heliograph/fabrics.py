@@ -28,7 +28,6 @@ from electronic.fabrics.fat_tree import FatTree, RailOnly
 from electronic.fabrics.nvlink import SwitchedDomain
 from electronic.fabrics.packets import RailFabric
 from electronic.fabrics.torus import TorusFabric
-from heliograph.plugins import from_outside
 from heliograph.system_file import naming
 from optical.fabrics.circuits import CircuitPolicy
 from optical.fabrics.cubes import CubeFabric
@@ -260,7 +259,7 @@ def _lanes(switch: OpticalSwitch, ends: int) -> int:
     return max(least_lanes(switch, ends), min(ROTOR_LANES, ends))
 
 
-_FABRICS: dict[str, FabricKind] = dict(
+FABRICS: Mapping[str, FabricKind] = MappingProxyType(
     {
         "rails": FabricKind(
             build=lambda count, domain: RailFabric(endpoints=count, scale_up=domain),
@@ -333,53 +332,7 @@ _FABRICS: dict[str, FabricKind] = dict(
         ),
     }
 )
-FABRICS: Mapping[str, FabricKind] = MappingProxyType(_FABRICS)
 """Fabrics by name; a new one is a class and a line here, and the conformance tests run it."""
-FABRIC_GROUP = "heliograph.fabrics"
-"""Entry points whose objects `register_fabric` takes."""
-
-
-def register_fabric(name: str, builder: Callable[..., Fabric]) -> None:
-    """Register a fabric under a name, by which systems, studies and the command line then find it.
-
-    Parameters
-    ----------
-    name : str
-        Name, not yet taken.
-    builder : callable
-        Class or function that makes the fabric from the keywords ``endpoints``, the number of accelerators,
-        and ``scale_up``, the `simulator.topology.scale_up.ScaleUp` domain of a node. The first line of its
-        docstring becomes the summary.
-
-    Raises
-    ------
-    ParameterError
-        If the name is taken, or the builder cannot be called.
-    """
-    if not isinstance(name, str) or not name:
-        msg = f"a fabric needs a name by which it can be asked for; got {name!r}"
-        raise ParameterError(msg)
-    if name in _FABRICS or name.startswith(GRAPH):
-        msg = f"a fabric '{name}' is registered already; take another name than {', '.join(_FABRICS)}"
-        raise ParameterError(msg)
-    if not callable(builder):
-        msg = f"fabric '{name}': {builder!r} is no class or function that makes a fabric"
-        raise ParameterError(msg)
-
-    def build(count: int, domain: ScaleUp) -> Fabric:
-        try:
-            made = builder(endpoints=count, scale_up=domain)
-        except TypeError as error:
-            msg = f"fabric '{name}' could not be made with endpoints= and scale_up=: {error}"
-            raise ParameterError(msg) from error
-        missing = [one for one in vars(Fabric) if not one.startswith("_") and not hasattr(made, one)]
-        if missing:
-            msg = f"fabric '{name}': {type(made).__name__} is no fabric; it lacks {', '.join(missing)}"
-            raise ParameterError(msg)
-        return made
-
-    summary = (builder.__doc__ or name).strip().splitlines()[0].rstrip(".")
-    _FABRICS[name] = FabricKind(build=build, summary=summary)
 
 
 def build_fabric(name: str, accelerators: int, gpu: str) -> Fabric:
@@ -416,13 +369,9 @@ def check_fabric(name: str) -> None:
     ParameterError
         If there is none of that name.
     """
-    if name in FABRICS or name.startswith(GRAPH):
-        return
-    found: Any = from_outside(FABRIC_GROUP, name)
-    if found is None:
+    if name not in FABRICS and not name.startswith(GRAPH):
         msg = f"no fabric '{name}'; {nearest(name, FABRICS, noun='fabric')} (or {GRAPH}FILE for a graph)"
         raise ParameterError(msg)
-    register_fabric(name, found)
 
 
 def fabric_of(base: str, own: str, other: str) -> str:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from heliograph.fabrics import register_fabric
 from heliograph.plugins import from_outside
 from optical.cores import CORES, load_core
 from optical.cores.core import Core
@@ -27,6 +26,11 @@ __all__ = [
     "register_model",
     "register_schedule",
 ]
+
+
+def register_fabric(name, build):
+    from heliograph.fabrics import register_fabric as f
+    f(name, build)
 
 
 def register_core(name, core):
