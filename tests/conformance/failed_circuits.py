@@ -9,7 +9,6 @@ from scipy.optimize import linprog
 from electronic.devices import load_packet_switch, load_scale_up, load_transceiver
 from electronic.fabrics.fat_tree import FatTree
 from electronic.fabrics.torus import TorusFabric
-from optical.fabrics.circuits import CircuitPolicy
 from optical.fabrics.cubes import CubeFabric
 from optical.fabrics.direct_connect import DirectConnect
 from optical.fabrics.hybrid import HybridFabric
@@ -19,7 +18,8 @@ from optical.fabrics.rotor import Relaying, RotorFabric
 from optical.fabrics.transceiver_ring import TransceiverRing
 from optical.fabrics.wafer import WaferFabric
 from simulator.collectives.traffic import play
-from simulator.engine.network import Bundle, Network
+from simulator.engine.network import FlowGroup, Network
+from simulator.fabric import CircuitPolicy
 from simulator.interfaces import Flows
 from simulator.topology.scale_up import load_nic
 
@@ -82,11 +82,11 @@ def run(fabric, flows, failures=()):
     """Return when flows have arrived, and the network they leave behind."""
     env = simpy.Environment()
     network = Network(env, fabric, (flows,), failures=failures)
-    bundle = Bundle(index=network.number(), flows=flows, demand=(flows,))
+    flow_group = FlowGroup(index=network.number(), flows=flows, demand=(flows,))
     ended = []
 
     def carry():
-        yield from network.carry(bundle, flows.size_bytes, 1)
+        yield from network.carry(flow_group, flows.size_bytes, 1)
         ended.append(env.now)
 
     env.process(carry())

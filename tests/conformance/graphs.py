@@ -7,7 +7,7 @@ from scipy.sparse.csgraph import maximum_flow
 
 from simulator.collectives.traffic import Traffic
 from simulator.engine.fairshare import max_min_rates
-from simulator.engine.network import Bundle, Network
+from simulator.engine.network import FlowGroup, Network
 from simulator.interfaces import Flows
 from simulator.layout import RankLayout
 from simulator.operators import Collective, CollectiveKind, Phase
@@ -91,8 +91,8 @@ def collective_s(fabric, **options):
 
     def run():
         yield network.env.timeout(found.protocol_s)
-        for bundle, size_bytes, count in found.parts:
-            yield from network.carry(bundle, size_bytes, count)
+        for flow_group, size_bytes, count in found.parts:
+            yield from network.carry(flow_group, size_bytes, count)
 
     network.env.run(network.env.process(run()))
     return network.env.now
@@ -102,6 +102,6 @@ def alone_s(fabric, source, destination, size=1e6):
     """Return the time that the engine's network takes for one flow."""
     env = simpy.Environment()
     network = Network(env, fabric, ())
-    bundle = Bundle(index=0, flows=flows(source, destination), demand=())
-    env.run(env.process(network.carry(bundle, size, 1)))
+    flow_group = FlowGroup(index=0, flows=flows(source, destination), demand=())
+    env.run(env.process(network.carry(flow_group, size, 1)))
     return env.now

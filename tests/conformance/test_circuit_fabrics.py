@@ -9,7 +9,6 @@ import simpy
 
 from electronic.devices import load_scale_up
 from electronic.fabrics.fat_tree import FatTree
-from optical.fabrics.circuits import CircuitPolicy
 from optical.fabrics.direct_connect import DirectConnect
 from optical.fabrics.hybrid import HybridFabric
 from optical.fabrics.in_network_reduction import OpticalReduction
@@ -21,7 +20,8 @@ from simulator.collectives.traffic import Traffic
 from simulator.engine.fairshare import max_min_rates
 from simulator.engine.network import Network
 from simulator.errors import HeliographError, LinkError
-from simulator.interfaces import Fabric, Flows
+from simulator.fabric import CircuitPolicy, Fabric
+from simulator.interfaces import Flows
 from simulator.layout import RankLayout
 from simulator.operators import Collective, CollectiveKind, Phase
 from simulator.parameter_tree import numeric_leaves, replace_at
@@ -131,10 +131,10 @@ def test_what_changes_is_said_to_move_and_a_second_asking_moves_nothing(fabric):
         np.testing.assert_array_equal(before.latency_s, after.latency_s)
         different = np.flatnonzero(before.capacity_bytes_per_s != after.capacity_bytes_per_s)
         assert set(different) <= set(change.moved_links)
-        assert (change.dark_s > 0.0) == bool(change.moved_links.size)
+        assert (change.reconfiguration_s > 0.0) == bool(change.moved_links.size)
         again, nothing = fabric.configure(circuits, asked, DEMAND)
         assert again is circuits
-        assert (nothing.dark_s, nothing.energy_j) == (0.0, 0.0)
+        assert (nothing.reconfiguration_s, nothing.energy_j) == (0.0, 0.0)
 
 
 @every_fabric
@@ -234,7 +234,7 @@ def outputs(fabric):
         circuits, change = fabric.configure(circuits, asked, DEMAND)
         links = fabric.route(circuits, asked)
         graph = fabric.graph(circuits)
-        found += [change.dark_s, change.energy_j, links.tolist(), graph.latency_s.tolist()]
+        found += [change.reconfiguration_s, change.energy_j, links.tolist(), graph.latency_s.tolist()]
         found.append(graph.capacity_bytes_per_s.tolist())
         carried = getattr(fabric, "carried_energy_j", lambda _, one: fabric.transfer_energy_j(one))
         found.append(carried(circuits, asked))

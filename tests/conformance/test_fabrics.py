@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from electronic.devices import load_scale_up
 from electronic.fabrics.packets import RailFabric
-from optical.fabrics.circuits import CircuitPolicy
 from optical.fabrics.cubes import Closing, CubeFabric
 from optical.fabrics.rails import OcsRails
 from optical.fabrics.rotor import RotorFabric
 from optical.fabrics.switches import load_optics, load_switch, switch_names
 from optical.fabrics.transceiver_ring import TransceiverRing
-from simulator.interfaces import Fabric, Flows
+from simulator.fabric import CircuitPolicy, Fabric
+from simulator.interfaces import Flows
 from simulator.topology.scale_up import load_nic
 
 ENDPOINTS = 128
@@ -171,7 +171,7 @@ def test_static_never_asks_for_reconfiguration():
     for flows in demand:
         same, change = fabric.configure(circuits, flows, demand)
         assert same is circuits
-        assert change.dark_s == 0.0
+        assert change.reconfiguration_s == 0.0
 
 
 def test_per_axis_gives_all_lanes_where_static_shares_them():

@@ -15,8 +15,9 @@ from electronic.fabrics.torus import Medium, TorusFabric, Wrap
 from optical.fabrics.rotor import Relaying, RotorFabric
 from optical.fabrics.switches import load_optics, load_switch
 from simulator.errors import HeliographError
+from simulator.fabric import Fabric
 from simulator.flow_groups import Spreads
-from simulator.interfaces import Fabric, Flows
+from simulator.interfaces import Flows
 from simulator.operators import CollectiveKind
 from simulator.parameter_tree import numeric_leaves, replace_at
 from simulator.results.metrics import collective_bound_s, in_network_bound_s
@@ -85,7 +86,7 @@ def test_it_is_a_fabric_with_links_for_ever(fabric):
     assert isinstance(fabric, Fabric)
     circuits, change = fabric.configure(None, Flows(sources=[0], destinations=[1], size_bytes=1.0), ())
     assert circuits is None
-    assert change.dark_s == 0.0
+    assert change.reconfiguration_s == 0.0
     graph = fabric.graph(None)
     assert (graph.capacity_bytes_per_s >= 0).all()
     assert (graph.latency_s >= 0).all()

@@ -14,11 +14,11 @@ from electronic.fabrics.packets import RailFabric, Reduction
 from electronic.fabrics.reductions import HDR, NDR
 from electronic.gpu import load_gpu
 from optical.fabrics.direct_connect import DirectConnect
-from simulator.collectives.traffic import Plan, Traffic, plan_slowdown
+from simulator.collectives.traffic import Plan, Traffic, collective_slowdown
 from simulator.engine.network import Network
 from simulator.engine.simulation import Simulation
 from simulator.estimate.collectives import collective_lines
-from simulator.interfaces import Fabric
+from simulator.fabric import Fabric
 from simulator.layout import RankLayout
 from simulator.node import Node
 from simulator.operators import Collective, CollectiveKind, Phase, StepGraph, Task
@@ -220,9 +220,9 @@ def test_slowest_level_decides_what_neighbours_cost() -> None:
     capacity = traffic._network.graph.capacity_bytes_per_s
     quick = replace(both, parts=(inside,))
     assert both.at_once
-    assert plan_slowdown(both, both, capacity).one == pytest.approx(2.0)
-    assert plan_slowdown(both, replace(both, parts=(between,)), capacity).one == pytest.approx(2.0)
-    assert plan_slowdown(both, quick, capacity).one == 1.0
+    assert collective_slowdown(both, both, capacity).one == pytest.approx(2.0)
+    assert collective_slowdown(both, replace(both, parts=(between,)), capacity).one == pytest.approx(2.0)
+    assert collective_slowdown(both, quick, capacity).one == 1.0
 
 
 @pytest.mark.parametrize("part", ["protocols", "adders"])

@@ -12,9 +12,9 @@ from experiments.__main__ import main
 from heliograph.fabrics import FABRICS, build_fabric
 from heliograph.simulation import plan_for, run_step
 from heliograph.systems import build_system
-from optical.fabrics.circuits import CircuitPolicy
 from optical.fabrics.rails import OcsRails
 from simulator.errors import ParameterError
+from simulator.fabric import CircuitPolicy
 from workloads.models.config import load_model
 
 MODEL = load_model("llama-3-8b")

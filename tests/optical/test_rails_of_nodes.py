@@ -9,7 +9,6 @@ import simpy
 from electronic.devices import load_scale_up
 from electronic.fabrics.packets import RailFabric
 from electronic.gpu import load_gpu
-from optical.fabrics.circuits import CircuitPolicy
 from optical.fabrics.rails import OcsRails
 from simulator.collectives.demand import ring_flows, step_demand
 from simulator.collectives.traffic import Traffic
@@ -18,6 +17,7 @@ from simulator.engine.replay import Replay, as_recorded
 from simulator.engine.simulation import Simulation
 from simulator.errors import WorkloadError
 from simulator.estimate.collectives import LinePrices, collective_lines
+from simulator.fabric import CircuitPolicy
 from simulator.layout import RankLayout
 from simulator.node import Node
 from simulator.operators import Collective, CollectiveKind, Phase, StepGraph, Task

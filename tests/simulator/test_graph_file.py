@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from simulator.errors import ParameterError
-from simulator.interfaces import Fabric
+from simulator.fabric import Fabric
 from simulator.topology.graph_file import load_graph
 from tests.conformance.graphs import alone_s, collective_s, flows, rates, walked
 
