@@ -27,7 +27,7 @@ from simulator.topology.scale_up import Adder, Nic, OpticalHop, ScaleUp, load_ho
 
 
 class Routing(StrEnum):
-    """Path of flows through a dragonfly."""
+    """Routing of flows through a dragonfly."""
 
     MINIMAL = "minimal"
     """The shortest."""

@@ -24,7 +24,7 @@ LEAST_SIDE = 4
 
 
 class Medium(StrEnum):
-    """Medium of the links of a torus."""
+    """Medium of a torus's links."""
 
     ELECTRICAL = "electrical"
     """Copper cables and boards."""
@@ -33,7 +33,7 @@ class Medium(StrEnum):
 
 
 class Wrap(StrEnum):
-    """Closure of the ends of a torus."""
+    """Joining of a torus's ends."""
 
     REGULAR = "regular"
     """Every axis closes on itself."""
