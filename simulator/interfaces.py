@@ -107,6 +107,20 @@ class Flows:
     """Bytes of each over `size_bytes`, shape [F]; all are equal if left out. Flows of a bundle end together,
     so their rates stand to each other as these do."""
 
+    @classmethod
+    def around(
+        cls, groups: np.ndarray, *, size_bytes: float, axis: str = "", kind: CollectiveKind | None = None
+    ) -> Flows:
+        """Return flows around groups, shape [G, n]: each member to the next, the last to the first."""
+        return cls(
+            sources=groups.ravel(),
+            destinations=np.roll(groups, -1, axis=1).ravel(),
+            size_bytes=size_bytes,
+            axis=axis,
+            kind=kind,
+            groups=groups,
+        )
+
     @property
     def sizes_bytes(self) -> np.ndarray:
         """Bytes of each, shape [F]."""

@@ -128,7 +128,7 @@ class DirectConnect(NodeCircuits):
     def _laid_out(self, served: Sequence[Flows], axis: str) -> ForwardingCircuits:
         """Return the circuits for some traffic; without any, a ring through all nodes and its strides."""
         every = np.arange(self.nodes)
-        ring = Flows(sources=every, destinations=np.roll(every, -1), size_bytes=1.0, groups=every[None])
+        ring = Flows.around(every[None], size_bytes=1.0)
         node_of = self.scale_up.node_of(np.arange(self.endpoints))
         found = domain_demands(served, node_of, self.nodes) or domain_demands([ring], every, self.nodes)
         if not found:

@@ -270,13 +270,7 @@ class WaferFabric(Fabric):
             kept = [flows for flows in kept if flows.axis == axis]
         dark = np.full((self.endpoints, self.wafer.lanes), DARK, dtype=np.int64)
         every = np.arange(self.endpoints)
-        first = every // self.node_size * self.node_size
-        ring = Flows(
-            sources=every,
-            destinations=first + (every - first + 1) % self.node_size,
-            size_bytes=1.0,
-            groups=every.reshape(-1, self.node_size),
-        )
+        ring = Flows.around(every.reshape(-1, self.node_size), size_bytes=1.0)
         tx_peer = self._laid_out(self._laid_out(dark, [ring]), kept)
         axes = (axis,) * (self.endpoints // self.node_size)
         return ForwardingCircuits(circuits=Circuits(tx_peer), domain=self.node_size, axes=axes)

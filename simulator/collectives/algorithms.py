@@ -378,14 +378,8 @@ def in_network_rounds(
         msg = f"switches cannot add for {kind}; they can for {', '.join(sorted(_REDUCING))}"
         raise WorkloadError(msg)
     share = (n + 1) / n if kind is CollectiveKind.ALL_REDUCE else 1.0
-    flows = Flows(
-        sources=groups.ravel(),
-        destinations=np.roll(groups, -1, axis=1).ravel(),
-        size_bytes=share * vector_bytes(kind, payload_bytes, n),
-        axis=axis,
-        kind=kind,
-        groups=groups,
-    )
+    size_bytes = share * vector_bytes(kind, payload_bytes, n)
+    flows = Flows.around(groups, size_bytes=size_bytes, axis=axis, kind=kind)
     return (Round(flows=flows, count=1),) if n > 1 else ()
 
 

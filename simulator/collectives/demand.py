@@ -107,15 +107,7 @@ def ring_flows(
     nodes = groups // node_size
     local = int(np.count_nonzero(nodes[0] == nodes[0, 0]))
     if local in {1, n} or n % local or np.ptp(nodes.reshape(-1, local), axis=1).any():
-        sources, destinations = groups, np.roll(groups, -1, axis=1)
-        return Flows(
-            sources=sources.ravel(),
-            destinations=destinations.ravel(),
-            size_bytes=size_bytes,
-            axis=axis,
-            kind=kind,
-            groups=groups,
-        )
+        return Flows.around(groups, size_bytes=size_bytes, axis=axis, kind=kind)
     places = groups.reshape(-1, n // local, local)
     after = [np.roll(places, -1, axis=level).ravel() for level in (2, 1)]
     return Flows(

@@ -38,6 +38,7 @@ HYBRID = HybridFabric(packets=THIN, degree=3)
 CUBES = CubeFabric(endpoints=N, x=4, y=4)
 RING = TransceiverRing(endpoints=N, node=2, hops=3)
 WAFER = WaferFabric(packets=FatTree(endpoints=N, scale_up=replace(FOURS, size=N, adders=())))
+COLUMNS = np.arange(N).reshape(4, 4).T
 SHIFT = np.arange(N), (np.arange(N) + 4) % N
 """Every accelerator to the one in its place in the next node of four, or in the next row of a torus."""
 PAIR = np.array([0]), np.array([4])
@@ -71,11 +72,12 @@ CASES = {
 
 def wired(fabric, circuits):
     """Return all links of a fabric with their present ends."""
-    return fabric.wiring if hasattr(fabric, "wiring") else fabric.wired(circuits)
+    return fabric.wired(circuits)
 
 
 def traffic(pairs, axis="dp", size=SIZE):
-    return Flows(sources=pairs[0], destinations=pairs[1], size_bytes=size, axis=axis)
+    groups = COLUMNS if pairs is SHIFT else None
+    return Flows(sources=pairs[0], destinations=pairs[1], size_bytes=size, axis=axis, groups=groups)
 
 
 def run(fabric, flows, failures=()):

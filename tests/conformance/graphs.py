@@ -28,8 +28,8 @@ def walked(fabric, sources, destinations):
     here = np.array(sources)
     for hop in range(links.shape[1]):
         going = links[:, hop] >= 0
-        np.testing.assert_array_equal(fabric.wiring.tails[links[going, hop]], here[going])
-        here[going] = fabric.wiring.heads[links[going, hop]]
+        np.testing.assert_array_equal(fabric.wired(None).tails[links[going, hop]], here[going])
+        here[going] = fabric.wired(None).heads[links[going, hop]]
     return here
 
 
@@ -44,14 +44,14 @@ def rates(fabric, sources, destinations):
 
 def ports_bytes_per_s(fabric):
     """Return what leaves an endpoint at most: the sum of its links."""
-    wiring = fabric.wiring
+    wiring = fabric.wired(None)
     out = np.bincount(wiring.tails, weights=wiring.capacity_bytes_per_s, minlength=wiring.vertices)
     return float(out[: fabric.endpoints].max())
 
 
 def cut_bytes_per_s(fabric, one_side, *, links=None):
     """Return the most that can flow from some endpoints to all others, over all links or some."""
-    wiring = fabric.wiring
+    wiring = fabric.wired(None)
     chosen = np.ones(wiring.links, dtype=bool) if links is None else links
     unit = wiring.capacity_bytes_per_s.max() / UNITS
     whole = np.round(wiring.capacity_bytes_per_s / unit).astype(np.int64)

@@ -14,11 +14,12 @@ from electronic.fabrics.packets import RailFabric, Reduction
 from electronic.fabrics.reductions import HDR, NDR
 from electronic.gpu import load_gpu
 from optical.fabrics.direct_connect import DirectConnect
-from simulator.collectives.traffic import Plan, Traffic, collective_slowdown
+from simulator.collectives.traffic import Traffic, collective_slowdown
 from simulator.engine.network import Network
 from simulator.engine.simulation import Simulation
 from simulator.estimate.collectives import collective_lines
 from simulator.fabric import Fabric
+from simulator.flow_groups import PricedCollective
 from simulator.layout import RankLayout
 from simulator.node import Node
 from simulator.operators import Collective, CollectiveKind, Phase, StepGraph, Task
@@ -53,11 +54,11 @@ def traffic_on(fabric: Fabric) -> Traffic:
     return Traffic(RankLayout(dp=fabric.endpoints), fabric, network, {})
 
 
-def plans(fabric: Fabric, kind: CollectiveKind, nbytes: float) -> tuple[Plan, ...]:
+def plans(fabric: Fabric, kind: CollectiveKind, nbytes: float) -> tuple[PricedCollective, ...]:
     return traffic_on(fabric).options(work(kind, fabric.endpoints, nbytes), 0)
 
 
-def fastest(fabric: Fabric, kind: CollectiveKind, nbytes: float) -> Plan:
+def fastest(fabric: Fabric, kind: CollectiveKind, nbytes: float) -> PricedCollective:
     return min(plans(fabric, kind, nbytes), key=lambda plan: plan.alone_s)
 
 

@@ -34,8 +34,8 @@ KIND = CollectiveKind.ALL_REDUCE
 
 
 def ring(count, axis="dp", size=1e9):
-    every = np.arange(count)
-    return Flows(sources=every, destinations=np.roll(every, -1), size_bytes=size, axis=axis)
+    kind = CollectiveKind.ALL_TO_ALL if axis == "ep" else CollectiveKind.ALL_REDUCE
+    return Flows.around(np.arange(count)[None], size_bytes=size, axis=axis, kind=kind)
 
 
 def plan(fabric, kind=KIND, payload=1e9, demand=None, axis="dp"):

@@ -43,8 +43,9 @@ def exchange_s(fabric, skew, *, often=1000):
     layout = RankLayout(tp=fabric.node_size, dp=8, ep=8)
     groups = layout.groups("ep", 0)
     if skew is None:
-        rings = np.roll(groups, -1, axis=1).ravel()
-        flows = Flows(sources=groups.ravel(), destinations=rings, size_bytes=2 * often * PAYLOAD, axis="ep")
+        flows = Flows.around(
+            groups, size_bytes=2 * often * PAYLOAD, axis="ep", kind=CollectiveKind.ALL_TO_ALL
+        )
     else:
         flows = skewed_flows(groups, "ep", {skew: 2 * often * PAYLOAD})
     demand = {("ep", 0, 0): flows}

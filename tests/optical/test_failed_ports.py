@@ -108,7 +108,7 @@ def test_a_node_without_any_lane_is_cut_off():
 @pytest.mark.parametrize("seed", range(5))
 def test_no_light_begins_or_ends_on_a_port_that_is_down(seed):
     rng = np.random.default_rng(seed)
-    failed = rng.choice(RAILS.ports, 20, replace=False)
+    failed = rng.choice(RAILS.traits.ports.count, 20, replace=False)
     flows = traffic(SHIFT)
     circuits, _ = RAILS.without(RAILS.initial((flows,)), failed)
     circuits, _ = RAILS.configure(circuits, flows, (flows,))
@@ -142,7 +142,7 @@ def test_spare_ports_are_as_many_as_a_switch_keeps():
 def test_all_switches_together_take_all_ports(name):
     fabric = CASES[name][0]
     every = named(fabric, switches=list(range(fabric.switches)))
-    assert every.ports == tuple(range(fabric.ports))
+    assert every.ports == tuple(range(fabric.traits.ports.count))
     with pytest.raises(ParameterError, match=f"has no switch {fabric.switches}; choices: 0 to"):
         named(fabric, switches=[fabric.switches])
 
