@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -127,7 +126,6 @@ PACKET_TWINS: Mapping[str, str] = MappingProxyType(
     {"gpu_ocs": "gpu_packet", "photonic_ocs": "photonic_packet"}
 )
 """Named systems with optical circuits, each with the same on packets."""
-_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 BRIGHT_DUPLEX = "lane-100g-cwdm-duplex-boosted"
 """Optical lanes between cubes that outgrow one switch."""
 CUBE_SIDES = (4, 2, 1)
@@ -279,29 +277,29 @@ def register_fabric(name: str, build: Build | type[Fabric], summary: str = "") -
     Parameters
     ----------
     name : str
-        Its name: letters, digits, ``_``, ``-`` and ``.``.
+        Its name, without ``@`` and not beginning with ``graph:``.
     build : callable or type
-        Maker of it for a number of accelerators and a `ScaleUp` of its nodes; or a class of fabrics, which is
-        called with ``endpoints`` and, if it takes one, ``scale_up``.
+        Maker of it from the number of accelerators and the `ScaleUp` of their nodes; or a class of fabrics,
+        which is called with ``endpoints`` and, if it takes one, ``scale_up``.
     summary : str
         Its line in lists; by default the first line of the docstring.
 
     Raises
     ------
     ParameterError
-        If the name is taken or none, or the class does not answer what `simulator.fabric.Fabric` asks.
+        If the name is taken or none, or what is given makes nothing that answers `simulator.fabric.Fabric`.
     """
-    if _NAME.fullmatch(name) is None:
-        msg = f"'{name}' cannot be the name of a fabric; take letters, digits, _, - and ."
+    if not name or "@" in name or name.startswith(GRAPH):
+        msg = f"'{name}' cannot be the name of a fabric; take one without @ that does not begin with {GRAPH}"
         raise ParameterError(msg)
     if name in _REGISTERED:
         msg = f"there is a fabric '{name}' already ({_REGISTERED[name].summary}); take another name"
         raise ParameterError(msg)
-    summary = summary or (inspect.getdoc(build) or name).partition("\n")[0]
-    if isinstance(build, type):
-        _check_answers(f"class {build.__name__}", build)
-        build = _maker(build)
-    _REGISTERED[name] = FabricKind(build=build, summary=summary)
+    if not callable(build):
+        msg = f"fabric '{name}': {build!r} is no class and no function that makes a fabric"
+        raise ParameterError(msg)
+    lines = (inspect.getdoc(build) or name).splitlines()
+    _REGISTERED[name] = FabricKind(build=_maker(name, build), summary=summary or lines[0].rstrip("."))
 
 
 def unregister_fabric(name: str) -> None:
@@ -316,15 +314,28 @@ def unregister_fabric(name: str) -> None:
     del _REGISTERED[name]
 
 
-def _maker(kind: type[Fabric]) -> Build:
-    """Return the maker of a class of fabrics."""
-    with_domain = "scale_up" in inspect.signature(kind).parameters
-    make: Callable[..., Fabric] = kind
+def _maker(name: str, build: Build | type[Fabric]) -> Build:
+    """Return what makes a fabric from accelerators and nodes, once it is known to take them."""
+    signature = inspect.signature(build)
+    if not isinstance(build, type):
+        _check_takes(name, signature, 1, None)
+        return build
+    _check_answers(f"class {build.__name__}", build)
+    given = ("endpoints", "scale_up") if "scale_up" in signature.parameters else ("endpoints",)
+    _check_takes(name, signature, **dict.fromkeys(given))
+    make: Callable[..., Fabric] = build
+    return lambda count, domain: make(**dict(zip(given, (count, domain), strict=False)))
 
-    def build(endpoints: int, scale_up: ScaleUp) -> Fabric:
-        return make(endpoints=endpoints, scale_up=scale_up) if with_domain else make(endpoints=endpoints)
 
-    return build
+def _check_takes(name: str, signature: inspect.Signature, *values: object, **named: object) -> None:
+    """Check that something can be called with the number of accelerators and the nodes, and nothing else."""
+    try:
+        signature.bind(*values, **named)
+    except TypeError as error:
+        msg = (
+            f"fabric '{name}' cannot be made of endpoints and scale_up alone: {error}; give the rest defaults"
+        )
+        raise ParameterError(msg) from None
 
 
 def _check_answers(what: str, fabric: object) -> None:

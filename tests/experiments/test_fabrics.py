@@ -227,6 +227,13 @@ class Mute(Fabric):
         raise NotImplementedError
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Needy(Hub):
+    """A hub that wants to know more."""
+
+    x: int
+
+
 class Stranger:
     """No fabric at all."""
 
@@ -237,9 +244,12 @@ class Stranger:
     ("name", "build", "match"),
     [
         ("torus", Hub, "there is a fabric 'torus' already .*; take another name"),
-        ("my torus", Hub, "'my torus' cannot be the name of a fabric"),
+        ("", Hub, "'' cannot be the name of a fabric"),
+        ("mine", 3, "fabric 'mine': 3 is no class and no function"),
+        ("mine", lambda: None, "cannot be made of endpoints and scale_up alone: too many positional"),
         ("graph:mine", Hub, "cannot be the name of a fabric"),
         ("mute", Mute, "class Mute is no fabric: it lacks route, transfer_energy_j; inherit from"),
+        ("mine", Needy, "cannot be made of endpoints and scale_up alone: missing a required argument: 'x'"),
         ("stranger", Stranger, "class Stranger is no fabric: it lacks around, bill, .*, route, "),
     ],
 )
