@@ -20,14 +20,14 @@ from heliograph.registry import core_named, model_named
 from heliograph.results import Tabular
 from heliograph.simulation import StepResult
 from heliograph.system_names import SYSTEMS, is_system
-from heliograph.systems import build_system
+from heliograph.systems import System, build_system
 from optical.cores import CORES
 from optical.devices.devices import device_table
 from optical.devices.named_parts import named_parts_table
 from optical.devices.programmable import programmable_table
-from optical.fabrics.in_network_reduction import OpticalReduction
 from optical.fabrics.switches import optics_table, switch_table
 from simulator.errors import ParameterError, nearest
+from simulator.fabric import Fabric
 from simulator.reliability.goodput import reliability_table
 from simulator.results.metrics import economics_table
 from simulator.tables import Row, Table
@@ -111,7 +111,14 @@ def show(thing: object) -> Description:
         msg = f"show takes a name, or a system, core, fabric, device or model; got {thing!r}"
         raise ParameterError(msg)
     name = str(getattr(described, "name", type(described).__name__))
-    return Description(name=name, parameters=tuple(_with_reduction(described)))
+    match described:
+        case System():
+            found = _system_parameters(described)
+        case Fabric():
+            found = _fabric_parameters(described)
+        case _:
+            found = parameters_of(described)
+    return Description(name=name, parameters=tuple(found))
 
 
 def parameter_lines(parameters: Sequence[Parameter]) -> list[str]:
@@ -146,16 +153,22 @@ def parameters_of(description: object) -> list[Parameter]:
     return list(_walk(description, "", rows, set()))
 
 
-def _with_reduction(description: object) -> list[Parameter]:
-    """Return every parameter, and the effective bits of gradients where the fabric adds them in light."""
-    found = parameters_of(description)
-    fabric = getattr(description, "fabric", description)
-    if not isinstance(fabric, OpticalReduction) or fabric.nodes == 1:
-        return found
-    path = "effective_bits" if fabric is description else "fabric.effective_bits"
-    source = f"mean over {fabric.nodes} nodes: laser, losses and noise of the unit"
-    bits = fabric.effective_bits
-    return [*found, Parameter(path=path, value=bits, unit="1", status="derived", source=source)]
+def _reduction(fabric: Fabric, path: str) -> list[Parameter]:
+    """Return the effective bits of gradients where a fabric adds them in light, or nothing."""
+    bits = fabric.traits.reduction_bits
+    if bits is None:
+        return []
+    nodes = fabric.endpoints // fabric.node_size
+    source = f"mean over {nodes} nodes: laser, losses and noise of the unit"
+    return [Parameter(path=path, value=bits, unit="1", status="derived", source=source)]
+
+
+def _fabric_parameters(fabric: Fabric) -> list[Parameter]:
+    return parameters_of(fabric) + _reduction(fabric, "effective_bits")
+
+
+def _system_parameters(system: System) -> list[Parameter]:
+    return parameters_of(system) + _reduction(system.fabric, "fabric.effective_bits")
 
 
 def status_counts(description: object) -> dict[str, int]:
@@ -247,9 +260,9 @@ def description(name: str) -> list[Parameter]:
         If nothing has that name.
     """
     makers: dict[str, Callable[[], list[Parameter]]] = {
-        **{one: lambda: parameters_of(build_system(name)) for one in SYSTEMS},
+        **{one: lambda: _system_parameters(build_system(name)) for one in SYSTEMS},
         **{one: lambda: parameters_of(core_named(name)) for one in CORES},
-        **{one: lambda: _with_reduction(build_fabric(name, ACCELERATORS, "h100")) for one in FABRICS},
+        **{one: lambda: _fabric_parameters(build_fabric(name, ACCELERATORS, "h100")) for one in FABRICS},
         **{one: lambda: parameters_of(load_gpu(name)) for one in gpu_names()},
         **{one: lambda: parameters_of(load_vector(name)) for one in vector_names()},
         **{one: lambda: parameters_of(load_host(name)) for one in host_names()},
@@ -258,7 +271,7 @@ def description(name: str) -> list[Parameter]:
     if name in makers:
         return makers[name]()
     if is_system(name):
-        return _with_reduction(build_system(name))
+        return _system_parameters(build_system(name))
     if is_reference(name):
         return parameters_of(core_named(name))
     if name.endswith(".json"):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from heliograph.fabrics import register_fabric
 from heliograph.plugins import from_outside
 from optical.cores import CORES, load_core
 from optical.cores.core import Core
@@ -26,11 +27,6 @@ __all__ = [
     "register_model",
     "register_schedule",
 ]
-
-
-def register_fabric(name, build):
-    from heliograph.fabrics import register_fabric as f
-    f(name, build)
 
 
 def register_core(name, core):

@@ -10,7 +10,7 @@ from scipy.optimize import linear_sum_assignment
 
 from electronic.devices import load_scale_up
 from electronic.fabrics.fat_tree import FatTree
-from optical.fabrics.circuits import DARK, CircuitPolicy, Circuits
+from optical.fabrics.circuits import DARK, Circuits
 from optical.fabrics.direct_connect import DirectConnect
 from optical.fabrics.hybrid import HybridFabric
 from optical.fabrics.in_network_reduction import OpticalReduction
@@ -23,6 +23,7 @@ from simulator.collectives.algorithms import strided_rounds
 from simulator.collectives.traffic import Traffic
 from simulator.engine.network import Network
 from simulator.errors import ParameterError, RouteError, WorkloadError
+from simulator.fabric import CircuitPolicy
 from simulator.interfaces import Flows
 from simulator.layout import RankLayout
 from simulator.operators import Collective, CollectiveKind, Phase
@@ -33,8 +34,8 @@ KIND = CollectiveKind.ALL_REDUCE
 
 
 def ring(count, axis="dp", size=1e9):
-    every = np.arange(count)
-    return Flows(sources=every, destinations=np.roll(every, -1), size_bytes=size, axis=axis)
+    kind = CollectiveKind.ALL_TO_ALL if axis == "ep" else CollectiveKind.ALL_REDUCE
+    return Flows.around(np.arange(count)[None], size_bytes=size, axis=axis, kind=kind)
 
 
 def plan(fabric, kind=KIND, payload=1e9, demand=None, axis="dp"):
@@ -90,7 +91,7 @@ def test_circuits_that_stay_refuse_what_they_cannot_reach_and_turning_ones_take_
     turning = replace(kept, policy=CircuitPolicy.PER_AXIS)
     circuits, change = turning.configure(turning.initial((lonely,)), other, (other,))
     assert turning.connected(circuits, other)
-    assert change.dark_s == turning.switch.reconfiguration_s
+    assert change.reconfiguration_s == turning.switch.reconfiguration_s
     two = replace(kept, endpoints=2)
     dark = replace(two.initial(()), circuits=Circuits(np.full((2, 1), DARK)))
     with pytest.raises(RouteError, match="no circuits lead from endpoint 0 to 1 for axis 'pp'"):
@@ -168,7 +169,7 @@ def test_circuits_turn_only_for_traffic_that_outweighs_their_delay():
     small, large = back, replace(back, size_bytes=1e10)
     for asked, moves in ((small, False), (large, True)):
         circuits = fabric.initial((replace(first, size_bytes=1e10), asked))
-        assert (fabric.configure(circuits, asked, ())[1].dark_s > 0.0) == moves
+        assert (fabric.configure(circuits, asked, ())[1].reconfiguration_s > 0.0) == moves
     quick = replace(fabric, switch=replace(fabric.switch, switch_s=0.0, relock_s=0.0, control_s=0.0))
     assert not quick.connected(quick.initial((first, small)), small)
 

@@ -112,7 +112,7 @@ def test_phases_that_cannot_be_served_are_refused():
     with pytest.raises(ParameterError, match="at least one phase"):
         plan_phases([], lanes(1.0))
     many = [TrafficPhase(axis=str(axis), bytes_per_pair=1.0) for axis in range(6)]
-    with pytest.raises(ParameterError, match="bundles of lanes"):
+    with pytest.raises(ParameterError, match="flow groups of lanes"):
         plan_phases(many, lanes(1.0, count=64))
 
 
