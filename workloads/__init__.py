@@ -1,12 +1,14 @@
 """Training workloads: transformers, parallelism, schedules, memory, and the torch model."""
 
 from workloads.models.config import TransformerConfig, from_hugging_face, load_model, shipped_models
-from workloads.plan.parallelism import Parallelism, check, default_sequence_length, parse_plan
+from workloads.plan.parallelism import default_sequence_length, parse_plan
+from workloads.plan.plan import Plan
+from workloads.plan.rules import check
 from workloads.step.memory import check_fits, default_plan, memory_by_kind
 from workloads.step.step import build_step, model_flops
 
 __all__ = [
-    "Parallelism",
+    "Plan",
     "TransformerConfig",
     "build_step",
     "check",

@@ -9,7 +9,6 @@ from matplotlib.image import imread
 from experiments.__main__ import BAD_INPUT, main
 from experiments.schedule import schedule_names
 from heliograph.style import DPI, WIDTH_IN
-from workloads.plan.choices import Schedule
 
 PLAN = "tp=8,pp=2,dp=2,global_batch=16,sequence_length=2048"
 

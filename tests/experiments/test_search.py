@@ -29,12 +29,12 @@ from heliograph.systems import build_system
 from simulator.errors import HeliographError
 from workloads.models.config import load_model
 from workloads.plan.parallelism import parse_plan
-from workloads.plan.plan import Parallelism
+from workloads.plan.plan import Plan
 from workloads.search.costs import PlanPricer
 from workloads.search.plans import grid
 
 CONFIG = dataclasses.replace(load_model("llama-3-8b"), layers=6)
-BASE = Parallelism(sequence_length=4096, global_batch=16)
+BASE = Plan.of(sequence_length=4096, global_batch=16)
 PLANS = 12
 ROWS = read_records(Path(validation.__file__).parent / "reference" / "training.csv", needs=NEEDS)
 
@@ -161,7 +161,7 @@ def test_winner_may_have_a_schedule_without_a_closed_form() -> None:
     pinned = Search(model=CONFIG.name, objective=Objective.TIME)
     search({"own": system}, CONFIG, BASE, found=pinned, choices=choices | {"schedule": (0, 1, 2)}, top=1)
     assert free.winner.value(Objective.TIME) < pinned.winner.value(Objective.TIME)
-    assert free.winner.plan.schedule in OTHER_SCHEDULES
+    assert free.winner.plan.schedule.kind in OTHER_SCHEDULES
 
 
 def test_turning_ahead_hides_what_work_covers() -> None:
@@ -266,6 +266,6 @@ def test_schedules_that_spare_memory_are_never_quicker(plan: str) -> None:
     system = build_system("gpu_packet", accelerators=16)
     config = dataclasses.replace(CONFIG, layers=8)
     base = parse_plan(plan + ",zero=0", base=BASE)
-    times_s = [run_step(system, config, dataclasses.replace(base, schedule=one)) for one in SPARING]
+    times_s = [run_step(system, config, base.with_(schedule=one)) for one in SPARING]
     steps_s = [one.metrics.step_time_s for one in times_s]
     assert steps_s == sorted(steps_s)

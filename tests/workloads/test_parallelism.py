@@ -1,22 +1,16 @@
 """Plans: their text, the rules they keep, and the plan for somebody who names none."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import WorkloadError
 from workloads.models.config import load_model
-from workloads.plan.parallelism import (
-    Attention,
-    Parallelism,
-    Recompute,
-    check,
-    default_sequence_length,
-    parse_plan,
-    stage_layers,
-)
+from workloads.pipeline.stages import stage_layers
+from workloads.plan.choices import Attention, Recompute
+from workloads.plan.parallelism import default_sequence_length, parse_plan
+from workloads.plan.plan import Plan
+from workloads.plan.rules import check
 from workloads.step.memory import check_fits, default_plan, fullest_stage, memory_by_kind
 from workloads.step.sharding import part_parameters, stage_parts, whole_stage
 
@@ -25,7 +19,7 @@ LLAMA = load_model("llama-3-8b")
 
 def test_text_becomes_a_plan():
     plan = parse_plan("tp=8, pp=4,dp=2,micro_batch=1,global_batch=64,recompute=full,sequence_parallel=false,")
-    assert plan == Parallelism(
+    assert plan == Plan.of(
         tp=8, pp=4, dp=2, global_batch=64, recompute=Recompute.FULL, sequence_parallel=False
     )
 
@@ -37,8 +31,8 @@ def test_long_names_are_understood():
 
 
 def test_silence_keeps_the_base():
-    base = Parallelism(tp=4, attention=Attention.FULL)
-    assert parse_plan("pp=2", base=base) == replace(base, pp=2)
+    base = Plan.of(tp=4, attention=Attention.FULL)
+    assert parse_plan("pp=2", base=base) == base.with_(pp=2)
     assert parse_plan("", base=base) == base
 
 
@@ -72,12 +66,12 @@ def test_bad_text_is_refused(text, message):
 @pytest.mark.parametrize("value", [True, 2.0, "2", None])
 def test_plan_takes_whole_numbers_only(value):
     with pytest.raises(WorkloadError, match="plan: tp must be a whole number"):
-        Parallelism(tp=value)
+        Plan.of(tp=value)
 
 
 def test_plan_takes_known_choices_only():
     with pytest.raises(WorkloadError, match="attention must be one of full, flash; got 'flash'"):
-        Parallelism(attention="flash")
+        Plan.of(attention="flash")
 
 
 @pytest.mark.parametrize(
@@ -116,8 +110,8 @@ def test_sequence_length_defaults_to_the_models_own_up_to_8192():
 
 
 def test_vocabulary_is_padded_as_megatron_does():
-    assert Parallelism(tp=8).padded_vocabulary(load_model("gpt3-175b")) == 51200
-    assert Parallelism(tp=1, vocabulary_multiple=1).padded_vocabulary(load_model("gpt2")) == 50257
+    assert Plan.of(tp=8).padded_vocabulary(load_model("gpt3-175b")) == 51200
+    assert Plan.of(tp=1, vocabulary_multiple=1).padded_vocabulary(load_model("gpt2")) == 50257
 
 
 def test_llama_405b_on_16_stages_spares_the_first_and_the_last():
@@ -139,14 +133,14 @@ def test_stages_share_all_blocks_evenly(layers, pp):
 @pytest.mark.parametrize("name", ["llama-3-8b", "bloom-176b", "mixtral-8x7b", "gpt2"])
 def test_shards_add_up_to_the_model(name):
     config = load_model(name)
-    plan = Parallelism(pp=1, vocabulary_multiple=1)
+    plan = Plan.of(pp=1, vocabulary_multiple=1)
     assert part_parameters(config, plan, whole_stage(config, plan, 0)).total == config.parameters
 
 
 def test_experts_are_shared_over_expert_parallel_ranks():
     config = load_model("mixtral-8x7b")
-    alone = Parallelism(vocabulary_multiple=1)
-    shared = Parallelism(vocabulary_multiple=1, ep=8, dp=8, global_batch=8)
+    alone = Plan.of(vocabulary_multiple=1)
+    shared = Plan.of(vocabulary_multiple=1, ep=8, dp=8, global_batch=8)
     one, eight = (part_parameters(config, plan, whole_stage(config, plan, 0)) for plan in (alone, shared))
     assert one.expert == 8 * eight.expert
     assert one.dense == eight.dense
@@ -154,7 +148,7 @@ def test_experts_are_shared_over_expert_parallel_ranks():
 
 def test_parts_of_a_stage_are_the_stage():
     config = load_model("llama-3.1-405b")
-    plan = Parallelism(tp=8, pp=16, grad_buckets=3)
+    plan = Plan.of(tp=8, pp=16, grad_buckets=3)
     for stage in range(16):
         parts = stage_parts(config, plan, stage)
         assert len(parts) == 3
@@ -168,9 +162,9 @@ def test_default_plan_of_llama_405b_fits_and_is_deterministic():
     check(config, plan, accelerators=1024)
     check_fits(config, plan, 80e9)
     assert plan == default_plan(config, accelerators=1024, memory_bytes=80e9, global_batch=512)
-    assert plan.tp == 8
-    assert plan.sequence_length == 8192
-    assert (plan.pp - 1) / plan.microbatches < 0.3
+    assert plan.axes.tp == 8
+    assert plan.batch.sequence_length == 8192
+    assert (plan.axes.pp - 1) / plan.microbatches < 0.3
 
 
 def test_default_plan_uses_no_more_ranks_per_copy_than_memory_demands():

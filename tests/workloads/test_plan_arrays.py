@@ -5,12 +5,12 @@ import pytest
 
 from simulator.errors import WorkloadError
 from workloads.models.config import load_model
-from workloads.plan.plan import Parallelism
+from workloads.plan.plan import Plan
 from workloads.plan.rules import check
 from workloads.search.plans import PLACEMENTS, broken_rules, endpoints_of, grid, memory_bytes, strides
 from workloads.step.memory import fullest_stage, memory_by_kind
 
-BASE = Parallelism(sequence_length=4096, global_batch=96)
+BASE = Plan.of(sequence_length=4096, global_batch=96)
 MODELS = ("llama-3-8b", "mixtral-8x7b")
 NARROW = {"placement": (0,), "micro_batch": (1, 2), "vpp": (1, 3), "schedule": (0, 2)}
 SEARCHS_OWN = {"the same as another plan", "more tasks than a step graph holds"}
@@ -50,13 +50,13 @@ def test_memory_over_arrays_is_that_of_one_plan(model: str) -> None:
     for row in range(len(plans)):
         plan = plans.plan(row)
         needed = sum(memory_by_kind(config, plan, fullest_stage(config, plan)).values())
-        off = 0.12 if plan.vpp > 1 else 0.03
+        off = 0.12 if plan.schedule.vpp > 1 else 0.03
         assert found[row] == pytest.approx(needed, rel=off), plan
 
 
 def test_nearest_axis_has_neighbours() -> None:
     """Axes stand from the nearest to the farthest, and every rank has an endpoint of its own."""
-    plan = Parallelism(tp=2, cp=2, dp=4, pp=2, global_batch=4)
+    plan = Plan.of(tp=2, cp=2, dp=4, pp=2, global_batch=4)
     assert strides("dp tp cp pp", 2, 2, 4, 2) == {"dp": 1, "tp": 4, "cp": 8, "pp": 16}
     for order in PLACEMENTS:
         assert sorted(endpoints_of(plan, order)) == list(range(32))

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import WorkloadError
-from workloads.pipeline.pipeline import schedule_of
-from workloads.pipeline.schedules import Pass, gpipe, in_flight, one_forward_one_backward
-from workloads.plan.parallelism import Schedule
+from workloads.pipeline import schedules
+from workloads.pipeline.schedule import Pass
+from workloads.pipeline.schedules import gpipe, one_forward_one_backward
 
 
 def play(order, forward_s=1.0, backward_s=2.0):
@@ -42,18 +42,18 @@ def play(order, forward_s=1.0, backward_s=2.0):
 
 
 sizes = {"stages": st.integers(1, 8), "microbatches": st.integers(1, 12)}
-kinds = st.sampled_from([Schedule.ONE_FORWARD_ONE_BACKWARD, Schedule.GPIPE])
+kinds = st.sampled_from([schedules.ONE_FORWARD_ONE_BACKWARD, schedules.GPIPE])
 
 
 @given(**sizes, kind=kinds)
 def test_every_stage_runs_every_pass_once(stages, microbatches, kind):
-    for slots in schedule_of(kind, stages, microbatches):
+    for slots in kind.passes(stages, microbatches):
         assert len(slots) == len(set(slots)) == 2 * microbatches
 
 
 @given(**sizes, kind=kinds)
 def test_backward_comes_after_forward_and_nothing_deadlocks(stages, microbatches, kind):
-    order = schedule_of(kind, stages, microbatches)
+    order = kind.passes(stages, microbatches)
     for slots in order:
         seen = set()
         for slot in slots:
@@ -64,18 +64,18 @@ def test_backward_comes_after_forward_and_nothing_deadlocks(stages, microbatches
 
 @given(**sizes, kind=kinds)
 def test_microbatches_kept_are_those_promised(stages, microbatches, kind):
-    for stage, slots in enumerate(schedule_of(kind, stages, microbatches)):
+    for stage, slots in enumerate(kind.passes(stages, microbatches)):
         kept = most = 0
         for slot in slots:
             kept += 1 if slot.direction is Pass.FORWARD else -1
             most = max(most, kept)
-        assert most == in_flight(kind, stages, microbatches, stage)
+        assert most == kind.most_in_flight(stages, microbatches, stage)
         assert kept == 0
 
 
 def test_first_stage_of_1f1b_keeps_at_most_as_many_microbatches_as_stages():
-    assert in_flight(Schedule.ONE_FORWARD_ONE_BACKWARD, 4, 64, 0) == 4
-    assert in_flight(Schedule.GPIPE, 4, 64, 0) == 64
+    assert schedules.ONE_FORWARD_ONE_BACKWARD.most_in_flight(4, 64, 0) == 4
+    assert schedules.GPIPE.most_in_flight(4, 64, 0) == 64
 
 
 @given(
