@@ -10,6 +10,7 @@ from simulator.operators import Collective, Elementwise, Sequence
 from simulator.results.metrics import steady, step_ends_s, summarise
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, ideal_s, product_flops
 from workloads.pipeline import schedules
+from workloads.pipeline.schedule import SCHEDULES
 from workloads.pipeline.schedules import optimal_in_flight
 from workloads.plan.parallelism import parse_plan
 from workloads.plan.rules import check
@@ -147,7 +148,7 @@ def test_double_buffered_weights_hide_the_sum_behind_the_next_batch():
 # Several steps in one run
 
 
-@pytest.mark.parametrize("kind", [one for one in Schedule if not one.flows])
+@pytest.mark.parametrize("kind", [one for one in SCHEDULES.values() if not one.flows])
 @pytest.mark.parametrize("zero", [0, 1, 3])
 def test_steps_in_a_row_take_no_longer_than_one_alone(kind, zero):
     plan = PLAN.with_(pp=2, dp=2, global_batch=16, schedule=kind, zero=zero)

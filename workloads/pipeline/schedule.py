@@ -107,7 +107,7 @@ class Schedule:
     """Neighbouring passes of a stage that overlapped expert exchanges weave into one; None if it has no two
     side by side without waiting."""
     closed_form: ClosedForm | None = None
-    """Form of its step time in `simulator.estimate.step`; without one, a search runs it on the engine only."""
+    """Form of its step time in `simulator.estimate.step`; without one, a search only runs it."""
     saves_memory: bool = False
     """Whether it gives up time for memory: a search runs it only where the one before it could not be."""
     name: str = field(default="", kw_only=True)

@@ -1,12 +1,12 @@
 """Parts of a plan, each a type: axes, batch, schedule, sharding, recomputation, experts, traffic, formats.
 
 A part's constructor checks what the part cannot be by itself. What two parts, or a part and a model, cannot
-be together stands in `workloads.plan.rules`; so do degrees that must divide each other, for a text may name one of
-them and leave the other to a search.
+be together stands in `workloads.plan.rules`; so do degrees that must divide each other, for a text may name
+one of them and leave the other to a search.
 
 The counts of a part may be arrays with one number for each of many plans (`workloads.search.plans`): formulas
-over parts hold for both. Arrays are not checked when they are made, for `workloads.plan.rules` says which rows
-break a rule.
+over parts hold for both. Arrays are not checked when they are made, for `workloads.plan.rules` says which
+rows break a rule.
 """
 
 from __future__ import annotations
@@ -453,7 +453,7 @@ class Recomputation(_Part):
     """Keys that a query sees under block-sparse attention, in whole blocks of 64 (Sparse Transformer,
     arXiv:1904.10509; BigBird, arXiv:2007.14062). 0: all of them."""
     fused: bool = True
-    """Whether element-wise operations in a row share a kernel, or each has its own (`workloads.layers.parts`)."""
+    """Whether element-wise operations in a row share a kernel, or each has its own."""
 
     KIND: ClassVar[str] = "recompute"
     MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset({"attention_keys"})

@@ -483,8 +483,8 @@ def kept_blocks(plans: PlanArrays, blocks_P3: np.ndarray) -> np.ndarray:
 
     Notes
     -----
-    What a schedule states (`workloads.pipeline.schedule.Schedule.in_flight`); interleaved stages run 2 (p - 1 - i) +
-    (v - 1) p passes ahead (arXiv:2104.04473, section 2.2.2), each through a chunk, here of mean size.
+    What a schedule states (`Schedule.in_flight`); interleaved ones run 2 (p - 1 - i) + (v - 1) p passes ahead
+    (arXiv:2104.04473, section 2.2.2), each through a chunk, here of mean size.
     """
     plan: Any = plans.by_stage
     p, m, v = plan.axes.pp, plan.microbatches, plan.schedule.vpp

@@ -19,7 +19,7 @@ from workloads.layers.routing import visits
 from workloads.layers.sparsity import INT4_BYTES, INT8_BYTES, extra_weight_bytes
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.choices import Attention, ContextExchange, Place, Precision, Recompute
-from workloads.plan.parallelism import Plan, default_sequence_length
+from workloads.plan.parallelism import default_sequence_length
 from workloads.plan.plan import Plan, Share
 from workloads.plan.rules import check, keeps_rules
 from workloads.step.sharding import (
