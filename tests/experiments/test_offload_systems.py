@@ -38,7 +38,7 @@ def test_a_plan_that_needs_a_host_gets_the_one_of_its_accelerator(name):
 
 def test_no_number_of_a_host_is_a_dead_knob():
     everything = {"zero": 3, "optimizer_place": Place.NVME, "parameter_place": Place.NVME}
-    plans = (PLAN, dataclasses.replace(PLAN, **everything))
+    plans = (PLAN, PLAN.with_(**everything))
     # On one accelerator the link itself limits, on eight the links together.
     alone = PLAN.with_(dp=1, global_batch=1)
     system = build_system("gpu_packet", accelerators=8).hosted()

@@ -93,7 +93,7 @@ def test_deepseek_v3_runs_as_it_was_trained():
 
 
 def test_parallel_block_shares_its_norm_and_its_traffic():
-    plan = PLAN.with_(tp=4)
+    plan = PLAN.with_(tp=4).share
     for pass_of in (forward_layer, backward_layer):
         side = [one for one, _ in pass_of(replace(PALM, kv_heads=8), plan)]
         after = [one for one, _ in pass_of(replace(PALM, kv_heads=8, parallel=False), plan)]

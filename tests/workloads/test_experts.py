@@ -76,7 +76,7 @@ def test_places_are_kept_for_the_backward_pass():
     ]
     assert kept[0] == kept[1]
     assert kept[3] - kept[2] == pytest.approx(kept[2] - kept[1])
-    places = 2 * SPREAD.tokens * (2 * ROUTED.hidden + 2 * ROUTED.ffn_hidden) * 2 * ROUTED.layers
+    places = 2 * SPREAD.share.tokens * (2 * ROUTED.hidden + 2 * ROUTED.ffn_hidden) * 2 * ROUTED.layers
     assert kept[2] - kept[1] == pytest.approx(places)
 
 
@@ -172,7 +172,7 @@ def test_a_switch_is_slowed_by_the_busiest_receiver_and_not_by_preferences():
     config = replace(ROUTED, experts=8)
 
     def talked_s(**how):
-        graph = build_step(config, replace(SPREAD, **how))
+        graph = build_step(config, SPREAD.with_(**how))
         slow, fast = (
             Simulation(graph, NODE, Star(endpoints=8, port=port)).run().makespan_s for port in (1e6, 1e30)
         )
@@ -214,7 +214,7 @@ def test_counts_are_told_before_tokens_are_sent():
 
 def test_a_rank_with_one_expert_need_not_sort():
     """Chunks of ranks are sorted by expert and back where there are several (arXiv:2201.05596)."""
-    moved = 2 * 2 * SPREAD.tokens * ROUTED.hidden
+    moved = 2 * 2 * SPREAD.share.tokens * ROUTED.hidden
     sorts = [one for one, _ in forward_layer(ROUTED, SPREAD.share) if one.name == "mlp.sort"]
     assert [one.read_bytes for one in sorts] == [one.written_bytes for one in sorts] == [moved, moved]
     for plan, config in ((SPREAD.with_(ep=1), ROUTED), (SPREAD, replace(ROUTED, experts=8))):
@@ -295,12 +295,14 @@ def test_whole_experts_take_tensor_ranks_into_their_groups():
     cut = PLAN.with_(tp=2, dp=4, ep=4)
     whole = cut.with_(ep=8, whole_experts=True)
     assert product_flops(build_step(ROUTED, whole)) == product_flops(build_step(ROUTED, cut))
-    elements = 2 * whole.tokens / 2 * ROUTED.hidden
+    elements = 2 * whole.share.tokens / 2 * ROUTED.hidden
     expected = 4 * ROUTED.layers * whole.microbatches * 2 * elements * 7 / 8
     assert sent(ROUTED, whole, "ep") == pytest.approx(expected)
     saved = sent(ROUTED, cut, "tp") - sent(ROUTED, whole, "tp")
     # Copies of tokens no longer gathered before and summed after experts, forward and backward.
-    assert saved == pytest.approx(4 * ROUTED.layers * whole.microbatches * 2 * 2 * whole.tokens * 64 / 2)
+    assert saved == pytest.approx(
+        4 * ROUTED.layers * whole.microbatches * 2 * 2 * whole.share.tokens * 64 / 2
+    )
 
 
 def test_whole_experts_are_held_and_summed_by_their_replicas():

@@ -133,7 +133,7 @@ def test_13_billion_fit_one_v100_of_32_gb():
 def test_gradients_leave_behind_the_backward_pass_and_parameters_behind_the_update():
     """Copies hide but for the last gradients down and the last part's parameters up (section 4.1)."""
     compute = ideal_s(EVEN, OFFLOAD)
-    parts = OFFLOAD.grad_buckets
+    parts = OFFLOAD.traffic.grad_buckets
     down = compute * 2 / 3 / 2
     link = 2 * PSI / down
     update = 3 * down

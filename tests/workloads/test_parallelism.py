@@ -110,8 +110,8 @@ def test_sequence_length_defaults_to_the_models_own_up_to_8192():
 
 
 def test_vocabulary_is_padded_as_megatron_does():
-    assert Plan.of(tp=8).padded_vocabulary(load_model("gpt3-175b")) == 51200
-    assert Plan.of(tp=1, vocabulary_multiple=1).padded_vocabulary(load_model("gpt2")) == 50257
+    assert Plan.of(tp=8).axes.padded_vocabulary(load_model("gpt3-175b")) == 51200
+    assert Plan.of(tp=1, vocabulary_multiple=1).axes.padded_vocabulary(load_model("gpt2")) == 50257
 
 
 def test_llama_405b_on_16_stages_spares_the_first_and_the_last():
@@ -170,8 +170,8 @@ def test_default_plan_of_llama_405b_fits_and_is_deterministic():
 def test_default_plan_uses_no_more_ranks_per_copy_than_memory_demands():
     roomy = default_plan(LLAMA, accelerators=64, memory_bytes=400e9, global_batch=512)
     tight = default_plan(LLAMA, accelerators=64, memory_bytes=60e9, global_batch=512)
-    assert roomy.tp * roomy.pp == 1
-    assert tight.tp * tight.pp > 1
+    assert roomy.axes.tp * roomy.axes.pp == 1
+    assert tight.axes.tp * tight.axes.pp > 1
     needed = sum(memory_by_kind(LLAMA, tight, fullest_stage(LLAMA, tight)).values())
     assert needed < 60e9
 

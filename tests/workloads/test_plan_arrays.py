@@ -59,5 +59,5 @@ def test_nearest_axis_has_neighbours() -> None:
     plan = Plan.of(tp=2, cp=2, dp=4, pp=2, global_batch=4)
     assert strides("dp tp cp pp", 2, 2, 4, 2) == {"dp": 1, "tp": 4, "cp": 8, "pp": 16}
     for order in PLACEMENTS:
-        assert sorted(endpoints_of(plan, order)) == list(range(32))
-    assert endpoints_of(plan, PLACEMENTS[0]) == tuple(range(32))
+        assert sorted(endpoints_of(plan.axes, order)) == list(range(32))
+    assert endpoints_of(plan.axes, PLACEMENTS[0]) == tuple(range(32))

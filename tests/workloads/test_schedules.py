@@ -91,6 +91,6 @@ def test_bubble_is_p_minus_1_over_m(stages, extra, build):
 
 def test_schedule_of_nothing_is_refused():
     with pytest.raises(WorkloadError, match="stages must be at least 1; got 0"):
-        gpipe(0, 4)
+        schedules.GPIPE.passes(0, 4)
     with pytest.raises(WorkloadError, match="microbatches must be at least 1; got 0"):
-        one_forward_one_backward(4, 0)
+        schedules.ONE_FORWARD_ONE_BACKWARD.passes(4, 0)

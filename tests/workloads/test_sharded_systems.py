@@ -139,14 +139,14 @@ def test_zero_plus_plus_sends_a_quarter_between_nodes(kind):
     (arXiv:2306.10209, table 1 and section 3); scales of blocks add a thousandth."""
     changes, volumes = ZERO_PLUS_PLUS[kind]
     whole, nodes = 2 * EVEN.parameters, 4
-    found = between_nodes(EVEN, replace(ONCE, **changes))
+    found = between_nodes(EVEN, ONCE.with_(**changes))
     assert found == pytest.approx(volumes * whole * (nodes - 1) / nodes, rel=1e-9)
 
 
 def test_the_whole_of_zero_plus_plus_is_a_fourfold_saving():
     """arXiv:2306.10209, abstract: communication volume reduced by 4x."""
     plain = between_nodes(EVEN, ONCE)
-    every = between_nodes(EVEN, replace(ONCE, **ZERO_PLUS_PLUS["all"][0]))
+    every = between_nodes(EVEN, ONCE.with_(**ZERO_PLUS_PLUS["all"][0]))
     assert plain / every == pytest.approx(4.0, rel=3e-3)
 
 
@@ -166,7 +166,7 @@ def test_zero_plus_plus_is_faster_on_slow_links_between_nodes():
 
     def took(changes):
         fabric = Nodes(endpoints=16, port=1e6)
-        return Simulation(build_step(EVEN, replace(plan, **changes)), NODE, fabric).run().makespan_s
+        return Simulation(build_step(EVEN, plan.with_(**changes)), NODE, fabric).run().makespan_s
 
     times = {kind: took(changes) for kind, (changes, _) in ZERO_PLUS_PLUS.items()}
     assert max(times[kind] for kind in ("qwZ", "hpZ", "qgZ")) < times["plain"]
@@ -218,7 +218,7 @@ def kernels(plan):
 
 
 def test_kernels_of_zero_plus_plus_move_every_value_once():
-    plan = replace(ONCE, **ZERO_PLUS_PLUS["all"][0])
+    plan = ONCE.with_(**ZERO_PLUS_PLUS["all"][0])
     moved, psi = kernels(plan), EVEN.parameters
     eight, four = INT8_BYTES, INT4_BYTES
     assert moved["weights.quantise"] == pytest.approx((2 * psi / 16, eight * psi / 16))
@@ -248,7 +248,7 @@ def test_kernels_wait_for_their_exchange_and_the_update_for_all_of_them():
 
 
 def test_on_a_fast_network_zero_plus_plus_hides():
-    plan = replace(ONCE, **ZERO_PLUS_PLUS["all"][0])
+    plan = ONCE.with_(**ZERO_PLUS_PLUS["all"][0])
     assert run(EVEN, plan).makespan_s == pytest.approx(ideal_s(EVEN, plan), rel=1e-6)
 
 
@@ -293,7 +293,7 @@ def test_sharing_gradients_beside_stages_costs_a_sum_for_every_microbatch():
 
 
 def test_tensor_ranks_divide_what_zero_plus_plus_sends():
-    plan = replace(ONCE, **ZERO_PLUS_PLUS["all"][0])
+    plan = ONCE.with_(**ZERO_PLUS_PLUS["all"][0])
     one = sent(EVEN, plan, "outer")
     two = sent(EVEN, plan.with_(tp=2), "outer")
     halved = one * memory_by_kind(EVEN, plan.with_(tp=2), 0)["weights"]

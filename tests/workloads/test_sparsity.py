@@ -141,8 +141,8 @@ def test_missing_blocks_of_weights_cost_neither_work_nor_memory(density):
     gone = (1 - density) * 6 * matrices * BLOCKS.layers * PLAN.batch.global_batch * PLAN.batch.sequence_length
     assert dense.model_flops - step.model_flops == gone
     assert product_flops(step) == step.model_flops
-    held = layer_parameters(BLOCKS, plan).total
-    assert layer_parameters(BLOCKS, PLAN).total - held == (1 - density) * matrices
+    held = layer_parameters(BLOCKS, plan.axes, plan.precision).total
+    assert layer_parameters(BLOCKS, PLAN.axes, PLAN.precision).total - held == (1 - density) * matrices
     thin, thick = (memory_by_kind(BLOCKS, one, 0) for one in (plan, PLAN))
     for kind, each in (("weights", 2), ("gradients", 4), ("optimizer", 12)):
         assert thick[kind] - thin[kind] == each * BLOCKS.layers * (1 - density) * matrices

@@ -271,7 +271,7 @@ def test_plan_that_does_not_fit_builds_no_step():
 )
 def test_no_field_of_the_plan_is_a_dead_knob(change):
     plan = PLAN.with_(tp=4, pp=2, dp=2)
-    assert build_step(TINY, replace(plan, **change)).tasks != build_step(TINY, plan).tasks
+    assert build_step(TINY, plan.with_(**change)).tasks != build_step(TINY, plan).tasks
 
 
 def test_recomputation_does_not_count_as_model_work():

@@ -22,7 +22,6 @@ from simulator.operators import (
     total_flops,
 )
 from tests.workloads.ideal import EVEN, NODE, PLAN, RATE, Star, run, sent, sequences
-from workloads.layers.tensor_grid import overlapped
 from workloads.pipeline import schedules
 from workloads.plan.choices import Recompute
 from workloads.plan.parallelism import parse_plan
@@ -135,7 +134,7 @@ def test_overlap_moves_the_same_bytes_and_does_the_same_work(recompute):
 
 def test_every_collective_of_a_dense_block_travels_beside_a_product():
     """Transformer Engine: gathers before, scatters after a product, and one beside a weight gradient."""
-    passes = Passes(EVEN, TENSOR.with_(overlap_tensor=True))
+    passes = Passes(EVEN, TENSOR.share, overlap_tensor=True)
     part = StagePart(layers=1)
     for direction, whole in ((Pass.FORWARD, 0), (Pass.BACKWARD, 2), (Pass.INPUT, 0)):
         items = [one for one, _ in passes.of(part, direction)]
@@ -187,14 +186,14 @@ def test_small_pieces_cost_what_the_unit_takes_for_their_shape():
         graph = build_step(EVEN, plan)
         times.append(Simulation(graph, node, Star(endpoints=plan.axes.ranks)).run().makespan_s)
     # Six of a block's eighteen products are cut into tp pieces, forward and backward.
-    cut = 6 * (TENSOR.tp - 1) * EVEN.layers * TENSOR.global_batch
+    cut = 6 * (TENSOR.axes.tp - 1) * EVEN.layers * TENSOR.batch.global_batch
     assert times[1] - times[0] == pytest.approx(cut)
 
 
 def test_off_is_the_default_and_changes_nothing():
-    items = ((PIECE, 1), (gathered(1, 1).collective, 1))
-    assert overlapped(items, TENSOR) is items
     assert not PLAN.traffic.overlap_tensor
+    work = [step.operator for step in build_step(EVEN, TENSOR).tasks if isinstance(step.operator, Sequence)]
+    assert not any(isinstance(one, Overlapped) for each in work for one, _ in each.items)
 
 
 @pytest.mark.parametrize(

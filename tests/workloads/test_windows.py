@@ -56,7 +56,7 @@ def test_scores_of_windowed_blocks_take_the_memory_of_their_window():
     saved = layer_activation_bytes(config.unbounded, PLAN.share) - layer_activation_bytes(config, PLAN.share)
     assert saved == 5 * EVEN.heads * PLAN.share.tokens * (PLAN.batch.sequence_length - 16) / PLAN.axes.tp
     assert layer_activation_bytes(replace(config, window_every=2), PLAN.share) == layer_activation_bytes(
-        config.unbounded, PLAN
+        config.unbounded, PLAN.share
     )
 
 
@@ -147,7 +147,7 @@ def test_other_orders_of_windows_are_refused(change, message):
 def test_qwen3_norms_heads_and_refuses_dense_blocks():
     config = load_model("qwen3-30b-a3b")
     norm = next(one for one, _ in forward_layer(config, FLASH.share) if one.name == "attention.qk_norms")
-    assert norm.read_bytes == 2 * FLASH.tokens * (32 + 4) * 128
+    assert norm.read_bytes == 2 * FLASH.share.tokens * (32 + 4) * 128
     values = {
         "model_type": "qwen3_moe",
         "hidden_size": 64,

@@ -74,8 +74,28 @@ Interleaved = Callable[[int, int, int], Order]
 """From stages, microbatches and chunks of a stage to an order."""
 
 
-def _one(_stages: int) -> int:
-    return 1
+@dataclass(frozen=True)
+class LeastMicrobatches:
+    """Fewest microbatches of a step: so many for each stage, and so many more."""
+
+    each: int = 0
+    """For each stage."""
+    more: int = 1
+    """More, or fewer if below zero."""
+
+    def of(self, stages: int) -> int:
+        """Return the number, or that of each of an array."""
+        return self.each * stages + self.more
+
+    def phrase(self, stages: int) -> str:
+        """Return the number in words for a message."""
+        if not self.each:
+            return str(self.more)
+        times = {1: "", 2: "twice "}.get(self.each, f"{self.each} times ")
+        rest = {0: "", -1: " less one"}.get(
+            self.more, f" {'and' if self.more > 0 else 'less'} {abs(self.more)}"
+        )
+        return f"{times}the stages ({stages}){rest}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -97,8 +117,8 @@ class Schedule:
     """Way of a microbatch."""
     interleaved: Interleaved | None = None
     """Order for several chunks a stage (`vpp`), None if there is none."""
-    least_microbatches: Callable[[int], int] = _one
-    """Fewest microbatches of a step, from the stages."""
+    least_microbatches: LeastMicrobatches = LeastMicrobatches()
+    """Fewest microbatches of a step."""
     multiple: int = 1
     """What both stages and microbatches must be multiples of."""
     updates: Updates = Updates.AFTER_FLUSH
@@ -137,6 +157,11 @@ class Schedule:
         """Whether microbatches of the next step enter before the last ones of this step have left."""
         return self.updates is not Updates.AFTER_FLUSH
 
+    @property
+    def multiple_phrase(self) -> str:
+        """What stages and microbatches must be, in words for a message."""
+        return "even" if self.multiple == 2 else f"a multiple of {self.multiple}"
+
     def passes(self, stages: int, microbatches: int, chunks: int = 1) -> Order:
         """Return the slots of every stage, in order.
 
@@ -161,12 +186,13 @@ class Schedule:
                 msg = f"schedule: {name} must be at least 1; got {value}"
                 raise WorkloadError(msg)
             if value % self.multiple:
-                msg = f"schedule: {self} needs a multiple of {self.multiple} {name}; got {value}"
+                near = -(-value // self.multiple) * self.multiple
+                msg = f"schedule: {name} ({value}) must be {self.multiple_phrase} with {self}; try {near}"
                 raise WorkloadError(msg)
-        least = self.least_microbatches(stages)
+        least = self.least_microbatches.of(stages)
         if microbatches < least:
             msg = (
-                f"schedule: {self} with {stages} stages needs at least {least} microbatches; "
+                f"schedule: {self} needs at least {self.least_microbatches.phrase(stages)} microbatches; "
                 f"got {microbatches}, try {least}"
             )
             raise WorkloadError(msg)

@@ -12,6 +12,7 @@ from simulator.estimate.step import Order as ClosedForm
 from workloads.pipeline.schedule import (
     Chain,
     InFlight,
+    LeastMicrobatches,
     Order,
     Pass,
     Schedule,
@@ -458,10 +459,6 @@ def _folded_stage(stage: int, stages: int, microbatches: int) -> tuple[Slot, ...
     return tuple(slots)
 
 
-def _least(each: int, beyond: int, stages: int) -> int:
-    return each * stages + beyond
-
-
 def _never_below_stages(stages: Amount, microbatches: Amount, stage: Amount) -> Amount:
     return smaller(microbatches, stages - stage)
 
@@ -502,7 +499,7 @@ DUALPIPE = register_schedule(
         order=dualpipe,
         in_flight=InFlight.FROM_ORDER,
         chain=Chain.BOTH_WAYS,
-        least_microbatches=partial(_least, 2, 0),
+        least_microbatches=LeastMicrobatches(2, 0),
         multiple=2,
         woven=(Pass.FORWARD, Pass.BACKWARD),
     ),
@@ -522,7 +519,7 @@ ZB_V = register_schedule(
         order=zb_v,
         in_flight=InFlight.FROM_ORDER,
         chain=Chain.FOLDED,
-        least_microbatches=partial(_least, 2, -1),
+        least_microbatches=LeastMicrobatches(2, -1),
         saves_memory=True,
     ),
 )
@@ -550,7 +547,7 @@ PIPEDREAM_2BW = register_schedule(
     Schedule(
         order=one_forward_one_backward,
         in_flight=lambda stages, microbatches, stage: stages - stage,
-        least_microbatches=partial(_least, 1, 0),
+        least_microbatches=LeastMicrobatches(1, 0),
         updates=Updates.DOUBLE_BUFFERED,
     ),
 )

@@ -304,8 +304,8 @@ EXPERT_RULES = (
         ),
     ),
     Rule(
-        lambda _, plan: (
-            (plan.experts.expert_affinity < 1.0) | (plan.experts.expert_affinity > _most_affinity(plan))
+        lambda _, plan: np.logical_not(
+            (plan.experts.expert_affinity >= 1.0) & (plan.experts.expert_affinity <= _most_affinity(plan))
         ),
         lambda _, plan: (
             f"expert_affinity ({plan.experts.expert_affinity:g}) must be from 1 (none) to half of the other "
@@ -393,7 +393,7 @@ def _near_batch(plan: Plan) -> str:
 
 
 def _least_microbatches(plan: Plan) -> int:
-    return trait(plan.schedule.kind, lambda one: one.least_microbatches(plan.axes.pp))
+    return trait(plan.schedule.kind, lambda one: one.least_microbatches.of(plan.axes.pp))
 
 
 def _multiple(plan: Plan) -> int:
@@ -461,7 +461,7 @@ SCHEDULE_RULES = (
     Rule(
         lambda _, plan: plan.axes.pp % _multiple(plan) != 0,
         lambda _, plan: (
-            f"pipeline ({plan.axes.pp}) must be a multiple of {_multiple(plan)} with "
+            f"pipeline ({plan.axes.pp}) must be {plan.schedule.kind.multiple_phrase} with "
             f"schedule={plan.schedule.kind}; try {_next(plan.axes.pp, _multiple(plan))}"
         ),
     ),
@@ -471,8 +471,8 @@ SCHEDULE_RULES = (
         ),
         lambda _, plan: (
             f"microbatches ({plan.microbatches}) must be "
-            + (f"a multiple of {_multiple(plan)} and " if _multiple(plan) > 1 else "")
-            + f"at least {_least_microbatches(plan)} with {plan.axes.pp} stages and "
+            + (f"{plan.schedule.kind.multiple_phrase} and " if _multiple(plan) > 1 else "")
+            + f"at least {plan.schedule.kind.least_microbatches.phrase(plan.axes.pp)} with "
             f"schedule={plan.schedule.kind}; try a global_batch of "
             f"{_batch_of(plan, _next(_least_microbatches(plan), _multiple(plan)))} or more"
         ),
