@@ -1,6 +1,14 @@
 """Training workloads: transformers, parallelism, schedules, memory, and the torch model."""
 
-from workloads.models.config import TransformerConfig, from_hugging_face, load_model, shipped_models
+from workloads.models.config import (
+    TransformerConfig,
+    from_hugging_face,
+    known_models,
+    load_model,
+    register_model,
+    shipped_models,
+)
+from workloads.pipeline.schedule import Schedule, register_schedule
 from workloads.plan.parallelism import default_sequence_length, parse_plan
 from workloads.plan.plan import Plan
 from workloads.plan.rules import check
@@ -9,6 +17,7 @@ from workloads.step.step import build_step, model_flops
 
 __all__ = [
     "Plan",
+    "Schedule",
     "TransformerConfig",
     "build_step",
     "check",
@@ -16,9 +25,12 @@ __all__ = [
     "default_plan",
     "default_sequence_length",
     "from_hugging_face",
+    "known_models",
     "load_model",
     "memory_by_kind",
     "model_flops",
     "parse_plan",
+    "register_model",
+    "register_schedule",
     "shipped_models",
 ]
