@@ -380,12 +380,12 @@ def broken_rules(config: TransformerConfig, plans: PlanArrays) -> dict[str, np.n
         msg = f"{config.name} retrieves neighbours, which a search does not estimate; name a plan instead"
         raise WorkloadError(msg)
     found = broken_by_subject(config, plans.whole, len(plans))
-    apart = {
+    named = {subject: found.pop(subject) for subject in SUBJECTS} | {
         "the same as another plan": _disguised(plans),
         "more tasks than a step graph holds": _tasks(config, plans) > MOST_TASKS,
     }
-    others = {subject: broken for subject, broken in found.items() if subject not in SUBJECTS}
-    return {subject: found[subject] for subject in SUBJECTS} | apart | others
+    left = ~np.logical_or.reduce(list(named.values()))
+    return named | {subject: broken for subject, broken in found.items() if np.any(broken & left)}
 
 
 def _disguised(plans: PlanArrays) -> np.ndarray:
