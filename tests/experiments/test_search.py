@@ -12,8 +12,6 @@ from experiments.__main__ import main
 from experiments.breakeven import Line
 from experiments.links import link_kinds, link_loads, rows_by_kind
 from experiments.search import (
-    OTHER_SCHEDULES,
-    SPARING,
     Objective,
     Search,
     estimates,
@@ -28,11 +26,14 @@ from heliograph.simulation import run_step
 from heliograph.systems import build_system
 from simulator.errors import HeliographError
 from workloads.models.config import load_model
+from workloads.pipeline.schedule import SCHEDULES
 from workloads.plan.parallelism import parse_plan
 from workloads.plan.plan import Plan
 from workloads.search.costs import PlanPricer
 from workloads.search.plans import grid
 
+OTHER_SCHEDULES = [one for one in SCHEDULES.values() if one.closed_form is None and not one.flows]
+SPARING = [one for one in SCHEDULES.values() if one.saves_memory]
 CONFIG = dataclasses.replace(load_model("llama-3-8b"), layers=6)
 BASE = Plan.of(sequence_length=4096, global_batch=16)
 PLANS = 12

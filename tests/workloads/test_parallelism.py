@@ -1,15 +1,19 @@
 """Plans: their text, the rules they keep, and the plan for somebody who names none."""
 
+import dataclasses
+import pickle
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import WorkloadError
 from workloads.models.config import load_model
+from workloads.pipeline.schedule import SCHEDULES
 from workloads.pipeline.stages import stage_layers
-from workloads.plan.choices import Attention, Recompute
-from workloads.plan.parallelism import default_sequence_length, parse_plan
-from workloads.plan.plan import Plan
+from workloads.plan.choices import Attention, Place, Precision, Recompute
+from workloads.plan.parallelism import default_sequence_length, parse_plan, plan_text
+from workloads.plan.plan import KEYS, PARTS, Plan
 from workloads.plan.rules import check
 from workloads.step.memory import check_fits, default_plan, fullest_stage, memory_by_kind
 from workloads.step.sharding import part_parameters, stage_parts, whole_stage
@@ -28,6 +32,66 @@ def test_long_names_are_understood():
     assert parse_plan("tensor=2,pipeline=3,data=4,sequence=128") == parse_plan(
         "tp=2,pp=3,dp=4,sequence_length=128"
     )
+
+
+def test_every_field_of_every_part_has_one_key():
+    fields = [(part, item.name) for part, kind in PARTS.items() for item in dataclasses.fields(kind)]
+    assert sorted(KEYS.values()) == sorted(fields)
+    assert len(KEYS) == len(fields) == 52
+
+
+values = st.fixed_dictionaries(
+    {},
+    optional={
+        "tp": st.integers(1, 9),
+        "vpp": st.integers(1, 3),
+        "zero": st.integers(1, 3),
+        "precision": st.sampled_from(Precision),
+        "recompute": st.sampled_from(Recompute),
+        "weight_density": st.floats(0.01, 1.0),
+        "causal_half": st.booleans(),
+        "attention_keys": st.integers(0, 4096),
+        "expert_imbalance": st.floats(0.0, 9.0),
+        "optimizer_place": st.sampled_from([Place.DEVICE, Place.HOST, Place.NVME]),
+    },
+)
+
+
+@given(values=values)
+def test_a_plan_is_read_back_from_its_text(values):
+    plan = Plan.of(**values)
+    assert parse_plan(plan_text(plan)) == plan
+    assert {key: plan.value(key) for key in values} == values
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_plan_is_read_back_with_every_schedule(name):
+    plan = parse_plan(f"schedule={name}")
+    assert plan.schedule.kind is SCHEDULES[name]
+    assert parse_plan(plan_text(plan)) == plan == pickle.loads(pickle.dumps(plan))
+
+
+def test_an_unknown_key_is_refused():
+    with pytest.raises(WorkloadError, match=r"plan: unknown key 'tpp'; did you mean '[td]p'"):
+        Plan.of(tpp=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tensor_depth=2", r"tensor_depth \(2\) must be 1 with tensor_grid=1d"),
+        ("schedule=gpipe,vpp=2", r"vpp \(2\) needs schedule=1f1b, not gpipe"),
+        ("parameter_place=host", "needs parameters that are given up after every pass; try zero=3"),
+        ("zero=0,optimizer_place=host", "needs an optimizer that ranks share, not zero=0; try zero=2"),
+        ("delay=2", r"delay \(2\) needs exchange=parameter_server"),
+        ("capacity_factor=1e4", "must be 0 .no capacity. or at most 1000; try 1.25"),
+        ("weight_density=0", r"weight_density \(0.0\) must be above 0 and at most 1"),
+        ("weight_sparsity=2:4,precision=fp32", "needs a master copy to prune from"),
+    ],
+)
+def test_what_one_part_cannot_be_is_refused_when_it_is_made(text, message):
+    with pytest.raises(WorkloadError, match=message):
+        parse_plan(text)
 
 
 def test_silence_keeps_the_base():
