@@ -137,7 +137,7 @@ def constant_s(gpu: Gpu, config: TransformerConfig, plan: Plan) -> float:
 
 def recomputed_flops(config: TransformerConfig, plan: Plan) -> float:
     """Return the operations of one more forward pass through all blocks, over the whole batch."""
-    kept = {name: getattr(plan, name) for name in ("micro_batch", "sequence_length", "precision")}
+    kept = {name: plan.value(name) for name in ("micro_batch", "sequence_length", "precision")}
     bare = Plan.of(**kept, attention=Attention.FULL)
     products = (
         total_flops(operator) * repeat

@@ -104,7 +104,7 @@ def test_keys_of_offloading_reach_the_command_line(capsys):
         None,
     }
     assert '"waiting for the host"' in capsys.readouterr().out
-    assert parse_plan(plan).delayed_update
+    assert parse_plan(plan).sharding.delayed_update
 
 
 def test_10_billion_on_one_v100_run_at_the_published_rate():

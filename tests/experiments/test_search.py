@@ -109,7 +109,7 @@ def test_circuits_on_nodes_are_estimated_too() -> None:
     system = build_system("gpu_packet@direct_connect", accelerators=16)
     plan = parse_plan("tp=1,pp=2,dp=8,micro_batch=1,global_batch=16,sequence_length=4096,zero=2")
     choices = {
-        name: (getattr(plan, name),) for name in ("tp", "pp", "dp", "micro_batch", "zero", "cp", "vpp")
+        name: (plan.value(name),) for name in ("tp", "pp", "dp", "micro_batch", "zero", "cp", "vpp")
     }
     plans = grid(plan, 16, 1, choices | {"schedule": (0,), "recompute": (0,), "placement": (1,)})
     times_s = estimates(system, PlanPricer(CONFIG, system.node()), plans).values[Objective.TIME]

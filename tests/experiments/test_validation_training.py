@@ -140,14 +140,14 @@ def test_sharding_is_read_from_words(text, stage, reshards):
     [("fp8-cs (fp8-mx)", "fp8"), ("mxfp8", "fp8"), ("amp_bf16", "bf16"), ("fp16", "fp16"), ("", "bf16")],
 )
 def test_precision_is_read_from_words(text, precision):
-    assert plan_of(record(precision=text), 1024).precision == precision
+    assert plan_of(record(precision=text), 1024).precision.kind == precision
 
 
 def test_gradients_are_summed_in_fp16_by_fp16_runs_only():
-    assert plan_of(record(precision="fp16"), 1024).grad_bytes == 2
-    assert plan_of(record(precision="bf16"), 1024).grad_bytes == 4
+    assert plan_of(record(precision="fp16"), 1024).precision.grad_bytes == 2
+    assert plan_of(record(precision="bf16"), 1024).precision.grad_bytes == 4
     pure = record(precision="bf16", notes="mixed_precision PURE")
-    assert plan_of(pure, 1024).grad_bytes == 2
+    assert plan_of(pure, 1024).precision.grad_bytes == 2
 
 
 @pytest.mark.parametrize(
@@ -170,10 +170,10 @@ def test_the_attention_kernel_follows_the_words_the_year_and_the_accelerator(cha
 
 def test_embedding_and_head_count_as_blocks_only_where_blocks_then_fill_the_stages():
     plan = Plan.of(pp=12)
-    assert with_ends_counted(record(), plan, 70).embedding_as_layers
-    assert not with_ends_counted(record(), plan, 72).embedding_as_layers
-    assert not with_ends_counted(record(), plan, 75).embedding_as_layers
-    assert with_ends_counted(record(), Plan.of(pp=8, vpp=8), 126).embedding_as_layers
+    assert with_ends_counted(record(), plan, 70).schedule.embedding_as_layers
+    assert not with_ends_counted(record(), plan, 72).schedule.embedding_as_layers
+    assert not with_ends_counted(record(), plan, 75).schedule.embedding_as_layers
+    assert with_ends_counted(record(), Plan.of(pp=8, vpp=8), 126).schedule.embedding_as_layers
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_a_mixture_that_differs_from_its_shipped_model_is_skipped(name, changes,
 def test_dropped_tokens_are_a_capacity_of_one():
     plan = plan_of(moe("Qwen3_235B_a22B (tokendrop)"), 1024)
     assert plan.experts.capacity_factor == 1.0
-    assert plan_of(moe("Qwen3_235B_a22B"), 1024).capacity_factor == 0.0
+    assert plan_of(moe("Qwen3_235B_a22B"), 1024).experts.capacity_factor == 0.0
 
 
 def test_the_way_to_the_experts_is_read_from_the_notes():
@@ -359,7 +359,7 @@ LARGE = GPT3 | {
 )
 def test_what_a_row_leaves_out_is_recomputed_only_if_memory_asks_for_it(changes, expected):
     record = Record("rows.csv:2", LARGE | {"notes": "flash"} | changes)
-    assert run_of(record)[2].recompute is expected
+    assert run_of(record)[2].recompute.kind is expected
     said = any("recomputation" in one for one in record.assumed)
     assert said is ("recompute" not in changes)
 
@@ -367,7 +367,7 @@ def test_what_a_row_leaves_out_is_recomputed_only_if_memory_asks_for_it(changes,
 def test_hybrid_sharding_shares_within_groups():
     row = LARGE | {"n_accelerators": "512", "dp": "512", "global_batch_sequences": "512", "notes": "flash"}
     shared = [
-        run_of(Record("rows.csv:2", row | {"zero_or_fsdp": text}))[2].shard_group
+        run_of(Record("rows.csv:2", row | {"zero_or_fsdp": text}))[2].sharding.shard_group
         for text in ("3 (FSDP+DP, JAX)", "3")
     ]
     assert shared == [128, 0]
@@ -385,5 +385,5 @@ def test_old_code_waits_for_its_sends_and_gathers():
     old, new = (
         plan_of(Record("rows.csv:2", GPT3 | {"notes": notes}), 1024) for notes in ("no flash", "flash")
     )
-    assert (old.overlap_sends, old.prefetch) == (False, False)
-    assert (new.overlap_sends, new.prefetch) == (True, True)
+    assert (old.traffic.overlap_sends, old.traffic.prefetch) == (False, False)
+    assert (new.traffic.overlap_sends, new.traffic.prefetch) == (True, True)
