@@ -12,7 +12,7 @@ from workloads.models.config import load_model
 from workloads.pipeline.schedule import SCHEDULES
 from workloads.pipeline.stages import stage_layers
 from workloads.plan.choices import Attention, Place, Precision, Recompute
-from workloads.plan.parallelism import default_sequence_length, parse_plan, plan_text
+from workloads.plan.parallelism import accelerators_of, default_sequence_length, parse_plan, plan_text
 from workloads.plan.plan import KEYS, PARTS, Plan
 from workloads.plan.rules import check
 from workloads.step.memory import check_fits, default_plan, fullest_stage, memory_by_kind
@@ -69,6 +69,14 @@ def test_a_plan_is_read_back_with_every_schedule(name):
     plan = parse_plan(f"schedule={name}")
     assert plan.schedule.kind is SCHEDULES[name]
     assert parse_plan(plan_text(plan)) == plan == pickle.loads(pickle.dumps(plan))
+
+
+def test_a_text_tells_its_accelerators():
+    assert accelerators_of("tp=8,pp=4,dp=2,cp=2,ep=2") == 128
+    assert accelerators_of("micro_batch=2") == 1
+    assert accelerators_of(" ") is None
+    with pytest.raises(WorkloadError, match="unknown key"):
+        accelerators_of("tpp=2")
 
 
 def test_an_unknown_key_is_refused():

@@ -29,8 +29,17 @@ Piece = tuple[tuple[Item, ...], tuple[Collective, ...]]
 """Work without an exchange, and the exchanges that follow it."""
 
 
-def paired(plan: Plan, slots: Sequence[Slot], index: int) -> bool:
+def paired(woven: tuple[Pass, Pass] | None, slots: Sequence[Slot], index: int) -> bool:
     """Return whether a slot of a stage and the next one are woven into one.
+
+    Parameters
+    ----------
+    woven : tuple of Pass, optional
+        Passes that are woven, in their order; none if no exchange is overlapped.
+    slots : sequence of Slot
+        The stage's slots.
+    index : int
+        The first of the two.
 
     Notes
     -----
@@ -38,12 +47,11 @@ def paired(plan: Plan, slots: Sequence[Slot], index: int) -> bool:
     (Megatron-LM's 1F1B overlap of expert communication); of DualPipe, a forward pass with the backward pass
     after it, which runs the other way (DeepSeek-V3, arXiv:2412.19437, section 3.2.1).
     """
-    if not plan.traffic.overlap_experts or index + 1 >= len(slots):
+    if woven is None or index + 1 >= len(slots):
         return False
     first, second = slots[index], slots[index + 1]
-    wanted = plan.schedule.kind.woven
     same = (first.microbatch, first.chunk) == (second.microbatch, second.chunk)
-    return (first.direction, second.direction) == wanted and not same
+    return (first.direction, second.direction) == woven and not same
 
 
 def pieces(passes: Passes, part: StagePart, direction: Pass) -> tuple[Piece, ...]:
@@ -292,7 +300,6 @@ def build_step(config: TransformerConfig, plan: Plan) -> StepGraph:
     """
     check(config, plan)
     pieces = MOST_UNITS * 3 if plan.sharding.shards_parameters else 2
-    pipeline = plan.pipeline
     pieces *= (
         8 * -(-config.layers // (plan.axes.pp * plan.schedule.vpp)) if plan.traffic.overlap_experts else 1
     )
@@ -309,7 +316,8 @@ def build_step(config: TransformerConfig, plan: Plan) -> StepGraph:
     graph = Graph()
     kind = FlowingRun if plan.schedule.kind.flows else StageRun
     runs = [kind(config, plan, stage, passes, graph) for stage in range(plan.axes.pp)]
-    _interleave(runs, pipeline.order())
+    woven = plan.schedule.kind.woven if plan.traffic.overlap_experts else None
+    _interleave(runs, plan.pipeline.order(), woven)
     for run in runs:
         run.exchange()
     for run in runs:
@@ -325,7 +333,7 @@ def build_step(config: TransformerConfig, plan: Plan) -> StepGraph:
     return step if plan.schedule.kind.flows else unrolled(step, plan)
 
 
-def _interleave(runs: list[StageRun], orders: Order) -> None:
+def _interleave(runs: list[StageRun], orders: Order, woven: tuple[Pass, Pass] | None) -> None:
     """Run every stage's slots, each as soon as what it waits for has been sent."""
     done = [0] * len(runs)
     moved = True
@@ -335,7 +343,7 @@ def _interleave(runs: list[StageRun], orders: Order) -> None:
             order = orders[stage]
             while done[stage] < len(order) and run.ready(order[done[stage]]):
                 slot = order[done[stage]]
-                if not paired(run.plan, order, done[stage]):
+                if not paired(woven, order, done[stage]):
                     run.run(slot)
                     done[stage] += 1
                 elif run.ready(order[done[stage] + 1]):
