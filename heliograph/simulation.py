@@ -17,10 +17,9 @@ from heliograph.system_names import DEFAULT_ACCELERATORS
 from heliograph.systems import System, build_system
 from heliograph.workload import (  # noqa: F401 - until experiments take them from there
     TOKENS_PER_ACCELERATOR,
-    Model,
-    Plan,
+    ModelLike,
+    PlanLike,
     plan_for,
-    plan_text,
     ranks_of,
 )
 from heliograph.workload import model as model_of
@@ -35,7 +34,9 @@ from simulator.operators import Sequence as Run
 from simulator.results.metrics import StepMetrics, summarise
 from simulator.results.trace import Trace
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.parallelism import Parallelism, check
+from workloads.plan.parallelism import plan_text
+from workloads.plan.plan import Plan
+from workloads.plan.rules import check
 from workloads.search.plans import PLACEMENTS, endpoints_of
 from workloads.step.memory import check_fits, check_host_fits, memory_by_kind
 from workloads.step.step import build_step
@@ -162,7 +163,7 @@ class StepResult(Tabular):
     """Circuit policy that was run, or ``"none"``."""
     model: str
     """Name of the model."""
-    plan: Parallelism
+    plan: Plan
     """How it was spread."""
     graph: StepGraph
     """What was run."""
@@ -309,7 +310,7 @@ MILLION = 10**6
 
 
 def simulate(
-    system: System | str, model: Model, plan: Plan | None = None, *, placement: str = PLACEMENTS[0]
+    system: System | str, model: ModelLike, plan: PlanLike | None = None, *, placement: str = PLACEMENTS[0]
 ) -> StepResult:
     """Return one training step of a model on a system.
 
@@ -319,7 +320,7 @@ def simulate(
         The hardware, or its name; a name has as many accelerators as the plan takes.
     model : str, pathlib.Path, mapping or TransformerConfig
         As `heliograph.model` takes it.
-    plan : str, mapping or Parallelism
+    plan : str, mapping or Plan
         As `heliograph.plan` takes it; without it, one chosen for the system.
     placement : str
         Axes from the nearest ranks to the farthest, such as ``tp cp dp pp``.
@@ -335,7 +336,7 @@ def simulate(
     return run_step(hardware, config, spread, placement=placement)
 
 
-def system_of(system: System | str, plan: Plan | None) -> System:
+def system_of(system: System | str, plan: PlanLike | None) -> System:
     """Return a system, or the one of a name with as many accelerators as a plan takes."""
     if isinstance(system, str):
         return build_system(system, usual_accelerators=ranks_of(plan) or DEFAULT_ACCELERATORS)
@@ -355,18 +356,18 @@ LARGEST_PARTS = 4
 """Parts of time and energy that a result's few lines name."""
 
 
-def step_graph(config: TransformerConfig, plan: Parallelism, placement: str = PLACEMENTS[0]) -> StepGraph:
+def step_graph(config: TransformerConfig, plan: Plan, placement: str = PLACEMENTS[0]) -> StepGraph:
     """Return the tasks of one step of a plan, its ranks placed on accelerators."""
     graph = build_step(config, plan)
     if placement == PLACEMENTS[0]:
         return graph
-    return dataclasses.replace(graph, layout=placed(graph.layout, endpoints_of(plan, placement)))
+    return dataclasses.replace(graph, layout=placed(graph.layout, endpoints_of(plan.axes, placement)))
 
 
 def run_step(
     system: System,
     config: TransformerConfig,
-    plan: Parallelism,
+    plan: Plan,
     *,
     placement: str = PLACEMENTS[0],
     graph: StepGraph | None = None,
@@ -379,7 +380,7 @@ def run_step(
         The hardware.
     config : TransformerConfig
         The model.
-    plan : Parallelism
+    plan : Plan
         How it is spread; must use all accelerators of the system.
     placement : str
         Axes from the nearest ranks to the farthest, such as ``tp cp dp pp``.
@@ -393,7 +394,7 @@ def run_step(
     """
     check(config, plan, accelerators=system.accelerators)
     check_fits(config, plan, system.node().memory.capacity_bytes)
-    if plan.updates_on_host:
+    if plan.sharding.updates_on_host:
         system = system.hosted()
         check_host_fits(config, plan, system.host)
     graph = graph or step_graph(config, plan, placement)
@@ -402,7 +403,7 @@ def run_step(
     return _run(system, config, plan, graph, "none")
 
 
-def _fastest(system: System, config: TransformerConfig, plan: Parallelism, graph: StepGraph) -> StepResult:
+def _fastest(system: System, config: TransformerConfig, plan: Plan, graph: StepGraph) -> StepResult:
     """Return the run with the circuit policy that was asked for, or with the faster one.
 
     Circuits that stay are tried first; where one change takes as long as that whole step, moving is slower.
@@ -425,12 +426,12 @@ def _fastest(system: System, config: TransformerConfig, plan: Parallelism, graph
 
 
 def _run(
-    system: System, config: TransformerConfig, plan: Parallelism, graph: StepGraph, circuits: str
+    system: System, config: TransformerConfig, plan: Plan, graph: StepGraph, circuits: str
 ) -> StepResult:
     node = system.node()
     trace = Simulation(graph, node, system.fabric).run()
     metrics = summarise(trace, graph, node, system.fabric)
-    stages = [memory_by_kind(config, plan, stage) for stage in range(plan.pp)]
+    stages = [memory_by_kind(config, plan, stage) for stage in range(plan.axes.pp)]
     capital_usd = system.capital_usd()
     return StepResult(
         system=system,

@@ -19,7 +19,7 @@ def run_one(arguments: argparse.Namespace, *, model: str, system: str) -> StepRe
     from workloads.plan.parallelism import parse_plan
 
     config = load_model(model)
-    usual = parse_plan(arguments.plan).ranks if arguments.plan else DEFAULT_ACCELERATORS
+    usual = parse_plan(arguments.plan).axes.ranks if arguments.plan else DEFAULT_ACCELERATORS
     built = build_system(
         system,
         accelerators=arguments.accelerators,
