@@ -21,12 +21,17 @@ from optical.devices.devices import (
     Tia,
     Waveguide,
 )
-from optical.devices.named_parts import NamedPart, Role, fits, fitted, named_parts
-from optical.devices.phase_shifters import MEAN_PHASE_RAD, CapacitiveShifter, CarrierShifter
-from optical.devices.programmable import Heater, PcmCell
-from optical.devices.rings import WeightRing
-from optical.noise.amplifiers import Soa
-from optical.noise.limits import sampling_floor_j, schreier_db
+from optical.devices.devices.amplifiers import Soa
+from optical.devices.devices.limits import sampling_floor_j, schreier_db
+from optical.devices.devices.named_parts import NamedPart, Role, fits, fitted, named_parts
+from optical.devices.devices.programmable import (
+    MEAN_PHASE_RAD,
+    CapacitiveShifter,
+    CarrierShifter,
+    Heater,
+    PcmCell,
+)
+from optical.devices.devices.rings import WeightRing
 from simulator.errors import ParameterError
 from simulator.parameter_tree import Place, TreeT, find_place, places, put_part
 

@@ -1,17 +1,15 @@
-"""A core with just the light that a target needs, whatever kind of core it is."""
+"""Laser sizing: a core with just the light that a target needs, whatever kind of core it is."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from optical.cores.core import Core
 from optical.cores.number_formats import BlockFloatCore
-from optical.noise.laser_power import NoiseRatio, power_for_bits
+from optical.noise import NoiseRatio, power_for_bits
 from simulator.errors import LinkError, ParameterError
 from simulator.parameter_tree import get_at, replace_at
-
-if TYPE_CHECKING:
-    from optical.cores.core import Core
 
 LASER = "laser_power_w"
 """Where every core keeps the power of its laser, a number format's in the core within."""
@@ -40,7 +38,7 @@ def lit_for_bits(core: Core, target_bits: float) -> Core:
 
     Notes
     -----
-    In closed form where a core tells its noise by cause (`optical.noise.laser_power.power_for_bits`); block
+    In closed form where a core tells its noise by cause (`optical.noise.power_for_bits`); block
     floating point leaves the bits of its core as they are. Other number formats are searched: their bits do
     not fall with more light until the core within says that it is too much.
     """

@@ -9,8 +9,8 @@ import pytest
 
 from optical.cores.crossbar import default_crossbar
 from optical.devices.devices import Converter, device_table
-from optical.devices.named_parts import adc_names, laser_names, load_adc, load_laser
-from optical.noise.limits import (
+from optical.devices.devices.limits import (
+    bits_from_snr,
     ideal_responsivity_a_per_w,
     landauer_j,
     optical_j_per_mac,
@@ -18,10 +18,12 @@ from optical.noise.limits import (
     photons_per_mac,
     sampling_floor_j,
     schreier_db,
+    snr_from_bits,
     standard_quantum_limit,
     walden_j,
 )
-from optical.noise.link_budget import bits_from_snr, snr_from_bits, solve_laser_power
+from optical.devices.devices.named_parts import adc_names, laser_names, load_adc, load_laser
+from optical.noise import solve_laser_power
 from simulator.errors import LinkError, ParameterError
 
 PICOJOULE, FEMTOJOULE, ZEPTOJOULE = 1e-12, 1e-15, 1e-21

@@ -7,10 +7,14 @@ import numpy as np
 import pytest
 
 from optical.cores import default_crossbar, default_homodyne, default_mesh, default_pcm_crossbar
-from optical.cores.mesh_errors import RealMatrixError
+from optical.cores.mzi_mesh import RealMatrixError
 from optical.cores.ring_bank import default_ring_bank
-from optical.devices.named_parts import Role, named_parts, names_of
-from optical.devices.phase_shifters import CapacitiveShifter, CarrierShifter, soref_bennett_absorption_db
+from optical.devices.devices.named_parts import Role, named_parts, names_of
+from optical.devices.devices.programmable import (
+    CapacitiveShifter,
+    CarrierShifter,
+    soref_bennett_absorption_db,
+)
 from simulator.errors import LinkError
 from simulator.parameter_tree import numeric_leaves, replace_at
 
