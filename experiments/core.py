@@ -31,7 +31,7 @@ from heliograph.report import ReportRow, format_quantity, format_si, prefix_of
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, save, styled
 from heliograph.systems import build_system
 from optical.cores import CORES
-from optical.devices.devices.limits import bits_from_snr
+from optical.devices.limits import bits_from_snr
 from simulator.errors import HeliographError, LinkError, ParameterError, nearest
 from simulator.operators import Held, MatMul, Phase
 from simulator.parameter_tree import get_at, replace_at
@@ -816,7 +816,6 @@ def write(found: CoreStudy, directory: Path) -> list[Path]:
     HeliographError
         If the directory cannot be made or written.
     """
-
     make_directory(directory)
     name, tokens = found.bench.name, found.bench.tokens
     shown = name.replace("_", " ")

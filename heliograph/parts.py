@@ -9,7 +9,7 @@ from typing import Any
 
 from heliograph.fabrics import load_network_part, network_parts
 from heliograph.report import format_si as _si
-from optical.devices.devices import (
+from optical.devices import (
     Comb,
     Converter,
     Laser,
@@ -21,17 +21,17 @@ from optical.devices.devices import (
     Tia,
     Waveguide,
 )
-from optical.devices.devices.amplifiers import Soa
-from optical.devices.devices.limits import sampling_floor_j, schreier_db
-from optical.devices.devices.named_parts import NamedPart, Role, fits, fitted, named_parts
-from optical.devices.devices.programmable import (
+from optical.devices.amplifiers import Soa
+from optical.devices.limits import sampling_floor_j, schreier_db
+from optical.devices.named_parts import NamedPart, Role, fits, fitted, named_parts
+from optical.devices.programmable import (
     MEAN_PHASE_RAD,
     CapacitiveShifter,
     CarrierShifter,
     Heater,
     PcmCell,
 )
-from optical.devices.devices.rings import WeightRing
+from optical.devices.rings import WeightRing
 from simulator.errors import ParameterError
 from simulator.parameter_tree import Place, TreeT, find_place, places, put_part
 
@@ -72,7 +72,8 @@ def with_part(system: TreeT, path: str, name: str) -> TreeT:
     path : str
         Path of the place, or an ending of it that fits one only.
     name : str
-        Name of the part (`optical.devices.named_parts.named_parts`), or ``none`` to take out one that may be missing.
+        Name of the part (`optical.devices.named_parts.named_parts`), or ``none`` to take out one that may be
+        missing.
 
     Raises
     ------

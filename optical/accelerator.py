@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from optical.cores.core import Core
 from optical.cores.crossbar import default_crossbar
-from optical.devices.devices import Die, Domain, Sram, area_m2, device_table, full_load_w, static_w
+from optical.devices import Die, Domain, Sram, area_m2, device_table, full_load_w, static_w
 from simulator.amounts import Amount, ceiling, choose, floored, larger, single, smaller
 from simulator.checks import check_positive, check_range
 from simulator.errors import LinkError, ParameterError, WorkloadError

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from optical.cores.array_errors import ArrayShape, mismatch_ratio, on_chip
 from optical.cores.core import NOTHING_RELOADED, Reload, TiledLoads, Work
-from optical.devices.devices import (
+from optical.devices import (
     Adder,
     Comb,
     Converter,

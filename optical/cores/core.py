@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from optical.devices.devices import Events, Part
+from optical.devices import Events, Part
 from optical.execution.analog import AnalogSpec, loads_second
 from optical.noise import CalibrationCost
 from simulator.amounts import Amount, Flag, ceiling, choose

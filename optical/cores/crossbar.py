@@ -20,7 +20,7 @@ from typing import ClassVar
 
 from optical.cores.analog import AnalogCore, converter_parts, receiver_of, source_parts
 from optical.cores.array_errors import ArrayShape, counted, default_interfering_chip
-from optical.devices.devices import (
+from optical.devices import (
     QUARTER_TURN_RAD,
     Adder,
     CapacitiveShifter,

@@ -23,7 +23,7 @@ from typing import ClassVar
 from optical.cores.analog import AnalogCore, converter_parts, receiver_of, source_parts, streaming
 from optical.cores.array_errors import ArrayShape, default_chip
 from optical.cores.core import PARTIAL_SUM_BYTES, Reload, tiled_loads
-from optical.devices.devices import (
+from optical.devices import (
     MEAN_PHASE_RAD,
     Adder,
     CapacitiveShifter,
@@ -82,8 +82,8 @@ class RealMatrixError:
 
     Notes
     -----
-    The laws of `optical.transfer.selfconfiguration` are those of complex unitary matrices. A weight is real, so
-    are both factors of its singular value decomposition, and a receiver beside a local oscillator sees one
+    The laws of `optical.transfer.selfconfiguration` are those of complex unitary matrices. A weight is real,
+    so are both factors of its singular value decomposition, and a receiver beside a local oscillator sees one
     quadrature: most of what errors of first order add stands in the other one.
 
     Phases. Every phase that is wrong by d changes a mesh by a matrix of norm d. At an input that matrix is
@@ -330,7 +330,7 @@ class MziMesh(AnalogCore):
         return {"wrong weights": self.relative_matrix_error**2 * UNIFORM_MEAN_SQUARE / self.ports}
 
     def output_record(self, phase: Phase) -> AnalogSpec:
-        """Return the record of one output by itself; couplers that phases do not allow for scale the matrix."""
+        """Return the record of one output by itself; couplers not allowed for scale the matrix."""
         blind = self.configuration is Configuration.IDEAL
         gain = self.matrix_error.uncorrected_gain if blind else 1.0
         record = super().output_record(phase)

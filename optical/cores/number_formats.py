@@ -18,8 +18,8 @@ from functools import cache, cached_property
 
 from optical.cores.core import Budget, Core, Reload, Work
 from optical.cores.crossbar import Crossbar, default_crossbar
-from optical.devices.devices import Events, FormatLogic, Part, Per, bytes_of_bits, device_table, energy_j
-from optical.devices.devices.limits import bits_from_snr
+from optical.devices import Events, FormatLogic, Part, Per, bytes_of_bits, device_table, energy_j
+from optical.devices.limits import bits_from_snr
 from optical.execution.analog import AnalogSpec, Scale
 from optical.execution.residues import (
     Remainder,

@@ -22,7 +22,7 @@ from typing import ClassVar
 from optical.cores.analog import AnalogCore, converter_parts, receiver_of, source_parts, streaming
 from optical.cores.array_errors import ArrayShape, default_chip
 from optical.cores.core import PARTIAL_SUM_BYTES, Reload, tiled_loads
-from optical.devices.devices import (
+from optical.devices import (
     Adder,
     Comb,
     Converter,

@@ -19,7 +19,7 @@ import scipy
 
 from optical.cores.core import PARTIAL_SUM_BYTES, Reload, Work, tiled_loads
 from optical.cores.phase_readout import PhaseBudget, PhaseChannel, sigma_of_misreading
-from optical.devices.devices import (
+from optical.devices import (
     Adder,
     Converter,
     Device,
@@ -37,7 +37,7 @@ from optical.devices.devices import (
     device_table,
     energy_j,
 )
-from optical.devices.devices.limits import bits_from_snr
+from optical.devices.limits import bits_from_snr
 from optical.execution.analog import AnalogSpec, Rounding, Scale
 from optical.execution.residues import Residues, largest_mantissa
 from optical.noise import CalibrationCost, Element, NoiseRatio, Receiver, check_closes

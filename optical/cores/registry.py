@@ -1,4 +1,4 @@
-"""Registry of the cores that can be asked for by name; a core from outside the repository joins with a call."""
+"""Registry of the cores that can be asked for by name; a core from outside joins with one call."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from typing import ClassVar
 from optical.cores.analog import AnalogCore, converter_parts, receiver_of, source_parts, streaming
 from optical.cores.array_errors import ArrayShape, default_chip
 from optical.cores.core import Reload, tiled_loads
-from optical.devices.devices import (
+from optical.devices import (
     Adder,
     Comb,
     Converter,
@@ -44,8 +44,8 @@ from optical.devices.devices import (
     bytes_of_bits,
     device_table,
 )
-from optical.devices.devices.programmable import NEIGHBOURS
-from optical.devices.devices.rings import WeightCrosstalk, least_drop, weight_crosstalk
+from optical.devices.programmable import NEIGHBOURS
+from optical.devices.rings import WeightCrosstalk, least_drop, weight_crosstalk
 from optical.execution.analog import AnalogSpec
 from optical.noise import (
     UNIFORM_MEAN_SQUARE,
@@ -154,7 +154,7 @@ class RingBank(AnalogCore):
 
     @property
     def operand_bytes_per_symbol(self) -> float:
-        """Bytes that one core fetches from the buffer in one symbol; a value is fetched once for both signs."""
+        """Bytes that one core fetches from the buffer in one symbol: a value once for both signs."""
         return self.wavelengths * self.word_bytes / SIGN_PASSES
 
     @property

@@ -7,8 +7,8 @@ the floors of physics; `parts` the parts list of a core, with power, area and en
 
 from __future__ import annotations
 
-from optical.devices.devices.amplifiers import Soa
-from optical.devices.devices.devices import (
+from optical.devices.amplifiers import Soa
+from optical.devices.devices import (
     Adder,
     Comb,
     Converter,
@@ -30,7 +30,7 @@ from optical.devices.devices.devices import (
     bytes_of_bits,
     device_table,
 )
-from optical.devices.devices.parts import (
+from optical.devices.parts import (
     Device,
     Domain,
     Events,
@@ -42,7 +42,7 @@ from optical.devices.devices.parts import (
     full_load_w,
     static_w,
 )
-from optical.devices.devices.programmable import (
+from optical.devices.programmable import (
     MEAN_PHASE_RAD,
     QUARTER_TURN_RAD,
     CapacitiveShifter,
@@ -54,7 +54,7 @@ from optical.devices.devices.programmable import (
     PcmCell,
     programmable_table,
 )
-from optical.devices.devices.rings import RingBankLayout, WeightRing
+from optical.devices.rings import RingBankLayout, WeightRing
 
 __all__ = [
     "MEAN_PHASE_RAD",

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from optical.devices.devices.limits import photon_energy_j
-from optical.devices.devices.parts import Device
+from optical.devices.limits import photon_energy_j
+from optical.devices.parts import Device
 from simulator.checks import check_positive, check_range
 from simulator.errors import ParameterError
 from simulator.units import db_from_ratio, ratio_from_db

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from optical.devices.devices.amplifiers import Soa
-from optical.devices.devices.devices import (
+from optical.devices.amplifiers import Soa
+from optical.devices.devices import (
     Comb,
     Converter,
     IntegratingReceiver,
@@ -26,15 +26,15 @@ from optical.devices.devices.devices import (
     Waveguide,
     device_table,
 )
-from optical.devices.devices.limits import sampling_floor_j
-from optical.devices.devices.programmable import (
+from optical.devices.limits import sampling_floor_j
+from optical.devices.programmable import (
     CapacitiveShifter,
     CarrierShifter,
     Heater,
     PcmCell,
     programmable_table,
 )
-from optical.devices.devices.rings import WeightRing
+from optical.devices.rings import WeightRing
 from simulator.errors import ParameterError
 from simulator.tables import Table, read_table
 

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
-from optical.devices.devices.parts import Device, Domain, Operated
+from optical.devices.parts import Device, Domain, Operated
 from simulator.checks import check_positive, check_range
 from simulator.tables import Table, read_table
 

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from optical.devices.devices.parts import Device, Operated
+from optical.devices.parts import Device, Operated
 from simulator.checks import check_positive, check_range
 
 CHANNEL_LINEWIDTHS = 368.0 / 108.0

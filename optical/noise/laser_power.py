@@ -11,8 +11,8 @@ import math
 import typing
 from typing import Protocol
 
-from optical.devices.devices import Soa
-from optical.devices.devices.limits import bits_from_snr, snr_from_bits
+from optical.devices import Soa
+from optical.devices.limits import bits_from_snr, snr_from_bits
 from optical.noise.link_budget import LightBudget, NoiseRatio
 from simulator.errors import LinkError, ParameterError
 

@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from optical.devices.devices import Converter, Laser, Photodetector, Soa, Tia
-from optical.devices.devices.limits import bits_from_snr, snr_from_bits
+from optical.devices import Converter, Laser, Photodetector, Soa, Tia
+from optical.devices.limits import bits_from_snr, snr_from_bits
 from simulator.checks import check_positive, check_range
 from simulator.errors import LinkError, ParameterError
 from simulator.units import ELEMENTARY_CHARGE_C, db_from_ratio, ratio_from_db
@@ -251,7 +251,7 @@ def converter_ratios(dac: Converter, adc: Converter, length: int, operands: int 
 
 @dataclass(frozen=True, kw_only=True)
 class LightBudget(ABC):
-    """Link budget of one output: path, received power, and the noise of a sample by its dependence on light."""
+    """Link budget of one output: path, received power, and noise of a sample by how it follows light."""
 
     elements: tuple[Element, ...]
     """Losses from the source to the detector."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, Protocol
 
-from optical.devices.devices import device_table
-from optical.devices.devices.programmable import Heater, programmable_table
-from optical.devices.devices.rings import WeightRing
+from optical.devices import device_table
+from optical.devices.programmable import Heater, programmable_table
+from optical.devices.rings import WeightRing
 from optical.published.lightening_transformer import Correction, LighteningTransformer
 from optical.published.lightening_workloads import Product
 from optical.published.parts import BaselineParts, published_table

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from optical.cores import CORES, load_core
-from optical.devices.devices.amplifiers import Soa, source_of
-from optical.devices.devices.limits import photon_energy_j
-from optical.devices.devices.named_parts import Role, named_parts, names_of
+from optical.devices.amplifiers import Soa, source_of
+from optical.devices.limits import photon_energy_j
+from optical.devices.named_parts import Role, named_parts, names_of
 from optical.noise.laser_power import power_for_bits
 from optical.noise.link_budget import solve_laser_power
 from simulator.errors import ParameterError

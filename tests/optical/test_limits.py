@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from optical.cores.crossbar import default_crossbar
-from optical.devices.devices import Converter, device_table
-from optical.devices.devices.limits import (
+from optical.devices import Converter, device_table
+from optical.devices.limits import (
     bits_from_snr,
     ideal_responsivity_a_per_w,
     landauer_j,
@@ -22,7 +22,7 @@ from optical.devices.devices.limits import (
     standard_quantum_limit,
     walden_j,
 )
-from optical.devices.devices.named_parts import adc_names, laser_names, load_adc, load_laser
+from optical.devices.named_parts import adc_names, laser_names, load_adc, load_laser
 from optical.noise import solve_laser_power
 from simulator.errors import LinkError, ParameterError
 

@@ -8,7 +8,7 @@ import pytest
 
 from optical.cores import default_pcm_crossbar
 from optical.cores.pcm_crossbar import SignedInput
-from optical.devices.devices.programmable import PcmCell, programmable_table
+from optical.devices.programmable import PcmCell, programmable_table
 from optical.noise.laser_power import power_for_bits
 from simulator.errors import LinkError, ParameterError
 from simulator.operators import Held, MatMul, Phase

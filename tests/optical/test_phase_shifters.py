@@ -9,8 +9,8 @@ import pytest
 from optical.cores import default_crossbar, default_homodyne, default_mesh, default_pcm_crossbar
 from optical.cores.mzi_mesh import RealMatrixError
 from optical.cores.ring_bank import default_ring_bank
-from optical.devices.devices.named_parts import Role, named_parts, names_of
-from optical.devices.devices.programmable import (
+from optical.devices.named_parts import Role, named_parts, names_of
+from optical.devices.programmable import (
     CapacitiveShifter,
     CarrierShifter,
     soref_bennett_absorption_db,

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from optical.cores import default_ring_bank
-from optical.devices.devices.rings import least_drop, weight_crosstalk
+from optical.devices.rings import least_drop, weight_crosstalk
 from optical.noise.laser_power import power_for_bits
 from simulator.errors import LinkError, ParameterError
 from simulator.operators import Held, MatMul, Phase
