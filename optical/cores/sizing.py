@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
+from optical.cores.analog import AnalogCore
 from optical.cores.core import Core
 from optical.cores.number_formats import BlockFloatCore
 from optical.noise import NoiseRatio, power_for_bits
@@ -44,9 +44,8 @@ def lit_for_bits(core: Core, target_bits: float) -> Core:
     """
     if isinstance(core, BlockFloatCore):
         return replace_at(core, LASER, _power_of(lit_for_bits(core.core, target_bits)))
-    told: Any = core
-    if isinstance(getattr(told, "noise_ratio", None), NoiseRatio):
-        lit = replace_at(core, LASER, power_for_bits(told, target_bits))
+    if isinstance(core, AnalogCore):
+        lit = replace_at(core, LASER, power_for_bits(core, target_bits))
         lit.budget  # noqa: B018 - a link that does not close is an error here
         return lit
     return _searched(core, target_bits)
@@ -60,9 +59,9 @@ def most_bits(core: Core) -> tuple[float, str]:
     core : Core
         Any core; its present power does not matter.
     """
-    told: Any = core.core if isinstance(core, BlockFloatCore) else core
-    ratio = getattr(told, "noise_ratio", None)
-    if isinstance(ratio, NoiseRatio):
+    analog = core.core if isinstance(core, BlockFloatCore) else core
+    if isinstance(analog, AnalogCore):
+        ratio = analog.noise_ratio
         endless = NoiseRatio(dark=0.0, shot=0.0, bright=ratio.bright)
         worst = max(ratio.bright, key=lambda cause: ratio.bright[cause])
         return endless.effective_bits, worst.removeprefix("the ")
