@@ -6,8 +6,15 @@
 
 from __future__ import annotations
 
-from optical.cores.analog import AnalogCore, converter_parts, receiver_of, source_parts, streaming
-from optical.cores.array_errors import ArrayShape
+from optical.cores.analog import (
+    AnalogCore,
+    converter_parts,
+    integrating_receiver_of,
+    receiver_of,
+    source_parts,
+    streaming,
+)
+from optical.cores.array_errors import ArrayShape, default_chip, default_interfering_chip
 from optical.cores.core import NOTHING_RELOADED, Budget, Core, Reload, TiledLoads, Work, tiled_loads
 from optical.cores.crossbar import Crossbar, default_crossbar
 from optical.cores.homodyne import Homodyne, default_homodyne
@@ -45,13 +52,16 @@ __all__ = [
     "Work",
     "converter_parts",
     "default_block_float",
+    "default_chip",
     "default_crossbar",
     "default_homodyne",
+    "default_interfering_chip",
     "default_mesh",
     "default_pcm_crossbar",
     "default_phase_residue",
     "default_residue",
     "default_ring_bank",
+    "integrating_receiver_of",
     "lit_for_bits",
     "load_core",
     "most_bits",

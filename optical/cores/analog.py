@@ -20,6 +20,7 @@ from optical.devices import (
     Comb,
     Converter,
     Events,
+    IntegratingReceiver,
     Laser,
     Modulator,
     Part,
@@ -45,6 +46,7 @@ from optical.noise import (
     converter_ratios,
     gain_calibration,
     source_of,
+    symbol_residue,
 )
 from simulator.amounts import ceiling
 from simulator.checks import check_positive, check_range, check_whole
@@ -307,6 +309,34 @@ def receiver_of(
         rin_db_per_hz=source.rin_db_per_hz,
         leakage=ratio_from_db(-core.modulator.extinction_ratio_db),
         pairs=pairs,
+    )
+
+
+def integrating_receiver_of(
+    core: AnalogCore, pair: IntegratingReceiver, source: Source, symbols: int
+) -> Receiver:
+    """Return the receiver of outputs that integrate so many symbols between two readings.
+
+    Parameters
+    ----------
+    core : AnalogCore
+        Its modulator and rate shape the symbols; the pair need not follow them.
+    pair : IntegratingReceiver
+        Balanced pair with its capacitor.
+    source : Source
+        The light.
+    symbols : int
+        Symbols between two readings.
+    """
+    return Receiver(
+        bandwidth_hz=core.symbol_rate_hz / 2.0,
+        responsivity_a_per_w=pair.responsivity_a_per_w,
+        dark_current_a=pair.dark_current_a,
+        cmrr_db=pair.cmrr_db,
+        noise_a_per_sqrt_hz=pair.noise_density_a_per_sqrt_hz(core.symbol_rate_hz, symbols),
+        rin_db_per_hz=source.rin_db_per_hz,
+        residue=symbol_residue((core.modulator.bandwidth_hz,), core.symbol_rate_hz),
+        leakage=ratio_from_db(-core.modulator.extinction_ratio_db),
     )
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import ClassVar
 
-from optical.cores.analog import AnalogCore, converter_parts, source_parts
+from optical.cores.analog import AnalogCore, converter_parts, integrating_receiver_of, source_parts
 from optical.cores.array_errors import ArrayShape, counted, default_interfering_chip
 from optical.devices import (
     QUARTER_TURN_RAD,
@@ -47,9 +47,7 @@ from optical.noise import (
     Element,
     LightBudget,
     LinkBudget,
-    Receiver,
     elements_of,
-    symbol_residue,
 )
 from simulator.amounts import ceiling, larger
 from simulator.errors import LinkError
@@ -162,25 +160,14 @@ class Homodyne(AnalogCore):
         The detector integrates across symbols, so only the modulator leaves a residue of a symbol in the
         next.
         """
-        source, rate_hz = self.source(), self.symbol_rate_hz
+        source, symbols = self.source(), self.integration_symbols
         return LinkBudget(
             elements=self.path,
             split=2.0 * self.receivers,
             launch_w=source.launch_w,
-            receiver=Receiver(
-                bandwidth_hz=rate_hz / 2.0,
-                responsivity_a_per_w=self.receiver.responsivity_a_per_w,
-                dark_current_a=self.receiver.dark_current_a,
-                cmrr_db=self.receiver.cmrr_db,
-                noise_a_per_sqrt_hz=self.receiver.noise_density_a_per_sqrt_hz(
-                    rate_hz, self.integration_symbols
-                ),
-                rin_db_per_hz=source.rin_db_per_hz,
-                residue=symbol_residue((self.modulator.bandwidth_hz,), rate_hz),
-                leakage=ratio_from_db(-self.modulator.extinction_ratio_db),
-            ),
+            receiver=integrating_receiver_of(self, self.receiver, source, symbols),
             wavelengths=1,
-            symbols=self.integration_symbols,
+            symbols=symbols,
         )
 
     @cached_property

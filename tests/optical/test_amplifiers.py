@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from optical.cores import CORES, load_core
+from optical.cores import AnalogCore, load_core
 from optical.devices import Domain, area_m2, static_w
 from optical.devices.amplifiers import Soa
 from optical.devices.limits import photon_energy_j
@@ -15,10 +15,11 @@ from optical.noise import power_for_bits, solve_laser_power
 from simulator.errors import ParameterError
 from simulator.parameter_tree import numeric_leaves, replace_at
 from simulator.units import db_from_ratio, ratio_from_db
+from tests.conformance.core_laws import cores_that
 
 AMPLIFIERS = {name: named_parts()[name].build() for name in names_of(Role.AMPLIFIER)}
 SOA = AMPLIFIERS["soa_almae_2021"]
-ANALOG = [load_core(name) for name in CORES if hasattr(load_core(name), "laser_power_w")]
+ANALOG = [load_core(name) for name in cores_that(lambda core: isinstance(core, AnalogCore))]
 each_core = pytest.mark.parametrize("core", ANALOG, ids=[core.name for core in ANALOG])
 
 

@@ -14,9 +14,13 @@ from simulator.operators import Elementwise, Held, MatMuls, Phase
 HBM = Memory(
     capacity_bytes=80e9, bandwidth_bytes_per_s=3e12, efficiency=0.9, energy_j_per_byte=31.2e-12, static_w=20.0
 )
-UNITS = [PhotonicUnit(core=load_core(name), cores=64, memory=HBM, sram_bytes=2**21) for name in CORES]
-each_unit = pytest.mark.parametrize("unit", UNITS, ids=list(CORES))
+each_unit = pytest.mark.parametrize("unit", CORES, indirect=True)
 SHAPES = 300
+
+
+@pytest.fixture
+def unit(request):
+    return PhotonicUnit(core=load_core(request.param), cores=64, memory=HBM, sram_bytes=2**21)
 
 
 def drawn(count=SHAPES, **changes):
