@@ -112,8 +112,6 @@ class Array(ABC):
 class AnalogCore(Array):
     """Base of the analog cores: the fields that they share, and all that follows from their arrays."""
 
-    cluster: ClassVar[int] = 1
-    """Cores that share parts; an accelerator holds whole clusters."""
     counts: ClassVar[tuple[str, ...]]
     """Fields that must be whole numbers from 1."""
     symbol_rate_hz: float
@@ -145,6 +143,11 @@ class AnalogCore(Array):
         check_range(self, *self.counts, low=1)
         check_whole(self, *self.counts)
         check_positive(self, "symbol_rate_hz", "laser_power_w", "adc_range_sigma")
+
+    @property
+    def cluster(self) -> int:
+        """Cores that share parts; an accelerator holds whole clusters."""
+        return 1
 
     @property
     def reload(self) -> Reload:

@@ -107,7 +107,7 @@ class Crossbar(AnalogCore):
     """How unlike parts of a kind are, and which outputs fluctuate together."""
 
     @property
-    def cluster(self) -> int:  # type: ignore[override] - most cores share nothing
+    def cluster(self) -> int:
         """Cores that share modulators or converters; an accelerator holds whole clusters."""
         return self.broadcast * self.summed
 

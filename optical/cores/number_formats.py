@@ -45,12 +45,9 @@ def elements_of(operator: Products) -> Amount:
     return operator.batch * operator.k * (operator.m + operator.n)
 
 
-@dataclass(frozen=True, kw_only=True)
 class FormattedCore:
     """Base of cores that are another core with a number format: what the format leaves as it is."""
 
-    name: str
-    """Name shown in tables and messages."""
     core: Core
     """The core that multiplies."""
     logic: FormatLogic
@@ -112,6 +109,10 @@ class BlockFloatCore(FormattedCore):
 
     name: str = "block_float"
     """Name shown in tables and messages."""
+    core: Core
+    """The core that multiplies."""
+    logic: FormatLogic
+    """Digital electronics of the format."""
 
     @property
     def reload(self) -> Reload:
@@ -183,6 +184,8 @@ class ResidueCore(FormattedCore):
 
     name: str = "residue"
     """Name shown in tables and messages."""
+    core: Core
+    """The core that multiplies remainders."""
     moduli: tuple[int, ...]
     """Pairwise coprime."""
     mantissa_bits: int
@@ -191,6 +194,8 @@ class ResidueCore(FormattedCore):
     """Copies of the core that work on different moduli at once; the other moduli follow in further passes."""
     remainder: Remainder = Remainder.ANALOG
     """Where the remainder of a sum is taken."""
+    logic: FormatLogic
+    """Digital electronics of the format."""
 
     def __post_init__(self) -> None:
         check_range(self, "mantissa_bits", low=2)

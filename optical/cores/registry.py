@@ -120,7 +120,7 @@ def unanswered(core_class: object) -> list[str]:
     if not isinstance(core_class, type):
         return asked
     fields = {one.name for one in dataclasses.fields(core_class)} if _is_record(core_class) else set()
-    abstract = getattr(core_class, "__abstractmethods__", frozenset())
+    abstract: frozenset[str] = getattr(core_class, "__abstractmethods__", frozenset())
     return [name for name in asked if name in abstract or not (name in fields or hasattr(core_class, name))]
 
 

@@ -10,7 +10,6 @@ import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import ClassVar
 
 from optical.devices.parts import Device, Domain, Operated
 from simulator.checks import check_positive, check_range
@@ -253,7 +252,7 @@ class Photodetector(Device):
 class Tia(Device):
     """Transimpedance amplifier behind a balanced pair."""
 
-    domain: ClassVar[Domain] = Domain.ELECTRONIC
+    domain = Domain.ELECTRONIC
     """Die that it is made on."""
     name: str
     """Name shown in tables."""
@@ -297,7 +296,7 @@ class Converter(Device):
     R. H. Walden, "Analog-to-digital converter survey and analysis", IEEE JSAC 17 (1999) 539.
     """
 
-    domain: ClassVar[Domain] = Domain.ELECTRONIC
+    domain = Domain.ELECTRONIC
     """Die that it is made on."""
     name: str
     """Name shown in tables."""
@@ -354,7 +353,7 @@ class Converter(Device):
 class Adder(Device):
     """Digital accumulator of one output."""
 
-    domain: ClassVar[Domain] = Domain.ELECTRONIC
+    domain = Domain.ELECTRONIC
     """Die that it is made on."""
     name: str
     """Name shown in tables."""
@@ -376,7 +375,7 @@ class Adder(Device):
 class FormatLogic(Device):
     """Digital electronics of a number format: what is done to operands on their way in and to samples out."""
 
-    domain: ClassVar[Domain] = Domain.ELECTRONIC
+    domain = Domain.ELECTRONIC
     """Die that it is made on."""
     name: str
     """Name shown in tables."""

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar
 
 from simulator.amounts import Amount
 
@@ -21,7 +20,7 @@ class Domain(Enum):
 class Device:
     """Base of all devices: passive and photonic unless a device says otherwise."""
 
-    domain: ClassVar[Domain] = Domain.PHOTONIC
+    domain: Domain = Domain.PHOTONIC
     """Die that it is made on."""
     area_m2: float
     """Area of one."""
@@ -49,7 +48,7 @@ class Operated(Device):
     """Energy of one use."""
     area_m2: float = 0.0
     """Area of one."""
-    domain: Domain = Domain.PHOTONIC  # type: ignore[misc] - of this one, not of the class
+    domain: Domain = Domain.PHOTONIC
     """Die that it is made on."""
 
 

@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import ClassVar
 
 from optical.devices.parts import Device, Domain, Operated
 from simulator.checks import check_positive, check_range
@@ -295,7 +294,7 @@ class MeshLayout:
 class Decomposer(Device):
     """Digital unit beside a core that turns a matrix into phases."""
 
-    domain: ClassVar[Domain] = Domain.ELECTRONIC
+    domain = Domain.ELECTRONIC
     """Die that it is made on."""
     name: str
     """Name shown in tables."""

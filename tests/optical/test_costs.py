@@ -105,4 +105,4 @@ def test_only_products_are_priced():
         name="softmax", layer="", phase=Phase.FORWARD, flops=1.0, read_bytes=1.0, written_bytes=1.0
     )
     with pytest.raises(WorkloadError, match="products only"):
-        UNITS[0].cost(other)
+        PhotonicUnit(core=load_core("crossbar"), cores=8, memory=HBM, sram_bytes=2**21).cost(other)
