@@ -10,14 +10,14 @@ import dataclasses
 import math
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optical.cores.core import Core
 from optical.cores.crossbar import default_crossbar
-from optical.devices import Die, Domain, Sram, area_m2, device_table, full_load_w, static_w
+from optical.devices import Die, Domain, Sram, area_m2, device_table, full_load_w, shipped, static_w
 from simulator.amounts import Amount, ceiling, choose, floored, larger, single, smaller
 from simulator.checks import check_positive, check_range
 from simulator.errors import LinkError, ParameterError, WorkloadError
@@ -26,13 +26,7 @@ from simulator.node import Memory
 from simulator.operators import Elementwise, MatMul, MatMuls, Phase, Products
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-PartT = TypeVar("PartT")
-
-
-def _part(kind: type[PartT], name: str) -> Callable[[], PartT]:
-    return lambda: device_table().build(kind, name)
+    from collections.abc import Mapping
 
 
 def memory_traffic_bytes(operator: Products, buffer_bytes: float) -> Amount:
@@ -129,13 +123,13 @@ class PhotonicUnit:
     """How many, in whole clusters (`Core.cluster`)."""
     memory: Memory
     """Memory shared with the electronics; the node charges its static power."""
-    sram: Sram = field(default_factory=_part(Sram, "sram"))
+    sram: Sram = shipped(Sram, "sram")
     """Technology of the buffer."""
     sram_bytes: float
     """Capacity of the buffer that all cores share, half for operands in use and half for the next ones."""
-    photonic_die: Die = field(default_factory=_part(Die, "photonic_die"))
+    photonic_die: Die = shipped(Die, "photonic_die")
     """Price of photonic area."""
-    cmos_die: Die = field(default_factory=_part(Die, "cmos_die"))
+    cmos_die: Die = shipped(Die, "cmos_die")
     """Price of electronic area."""
 
     def __post_init__(self) -> None:

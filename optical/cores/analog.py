@@ -33,6 +33,7 @@ from optical.devices import (
     Waveguide,
     bytes_of_bits,
     energy_j,
+    shipped,
 )
 from optical.execution.analog import AnalogSpec, Rounding
 from optical.noise import (
@@ -126,17 +127,17 @@ class AnalogCore(Array):
     """How the DAC driver rounds operands of gradient products; stochastic rounding keeps their mean."""
     amplifier: Soa | None = None
     """Amplifier of the light behind the coupling into the chip; none in today's cores."""
-    laser: Laser
+    laser: Laser = shipped(Laser, "laser")
     """Source of all light."""
-    branch: PassiveElement
+    branch: PassiveElement = shipped(PassiveElement, "y_branch")
     """One stage of splitting."""
-    waveguide: Waveguide
+    waveguide: Waveguide = shipped(Waveguide, "si_waveguide")
     """All routing."""
-    dac: Converter
+    dac: Converter = shipped(Converter, "dac")
     """Operand converter, one per modulator."""
-    adc: Converter
+    adc: Converter = shipped(Converter, "adc")
     """Output converter."""
-    adder: Adder
+    adder: Adder = shipped(Adder, "adder")
     """Digital accumulator of an output."""
 
     def __post_init__(self) -> None:

@@ -22,15 +22,12 @@ from optical.cores.analog import AnalogCore, converter_parts, receiver_of, sourc
 from optical.cores.array_errors import ArrayShape, counted, default_interfering_chip
 from optical.devices import (
     QUARTER_TURN_RAD,
-    Adder,
     CapacitiveShifter,
     CarrierShifter,
     Comb,
-    Converter,
     CrossbarLayout,
     Events,
     Heater,
-    Laser,
     Modulator,
     Part,
     PassiveElement,
@@ -38,8 +35,7 @@ from optical.devices import (
     Photodetector,
     RingRouter,
     Tia,
-    Waveguide,
-    device_table,
+    shipped,
 )
 from optical.execution.analog import AnalogSpec, Shot
 from optical.noise import Chip, Element, LinkBudget, elements_of
@@ -85,23 +81,25 @@ class Crossbar(AnalogCore):
     """Cores whose photocurrents share an amplifier and an ADC."""
     shot: Shot = Shot.GAUSSIAN
     """How shot noise is drawn."""
-    comb: Comb
+    comb: Comb = shipped(Comb, "micro_comb")
     """Source of the lines."""
-    modulator: Modulator
+    modulator: Modulator = shipped(Modulator, "mzm")
     """One per line of a row, and of a column."""
-    router: RingRouter
+    router: RingRouter = shipped(RingRouter, "ring_router")
     """Two per modulator: drop the line, and add it again."""
-    phase_shifter: PhaseShifter | Heater | CapacitiveShifter | CarrierShifter
+    phase_shifter: PhaseShifter | Heater | CapacitiveShifter | CarrierShifter = shipped(
+        PhaseShifter, "phase_shifter"
+    )
     """Quarter turn before the coupler of a node."""
-    coupler: PassiveElement
+    coupler: PassiveElement = shipped(PassiveElement, "directional_coupler")
     """50:50 coupler of a node."""
-    crossing: PassiveElement
+    crossing: PassiveElement = shipped(PassiveElement, "crossing")
     """Waveguide crossing, one per node."""
-    detector: Photodetector
+    detector: Photodetector = shipped(Photodetector, "photodetector")
     """Two per node."""
-    tia: Tia
+    tia: Tia = shipped(Tia, "tia")
     """Amplifier of an output."""
-    layout: CrossbarLayout
+    layout: CrossbarLayout = shipped(CrossbarLayout, "crossbar_layout")
     """Density of the array."""
     chip: Chip = field(default_factory=lambda: default_interfering_chip(on_lines=True))
     """How unlike parts of a kind are, and which outputs fluctuate together."""
@@ -274,7 +272,6 @@ def default_crossbar() -> Crossbar:
     about as much noise as the ADC does, so that neither is paid for in vain (a test holds this to a factor
     of two).
     """
-    table = device_table()
     return Crossbar(
         name="crossbar",
         rows=12,
@@ -285,19 +282,4 @@ def default_crossbar() -> Crossbar:
         broadcast=4,
         summed=2,
         laser_power_w=to_si("laser_power_w", 15.0, "mW"),
-        laser=table.build(Laser, "laser"),
-        comb=table.build(Comb, "micro_comb"),
-        modulator=table.build(Modulator, "mzm"),
-        router=table.build(RingRouter, "ring_router"),
-        branch=table.build(PassiveElement, "y_branch"),
-        phase_shifter=table.build(PhaseShifter, "phase_shifter"),
-        coupler=table.build(PassiveElement, "directional_coupler"),
-        crossing=table.build(PassiveElement, "crossing"),
-        waveguide=table.build(Waveguide, "si_waveguide"),
-        detector=table.build(Photodetector, "photodetector"),
-        tia=table.build(Tia, "tia"),
-        dac=table.build(Converter, "dac"),
-        adc=table.build(Converter, "adc"),
-        adder=table.build(Adder, "adder"),
-        layout=table.build(CrossbarLayout, "crossbar_layout"),
     )

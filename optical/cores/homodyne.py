@@ -22,23 +22,19 @@ from optical.cores.analog import AnalogCore, converter_parts, integrating_receiv
 from optical.cores.array_errors import ArrayShape, counted, default_interfering_chip
 from optical.devices import (
     QUARTER_TURN_RAD,
-    Adder,
     CapacitiveShifter,
     CarrierShifter,
-    Converter,
     CrossbarLayout,
     Events,
     Heater,
     IntegratingReceiver,
     InterferometerArms,
-    Laser,
     Modulator,
     Part,
     PassiveElement,
     Per,
     PhaseShifter,
-    Waveguide,
-    device_table,
+    shipped,
 )
 from optical.execution.analog import AnalogSpec, Shot
 from optical.noise import (
@@ -82,19 +78,21 @@ class Homodyne(AnalogCore):
     """Detectors that are read by one ADC, one after the other."""
     shot: Shot = Shot.GAUSSIAN
     """How shot noise is drawn."""
-    modulator: Modulator
+    modulator: Modulator = shipped(Modulator, "mzm")
     """One per row and per column."""
-    phase_shifter: PhaseShifter | Heater | CapacitiveShifter | CarrierShifter
+    phase_shifter: PhaseShifter | Heater | CapacitiveShifter | CarrierShifter = shipped(
+        PhaseShifter, "phase_shifter"
+    )
     """Sets the phase between the arms of a node."""
-    coupler: PassiveElement
+    coupler: PassiveElement = shipped(PassiveElement, "directional_coupler")
     """50:50 coupler of a node."""
-    crossing: PassiveElement
+    crossing: PassiveElement = shipped(PassiveElement, "crossing")
     """Waveguide crossing, one per node."""
-    arms: InterferometerArms
+    arms: InterferometerArms = shipped(InterferometerArms, "interferometer_arms")
     """Stability of the phase between the two operands."""
-    receiver: IntegratingReceiver
+    receiver: IntegratingReceiver = shipped(IntegratingReceiver, "homodyne_receiver")
     """One per node."""
-    layout: CrossbarLayout
+    layout: CrossbarLayout = shipped(CrossbarLayout, "crossbar_layout")
     """Density of the array."""
     chip: Chip = field(default_factory=lambda: default_interfering_chip(on_lines=False))
     """How unlike parts of a kind are, and which outputs fluctuate together."""
@@ -292,7 +290,6 @@ def default_homodyne() -> Homodyne:
     The laser's power, 100 mW, is our choice: shot noise of evenly spread operands then about equals the
     ADC's.
     """
-    table = device_table()
     return Homodyne(
         rows=64,
         columns=64,
@@ -300,17 +297,4 @@ def default_homodyne() -> Homodyne:
         integration_symbols=512,
         outputs_per_adc=64,
         laser_power_w=to_si("laser_power_w", 100.0, "mW"),
-        laser=table.build(Laser, "laser"),
-        modulator=table.build(Modulator, "mzm"),
-        branch=table.build(PassiveElement, "y_branch"),
-        phase_shifter=table.build(PhaseShifter, "phase_shifter"),
-        coupler=table.build(PassiveElement, "directional_coupler"),
-        crossing=table.build(PassiveElement, "crossing"),
-        waveguide=table.build(Waveguide, "si_waveguide"),
-        arms=table.build(InterferometerArms, "interferometer_arms"),
-        receiver=table.build(IntegratingReceiver, "homodyne_receiver"),
-        dac=table.build(Converter, "dac"),
-        adc=table.build(Converter, "adc"),
-        adder=table.build(Adder, "adder"),
-        layout=table.build(CrossbarLayout, "crossbar_layout"),
     )

@@ -25,26 +25,22 @@ from optical.cores.array_errors import ArrayShape, default_chip
 from optical.cores.core import PARTIAL_SUM_BYTES, Reload, tiled_loads
 from optical.devices import (
     MEAN_PHASE_RAD,
-    Adder,
     CapacitiveShifter,
     CarrierShifter,
     Converter,
     Decomposer,
     Events,
     Heater,
-    Laser,
     MeshCoupler,
     MeshLayout,
     Modulator,
     Part,
-    PassiveElement,
     Per,
     Photodetector,
     Tia,
-    Waveguide,
     bytes_of_bits,
-    device_table,
     programmable_table,
+    shipped,
 )
 from optical.execution.analog import AnalogSpec
 from optical.noise import (
@@ -180,21 +176,21 @@ class MziMesh(AnalogCore):
     """Share of it that goes to the receivers' local oscillators, 0 to 1; a design choice."""
     configuration: Configuration = Configuration.IDEAL
     """Whether phases allow for the errors of the couplers, which a calibration has measured."""
-    modulator: Modulator
+    modulator: Modulator = shipped(Modulator, "mzm")
     """One per input."""
-    coupler: MeshCoupler
+    coupler: MeshCoupler = shipped(MeshCoupler, "mesh_coupler", programmable_table)
     """Two per interferometer."""
-    heater: Heater | CapacitiveShifter | CarrierShifter
+    heater: Heater | CapacitiveShifter | CarrierShifter = shipped(Heater, "heater", programmable_table)
     """Phase shifter, two per interferometer, however it shifts."""
-    detector: Photodetector
+    detector: Photodetector = shipped(Photodetector, "photodetector")
     """Two per output."""
-    tia: Tia
+    tia: Tia = shipped(Tia, "tia")
     """One per output."""
-    heater_dac: Converter
+    heater_dac: Converter = shipped(Converter, "heater_dac", programmable_table)
     """One per heater."""
-    decomposer: Decomposer
+    decomposer: Decomposer = shipped(Decomposer, "decomposer", programmable_table)
     """Digital unit that computes phases."""
-    layout: MeshLayout
+    layout: MeshLayout = shipped(MeshLayout, "mesh_layout", programmable_table)
     """Where things stand."""
     chip: Chip = field(default_factory=default_chip)
     """How unlike parts of a kind are, and which outputs fluctuate together."""
@@ -411,23 +407,8 @@ def default_mesh() -> MziMesh:
     The laser's power is our choice: for evenly spread operands the receiver then adds about as much noise as
     the ADC does (a test holds this to a factor of two).
     """
-    table, programmable = device_table(), programmable_table()
     return MziMesh(
         ports=32,
         symbol_rate_hz=to_si("symbol_rate_hz", 5.0, "GHz"),
         laser_power_w=to_si("laser_power_w", 40.0, "mW"),
-        laser=table.build(Laser, "laser"),
-        modulator=table.build(Modulator, "mzm"),
-        branch=table.build(PassiveElement, "y_branch"),
-        coupler=programmable.build(MeshCoupler, "mesh_coupler"),
-        heater=programmable.build(Heater, "heater"),
-        waveguide=table.build(Waveguide, "si_waveguide"),
-        detector=table.build(Photodetector, "photodetector"),
-        tia=table.build(Tia, "tia"),
-        dac=table.build(Converter, "dac"),
-        adc=table.build(Converter, "adc"),
-        adder=table.build(Adder, "adder"),
-        heater_dac=programmable.build(Converter, "heater_dac"),
-        decomposer=programmable.build(Decomposer, "decomposer"),
-        layout=programmable.build(MeshLayout, "mesh_layout"),
     )

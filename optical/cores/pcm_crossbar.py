@@ -23,11 +23,8 @@ from optical.cores.analog import AnalogCore, converter_parts, receiver_of, sourc
 from optical.cores.array_errors import ArrayShape, default_chip
 from optical.cores.core import PARTIAL_SUM_BYTES, Reload, tiled_loads
 from optical.devices import (
-    Adder,
     Comb,
-    Converter,
     Events,
-    Laser,
     Modulator,
     Part,
     PassiveElement,
@@ -37,10 +34,9 @@ from optical.devices import (
     RingModulator,
     RingRouter,
     Tia,
-    Waveguide,
     bytes_of_bits,
-    device_table,
     programmable_table,
+    shipped,
 )
 from optical.execution.analog import AnalogSpec
 from optical.noise import UNIFORM_MEAN_SQUARE, Chip, DifferenceBudget, Element, elements_of
@@ -78,19 +74,19 @@ class PcmCrossbar(AnalogCore):
     """Cells that are written at the same time; a design choice."""
     held_s: float
     """Time for which a written weight must last; a design choice."""
-    comb: Comb
+    comb: Comb = shipped(Comb, "micro_comb")
     """Source of the lines."""
-    modulator: Modulator | RingModulator
+    modulator: Modulator | RingModulator = shipped(Modulator, "mzm")
     """One per line."""
-    router: RingRouter
+    router: RingRouter = shipped(RingRouter, "ring_router")
     """Three per line: drop it, add it to its row, and take it to its detector."""
-    crossing: PassiveElement
+    crossing: PassiveElement = shipped(PassiveElement, "crossing")
     """One per cell."""
     cell: PcmCell
     """Two per weight."""
-    detector: Photodetector
+    detector: Photodetector = shipped(Photodetector, "photodetector")
     """Two per output and vector."""
-    tia: Tia
+    tia: Tia = shipped(Tia, "tia")
     """One per output and vector."""
     chip: Chip = field(default_factory=default_chip)
     """How unlike parts of a kind are, and which outputs fluctuate together."""
@@ -287,7 +283,6 @@ def default_pcm_crossbar(cell: str = "pcm_gsse") -> PcmCrossbar:
     The laser's power is our choice: what six effective bits of a full-scale sample need, converters and
     levels included (a test solves for it). As little noise as the ADC's would take ten times as much.
     """
-    table = device_table()
     return PcmCrossbar(
         rows=16,
         columns=16,
@@ -296,17 +291,5 @@ def default_pcm_crossbar(cell: str = "pcm_gsse") -> PcmCrossbar:
         laser_power_w=to_si("laser_power_w", 25.0, "mW"),
         written_at_once=64,
         held_s=to_si("held_s", 1.0, "ms"),
-        laser=table.build(Laser, "laser"),
-        comb=table.build(Comb, "micro_comb"),
-        modulator=table.build(Modulator, "mzm"),
-        router=table.build(RingRouter, "ring_router"),
-        branch=table.build(PassiveElement, "y_branch"),
-        crossing=table.build(PassiveElement, "crossing"),
         cell=programmable_table().build(PcmCell, cell),
-        waveguide=table.build(Waveguide, "si_waveguide"),
-        detector=table.build(Photodetector, "photodetector"),
-        tia=table.build(Tia, "tia"),
-        dac=table.build(Converter, "dac"),
-        adc=table.build(Converter, "adc"),
-        adder=table.build(Adder, "adder"),
     )

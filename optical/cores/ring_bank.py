@@ -25,24 +25,20 @@ from optical.cores.analog import AnalogCore, converter_parts, receiver_of, sourc
 from optical.cores.array_errors import ArrayShape, default_chip
 from optical.cores.core import Reload, tiled_loads
 from optical.devices import (
-    Adder,
     Comb,
     Converter,
     Events,
-    Laser,
     Modulator,
     Part,
-    PassiveElement,
     Per,
     Photodetector,
     RingBankLayout,
     RingModulator,
     RingRouter,
     Tia,
-    Waveguide,
     WeightRing,
     bytes_of_bits,
-    device_table,
+    shipped,
 )
 from optical.devices.programmable import NEIGHBOURS
 from optical.devices.rings import WeightCrosstalk, least_drop, weight_crosstalk
@@ -83,21 +79,21 @@ class RingBank(AnalogCore):
     """Banks, one per output."""
     wavelengths: int
     """Inputs, one wavelength and one ring per bank each."""
-    comb: Comb
+    comb: Comb = shipped(Comb, "micro_comb")
     """Source of the lines."""
-    router: RingRouter
+    router: RingRouter = shipped(RingRouter, "ring_router")
     """Two per modulator: drop the line, and add it again."""
-    modulator: Modulator | RingModulator
+    modulator: Modulator | RingModulator = shipped(Modulator, "mzm")
     """One per wavelength."""
-    ring: WeightRing
+    ring: WeightRing = shipped(WeightRing, "weight_ring")
     """One per weight."""
-    detector: Photodetector
+    detector: Photodetector = shipped(Photodetector, "photodetector")
     """Two per bank."""
-    tia: Tia
+    tia: Tia = shipped(Tia, "tia")
     """Amplifier of an output, which integrates both symbols of a signed input."""
-    tuning_dac: Converter
+    tuning_dac: Converter = shipped(Converter, "tuning_dac")
     """Driver of a heater, one per ring."""
-    layout: RingBankLayout
+    layout: RingBankLayout = shipped(RingBankLayout, "ring_bank_layout")
     """Density of the banks."""
     chip: Chip = field(default_factory=default_chip)
     """How unlike parts of a kind are, and which outputs fluctuate together."""
@@ -311,24 +307,9 @@ class RingBank(AnalogCore):
 @cache
 def default_ring_bank() -> RingBank:
     """Return 32 banks of 16 rings at 5 GHz, of today's parts; the lines' power, 5 mW, is our choice."""
-    table = device_table()
     return RingBank(
         outputs=32,
         wavelengths=16,
         symbol_rate_hz=to_si("symbol_rate_hz", 5.0, "GHz"),
         laser_power_w=to_si("laser_power_w", 5.0, "mW"),
-        laser=table.build(Laser, "laser"),
-        comb=table.build(Comb, "micro_comb"),
-        router=table.build(RingRouter, "ring_router"),
-        modulator=table.build(Modulator, "mzm"),
-        branch=table.build(PassiveElement, "y_branch"),
-        ring=table.build(WeightRing, "weight_ring"),
-        waveguide=table.build(Waveguide, "si_waveguide"),
-        detector=table.build(Photodetector, "photodetector"),
-        tia=table.build(Tia, "tia"),
-        dac=table.build(Converter, "dac"),
-        tuning_dac=table.build(Converter, "tuning_dac"),
-        adc=table.build(Converter, "adc"),
-        adder=table.build(Adder, "adder"),
-        layout=table.build(RingBankLayout, "ring_bank_layout"),
     )

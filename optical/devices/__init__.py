@@ -29,6 +29,7 @@ from optical.devices.devices import (
     Waveguide,
     bytes_of_bits,
     device_table,
+    shipped,
 )
 from optical.devices.parts import (
     Device,
@@ -99,5 +100,6 @@ __all__ = [
     "energy_j",
     "full_load_w",
     "programmable_table",
+    "shipped",
     "static_w",
 ]

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from optical.devices.parts import Device, Domain, Operated
 from simulator.checks import check_positive, check_range
@@ -21,6 +23,25 @@ from simulator.units import BITS_PER_BYTE, BOLTZMANN_J_PER_K, SPEED_OF_LIGHT_M_P
 def device_table() -> Table:
     """Return the table of photonic and converter parts that ships with the package."""
     return read_table(Path(__file__).parents[1] / "parameters" / "devices.csv")
+
+
+PartT = TypeVar("PartT")
+
+
+def shipped(kind: type[PartT], name: str, table: Callable[[], Table] = device_table) -> PartT:
+    """Return a dataclass field whose default is a part of a table that ships with the package.
+
+    Parameters
+    ----------
+    kind : type
+        Dataclass of the part.
+    name : str
+        Name of its rows.
+    table : callable
+        Returns the table.
+    """
+    made: PartT = field(default_factory=lambda: table().build(kind, name))
+    return made
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,18 +24,15 @@ from optical.cores import (
     source_parts,
 )
 from optical.devices import (
-    Adder,
-    Converter,
     Device,
     Events,
     IntegratingReceiver,
-    Laser,
     Operated,
     Part,
     PassiveElement,
     Per,
     Waveguide,
-    device_table,
+    shipped,
 )
 from optical.noise import Chip, LinkBudget, elements_of
 from simulator.amounts import ceiling, larger
@@ -59,6 +56,9 @@ class Transmitter(Device):
         return Operated(device=self, use_j=power_w / symbol_rate_hz)
 
 
+FACET = PassiveElement(name="facet", insertion_loss_db=1.0, area_m2=1e-9)
+
+
 @dataclass(frozen=True, kw_only=True)
 class LithiumNiobate(AnalogCore):
     """Time-multiplexed homodyne core with transmitters in thin-film lithium niobate."""
@@ -73,25 +73,17 @@ class LithiumNiobate(AnalogCore):
     outputs_per_adc: int = 8
     unit_m: float = 80e-6
     modulator: Transmitter = field(default_factory=Transmitter)
-    facet: PassiveElement
-    receiver: IntegratingReceiver
+    facet: PassiveElement = FACET
+    receiver: IntegratingReceiver = shipped(IntegratingReceiver, "homodyne_receiver")
     chip: Chip = field(default_factory=lambda: default_interfering_chip(on_lines=False))
 
     @classmethod
     def default(cls):
         """Return 64 x 64 units at 40 GHz of today's parts; 200 mW of light and 1 dB a facet are choices."""
-        table = device_table()
         return cls(
             symbol_rate_hz=40e9,
             laser_power_w=0.2,
-            laser=table.build(Laser, "laser"),
-            branch=table.build(PassiveElement, "y_branch"),
             waveguide=Waveguide(name="silicon nitride", loss_db_per_m=20.0),
-            dac=table.build(Converter, "dac"),
-            adc=table.build(Converter, "adc"),
-            adder=table.build(Adder, "adder"),
-            facet=PassiveElement(name="facet", insertion_loss_db=1.0, area_m2=1e-9),
-            receiver=table.build(IntegratingReceiver, "homodyne_receiver"),
         )
 
     modulators = property(lambda s: s.rows + s.columns)
