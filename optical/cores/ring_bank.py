@@ -193,21 +193,29 @@ class RingBank(AnalogCore):
         return weight_crosstalk(self.wavelengths, self.channel_spacing)
 
     def weight_errors(self) -> dict[str, float]:
-        """Return the variance of a weight by cause, weights in [-1, 1], fixed while they are loaded.
+        """Return the variance of a weight by cause, weights in [-1, 1], fixed while they are loaded."""
+        return self.setting_errors() | self.crosstalk_errors()
+
+    def setting_errors(self) -> dict[str, float]:
+        """Return the variance of a weight by what sets it anew at each load: a quantiser's, 4^-bits / 3."""
+        return {
+            "lock": 4.0**-self.ring.setting_bits / 3.0,
+            "driver": 4.0**-self.tuning_dac.enob_bits / 3.0,
+        }
+
+    def crosstalk_errors(self) -> dict[str, float]:
+        """Return the variance of a weight by its neighbours, the same whenever the same weights are loaded.
 
         Notes
         -----
         The inverse of a measured crosstalk matrix takes out what is linear in the neighbours' weights
         (spectral tails, heat) and what interferes at fixed phases, but for the noise of measuring it
         (`left_after`): each coupling is the change of one weight by another, evenly spread, read `averages`
-        times. What is not linear stays. Setting errors are those of a quantiser, 4^-bits / 3. Crosstalk is
-        the same whenever the same weights are loaded; lock and driver err anew.
+        times. What is not linear stays.
         """
         heat = self.crosstalk.slope_square * self.layout.heater_square(self.wavelengths)
         beside = self.wavelengths - 1
         return {
-            "lock": 4.0**-self.ring.setting_bits / 3.0,
-            "driver": 4.0**-self.tuning_dac.enob_bits / 3.0,
             "spectral crosstalk": self._left(self.crosstalk.linear, beside) + self.crosstalk.curved,
             "coherent crosstalk": self._left(self.crosstalk.coherent, beside),
             "thermal crosstalk": self._left(heat, NEIGHBOURS),
@@ -245,8 +253,7 @@ class RingBank(AnalogCore):
     @property
     def repeated_variance(self) -> float:
         """Error of a loaded weight by crosstalk, the same whenever the same weights are loaded."""
-        errors = self.weight_errors()
-        return math.fsum(error for cause, error in errors.items() if cause.endswith("crosstalk"))
+        return math.fsum(self.crosstalk_errors().values())
 
     def output_record(self, phase: Phase) -> AnalogSpec:
         """Return the record of one output by itself.
@@ -256,12 +263,12 @@ class RingBank(AnalogCore):
         The record has one encoding error for both operands. Only the input's DAC errs anew each symbol, so
         each gets half of its error, which is right where both operands are spread alike.
         """
-        record, errors = super().output_record(phase), self.weight_errors()
+        record = super().output_record(phase)
         return dataclasses.replace(
             record,
             dac_bits=min(self.dac.nominal_bits, self.tuning_dac.nominal_bits),
             encoding_variance=0.5 * record.encoding_variance,
-            load_variance=errors["lock"] + errors["driver"],
+            load_variance=math.fsum(self.setting_errors().values()),
         )
 
     @property
