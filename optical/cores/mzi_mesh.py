@@ -52,7 +52,7 @@ from optical.noise import (
     calibration_cost,
     elements_of,
 )
-from optical.transfer.layout import MeshLayout as MeshPositions
+from optical.transfer.mesh import MeshLayout as MeshPositions
 from optical.transfer.selfconfiguration import Calibration
 from simulator.amounts import Amount, choose
 from simulator.checks import check_positive, check_range
