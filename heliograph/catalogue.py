@@ -22,7 +22,7 @@ from heliograph.simulation import StepResult
 from heliograph.system_names import SYSTEMS, is_system
 from heliograph.systems import System, build_system
 from optical.cores import CORES
-from optical.devices.devices import device_table
+from optical.devices import device_table
 from optical.devices.named_parts import named_parts_table
 from optical.devices.programmable import programmable_table
 from optical.fabrics.switches import optics_table, switch_table

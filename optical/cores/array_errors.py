@@ -1,4 +1,4 @@
-"""What a core's array adds to the record of its products: a chip's own errors, shared light, counted photons.
+"""Errors that a core's array adds to the record of its products: of the chip, of shared light, of counting.
 
 A core states the record of one output by itself; this module says which outputs share parts and lines.
 """
@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
 
-from optical.devices.devices import device_table
+from optical.devices import device_table
 from optical.execution.analog import AnalogSpec, Shot
+from optical.noise import LinkBudget
 from optical.noise.chip import (
     Chip,
     ChipErrors,
@@ -23,7 +24,6 @@ from optical.noise.chip import (
     Mismatch,
     NodeCoupler,
 )
-from optical.noise.link_budget import LinkBudget, bits_from_snr, snr_from_bits
 from simulator.checks import check_range
 from simulator.operators import Phase
 
@@ -203,9 +203,3 @@ def mismatch_ratio(core: Recorded) -> dict[str, float]:
         return {}
     modulators = chip.first_gain * (1.0 if chip.holds_weights else 2.0)
     return {"unlike parts": chip.output_gain + modulators / min(chip.length, spec.analog_length)}
-
-
-def bits_with_mismatch(core: Recorded, bits: float) -> float:
-    """Return the effective bits of a full-scale sample once parts are unlike, given those of like parts."""
-    unlike = mismatch_ratio(core)
-    return bits_from_snr(1.0 / (1.0 / snr_from_bits(bits) + sum(unlike.values()))) if unlike else bits

@@ -1,17 +1,15 @@
-"""A core with just the light that a target needs, whatever kind of core it is."""
+"""Laser sizing: a core with just the light that a target needs, whatever kind of core it is."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
 
+from optical.cores.analog import AnalogCore
+from optical.cores.core import Core
 from optical.cores.number_formats import BlockFloatCore
-from optical.noise.laser_power import NoiseRatio, power_for_bits
+from optical.noise import NoiseRatio, power_for_bits
 from simulator.errors import LinkError, ParameterError
 from simulator.parameter_tree import get_at, replace_at
-
-if TYPE_CHECKING:
-    from optical.cores.core import Core
 
 LASER = "laser_power_w"
 """Where every core keeps the power of its laser, a number format's in the core within."""
@@ -40,15 +38,14 @@ def lit_for_bits(core: Core, target_bits: float) -> Core:
 
     Notes
     -----
-    In closed form where a core tells its noise by cause (`optical.noise.laser_power.power_for_bits`); block
+    In closed form where a core tells its noise by cause (`optical.noise.power_for_bits`); block
     floating point leaves the bits of its core as they are. Other number formats are searched: their bits do
     not fall with more light until the core within says that it is too much.
     """
     if isinstance(core, BlockFloatCore):
         return replace_at(core, LASER, _power_of(lit_for_bits(core.core, target_bits)))
-    told: Any = core
-    if isinstance(getattr(told, "noise_ratio", None), NoiseRatio):
-        lit = replace_at(core, LASER, power_for_bits(told, target_bits))
+    if isinstance(core, AnalogCore):
+        lit = replace_at(core, LASER, power_for_bits(core, target_bits))
         lit.budget  # noqa: B018 - a link that does not close is an error here
         return lit
     return _searched(core, target_bits)
@@ -62,9 +59,9 @@ def most_bits(core: Core) -> tuple[float, str]:
     core : Core
         Any core; its present power does not matter.
     """
-    told: Any = core.core if isinstance(core, BlockFloatCore) else core
-    ratio = getattr(told, "noise_ratio", None)
-    if isinstance(ratio, NoiseRatio):
+    analog = core.core if isinstance(core, BlockFloatCore) else core
+    if isinstance(analog, AnalogCore):
+        ratio = analog.noise_ratio
         endless = NoiseRatio(dark=0.0, shot=0.0, bright=ratio.bright)
         worst = max(ratio.bright, key=lambda cause: ratio.bright[cause])
         return endless.effective_bits, worst.removeprefix("the ")

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
+from optical.devices.parts import Device, Domain, Operated
 from simulator.checks import check_positive, check_range
 from simulator.tables import Table, read_table
-from simulator.units import BITS_PER_BYTE
+from simulator.units import BITS_PER_BYTE, BOLTZMANN_J_PER_K, SPEED_OF_LIGHT_M_PER_S
 
 
 @cache
@@ -22,8 +25,27 @@ def device_table() -> Table:
     return read_table(Path(__file__).parents[1] / "parameters" / "devices.csv")
 
 
+PartT = TypeVar("PartT")
+
+
+def shipped(kind: type[PartT], name: str, table: Callable[[], Table] = device_table) -> PartT:
+    """Return a dataclass field whose default is a part of a table that ships with the package.
+
+    Parameters
+    ----------
+    kind : type
+        Dataclass of the part.
+    name : str
+        Name of its rows.
+    table : callable
+        Returns the table.
+    """
+    made: PartT = field(default_factory=lambda: table().build(kind, name))
+    return made
+
+
 @dataclass(frozen=True, kw_only=True)
-class Laser:
+class Laser(Device):
     """Continuous-wave pump of a comb."""
 
     name: str
@@ -42,9 +64,22 @@ class Laser:
         check_range(self, "rin_db_per_hz", low=-300.0, high=0.0)
         check_range(self, "coupling_loss_db", "area_m2")
 
+    def lit(self, light_w: float, conversion_efficiency: float = 1.0) -> Operated:
+        """Return the laser as it sends light.
+
+        Parameters
+        ----------
+        light_w : float
+            Optical power of all lines together.
+        conversion_efficiency : float
+            Power in the lines over the laser's own, 0 to 1, where a comb stands between.
+        """
+        power_w = light_w / (conversion_efficiency * self.wall_plug_efficiency)
+        return Operated(device=self, static_w=power_w, area_m2=self.area_m2)
+
 
 @dataclass(frozen=True, kw_only=True)
-class Comb:
+class Comb(Device):
     """Micro-comb that turns one pump into the lines."""
 
     name: str
@@ -60,7 +95,7 @@ class Comb:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Modulator:
+class Modulator(Device):
     """Mach-Zehnder modulator, driven through null so that the field takes both signs."""
 
     name: str
@@ -81,13 +116,13 @@ class Modulator:
         check_range(self, "insertion_loss_db", "symbol_energy_j", "area_m2")
 
     @property
-    def tuning_w(self) -> float:
-        """Return 0: its two arms drift together."""
-        return 0.0
+    def use_j(self) -> float:
+        """Energy of one symbol."""
+        return self.symbol_energy_j
 
 
 @dataclass(frozen=True, kw_only=True)
-class RingModulator:
+class RingModulator(Device):
     """Microring that modulates the power of one wavelength, held on it by a heater.
 
     Notes
@@ -115,9 +150,19 @@ class RingModulator:
         check_positive(self, "bandwidth_hz", "extinction_ratio_db")
         check_range(self, "insertion_loss_db", "symbol_energy_j", "tuning_w", "area_m2")
 
+    @property
+    def static_w(self) -> float:
+        """Power drawn all the time."""
+        return self.tuning_w
+
+    @property
+    def use_j(self) -> float:
+        """Energy of one symbol."""
+        return self.symbol_energy_j
+
 
 @dataclass(frozen=True, kw_only=True)
-class RingRouter:
+class RingRouter(Device):
     """Microring that adds or drops one wavelength, held on resonance by a heater."""
 
     name: str
@@ -132,9 +177,14 @@ class RingRouter:
     def __post_init__(self) -> None:
         check_range(self, "insertion_loss_db", "tuning_w", "area_m2")
 
+    @property
+    def static_w(self) -> float:
+        """Power drawn all the time."""
+        return self.tuning_w
+
 
 @dataclass(frozen=True, kw_only=True)
-class PassiveElement:
+class PassiveElement(Device):
     """Splitter, coupler or crossing: something with a loss and an area."""
 
     name: str
@@ -149,7 +199,7 @@ class PassiveElement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PhaseShifter:
+class PhaseShifter(Device):
     """Fixed phase shifter without holding power (MEMS)."""
 
     name: str
@@ -172,6 +222,10 @@ class PhaseShifter:
         """Return 0: what it holds, it holds without power."""
         return 0.0
 
+    def held(self, phase_rad: float) -> Operated:
+        """Return the shifter as it holds a phase."""
+        return Operated(device=self, static_w=self.hold_w(phase_rad), area_m2=self.area_m2)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Waveguide:
@@ -187,7 +241,7 @@ class Waveguide:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Photodetector:
+class Photodetector(Device):
     """One detector of a balanced pair."""
 
     name: str
@@ -209,11 +263,18 @@ class Photodetector:
         check_positive(self, "responsivity_a_per_w", "bandwidth_hz")
         check_range(self, "dark_current_a", "cmrr_db", "bias_w", "area_m2")
 
+    @property
+    def static_w(self) -> float:
+        """Power drawn all the time."""
+        return self.bias_w
+
 
 @dataclass(frozen=True, kw_only=True)
-class Tia:
+class Tia(Device):
     """Transimpedance amplifier behind a balanced pair."""
 
+    domain = Domain.ELECTRONIC
+    """Die that it is made on."""
     name: str
     """Name shown in tables."""
     noise_a_per_sqrt_hz: float
@@ -235,9 +296,14 @@ class Tia:
         """Bandwidths that it adds to the path of a symbol."""
         return () if self.bandwidth_hz is None else (self.bandwidth_hz,)
 
+    @property
+    def static_w(self) -> float:
+        """Power drawn all the time."""
+        return self.power_w
+
 
 @dataclass(frozen=True, kw_only=True)
-class Converter:
+class Converter(Device):
     """A DAC or an ADC as it was measured: bits, effective bits, power and rate belong together.
 
     Notes
@@ -251,6 +317,8 @@ class Converter:
     R. H. Walden, "Analog-to-digital converter survey and analysis", IEEE JSAC 17 (1999) 539.
     """
 
+    domain = Domain.ELECTRONIC
+    """Die that it is made on."""
     name: str
     """Name shown in tables."""
     nominal_bits: float
@@ -273,6 +341,11 @@ class Converter:
     def conversion_j(self) -> float:
         """Energy of one conversion."""
         return self.power_w / self.rate_hz
+
+    @property
+    def use_j(self) -> float:
+        """Energy of one conversion."""
+        return self.conversion_j
 
     @property
     def walden_j(self) -> float:
@@ -298,9 +371,11 @@ class Converter:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adder:
+class Adder(Device):
     """Digital accumulator of one output."""
 
+    domain = Domain.ELECTRONIC
+    """Die that it is made on."""
     name: str
     """Name shown in tables."""
     energy_j: float
@@ -310,6 +385,39 @@ class Adder:
 
     def __post_init__(self) -> None:
         check_range(self, "energy_j", "area_m2")
+
+    @property
+    def use_j(self) -> float:
+        """Energy of one addition."""
+        return self.energy_j
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormatLogic(Device):
+    """Digital electronics of a number format: what is done to operands on their way in and to samples out."""
+
+    domain = Domain.ELECTRONIC
+    """Die that it is made on."""
+    name: str
+    """Name shown in tables."""
+    element_j: float
+    """Energy per operand element (and modulus), once per product: search, scaling, remainder."""
+    sample_j: float
+    """Energy per sample (and modulus): reconstruction, scaling, accumulation."""
+    rate_hz: float
+    """Samples (and moduli) per second of one lane."""
+    area_m2: float
+    """Area of one lane."""
+    scale_bytes: float
+    """Bytes of the scale or exponent that a block of operands shares."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "element_j", "sample_j", "area_m2", "scale_bytes")
+        check_range(self, "rate_hz", open_low=True)
+
+    def using(self, energy_j: float) -> Operated:
+        """Return the electronics as one event uses it."""
+        return Operated(device=self, use_j=energy_j, area_m2=self.area_m2, domain=self.domain)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -359,6 +467,121 @@ class Die:
 
     def __post_init__(self) -> None:
         check_range(self, "price_usd_per_m2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntegratingReceiver(Device):
+    """Balanced pair whose difference current charges a capacitor until it is read and emptied.
+
+    Notes
+    -----
+    Emptying leaves a charge of variance kTC, once per reading whatever was summed before; that is this
+    receiver's thermal noise. The pair need not follow a symbol, so its bandwidth does not matter.
+    """
+
+    name: str
+    """Name shown in tables."""
+    responsivity_a_per_w: float
+    """Photocurrent per optical power."""
+    dark_current_a: float
+    """Current of one detector without light."""
+    cmrr_db: float
+    """Common-mode rejection of the pair: 20 log10 of mean over difference of the two responses."""
+    capacitance_f: float
+    """Capacitor with what hangs on it."""
+    swing_v: float
+    """Largest voltage on it, to either side."""
+    temperature_k: float
+    """Temperature."""
+    bias_w: float
+    """Power of bias and buffer per detector, all the time."""
+    area_m2: float
+    """Area of the pair."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "responsivity_a_per_w", "capacitance_f", "swing_v")
+        check_range(self, "dark_current_a", "cmrr_db", "temperature_k", "bias_w", "area_m2")
+
+    @property
+    def reset_charge_c(self) -> float:
+        """Rms charge that emptying leaves, sqrt(kTC)."""
+        return math.sqrt(BOLTZMANN_J_PER_K * self.temperature_k * self.capacitance_f)
+
+    @property
+    def full_charge_c(self) -> float:
+        """Largest charge that it takes, to either side."""
+        return self.capacitance_f * self.swing_v
+
+    @property
+    def reset_energy_j(self) -> float:
+        """Energy of charging to half the swing and emptying, C (V/2)^2 from the supply."""
+        return self.capacitance_f * (self.swing_v / 2.0) ** 2
+
+    def noise_density_a_per_sqrt_hz(self, symbol_rate_hz: float, symbols: int) -> float:
+        """Return the density of amplifier noise that equals the reset noise of one reading.
+
+        Parameters
+        ----------
+        symbol_rate_hz : float
+            Symbols per second.
+        symbols : int
+            Symbols between two readings.
+
+        Notes
+        -----
+        Noise of density i in the bandwidth f/2 puts a charge of variance i^2 / (2 f) on the capacitor per
+        symbol; n of them equal kTC for i^2 = 2 f kTC / n.
+        """
+        return self.reset_charge_c * math.sqrt(2.0 * symbol_rate_hz / symbols)
+
+    @property
+    def static_w(self) -> float:
+        """Power drawn all the time by both detectors."""
+        return 2.0 * self.bias_w
+
+    @property
+    def use_j(self) -> float:
+        """Energy of one reading."""
+        return self.reset_energy_j
+
+
+@dataclass(frozen=True, kw_only=True)
+class InterferometerArms:
+    """How well the phases of two operands' light keep to each other.
+
+    References
+    ----------
+    Laser phase noise of a linewidth w: the phase wanders by 2 pi w t squared in a time t (Wiener process), as
+    in any text on coherent receivers.
+    """
+
+    name: str
+    """Name shown in tables."""
+    linewidth_hz: float
+    """Linewidth of the laser."""
+    mismatch_m: float
+    """Difference in length of the two paths from the common source."""
+    group_index: float
+    """Group index of the paths, dimensionless."""
+    diffusion_s: float
+    """Time in which slow drift moves the phase by one radian rms, as a random walk."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "linewidth_hz", "mismatch_m")
+        check_range(self, "group_index", low=1.0)
+        check_positive(self, "diffusion_s")
+
+    def phase_variance(self, integration_s: float) -> float:
+        """Return the mean square of the phase between the arms over an integration, radian squared.
+
+        Parameters
+        ----------
+        integration_s : float
+            Time between two corrections of the phase, one integration.
+        """
+        delay_s = self.mismatch_m * self.group_index / SPEED_OF_LIGHT_M_PER_S
+        laser = 2.0 * math.pi * self.linewidth_hz * delay_s
+        return laser + 0.5 * integration_s / self.diffusion_s
 
 
 def bytes_of_bits(bits: float) -> float:

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+from optical.devices.parts import Device, Operated
 from simulator.checks import check_positive, check_range
 
 CHANNEL_LINEWIDTHS = 368.0 / 108.0
@@ -22,7 +23,7 @@ _POINTS = 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeightRing:
+class WeightRing(Device):
     """Add-drop microring whose detuning sets one weight, held there by a heater."""
 
     name: str
@@ -48,6 +49,11 @@ class WeightRing:
         check_positive(self, "free_spectral_range_hz", "quality_factor", "carrier_hz", "setting_bits")
         check_positive(self, "settling_s")
         check_range(self, "drop_loss_db", "pass_loss_db", "tuning_w")
+
+    @property
+    def static_w(self) -> float:
+        """Power drawn all the time."""
+        return self.tuning_w
 
     @property
     def linewidth_hz(self) -> float:
@@ -84,6 +90,10 @@ class RingBankLayout:
         check_positive(self, "ring_spacing_m", "heater_range_m")
         check_range(self, "heater_coupling", high=1.0)
         check_range(self, "feed_length_m")
+
+    def placed(self, ring: WeightRing) -> Operated:
+        """Return a ring with the area of its place among its neighbours."""
+        return Operated(device=ring, static_w=ring.static_w, area_m2=self.ring_spacing_m**2)
 
     def heater_square(self, rings: int) -> float:
         """Return the sum of squared couplings from neighbours within so many places, on all four sides."""

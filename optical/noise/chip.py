@@ -1,4 +1,4 @@
-"""What stays of a chip from one load to the next, and what its outputs share: errors that are not redrawn.
+"""Errors that are not redrawn: those fixed for a chip, and those that its outputs share.
 
 A chip differs from its neighbour by how it was made. A receiver as noisy as the core's own measures that, so
 many times, and the digital side takes out what was found; what is left is drawn once from the chip's seed.
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from optical.devices import Events, Part, full_load_w, static_w
 from simulator.checks import check_range, check_whole
 
 
@@ -315,12 +316,13 @@ class Calibrated(Protocol):
         """Symbols per second."""
         ...
 
-    def static_parts_w(self) -> dict[str, float]:
-        """Return what one core draws all the time."""
+    def parts(self) -> tuple[Part, ...]:
+        """Return the parts list of one core."""
         ...
 
-    def full_load_parts_w(self) -> dict[str, float]:
-        """Return what one core draws while it works."""
+    @property
+    def full_load(self) -> Events:
+        """What happens in a second while it works."""
         ...
 
 
@@ -341,7 +343,8 @@ def calibration_cost(
         Time of a setting.
     """
     time_s = settings * settling_s + readings / core.symbol_rate_hz
-    power_w = math.fsum((*core.static_parts_w().values(), *core.full_load_parts_w().values()))
+    parts = core.parts()
+    power_w = math.fsum((*static_w(parts).values(), *full_load_w(parts, core.full_load).values()))
     return CalibrationCost(settings=settings, readings=readings, time_s=time_s, energy_j=power_w * time_s)
 
 

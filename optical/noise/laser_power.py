@@ -1,4 +1,4 @@
-"""The laser's power that a target needs, from every cause of noise at once, however light is detected.
+"""Laser power that a target needs, from every cause of noise at once, however light is detected.
 
 Whatever the light passes, the ratio of noise to signal is A/P^2 + B/P + C: what does not know the light, its
 shot noise, and what grows with the signal. Converters and wrong weights belong to the last.
@@ -9,62 +9,19 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
-from optical.devices.devices import Converter
-from optical.noise.link_budget import bits_from_snr, check_unamplified, snr_from_bits
+from optical.devices import Soa
+from optical.devices.limits import bits_from_snr, snr_from_bits
+from optical.noise.link_budget import LightBudget, NoiseRatio
 from simulator.errors import LinkError, ParameterError
 
 _SETTLED, _HALVINGS = 1e-9, 60
 """How well the noise must meet its target, relative, and halvings of a range in power by which it does."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NoiseRatio:
-    """Noise over the signal of a full-scale sample, at some laser power; ratios of powers, dimensionless."""
-
-    dark: float
-    """Amplifier and dark current: falls as 1/power^2."""
-    shot: float
-    """Shot noise: falls as 1/power."""
-    bright: Mapping[str, float]
-    """What more light does not lower, by cause."""
-
-    @property
-    def total(self) -> float:
-        """All of it."""
-        return self.dark + self.shot + math.fsum(self.bright.values())
-
-    @property
-    def effective_bits(self) -> float:
-        """Effective bits that it leaves."""
-        return math.inf if self.total == 0.0 else bits_from_snr(1.0 / self.total)
-
-    def joined(self, others: Mapping[str, float]) -> NoiseRatio:
-        """Return the ratio with further causes that light does not lower."""
-        return NoiseRatio(dark=self.dark, shot=self.shot, bright=dict(self.bright) | dict(others))
-
-
-def converter_ratios(dac: Converter, adc: Converter, length: int) -> dict[str, float]:
-    """Return noise over signal of both converters for a full-scale sample.
-
-    Parameters
-    ----------
-    dac, adc : Converter
-        Converter of the streamed operand, and of the sample, whose range equals full scale.
-    length : int
-        Products in a sample; their encoding errors are independent.
-    """
-    return {
-        "the ADC": 1.0 / snr_from_bits(adc.enob_bits),
-        "the DAC": 1.0 / (length * snr_from_bits(dac.enob_bits)),
-    }
-
-
-class Stationary(Protocol):
-    """A core that states all its noise at the power it has."""
+class Lit(Protocol):
+    """Core that states all its noise at the power it has."""
 
     @property
     def name(self) -> str:
@@ -77,17 +34,27 @@ class Stationary(Protocol):
         ...
 
     @property
+    def amplifier(self) -> Soa | None:
+        """Amplifier behind the coupling into the chip, if any."""
+        ...
+
+    @property
+    def link(self) -> LightBudget:
+        """Budget of the light, whether or not the link closes."""
+        ...
+
+    @property
     def noise_ratio(self) -> NoiseRatio:
         """Noise over signal of a full-scale sample: light, converters, wrong weights."""
         ...
 
 
-def power_for_bits(core: Stationary, target_bits: float) -> float:
+def power_for_bits(core: Lit, target_bits: float) -> float:
     """Return the smallest laser power at which a core with its converters reaches a number of bits, watt.
 
     Parameters
     ----------
-    core : Stationary
+    core : Lit
         A core; its present power is where its noise is known.
     target_bits : float
         Effective bits of a full-scale sample.
@@ -96,14 +63,52 @@ def power_for_bits(core: Stationary, target_bits: float) -> float:
     ------
     LinkError
         If no power reaches them.
+    ParameterError
+        If the target is no number of bits, or the core has an amplifier.
+    """
+    power_w = core.laser_power_w * _relative_power(core, core.noise_ratio, target_bits)
+    return _settled(core, power_w, 1.0 / snr_from_bits(target_bits))
+
+
+def solve_laser_power(core: Lit, target_bits: float) -> float:
+    """Return the smallest laser power at which the receiver alone reaches a number of bits, watt.
+
+    Parameters
+    ----------
+    core : Lit
+        A core; its present power does not matter.
+    target_bits : float
+        Effective bits of a full-scale sample at the detector (`LightBudget.effective_bits`).
+
+    Raises
+    ------
+    LinkError
+        If no power reaches them: intensity noise, extinction and the residue of the previous symbol grow with
+        the signal and cap the ratio.
+    ParameterError
+        If the target is no number of bits, or the core has an amplifier.
+    """
+    return core.laser_power_w * _relative_power(core, core.link.noise_ratio, target_bits)
+
+
+def _relative_power(core: Lit, ratio: NoiseRatio, target_bits: float) -> float:
+    """Return the power over the present one at which a noise ratio falls to its target.
+
+    Notes
+    -----
+    With x = 1/power the ratio is A x^2 + B x + C; the root of this square is exact.
     """
     if not 0.0 < target_bits < math.inf:
         msg = f"target_bits must be positive and finite; got {target_bits:g}"
         raise ParameterError(msg)
-    check_unamplified(core)
-    ratio, target = core.noise_ratio, 1.0 / snr_from_bits(target_bits)
+    if core.amplifier is not None:
+        msg = (
+            f"'{core.name}' has an amplifier, whose gain falls as the light rises, so no closed form "
+            "gives the laser's power; take the amplifier out, or try values of laser_power_w"
+        )
+        raise ParameterError(msg)
     cap = math.fsum(ratio.bright.values())
-    gap = target - cap
+    gap = 1.0 / snr_from_bits(target_bits) - cap
     if gap <= 0.0:
         worst = max(ratio.bright, key=lambda cause: ratio.bright[cause])
         msg = (
@@ -112,11 +117,10 @@ def power_for_bits(core: Stationary, target_bits: float) -> float:
             "ask for fewer bits or improve that part"
         )
         raise LinkError(msg)
-    relative = (ratio.shot + math.sqrt(ratio.shot**2 + 4.0 * ratio.dark * gap)) / (2.0 * gap)
-    return _settled(core, core.laser_power_w * relative, target)
+    return (ratio.shot + math.sqrt(ratio.shot**2 + 4.0 * ratio.dark * gap)) / (2.0 * gap)
 
 
-def _settled(core: Stationary, power_w: float, target: float) -> float:
+def _settled(core: Lit, power_w: float, target: float) -> float:
     """Return the power at which a core's noise is as wanted, found near a first guess.
 
     Notes
@@ -126,7 +130,7 @@ def _settled(core: Stationary, power_w: float, target: float) -> float:
     """
 
     def excess(watt: float) -> float:
-        changed: Stationary = dataclasses.replace(typing.cast("typing.Any", core), laser_power_w=watt)
+        changed: Lit = dataclasses.replace(typing.cast("typing.Any", core), laser_power_w=watt)
         try:
             return changed.noise_ratio.total / target - 1.0
         except LinkError:
