@@ -7,16 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 
 from electronic.devices import table as electronic_table
 from electronic.gpu import gpu_names, load_gpu
 from electronic.hosts import host_names, load_host
 from electronic.vector import load_vector, vector_names
-from heliograph.fabrics import FABRICS, build_fabric
+from heliograph.fabrics import FABRIC_GROUP, FABRICS, build_fabric, check_fabric
 from heliograph.parts import parts_listing
-from heliograph.plugins import is_reference
-from heliograph.registry import core_named, model_named
+from heliograph.plugins import is_reference, offered
+from heliograph.registry import CORE_GROUP, MODEL_GROUP, core_named, model_named
 from heliograph.results import Tabular
 from heliograph.simulation import StepResult
 from heliograph.system_names import SYSTEMS, is_system
@@ -26,8 +26,8 @@ from optical.devices import device_table
 from optical.devices.named_parts import named_parts_table
 from optical.devices.programmable import programmable_table
 from optical.fabrics.switches import optics_table, switch_table
-from simulator.errors import ParameterError, nearest
-from simulator.fabric import Fabric
+from simulator.errors import HeliographError, ParameterError, nearest
+from simulator.fabric import Fabric, missing_members
 from simulator.reliability.goodput import reliability_table
 from simulator.results.metrics import economics_table
 from simulator.tables import Row, Table
@@ -35,7 +35,7 @@ from simulator.topology.clos import direct_link_table
 from simulator.topology.scale_up import cable_table, nic_table, optical_hop_table
 from simulator.units import dimension_of
 from workloads.models.architecture import TransformerConfig
-from workloads.models.config import load_model, shipped_models
+from workloads.models.config import known_models
 
 CHOICE = "choice"
 """Status of a number that is a design choice of ours, not a fact from outside."""
@@ -111,13 +111,12 @@ def show(thing: object) -> Description:
         msg = f"show takes a name, or a system, core, fabric, device or model; got {thing!r}"
         raise ParameterError(msg)
     name = str(getattr(described, "name", type(described).__name__))
-    match described:
-        case System():
-            found = _system_parameters(described)
-        case Fabric():
-            found = _fabric_parameters(described)
-        case _:
-            found = parameters_of(described)
+    if isinstance(described, System):
+        found = _system_parameters(described)
+    elif not missing_members(described):
+        found = _fabric_parameters(cast("Fabric", described))
+    else:
+        found = parameters_of(described)
     return Description(name=name, parameters=tuple(found))
 
 
@@ -228,15 +227,18 @@ def listing(what: str) -> dict[str, str]:
         case "systems":
             return {name: kind.summary for name, kind in SYSTEMS.items()}
         case "models":
-            models = {name: load_model(name) for name in shipped_models()}
-            return {
+            failed = _bring_in(MODEL_GROUP, model_named)
+            models = {name: model_named(name) for name in known_models()}
+            return failed | {
                 name: f"{model.parameters:,} parameters, {model.layers} layers of width {model.hidden}"
                 for name, model in models.items()
             }
         case "cores":
-            return {name: kind.summary for name, kind in CORES.items()}
+            failed = _bring_in(CORE_GROUP, core_named)
+            return {name: kind.summary for name, kind in CORES.items()} | failed
         case "fabrics":
-            return {name: kind.summary for name, kind in FABRICS.items()}
+            failed = _bring_in(FABRIC_GROUP, check_fabric)
+            return {name: kind.summary for name, kind in FABRICS.items()} | failed
         case "devices":
             return {
                 name: f"{table.path.parent.parent.name}/{table.path.name}, {len(table.of(name))} parameters"
@@ -249,6 +251,17 @@ def listing(what: str) -> dict[str, str]:
             kinds = ("systems", "models", "cores", "fabrics", "devices", "parts")
             msg = f"nothing called '{what}' to list; {nearest(what, kinds, noun='kind')}"
             raise ParameterError(msg)
+
+
+def _bring_in(group: str, load: Callable[[str], object]) -> dict[str, str]:
+    """Register what installed packages offer; return a sentence by the name of each that cannot be."""
+    failed: dict[str, str] = {}
+    for name in offered(group):
+        try:
+            load(name)
+        except HeliographError as error:
+            failed[name] = f"cannot be loaded: {error}"
+    return failed
 
 
 def description(name: str) -> list[Parameter]:
@@ -266,7 +279,7 @@ def description(name: str) -> list[Parameter]:
         **{one: lambda: parameters_of(load_gpu(name)) for one in gpu_names()},
         **{one: lambda: parameters_of(load_vector(name)) for one in vector_names()},
         **{one: lambda: parameters_of(load_host(name)) for one in host_names()},
-        **{one: lambda: _model_parameters(model_named(name)) for one in shipped_models()},
+        **{one: lambda: _model_parameters(model_named(name)) for one in known_models()},
     }
     if name in makers:
         return makers[name]()

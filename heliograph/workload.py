@@ -103,21 +103,23 @@ def plan(
 
 
 def _read(source: PlanLike, config: TransformerConfig) -> Plan:
-    match source:
-        case Plan():
-            return source
-        case Mapping():
-            source = ",".join(f"{key}={value}" for key, value in source.items())
-        case str():
-            pass
-        case _:
-            msg = f"a plan is text such as 'tp=8,dp=8', a mapping or a plan; got {source!r}"
-            raise ParameterError(msg)
+    if isinstance(source, Plan):
+        return source
+    return _parsed(source, Plan.of(sequence_length=default_sequence_length(config)))
+
+
+def _parsed(source: str | Mapping[str, Any], base: Plan | None = None) -> Plan:
+    """Return the plan of a text or its keys, whose schedule may be one from outside."""
+    if isinstance(source, Mapping):
+        source = ",".join(f"{key}={value}" for key, value in source.items())
+    if not isinstance(source, str):
+        msg = f"a plan is text such as 'tp=8,dp=8', a mapping or a plan; got {source!r}"
+        raise ParameterError(msg)
     for pair in source.split(","):
         key, _, value = pair.partition("=")
         if key.strip() == "schedule":
             know_schedule(value.strip())
-    return parse_plan(source, base=Plan.of(sequence_length=default_sequence_length(config)))
+    return parse_plan(source, base=base)
 
 
 def plan_for(config: TransformerConfig, text: str, *, accelerators: int, memory_bytes: float) -> Plan:
@@ -151,11 +153,6 @@ def ranks_of(source: PlanLike | None) -> int | None:
     if source is None or source == "":
         return None
     try:
-        return source.axes.ranks if isinstance(source, Plan) else _shape(source).axes.ranks
+        return (source if isinstance(source, Plan) else _parsed(source)).axes.ranks
     except WorkloadError:
         return None
-
-
-def _shape(source: str | Mapping[str, Any]) -> Plan:
-    text = source if isinstance(source, str) else ",".join(f"{key}={value}" for key, value in source.items())
-    return parse_plan(text)

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 def run_one(arguments: argparse.Namespace, *, model: str, system: str) -> StepResult:
     """Return one step of the model, plan and system that the arguments name."""
+    from heliograph.registry import model_named
     from heliograph.simulation import plan_for, run_step
     from heliograph.systems import build_system
-    from workloads.models.config import load_model
-    from workloads.plan.parallelism import parse_plan
+    from heliograph.workload import ranks_of
 
-    config = load_model(model)
-    usual = parse_plan(arguments.plan).axes.ranks if arguments.plan else DEFAULT_ACCELERATORS
+    config = model_named(model)
+    usual = ranks_of(arguments.plan) or DEFAULT_ACCELERATORS
     built = build_system(
         system,
         accelerators=arguments.accelerators,
