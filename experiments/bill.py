@@ -529,7 +529,7 @@ def _bill(request: Request, fabric: str | None) -> Bill:
         basis=request.basis,
         core=request.core,
         assignments=request.assignments,
-        **({} if fabric is None else {"fabric": fabric}),
+        fabric=fabric,
     )
     priced = Priced(system=system, cables=load_cables(request.cables), whole=request.system is not None)
     return bill_of(priced, request.system or str(fabric))
