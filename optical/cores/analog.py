@@ -357,9 +357,14 @@ def source_parts(core: AnalogCore, *, lines: int = 1, comb: Comb | None = None) 
         The comb.
     """
     efficiency = 1.0 if comb is None else comb.conversion_efficiency
-    light = Part("laser", core.laser.lit(lines * core.laser_power_w, efficiency), 1)
+    pump_w = lines * core.laser_power_w / (efficiency * core.laser.wall_plug_efficiency)
+    light = Part("laser", core.laser, 1, pump_w)
     combs = () if comb is None else (Part("micro-comb", comb, 1),)
-    return (light, *combs, *(() if core.amplifier is None else (Part("amplifier", core.amplifier, 1),)))
+    return (
+        light,
+        *combs,
+        *(() if core.amplifier is None else (Part("amplifier", core.amplifier, 1, core.amplifier.power_w),)),
+    )
 
 
 def converter_parts(core: AnalogCore, *, adcs: float | None = None) -> tuple[Part, ...]:
@@ -376,11 +381,11 @@ def converter_parts(core: AnalogCore, *, adcs: float | None = None) -> tuple[Par
     adders = core.receivers if adcs is None else adcs
     adcs = core.receivers * core.adc.interleaved(core.sample_rate_hz) if adcs is None else adcs
     return (
-        Part("modulator", core.modulator, 1, Per.SYMBOL),
-        Part("dac", core.dac, 1, Per.SYMBOL),
-        Part("adc", core.adc, 1, Per.SAMPLE),
-        Part("adder", core.adder, 1, Per.SAMPLE),
-        Part("ring tuning", core.modulator, core.modulators, within="modulator"),
+        Part("modulator", core.modulator, 1, core.modulator.symbol_energy_j, Per.SYMBOL),
+        Part("dac", core.dac, 1, core.dac.conversion_j, Per.SYMBOL),
+        Part("adc", core.adc, 1, core.adc.conversion_j, Per.SAMPLE),
+        Part("adder", core.adder, 1, core.adder.energy_j, Per.SAMPLE),
+        Part("ring tuning", core.modulator, core.modulators, core.modulator.tuning_w, within="modulator"),
         Part("dac", core.dac, dacs),
         Part("adc", core.adc, adcs),
         Part("adder", core.adder, adders),

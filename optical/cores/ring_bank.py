@@ -301,12 +301,14 @@ class RingBank(AnalogCore):
         return (
             *source_parts(self, lines=self.wavelengths, comb=self.comb),
             *converter_parts(self),
-            Part("reload", self.tuning_dac, 1, Per.VALUE),
-            Part("ring tuning", self.router, 2.0 * self.wavelengths, within="modulator"),
-            Part("ring tuning", self.layout.placed(self.ring), self.rings, within="weight rings"),
+            Part("reload", self.tuning_dac, 1, self.tuning_dac.conversion_j, Per.VALUE),
+            Part(
+                "ring tuning", self.router, 2.0 * self.wavelengths, self.router.tuning_w, within="modulator"
+            ),
+            Part("ring tuning", self.layout, self.rings, self.ring.tuning_w, within="weight rings"),
             Part("broadcast", self.branch, self.outputs),
-            Part("photodetector", self.detector, 2.0 * self.outputs),
-            Part("tia", self.tia, self.outputs),
+            Part("photodetector", self.detector, 2.0 * self.outputs, self.detector.bias_w),
+            Part("tia", self.tia, self.outputs, self.tia.power_w),
             Part("tuning dac", self.tuning_dac, self.rings),
         )
 
