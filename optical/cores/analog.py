@@ -33,19 +33,21 @@ from optical.devices import (
     Waveguide,
     bytes_of_bits,
     energy_j,
+    full_load_w,
     shipped,
+    static_w,
 )
 from optical.execution.analog import AnalogSpec, Rounding
 from optical.noise import (
     CalibrationCost,
     Chip,
     LightBudget,
+    Mismatch,
     NoiseRatio,
     Receiver,
     Source,
     check_closes,
     converter_ratios,
-    gain_calibration,
     source_of,
     symbol_residue,
 )
@@ -195,7 +197,28 @@ class AnalogCore(Array):
     @property
     def calibration(self) -> CalibrationCost:
         """Cost of learning the gains of all modulators of a cluster, one after the other."""
-        return gain_calibration(self, self.cluster * self.modulators)
+        measured = self.chip.mismatch is Mismatch.CALIBRATED
+        readings = math.ceil(self.cluster * self.modulators) * self.chip.averages
+        return self.calibrated(readings=readings if measured else 0)
+
+    def calibrated(
+        self, *, readings: float, settings: float = 0.0, settling_s: float = 0.0
+    ) -> CalibrationCost:
+        """Return the cost of a calibration, meanwhile a core draws its full power and does nothing else.
+
+        Parameters
+        ----------
+        readings : float
+            Symbols that are read, one after the other, all receivers at once.
+        settings : float
+            Slow settings, one after the other.
+        settling_s : float
+            Time of a setting.
+        """
+        time_s, parts = settings * settling_s + readings / self.symbol_rate_hz, self.parts()
+        drawn_w = (*static_w(parts).values(), *full_load_w(parts, self.full_load).values())
+        energy_j = math.fsum(drawn_w) * time_s
+        return CalibrationCost(settings=settings, readings=readings, time_s=time_s, energy_j=energy_j)
 
     @cached_property
     def budget(self) -> LightBudget:
@@ -223,7 +246,9 @@ class AnalogCore(Array):
         """Noise over signal of a full-scale sample, closed link or not: light, converters, weights, chip."""
         operands = 1 if self.holds_weights else 2
         others = converter_ratios(self.dac, self.adc, self.analog_length, operands)
-        return self.link.noise_ratio.joined({**others, **self.weight_noise, **mismatch_ratio(self)})
+        unlike = self.chip.mismatch is not Mismatch.NONE
+        chip = mismatch_ratio(self.analog(Phase.FORWARD)) if unlike else {}
+        return self.link.noise_ratio.joined({**others, **self.weight_noise, **chip})
 
     @property
     def effective_bits(self) -> float:
@@ -272,7 +297,9 @@ class AnalogCore(Array):
         """Return what of the core reaches a product of a phase, all of it from budget and devices."""
         return on_chip(
             self.output_record(phase),
-            self,
+            self.chip,
+            self.array,
+            seed=self.chip_seed,
             rin_ratio=self.budget.receiver.rin_ratio,
             repeated_variance=self.repeated_variance,
             cell_gain=self.cell_gain,

@@ -49,7 +49,6 @@ from optical.noise import (
     Chip,
     Element,
     OscillatorBudget,
-    calibration_cost,
     elements_of,
 )
 from optical.transfer.mesh import MeshLayout as MeshPositions
@@ -318,7 +317,7 @@ class MziMesh(AnalogCore):
         knows = self.configuration is Configuration.CORRECTED
         settings = 2.0 * Calibration(knows_couplers=knows).settings(MeshPositions(modes=self.ports))
         readings = settings * max(1, self.chip.averages)
-        return calibration_cost(self, settings=settings, settling_s=self.reload.time_s, readings=readings)
+        return self.calibrated(settings=settings, settling_s=self.reload.time_s, readings=readings)
 
     @property
     def weight_noise(self) -> Mapping[str, float]:

@@ -49,7 +49,6 @@ from optical.noise import (
     Chip,
     Element,
     IntensityBudget,
-    calibration_cost,
     elements_of,
 )
 from optical.noise.chip import left_after
@@ -238,7 +237,7 @@ class RingBank(AnalogCore):
         """Every ring moved in turn, in all banks at once, and every line read; gains come with it."""
         averages, settings = self.chip.readings, self.wavelengths if self.chip.readings else 0
         readings = settings * self.wavelengths * averages
-        return calibration_cost(self, readings=readings, settings=settings, settling_s=self.ring.settling_s)
+        return self.calibrated(readings=readings, settings=settings, settling_s=self.ring.settling_s)
 
     @property
     def weight_bits(self) -> float:

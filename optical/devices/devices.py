@@ -103,9 +103,9 @@ class Modulator(Device):
         check_range(self, "insertion_loss_db", "symbol_energy_j", "area_m2")
 
     @property
-    def tuning_w(self) -> None:
+    def tuning_w(self) -> float | None:
         """None: its two arms drift together."""
-        return
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
