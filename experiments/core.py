@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from electronic.gpu import Gpu
     from optical.accelerator import PhotonicUnit
     from optical.cores.core import Core
-    from optical.noise.laser_power import NoiseRatio
+    from optical.noise import NoiseRatio
 
 
 SPAN_DECADES = 2.5

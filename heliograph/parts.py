@@ -155,7 +155,7 @@ def _laser(part: Laser) -> str:
 
 
 def _modulator(part: Modulator | RingModulator) -> str:
-    drive, hold = _si(part.symbol_energy_j, "J"), _si(part.static_w or 0.0, "W")
+    drive, hold = _si(part.symbol_energy_j, "J"), _si(part.tuning_w or 0.0, "W")
     return (
         f"loss {part.insertion_loss_db:g} dB, extinction {part.extinction_ratio_db:g} dB, "
         f"{_si(part.bandwidth_hz, 'Hz')}, {drive}/symbol, hold {hold}"
@@ -165,7 +165,7 @@ def _modulator(part: Modulator | RingModulator) -> str:
 def _shifter(part: Heater | CapacitiveShifter | CarrierShifter) -> str:
     loss, hold = part.loss_db(MEAN_PHASE_RAD), _si(part.hold_w(MEAN_PHASE_RAD), "W")
     settling = _si(part.settling_s, "s")
-    return f"at pi loss {loss:.3g} dB and hold {hold}; set {_si(part.use_j, 'J')} in {settling}"
+    return f"at pi loss {loss:.3g} dB and hold {hold}; set {_si(part.setting_j, 'J')} in {settling}"
 
 
 def _tia(part: Tia) -> str:

@@ -29,7 +29,7 @@ from optical.cores.pcm_crossbar import PcmCrossbar, default_pcm_crossbar
 from optical.cores.phase_residue import PhaseResidueCore, default_phase_residue
 from optical.cores.registry import CORES, CoreKind, load_core, register_core, resized
 from optical.cores.ring_bank import RingBank, default_ring_bank
-from optical.cores.sizing import lit_for_bits, most_bits
+from optical.cores.sizing import lit_for_bits, most_bits, power_for_bits, solve_laser_power
 
 __all__ = [
     "CORES",
@@ -65,9 +65,11 @@ __all__ = [
     "lit_for_bits",
     "load_core",
     "most_bits",
+    "power_for_bits",
     "receiver_of",
     "register_core",
     "resized",
+    "solve_laser_power",
     "source_parts",
     "streaming",
     "tiled_loads",

@@ -33,19 +33,21 @@ from optical.devices import (
     Waveguide,
     bytes_of_bits,
     energy_j,
+    full_load_w,
     shipped,
+    static_w,
 )
 from optical.execution.analog import AnalogSpec, Rounding
 from optical.noise import (
     CalibrationCost,
     Chip,
     LightBudget,
+    Mismatch,
     NoiseRatio,
     Receiver,
     Source,
     check_closes,
     converter_ratios,
-    gain_calibration,
     source_of,
     symbol_residue,
 )
@@ -195,7 +197,28 @@ class AnalogCore(Array):
     @property
     def calibration(self) -> CalibrationCost:
         """Cost of learning the gains of all modulators of a cluster, one after the other."""
-        return gain_calibration(self, self.cluster * self.modulators)
+        measured = self.chip.mismatch is Mismatch.CALIBRATED
+        readings = math.ceil(self.cluster * self.modulators) * self.chip.averages
+        return self.calibrated(readings=readings if measured else 0)
+
+    def calibrated(
+        self, *, readings: float, settings: float = 0.0, settling_s: float = 0.0
+    ) -> CalibrationCost:
+        """Return the cost of a calibration, meanwhile a core draws its full power and does nothing else.
+
+        Parameters
+        ----------
+        readings : float
+            Symbols that are read, one after the other, all receivers at once.
+        settings : float
+            Slow settings, one after the other.
+        settling_s : float
+            Time of a setting.
+        """
+        time_s, parts = settings * settling_s + readings / self.symbol_rate_hz, self.parts()
+        drawn_w = (*static_w(parts).values(), *full_load_w(parts, self.full_load).values())
+        energy_j = math.fsum(drawn_w) * time_s
+        return CalibrationCost(settings=settings, readings=readings, time_s=time_s, energy_j=energy_j)
 
     @cached_property
     def budget(self) -> LightBudget:
@@ -223,7 +246,9 @@ class AnalogCore(Array):
         """Noise over signal of a full-scale sample, closed link or not: light, converters, weights, chip."""
         operands = 1 if self.holds_weights else 2
         others = converter_ratios(self.dac, self.adc, self.analog_length, operands)
-        return self.link.noise_ratio.joined({**others, **self.weight_noise, **mismatch_ratio(self)})
+        unlike = self.chip.mismatch is not Mismatch.NONE
+        chip = mismatch_ratio(self.analog(Phase.FORWARD)) if unlike else {}
+        return self.link.noise_ratio.joined({**others, **self.weight_noise, **chip})
 
     @property
     def effective_bits(self) -> float:
@@ -272,7 +297,9 @@ class AnalogCore(Array):
         """Return what of the core reaches a product of a phase, all of it from budget and devices."""
         return on_chip(
             self.output_record(phase),
-            self,
+            self.chip,
+            self.array,
+            seed=self.chip_seed,
             rin_ratio=self.budget.receiver.rin_ratio,
             repeated_variance=self.repeated_variance,
             cell_gain=self.cell_gain,
@@ -357,9 +384,14 @@ def source_parts(core: AnalogCore, *, lines: int = 1, comb: Comb | None = None) 
         The comb.
     """
     efficiency = 1.0 if comb is None else comb.conversion_efficiency
-    light = Part("laser", core.laser.lit(lines * core.laser_power_w, efficiency), 1)
+    pump_w = lines * core.laser_power_w / (efficiency * core.laser.wall_plug_efficiency)
+    light = Part("laser", core.laser, 1, pump_w)
     combs = () if comb is None else (Part("micro-comb", comb, 1),)
-    return (light, *combs, *(() if core.amplifier is None else (Part("amplifier", core.amplifier, 1),)))
+    return (
+        light,
+        *combs,
+        *(() if core.amplifier is None else (Part("amplifier", core.amplifier, 1, core.amplifier.power_w),)),
+    )
 
 
 def converter_parts(core: AnalogCore, *, adcs: float | None = None) -> tuple[Part, ...]:
@@ -376,11 +408,11 @@ def converter_parts(core: AnalogCore, *, adcs: float | None = None) -> tuple[Par
     adders = core.receivers if adcs is None else adcs
     adcs = core.receivers * core.adc.interleaved(core.sample_rate_hz) if adcs is None else adcs
     return (
-        Part("modulator", core.modulator, 1, Per.SYMBOL),
-        Part("dac", core.dac, 1, Per.SYMBOL),
-        Part("adc", core.adc, 1, Per.SAMPLE),
-        Part("adder", core.adder, 1, Per.SAMPLE),
-        Part("ring tuning", core.modulator, core.modulators, within="modulator"),
+        Part("modulator", core.modulator, 1, core.modulator.symbol_energy_j, Per.SYMBOL),
+        Part("dac", core.dac, 1, core.dac.conversion_j, Per.SYMBOL),
+        Part("adc", core.adc, 1, core.adc.conversion_j, Per.SAMPLE),
+        Part("adder", core.adder, 1, core.adder.energy_j, Per.SAMPLE),
+        Part("ring tuning", core.modulator, core.modulators, core.modulator.tuning_w, within="modulator"),
         Part("dac", core.dac, dacs),
         Part("adc", core.adc, adcs),
         Part("adder", core.adder, adders),

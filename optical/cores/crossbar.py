@@ -241,19 +241,21 @@ class Crossbar(AnalogCore):
         The laser cannot be switched within a step, rings are held on resonance, receivers stay biased.
         """
         trees, fill = (self.rows + self.columns) * max(self.rows, self.columns), self.layout.node_fill
+        held_w = self.phase_shifter.hold_w(QUARTER_TURN_RAD)
         return (
             *source_parts(self, lines=self.wavelengths, comb=self.comb),
             *converter_parts(self),
-            Part("ring tuning", self.router, 2.0 * self.modulators, within="modulator"),
-            Part("photodetector", self.detector, 2.0 * self.nodes, within="node", fill=fill),
-            Part("tia", self.tia, self.receivers),
+            Part("ring tuning", self.router, 2.0 * self.modulators, self.router.tuning_w, within="modulator"),
             Part(
-                "phase hold",
-                self.phase_shifter.held(QUARTER_TURN_RAD),
-                self.nodes,
+                "photodetector",
+                self.detector,
+                2.0 * self.nodes,
+                self.detector.bias_w,
                 within="node",
                 fill=fill,
             ),
+            Part("tia", self.tia, self.receivers, self.tia.power_w),
+            Part("phase hold", self.phase_shifter, self.nodes, held_w, within="node", fill=fill),
             *(
                 Part("node", device, self.nodes, fill=fill)
                 for device in (self.branch, self.coupler, self.crossing)

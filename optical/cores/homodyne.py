@@ -268,14 +268,14 @@ class Homodyne(AnalogCore):
     def parts(self) -> tuple[Part, ...]:
         """Return the parts list of one core."""
         adcs, fill = math.ceil(self.receivers / self.outputs_per_adc), self.layout.node_fill
-        held = self.phase_shifter.held(QUARTER_TURN_RAD)
-        passive = (self.branch, self.coupler, self.crossing)
+        held_w = self.phase_shifter.hold_w(QUARTER_TURN_RAD)
+        passive, pair = (self.branch, self.coupler, self.crossing), self.receiver
         return (
             *source_parts(self),
             *converter_parts(self, adcs=adcs),
-            Part("integrator", self.receiver, 1, Per.SAMPLE),
-            Part("photodetector", self.receiver, self.receivers, within="node", fill=fill),
-            Part("phase hold", held, self.receivers, within="node", fill=fill),
+            Part("integrator", pair, 1, pair.reset_energy_j, Per.SAMPLE),
+            Part("photodetector", pair, self.receivers, 2.0 * pair.bias_w, within="node", fill=fill),
+            Part("phase hold", self.phase_shifter, self.receivers, held_w, within="node", fill=fill),
             *(Part("node", device, self.receivers, fill=fill) for device in passive),
             Part("node", self.branch, 2.0 * self.receivers),
         )

@@ -49,7 +49,6 @@ from optical.noise import (
     Chip,
     Element,
     OscillatorBudget,
-    calibration_cost,
     elements_of,
 )
 from optical.transfer.mesh import MeshLayout as MeshPositions
@@ -318,7 +317,7 @@ class MziMesh(AnalogCore):
         knows = self.configuration is Configuration.CORRECTED
         settings = 2.0 * Calibration(knows_couplers=knows).settings(MeshPositions(modes=self.ports))
         readings = settings * max(1, self.chip.averages)
-        return calibration_cost(self, settings=settings, settling_s=self.reload.time_s, readings=readings)
+        return self.calibrated(settings=settings, settling_s=self.reload.time_s, readings=readings)
 
     @property
     def weight_noise(self) -> Mapping[str, float]:
@@ -381,18 +380,18 @@ class MziMesh(AnalogCore):
         Phases of a random matrix spread evenly over [0, 2 pi): on average each heater holds pi.
         """
         heaters, fill, outputs = 2.0 * self.interferometers, self.layout.cell_fill, self.receivers
-        held = self.heater.held(MEAN_PHASE_RAD)
+        held_w = self.heater.hold_w(MEAN_PHASE_RAD)
         return (
             *source_parts(self),
             *converter_parts(self),
-            Part("programming", self.heater_dac, heaters, Per.LOAD),
-            Part("programming", self.heater, heaters, Per.LOAD),
-            Part("decomposition", self.decomposer, 1, Per.OPERATION),
-            Part("phase hold", held, heaters, within="interferometers", fill=fill),
+            Part("programming", self.heater_dac, heaters, self.heater_dac.conversion_j, Per.LOAD),
+            Part("programming", self.heater, heaters, self.heater.setting_j, Per.LOAD),
+            Part("decomposition", self.decomposer, 1, self.decomposer.energy_j_per_flop, Per.OPERATION),
+            Part("phase hold", self.heater, heaters, held_w, within="interferometers", fill=fill),
             Part("interferometers", self.coupler, heaters, fill=fill),
-            Part("photodetector", self.detector, 2.0 * outputs, within="receivers"),
+            Part("photodetector", self.detector, 2.0 * outputs, self.detector.bias_w, within="receivers"),
             Part("receivers", self.branch, 2.0 * outputs),
-            Part("tia", self.tia, outputs),
+            Part("tia", self.tia, outputs, self.tia.power_w),
             Part("heater dac", self.heater_dac, heaters),
             Part("decomposer", self.decomposer, 1),
         )

@@ -92,8 +92,8 @@ class FormattedCore:
         """Return the electronics of the format, as many lanes as so many samples per second need."""
         return (
             Part("number format", self.logic, math.ceil(samples_hz / self.logic.rate_hz)),
-            Part("number format", self.logic.using(self.logic.element_j), 1, Per.ELEMENT),
-            Part("number format", self.logic.using(self.logic.sample_j), 1, Per.RESULT),
+            Part("number format", self.logic, 1, self.logic.element_j, Per.ELEMENT),
+            Part("number format", self.logic, 1, self.logic.sample_j, Per.RESULT),
         )
 
 

@@ -259,13 +259,13 @@ class PcmCrossbar(AnalogCore):
         return (
             *source_parts(self, lines=self.modulators, comb=self.comb),
             *converter_parts(self),
-            Part("programming", self.cell, 2, Per.VALUE),
-            Part("ring tuning", self.router, routers, within="modulator"),
+            Part("programming", self.cell, 2, self.cell.write_j, Per.VALUE),
+            Part("ring tuning", self.router, routers, self.router.tuning_w, within="modulator"),
             Part("cells", self.cell, self.cells),
             Part("cells", self.crossing, self.cells),
             Part("cells", self.branch, 2.0 * self.rows * self.columns),
-            Part("photodetector", self.detector, 2.0 * outputs, within="receivers"),
-            Part("tia", self.tia, outputs),
+            Part("photodetector", self.detector, 2.0 * outputs, self.detector.bias_w, within="receivers"),
+            Part("tia", self.tia, outputs, self.tia.power_w),
         )
 
 

@@ -87,16 +87,6 @@ class DigitSwitch(Device):
         check_positive(self, "extinction_db", "bandwidth_hz")
         check_range(self, "dropped_loss_db", "passed_loss_db", "symbol_energy_j", "tuning_w", "area_m2")
 
-    @property
-    def static_w(self) -> float:
-        """Power drawn all the time."""
-        return self.tuning_w
-
-    @property
-    def use_j(self) -> float:
-        """Energy of one symbol."""
-        return self.symbol_energy_j
-
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseSegment(Device):
@@ -514,25 +504,31 @@ class PhaseResidueCore:
         """
         core, logic, rows = self.core, self.logic, self.core.all_rows
         moduli, fill = len(core.moduli), core.layout.node_fill
-        remainder = logic.using(logic.element_j)
-        reading = logic.using(DECISION_ELEMENTS * logic.element_j + logic.sample_j)
+        reading_j = DECISION_ELEMENTS * logic.element_j + logic.sample_j
         lanes = math.ceil(rows * core.symbol_rate_hz / logic.rate_hz)
-        converters = READINGS_PER_SAMPLE * rows
+        converters, switched = READINGS_PER_SAMPLE * rows, 2.0 * core.row_digits * core.rows
         return (
-            Part("laser", core.laser.lit(core.laser_power_w), 1),
-            Part("modulator", core.switch, 2.0 * core.row_digits * core.rows, Per.SYMBOL),
-            Part("adc", core.adc, READINGS_PER_SAMPLE * moduli, Per.SAMPLE),
-            Part("adder", self.adder, 1, Per.SAMPLE),
-            Part("programming", core.segment_dac, core.segments, Per.LOAD),
-            Part("number format", remainder, moduli, Per.SYMBOL),
-            Part("number format", remainder, core.row_digits, Per.VALUE),
-            Part("number format", reading, moduli, Per.SAMPLE),
-            Part("ring tuning", core.switch, 2.0 * core.segments, within="units", fill=fill),
+            Part("laser", core.laser, 1, core.laser_power_w / core.laser.wall_plug_efficiency),
+            Part("modulator", core.switch, switched, core.switch.symbol_energy_j, Per.SYMBOL),
+            Part("adc", core.adc, READINGS_PER_SAMPLE * moduli, core.adc.conversion_j, Per.SAMPLE),
+            Part("adder", self.adder, 1, self.adder.energy_j, Per.SAMPLE),
+            Part("programming", core.segment_dac, core.segments, core.segment_dac.conversion_j, Per.LOAD),
+            Part("number format", logic, moduli, logic.element_j, Per.SYMBOL),
+            Part("number format", logic, core.row_digits, logic.element_j, Per.VALUE),
+            Part("number format", logic, moduli, reading_j, Per.SAMPLE),
+            Part(
+                "ring tuning",
+                core.switch,
+                2.0 * core.segments,
+                core.switch.tuning_w,
+                within="units",
+                fill=fill,
+            ),
             Part("units", core.segment, core.segments, fill=fill),
-            Part("photodetector", core.detector, 2.0 * converters, within="receivers"),
+            Part("photodetector", core.detector, 2.0 * converters, core.detector.bias_w, within="receivers"),
             Part("receivers", core.hybrid, rows),
             Part("receivers", core.branch, 2.0 * rows),
-            Part("tia", core.tia, converters),
+            Part("tia", core.tia, converters, core.tia.power_w),
             Part("segment dac", core.segment_dac, core.units),
             Part("adc", core.adc, converters * core.adc.interleaved(core.symbol_rate_hz)),
             Part("adder", self.adder, core.rows),

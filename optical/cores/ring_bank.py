@@ -49,7 +49,6 @@ from optical.noise import (
     Chip,
     Element,
     IntensityBudget,
-    calibration_cost,
     elements_of,
 )
 from optical.noise.chip import left_after
@@ -238,7 +237,7 @@ class RingBank(AnalogCore):
         """Every ring moved in turn, in all banks at once, and every line read; gains come with it."""
         averages, settings = self.chip.readings, self.wavelengths if self.chip.readings else 0
         readings = settings * self.wavelengths * averages
-        return calibration_cost(self, readings=readings, settings=settings, settling_s=self.ring.settling_s)
+        return self.calibrated(readings=readings, settings=settings, settling_s=self.ring.settling_s)
 
     @property
     def weight_bits(self) -> float:
@@ -301,12 +300,14 @@ class RingBank(AnalogCore):
         return (
             *source_parts(self, lines=self.wavelengths, comb=self.comb),
             *converter_parts(self),
-            Part("reload", self.tuning_dac, 1, Per.VALUE),
-            Part("ring tuning", self.router, 2.0 * self.wavelengths, within="modulator"),
-            Part("ring tuning", self.layout.placed(self.ring), self.rings, within="weight rings"),
+            Part("reload", self.tuning_dac, 1, self.tuning_dac.conversion_j, Per.VALUE),
+            Part(
+                "ring tuning", self.router, 2.0 * self.wavelengths, self.router.tuning_w, within="modulator"
+            ),
+            Part("ring tuning", self.layout, self.rings, self.ring.tuning_w, within="weight rings"),
             Part("broadcast", self.branch, self.outputs),
-            Part("photodetector", self.detector, 2.0 * self.outputs),
-            Part("tia", self.tia, self.outputs),
+            Part("photodetector", self.detector, 2.0 * self.outputs, self.detector.bias_w),
+            Part("tia", self.tia, self.outputs, self.tia.power_w),
             Part("tuning dac", self.tuning_dac, self.rings),
         )
 

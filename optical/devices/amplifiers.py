@@ -71,11 +71,6 @@ class Soa(Device):
             raise ParameterError(msg)
 
     @property
-    def static_w(self) -> float:
-        """Power drawn all the time."""
-        return self.power_w
-
-    @property
     def spontaneous_factor(self) -> float:
         """Factor n_sp of spontaneous emission, 1 with full inversion; dimensionless."""
         gain = ratio_from_db(self.gain_db)

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from optical.devices.parts import Device, Domain, Operated
+from optical.devices.parts import Device, Domain
 from simulator.checks import check_positive, check_range
 from simulator.tables import Table, read_table
 from simulator.units import BITS_PER_BYTE, BOLTZMANN_J_PER_K, SPEED_OF_LIGHT_M_PER_S
@@ -64,19 +64,6 @@ class Laser(Device):
         check_range(self, "rin_db_per_hz", low=-300.0, high=0.0)
         check_range(self, "coupling_loss_db", "area_m2")
 
-    def lit(self, light_w: float, conversion_efficiency: float = 1.0) -> Operated:
-        """Return the laser as it sends light.
-
-        Parameters
-        ----------
-        light_w : float
-            Optical power of all lines together.
-        conversion_efficiency : float
-            Power in the lines over the laser's own, 0 to 1, where a comb stands between.
-        """
-        power_w = light_w / (conversion_efficiency * self.wall_plug_efficiency)
-        return Operated(device=self, static_w=power_w, area_m2=self.area_m2)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Comb(Device):
@@ -116,9 +103,9 @@ class Modulator(Device):
         check_range(self, "insertion_loss_db", "symbol_energy_j", "area_m2")
 
     @property
-    def use_j(self) -> float:
-        """Energy of one symbol."""
-        return self.symbol_energy_j
+    def tuning_w(self) -> float | None:
+        """None: its two arms drift together."""
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,16 +137,6 @@ class RingModulator(Device):
         check_positive(self, "bandwidth_hz", "extinction_ratio_db")
         check_range(self, "insertion_loss_db", "symbol_energy_j", "tuning_w", "area_m2")
 
-    @property
-    def static_w(self) -> float:
-        """Power drawn all the time."""
-        return self.tuning_w
-
-    @property
-    def use_j(self) -> float:
-        """Energy of one symbol."""
-        return self.symbol_energy_j
-
 
 @dataclass(frozen=True, kw_only=True)
 class RingRouter(Device):
@@ -176,11 +153,6 @@ class RingRouter(Device):
 
     def __post_init__(self) -> None:
         check_range(self, "insertion_loss_db", "tuning_w", "area_m2")
-
-    @property
-    def static_w(self) -> float:
-        """Power drawn all the time."""
-        return self.tuning_w
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,10 +194,6 @@ class PhaseShifter(Device):
         """Return 0: what it holds, it holds without power."""
         return 0.0
 
-    def held(self, phase_rad: float) -> Operated:
-        """Return the shifter as it holds a phase."""
-        return Operated(device=self, static_w=self.hold_w(phase_rad), area_m2=self.area_m2)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Waveguide:
@@ -263,11 +231,6 @@ class Photodetector(Device):
         check_positive(self, "responsivity_a_per_w", "bandwidth_hz")
         check_range(self, "dark_current_a", "cmrr_db", "bias_w", "area_m2")
 
-    @property
-    def static_w(self) -> float:
-        """Power drawn all the time."""
-        return self.bias_w
-
 
 @dataclass(frozen=True, kw_only=True)
 class Tia(Device):
@@ -295,11 +258,6 @@ class Tia(Device):
     def poles_hz(self) -> tuple[float, ...]:
         """Bandwidths that it adds to the path of a symbol."""
         return () if self.bandwidth_hz is None else (self.bandwidth_hz,)
-
-    @property
-    def static_w(self) -> float:
-        """Power drawn all the time."""
-        return self.power_w
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -343,11 +301,6 @@ class Converter(Device):
         return self.power_w / self.rate_hz
 
     @property
-    def use_j(self) -> float:
-        """Energy of one conversion."""
-        return self.conversion_j
-
-    @property
     def walden_j(self) -> float:
         """Energy per conversion step, power / (2^ENOB rate)."""
         return self.conversion_j / 2.0**self.enob_bits
@@ -386,11 +339,6 @@ class Adder(Device):
     def __post_init__(self) -> None:
         check_range(self, "energy_j", "area_m2")
 
-    @property
-    def use_j(self) -> float:
-        """Energy of one addition."""
-        return self.energy_j
-
 
 @dataclass(frozen=True, kw_only=True)
 class FormatLogic(Device):
@@ -414,10 +362,6 @@ class FormatLogic(Device):
     def __post_init__(self) -> None:
         check_range(self, "element_j", "sample_j", "area_m2", "scale_bytes")
         check_range(self, "rate_hz", open_low=True)
-
-    def using(self, energy_j: float) -> Operated:
-        """Return the electronics as one event uses it."""
-        return Operated(device=self, use_j=energy_j, area_m2=self.area_m2, domain=self.domain)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -533,16 +477,6 @@ class IntegratingReceiver(Device):
         symbol; n of them equal kTC for i^2 = 2 f kTC / n.
         """
         return self.reset_charge_c * math.sqrt(2.0 * symbol_rate_hz / symbols)
-
-    @property
-    def static_w(self) -> float:
-        """Power drawn all the time by both detectors."""
-        return 2.0 * self.bias_w
-
-    @property
-    def use_j(self) -> float:
-        """Energy of one reading."""
-        return self.reset_energy_j
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,45 +18,19 @@ class Domain(Enum):
 
 
 class Device:
-    """Base of all devices: passive and photonic unless a device says otherwise."""
+    """Base of all devices: on the photonic die unless a device says otherwise."""
 
     domain: Domain = Domain.PHOTONIC
     """Die that it is made on."""
     area_m2: float
     """Area of one."""
 
-    @property
-    def static_w(self) -> float | None:
-        """Power drawn all the time; None for a device that draws none by its nature."""
-        return None
-
-    @property
-    def use_j(self) -> float:
-        """Energy of one use: a symbol, a conversion, an addition, a setting."""
-        return 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Operated(Device):
-    """Device as a core operates it, where the state of the core settles what it draws or covers."""
-
-    device: object
-    """The device itself."""
-    static_w: float | None = None
-    """Power drawn all the time; None for none by its nature."""
-    use_j: float = 0.0
-    """Energy of one use."""
-    area_m2: float = 0.0
-    """Area of one."""
-    domain: Domain = Domain.PHOTONIC
-    """Die that it is made on."""
-
 
 class Per(Enum):
     """What a part is counted by."""
 
     CORE = "core"
-    """Devices that stand on one core: they take area, and draw power whether or not it works."""
+    """Devices that stand on one core: they cover area, and draw their power whether or not it works."""
     SYMBOL = "symbol"
     """Uses for one operand symbol."""
     SAMPLE = "sample"
@@ -87,6 +61,8 @@ class Part:
     """The device."""
     count: float
     """How many; shared ones in proportion, dimensionless."""
+    each: float | None = None
+    """What one takes: power in watt where it stands on a core, energy in joule of a use; None if passive."""
     per: Per = Per.CORE
     """What it is counted by."""
     within: str | None = None
@@ -144,9 +120,8 @@ def static_w(parts: Iterable[Part]) -> dict[str, float]:
     """Return the power that one core draws whether or not it works, by component."""
     found: dict[str, float] = {}
     for part in parts:
-        power_w = part.device.static_w
-        if part.per is Per.CORE and power_w is not None:
-            found[part.name] = found.get(part.name, 0.0) + part.count * power_w
+        if part.per is Per.CORE and part.each is not None:
+            found[part.name] = found.get(part.name, 0.0) + part.count * part.each
     return found
 
 
@@ -164,9 +139,9 @@ def energy_j(parts: Iterable[Part], events: Events) -> dict[str, Amount]:
     """Return the energy of so many events, by component."""
     found: dict[str, Amount] = {}
     for part in parts:
-        if part.per is not Per.CORE:
-            each = part.count * part.device.use_j
-            found[part.name] = found.get(part.name, 0.0) + each * events.of(part.per)
+        if part.per is not Per.CORE and part.each is not None:
+            each_j = part.count * part.each
+            found[part.name] = found.get(part.name, 0.0) + each_j * events.of(part.per)
     return found
 
 

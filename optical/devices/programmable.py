@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from optical.devices.parts import Device, Domain, Operated
+from optical.devices.parts import Device, Domain
 from simulator.checks import check_positive, check_range
 from simulator.tables import Table, read_table
 
@@ -57,6 +57,11 @@ class HeldPhase(Device, ABC):
         """Relative standard deviation of the field that random phases let through, dimensionless."""
         return 0.0
 
+    @property
+    def setting_j(self) -> float:
+        """Energy of going from one random phase to another, beyond its converter and what holding takes."""
+        return 0.0
+
     @abstractmethod
     def loss_db(self, phase_rad: float) -> float:
         """Return the loss at a phase."""
@@ -68,10 +73,6 @@ class HeldPhase(Device, ABC):
     def crosstalk_rad(self, spacing_m: float) -> float:
         """Return the standard deviation of the phase that neighbours add: none without heat."""
         return 0.0
-
-    def held(self, phase_rad: float) -> Operated:
-        """Return the shifter as it holds a phase."""
-        return Operated(device=self, static_w=self.hold_w(phase_rad), area_m2=self.area_m2)
 
 
 def amplitude_spread(variation_db: float) -> float:
@@ -166,7 +167,7 @@ class CapacitiveShifter(HeldPhase):
         check_range(self, "drift_rad", "area_m2")
 
     @property
-    def use_j(self) -> float:
+    def setting_j(self) -> float:
         """Energy of going from one random phase to another."""
         return 0.5 * self.capacitance_f * self.half_wave_v**2 * _STEP_SQUARE
 
@@ -309,11 +310,6 @@ class Decomposer(Device):
         check_positive(self, "rate_flop_per_s")
         check_range(self, "energy_j_per_flop", "area_m2")
 
-    @property
-    def use_j(self) -> float:
-        """Energy of one operation."""
-        return self.energy_j_per_flop
-
 
 @dataclass(frozen=True, kw_only=True)
 class PcmCell(Device):
@@ -349,7 +345,7 @@ class PcmCell(Device):
         check_range(self, "insertion_loss_db", "full_write_j", "drift_exponent", "drift_spread")
 
     @property
-    def use_j(self) -> float:
+    def write_j(self) -> float:
         """Energy of one write: two levels spread evenly in decibels are a third of the range apart."""
         return self.full_write_j / 3.0
 

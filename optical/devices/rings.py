@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from optical.devices.parts import Device, Operated
+from optical.devices.parts import Device
 from simulator.checks import check_positive, check_range
 
 CHANNEL_LINEWIDTHS = 368.0 / 108.0
@@ -23,7 +23,7 @@ _POINTS = 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeightRing(Device):
+class WeightRing:
     """Add-drop microring whose detuning sets one weight, held there by a heater."""
 
     name: str
@@ -51,11 +51,6 @@ class WeightRing(Device):
         check_range(self, "drop_loss_db", "pass_loss_db", "tuning_w")
 
     @property
-    def static_w(self) -> float:
-        """Power drawn all the time."""
-        return self.tuning_w
-
-    @property
     def linewidth_hz(self) -> float:
         """Full width of a resonance at half its height."""
         return self.carrier_hz / self.quality_factor
@@ -72,7 +67,7 @@ class WeightRing(Device):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RingBankLayout:
+class RingBankLayout(Device):
     """How rings are laid out."""
 
     name: str
@@ -91,9 +86,10 @@ class RingBankLayout:
         check_range(self, "heater_coupling", high=1.0)
         check_range(self, "feed_length_m")
 
-    def placed(self, ring: WeightRing) -> Operated:
-        """Return a ring with the area of its place among its neighbours."""
-        return Operated(device=ring, static_w=ring.static_w, area_m2=self.ring_spacing_m**2)
+    @property
+    def area_m2(self) -> float:  # type: ignore[override]
+        """Area of the place of one ring."""
+        return self.ring_spacing_m**2
 
     def heater_square(self, rings: int) -> float:
         """Return the sum of squared couplings from neighbours within so many places, on all four sides."""

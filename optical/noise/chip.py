@@ -10,9 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
-from optical.devices import Events, Part, full_load_w, static_w
 from simulator.checks import check_range, check_whole
 
 
@@ -301,54 +299,3 @@ class CalibrationCost:
     """Time of both."""
     energy_j: float = 0.0
     """Static power over that time, and the conversions."""
-
-
-class Calibrated(Protocol):
-    """A core that can be calibrated."""
-
-    @property
-    def chip(self) -> Chip:
-        """How unlike its parts are."""
-        ...
-
-    @property
-    def symbol_rate_hz(self) -> float:
-        """Symbols per second."""
-        ...
-
-    def parts(self) -> tuple[Part, ...]:
-        """Return the parts list of one core."""
-        ...
-
-    @property
-    def full_load(self) -> Events:
-        """What happens in a second while it works."""
-        ...
-
-
-def calibration_cost(
-    core: Calibrated, *, readings: float, settings: float = 0.0, settling_s: float = 0.0
-) -> CalibrationCost:
-    """Return what a calibration takes while the core can do nothing else.
-
-    Parameters
-    ----------
-    core : Calibrated
-        It draws its full power meanwhile.
-    readings : float
-        Symbols that are read, one after the other, all receivers at once.
-    settings : float
-        Slow settings, one after the other.
-    settling_s : float
-        Time of a setting.
-    """
-    time_s = settings * settling_s + readings / core.symbol_rate_hz
-    parts = core.parts()
-    power_w = math.fsum((*static_w(parts).values(), *full_load_w(parts, core.full_load).values()))
-    return CalibrationCost(settings=settings, readings=readings, time_s=time_s, energy_j=power_w * time_s)
-
-
-def gain_calibration(core: Calibrated, modulators: float) -> CalibrationCost:
-    """Return what learning the gains of so many modulators takes, and of all receivers with them."""
-    measured = core.chip.mismatch is Mismatch.CALIBRATED
-    return calibration_cost(core, readings=math.ceil(modulators) * core.chip.averages if measured else 0.0)

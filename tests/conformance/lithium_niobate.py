@@ -27,7 +27,6 @@ from optical.devices import (
     Device,
     Events,
     IntegratingReceiver,
-    Operated,
     Part,
     PassiveElement,
     Per,
@@ -50,10 +49,19 @@ class Transmitter(Device):
     termination_ohm: float = 50.0
     area_m2: float = 0.375e-6
 
-    def driven(self, symbol_rate_hz):
-        """Return the modulator with its drive energy per symbol, V^2 / 2R over the symbols of a second."""
-        power_w = self.half_wave_v**2 / (2.0 * self.termination_ohm)
-        return Operated(device=self, use_j=power_w / symbol_rate_hz)
+    symbol_energy_j: float | None = None
+    tuning_w: float | None = None
+
+    def symbol_j(self, symbol_rate_hz):
+        """Return the drive energy per symbol, V^2 / 2R over the symbols of a second."""
+        return self.half_wave_v**2 / (2.0 * self.termination_ohm) / symbol_rate_hz
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit(Device):
+    """Homodyne unit with its spacing."""
+
+    area_m2: float
 
 
 FACET = PassiveElement(name="facet", insertion_loss_db=1.0, area_m2=1e-9)
@@ -127,13 +135,14 @@ class LithiumNiobate(AnalogCore):
         )
 
     def parts(self):
-        unit = Operated(device="homodyne unit", area_m2=self.unit_m**2)
+        unit, pair = Unit(area_m2=self.unit_m**2), self.receiver
+        drive_j = self.modulator.symbol_j(self.symbol_rate_hz)
         return (
             *source_parts(self),
             *converter_parts(self, adcs=math.ceil(self.receivers / self.outputs_per_adc)),
-            Part("modulator", self.modulator.driven(self.symbol_rate_hz), 1, Per.SYMBOL),
-            Part("photodetector", self.receiver, self.receivers),
-            Part("integrator", self.receiver, 1, Per.SAMPLE),
+            Part("modulator", self.modulator, 1, drive_j, Per.SYMBOL),
+            Part("photodetector", pair, self.receivers, 2.0 * pair.bias_w),
+            Part("integrator", pair, 1, pair.reset_energy_j, Per.SAMPLE),
             Part("units", unit, self.receivers),
             Part("facet", self.facet, self.modulators),
             Part("fan-out", self.branch, 2.0 * self.receivers),

@@ -6,12 +6,11 @@ import math
 import numpy as np
 import pytest
 
-from optical.cores import AnalogCore, load_core
+from optical.cores import AnalogCore, load_core, power_for_bits, solve_laser_power
 from optical.devices import Domain, area_m2, static_w
 from optical.devices.amplifiers import Soa
 from optical.devices.limits import photon_energy_j
 from optical.devices.named_parts import Role, named_parts, names_of
-from optical.noise import power_for_bits, solve_laser_power
 from simulator.errors import ParameterError
 from simulator.parameter_tree import numeric_leaves, replace_at
 from simulator.units import db_from_ratio, ratio_from_db

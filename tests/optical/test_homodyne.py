@@ -5,10 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from optical.cores import default_homodyne
+from optical.cores import default_homodyne, power_for_bits, solve_laser_power
 from optical.execution.numerics import AnalogNumerics
-from optical.noise import solve_laser_power
-from optical.noise.laser_power import power_for_bits
 from simulator.errors import LinkError, ParameterError
 from simulator.operators import MatMul, Phase
 from simulator.parameter_tree import replace_at

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from optical.cores import solve_laser_power
 from optical.cores.crossbar import default_crossbar
 from optical.devices import Converter, device_table, full_load_w, static_w
 from optical.devices.limits import (
@@ -23,7 +24,6 @@ from optical.devices.limits import (
     walden_j,
 )
 from optical.devices.named_parts import adc_names, laser_names, load_adc, load_laser
-from optical.noise import solve_laser_power
 from simulator.errors import LinkError, ParameterError
 
 PICOJOULE, FEMTOJOULE, ZEPTOJOULE = 1e-12, 1e-15, 1e-21

@@ -4,9 +4,9 @@ import math
 import numpy as np
 import pytest
 
-from optical.cores import default_crossbar
+from optical.cores import default_crossbar, solve_laser_power
 from optical.devices.limits import bits_from_snr, snr_from_bits
-from optical.noise import check_closes, solve_laser_power, symbol_residue
+from optical.noise import check_closes, symbol_residue
 from optical.noise.link_budget import QUADRATURE_VARIANCE
 from simulator.errors import LinkError, ParameterError
 from simulator.parameter_tree import replace_at

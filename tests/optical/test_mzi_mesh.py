@@ -6,9 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from optical.cores import default_mesh
+from optical.cores import default_mesh, power_for_bits
 from optical.devices import static_w
-from optical.noise.laser_power import power_for_bits
 from simulator.errors import LinkError, ParameterError
 from simulator.operators import Held, MatMul, Phase
 from simulator.parameter_tree import replace_at

@@ -6,11 +6,10 @@ import math
 import numpy as np
 import pytest
 
-from optical.cores import default_pcm_crossbar
+from optical.cores import default_pcm_crossbar, power_for_bits
 from optical.cores.pcm_crossbar import SignedInput
 from optical.devices import static_w
 from optical.devices.programmable import PcmCell, programmable_table
-from optical.noise.laser_power import power_for_bits
 from simulator.errors import LinkError, ParameterError
 from simulator.operators import Held, MatMul, Phase
 from simulator.parameter_tree import replace_at

@@ -60,11 +60,11 @@ def test_a_capacitor_holds_for_nothing_and_pays_for_each_change():
     """C dV^2 / 2 per step; uniform phases differ by sqrt(2/3) pi rms, so a random step takes C V_pi^2 / 3."""
     core, heated = with_shifter("shifter_mems_sin", 8), with_shifter("heater", 8)
     assert static_w(core.parts())["phase hold"] < 1e-5 * static_w(heated.parts())["phase hold"]
-    assert MEMS.use_j == pytest.approx(MEMS.capacitance_f * MEMS.half_wave_v**2 / 3)
+    assert MEMS.setting_j == pytest.approx(MEMS.capacitance_f * MEMS.half_wave_v**2 / 3)
     draws = np.random.default_rng(3).uniform(0, 2, (2, 100_000))
     volts = MEMS.half_wave_v * (draws[0] - draws[1])
-    assert MEMS.use_j == pytest.approx(np.mean(MEMS.capacitance_f * volts**2 / 2), rel=0.02)
-    assert core.reload.energy_j - heated.reload.energy_j == pytest.approx(2 * 64 * MEMS.use_j)
+    assert MEMS.setting_j == pytest.approx(np.mean(MEMS.capacitance_f * volts**2 / 2), rel=0.02)
+    assert core.reload.energy_j - heated.reload.energy_j == pytest.approx(2 * 64 * MEMS.setting_j)
     assert core.reload.time_s < heated.reload.time_s
 
 

@@ -4,10 +4,9 @@ import math
 import numpy as np
 import pytest
 
-from optical.cores import default_ring_bank
+from optical.cores import default_ring_bank, power_for_bits
 from optical.devices import full_load_w, static_w
 from optical.devices.rings import least_drop, weight_crosstalk
-from optical.noise.laser_power import power_for_bits
 from simulator.errors import LinkError, ParameterError
 from simulator.operators import Held, MatMul, Phase
 from simulator.parameter_tree import replace_at

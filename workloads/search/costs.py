@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -431,10 +432,10 @@ class _Pricing:
             "energy_j": np.zeros(len(plans)),
             "bytes": np.zeros(len(plans)),
         }
-        axis = np.where(plans["cp"] == 1, "dp", "dpcp")
+        axes_P: Any = plans.whole.axes
         for axes, sizes, count in (
-            (axis, plans.gradient_ranks, alike),
-            (np.full(len(plans), "edp"), plans.gradient_ranks // plans["ep"], np.where(apart, expert, 0.0)),
+            (axes_P.gradient_axis, axes_P.gradient_ranks, alike),
+            (np.full(len(plans), "edp"), axes_P.expert_replicas, np.where(apart, expert, 0.0)),
         ):
             if not (count.any() and (sizes > 1).any()):
                 continue
@@ -513,11 +514,10 @@ class _Pricing:
     def _sends(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return time, energy of a class and bytes of a rank of one send between stages, shape [P]."""
         plans = self.plans
-        base = plans.base
-        elements = (
-            plans["micro_batch"] * base.batch.sequence_length // plans["cp"] * self.pricer.config.hidden
-        )
-        payload = elements / plans["tp"] * base.precision.element_bytes
+        share: Any = plans.whole.share
+        # As a float, for 32 bits are too few for long sequences.
+        elements = share.tokens * float(self.pricer.config.hidden)
+        payload = elements / plans["tp"] * share.precision.element_bytes
         time_s, energy_j = np.zeros(len(plans)), np.zeros(len(plans))
         for number, (row, layout) in enumerate(zip(self.layout_rows, self.layouts, strict=True)):
             if plans["pp"][row] == 1:
