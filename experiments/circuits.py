@@ -24,7 +24,7 @@ from heliograph.records import canonical_json, make_directory, write_atomically
 from heliograph.report import ReportRow, format_si, prefix_of, table_text
 from heliograph.style import DARK_TIME, PALETTE, REFERENCE, label, new_figure, save, styled
 from optical.fabrics.switches import load_optics, load_switch
-from optical.scheduling.ocs_bank import CircuitPlant
+from optical.scheduling.ocs_bank import OcsBank
 from optical.scheduling.policies import SchedulePolicy, schedule
 from optical.scheduling.schedule import DARK, CircuitSchedule
 from simulator.errors import ParameterError, nearest
@@ -41,7 +41,7 @@ OPTICS = "lane-100g"
 """Transceiver whose line rate a circuit has where nobody gives one."""
 
 
-def plant_of(switch: str, planes: int, quantities: Mapping[str, str]) -> CircuitPlant:
+def plant_of(switch: str, planes: int, quantities: Mapping[str, str]) -> OcsBank:
     """Return switches side by side.
 
     Parameters
@@ -58,7 +58,7 @@ def plant_of(switch: str, planes: int, quantities: Mapping[str, str]) -> Circuit
     ParameterError
         If there is no such switch, or a quantity cannot be read, or cannot be.
     """
-    plant = CircuitPlant(
+    plant = OcsBank(
         rate_bytes_per_s=load_optics(OPTICS).bandwidth_bytes_per_s,
         delay_s=load_switch(switch).reconfiguration_s,
         switches=planes,
@@ -87,7 +87,7 @@ class Request:
     planes: int = 1
     """Circuit switches side by side."""
 
-    def plant(self) -> CircuitPlant:
+    def plant(self) -> OcsBank:
         """Return the switches.
 
         Raises
@@ -141,7 +141,7 @@ class CircuitStudy:
 
     name: str
     """What the demand is called."""
-    plant: CircuitPlant
+    plant: OcsBank
     """Switches."""
     schedules: tuple[CircuitSchedule, ...]
     """A schedule of each policy."""

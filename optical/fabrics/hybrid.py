@@ -162,7 +162,9 @@ class HybridFabric(NodeCircuits):
                 self._both_ways_s(even, served),
                 self._both_ways_s(self._turned(tx_peer, served), served),
             )
-            if is_worth_moving(before_s=before_s, after_s=after_s, delay_s=self.switch.reconfiguration_s):
+            if is_worth_moving(
+                before_s=before_s, after_s=after_s, reconfiguration_s=self.switch.reconfiguration_s
+            ):
                 axes = [""] * len(axes)
             return RegionCircuits(circuits=Circuits(even), axes=tuple(axes), big=MappingProxyType(big))
         return RegionCircuits(
@@ -217,7 +219,7 @@ class HybridFabric(NodeCircuits):
             axis: is_worth_moving(
                 before_s=moved / packets,
                 after_s=moved / (packets + self.degree * self.circuit_bytes_per_s),
-                delay_s=self.switch.reconfiguration_s,
+                reconfiguration_s=self.switch.reconfiguration_s,
             )
             for axis, moved in sent.items()
         }

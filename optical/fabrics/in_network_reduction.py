@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from optical.fabrics.node_circuits import Packets
-from optical.fabrics.optical_adder import LightAdder, load_light_adder, reduction_table
+from optical.fabrics.optical_adder import OpticalAdder, load_optical_adder, reduction_table
 from simulator.fabric import Traits
 from simulator.interfaces import Flows, Wiring
 from simulator.topology.graphs import GraphFabric
@@ -33,7 +33,7 @@ class OpticalReduction(GraphFabric):
     """Name shown in tables and traces."""
     packets: Packets
     """Packet fabric of all accelerators, with their nodes."""
-    unit: LightAdder = field(default_factory=lambda: load_light_adder("optinc"))
+    unit: OpticalAdder = field(default_factory=lambda: load_optical_adder("optinc"))
     """What adds."""
     adder: Adder = field(default_factory=lambda: reduction_table().build(Adder, "light"))
     """How the communication library has it add."""

@@ -557,6 +557,7 @@ class Traffic:
         """Return all ways in which a class can carry out a collective: algorithms and protocols."""
         options = self._candidates(operator, rank_class)
         size, peers = self._fabric.node_size, self._traits.peers
+        plain = options.keys()
         options = served(options, operator, self._layout, rank_class, node_size=size, peers=peers)
         flow_groups = {
             name: self._parts(operator, rank_class, name, parts) for name, parts in options.items()
@@ -570,7 +571,9 @@ class Traffic:
             later = self._network.axis_circuits(flow_groups[first][0][0])
             ready = [name for name in options if name == first or self._connected(flow_groups[name], later)]
         whole = tuple(
-            self._priced(flow_groups[name], name, options[name], operator, protocol)
+            self._priced(
+                flow_groups[name], name, options[name], operator, protocol, in_turns=name not in plain
+            )
             for name in ready
             for protocol in protocols(name, self._scale_up, self._adder)
         )
@@ -712,6 +715,8 @@ class Traffic:
         parts: tuple[Round, ...],
         operator: Collective,
         protocol: Protocol,
+        *,
+        in_turns: bool,
     ) -> PricedCollective:
         waited = protocol.start_s if flow_groups else 0.0
         moved = 0.0
@@ -729,20 +734,16 @@ class Traffic:
             waited += protocol.hop_s * more_hops(operator, rounds_outside)
         if flow_groups and not rounds_outside and self._scale_up is not None and name != Algorithm.IN_NETWORK:
             waited += copied_bytes(operator) / self._scale_up.copy_bytes_per_s
+        dark_s = len(flow_groups) * self._traits.reconfiguration_s if in_turns else 0.0
         return PricedCollective(
             algorithm=name if protocol is PLAIN else f"{name} {protocol.name}",
             parts=tuple(sized),
             protocol_s=waited,
-            alone_s=waited + moved + self._dark_s(name, flow_groups),
+            alone_s=waited + moved + dark_s,
             wire_bytes=math.fsum(_carried_bytes(one.flows) * one.count for one in parts),
             energy_j=math.fsum(self._energy_j(one.flows) * one.count for one in parts),
-            in_turns=name.endswith(IN_TURNS),
+            in_turns=in_turns,
         )
-
-    def _dark_s(self, name: str, flow_groups: tuple[tuple[FlowGroup, float, int], ...]) -> float:
-        """Return how long circuits turn in a collective that they serve in turns."""
-        turns = len(flow_groups) if name.endswith(IN_TURNS) else 0
-        return turns * self._traits.reconfiguration_s
 
     def _energy_j(self, flows: Flows) -> float:
         """Return the energy of carrying flows once over the present circuits."""

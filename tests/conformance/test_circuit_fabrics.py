@@ -13,7 +13,7 @@ from optical.fabrics.direct_connect import DirectConnect
 from optical.fabrics.hybrid import HybridFabric
 from optical.fabrics.in_network_reduction import OpticalReduction
 from optical.fabrics.node_circuits import CircuitChoice
-from optical.fabrics.optical_adder import load_light_adder
+from optical.fabrics.optical_adder import load_optical_adder
 from optical.fabrics.switches import load_optics, load_switch
 from optical.fabrics.wafer import WaferFabric, load_wafer, wafer_names
 from simulator.collectives.traffic import Traffic
@@ -181,7 +181,7 @@ def test_power_price_and_energy_add_up_and_grow_with_bytes(fabric):
 
 
 DUPLEX = load_optics("lane-100g-duplex")
-CROWDED = replace(load_light_adder("optinc"), fan_in=14)
+CROWDED = replace(load_optical_adder("optinc"), fan_in=14)
 """As many senders as its detector can just tell apart."""
 SILENT = {
     "direct connect": (),
@@ -266,7 +266,7 @@ def test_no_number_of_a_fabric_is_a_dead_knob(name):
         (lambda: replace(HYBRID, optics=replace(HYBRID.optics, connector_loss_db=9.0)), "connectors"),
         (lambda: replace(WAFER, wafer=replace(WAFER.wafer, crossings=2000)), "crossings"),
         (lambda: replace(WAFER, wafer=replace(WAFER.wafer, waveguide_loss_db_per_m=200.0)), "waveguide"),
-        (lambda: replace(LIGHT, unit=replace(load_light_adder("optinc"), fibre_loss_db=25.0)), "fibre"),
+        (lambda: replace(LIGHT, unit=replace(load_optical_adder("optinc"), fibre_loss_db=25.0)), "fibre"),
     ],
 )
 def test_light_that_does_not_arrive_is_an_error_that_names_the_element(make, element):

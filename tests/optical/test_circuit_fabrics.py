@@ -16,7 +16,7 @@ from optical.fabrics.hybrid import HybridFabric
 from optical.fabrics.in_network_reduction import OpticalReduction
 from optical.fabrics.lane_assignment import DomainDemand, busiest_first, domain_demands, job_links
 from optical.fabrics.node_circuits import CircuitChoice, region_links
-from optical.fabrics.optical_adder import load_light_adder
+from optical.fabrics.optical_adder import load_optical_adder
 from optical.fabrics.wafer import WaferFabric, load_wafer
 from optical.scheduling.topology import coin_change_hops, spread_strides
 from simulator.collectives.algorithms import strided_rounds
@@ -212,7 +212,7 @@ def test_a_wafer_gives_one_ring_all_lanes_of_a_chip():
 @pytest.mark.parametrize("dbm", [10.0, -2.0, -4.0])
 def test_the_bits_of_a_mean_are_those_that_it_comes_out_with(dbm):
     """What the budget says is what drawing every symbol gives, within its standard error."""
-    unit = replace(load_light_adder("optinc"), launch_dbm=dbm)
+    unit = replace(load_optical_adder("optinc"), launch_dbm=dbm)
     rng = np.random.default_rng(5)
     values = rng.random((16, 60_000))
     error = unit.averaged(values, rng) - values.mean(axis=0)
@@ -221,7 +221,7 @@ def test_the_bits_of_a_mean_are_those_that_it_comes_out_with(dbm):
 
 
 def test_light_tells_more_senders_apart_with_more_power_and_less_speed():
-    unit = replace(load_light_adder("optinc"), fan_in=16)
+    unit = replace(load_optical_adder("optinc"), fan_in=16)
     assert replace(unit, launch_dbm=12.0).misread < unit.misread
     assert replace(unit, symbol_rate_hz=unit.symbol_rate_hz / 2).misread < unit.misread
     assert replace(unit, fan_in=8).misread < unit.misread
@@ -230,7 +230,7 @@ def test_light_tells_more_senders_apart_with_more_power_and_less_speed():
 
 def test_a_mean_without_noise_has_the_bits_of_its_rounding():
     """One rounding before and one after: with n senders lsb^2 (1/n + 1 + 2/n^2) / 12."""
-    unit = replace(load_light_adder("optinc"), launch_dbm=40.0)
+    unit = replace(load_optical_adder("optinc"), launch_dbm=40.0)
     expected = np.log2(255) - 0.5 * np.log2(1 / 4 + 1 + 2 / 16)
     assert unit.effective_bits(4) == pytest.approx(expected)
     finer = replace(unit, gradient_bits=16)
@@ -250,7 +250,7 @@ def test_sums_in_light_carry_the_vector_once_and_a_share():
 
 def test_units_form_a_tree_that_holds_all_senders():
     """OptINC, arXiv:2603.28290: units of a few servers, cascaded."""
-    unit = load_light_adder("optinc")
+    unit = load_optical_adder("optinc")
     assert [unit.levels(n) for n in (2, 4, 5, 16, 17)] == [1, 1, 2, 2, 3]
     assert [unit.units(n) for n in (4, 5, 16, 17)] == [1, 2 + 1, 4 + 1, 5 + 2 + 1]
 

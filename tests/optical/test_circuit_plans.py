@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optical.scheduling.ocs_bank import CircuitPlant, Lanes
+from optical.scheduling.ocs_bank import Lanes, OcsBank
 from optical.scheduling.overlap import CollectiveStep, bruck_steps, collective_steps, overlap
 from optical.scheduling.phases import TrafficPhase, plan_phases
 from optical.scheduling.topology import (
@@ -112,12 +112,12 @@ def test_phases_that_cannot_be_served_are_refused():
     with pytest.raises(ParameterError, match="at least one phase"):
         plan_phases([], lanes(1.0))
     many = [TrafficPhase(axis=str(axis), bytes_per_pair=1.0) for axis in range(6)]
-    with pytest.raises(ParameterError, match="flow groups of lanes"):
+    with pytest.raises(ParameterError, match="bundles of lanes"):
         plan_phases(many, lanes(1.0, count=64))
 
 
 def plant(planes, delay, rate=1.0):
-    return CircuitPlant(rate_bytes_per_s=rate, delay_s=delay, switches=planes)
+    return OcsBank(rate_bytes_per_s=rate, delay_s=delay, switches=planes)
 
 
 def steps_of(*sizes):
