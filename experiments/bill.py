@@ -485,11 +485,11 @@ class Request:
     """A fabric, or None for the system's own, and without a system for all."""
     accelerators: int
     """How many."""
-    gpu: str = "h100"
+    gpu: str | None = None
     """GPU, whose nodes a fabric joins."""
-    basis: str = "power"
+    basis: str | None = None
     """How photonic accelerators are sized."""
-    core: str = "crossbar"
+    core: str | None = None
     """Core of photonic accelerators."""
     cables: str = "panels"
     """Kind of cable plant."""

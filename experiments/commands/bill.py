@@ -24,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--accelerators", type=int, default=DEFAULT_ACCELERATORS, metavar="N", help="default %(default)s"
     )
-    parser.add_argument("--core", default="crossbar", help="core of photonic accelerators")
+    parser.add_argument("--core", help="core of photonic accelerators")
     parser.add_argument(
         "--cables", default="panels", metavar="KIND", help="cable plant: panels (default) or robotic"
     )

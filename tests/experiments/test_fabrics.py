@@ -46,7 +46,7 @@ def test_every_fabric_is_built_at_any_usual_size(name, endpoints):
 
 def test_the_default_is_what_it_was():
     assert isinstance(build_system("gpu_packet", accelerators=N).fabric, RailFabric)
-    assert isinstance(build_system("gpu_ocs", accelerators=N, fabric="torus").fabric, OcsRails)
+    assert isinstance(build_system("gpu_ocs", accelerators=N).fabric, OcsRails)
     assert isinstance(build_system("gpu_packet@ocs_rails", accelerators=N).fabric, OcsRails)
 
 
@@ -56,9 +56,8 @@ def test_a_core_and_a_fabric_fit_in_one_name():
     assert "homodyne" in system.photonic.core.name
 
 
-def test_an_option_is_for_systems_whose_name_asks_for_none():
+def test_an_option_chooses_the_fabric_of_packet_systems():
     assert isinstance(build_system("gpu_packet", accelerators=N, fabric="fat_tree").fabric, FatTree)
-    assert isinstance(build_system("gpu_packet@torus", accelerators=N, fabric="fat_tree").fabric, TorusFabric)
 
 
 def test_its_numbers_are_set_by_path():
