@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heliograph._version import __version__
 from heliograph.catalogue import status_counts, tables
 from heliograph.fabrics import DEFAULT_FABRIC
 from heliograph.records import RunWriter, TrainingCache, configuration, fingerprint, new_run_directory
@@ -139,6 +140,7 @@ class Comparison(Tabular):
             "core": self.request.core or DEFAULT_CORE,
             "fabric": self.request.fabric or DEFAULT_FABRIC,
             "settings": list(self.request.assignments),
+            "version": __version__,
             "plan": plan_text(self.plan),
             "tokens_per_step": self.plan.batch.global_batch * self.plan.batch.sequence_length,
             "seed": self.request.seed,

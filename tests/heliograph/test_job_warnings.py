@@ -1,4 +1,4 @@
-"""Doubts about a result, from worker processes too, as one line of a command."""
+"""Warnings about a result, from worker processes too, as one line of a command."""
 
 import pickle
 import warnings
@@ -11,28 +11,28 @@ from heliograph.processes import run_all
 from simulator.errors import ClippingWarning, SuspectWarning
 
 
-def doubtful(share):
+def dubious(share):
     warnings.warn(ClippingWarning(f"{share:.0%} is clipping", share), stacklevel=1)
     return share
 
 
-def test_a_worker_s_doubts_reach_who_asked():
+def test_a_worker_s_warnings_reach_who_asked():
     found = {}
     with pytest.warns(ClippingWarning) as caught:
-        run_all((0.2, 0.3), doubtful, found.__setitem__)
+        run_all((0.2, 0.3), dubious, found.__setitem__)
     assert found == {0.2: 0.2, 0.3: 0.3}
     assert sorted(one.message.share for one in caught) == [0.2, 0.3]
 
 
-def test_a_doubt_survives_a_pipe():
+def test_a_warning_survives_a_pipe():
     again = pickle.loads(pickle.dumps(ClippingWarning("clips", 0.25)))
     assert (str(again), again.share) == ("clips", 0.25)
 
 
-def test_a_command_prints_the_worst_of_what_clips_and_each_other_doubt_once(monkeypatch, capsys):
+def test_a_command_prints_the_worst_of_what_clips_and_each_other_warning_once(monkeypatch, capsys):
     def run(arguments):
         for share in (0.1, 0.4, 0.2):
-            doubtful(share)
+            dubious(share)
         for _ in range(2):
             warnings.warn("too good", SuspectWarning, stacklevel=1)
 

@@ -13,7 +13,7 @@ from heliograph import processes
 from heliograph import processes as ranks
 from heliograph.records import versions
 from simulator.errors import ParameterError
-from tests.experiments import two_ranks
+from tests.heliograph import two_ranks
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +26,7 @@ def found(tmp_path_factory):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     shared = os.environ | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    words = [sys.executable, "-m", "tests.experiments.two_ranks", str(directory)]
+    words = [sys.executable, "-m", "tests.heliograph.two_ranks", str(directory)]
     written = [directory / f"{rank}.err" for rank in range(2)]
     started = []
     for rank, path in enumerate(written):
@@ -57,9 +57,9 @@ def test_what_a_job_refuses_rank_0_tells(found):
     assert found[0]["refusal"] == "job (1) must be 0"
 
 
-def test_doubts_of_all_processes_reach_rank_0_alone(found):
+def test_warnings_of_all_processes_reach_rank_0_alone(found):
     """Else each process would print a line of its own about the same converter."""
-    assert found[0]["doubts"] == [0.2, 0.4]
+    assert found[0]["warnings"] == [0.2, 0.4]
     assert not any("clipping" in (found[1] / f"{rank}.err").read_text() for rank in range(2))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from experiments.__main__ import BAD_INPUT, main
 from experiments.core import layer_products, phase_energy, training_j_per_mac
-from heliograph import systems as plausibility
+from heliograph import sanity_checks
 from heliograph.catalogue import parameters_of
 from heliograph.parts import figures_of_merit, parts_listing, place_for, with_part
 from heliograph.systems import build_system
@@ -213,17 +213,17 @@ def test_a_row_that_beats_thermal_noise_is_refused():
 @each_core
 @pytest.mark.parametrize("parts", [(), ("core.adc=adc_survey_7b", "core.laser=laser_qd_comb_2024")])
 def test_every_core_is_judged_by_its_own_bits_and_energy(monkeypatch, core, parts):
-    """Whatever the core and its parts: doubted on one side of both bounds, and on no other."""
+    """Whatever the core and its parts: warned of on one side of both bounds, and on no other."""
     one = system(core, *parts)
     energy_j = one.photonic.peak_power_w / one.photonic.peak_macs_per_s
-    for bits, bound_j, doubted in ((0.9, 1.1, True), (1.1, 1.1, False), (0.9, 0.9, False)):
-        monkeypatch.setattr(plausibility, "SUSPECT_BITS", bits * one.effective_bits())
-        monkeypatch.setattr(plausibility, "SUSPECT_J_PER_MAC", bound_j * energy_j)
-        assert (plausibility.suspicion(one) is not None) == doubted
+    for bits, bound_j, warned in ((0.9, 1.1, True), (1.1, 1.1, False), (0.9, 0.9, False)):
+        monkeypatch.setattr(sanity_checks, "SUSPECT_BITS", bits * one.effective_bits())
+        monkeypatch.setattr(sanity_checks, "SUSPECT_J_PER_MAC", bound_j * energy_j)
+        assert (sanity_checks.chip_warning("it", one.photonic) is not None) == warned
 
 
 @pytest.mark.parametrize("core", ["crossbar", "homodyne", "block_float"])
-def test_named_parts_that_are_too_good_together_are_doubted(core):
+def test_named_parts_that_are_too_good_together_are_warned_of(core):
     """PACE, Nature 640, 361 (2025): a whole chip takes 0.84 pJ/MAC at 7.61 effective bits."""
     parts = ("core.adc=adc_survey_9b", "core.dac=dac_16nm_12b", "core.laser=laser_qd_locked_2022")
     free = ("adc.power_w=0", "core.dac.power_w=0", "modulator.symbol_energy_j=0")

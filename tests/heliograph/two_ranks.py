@@ -1,4 +1,4 @@
-"""One of the processes that torchrun would start: ``python -m tests.experiments.two_ranks DIRECTORY``."""
+"""One of the processes that torchrun would start: ``python -m tests.heliograph.two_ranks DIRECTORY``."""
 
 import json
 import os
@@ -31,8 +31,8 @@ def meet(job):
     return os.getpid()
 
 
-def doubt(job):
-    """Doubt a share of clipping, in each process one, and return the process."""
+def warn(job):
+    """Warn of a share of clipping, in each process one, and return the process."""
     directory, mine, other, share = job
     warnings.warn(ClippingWarning(f"{share:.0%} is clipping", share), stacklevel=1)
     return meet((directory, mine, other))
@@ -62,11 +62,11 @@ def command(directory):
         run_all([0, 1], refuse, lambda job, result: None)
     except ParameterError as error:
         found["refusal"] = str(error)
-    doubtful = [(str(directory), "above", "below", 0.2), (str(directory), "below", "above", 0.4)]
+    dubious = [(str(directory), "above", "below", 0.2), (str(directory), "below", "above", 0.4)]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ClippingWarning)
-        run_all(doubtful, doubt, lambda job, process: None)
-    found["doubts"] = sorted(one.message.share for one in caught)
+        run_all(dubious, warn, lambda job, process: None)
+    found["warnings"] = sorted(one.message.share for one in caught)
     (directory / "found.json").write_text(json.dumps(found))
 
 
