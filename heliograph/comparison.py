@@ -56,7 +56,7 @@ class Request:
     gpu: str | None = None
     """The GPU, and the one that photonic accelerators replace."""
     basis: str | None = None
-    """How photonic accelerators are sized: power, area or count."""
+    """Sizing of photonic accelerators: power, area or count."""
     core: str | None = None
     """Core of photonic accelerators that name no other."""
     fabric: str | None = None
@@ -76,7 +76,7 @@ class Comparison(Tabular):
     """Results of the same model and plan on several systems."""
 
     request: Request
-    """What was asked."""
+    """The request."""
     config: TransformerConfig
     """The model."""
     plan: Plan

@@ -70,11 +70,11 @@ class System(Summary):
     vector: VectorUnit | None = None
     """Electronics that a photonic accelerator carries for everything else."""
     fabric: Fabric
-    """What connects the accelerators."""
+    """Network between the accelerators."""
     economics: Economics
     """Prices."""
     basis: Basis = Basis.POWER
-    """How the photonic accelerator was sized."""
+    """Sizing of the photonic accelerator."""
     circuits: CircuitPolicy | None = None
     """Circuit policy, or None to take the faster one."""
     host: Host | None = None
