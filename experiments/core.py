@@ -816,7 +816,6 @@ def write(found: CoreStudy, directory: Path) -> list[Path]:
     HeliographError
         If the directory cannot be made or written.
     """
-
     make_directory(directory)
     name, tokens = found.bench.name, found.bench.tokens
     shown = name.replace("_", " ")

@@ -67,7 +67,8 @@ def with_part(system: TreeT, path: str, name: str) -> TreeT:
     path : str
         Path of the place, or an ending of it that fits one only.
     name : str
-        Name of the part (`optical.devices.named_parts.named_parts`), or ``none`` to take out one that may be missing.
+        Name of the part (`optical.devices.named_parts.named_parts`), or ``none`` to take out one that may be
+        missing.
 
     Raises
     ------

@@ -120,8 +120,8 @@ def converter_doubt(system: System) -> str | None:
 
     Notes
     -----
-    Sampling alone takes 8 k T SNR (`optical.noise.limits.sampling_floor_j`). Named parts beyond it are refused; a
-    number that somebody sets may be meant, so that it is doubted.
+    Sampling alone takes 8 k T SNR (`optical.noise.limits.sampling_floor_j`). Named parts beyond it are
+    refused; a number that somebody sets may be meant, so that it is doubted.
     """
     core = system.photonic.core if system.photonic else None
     adc = getattr(core, "adc", None) or getattr(getattr(core, "core", None), "adc", None)
@@ -413,8 +413,8 @@ def build_system(
         Fabric of packet systems whose name or file asks for no other (`heliograph.fabrics.FABRICS`).
     assignments : iterable of str
         ``path=value``; a path may be shortened to any ending that fits one parameter only. A path that ends
-        at a part takes the name of one (``core.adc=adc_isscc2025_24_7``, `optical.devices.named_parts.named_parts`).
-        They are carried out in their order.
+        at a part takes the name of one (``core.adc=adc_isscc2025_24_7``,
+        `optical.devices.named_parts.named_parts`). They are carried out in their order.
 
     Raises
     ------

@@ -6,8 +6,8 @@ where names are missing or repeat.
 
 Places for whole parts in a tree of frozen dataclasses: find one by its path, put a part into it.
 
-Where `simulator.parameter_tree` changes one number, this exchanges the dataclass that holds several. A place is a
-field whose annotation names dataclasses; it may stand empty where the annotation allows None.
+Where `simulator.parameter_tree` changes one number, this exchanges the dataclass that holds several. A place
+is a field whose annotation names dataclasses; it may stand empty where the annotation allows None.
 """
 
 from __future__ import annotations

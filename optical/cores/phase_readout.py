@@ -52,7 +52,7 @@ def snr_for_misreading(chance: float, modulus: int) -> float:
 
 
 def sigma_of_misreading(chance: float) -> float:
-    """Return the Gaussian noise, in steps rms, that misreads a remainder as often (`optical.execution.residues`)."""
+    """Return the Gaussian noise, in steps rms, that misreads a remainder as often (`residues`)."""
     inverse = float(scipy.special.erfcinv(chance))
     return 0.0 if math.isinf(inverse) else 0.5 / (math.sqrt(2.0) * inverse)
 

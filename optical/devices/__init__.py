@@ -1,1 +1,1 @@
-"""Optical and converter devices with sourced numbers: lasers, modulators, detectors, converters, phase shifters, rings."""
+"""Devices with sourced numbers: lasers, modulators, detectors, converters, phase shifters, rings."""

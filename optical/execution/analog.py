@@ -1,8 +1,9 @@
 """What of a photonic core reaches its products: a frozen, printable record without torch.
 
-A core derives an `AnalogSpec` from its link budget and converters (`Core.analog(phase)`); `optical.execution.numerics`
-executes it. All variances are in units where one full-scale product, |a| = |b| = 1, is 1, and refer to one
-analog sample, that is to the sum of `analog_length` products that one ADC conversion reads.
+A core derives an `AnalogSpec` from its link budget and converters (`Core.analog(phase)`);
+`optical.execution.numerics` executes it. All variances are in units where one full-scale product, |a| = |b| =
+1, is 1, and refer to one analog sample, that is to the sum of `analog_length` products that one ADC
+conversion reads.
 """
 
 from __future__ import annotations

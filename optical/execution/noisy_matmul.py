@@ -144,7 +144,7 @@ def _multiply_distributed(
     """Return the product of distributed tensors, or None if neither is one."""
     if not torch.distributed.is_available() or "torch.distributed.tensor" not in sys.modules:
         return None
-    from optical.execution.sharded_matmul import DTensor, sharded_matmul  # noqa: PLC0415 - slow, and rarely needed
+    from optical.execution.sharded_matmul import DTensor, sharded_matmul
 
     if not isinstance(a, DTensor) and not isinstance(b, DTensor):
         return None

@@ -23,7 +23,7 @@ from optical.transfer.mzi import mzi_matrix, wrapped
 
 
 class MziConvention(enum.Enum):
-    """How an author writes one interferometer with two numbers."""
+    """Convention of an author for one interferometer's two numbers."""
 
     CLEMENTS = "clements"
     """[[e^{i p} cos w, -sin w], [e^{i p} sin w, cos w]], phases at the outputs (Clements 2016, eq. 1)."""

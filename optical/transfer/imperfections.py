@@ -1,4 +1,4 @@
-"""What a fabricated mesh adds to its design: coupler angles that are off, and phases that are off."""
+"""Errors that fabrication adds to a mesh's design: coupler angles that are off, and phases that are off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the interferometers of a mesh stand: the rectangle of Clements and the triangle of Reck."""
+"""Places of the interferometers in a mesh: the rectangle of Clements and the triangle of Reck."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the transfer models read from tables: a guided mode, a coupler's dispersion, a crossing's leak."""
+"""Tables of the transfer models: a guided mode, a coupler's dispersion, a crossing's leak."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class HalfCoupler:
 
 @dataclass(frozen=True, kw_only=True)
 class Crossing:
-    """What a waveguide crossing sends to the side."""
+    """Leak of a waveguide crossing to the side."""
 
     name: str
     """Name shown in tables."""

@@ -124,7 +124,7 @@ class ErrorLaw:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """How many settings it takes to learn what a chip adds, once per chip.
+    """Count of settings that it takes to learn a chip's errors, once per chip.
 
     Notes
     -----

@@ -297,7 +297,7 @@ def test_a_number_that_a_part_is_given_is_named_a_parameter(tmp_path, line, part
 
 def test_parts_whose_parameters_are_published_exist():
     """Each part that a published number is said to belong to stands in a table of parts."""
-    folders = ("optical", "electronic", "heliograph", "experiments")
+    folders = ("optical", "electronic", "simulator", "experiments")
     root = command.REFERENCE.parents[2]
     tables = [path for folder in folders for path in (root / folder).rglob("parameters/*.csv")]
     names = {line.split(",")[0] for path in tables for line in path.read_text(encoding="utf-8").splitlines()}

@@ -1,4 +1,4 @@
-"""The parts of a transformer as forward steps on one rank: what `workloads.layers.transformer` runs and mirrors.
+"""The parts of a transformer as forward steps on one rank, which `workloads.layers.transformer` mirrors.
 
 Element-wise steps as an eager framework runs them: a kernel and its traffic for each operation.
 

@@ -71,7 +71,7 @@ class Parallelism:
     """With zero=3, whether parameters are given up after the forward pass and gathered again for the backward
     pass. If not, they stay until the microbatch is done, with pipeline stages until the step is."""
     fused: bool = True
-    """Whether element-wise operations in a row share a kernel, or each has its own (`workloads.layers.parts`)."""
+    """Whether element-wise operations in a row share a kernel, or each has its own (`layers.parts`)."""
     prefetch: bool = True
     """With zero=3, whether parameters are gathered, and gradients summed, while another part is worked on, or
     the work waits for either (DeepSpeed of 2021)."""
@@ -140,7 +140,7 @@ class Parallelism:
     """Whether all-gathers and reduce-scatters of tensor parallelism travel in shards beside the products they
     feed (`workloads.layers.tensor_grid`); needs `sequence_parallel`."""
     tensor_grid: TensorGrid = TensorGrid.LINE
-    """How tensor-parallel ranks stand: on a grid (tp = q x q) products run as SUMMA (`workloads.layers.tensor_grid`)."""
+    """How tensor-parallel ranks stand: on a grid (tp = q x q) products run as SUMMA (`tensor_grid`)."""
     tensor_depth: int = 1
     """With tensor_grid=2.5d, squares that share the batch and hold the same weights (tp = q x q x depth)."""
     steps: int = 1

@@ -538,8 +538,8 @@ def memory_bytes(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
 
     Notes
     -----
-    `workloads.step.memory.memory_by_kind` of the first, the second and the last stage; blocks of a mixture with
-    dense ones are taken at their mean.
+    `workloads.step.memory.memory_by_kind` of the first, the second and the last stage; blocks of a mixture
+    with dense ones are taken at their mean.
     """
     dense, expert = parameters(config, plans)
     total, share = dense + expert, shared(plans, dense, expert)
