@@ -165,9 +165,13 @@ def _task_graph(name: str, data: bytes) -> TaskGraph:
         )
         for table in tables(8)
     )
+    nodes = value(root, 1, whole)
+    if nodes > len(devices):
+        msg = f"it says that it has {nodes} nodes, and lists {len(devices)} devices; each has one"
+        raise ValueError(msg)
     return TaskGraph(
         name=name,
-        nodes=value(root, 1, whole),
+        nodes=nodes,
         switches=value(root, 2, whole),
         link_bytes_per_s=to_si("link_bytes_per_s", value(root, 5, real), "kB/s"),
         devices=devices,
