@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from optical.transfer.elements import Complex, Real
-from optical.transfer.layout import MeshLayout
-from optical.transfer.mesh import Mesh, absorb, mesh_of_blocks, run_columns
+from optical.transfer.mesh import Mesh, MeshLayout, absorb, mesh_of_blocks, run_columns
 from optical.transfer.mzi import mzi_matrix, wrapped
 
 
