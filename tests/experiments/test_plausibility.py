@@ -6,7 +6,7 @@ import pytest
 from experiments.__main__ import main
 from heliograph.systems import SUSPECT_J_PER_MAC, build_system, suspicion
 from optical.noise.limits import sampling_floor_j
-from simulator.errors import RangeWarning, SuspectWarning
+from simulator.errors import ParameterError, RangeWarning, SuspectWarning
 
 PRECISE = ("adc.nominal_bits=12", "adc.enob_bits=9", "dac.enob_bits=8")
 FREE = (
@@ -145,3 +145,20 @@ def test_a_die_beyond_a_scanner_s_field_is_doubted():
         warnings.simplefilter("error", RangeWarning)
         for small in ({"basis": "area"}, {"basis": "power", "core": "crossbar"}):
             build_system("photonic_packet", accelerators=8, **{"core": "homodyne", **small})
+
+
+@pytest.mark.parametrize(
+    ("assignment", "said"),
+    [
+        ("laser_power_w=inf", "laser_power_w must be above 0 and at most 1e+06 W; got inf"),
+        ("laser_power_w=1e300", "laser_power_w must be above 0 and at most 1e+06 W; got 1e+300"),
+        ("chip_seed=-1", "chip_seed must be a whole number of at least 0; got -1"),
+        ("laser_power_w=\uff11\uff15e-3", "laser_power_w must be a number, with or without a unit; got"),
+        ("core.dac.enob_bits=0", "enob_bits must be above 0 and at most 8"),
+        ("core.dac.enob_bits=20", "enob_bits must be above 0 and at most 8"),
+    ],
+)
+def test_what_cannot_be_is_said_of_the_number_itself(assignment, said):
+    with pytest.raises(ParameterError) as caught:
+        build_system("photonic_packet", accelerators=8, assignments=[assignment])
+    assert said in str(caught.value)
