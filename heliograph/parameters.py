@@ -14,7 +14,7 @@ from typing import Any
 
 from electronic.devices import table as electronic_table
 from heliograph.report import format_quantity
-from optical.devices.devices import device_table
+from optical.devices import device_table
 from optical.devices.named_parts import named_parts_table
 from optical.devices.programmable import programmable_table
 from optical.fabrics.switches import optics_table, switch_table

@@ -15,7 +15,7 @@ from simulator.units import to_si
 from workloads.models.architecture import Norm, Positions, TransformerConfig
 from workloads.models.config import load_model, shipped_models
 from workloads.plan.choices import Attention, ExpertExchange, Precision, Recompute
-from workloads.plan.plan import Parallelism
+from workloads.plan.plan import Plan
 from workloads.step.memory import fullest_stage, memory_by_kind
 
 _REDUCED = re.compile(r"-(\d+)L$")
@@ -312,7 +312,7 @@ def overlaps_tensor(record: Record, tp: int, *, sequence_parallel: bool) -> bool
     return False
 
 
-def plan_of(record: Record, ranks: int) -> Parallelism:
+def plan_of(record: Record, ranks: int) -> Plan:
     """Return the plan of a row.
 
     Parameters
@@ -370,10 +370,10 @@ def plan_of(record: Record, ranks: int) -> Parallelism:
         values["overlap_sends"] = False
         values["prefetch"] = False
         record.assume("gradients summed after the last backward pass, as the code of that time did")
-    return Parallelism(**values)
+    return Plan.of(**values)
 
 
-def with_ends_counted(record: Record, plan: Parallelism, layers: int) -> Parallelism:
+def with_ends_counted(record: Record, plan: Plan, layers: int) -> Plan:
     """Return a plan whose stages count embedding and head as a block each, if only so do blocks fill stages.
 
     Notes
@@ -381,23 +381,21 @@ def with_ends_counted(record: Record, plan: Parallelism, layers: int) -> Paralle
     BLOOM's 70 blocks on 12 stages and Llama 3.1's 126 on 8 stages of 8 chunks are cut so by the codes that
     ran them; where the blocks alone fill the stages, or neither does, the plan stays as it is.
     """
-    slots = plan.pp * plan.vpp
-    if plan.pp == 1 or layers % slots == 0 or (layers + 2) % slots:
+    slots = plan.axes.pp * plan.schedule.vpp
+    if plan.axes.pp == 1 or layers % slots == 0 or (layers + 2) % slots:
         return plan
     record.assume("embedding and head count as a block each when blocks are shared over stages")
-    return dataclasses.replace(plan, embedding_as_layers=True)
+    return plan.with_(embedding_as_layers=True)
 
 
-def with_room(
-    record: Record, config: TransformerConfig, plan: Parallelism, capacity_bytes: float
-) -> Parallelism:
+def with_room(record: Record, config: TransformerConfig, plan: Plan, capacity_bytes: float) -> Plan:
     """Return a plan that recomputes the least that its memory asks for, where a row does not say what it did.
 
     Parameters
     ----------
     record : Record
         The row.
-    config, plan : TransformerConfig, Parallelism
+    config, plan : TransformerConfig, Plan
         Model and plan, without recomputation if the row is silent.
     capacity_bytes : float
         Memory of one accelerator.
@@ -405,10 +403,10 @@ def with_room(
     if record.text("recompute") or record.cells.get("recompute", "").strip().lower() == "none":
         return plan
     kinds = [Recompute.NONE, Recompute.FULL]
-    if plan.attention is Attention.FULL:
+    if plan.recompute.attention is Attention.FULL:
         kinds.insert(1, Recompute.SELECTIVE)
     for kind in kinds:
-        tried = dataclasses.replace(plan, recompute=kind)
+        tried = plan.with_(recompute=kind)
         stage = fullest_stage(config, tried)
         if sum(memory_by_kind(config, tried, stage).values()) <= SQUEEZE * capacity_bytes:
             break

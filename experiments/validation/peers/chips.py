@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from experiments.validation.peers.published import published_table
-from optical.devices.devices import (
+from optical.devices import (
     Converter,
     Laser,
     Modulator,
@@ -16,7 +16,7 @@ from optical.devices.devices import (
     Tia,
     device_table,
 )
-from optical.noise.link_budget import snr_from_bits
+from optical.devices.limits import snr_from_bits
 from simulator.checks import check_positive, check_range
 from simulator.units import ELEMENTARY_CHARGE_C, ratio_from_db
 

@@ -23,7 +23,7 @@ from experiments.validation.peers.lightening_transformer import (
     products,
 )
 from experiments.validation.peers.published import BaselineParts, published_table
-from optical.devices.devices import device_table
+from optical.devices import device_table
 from optical.devices.programmable import Heater, programmable_table
 from optical.devices.rings import WeightRing
 from simulator.checks import check_range

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from experiments.validation.peers.published import LighteningParts, published_table
-from optical.devices.devices import Photodetector, Tia, device_table
-from optical.noise.link_budget import snr_from_bits
+from optical.devices import Photodetector, Tia, device_table
+from optical.devices.limits import snr_from_bits
 from simulator.checks import check_positive, check_range
 from simulator.errors import ParameterError
 from simulator.units import BITS_PER_BYTE, ELEMENTARY_CHARGE_C, ratio_from_db, to_si, watts_from_dbm
