@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heliograph._version import __version__
-from heliograph.catalogue import status_counts, tables
 from heliograph.fabrics import DEFAULT_FABRIC
+from heliograph.parameters import status_counts, tables
 from heliograph.records import RunWriter, TrainingCache, configuration, fingerprint, new_run_directory
 from heliograph.report import format_si
 from heliograph.result_rows import part_rows, row_of

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import warnings
 
+from heliograph.parameters import beyond_range
 from heliograph.report import format_quantity
 from optical.accelerator import PhotonicUnit
 from optical.devices import Converter
 from optical.devices.limits import sampling_floor_j
-from simulator.errors import ParameterError, SuspectWarning
+from simulator.errors import ParameterError, RangeWarning, SuspectWarning
 from simulator.parameter_tree import get_at
 from simulator.units import dimension_of, to_si
 
@@ -17,6 +18,9 @@ SUSPECT_BITS = 8.0
 """Effective bits from which the energy of a chip is judged; dimensionless."""
 SUSPECT_J_PER_MAC = to_si("energy_j", 0.5, "pJ")
 """Energy below which a chip of so many bits is warned of; 0.6 of the best whole chip (PACE)."""
+
+RETICLE_M2 = 26e-3 * 33e-3
+"""Field that a scanner exposes at once: 26 mm by 33 mm (ASML NXT:2000i)."""
 
 FAR = 100.0
 """Factor by which a number without a unit must differ from what stood there for a warning; dimensionless."""
@@ -55,19 +59,35 @@ def warn_of_unit(system: object, key: str, text: float | str) -> None:
     warnings.warn(msg, SuspectWarning, stacklevel=3)
 
 
-def warn_of_chip(name: str, unit: PhotonicUnit) -> None:
-    """Warn of a photonic chip that is better than whole chips of today, or than sampling allows.
+def warn_of_system(name: str, system: object, unit: PhotonicUnit | None, area_m2: float) -> None:
+    """Warn of a system that is better than what was built, or than physics allows.
 
     Parameters
     ----------
     name : str
-        Name of its system.
-    unit : PhotonicUnit
-        The chip.
+        Its name.
+    system : dataclass
+        Its description.
+    unit : PhotonicUnit, optional
+        Photonic part of an accelerator.
+    area_m2 : float
+        Die area of an accelerator.
     """
-    for sentence in (chip_warning(name, unit), converter_warning(name, unit)):
-        if sentence:
+    if unit is not None:
+        for sentence in filter(None, (chip_warning(name, unit), converter_warning(name, unit))):
             warnings.warn(sentence, SuspectWarning, stacklevel=3)
+        if area_m2 > RETICLE_M2:
+            warnings.warn(reticle_warning(name, area_m2), RangeWarning, stacklevel=3)
+    for sentence in beyond_range(system):
+        warnings.warn(sentence, RangeWarning, stacklevel=3)
+
+
+def reticle_warning(name: str, area_m2: float) -> str:
+    """Return one sentence about an accelerator whose die no lithography exposes at once."""
+    return (
+        f"an accelerator of '{name}' has a die of {format_quantity(area_m2, 'm^2')}, and a scanner "
+        f"exposes {format_quantity(RETICLE_M2, 'm^2')} at once; take --basis area, or fewer cores"
+    )
 
 
 def converter_warning(name: str, unit: PhotonicUnit) -> str | None:

@@ -256,7 +256,7 @@ def _packets(name: str) -> str:
 
 def _basis(text: str) -> Basis:
     if text not in set(Basis):
-        msg = f"no basis '{text}'; {nearest(str(text), set(Basis), noun='base')}"
+        msg = f"no basis '{text}'; {nearest(str(text), set(Basis), noun='basis')}"
         raise ParameterError(msg)
     return Basis(text)
 

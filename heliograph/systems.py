@@ -16,7 +16,7 @@ from heliograph.parts import names_part, place_for, with_part
 from heliograph.registry import core_named
 from heliograph.report import format_quantity, format_si
 from heliograph.results import Summary
-from heliograph.sanity_checks import warn_of_chip, warn_of_unit
+from heliograph.sanity_checks import warn_of_system, warn_of_unit
 from heliograph.system_file import Change
 from heliograph.system_names import (
     DEFAULT_ACCELERATORS,
@@ -242,7 +242,8 @@ class System(Summary):
         if clusters < 1:
             msg = (
                 f"basis {self.basis}: {self.gpu.name} gives {budget:g} {unit}, electronics and memory take "
-                f"{rest:g}, and {cluster} photonic cores need {each:g}; try --basis count or smaller cores"
+                f"{rest:g}, and {cluster} photonic cores need {each:g} {unit}; try --basis count, or smaller "
+                "cores"
             )
             raise ParameterError(msg)
         return dataclasses.replace(self, photonic=self.photonic.resized(clusters * cluster))
@@ -403,8 +404,7 @@ def _with_changes(system: System, changes: Sequence[Change]) -> System:
         system = dataclasses.replace(system, circuits=CircuitPolicy(get_at(system, "fabric.policy")))
     settings = dict(system.settings) | {path: str(one.value) for path, one in paths.items()}
     sized = dataclasses.replace(system, settings=tuple(settings.items())).sized()
-    if sized.photonic is not None:
-        warn_of_chip(sized.name, sized.photonic)
+    warn_of_system(sized.name, sized, sized.photonic, sized.accelerator_area_m2())
     return sized
 
 
