@@ -31,26 +31,6 @@ ACCELERATORS = 1024
 """Size at which a fabric is shown."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Parameter:
-    """Number of a description with its unit, published range, status and source."""
-
-    path: str
-    """Where it stands; what ``--set`` takes."""
-    value: float | str
-    """Its value, SI."""
-    unit: str
-    """SI unit, or ``1``."""
-    status: str
-    """Status of the table's row, ``choice``, or ``set``."""
-    source: str
-    """Source of the table's row, or what kind of choice it is."""
-    low: float | None = None
-    """Low end of the published range."""
-    high: float | None = None
-    """High end of the published range."""
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Description(Tabular):
     """Every parameter of something."""
