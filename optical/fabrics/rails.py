@@ -136,6 +136,7 @@ class OcsRails(RailPorts):
         """Library of the nodes; lanes of each endpoint, shared by the axes or turned to the one that asks."""
         return Traits(
             scale_up=self.scale_up,
+            card_bytes_per_s=self.nic.bandwidth_bytes_per_s,
             endpoint_lanes=self.lanes,
             policy=self.policy,
             can_prefetch=True,

@@ -398,7 +398,12 @@ class RotorFabric(GraphFabric):
     @cached_property
     def traits(self) -> Traits:
         """Library of the nodes; small transfers do not wait for circuits, large ones do."""
-        return Traits(scale_up=self.scale_up, routes_by_size=True, idle_numbers=self.optics.idle_numbers)
+        return Traits(
+            scale_up=self.scale_up,
+            card_bytes_per_s=self.nic.bandwidth_bytes_per_s,
+            routes_by_size=True,
+            idle_numbers=self.optics.idle_numbers,
+        )
 
     @property
     def ends(self) -> int:
