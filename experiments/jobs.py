@@ -19,7 +19,7 @@ from simulator.fabric import Fabric
 from simulator.files import read_text, read_toml
 from simulator.reliability.failures import Failure, failed_parts, numbered
 from workloads.models.config import load_model
-from workloads.plan.parallelism import check
+from workloads.plan.rules import check
 from workloads.step.memory import check_fits
 from workloads.step.step import build_step
 
@@ -175,13 +175,13 @@ def _job(file: _File, index: int, given: dict[str, Any], system: System, before:
     plan = plan_for(config, given["plan"], accelerators=system.accelerators, memory_bytes=memory_bytes)
     next_free = max((max(job.endpoints) + 1 for job in before), default=0)
     try:
-        check(config, plan, accelerators=plan.ranks)
+        check(config, plan, accelerators=plan.axes.ranks)
         check_fits(config, plan, memory_bytes)
         return Job(
             name=given.get("name", f"job {index + 1}"),
             graph=build_step(config, plan),
             node=system.node(),
-            endpoints=block(given.get("first", next_free), plan.ranks),
+            endpoints=block(given.get("first", next_free), plan.axes.ranks),
             start_s=float(given.get("start_s", 0.0)),
         )
     except HeliographError as error:
