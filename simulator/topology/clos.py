@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from simulator.checks import check_positive, check_range
+from simulator.checks import check_choices, check_positive, check_range
 from simulator.errors import ParameterError
 from simulator.interfaces import Wiring
 from simulator.tables import Table, read_table
@@ -177,6 +177,7 @@ class Clos:
     """How flows are laid over equally short paths."""
 
     def __post_init__(self) -> None:
+        check_choices(self)
         check_range(self, "ports", low=1)
         check_range(self, "radix", low=2)
         check_range(self, "oversubscription", "spine_oversubscription", low=1.0)
