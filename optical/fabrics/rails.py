@@ -1,6 +1,6 @@
 """Optical circuit switches instead of packet switches: every rail of accelerators on circuits of its own.
 
-Ports of circuit-switched rails: whose they are, and which optical switches hold them.
+Their ports belong to endpoints, and planes of optical switches hold them.
 """
 
 from __future__ import annotations

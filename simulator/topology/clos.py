@@ -139,7 +139,7 @@ class GlobalLinks:
 
 
 class Spreading(StrEnum):
-    """How flows are laid over equally short paths."""
+    """Spreading of flows over equally short paths."""
 
     SPRAYED = "sprayed"
     """Every packet takes any of them: links side by side act as one of their joint capacity."""
@@ -174,7 +174,7 @@ class Clos:
     spine_oversubscription: float = 1.0
     """The same of a pod's spines, where there are three levels."""
     spreading: Spreading = Spreading.SPRAYED
-    """How flows are laid over equally short paths."""
+    """Spreading of flows over equally short paths."""
 
     def __post_init__(self) -> None:
         check_choices(self)
