@@ -2,7 +2,12 @@
 
 Beside the fabric stand its matchings, which follow each other without anybody asking for them; the share of
 traffic that goes direct or over relays, in rates of a direct circuit (an end with N - 1 circuits sends at
-most N - 1); and the times of single transfers, slot by slot.
+most N - 1); and a round slot by slot, in which a packet is sent only if it ends before its circuit does.
+
+References
+----------
+Mellette et al., "RotorNet", SIGCOMM 2017, section 4; Opera, NSDI 2020, section 4: turns of the lanes are
+staggered.
 """
 
 from __future__ import annotations
