@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import dataclasses
 import io
 import math
 import re
@@ -158,7 +159,7 @@ class CircuitStudy:
             "demand": self.name,
             "ports": self.best.ports,
             "demand_bytes": float(self.best.demand.sum()),
-            "plant": self.plant,
+            "plant": {"type": "CircuitPlant"} | dataclasses.asdict(self.plant),  # as records name it
             "bound_s": self.best.bound_s,
             "best": self.best.policy,
             "policies": [summary(one) for one in self.schedules],

@@ -5,6 +5,7 @@ The table and the picture of a collective on circuits: which plane transmits, mo
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -148,7 +149,7 @@ class CollectiveStudy:
             "collective": str(self.kind),
             "ranks": self.ranks,
             "size_bytes": self.size_bytes,
-            "plant": self.plant,
+            "plant": {"type": "CircuitPlant"} | dataclasses.asdict(self.plant),  # as records name it
             "best": self.best.algorithm,
             "left_out": list(self.left_out),
             "algorithms": [
