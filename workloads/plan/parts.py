@@ -26,6 +26,7 @@ from simulator.errors import WorkloadError
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import SCHEDULES, Schedule
 from workloads.pipeline.schedules import ONE_FORWARD_ONE_BACKWARD
+from workloads.pipeline.stages import balanced_layers, stage_layers
 from workloads.plan.choices import (
     Attention,
     ContextExchange,
@@ -303,6 +304,10 @@ class Pipelining(_Part):
             "chunks do not fit the stages",
         ),
     )
+
+    def blocks(self, layers: int, parts: int) -> tuple[int, ...]:
+        """Return how many of a model's blocks each of so many parts in a row holds."""
+        return (balanced_layers if self.embedding_as_layers else stage_layers)(layers, parts)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,6 @@ STAGES = "more stages than blocks"
 EXPERTS = "expert ranks are not of the data ranks"
 BATCH = "data ranks and microbatch do not divide the batch"
 CHUNKS = "chunks do not fit the stages"
-OTHER = "parts of the plan contradict each other"
 SUBJECTS = (HEADS, CONTEXT, TOKENS, STAGES, EXPERTS, BATCH, CHUNKS)
 """Subjects that a search always reports, in the order in which it counts plans that break them."""
 

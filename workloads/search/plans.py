@@ -25,7 +25,6 @@ from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import SCHEDULES as KNOWN
 from workloads.pipeline.schedule import Pass
 from workloads.pipeline.schedules import ONE_FORWARD_ONE_BACKWARD
-from workloads.pipeline.stages import balanced_layers, stage_layers
 from workloads.plan.choices import Recompute
 from workloads.plan.parts import Axes, ChoiceColumn, trait
 from workloads.plan.plan import Plan, Share
@@ -437,12 +436,11 @@ def endpoints_of(axes: Axes, order: str) -> tuple[int, ...]:
 
 def stage_blocks(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
     """Return the blocks of the first, the fullest inner and the last stage, shape [P, 3]."""
-    share = balanced_layers if plans.base.schedule.embedding_as_layers else stage_layers
     first, place = plans.distinct(("pp", "vpp"))
     found = np.zeros((len(first), 3))
     for number, row in enumerate(first):
         pp, vpp = int(plans["pp"][row]), int(plans["vpp"][row])
-        layers = np.array(share(config.layers, pp * vpp)).reshape(vpp, pp).sum(axis=0)
+        layers = np.array(plans.base.schedule.blocks(config.layers, pp * vpp)).reshape(vpp, pp).sum(axis=0)
         inner = layers[1:-1] if pp > 2 else layers
         found[number] = layers[0], inner.max(), layers[-1]
     return found[place]

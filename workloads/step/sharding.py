@@ -13,9 +13,8 @@ from simulator.operators import Elementwise, Phase
 from workloads.layers.sparsity import compressed_bytes, kept_elements
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import Schedule
-from workloads.pipeline.stages import balanced_layers, stage_layers
 from workloads.plan.choices import Optimizer, Precision
-from workloads.plan.parts import Axes, Formats, trait
+from workloads.plan.parts import Axes, Formats, Sharding, trait
 from workloads.plan.plan import Plan
 
 MOST_UNITS = 10
@@ -183,8 +182,7 @@ def stage_chunks(config: TransformerConfig, plan: Plan, stage: int) -> tuple[Sta
     """Return the chunks of a pipeline stage."""
     found: dict[int, StagePart] = {}
     for chain in plan.pipeline.chains:
-        share = balanced_layers if plan.schedule.embedding_as_layers else stage_layers
-        layers = share(config.layers, len(chain))
+        layers = plan.schedule.blocks(config.layers, len(chain))
         for position, (holder, chunk) in enumerate(chain):
             if holder == stage:
                 start, count = sum(layers[:position]), layers[position]
@@ -256,13 +254,13 @@ def optimizer_share(plan: Plan, held: RankParameters) -> float:
     """Return how many parameters' optimizer state one rank keeps (a share, not rounded)."""
     if plan.traffic.uses_servers:
         return held.total / plan.traffic.server_count(plan.axes)
-    count = choose(plan.sharding.zero > 0, shared_share(plan, held), held.total * 1.0)
+    count = choose(plan.sharding.zero > 0, shared_share(plan.sharding, plan.axes, held), held.total * 1.0)
     return count / trait(plan.schedule.kind, lambda one: 2 if one.two_copies else 1)
 
 
-def shared_share(plan: Plan, held: RankParameters) -> float:
+def shared_share(sharding: Sharding, axes: Axes, held: RankParameters) -> float:
     """Return a rank's share of parameters that are cut over the data-parallel ranks (not rounded)."""
-    axes, ranks = plan.axes, plan.sharding.ranks(plan.axes)
+    ranks = sharding.ranks(axes)
     if axes.whole_experts:
         return held.dense / ranks + held.expert / axes.expert_replicas
     return held.dense / ranks + held.expert * axes.ep / ranks
