@@ -62,6 +62,8 @@ def test_a_plan_is_read_back_from_its_text(values):
     plan = Plan.of(**values)
     assert parse_plan(plan_text(plan)) == plan
     assert {key: plan.value(key) for key in values} == values
+    assert {key: plan.record()[key] for key in values} == values
+    assert list(plan.record()) == ["type", *KEYS]
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
