@@ -38,7 +38,7 @@ from heliograph.small_gpt import (
 )
 from heliograph.style import PALETTE, REFERENCE, new_figure, save, styled
 from heliograph.systems import System, build_system
-from optical.devices.devices import Converter
+from optical.devices import Converter
 from simulator.errors import LinkError, ParameterError
 from simulator.parameter_tree import get_at
 from workloads.models.architecture import TransformerConfig

@@ -18,7 +18,7 @@ from heliograph.fabrics import FABRICS, build_fabric
 from heliograph.parts import parts_listing
 from heliograph.systems import SYSTEMS, build_system
 from optical.cores import CORES, load_core
-from optical.devices.devices import device_table
+from optical.devices import device_table
 from optical.devices.named_parts import named_parts_table
 from optical.devices.programmable import programmable_table
 from optical.fabrics.in_network_reduction import OpticalReduction

@@ -26,11 +26,11 @@ from heliograph.system_file import Change, flattened, naming
 from optical.accelerator import PhotonicUnit, proportionate_buffer_bytes
 from optical.cores import load_core
 from optical.cores.core import Core
-from optical.devices.devices import Converter
+from optical.devices import Converter
+from optical.devices.limits import sampling_floor_j
 from optical.devices.named_parts import named_parts
 from optical.execution.analog import AnalogSpec
 from optical.fabrics.circuits import CircuitPolicy
-from optical.noise.limits import sampling_floor_j
 from simulator.errors import ParameterError, SuspectWarning, nearest
 from simulator.files import read_toml
 from simulator.interfaces import Fabric
