@@ -39,7 +39,7 @@ from workloads.step.sharding import (
     layer_parameters,
     optimizer_bytes,
 )
-from workloads.step.step import MOST_TASKS
+from workloads.step.step import MOST_TASKS, task_count
 
 SHAPE = ("tp", "cp", "ep", "micro_batch", "recompute")
 """Columns that shape a rank's share of a microbatch."""
@@ -378,10 +378,11 @@ def broken_rules(config: TransformerConfig, plans: PlanArrays) -> dict[str, np.n
     if config.retrieval is not None:
         msg = f"{config.name} retrieves neighbours, which a search does not estimate; name a plan instead"
         raise WorkloadError(msg)
+    tasks = task_count(config, plans.whole, plans.base.steps_in_run)
     found = broken_by_subject(config, plans.whole, len(plans))
     named = {subject: found.pop(subject) for subject in SUBJECTS} | {
         "the same as another plan": _disguised(plans),
-        "more tasks than a step graph holds": _tasks(config, plans) > MOST_TASKS,
+        "more tasks than a step graph holds": np.asarray(tasks > MOST_TASKS),
     }
     left = ~np.logical_or.reduce(list(named.values()))
     return named | {subject: broken for subject, broken in found.items() if np.any(broken & left)}
@@ -406,13 +407,6 @@ def _same_order(plans: PlanArrays, one: list[str], other: list[str]) -> np.ndarr
         if other.index(first) > other.index(second):
             same &= (plans[first] == 1) | (plans[second] == 1)
     return same
-
-
-def _tasks(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
-    """Return how many tasks a step is taken to have, as `workloads.step.step.build_step` counts them."""
-    shards = plans["zero"] == 3
-    pieces = np.where(shards, 30, 2).astype(np.int64)
-    return plans["pp"] * plans.microbatches * plans["vpp"] * 2 * pieces
 
 
 def strides(order: str, tp: int, cp: int, dp: int, pp: int) -> dict[str, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from simulator.amounts import choose
+from simulator.amounts import Amount, ceiling, choose, larger, smaller
 from simulator.operators import Elementwise, Phase
 from workloads.layers.sparsity import compressed_bytes, kept_elements
 from workloads.models.architecture import TransformerConfig
@@ -207,6 +207,22 @@ def stage_parts(config: TransformerConfig, plan: Plan, stage: int) -> tuple[Stag
     return tuple(part for chunk in chunks for part in chunk_parts(plan, chunk))
 
 
+def pieces_of(plan: Plan, layers: Amount, chunks: Amount) -> Amount:
+    """Return in how many pieces a chunk's gradients and parameters travel.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan, or one whose counts are arrays.
+    layers : float or array
+        Blocks of the chunk.
+    chunks : float or array
+        Chunks of a stage.
+    """
+    once = smaller(ceiling(plan.traffic.grad_buckets / chunks), layers)
+    return larger(1, choose(plan.sharding.shards_parameters, smaller(layers, MOST_UNITS), once))
+
+
 def chunk_parts(plan: Plan, chunk: StagePart) -> tuple[StagePart, ...]:
     """Return the parts in which a chunk's gradients and parameters travel, in forward order.
 
@@ -215,12 +231,10 @@ def chunk_parts(plan: Plan, chunk: StagePart) -> tuple[StagePart, ...]:
     What is gathered for every microbatch is cut finer than what is gathered once: its first and its last
     block stand alone, for nothing hides the first gather and the last sum.
     """
-    if plan.sharding.shards_parameters:
-        inner = chunk.layers - 2
-        count = min(inner, MOST_UNITS - 2)
-        sizes = [1, *_even(inner, count), 1] if inner > 0 else [1] * chunk.layers or [0]
+    count = int(pieces_of(plan, chunk.layers, plan.pipeline.chunks))
+    if plan.sharding.shards_parameters and count > 2:
+        sizes = [1, *_even(chunk.layers - 2, count - 2), 1]
     else:
-        count = max(1, min(-(-plan.traffic.grad_buckets // plan.pipeline.chunks), chunk.layers))
         sizes = _even(chunk.layers, count)
     return tuple(
         StagePart(
