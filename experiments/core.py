@@ -25,7 +25,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
-from heliograph.catalogue import Parameter, parameters_of
+from heliograph.parameters import Parameter, parameters_of
 from heliograph.records import csv_text, make_directory, write_atomically
 from heliograph.report import ReportRow, format_quantity, format_si, prefix_of
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, save, styled
