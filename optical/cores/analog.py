@@ -385,13 +385,12 @@ def source_parts(core: AnalogCore, *, lines: int = 1, comb: Comb | None = None) 
     """
     efficiency = 1.0 if comb is None else comb.conversion_efficiency
     pump_w = lines * core.laser_power_w / (efficiency * core.laser.wall_plug_efficiency)
-    light = Part("laser", core.laser, 1, pump_w)
-    combs = () if comb is None else (Part("micro-comb", comb, 1),)
-    return (
-        light,
-        *combs,
-        *(() if core.amplifier is None else (Part("amplifier", core.amplifier, 1, core.amplifier.power_w),)),
-    )
+    found = [Part("laser", core.laser, 1, pump_w)]
+    if comb is not None:
+        found.append(Part("micro-comb", comb, 1))
+    if core.amplifier is not None:
+        found.append(Part("amplifier", core.amplifier, 1, core.amplifier.power_w))
+    return tuple(found)
 
 
 def converter_parts(core: AnalogCore, *, adcs: float | None = None) -> tuple[Part, ...]:
