@@ -25,7 +25,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
-from heliograph.catalogue import Parameter, parameters_of
+from heliograph.parameters import Parameter, parameters_of
 from heliograph.records import csv_text, make_directory, write_atomically
 from heliograph.report import ReportRow, format_quantity, format_si, prefix_of
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, save, styled
@@ -107,7 +107,7 @@ def at_power(ratio: NoiseRatio, relative: float) -> NoiseRatio:
     Notes
     -----
     Amplifier noise does not know the light and the signal's power grows with its square; shot noise grows
-    with the light; the rest grows with the signal (`optical.noise.laser_power`).
+    with the light; the rest grows with the signal (`optical.cores.sizing`).
     """
     return dataclasses.replace(ratio, dark=ratio.dark / relative**2, shot=ratio.shot / relative)
 

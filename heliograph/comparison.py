@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from heliograph.catalogue import status_counts, tables
 from heliograph.fabrics import DEFAULT_FABRIC
+from heliograph.parameters import status_counts, tables
 from heliograph.records import RunWriter, TrainingCache, configuration, fingerprint, new_run_directory
 from heliograph.simulation import StepResult, plan_for, run_step
 from heliograph.small_gpt import EXACT, Accuracy, steps_to_loss, system_arithmetic, train_all

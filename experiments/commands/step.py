@@ -29,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
     from experiments.traces import write_chakra
-    from heliograph.catalogue import status_counts
+    from heliograph.parameters import status_counts
     from heliograph.records import canonical_json, write_atomically
     from heliograph.report import print_table
     from heliograph.simulation import wear_warnings

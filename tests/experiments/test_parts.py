@@ -9,7 +9,7 @@ import pytest
 from experiments.__main__ import BAD_INPUT, main
 from experiments.core import layer_products, phase_energy, training_j_per_mac
 from heliograph import systems as plausibility
-from heliograph.catalogue import parameters_of
+from heliograph.parameters import parameters_of
 from heliograph.parts import figures_of_merit, parts_listing, place_for, with_part
 from heliograph.systems import build_system
 from optical.cores import CORES
