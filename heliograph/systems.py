@@ -134,7 +134,7 @@ def converter_doubt(system: System) -> str | None:
 
     Notes
     -----
-    Sampling alone takes 8 k T SNR (`optical.noise.limits.sampling_floor_j`). Named parts beyond it are
+    Sampling alone takes 8 k T SNR (`optical.devices.limits.sampling_floor_j`). Named parts beyond it are
     refused; a number that somebody sets may be meant, so that it is doubted.
     """
     core = system.photonic.core if system.photonic else None

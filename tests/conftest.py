@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 from hypothesis import settings
 
+pytest.register_assert_rewrite("tests.conformance.core_laws")
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
