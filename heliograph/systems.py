@@ -31,10 +31,9 @@ from optical.devices import Converter
 from optical.devices.limits import sampling_floor_j
 from optical.devices.named_parts import named_parts
 from optical.execution.analog import AnalogSpec
-from optical.fabrics.circuits import CircuitPolicy
 from simulator.errors import ParameterError, RangeWarning, SuspectWarning, nearest
+from simulator.fabric import CircuitPolicy, Fabric
 from simulator.files import read_toml
-from simulator.interfaces import Fabric
 from simulator.node import Host, Node
 from simulator.operators import Phase
 from simulator.parameter_tree import get_at, parse_assignment, replace_at

@@ -1,7 +1,7 @@
 """Mixtures of experts as plans: capacity, drops, exchanges and the busiest rank, measured from the engine."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -36,6 +36,13 @@ def expert_flops(config, plan):
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.0, 1.25, 2.0])
+@dataclass(frozen=True, kw_only=True)
+class StarOfNodes(Star):
+    """A switch that joins nodes of four."""
+
+    node_size: int = 4
+
+
 def test_all_to_alls_carry_the_capacity(factor):
     """Two all-to-alls forward and two backward of k cf T h elements, (n-1)/n to others (arXiv:2006.16668,
     section 2.2; arXiv:2101.03961, section 2.2)."""
@@ -243,7 +250,7 @@ def test_gate_is_summed_over_all_ranks_and_experts_over_their_copies():
 def wire(plan):
     """Return what a rank puts on the wire in one exchange, over nodes of four, in units of its payload."""
     graph = build_step(ROUTED, plan)
-    trace = Simulation(graph, NODE, replace(Star(endpoints=8), node_size=4)).run()
+    trace = Simulation(graph, NODE, StarOfNodes(endpoints=8)).run()
     payload = 2 * 2 * plan.share.tokens * ROUTED.hidden
     exchanges = 4 * ROUTED.layers * plan.microbatches
     return trace.network_bytes["ep"] / 8 / exchanges / payload, trace.algorithms["ep all_to_all"]
