@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.stranded import Cluster, Event, random_faults, read_events, read_faults, wasted
+from experiments.cost.stranded import Cluster, Event, random_faults, read_events, read_faults, wasted
 from experiments.validation.cells import Record
 from experiments.validation.outcomes import Outcome
 from simulator.reliability.goodput import HostReliability, load_hosts

@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 
 from experiments.__main__ import BAD_INPUT, main
-from experiments.accuracy import (
+from experiments.accuracy.prediction import (
     HARDWARE,
     Calibration,
     Effort,
@@ -20,9 +20,9 @@ from experiments.accuracy import (
     predict_and_execute,
     with_electronic,
 )
-from experiments.accuracy_front import settings
-from experiments.accuracy_training import seeds_from
-from experiments.accuracy_width import WidthStudy
+from experiments.accuracy.front import settings
+from experiments.accuracy.training import seeds_from
+from experiments.accuracy.width import WidthStudy
 from heliograph.records import TrainingCache
 from heliograph.small_gpt import EXACT as EXACTLY
 from heliograph.small_gpt import NOTHING, Accuracy, Arithmetic

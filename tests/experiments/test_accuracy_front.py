@@ -10,7 +10,7 @@ import pytest
 from electronic.numerics import BfloatNumerics, Float8, Float8Numerics, Float8Scale
 from experiments import accuracy_front as accuracy_front_settings
 from experiments.__main__ import main
-from experiments.accuracy_front import (
+from experiments.accuracy.front import (
     KNOBS,
     OUTPUT_BITS,
     Front,
@@ -20,7 +20,7 @@ from experiments.accuracy_front import (
     report,
     settings,
 )
-from experiments.accuracy_training import RESIDUES, fragile, in_residues, rescues, train_variants
+from experiments.accuracy.training import RESIDUES, fragile, in_residues, rescues, train_variants
 from heliograph.small_gpt import FLOAT8, FLOAT8_ROWS, Accuracy, Arithmetic, products_of
 from heliograph.systems import build_system
 from optical.execution.analog import Scale

@@ -8,7 +8,7 @@ import pytest
 
 from electronic.devices import Transceiver, load_transceiver
 from experiments.__main__ import BAD_INPUT, main
-from experiments.bill import Priced, Request, bill_of, bills
+from experiments.cost.bill import Priced, Request, bill_of, bills
 from heliograph.fabrics import FABRICS, build_fabric, network_parts
 from heliograph.systems import build_system
 from simulator.topology.scale_up import BillItem, bill_power_w, bill_price_usd, load_cables

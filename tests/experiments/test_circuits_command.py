@@ -8,7 +8,7 @@ import pytest
 from matplotlib.image import imread
 
 from experiments.__main__ import BAD_INPUT, main
-from experiments.circuits import OPTICS, SWITCH, Request, read_demand, study
+from experiments.network.circuits import OPTICS, SWITCH, Request, read_demand, study
 from heliograph.style import DPI, WIDTH_IN
 from optical.fabrics.switches import load_optics, load_switch
 from optical.scheduling import DARK, SchedulePolicy

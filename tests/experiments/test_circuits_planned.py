@@ -7,8 +7,8 @@ from matplotlib.image import imread
 
 from electronic.devices import SCALE_UP, load_scale_up
 from experiments.__main__ import BAD_INPUT, main
-from experiments.circuits_collective import CollectiveRequest, plan_collective
-from experiments.circuits_phases import study_phases
+from experiments.network.collective import CollectiveRequest, plan_collective
+from experiments.network.phases import study_phases
 from heliograph.simulation import run_step
 from heliograph.style import DPI, WIDTH_IN
 from heliograph.systems import build_system

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from experiments.__main__ import BAD_INPUT, main
-from experiments.goodput import Request, Splicing, placed_share, study
+from experiments.cost.goodput import Request, Splicing, placed_share, study
 from simulator.parameter_tree import numeric_leaves
 from simulator.reliability.goodput import load_hosts
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from experiments.__main__ import BAD_INPUT, main
-from experiments.jobs import run_jobs
+from experiments.cost.jobs import run_jobs
 from simulator.results.trace import Stream
 
 TOP = 'system = "gpu_ocs"\naccelerators = 32\n'

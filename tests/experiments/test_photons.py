@@ -10,7 +10,7 @@ import pytest
 
 from experiments import photons
 from experiments.__main__ import main
-from experiments.photons import (
+from experiments.accuracy.photons import (
     GRID,
     LAW_GRID,
     DigitSet,
@@ -22,7 +22,7 @@ from experiments.photons import (
     published,
     run_photons,
 )
-from experiments.photons_report import report
+from experiments.accuracy.photons_report import report
 from workloads.training import digits as handwriting
 from workloads.training.digits import has_handwriting
 

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.image import imread
 
 from experiments.__main__ import BAD_INPUT, main
-from experiments.schedule import schedule_names
+from experiments.network.schedule import schedule_names
 from heliograph.style import DPI, WIDTH_IN
 from workloads.plan.choices import Schedule
 

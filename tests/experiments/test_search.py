@@ -9,8 +9,8 @@ from scipy.stats import spearmanr
 
 from experiments import validation
 from experiments.__main__ import main
-from experiments.breakeven import Line
-from experiments.links import link_kinds, link_loads, rows_by_kind
+from experiments.network.breakeven import Line
+from experiments.network.links import link_kinds, link_loads, rows_by_kind
 from experiments.search import (
     OTHER_SCHEDULES,
     SPARING,

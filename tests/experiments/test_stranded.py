@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments.__main__ import main
-from experiments.stranded import Cluster, Faults, random_faults, read_events, read_faults, wasted
+from experiments.cost.stranded import Cluster, Faults, random_faults, read_events, read_faults, wasted
 from experiments.validation.command import validate
 from experiments.validation.fault_traces import statistics
 from simulator.errors import ParameterError

@@ -23,7 +23,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from experiments.accuracy import QUICK_STEPS, Effort, Prediction, predict_and_execute
+from experiments.accuracy.prediction import QUICK_STEPS, Effort, Prediction, predict_and_execute
 from heliograph.records import TrainingCache, csv_text, make_directory, write_atomically
 from heliograph.report import ReportRow, format_si, table_text
 from heliograph.simulation import plan_for, run_step

@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from experiments.circuits import plant_of
+from experiments.network.circuits import plant_of
 from heliograph.records import canonical_json, make_directory, write_atomically
 from heliograph.report import ReportRow, format_si, prefix_of, table_text
 from heliograph.style import DARK_TIME, PALETTE, REFERENCE, label, new_figure, save, styled

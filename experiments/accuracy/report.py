@@ -12,7 +12,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from experiments.accuracy import (
+from experiments.accuracy.prediction import (
     DECIBEL,
     GOAL,
     PROBE_DB,

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from experiments.accuracy import DECIBEL, Effort, Prediction, predict_and_execute
+from experiments.accuracy.prediction import DECIBEL, Effort, Prediction, predict_and_execute
 from heliograph.records import TrainingCache, csv_text, make_directory, write_atomically
 from heliograph.small_gpt import MODELS
 from heliograph.style import PALETTE, REFERENCE, new_figure, save, styled

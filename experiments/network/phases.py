@@ -18,7 +18,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from experiments.breakeven import technologies
+from experiments.network.breakeven import technologies
 from heliograph.records import canonical_json, make_directory, write_atomically
 from heliograph.report import ReportRow, format_si, prefix_of, table_text
 from heliograph.simulation import StepResult

@@ -13,7 +13,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from experiments.photons import CHANCE, TARGET, ModelCurves, PhotonResult, Point, photons_at, published
+from experiments.accuracy.photons import CHANCE, TARGET, ModelCurves, PhotonResult, Point, photons_at, published
 from heliograph.records import canonical_json, write_atomically
 from heliograph.report import ReportRow, format_si, table_text
 from heliograph.style import PALETTE, REFERENCE, new_figure, save, styled

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.accuracy import told
+from experiments.accuracy.prediction import told
 from heliograph.records import TrainingCache, csv_text, make_directory, write_atomically
 from heliograph.report import ReportRow, table_text
 from heliograph.small_gpt import (

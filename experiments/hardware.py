@@ -1,0 +1,102 @@
+"""Options that choose a system, a model and its plan, in every study that has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.options import option
+from heliograph.simulation import StepResult, plan_for, run_step
+from heliograph.systems import System, build_system
+from workloads.models.config import load_model
+from workloads.plan.parallelism import parse_plan
+
+DEFAULT_ACCELERATORS = 1024
+"""Accelerators where neither the plan nor the user says how many."""
+SYSTEM = "system by name, or a TOML file"
+"""What a system is, in words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """Model and plan."""
+
+    model: str = option("llama-3.1-405b", "model by name, or a config.json")
+    plan: str = option("", "tp=8,pp=16,dp=8,micro_batch=1,global_batch=512,...")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replaced:
+    """The GPU, and how light that replaces it is sized."""
+
+    gpu: str | None = option(None, "the GPU, or the one that light replaces; default h100")
+    basis: str | None = option(None, "size photonic accelerators by power, area or count; default power")
+
+    def given(self) -> dict[str, Any]:
+        """Return what somebody gave, as `build_system` takes it."""
+        return {name: value for name, value in (("gpu", self.gpu), ("basis", self.basis)) if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accelerator(Replaced):
+    """One accelerator and changes of its numbers."""
+
+    settings: tuple[str, ...] = option(
+        (),
+        "change one number of the hardware (heliograph show SYSTEM lists the paths), or one part by its name "
+        "(core.adc=NAME, heliograph list parts); may be repeated",
+        flag="--set",
+        metavar="PATH=VALUE",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware(Accelerator):
+    """Hardware of a system that a study names."""
+
+    core: str | None = option(
+        None, "core of photonic accelerators (heliograph list cores); default crossbar"
+    )
+    fabric: str | None = option(
+        None,
+        "fabric of packet systems (heliograph list fabrics), or graph:FILE (GraphML, or JSON node-link); "
+        "default rails",
+    )
+
+    def given(self) -> dict[str, Any]:
+        """Return what somebody gave, as `build_system` takes it."""
+        more = (("core", self.core), ("fabric", self.fabric))
+        return super().given() | {name: value for name, value in more if value is not None}
+
+    def system(self, name: str, *, accelerators: int | None = None) -> System:
+        """Return a named system of this hardware.
+
+        Raises
+        ------
+        HeliographError
+            If a name is unknown, or a change does not fit.
+        """
+        size = {} if accelerators is None else {"accelerators": accelerators}
+        return build_system(name, **size, **self.given(), assignments=self.settings)
+
+
+def accelerators_for(accelerators: int | None, plan: str) -> int:
+    """Return how many accelerators are asked for, or those that a plan uses."""
+    if accelerators is not None:
+        return accelerators
+    return parse_plan(plan).ranks if plan else DEFAULT_ACCELERATORS
+
+
+def one_step(system: str, workload: Workload, hardware: Hardware, *, accelerators: int | None) -> StepResult:
+    """Return one step of a model on a system, with the plan that is asked for or the default one.
+
+    Raises
+    ------
+    HeliographError
+        If something is unknown, or the plan does not fit.
+    """
+    config = load_model(workload.model)
+    built = hardware.system(system, accelerators=accelerators_for(accelerators, workload.plan))
+    memory_bytes = built.node().memory.capacity_bytes
+    plan = plan_for(config, workload.plan, accelerators=built.accelerators, memory_bytes=memory_bytes)
+    return run_step(built, config, plan)
