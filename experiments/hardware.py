@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from experiments.options import option
@@ -37,21 +37,17 @@ class Replaced:
         return {name: value for name, value in (("gpu", self.gpu), ("basis", self.basis)) if value is not None}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Accelerator(Replaced):
-    """One accelerator and changes of its numbers."""
-
-    settings: tuple[str, ...] = option(
-        (),
+def changes(text: str = "") -> Any:  # noqa: ANN401 - a field of any type
+    """Return the field of ``--set``: changes of the hardware, each ``path=value``."""
+    usual = (
         "change one number of the hardware (heliograph show SYSTEM lists the paths), or one part by its name "
-        "(core.adc=NAME, heliograph list parts); may be repeated",
-        flag="--set",
-        metavar="PATH=VALUE",
+        "(core.adc=NAME, heliograph list parts); may be repeated"
     )
+    return option((), text or usual, flag="--set", metavar="PATH=VALUE")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hardware(Accelerator):
+class Hardware:
     """Hardware of a system that a study names."""
 
     core: str | None = option(
@@ -62,11 +58,13 @@ class Hardware(Accelerator):
         "fabric of packet systems (heliograph list fabrics), or graph:FILE (GraphML, or JSON node-link); "
         "default rails",
     )
+    replaced: Replaced = field(default_factory=Replaced)
+    settings: tuple[str, ...] = changes()
 
     def given(self) -> dict[str, Any]:
         """Return what somebody gave, as `build_system` takes it."""
         more = (("core", self.core), ("fabric", self.fabric))
-        return super().given() | {name: value for name, value in more if value is not None}
+        return self.replaced.given() | {name: value for name, value in more if value is not None}
 
     def system(self, name: str, *, accelerators: int | None = None) -> System:
         """Return a named system of this hardware.

@@ -198,13 +198,13 @@ def _add(parser: argparse.ArgumentParser, one: _Option) -> None:
         return
     read = _reader(one)
     choices = "|".join(str(each.value) for each in one.kind) if _is_enum(one.kind) else None
-    said["metavar"] = told.metavar or choices
+    said["metavar"] = told.metavar or choices or one.flag.strip("-").replace("-", "_").upper()
     if one.many and told.commas:
         said["type"] = lambda text: tuple(read(part.strip()) for part in text.split(",") if part.strip())
     else:
         said["type"] = read
     if told.positional:
-        said["metavar"] = said["metavar"] or one.path[-1]
+        said["metavar"] = told.metavar or choices or one.path[-1]
         parser.add_argument(one.destination, default=one.default, nargs=None if needed else "?", **said)
     elif one.many and not told.commas:
         parser.add_argument(one.flag, dest=one.destination, action="append", **said)

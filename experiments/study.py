@@ -152,6 +152,11 @@ def draw(result: Result, path: Path) -> list[Path]:
         ]
 
 
+def file_name(text: str) -> str:
+    """Return text as a part of a file's name."""
+    return "".join(one if one.isalnum() or one in "-_" else "_" for one in text)
+
+
 def _named(name: str, more: str) -> str:
     return f"{name}_{more}" if more else name
 

@@ -7,13 +7,12 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import matplotlib as mpl
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from heliograph.records import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 WIDTH_IN = 7.0
 """Width of a figure, inches: the text width of a paper."""
@@ -61,6 +60,8 @@ _MAX_LABEL = 28
 @contextmanager
 def styled() -> Iterator[None]:
     """Draw with the common settings, and without a display; a glyph that the font lacks is drawn as a box."""
+    import matplotlib as mpl  # noqa: PLC0415 - takes its time
+
     with mpl.rc_context(_SETTINGS), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*Glyph .* missing from.*")
         yield
@@ -68,6 +69,9 @@ def styled() -> Iterator[None]:
 
 def new_figure(height_in: float) -> Figure:
     """Return an empty figure of the common width that needs no display."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - takes its time
+    from matplotlib.figure import Figure  # noqa: PLC0415 - takes its time
+
     figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
     FigureCanvasAgg(figure)
     return figure

@@ -1,25 +1,22 @@
-"""Where the bytes of a step go: the load of every link over time, and bytes from each node to each other.
-
-What the links of a fabric lead from and to, in words, so that a picture can name its rows.
-
-The picture of a step's link loads: links over time with dark time, and nodes against nodes.
-"""
+"""Where the bytes of a step go: the load of every link over time, and bytes from each node to each other."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import SubFigure
 
-from heliograph.simulation import StepResult
-from heliograph.style import PALETTE, label, new_figure, save, styled
+from experiments.hardware import SYSTEM, Hardware, Workload, one_step
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study, file_name
+from heliograph.report import ReportTable, format_si, report_row
+from heliograph.simulation import StepResult, plan_text
+from heliograph.style import PALETTE, label, new_figure, styled
 from simulator.collectives.traffic import play
 from simulator.engine.simulation import Simulation
 from simulator.errors import ParameterError
@@ -27,6 +24,10 @@ from simulator.interfaces import Fabric
 from simulator.operators import communications
 from simulator.reliability.failures import Ported, Wired
 from simulator.topology.graphs import Wiring
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
 
 CARD, NODE = 0, -1
 """Levels of accelerators and of the switches inside nodes; other switches count from 1."""
@@ -275,8 +276,8 @@ HEIGHT_IN = 7.4
 """Height of the figure, inches."""
 
 
-def draw_links(loads: LinkLoads, title: str, path: Path) -> tuple[Path, Path]:
-    """Write the picture of a step's loads.
+def links_figure(loads: LinkLoads, title: str) -> Figure:
+    """Return the picture of a step's loads: links over time with dark time, and nodes against nodes.
 
     Parameters
     ----------
@@ -284,8 +285,6 @@ def draw_links(loads: LinkLoads, title: str, path: Path) -> tuple[Path, Path]:
         The loads.
     title : str
         What was run.
-    path : pathlib.Path
-        Where; the suffix is replaced.
     """
     with styled():
         figure = new_figure(HEIGHT_IN)
@@ -302,7 +301,7 @@ def draw_links(loads: LinkLoads, title: str, path: Path) -> tuple[Path, Path]:
         sent, kinds = lower.subplots(1, 2)
         _draw_sent(lower, sent, loads)
         _draw_kinds(kinds, loads)
-        return save(figure, path)
+        return figure
 
 
 def _draw_loads(figure: SubFigure, axes: Axes, loads: LinkLoads) -> None:
@@ -366,3 +365,69 @@ def _draw_kinds(axes: Axes, loads: LinkLoads) -> None:
 def _lines(kind: str) -> str:
     """Return the name of a kind on two lines if it says from where to where."""
     return kind.replace(" to ", "\nto ")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepLoads(Result):
+    """Link loads of a step that was run."""
+
+    result: StepResult
+    """The step."""
+    loads: LinkLoads
+    """Its loads."""
+
+    @property
+    def title(self) -> str:
+        """Model and system."""
+        return f"{self.result.model} on {self.result.system.name}"
+
+    def report(self) -> list[Block]:
+        """Return the table of the busiest and the median link."""
+        record = self.loads.record()
+        rows = [
+            report_row("step", (format_si(record["makespan_s"], "s"),), "simulated"),
+            report_row("links that carry bytes", (f"{record['links_used']:,}",), "of the fabric"),
+            report_row("busiest link", (f"{100 * record['busiest_link']:.1f} %",), "mean over the step"),
+            report_row("median link", (f"{100 * record['median_link']:.1f} %",), "mean over the step"),
+            report_row("bytes inside nodes", (format_si(record["inside_bytes"], "B"),), "on the wire"),
+            report_row("bytes between nodes", (format_si(record["outside_bytes"], "B"),), "on the wire"),
+            report_row("dark", (f"{100 * record['dark_share']:.3f} %",), "of endpoints' time"),
+        ]
+        return [ReportTable(self.title, [self.result.system.name], rows)]
+
+    def record(self) -> dict[str, Any]:
+        """Return what the table tells as plain data."""
+        run = {"model": self.result.model, "plan": plan_text(self.result.plan), "system": self.result.system.name}
+        return self.loads.record() | run
+
+    def rows(self) -> list[Row]:
+        """Return a row for each kind of link."""
+        loads = self.loads
+        return [
+            {"kind": kind, "busiest_link": loads.busiest_by_kind[kind], "mean_link": loads.mean_by_kind[kind]}
+            for kind in loads.busiest_by_kind
+        ]
+
+    def figure(self) -> Figure:
+        """Return the picture of the loads."""
+        return links_figure(self.loads, self.title)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Links(Study):
+    """Load of every link over a step."""
+
+    system: str = option(..., SYSTEM, positional=True)
+    workload: Workload = field(default_factory=Workload)
+    accelerators: int | None = option(None, "default: what the plan uses", metavar="N")
+    bins: int = option(BINS, "intervals of time", metavar="T")
+    hardware: Hardware = field(default_factory=Hardware)
+
+    def default_out(self) -> Path:
+        """Return a directory of the system's name."""
+        return Path("results") / f"links_{file_name(self.system)}"
+
+    def run(self, progress: Progress) -> StepLoads:  # noqa: ARG002 - one step is done at once
+        """Return the loads of the step."""
+        result = one_step(self.system, self.workload, self.hardware, accelerators=self.accelerators)
+        return StepLoads(result=result, loads=link_loads(result, bins=self.bins))

@@ -1,0 +1,104 @@
+"""The main question: the same model and plan on several systems, in time, energy, cost and accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from experiments.hardware import Hardware, Workload, accelerators_for
+from experiments.options import option
+from experiments.step import quantity_rows
+from experiments.study import Block, Progress, Result, Row, Study, headed
+from heliograph.comparison import Comparison, Request, compare, reserve, write
+from heliograph.records import csv_text, new_run_directory, write_atomically
+from heliograph.report import ReportTable
+from heliograph.simulation import plan_text, wear_warnings
+from heliograph.systems import SYSTEMS
+from heliograph.tables import comparison_rows
+from workloads.models.config import load_model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared(Result):
+    """Systems beside each other."""
+
+    comparison: Comparison
+    """Steps, and what training came to."""
+
+    def report(self) -> list[Block]:
+        """Return the table of all systems."""
+        comparison, records = self.comparison, self.comparison.records()
+        title = f"{comparison.config.name} on {comparison.request.accelerators} accelerators"
+        blocks: list[Block] = [
+            ReportTable(title, [record["system"] for record in records], comparison_rows(records))
+        ]
+        blocks += [f"\nWarning: {line}" for line in wear_warnings(records)]
+        return [
+            *blocks,
+            f"\nPlan: {plan_text(comparison.plan)}",
+            "trace.json opens at ui.perfetto.dev. Prices are assumed: heliograph show SYSTEM lists every source.",
+        ]
+
+    def record(self) -> dict[str, Any]:
+        """Return the comparison as plain data, SI throughout."""
+        return self.comparison.summary()
+
+    def rows(self) -> list[Row]:
+        """Return a row for each system and quantity, and for each part of one."""
+        return [row for record in self.comparison.records() for row in quantity_rows(record)]
+
+    def write(self, directory: Path, name: str, document: Mapping[str, Any]) -> list[Path]:  # noqa: ARG002
+        """Write the files of the run; one of another configuration is never overwritten."""
+        write(self.comparison, directory)
+        write_atomically(directory / "table.csv", csv_text(headed(document, self.rows())))
+        return sorted(directory.iterdir())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compare(Study):
+    """The same model and plan on several systems."""
+
+    workload: Workload = field(default_factory=Workload)
+    accelerators: int | None = option(
+        None, "per system; default: what the plan uses, or 1024", metavar="N"
+    )
+    systems: tuple[str, ...] = option(
+        tuple(SYSTEMS), "systems by name, or TOML files, separated by commas", metavar="NAMES", commas=True
+    )
+    quick: bool = option(False, "train the small GPT for fewer steps and seeds")
+    accuracy: bool = option(True, "train the small GPT")
+    seed: int = option(0, "first seed of the training runs")
+    hardware: Hardware = field(default_factory=Hardware)
+
+    def request(self) -> Request:
+        """Return what is asked."""
+        return Request(
+            model=self.workload.model,
+            accelerators=accelerators_for(self.accelerators, self.workload.plan),
+            systems=self.systems,
+            plan=self.workload.plan,
+            **self.hardware.given(),
+            assignments=self.hardware.settings,
+            quick=self.quick,
+            seed=self.seed,
+            accuracy=self.accuracy,
+        )
+
+    def default_out(self) -> Path:
+        """Return a new directory below ``results``."""
+        name = load_model(self.workload.model).name
+        accelerators = accelerators_for(self.accelerators, self.workload.plan)
+        return new_run_directory(Path("results"), f"{name}-{accelerators}")
+
+    def run(self, progress: Progress) -> Compared:
+        """Return the comparison; its directory is reserved when the steps have run, before the training."""
+        return Compared(
+            comparison=compare(
+                self.request(),
+                cache=progress.training,
+                progress=progress,
+                stepped=lambda one: reserve(one, progress.directory),
+            )
+        )
