@@ -38,7 +38,8 @@ class Compared(Result):
         return [
             *blocks,
             f"\nPlan: {plan_text(comparison.plan)}",
-            "trace.json opens at ui.perfetto.dev. Prices are assumed: heliograph show SYSTEM lists every source.",
+            "Prices are assumed: heliograph show SYSTEM lists every source.",
+            "trace.json opens at ui.perfetto.dev.",
         ]
 
     def record(self) -> dict[str, Any]:
@@ -49,7 +50,7 @@ class Compared(Result):
         """Return a row for each system and quantity, and for each part of one."""
         return [row for record in self.comparison.records() for row in quantity_rows(record)]
 
-    def write(self, directory: Path, name: str, document: Mapping[str, Any]) -> list[Path]:  # noqa: ARG002
+    def write(self, directory: Path, name: str, document: Mapping[str, Any]) -> list[Path]:
         """Write the files of the run; one of another configuration is never overwritten."""
         write(self.comparison, directory)
         write_atomically(directory / "table.csv", csv_text(headed(document, self.rows())))
@@ -61,9 +62,7 @@ class Compare(Study):
     """The same model and plan on several systems."""
 
     workload: Workload = field(default_factory=Workload)
-    accelerators: int | None = option(
-        None, "per system; default: what the plan uses, or 1024", metavar="N"
-    )
+    accelerators: int | None = option(None, "per system; default: what the plan uses, or 1024", metavar="N")
     systems: tuple[str, ...] = option(
         tuple(SYSTEMS), "systems by name, or TOML files, separated by commas", metavar="NAMES", commas=True
     )

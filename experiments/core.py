@@ -28,7 +28,7 @@ from matplotlib.ticker import FuncFormatter
 from heliograph.catalogue import Parameter, parameters_of
 from heliograph.records import csv_text, make_directory, write_atomically
 from heliograph.report import ReportRow, format_quantity, format_si, prefix_of
-from heliograph.style import PALETTE, REFERENCE, label, new_figure, save, styled
+from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
 from heliograph.systems import build_system
 from optical.cores import CORES
 from optical.noise.link_budget import bits_from_snr
@@ -454,9 +454,7 @@ _TEXT = 0.24
 _CLEAR = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85}
 
 
-def waterfall(
-    energies: Sequence[PhaseEnergy], gpu: str, gpu_j_per_mac: float, title: str, path: Path
-) -> tuple[Path, Path]:
+def waterfall(energies: Sequence[PhaseEnergy], gpu: str, gpu_j_per_mac: float, title: str) -> Figure:
     """Draw the energy per multiply-accumulate stage by stage, a panel for each phase.
 
     Parameters
@@ -469,8 +467,6 @@ def waterfall(
         What it takes.
     title : str
         What is drawn.
-    path : pathlib.Path
-        Where; written with the suffixes ``.png`` and ``.svg``.
     """
     present = {stage for one in energies for stage in one.j_per_mac_by_stage}
     stages = [stage for stage in (*STAGES, OTHER) if stage in present]
@@ -510,10 +506,10 @@ def waterfall(
         figure.supxlabel(
             f"Energy per multiply-accumulate (pJ); dashed: {label(gpu)}, {gpu_j_per_mac / PICOJOULE:.3g} pJ"
         )
-        return save(figure, path)
+        return figure
 
 
-def bits_over_power(curve: BitsCurve, path: Path) -> tuple[Path, Path]:
+def bits_over_power(curve: BitsCurve) -> Figure:
     """Draw effective bits over laser power, with the limit that each cause of noise sets alone."""
     symbol, factor = prefix_of(curve.present_w)
     power = np.array(curve.power_w) / factor
@@ -552,10 +548,10 @@ def bits_over_power(curve: BitsCurve, path: Path) -> tuple[Path, Path]:
         axes.grid(visible=True)
         axes.set_title(f"{label(curve.name)}: what limits a sample; each line is one cause alone", loc="left")
         figure.legend(loc="outside lower center", ncols=3)
-        return save(figure, path)
+        return figure
 
 
-def tornado_bars(swings: Sequence[Swing], present: Answers, title: str, path: Path) -> tuple[Path, Path]:
+def tornado_bars(swings: Sequence[Swing], present: Answers, title: str) -> Figure:
     """Draw what both ends of each parameter's range do to energy, time and effective bits.
 
     Parameters
@@ -566,8 +562,6 @@ def tornado_bars(swings: Sequence[Swing], present: Answers, title: str, path: Pa
         Answers with all of them as they are.
     title : str
         What is drawn.
-    path : pathlib.Path
-        Where; written with the suffixes ``.png`` and ``.svg``.
 
     Notes
     -----
@@ -590,7 +584,7 @@ def tornado_bars(swings: Sequence[Swing], present: Answers, title: str, path: Pa
         cross = Line2D([], [], linestyle="", marker="x", color=REFERENCE)
         names = ["low end of its range", "high end", "core does not work at that end"]
         figure.legend([low, high, cross], names, loc="outside lower center", ncols=3)
-        return save(figure, path)
+        return figure
 
 
 def energy_change(one: Answers, present: Answers) -> float:

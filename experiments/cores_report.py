@@ -35,7 +35,7 @@ from experiments.cores import (
 )
 from heliograph.records import csv_text, make_directory, write_atomically
 from heliograph.report import ReportRow, prefix_of
-from heliograph.style import PALETTE, REFERENCE, label, new_figure, save, styled
+from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
 from optical.cores import CORES, load_core
 from simulator.amounts import Reals
 
@@ -73,15 +73,13 @@ def colour_of(core: str) -> str:
     return PALETTE[list(CORES).index(core)]
 
 
-def energy_by_size(found: CoresStudy, path: Path) -> tuple[Path, Path]:
+def energy_by_size(found: CoresStudy) -> Figure:
     """Draw the energy per multiply-accumulate of every core over the size of its array.
 
     Parameters
     ----------
     found : CoresStudy
         What was found.
-    path : pathlib.Path
-        Where; written with the suffixes ``.png`` and ``.svg``.
 
     Notes
     -----
@@ -109,7 +107,7 @@ def energy_by_size(found: CoresStudy, path: Path) -> tuple[Path, Path]:
         ]
         handles = [*curves, *_marks(found), *_gpu_handles(found)]
         figure.legend(handles=handles, loc="outside right center", fontsize=7.5)
-        return save(figure, path)
+        return figure
 
 
 def _size_curve(axes: Axes, found: CoresStudy, name: str, place: int, colour: str) -> None:
@@ -202,15 +200,13 @@ def _gpu_handles(found: CoresStudy) -> list[Line2D]:
     ]
 
 
-def energy_by_reuse(found: CoresStudy, path: Path) -> tuple[Path, Path]:
+def energy_by_reuse(found: CoresStudy) -> Figure:
     """Draw the energy per multiply-accumulate over reuse, all cores in one picture.
 
     Parameters
     ----------
     found : CoresStudy
         What was found.
-    path : pathlib.Path
-        Where; written with the suffixes ``.png`` and ``.svg``.
     """
     with styled():
         figure = new_figure(4.4)
@@ -249,7 +245,7 @@ def energy_by_reuse(found: CoresStudy, path: Path) -> tuple[Path, Path]:
         axes.grid(visible=True)
         handles, _ = axes.get_legend_handles_labels()
         figure.legend(handles=[*handles, *_gpu_handles(found)], loc="outside right upper", fontsize=7.5)
-        return save(figure, path)
+        return figure
 
 
 _MEMORY = "#E3E3E3"
@@ -259,15 +255,13 @@ _LEAST_BLANK = 1.0
 """Bits of blank above the map that have room for a sentence."""
 
 
-def winner_maps(found: CoresStudy, path: Path) -> tuple[Path, Path]:
+def winner_maps(found: CoresStudy) -> Figure:
     """Draw which core takes least energy, and least time, over target bits and reuse.
 
     Parameters
     ----------
     found : CoresStudy
         What was found.
-    path : pathlib.Path
-        Where; written with the suffixes ``.png`` and ``.svg``.
 
     Notes
     -----
@@ -301,7 +295,7 @@ def winner_maps(found: CoresStudy, path: Path) -> tuple[Path, Path]:
             Patch(facecolor="white", edgecolor=REFERENCE, linewidth=0.5, label="no core reaches the bits"),
         ]
         figure.legend(handles=handles, loc="outside lower center", ncols=4)
-        return save(figure, path)
+        return figure
 
 
 def _map_panel(axes: Axes, found: CoresStudy, won: Winners) -> set[str]:

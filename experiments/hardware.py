@@ -34,7 +34,9 @@ class Replaced:
 
     def given(self) -> dict[str, Any]:
         """Return what somebody gave, as `build_system` takes it."""
-        return {name: value for name, value in (("gpu", self.gpu), ("basis", self.basis)) if value is not None}
+        return {
+            name: value for name, value in (("gpu", self.gpu), ("basis", self.basis)) if value is not None
+        }
 
 
 def changes(text: str = "") -> Any:  # noqa: ANN401 - a field of any type
@@ -50,9 +52,7 @@ def changes(text: str = "") -> Any:  # noqa: ANN401 - a field of any type
 class Hardware:
     """Hardware of a system that a study names."""
 
-    core: str | None = option(
-        None, "core of photonic accelerators (heliograph list cores); default crossbar"
-    )
+    core: str | None = option(None, "core of photonic accelerators (heliograph list cores); default crossbar")
     fabric: str | None = option(
         None,
         "fabric of packet systems (heliograph list fabrics), or graph:FILE (GraphML, or JSON node-link); "

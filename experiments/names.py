@@ -41,7 +41,7 @@ class Names(Study):
         ..., "what is listed", metavar="systems|models|cores|fabrics|devices|parts", positional=True
     )
 
-    def run(self, progress: Progress) -> Named:  # noqa: ARG002 - done at once
+    def run(self, progress: Progress) -> Named:
         """Return the names."""
         return Named(names=listing(self.what))
 
@@ -72,6 +72,6 @@ class Parameters(Study):
 
     name: str = option(..., "system, core, fabric, accelerator, device or model", positional=True)
 
-    def run(self, progress: Progress) -> Described:  # noqa: ARG002 - done at once
+    def run(self, progress: Progress) -> Described:
         """Return its parameters."""
         return Described(parameters=tuple(description(self.name)))

@@ -73,7 +73,7 @@ class Step(Study):
     chakra: Path | None = option(None, "write the step as PREFIX.<rank>.et", metavar="PREFIX")
     hardware: Hardware = field(default_factory=Hardware)
 
-    def run(self, progress: Progress) -> SteppedOnce:  # noqa: ARG002 - one step is done at once
+    def run(self, progress: Progress) -> SteppedOnce:
         """Return the step."""
         result = one_step(self.system, self.workload, self.hardware, accelerators=self.accelerators)
         if self.trace:

@@ -1,7 +1,7 @@
 """One kind of study: what is asked, how it is run, and what every result can tell.
 
-A study is a frozen dataclass whose fields are its options (`experiments.options.option`); `Study.run` computes,
-and the `Result` tells itself as text, as tidy rows, as pictures and as plain data. The driver
+A study is a frozen dataclass whose fields are its options (`experiments.options.option`); `Study.run`
+computes, and the `Result` tells itself as text, as tidy rows, as pictures and as plain data. The driver
 (`experiments.cli`) does everything else: it reads the options, prints, writes, and stops cleanly.
 """
 
@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from experiments.options import options_of
 from heliograph import __version__
 from heliograph.records import TrainingCache, canonical_json, csv_text, write_atomically
 from heliograph.report import ReportTable
-from experiments.options import options_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -34,7 +34,7 @@ class Validated(Result):
             found.append({key: value for key, value in one.items() if not isinstance(value, dict | list)})
         return found
 
-    def write(self, directory: Path, name: str, document: Mapping[str, Any]) -> list[Path]:  # noqa: ARG002
+    def write(self, directory: Path, name: str, document: Mapping[str, Any]) -> list[Path]:
         """Write rows, what stands beside them, and the scatter plot."""
         return list(write(self.validation, directory))
 
@@ -44,9 +44,7 @@ class Validate(Study):
     """Predictions of one kind against published measurements."""
 
     kind: str = option(..., "what is validated", metavar="|".join(KINDS), positional=True)
-    data: Path | None = option(
-        None, "CSV of measurements instead of the table that ships", metavar="FILE"
-    )
+    data: Path | None = option(None, "CSV of measurements instead of the table that ships", metavar="FILE")
 
     def run(self, progress: Progress) -> Validated:
         """Return all rows with their predictions."""

@@ -287,9 +287,7 @@ def _print(console: Console, title: str, systems: Sequence[str], rows: Sequence[
             if row.section and table.row_count:
                 table.add_section()
             shown = [Text(values[column]) for column in columns]
-            table.add_row(
-                Text(plain_text(row.label)), *shown, *([Text(note, "dim")] if cells.noted else [])
-            )
+            table.add_row(Text(plain_text(row.label)), *shown, *([Text(note, "dim")] if cells.noted else []))
         console.width = max(width, cells.width_of(columns))  # a wider word is for the terminal to wrap
         console.print(table)
 

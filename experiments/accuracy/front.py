@@ -36,7 +36,7 @@ from heliograph.small_gpt import (
     Arithmetic,
     train_all,
 )
-from heliograph.style import PALETTE, REFERENCE, new_figure, save, styled
+from heliograph.style import PALETTE, REFERENCE, new_figure, styled
 from heliograph.systems import System, build_system
 from optical.devices.devices import Converter
 from simulator.errors import LinkError, ParameterError
@@ -429,7 +429,7 @@ def _trained(point: FrontPoint) -> str:
     return f"{point.trained:+.4f} \u00b1 {point.trained_error:.4f}"
 
 
-def draw(front: Front, path: Path) -> tuple[Path, Path]:
+def draw(front: Front) -> Figure:
     """Draw the loss over energy per token and over step time, a curve for each knob, GPUs as marks.
 
     Above stands noise at inference on a clean model, below training on the hardware, if there was any.
@@ -438,8 +438,6 @@ def draw(front: Front, path: Path) -> tuple[Path, Path]:
     ----------
     front : Front
         What to draw.
-    path : pathlib.Path
-        Where; written with the suffixes ``.png`` and ``.svg``.
     """
     rows = 1 + any(math.isfinite(one.trained) for one in front.points)
     with styled():
@@ -475,7 +473,7 @@ def draw(front: Front, path: Path) -> tuple[Path, Path]:
             for handle, label in zip(handles, labels, strict=True):
                 entries.setdefault(label, handle)
         figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=2)
-        return save(figure, path)
+        return figure
 
 
 def _draw_panel(axes: Axes, front: Front, x_name: str, y_name: str) -> None:

@@ -13,10 +13,18 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from experiments.accuracy.photons import CHANCE, TARGET, ModelCurves, PhotonResult, Point, photons_at, published
+from experiments.accuracy.photons import (
+    CHANCE,
+    TARGET,
+    ModelCurves,
+    PhotonResult,
+    Point,
+    photons_at,
+    published,
+)
 from heliograph.records import canonical_json, write_atomically
 from heliograph.report import ReportRow, format_si, table_text
-from heliograph.style import PALETTE, REFERENCE, new_figure, save, styled
+from heliograph.style import PALETTE, REFERENCE, new_figure, styled
 from simulator.errors import HeliographError
 
 _PER_MULTIPLICATION = "detected photons per multiplication"
@@ -111,15 +119,13 @@ def _length_table(result: PhotonResult) -> str:
     return f"{table}\nPhotons per multiplication go as length^{result.exponent:.2f}; the law is -1."
 
 
-def draw(result: PhotonResult, path: Path) -> tuple[Path, Path]:
+def draw(result: PhotonResult) -> Figure:
     """Draw accuracy over photons for each network and scheme, for vectors of several lengths, and apart.
 
     Parameters
     ----------
     result : PhotonResult
         What to draw.
-    path : pathlib.Path
-        Where; written with the suffixes ``.png`` and ``.svg``.
     """
     apart = [one for one in result.models if one.parts]
     below = 2 * bool(result.law) + len(apart)
@@ -152,7 +158,7 @@ def draw(result: PhotonResult, path: Path) -> tuple[Path, Path]:
         for axes in lower[1:]:
             axes.set_ylabel("")
         figure.supxlabel(f"Images: {result.digits}", fontsize="medium")
-        return save(figure, path)
+        return figure
 
 
 def _draw_model(axes: Axes, model: ModelCurves, *, first: bool) -> None:

@@ -24,7 +24,7 @@ from experiments.accuracy.prediction import (
 )
 from heliograph.records import canonical_json, csv_text, make_directory, write_atomically
 from heliograph.report import ReportRow, table_text
-from heliograph.style import PALETTE, REFERENCE, label, new_figure, save, styled
+from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
 
 PERCENT = 100.0
 SHOWN_RANGE = 3000.0
@@ -169,15 +169,13 @@ def _level(nsr: float) -> str:
     return f"{-DECIBEL * math.log10(nsr):.1f} dB" if nsr > 0.0 else "exact"
 
 
-def draw(found: Prediction, path: Path) -> tuple[Path, Path]:
+def draw(found: Prediction) -> Figure:
     """Draw the law, the shares of the products, and the prediction against the execution.
 
     Parameters
     ----------
     found : Prediction
         What to draw.
-    path : pathlib.Path
-        Where; written with the suffixes ``.png`` and ``.svg``.
     """
     with styled():
         figure = new_figure(5.6)
@@ -185,7 +183,7 @@ def draw(found: Prediction, path: Path) -> tuple[Path, Path]:
         _draw_law(figure.add_subplot(grid[0, 0]), found)
         _draw_products(figure.add_subplot(grid[0, 1]), found)
         _draw_residual(figure.add_subplot(grid[1, :]), found)
-        return save(figure, path)
+        return figure
 
 
 def _draw_law(axes: Axes, found: Prediction) -> None:

@@ -26,7 +26,7 @@ from heliograph.small_gpt import (
     steps_to_loss,
     train_all,
 )
-from heliograph.style import PALETTE, REFERENCE, new_figure, save, styled
+from heliograph.style import PALETTE, REFERENCE, new_figure, styled
 from heliograph.systems import System
 from optical.cores.crossbar import Crossbar
 from optical.cores.number_formats import BlockFloatCore, in_short_residues
@@ -234,15 +234,13 @@ def report(found: Variants) -> str:
     return f"{text}\nNoise of nothing moves the loss of a seed by up to {found.floor:.2g} nats/byte."
 
 
-def draw(found: Variants, path: Path) -> tuple[Path, Path]:
+def draw(found: Variants) -> Figure:
     """Draw the loss of each variant against exact arithmetic, seed by seed, over the floor of chance.
 
     Parameters
     ----------
     found : Variants
         What to draw.
-    path : pathlib.Path
-        Where; written with the suffixes ``.png`` and ``.svg``.
     """
     shown = [(label, one) for label, one in found.accuracies.items() if label not in (EXACT, NOTHING.label)]
     with styled():
@@ -276,4 +274,4 @@ def draw(found: Variants, path: Path) -> tuple[Path, Path]:
         axes.set_title(f"Training through {found.system}")
         axes.grid(visible=True, axis="x")
         figure.legend(loc="outside lower center", ncols=2)
-        return save(figure, path)
+        return figure

@@ -24,7 +24,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from experiments.accuracy.prediction import DECIBEL, Effort, Prediction, predict_and_execute
 from heliograph.records import TrainingCache, csv_text, make_directory, write_atomically
 from heliograph.small_gpt import MODELS
-from heliograph.style import PALETTE, REFERENCE, new_figure, save, styled
+from heliograph.style import PALETTE, REFERENCE, new_figure, styled
 from workloads.models.config import load_model
 from workloads.training.probes import ErrorClass
 
@@ -262,15 +262,13 @@ def _ends(low: float, high: float) -> str:
     return f"{decibels(high):.0f} and {decibels(low):.0f}"
 
 
-def draw(found: WidthStudy, path: Path) -> tuple[Path, Path]:
+def draw(found: WidthStudy) -> Figure:
     """Draw tolerated noise over width with its fit and its band, and the law of one over the width.
 
     Parameters
     ----------
     found : WidthStudy
         What to draw.
-    path : pathlib.Path
-        Where; written with the suffixes ``.png`` and ``.svg``.
     """
     with styled():
         figure = new_figure(3.8)
@@ -309,4 +307,4 @@ def draw(found: WidthStudy, path: Path) -> tuple[Path, Path]:
         axes.set_ylabel("tolerated noise to signal")
         axes.set_title(f"Noise that raises the loss by {TOLERATED_NATS:g} nats/byte")
         figure.legend(loc="outside lower center", ncols=2)
-        return save(figure, path)
+        return figure

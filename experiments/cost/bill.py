@@ -21,7 +21,7 @@ from heliograph.catalogue import CHOICE, SET, Parameter, parameters_of
 from heliograph.fabrics import CIRCUITS, FABRICS
 from heliograph.records import canonical_json, csv_text, make_directory, write_atomically
 from heliograph.report import ReportRow, format_si, prefix_of
-from heliograph.style import PALETTE, label, new_figure, save, styled
+from heliograph.style import PALETTE, label, new_figure, styled
 from heliograph.systems import System, build_system
 from simulator.errors import HeliographError, ParameterError
 from simulator.parameter_tree import replace_at
@@ -381,15 +381,13 @@ def write(bills: Sequence[Bill], directory: Path) -> tuple[Path, ...]:
     return (data, table, *draw_bills(bills, directory / "bill"))
 
 
-def draw_bills(bills: Sequence[Bill], path: Path) -> tuple[Path, Path]:
+def draw_bills(bills: Sequence[Bill]) -> Figure:
     """Draw watts and dollars per accelerator as stacked bars, the range of each sum as a bar of error.
 
     Parameters
     ----------
     bills : sequence of Bill
         One bar each, in this order from the top.
-    path : pathlib.Path
-        Where; written as PNG and SVG.
     """
     totals: dict[str, float] = {}
     for bill in bills:
@@ -413,7 +411,7 @@ def draw_bills(bills: Sequence[Bill], path: Path) -> tuple[Path, Path]:
         left.set_ylim(len(bills) - 0.5, -0.5)
         handles, names = left.get_legend_handles_labels()
         figure.legend(handles, names, loc="outside upper center", ncols=min(4, len(names)))
-        return save(figure, path)
+        return figure
 
 
 def _stack(axes: Any, bills: Sequence[Bill], items: Sequence[str], what: str) -> None:  # noqa: ANN401 - Axes

@@ -17,7 +17,7 @@ from experiments.validation.network_failures import EFFECTIVE, published
 from heliograph.fabrics import FABRICS, build_fabric, check_fabric
 from heliograph.records import canonical_json, csv_text, make_directory, write_atomically
 from heliograph.report import ReportRow, format_si
-from heliograph.style import PALETTE, REFERENCE, label, new_figure, save, styled
+from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
 from simulator.errors import HeliographError, ParameterError
 from simulator.parameter_tree import parse_assignment, replace_at
 from simulator.reliability.goodput import (
@@ -281,15 +281,13 @@ def write(study: Study, directory: Path) -> tuple[Path, ...]:
     return (data, table, *draw_goodput(study, directory / "goodput"))
 
 
-def draw_goodput(study: Study, path: Path) -> tuple[Path, Path]:
+def draw_goodput(study: Study) -> Figure:
     """Draw the share of the machine that jobs fill, and of their time that computes what lasts, by size.
 
     Parameters
     ----------
     study : Study
         What is drawn.
-    path : pathlib.Path
-        Where; written as PNG and SVG.
     """
     with styled():
         figure = new_figure(4.1)
@@ -304,7 +302,7 @@ def draw_goodput(study: Study, path: Path) -> tuple[Path, Path]:
             axes.grid(visible=True)
         left.legend(loc="lower left", fontsize=6.5, frameon=True, framealpha=1.0, edgecolor="none")
         figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=6.5)
-        return save(figure, path)
+        return figure
 
 
 def _draw_placed(axes: Any, study: Study) -> None:  # noqa: ANN401 - Axes

@@ -1,29 +1,24 @@
-"""Step time against the time that circuits take to move: where switching within the step stops to pay.
-
-The picture of step time against reconfiguration time.
-
-From the options of a break-even to its two systems and its plans, and what is printed of it.
-"""
+"""Step time against the time that circuits take to move: where switching within the step stops to pay."""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import fill
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from heliograph.report import ReportRow, format_si, report_row
+from experiments.hardware import Hardware
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.report import ReportRow, ReportTable, format_si, report_row
 from heliograph.simulation import plan_for, plan_text, run_step
-from heliograph.style import PALETTE, REFERENCE, label, new_figure, save, styled
-from heliograph.systems import System, build_system
+from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
+from heliograph.systems import System
 from optical.fabrics.circuits import CircuitPolicy
 from optical.fabrics.rails import OcsRails
 from optical.fabrics.switches import OpticalSwitch, load_switch, switch_names
@@ -32,6 +27,10 @@ from workloads.models.architecture import TransformerConfig
 from workloads.models.config import load_model
 from workloads.plan.plan import Parallelism
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 SHORTEST_S = 1e-9
 """Shortest reconfiguration that is run."""
 LONGEST_S = 0.1
@@ -39,7 +38,8 @@ LONGEST_S = 0.1
 POINTS = 17
 """Reconfiguration times of a line where nobody says how many: two a decade."""
 
-Progress = Callable[[str, int, int], None]
+Told = Callable[[str, int, int], None]
+"""Told a label, how much is done, and how much there is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +94,11 @@ class Line:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep:
+class Lines(Result):
     """Lines over the same reconfiguration times."""
 
+    system: str
+    """System whose circuits move."""
     delay_s: np.ndarray
     """Reconfiguration times, rising, shape [points]."""
     lines: tuple[Line, ...]
@@ -111,6 +113,29 @@ class Sweep:
             "lines": [one.record(self.delay_s) for one in self.lines],
             "switches_s": self.switches,
         }
+
+    def report(self) -> list[Block]:
+        """Return the table of step times and of the times at which they are even."""
+        title = f"Reconfiguration time that {self.system} can take"
+        return [ReportTable(title, [line.name for line in self.lines], table_rows(self))]
+
+    def rows(self) -> list[Row]:
+        """Return a row for each plan and reconfiguration time."""
+        return [
+            {
+                "line": line.name,
+                "reconfiguration_s": float(delay_s),
+                "moving_s": float(moving_s),
+                "static_s": line.static_s,
+                "packet_s": line.packet_s,
+            }
+            for line in self.lines
+            for delay_s, moving_s in zip(self.delay_s, line.moving_s, strict=True)
+        ]
+
+    def figure(self) -> Figure:
+        """Return step times over reconfiguration time."""
+        return draw_breakeven(self)
 
 
 def technologies() -> dict[str, float]:
@@ -129,8 +154,8 @@ def sweep(
     work: Sequence[tuple[TransformerConfig, Parallelism]],
     *,
     points: int = POINTS,
-    progress: Progress = lambda *_: None,
-) -> Sweep:
+    progress: Told = lambda *_: None,
+) -> Lines:
     """Run every plan with circuits that move in each of some times, and on packets.
 
     Parameters
@@ -173,7 +198,7 @@ def sweep(
                 packet_s=run_step(packet, config, plan).metrics.step_time_s,
             )
         )
-    return Sweep(delay_s=delay_s, lines=tuple(lines), switches=technologies())
+    return Lines(system=optical.name, delay_s=delay_s, lines=tuple(lines), switches=technologies())
 
 
 def _step_s(
@@ -201,15 +226,13 @@ TITLE = 110
 """Letters of a title's line."""
 
 
-def draw_breakeven(swept: Sweep, path: Path) -> tuple[Path, Path]:
-    """Write the picture of a sweep, a panel for each plan.
+def draw_breakeven(swept: Lines) -> Figure:
+    """Return the picture of all lines, a panel for each plan.
 
     Parameters
     ----------
-    swept : Sweep
+    swept : Lines
         What was run.
-    path : pathlib.Path
-        Where; the suffix is replaced.
     """
     with styled():
         figure = new_figure(HEIGHT_IN + EACH_IN * (len(swept.lines) - 1))
@@ -228,10 +251,12 @@ def draw_breakeven(swept: Sweep, path: Path) -> tuple[Path, Path]:
             every |= dict(zip(named, more, strict=True))
         figure.legend(every.values(), every.keys(), loc="outside upper center", ncols=len(every))
         panels[-1].set_xlabel("reconfiguration time of the switches (s)")
-        return save(figure, path)
+        return figure
 
 
 def _panel(panel: Axes, line: Line, delay_s: np.ndarray) -> None:
+    from matplotlib.ticker import FuncFormatter, NullFormatter  # noqa: PLC0415 - only to draw
+
     finely_s = np.geomspace(delay_s[0], delay_s[-1], FINELY)
     every = np.unique(np.concatenate((delay_s, finely_s)))
     panel.plot(
@@ -290,49 +315,7 @@ def _technologies(panel: Axes, switches: dict[str, float]) -> None:
         last = place
 
 
-DEFAULT_MODEL = "llama-3-70b"
-"""Model where nobody names one."""
-
-
-def work_of(
-    arguments: argparse.Namespace,
-) -> tuple[System, System, list[tuple[TransformerConfig, Parallelism]]]:
-    """Return the optical system, the same on packets, and the models with their plans.
-
-    Raises
-    ------
-    HeliographError
-        If a system, model or plan is wrong.
-    """
-    optical, packet = (
-        build_system(
-            name,
-            accelerators=arguments.accelerators,
-            gpu=arguments.gpu,
-            basis=arguments.basis,
-            core=arguments.core,
-            fabric=arguments.fabric,
-            assignments=assignments,
-        )
-        for name, assignments in (
-            (arguments.system, arguments.set),
-            (
-                arguments.system.replace("ocs", "packet"),
-                [one for one in arguments.set if not one.startswith("fabric.")],
-            ),
-        )
-    )
-    memory_bytes = optical.node().memory.capacity_bytes
-    work = []
-    for model in arguments.model or [DEFAULT_MODEL]:
-        config = load_model(model)
-        for text in arguments.plan or [""]:
-            plan = plan_for(config, text, accelerators=arguments.accelerators, memory_bytes=memory_bytes)
-            work.append((config, plan))
-    return optical, packet, work
-
-
-def table_rows(swept: Sweep) -> list[ReportRow]:
+def table_rows(swept: Lines) -> list[ReportRow]:
     """Return the lines of the table: step times, and reconfiguration times at which they are even."""
 
     def even(seconds: float) -> str:
@@ -357,3 +340,40 @@ def table_rows(swept: Sweep) -> list[ReportRow]:
     for name, seconds in sorted(swept.switches.items(), key=lambda item: item[1]):
         rows.append(report_row(f"  {name}", tuple(format_si(seconds, "s") for _ in lines), "technology"))
     return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Breakeven(Study):
+    """Up to which reconfiguration time circuits that move within a step pay."""
+
+    system: str = option("photonic_ocs", "system with optical circuits")
+    model: tuple[str, ...] = option(("llama-3-70b",), "model by name; may be repeated", metavar="NAME")
+    plan: tuple[str, ...] = option((), "plan of every model; may be repeated, a line each", metavar="PLAN")
+    accelerators: int = option(256, "how many", metavar="N")
+    points: int = option(POINTS, "times from 1 ns to 100 ms", metavar="P")
+    hardware: Hardware = field(default_factory=Hardware)
+
+    def default_out(self) -> Path:
+        """Return the usual directory."""
+        return Path("results") / "breakeven"
+
+    def systems(self) -> tuple[System, System]:
+        """Return the system with circuits, and the same accelerators on packet switches."""
+        on_packets = [one for one in self.hardware.settings if not one.startswith("fabric.")]
+        packets = dataclasses.replace(self.hardware, settings=tuple(on_packets))
+        return (
+            self.hardware.system(self.system, accelerators=self.accelerators),
+            packets.system(self.system.replace("ocs", "packet"), accelerators=self.accelerators),
+        )
+
+    def run(self, progress: Progress) -> Lines:
+        """Return a line for each model and plan."""
+        optical, packet = self.systems()
+        memory_bytes = optical.node().memory.capacity_bytes
+        work = []
+        for model in self.model:
+            config = load_model(model)
+            for text in self.plan or ("",):
+                plan = plan_for(config, text, accelerators=self.accelerators, memory_bytes=memory_bytes)
+                work.append((config, plan))
+        return sweep(optical, packet, work, points=self.points, progress=progress)

@@ -1,76 +1,49 @@
-"""Schedules of optical circuits for one demand: which policy, how long, how dark, how far from the bound.
-
-The table, the rows and the picture of circuit schedules: who shines on whom when, and when it is dark.
-"""
+"""Schedules of optical circuits: of a demand here, of a collective and of a step's phases beside."""
 
 from __future__ import annotations
 
-import argparse
 import csv
-import io
+import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.colors import BoundaryNorm, Colormap, ListedColormap
-from matplotlib.patches import Patch
 
-from heliograph.records import canonical_json, make_directory, write_atomically
-from heliograph.report import ReportRow, format_si, prefix_of, table_text
-from heliograph.style import DARK_TIME, PALETTE, REFERENCE, label, new_figure, save, styled
-from optical.fabrics.switches import load_optics, load_switch
+from experiments.hardware import Hardware, Workload, changes, one_step
+from experiments.network.collective import CollectiveCircuits
+from experiments.network.ocs_banks import SWITCH, bank_of
+from experiments.network.phases import study_phases
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study, file_name
+from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
+from heliograph.style import DARK_TIME, PALETTE, REFERENCE, label, new_figure, styled
 from optical.scheduling.ocs_bank import CircuitPlant
 from optical.scheduling.policies import SchedulePolicy, schedule
 from optical.scheduling.schedule import DARK, CircuitSchedule
 from simulator.errors import ParameterError, nearest
 from simulator.files import read_text
-from simulator.parameter_tree import replace_at
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
 
 ALL = "all"
 """Name that stands for every policy."""
 MOST_PORTS = 512
 """Most ports of a demand."""
-SWITCH = "silicon-photonic-mzi"
-"""Switch whose reconfiguration time is the delay where nobody gives one."""
-OPTICS = "lane-100g"
-"""Transceiver whose line rate a circuit has where nobody gives one."""
-
-
-def plant_of(switch: str, planes: int, quantities: Mapping[str, str]) -> CircuitPlant:
-    """Return switches side by side.
-
-    Parameters
-    ----------
-    switch : str
-        Technology that sets the delay.
-    planes : int
-        How many.
-    quantities : mapping of str to str
-        Fields of the plant with a quantity and its unit, instead of the parts' own; empty for those.
-
-    Raises
-    ------
-    ParameterError
-        If there is no such switch, or a quantity cannot be read, or cannot be.
-    """
-    plant = CircuitPlant(
-        rate_bytes_per_s=load_optics(OPTICS).bandwidth_bytes_per_s,
-        delay_s=load_switch(switch).reconfiguration_s,
-        switches=planes,
-    )
-    for name, text in quantities.items():
-        plant = replace_at(plant, name, text) if text else plant
-    return plant
+MOST_PLANES = 1024
+"""Most switches side by side; a choice, schedules of so many take seconds."""
+MOST_BYTES = 1e300
+"""Most bytes of a demand in all, below the largest number that sums can hold."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """What is asked, in the user's words."""
+class DemandCircuits:
+    """Schedules of a demand from a file."""
 
     demand: Path
     """CSV of bytes from each input (row) to each output (column)."""
@@ -78,12 +51,12 @@ class Request:
     """Policies by name, separated by commas, or `ALL`."""
     switch: str = SWITCH
     """Switch technology that sets the delay."""
-    delay: str = ""
-    """Delay with its unit, instead of the switch's."""
-    rate: str = ""
-    """Rate of a circuit with its unit, instead of the transceiver's."""
-    packet_rate: str = ""
-    """Rate of each port into a packet switch with its unit; none if empty."""
+    delay_s: float | None = None
+    """Delay instead of the switch's."""
+    rate_bytes_per_s: float | None = None
+    """Rate of a circuit instead of the transceiver's."""
+    packet_rate_bytes_per_s: float | None = None
+    """Rate of each port into a packet switch; none if not given."""
     planes: int = 1
     """Circuit switches side by side."""
 
@@ -93,17 +66,15 @@ class Request:
         Raises
         ------
         ParameterError
-            If a quantity cannot be read, or cannot be.
+            If there are none of that name, or a number cannot be.
         """
-        return plant_of(
-            self.switch,
-            self.planes,
-            {
-                "delay_s": self.delay,
-                "rate_bytes_per_s": self.rate,
-                "packet_rate_bytes_per_s": self.packet_rate,
-            },
-        )
+        if self.planes > MOST_PLANES:
+            msg = f"planes ({self.planes}) must be at most {MOST_PLANES}"
+            raise ParameterError(msg)
+        bank = bank_of(self.switch, self.planes, delay_s=self.delay_s, rate_bytes_per_s=self.rate_bytes_per_s)
+        if self.packet_rate_bytes_per_s is None:
+            return bank
+        return dataclasses.replace(bank, packet_rate_bytes_per_s=self.packet_rate_bytes_per_s)
 
     def policies(self) -> tuple[SchedulePolicy, ...]:
         """Return the policies, in the order of the list.
@@ -121,22 +92,25 @@ class Request:
                 raise ParameterError(msg)
         return tuple(one for one in SchedulePolicy if ALL in wanted or str(one) in wanted)
 
+    def run(self, progress: Progress) -> DemandSchedules:
+        """Return a schedule of each policy.
 
-def request_of(arguments: argparse.Namespace) -> Request:
-    """Return what the command line asks."""
-    return Request(
-        demand=arguments.demand,
-        policy=arguments.policy,
-        switch=arguments.switch,
-        delay=arguments.delay,
-        rate=arguments.rate,
-        packet_rate=arguments.packet_rate,
-        planes=arguments.planes,
-    )
+        Raises
+        ------
+        ParameterError
+            If the file holds no demand, or a name or number cannot be.
+        """
+        policies, plant = self.policies(), self.plant()
+        demand = read_demand(self.demand)
+        schedules = []
+        for index, policy in enumerate(policies):
+            progress(str(policy), index, len(policies))
+            schedules.append(schedule(demand, policy, plant))
+        return DemandSchedules(name=self.demand.stem, plant=plant, schedules=tuple(schedules))
 
 
 @dataclass(frozen=True, kw_only=True)
-class CircuitStudy:
+class DemandSchedules(Result):
     """One demand under several policies."""
 
     name: str
@@ -160,8 +134,24 @@ class CircuitStudy:
             "plant": self.plant,
             "bound_s": self.best.bound_s,
             "best": self.best.policy,
-            "policies": [summary(one) for one in self.schedules],
+            "policies": self.rows(),
         }
+
+    def rows(self) -> list[Row]:
+        """Return a row for each policy."""
+        return [summary(one) for one in self.schedules]
+
+    def tables(self) -> dict[str, list[Row]]:
+        """Return the rows, and every configuration."""
+        return {"": self.rows(), "configurations": configuration_rows(self)}
+
+    def report(self) -> list[Block]:
+        """Return a table with a line for each policy, and what bounds them."""
+        return report(self)
+
+    def figure(self) -> Figure:
+        """Return the schedule of least makespan over time, and all makespans beside the bound."""
+        return draw(self)
 
 
 def summary(one: CircuitSchedule) -> dict[str, Any]:
@@ -177,31 +167,6 @@ def summary(one: CircuitSchedule) -> dict[str, Any]:
         "over_bound": one.over_bound,
         "residue_bytes": one.residue_bytes,
     }
-
-
-def study(request: Request, progress: Callable[[str, int, int], None] | None = None) -> CircuitStudy:
-    """Return schedules of a demand from a file.
-
-    Parameters
-    ----------
-    request : Request
-        What is asked.
-    progress : callable, optional
-        Called with the policy, how many are done, and of how many.
-
-    Raises
-    ------
-    ParameterError
-        If the file holds no demand, or a name or quantity cannot be read.
-    """
-    policies, plant = request.policies(), request.plant()
-    demand = read_demand(request.demand)
-    schedules = []
-    for index, policy in enumerate(policies):
-        if progress is not None:
-            progress(str(policy), index, len(policies))
-        schedules.append(schedule(demand, policy, plant))
-    return CircuitStudy(name=request.demand.stem, plant=plant, schedules=tuple(schedules))
 
 
 def read_demand(path: Path) -> np.ndarray:
@@ -230,7 +195,13 @@ def read_demand(path: Path) -> np.ndarray:
     if size < 2 or size > MOST_PORTS:
         msg = f"{path.name}: holds {size} rows of numbers; a demand has 2 to {MOST_PORTS}"
         raise ParameterError(msg)
-    return np.array([_row(where, cells, size) for where, cells in body])
+    demand = np.array([_row(where, cells, size) for where, cells in body])
+    with np.errstate(over="ignore"):
+        total = float(demand.sum())
+    if total > MOST_BYTES:
+        msg = f"{path.name}: asks for {total:g} bytes in all; at most {MOST_BYTES:g} can be counted"
+        raise ParameterError(msg)
+    return demand
 
 
 def _row(where: str, cells: Sequence[str], size: int) -> list[float]:
@@ -261,24 +232,7 @@ _DARKEST = 0.2
 _MOST_INCHES = 6.0
 
 
-def write(study: CircuitStudy, directory: Path) -> tuple[Path, ...]:
-    """Write the table, every configuration, the record and the picture into a directory; return their paths.
-
-    Raises
-    ------
-    HeliographError
-        If the directory cannot be made or written.
-    """
-    make_directory(directory)
-    table, configurations = directory / "policies.csv", directory / "configurations.csv"
-    record = directory / "circuits.json"
-    write_atomically(table, _policies_csv(study))
-    write_atomically(configurations, _configurations_csv(study))
-    write_atomically(record, canonical_json(study.record(), indent=1))
-    return (table, configurations, record, *draw(study, directory / "circuits"))
-
-
-def report(study: CircuitStudy) -> str:
+def report(study: DemandSchedules) -> list[Block]:
     """Return a table with a line for each policy, and what bounds them."""
     plant, best = study.plant, study.best
     rows = [
@@ -305,19 +259,19 @@ def report(study: CircuitStudy) -> str:
     if plant.packet_rate_bytes_per_s:
         packets = f", packets at {format_si(plant.packet_rate_bytes_per_s, 'B/s')} a port beside them"
     bound = f"No schedule takes less than {format_si(best.bound_s, 's')}{packets}. Least: {best.policy}."
-    return f"{table_text(title, heads, rows)}\n{bound}\n"
+    return [ReportTable(title, heads, rows), bound]
 
 
-def draw(study: CircuitStudy, path: Path) -> tuple[Path, Path]:
+def draw(study: DemandSchedules) -> Figure:
     """Draw the schedule of least makespan over time, a row for each port, and all makespans beside the bound.
 
     Parameters
     ----------
-    study : CircuitStudy
+    study : DemandSchedules
         What to draw.
-    path : pathlib.Path
-        Where; written with the suffixes ``.png`` and ``.svg``.
     """
+    from matplotlib.patches import Patch  # noqa: PLC0415 - only to draw
+
     best = study.best
     several = len(study.schedules) > 1
     tall = min(0.22 * best.ports * min(best.switches, 3) + 0.6, _MOST_INCHES)
@@ -341,11 +295,14 @@ def draw(study: CircuitStudy, path: Path) -> tuple[Path, Path]:
         figure.legend(
             handles=handles, loc="outside upper center", ncols=6, handlelength=1.4, columnspacing=1.2
         )
-        return save(figure, path)
+        return figure
 
 
 def _colours(ports: int) -> Colormap:
     """Return a colour for each output: apart where there are few, in order where there are many."""
+    import matplotlib as mpl  # noqa: PLC0415 - only to draw
+    from matplotlib.colors import ListedColormap  # noqa: PLC0415 - only to draw
+
     if ports <= _FEW:
         return ListedColormap(PALETTE[:ports])
     return ListedColormap(mpl.colormaps["viridis"](np.linspace(_DARKEST, 1.0, ports)))
@@ -353,6 +310,8 @@ def _colours(ports: int) -> Colormap:
 
 def _draw_schedule(axes: Axes, one: CircuitSchedule) -> None:
     """Draw each port's circuits on each switch, coloured by output."""
+    from matplotlib.colors import BoundaryNorm, ListedColormap  # noqa: PLC0415 - only to draw
+
     end_s = max(one.circuit_makespan_s, one.packet_s if math.isfinite(one.packet_s) else 0.0)
     symbol, factor = prefix_of(end_s) if end_s > 0.0 else ("", 1.0)
     colours, lane = _colours(one.ports), _ROW / one.switches
@@ -404,7 +363,7 @@ def _ticks(ports: int) -> list[int]:
     return list(range(0, ports, step))
 
 
-def _draw_makespans(axes: Axes, study: CircuitStudy) -> None:
+def _draw_makespans(axes: Axes, study: DemandSchedules) -> None:
     """Draw each policy's time, split into carrying and dark, and the bound of all."""
     shown = [one for one in study.schedules if math.isfinite(one.makespan_s)]
     symbol, factor = prefix_of(max((one.makespan_s for one in shown), default=0.0) or 1.0)
@@ -431,23 +390,131 @@ def _moves_of_busiest(one: CircuitSchedule) -> int:
     return int((one.switch_of == one.switch_of[one.ends_s.argmax()]).sum())
 
 
-def _policies_csv(study: CircuitStudy) -> str:
-    stream = io.StringIO()
-    rows = [summary(one) for one in study.schedules]
-    writer = csv.DictWriter(stream, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return stream.getvalue()
-
-
-def _configurations_csv(study: CircuitStudy) -> str:
+def configuration_rows(study: DemandSchedules) -> list[Row]:
     """Return every configuration of every policy, the outputs of all inputs in one cell."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["policy", "configuration", "switch", "start_s", "end_s", "outputs"])
+    rows: list[Row] = []
     for one in study.schedules:
         cells = zip(one.switch_of, one.starts_s, one.ends_s, one.permutations, strict=True)
-        for index, (switch, start, end, row) in enumerate(cells):
+        for index, (switch, start_s, end_s, row) in enumerate(cells):
             outputs = " ".join("-" if peer == DARK else str(peer) for peer in row.tolist())
-            writer.writerow([one.policy, index, int(switch), f"{start:.9g}", f"{end:.9g}", outputs])
-    return stream.getvalue()
+            rows.append(
+                {
+                    "policy": one.policy,
+                    "configuration": index,
+                    "switch": int(switch),
+                    "start_s": f"{start_s:.9g}",
+                    "end_s": f"{end_s:.9g}",
+                    "outputs": outputs,
+                }
+            )
+    return rows
+
+
+RANKS = 8
+"""Ranks of a collective where nobody says how many."""
+SYSTEM = "gpu_ocs"
+"""System that runs a step where nobody names one."""
+MEANT_FOR = {
+    "demand": ("policy", "packet_rate_bytes_per_s", "switch", "delay_s", "rate_bytes_per_s", "planes"),
+    "collective": ("switch", "delay_s", "rate_bytes_per_s", "planes", "ranks", "size_bytes", "algorithm"),
+    "model": ("plan", "system", "accelerators", "settings"),
+}
+"""Options of each of the three uses."""
+_FLAGS = {
+    "settings": "set",
+    "delay_s": "delay",
+    "rate_bytes_per_s": "rate",
+    "packet_rate_bytes_per_s": "packet-rate",
+    "size_bytes": "size",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Circuits(Study):
+    """Schedules of optical circuits for a demand, within a collective, or between the phases of a step."""
+
+    demand: Path | None = option(
+        None,
+        "bytes from each input (row) to each output (column)",
+        metavar="DEMAND.csv",
+        positional=True,
+    )
+    collective: str | None = option(
+        None, "all_reduce, reduce_scatter, all_gather, all_to_all", metavar="KIND"
+    )
+    model: str | None = option(None, "phases of a model's step, by name or a config.json")
+    policy: str | None = option(
+        None, "policies for a demand, separated by commas; default all", metavar="NAMES"
+    )
+    packet_rate_bytes_per_s: float | None = option(
+        None, "of a port's packets for the rest of a demand; default none", metavar="RATE"
+    )
+    switch: str | None = option(
+        None, f"that sets the delay of a demand or a collective; default {SWITCH}", metavar="NAME"
+    )
+    delay_s: float | None = option(None, "instead of the switch's, e.g. 25us", metavar="TIME")
+    rate_bytes_per_s: float | None = option(None, "of a circuit, e.g. 50GB/s", metavar="RATE")
+    size_bytes: float | None = option(None, "of a rank before a collective; default 1MB", metavar="BYTES")
+    algorithm: str | None = option(None, "of a collective; default all", metavar="NAME")
+    plan: str | None = option(None, "of a model's step: tp=8,pp=4,dp=2,global_batch=32")
+    system: str | None = option(None, f"that runs it; default {SYSTEM}", metavar="NAME")
+    planes: int | None = option(None, "switches side by side; default 1 (2 of a collective)", metavar="K")
+    ranks: int | None = option(None, f"of the collective; default {RANKS}", metavar="N")
+    accelerators: int | None = option(None, "default: what the plan uses", metavar="N")
+    settings: tuple[str, ...] = changes("change one number of the system")
+
+    def default_out(self) -> Path:
+        """Return a directory named after what is scheduled."""
+        collective = f"{self.collective}_{RANKS if self.ranks is None else self.ranks}"
+        name = collective if self.collective else self.model or (self.demand.stem if self.demand else "")
+        return Path("results") / f"circuits_{file_name(name)}"
+
+    def run(self, progress: Progress) -> Result:
+        """Return the schedules of what is asked.
+
+        Raises
+        ------
+        HeliographError
+            If none or several of demand, collective and model are given, or an option of another use.
+        """
+        uses = {"demand": self.demand, "collective": self.collective, "model": self.model}
+        asked = [name for name, value in uses.items() if value is not None]
+        if len(asked) != 1:
+            got = f"got {' and '.join(asked)}" if asked else "got none of them"
+            msg = f"name one of DEMAND.csv, --collective KIND and --model NAME; {got}"
+            raise ParameterError(msg)
+        given = self._given(asked[0])
+        if self.demand is not None:
+            return DemandCircuits(demand=self.demand, **given).run(progress)
+        if self.collective is not None:
+            return CollectiveCircuits(kind=self.collective, **({"ranks": RANKS} | given)).run()
+        result = one_step(
+            self.system or SYSTEM,
+            Workload(model=self.model or "", plan=self.plan or ""),
+            Hardware(settings=self.settings),
+            accelerators=self.accelerators,
+        )
+        return study_phases(result)
+
+    def _given(self, use: str) -> dict[str, Any]:
+        """Return the options that are given, all of this use.
+
+        Raises
+        ------
+        ParameterError
+            If one is of another.
+        """
+        found = {}
+        for name in sorted({name for names in MEANT_FOR.values() for name in names}):
+            value = getattr(self, name)
+            if value is None or value == ():
+                continue
+            if name not in MEANT_FOR[use]:
+                flag = _FLAGS.get(name, name)
+                uses = " or ".join(other for other in MEANT_FOR if name in MEANT_FOR[other])
+                msg = f"--{flag} ({value}) changes nothing of a {use}; it is for a {uses}"
+                if use == "model" and name == "switch":
+                    msg += ", and --set fabric.switch=NAME changes the system's"
+                raise ParameterError(msg)
+            found[name] = value
+        return found

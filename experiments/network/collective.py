@@ -1,7 +1,4 @@
-"""Collectives whose circuits change between steps: one plane moves while the others transmit (SWOT).
-
-The table and the picture of a collective on circuits: which plane transmits, moves or waits, when.
-"""
+"""Collectives whose circuits change between steps: one plane moves while the others transmit (SWOT)."""
 
 from __future__ import annotations
 
@@ -9,17 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.patches import Patch
 
-from experiments.network.circuits import plant_of
-from heliograph.records import canonical_json, make_directory, write_atomically
-from heliograph.report import ReportRow, format_si, prefix_of, table_text
-from heliograph.style import DARK_TIME, PALETTE, REFERENCE, label, new_figure, save, styled
+from experiments.network.ocs_banks import SWITCH, bank_of
+from experiments.study import Block, Result, Row
+from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
+from heliograph.style import DARK_TIME, PALETTE, REFERENCE, label, new_figure, styled
 from optical.scheduling.ocs_bank import CircuitPlant
 from optical.scheduling.overlap import (
     NODES,
@@ -33,7 +27,10 @@ from simulator.checks import check_range
 from simulator.collectives.algorithms import Algorithm, algorithms
 from simulator.errors import ParameterError, nearest
 from simulator.operators import CollectiveKind
-from simulator.parameter_tree import replace_at
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 BRUCK = "bruck"
 """Bruck's all-to-all, which no packet fabric here chooses."""
@@ -52,48 +49,37 @@ MOST_RANKS = 512
 """Most ranks of a collective."""
 
 
+MEGABYTE = 1e6
+"""Bytes of a rank before a collective where nobody says how many."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class CollectiveRequest:
-    """What is asked, in the user's words."""
+class CollectiveCircuits:
+    """Plans of one collective."""
 
     kind: str
     """Collective by name."""
     ranks: int
     """Ranks, each with a circuit on every plane."""
-    size: str
-    """Bytes of a rank before the collective, with their unit."""
+    size_bytes: float = MEGABYTE
+    """Bytes of a rank before the collective."""
     algorithm: str = ""
     """Only this algorithm; all if empty."""
-    switch: str
+    switch: str = SWITCH
     """Switch technology that sets the delay."""
-    delay: str = ""
-    """Delay with its unit, instead of the switch's."""
-    rate: str = ""
-    """Rate of a circuit with its unit, instead of the transceiver's."""
+    delay_s: float | None = None
+    """Delay instead of the switch's."""
+    rate_bytes_per_s: float | None = None
+    """Rate of a circuit instead of the transceiver's."""
     planes: int = 2
     """Circuit switches side by side."""
 
-    @property
-    def size_bytes(self) -> float:
-        """Bytes of a rank before the collective.
-
-        Raises
-        ------
-        ParameterError
-            If the text is no size above zero.
-        """
-        return replace_at(_Vector(size_bytes=1.0), "size_bytes", self.size).size_bytes
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Vector:
-    """What a rank holds."""
-
-    size_bytes: float
-    """Its bytes."""
-
     def __post_init__(self) -> None:
         check_range(self, "size_bytes", open_low=True)
+
+    def run(self) -> CollectivePlans:
+        """Return a plan of each algorithm."""
+        return plan_collective(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +102,7 @@ class PlannedCollective:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CollectiveStudy:
+class CollectivePlans(Result):
     """One collective under several algorithms."""
 
     kind: CollectiveKind
@@ -151,27 +137,39 @@ class CollectiveStudy:
             "plant": self.plant,
             "best": self.best.algorithm,
             "left_out": list(self.left_out),
-            "algorithms": [
-                {
-                    "algorithm": one.algorithm,
-                    "steps": len(one.steps),
-                    "changes": one.changes,
-                    "together_s": one.together_s,
-                    "makespan_s": one.plan.makespan_s,
-                    "bound_s": one.plan.bound_s,
-                    "is_optimal": one.plan.is_optimal,
-                }
-                for one in self.found
-            ],
+            "algorithms": self.rows(),
         }
 
+    def rows(self) -> list[Row]:
+        """Return a row for each algorithm."""
+        return [
+            {
+                "algorithm": one.algorithm,
+                "steps": len(one.steps),
+                "changes": one.changes,
+                "together_s": one.together_s,
+                "makespan_s": one.plan.makespan_s,
+                "bound_s": one.plan.bound_s,
+                "is_optimal": one.plan.is_optimal,
+            }
+            for one in self.found
+        ]
 
-def plan_collective(request: CollectiveRequest) -> CollectiveStudy:
+    def report(self) -> list[Block]:
+        """Return a table with a line for each algorithm, and which is fastest."""
+        return collective_report(self)
+
+    def figure(self) -> Figure:
+        """Return the planes of the fastest algorithm over time, and the makespans of all."""
+        return draw_collective(self)
+
+
+def plan_collective(request: CollectiveCircuits) -> CollectivePlans:
     """Return plans of a collective on planes of circuits, one for each algorithm.
 
     Parameters
     ----------
-    request : CollectiveRequest
+    request : CollectiveCircuits
         What is asked.
 
     Raises
@@ -192,8 +190,8 @@ def plan_collective(request: CollectiveRequest) -> CollectiveStudy:
         msg = f"ranks ({request.ranks}) must be 2 to {MOST_RANKS}"
         raise ParameterError(msg)
     kind, size_bytes = CollectiveKind(request.kind), request.size_bytes
-    plant = plant_of(
-        request.switch, request.planes, {"delay_s": request.delay, "rate_bytes_per_s": request.rate}
+    plant = bank_of(
+        request.switch, request.planes, delay_s=request.delay_s, rate_bytes_per_s=request.rate_bytes_per_s
     )
     names = [str(one) for one in algorithms(kind, request.ranks)]
     names += [BRUCK] if kind is CollectiveKind.ALL_TO_ALL else []
@@ -218,7 +216,7 @@ def plan_collective(request: CollectiveRequest) -> CollectiveStudy:
             f"(steps times planes at most {MOST_CHOICES}); take fewer ranks or planes"
         )
         raise ParameterError(msg)
-    return CollectiveStudy(
+    return CollectivePlans(
         kind=kind,
         ranks=request.ranks,
         size_bytes=size_bytes,
@@ -249,7 +247,7 @@ _ALGORITHM_IN = 0.42
 _LEAST = 1e-9
 
 
-def collective_report(study: CollectiveStudy) -> str:
+def collective_report(study: CollectivePlans) -> list[Block]:
     """Return a table with a line for each algorithm, and which is fastest."""
     plant = study.plant
     rows = [
@@ -274,33 +272,19 @@ def collective_report(study: CollectiveStudy) -> str:
     )
     heads = ("steps", "changes", "all move together", "overlapped", "saved", "over bound")
     left = f" Too long to plan: {', '.join(study.left_out)}." if study.left_out else ""
-    return f"{table_text(title, heads, rows)}\nLeast: {study.best.algorithm}.{left}\n"
+    return [ReportTable(title, heads, rows), f"Least: {study.best.algorithm}.{left}"]
 
 
-def write_collective(study: CollectiveStudy, directory: Path) -> tuple[Path, ...]:
-    """Write the record and the picture into a directory; return their paths.
-
-    Raises
-    ------
-    HeliographError
-        If the directory cannot be made or written.
-    """
-    make_directory(directory)
-    record = directory / "collective.json"
-    write_atomically(record, canonical_json(study.record(), indent=1))
-    return (record, *draw_collective(study, directory / "collective"))
-
-
-def draw_collective(study: CollectiveStudy, path: Path) -> tuple[Path, Path]:
+def draw_collective(study: CollectivePlans) -> Figure:
     """Draw the planes of the fastest algorithm over time, and the makespans of all.
 
     Parameters
     ----------
-    study : CollectiveStudy
+    study : CollectivePlans
         What to draw.
-    path : pathlib.Path
-        Where; written with the suffixes ``.png`` and ``.svg``.
     """
+    from matplotlib.patches import Patch  # noqa: PLC0415 - only to draw
+
     planes, several = study.plant.switches, len(study.found)
     heights = (_PLANE_IN * planes + 0.5, _ALGORITHM_IN * several + 0.5)
     with styled():
@@ -314,10 +298,10 @@ def draw_collective(study: CollectiveStudy, path: Path) -> tuple[Path, Path]:
             Patch(color=PALETTE[1], label="All planes move together"),
         ]
         figure.legend(handles=handles, loc="outside upper center", ncols=3, handlelength=1.4)
-        return save(figure, path)
+        return figure
 
 
-def _draw_planes(axes: Axes, study: CollectiveStudy, one: PlannedCollective) -> None:
+def _draw_planes(axes: Axes, study: CollectivePlans, one: PlannedCollective) -> None:
     """Draw which plane serves which step, and when it moves."""
     symbol, factor = prefix_of(one.plan.makespan_s)
     delay_s, end_s = study.plant.delay_s, one.plan.makespan_s
@@ -348,7 +332,7 @@ def _draw_planes(axes: Axes, study: CollectiveStudy, one: PlannedCollective) -> 
     axes.set_xlabel(f"Time ({symbol}s)")
 
 
-def _draw_makespans(axes: Axes, study: CollectiveStudy) -> None:
+def _draw_makespans(axes: Axes, study: CollectivePlans) -> None:
     """Draw each algorithm's makespan, moving together and overlapped, and its bound."""
     found = study.found
     symbol, factor = prefix_of(max(max(one.together_s, one.plan.makespan_s) for one in found))

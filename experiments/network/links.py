@@ -397,7 +397,11 @@ class StepLoads(Result):
 
     def record(self) -> dict[str, Any]:
         """Return what the table tells as plain data."""
-        run = {"model": self.result.model, "plan": plan_text(self.result.plan), "system": self.result.system.name}
+        run = {
+            "model": self.result.model,
+            "plan": plan_text(self.result.plan),
+            "system": self.result.system.name,
+        }
         return self.loads.record() | run
 
     def rows(self) -> list[Row]:
@@ -427,7 +431,7 @@ class Links(Study):
         """Return a directory of the system's name."""
         return Path("results") / f"links_{file_name(self.system)}"
 
-    def run(self, progress: Progress) -> StepLoads:  # noqa: ARG002 - one step is done at once
+    def run(self, progress: Progress) -> StepLoads:
         """Return the loads of the step."""
         result = one_step(self.system, self.workload, self.hardware, accelerators=self.accelerators)
         return StepLoads(result=result, loads=link_loads(result, bins=self.bins))

@@ -1,7 +1,4 @@
-"""Phases of traffic that a step has on its circuits, and where moving between them pays (Opus).
-
-The table and the picture of a step's phases on circuits: lanes of each axis, and what moving saves.
-"""
+"""Phases of traffic that a step has on its circuits, and where moving between them pays (Opus)."""
 
 from __future__ import annotations
 
@@ -11,24 +8,25 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.patches import Patch
 
 from experiments.network.breakeven import technologies
-from heliograph.records import canonical_json, make_directory, write_atomically
-from heliograph.report import ReportRow, format_si, prefix_of, table_text
+from experiments.study import Block, Result, Row
+from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
 from heliograph.simulation import StepResult
-from heliograph.style import DARK_TIME, PALETTE, REFERENCE, new_figure, save, styled
+from heliograph.style import DARK_TIME, PALETTE, REFERENCE, new_figure, styled
 from optical.fabrics.rails import OcsRails
 from optical.scheduling.ocs_bank import Lanes
 from optical.scheduling.phases import PhasePlan, TrafficPhase, plan_phases
 from simulator.collectives.traffic import play
 from simulator.engine.simulation import Simulation
 from simulator.errors import ParameterError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +46,7 @@ class Burst:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PhaseStudy:
+class StepPhases(Result):
     """The busiest port's phases in a step, and a plan of its lanes for each technology."""
 
     name: str
@@ -78,12 +76,28 @@ class PhaseStudy:
             "step_s": self.step_s,
             "lanes": self.lanes,
             "phases": list(self.phases),
-            "plan": plan_numbers(self.plan),
+            "lane_plan": plan_numbers(self.plan),
             "by_switch": {
                 name: {"delay_s": self.delays_s[name]} | plan_numbers(plan)
                 for name, plan in self.by_switch.items()
             },
         }
+
+    def report(self) -> list[Block]:
+        """Return a table with a line for each switch technology, and what circuits at rest would take."""
+        return phases_report(self)
+
+    def rows(self) -> list[Row]:
+        """Return a row for each switch technology."""
+        return [
+            {"switch": name, "delay_s": self.delays_s[name]}
+            | {key: value for key, value in plan_numbers(plan).items() if not isinstance(value, list)}
+            for name, plan in self.by_switch.items()
+        ]
+
+    def figure(self) -> Figure:
+        """Return who sends when and the lanes that it has, and the network time by technology."""
+        return draw_phases(self)
 
 
 def plan_numbers(plan: PhasePlan) -> dict[str, Any]:
@@ -101,7 +115,7 @@ def plan_numbers(plan: PhasePlan) -> dict[str, Any]:
     }
 
 
-def study_phases(result: StepResult) -> PhaseStudy:
+def study_phases(result: StepResult) -> StepPhases:
     """Return the phases of a step on circuits, and where moving them pays.
 
     Parameters
@@ -143,7 +157,7 @@ def study_phases(result: StepResult) -> PhaseStudy:
         delay_s=fabric.switch.reconfiguration_s,
     )
     delays_s = technologies()
-    return PhaseStudy(
+    return StepPhases(
         name=f"{result.model} on {result.system.name}",
         endpoint=endpoint,
         step_s=step_s,
@@ -216,7 +230,7 @@ CUT = 20
 """Times the bound beyond which a bar is cut and its time written on it."""
 
 
-def phases_report(study: PhaseStudy) -> str:
+def phases_report(study: StepPhases) -> list[Block]:
     """Return a table with a line for each switch technology, and what circuits at rest would take."""
     rows = [_row("its own switches", study.plan, study.lanes.delay_s)]
     rows += [_row(name, study.by_switch[name], study.delays_s[name]) for name in _by_delay(study)]
@@ -226,36 +240,22 @@ def phases_report(study: PhaseStudy) -> str:
         f"{study.lanes.count} lanes of accelerator {study.endpoint}, {format_si(study.step_s, 's')} a step"
     )
     static = f"{format_si(own.static_s, 's')}" if math.isfinite(own.static_s) else "more lanes than there are"
-    return (
-        f"{table_text(title, ('dark', 'moves', 'exposed', 'transfers', 'in all', 'over bound'), rows)}\n"
-        f"Circuits that never move take {static}. No plan takes less than {format_si(own.bound_s, 's')}.\n"
-    )
+    return [
+        ReportTable(title, ("dark", "moves", "exposed", "transfers", "in all", "over bound"), rows),
+        f"Circuits that never move take {static}. No plan takes less than {format_si(own.bound_s, 's')}.",
+    ]
 
 
-def write_phases(study: PhaseStudy, directory: Path) -> tuple[Path, ...]:
-    """Write the record and the picture into a directory; return their paths.
-
-    Raises
-    ------
-    HeliographError
-        If the directory cannot be made or written.
-    """
-    make_directory(directory)
-    record = directory / "phases.json"
-    write_atomically(record, canonical_json(study.record(), indent=1))
-    return (record, *draw_phases(study, directory / "phases"))
-
-
-def draw_phases(study: PhaseStudy, path: Path) -> tuple[Path, Path]:
+def draw_phases(study: StepPhases) -> Figure:
     """Draw who sends when and the lanes that it has, and the network time by technology.
 
     Parameters
     ----------
-    study : PhaseStudy
+    study : StepPhases
         What to draw.
-    path : pathlib.Path
-        Where; written with the suffixes ``.png`` and ``.svg``.
     """
+    from matplotlib.patches import Patch  # noqa: PLC0415 - only to draw
+
     heights = (1.7, 0.24 * len(study.by_switch) + 0.5)
     with styled():
         figure = new_figure(sum(heights) + 0.9)
@@ -268,10 +268,10 @@ def draw_phases(study: PhaseStudy, path: Path) -> tuple[Path, Path]:
         ]
         handles += [Patch(color=PALETTE[0], label="Transfers"), Patch(color=DARK_TIME, label="Exposed moves")]
         figure.legend(handles=handles, loc="outside upper center", ncols=6, handlelength=1.4)
-        return save(figure, path)
+        return figure
 
 
-def _by_delay(study: PhaseStudy) -> list[str]:
+def _by_delay(study: StepPhases) -> list[str]:
     return sorted(study.by_switch, key=lambda one: study.delays_s[one])
 
 
@@ -294,7 +294,7 @@ def _row(label: str, plan: PhasePlan, delay_s: float) -> ReportRow:
     )
 
 
-def _draw_lanes(axes: Axes, study: PhaseStudy) -> None:
+def _draw_lanes(axes: Axes, study: StepPhases) -> None:
     """Draw the lanes of each axis from each phase to the next, pale where it waits, and the moves."""
     symbol, factor = prefix_of(study.step_s)
     starts = [one.start_s for one in study.bursts]
@@ -327,7 +327,7 @@ def _draw_lanes(axes: Axes, study: PhaseStudy) -> None:
     axes.set_title(study.name, loc="left")
 
 
-def _draw_times(axes: Axes, study: PhaseStudy) -> None:
+def _draw_times(axes: Axes, study: StepPhases) -> None:
     """Draw each technology's transfers and exposed moves, circuits at rest, and the bound; cut long bars."""
     names = _by_delay(study)
     plans = [study.by_switch[name] for name in names]

@@ -1,25 +1,20 @@
-"""The time line of a pipeline schedule: with passes of given length, or as the engine ran a step.
-
-The picture of a pipeline schedule: a row for each stage, a box for each pass, grey where it waits.
-"""
+"""Time line of a pipeline schedule: with passes of given length, or as the engine ran a step."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from matplotlib.axes import Axes
-from matplotlib.collections import PatchCollection
-from matplotlib.colors import to_rgb
-from matplotlib.patches import Patch, Rectangle
-
-from heliograph.report import ReportRow, format_si, prefix_of
+from experiments.hardware import Hardware, Workload, one_step
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study, file_name
+from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
 from heliograph.simulation import StepResult
-from heliograph.style import PALETTE, REFERENCE, WIDTH_IN, label, new_figure, save, styled
+from heliograph.style import PALETTE, REFERENCE, WIDTH_IN, label, new_figure, styled
 from simulator.errors import HeliographError, nearest
 from simulator.operators import Sequence as Work
 from simulator.operators import Task
@@ -29,6 +24,11 @@ from workloads.pipeline.pipeline import PassTimes, Pipeline, Played, peak_kept, 
 from workloads.pipeline.schedules import Pass
 from workloads.plan.choices import Schedule
 from workloads.plan.plan import Parallelism
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
 INTERLEAVED = "interleaved"
 """Name of 1F1B with several chunks a stage; in a plan it is vpp."""
@@ -61,7 +61,7 @@ class Box:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Timeline:
+class Timeline(Result):
     """A schedule's time line with what it shows in numbers."""
 
     name: str
@@ -94,6 +94,18 @@ class Timeline:
     def record(self) -> dict[str, Any]:
         """Return the time line as plain data."""
         return dataclasses.asdict(self)
+
+    def report(self) -> list[Block]:
+        """Return the table of lengths, bubbles and peaks."""
+        return [ReportTable(f"Schedule {self.name}", [self.name], timeline_rows(self))]
+
+    def rows(self) -> list[Row]:
+        """Return a row for each pass."""
+        return [dataclasses.asdict(box) for box in self.boxes]
+
+    def figure(self) -> Figure:
+        """Return a row for each stage, a box for each pass, grey where it waits."""
+        return draw_timeline(self)
 
 
 def schedule_names() -> list[str]:
@@ -336,22 +348,22 @@ _AXES_SHARE = 0.9
 _LEGEND_COLUMNS = 6
 
 
-def draw_timeline(timeline: Timeline, path: Path) -> tuple[Path, Path]:
-    """Draw a time line as PNG and SVG.
+def draw_timeline(timeline: Timeline) -> Figure:
+    """Return the picture of a time line.
 
     Parameters
     ----------
     timeline : Timeline
         What to draw. Microbatches are numbered from 1 where a number fits; the lighter a box, the later its
         chunk stands in the model's order on its stage.
-    path : pathlib.Path
-        Where; written with the suffixes ``.png`` and ``.svg``.
 
     Raises
     ------
     HeliographError
-        If there is nothing to draw, or the file cannot be written.
+        If there is nothing to draw.
     """
+    from matplotlib.patches import Rectangle  # noqa: PLC0415 - only to draw
+
     if not timeline.boxes:
         msg = f"nothing to draw: '{timeline.name}' has no pass"
         raise HeliographError(msg)
@@ -382,7 +394,7 @@ def draw_timeline(timeline: Timeline, path: Path) -> tuple[Path, Path]:
         figure.legend(
             handles=handles, loc="outside lower center", ncols=columns, columnspacing=1.2, handlelength=1.4
         )
-        return save(figure, path)
+        return figure
 
 
 def _title(name: str) -> str:
@@ -392,12 +404,17 @@ def _title(name: str) -> str:
 
 def _shade(kind: str, chunk: int, chunks: int) -> tuple[float, float, float]:
     """Return a pass's colour, mixed with white the more the later its chunk."""
+    from matplotlib.colors import to_rgb  # noqa: PLC0415 - only to draw
+
     red, green, blue = to_rgb(PASS_COLOURS.get(kind, PALETTE[7]))
     white = _LIGHTEST * chunk / max(chunks - 1, 1)
     return tuple(one + (1.0 - one) * white for one in (red, green, blue))  # type: ignore[return-value]
 
 
 def _draw_boxes(axes: Axes, timeline: Timeline, factor: float) -> None:
+    from matplotlib.collections import PatchCollection  # noqa: PLC0415 - only to draw
+    from matplotlib.patches import Rectangle  # noqa: PLC0415 - only to draw
+
     patches = [
         Rectangle((box.start / factor, box.stage - _ROW / 2), (box.end - box.start) / factor, _ROW)
         for box in timeline.boxes
@@ -440,9 +457,52 @@ def _ink(box: Box, timeline: Timeline) -> str:
 
 
 def _legend(timeline: Timeline) -> list[Patch]:
+    from matplotlib.patches import Patch  # noqa: PLC0415 - only to draw
+
     kinds = [kind for kind in PASS_COLOURS if any(box.kind == kind for box in timeline.boxes)]
     handles = [Patch(color=PASS_COLOURS[kind], label=PASS_NAMES[kind]) for kind in kinds]
     if timeline.chunks > 1:
         light = _shade(str(Pass.FORWARD), timeline.chunks - 1, timeline.chunks)
         handles.append(Patch(color=light, label="Lighter: later chunk"))
     return [*handles, Patch(color=_IDLE, label="Idle")]
+
+
+DEFAULT_SYSTEM = "gpu_packet"
+"""System that runs a step whose time line is drawn, where nobody names one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineSchedule(Study):
+    """Time line of a pipeline schedule, or of a model's step."""
+
+    name: str = option(
+        ..., "schedule (1f1b, gpipe, interleaved, zb_v, ...), or with --plan a model", positional=True
+    )
+    stages: int = option(4, "pipeline stages", metavar="P")
+    microbatches: int = option(8, "microbatches of a step", metavar="M")
+    chunks: int = option(2, "chunks a stage, if interleaved", metavar="V")
+    forward: float = option(1.0, "time of a forward pass", metavar="T")
+    inputs: float = option(1.0, "of the backward of inputs", metavar="T")
+    weights: float = option(1.0, "of the backward of weights", metavar="T")
+    plan: str = option("", "draw a model's step under it: schedule=zb_v,pp=4,...")
+    system: str | None = option(None, f"what runs that step; default {DEFAULT_SYSTEM}")
+    accelerators: int | None = option(None, "default: what the plan uses", metavar="N")
+    hardware: Hardware = field(default_factory=Hardware)
+
+    def default_out(self) -> Path:
+        """Return a directory of the schedule's name."""
+        return Path("results") / f"schedule_{file_name(self.name)}"
+
+    def run(self, progress: Progress) -> Timeline:
+        """Return the time line."""
+        if self.system or self.plan:
+            workload = Workload(model=self.name, plan=self.plan)
+            system = self.system or DEFAULT_SYSTEM
+            return engine_timeline(one_step(system, workload, self.hardware, accelerators=self.accelerators))
+        return unit_timeline(
+            self.name,
+            stages=self.stages,
+            microbatches=self.microbatches,
+            chunks=self.chunks,
+            times=PassTimes(forward=self.forward, inputs=self.inputs, weights=self.weights),
+        )

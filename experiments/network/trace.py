@@ -1,24 +1,25 @@
-"""``heliograph run-trace``: a Chakra trace on one of our systems."""
+"""A recorded Chakra execution trace on one of our systems."""
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from experiments.hardware import SYSTEM, Hardware
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.records import canonical_json, write_atomically
-from heliograph.report import ReportRow, format_si, table_text
-from heliograph.simulation import StepResult
-from heliograph.systems import System, build_system
+from heliograph.report import ReportRow, ReportTable, format_si
+from heliograph.systems import System
 from simulator.engine.replay import Replay, as_recorded
 from simulator.interfaces import Fabric
 from simulator.rank_graph import RankGraph
 from simulator.results.metrics import BUBBLE, DARK, EXPOSED, HOST, time_of_class_s
 from simulator.results.trace import Trace
-from workloads.traces.chakra import Compute, export_step, import_trace
+from workloads.traces.chakra import Compute, import_trace
 
 WAITING = (EXPOSED, DARK, HOST, BUBBLE)
 """Categories of the time in which a rank computes nothing."""
@@ -27,7 +28,7 @@ COMPUTE = "compute"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReplayResult:
+class ReplayResult(Result):
     """What a recorded graph took on a system."""
 
     system: System
@@ -71,6 +72,18 @@ class ReplayResult:
             "energy_j": math.fsum(energy.values()),
             "energy_by_component_j": energy,
         }
+
+    def report(self) -> list[Block]:
+        """Return the table of times, bytes and energy."""
+        title = f"Trace {self.graph.name}, compute as {self.compute}"
+        return [ReportTable(title, (self.system.name,), rows_of(self.record()))]
+
+    def rows(self) -> list[Row]:
+        """Return a row for each category of time."""
+        return [
+            {"category": part, "time_s": seconds}
+            for part, seconds in self.record()["time_by_category_s"].items()
+        ]
 
 
 def times_s(trace: Trace, graph: RankGraph) -> dict[str, float]:
@@ -122,38 +135,28 @@ def rows_of(record: dict[str, Any]) -> list[ReportRow]:
     return [ReportRow(label=label, values=(value,), note=note) for label, value, note in rows]
 
 
-def run_trace(arguments: argparse.Namespace) -> str:
-    """Return what ``run-trace`` prints."""
-    compute = Compute.MODELLED if arguments.modelled else Compute.RECORDED
-    graph = import_trace(
-        arguments.prefix,
-        groups=arguments.groups,
-        compute=compute,
-        ignore_missing=arguments.ignore_missing,
-    )
-    system = build_system(
-        arguments.system,
-        accelerators=arguments.accelerators or graph.ranks,
-        gpu=arguments.gpu,
-        basis=arguments.basis,
-        core=arguments.core,
-        fabric=arguments.fabric,
-        assignments=arguments.set,
-    )
-    result = replay(graph, system, compute)
-    if arguments.trace:
-        events = {"traceEvents": result.trace.perfetto_events()}
-        write_atomically(arguments.trace, canonical_json(events))
-    record = result.record()
-    if arguments.json:
-        return canonical_json(record, indent=1)
-    title = f"Trace {graph.name}, compute as {compute}"
-    return table_text(title, (system.name,), rows_of(record), width=90)
+@dataclass(frozen=True, kw_only=True)
+class ReplayTrace(Study):
+    """A recorded Chakra execution trace on a system."""
 
+    prefix: Path = option(..., "traces PREFIX.<rank>.et, or the directory that holds them", positional=True)
+    system: str = option("gpu_packet", SYSTEM)
+    accelerators: int | None = option(None, "default: the ranks of the trace", metavar="N")
+    groups: Path | None = option(None, "JSON of process groups, if not beside them", metavar="FILE")
+    modelled: bool = option(False, "let the accelerator's model time compute, not the record")
+    ignore_missing: bool = option(False, "count nodes that others wait for and no file holds as done")
+    trace: Path | None = option(None, "write the time line for Perfetto", metavar="FILE")
+    hardware: Hardware = field(default_factory=Hardware)
 
-def write_chakra(result: StepResult, prefix: Path) -> str:
-    """Write a step as Chakra traces and return the sentence that says where."""
-    written = export_step(
-        result.graph, result.system.node(), prefix, name=f"{result.model} on {result.system.name}"
-    )
-    return f"Wrote {written[0]} to {written[-2].name}, and {written[-1].name}."
+    def run(self, progress: Progress) -> ReplayResult:
+        """Return what the trace took."""
+        compute = Compute.MODELLED if self.modelled else Compute.RECORDED
+        graph = import_trace(
+            self.prefix, groups=self.groups, compute=compute, ignore_missing=self.ignore_missing
+        )
+        system = self.hardware.system(self.system, accelerators=self.accelerators or graph.ranks)
+        result = replay(graph, system, compute)
+        if self.trace:
+            events = {"traceEvents": result.trace.perfetto_events()}
+            write_atomically(self.trace, canonical_json(events))
+        return result
