@@ -1,10 +1,7 @@
-"""Converts a model of torch to run its products on a core, and back, with its parameters untouched.
+"""Conversion of a torch model to run its products on a core, and back, with its parameters untouched.
 
-Attention of Hugging Face models, where it is not one whose products can be seen.
-
-Gives a converted model its key as an input, so that an exported program draws anew at each step.
-
-Lets a training framework convert its model and draw anew at each step.
+Beside it: attention of Hugging Face models, keys as inputs of exported programs, and hooks for training
+frameworks that draw anew at each step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the draws of a converted model come from: a seed, a step, and a place in the global batch."""
+"""Keys from which a converted model draws: a seed, a step, and a place in the global batch."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class TensorKey:
 
 @dataclass(kw_only=True)
 class _Open(threading.local):
-    """What is open in this thread; compilers see through it, as they do not through a context variable."""
+    """The open key of this thread; compilers see through it, as they do not through a context variable."""
 
     key: NoiseKey | TensorKey | None = None
     """The innermost key."""

@@ -1,4 +1,4 @@
-"""Which products of a model a core runs, and with what errors: a frozen record with a JSON form."""
+"""Division of a model between a core and electronics: a frozen record with a JSON form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simulator.operators import Phase
 
 
 class ProductKind(StrEnum):
-    """What a product does in its layer."""
+    """Role of a product in its layer."""
 
     LINEAR = "linear"
     """Activations by a weight, the projections of attention and recurrent layers' inputs included."""
@@ -45,7 +45,7 @@ class ProductException:
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """How a model is divided between a core and electronics.
+    """Division of a model between a core and electronics.
 
     Notes
     -----

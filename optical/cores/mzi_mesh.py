@@ -42,7 +42,7 @@ from optical.noise.chip import CalibrationCost, Chip, calibration_cost
 from optical.noise.detection import OscillatorBudget, Receiver, check_closes
 from optical.noise.laser_power import NoiseRatio, converter_ratios
 from optical.noise.link_budget import UNIFORM_MEAN_SQUARE, Element
-from optical.transfer.layout import MeshLayout as MeshPositions
+from optical.transfer.mesh import MeshLayout as MeshPositions
 from optical.transfer.selfconfiguration import Calibration
 from simulator.amounts import Amount, choose
 from simulator.checks import check_positive, check_range, check_whole
