@@ -1,31 +1,31 @@
-"""Bill of materials of a system or a fabric: counts, watts and dollars, with ranges that its tables give.
-
-What `heliograph bill` shows and writes: one bill line by line, or all fabrics beside each other.
-
-Which bills of materials are asked for: one system, one fabric, or every fabric by name.
-"""
+"""Bill of materials of a system or a fabric: counts, watts and dollars, with ranges that its tables give."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
+from textwrap import shorten
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from experiments.hardware import DEFAULT_ACCELERATORS, Replaced, changes
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.catalogue import CHOICE, SET, Parameter, parameters_of
 from heliograph.fabrics import CIRCUITS, FABRICS
-from heliograph.records import canonical_json, csv_text, make_directory, write_atomically
-from heliograph.report import ReportRow, format_si, prefix_of
+from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
 from heliograph.style import PALETTE, label, new_figure, styled
 from heliograph.systems import System, build_system
 from simulator.errors import HeliographError, ParameterError
 from simulator.parameter_tree import replace_at
 from simulator.topology.scale_up import BillItem, CablePlant, bill_power_w, bill_price_usd, load_cables
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 ACCELERATOR = "accelerator"
 """Line of the accelerators, of a system's bill."""
@@ -311,6 +311,8 @@ THOUSANDS = 1e5
 SHOWN_ENDS = 12
 """Ends of ranges out of reach that are named on the terminal."""
 _LONGEST = 100
+TITLES = MappingProxyType({"power_w": "Power", "price_usd": "Price"})
+"""What the two tables of one bill are called."""
 
 
 def line_rows(bill: Bill, what: str) -> list[ReportRow]:
@@ -354,31 +356,13 @@ def compared_rows(bills: Sequence[Bill]) -> list[ReportRow]:
 
 def refused_lines(bills: Sequence[Bill]) -> list[str]:
     """Return a line for each end of a range at which a fabric cannot be built."""
-    found = [f"{bill.name}: {one}"[:_LONGEST] for bill in bills for one in bill.refused]
+    found = [
+        shorten(f"{bill.name}: {one}", _LONGEST, placeholder=" ...") for bill in bills for one in bill.refused
+    ]
     if not found:
         return []
     more = [f"  and {len(found) - SHOWN_ENDS} more; --json has all"] if len(found) > SHOWN_ENDS else []
     return ["Left out of the ranges:", *(f"  {one}" for one in found[:SHOWN_ENDS]), *more]
-
-
-def records(bills: Sequence[Bill]) -> list[dict[str, Any]]:
-    """Return all bills as plain data."""
-    return [bill.record() for bill in bills]
-
-
-def write(bills: Sequence[Bill], directory: Path) -> tuple[Path, ...]:
-    """Write the bills as JSON and CSV, and their picture, to a directory; return the files.
-
-    Raises
-    ------
-    HeliographError
-        If it cannot be made or written.
-    """
-    make_directory(directory)
-    data, table = directory / "bill.json", directory / "bill.csv"
-    write_atomically(data, canonical_json(records(bills), indent=1) + "\n")
-    write_atomically(table, csv_text([_csv_row(bill, line) for bill in bills for line in bill.lines]))
-    return (data, table, *draw_bills(bills, directory / "bill"))
 
 
 def draw_bills(bills: Sequence[Bill]) -> Figure:
@@ -439,8 +423,8 @@ def _value(bill: Bill, item: str, what: str) -> float:
     return sum(found) / bill.accelerators
 
 
-def _csv_row(bill: Bill, line: Line) -> dict[str, object]:
-    row: dict[str, object] = {"bill": bill.name, "item": line.item, "count": line.count}
+def _row(bill: Bill, line: Line) -> Row:
+    row: Row = {"bill": bill.name, "item": line.item, "count": line.count}
     for what in ("power_w", "price_usd"):
         span: Span = getattr(line, what)
         row |= {what: span.value, f"{what}_low": span.low, f"{what}_high": span.high}
@@ -474,60 +458,87 @@ MOVING = "gpu_ocs"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """What is asked for."""
+class Bills(Result):
+    """One bill line by line, or those of all fabrics beside each other."""
 
-    system: str | None = None
-    """A whole system, or None for fabrics alone."""
-    fabric: str | None = None
-    """A fabric, or None for the system's own, and without a system for all."""
-    accelerators: int
-    """How many."""
-    gpu: str = "h100"
-    """GPU, whose nodes a fabric joins."""
-    basis: str = "power"
-    """How photonic accelerators are sized."""
-    core: str = "crossbar"
-    """Core of photonic accelerators."""
-    cables: str = "panels"
-    """Kind of cable plant."""
-    assignments: tuple[str, ...] = ()
-    """Changes, each ``path=value``."""
+    bills: tuple[Bill, ...]
+    """At least one."""
 
+    def report(self) -> list[Block]:
+        """Return the tables of one bill, or a line for each of several; what could not be built below."""
+        first = self.bills[0]
+        if len(self.bills) == 1:
+            title = f"{first.name}, {first.accelerators} accelerators"
+            blocks: list[Block] = [
+                ReportTable(f"{TITLES[what]} of {title}", COLUMNS, line_rows(first, what)) for what in UNITS
+            ]
+        else:
+            title = f"Fabrics of {first.accelerators} accelerators, each accelerator's part"
+            blocks = [ReportTable(title, COMPARED, compared_rows(self.bills))]
+        return [*blocks, *refused_lines(self.bills)]
 
-def bills(request: Request) -> list[Bill]:
-    """Return the bills that are asked for.
+    def record(self) -> dict[str, Any]:
+        """Return all bills as plain data."""
+        return {"bills": [bill.record() for bill in self.bills]}
 
-    Raises
-    ------
-    HeliographError
-        If something is unknown, or what is asked for alone cannot be built. Of all fabrics, one that cannot
-        be built is an error only if a change or the number of accelerators fits none of them.
-    """
-    if request.system is not None or request.fabric is not None:
-        return [_bill(request, request.fabric)]
-    found, errors = [], []
-    for name in FABRICS:
-        try:
-            found.append(_bill(request, name))
-        except HeliographError as error:
-            errors.append(f"{name}: {error}")
-    if not found:
-        msg = f"no fabric can be billed; {errors[0]}"
-        raise ParameterError(msg)
-    return found
+    def rows(self) -> list[Row]:
+        """Return a row for each line of each bill."""
+        return [_row(bill, line) for bill in self.bills for line in bill.lines]
+
+    def figure(self) -> Figure:
+        """Return watts and dollars per accelerator as bars."""
+        return draw_bills(self.bills)
 
 
-def _bill(request: Request, fabric: str | None) -> Bill:
-    own = MOVING if fabric == CIRCUITS else BASE
-    system = build_system(
-        own if request.system is None else request.system,
-        accelerators=request.accelerators,
-        gpu=request.gpu,
-        basis=request.basis,
-        core=request.core,
-        assignments=request.assignments,
-        **({} if fabric is None else {"fabric": fabric}),
+@dataclass(frozen=True, kw_only=True)
+class BillOf(Study):
+    """Bill of materials of a system, of one fabric, or of all fabrics beside each other."""
+
+    system: str | None = option(
+        None, "a whole system; default: fabrics only", metavar="SYSTEM", positional=True
     )
-    priced = Priced(system=system, cables=load_cables(request.cables), whole=request.system is not None)
-    return bill_of(priced, request.system or str(fabric))
+    fabric: str | None = option(
+        None,
+        "fabric (heliograph list fabrics), or graph:FILE; default: every fabric, or the system's own",
+        metavar="NAME",
+    )
+    accelerators: int = option(DEFAULT_ACCELERATORS, "how many", metavar="N")
+    core: str | None = option(None, "core of photonic accelerators; default crossbar")
+    cables: str = option("panels", "cable plant: panels or robotic", metavar="KIND")
+    replaced: Replaced = field(default_factory=Replaced)
+    settings: tuple[str, ...] = changes()
+
+    def run(self, progress: Progress) -> Bills:
+        """Return the bills that are asked for.
+
+        Raises
+        ------
+        HeliographError
+            If something is unknown, or what is asked for alone cannot be built. Of all fabrics, one that
+            cannot be built is an error only if a change or the number of accelerators fits none of them.
+        """
+        if self.system is not None or self.fabric is not None:
+            return Bills(bills=(self._bill(self.fabric),))
+        found, errors = [], []
+        for name in FABRICS:
+            try:
+                found.append(self._bill(name))
+            except HeliographError as error:
+                errors.append(f"{name}: {error}")
+        if not found:
+            msg = f"no fabric can be billed; {errors[0]}"
+            raise ParameterError(msg)
+        return Bills(bills=tuple(found))
+
+    def _bill(self, fabric: str | None) -> Bill:
+        own = MOVING if fabric == CIRCUITS else BASE
+        chosen = {"core": self.core, "fabric": None if own == MOVING and self.system is None else fabric}
+        system = build_system(
+            own if self.system is None else self.system,
+            accelerators=self.accelerators,
+            **self.replaced.given(),
+            **{name: value for name, value in chosen.items() if value is not None},
+            assignments=self.settings,
+        )
+        priced = Priced(system=system, cables=load_cables(self.cables), whole=self.system is not None)
+        return bill_of(priced, self.system or str(fabric))

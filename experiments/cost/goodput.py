@@ -1,7 +1,4 @@
-"""Goodput of a training job against its size: machines that place it, and failures that stop it.
-
-What `heliograph goodput` shows and writes: tables of points, files, goodput against size as a picture.
-"""
+"""Goodput of a training job against its size: machines that place it, and failures that stop it."""
 
 from __future__ import annotations
 
@@ -9,14 +6,14 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study
 from experiments.validation.network_failures import EFFECTIVE, published
 from heliograph.fabrics import FABRICS, build_fabric, check_fabric
-from heliograph.records import canonical_json, csv_text, make_directory, write_atomically
-from heliograph.report import ReportRow, format_si
+from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
 from simulator.errors import HeliographError, ParameterError
 from simulator.parameter_tree import parse_assignment, replace_at
@@ -34,6 +31,9 @@ from simulator.reliability.goodput import (
     spliced_share,
 )
 from simulator.topology.torus import TPU_V4
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Splicing(StrEnum):
@@ -104,26 +104,38 @@ class Point:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """What is asked for."""
+class GoodputOf(Study):
+    """Goodput of training under failures, by size and fabric."""
 
-    machine: int
-    """Accelerators of the machine."""
-    fabrics: tuple[str, ...] = tuple(FABRICS)
-    """Fabrics."""
-    hosts: str = "llama-3"
-    """Fleet of hosts."""
-    gpu: str = "h100"
-    """GPU whose nodes a fabric joins."""
-    assignments: tuple[str, ...] = ()
-    """Changes of the fleet, each ``path=value``."""
+    fabric: tuple[str, ...] = option((), "fabric; may be repeated; default: all", metavar="NAME")
+    machine: int = option(16384, "accelerators", metavar="N")
+    hosts: str = option(
+        "llama-3", "how hosts fail (heliograph list devices, reliability.csv)", metavar="NAME"
+    )
+    gpu: str = option("h100", "GPU whose nodes the fabrics join")
+    settings: tuple[str, ...] = option(
+        (),
+        "hosts.mtbf_s=..., hosts.availability=..., hosts.write_s=..., parts.transceiver.mtbf_s=...",
+        flag="--set",
+        metavar="PATH=VALUE",
+    )
+
+    def run(self, progress: Progress) -> Goodput:
+        """Return the goodput of jobs of the machine's size, its halves and three quarters of each.
+
+        Raises
+        ------
+        HeliographError
+            If something is unknown or out of range, or no fabric can be built.
+        """
+        return goodput(self)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Study:
+class Goodput(Result):
     """Goodput by fabric and size."""
 
-    request: Request
+    request: GoodputOf
     """What was asked for."""
     fleet: Fleet
     """Its reliability."""
@@ -142,23 +154,33 @@ class Study:
             "machine": self.request.machine,
             "hosts": dataclasses.asdict(self.fleet.hosts),
             "parts": [dataclasses.asdict(part) for part in self.fleet.parts],
-            "points": [point.record() for point in self.points],
+            "points": self.rows(),
             "refused": list(self.refused),
         }
 
+    def rows(self) -> list[Row]:
+        """Return a row for each fabric and size of job."""
+        return [point.record() for point in self.points]
 
-def study(request: Request) -> Study:
-    """Return the goodput of jobs of the machine's size, its halves and three quarters of each.
+    def report(self) -> list[Block]:
+        """Return a table for each fabric, and what does not fit."""
+        blocks: list[Block] = []
+        for fabric in dict.fromkeys(point.fabric for point in self.points):
+            title = f"{fabric}: a failed host is replaced by {self.of(fabric)[0].splicing}"
+            blocks.append(ReportTable(title, COLUMNS, point_rows(self, fabric)))
+        return [*blocks, refused_line(self.refused)] if self.refused else blocks
 
-    Raises
-    ------
-    HeliographError
-        If something is unknown or out of range, or no fabric can be built.
-    """
+    def figure(self) -> Figure:
+        """Return the machine that jobs fill, and their effective time, by size."""
+        return draw_goodput(self)
+
+
+def goodput(request: GoodputOf) -> Goodput:
+    """Return the goodput of the jobs that are asked for."""
     fleet = _fleet(request)
     sizes = _sizes(request.machine, fleet.hosts.accelerators)
     points, refused = [], []
-    for name in request.fabrics:
+    for name in request.fabric or FABRICS:
         check_fabric(name)
         for size in sizes:
             try:
@@ -168,7 +190,7 @@ def study(request: Request) -> Study:
     if not points:
         msg = f"no goodput to tell; {refused[0]}"
         raise ParameterError(msg)
-    return Study(request=request, fleet=fleet, points=tuple(points), refused=tuple(refused))
+    return Goodput(request=request, fleet=fleet, points=tuple(points), refused=tuple(refused))
 
 
 def splicing_of(fabric: str) -> Splicing:
@@ -200,7 +222,7 @@ def placed_share(machine: int, job: int, hosts: HostReliability, splicing: Splic
             return fixed_share(units, needed, hosts.availability)
 
 
-def _point(request: Request, fleet: Fleet, name: str, size: int) -> Point:
+def _point(request: GoodputOf, fleet: Fleet, name: str, size: int) -> Point:
     hosts, splicing = fleet.hosts, splicing_of(name)
     bill = getattr(build_fabric(name, size, request.gpu), "bill")()  # noqa: B009 - the engine needs no bill
     mtbf_s = job_mtbf_s(hosts, size, bill, fleet.by_name)
@@ -221,9 +243,9 @@ def _point(request: Request, fleet: Fleet, name: str, size: int) -> Point:
     )
 
 
-def _fleet(request: Request) -> Fleet:
+def _fleet(request: GoodputOf) -> Fleet:
     fleet = Fleet(hosts=load_hosts(request.hosts), parts=load_parts())
-    for text in request.assignments:
+    for text in request.settings:
         fleet = replace_at(fleet, *parse_assignment(text))
     if request.machine < fleet.hosts.accelerators or request.machine % fleet.hosts.accelerators:
         msg = f"a machine of {request.machine} accelerators must be whole hosts of {fleet.hosts.accelerators}"
@@ -247,7 +269,7 @@ SECONDS_PER_HOUR = 3600.0
 """Seconds in an hour."""
 
 
-def point_rows(study: Study, fabric: str) -> list[ReportRow]:
+def point_rows(study: Goodput, fabric: str) -> list[ReportRow]:
     """Return a row for each size of job on a fabric."""
     return [
         ReportRow(
@@ -266,27 +288,12 @@ def point_rows(study: Study, fabric: str) -> list[ReportRow]:
     ]
 
 
-def write(study: Study, directory: Path) -> tuple[Path, ...]:
-    """Write the points as JSON and CSV, and their picture, to a directory; return the files.
-
-    Raises
-    ------
-    HeliographError
-        If it cannot be made or written.
-    """
-    make_directory(directory)
-    data, table = directory / "goodput.json", directory / "goodput.csv"
-    write_atomically(data, canonical_json(study.record(), indent=1) + "\n")
-    write_atomically(table, csv_text([point.record() for point in study.points]))
-    return (data, table, *draw_goodput(study, directory / "goodput"))
-
-
-def draw_goodput(study: Study) -> Figure:
+def draw_goodput(study: Goodput) -> Figure:
     """Draw the share of the machine that jobs fill, and of their time that computes what lasts, by size.
 
     Parameters
     ----------
-    study : Study
+    study : Goodput
         What is drawn.
     """
     with styled():
@@ -305,7 +312,7 @@ def draw_goodput(study: Study) -> Figure:
         return figure
 
 
-def _draw_placed(axes: Any, study: Study) -> None:  # noqa: ANN401 - Axes
+def _draw_placed(axes: Any, study: Goodput) -> None:  # noqa: ANN401 - Axes
     machine, hosts = study.request.machine, study.fleet.hosts
     sizes = sorted({point.accelerators for point in study.points})
     for colour, splicing in zip(PALETTE, Splicing, strict=False):
@@ -323,7 +330,7 @@ def _draw_placed(axes: Any, study: Study) -> None:  # noqa: ANN401 - Axes
     axes.set_title(f"Hosts up {hosts.availability:.1%}, machine of {machine:,}", fontsize=8.5)
 
 
-def _draw_effective(axes: Any, study: Study) -> None:  # noqa: ANN401 - Axes
+def _draw_effective(axes: Any, study: Goodput) -> None:  # noqa: ANN401 - Axes
     fabrics = list(dict.fromkeys(point.fabric for point in study.points))
     for index, fabric in enumerate(fabrics):
         points = study.of(fabric)

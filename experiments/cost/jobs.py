@@ -10,7 +10,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from heliograph.report import ReportRow
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.report import ReportRow, ReportTable
 from heliograph.simulation import plan_for
 from heliograph.systems import System, build_system
 from simulator.engine.jobs import Job, JobRun, block, simulate_jobs
@@ -48,7 +50,7 @@ PARTS = ("ports", "switches", "nodes")
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobStudy:
+class SharedRuns(Result):
     """What became of all jobs of a file."""
 
     system: System
@@ -65,21 +67,35 @@ class JobStudy:
             "fabric": self.system.fabric.name,
             "accelerators": self.system.accelerators,
             "jobs": [
-                {
-                    "name": run.job.name,
+                row
+                | {
                     "endpoints": list(run.job.endpoints),
-                    "start_s": run.job.start_s,
-                    "step_time_s": run.step_time_s,
-                    "alone_s": run.alone_s,
-                    "slowdown": run.slowdown,
-                    "tokens_per_s": run.job.graph.tokens / run.step_time_s,
                     "network_bytes": dict(run.trace.network_bytes),
-                    "reconfigurations": run.trace.reconfigurations,
                 }
-                for run in self.runs
+                for row, run in zip(self.rows(), self.runs, strict=True)
             ],
             "failures": [dataclasses.asdict(one) for one in self.failures],
         }
+
+    def rows(self) -> list[Row]:
+        """Return a row for each job."""
+        return [
+            {
+                "name": run.job.name,
+                "start_s": run.job.start_s,
+                "step_time_s": run.step_time_s,
+                "alone_s": run.alone_s,
+                "slowdown": run.slowdown,
+                "tokens_per_s": run.job.graph.tokens / run.step_time_s,
+                "reconfigurations": run.trace.reconfigurations,
+            }
+            for run in self.runs
+        ]
+
+    def report(self) -> list[Block]:
+        """Return the table of all jobs."""
+        title = f"{len(self.runs)} jobs on {self.system.name}, {self.system.accelerators} accelerators"
+        return [ReportTable(title, [run.job.name for run in self.runs], job_rows(self))]
 
 
 class _File:
@@ -125,7 +141,7 @@ class _File:
                 self.refuse(table, index, f"'{key}' must be {what}; got {value!r}")
 
 
-def run_jobs(path: Path) -> JobStudy:
+def run_jobs(path: Path) -> SharedRuns:
     """Run the jobs that a file describes.
 
     Parameters
@@ -163,7 +179,7 @@ def run_jobs(path: Path) -> JobStudy:
         part for index, one in enumerate(failures) for part in _failures(file, index, one, system.fabric)
     )
     runs = simulate_jobs(placed, system.fabric, failures=broken)
-    return JobStudy(system=system, runs=runs, failures=broken)
+    return SharedRuns(system=system, runs=runs, failures=broken)
 
 
 def _job(file: _File, index: int, given: dict[str, Any], system: System, before: list[Job]) -> Job:
@@ -225,7 +241,7 @@ def _replaced(fabric: Fabric, values: dict[str, Any], ports: tuple[Any, ...], co
     return Failure(time_s=time_s, repair_s=repair_s, links=parts.links, ports=parts.ports)
 
 
-def job_rows(study: JobStudy) -> list[ReportRow]:
+def job_rows(study: SharedRuns) -> list[ReportRow]:
     """Return the lines of the table: one column for each job."""
     runs = study.runs
     lines = (
@@ -237,3 +253,14 @@ def job_rows(study: JobStudy) -> list[ReportRow]:
         ("circuit changes", [str(run.trace.reconfigurations) for run in runs]),
     )
     return [ReportRow(label=label, values=tuple(values)) for label, values in lines]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Jobs(Study):
+    """Several jobs on one system, with failures."""
+
+    file: Path = option(..., "TOML: system, accelerators, [[job]] and [[failure]] tables", positional=True)
+
+    def run(self, progress: Progress) -> SharedRuns:
+        """Return what became of all jobs."""
+        return run_jobs(self.file)

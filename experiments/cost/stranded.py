@@ -1,4 +1,4 @@
-"""What failed nodes waste: groups of accelerators in switched domains, in cubes and on K-hop rings."""
+"""Accelerators that failed nodes strand: groups in switched domains, in cubes and on K-hop rings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from heliograph.report import ReportRow
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.report import ReportRow, ReportTable
 from simulator.errors import ParameterError
 from simulator.files import read_json_value
 from simulator.reliability.goodput import Placing, cubes, domains, ring, waste
@@ -202,7 +204,7 @@ def wasted(faults: Faults, cluster: Cluster) -> dict[str, float]:
     }
 
 
-def rows(found: Mapping[str, float]) -> list[ReportRow]:
+def stranded_rows(found: Mapping[str, float]) -> list[ReportRow]:
     """Return the lines of the report: waste, and how many times that of the best ring."""
     best = min(found.values())
     return [
@@ -214,6 +216,48 @@ def rows(found: Mapping[str, float]) -> list[ReportRow]:
     ]
 
 
-def record(faults: Faults, found: Mapping[str, float], cluster: Cluster) -> dict[str, Any]:
-    """Return what goes into JSON."""
-    return {"cluster": cluster, "failed": faults.failed, "wasted": dict(found)}
+@dataclass(frozen=True, kw_only=True)
+class StrandedShares(Result):
+    """Share of all accelerators that work and find no place, by fabric."""
+
+    cluster: Cluster
+    """Nodes and groups."""
+    failed: float
+    """Share of nodes that have failed, on average over time."""
+    wasted: Mapping[str, float]
+    """Stranded share by fabric."""
+
+    def report(self) -> list[Block]:
+        """Return a line for each fabric."""
+        cluster = self.cluster
+        title = f"{100 * self.failed:.2f} % of {cluster.nodes} nodes failed, groups of {cluster.group}"
+        return [ReportTable(title, ["stranded", "over the least"], stranded_rows(self.wasted))]
+
+    def record(self) -> dict[str, Any]:
+        """Return the shares as plain data."""
+        return {"cluster": self.cluster, "failed": self.failed, "wasted": dict(self.wasted)}
+
+    def rows(self) -> list[Row]:
+        """Return a row for each fabric."""
+        return [
+            {"fabric": name, "failed_share": self.failed, "stranded_share": share}
+            for name, share in self.wasted.items()
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stranded(Study):
+    """Accelerators that work and find no place because nodes of their group failed."""
+
+    data: Path | None = option(None, "trace of faults instead of --failed", metavar="FILE.json")
+    failed: float = option(0.02, "share of nodes that have failed", metavar="SHARE")
+    nodes: int = option(400, "nodes", metavar="N")
+    node: int = option(8, "accelerators of each", metavar="G")
+    group: int = option(32, "accelerators of a group", metavar="G")
+    seed: int = option(0, "of places and faults")
+
+    def run(self, progress: Progress) -> StrandedShares:
+        """Return the shares that are stranded."""
+        cluster = Cluster(nodes=self.nodes, node=self.node, group=self.group, seed=self.seed)
+        faults = read_faults(self.data, cluster) if self.data else random_faults(self.failed, cluster)
+        return StrandedShares(cluster=cluster, failed=faults.failed, wasted=wasted(faults, cluster))
