@@ -46,7 +46,7 @@ COMMANDS = MappingProxyType(
         "search": Command("experiments.search:PlanSearch", "find the best plan, placement and fabric"),
         "core": Command("experiments.core:OneCore", "show where a photonic core's energy and bits go"),
         "core compare": Command(
-            "experiments.cores:AllCores", "compare all photonic cores by size, reuse and precision"
+            "experiments.cores_report:AllCores", "compare all photonic cores by size, reuse and precision"
         ),
         "network links": Command("experiments.network.links:Links", "load of every link over a step"),
         "network breakeven": Command(

@@ -1,33 +1,22 @@
-"""One photonic core under the lens: where a product's energy goes, in each phase of training.
-
-Effective bits of a core against its laser's power, with each cause of noise alone.
-
-What each uncertain number of an accelerator does to energy, time and effective bits, one at a time.
-
-The pictures of one core: energy waterfall, effective bits over laser power, tornado.
-
-`heliograph core`: everything that is told and drawn of one core, gathered and written.
-"""
+"""One photonic core under the lens: where its energy and bits go, and what each uncertain number does."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter
 
+from experiments.hardware import Replaced, changes
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.catalogue import Parameter, parameters_of
-from heliograph.records import csv_text, make_directory, write_atomically
-from heliograph.report import ReportRow, format_quantity, format_si, prefix_of
+from heliograph.report import ReportRow, ReportTable, format_quantity, format_si, prefix_of
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
 from heliograph.systems import build_system
 from optical.cores import CORES
@@ -38,6 +27,9 @@ from simulator.parameter_tree import get_at, replace_at
 from simulator.units import to_si
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
     from electronic.gpu import Gpu
     from optical.accelerator import PhotonicUnit
     from optical.cores.core import Core
@@ -511,6 +503,8 @@ def waterfall(energies: Sequence[PhaseEnergy], gpu: str, gpu_j_per_mac: float, t
 
 def bits_over_power(curve: BitsCurve) -> Figure:
     """Draw effective bits over laser power, with the limit that each cause of noise sets alone."""
+    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - only to draw
+
     symbol, factor = prefix_of(curve.present_w)
     power = np.array(curve.power_w) / factor
     bits = np.array([math.nan if one is None else one for one in curve.bits])
@@ -569,6 +563,9 @@ def tornado_bars(swings: Sequence[Swing], present: Answers, title: str) -> Figur
     end: the core does not work there, as its light does not reach the detectors or a constructor refuses the
     number.
     """
+    from matplotlib.lines import Line2D  # noqa: PLC0415 - only to draw
+    from matplotlib.patches import Patch  # noqa: PLC0415 - only to draw
+
     panels = [(name, unit, _strongest(swings, present, change)) for name, unit, change in CHANGES]
     rows = [max(1, len(bars)) for _, _, bars in panels]
     with styled():
@@ -660,7 +657,7 @@ def _tell(axes: Axes, text: str, end: float, row: float) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoreStudy:
+class CoreResult(Result):
     """What is told of one core."""
 
     bench: Bench
@@ -697,10 +694,40 @@ class CoreStudy:
             "parameters": [dataclasses.asdict(one) for one in self.parameters],
         }
 
+    def report(self) -> list[Block]:
+        """Return the tables of energy, time and bits, and of the numbers behind them."""
+        name = self.bench.name
+        return [
+            ReportTable(f"Core {name}", [str(phase) for phase in PHASES], study_rows(self)),
+            *summary_lines(self),
+            ReportTable("Numbers it is made of", ("value", "low", "high"), parameter_rows(self)),
+            "Sources of each: heliograph show NAME. The paths are what --set takes.",
+        ]
 
-def study(bench: Bench) -> CoreStudy:
+    def rows(self) -> list[Row]:
+        """Return a row for each phase and stage of the energy."""
+        return _energy_table(self)
+
+    def tables(self) -> dict[str, list[Row]]:
+        """Return energy by stage, bits over laser power, and what each number does."""
+        bits, numbers = _bits_table(self.curve), _tornado_table(self)
+        return {"energy": self.rows(), "bits": bits, "tornado": numbers}
+
+    def figures(self) -> dict[str, Figure]:
+        """Return pictures of the same three."""
+        bench = self.bench
+        products = f"{bench.name}: a layer's three products, {bench.tokens} tokens"
+        ends = f"{bench.name}: each number at the ends of its range"
+        return {
+            "energy": waterfall(self.energies, bench.gpu.name, self.gpu_j_per_mac, products),
+            "bits": bits_over_power(self.curve),
+            "tornado": tornado_bars(self.swings, self.present, ends),
+        }
+
+
+def study(bench: Bench) -> CoreResult:
     """Return energy, bits and sensitivities of an accelerator's core."""
-    return CoreStudy(
+    return CoreResult(
         bench=bench,
         energies=bench.energies(),
         gpu_j_per_mac=bench.gpu_j_per_mac(),
@@ -711,7 +738,7 @@ def study(bench: Bench) -> CoreStudy:
     )
 
 
-def study_rows(found: CoreStudy) -> list[ReportRow]:
+def study_rows(found: CoreResult) -> list[ReportRow]:
     """Return a study as lines of a table with a column for each phase."""
     energies = found.energies
     present = {stage for one in energies for stage in one.j_per_mac_by_stage}
@@ -766,7 +793,7 @@ def study_rows(found: CoreStudy) -> list[ReportRow]:
     return rows
 
 
-def parameter_rows(found: CoreStudy) -> list[ReportRow]:
+def parameter_rows(found: CoreResult) -> list[ReportRow]:
     """Return every number that the accelerator is made of as lines: value, low and high end, status."""
     rows = []
     for one in found.parameters:
@@ -778,7 +805,7 @@ def parameter_rows(found: CoreStudy) -> list[ReportRow]:
     return rows
 
 
-def summary_lines(found: CoreStudy) -> list[str]:
+def summary_lines(found: CoreResult) -> list[str]:
     """Return what a table does not hold, in sentences."""
     unit, bench = found.bench.unit, found.bench
     mean = training_j_per_mac(found.energies) / PICOJOULE
@@ -802,35 +829,8 @@ def _energy_range(swing: Swing) -> float:
     return max(ends) - min(ends)
 
 
-def write(found: CoreStudy, directory: Path) -> list[Path]:
-    """Write pictures (png and svg) and the numbers in them (csv); return what was written.
-
-    Raises
-    ------
-    HeliographError
-        If the directory cannot be made or written.
-    """
-    make_directory(directory)
-    name, tokens = found.bench.name, found.bench.tokens
-    shown = name.replace("_", " ")
-    paths = [directory / f"{name}_{what}" for what in ("energy", "bits", "tornado")]
-    title = f"{shown}: a layer's three products, {tokens} tokens"
-    written = [
-        *waterfall(found.energies, found.bench.gpu.name, found.gpu_j_per_mac, title, paths[0]),
-        *bits_over_power(found.curve, paths[1]),
-        *tornado_bars(
-            found.swings, found.present, f"{shown}: each number at the ends of its range", paths[2]
-        ),
-    ]
-    tables = (_energy_table(found), _bits_table(found.curve), _tornado_table(found))
-    for path, table in zip(paths, tables, strict=True):
-        written.append(path.with_suffix(".csv"))
-        write_atomically(written[-1], csv_text(table))
-    return written
-
-
-def _energy_table(found: CoreStudy) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = [
+def _energy_table(found: CoreResult) -> list[Row]:
+    rows: list[Row] = [
         {"phase": str(one.phase), "stage": stage, "energy_j_per_mac": energy_j}
         for one in found.energies
         for stage, energy_j in one.j_per_mac_by_stage.items()
@@ -838,18 +838,18 @@ def _energy_table(found: CoreStudy) -> list[dict[str, object]]:
     return [*rows, {"phase": "all", "stage": found.bench.gpu.name, "energy_j_per_mac": found.gpu_j_per_mac}]
 
 
-def _bits_table(curve: BitsCurve) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = []
+def _bits_table(curve: BitsCurve) -> list[Row]:
+    rows: list[Row] = []
     for place, (power_w, bits) in enumerate(zip(curve.power_w, curve.bits, strict=True)):
-        row: dict[str, object] = {"laser_power_w": power_w, "effective_bits": "" if bits is None else bits}
+        row: Row = {"laser_power_w": power_w, "effective_bits": "" if bits is None else bits}
         rows.append(row | {cause: limit[place] for cause, limit in curve.limits.items()})
     return rows
 
 
-def _tornado_table(found: CoreStudy) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = []
+def _tornado_table(found: CoreResult) -> list[Row]:
+    rows: list[Row] = []
     for swing in found.swings:
-        row: dict[str, object] = {
+        row: Row = {
             "parameter": swing.path,
             "unit": swing.unit,
             "low": swing.low,
@@ -864,3 +864,22 @@ def _tornado_table(found: CoreStudy) -> list[dict[str, object]]:
 
 
 _ANSWERS = tuple(item.name for item in dataclasses.fields(Answers))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneCore(Study):
+    """Where one photonic core's energy and bits go."""
+
+    name: str = option(..., "core by name (heliograph list cores)", positional=True)
+    tokens: int = option(TOKENS, "vectors that pass a layer: reuse of a weight", metavar="N")
+    replaced: Replaced = field(default_factory=Replaced)
+    settings: tuple[str, ...] = changes()
+
+    def default_out(self) -> Path:
+        """Return a directory of the core's name."""
+        return Path("results") / f"core_{self.name}"
+
+    def run(self, progress: Progress) -> CoreResult:
+        """Return energy, bits and sensitivities of the core."""
+        built = bench(self.name, assignments=self.settings, tokens=self.tokens, **self.replaced.given())
+        return study(built)

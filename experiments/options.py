@@ -1,8 +1,8 @@
 """Options of a study from the fields of its dataclass, as argparse takes them.
 
 The type of a field says how its option is read: a truth value is a flag, an enumeration a choice, a tuple may
-be repeated (or is separated by commas), a number whose name ends in a unit takes a quantity (``delay_s: float``
-is ``--delay 25us``), and a field that is a dataclass brings the options of its own.
+be repeated (or is separated by commas), a number whose name ends in a unit takes a quantity (``delay_s`` is
+``--delay 25us``), and a field that is a dataclass brings the options of its own.
 """
 
 from __future__ import annotations

@@ -1,21 +1,7 @@
-"""The best plan, placement and fabric for a model: all ranked in closed form, the best run by the engine.
-
-What circuits make of a step in closed form: lanes shared by all axes, or turned to the one that asks.
-
-Step time, energy and cost of many plans on one topology in closed form, and what none of them can beat.
-
-The variants of a system's fabric that a search tries: sides, lanes, circuits of a node, switches.
-
-From the options of a search to its systems, its base plan and what it may choose.
-
-In words: which nodes a winner's circuits join, and what its topology was laid out for.
-
-What a search prints and writes: the winner, its distance from the bound, and the tables.
-"""
+"""The best plan, placement and fabric for a model: all ranked in closed form, the best run by the engine."""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -25,8 +11,11 @@ from typing import Any
 import numpy as np
 
 from electronic.fabrics.torus import TorusFabric
+from experiments.hardware import DEFAULT_ACCELERATORS, SYSTEM, Hardware, Workload
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.fabrics import CIRCUITS, check_fabric
-from heliograph.report import ReportRow, format_si, report_row
+from heliograph.report import ReportRow, ReportTable, format_si, report_row
 from heliograph.simulation import (
     TOKENS_PER_ACCELERATOR,
     CircuitFabric,
@@ -38,7 +27,7 @@ from heliograph.simulation import (
     run_step,
     with_mode,
 )
-from heliograph.systems import SYSTEMS, System, build_system
+from heliograph.systems import SYSTEMS, System
 from optical.fabrics.circuits import CircuitPolicy, Turning
 from optical.fabrics.cubes import Closing, CubeFabric
 from optical.fabrics.direct_connect import DirectConnect
@@ -367,72 +356,6 @@ class Prepared:
     """Columns that the plan pins."""
 
 
-def objective_of(text: str) -> Objective:
-    """Return the objective of a name.
-
-    Raises
-    ------
-    ParameterError
-        If there is none of that name.
-    """
-    if text not in set(Objective):
-        msg = f"no objective '{text}'; {nearest(text, set(Objective), noun='objective')}"
-        raise ParameterError(msg)
-    return Objective(text)
-
-
-def prepared(arguments: argparse.Namespace) -> Prepared:
-    """Return what the command line asks to search.
-
-    Raises
-    ------
-    ParameterError
-        If a system, fabric or number is wrong.
-    WorkloadError
-        If the model or the plan cannot be read.
-    """
-    if arguments.top < 1:
-        msg = f"--top must be at least 1; got {arguments.top}"
-        raise ParameterError(msg)
-    config = load_model(arguments.model)
-    sequence = default_sequence_length(config)
-    batch = max(1, arguments.accelerators * TOKENS_PER_ACCELERATOR // sequence)
-    base = parse_plan(arguments.plan, base=Parallelism(sequence_length=sequence, global_batch=batch))
-    systems: dict[str, System] = {}
-    unplaced: dict[str, str] = {}
-    wanted = [name.strip() for name in arguments.fabrics.split(",") if name.strip()]
-    for fabric in wanted or [""]:
-        try:
-            built = _built(arguments, fabric)
-            systems |= topologies(built) if arguments.variants else {fabric or built.fabric.name: built}
-        except HeliographError as error:
-            if len(wanted) < 2:
-                raise
-            unplaced[fabric] = str(error)
-    return Prepared(
-        systems=systems, unplaced=unplaced, config=config, base=base, choices=_pinned(arguments.plan, base)
-    )
-
-
-def _built(arguments: argparse.Namespace, fabric: str) -> System:
-    name = arguments.system
-    if fabric:
-        check_fabric(fabric)
-        base, colon, core = name.partition("@")[0].partition(":")
-        if base in SYSTEMS:
-            base = base.replace("packet", "ocs") if fabric == CIRCUITS else base.replace("ocs", "packet")
-            name = base + colon + core
-    return build_system(
-        name,
-        accelerators=arguments.accelerators,
-        gpu=arguments.gpu,
-        basis=arguments.basis,
-        core=arguments.core,
-        fabric=arguments.fabric if not fabric or fabric == CIRCUITS else fabric,
-        assignments=arguments.set,
-    )
-
-
 def _pinned(text: str, base: Parallelism) -> dict[str, tuple[int, ...]]:
     """Return the columns that a plan's text names, each with its only value."""
     named = {part.partition("=")[0].strip() for part in text.split(",") if part.strip()}
@@ -460,7 +383,7 @@ arXiv:2405.15362): one is run only where the one before it could not be."""
 CLOSE_SHARE = 0.5
 """Ways of circuits whose estimate is longer than the best one's by more than this share are not run."""
 
-Progress = Callable[[str, int, int], None]
+Told = Callable[[str, int, int], None]
 Say = Callable[[str], None]
 
 
@@ -520,7 +443,7 @@ class Candidate:
 
 
 @dataclass(kw_only=True)
-class Search:
+class Search(Result):
     """What a search has found so far; grows while it runs, so that an interruption loses nothing finished."""
 
     model: str
@@ -560,6 +483,33 @@ class Search:
             raise WorkloadError(msg)
         return min(ran, key=lambda one: one.value(self.objective))
 
+    def report(self) -> list[Block]:
+        """Return the winner, the best plans of each topology, and what was left out."""
+        winner = self.winner
+        title = f"Best of {self.ranked:,} plans of {self.model} on {winner.system.accelerators} accelerators"
+        blocks: list[Block] = [ReportTable(title, [winner.topology], winner_rows(self))]
+        for topology, rows in fabric_rows(self).items():
+            blocks += ["", ReportTable(f"Best plans on {topology}", ["engine"], rows)]
+        left_out = "; ".join(f"{many:,} {why}" for why, many in self.rejected.items() if many)
+        blocks.append(f"\nLeft out: {left_out}.")
+        return blocks + [f"Not tried: {name}: {why}" for name, why in self.unplaced.items()]
+
+    def record(self) -> dict[str, Any]:
+        """Return the search as plain data; what was not run yet stands under ``waiting``."""
+        return {
+            "model": self.model,
+            "objective": str(self.objective),
+            "ranked": self.ranked,
+            "rejected": self.rejected,
+            "not_tried": self.unplaced,
+            "found": [one.record() for one in _ranked(self)],
+            "waiting": [one.record() for one in self.waiting],
+        }
+
+    def rows(self) -> list[Row]:
+        """Return a row for each plan that was run, the best first."""
+        return [candidate_row(one) for one in _ranked(self)]
+
 
 def feasible(
     config: TransformerConfig, plans: PlanArrays, capacity_bytes: float
@@ -586,7 +536,7 @@ def search(
     found: Search,
     choices: Mapping[str, tuple[int, ...]] | None = None,
     top: int = 3,
-    progress: Progress = lambda *_: None,
+    progress: Told = lambda *_: None,
 ) -> None:
     """Rank all plans on all topologies, and run the best of each with the engine.
 
@@ -798,15 +748,107 @@ def _short(one: Candidate) -> str:
     return f"{degrees} mb{plan.micro_batch} zero{plan.zero} {plan.schedule} recompute {plan.recompute}"
 
 
-def search_record(found: Search) -> dict[str, Any]:
-    """Return a search as plain data; what was not run yet stands under ``waiting``."""
-    ran = sorted(found.found, key=lambda each: (each.result is None, each.value(found.objective)))
-    return {
-        "model": found.model,
-        "objective": str(found.objective),
-        "ranked": found.ranked,
-        "rejected": found.rejected,
-        "not_tried": found.unplaced,
-        "found": [one.record() for one in ran],
-        "waiting": [one.record() for one in found.waiting],
+def _ranked(found: Search) -> list[Candidate]:
+    return sorted(found.found, key=lambda each: (each.result is None, each.value(found.objective)))
+
+
+def candidate_row(one: Candidate) -> Row:
+    """Return a plan as a flat row: estimated and simulated time, energy and cost, and its bound."""
+    row = {key: value for key, value in one.record().items() if key not in ("estimate", "engine")}
+    named = {Objective.TIME: "time_s", Objective.ENERGY: "energy_j", Objective.COST: "cost_usd"}
+    row |= {f"estimated_{name}": one.estimate[objective] for objective, name in named.items()}
+    return row | {
+        f"simulated_{name}": one.value(objective) if one.result else None for objective, name in named.items()
     }
+
+
+DEFAULT_TOP = 3
+"""Plans of each topology that the engine runs where nobody says how many."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanSearch(Study):
+    """The best plan, placement and fabric for a model."""
+
+    system: str = option("gpu_packet", SYSTEM)
+    workload: Workload = field(default_factory=Workload)
+    accelerators: int = option(DEFAULT_ACCELERATORS, "that each plan takes", metavar="N")
+    objective: Objective = option(Objective.TIME, "what is least")
+    fabrics: tuple[str, ...] = option(
+        (), "fabrics to choose from, separated by commas", metavar="NAMES", commas=True
+    )
+    variants: bool = option(False, "try sides of tori, lanes, circuits of nodes and switches")
+    top: int = option(DEFAULT_TOP, "plans that the engine runs of each fabric", metavar="K")
+    hardware: Hardware = field(default_factory=Hardware)
+
+    def run(self, progress: Progress) -> Search:
+        """Return the search; what is ranked and run already is kept if it is stopped."""
+        asked = self.prepared()
+        found = Search(model=asked.config.name, objective=self.objective, unplaced=dict(asked.unplaced))
+
+        def say(label: str, done: int, total: int) -> None:
+            if found.found or found.waiting:
+                progress.keep(found)
+            progress(label, done, total)
+
+        search(
+            asked.systems,
+            asked.config,
+            asked.base,
+            found=found,
+            choices=asked.choices,
+            top=self.top,
+            progress=say,
+        )
+        progress.keep(found)
+        _ = found.winner  # an error where no plan runs
+        return found
+
+    def prepared(self) -> Prepared:
+        """Return what is searched.
+
+        Raises
+        ------
+        ParameterError
+            If a system, fabric or number is wrong.
+        WorkloadError
+            If the model or the plan cannot be read.
+        """
+        if self.top < 1:
+            msg = f"--top must be at least 1; got {self.top}"
+            raise ParameterError(msg)
+        config = load_model(self.workload.model)
+        sequence = default_sequence_length(config)
+        batch = max(1, self.accelerators * TOKENS_PER_ACCELERATOR // sequence)
+        base = parse_plan(self.workload.plan, base=Parallelism(sequence_length=sequence, global_batch=batch))
+        systems: dict[str, System] = {}
+        unplaced: dict[str, str] = {}
+        for fabric in self.fabrics:
+            check_fabric(fabric)
+        for fabric in self.fabrics or ("",):
+            try:
+                built = self._built(fabric)
+                systems |= topologies(built) if self.variants else {fabric or built.fabric.name: built}
+            except HeliographError as error:
+                if len(self.fabrics) < 2:
+                    raise
+                unplaced[fabric] = str(error)
+        return Prepared(
+            systems=systems,
+            unplaced=unplaced,
+            config=config,
+            base=base,
+            choices=_pinned(self.workload.plan, base),
+        )
+
+    def _built(self, fabric: str) -> System:
+        """Return the system on a fabric, or as it is asked for."""
+        name, hardware = self.system, self.hardware
+        if fabric:
+            base, colon, core = name.partition("@")[0].partition(":")
+            if base in SYSTEMS:
+                base = base.replace("packet", "ocs") if fabric == CIRCUITS else base.replace("ocs", "packet")
+                name = base + colon + core
+            if fabric != CIRCUITS:
+                hardware = dataclasses.replace(hardware, fabric=fabric)
+        return hardware.system(name, accelerators=self.accelerators)
