@@ -2,10 +2,6 @@
 
 Each setting is priced and executed: on a clean model (noise at inference), and, at the present setting and at
 the least and the most of each knob, in training on that hardware.
-
-The knobs of a core that trade accuracy against energy, and a system with each of them turned alone.
-
-The table and the figure of loss against energy.
 """
 
 from __future__ import annotations
@@ -14,18 +10,17 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
-
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from typing import TYPE_CHECKING, Any
 
 from experiments.accuracy.prediction import QUICK_STEPS, Effort, Prediction, predict_and_execute
-from heliograph.records import TrainingCache, csv_text, make_directory, write_atomically
-from heliograph.report import ReportRow, format_si, table_text
+from experiments.hardware import DEFAULT_ACCELERATORS, SYSTEM, Hardware
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.records import TrainingCache, plain
+from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.simulation import plan_for, run_step
 from heliograph.small_gpt import (
     BFLOAT16,
@@ -45,6 +40,11 @@ from workloads.models.architecture import TransformerConfig
 from workloads.models.config import load_model
 from workloads.plan.choices import Precision
 from workloads.plan.parallelism import Parallelism
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 OUTPUT_BITS = "output bits"
 """The knob that turns an ADC along its own figure of merit."""
@@ -224,7 +224,7 @@ class FrontPoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Front:
+class Front(Result):
     """All points."""
 
     system: str
@@ -239,6 +239,23 @@ class Front:
     """Settings that cannot be built, and why."""
     floor: float = math.nan
     """Largest difference that noise of nothing made to a trained model's loss, nats per byte."""
+
+    def report(self) -> list[Block]:
+        """Return the table of all settings, and what could not be built."""
+        return report(self)
+
+    def record(self) -> dict[str, Any]:
+        """Return all points as plain data."""
+        found: dict[str, Any] = plain(self)
+        return found
+
+    def rows(self) -> list[Row]:
+        """Return a row for each setting and GPU."""
+        return [one.row() for one in (*self.points, *self.marks)]
+
+    def figure(self) -> Figure:
+        """Return the loss over energy per token and over step time."""
+        return draw(self)
 
 
 def accuracy_front(
@@ -379,22 +396,8 @@ LEAST_RISE = 1e-4
 """Rise of the loss below which a GPU is drawn at the foot of the figure, nats per byte."""
 
 
-def write(front: Front, directory: Path) -> tuple[Path, ...]:
-    """Write rows and figure into a directory; return their paths.
-
-    Raises
-    ------
-    HeliographError
-        If the directory cannot be made or written.
-    """
-    make_directory(directory)
-    table = directory / "front.csv"
-    write_atomically(table, csv_text([one.row() for one in (*front.points, *front.marks)]))
-    return (table, *draw(front, directory / "front"))
-
-
-def report(front: Front) -> str:
-    """Return the table as text, with what could not be built."""
+def report(front: Front) -> list[Block]:
+    """Return the table, and what could not be built."""
     rows = [
         ReportRow(
             label=one.knob if math.isnan(one.value) else f"{one.knob} {one.value:g}",
@@ -411,13 +414,12 @@ def report(front: Front) -> str:
     ]
     title = f"{front.system}: a step of {front.workload}, and the loss that noise costs the small GPT"
     names = ("energy per token", "step time", "effective bits", "rise, nats/byte", "trained minus exact")
-    lines = [table_text(title, names, rows)]
+    lines: list[Block] = [ReportTable(title, names, rows)]
     if math.isfinite(front.floor):
         lines.append(
             f"Noise of nothing moves the loss of a trained seed by up to {front.floor:.2g} nats/byte."
         )
-    lines += [f"Cannot be built: {text}" for text in front.missing]
-    return "\n".join(lines)
+    return lines + [f"Cannot be built: {text}" for text in front.missing]
 
 
 def _trained(point: FrontPoint) -> str:
@@ -439,6 +441,8 @@ def draw(front: Front) -> Figure:
     front : Front
         What to draw.
     """
+    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - only to draw
+
     rows = 1 + any(math.isfinite(one.trained) for one in front.points)
     with styled():
         figure = new_figure(1.6 + 2.6 * rows)
@@ -534,6 +538,8 @@ def _hollow(colour: str) -> dict[str, Any]:
 
 def _tick(axes: Axes, values: list[float]) -> None:
     """Put ticks at leading digits of the powers of ten where values are, few enough to be read."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter  # noqa: PLC0415 - only to draw
+
     shown = [value for value in values if math.isfinite(value)]
     low, high = min(shown) / 1.2, max(shown) * 1.2
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
@@ -549,3 +555,40 @@ def _range(points: list[FrontPoint]) -> str:
     """Return the span of a knob's values; that of light carries its unit, the others are counts."""
     unit = " W" if KNOBS[points[0].knob][0].endswith("_w") else ""
     return f"{points[0].value:.3g} to {points[-1].value:.3g}{unit}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnobFront(Study):
+    """Loss against energy per token over the knobs of a core."""
+
+    system: str = option("photonic_packet", SYSTEM)
+    workload: str = option("llama-3.1-405b", "model whose step is priced")
+    accelerators: int = option(DEFAULT_ACCELERATORS, "how many", metavar="N")
+    model: str = option("small", "GPT to execute: small, deep, tiny, narrow or wide")
+    steps: int | None = option(None, "updates of its clean training", metavar="N")
+    seeds: int | None = option(None, "models, each with its own draws", metavar="K")
+    training: bool = option(True, "train the tiny GPT on the outermost settings too")
+    quick: bool = option(False, "outermost settings alone, shorter training, fewer draws and seeds")
+    hardware: Hardware = field(default_factory=Hardware)
+
+    def default_out(self) -> Path:
+        """Return the usual directory."""
+        return Path("results") / "accuracy_front"
+
+    def run(self, progress: Progress) -> Front:
+        """Return every setting with its price and its loss."""
+        found = settings(
+            self.system,
+            accelerators=self.accelerators,
+            **self.hardware.given(),
+            assignments=self.hardware.settings,
+        )
+        trained_steps = QUICK_TRAINED_STEPS if self.quick else TRAINED_STEPS
+        return accuracy_front(
+            outermost(found) if self.quick else found,
+            workload=self.workload,
+            effort=Effort.asked(quick=self.quick, model=self.model, steps=self.steps, seeds=self.seeds),
+            trained_steps=trained_steps if self.training else 0,
+            cache=progress.training,
+            progress=progress,
+        )

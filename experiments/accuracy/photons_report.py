@@ -1,31 +1,36 @@
-"""The table, the rows and the figure of a run with few photons."""
+"""Accuracy of image classifiers by photons per multiplication, told and drawn."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from typing import TYPE_CHECKING, Any
 
 from experiments.accuracy.photons import (
     CHANCE,
     TARGET,
+    DigitSet,
+    Model,
     ModelCurves,
     PhotonResult,
     Point,
+    Request,
     photons_at,
     published,
+    run_photons,
 )
-from heliograph.records import canonical_json, write_atomically
-from heliograph.report import ReportRow, format_si, table_text
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.style import PALETTE, REFERENCE, new_figure, styled
-from simulator.errors import HeliographError
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _PER_MULTIPLICATION = "detected photons per multiplication"
 _MARKERS = "osD^"
@@ -37,39 +42,9 @@ _FULL_PERCENT = 100.0
 _COLOURS = (*PALETTE[:4], PALETTE[4], PALETTE[5], PALETTE[8])
 
 
-def write(result: PhotonResult, directory: Path) -> tuple[Path, ...]:
-    """Write rows, record and figure into a directory; return their paths.
-
-    Raises
-    ------
-    HeliographError
-        If the directory cannot be made or written.
-    """
-    prepare(directory)
-    table, record = directory / "photons.csv", directory / "photons.json"
-    write_atomically(table, _csv(result))
-    write_atomically(record, canonical_json(result.record(), indent=1))
-    return (table, record, *draw(result, directory / "photons"))
-
-
-def prepare(directory: Path) -> None:
-    """Make a directory if it is not there.
-
-    Raises
-    ------
-    HeliographError
-        If that cannot be done.
-    """
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        msg = f"cannot make the directory {directory}: {error.strerror}; name another with --out"
-        raise HeliographError(msg) from error
-
-
-def report(result: PhotonResult) -> str:
-    """Return the tables as text: accuracy by scheme, by products apart, and photons by length of vectors."""
-    tables = [f"Images: {result.digits}."]
+def report(result: PhotonResult) -> list[Block]:
+    """Return the tables: accuracy by scheme, by products apart, and photons by length of vectors."""
+    tables: list[Block] = [f"Images: {result.digits}."]
     for one in result.models:
         title = f"{one.title} {one.shape}: accuracy (%) by {_PER_MULTIPLICATION}; exact: {one.exact:.1%}"
         tables.append(_accuracy_table(title, one.points))
@@ -78,11 +53,11 @@ def report(result: PhotonResult) -> str:
     marks = ", ".join(f"{one.accuracy:.0%} at {one.photons_per_mac:g} ({one.work})" for one in published())
     tables.append(f"Measured on MNIST, sums of 784 and 100, not on {result.digits}: {marks}.")
     if result.law:
-        tables.append(_length_table(result))
-    return "\n\n".join(tables) + "\n"
+        tables += _length_table(result)
+    return tables
 
 
-def _accuracy_table(title: str, points: Sequence[Point]) -> str:
+def _accuracy_table(title: str, points: Sequence[Point]) -> ReportTable:
     curves = _curves(points)
     grid = [point.photons_per_mac for point in next(iter(curves.values()))]
     rows = [
@@ -96,10 +71,10 @@ def _accuracy_table(title: str, points: Sequence[Point]) -> str:
             section=True,
         )
     )
-    return table_text(title, list(curves), rows)
+    return ReportTable(title, list(curves), rows)
 
 
-def _length_table(result: PhotonResult) -> str:
+def _length_table(result: PhotonResult) -> list[Block]:
     needed = result.needed()
     lengths = [
         ReportRow(label="exact accuracy", values=tuple(f"{result.law_digital[n]:.1%}" for n in needed)),
@@ -111,12 +86,12 @@ def _length_table(result: PhotonResult) -> str:
             values=tuple(_photons(found * length) for length, found in needed.items()),
         ),
     ]
-    table = table_text(
+    table = ReportTable(
         f"Only the first layer in light: photons for {TARGET:.0%} of the exact accuracy",
         [f"{length} inputs" for length in needed],
         lengths,
     )
-    return f"{table}\nPhotons per multiplication go as length^{result.exponent:.2f}; the law is -1."
+    return [table, f"Photons per multiplication go as length^{result.exponent:.2f}; the law is -1."]
 
 
 def draw(result: PhotonResult) -> Figure:
@@ -195,6 +170,8 @@ def _draw_curves(
     axes: Axes, curves: dict[str, list[Point]], *, per_dot_product: bool, offset: int = 0
 ) -> None:
     """Draw curves with bands of one standard deviation over seeds."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter  # noqa: PLC0415 - only to draw
+
     axes.axhline(_FULL_PERCENT * CHANCE, color=PALETTE[7], linewidth=0.8, linestyle=":")
     for index, (name, points) in enumerate(curves.items()):
         shown = [point for point in points if math.isfinite(point.mean)]
@@ -216,22 +193,26 @@ def _draw_curves(
     axes.grid(visible=True)
 
 
-def _csv(result: PhotonResult) -> str:
-    """Return all points as CSV."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(
-        ["model", "in_light", "curve", "inputs", "photons_per_multiplication", "accuracy", "spread", "seeds"]
-    )
+def point_rows(result: PhotonResult) -> list[Row]:
+    """Return all points as rows."""
     groups = [(one.model, "all", one.points) for one in result.models]
     groups += [(one.model, "part", one.parts) for one in result.models if one.parts]
     if result.law:
         groups.append((result.models[0].model, "first layer", result.law))
-    for model, in_light, points in groups:
-        for one in points:
-            numbers = (f"{one.photons_per_mac:g}", f"{one.mean:.5f}", f"{one.spread:.5f}")
-            writer.writerow([model, in_light, one.curve, one.inputs, *numbers, len(one.accuracies)])
-    return stream.getvalue()
+    return [
+        {
+            "network": model,
+            "in_light": in_light,
+            "curve": one.curve,
+            "inputs": one.inputs,
+            "photons_per_multiplication": f"{one.photons_per_mac:g}",
+            "accuracy": f"{one.mean:.5f}",
+            "spread": f"{one.spread:.5f}",
+            "seeds": len(one.accuracies),
+        }
+        for model, in_light, points in groups
+        for one in points
+    ]
 
 
 def _curves(points: Sequence[Point]) -> dict[str, list[Point]]:
@@ -252,3 +233,54 @@ def _photons(value: float, curve: Sequence[Point] = ()) -> str:
     if math.isnan(value) and curve:
         return f"below {curve[0].photons_per_mac:g}"
     return "not reached" if math.isinf(value) else format_si(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhotonAccuracy(Result):
+    """All curves of one run, told and drawn."""
+
+    result: PhotonResult
+    """The curves."""
+
+    def report(self) -> list[Block]:
+        """Return accuracy by scheme, by products apart, and photons by length of vectors."""
+        return report(self.result)
+
+    def record(self) -> dict[str, Any]:
+        """Return the curves as plain data."""
+        return self.result.record()
+
+    def rows(self) -> list[Row]:
+        """Return a row for each point."""
+        return point_rows(self.result)
+
+    def figure(self) -> Figure:
+        """Return accuracy over photons."""
+        return draw(self.result)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByPhotons(Study):
+    """Accuracy by photons per multiplication."""
+
+    model: tuple[Model, ...] = option(
+        (), "perceptron or vision transformer; may be given twice; default both", metavar="mlp|vit"
+    )
+    digits: DigitSet | None = option(
+        None, "handwriting, if scikit-learn is installed (the default there), or digits drawn from fonts"
+    )
+    quick: bool = option(False, "fewer images, seeds and vector lengths")
+    seed: int = option(0, "first seed of the networks")
+
+    def default_out(self) -> Path:
+        """Return the usual directory."""
+        return Path("results") / "photons"
+
+    def run(self, progress: Progress) -> PhotonAccuracy:
+        """Return all curves."""
+        digits = DigitSet.usual() if self.digits is None else self.digits
+        if digits is not DigitSet.REAL and self.digits is None:
+            sys.stderr.write("scikit-learn is not installed: reading drawn digits, not handwriting.\n")
+        models = tuple(one for one in Model if one in (self.model or Model))
+        request = Request.of(quick=self.quick, seed=self.seed, models=models, digits=digits)
+        return PhotonAccuracy(result=run_photons(request, progress))

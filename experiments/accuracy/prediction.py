@@ -7,14 +7,6 @@ meet one element of an operand. What a core's errors have in common, a gain of 1
 sum_pq h_pq e_p e_q / 2``. Gaussian noise of one class on one product at a time gives c, differentiation g
 and h; the core's own NSR and gains, measured against exact products, then predict what executing all of it
 costs.
-
-A core's converters alone, bit by bit: arithmetics whose only errors are those of rounding and clipping.
-
-What a calibration of a trained model and the execution of a core told, as plain records.
-
-A trained model on which noise is tried: the worker's part of a prediction and its execution.
-
-Training with a core's noise in it, paired with exact training: what it costs, where that can be told.
 """
 
 from __future__ import annotations
@@ -24,11 +16,12 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from heliograph.processes import run_all
 from heliograph.records import TrainingCache
-from heliograph.report import ReportRow, table_text
+from heliograph.report import ReportRow, ReportTable
 from heliograph.small_gpt import (
     DECIBEL,
     EXACT,
@@ -746,8 +739,17 @@ def _run(job: _Job) -> dict[str, Any]:
     }
 
 
-INFERENCE, AWARE, HARDWARE = "inference", "aware", "hardware"
-"""Noise on a model trained exactly; exact gradients through noisy forward products; all products noisy."""
+class Mode(StrEnum):
+    """Products that are noisy while a model is trained."""
+
+    INFERENCE = "inference"
+    """None: noise on a model trained exactly."""
+    AWARE = "aware"
+    """Forward products; gradients are exact."""
+    HARDWARE = "hardware"
+    """All."""
+
+
 QUICK_STEPS = 24
 """Training steps up to which the quick recipe of the small GPT is used."""
 
@@ -756,7 +758,7 @@ QUICK_STEPS = 24
 class Training:
     """Training runs of one mode, or none for noise at inference alone."""
 
-    mode: str
+    mode: Mode
     """How they were trained."""
     accuracies: Mapping[str, Accuracy]
     """By arithmetic, exact arithmetic first; empty without training."""
@@ -791,10 +793,10 @@ class Training:
             for step, loss in zip(one.steps, curve, strict=True)
         ]
 
-    def report(self) -> str:
-        """Return the findings as text."""
+    def report(self) -> list[ReportTable | str]:
+        """Return the table of what training came to."""
         if not self.accuracies:
-            return "No training with noise was asked for (--mode aware or hardware)."
+            return ["No training with noise was asked for (--mode aware or hardware)."]
         found, floor = self.steps, self.floor
         known = [self.accuracies[label] for label in found]
         noisy = tuple(difference_text(one.differences, floor) for one in known)
@@ -805,8 +807,8 @@ class Training:
             ReportRow(label="steps to loss, relative", values=tuple(told(one) for one in found.values())),
         ]
         title = f"Training, mode {self.mode}, minus exact training of the same seeds"
-        text = table_text(title, list(found), rows)
-        return f"{text}\nNoise of nothing moves the loss of a seed by up to {floor:.2g} nats/byte."
+        chance = f"Noise of nothing moves the loss of a seed by up to {floor:.2g} nats/byte."
+        return [ReportTable(title, list(found), rows), chance]
 
 
 def told(steps: StepsToLoss) -> str:
@@ -821,7 +823,7 @@ def told(steps: StepsToLoss) -> str:
 def train_in_mode(
     arithmetics: Sequence[Arithmetic],
     *,
-    mode: str,
+    mode: Mode,
     effort: Effort,
     cache: TrainingCache,
     progress: Callable[[int, int, str], None] = lambda done, total, label: None,
@@ -832,8 +834,8 @@ def train_in_mode(
     ----------
     arithmetics : sequence of Arithmetic
         What to train with.
-    mode : str
-        ``inference`` (nothing is trained), ``aware`` or ``hardware``.
+    mode : Mode
+        Which products are noisy.
     effort : Effort
         Model, steps and seeds.
     cache : TrainingCache
@@ -841,10 +843,10 @@ def train_in_mode(
     progress : callable
         Told runs done, runs in all, and the label of the run just done.
     """
-    if mode == INFERENCE:
+    if mode is Mode.INFERENCE:
         return Training(mode=mode, accuracies={})
     trained = train_all(
-        [NOTHING, *(aware(one) if mode == AWARE else one for one in arithmetics)],
+        [NOTHING, *(aware(one) if mode is Mode.AWARE else one for one in arithmetics)],
         seeds=effort.seeds,
         quick=effort.steps <= QUICK_STEPS,
         cache=cache,

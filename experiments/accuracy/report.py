@@ -1,4 +1,4 @@
-"""The table, the rows and the figure of a prediction and its execution."""
+"""What a core's noise costs in loss: predicted from one calibration, then executed, and trained."""
 
 from __future__ import annotations
 
@@ -6,25 +6,36 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter
+from typing import TYPE_CHECKING, Any
 
 from experiments.accuracy.prediction import (
     DECIBEL,
     GOAL,
     PROBE_DB,
+    Effort,
     Execution,
+    Mode,
     Prediction,
     Training,
+    converter_ladder,
+    predict_and_execute,
     product_of,
     standard_error,
+    train_in_mode,
+    with_electronic,
 )
-from heliograph.records import canonical_json, csv_text, make_directory, write_atomically
-from heliograph.report import ReportRow, table_text
+from experiments.hardware import Hardware
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.report import ReportRow, ReportTable
+from heliograph.small_gpt import system_arithmetic
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 PERCENT = 100.0
 SHOWN_RANGE = 3000.0
@@ -37,26 +48,6 @@ WIDE_RANGE = 20.0
 """Largest over smallest rise beyond which axes are logarithmic."""
 MARKERS = "os^"
 """Of arithmetics; the next where colours repeat."""
-
-
-def write(found: Prediction, directory: Path, trained: Training) -> tuple[Path, ...]:
-    """Write rows, record and figure into a directory; return their paths. Training gives rows of its own.
-
-    Raises
-    ------
-    HeliographError
-        If the directory cannot be made or written.
-    """
-    make_directory(directory)
-    table, record = directory / "accuracy.csv", directory / "accuracy.json"
-    write_atomically(table, csv_text(rows(found)))
-    write_atomically(record, canonical_json(found.record() | {"training": trained.record()}, indent=1))
-    written = (table, record, *draw(found, directory / "accuracy"))
-    if not trained.accuracies:
-        return written
-    curves = directory / "training.csv"
-    write_atomically(curves, csv_text(trained.rows()))
-    return (*written, curves)
 
 
 def rows(found: Prediction) -> list[dict[str, Any]]:
@@ -86,17 +77,17 @@ def rows(found: Prediction) -> list[dict[str, Any]]:
     ]
 
 
-def report(found: Prediction) -> str:
-    """Return the tables and the findings as text."""
+def report(found: Prediction) -> list[Block]:
+    """Return the tables and the findings."""
     losses = [one.clean for one in found.calibrations]
     title = (
         f"Byte-level GPT '{found.model}', {found.steps} steps, {len(losses)} seeds: exact loss "
         f"{statistics.fmean(losses):.3f} nats/byte"
     )
-    parts = []
+    parts: list[Block] = []
     for first in range(0, max(1, len(found.executions)), TABLE_COLUMNS):
         some = dataclasses.replace(found, executions=found.executions[first : first + TABLE_COLUMNS])
-        parts.append(table_text(title, [one.label for one in some.executions], _lines(some)))
+        parts.append(ReportTable(title, [one.label for one in some.executions], _lines(some)))
     slope, added = statistics.fmean(found.slopes), PERCENT * statistics.fmean(found.additivity)
     spread = PERCENT * standard_error(found.additivity)
     parts.append(
@@ -110,7 +101,7 @@ def report(found: Prediction) -> str:
         f"{'' if ended else ', the loudest tried'}."
     )
     parts += [_verdict(found, execution) for execution in found.executions]
-    return "\n".join(parts)
+    return parts
 
 
 def _lines(found: Prediction) -> list[ReportRow]:
@@ -187,6 +178,8 @@ def draw(found: Prediction) -> Figure:
 
 
 def _draw_law(axes: Axes, found: Prediction) -> None:
+    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - only to draw
+
     levels = sorted(found.calibrations[0].together)
     curves = [[statistics.fmean(one.together[db]) for db in levels] for one in found.calibrations]
     mean = [statistics.fmean(values) for values in zip(*curves, strict=True)]
@@ -206,6 +199,8 @@ def _draw_law(axes: Axes, found: Prediction) -> None:
 
 
 def _draw_products(axes: Axes, found: Prediction) -> None:
+    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - only to draw
+
     names = found.products
     largest = max(statistics.fmean(found.coefficients(name)) for name in names)
     for index, name in enumerate(names):
@@ -226,6 +221,8 @@ def _draw_products(axes: Axes, found: Prediction) -> None:
 
 
 def _draw_residual(axes: Axes, found: Prediction) -> None:
+    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - only to draw
+
     points = [value for one in found.executions for value in (*found.predicted_even(one), *one.even)]
     for index, execution in enumerate(found.executions):
         y = execution.even
@@ -262,3 +259,97 @@ def _residual_label(found: Prediction, execution: Execution) -> str:
     miss, error = PERCENT * found.residual(execution), PERCENT * found.residual_error(execution)
     spread = f" \u00b1 {error:.1f}" if math.isfinite(error) else ""
     return f"{label(execution.label)}, {miss:+.1f}{spread} %"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predicted(Result):
+    """A prediction, its execution, and training with the same noise."""
+
+    found: Prediction
+    """Prediction and execution."""
+    trained: Training
+    """Training, if any was asked for."""
+
+    def report(self) -> list[Block]:
+        """Return the tables of both."""
+        return [*report(self.found), *self.trained.report()]
+
+    def record(self) -> dict[str, Any]:
+        """Return both as plain data."""
+        return self.found.record() | {"training": self.trained.record()}
+
+    def rows(self) -> list[Row]:
+        """Return a row for each arithmetic, model, site and class of errors."""
+        return rows(self.found)
+
+    def tables(self) -> dict[str, list[Row]]:
+        """Return the same, and every validation of a training."""
+        curves = {"training": self.trained.rows()} if self.trained.accuracies else {}
+        return {"": self.rows()} | curves
+
+    def figure(self) -> Figure:
+        """Return what was predicted beside what was executed."""
+        return draw(self.found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predict(Study):
+    """Loss that a core's noise costs, predicted and executed."""
+
+    system: tuple[str, ...] = option(
+        ("photonic_packet",),
+        "systems by name (photonic_packet:ring_bank), or TOML files, separated by commas",
+        metavar="NAMES",
+        commas=True,
+    )
+    mode: Mode = option(
+        Mode.INFERENCE,
+        "inference: noise on a clean model; aware: train with noisy forward products, too; hardware: train "
+        "with all products noisy",
+    )
+    electronic: tuple[str, ...] = option(
+        (),
+        "products that stay electronic and exact: head, or several of qkv, scores, values, projection, up, "
+        "down, head",
+        metavar="PRODUCTS",
+        commas=True,
+    )
+    converters: bool = option(
+        False, "execute also the first core's output and operand converters alone, from 8 to 4 bits"
+    )
+    model: str = option("small", "small, deep, tiny, narrow or wide")
+    steps: int | None = option(None, "updates of every training run", metavar="N")
+    seeds: int | None = option(None, "models, each with its own draws", metavar="K")
+    seed: int = option(0, "first seed")
+    quick: bool = option(False, "shorter training, fewer draws and seeds")
+    hardware: Hardware = field(default_factory=Hardware)
+
+    def default_out(self) -> Path:
+        """Return the usual directory."""
+        return Path("results") / "accuracy"
+
+    def run(self, progress: Progress) -> Predicted:
+        """Return the prediction, its execution, and training in the mode that is asked for."""
+        effort = Effort.asked(
+            quick=self.quick, model=self.model, steps=self.steps, seeds=self.seeds, first_seed=self.seed
+        )
+        known = {
+            one.label: one for one in (system_arithmetic(self.hardware.system(name)) for name in self.system)
+        }
+        arithmetics = with_electronic(known.values(), self.electronic)
+        ladder = converter_ladder(known.values()) if self.converters else ()
+        return Predicted(
+            found=predict_and_execute(
+                (*arithmetics, *with_electronic(ladder, self.electronic)),
+                effort=effort,
+                cache=progress.training,
+                progress=progress.of("clean model"),
+            ),
+            trained=train_in_mode(
+                arithmetics,
+                mode=self.mode,
+                effort=effort,
+                cache=progress.training,
+                progress=progress.of("training"),
+            ),
+        )

@@ -1,7 +1,4 @@
-"""Training on the hardware: which products are fragile, and what rescues them.
-
-The table and the figure of training variants.
-"""
+"""Training on the hardware: which products are fragile, and what rescues them."""
 
 from __future__ import annotations
 
@@ -9,13 +6,16 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from experiments.accuracy.prediction import told
-from heliograph.records import TrainingCache, csv_text, make_directory, write_atomically
-from heliograph.report import ReportRow, table_text
+from experiments.hardware import SYSTEM, Hardware
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Study
+from heliograph.records import TrainingCache
+from heliograph.report import ReportRow, ReportTable
 from heliograph.small_gpt import (
     EXACT,
     NOTHING,
@@ -34,6 +34,9 @@ from optical.execution.analog import AnalogSpec, Rounding, Scale
 from simulator.errors import ParameterError
 from simulator.operators import Phase
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 ATTENTION = ("scores", "values")
 """Products of attention, both operands of which are activations."""
 HEAD = ("head",)
@@ -49,7 +52,7 @@ Specs = Mapping[Phase, AnalogSpec]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Variants:
+class Variants(Result):
     """What training with each variant of one system came to."""
 
     system: str
@@ -82,6 +85,18 @@ class Variants:
             for label, one in self.accuracies.items()
             for index in range(len(one.final))
         ]
+
+    def report(self) -> list[Block]:
+        """Return the table of all variants, with the floor of chance."""
+        return report(self)
+
+    def record(self) -> dict[str, Any]:
+        """Return the rows and the floor as plain data."""
+        return {"rows": self.rows(), "floor_nats": self.floor}
+
+    def figure(self) -> Figure:
+        """Return the loss of each variant against exact arithmetic, seed by seed."""
+        return draw(self)
 
 
 def seeds_from(first: int, count: int) -> range:
@@ -201,22 +216,8 @@ def train_variants(
     return Variants(system=system.name, accuracies=trained)
 
 
-def write(found: Variants, directory: Path) -> tuple[Path, ...]:
-    """Write rows and figure into a directory; return their paths.
-
-    Raises
-    ------
-    HeliographError
-        If the directory cannot be made or written.
-    """
-    make_directory(directory)
-    table = directory / "variants.csv"
-    write_atomically(table, csv_text(found.rows()))
-    return (table, *draw(found, directory / "variants"))
-
-
-def report(found: Variants) -> str:
-    """Return the table as text, with the floor of chance."""
+def report(found: Variants) -> list[Block]:
+    """Return the table, with the floor of chance."""
     rows, steps = [], found.steps
     for label, one in found.accuracies.items():
         cells: tuple[str, ...] = (f"{one.mean:.3f}", "", "", "")
@@ -230,8 +231,9 @@ def report(found: Variants) -> str:
         rows.append(ReportRow(label=label, values=cells))
     count = len(found.accuracies[EXACT].final)
     title = f"Training through {found.system}, {count} seeds, nats/byte"
-    text = table_text(title, ("final loss", "minus exact", "read out exactly", "steps to loss"), rows)
-    return f"{text}\nNoise of nothing moves the loss of a seed by up to {found.floor:.2g} nats/byte."
+    heads = ("final loss", "minus exact", "read out exactly", "steps to loss")
+    chance = f"Noise of nothing moves the loss of a seed by up to {found.floor:.2g} nats/byte."
+    return [ReportTable(title, heads, rows), chance]
 
 
 def draw(found: Variants) -> Figure:
@@ -275,3 +277,34 @@ def draw(found: Variants) -> Figure:
         axes.grid(visible=True, axis="x")
         figure.legend(loc="outside lower center", ncols=2)
         return figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainVariants(Study):
+    """Which products are fragile in training through a core, and what rescues them."""
+
+    system: str = option("photonic_packet", SYSTEM)
+    model: str = option("tiny", "small, deep, tiny, narrow or wide")
+    steps: int | None = option(None, "updates of every training run", metavar="N")
+    seeds: int = option(3, "paired runs", metavar="K")
+    seed: int = option(0, "first seed")
+    residues: bool = option(False, "residue numbers on a crossbar too (products two to five times as slow)")
+    quick: bool = option(False, "fewer steps, and no rescues")
+    hardware: Hardware = field(default_factory=Hardware)
+
+    def default_out(self) -> Path:
+        """Return the usual directory."""
+        return Path("results") / "accuracy_training"
+
+    def run(self, progress: Progress) -> Variants:
+        """Return what training with each variant came to."""
+        return train_variants(
+            self.hardware.system(self.system),
+            seeds=seeds_from(self.seed, self.seeds),
+            quick=self.quick,
+            cache=progress.training,
+            model=self.model,
+            steps=self.steps,
+            with_residues=self.residues,
+            progress=progress.of("training"),
+        )

@@ -3,8 +3,6 @@
 Optical Transformers (Anderson et al., arXiv:2302.10360) found that the light per multiplication needed at
 equal accuracy falls as one over the length d of the sum: light per sum, and with it the tolerated ratio of
 noise to signal, then stays the same at any width.
-
-The table and the figure of tolerated noise by width.
 """
 
 from __future__ import annotations
@@ -16,17 +14,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from experiments.accuracy.prediction import DECIBEL, Effort, Prediction, predict_and_execute
-from heliograph.records import TrainingCache, csv_text, make_directory, write_atomically
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.records import TrainingCache
 from heliograph.small_gpt import MODELS
 from heliograph.style import PALETTE, REFERENCE, new_figure, styled
 from workloads.models.config import load_model
 from workloads.training.probes import ErrorClass
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 TOLERATED_NATS = 0.01
 """Rise of the loss at which noise counts as tolerated, nats per byte; a choice."""
@@ -88,7 +90,7 @@ class Fit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WidthStudy:
+class NoiseByWidth(Result):
     """Tolerated noise by width."""
 
     predictions: tuple[Prediction, ...]
@@ -172,6 +174,22 @@ class WidthStudy:
             for seed, one in enumerate(found.calibrations)
         ]
 
+    def report(self) -> list[Block]:
+        """Return the findings."""
+        return [report(self)]
+
+    def record(self) -> dict[str, Any]:
+        """Return the rows and the fits as plain data."""
+        return {"rows": self.rows(), "fits": self.fit_rows()}
+
+    def tables(self) -> dict[str, list[Row]]:
+        """Return a row for each model, and for each fit."""
+        return {"": self.rows(), "fit": self.fit_rows()}
+
+    def figure(self) -> Figure:
+        """Return tolerated noise over width with its fit and its band."""
+        return draw(self)
+
     def clean(self) -> list[float]:
         """Return the mean loss without noise, by width."""
         return [statistics.fmean(one.clean for one in found.calibrations) for found in self.predictions]
@@ -186,7 +204,7 @@ def study_widths(
     effort: Effort,
     cache: TrainingCache,
     progress: Callable[[str, int, int], None] = lambda label, done, total: None,
-) -> WidthStudy:
+) -> NoiseByWidth:
     """Calibrate models of several widths with the same training.
 
     Parameters
@@ -208,7 +226,7 @@ def study_widths(
             effort, model=name, ladder_db=(30.0, 20.0), error_classes=(ErrorClass.OUTPUT,), gains=False
         )
         found.append(predict_and_execute((), effort=one, cache=cache, progress=told))
-    return WidthStudy(predictions=tuple(found), carried_width=load_model(CARRIED_TO).hidden)
+    return NoiseByWidth(predictions=tuple(found), carried_width=load_model(CARRIED_TO).hidden)
 
 
 def decibels(nsr: float) -> float:
@@ -220,23 +238,7 @@ _NAMES = {"all": "all products", "body": "all but the head", "head": "head"}
 _BAND_POINTS = 60
 
 
-def write(found: WidthStudy, directory: Path) -> tuple[Path, ...]:
-    """Write rows and figure into a directory; return their paths.
-
-    Raises
-    ------
-    HeliographError
-        If the directory cannot be made or written.
-    """
-    make_directory(directory)
-    table = directory / "width.csv"
-    write_atomically(table, csv_text(found.rows()))
-    fits = directory / "fit.csv"
-    write_atomically(fits, csv_text(found.fit_rows()))
-    return (table, fits, *draw(found, directory / "width"))
-
-
-def report(found: WidthStudy) -> str:
+def report(found: NoiseByWidth) -> str:
     """Return the findings as text."""
     lines = [f"Signal to noise at which the loss rises by {TOLERATED_NATS:g} nats/byte, dB, by width:"]
     for name, products in PARTS.items():
@@ -262,14 +264,16 @@ def _ends(low: float, high: float) -> str:
     return f"{decibels(high):.0f} and {decibels(low):.0f}"
 
 
-def draw(found: WidthStudy) -> Figure:
+def draw(found: NoiseByWidth) -> Figure:
     """Draw tolerated noise over width with its fit and its band, and the law of one over the width.
 
     Parameters
     ----------
-    found : WidthStudy
+    found : NoiseByWidth
         What to draw.
     """
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # noqa: PLC0415 - only to draw
+
     with styled():
         figure = new_figure(3.8)
         axes = figure.add_subplot()
@@ -308,3 +312,21 @@ def draw(found: WidthStudy) -> Figure:
         axes.set_title(f"Noise that raises the loss by {TOLERATED_NATS:g} nats/byte")
         figure.legend(loc="outside lower center", ncols=2)
         return figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByWidth(Study):
+    """Noise that a transformer tolerates, by its width."""
+
+    steps: int | None = option(None, "updates of the clean training", metavar="N")
+    seeds: int | None = option(None, "models of each width", metavar="K")
+    quick: bool = option(False, "shorter training, fewer draws and seeds")
+
+    def default_out(self) -> Path:
+        """Return the usual directory."""
+        return Path("results") / "accuracy_width"
+
+    def run(self, progress: Progress) -> NoiseByWidth:
+        """Return tolerated noise of models of several widths."""
+        effort = Effort.asked(quick=self.quick, model="small", steps=self.steps, seeds=self.seeds)
+        return study_widths(effort=effort, cache=progress.training, progress=progress)
