@@ -34,6 +34,8 @@ class Command:
     """Module and class."""
     text: str
     """What ``--help`` says of it."""
+    files: str = ""
+    """What its files are called, if not by its last word."""
 
 
 COMMANDS = MappingProxyType(
@@ -46,7 +48,9 @@ COMMANDS = MappingProxyType(
         "search": Command("experiments.search:PlanSearch", "find the best plan, placement and fabric"),
         "core": Command("experiments.core:OneCore", "show where a photonic core's energy and bits go"),
         "core compare": Command(
-            "experiments.cores_report:AllCores", "compare all photonic cores by size, reuse and precision"
+            "experiments.cores_report:AllCores",
+            "compare all photonic cores by size, reuse and precision",
+            files="cores",
         ),
         "network links": Command("experiments.network.links:Links", "load of every link over a step"),
         "network breakeven": Command(
@@ -61,7 +65,9 @@ COMMANDS = MappingProxyType(
         ),
         "network trace": Command("experiments.network.trace:ReplayTrace", "run a Chakra execution trace"),
         "accuracy predict": Command(
-            "experiments.accuracy.report:Predict", "loss that a core's noise costs, predicted and executed"
+            "experiments.accuracy.report:Predict",
+            "loss that a core's noise costs, predicted and executed",
+            files="accuracy",
         ),
         "accuracy front": Command(
             "experiments.accuracy.front:KnobFront", "loss against energy per token over the knobs of a core"
@@ -314,7 +320,7 @@ def _write(name: str, record: dict[str, Any], found: Result, out: Path) -> list[
 
     if out.suffix in PICTURES:
         return draw(found, out.with_suffix(""))
-    return found.write(out, name.rpartition(" ")[2], record)
+    return found.write(out, COMMANDS[name].files or name.rpartition(" ")[2], record)
 
 
 def _wrote(written: Sequence[Path]) -> str:

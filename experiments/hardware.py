@@ -74,7 +74,7 @@ class Hardware:
         HeliographError
             If a name is unknown, or a change does not fit.
         """
-        size = {} if accelerators is None else {"accelerators": accelerators}
+        size: dict[str, Any] = {} if accelerators is None else {"accelerators": accelerators}
         return build_system(name, **size, **self.given(), assignments=self.settings)
 
 

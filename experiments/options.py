@@ -247,7 +247,7 @@ def _built(kind: type[StudyT], values: Mapping[str, Any], above: tuple[str, ...]
     arguments = {}
     for item in dataclasses.fields(typing.cast("Any", kind)):
         path = (*above, item.name)
-        group = hints[item.name]
+        group: Any = hints[item.name]
         arguments[item.name] = (
             _built(group, values, path) if dataclasses.is_dataclass(group) else values[".".join(path)]
         )

@@ -222,13 +222,22 @@ def print_report(blocks: Sequence[ReportTable | str], *, stream: TextIO | None =
     encoding = (getattr(target, "encoding", None) or "utf-8").lower()
     width = _width(target)
     coloured = target.isatty() and encoding.startswith("utf")
+    if not coloured:
+        target.write(in_encoding(report_text(blocks, width=width), encoding))
+        return
     for block in blocks:
         if isinstance(block, str):
-            target.write(in_encoding(block, encoding) + "\n")
-        elif coloured:
-            _print(Console(file=target, width=width), block.title, block.heads, block.rows)
+            target.write(f"{block}\n")
         else:
-            target.write(in_encoding(table_text(block.title, block.heads, block.rows, width=width), encoding))
+            _print(Console(file=target, width=width), block.title, block.heads, block.rows)
+
+
+def report_text(blocks: Sequence[ReportTable | str], *, width: int = WIDTH) -> str:
+    """Return tables and text as plain text, tables at most `width` columns wide."""
+    return "".join(
+        f"{one}\n" if isinstance(one, str) else table_text(one.title, one.heads, one.rows, width=width)
+        for one in blocks
+    )
 
 
 def in_encoding(text: str, encoding: str) -> str:

@@ -6,7 +6,8 @@ import warnings
 
 import pytest
 
-from experiments.__main__ import BAD_INPUT, main
+from experiments.__main__ import main
+from experiments.cli import BAD_INPUT
 from experiments.core import layer_products, phase_energy, training_j_per_mac
 from heliograph import systems as plausibility
 from heliograph.catalogue import parameters_of

@@ -256,7 +256,7 @@ def test_break_even_lies_where_lines_cross() -> None:
 def test_a_break_even_runs_without_any_option(capsys, tmp_path, monkeypatch):
     """The model that stands for all is one that ships."""
     monkeypatch.chdir(tmp_path)
-    assert main(["breakeven", "--points", "3", "--json"]) == 0
+    assert main(["network", "breakeven", "--points", "3", "--json"]) == 0
     assert "llama-3-70b" in capsys.readouterr().out
 
 

@@ -5,7 +5,8 @@ import math
 
 import pytest
 
-from experiments.__main__ import BAD_INPUT, main
+from experiments.__main__ import main
+from experiments.cli import BAD_INPUT
 
 STATISTICS = {"n", "mean_abs_error", "median", "p90", "max", "bias", "constant_mean_abs_error"}
 HEADER = (
