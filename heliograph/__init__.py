@@ -1,5 +1,83 @@
-"""The ground of the co-simulator: units, tables, operators, seams, collectives, engine, trace, metrics."""
+"""Heliograph: training of transformers in light and on optical networks, simulated beside GPUs and packets.
+
+>>> import heliograph as hg
+>>> system = hg.system("photonic_packet", accelerators=64)
+>>> result = hg.simulate(system.with_(laser_power_w="20 mW"), "llama-3-8b", "tp=8,dp=8,global_batch=64")
+
+Names are loaded when they are first used (PEP 562), so that the import is quick and brings neither torch nor
+matplotlib.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from heliograph._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from heliograph.catalogue import Description, show
+    from heliograph.comparison import Comparison, compare
+    from heliograph.registry import register_core, register_fabric, register_model, register_schedule
+    from heliograph.simulation import StepResult, simulate
+    from heliograph.sweeps import Grid, sweep
+    from heliograph.systems import System, system
+    from heliograph.workload import model, plan
+    from optical.conversion.convert import convert
+    from simulator.errors import HeliographError
+
+_HOMES = {
+    "Comparison": "heliograph.comparison",
+    "Description": "heliograph.catalogue",
+    "Grid": "heliograph.sweeps",
+    "HeliographError": "simulator.errors",
+    "StepResult": "heliograph.simulation",
+    "System": "heliograph.systems",
+    "compare": "heliograph.comparison",
+    "convert": "optical.conversion.convert",
+    "model": "heliograph.workload",
+    "plan": "heliograph.workload",
+    "register_core": "heliograph.registry",
+    "register_fabric": "heliograph.registry",
+    "register_model": "heliograph.registry",
+    "register_schedule": "heliograph.registry",
+    "show": "heliograph.catalogue",
+    "simulate": "heliograph.simulation",
+    "sweep": "heliograph.sweeps",
+    "system": "heliograph.systems",
+}
+"""Module of each name; none of them has the name of a module of this package."""
+
+__all__ = [
+    "Comparison",
+    "Description",
+    "Grid",
+    "HeliographError",
+    "StepResult",
+    "System",
+    "__version__",
+    "compare",
+    "convert",
+    "model",
+    "plan",
+    "register_core",
+    "register_fabric",
+    "register_model",
+    "register_schedule",
+    "show",
+    "simulate",
+    "sweep",
+    "system",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        msg = f"module 'heliograph' has no attribute '{name}'"
+        raise AttributeError(msg)
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

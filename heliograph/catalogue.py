@@ -1,11 +1,10 @@
-"""What there is to choose from, and every parameter of it with its unit and source."""
+"""Catalogue: names to choose from, and every parameter of what they stand for with unit, range and source."""
 
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -16,8 +15,13 @@ from electronic.hosts import host_names, load_host
 from electronic.vector import load_vector, vector_names
 from heliograph.fabrics import FABRICS, build_fabric
 from heliograph.parts import parts_listing
-from heliograph.systems import SYSTEMS, build_system
-from optical.cores import CORES, load_core
+from heliograph.plugins import is_reference
+from heliograph.registry import core_named, model_named
+from heliograph.results import Tabular
+from heliograph.simulation import StepResult
+from heliograph.system_names import SYSTEMS, is_system
+from heliograph.systems import build_system
+from optical.cores import CORES
 from optical.devices.devices import device_table
 from optical.devices.named_parts import named_parts_table
 from optical.devices.programmable import programmable_table
@@ -30,6 +34,7 @@ from simulator.tables import Row, Table
 from simulator.topology.clos import direct_link_table
 from simulator.topology.scale_up import cable_table, nic_table, optical_hop_table
 from simulator.units import dimension_of
+from workloads.models.architecture import TransformerConfig
 from workloads.models.config import load_model, shipped_models
 
 CHOICE = "choice"
@@ -42,7 +47,7 @@ ACCELERATORS = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """One number of a description, with where it comes from."""
+    """Number of a description with its unit, published range, status and source."""
 
     path: str
     """Where it stands; what ``--set`` takes."""
@@ -58,6 +63,73 @@ class Parameter:
     """Low end of the published range."""
     high: float | None = None
     """High end of the published range."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Description(Tabular):
+    """Every parameter of something."""
+
+    name: str
+    """Name of it."""
+    parameters: tuple[Parameter, ...]
+    """Its parameters, in the order of its fields."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each parameter: path, value in SI, unit, status, source, ends of its range."""
+        return [dataclasses.asdict(one) for one in self.parameters]
+
+    def __repr__(self) -> str:
+        """Return a line for each parameter."""
+        return "\n".join(parameter_lines(self.parameters))
+
+    def summary_lines(self) -> list[tuple[str, str]]:
+        """Return title and lines of the parameters, each with value, range, status and source."""
+        lines = [(one.path, parameter_text(one)) for one in self.parameters]
+        return [(self.name, f"{len(lines)} parameters"), *lines]
+
+
+def show(thing: object) -> Description:
+    """Return every parameter of something with unit, range, status and source; a prompt shows them all.
+
+    Parameters
+    ----------
+    thing : str or dataclass
+        Name of a system, core, fabric, accelerator, host, device or model, or the thing itself; of a result,
+        the system that was run.
+
+    Raises
+    ------
+    ParameterError
+        If nothing has that name, or the thing has no parameters.
+    """
+    if isinstance(thing, str):
+        return Description(name=thing, parameters=tuple(description(thing)))
+    if isinstance(thing, TransformerConfig):
+        return Description(name=thing.name, parameters=tuple(_model_parameters(thing)))
+    described = thing.system if isinstance(thing, StepResult) else thing
+    if not dataclasses.is_dataclass(described) or isinstance(described, type):
+        msg = f"show takes a name, or a system, core, fabric, device or model; got {thing!r}"
+        raise ParameterError(msg)
+    name = str(getattr(described, "name", type(described).__name__))
+    return Description(name=name, parameters=tuple(_with_reduction(described)))
+
+
+def parameter_lines(parameters: Sequence[Parameter]) -> list[str]:
+    """Return one line per parameter: path, value with unit, range, status, source."""
+    width = max((len(one.path) for one in parameters), default=0)
+    return [f"{one.path:<{width}}  {parameter_text(one)}" for one in parameters]
+
+
+def parameter_text(one: Parameter) -> str:
+    """Return a parameter's value with unit, range, status and source."""
+    value = one.value if isinstance(one.value, str) else f"{one.value:.6g}"
+    unit = "" if one.unit == "1" else f" {one.unit}"
+    ends = "" if one.low is None and one.high is None else f" [{_end(one.low)}, {_end(one.high)}]"
+    return f"{value}{unit}{ends}  ({one.status}: {one.source})"
+
+
+def _end(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
 
 
 def tables() -> tuple[Table, ...]:
@@ -141,7 +213,7 @@ def listing(what: str) -> dict[str, str]:
     """
     match what:
         case "systems":
-            return dict(SYSTEMS)
+            return {name: kind.summary for name, kind in SYSTEMS.items()}
         case "models":
             models = {name: load_model(name) for name in shipped_models()}
             return {
@@ -176,19 +248,21 @@ def description(name: str) -> list[Parameter]:
     """
     makers: dict[str, Callable[[], list[Parameter]]] = {
         **{one: lambda: parameters_of(build_system(name)) for one in SYSTEMS},
-        **{one: lambda: parameters_of(load_core(name)) for one in CORES},
+        **{one: lambda: parameters_of(core_named(name)) for one in CORES},
         **{one: lambda: _with_reduction(build_fabric(name, ACCELERATORS, "h100")) for one in FABRICS},
         **{one: lambda: parameters_of(load_gpu(name)) for one in gpu_names()},
         **{one: lambda: parameters_of(load_vector(name)) for one in vector_names()},
         **{one: lambda: parameters_of(load_host(name)) for one in host_names()},
-        **{one: lambda: _model_parameters(name) for one in shipped_models()},
+        **{one: lambda: _model_parameters(model_named(name)) for one in shipped_models()},
     }
     if name in makers:
         return makers[name]()
-    if name.endswith(".toml") or re.split("[:@]", name)[0] in SYSTEMS:
+    if is_system(name):
         return _with_reduction(build_system(name))
+    if is_reference(name):
+        return parameters_of(core_named(name))
     if name.endswith(".json"):
-        return _model_parameters(name)
+        return _model_parameters(model_named(name))
     for table in tables():
         if name in table.names:
             return [_of_row(row) for row in table.of(name)]
@@ -210,8 +284,7 @@ def _of_row(row: Row) -> Parameter:
     )
 
 
-def _model_parameters(name: str) -> list[Parameter]:
-    model = load_model(name)
+def _model_parameters(model: TransformerConfig) -> list[Parameter]:
     source = "config.json of the model"
     found = [
         Parameter(

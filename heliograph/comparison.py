@@ -5,42 +5,59 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heliograph.catalogue import status_counts, tables
 from heliograph.fabrics import DEFAULT_FABRIC
 from heliograph.records import RunWriter, TrainingCache, configuration, fingerprint, new_run_directory
-from heliograph.simulation import StepResult, plan_for, plan_text, run_step
+from heliograph.report import format_si
+from heliograph.result_rows import part_rows, row_of
+from heliograph.results import Tabular
+from heliograph.simulation import StepResult, run_step, system_of
 from heliograph.small_gpt import EXACT, Accuracy, steps_to_loss, system_arithmetic, train_all
-from heliograph.systems import DEFAULT_CORE, SYSTEMS, System, build_system, has_parameter
+from heliograph.system_names import (
+    DEFAULT_ACCELERATORS,
+    DEFAULT_CORE,
+    DEFAULT_GPU,
+    SYSTEMS,
+    Options,
+    choice_of,
+)
+from heliograph.systems import System, build_system, has_parameter
+from heliograph.workload import Model, Plan, plan_for, plan_text, ranks_of
+from heliograph.workload import model as model_of
+from heliograph.workload import plan as plan_of
 from simulator.errors import ParameterError
 from simulator.parameter_tree import parse_assignment
 from workloads.models.architecture import TransformerConfig
-from workloads.models.config import load_model
 from workloads.plan.parallelism import Parallelism
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 Progress = Callable[[str, int, int], None]
+"""Told a label, how much is done, and how much there is."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a user asks to compare."""
+    """Comparison as a command line asks for it; None where nobody chose."""
 
     model: str = "llama-3.1-405b"
     """Shipped model, or path of a Hugging Face ``config.json``."""
-    accelerators: int = 1024
-    """Accelerators in every system."""
+    accelerators: int | None = None
+    """Accelerators in every system; None for those of the plan, of the files, or 1,024."""
     systems: tuple[str, ...] = tuple(SYSTEMS)
     """Systems by name, or paths of TOML files."""
     plan: str = ""
     """Plan such as ``tp=8,pp=16,...``; empty for the one the program names."""
-    gpu: str = "h100"
+    gpu: str | None = None
     """The GPU, and the one that photonic accelerators replace."""
-    basis: str = "power"
+    basis: str | None = None
     """How photonic accelerators are sized: power, area or count."""
-    core: str = DEFAULT_CORE
+    core: str | None = None
     """Core of photonic accelerators that name no other."""
-    fabric: str = DEFAULT_FABRIC
+    fabric: str | None = None
     """Fabric of packet systems that name no other."""
     assignments: tuple[str, ...] = ()
     """Single parameters to change, ``path=value``."""
@@ -52,9 +69,9 @@ class Request:
     """Whether the small GPT is trained."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """What came out."""
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Comparison(Tabular):
+    """Results of the same model and plan on several systems."""
 
     request: Request
     """What was asked."""
@@ -69,11 +86,35 @@ class Comparison:
     labels: dict[str, str]
     """Label of each system's arithmetic."""
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each system, with the columns of `heliograph.result_rows.COLUMNS`."""
+        return [row_of(record) for record in self.records()]
+
+    def parts(self) -> list[dict[str, Any]]:
+        """Return a row for each system, quantity and part, `heliograph.result_rows.PART_COLUMNS`."""
+        return [row for record in self.records() for row in part_rows(record)]
+
+    def plot(self) -> Figure:
+        """Return a figure of where time and energy go, a bar for each system."""
+        from heliograph.comparison_figures import step_figure  # noqa: PLC0415 - matplotlib takes its time
+
+        return step_figure(self.records())
+
+    def summary_lines(self) -> list[tuple[str, str]]:
+        """Return title and lines of the comparison as it is shown."""
+        lines = [(f"{self.config.name} on {len(self.results)} systems", plan_text(self.plan))]
+        for one in self.results:
+            time, energy = format_si(one.step_time_s, "s"), format_si(one.energy_per_token_j, "J/token")
+            cost = f"{one.usd_per_million_tokens:.3g} USD a million tokens"
+            lines.append((one.system.name, f"{time}, {energy}, {cost}, {one.effective_bits:.2f} bits"))
+        return lines
+
     def records(self) -> list[dict[str, Any]]:
         """Return one plain record per system."""
         found = []
         for result in self.results:
             record = result.record() | {"inputs_by_status": status_counts(result.system)}
+            record["seed"] = self.request.seed if self.request.accuracy else None
             label = self.labels[result.system.name]
             if label in self.accuracies:
                 steps = steps_to_loss(self.accuracies[label])
@@ -91,11 +132,12 @@ class Comparison:
         return {
             "model": self.config.name,
             "parameters": self.config.parameters,
-            "accelerators": self.request.accelerators,
-            "replaced_gpu": self.request.gpu,
-            "basis": self.request.basis,
-            "core": self.request.core,
-            "fabric": self.request.fabric,
+            "accelerators": self.results[0].system.accelerators,
+            "replaced_gpu": self.request.gpu or DEFAULT_GPU,
+            "basis": self.request.basis or "power",
+            "core": self.request.core or DEFAULT_CORE,
+            "fabric": self.request.fabric or DEFAULT_FABRIC,
+            "settings": list(self.request.assignments),
             "plan": plan_text(self.plan),
             "tokens_per_step": self.plan.global_batch * self.plan.sequence_length,
             "seed": self.request.seed,
@@ -127,43 +169,107 @@ def build_systems(request: Request) -> list[System]:
     if not request.systems:
         msg = f"no system to compare; name some of {', '.join(SYSTEMS)}"
         raise ParameterError(msg)
-    options: dict[str, Any] = {
-        "accelerators": request.accelerators,
-        "gpu": request.gpu,
-        "basis": request.basis,
-        "core": request.core,
-        "fabric": request.fabric,
-    }
-    systems = []
+    usual = ranks_of(request.plan) or DEFAULT_ACCELERATORS
+    choices = {"gpu": request.gpu, "basis": request.basis, "core": request.core, "fabric": request.fabric}
+    given = {name: value for name, value in choices.items() if value is not None}
+    refused = [
+        choice_of(name, Options(accelerators=request.accelerators, **given), usual).contradictions
+        for name in request.systems
+    ]
+    for option in given:  # a choice must be of use to one system
+        if all(option in sentences for sentences in refused):
+            raise ParameterError(refused[-1][option])
+    systems: list[System] = []
     unused = set(request.assignments)
-    for name in request.systems:
+    for name, sentences in zip(request.systems, refused, strict=True):
+        options: dict[str, Any] = {one: value for one, value in given.items() if one not in sentences}
+        options |= {"accelerators": request.accelerators, "usual_accelerators": usual}
         plain = build_system(name, **options)
         fitting = [text for text in request.assignments if has_parameter(plain, parse_assignment(text)[0])]
         unused -= set(fitting)
         systems.append(build_system(name, **options, assignments=fitting))
     for text in sorted(unused):  # no system has it: build the last one with it to say why
         build_system(request.systems[-1], **options, assignments=(text,))
-    names = [system.name for system in systems]
-    if len(set(names)) != len(names):
-        msg = f"systems {', '.join(names)}: every system may stand once; give TOML files a name of their own"
-        raise ParameterError(msg)
+    _check_names(systems)
     return systems
 
 
 def choose_plan(request: Request, config: TransformerConfig, systems: Sequence[System]) -> Parallelism:
     """Return the plan of a request, or the default one for the smallest memory among the systems."""
     memory_bytes = min(system.node().memory.capacity_bytes for system in systems)
-    return plan_for(config, request.plan, accelerators=request.accelerators, memory_bytes=memory_bytes)
+    return plan_for(config, request.plan, accelerators=systems[0].accelerators, memory_bytes=memory_bytes)
 
 
 def compare(
+    systems: Sequence[System | str],
+    model: Model,
+    plan: Plan | None = None,
+    *,
+    accuracy: bool = False,
+    quick: bool = False,
+    seed: int = 0,
+    cache: TrainingCache | None = None,
+    progress: Progress = lambda label, done, total: None,
+) -> Comparison:
+    """Return the same model and plan on several systems.
+
+    Parameters
+    ----------
+    systems : sequence of System or str
+        Hardware, or names of it; a name has as many accelerators as the plan takes.
+    model : str, pathlib.Path, mapping or TransformerConfig
+        As `heliograph.model` takes it.
+    plan : str, mapping or Parallelism
+        As `heliograph.plan` takes it; without it, the one chosen for the smallest memory among the systems.
+    accuracy : bool
+        Whether a small GPT is trained through each system's arithmetic, which takes minutes.
+    quick : bool
+        Whether it is trained for fewer steps and seeds.
+    seed : int
+        First seed of it.
+    cache : TrainingCache
+        Finished training runs, ``results/.training`` where none is given.
+    progress : callable
+        Told a label, how much is done, and how much there is.
+
+    Raises
+    ------
+    HeliographError
+        For names that are not known, a plan that does not fit, a link that does not close.
+    """
+    if isinstance(systems, str | System) or not isinstance(systems, Sequence) or not systems:
+        msg = f'systems must be a list, such as ["gpu_packet", "photonic_packet"]; got {systems!r}'
+        raise ParameterError(msg)
+    config = model_of(model)
+    built = [system_of(one, plan) for one in systems]
+    _check_names(built)
+    light = next((one for one in built if one.photonic), None)
+    smallest = min(built, key=lambda one: one.node().memory.capacity_bytes)
+    spread = plan_of(plan, model=config, system=smallest)
+    request = Request(
+        model=config.name,
+        accelerators=smallest.accelerators,
+        systems=tuple(one.name for one in built),
+        plan=plan_text(spread),
+        gpu=built[0].gpu.name,
+        basis=light and str(light.basis),
+        core=light and light.core_name,
+        quick=quick,
+        seed=seed,
+        accuracy=accuracy,
+    )
+    kept = cache or TrainingCache(Path("results") / ".training")
+    return _compared(request, built, config, spread, cache=kept, progress=progress)
+
+
+def compare_request(
     request: Request,
     *,
     cache: TrainingCache,
     progress: Progress = lambda label, done, total: None,
     stepped: Callable[[Comparison], object] = lambda comparison: None,
 ) -> Comparison:
-    """Return the comparison that a request asks for.
+    """Return the comparison that a command line asks for.
 
     Parameters
     ----------
@@ -182,13 +288,29 @@ def compare(
         For anything wrong with the request: unknown names, a plan that does not fit, a link that does not
         close.
     """
-    config = load_model(request.model)
+    config = model_of(request.model)
     systems = build_systems(request)
     plan = choose_plan(request, config, systems)
-    results = []
+    return _compared(request, systems, config, plan, cache=cache, progress=progress, stepped=stepped)
+
+
+def _compared(
+    request: Request,
+    systems: Sequence[System],
+    config: TransformerConfig,
+    plan: Parallelism,
+    *,
+    cache: TrainingCache,
+    progress: Progress,
+    stepped: Callable[[Comparison], object] = lambda comparison: None,
+) -> Comparison:
+    """Return all steps, and what training comes to where it is asked for."""
+    results: list[StepResult] = []
+    graph = None
     for index, system in enumerate(systems):
         progress(f"step on {system.name}", index, len(systems))
-        results.append(run_step(system, config, plan))
+        results.append(run_step(system, config, plan, graph=graph))
+        graph = results[0].graph
     progress("steps", len(systems), len(systems))
     arithmetics = {system.name: system_arithmetic(system) for system in systems}
     found = Comparison(
@@ -200,16 +322,24 @@ def compare(
         labels={name: one.label for name, one in arithmetics.items()},
     )
     stepped(found)
-    if request.accuracy:
-        accuracies = train_all(
-            {one.label: one for one in arithmetics.values()}.values(),
-            seeds=range(request.seed, request.seed + (QUICK_SEEDS if request.quick else SEEDS)),
-            quick=request.quick,
-            cache=cache,
-            progress=lambda done, total, label: progress(f"small GPT, {label}", done, total),
-        )
-        return replace(found, accuracies=accuracies)
-    return found
+    if not request.accuracy:
+        return found
+    accuracies = train_all(
+        {one.label: one for one in arithmetics.values()}.values(),
+        seeds=range(request.seed, request.seed + (QUICK_SEEDS if request.quick else SEEDS)),
+        quick=request.quick,
+        cache=cache,
+        progress=lambda done, total, label: progress(f"small GPT, {label}", done, total),
+    )
+    return replace(found, accuracies=accuracies)
+
+
+def _check_names(systems: Sequence[System]) -> None:
+    """Raise an error if a name stands twice."""
+    names = [system.name for system in systems]
+    if len(set(names)) != len(names):
+        msg = f"systems {', '.join(names)}: every system may stand once; give TOML files a name of their own"
+        raise ParameterError(msg)
 
 
 SEEDS = 3
@@ -265,7 +395,8 @@ def write(comparison: Comparison, out: Path | None) -> Path:
     directory = writer.directory
     records = comparison.records()
     writer.write_config(_configuration(comparison))
-    writer.write_table([_flat(record) for record in records])
+    writer.write_table("systems.csv", comparison.rows())
+    writer.write_table("table.csv", comparison.parts())
     step_time_bars(records, directory / "step_time.png")
     energy_bars(records, directory / "energy.png")
     if comparison.accuracies:
@@ -273,16 +404,6 @@ def write(comparison: Comparison, out: Path | None) -> Path:
     writer.write_trace(_events(comparison.results))
     writer.write_summary(comparison.summary())
     return directory
-
-
-def _flat(record: dict[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in record.items():
-        if isinstance(value, dict):
-            flat |= {f"{key}.{part}": inner for part, inner in value.items()}
-        elif not isinstance(value, list):
-            flat[key] = value
-    return flat
 
 
 def _events(results: Sequence[StepResult]) -> list[dict[str, Any]]:

@@ -10,14 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from heliograph.report import format_si, prefix_of
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, save, styled
 from simulator.errors import HeliographError
+from simulator.units import dimension_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
 
 CATEGORY_COLOURS = {
     "compute": PALETTE[0],
@@ -28,6 +32,11 @@ CATEGORY_COLOURS = {
     "bubble": PALETTE[9],
 }
 """Colours that a kind of time keeps in every figure; a category takes the one whose word it contains."""
+
+WIDE = 30.0
+"""Ratio of the largest to the smallest number from which an axis is logarithmic; dimensionless."""
+PREFIXED_UNITS = ("s", "J", "W", "B", "Hz", "m", "A", "V")
+"""Units that take a prefix on an axis."""
 
 _MAX_PARTS = 12
 _SMALL_SHARE = 0.01
@@ -52,7 +61,10 @@ def step_time_bars(records: Sequence[Mapping[str, Any]], path: Path) -> tuple[Pa
         If there is nothing to draw, a part is negative or not finite, or the file cannot be written.
     """
     parts = _parts(records, "time_by_category_s")
-    return _stacked_bars(records, parts, path, unit="s", quantity="Step time")
+    with styled():
+        figure = new_figure(_height_in(records, parts))
+        _stacked_bars(figure, records, parts, unit="s", quantity="Step time")
+        return save(figure, path)
 
 
 def energy_bars(records: Sequence[Mapping[str, Any]], path: Path) -> tuple[Path, Path]:
@@ -73,7 +85,34 @@ def energy_bars(records: Sequence[Mapping[str, Any]], path: Path) -> tuple[Path,
         As `step_time_bars`.
     """
     parts = _folded(_parts(records, "energy_by_component_j_per_token"))
-    return _stacked_bars(records, parts, path, unit="J", quantity="Energy per token")
+    with styled():
+        figure = new_figure(_height_in(records, parts))
+        _stacked_bars(figure, records, parts, unit="J", quantity="Energy per token")
+        return save(figure, path)
+
+
+def step_figure(records: Sequence[Mapping[str, Any]]) -> Figure:
+    """Return a figure of the step time of every system above its energy per token, both by part.
+
+    Parameters
+    ----------
+    records : sequence of mapping
+        One per system, as `step_time_bars` and `energy_bars` take them.
+
+    Raises
+    ------
+    HeliographError
+        As `step_time_bars`.
+    """
+    time = _parts(records, "time_by_category_s")
+    energy = _folded(_parts(records, "energy_by_component_j_per_token"))
+    heights = (_height_in(records, time), _height_in(records, energy))
+    with styled():
+        figure = new_figure(sum(heights))
+        above, below = figure.subfigures(2, 1, height_ratios=heights)
+        _stacked_bars(above, records, time, unit="s", quantity="Step time")
+        _stacked_bars(below, records, energy, unit="J", quantity="Energy per token")
+    return figure
 
 
 def loss_curves(curves: Sequence[Mapping[str, Any]], path: Path) -> tuple[Path, Path]:
@@ -117,47 +156,90 @@ def loss_curves(curves: Sequence[Mapping[str, Any]], path: Path) -> tuple[Path, 
         return save(figure, path)
 
 
+def lines_figure(lines: Mapping[str, Sequence[tuple[float, float]]], *, x: str, y: str) -> Figure:
+    """Return a figure of lines through points.
+
+    Parameters
+    ----------
+    lines : mapping of str to sequence of (float, float)
+        Points of each line by its name, in the order in which they are joined.
+    x, y : str
+        What the numbers are; the ending tells the SI unit.
+    """
+    with styled():
+        figure = new_figure(3.2 + 0.2 * math.ceil(len(lines) / 3))
+        axes = figure.add_subplot()
+        factors = {}
+        for place, name in enumerate((x, y)):
+            numbers = [abs(point[place]) for points in lines.values() for point in points]
+            dimension = dimension_of(name)
+            unit = dimension[1] if dimension else ""
+            prefix, factors[name] = prefix_of(max(numbers)) if unit in PREFIXED_UNITS else ("", 1.0)
+            spread = [number for number in numbers if number > 0.0]
+            wide = len(spread) == len(numbers) and max(spread) >= WIDE * min(spread)
+            axis = axes.xaxis if place == 0 else axes.yaxis
+            axis.set_label_text(f"{name} ({prefix}{unit})" if unit else name)
+            (axes.set_xscale if place == 0 else axes.set_yscale)("log" if wide else "linear")
+        for index, (name, points) in enumerate(lines.items()):
+            across, up = zip(*points, strict=True)
+            axes.plot(
+                np.array(across) / factors[x],
+                np.array(up) / factors[y],
+                marker="o",
+                markersize=4.0,
+                color=PALETTE[index % len(PALETTE)],
+                label=name,
+            )
+        axes.grid(visible=True)
+        if len(lines) > 1:
+            figure.legend(loc="outside upper center", ncols=min(3, len(lines)))
+    return figure
+
+
+def _height_in(records: Sequence[object], parts: Mapping[str, object]) -> float:
+    """Return the height of a panel of bars with its legend, inches."""
+    return 1.25 + 0.42 * len(records) + 0.2 * math.ceil(len(parts) / 4)
+
+
 def _stacked_bars(
+    figure: Figure | SubFigure,
     records: Sequence[Mapping[str, Any]],
     parts: dict[str, np.ndarray],
-    path: Path,
     *,
     unit: str,
     quantity: str,
-) -> tuple[Path, Path]:
+) -> None:
+    """Draw a bar for each record, stacked by part, with its legend above."""
     totals = np.sum(list(parts.values()), axis=0)
     symbol, factor = prefix_of(float(totals.max()))
     places = np.arange(len(records))
-    with styled():
-        figure = new_figure(1.25 + 0.42 * len(records) + 0.2 * math.ceil(len(parts) / 4))
-        axes = figure.add_subplot()
-        start = np.zeros(len(records))
-        for (name, values), (colour, hatch) in zip(parts.items(), _looks(list(parts)), strict=True):
-            axes.barh(
-                places,
-                values / factor,
-                _BAR_HEIGHT,
-                left=start / factor,
-                color=colour,
-                hatch=hatch,
-                edgecolor="white",
-                linewidth=0.5,
-                label=label(name),
-            )
-            start = start + values
-        for place, total in zip(places, totals, strict=True):
-            text = format_si(float(total), unit)
-            end = (float(total) / factor, float(place))
-            axes.annotate(text, end, (5, 0), textcoords="offset points", va="center", bbox=_CLEAR)
-        axes.set_yticks(places, [label(str(record["system"])) for record in records])
-        axes.tick_params(axis="y", length=0)
-        axes.invert_yaxis()
-        axes.set_xlim(0.0, max(1.13 * float(totals.max()) / factor, 1e-3))
-        axes.set_xlabel(f"{quantity} ({symbol}{unit})")
-        axes.grid(visible=True, axis="x")
-        handles, names = axes.get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside upper center", ncols=min(4, len(names)))
-        return save(figure, path)
+    axes = figure.add_subplot()
+    start = np.zeros(len(records))
+    for (name, values), (colour, hatch) in zip(parts.items(), _looks(list(parts)), strict=True):
+        axes.barh(
+            places,
+            values / factor,
+            _BAR_HEIGHT,
+            left=start / factor,
+            color=colour,
+            hatch=hatch,
+            edgecolor="white",
+            linewidth=0.5,
+            label=label(name),
+        )
+        start = start + values
+    for place, total in zip(places, totals, strict=True):
+        text = format_si(float(total), unit)
+        end = (float(total) / factor, float(place))
+        axes.annotate(text, end, (5, 0), textcoords="offset points", va="center", bbox=_CLEAR)
+    axes.set_yticks(places, [label(str(record["system"])) for record in records])
+    axes.tick_params(axis="y", length=0)
+    axes.invert_yaxis()
+    axes.set_xlim(0.0, max(1.13 * float(totals.max()) / factor, 1e-3))
+    axes.set_xlabel(f"{quantity} ({symbol}{unit})")
+    axes.grid(visible=True, axis="x")
+    handles, names = axes.get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper center", ncols=min(4, len(names)))
 
 
 def _parts(records: Sequence[Mapping[str, Any]], key: str) -> dict[str, np.ndarray]:

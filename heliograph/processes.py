@@ -1,11 +1,8 @@
-"""Runs of an experiment in parallel processes, none of which outlives the command.
+"""Jobs in parallel processes of one machine, or of all that torchrun started; none outlives its command.
 
-Doubts about a result that a job raised in another process, brought back with what the job gave.
-
-Runs of an experiment shared out over the processes that torchrun started, on one machine or on many.
-
-The process of rank 0 runs the command as it is; the others only take jobs, of which it makes a queue in the
-store that torchrun's processes have in common. Caches, figures and text are those of rank 0 alone.
+Under torchrun the process of rank 0 runs the command as it is; the others only take jobs, of which it makes a
+queue in the store that torchrun's processes have in common; caches, figures and text are those of rank 0.
+Warnings about a result (`SuspectWarning`) come back with it from wherever it was computed.
 """
 
 from __future__ import annotations
@@ -18,8 +15,8 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from datetime import timedelta
@@ -33,16 +30,16 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, kw_only=True)
 class Watched(Generic[Result]):
-    """What a job gave, and what it doubted."""
+    """Result of a job with its warnings."""
 
     result: Result
-    """What it gave."""
-    doubts: tuple[SuspectWarning, ...]
-    """What it warned of."""
+    """What the job gave."""
+    warnings: tuple[SuspectWarning, ...]
+    """Its warnings about that."""
 
 
 def watched(work: Callable[[Job], Result], job: Job) -> Watched[Result]:
-    """Do a job and return its result with the doubts about it; other warnings are shown as usual.
+    """Return the result of a job with the warnings about it; others are shown as usual.
 
     Parameters
     ----------
@@ -57,14 +54,14 @@ def watched(work: Callable[[Job], Result], job: Job) -> Watched[Result]:
     for one in caught:
         if not isinstance(one.message, SuspectWarning):
             warnings.showwarning(one.message, one.category, one.filename, one.lineno)
-    doubts = tuple(one.message for one in caught if isinstance(one.message, SuspectWarning))
-    return Watched(result=result, doubts=doubts)
+    about = tuple(one.message for one in caught if isinstance(one.message, SuspectWarning))
+    return Watched(result=result, warnings=about)
 
 
 def told(one: Watched[Result]) -> Result:
-    """Return a job's result, and warn of the doubts about it in this process."""
-    for doubt in one.doubts:
-        warnings.warn(doubt, stacklevel=3)
+    """Return a job's result, and repeat the warnings about it in this process."""
+    for warning in one.warnings:
+        warnings.warn(warning, stacklevel=3)
     return one.result
 
 
@@ -75,7 +72,7 @@ _PATIENCE = timedelta(days=7)
 
 @dataclass(frozen=True, kw_only=True)
 class Ranks:
-    """The processes of a command, and which of them this one is."""
+    """Processes of a command, and the place of this one among them."""
 
     rank: int
     """Number of this process; 0 runs the command."""
@@ -87,7 +84,7 @@ class Ranks:
 
 @dataclass
 class _Started:
-    """What this process has joined."""
+    """State of this process among others."""
 
     ranks: Ranks | None = None
     """The processes, or None where there is but one."""
@@ -203,10 +200,6 @@ def share_out(
     ------
     HeliographError
         What a job raised, here or elsewhere.
-
-    Notes
-    -----
-    Doubts about a result (`SuspectWarning`) come back with it and are raised again here, by no other process.
     """
     from heliograph.records import versions  # noqa: PLC0415 - imports what the command line does without
 
@@ -239,7 +232,7 @@ def _claim(ranks: Ranks, name: str) -> int:
 def _outcome(
     made_with: Mapping[str, str], rank: int, work: Callable[[Any], Any], job: object
 ) -> tuple[Watched[Any] | None, HeliographError | None]:
-    """Return what a job gives and doubts, or what was wrong with it, which rank 0 tells."""
+    """Return the result of a job, or what was wrong with it, which rank 0 tells."""
     from heliograph.records import versions  # noqa: PLC0415 - imports what the command line does without
 
     mine = versions()
@@ -276,7 +269,7 @@ def run_all(jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[
 
     Notes
     -----
-    Doubts about a result (`SuspectWarning`) come back with it and are raised again here.
+    The first Ctrl-C lets the jobs at work finish and keeps them, the second ends them at once.
     """
     ranks = joined()
     if ranks is not None:
@@ -288,24 +281,36 @@ def run_all(jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[
             keep(job, work(job))
         return
     kept: set[int] = set()
+
+    def keep_done(futures: Mapping[Future[Watched[Result]], int], done: Iterable[Future[Any]]) -> None:
+        for future in done:
+            index = futures[future]
+            if index not in kept and not future.cancelled():
+                result = told(future.result())
+                kept.add(index)
+                keep(jobs[index], result)
+
+    others = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_prepare_worker)
-    futures = {pool.submit(watched, work, job): index for index, job in enumerate(jobs)}
+    futures: dict[Future[Watched[Result]], int] = {}
     try:
-        for future in as_completed(futures):
-            curve = told(future.result())
-            kept.add(futures[future])
-            keep(jobs[futures[future]], curve)
-    except BrokenProcessPool:  # a worker was killed (memory, most likely): go on alone
-        for index, job in enumerate(jobs):
-            if index not in kept:
-                keep(job, work(job))
+        try:
+            for index, job in enumerate(jobs):
+                futures[pool.submit(watched, work, job)] = index
+            keep_done(futures, as_completed(futures))
+        except BrokenProcessPool:  # a worker was killed (memory, most likely): go on alone
+            for index, job in enumerate(jobs):
+                if index not in kept:
+                    keep(job, work(job))
+        except KeyboardInterrupt:
+            sys.stderr.write("interrupted: the runs at work are finished and kept; Ctrl-C again stops them\n")
+            pool.shutdown(cancel_futures=True)
+            keep_done(futures, [one for one in futures if one.cancelled() or one.exception() is None])
+            raise
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted: the runs at work are finished and kept; Ctrl-C again stops them\n")
-        pool.shutdown(cancel_futures=True)
-        for future, index in futures.items():
-            if index not in kept and not future.cancelled() and future.exception() is None:
-                keep(jobs[index], told(future.result()))
+        for worker in set(multiprocessing.active_children()) - others:  # of the second Ctrl-C
+            worker.kill()
         raise
     finally:
         pool.shutdown(wait=False, cancel_futures=True)

@@ -1,10 +1,8 @@
-"""The run store: what a run was, what came out, written whole or not at all.
+"""Run store: descriptions as plain data, and files that are written whole or not at all.
 
-A run's directory holds ``summary.json`` (the results), ``table.csv``, ``config.json`` (every parameter with
-its value, versions, seed, hashes) and ``trace.json`` (opens in Perfetto). `TrainingCache` keeps finished
-training runs across interrupted commands.
-
-Descriptions as plain data: nested dictionaries, canonical JSON, a hash, a file.
+A run's directory holds ``summary.json`` (the results), ``systems.csv`` and ``table.csv``
+(`heliograph.result_rows`), ``config.json`` (every parameter with its value, versions, seed, hashes) and
+``trace.json`` (opens in Perfetto). `TrainingCache` keeps finished training runs across interrupted commands.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import errno
+import fcntl
 import hashlib
 import io
 import json
@@ -30,7 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from heliograph import __version__
+from heliograph._version import __version__
+from heliograph.result_rows import SCHEMA
 from simulator.errors import HeliographError
 from simulator.tables import Table
 
@@ -102,12 +102,15 @@ def sha256_of(value: object) -> str:
 
 
 def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
-    """Return rows as CSV with a column for every key, in the order in which they first appear."""
+    """Return rows as CSV with a column for every key, in the order in which they first appear.
+
+    Text that a spreadsheet would run as a formula is quoted.
+    """
     columns = list(dict.fromkeys(key for row in rows for key in row))
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([_cell(column) for column in columns])
+    writer.writerows([_cell(row.get(column, "")) for column in columns] for row in rows)
     return text.getvalue()
 
 
@@ -176,8 +179,8 @@ def _umask() -> int:
     return mask
 
 
-SCHEMA = 1
-"""Version of the layout of the files; part of every cache key."""
+CACHE = 1
+"""Version of stored training runs; part of their keys."""
 MAX_EVENTS = 200_000
 """Most events that a trace file holds; some 40 MB, which Perfetto still opens."""
 
@@ -262,14 +265,50 @@ def new_run_directory(root: Path, name: str) -> Path:
     raise HeliographError(msg)
 
 
-@dataclass(frozen=True)
-class RunWriter:
-    """Writes the files of one run; a finished run of another configuration is never overwritten.
+_LOCKED: dict[Path, int] = {}
+"""Directories that this process writes a run into, each with the file that holds the lock."""
+
+
+def _lock(directory: Path) -> None:
+    """Keep other processes from writing a run into a directory, until `_unlock` or the end of this one.
 
     Raises
     ------
     HeliographError
-        If the directory cannot be made, or holds the summary of another run.
+        If another process does.
+    """
+    place = directory.resolve()
+    if place in _LOCKED:
+        return
+    handle = os.open(place, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(handle)
+        msg = f"another run is writing into {directory}; wait for it, or name another directory with --out"
+        raise HeliographError(msg) from error
+    except OSError:  # a file system without locks
+        pass
+    _LOCKED[place] = handle
+
+
+def _unlock(directory: Path) -> None:
+    """Let other processes write into a directory again."""
+    handle = _LOCKED.pop(directory.resolve(), None)
+    if handle is not None:
+        os.close(handle)
+
+
+@dataclass(frozen=True)
+class RunWriter:
+    """Writes the files of one run; a finished run of another configuration is never overwritten.
+
+    The directory is this process's until the summary is written, or until the process ends.
+
+    Raises
+    ------
+    HeliographError
+        If the directory cannot be made, another process writes into it, or it holds another run.
     """
 
     directory: Path
@@ -278,15 +317,13 @@ class RunWriter:
     """Hash of the configuration, see `fingerprint`; the same run may be written again."""
 
     def __post_init__(self) -> None:
+        make_directory(self.directory)
+        _lock(self.directory)
         finished = self.directory / "summary.json"
         if finished.exists() and _fingerprint_in(finished) != self.fingerprint:
+            _unlock(self.directory)
             msg = f"{self.directory} holds another run; name another directory with --out, or remove it"
             raise HeliographError(msg)
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            msg = f"cannot make {self.directory} ({error.strerror}); name another directory with --out"
-            raise HeliographError(msg) from error
 
     def write_summary(self, summary: Mapping[str, object]) -> Path:
         """Write ``summary.json``; only the field ``created`` differs between runs of one configuration.
@@ -295,21 +332,18 @@ class RunWriter:
         """
         content = {"schema": SCHEMA, "fingerprint": self.fingerprint, **plain(summary, "summary")}
         content["created"] = datetime.now(UTC).isoformat(timespec="seconds")
-        return self._write_json("summary.json", content)
+        path = self._write_json("summary.json", content)
+        _unlock(self.directory)
+        return path
 
     def write_config(self, config: Mapping[str, object]) -> Path:
         """Write ``config.json`` (see `configuration`)."""
         return self._write_json("config.json", config)
 
-    def write_table(self, rows: Sequence[Mapping[str, object]]) -> Path:
-        """Write ``table.csv``, one row each, with the columns in the order in which they first appear."""
-        columns = list(dict.fromkeys(key for row in rows for key in row))
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([_cell(column) for column in columns])
-        writer.writerows([_cell(row.get(column, "")) for column in columns] for row in rows)
-        path = self.directory / "table.csv"
-        write_atomically(path, text.getvalue())
+    def write_table(self, name: str, rows: Sequence[Mapping[str, object]]) -> Path:
+        """Write rows of the same columns as a CSV file."""
+        path = self.directory / name
+        write_atomically(path, csv_text(rows))
         return path
 
     def write_trace(self, events: Sequence[Mapping[str, object]]) -> Path:
@@ -366,7 +400,7 @@ class TrainingCache:
         """
         made_with = {name: version for name, version in versions().items() if name in {"heliograph", "torch"}}
         parts = {"numerics": numerics, "model": model, "training": training, "corpus": corpus_sha256}
-        return sha256_of({"schema": SCHEMA, "versions": made_with, **parts})
+        return sha256_of({"schema": CACHE, "versions": made_with, **parts})
 
     def load(self, key: str) -> dict[str, Any] | None:
         """Return the stored curves, or None if there are none or the file is damaged."""
@@ -389,11 +423,7 @@ class TrainingCache:
         HeliographError
             If they cannot be written.
         """
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            msg = f"cannot make {self.directory} ({error.strerror}); name another directory with --out"
-            raise HeliographError(msg) from error
+        make_directory(self.directory)
         write_atomically(self.directory / f"{key}.json", canonical_json({"key": key, "curves": curves}))
 
 

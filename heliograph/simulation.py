@@ -1,9 +1,4 @@
-"""One step of one system: run, measure, price.
-
-Fabrics whose circuits can follow a step, and when they may move.
-
-How soon training wears out cores whose cells survive a number of writes only.
-"""
+"""One training step of one system: run, measured, priced, with circuit policies and endurance of cells."""
 
 from __future__ import annotations
 
@@ -12,9 +7,24 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from heliograph.systems import System
+from heliograph._version import __version__
+from heliograph.report import format_si
+from heliograph.result_rows import SCHEMA, part_rows, row_of
+from heliograph.results import Tabular
+from heliograph.system_names import DEFAULT_ACCELERATORS
+from heliograph.systems import System, build_system
+from heliograph.workload import (  # noqa: F401 - until experiments take them from there
+    TOKENS_PER_ACCELERATOR,
+    Model,
+    Plan,
+    plan_for,
+    plan_text,
+    ranks_of,
+)
+from heliograph.workload import model as model_of
+from heliograph.workload import plan as plan_of
 from optical.accelerator import PhotonicUnit
 from optical.fabrics.circuits import CircuitPolicy, Turning
 from optical.fabrics.direct_connect import DirectConnect
@@ -23,7 +33,7 @@ from optical.fabrics.in_network_reduction import OpticalReduction
 from optical.fabrics.rails import OcsRails
 from optical.fabrics.wafer import WaferFabric
 from simulator.engine.simulation import Simulation
-from simulator.errors import RouteError
+from simulator.errors import ParameterError, RouteError
 from simulator.interfaces import Fabric
 from simulator.layout import placed
 from simulator.operators import MatMul, Operator, Overlapped, StepGraph
@@ -31,10 +41,13 @@ from simulator.operators import Sequence as Run
 from simulator.results.metrics import StepMetrics, summarise
 from simulator.results.trace import Trace
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.parallelism import Parallelism, check, default_sequence_length, parse_plan
+from workloads.plan.parallelism import Parallelism, check
 from workloads.search.plans import PLACEMENTS, endpoints_of
-from workloads.step.memory import check_fits, check_host_fits, default_plan, memory_by_kind
+from workloads.step.memory import check_fits, check_host_fits, memory_by_kind
 from workloads.step.step import build_step
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 CircuitFabric = OcsRails | DirectConnect | HybridFabric | WaferFabric
 """Fabrics with a circuit policy."""
@@ -153,9 +166,9 @@ def _products(operator: Operator) -> Iterator[tuple[MatMul, int]]:
             return
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepResult:
-    """What one step of one system took."""
+@dataclass(frozen=True, kw_only=True, repr=False)
+class StepResult(Tabular):
+    """Time, energy, memory and cost of one training step of one system."""
 
     system: System
     """The hardware as it was run."""
@@ -181,6 +194,71 @@ class StepResult:
     """Steps of a compute-optimal training run."""
 
     @property
+    def step_time_s(self) -> float:
+        """Time of the step."""
+        return self.metrics.step_time_s
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens trained per second."""
+        return self.metrics.tokens_per_s
+
+    @property
+    def time_by_category_s(self) -> dict[str, float]:
+        """Time of the step by what compute did or waited for, mean over ranks; adds up."""
+        return self.metrics.time_by_category_s
+
+    @property
+    def energy_j(self) -> float:
+        """Energy of the whole system over the step."""
+        return self.metrics.energy_j
+
+    @property
+    def energy_by_part_j(self) -> dict[str, float]:
+        """The same by part; adds up."""
+        return self.metrics.energy_by_component_j
+
+    @property
+    def energy_per_token_j(self) -> float:
+        """Energy of the whole system per token."""
+        return self.metrics.energy_per_token_j
+
+    @property
+    def effective_bits(self) -> float:
+        """Precision that the system delivers, effective bits of a full-scale sample."""
+        return self.system.effective_bits()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one row, with the columns of `heliograph.result_rows.COLUMNS`."""
+        return [row_of(self.record())]
+
+    def parts(self) -> list[dict[str, Any]]:
+        """Return one row for each part of each quantity, `heliograph.result_rows.PART_COLUMNS`."""
+        return part_rows(self.record())
+
+    def plot(self) -> Figure:
+        """Return a figure of where time and energy of the step go."""
+        from heliograph.comparison_figures import step_figure  # noqa: PLC0415 - matplotlib takes its time
+
+        return step_figure([self.record()])
+
+    def summary_lines(self) -> list[tuple[str, str]]:
+        """Return title and lines of the result as it is shown."""
+        time, energy = self.time_by_category_s, self.energy_by_part_j
+        return [
+            (f"One step of {self.model}", f"{format_si(self.step_time_s, 's')} on {self.system.name}"),
+            ("plan", plan_text(self.plan)),
+            ("throughput", f"{self.tokens_per_s:,.0f} tokens/s on {self.system.accelerators:,} accelerators"),
+            ("time", _largest(time, self.step_time_s)),
+            ("energy", f"{format_si(self.energy_per_token_j, 'J/token')}: {_largest(energy, self.energy_j)}"),
+            ("cost", f"{self.usd_per_million_tokens:.3g} USD a million tokens (assumed prices)"),
+            ("precision", f"{self.effective_bits:.2f} effective bits"),
+            ("memory", f"{format_si(sum(self.memory_bytes.values()), 'B')} of the fullest accelerator"),
+            ("circuits", self.circuits),
+            ("changed", self.system.settings_text() or "nothing"),
+        ]
+
+    @property
     def usd_per_million_tokens(self) -> float:
         """Cost of a million tokens."""
         tokens = self.metrics.tokens_per_s * self.metrics.step_time_s
@@ -199,7 +277,15 @@ class StepResult:
         tokens = metrics.tokens_per_s * metrics.step_time_s
         lifetime = lifetime_steps(self.system.photonic, self.graph)
         return {
+            "schema": SCHEMA,
+            "version": __version__,
+            "seed": None,
+            "model": self.model,
+            "plan": plan_text(self.plan),
             "system": self.system.name,
+            "settings": self.system.settings_text(),
+            "gpu": self.system.gpu.name,
+            "basis": str(self.system.basis) if self.system.photonic else "",
             "accelerator": self.system.node().name,
             "accelerators": self.system.accelerators,
             "step_time_s": metrics.step_time_s,
@@ -248,50 +334,68 @@ MILLION = 10**6
 """Tokens by which cost is quoted."""
 
 
-TOKENS_PER_ACCELERATOR = 4096
-"""Tokens of a step per accelerator where nobody names a batch: 4 M on 1,024, 16 M on 4,096."""
-
-
-def plan_for(config: TransformerConfig, text: str, *, accelerators: int, memory_bytes: float) -> Parallelism:
-    """Return the plan that a text names, or the default one.
+def simulate(
+    system: System | str, model: Model, plan: Plan | None = None, *, placement: str = PLACEMENTS[0]
+) -> StepResult:
+    """Return one training step of a model on a system.
 
     Parameters
     ----------
-    config : TransformerConfig
-        The model.
-    text : str
-        ``tp=8,pp=16,...``; what it leaves out has the default of `Parallelism`, the sequence length that of
-        the model. Empty: the plan of `workloads.step.memory.default_plan`.
-    accelerators : int
-        How many a default plan takes.
-    memory_bytes : float
-        Memory of each.
+    system : System or str
+        The hardware, or its name; a name has as many accelerators as the plan takes.
+    model : str, pathlib.Path, mapping or TransformerConfig
+        As `heliograph.model` takes it.
+    plan : str, mapping or Parallelism
+        As `heliograph.plan` takes it; without it, one chosen for the system.
+    placement : str
+        Axes from the nearest ranks to the farthest, such as ``tp cp dp pp``.
+
+    Raises
+    ------
+    HeliographError
+        For names that are not known, a plan that fits neither model nor system, a link that does not close.
     """
-    sequence_length = default_sequence_length(config)
-    if text:
-        return parse_plan(text, base=Parallelism(sequence_length=sequence_length))
-    return default_plan(
-        config,
-        accelerators=accelerators,
-        memory_bytes=memory_bytes,
-        global_batch=max(1, accelerators * TOKENS_PER_ACCELERATOR // sequence_length),
-    )
+    config = model_of(model)
+    hardware = system_of(system, plan)
+    spread = plan_of(plan, model=config, system=hardware)
+    return run_step(hardware, config, spread, placement=placement)
 
 
-def plan_text(plan: Parallelism) -> str:
-    """Return a plan as text that `plan_for` reads back: its shape, and what differs from the defaults."""
-    plain = Parallelism()
-    shape = ("tp", "pp", "dp", "micro_batch", "global_batch", "sequence_length")
-    shown = [
-        (item.name, getattr(plan, item.name))
-        for item in dataclasses.fields(plan)
-        if item.name in shape or getattr(plan, item.name) != getattr(plain, item.name)
-    ]
-    return ",".join(f"{name}={value}" for name, value in shown)
+def system_of(system: System | str, plan: Plan | None) -> System:
+    """Return a system, or the one of a name with as many accelerators as a plan takes."""
+    if isinstance(system, str):
+        return build_system(system, usual_accelerators=ranks_of(plan) or DEFAULT_ACCELERATORS)
+    if not isinstance(system, System):
+        msg = f"a system is a name or what heliograph.system returns; got {system!r}"
+        raise ParameterError(msg)
+    return system
+
+
+def _largest(parts: Mapping[str, float], total: float) -> str:
+    """Return the largest parts of something with their shares."""
+    ranked = sorted(parts, key=lambda name: -parts[name])[:LARGEST_PARTS]
+    return ", ".join(f"{name} {parts[name] / total:.0%}" for name in ranked)
+
+
+LARGEST_PARTS = 4
+"""Parts of time and energy that a result's few lines name."""
+
+
+def step_graph(config: TransformerConfig, plan: Parallelism, placement: str = PLACEMENTS[0]) -> StepGraph:
+    """Return the tasks of one step of a plan, its ranks placed on accelerators."""
+    graph = build_step(config, plan)
+    if placement == PLACEMENTS[0]:
+        return graph
+    return dataclasses.replace(graph, layout=placed(graph.layout, endpoints_of(plan, placement)))
 
 
 def run_step(
-    system: System, config: TransformerConfig, plan: Parallelism, *, placement: str = PLACEMENTS[0]
+    system: System,
+    config: TransformerConfig,
+    plan: Parallelism,
+    *,
+    placement: str = PLACEMENTS[0],
+    graph: StepGraph | None = None,
 ) -> StepResult:
     """Run one training step.
 
@@ -305,6 +409,8 @@ def run_step(
         How it is spread; must use all accelerators of the system.
     placement : str
         Axes from the nearest ranks to the farthest, such as ``tp cp dp pp``.
+    graph : StepGraph
+        What `step_graph` returns for model, plan and placement, where a caller runs it on several systems.
 
     Raises
     ------
@@ -316,10 +422,7 @@ def run_step(
     if plan.updates_on_host:
         system = system.hosted()
         check_host_fits(config, plan, system.host)
-    graph = build_step(config, plan)
-    if placement != PLACEMENTS[0]:
-        ranks = placed(graph.layout, endpoints_of(plan, placement))
-        graph = dataclasses.replace(graph, layout=ranks)
+    graph = graph or step_graph(config, plan, placement)
     if isinstance(system.fabric, CircuitFabric):
         return _fastest(system, system.fabric, config, plan, graph)
     return _run(system, config, plan, graph, "none")

@@ -1,7 +1,4 @@
-"""Named systems: an accelerator, a fabric and prices in one frozen description that four questions share.
-
-One sentence about systems that come out better than whole chips of today, or than physics allows.
-"""
+"""Systems: accelerators, a fabric and prices in one frozen description, and the way to change a number."""
 
 from __future__ import annotations
 
@@ -9,36 +6,53 @@ import dataclasses
 import math
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from electronic.gpu import Gpu, load_gpu
 from electronic.hosts import host_of
 from electronic.vector import VectorUnit, load_vector
-from heliograph.fabrics import DEFAULT_FABRIC, build_fabric, check_effect, fabric_in_file, fabric_of
+from heliograph.fabrics import build_fabric, check_effect
 from heliograph.parts import names_part, place_for, with_part
-from heliograph.report import format_quantity
-from heliograph.system_file import Change, flattened, naming
+from heliograph.registry import core_named
+from heliograph.report import format_quantity, format_si
+from heliograph.results import Summary
+from heliograph.system_file import Change
+from heliograph.system_names import (
+    DEFAULT_ACCELERATORS,
+    DEFAULT_CORE,
+    SYSTEMS,
+    Basis,
+    Choice,
+    Options,
+    choice_of,
+)
 from optical.accelerator import PhotonicUnit, proportionate_buffer_bytes
-from optical.cores import load_core
 from optical.cores.core import Core
 from optical.devices.devices import Converter
 from optical.devices.named_parts import named_parts
 from optical.execution.analog import AnalogSpec
 from optical.fabrics.circuits import CircuitPolicy
 from optical.noise.limits import sampling_floor_j
-from simulator.errors import ParameterError, SuspectWarning, nearest
-from simulator.files import read_toml
+from simulator.errors import ParameterError, SuspectWarning
 from simulator.interfaces import Fabric
 from simulator.node import Host, Node
 from simulator.operators import Phase
-from simulator.parameter_tree import get_at, parse_assignment, replace_at
+from simulator.parameter_tree import get_at, parse_assignment, path_of, replace_at
 from simulator.results.metrics import Economics, default_economics
 from simulator.units import dimension_of, to_si
+
+__all__ = [
+    "DEFAULT_CORE",
+    "SYSTEMS",
+    "Basis",
+    "System",
+    "build_system",
+    "has_parameter",
+    "suspicion",
+    "system",
+]
 
 SUSPECT_BITS = 8.0
 """Effective bits from which a system's energy is judged; dimensionless."""
@@ -49,26 +63,6 @@ FAR = 100.0
 """Factor by which a number without a unit must differ from what stood there to be doubted; dimensionless."""
 TYPED = re.compile(r"\s*\d+(\.\d*)?\s*")
 """A number as one writes it who thinks of another unit: 5, 12.5."""
-
-
-MOST_ACCELERATORS = 2**24
-"""Accelerators of the largest system that is built, a choice; three levels of today's switches join fewer."""
-
-
-def check_accelerators(accelerators: int) -> None:
-    """Raise an error unless a system can have so many accelerators.
-
-    Raises
-    ------
-    ParameterError
-        If they are none, no whole number, or more than `MOST_ACCELERATORS`.
-    """
-    if isinstance(accelerators, bool) or not isinstance(accelerators, int) or accelerators < 1:
-        msg = f"accelerators must be a whole number of at least 1; got {accelerators!r}"
-        raise ParameterError(msg)
-    if accelerators > MOST_ACCELERATORS:
-        msg = f"accelerators must be at most {MOST_ACCELERATORS:,}; got {accelerators:,}"
-        raise ParameterError(msg)
 
 
 def doubt_of_unit(system: System, key: str, text: float | str) -> None:
@@ -167,26 +161,17 @@ def suspicion(system: System) -> str | None:
     )
 
 
-DEFAULT_CORE = "crossbar"
-"""Core of photonic accelerators where nobody names one."""
 PUBLISHED_CORES = 16
 """Cores of the published chip: LT-L has 8 tiles of 2 cores (Lightening-Transformer, HPCA 2024)."""
 
 
-class Basis(StrEnum):
-    """What makes a photonic accelerator comparable with the GPU that it replaces."""
-
-    POWER = "power"
-    AREA = "area"
-    COUNT = "count"
-
-
-@dataclass(frozen=True, kw_only=True)
-class System:
-    """Everything that a run needs to know about the hardware.
+@dataclass(frozen=True, kw_only=True, repr=False)
+class System(Summary):
+    """Hardware of a run: accelerators, what connects them, and prices.
 
     The photonic parts are absent in an all-electronic system. Where they are present, `gpu` is the
-    accelerator that they replace: it gives the budget of power or area and the memory.
+    accelerator that they replace: it gives the budget of power or area and the memory. `with_` changes a
+    number.
     """
 
     name: str
@@ -207,6 +192,68 @@ class System:
     """Circuit policy, or None to take the faster one."""
     host: Host | None = None
     """Server that carries the accelerators; part of the system where a plan moves something to it."""
+    settings: tuple[tuple[str, str], ...] = dataclasses.field(default=(), compare=False)
+    """Paths of what was changed, each with its value as it was written."""
+
+    def with_(self, changes: Mapping[str, float | str] | None = None, /, **numbers: float | str) -> System:
+        """Return the system with numbers and parts changed, and with as many photonic cores as then fit.
+
+        Parameters
+        ----------
+        changes : mapping of str to float or str
+            Values by path: that of a parameter (``"photonic.core.laser_power_w"``), of a part
+            (``"core.adc"``), or any ending that fits one only. Numbers are SI; text may have a unit
+            (``"20 mW"``); a part is told by its name (``heliograph list parts``).
+        **numbers : float or str
+            The same where an ending without dots is enough: ``laser_power_w="20 mW"``.
+
+        Raises
+        ------
+        ParameterError
+            For unknown paths, values out of range, or a basis that then has no room for a core.
+
+        Notes
+        -----
+        The number of cores stays only where it is set itself (``cores``).
+        """
+        plain = self
+        if self.photonic is not None and not self._cores_are_set:
+            plain = dataclasses.replace(self, photonic=self.photonic.resized(self.photonic.core.cluster))
+        return _with_changes(plain, _changes(changes, numbers))
+
+    @property
+    def _cores_are_set(self) -> bool:
+        return "photonic.cores" in dict(self.settings)
+
+    @property
+    def core_name(self) -> str:
+        """Name of the photonic core, or nothing."""
+        return self.photonic.core.name if self.photonic else ""
+
+    def settings_text(self) -> str:
+        """Return what was changed, as a command line would say it; empty where nothing was."""
+        return "; ".join(f"{path}={value}" for path, value in self.settings)
+
+    def summary_lines(self) -> list[tuple[str, str]]:
+        """Return title and lines of the system as it is shown."""
+        unit = self.photonic
+        each = self.gpu.name
+        if unit is not None:
+            each = f"{unit.cores} x {unit.core.name}, as much {self.basis} as {self.gpu.name}"
+            each = each if not self._cores_are_set else f"{unit.cores} x {unit.core.name}"
+        power, area = (
+            format_si(self.accelerator_peak_w(), "W"),
+            format_quantity(self.accelerator_area_m2(), "m^2"),
+        )
+        lines = [
+            (f"System {self.name}", f"{self.accelerators:,} accelerators"),
+            ("accelerator", each),
+            ("each at most", f"{power}, {area}, {format_si(self.node().peak_flop_per_s, 'FLOP/s')}"),
+            ("precision", f"{self.effective_bits():.2f} effective bits"),
+            ("fabric", self.fabric.name),
+            ("price", f"{self.capital_usd():,.0f} USD (assumed)"),
+        ]
+        return [*lines, ("changed", self.settings_text())] if self.settings else lines
 
     @property
     def accelerators(self) -> int:
@@ -283,14 +330,14 @@ class System:
         return self.accelerators * self.accelerator_usd() + self.fabric.cost_usd
 
     def sized(self) -> System:
-        """Return the system with as many photonic cores as its basis allows.
+        """Return the system with as many photonic cores as its basis allows, unless their number is set.
 
         Raises
         ------
         ParameterError
             If not even one cluster of cores fits.
         """
-        if self.photonic is None or self.vector is None:
+        if self.photonic is None or self.vector is None or self._cores_are_set:
             return self
         cluster = self.photonic.core.cluster
         one = self.photonic.resized(cluster)
@@ -312,24 +359,6 @@ class System:
             )
             raise ParameterError(msg)
         return dataclasses.replace(self, photonic=self.photonic.resized(clusters * cluster))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Choice:
-    """What a name, a file and options ask for, before any number is changed."""
-
-    label: str
-    """Name of the system in tables."""
-    base: str
-    """Named system that it starts from."""
-    gpu: str
-    """The GPU, or the one that is replaced."""
-    basis: Basis
-    """How photonic accelerators are sized."""
-    core: str
-    """Their core."""
-    fabric: str
-    """Fabric where the name asks for packets."""
 
 
 BF16_SIGNIFICAND_BITS = 8.0
@@ -354,114 +383,165 @@ def _photonic_parts(gpu: Gpu, core: Core) -> dict[str, Any]:
     return {"photonic": unit, "vector": vector}
 
 
-def _build(chosen: _Choice, accelerators: int) -> System:
+def _plain(chosen: Choice) -> System:
+    """Return the system of a choice with one cluster of cores, before any change."""
     gpu = load_gpu(chosen.gpu)
-    core = load_core(chosen.core)  # a wrong name is an error where no light is used, too
-    parts = _photonic_parts(gpu, core) if chosen.base.startswith("photonic") else {}
+    parts = _photonic_parts(gpu, core_named(chosen.core)) if chosen.base.light else {}
     return System(
         name=chosen.label,
         gpu=gpu,
-        fabric=build_fabric(chosen.fabric, accelerators, chosen.gpu),
+        fabric=build_fabric(chosen.fabric, chosen.accelerators, chosen.gpu),
         economics=default_economics(),
         basis=chosen.basis,
         **parts,
     )
 
 
-SYSTEMS = MappingProxyType(
-    {
-        "gpu_packet": "GPUs in NVLink domains, joined by a rail-optimised packet fabric",
-        "gpu_ocs": "the same GPUs, joined by optical circuit switches that move in the step where it pays",
-        "photonic_packet": "accelerators with products in light and the same memory, packet fabric",
-        "photonic_ocs": "accelerators with products in light, optical circuit switches",
-    }
-)
-"""Named systems and what they are."""
+def system(
+    name: str,
+    changes: Mapping[str, float | str] | None = None,
+    /,
+    *,
+    accelerators: int | None = None,
+    gpu: str | None = None,
+    basis: str | None = None,
+    core: str | None = None,
+    fabric: str | None = None,
+    **numbers: float | str,
+) -> System:
+    """Return a system by its name, or from a TOML file, with numbers and parts changed.
+
+    Parameters
+    ----------
+    name : str
+        ``gpu_packet``, ``gpu_ocs``, ``photonic_packet`` or ``photonic_ocs``; the same with a core
+        (``photonic_ocs:ring_bank``) or a fabric (``gpu_packet@torus``); or the path of a ``.toml`` file.
+    changes, **numbers : mapping and keywords
+        As `System.with_` takes them.
+    accelerators : int
+        How many; 1,024 where neither this nor the file says it.
+    gpu : str
+        The GPU, or the one that photonic accelerators replace; ``h100`` where nobody names one.
+    basis : str
+        ``power`` (default), ``area`` or ``count``: what photonic accelerators share with that GPU.
+    core : str
+        Core of photonic accelerators, registered, or ``FILE.py:NAME``.
+    fabric : str
+        Fabric of packet systems, registered, or ``FILE.py:NAME``, or ``graph:FILE``.
+
+    Raises
+    ------
+    ParameterError
+        For unknown names, choices that the system does not use, values out of range, or a basis that has no
+        room for a core.
+    """
+    options = Options(accelerators=accelerators, gpu=gpu, basis=basis, core=core, fabric=fabric)
+    return _built(name, options, _changes(changes, numbers))
 
 
 def build_system(
     name: str,
     *,
-    accelerators: int = 1024,
-    gpu: str = "h100",
-    basis: Basis | str = Basis.POWER,
-    core: str = DEFAULT_CORE,
-    fabric: str = DEFAULT_FABRIC,
+    accelerators: int | None = None,
+    gpu: str | None = None,
+    basis: Basis | str | None = None,
+    core: str | None = None,
+    fabric: str | None = None,
     assignments: Iterable[str] = (),
+    usual_accelerators: int = DEFAULT_ACCELERATORS,
 ) -> System:
-    """Return a named system, or one from a user's TOML file, with single parameters changed.
+    """Return a system as a command line asks for it: `system`, with its changes as text.
 
     Parameters
     ----------
-    name : str
-        One of `SYSTEMS`; the same with a core (``photonic_ocs:crossbar``) or a fabric of its own
-        (``gpu_packet@torus``); or the path of a ``.toml`` file: ``base = "photonic_ocs"``, optionally
-        ``name``, ``gpu``, ``basis``, ``core`` and ``fabric``, and tables of parameters (``[photonic.core]
-        symbol_rate_hz = 1e10``). A part has its name (``adc = "adc_survey_8b"``), or a table that begins with
-        ``part = "adc_survey_8b"`` and goes on with numbers. A table ``[fabric]`` names the fabric as its
-        ``kind``.
-    accelerators : int
-        How many.
-    gpu : str
-        The GPU, or the one that photonic accelerators replace.
-    basis : Basis
-        How photonic accelerators are sized. Sizing comes after the changes, so a hungrier core means fewer
-        cores; a change of ``photonic.cores`` itself switches it off.
-    core : str
-        Core of photonic accelerators whose name or file asks for no other (`optical.cores.CORES`).
-    fabric : str
-        Fabric of packet systems whose name or file asks for no other (`heliograph.fabrics.FABRICS`).
+    name, accelerators, gpu, basis, core, fabric
+        As in `system`; None where nobody chose.
     assignments : iterable of str
         ``path=value``; a path may be shortened to any ending that fits one parameter only. A path that ends
         at a part takes the name of one (``core.adc=adc_isscc2025_24_7``,
         `optical.devices.named_parts.named_parts`). They are carried out in their order.
+    usual_accelerators : int
+        How many where neither `accelerators` nor the file says it.
 
     Raises
     ------
     ParameterError
-        For unknown names or paths, values out of range, or a basis that has no room for a core.
+        As `system`, and for a parameter that is set twice.
     """
-    base, own_fabric = _split_fabric(name)
-    chosen = _Choice(label=name, base=base, gpu=gpu, basis=_basis(basis), core=core, fabric=fabric)
+    options = Options(accelerators=accelerators, gpu=gpu, basis=basis, core=core, fabric=fabric)
     changes = [Change(key=key, value=value) for key, value in map(parse_assignment, assignments)]
-    if base.endswith(".toml") or "/" in base:
-        chosen, from_file = _from_file(Path(base), chosen)
-        changes = from_file + changes
-    base, colon, own_core = chosen.base.partition(":")
-    if base not in SYSTEMS:
-        msg = f"no system '{base}'; {nearest(base, SYSTEMS, noun='system')}"
+    return _built(name, options, changes, usual_accelerators)
+
+
+def _built(
+    name: str, options: Options, changes: Sequence[Change], usual: int = DEFAULT_ACCELERATORS
+) -> System:
+    """Return a system with its file's changes and others, sized."""
+    chosen = choice_of(name, options, usual)
+    for sentence in chosen.contradictions.values():
+        raise ParameterError(sentence)
+    return _with_changes(_plain(chosen), (*chosen.changes, *changes))
+
+
+def _changes(changes: Mapping[str, float | str] | None, numbers: Mapping[str, float | str]) -> list[Change]:
+    """Return what a program asks to change, checked for its kind."""
+    if changes is not None and not isinstance(changes, Mapping):
+        msg = f'changes must be a mapping such as {{"core.adc": "adc_survey_8b"}}; got {changes!r}'
         raise ParameterError(msg)
-    if colon and not base.startswith("photonic"):
-        msg = f"system '{chosen.base}': {base} has no photonic core; write {base}, or photonic_ocs:{own_core}"
-        raise ParameterError(msg)
-    chosen = dataclasses.replace(
-        chosen,
-        base=base,
-        core=own_core if colon else chosen.core,
-        fabric=fabric_of(base, own_fabric, chosen.fabric),
-    )
-    check_accelerators(accelerators)
-    system = _build(chosen, accelerators)
+    found = []
+    for key, value in [*(changes or {}).items(), *numbers.items()]:
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            msg = f"{key} must be a number in SI, or text with a unit or a part's name; got {value!r}"
+            raise ParameterError(msg)
+        found.append(Change(key=key, value=value))
+    return found
+
+
+def _with_changes(system: System, changes: Sequence[Change]) -> System:
+    """Return a system with numbers and parts changed in their order, and sized."""
     if any(one.key.startswith("host.") for one in changes):
         system = system.hosted()
+    paths: dict[str, Change] = {}
     for one in changes:
         with one.named():
             doubt_of_unit(system, one.key, one.value)
+            path = _path(system, one)
             system = _changed(system, one.key, one.value)
+            _refuse_lost(paths, path, one)
+            paths[path] = one
     for one in changes:
         with one.named():
             check_effect(system.fabric, one.key)
-    if any(one.key in ("fabric.policy", "policy") for one in changes):  # no longer the faster one
+    if "fabric.policy" in paths:  # no longer the faster one
         system = dataclasses.replace(system, circuits=CircuitPolicy(get_at(system, "fabric.policy")))
-    fixed = any(one.key in ("photonic.cores", "cores") for one in changes)
-    return checked(system if fixed else system.sized())
+    settings = dict(system.settings) | {path: str(one.value) for path, one in paths.items()}
+    return checked(dataclasses.replace(system, settings=tuple(settings.items())).sized())
 
 
-def _split_fabric(name: str) -> tuple[str, str]:
-    """Return a system's name without the fabric that it asks for after an @, and that fabric, or nothing."""
-    system, _, fabric = name.partition("@")
-    named = system.partition(":")[0] in SYSTEMS or system.endswith(".toml")
-    return (system, fabric) if named and fabric else (name, "")
+def _path(system: System, change: Change) -> str:
+    """Return the whole path of what a change is of; its key where it names nothing, which is said later."""
+    if _names_number(system, change.key):
+        return path_of(system, change.key)
+    place = place_for(system, change.key)
+    return change.key if place is None else place.path
+
+
+def _refuse_lost(before: Mapping[str, Change], path: str, change: Change) -> None:
+    """Refuse a change by which an earlier one of the same origin is lost.
+
+    A command or a program may change what a file says; each by itself says everything once.
+    """
+    for earlier, other in before.items():
+        if other.file != change.file:
+            continue
+        if earlier == path:
+            msg = (
+                f"{change.key}={change.value}: {path} is already set, to {other.value}; leave one of them out"
+            )
+            raise ParameterError(msg)
+        if earlier.startswith(f"{path}."):
+            msg = f"{change.key}={change.value} would undo {other.key}={other.value}; set the part first"
+            raise ParameterError(msg)
 
 
 def has_parameter(system: System, path: str) -> bool:
@@ -473,7 +553,7 @@ def has_parameter(system: System, path: str) -> bool:
 
 
 def _changed(system: System, path: str, value: float | str) -> System:
-    """Return a system with one number, or one part, changed."""
+    """Return a system with one number, or one part, changed and nothing sized."""
     wanted = isinstance(value, str) and names_part(value) and not _names_number(system, path)
     if wanted and (place_for(system, path) is not None or str(value) in named_parts()):
         return with_part(system, path, str(value).strip())
@@ -487,40 +567,3 @@ def _names_number(system: System, path: str) -> bool:
     except ParameterError:
         return False
     return True
-
-
-def _basis(text: Basis | str) -> Basis:
-    if text not in set(Basis):
-        msg = f"no basis '{text}'; {nearest(str(text), set(Basis), noun='base')}"
-        raise ParameterError(msg)
-    return Basis(text)
-
-
-def _from_file(path: Path, chosen: _Choice) -> tuple[_Choice, list[Change]]:
-    content = read_toml(path)
-    base = content.pop("base", None)
-    if not isinstance(base, str):
-        msg = f"{path}: key 'base' must name the system to start from: {', '.join(SYSTEMS)}"
-        raise ParameterError(msg)
-    plain = base.partition(":")[0]
-    if plain not in SYSTEMS:
-        with naming(path, "base"):
-            msg = f"base: no system '{plain}'; {nearest(plain, SYSTEMS, noun='system')}"
-            raise ParameterError(msg)
-    fabric = fabric_in_file(content, path, chosen.fabric)
-    basis, gpu, core = chosen.basis, chosen.gpu, chosen.core
-    if "basis" in content:
-        with naming(path, "basis"):
-            basis = _basis(str(content.pop("basis")))
-    if "gpu" in content:
-        with naming(path, "gpu"):
-            gpu = str(content.pop("gpu"))
-            load_gpu(gpu)
-    if "core" in content:
-        with naming(path, "core"):
-            core = str(content.pop("core"))
-            load_core(core)
-    from_file = _Choice(
-        label=str(content.pop("name", path.stem)), base=base, gpu=gpu, basis=basis, core=core, fabric=fabric
-    )
-    return from_file, flattened(content, path)

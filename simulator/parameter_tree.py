@@ -86,11 +86,35 @@ def get_at(obj: object, path: str) -> Any:  # noqa: ANN401 - a number or a membe
     return _find(obj, path).value
 
 
+def path_of(obj: object, path: str) -> str:
+    """Return the full path of a parameter that a path, or its ending, names; of several places the first.
+
+    Raises
+    ------
+    ParameterError
+        If the path fits no parameter, or several.
+    """
+    return _find(obj, path).path
+
+
+def value_at(obj: object, path: str, value: float | str) -> float | int | str | None:
+    """Return a value as a parameter would hold it: in SI, or the text of a choice; nothing is changed.
+
+    Raises
+    ------
+    ParameterError
+        If the path fits no parameter or several, or the value is not of the parameter's kind.
+    """
+    found = _converted(_find(obj, path), value)
+    return str(found.value) if isinstance(found, Enum) else found
+
+
 def replace_at(obj: TreeT, path: str, value: float | str) -> TreeT:
     """Return a copy of a tree in which one parameter is another.
 
     Every dataclass on the way up is built anew, so its constructor checks the value. If the object that holds
-    the parameter stands at several places of the tree, it is replaced at all of them.
+    the parameter stands at several places of the tree, it is replaced at all of them. Nothing else follows: a
+    system keeps its number of cores, which `heliograph.systems.System.with_` sizes anew.
 
     Parameters
     ----------

@@ -96,7 +96,8 @@ def test_the_same_run_gives_the_same_bytes_apart_from_created(tmp_path):
 
 def test_numbers_survive_the_table(tmp_path):
     RunWriter(tmp_path, "f").write_table(
-        [{"system": "gpu", "t_s": 0.1 + 0.2}, {"system": "light, fast", "x": -3.5}]
+        "table.csv",
+        [{"system": "gpu", "t_s": 0.1 + 0.2, "x": None}, {"system": "light, fast", "t_s": None, "x": -3.5}],
     )
     with (tmp_path / "table.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
@@ -106,13 +107,13 @@ def test_numbers_survive_the_table(tmp_path):
 
 @pytest.mark.parametrize("text", ["=1+1", "+1|cmd", "-1+1", "@SUM(A1)", "\t=1"])
 def test_text_that_a_spreadsheet_would_run_is_quoted(tmp_path, text):
-    RunWriter(tmp_path, "f").write_table([{"system": text}])
+    RunWriter(tmp_path, "f").write_table("table.csv", [{"system": text}])
     with (tmp_path / "table.csv").open(newline="") as stream:
         assert list(csv.reader(stream))[1] == ["'" + text]
 
 
 def test_control_characters_do_not_reach_the_table(tmp_path):
-    RunWriter(tmp_path, "f").write_table([{"system": "\x1b[31mred\x00"}])
+    RunWriter(tmp_path, "f").write_table("table.csv", [{"system": "\x1b[31mred\x00"}])
     assert "\x1b" not in (tmp_path / "table.csv").read_text()
 
 

@@ -1,0 +1,168 @@
+"""Models and plans as a person names them: text, files, dictionaries or the objects themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from heliograph.registry import know_schedule, model_named
+from heliograph.systems import System
+from simulator.errors import ParameterError, WorkloadError
+from workloads.models.architecture import TransformerConfig
+from workloads.models.config import from_hugging_face
+from workloads.plan.parallelism import Parallelism, check, default_sequence_length, parse_plan
+from workloads.step.memory import check_fits, default_plan
+
+TOKENS_PER_ACCELERATOR = 4096
+"""Tokens of a step per accelerator where nobody names a batch: 4 M on 1,024, 16 M on 4,096."""
+
+Model = TransformerConfig | str | Path | Mapping[str, Any]
+"""A model, its name, the path of its config.json, or what stands in that."""
+Plan = Parallelism | str | Mapping[str, Any]
+"""A plan, its text, or its keys and values."""
+
+
+def model(source: Model) -> TransformerConfig:
+    """Return a model by name, from a config.json or from the content of one.
+
+    Parameters
+    ----------
+    source : str, pathlib.Path, mapping or TransformerConfig
+        ``"llama-3-8b"`` (``heliograph list models``), the path of a Hugging Face ``config.json``, a mapping
+        with the same keys, or a model, which is returned as it is.
+
+    Raises
+    ------
+    WorkloadError
+        If there is no such model, or it cannot be read.
+    ParameterError
+        If the source is of another type.
+    """
+    return _config(source)
+
+
+def _config(source: Model) -> TransformerConfig:
+    match source:
+        case TransformerConfig():
+            return source
+        case Mapping():
+            return from_hugging_face(source)
+        case str() | Path():
+            return model_named(source)
+    msg = f"a model is a name, the path of a config.json or a mapping such as it holds; got {source!r}"
+    raise ParameterError(msg)
+
+
+def plan(
+    source: Plan | None = None, *, model: Model, system: System | None = None, accelerators: int | None = None
+) -> Parallelism:
+    """Return a plan, checked against the model and, where there is one, the system.
+
+    Parameters
+    ----------
+    source : str, mapping or Parallelism
+        ``"tp=8,dp=8,global_batch=64"``, or a mapping of the same keys; what it leaves out has its default,
+        the sequence length that of the model. Without it, the plan of `workloads.step.memory.default_plan`
+        for the system.
+    model : str, pathlib.Path, mapping or TransformerConfig
+        As `model` takes it.
+    system : System
+        Hardware, whose accelerators the plan must use, and whose memory it must fit.
+    accelerators : int
+        How many the plan must use where there is no system.
+
+    Raises
+    ------
+    WorkloadError
+        If the plan cannot be read, or does not fit.
+    ParameterError
+        If something is of another type, or there is neither a source nor a system.
+    """
+    config = _config(model)
+    if system is not None and not isinstance(system, System):
+        msg = f"system must be what heliograph.system returns; got {system!r}"
+        raise ParameterError(msg)
+    if source is None or source == "":
+        if system is None:
+            msg = "a plan needs text such as 'tp=8,dp=8,global_batch=64', or a system to be chosen for"
+            raise ParameterError(msg)
+        memory_bytes = system.node().memory.capacity_bytes
+        return plan_for(config, "", accelerators=system.accelerators, memory_bytes=memory_bytes)
+    found = _read(source, config)
+    check(config, found, accelerators=accelerators if system is None else system.accelerators)
+    if system is not None:
+        check_fits(config, found, system.node().memory.capacity_bytes)
+    return found
+
+
+def _read(source: Plan, config: TransformerConfig) -> Parallelism:
+    match source:
+        case Parallelism():
+            return source
+        case Mapping():
+            source = ",".join(f"{key}={value}" for key, value in source.items())
+        case str():
+            pass
+        case _:
+            msg = f"a plan is text such as 'tp=8,dp=8', a mapping or a plan; got {source!r}"
+            raise ParameterError(msg)
+    for pair in source.split(","):
+        key, _, value = pair.partition("=")
+        if key.strip() == "schedule":
+            know_schedule(value.strip())
+    return parse_plan(source, base=Parallelism(sequence_length=default_sequence_length(config)))
+
+
+def plan_for(config: TransformerConfig, text: str, *, accelerators: int, memory_bytes: float) -> Parallelism:
+    """Return the plan that a text names, or the default one.
+
+    Parameters
+    ----------
+    config : TransformerConfig
+        The model.
+    text : str
+        ``tp=8,pp=16,...``; what it leaves out has the default of `Parallelism`, the sequence length that of
+        the model. Empty: the plan of `workloads.step.memory.default_plan`.
+    accelerators : int
+        How many a default plan takes.
+    memory_bytes : float
+        Memory of each.
+    """
+    if text:
+        return _read(text, config)
+    sequence_length = default_sequence_length(config)
+    return default_plan(
+        config,
+        accelerators=accelerators,
+        memory_bytes=memory_bytes,
+        global_batch=max(1, accelerators * TOKENS_PER_ACCELERATOR // sequence_length),
+    )
+
+
+def plan_text(plan: Parallelism) -> str:
+    """Return a plan as text that `plan_for` reads back: its shape, and what differs from the defaults."""
+    plain = Parallelism()
+    shape = ("tp", "pp", "dp", "micro_batch", "global_batch", "sequence_length")
+    shown = [
+        (item.name, getattr(plan, item.name))
+        for item in dataclasses.fields(plan)
+        if item.name in shape or getattr(plan, item.name) != getattr(plain, item.name)
+    ]
+    return ",".join(f"{name}={value}" for name, value in shown)
+
+
+def ranks_of(source: Plan | None) -> int | None:
+    """Return how many accelerators a plan takes; None where there is no plan, or it cannot be read."""
+    if source is None or source == "":
+        return None
+    try:
+        return source.ranks if isinstance(source, Parallelism) else _shape(source).ranks
+    except WorkloadError:
+        return None
+
+
+def _shape(source: str | Mapping[str, Any]) -> Parallelism:
+    text = source if isinstance(source, str) else ",".join(f"{key}={value}" for key, value in source.items())
+    return parse_plan(text)

@@ -1,0 +1,199 @@
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import heliograph as hg
+from simulator.errors import HeliographError, ParameterError
+
+ROOT = Path(__file__).parents[2]
+PLAN = "tp=8,dp=2,global_batch=16,sequence_length=2048"
+MODEL = "llama-3-8b"
+N = 16
+
+
+@pytest.fixture(scope="module")
+def light():
+    return hg.system("photonic_packet", accelerators=N)
+
+
+@pytest.fixture(scope="module")
+def result(light):
+    return hg.simulate(light, MODEL, PLAN)
+
+
+def lines(thing):
+    return repr(thing).splitlines()
+
+
+def test_importing_brings_nothing_heavy_and_listing_it_neither():
+    program = (
+        "import sys, heliograph as hg\n"
+        "assert sorted(hg.__all__) == sorted(dir(hg))\n"
+        "heavy = {'torch', 'numpy', 'matplotlib', 'scipy', 'rich', 'simpy', 'networkx'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "hg.simulate('photonic_packet', 'llama-3-8b', 'tp=8,global_batch=8,sequence_length=2048')\n"
+        "heavy = {'torch', 'matplotlib'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT, capture_output=True)
+
+
+def test_every_name_is_there_and_no_module_hides_one():
+    modules = {path.stem for path in Path(hg.__file__).parent.glob("*.py")}
+    for name in hg.__all__:
+        assert getattr(hg, name) is not None
+    assert not modules & set(hg.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'systm'"):
+        _ = hg.systm
+
+
+def test_a_name_means_the_same_after_all_modules_are_loaded():
+    for name in ("system", "model", "plan", "simulate", "compare", "sweep", "show", "convert"):
+        assert callable(getattr(hg, name))
+
+
+@pytest.mark.parametrize("core", ["crossbar", "ring_bank", "mzi_mesh", "homodyne"])
+def test_changing_a_system_is_building_it_with_the_change(core):
+    name = f"photonic_packet:{core}"
+    power = hg.system(name, accelerators=N).photonic.core.laser_power_w
+    changes = {"laser_power_w": 1.25 * power, "gpu.memory.bandwidth_bytes_per_s": "3 TB/s"}
+    asked = hg.system(name, changes, accelerators=N)
+    changed = hg.system(name, accelerators=N)
+    for path, value in changes.items():
+        changed = changed.with_({path: value})
+    assert changed == asked
+    assert dict(changed.settings) == dict(asked.settings)
+
+
+def test_a_changed_system_is_sized_anew(light):
+    frugal = light.with_({"core.adc": "adc_survey_7b"}, laser_power_w="5 mW")
+    assert frugal.photonic.cores > light.photonic.cores
+    assert frugal.accelerator_peak_w() <= light.gpu.chip.tdp_w
+    assert frugal.photonic.core.adc.name == "adc_survey_7b"
+
+
+def test_cores_that_are_set_stay_when_something_else_changes(light):
+    fixed = light.with_(cores=24)
+    assert fixed.photonic.cores == 24
+    assert fixed.with_(laser_power_w="5 mW").photonic.cores == 24
+
+
+def test_numbers_are_si_and_text_has_units(light):
+    assert light.with_(laser_power_w=0.02) == light.with_(laser_power_w="20 mW")
+    assert light.with_(laser_power_w=0.02).settings == (("photonic.core.laser_power_w", "0.02"),)
+
+
+def test_a_plan_asks_for_nothing_that_the_system_holds(light):
+    chosen = hg.plan(model=MODEL, system=light)
+    assert chosen.ranks == light.accelerators
+    assert hg.plan(PLAN, model=MODEL) == hg.plan(PLAN, model=hg.model(MODEL), system=light)
+    keys = {"tp": 8, "dp": 2, "global_batch": 16, "sequence_length": 2048}
+    assert hg.plan(keys, model=MODEL) == hg.plan(PLAN, model=MODEL)
+
+
+def test_a_system_by_name_takes_the_accelerators_of_the_plan(result, light):
+    named = hg.simulate("photonic_packet", MODEL, PLAN)
+    assert named.system == light
+    assert named.record() == result.record()
+
+
+def test_a_model_comes_by_name_by_file_and_as_a_mapping(tmp_path):
+    import json
+
+    shipped = Path(hg.model.__code__.co_filename).parents[1] / "workloads" / "models" / "gpt2.json"
+    content = json.loads(shipped.read_text())
+    (tmp_path / "mine.json").write_text(shipped.read_text())
+    named = hg.model("gpt2")
+    for source in (named, tmp_path / "mine.json", str(tmp_path / "mine.json"), content):
+        assert dataclasses.replace(hg.model(source), name="gpt2") == named
+
+
+def test_the_parts_of_a_result_add_up(result):
+    assert sum(result.energy_by_part_j.values()) == pytest.approx(result.energy_j)
+    assert sum(result.time_by_category_s.values()) == pytest.approx(result.step_time_s)
+    assert result.energy_per_token_j * 16 * 2048 == pytest.approx(result.energy_j)
+    assert result.trace.perfetto_events()
+
+
+def test_shown_things_are_short(light, result):
+    compared = hg.compare(["gpu_packet", light], MODEL, PLAN)
+    grid = hg.sweep(light, model=MODEL, plan=PLAN, laser_power_w=["10 mW", "15 mW"])
+    for thing in (light, result, compared, grid, light.with_(laser_power_w="5 mW")):
+        assert 2 <= len(lines(thing)) <= 12
+        assert all(len(line) <= 130 for line in lines(thing))
+        assert thing._repr_html_().startswith("<table>")
+        assert "<script" not in dataclasses.replace(light, name="<script>")._repr_html_()
+
+
+def test_pictures_are_figures_of_matplotlib(result, light):
+    from matplotlib.figure import Figure
+
+    grid = hg.sweep(light, model=MODEL, plan=PLAN, laser_power_w=["10 mW", "15 mW"])
+    compared = hg.compare(["gpu_packet", light], MODEL, PLAN)
+    figures = (result.plot(), compared.plot(), grid.plot("laser_power_w", "energy_per_token_j"))
+    assert all(isinstance(figure, Figure) for figure in figures)
+    (axes,) = figures[2].axes
+    assert axes.get_xlabel() == "laser_power_w (mW)"
+    assert axes.lines[0].get_xdata() == pytest.approx([10.0, 15.0])
+
+
+def test_comparing_is_simulating_each(result, light):
+    compared = hg.compare(["gpu_packet", light], MODEL, PLAN)
+    assert [one.system.name for one in compared.results] == ["gpu_packet", "photonic_packet"]
+    assert compared.results[1].record() == result.record()
+    assert compared.rows()[1] == result.rows()[0]
+
+
+def test_a_thing_is_shown_by_name_and_by_itself(light, result):
+    crossbar = {row["path"]: row for row in hg.show("crossbar").rows()}
+    assert crossbar["laser.wall_plug_efficiency"]["low"] == 0.05
+    assert crossbar["laser.wall_plug_efficiency"]["source"]
+    assert hg.show(light.photonic.core).parameters == hg.show("crossbar").parameters
+    assert hg.show(result).parameters == hg.show(light).parameters
+    bright = {row["path"]: row for row in hg.show(light.with_({"laser.wall_plug_efficiency": 0.1})).rows()}
+    assert bright["photonic.core.laser.wall_plug_efficiency"]["status"] == "set"
+    assert hg.show(hg.model("gpt2")).parameters == hg.show("gpt2").parameters
+
+
+WRONG = [
+    (lambda light: hg.system(None), "must be text"),
+    (lambda light: hg.system("gpu_packet", gpu=3), "gpu must be text"),
+    (lambda light: hg.system("gpu_packet", accelerators="many"), "whole number"),
+    (lambda light: hg.system("gpu_packet", 3), "mapping"),
+    (lambda light: light.with_(laser_power_w=None), "laser_power_w must be a number"),
+    (lambda light: light.with_(laser_power_w=True), "laser_power_w must be a number"),
+    (lambda light: light.with_(laser_powr_w=1.0), "laser_power_w"),
+    (lambda light: light.with_(laser_power_w="5 Hz"), "unit"),
+    (lambda light: hg.simulate(None, MODEL), "a system is a name"),
+    (lambda light: hg.simulate(light, 3), "a model is a name"),
+    (lambda light: hg.simulate(light, "lama-3-8b"), "did you mean 'llama-3-8b'"),
+    (lambda light: hg.simulate(light, MODEL, 8), "a plan is text"),
+    (lambda light: hg.simulate(light, MODEL, {"tp": 8, "pq": 2}), "unknown key 'pq'"),
+    (lambda light: hg.simulate(light, MODEL, "tp=8,dp=4,global_batch=4"), "there are 16"),
+    (lambda light: hg.plan(model=MODEL), "needs text"),
+    (lambda light: hg.plan(PLAN, model=MODEL, system="gpu_packet"), "heliograph.system"),
+    (lambda light: hg.compare("gpu_packet", MODEL), "must be a list"),
+    (lambda light: hg.compare([], MODEL), "must be a list"),
+    (lambda light: hg.compare([light, light], MODEL, PLAN), "may stand once"),
+    (lambda light: hg.show(3), "show takes"),
+    (lambda light: hg.show("nothing_of_that_name"), "nothing is called"),
+    (lambda light: hg.sweep(light, model=MODEL), "nothing to sweep"),
+    (lambda light: hg.sweep(light, model=MODEL, laser_power_w=[]), "no values"),
+    (lambda light: hg.sweep(light, model=MODEL, gpu=["h100"]), "by the name of one"),
+]
+
+
+@pytest.mark.parametrize(("call", "says"), WRONG, ids=[says for _, says in WRONG])
+def test_what_is_wrong_gets_one_sentence(light, call, says):
+    with pytest.raises(HeliographError, match=says) as caught:
+        call(light)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_unsized_way_is_no_part_of_the_front_door(light):
+    assert not [name for name in hg.__all__ if "replace" in name]
+    with pytest.raises(ParameterError, match="photonic cores need"):
+        light.with_(laser_power_w="100 W")

@@ -1,0 +1,39 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 60.0
+
+
+@pytest.mark.parametrize("gap_s", [0.0, 0.5])
+def test_a_second_interrupt_ends_the_jobs_at_once(tmp_path, gap_s):
+    jobs = [tmp_path / "a", tmp_path / "b", tmp_path / "c"]
+    command = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("long_jobs.py")), *map(str, jobs)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while not any(job.exists() for job in jobs):
+            assert time.monotonic() < deadline, "no job began"
+            time.sleep(0.05)
+        os.killpg(command.pid, signal.SIGINT)
+        assert "Ctrl-C again" in command.stderr.readline()
+        time.sleep(gap_s)
+        os.killpg(command.pid, signal.SIGINT)
+        _, error = command.communicate(timeout=PATIENCE_S)
+    finally:
+        if command.poll() is None:
+            os.killpg(command.pid, signal.SIGKILL)
+    assert command.returncode == 130
+    assert error.strip().endswith("stopped")

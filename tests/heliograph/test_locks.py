@@ -1,0 +1,59 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from heliograph.records import RunWriter
+from simulator.errors import HeliographError
+
+ROOT = Path(__file__).parents[2]
+HOLDER = """
+import sys
+from pathlib import Path
+from heliograph.records import RunWriter
+writer = RunWriter(Path(sys.argv[1]), "other")
+writer.write_config({"model": "other"})
+print("reserved", flush=True)
+sys.stdin.readline()
+if len(sys.argv) > 2:
+    writer.write_summary({"model": "other"})
+    print("written", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def holder(directory, *more):
+    command = [sys.executable, "-c", HOLDER, str(directory), *more]
+    started = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert started.stdout.readline() == "reserved\n"
+    return started
+
+
+def test_two_runs_never_write_into_one_directory_at_once(tmp_path):
+    with holder(tmp_path, "finish") as other:
+        with pytest.raises(HeliographError, match="another run is writing into"):
+            RunWriter(tmp_path, "mine")
+        other.stdin.write("\n")
+        other.stdin.flush()
+        assert other.stdout.readline() == "written\n"
+        with pytest.raises(HeliographError, match="holds another run"):
+            RunWriter(tmp_path, "mine")
+        assert "other" in (tmp_path / "config.json").read_text()
+        other.communicate("\n")
+
+
+def test_a_run_that_was_killed_leaves_its_directory_free(tmp_path):
+    with holder(tmp_path) as other:
+        other.kill()
+        other.communicate()
+    RunWriter(tmp_path, "mine").write_summary({})
+
+
+def test_one_process_reserves_and_then_writes(tmp_path):
+    RunWriter(tmp_path, "mine")
+    writer = RunWriter(tmp_path, "mine")
+    writer.write_summary({})
+    with holder(tmp_path / "next") as other:
+        other.communicate("\n")
+    RunWriter(tmp_path, "mine").write_summary({})

@@ -1,0 +1,119 @@
+import csv
+import sys
+import types
+
+import pytest
+
+import heliograph as hg
+from heliograph.result_rows import COLUMNS
+from simulator.errors import HeliographError, ParameterError
+
+PLAN = "tp=8,dp=2,global_batch=16,sequence_length=2048"
+MODEL = "llama-3-8b"
+N = 16
+
+
+@pytest.fixture(scope="module")
+def light():
+    return hg.system("photonic_packet", accelerators=N)
+
+
+@pytest.fixture(scope="module")
+def grid(light):
+    return hg.sweep(
+        light,
+        {"core.adc": ["adc_survey_7b", "adc_survey_8b"]},
+        model=MODEL,
+        plan=PLAN,
+        laser_power_w=["1 nW", "10 mW", 0.015],
+    )
+
+
+def test_a_grid_has_every_combination_the_last_name_fastest(grid):
+    inputs = [(row["core.adc"], row["laser_power_w"]) for row in grid.rows()]
+    powers = (1e-9, 0.01, 0.015)
+    assert inputs == [
+        (adc, pytest.approx(power)) for adc in ("adc_survey_7b", "adc_survey_8b") for power in powers
+    ]
+
+
+def test_a_point_is_the_step_of_the_changed_system(grid, light):
+    changed = light.with_({"core.adc": "adc_survey_8b"}, laser_power_w="10 mW")
+    result = hg.simulate(changed, MODEL, PLAN)
+    assert {key: grid.rows()[4][key] for key in COLUMNS} == result.rows()[0]
+
+
+def test_columns_are_the_inputs_and_then_the_same_for_all(grid):
+    for row in grid.rows():
+        assert list(row) == ["core.adc", "laser_power_w", *COLUMNS]
+
+
+def test_a_point_that_fails_is_a_row_with_its_sentence(grid):
+    assert [row["laser_power_w"] for row in grid.failures] == pytest.approx([1e-9, 1e-9])
+    for row in grid.failures:
+        assert "does not close" in row["error"]
+        assert row["step_time_s"] is None
+        assert (row["model"], row["system"]) == (MODEL, "photonic_packet")
+
+
+def test_a_grid_of_failures_only_is_an_error(light):
+    with pytest.raises(ParameterError, match="no point of the sweep runs"):
+        hg.sweep(light, model=MODEL, plan=PLAN, laser_power_w=["1 nW", "2 nW"])
+
+
+def test_a_misspelt_name_is_an_error(light):
+    with pytest.raises(ParameterError, match="laser_power_w"):
+        hg.sweep(light, model=MODEL, plan=PLAN, laser_powr_w=["1 mW", "2 mW"])
+
+
+def test_a_system_by_name_is_swept_over_its_choices():
+    grid = hg.sweep("gpu_packet", model="gpt2", accelerators=[8, 16], gpu=["h100", "b200"])
+    assert [(row["accelerators"], row["gpu"]) for row in grid.rows()] == [
+        (8, "h100"),
+        (8, "b200"),
+        (16, "h100"),
+        (16, "b200"),
+    ]
+    faster = [row["step_time_s"] for row in grid.rows()]
+    assert faster[0] != faster[1]
+
+
+def test_the_csv_reads_back(grid, tmp_path):
+    path = grid.to_csv(tmp_path / "grid.csv")
+    with path.open(newline="") as stream:
+        read = list(csv.DictReader(stream))
+    for row, told in zip(grid.rows(), read, strict=True):
+        assert list(told) == list(row)
+        if not row["error"]:
+            assert float(told["step_time_s"]) == row["step_time_s"]
+            assert float(told["laser_power_w"]) == row["laser_power_w"]
+
+
+def test_pandas_is_handed_the_rows_in_their_columns(grid, monkeypatch):
+    asked = {}
+
+    def frame(rows, columns):
+        asked.update(rows=rows, columns=columns)
+        return "a table"
+
+    monkeypatch.setitem(sys.modules, "pandas", types.SimpleNamespace(DataFrame=frame))
+    assert grid.to_pandas() == "a table"
+    assert asked == {"rows": grid.rows(), "columns": list(grid.rows()[0])}
+
+
+def test_without_pandas_one_sentence_says_what_to_do(grid, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(HeliographError, match=r"pip install pandas, or use rows\(\) or to_csv"):
+        grid.to_pandas()
+
+
+def test_a_picture_has_a_line_for_each_combination_of_the_other_inputs(grid):
+    (axes,) = grid.plot("laser_power_w", "energy_per_token_j").axes
+    assert [line.get_label() for line in axes.lines] == ["core.adc adc_survey_7b", "core.adc adc_survey_8b"]
+    for line, adc in zip(axes.lines, ("adc_survey_7b", "adc_survey_8b"), strict=True):
+        drawn = [row for row in grid.rows() if row["core.adc"] == adc and not row["error"]]
+        assert line.get_ydata() == pytest.approx([1e3 * row["energy_per_token_j"] for row in drawn])
+    with pytest.raises(ParameterError, match="did you mean 'energy_per_token_j'"):
+        grid.plot("laser_power_w", "energy_per_tokn_j")
+    with pytest.raises(ParameterError, match="nothing to draw"):
+        grid.plot("laser_power_w", "validation_loss")
