@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from experiments.hardware import Hardware, Workload, accelerators_for
+from experiments.hardware import Hardware, Workload
 from experiments.options import option
-from experiments.step import quantity_rows
-from experiments.study import Block, Progress, Result, Row, Study, headed
-from heliograph.comparison import Comparison, Request, compare, reserve, write
-from heliograph.records import csv_text, new_run_directory, write_atomically
+from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.comparison import Comparison, Request, build_systems, compare_request, reserve, write
+from heliograph.records import new_run_directory
+from heliograph.registry import model_named
 from heliograph.report import ReportTable
 from heliograph.simulation import plan_text, wear_warnings
 from heliograph.systems import SYSTEMS
 from heliograph.tables import comparison_rows
-from workloads.models.config import load_model
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +32,7 @@ class Compared(Result):
     def report(self) -> list[Block]:
         """Return the table of all systems."""
         comparison, records = self.comparison, self.comparison.records()
-        title = f"{comparison.config.name} on {comparison.request.accelerators} accelerators"
+        title = f"{comparison.config.name} on {comparison.results[0].system.accelerators} accelerators"
         blocks: list[Block] = [
             ReportTable(title, [record["system"] for record in records], comparison_rows(records))
         ]
@@ -47,13 +49,16 @@ class Compared(Result):
         return self.comparison.summary()
 
     def rows(self) -> list[Row]:
-        """Return a row for each system and quantity, and for each part of one."""
-        return [row for record in self.comparison.records() for row in quantity_rows(record)]
+        """Return a row for each system."""
+        return self.comparison.rows()
+
+    def figure(self) -> Figure:
+        """Return where time and energy go, a bar for each system."""
+        return self.comparison.plot()
 
     def write(self, directory: Path, name: str, document: Mapping[str, Any]) -> list[Path]:
         """Write the files of the run; one of another configuration is never overwritten."""
         write(self.comparison, directory)
-        write_atomically(directory / "table.csv", csv_text(headed(document, self.rows())))
         return sorted(directory.iterdir())
 
 
@@ -75,7 +80,7 @@ class Compare(Study):
         """Return what is asked."""
         return Request(
             model=self.workload.model,
-            accelerators=accelerators_for(self.accelerators, self.workload.plan),
+            accelerators=self.accelerators,
             systems=self.systems,
             plan=self.workload.plan,
             **self.hardware.given(),
@@ -87,14 +92,14 @@ class Compare(Study):
 
     def default_out(self) -> Path:
         """Return a new directory below ``results``."""
-        name = load_model(self.workload.model).name
-        accelerators = accelerators_for(self.accelerators, self.workload.plan)
+        name = model_named(self.workload.model).name
+        accelerators = build_systems(self.request())[0].accelerators
         return new_run_directory(Path("results"), f"{name}-{accelerators}")
 
     def run(self, progress: Progress) -> Compared:
         """Return the comparison; its directory is reserved when the steps have run, before the training."""
         return Compared(
-            comparison=compare(
+            comparison=compare_request(
                 self.request(),
                 cache=progress.training,
                 progress=progress,

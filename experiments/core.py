@@ -14,14 +14,14 @@ import numpy as np
 
 from experiments.hardware import Replaced, changes
 from experiments.options import option
-from experiments.study import Block, Progress, Result, Row, Study
+from experiments.study import Block, Progress, Result, Row, Study, file_name
 from heliograph.catalogue import Parameter, parameters_of
+from heliograph.registry import core_named
 from heliograph.report import ReportRow, ReportTable, format_quantity, format_si, prefix_of
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
 from heliograph.systems import build_system
-from optical.cores import CORES
 from optical.noise.link_budget import bits_from_snr
-from simulator.errors import HeliographError, LinkError, ParameterError, nearest
+from simulator.errors import HeliographError, LinkError, ParameterError
 from simulator.operators import Held, MatMul, Phase
 from simulator.parameter_tree import get_at, replace_at
 from simulator.units import to_si
@@ -297,9 +297,7 @@ def bench(
     HeliographError
         For unknown names or paths, values out of range, and links that do not close.
     """
-    if name not in CORES:
-        msg = f"no core '{name}'; {nearest(name, CORES, noun='core')}"
-        raise ParameterError(msg)
+    core_named(name)
     layer_products(tokens)
     system = build_system(
         "photonic_packet", core=name, accelerators=1, gpu=gpu, basis=basis, assignments=assignments
@@ -877,7 +875,7 @@ class OneCore(Study):
 
     def default_out(self) -> Path:
         """Return a directory of the core's name."""
-        return Path("results") / f"core_{self.name}"
+        return Path("results") / f"core_{file_name(self.name)}"
 
     def run(self, progress: Progress) -> CoreResult:
         """Return energy, bits and sensitivities of the core."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from experiments.options import option
-from heliograph.simulation import StepResult, plan_for, run_step
+from heliograph.registry import model_named
+from heliograph.simulation import StepResult, run_step
 from heliograph.systems import System, build_system
-from workloads.models.config import load_model
-from workloads.plan.parallelism import parse_plan
+from heliograph.workload import plan_for, ranks_of
 
 DEFAULT_ACCELERATORS = 1024
 """Accelerators where neither the plan nor the user says how many."""
@@ -66,23 +66,23 @@ class Hardware:
         more = (("core", self.core), ("fabric", self.fabric))
         return self.replaced.given() | {name: value for name, value in more if value is not None}
 
-    def system(self, name: str, *, accelerators: int | None = None) -> System:
-        """Return a named system of this hardware.
+    def system(
+        self, name: str, *, accelerators: int | None = None, usual_accelerators: int = DEFAULT_ACCELERATORS
+    ) -> System:
+        """Return a named system of this hardware, of the usual number where neither option nor file says.
 
         Raises
         ------
         HeliographError
             If a name is unknown, or a change does not fit.
         """
-        size: dict[str, Any] = {} if accelerators is None else {"accelerators": accelerators}
-        return build_system(name, **size, **self.given(), assignments=self.settings)
-
-
-def accelerators_for(accelerators: int | None, plan: str) -> int:
-    """Return how many accelerators are asked for, or those that a plan uses."""
-    if accelerators is not None:
-        return accelerators
-    return parse_plan(plan).ranks if plan else DEFAULT_ACCELERATORS
+        return build_system(
+            name,
+            accelerators=accelerators,
+            usual_accelerators=usual_accelerators,
+            **self.given(),
+            assignments=self.settings,
+        )
 
 
 def one_step(system: str, workload: Workload, hardware: Hardware, *, accelerators: int | None) -> StepResult:
@@ -93,8 +93,9 @@ def one_step(system: str, workload: Workload, hardware: Hardware, *, accelerator
     HeliographError
         If something is unknown, or the plan does not fit.
     """
-    config = load_model(workload.model)
-    built = hardware.system(system, accelerators=accelerators_for(accelerators, workload.plan))
+    config = model_named(workload.model)
+    usual = ranks_of(workload.plan) or DEFAULT_ACCELERATORS
+    built = hardware.system(system, accelerators=accelerators, usual_accelerators=usual)
     memory_bytes = built.node().memory.capacity_bytes
     plan = plan_for(config, workload.plan, accelerators=built.accelerators, memory_bytes=memory_bytes)
     return run_step(built, config, plan)

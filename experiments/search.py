@@ -15,6 +15,7 @@ from experiments.hardware import DEFAULT_ACCELERATORS, SYSTEM, Hardware, Workloa
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.fabrics import CIRCUITS, check_fabric
+from heliograph.registry import model_named
 from heliograph.report import ReportRow, ReportTable, format_si, report_row
 from heliograph.simulation import (
     TOKENS_PER_ACCELERATOR,
@@ -43,7 +44,6 @@ from simulator.interfaces import Fabric
 from simulator.results.metrics import StepBound
 from workloads.layers.transformer import model_flops
 from workloads.models.architecture import TransformerConfig
-from workloads.models.config import load_model
 from workloads.plan.choices import Schedule
 from workloads.plan.parallelism import default_sequence_length, parse_plan
 from workloads.plan.plan import Parallelism
@@ -817,7 +817,7 @@ class PlanSearch(Study):
         if self.top < 1:
             msg = f"--top must be at least 1; got {self.top}"
             raise ParameterError(msg)
-        config = load_model(self.workload.model)
+        config = model_named(self.workload.model)
         sequence = default_sequence_length(config)
         batch = max(1, self.accelerators * TOKENS_PER_ACCELERATOR // sequence)
         base = parse_plan(self.workload.plan, base=Parallelism(sequence_length=sequence, global_batch=batch))

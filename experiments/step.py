@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from experiments.hardware import SYSTEM, Hardware, Workload, one_step
 from experiments.options import option
@@ -16,6 +15,9 @@ from heliograph.report import ReportTable
 from heliograph.simulation import StepResult, plan_text, wear_warnings
 from heliograph.tables import comparison_rows
 from workloads.traces.chakra import export_step
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,23 +45,16 @@ class SteppedOnce(Result):
         return self.result.record() | {"inputs_by_status": status_counts(self.result.system)} | more
 
     def rows(self) -> list[Row]:
-        """Return a row for each quantity, and for each part of one."""
-        return list(quantity_rows(self.record()))
+        """Return the row of the system."""
+        return self.result.rows()
 
+    def tables(self) -> dict[str, list[Row]]:
+        """Return the row of the system, and a row for each part of each quantity."""
+        return {"": self.rows(), "parts": self.result.parts()}
 
-def quantity_rows(record: Mapping[str, Any]) -> Iterator[Row]:
-    """Yield a row for each quantity of a step's record, and for each part of one.
-
-    Parameters
-    ----------
-    record : mapping
-        As `StepResult.record` gives it.
-    """
-    for quantity, value in record.items():
-        if quantity in ("system", "model", "plan"):
-            continue
-        for part, one in value.items() if isinstance(value, Mapping) else (("", value),):
-            yield {"system": record["system"], "quantity": quantity, "part": part, "value": one}
+    def figure(self) -> Figure:
+        """Return where time and energy go."""
+        return self.result.plot()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,12 +16,11 @@ from experiments.options import options_of
 from heliograph import __version__
 from heliograph.records import TrainingCache, canonical_json, csv_text, write_atomically
 from heliograph.report import ReportTable
+from heliograph.result_rows import SCHEMA
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SCHEMA = 2
-"""Version of the layout of records (docs/records.md)."""
 PICTURES = (".png", ".svg")
 """Suffixes of a picture."""
 
@@ -185,9 +184,11 @@ def document(command: str, study: Study, result: Result) -> dict[str, Any]:
         "seed": options.get("seed"),
         "options": options,
     }
-    return head | dict(result.record())
+    found = {key: value for key, value in result.record().items() if key not in _OF_THE_HEAD}
+    return head | found
 
 
+_OF_THE_HEAD = ("schema", "version", "command", "settings", "options")
 HEAD = ("model", "plan", "system", "settings", "seed")
 """Columns before a table's own, as far as the study has such options."""
 
@@ -201,4 +202,4 @@ def headed(document: Mapping[str, Any], rows: Sequence[Row]) -> list[Row]:
 
 
 def _cell(value: object) -> object:
-    return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
+    return "; ".join(map(str, value)) if isinstance(value, list | tuple) else value

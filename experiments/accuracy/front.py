@@ -20,6 +20,7 @@ from experiments.hardware import DEFAULT_ACCELERATORS, SYSTEM, Hardware
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.records import TrainingCache, plain
+from heliograph.registry import model_named
 from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.simulation import plan_for, run_step
 from heliograph.small_gpt import (
@@ -37,7 +38,6 @@ from optical.devices.devices import Converter
 from simulator.errors import LinkError, ParameterError
 from simulator.parameter_tree import get_at
 from workloads.models.architecture import TransformerConfig
-from workloads.models.config import load_model
 from workloads.plan.choices import Precision
 from workloads.plan.parallelism import Parallelism
 
@@ -306,7 +306,7 @@ def accuracy_front(
             progress=lambda done, total, label: progress(f"training, {label}", done, total),
         )
     losses = _Losses(executed=executed, trained=trained)
-    config, present = load_model(workload), built[0][1]
+    config, present = model_named(workload), built[0][1]
     memory_bytes = present.node().memory.capacity_bytes
     plan = plan_for(config, "", accelerators=present.accelerators, memory_bytes=memory_bytes)
     points = []

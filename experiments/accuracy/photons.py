@@ -42,7 +42,7 @@ TARGET = 0.90
 """Share of the exact accuracy at which photons are compared between vector lengths."""
 CHANCE = 0.1
 """Accuracy of a guess among ten digits."""
-_PUBLISHED = Path(__file__).parent / "validation" / "reference" / "photons.csv"
+_PUBLISHED = Path(__file__).parents[1] / "validation" / "reference" / "photons.csv"
 
 
 @dataclass(frozen=True, kw_only=True)

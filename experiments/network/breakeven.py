@@ -15,6 +15,7 @@ import numpy as np
 from experiments.hardware import Hardware
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.registry import model_named
 from heliograph.report import ReportRow, ReportTable, format_si, report_row
 from heliograph.simulation import plan_for, plan_text, run_step
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
@@ -24,7 +25,6 @@ from optical.fabrics.rails import OcsRails
 from optical.fabrics.switches import OpticalSwitch, load_switch, switch_names
 from simulator.errors import ParameterError, RouteError
 from workloads.models.architecture import TransformerConfig
-from workloads.models.config import load_model
 from workloads.plan.plan import Parallelism
 
 if TYPE_CHECKING:
@@ -372,7 +372,7 @@ class Breakeven(Study):
         memory_bytes = optical.node().memory.capacity_bytes
         work = []
         for model in self.model:
-            config = load_model(model)
+            config = model_named(model)
             for text in self.plan or ("",):
                 plan = plan_for(config, text, accelerators=self.accelerators, memory_bytes=memory_bytes)
                 work.append((config, plan))
