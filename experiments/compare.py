@@ -14,9 +14,10 @@ from heliograph.comparison import Comparison, Request, build_systems, compare_re
 from heliograph.records import new_run_directory
 from heliograph.registry import model_named
 from heliograph.report import ReportTable
-from heliograph.simulation import plan_text, wear_warnings
+from heliograph.simulation import wear_warnings
 from heliograph.systems import SYSTEMS
 from heliograph.tables import comparison_rows
+from workloads.plan.parallelism import plan_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -20,7 +20,7 @@ from heliograph.registry import core_named
 from heliograph.report import ReportRow, ReportTable, format_quantity, format_si, prefix_of
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
 from heliograph.systems import build_system
-from optical.noise.link_budget import bits_from_snr
+from optical.devices.limits import bits_from_snr
 from simulator.errors import HeliographError, LinkError, ParameterError
 from simulator.operators import Held, MatMul, Phase
 from simulator.parameter_tree import get_at, replace_at
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from electronic.gpu import Gpu
     from optical.accelerator import PhotonicUnit
     from optical.cores.core import Core
-    from optical.noise.laser_power import NoiseRatio
+    from optical.noise import NoiseRatio
 
 
 SPAN_DECADES = 2.5

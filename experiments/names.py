@@ -8,8 +8,7 @@ from typing import Any
 
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
-from heliograph.catalogue import Parameter, description, listing
-from heliograph.tables import parameter_lines
+from heliograph.catalogue import Parameter, description, listing, parameter_lines
 
 
 @dataclass(frozen=True, kw_only=True)

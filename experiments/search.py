@@ -10,61 +10,37 @@ from typing import Any
 
 import numpy as np
 
-from electronic.fabrics.torus import TorusFabric
 from experiments.hardware import DEFAULT_ACCELERATORS, SYSTEM, Hardware, Workload
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.fabrics import CIRCUITS, check_fabric
 from heliograph.registry import model_named
 from heliograph.report import ReportRow, ReportTable, format_si, report_row
-from heliograph.simulation import (
-    TOKENS_PER_ACCELERATOR,
-    CircuitFabric,
-    CircuitMode,
-    StepResult,
-    dark_of,
-    modes,
-    plan_text,
-    run_step,
-    with_mode,
-)
+from heliograph.simulation import TOKENS_PER_ACCELERATOR, CircuitMode, StepResult, modes, run_step
 from heliograph.systems import SYSTEMS, System
-from optical.fabrics.circuits import CircuitPolicy, Turning
-from optical.fabrics.cubes import Closing, CubeFabric
 from optical.fabrics.direct_connect import DirectConnect
-from optical.fabrics.hybrid import HybridFabric
 from optical.fabrics.lane_assignment import domain_demands
 from optical.fabrics.rails import OcsRails
-from optical.fabrics.switches import load_switch
 from optical.scheduling.topology import JobTopology, job_time, job_topology
 from simulator.collectives.demand import step_demand
-from simulator.errors import HeliographError, LinkError, ParameterError, WorkloadError, nearest
+from simulator.errors import HeliographError, ParameterError, WorkloadError, nearest
 from simulator.estimate.step import StepArrays, estimate
-from simulator.interfaces import Fabric
+from simulator.fabric import CircuitPolicy, Fabric, PortTiming
 from simulator.results.metrics import StepBound
 from workloads.layers.transformer import model_flops
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.choices import Schedule
-from workloads.plan.parallelism import default_sequence_length, parse_plan
-from workloads.plan.plan import Parallelism
+from workloads.pipeline.schedule import SCHEDULES
+from workloads.plan.parallelism import default_sequence_length, parse_plan, plan_text
+from workloads.plan.plan import Plan
 from workloads.search.costs import PlanCosts, PlanPricer, beside_sums
-from workloads.search.plans import (
-    COLUMNS,
-    RECOMPUTES,
-    SCHEDULES,
-    PlanArrays,
-    broken_rules,
-    divisors,
-    grid,
-    memory_bytes,
-)
+from workloads.search.plans import CHOSEN, COLUMNS, PlanArrays, broken_rules, grid, memory_bytes
 
 INNER = ("tp", "cp", "ep")
 """Axes whose traffic lies within the passes."""
 
 
 def under_mode(
-    costs: PlanCosts, plans: PlanArrays, fabric: CircuitFabric, mode: CircuitMode, layers: int
+    costs: PlanCosts, plans: PlanArrays, fabric: Fabric, mode: CircuitMode, layers: int
 ) -> StepArrays:
     """Return the pieces of steps whose circuits move in a mode.
 
@@ -74,7 +50,7 @@ def under_mode(
         Pieces in which all lanes serve the axis that asks.
     plans : PlanArrays
         The plans.
-    fabric : CircuitFabric
+    fabric : Fabric
         The switches.
     mode : CircuitMode
         When circuits move, and whether they turn ahead of traffic.
@@ -92,7 +68,8 @@ def under_mode(
     ``max(0, delta - work)`` (Opus, arXiv:2507.08119); those of a step do not.
     """
     if mode.policy is CircuitPolicy.STATIC:
-        return _shared(costs, plans, fabric.lanes) if isinstance(fabric, OcsRails) else costs.arrays
+        lanes = fabric.traits.endpoint_lanes
+        return costs.arrays if lanes is None else _shared(costs, plans, lanes)
     leaves = {axis: moved > 0 for axis, moved in costs.outside_bytes.items()}
     inside = sum(leaves[axis].astype(int) for axis in INNER)
     zero = plans["zero"]
@@ -102,15 +79,15 @@ def under_mode(
     each = np.where(leaves["dpcp"] & others & (zero >= 2), 2, 0)
     each = each + np.where((inside > 0) & leaves["pp"], 4 * plans["vpp"], 0)
     each = each + np.where(inside > 1, 4 * plans["vpp"] * np.ceil(layers / plans["pp"]), 0)
-    dark_s = dark_of(fabric)
-    if mode.turning is Turning.AHEAD and dark_s > 0.0:
+    dark_s = fabric.traits.reconfiguration_s
+    if mode.turning is PortTiming.PREFETCHED and dark_s > 0.0:
         arrays = costs.arrays
         passes_s = arrays.forward_s[:, 1] + arrays.inputs_s[:, 1] + arrays.weights_s[:, 1]
         work_s = np.maximum(0.0, passes_s - costs.waited_s) / np.maximum(each, 1.0)
         each = each * np.maximum(0.0, 1.0 - work_s / dark_s)
     return replace(
         costs.arrays,
-        dark_s=np.full(len(plans), dark_s),
+        reconfiguration_s=np.full(len(plans), dark_s),
         changes_each=each.astype(float),
         changes_once=once.astype(float),
     )
@@ -194,10 +171,10 @@ def estimates(system: System, pricer: PlanPricer, plans: PlanArrays) -> Estimate
     tried = modes(fabric, system.circuits)
     costs_of: dict[CircuitPolicy, PlanCosts] = {}
     times_s = []
-    if isinstance(fabric, CircuitFabric):
+    if tried:
         for mode in tried:
             if mode.policy not in costs_of:
-                fixed = with_mode(fabric, CircuitMode(policy=mode.policy))
+                fixed = fabric.with_policy(mode.policy, PortTiming.ON_REQUEST)
                 costs_of[mode.policy] = pricer.costs(plans, fixed)
             costs = costs_of[mode.policy]
             times_s.append(_step_s(costs, under_mode(costs, plans, fabric, mode, pricer.config.layers)))
@@ -240,18 +217,10 @@ def bound_of(system: System, pricer: PlanPricer, plans: PlanArrays) -> StepBound
     port = getattr(getattr(system.fabric, "nic", None), "bandwidth_bytes_per_s", None)
     outside = float(sum(column[0] for column in costs.outside_bytes.values()))
     return StepBound(
-        compute_s=model_flops(pricer.config, plan) / (node.peak_flop_per_s * system.accelerators),
+        compute_s=model_flops(pricer.config, plan.share) / (node.peak_flop_per_s * system.accelerators),
         memory_s=pricer.touched_bytes(plans) / node.memory.bandwidth_bytes_per_s,
         port_s=outside / port if port else 0.0,
     )
-
-
-LANES = (2, 4, 8)
-"""Degrees of optical fabrics that are tried: lanes of an accelerator, or circuits of a node."""
-LEAST_SIDE = 4
-"""Shortest side of a torus that is tried, in accelerators: that of a cube (Jouppi et al., ISCA 2023)."""
-TURNING_SWITCH = "palomar-mems"
-"""Switch that holds the circuits of nodes where a patch panel cannot turn them in a step."""
 
 
 def topologies(system: System) -> dict[str, System]:
@@ -269,75 +238,9 @@ def topologies(system: System) -> dict[str, System]:
     """
     fabric = system.fabric
     found = {fabric.name: system}
-    for name, variant in _variants(fabric):
+    for name, variant in fabric.variants().items():
         found[f"{fabric.name}, {name}"] = dataclasses.replace(system, fabric=variant)
     return found
-
-
-def _variants(fabric: Fabric) -> list[tuple[str, Fabric]]:
-    match fabric:
-        case OcsRails():
-            return [
-                (f"{lanes} lanes", dataclasses.replace(fabric, lanes=lanes))
-                for lanes in LANES
-                if lanes != fabric.lanes
-            ]
-        case DirectConnect() | HybridFabric():
-            return [*_degrees(fabric), *_switched(fabric)]
-        case TorusFabric():
-            return [
-                (f"{x} x {y}", dataclasses.replace(fabric, x=x, y=y))
-                for x, y in _sides(fabric.endpoints, LEAST_SIDE)
-                if (x, y) != (fabric.x, fabric.y)
-            ]
-        case CubeFabric():
-            return _cubes(fabric)
-        case _:
-            return []
-
-
-def _degrees(fabric: DirectConnect | HybridFabric) -> list[tuple[str, Fabric]]:
-    return [
-        (f"{degree} circuits a node", dataclasses.replace(fabric, degree=degree))
-        for degree in LANES
-        if degree != fabric.degree
-    ]
-
-
-def _switched(fabric: DirectConnect | HybridFabric) -> list[tuple[str, Fabric]]:
-    """Return the fabric with switches that can turn in a step, unless it has them or light does not pass."""
-    if fabric.switch.name == TURNING_SWITCH or fabric.policy is CircuitPolicy.PER_AXIS:
-        return []
-    try:
-        return [(TURNING_SWITCH, dataclasses.replace(fabric, switch=load_switch(TURNING_SWITCH)))]
-    except LinkError:
-        return []
-
-
-def _cubes(fabric: CubeFabric) -> list[tuple[str, Fabric]]:
-    found: list[tuple[str, Fabric]] = []
-    for x, y in _sides(fabric.endpoints, fabric.side):
-        z = fabric.endpoints // (x * y)
-        if any(side % fabric.side for side in (x, y, z)):
-            continue
-        twists = (x, y, z) in {(x, x, 2 * x), (x, 2 * x, 2 * x)}
-        for closing in Closing:
-            if (x, y, closing) != (fabric.x, fabric.y, fabric.closing) and (
-                closing is Closing.REGULAR or twists
-            ):
-                variant = dataclasses.replace(fabric, x=x, y=y, closing=closing)
-                found.append((f"{x} x {y} x {z} {closing}", variant))
-    return found
-
-
-def _sides(endpoints: int, least: int) -> list[tuple[int, int]]:
-    """Return the first two sides of every box of at least so long sides, in rising order."""
-    return [
-        (x, y)
-        for x in divisors(endpoints)
-        for y in divisors(endpoints // x)
-        if least <= x <= y <= endpoints // (x * y)
-    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -350,21 +253,21 @@ class Prepared:
     """Fabrics that cannot be made, and why."""
     config: TransformerConfig
     """The model."""
-    base: Parallelism
+    base: Plan
     """What all plans share."""
     choices: Mapping[str, tuple[int, ...]]
     """Columns that the plan pins."""
 
 
-def _pinned(text: str, base: Parallelism) -> dict[str, tuple[int, ...]]:
+def _pinned(text: str, base: Plan) -> dict[str, tuple[int, ...]]:
     """Return the columns that a plan's text names, each with its only value."""
     named = {part.partition("=")[0].strip() for part in text.split(",") if part.strip()}
     pinned: dict[str, tuple[int, ...]] = {}
     for name in COLUMNS:
         if name not in named:
             continue
-        value = getattr(base, name)
-        known = {"schedule": SCHEDULES, "recompute": RECOMPUTES}.get(name)
+        value = base.value(name)
+        known = CHOSEN.get(name)
         if known is not None and value not in known:
             msg = f"plan: a search has no {name}={value}; {nearest(str(value), [str(one) for one in known])}"
             raise ParameterError(msg)
@@ -375,11 +278,6 @@ def _pinned(text: str, base: Parallelism) -> dict[str, tuple[int, ...]]:
 NEAR_SHARE = 0.01
 """Estimates that differ by less than this share are alike: of these the plan with the fewest passes is run
 first; below the estimate's own error, a choice."""
-OTHER_SCHEDULES = (Schedule.DUALPIPE, Schedule.ZB_H2, Schedule.ZB_V, Schedule.V_HALF, Schedule.V_MIN)
-"""Schedules without a closed form here: of the best plans with stages the engine runs those that fit."""
-SPARING = (Schedule.ZB_V, Schedule.V_HALF, Schedule.V_MIN)
-"""Those that give up time for memory, each with a longer bubble than the one before it (Qi et al.,
-arXiv:2405.15362): one is run only where the one before it could not be."""
 CLOSE_SHARE = 0.5
 """Ways of circuits whose estimate is longer than the best one's by more than this share are not run."""
 
@@ -395,7 +293,7 @@ class Candidate:
     """The hardware."""
     topology: str
     """Fabric and its variant."""
-    plan: Parallelism
+    plan: Plan
     """The plan."""
     placement: str
     """Axes from the nearest ranks to the farthest."""
@@ -434,7 +332,7 @@ class Candidate:
             "engine": {str(one): self.value(one) for one in Objective} if self.result else None,
             "circuit_policy": self.result.circuits if self.result else "",
             "circuits": str(self.mode or "none"),
-            "schedule": str(self.plan.schedule),
+            "schedule": str(self.plan.schedule.kind),
             "refusal": self.refusal,
             "bound_s": self.bound.step_time_s,
             "bound_by": self.bound.what,
@@ -531,7 +429,7 @@ def feasible(
 def search(
     systems: Mapping[str, System],
     config: TransformerConfig,
-    base: Parallelism,
+    base: Plan,
     *,
     found: Search,
     choices: Mapping[str, tuple[int, ...]] | None = None,
@@ -544,7 +442,7 @@ def search(
     ----------
     systems : mapping
         Systems by the name of their topology; all of one accelerator.
-    config, base : TransformerConfig, Parallelism
+    config, base : TransformerConfig, Plan
         The model, and what all plans share (batch, sequence length, precision).
     found : Search
         Where results are put, one after the other.
@@ -600,18 +498,21 @@ def _run(one: Candidate, config: TransformerConfig, objective: Objective, say: S
 def _rescheduled(one: Candidate, config: TransformerConfig, objective: Objective, say: Say) -> Candidate:
     """Return a candidate with the schedule that the engine finds best, those without a closed form too.
 
-    Plans that a rule or the memory forbids (an odd pipeline folded, two copies that do not fit) are left out,
-    and of `SPARING` all but the first that runs.
+    Tried are all registered ones that flush. Plans that a rule or the memory forbids (an odd pipeline
+    folded, two copies that do not fit) are left out, and of those that save memory, each with a longer
+    bubble than the one before it (Qi et al., arXiv:2405.15362), all but the first that runs.
     """
-    if one.result is None or one.plan.pp == 1:
+    if one.result is None or one.plan.axes.pp == 1:
         return one
     ran = [one]
-    for schedule in OTHER_SCHEDULES:
-        if schedule in SPARING and ran[-1].plan.schedule in SPARING:
+    for schedule in SCHEDULES.values():
+        if schedule.closed_form is not None or schedule.flows:
             continue
-        plan = dataclasses.replace(one.plan, schedule=schedule, vpp=1)
+        if schedule.saves_memory and ran[-1].plan.schedule.kind.saves_memory:
+            continue
         say(f"the same with {schedule}")
         try:
+            plan = one.plan.with_(schedule=schedule, vpp=1)
             result = run_step(one.system, config, plan, placement=one.placement)
         except HeliographError:
             continue
@@ -621,9 +522,10 @@ def _rescheduled(one: Candidate, config: TransformerConfig, objective: Objective
 
 def _moving(system: System, mode: CircuitMode | None) -> System:
     """Return a system whose circuits move in a mode, if it has one."""
-    if mode is None or not isinstance(system.fabric, CircuitFabric):
+    if mode is None:
         return system
-    return dataclasses.replace(system, fabric=with_mode(system.fabric, mode), circuits=mode.policy)
+    fabric = system.fabric.with_policy(mode.policy, mode.turning)
+    return dataclasses.replace(system, fabric=fabric, circuits=mode.policy)
 
 
 def _best(
@@ -713,7 +615,7 @@ def winner_rows(found: Search) -> list[ReportRow]:
         report_row("plan", (plan_text(winner.plan),), f"least {found.objective}"),
         report_row("placement", (winner.placement,), "nearest first"),
         report_row("topology", (topology_text(winner),), "laid out for this plan"),
-        report_row("schedule", (str(winner.plan.schedule),), "of the pipeline"),
+        report_row("schedule", (str(winner.plan.schedule.kind),), "of the pipeline"),
         report_row("circuits", (str(winner.mode or "do not move"),), "the best"),
         report_row("step time", (_told(winner, Objective.TIME),), "simulated", section=True),
         report_row("  estimate", (f"{100 * error:+.1f} %",), "of that"),
@@ -741,11 +643,10 @@ def fabric_rows(found: Search) -> dict[str, list[ReportRow]]:
 def _short(one: Candidate) -> str:
     plan = one.plan
     degrees = " ".join(
-        f"{name}{getattr(plan, name)}"
-        for name in ("tp", "cp", "pp", "dp", "ep", "vpp")
-        if getattr(plan, name) > 1
+        f"{name}{plan.value(name)}" for name in ("tp", "cp", "pp", "dp", "ep", "vpp") if plan.value(name) > 1
     )
-    return f"{degrees} mb{plan.micro_batch} zero{plan.zero} {plan.schedule} recompute {plan.recompute}"
+    rest = f"zero{plan.sharding.zero} {plan.schedule.kind} recompute {plan.recompute.kind}"
+    return f"{degrees} mb{plan.batch.micro_batch} {rest}"
 
 
 def _ranked(found: Search) -> list[Candidate]:
@@ -820,7 +721,7 @@ class PlanSearch(Study):
         config = model_named(self.workload.model)
         sequence = default_sequence_length(config)
         batch = max(1, self.accelerators * TOKENS_PER_ACCELERATOR // sequence)
-        base = parse_plan(self.workload.plan, base=Parallelism(sequence_length=sequence, global_batch=batch))
+        base = parse_plan(self.workload.plan, base=Plan.of(sequence_length=sequence, global_batch=batch))
         systems: dict[str, System] = {}
         unplaced: dict[str, str] = {}
         for fabric in self.fabrics:

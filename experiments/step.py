@@ -12,8 +12,9 @@ from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.catalogue import status_counts
 from heliograph.records import canonical_json, write_atomically
 from heliograph.report import ReportTable
-from heliograph.simulation import StepResult, plan_text, wear_warnings
+from heliograph.simulation import StepResult, wear_warnings
 from heliograph.tables import comparison_rows
+from workloads.plan.parallelism import plan_text
 from workloads.traces.chakra import export_step
 
 if TYPE_CHECKING:

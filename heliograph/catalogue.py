@@ -7,27 +7,27 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 
 from electronic.devices import table as electronic_table
 from electronic.gpu import gpu_names, load_gpu
 from electronic.hosts import host_names, load_host
 from electronic.vector import load_vector, vector_names
-from heliograph.fabrics import FABRICS, build_fabric
+from heliograph.fabrics import FABRIC_GROUP, FABRICS, build_fabric, check_fabric
 from heliograph.parts import parts_listing
-from heliograph.plugins import is_reference
-from heliograph.registry import core_named, model_named
+from heliograph.plugins import is_reference, offered
+from heliograph.registry import CORE_GROUP, MODEL_GROUP, core_named, model_named
 from heliograph.results import Tabular
 from heliograph.simulation import StepResult
 from heliograph.system_names import SYSTEMS, is_system
-from heliograph.systems import build_system
+from heliograph.systems import System, build_system
 from optical.cores import CORES
-from optical.devices.devices import device_table
+from optical.devices import device_table
 from optical.devices.named_parts import named_parts_table
 from optical.devices.programmable import programmable_table
-from optical.fabrics.in_network_reduction import OpticalReduction
 from optical.fabrics.switches import optics_table, switch_table
-from simulator.errors import ParameterError, nearest
+from simulator.errors import HeliographError, ParameterError, nearest
+from simulator.fabric import Fabric, missing_members
 from simulator.reliability.goodput import reliability_table
 from simulator.results.metrics import economics_table
 from simulator.tables import Row, Table
@@ -35,7 +35,7 @@ from simulator.topology.clos import direct_link_table
 from simulator.topology.scale_up import cable_table, nic_table, optical_hop_table
 from simulator.units import dimension_of
 from workloads.models.architecture import TransformerConfig
-from workloads.models.config import load_model, shipped_models
+from workloads.models.config import known_models
 
 CHOICE = "choice"
 """Status of a number that is a design choice of ours, not a fact from outside."""
@@ -111,7 +111,13 @@ def show(thing: object) -> Description:
         msg = f"show takes a name, or a system, core, fabric, device or model; got {thing!r}"
         raise ParameterError(msg)
     name = str(getattr(described, "name", type(described).__name__))
-    return Description(name=name, parameters=tuple(_with_reduction(described)))
+    if isinstance(described, System):
+        found = _system_parameters(described)
+    elif not missing_members(described):
+        found = _fabric_parameters(cast("Fabric", described))
+    else:
+        found = parameters_of(described)
+    return Description(name=name, parameters=tuple(found))
 
 
 def parameter_lines(parameters: Sequence[Parameter]) -> list[str]:
@@ -146,16 +152,22 @@ def parameters_of(description: object) -> list[Parameter]:
     return list(_walk(description, "", rows, set()))
 
 
-def _with_reduction(description: object) -> list[Parameter]:
-    """Return every parameter, and the effective bits of gradients where the fabric adds them in light."""
-    found = parameters_of(description)
-    fabric = getattr(description, "fabric", description)
-    if not isinstance(fabric, OpticalReduction) or fabric.nodes == 1:
-        return found
-    path = "effective_bits" if fabric is description else "fabric.effective_bits"
-    source = f"mean over {fabric.nodes} nodes: laser, losses and noise of the unit"
-    bits = fabric.effective_bits
-    return [*found, Parameter(path=path, value=bits, unit="1", status="derived", source=source)]
+def _reduction(fabric: Fabric, path: str) -> list[Parameter]:
+    """Return the effective bits of gradients where a fabric adds them in light, or nothing."""
+    bits = fabric.traits.reduction_bits
+    if bits is None:
+        return []
+    nodes = fabric.endpoints // fabric.node_size
+    source = f"mean over {nodes} nodes: laser, losses and noise of the unit"
+    return [Parameter(path=path, value=bits, unit="1", status="derived", source=source)]
+
+
+def _fabric_parameters(fabric: Fabric) -> list[Parameter]:
+    return parameters_of(fabric) + _reduction(fabric, "effective_bits")
+
+
+def _system_parameters(system: System) -> list[Parameter]:
+    return parameters_of(system) + _reduction(system.fabric, "fabric.effective_bits")
 
 
 def status_counts(description: object) -> dict[str, int]:
@@ -215,15 +227,18 @@ def listing(what: str) -> dict[str, str]:
         case "systems":
             return {name: kind.summary for name, kind in SYSTEMS.items()}
         case "models":
-            models = {name: load_model(name) for name in shipped_models()}
-            return {
+            failed = _bring_in(MODEL_GROUP, model_named)
+            models = {name: model_named(name) for name in known_models()}
+            return failed | {
                 name: f"{model.parameters:,} parameters, {model.layers} layers of width {model.hidden}"
                 for name, model in models.items()
             }
         case "cores":
-            return {name: kind.summary for name, kind in CORES.items()}
+            failed = _bring_in(CORE_GROUP, core_named)
+            return {name: kind.summary for name, kind in CORES.items()} | failed
         case "fabrics":
-            return {name: kind.summary for name, kind in FABRICS.items()}
+            failed = _bring_in(FABRIC_GROUP, check_fabric)
+            return {name: kind.summary for name, kind in FABRICS.items()} | failed
         case "devices":
             return {
                 name: f"{table.path.parent.parent.name}/{table.path.name}, {len(table.of(name))} parameters"
@@ -238,6 +253,17 @@ def listing(what: str) -> dict[str, str]:
             raise ParameterError(msg)
 
 
+def _bring_in(group: str, load: Callable[[str], object]) -> dict[str, str]:
+    """Register what installed packages offer; return a sentence by the name of each that cannot be."""
+    failed: dict[str, str] = {}
+    for name in offered(group):
+        try:
+            load(name)
+        except HeliographError as error:
+            failed[name] = f"cannot be loaded: {error}"
+    return failed
+
+
 def description(name: str) -> list[Parameter]:
     """Return every parameter of a system, core, fabric, accelerator, host, device or model.
 
@@ -247,18 +273,18 @@ def description(name: str) -> list[Parameter]:
         If nothing has that name.
     """
     makers: dict[str, Callable[[], list[Parameter]]] = {
-        **{one: lambda: parameters_of(build_system(name)) for one in SYSTEMS},
+        **{one: lambda: _system_parameters(build_system(name)) for one in SYSTEMS},
         **{one: lambda: parameters_of(core_named(name)) for one in CORES},
-        **{one: lambda: _with_reduction(build_fabric(name, ACCELERATORS, "h100")) for one in FABRICS},
+        **{one: lambda: _fabric_parameters(build_fabric(name, ACCELERATORS, "h100")) for one in FABRICS},
         **{one: lambda: parameters_of(load_gpu(name)) for one in gpu_names()},
         **{one: lambda: parameters_of(load_vector(name)) for one in vector_names()},
         **{one: lambda: parameters_of(load_host(name)) for one in host_names()},
-        **{one: lambda: _model_parameters(model_named(name)) for one in shipped_models()},
+        **{one: lambda: _model_parameters(model_named(name)) for one in known_models()},
     }
     if name in makers:
         return makers[name]()
     if is_system(name):
-        return _with_reduction(build_system(name))
+        return _system_parameters(build_system(name))
     if is_reference(name):
         return parameters_of(core_named(name))
     if name.endswith(".json"):

@@ -24,13 +24,14 @@ from heliograph.system_names import (
     choice_of,
 )
 from heliograph.systems import System, build_system, has_parameter
-from heliograph.workload import Model, Plan, plan_for, plan_text, ranks_of
+from heliograph.workload import ModelLike, PlanLike, plan_for, ranks_of
 from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
 from simulator.errors import ParameterError
 from simulator.parameter_tree import parse_assignment
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.parallelism import Parallelism
+from workloads.plan.parallelism import plan_text
+from workloads.plan.plan import Plan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,7 +78,7 @@ class Comparison(Tabular):
     """What was asked."""
     config: TransformerConfig
     """The model."""
-    plan: Parallelism
+    plan: Plan
     """The plan that every system ran."""
     results: tuple[StepResult, ...]
     """One per system."""
@@ -139,7 +140,7 @@ class Comparison(Tabular):
             "fabric": self.request.fabric or DEFAULT_FABRIC,
             "settings": list(self.request.assignments),
             "plan": plan_text(self.plan),
-            "tokens_per_step": self.plan.global_batch * self.plan.sequence_length,
+            "tokens_per_step": self.plan.batch.global_batch * self.plan.batch.sequence_length,
             "seed": self.request.seed,
             "systems": self.records(),
             "exact_arithmetic": exact.record() if exact else None,
@@ -194,7 +195,7 @@ def build_systems(request: Request) -> list[System]:
     return systems
 
 
-def choose_plan(request: Request, config: TransformerConfig, systems: Sequence[System]) -> Parallelism:
+def choose_plan(request: Request, config: TransformerConfig, systems: Sequence[System]) -> Plan:
     """Return the plan of a request, or the default one for the smallest memory among the systems."""
     memory_bytes = min(system.node().memory.capacity_bytes for system in systems)
     return plan_for(config, request.plan, accelerators=systems[0].accelerators, memory_bytes=memory_bytes)
@@ -202,8 +203,8 @@ def choose_plan(request: Request, config: TransformerConfig, systems: Sequence[S
 
 def compare(
     systems: Sequence[System | str],
-    model: Model,
-    plan: Plan | None = None,
+    model: ModelLike,
+    plan: PlanLike | None = None,
     *,
     accuracy: bool = False,
     quick: bool = False,
@@ -219,7 +220,7 @@ def compare(
         Hardware, or names of it; a name has as many accelerators as the plan takes.
     model : str, pathlib.Path, mapping or TransformerConfig
         As `heliograph.model` takes it.
-    plan : str, mapping or Parallelism
+    plan : str, mapping or Plan
         As `heliograph.plan` takes it; without it, the one chosen for the smallest memory among the systems.
     accuracy : bool
         Whether a small GPT is trained through each system's arithmetic, which takes minutes.
@@ -252,8 +253,8 @@ def compare(
         systems=tuple(one.name for one in built),
         plan=plan_text(spread),
         gpu=built[0].gpu.name,
-        basis=light and str(light.basis),
-        core=light and light.core_name,
+        basis=str(light.basis) if light else None,
+        core=light.core_name if light else None,
         quick=quick,
         seed=seed,
         accuracy=accuracy,
@@ -298,7 +299,7 @@ def _compared(
     request: Request,
     systems: Sequence[System],
     config: TransformerConfig,
-    plan: Parallelism,
+    plan: Plan,
     *,
     cache: TrainingCache,
     progress: Progress,

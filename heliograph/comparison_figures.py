@@ -109,9 +109,9 @@ def step_figure(records: Sequence[Mapping[str, Any]]) -> Figure:
     heights = (_height_in(records, time), _height_in(records, energy))
     with styled():
         figure = new_figure(sum(heights))
-        above, below = figure.subfigures(2, 1, height_ratios=heights)
-        _stacked_bars(above, records, time, unit="s", quantity="Step time")
-        _stacked_bars(below, records, energy, unit="J", quantity="Energy per token")
+        panels: Any = figure.subfigures(2, 1, height_ratios=heights)  # an array, for more than one
+        _stacked_bars(panels[0], records, time, unit="s", quantity="Step time")
+        _stacked_bars(panels[1], records, energy, unit="J", quantity="Energy per token")
     return figure
 
 

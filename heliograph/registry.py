@@ -7,15 +7,17 @@ installed packages, in the groups ``heliograph.cores``, ``heliograph.fabrics``, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from heliograph.plugins import from_outside
-from optical.cores import CORES, load_core
-from optical.cores.core import Core
+from heliograph.fabrics import register_fabric
+from heliograph.plugins import from_outside, is_reference
+from optical.cores import CORES, Core, load_core, register_core
+from simulator.errors import ParameterError
 from workloads.models.architecture import TransformerConfig
-from workloads.models.config import from_hugging_face, load_model, shipped_models
+from workloads.models.config import from_hugging_face, known_models, load_model, register_model
+from workloads.pipeline.schedule import SCHEDULES, register_schedule
 
 __all__ = [
     "core_named",
@@ -27,29 +29,6 @@ __all__ = [
     "register_schedule",
 ]
 
-
-def register_fabric(name, build):
-    from heliograph.fabrics import register_fabric as f
-    f(name, build)
-
-
-def register_core(name, core):
-    from optical.cores.registry import register_core as f
-
-    f(name, core)
-
-
-def register_model(name, config):
-    raise NotImplementedError
-
-
-def register_schedule(name, schedule):
-    from workloads.pipeline.schedule import register_schedule as f
-
-    f(name, schedule)
-
-
-SCHEDULES = {"1f1b", "gpipe", "interleaved"}
 
 CORE_GROUP = "heliograph.cores"
 """Entry points whose objects `register_core` takes."""
@@ -84,12 +63,20 @@ def model_named(name: str | Path) -> TransformerConfig:
     ParameterError
         If a file's attribute or a package's object is no model.
     """
-    if isinstance(name, str) and name not in shipped_models():
-        found: Any = from_outside(MODEL_GROUP, name)
-        if found is not None:
-            made = found() if isinstance(found, Callable) else found
-            register_model(name, from_hugging_face(made, name=name) if isinstance(made, Mapping) else made)
-    return load_model(name)
+    if isinstance(name, Path) or name in known_models():
+        return load_model(name)
+    found: Any = from_outside(MODEL_GROUP, name)
+    if found is None:
+        return load_model(name)
+    made = found() if callable(found) else found
+    if isinstance(made, Mapping):
+        made = from_hugging_face(made, name=name)
+    if not isinstance(made, TransformerConfig):
+        msg = (
+            f"'{name}' is no model: it must be a TransformerConfig, or a mapping such as a config.json holds"
+        )
+        raise ParameterError(msg)
+    return made if is_reference(name) else register_model(name, made)
 
 
 def know_schedule(name: str) -> None:
@@ -100,7 +87,7 @@ def know_schedule(name: str) -> None:
     HeliographError
         If what is there is no `workloads.pipeline.schedule.Schedule`.
     """
-    if ".py:" in name:
+    if name not in SCHEDULES:
         found: Any = from_outside(SCHEDULE_GROUP, name)
         if found is not None:
             register_schedule(name, found)

@@ -17,31 +17,26 @@ from heliograph.system_names import DEFAULT_ACCELERATORS
 from heliograph.systems import System, build_system
 from heliograph.workload import (  # noqa: F401 - until experiments take them from there
     TOKENS_PER_ACCELERATOR,
-    Model,
-    Plan,
+    ModelLike,
+    PlanLike,
     plan_for,
-    plan_text,
     ranks_of,
 )
 from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
 from optical.accelerator import PhotonicUnit
-from optical.fabrics.circuits import CircuitPolicy, Turning
-from optical.fabrics.direct_connect import DirectConnect
-from optical.fabrics.hybrid import HybridFabric
-from optical.fabrics.in_network_reduction import OpticalReduction
-from optical.fabrics.rails import OcsRails
-from optical.fabrics.wafer import WaferFabric
 from simulator.engine.simulation import Simulation
 from simulator.errors import ParameterError, RouteError
-from simulator.interfaces import Fabric
+from simulator.fabric import CircuitPolicy, Fabric, PortTiming
 from simulator.layout import placed
 from simulator.operators import MatMul, Operator, Overlapped, StepGraph
 from simulator.operators import Sequence as Run
 from simulator.results.metrics import StepMetrics, summarise
 from simulator.results.trace import Trace
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.parallelism import Parallelism, check
+from workloads.plan.parallelism import plan_text
+from workloads.plan.plan import Plan
+from workloads.plan.rules import check
 from workloads.search.plans import PLACEMENTS, endpoints_of
 from workloads.step.memory import check_fits, check_host_fits, memory_by_kind
 from workloads.step.step import build_step
@@ -49,23 +44,18 @@ from workloads.step.step import build_step
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CircuitFabric = OcsRails | DirectConnect | HybridFabric | WaferFabric
-"""Fabrics with a circuit policy."""
-Turned = OcsRails | HybridFabric | WaferFabric
-"""Those of them whose ports may turn ahead of traffic."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class CircuitMode:
-    """When circuits move, and whether ports wait until traffic asks."""
+    """Circuit policy, and the instant at which ports begin to move."""
 
     policy: CircuitPolicy
-    """When circuits move."""
-    turning: Turning = Turning.ASKED
+    """Traffic that circuits serve at a time."""
+    turning: PortTiming = PortTiming.ON_REQUEST
     """Whether idle ports turn to what comes next while accelerators compute (Opus, arXiv:2507.08119)."""
 
     def __str__(self) -> str:
-        return str(self.policy) if self.turning is Turning.ASKED else f"{self.policy}, {self.turning}"
+        return str(self.policy) if self.turning is PortTiming.ON_REQUEST else f"{self.policy}, {self.turning}"
 
 
 def policies(fabric: Fabric, asked: CircuitPolicy | None) -> tuple[CircuitPolicy, ...]:
@@ -78,7 +68,7 @@ def policies(fabric: Fabric, asked: CircuitPolicy | None) -> tuple[CircuitPolicy
     asked : CircuitPolicy or None
         The only one, or None for all.
     """
-    if not isinstance(fabric, CircuitFabric):
+    if fabric.traits.policy is None:
         return ()
     return (asked,) if asked else tuple(CircuitPolicy)
 
@@ -94,22 +84,9 @@ def modes(fabric: Fabric, asked: CircuitPolicy | None) -> tuple[CircuitMode, ...
         The only policy, or None for all.
     """
     found = [CircuitMode(policy=policy) for policy in policies(fabric, asked)]
-    if isinstance(fabric, Turned) and any(one.policy is CircuitPolicy.PER_AXIS for one in found):
-        found.append(CircuitMode(policy=CircuitPolicy.PER_AXIS, turning=Turning.AHEAD))
+    if fabric.traits.can_prefetch and any(one.policy is CircuitPolicy.PER_AXIS for one in found):
+        found.append(CircuitMode(policy=CircuitPolicy.PER_AXIS, turning=PortTiming.PREFETCHED))
     return tuple(found)
-
-
-def with_mode(fabric: CircuitFabric, mode: CircuitMode) -> CircuitFabric:
-    """Return a fabric whose circuits move as a mode says."""
-    if isinstance(fabric, Turned):
-        return dataclasses.replace(fabric, policy=mode.policy, turning=mode.turning)
-    return dataclasses.replace(fabric, policy=mode.policy)
-
-
-def dark_of(fabric: CircuitFabric) -> float:
-    """Return the dark time of one change of a fabric's circuits, s."""
-    switch = fabric.wafer if isinstance(fabric, WaferFabric) else fabric.switch
-    return switch.reconfiguration_s
 
 
 TOKENS_PER_PARAMETER = 20
@@ -186,7 +163,7 @@ class StepResult(Tabular):
     """Circuit policy that was run, or ``"none"``."""
     model: str
     """Name of the model."""
-    plan: Parallelism
+    plan: Plan
     """How it was spread."""
     graph: StepGraph
     """What was run."""
@@ -266,10 +243,8 @@ class StepResult(Tabular):
 
     def _reduction(self) -> dict[str, float]:
         """Return the effective bits of gradients that a fabric adds in light, if it does."""
-        fabric = self.system.fabric
-        if isinstance(fabric, OpticalReduction) and fabric.nodes > 1:
-            return {"reduction_effective_bits": fabric.effective_bits}
-        return {}
+        bits = self.system.fabric.traits.reduction_bits
+        return {} if bits is None else {"reduction_effective_bits": bits}
 
     def record(self) -> dict[str, Any]:
         """Return the result as plain data, SI throughout."""
@@ -335,7 +310,7 @@ MILLION = 10**6
 
 
 def simulate(
-    system: System | str, model: Model, plan: Plan | None = None, *, placement: str = PLACEMENTS[0]
+    system: System | str, model: ModelLike, plan: PlanLike | None = None, *, placement: str = PLACEMENTS[0]
 ) -> StepResult:
     """Return one training step of a model on a system.
 
@@ -345,7 +320,7 @@ def simulate(
         The hardware, or its name; a name has as many accelerators as the plan takes.
     model : str, pathlib.Path, mapping or TransformerConfig
         As `heliograph.model` takes it.
-    plan : str, mapping or Parallelism
+    plan : str, mapping or Plan
         As `heliograph.plan` takes it; without it, one chosen for the system.
     placement : str
         Axes from the nearest ranks to the farthest, such as ``tp cp dp pp``.
@@ -361,7 +336,7 @@ def simulate(
     return run_step(hardware, config, spread, placement=placement)
 
 
-def system_of(system: System | str, plan: Plan | None) -> System:
+def system_of(system: System | str, plan: PlanLike | None) -> System:
     """Return a system, or the one of a name with as many accelerators as a plan takes."""
     if isinstance(system, str):
         return build_system(system, usual_accelerators=ranks_of(plan) or DEFAULT_ACCELERATORS)
@@ -381,18 +356,18 @@ LARGEST_PARTS = 4
 """Parts of time and energy that a result's few lines name."""
 
 
-def step_graph(config: TransformerConfig, plan: Parallelism, placement: str = PLACEMENTS[0]) -> StepGraph:
+def step_graph(config: TransformerConfig, plan: Plan, placement: str = PLACEMENTS[0]) -> StepGraph:
     """Return the tasks of one step of a plan, its ranks placed on accelerators."""
     graph = build_step(config, plan)
     if placement == PLACEMENTS[0]:
         return graph
-    return dataclasses.replace(graph, layout=placed(graph.layout, endpoints_of(plan, placement)))
+    return dataclasses.replace(graph, layout=placed(graph.layout, endpoints_of(plan.axes, placement)))
 
 
 def run_step(
     system: System,
     config: TransformerConfig,
-    plan: Parallelism,
+    plan: Plan,
     *,
     placement: str = PLACEMENTS[0],
     graph: StepGraph | None = None,
@@ -405,7 +380,7 @@ def run_step(
         The hardware.
     config : TransformerConfig
         The model.
-    plan : Parallelism
+    plan : Plan
         How it is spread; must use all accelerators of the system.
     placement : str
         Axes from the nearest ranks to the farthest, such as ``tp cp dp pp``.
@@ -419,28 +394,27 @@ def run_step(
     """
     check(config, plan, accelerators=system.accelerators)
     check_fits(config, plan, system.node().memory.capacity_bytes)
-    if plan.updates_on_host:
+    if plan.sharding.updates_on_host:
         system = system.hosted()
         check_host_fits(config, plan, system.host)
     graph = graph or step_graph(config, plan, placement)
-    if isinstance(system.fabric, CircuitFabric):
-        return _fastest(system, system.fabric, config, plan, graph)
+    if system.fabric.traits.policy is not None:
+        return _fastest(system, config, plan, graph)
     return _run(system, config, plan, graph, "none")
 
 
-def _fastest(
-    system: System, circuits: CircuitFabric, config: TransformerConfig, plan: Parallelism, graph: StepGraph
-) -> StepResult:
+def _fastest(system: System, config: TransformerConfig, plan: Plan, graph: StepGraph) -> StepResult:
     """Return the run with the circuit policy that was asked for, or with the faster one.
 
     Circuits that stay are tried first; where one change takes as long as that whole step, moving is slower.
     """
+    circuits = system.fabric
     results: list[StepResult] = []
     reason: RouteError | None = None
     for policy in policies(circuits, system.circuits):
-        if results and dark_of(circuits) >= results[0].metrics.step_time_s:
+        if results and circuits.traits.reconfiguration_s >= results[0].metrics.step_time_s:
             break
-        fabric = dataclasses.replace(circuits, policy=policy)
+        fabric = circuits.with_policy(policy)
         try:
             moved = dataclasses.replace(system, fabric=fabric)
             results.append(_run(moved, config, plan, graph, str(policy)))
@@ -452,12 +426,12 @@ def _fastest(
 
 
 def _run(
-    system: System, config: TransformerConfig, plan: Parallelism, graph: StepGraph, circuits: str
+    system: System, config: TransformerConfig, plan: Plan, graph: StepGraph, circuits: str
 ) -> StepResult:
     node = system.node()
     trace = Simulation(graph, node, system.fabric).run()
     metrics = summarise(trace, graph, node, system.fabric)
-    stages = [memory_by_kind(config, plan, stage) for stage in range(plan.pp)]
+    stages = [memory_by_kind(config, plan, stage) for stage in range(plan.axes.pp)]
     capital_usd = system.capital_usd()
     return StepResult(
         system=system,

@@ -14,7 +14,7 @@ from heliograph.results import Tabular
 from heliograph.simulation import run_step, step_graph, system_of
 from heliograph.systems import System
 from heliograph.systems import system as named_system
-from heliograph.workload import Model, Plan, plan_text
+from heliograph.workload import ModelLike, PlanLike
 from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
 from simulator.errors import HeliographError, ParameterError, nearest
@@ -22,7 +22,8 @@ from simulator.operators import StepGraph
 from simulator.parameter_tree import value_at
 from simulator.units import dimension_of
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.parallelism import Parallelism
+from workloads.plan.parallelism import plan_text
+from workloads.plan.plan import Plan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -114,8 +115,8 @@ def sweep(
     changes: Mapping[str, Sequence[Value] | Value] | None = None,
     /,
     *,
-    model: Model,
-    plan: Plan | None = None,
+    model: ModelLike,
+    plan: PlanLike | None = None,
     progress: Callable[[str, int, int], None] = lambda label, done, total: None,
     **numbers: Sequence[Value] | Value,
 ) -> Grid:
@@ -132,7 +133,7 @@ def sweep(
         may be swept as well.
     model : str, pathlib.Path, mapping or TransformerConfig
         As `heliograph.model` takes it.
-    plan : str, mapping or Parallelism
+    plan : str, mapping or Plan
         As `heliograph.plan` takes it; without it, the one chosen for the system, for each number of
         accelerators anew.
     progress : callable
@@ -147,7 +148,7 @@ def sweep(
     config = model_of(model)
     axes = _axes(system, {**(changes or {}), **numbers})
     combinations = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-    graphs: dict[Parallelism, StepGraph] = {}
+    graphs: dict[Plan, StepGraph] = {}
     points: list[Point] = []
     base = system_of(system, plan) if isinstance(system, System) else None
     chosen = plan_of(plan, model=config, system=base) if plan is not None or base is not None else None
@@ -182,8 +183,8 @@ def _point(
     system: System | str,
     inputs: Mapping[str, Value],
     config: TransformerConfig,
-    plan: Parallelism | None,
-    graphs: dict[Parallelism, StepGraph],
+    plan: Plan | None,
+    graphs: dict[Plan, StepGraph],
 ) -> Point:
     """Return one point; `graphs` keeps the steps of plans, which no change of a system alters."""
     built: System | None = None
@@ -200,18 +201,18 @@ def _point(
     return Point(inputs={name: _value(known, name, value) for name, value in inputs.items()}, row=row)
 
 
-def _built(system: System | str, inputs: Mapping[str, Value], plan: Parallelism | None) -> System:
+def _built(system: System | str, inputs: Mapping[str, Value], plan: Plan | None) -> System:
     changes = {name: value for name, value in inputs.items() if name not in CHOICES}
     if isinstance(system, System):
         return system.with_(changes)
     choices: dict[str, Any] = {name: value for name, value in inputs.items() if name in CHOICES}
     if plan is not None:
-        choices.setdefault("accelerators", plan.ranks)
+        choices.setdefault("accelerators", plan.axes.ranks)
     return named_system(system, changes, **choices)
 
 
 def _failed(
-    system: System | str, built: System | None, config: TransformerConfig, plan: Parallelism | None, why: str
+    system: System | str, built: System | None, config: TransformerConfig, plan: Plan | None, why: str
 ) -> dict[str, Any]:
     """Return the record of a point that could not be built or run."""
     known = built or (system if isinstance(system, System) else None)

@@ -30,13 +30,12 @@ from heliograph.system_names import (
 )
 from optical.accelerator import PhotonicUnit, proportionate_buffer_bytes
 from optical.cores.core import Core
-from optical.devices.devices import Converter
+from optical.devices import Converter
+from optical.devices.limits import sampling_floor_j
 from optical.devices.named_parts import named_parts
 from optical.execution.analog import AnalogSpec
-from optical.fabrics.circuits import CircuitPolicy
-from optical.noise.limits import sampling_floor_j
 from simulator.errors import ParameterError, SuspectWarning
-from simulator.interfaces import Fabric
+from simulator.fabric import CircuitPolicy, Fabric
 from simulator.node import Host, Node
 from simulator.operators import Phase
 from simulator.parameter_tree import get_at, parse_assignment, path_of, replace_at

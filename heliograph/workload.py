@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,19 +11,21 @@ from heliograph.systems import System
 from simulator.errors import ParameterError, WorkloadError
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import from_hugging_face
-from workloads.plan.parallelism import Parallelism, check, default_sequence_length, parse_plan
+from workloads.plan.parallelism import default_sequence_length, parse_plan
+from workloads.plan.plan import Plan
+from workloads.plan.rules import check
 from workloads.step.memory import check_fits, default_plan
 
 TOKENS_PER_ACCELERATOR = 4096
 """Tokens of a step per accelerator where nobody names a batch: 4 M on 1,024, 16 M on 4,096."""
 
-Model = TransformerConfig | str | Path | Mapping[str, Any]
+ModelLike = TransformerConfig | str | Path | Mapping[str, Any]
 """A model, its name, the path of its config.json, or what stands in that."""
-Plan = Parallelism | str | Mapping[str, Any]
+PlanLike = Plan | str | Mapping[str, Any]
 """A plan, its text, or its keys and values."""
 
 
-def model(source: Model) -> TransformerConfig:
+def model(source: ModelLike) -> TransformerConfig:
     """Return a model by name, from a config.json or from the content of one.
 
     Parameters
@@ -43,7 +44,7 @@ def model(source: Model) -> TransformerConfig:
     return _config(source)
 
 
-def _config(source: Model) -> TransformerConfig:
+def _config(source: ModelLike) -> TransformerConfig:
     match source:
         case TransformerConfig():
             return source
@@ -56,13 +57,17 @@ def _config(source: Model) -> TransformerConfig:
 
 
 def plan(
-    source: Plan | None = None, *, model: Model, system: System | None = None, accelerators: int | None = None
-) -> Parallelism:
+    source: PlanLike | None = None,
+    *,
+    model: ModelLike,
+    system: System | None = None,
+    accelerators: int | None = None,
+) -> Plan:
     """Return a plan, checked against the model and, where there is one, the system.
 
     Parameters
     ----------
-    source : str, mapping or Parallelism
+    source : str, mapping or Plan
         ``"tp=8,dp=8,global_batch=64"``, or a mapping of the same keys; what it leaves out has its default,
         the sequence length that of the model. Without it, the plan of `workloads.step.memory.default_plan`
         for the system.
@@ -97,25 +102,27 @@ def plan(
     return found
 
 
-def _read(source: Plan, config: TransformerConfig) -> Parallelism:
-    match source:
-        case Parallelism():
-            return source
-        case Mapping():
-            source = ",".join(f"{key}={value}" for key, value in source.items())
-        case str():
-            pass
-        case _:
-            msg = f"a plan is text such as 'tp=8,dp=8', a mapping or a plan; got {source!r}"
-            raise ParameterError(msg)
+def _read(source: PlanLike, config: TransformerConfig) -> Plan:
+    if isinstance(source, Plan):
+        return source
+    return _parsed(source, Plan.of(sequence_length=default_sequence_length(config)))
+
+
+def _parsed(source: str | Mapping[str, Any], base: Plan | None = None) -> Plan:
+    """Return the plan of a text or its keys, whose schedule may be one from outside."""
+    if isinstance(source, Mapping):
+        source = ",".join(f"{key}={value}" for key, value in source.items())
+    if not isinstance(source, str):
+        msg = f"a plan is text such as 'tp=8,dp=8', a mapping or a plan; got {source!r}"
+        raise ParameterError(msg)
     for pair in source.split(","):
         key, _, value = pair.partition("=")
         if key.strip() == "schedule":
             know_schedule(value.strip())
-    return parse_plan(source, base=Parallelism(sequence_length=default_sequence_length(config)))
+    return parse_plan(source, base=base)
 
 
-def plan_for(config: TransformerConfig, text: str, *, accelerators: int, memory_bytes: float) -> Parallelism:
+def plan_for(config: TransformerConfig, text: str, *, accelerators: int, memory_bytes: float) -> Plan:
     """Return the plan that a text names, or the default one.
 
     Parameters
@@ -123,7 +130,7 @@ def plan_for(config: TransformerConfig, text: str, *, accelerators: int, memory_
     config : TransformerConfig
         The model.
     text : str
-        ``tp=8,pp=16,...``; what it leaves out has the default of `Parallelism`, the sequence length that of
+        ``tp=8,pp=16,...``; what it leaves out has the default of `Plan`, the sequence length that of
         the model. Empty: the plan of `workloads.step.memory.default_plan`.
     accelerators : int
         How many a default plan takes.
@@ -141,28 +148,11 @@ def plan_for(config: TransformerConfig, text: str, *, accelerators: int, memory_
     )
 
 
-def plan_text(plan: Parallelism) -> str:
-    """Return a plan as text that `plan_for` reads back: its shape, and what differs from the defaults."""
-    plain = Parallelism()
-    shape = ("tp", "pp", "dp", "micro_batch", "global_batch", "sequence_length")
-    shown = [
-        (item.name, getattr(plan, item.name))
-        for item in dataclasses.fields(plan)
-        if item.name in shape or getattr(plan, item.name) != getattr(plain, item.name)
-    ]
-    return ",".join(f"{name}={value}" for name, value in shown)
-
-
-def ranks_of(source: Plan | None) -> int | None:
+def ranks_of(source: PlanLike | None) -> int | None:
     """Return how many accelerators a plan takes; None where there is no plan, or it cannot be read."""
     if source is None or source == "":
         return None
     try:
-        return source.ranks if isinstance(source, Parallelism) else _shape(source).ranks
+        return (source if isinstance(source, Plan) else _parsed(source)).axes.ranks
     except WorkloadError:
         return None
-
-
-def _shape(source: str | Mapping[str, Any]) -> Parallelism:
-    text = source if isinstance(source, str) else ",".join(f"{key}={value}" for key, value in source.items())
-    return parse_plan(text)

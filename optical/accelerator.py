@@ -10,14 +10,14 @@ import dataclasses
 import math
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optical.cores.core import Core
 from optical.cores.crossbar import default_crossbar
-from optical.devices.devices import Die, Sram, device_table
+from optical.devices import Die, Domain, Sram, area_m2, device_table, full_load_w, shipped, static_w
 from simulator.amounts import Amount, ceiling, choose, floored, larger, single, smaller
 from simulator.checks import check_positive, check_range
 from simulator.errors import LinkError, ParameterError, WorkloadError
@@ -26,13 +26,7 @@ from simulator.node import Memory
 from simulator.operators import Elementwise, MatMul, MatMuls, Phase, Products
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-PartT = TypeVar("PartT")
-
-
-def _part(kind: type[PartT], name: str) -> Callable[[], PartT]:
-    return lambda: device_table().build(kind, name)
+    from collections.abc import Mapping
 
 
 def memory_traffic_bytes(operator: Products, buffer_bytes: float) -> Amount:
@@ -129,13 +123,13 @@ class PhotonicUnit:
     """How many, in whole clusters (`Core.cluster`)."""
     memory: Memory
     """Memory shared with the electronics; the node charges its static power."""
-    sram: Sram = field(default_factory=_part(Sram, "sram"))
+    sram: Sram = shipped(Sram, "sram")
     """Technology of the buffer."""
     sram_bytes: float
     """Capacity of the buffer that all cores share, half for operands in use and half for the next ones."""
-    photonic_die: Die = field(default_factory=_part(Die, "photonic_die"))
+    photonic_die: Die = shipped(Die, "photonic_die")
     """Price of photonic area."""
-    cmos_die: Die = field(default_factory=_part(Die, "cmos_die"))
+    cmos_die: Die = shipped(Die, "cmos_die")
     """Price of electronic area."""
 
     def __post_init__(self) -> None:
@@ -179,7 +173,7 @@ class PhotonicUnit:
 
     def static_parts_w(self) -> dict[str, float]:
         """Return the power drawn all the time by part."""
-        parts = {part: self.cores * power for part, power in self.core.static_parts_w().items()}
+        parts = {part: self.cores * power for part, power in static_w(self.core.parts()).items()}
         return parts | {"sram leakage": self.sram.bank_static_w * self.sram_bytes / self.sram.bank_bytes}
 
     @property
@@ -189,7 +183,8 @@ class PhotonicUnit:
 
     def power_breakdown_w(self) -> dict[str, float]:
         """Return the power at full load by part, without the memory."""
-        dynamic = {part: self.cores * power for part, power in self.core.full_load_parts_w().items()}
+        one = full_load_w(self.core.parts(), self.core.full_load)
+        dynamic = {part: self.cores * power for part, power in one.items()}
         feed_bytes = self.core.operand_bytes_per_symbol
         dynamic["sram"] = self.cores * feed_bytes * self.core.symbol_rate_hz * self.sram.energy_j_per_byte
         return self.static_parts_w() | dynamic
@@ -201,8 +196,9 @@ class PhotonicUnit:
 
     def area_breakdown_m2(self) -> dict[str, float]:
         """Return the die area by part."""
-        parts = self.core.photonic_area_m2() | self.core.electronic_area_m2()
-        parts = {part: self.cores * area for part, area in parts.items()}
+        listed = self.core.parts()
+        one = area_m2(listed, Domain.PHOTONIC) | area_m2(listed, Domain.ELECTRONIC)
+        parts = {part: self.cores * area for part, area in one.items()}
         return parts | {"sram": self.sram.bank_area_m2 * self.sram_bytes / self.sram.bank_bytes}
 
     @property
@@ -213,7 +209,7 @@ class PhotonicUnit:
     @property
     def price_usd(self) -> float:
         """Price of the dies; prices per area are assumed, see the table."""
-        photonic = self.cores * math.fsum(self.core.photonic_area_m2().values())
+        photonic = self.cores * math.fsum(area_m2(self.core.parts(), Domain.PHOTONIC).values())
         electronic = self.area_m2 - photonic
         return photonic * self.photonic_die.price_usd_per_m2 + electronic * self.cmos_die.price_usd_per_m2
 

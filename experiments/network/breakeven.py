@@ -17,15 +17,16 @@ from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.registry import model_named
 from heliograph.report import ReportRow, ReportTable, format_si, report_row
-from heliograph.simulation import plan_for, plan_text, run_step
+from heliograph.simulation import plan_for, run_step
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
 from heliograph.systems import System
-from optical.fabrics.circuits import CircuitPolicy
 from optical.fabrics.rails import OcsRails
 from optical.fabrics.switches import OpticalSwitch, load_switch, switch_names
 from simulator.errors import ParameterError, RouteError
+from simulator.fabric import CircuitPolicy
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.plan import Parallelism
+from workloads.plan.parallelism import plan_text
+from workloads.plan.plan import Plan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -151,7 +152,7 @@ def turning_in(switch: OpticalSwitch, delay_s: float) -> OpticalSwitch:
 def sweep(
     optical: System,
     packet: System,
-    work: Sequence[tuple[TransformerConfig, Parallelism]],
+    work: Sequence[tuple[TransformerConfig, Plan]],
     *,
     points: int = POINTS,
     progress: Told = lambda *_: None,
@@ -162,7 +163,7 @@ def sweep(
     ----------
     optical, packet : System
         The same accelerators on optical circuits, and on packet switches.
-    work : sequence of (TransformerConfig, Parallelism)
+    work : sequence of (TransformerConfig, Plan)
         What is run.
     points : int
         Reconfiguration times from 1 ns to 100 ms, evenly on a logarithmic scale.
@@ -202,7 +203,7 @@ def sweep(
 
 
 def _step_s(
-    system: System, fabric: OcsRails, policy: CircuitPolicy, config: TransformerConfig, plan: Parallelism
+    system: System, fabric: OcsRails, policy: CircuitPolicy, config: TransformerConfig, plan: Plan
 ) -> float:
     """Return the step time, infinite where the lanes cannot serve what must be lit at once."""
     try:

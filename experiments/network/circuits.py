@@ -20,7 +20,7 @@ from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study, file_name
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
 from heliograph.style import DARK_TIME, PALETTE, REFERENCE, label, new_figure, styled
-from optical.scheduling.ocs_bank import CircuitPlant
+from optical.scheduling.ocs_bank import OcsBank
 from optical.scheduling.policies import SchedulePolicy, schedule
 from optical.scheduling.schedule import DARK, CircuitSchedule
 from simulator.errors import ParameterError, nearest
@@ -60,7 +60,7 @@ class DemandCircuits:
     planes: int = 1
     """Circuit switches side by side."""
 
-    def plant(self) -> CircuitPlant:
+    def plant(self) -> OcsBank:
         """Return the switches.
 
         Raises
@@ -115,7 +115,7 @@ class DemandSchedules(Result):
 
     name: str
     """What the demand is called."""
-    plant: CircuitPlant
+    plant: OcsBank
     """Switches."""
     schedules: tuple[CircuitSchedule, ...]
     """A schedule of each policy."""

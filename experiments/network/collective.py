@@ -14,7 +14,7 @@ from experiments.network.ocs_banks import SWITCH, bank_of
 from experiments.study import Block, Result, Row
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
 from heliograph.style import DARK_TIME, PALETTE, REFERENCE, label, new_figure, styled
-from optical.scheduling.ocs_bank import CircuitPlant
+from optical.scheduling.ocs_bank import OcsBank
 from optical.scheduling.overlap import (
     NODES,
     CollectiveStep,
@@ -111,7 +111,7 @@ class CollectivePlans(Result):
     """Ranks."""
     size_bytes: float
     """Bytes of a rank before it."""
-    plant: CircuitPlant
+    plant: OcsBank
     """Planes."""
     found: tuple[PlannedCollective, ...]
     """A plan of each algorithm."""
@@ -236,7 +236,7 @@ def _changes(steps: Sequence[CollectiveStep]) -> int:
     return sum(one.destinations != after.destinations for one, after in pairwise(steps))
 
 
-def _together_s(steps: Sequence[CollectiveStep], plant: CircuitPlant) -> float:
+def _together_s(steps: Sequence[CollectiveStep], plant: OcsBank) -> float:
     """Return the makespan if all planes share every step and move at once between steps."""
     work_s = sum(one.size_bytes for one in steps) / plant.rate_bytes_per_s
     return work_s / plant.switches + _changes(steps) * plant.delay_s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from optical.fabrics.switches import load_optics, load_switch
-from optical.scheduling.ocs_bank import CircuitPlant
+from optical.scheduling.ocs_bank import OcsBank
 
 SWITCH = "silicon-photonic-mzi"
 """Switch whose reconfiguration time is the delay where nobody gives one."""
@@ -13,7 +13,7 @@ OPTICS = "lane-100g"
 
 def bank_of(
     switch: str, planes: int, *, delay_s: float | None = None, rate_bytes_per_s: float | None = None
-) -> CircuitPlant:
+) -> OcsBank:
     """Return switches side by side.
 
     Parameters
@@ -33,7 +33,7 @@ def bank_of(
         If there is no such switch, or a number cannot be.
     """
     own_s, own_rate = load_switch(switch).reconfiguration_s, load_optics(OPTICS).bandwidth_bytes_per_s
-    return CircuitPlant(
+    return OcsBank(
         rate_bytes_per_s=own_rate if rate_bytes_per_s is None else rate_bytes_per_s,
         delay_s=own_s if delay_s is None else delay_s,
         switches=planes,

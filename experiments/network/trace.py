@@ -15,7 +15,7 @@ from heliograph.records import canonical_json, write_atomically
 from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.systems import System
 from simulator.engine.replay import Replay, as_recorded
-from simulator.interfaces import Fabric
+from simulator.fabric import Fabric
 from simulator.rank_graph import RankGraph
 from simulator.results.metrics import BUBBLE, DARK, EXPOSED, HOST, time_of_class_s
 from simulator.results.trace import Trace

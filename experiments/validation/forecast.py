@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -11,7 +10,7 @@ from simulator.engine.simulation import Simulation
 from simulator.results.metrics import summarise
 from simulator.results.trace import PRODUCTS
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.parallelism import Parallelism
+from workloads.plan.plan import Plan
 from workloads.step.step import build_step
 
 MOST_PASSES = 300
@@ -40,7 +39,7 @@ class Forecast:
         return f"{PRODUCTS} {products:.0%}, {worst} {others[worst] / self.step_time_s:.0%}"
 
 
-def forecast(system: System, config: TransformerConfig, plan: Parallelism) -> Forecast:
+def forecast(system: System, config: TransformerConfig, plan: Plan) -> Forecast:
     """Return the predicted step, whether or not the memory would hold it.
 
     Parameters
@@ -49,7 +48,7 @@ def forecast(system: System, config: TransformerConfig, plan: Parallelism) -> Fo
         The hardware.
     config : TransformerConfig
         The model.
-    plan : Parallelism
+    plan : Plan
         How it is spread.
 
     Notes
@@ -60,11 +59,11 @@ def forecast(system: System, config: TransformerConfig, plan: Parallelism) -> Fo
     straight line. The error is below half a percent (a test holds it); ``heliograph step`` always
     runs the whole.
     """
-    filled = plan.pp * -(-LEAST_MICROBATCHES // plan.pp)
-    if plan.microbatches <= 2 * filled or plan.microbatches * plan.pp * plan.vpp <= MOST_PASSES:
+    filled = plan.axes.pp * -(-LEAST_MICROBATCHES // plan.axes.pp)
+    if plan.microbatches <= 2 * filled or plan.microbatches * plan.axes.pp * plan.schedule.vpp <= MOST_PASSES:
         return _run(system, config, plan)
     short, long = (
-        _run(system, config, dataclasses.replace(plan, global_batch=count * plan.dp * plan.micro_batch))
+        _run(system, config, plan.with_(global_batch=count * plan.axes.dp * plan.batch.micro_batch))
         for count in (filled, 2 * filled)
     )
     rounds = plan.microbatches / filled - 1.0
@@ -83,7 +82,7 @@ def _continued(short: float, long: float, rounds: float) -> float:
 
 
 @lru_cache(maxsize=512)
-def _run(system: System, config: TransformerConfig, plan: Parallelism) -> Forecast:
+def _run(system: System, config: TransformerConfig, plan: Plan) -> Forecast:
     node = system.node()
     graph = build_step(config, plan)
     trace = Simulation(graph, node, system.fabric).run()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from types import MappingProxyType
 from typing import Any
@@ -13,7 +12,7 @@ from experiments.validation.recipes import overlaps_tensor
 from simulator.units import to_si
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.choices import Attention, Precision, Recompute
-from workloads.plan.plan import Parallelism
+from workloads.plan.plan import Plan
 from workloads.step.memory import fullest_stage, memory_by_kind
 
 FLASH_SINCE = 2023
@@ -40,7 +39,7 @@ _OLD_CODE = re.compile(r"megatron-deepspeed|jean zay|bloom", re.I)
 _OLD_DIES = re.compile(r"\b(v100|a100|a800)", re.I)
 
 
-def plan_of(record: Record, ranks: int) -> Parallelism:
+def plan_of(record: Record, ranks: int) -> Plan:
     """Return the plan of a row.
 
     Parameters
@@ -98,10 +97,10 @@ def plan_of(record: Record, ranks: int) -> Parallelism:
         values["overlap_sends"] = False
         values["prefetch"] = False
         record.assume("gradients summed after the last backward pass, as the code of that time did")
-    return Parallelism(**values)
+    return Plan.of(**values)
 
 
-def with_ends_counted(record: Record, plan: Parallelism, layers: int) -> Parallelism:
+def with_ends_counted(record: Record, plan: Plan, layers: int) -> Plan:
     """Return a plan whose stages count embedding and head as a block each, if only so do blocks fill stages.
 
     Notes
@@ -109,23 +108,21 @@ def with_ends_counted(record: Record, plan: Parallelism, layers: int) -> Paralle
     BLOOM's 70 blocks on 12 stages and Llama 3.1's 126 on 8 stages of 8 chunks are cut so by the codes that
     ran them; where the blocks alone fill the stages, or neither does, the plan stays as it is.
     """
-    slots = plan.pp * plan.vpp
-    if plan.pp == 1 or layers % slots == 0 or (layers + 2) % slots:
+    slots = plan.axes.pp * plan.schedule.vpp
+    if plan.axes.pp == 1 or layers % slots == 0 or (layers + 2) % slots:
         return plan
     record.assume("embedding and head count as a block each when blocks are shared over stages")
-    return dataclasses.replace(plan, embedding_as_layers=True)
+    return plan.with_(embedding_as_layers=True)
 
 
-def with_room(
-    record: Record, config: TransformerConfig, plan: Parallelism, capacity_bytes: float
-) -> Parallelism:
+def with_room(record: Record, config: TransformerConfig, plan: Plan, capacity_bytes: float) -> Plan:
     """Return a plan that recomputes the least that its memory asks for, where a row does not say what it did.
 
     Parameters
     ----------
     record : Record
         The row.
-    config, plan : TransformerConfig, Parallelism
+    config, plan : TransformerConfig, Plan
         Model and plan, without recomputation if the row is silent.
     capacity_bytes : float
         Memory of one accelerator.
@@ -133,10 +130,10 @@ def with_room(
     if record.text("recompute") or record.cells.get("recompute", "").strip().lower() == "none":
         return plan
     kinds = [Recompute.NONE, Recompute.FULL]
-    if plan.attention is Attention.FULL:
+    if plan.recompute.attention is Attention.FULL:
         kinds.insert(1, Recompute.SELECTIVE)
     for kind in kinds:
-        tried = dataclasses.replace(plan, recompute=kind)
+        tried = plan.with_(recompute=kind)
         stage = fullest_stage(config, tried)
         if sum(memory_by_kind(config, tried, stage).values()) <= SQUEEZE * capacity_bytes:
             break

@@ -18,7 +18,7 @@ from experiments.validation.traces import COLUMN as TRACE
 from simulator.engine.fairshare import Connections, load_transport
 from simulator.engine.replay import Clockwork, Replay
 from simulator.errors import HeliographError
-from simulator.interfaces import Fabric
+from simulator.fabric import Fabric
 from simulator.rank_graph import RankGraph
 from simulator.results.trace import Stream, Trace
 from simulator.units import to_si

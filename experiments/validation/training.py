@@ -17,7 +17,9 @@ from simulator.errors import HeliographError
 from simulator.operators import MatMul, total_flops
 from workloads.layers.transformer import forward_layer
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.parallelism import Attention, Parallelism, Recompute, check
+from workloads.plan.choices import Attention, Recompute
+from workloads.plan.plan import Plan
+from workloads.plan.rules import check
 from workloads.step.step import model_flops
 
 NEEDS = (
@@ -98,7 +100,7 @@ def measured_s(record: Record) -> float:
     return tokens / (rate * record.needed("n_accelerators"))
 
 
-def run_of(record: Record) -> tuple[System, TransformerConfig, Parallelism]:
+def run_of(record: Record) -> tuple[System, TransformerConfig, Plan]:
     """Return the system, model and plan of a row.
 
     Raises
@@ -108,8 +110,8 @@ def run_of(record: Record) -> tuple[System, TransformerConfig, Parallelism]:
     """
     system = system_of(record)
     plan = plan_of(record, system.accelerators)
-    dropout = plan.attention is Attention.FULL
-    config = model_of(record, pp=plan.pp, dropout=dropout)
+    dropout = plan.recompute.attention is Attention.FULL
+    config = model_of(record, pp=plan.axes.pp, dropout=dropout)
     plan = with_ends_counted(record, plan, config.layers)
     check(config, plan, accelerators=system.accelerators)
     host_bytes = HOST_MEMORY_BYTES.get(system.gpu.name, 0.0)
@@ -117,7 +119,7 @@ def run_of(record: Record) -> tuple[System, TransformerConfig, Parallelism]:
     return system, config, plan
 
 
-def constant_s(gpu: Gpu, config: TransformerConfig, plan: Parallelism) -> float:
+def constant_s(gpu: Gpu, config: TransformerConfig, plan: Plan) -> float:
     """Return the step time that one constant gives: half of peak, and the pipeline bubble.
 
     Notes
@@ -126,26 +128,26 @@ def constant_s(gpu: Gpu, config: TransformerConfig, plan: Parallelism) -> float:
     microbatches. Hardware operations are the model's and, with full recomputation, once more the blocks'
     forward pass: for a GPT 96 B L s h^2 (1 + s/6h + V/16Lh), equation 3 of arXiv:2104.04473.
     """
-    flops = model_flops(config, plan)
-    if plan.recompute is Recompute.FULL:
+    flops = model_flops(config, plan.share)
+    if plan.recompute.kind is Recompute.FULL:
         flops += recomputed_flops(config, plan)
-    bubble = 1.0 + (plan.pp - 1) / (plan.vpp * plan.microbatches)
-    return flops / (plan.ranks * peak_flop_per_s(gpu, plan) * CONSTANT_SHARE) * bubble
+    bubble = 1.0 + (plan.axes.pp - 1) / (plan.schedule.vpp * plan.microbatches)
+    return flops / (plan.axes.ranks * peak_flop_per_s(gpu, plan) * CONSTANT_SHARE) * bubble
 
 
-def recomputed_flops(config: TransformerConfig, plan: Parallelism) -> float:
+def recomputed_flops(config: TransformerConfig, plan: Plan) -> float:
     """Return the operations of one more forward pass through all blocks, over the whole batch."""
-    kept = {name: getattr(plan, name) for name in ("micro_batch", "sequence_length", "precision")}
-    bare = Parallelism(**kept, attention=Attention.FULL)
+    kept = {name: plan.value(name) for name in ("micro_batch", "sequence_length", "precision")}
+    bare = Plan.of(**kept, attention=Attention.FULL)
     products = (
         total_flops(operator) * repeat
-        for operator, repeat in forward_layer(config, bare)
+        for operator, repeat in forward_layer(config, bare.share)
         if isinstance(operator, MatMul)
     )
-    return sum(products) * config.layers * plan.global_batch / plan.micro_batch
+    return sum(products) * config.layers * plan.batch.global_batch / plan.batch.micro_batch
 
 
-def peak_flop_per_s(gpu: Gpu, plan: Parallelism) -> float:
+def peak_flop_per_s(gpu: Gpu, plan: Plan) -> float:
     """Return the dense peak at the plan's precision, as far as the accelerator's table knows it."""
-    doubled = getattr(gpu.chip, "fp8_ratio", 2.0) if "fp8" in str(plan.precision.value) else 1.0
+    doubled = getattr(gpu.chip, "fp8_ratio", 2.0) if "fp8" in str(plan.precision.kind.value) else 1.0
     return gpu.peak_flop_per_s * doubled

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
+from optical.devices.limits import bits_from_snr
 from optical.execution.residues import Residues
-from optical.noise.detection import Receiver, loss_db
-from optical.noise.laser_power import NoiseRatio
-from optical.noise.link_budget import Element, bits_from_snr
+from optical.noise import Element, NoiseRatio, Receiver, loss_db
 from simulator.checks import check_positive, check_range
 from simulator.units import ratio_from_db
 

@@ -8,7 +8,7 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from optical.devices.devices import Laser, Modulator, Photodetector, Tia, device_table
+from optical.devices import Laser, Modulator, Photodetector, Tia, device_table
 from optical.fabrics.switches import PARAMETERS
 from optical.noise.link_budget import symbol_residue
 from simulator.checks import check_positive, check_range
@@ -21,7 +21,7 @@ FARTHEST = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class LightAdder:
+class OpticalAdder:
     """A unit that adds the symbols of several senders as optical powers.
 
     Notes
@@ -245,6 +245,6 @@ def reduction_table() -> Table:
     return read_table(PARAMETERS / "reductions.csv")
 
 
-def load_light_adder(name: str) -> LightAdder:
+def load_optical_adder(name: str) -> OpticalAdder:
     """Return a unit that adds in light from the table, e.g. ``"optinc"``."""
-    return reduction_table().build(LightAdder, name)
+    return reduction_table().build(OpticalAdder, name)

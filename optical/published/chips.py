@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import cache
 
-from optical.devices.devices import (
+from optical.devices import (
     Converter,
     Laser,
     Modulator,
@@ -15,7 +15,7 @@ from optical.devices.devices import (
     Tia,
     device_table,
 )
-from optical.noise.link_budget import snr_from_bits
+from optical.devices.limits import snr_from_bits
 from optical.published.parts import published_table
 from simulator.checks import check_positive, check_range
 from simulator.units import ELEMENTARY_CHARGE_C, ratio_from_db

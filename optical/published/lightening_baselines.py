@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, Protocol
 
-from optical.devices.devices import device_table
+from optical.devices import device_table
 from optical.devices.programmable import Heater, programmable_table
 from optical.devices.rings import WeightRing
 from optical.published.lightening_transformer import Correction, LighteningTransformer

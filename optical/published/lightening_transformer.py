@@ -12,8 +12,8 @@ import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from optical.devices.devices import Photodetector, Tia, device_table
-from optical.noise.link_budget import snr_from_bits
+from optical.devices import Photodetector, Tia, device_table
+from optical.devices.limits import snr_from_bits
 from optical.published.parts import LighteningParts, published_table
 from simulator.checks import check_positive, check_range
 from simulator.units import ELEMENTARY_CHARGE_C, ratio_from_db, watts_from_dbm

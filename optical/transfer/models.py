@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from optical.devices.devices import PassiveElement, PhaseShifter, Waveguide, device_table
+from optical.devices import PassiveElement, PhaseShifter, Waveguide, device_table
 from optical.transfer.elements import (
     Complex,
     Real,

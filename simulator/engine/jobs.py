@@ -15,8 +15,7 @@ from simulator.collectives.traffic import play
 from simulator.engine.network import Network
 from simulator.engine.simulation import Simulation
 from simulator.errors import WorkloadError
-from simulator.fabric import lone_cards
-from simulator.interfaces import Fabric
+from simulator.fabric import Fabric, lone_cards
 from simulator.layout import placed
 from simulator.node import Node
 from simulator.operators import StepGraph

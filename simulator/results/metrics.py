@@ -20,7 +20,7 @@ import numpy as np
 
 from simulator.checks import check_positive, check_range
 from simulator.collectives.algorithms import vector_bytes
-from simulator.interfaces import Fabric
+from simulator.fabric import Fabric
 from simulator.node import Node
 from simulator.operators import BESIDE, CollectiveKind, Skew, StepGraph, Task, topological_order
 from simulator.results.trace import (

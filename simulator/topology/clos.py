@@ -17,8 +17,9 @@ import numpy as np
 
 from simulator.checks import check_positive, check_range
 from simulator.errors import ParameterError
+from simulator.interfaces import Wiring
 from simulator.tables import Table, read_table
-from simulator.topology.graphs import NO_LINK, Wiring, bundle, joined
+from simulator.topology.graphs import NO_LINK, bundle, joined
 
 DIRECT_LINKS = Path(__file__).parents[1] / "parameters" / "direct_links.csv"
 """Links of direct networks with the router ports at their ends."""

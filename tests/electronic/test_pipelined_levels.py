@@ -14,11 +14,12 @@ from electronic.fabrics.packets import RailFabric, Reduction
 from electronic.fabrics.reductions import HDR, NDR
 from electronic.gpu import load_gpu
 from optical.fabrics.direct_connect import DirectConnect
-from simulator.collectives.traffic import Plan, Traffic, plan_slowdown
+from simulator.collectives.traffic import Traffic, collective_slowdown
 from simulator.engine.network import Network
 from simulator.engine.simulation import Simulation
 from simulator.estimate.collectives import collective_lines
-from simulator.interfaces import Fabric
+from simulator.fabric import Fabric
+from simulator.flow_groups import PricedCollective
 from simulator.layout import RankLayout
 from simulator.node import Node
 from simulator.operators import Collective, CollectiveKind, Phase, StepGraph, Task
@@ -53,11 +54,11 @@ def traffic_on(fabric: Fabric) -> Traffic:
     return Traffic(RankLayout(dp=fabric.endpoints), fabric, network, {})
 
 
-def plans(fabric: Fabric, kind: CollectiveKind, nbytes: float) -> tuple[Plan, ...]:
+def plans(fabric: Fabric, kind: CollectiveKind, nbytes: float) -> tuple[PricedCollective, ...]:
     return traffic_on(fabric).options(work(kind, fabric.endpoints, nbytes), 0)
 
 
-def fastest(fabric: Fabric, kind: CollectiveKind, nbytes: float) -> Plan:
+def fastest(fabric: Fabric, kind: CollectiveKind, nbytes: float) -> PricedCollective:
     return min(plans(fabric, kind, nbytes), key=lambda plan: plan.alone_s)
 
 
@@ -220,9 +221,9 @@ def test_slowest_level_decides_what_neighbours_cost() -> None:
     capacity = traffic._network.graph.capacity_bytes_per_s
     quick = replace(both, parts=(inside,))
     assert both.at_once
-    assert plan_slowdown(both, both, capacity).one == pytest.approx(2.0)
-    assert plan_slowdown(both, replace(both, parts=(between,)), capacity).one == pytest.approx(2.0)
-    assert plan_slowdown(both, quick, capacity).one == 1.0
+    assert collective_slowdown(both, both, capacity).one == pytest.approx(2.0)
+    assert collective_slowdown(both, replace(both, parts=(between,)), capacity).one == pytest.approx(2.0)
+    assert collective_slowdown(both, quick, capacity).one == 1.0
 
 
 @pytest.mark.parametrize("part", ["protocols", "adders"])

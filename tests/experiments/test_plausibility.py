@@ -5,7 +5,7 @@ import pytest
 
 from experiments.__main__ import main
 from heliograph.systems import SUSPECT_J_PER_MAC, build_system, suspicion
-from optical.noise.limits import sampling_floor_j
+from optical.devices.limits import sampling_floor_j
 from simulator.errors import SuspectWarning
 
 PRECISE = ("adc.nominal_bits=12", "adc.enob_bits=9", "dac.enob_bits=8")

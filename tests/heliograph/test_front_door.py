@@ -88,7 +88,7 @@ def test_numbers_are_si_and_text_has_units(light):
 
 def test_a_plan_asks_for_nothing_that_the_system_holds(light):
     chosen = hg.plan(model=MODEL, system=light)
-    assert chosen.ranks == light.accelerators
+    assert chosen.axes.ranks == light.accelerators
     assert hg.plan(PLAN, model=MODEL) == hg.plan(PLAN, model=hg.model(MODEL), system=light)
     keys = {"tp": 8, "dp": 2, "global_batch": 16, "sequence_length": 2048}
     assert hg.plan(keys, model=MODEL) == hg.plan(PLAN, model=MODEL)

@@ -4,7 +4,7 @@ import functools
 import pytest
 
 from optical.cores import CORES, default_crossbar, load_core
-from optical.devices.devices import Converter, Die, Laser, Modulator, Sram, device_table
+from optical.devices import Converter, Die, Laser, Modulator, Sram, device_table
 from simulator.errors import ParameterError
 from simulator.parameter_tree import numeric_leaves, replace_at
 

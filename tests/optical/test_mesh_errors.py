@@ -6,8 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from optical.cores.mesh_errors import RealMatrixError
-from optical.cores.mzi_mesh import Configuration, default_mesh
+from optical.cores.mzi_mesh import Configuration, RealMatrixError, default_mesh
 from optical.transfer.decomposition import program_weight
 from optical.transfer.mesh import draw_errors
 from simulator.operators import Phase

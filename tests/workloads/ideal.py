@@ -5,11 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.engine.simulation import Simulation
-from simulator.interfaces import Bound, Cost, LinkGraph, Reconfiguration
+from simulator.fabric import Fabric
+from simulator.interfaces import Bound, Cost, LinkGraph
 from simulator.node import Memory, Node
 from simulator.operators import Elementwise, MatMul, Sequence
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.parallelism import Attention, Parallelism
+from workloads.plan.choices import Attention
+from workloads.plan.plan import Plan
 from workloads.step.step import build_step, model_flops
 
 RATE = 1e12
@@ -34,21 +36,13 @@ class Unit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Star:
+class Star(Fabric):
     """Every endpoint has one port into a switch that never blocks."""
 
     endpoints: int
     port: float = 1e30
     name: str = "star"
-    node_size: int = 1
     static_w: float = 0.0
-    cost_usd: float = 0.0
-
-    def initial(self, demand):
-        return None
-
-    def configure(self, circuits, flows, demand):
-        return circuits, Reconfiguration()
 
     def graph(self, circuits):
         capacity = np.full(2 * self.endpoints, self.port)
@@ -56,9 +50,6 @@ class Star:
 
     def route(self, circuits, flows):
         return np.stack([flows.sources, self.endpoints + flows.destinations], axis=1)
-
-    def connected(self, circuits, flows):
-        return True
 
     def transfer_energy_j(self, flows):
         return 0.0
@@ -85,21 +76,21 @@ EVEN = TransformerConfig(
     vocabulary=1,
     max_sequence=256,
 )
-PLAN = Parallelism(sequence_length=64, global_batch=16, attention=Attention.FULL, vocabulary_multiple=1)
+PLAN = Plan.of(sequence_length=64, global_batch=16, attention=Attention.FULL, vocabulary_multiple=1)
 
 
 def run(config, plan, port=1e30):
     graph = build_step(config, plan)
-    return Simulation(graph, NODE, Star(endpoints=plan.ranks, port=port)).run()
+    return Simulation(graph, NODE, Star(endpoints=plan.axes.ranks, port=port)).run()
 
 
 def ideal_s(config, plan):
-    return model_flops(config, plan) / plan.ranks / RATE
+    return model_flops(config, plan.share) / plan.axes.ranks / RATE
 
 
 def sent(config, plan, axis):
     """Return the bytes that every rank puts on the wire along an axis, as the engine counts them."""
-    return run(config, plan).network_bytes[axis] / plan.ranks
+    return run(config, plan).network_bytes[axis] / plan.axes.ranks
 
 
 def sequences(step):

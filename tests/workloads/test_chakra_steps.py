@@ -43,7 +43,7 @@ PLANS = (
 
 def step(text):
     plan = parse_plan(text)
-    return build_step(load_model("llama-3-8b"), plan), plan.ranks
+    return build_step(load_model("llama-3-8b"), plan), plan.axes.ranks
 
 
 def coll(kind=CommType.ALL_REDUCE, size=1 << 20, group="", number=1):
@@ -98,7 +98,7 @@ def test_circuits_serve_a_trace_as_they_serve_the_step(tmp_path, text):
     """Groups as far apart are one axis: circuits laid for it carry all, and none turn for a group alone."""
     plan = parse_plan(text)
     graph = build_step(replace(load_model("llama-3-8b"), layers=2), plan)
-    system = build_system("gpu_ocs", accelerators=plan.ranks)
+    system = build_system("gpu_ocs", accelerators=plan.axes.ranks)
     expected = Simulation(graph, system.node(), system.fabric, fuse=False).run()
     export_step(graph, system.node(), tmp_path / "t")
     found = Replay(import_trace(tmp_path / "t"), as_recorded(system.node()), system.fabric).run()

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
-from optical.devices.devices import Laser
-from optical.noise.limits import photon_energy_j
+from optical.devices.limits import photon_energy_j
+from optical.devices.parts import Device
 from simulator.checks import check_positive, check_range
 from simulator.errors import ParameterError
 from simulator.units import db_from_ratio, ratio_from_db
@@ -22,7 +21,7 @@ _HALVINGS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
-class Soa:
+class Soa(Device):
     """Semiconductor optical amplifier on one polarisation.
 
     Notes
@@ -112,60 +111,3 @@ class Soa:
         """
         emission = self.emission_w_per_hz(gain) / (gain * line_w)
         return 4.0 * emission + 2.0 * emission**2 * self.optical_bandwidth_hz
-
-
-class Lit(Protocol):
-    """A core with a source and, where somebody put one, an amplifier behind it."""
-
-    @property
-    def laser(self) -> Laser:
-        """Source, or its pump."""
-        ...
-
-    @property
-    def laser_power_w(self) -> float:
-        """Optical power of each line at the source."""
-        ...
-
-    @property
-    def amplifier(self) -> Soa | None:
-        """Amplifier behind the coupling into the chip."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
-    """Light as the rest of a core sees it."""
-
-    launch_w: float
-    """Power of a line, referred to the source: the coupling into the chip is still to come."""
-    rin_db_per_hz: float
-    """Relative intensity noise of a line."""
-
-
-def source_of(core: Lit, lines: int = 1) -> Source:
-    """Return the light of a core with its amplifier.
-
-    Parameters
-    ----------
-    core : Lit
-        The core.
-    lines : int
-        Lines that share the amplifier.
-    """
-    if core.amplifier is None:
-        return Source(launch_w=core.laser_power_w, rin_db_per_hz=core.laser.rin_db_per_hz)
-    line_w = core.laser_power_w * ratio_from_db(-core.laser.coupling_loss_db)
-    gain = core.amplifier.gain(lines * line_w)
-    noise = ratio_from_db(core.laser.rin_db_per_hz) + core.amplifier.added_rin_per_hz(line_w, gain)
-    return Source(launch_w=core.laser_power_w * gain, rin_db_per_hz=db_from_ratio(noise))
-
-
-def amplifier_w(core: Lit) -> dict[str, float]:
-    """Return the power of the amplifier as a part, or nothing where there is none."""
-    return {} if core.amplifier is None else {"amplifier": core.amplifier.power_w}
-
-
-def amplifier_m2(core: Lit) -> dict[str, float]:
-    """Return the area of the amplifier as a part, or nothing where there is none."""
-    return {} if core.amplifier is None else {"amplifier": core.amplifier.area_m2}

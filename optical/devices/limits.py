@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 
-from optical.noise.link_budget import snr_from_bits
 from simulator.errors import ParameterError
 from simulator.units import (
     BOLTZMANN_J_PER_K,
@@ -16,6 +15,7 @@ from simulator.units import (
     PLANCK_J_S,
     SPEED_OF_LIGHT_M_PER_S,
     db_from_ratio,
+    ratio_from_db,
     to_si,
 )
 
@@ -30,6 +30,16 @@ def _positive(**values: float) -> None:
         if not 0.0 < value < math.inf:
             msg = f"{name} must be positive and finite; got {value:g}"
             raise ParameterError(msg)
+
+
+def bits_from_snr(snr: float) -> float:
+    """Return the effective bits of a power ratio, (10 log10 SNR - 1.76) / 6.02; infinite without noise."""
+    return math.inf if math.isinf(snr) else (db_from_ratio(snr) - 1.76) / 6.02
+
+
+def snr_from_bits(bits: float) -> float:
+    """Return the power ratio that so many effective bits stand for."""
+    return math.inf if math.isinf(bits) else ratio_from_db(6.02 * bits + 1.76)
 
 
 def photon_energy_j(wavelength_m: float = TELECOM_WAVELENGTH_M) -> float:

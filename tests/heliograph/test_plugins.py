@@ -1,0 +1,195 @@
+"""Cores, fabrics, models and schedules from outside, by registration, by file and by entry point."""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import heliograph as hg
+from experiments.__main__ import main
+from experiments.cli import BAD_INPUT
+from heliograph import fabrics
+from heliograph.catalogue import listing
+from heliograph.systems import build_system
+from optical.cores import CORES, registry
+from simulator.errors import HeliographError, ParameterError
+from tests.conformance.lithium_niobate import LithiumNiobate
+from tests.conformance.registered import Hub
+from tests.workloads.eager import EAGER
+from workloads.models import config as models
+from workloads.pipeline import schedule as schedules
+
+ROOT = Path(__file__).parents[2]
+CORE = f"{ROOT}/tests/conformance/lithium_niobate.py:LithiumNiobate"
+FABRIC = f"{ROOT}/tests/conformance/registered.py:Hub"
+SCHEDULE = f"{ROOT}/tests/workloads/eager.py:EAGER"
+SHAPE = {
+    "model_type": "llama",
+    "hidden_size": 512,
+    "intermediate_size": 1024,
+    "num_attention_heads": 8,
+    "num_hidden_layers": 4,
+    "vocab_size": 1000,
+    "max_position_embeddings": 1024,
+}
+PLAN = "pp=4,dp=2,global_batch=16,sequence_length=512"
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    """Forget afterwards what a test registered."""
+    known = (registry._CORES, fabrics._REGISTERED, models._REGISTERED, schedules._KNOWN)
+    before = [dict(one) for one in known]
+    yield
+    for one, was in zip(known, before, strict=True):
+        for name in set(one) - set(was):
+            del one[name]
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "mine.py"
+
+    def write(text):
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def package(tmp_path, monkeypatch, module, points):
+    """Install a package with entry points where Python looks for them."""
+    (tmp_path / "mine_outside.py").write_text(module)
+    info = tmp_path / "mine_outside-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine-outside\nVersion: 1.0\n")
+    groups = "".join(f"[{group}]\n{line}\n\n" for group, line in points.items())
+    (info / "entry_points.txt").write_text(groups)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mine_outside", raising=False)
+
+
+def check_run(light, packets):
+    """Check a comparison of a core and a fabric from outside."""
+    assert isinstance(light.system.photonic.core, LithiumNiobate)
+    assert isinstance(packets.system.fabric, Hub)
+    for result in (light, packets):
+        assert result.step_time_s > 0.0
+        assert sum(result.energy_by_part_j.values()) == pytest.approx(result.energy_j)
+
+
+def test_what_is_registered_runs_by_name():
+    hg.register_core("toy_core", LithiumNiobate)
+    hg.register_fabric("toy_hub", Hub)
+    hg.register_model("toy_model", SHAPE)
+    hg.register_schedule("toy_order", EAGER)
+    found = hg.compare(
+        ["photonic_ocs:toy_core", "gpu_packet@toy_hub"], "toy_model", f"{PLAN},schedule=toy_order"
+    )
+    check_run(*found.results)
+    assert found.config.name == "toy_model"
+    assert str(found.plan.schedule.kind) == "toy_order"
+    assert "schedule=toy_order" in found.rows()[0]["plan"]
+    assert (
+        found.results[0].system.photonic
+        == hg.system("photonic_ocs", core="toy_core", accelerators=8).photonic
+    )
+    assert "toy_core" in listing("cores")
+    assert hg.show("toy_hub").rows()
+
+
+def test_files_bring_the_same_on_the_command_line(capsys, tmp_path, file):
+    shape = file(f"SHAPE = {SHAPE!r}")
+    arguments = ["compare", "--no-accuracy", "--json", "--systems", "photonic_packet,gpu_packet"]
+    arguments += ["--core", CORE, "--fabric", FABRIC, "--model", f"{shape}:SHAPE"]
+    arguments += ["--plan", f"{PLAN},schedule={SCHEDULE}", "--out", str(tmp_path / "run")]
+    assert main(arguments) == 0
+    by_file = json.loads(capsys.readouterr().out)["systems"]
+    hg.register_core("toy_core", LithiumNiobate)
+    hg.register_fabric("toy_hub", Hub)
+    hg.register_schedule("toy_order", EAGER)
+    plan = f"{PLAN},schedule=toy_order"
+    for name, record in zip(("photonic_packet:toy_core@toy_hub", "gpu_packet@toy_hub"), by_file, strict=True):
+        by_name = hg.simulate(name, hg.model(SHAPE), plan)
+        assert record["step_time_s"] == by_name.step_time_s
+        assert record["energy_j"] == by_name.energy_j
+
+
+def test_a_file_s_attribute_stands_in_a_name_and_in_a_system_file(tmp_path):
+    named = build_system(f"photonic_packet:{CORE}@{FABRIC}", accelerators=8)
+    assert dataclasses.asdict(named.photonic.core) == dataclasses.asdict(LithiumNiobate.default())
+    assert named.fabric.name == "hub"
+    path = tmp_path / "mine.toml"
+    path.write_text(f'base = "photonic_packet"\ncore = "{CORE}"\nfabric = "{FABRIC}"\n')
+    told = build_system(str(path), accelerators=8)
+    assert (told.photonic, told.fabric.endpoints) == (named.photonic, 8)
+
+
+def test_installed_packages_are_asked_only_for_names_that_are_not_known(tmp_path, monkeypatch):
+    module = (
+        "from tests.conformance.lithium_niobate import LithiumNiobate\n"
+        "from tests.conformance.registered import Hub\n"
+        "from tests.workloads.eager import EAGER\n"
+        f"SHAPE = {SHAPE!r}\n"
+    )
+    points = {
+        "heliograph.cores": "outside_core = mine_outside:LithiumNiobate",
+        "heliograph.fabrics": "outside_hub = mine_outside:Hub",
+        "heliograph.models": "outside_model = mine_outside:SHAPE",
+        "heliograph.schedules": "outside_order = mine_outside:EAGER",
+    }
+    package(tmp_path, monkeypatch, module, points)
+    build_system("photonic_packet:crossbar@rails", accelerators=8)
+    assert "outside_core" not in CORES
+    systems = ["photonic_packet:outside_core", "gpu_packet@outside_hub"]
+    found = hg.compare(systems, "outside_model", f"{PLAN},schedule=outside_order")
+    check_run(*found.results)
+    assert {"outside_core"} <= set(listing("cores"))
+    assert {"outside_hub"} <= set(listing("fabrics"))
+    assert {"outside_model"} <= set(listing("models"))
+
+
+def test_a_package_that_fails_does_not_hide_the_others(tmp_path, monkeypatch):
+    package(tmp_path, monkeypatch, "import no_such_module\n", {"heliograph.cores": "bad = mine_outside:Core"})
+    with pytest.raises(ParameterError, match=r"'bad', heliograph\.cores .*: ModuleNotFoundError: No module"):
+        build_system("photonic_packet:bad", accelerators=8)
+    listed = listing("cores")
+    assert "cannot be loaded" in listed["bad"]
+    assert set(CORES) <= set(listed)
+
+
+WRONG = [
+    ("core", "", "nowhere/mine.py:Core", "there is no file nowhere/mine.py"),
+    ("core", "class MyCore: pass", "{}:MyCor", "has no 'MyCor'; did you mean 'MyCore'"),
+    ("core", "class MyCore: pass", "{}:MyCore", "does not answer `optical.cores.Core`; it lacks"),
+    ("core", "3 +", "{}:MyCore", "mine.py: SyntaxError"),
+    ("core", "1 / 0", "{}:MyCore", "mine.py: ZeroDivisionError: division by zero"),
+    ("fabric", "class MyFabric: pass", "{}:MyFabric", "is no fabric: it lacks"),
+    ("fabric", "MyFabric = 3", "{}:MyFabric", "is no class and no function"),
+]
+
+
+@pytest.mark.parametrize(("option", "text", "reference", "says"), WRONG, ids=[one[3] for one in WRONG])
+def test_what_cannot_be_brought_in_is_told_in_one_sentence(file, option, text, reference, says):
+    with pytest.raises(HeliographError) as caught:
+        build_system("photonic_packet", accelerators=8, **{option: reference.format(file(text))})
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--model", "{}:THREE"), "is no model"),
+        (("--model", "gpt2", "--plan", "dp=8,global_batch=8,schedule={}:THREE"), "must be a Schedule"),
+        (("--model", "gpt2", "--plan", "dp=8,global_batch=8,schedule={}:FOUR"), "has no 'FOUR'"),
+    ],
+)
+def test_the_command_line_says_so_too(capsys, file, arguments, says):
+    path = file("THREE = 3")
+    assert main(["step", "--accelerators", "8", *(one.format(path) for one in arguments)]) == BAD_INPUT
+    error = capsys.readouterr().err
+    assert says in error
+    assert error.count("\n") == 1
