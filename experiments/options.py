@@ -249,7 +249,9 @@ def _built(kind: type[StudyT], values: Mapping[str, Any], above: tuple[str, ...]
         path = (*above, item.name)
         group: Any = hints[item.name]
         arguments[item.name] = (
-            _built(group, values, path) if dataclasses.is_dataclass(group) else values[".".join(path)]
+            _built(typing.cast("type[Any]", group), values, path)
+            if dataclasses.is_dataclass(group)
+            else values[".".join(path)]
         )
     return kind(**arguments)
 

@@ -115,7 +115,8 @@ class Sweep(Study):
 
     def _grid(self, axes: Mapping[str, tuple[str | float, ...]], progress: Progress) -> Grid:
         """Return the grid: of a built system where none of what it is built from is swept."""
-        work = {"model": self.workload.model, "plan": self.workload.plan or None, "progress": progress}
+        plan = self.workload.plan or None
+        work: dict[str, Any] = {"model": self.workload.model, "plan": plan, "progress": progress}
         plain = dataclasses.replace(self.hardware, settings=())
         if not any(name in CHOICES for name in axes):
             usual = ranks_of(self.workload.plan) or DEFAULT_ACCELERATORS

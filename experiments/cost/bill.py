@@ -532,12 +532,13 @@ class BillOf(Study):
 
     def _bill(self, fabric: str | None) -> Bill:
         own = MOVING if fabric == CIRCUITS else BASE
-        chosen = {"core": self.core, "fabric": None if own == MOVING and self.system is None else fabric}
+        alone = own == MOVING and self.system is None
         system = build_system(
             own if self.system is None else self.system,
             accelerators=self.accelerators,
             **self.replaced.given(),
-            **{name: value for name, value in chosen.items() if value is not None},
+            core=self.core,
+            fabric=None if alone else fabric,
             assignments=self.settings,
         )
         priced = Priced(system=system, cables=load_cables(self.cables), whole=self.system is not None)
