@@ -33,9 +33,9 @@ class Command:
     study: str
     """Module and class."""
     text: str
-    """What ``--help`` says of it."""
+    """Text of ``--help``."""
     files: str = ""
-    """What its files are called, if not by its last word."""
+    """Name of its files, if not its last word."""
 
 
 COMMANDS = MappingProxyType(
@@ -124,12 +124,12 @@ RENAMED = MappingProxyType(
         "jobs": "cost jobs",
     }
 )
-"""What commands were called before, and are called now."""
+"""Present names of commands by their old ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Driven:
-    """What the driver itself is asked."""
+    """Options of the driver itself."""
 
     json: bool
     """Print one JSON object instead of the report."""
@@ -138,7 +138,7 @@ class Driven:
     debug: bool
     """Show the traceback of an error."""
     out: Path | None
-    """Where files go, if somebody says."""
+    """Directory or picture that somebody names."""
 
 
 def run(words: Sequence[str]) -> int:

@@ -189,9 +189,9 @@ class PhaseEnergy:
     """Energy and time of one product."""
 
     phase: Phase
-    """Which of a layer's three products."""
+    """One of a layer's three products."""
     time_s: float
-    """How long the accelerator takes."""
+    """Time of the accelerator."""
     macs: int
     """Multiply-accumulates."""
     j_per_mac_by_part: dict[str, float]
@@ -338,7 +338,7 @@ def training_j_per_mac(energies: Sequence[PhaseEnergy]) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What is asked of an accelerator."""
+    """Energy, time and effective bits of an accelerator."""
 
     j_per_mac: float
     """Energy per multiply-accumulate over the three products of a layer."""
@@ -429,7 +429,7 @@ PHASE_TITLES = {
     "grad_input": "Gradient of the input",
     "grad_weight": "Gradient of the weight",
 }
-"""What a phase is called in print."""
+"""Names of phases in print."""
 TORNADO_BARS = 12
 """Parameters that a tornado shows for each answer, those that move it most."""
 LEAST_CHANGE = 3e-3
@@ -656,7 +656,7 @@ def _tell(axes: Axes, text: str, end: float, row: float) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class CoreResult(Result):
-    """What is told of one core."""
+    """Findings on one core."""
 
     bench: Bench
     """The accelerator."""
@@ -669,7 +669,7 @@ class CoreResult(Result):
     present: Answers
     """Energy, time and bits as the core stands."""
     swings: tuple[Swing, ...]
-    """What the range of each parameter does to them."""
+    """Effect of each parameter's range on them."""
     parameters: tuple[Parameter, ...]
     """Every number of the accelerator, with unit, range, status and source."""
 
@@ -866,7 +866,7 @@ _ANSWERS = tuple(item.name for item in dataclasses.fields(Answers))
 
 @dataclass(frozen=True, kw_only=True)
 class OneCore(Study):
-    """Where one photonic core's energy and bits go."""
+    """Energy and effective bits of one photonic core, by where they go."""
 
     name: str = option(..., "core by name (heliograph list cores)", positional=True)
     tokens: int = option(TOKENS, "vectors that pass a layer: reuse of a weight", metavar="N")

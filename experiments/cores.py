@@ -84,7 +84,7 @@ class OperandFormat:
     """A width of floating-point operands."""
 
     name: str
-    """What it is called in print."""
+    """Name in print."""
     significand_bits: float
     """Bits of the significand, the hidden one included."""
     element_bytes: int
@@ -201,7 +201,7 @@ MOST_REUSE = 2**24
 
 
 class Outcome(StrEnum):
-    """What came of a core of some size that is to reach some bits."""
+    """Outcome of a core of some size that is to reach some bits."""
 
     WORKS = "works"
     """It does, and an accelerator has room for it."""
@@ -226,7 +226,7 @@ class Variant:
     bits: float
     """Effective bits of a full-scale sample that it is lit for."""
     outcome: Outcome
-    """What came of it."""
+    """Outcome."""
     reason: str = ""
     """Why it does not work, in a sentence."""
     laser_power_w: float = math.nan
@@ -253,7 +253,7 @@ class CoresResult:
     gpu: str
     """GPU that the accelerators replace."""
     basis: Basis
-    """How they are sized."""
+    """Basis of their size."""
     reuse: tuple[int, ...]
     """Products that each element of either operand takes part in: vectors that pass a loaded tile."""
     bits: tuple[float, ...]
@@ -480,9 +480,9 @@ class Winners:
     core: NDArray[np.int_]
     """Place of the core in `CORES`; `NOBODY` where none reaches the bits, `MEMORY` where all are alike."""
     least: Reals
-    """What it takes per multiply-accumulate; NaN where none does."""
+    """Its energy or time per multiply-accumulate; NaN where none wins."""
     gpu: Reals
-    """What the GPU takes with the narrowest operands that hold the bits; NaN where none do."""
+    """The same of the GPU with the narrowest operands that hold the bits; NaN where none do."""
 
     @property
     def gpu_wins(self) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""What is told of all cores together: table, rows, and pictures over size, reuse and target bits."""
+"""Report on all cores together: table, rows, and pictures over size, reuse and target bits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ PANELS = 3
 SHOWN_PJ = (0.2, 2e4)
 """Energies that are drawn; curves leave the frame beyond, and the CSV has them."""
 FULL_SCALE = "a full-scale sample at the ADC"
-"""What effective bits refer to, in a picture."""
+"""Reference of effective bits, in a picture."""
 MARKERS = "osD^vPX"
 """Marks of the cores, in their order."""
 
@@ -377,7 +377,7 @@ def _edges(centres: NDArray[np.float64]) -> Reals:
 
 
 SIGNAL = "a full-scale sample at the ADC, with light, converters and wrong weights"
-"""What effective bits refer to."""
+"""Reference of effective bits."""
 SHOWN_REUSE = (64, 4096, 65536)
 """Reuse that the table shows, or the nearest that was asked for; a choice."""
 
@@ -517,7 +517,7 @@ class CoresCompared(Result):
     """All cores and GPUs, told and drawn."""
 
     found: CoresResult
-    """What was found."""
+    """Findings."""
 
     def report(self) -> list[Block]:
         """Return the table of all cores, and what it does not hold."""

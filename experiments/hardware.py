@@ -14,7 +14,7 @@ from heliograph.workload import plan_for, ranks_of
 DEFAULT_ACCELERATORS = 1024
 """Accelerators where neither the plan nor the user says how many."""
 SYSTEM = "system by name, or a TOML file"
-"""What a system is, in words."""
+"""Text on a system's name."""
 
 
 @dataclass(frozen=True, kw_only=True)

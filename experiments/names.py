@@ -1,4 +1,4 @@
-"""What there is by name, and every parameter of it with unit and source."""
+"""Names to choose from, and every parameter of what they stand for with unit and source."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _KEY = "option"
 
 @dataclass(frozen=True, kw_only=True)
 class _Told:
-    """What a field says of its option."""
+    """Description of an option on its field."""
 
     text: str
     metavar: str | None

@@ -127,7 +127,7 @@ def _shared(costs: PlanCosts, plans: PlanArrays, lanes: int) -> StepArrays:
 
 
 class Objective(StrEnum):
-    """What is to be least."""
+    """Quantity that is to be least."""
 
     TIME = "time"
     ENERGY = "energy"
@@ -245,7 +245,7 @@ def topologies(system: System) -> dict[str, System]:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """What a search is run on."""
+    """Systems, model and plans of a search."""
 
     systems: Mapping[str, System]
     """Systems by topology."""
@@ -254,7 +254,7 @@ class Prepared:
     config: TransformerConfig
     """The model."""
     base: Plan
-    """What all plans share."""
+    """Fields that all plans share."""
     choices: Mapping[str, tuple[int, ...]]
     """Columns that the plan pins."""
 
@@ -300,7 +300,7 @@ class Candidate:
     estimate: Mapping[Objective, float]
     """Estimated step time in s, energy in J and cost in USD."""
     bound: StepBound
-    """What the step cannot beat."""
+    """Lower bound of the step."""
     modes: tuple[CircuitMode, ...] = ()
     """Ways in which circuits may follow the step that are worth a run; none where they do not move."""
     mode: CircuitMode | None = None
@@ -342,12 +342,12 @@ class Candidate:
 
 @dataclass(kw_only=True)
 class Search(Result):
-    """What a search has found so far; grows while it runs, so that an interruption loses nothing finished."""
+    """Findings of a search so far; they grow as it runs, so that an interruption loses nothing finished."""
 
     model: str
     """The model."""
     objective: Objective
-    """What is least."""
+    """Quantity that is least."""
     rejected: dict[str, int] = field(default_factory=dict)
     """Plans that break a rule, by the first rule broken, per topology."""
     ranked: int = 0

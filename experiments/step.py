@@ -28,7 +28,7 @@ class SteppedOnce(Result):
     result: StepResult
     """The step."""
     chakra: str
-    """Which Chakra traces were written, in a sentence; empty if none."""
+    """Sentence on the Chakra traces that were written; empty if none."""
 
     def report(self) -> list[Block]:
         """Return the table of the step."""

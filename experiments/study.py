@@ -32,14 +32,14 @@ Block = ReportTable | str
 
 @dataclass(kw_only=True)
 class Progress:
-    """How far a study is: told as it runs, with what is finished already, and what was trained before."""
+    """Progress of a study: told as it runs, with what is finished already, and what was trained before."""
 
     say: Callable[[str, int, int], None] = lambda label, done, total: None
     """Told a label, how much is done, and how much there is."""
     directory: Path | None = None
-    """Where files are going to be written, if at all."""
+    """Directory of the files, if any are written."""
     finished: Result | None = field(default=None, init=False)
-    """What is written if the study is stopped."""
+    """Result that is written if the study is stopped."""
 
     def __call__(self, label: str, done: int, total: int) -> None:
         """Tell how much is done."""
@@ -61,7 +61,7 @@ class Progress:
 
 
 class Result(Protocol):
-    """What a study found."""
+    """Findings of a study."""
 
     def report(self) -> Sequence[Block]:
         """Return what the terminal shows."""

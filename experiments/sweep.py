@@ -1,4 +1,4 @@
-"""One step at every point of a grid: what a system's numbers, parts and choices do to it."""
+"""One step at every point of a grid of a system's numbers, parts and choices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SHOWN = ("step_time_s", "energy_per_token_j", "usd_per_million_tokens", "effective_bits")
 """Columns that the terminal shows."""
 HEADS = ("step time", "energy per token", "$ per million tokens", "effective bits")
-"""What they are called there."""
+"""Their heads."""
 MOST_POINTS = 10_000
 """Most points of a range; a choice, hours of steps."""
 LOGARITHMIC = "log"

@@ -56,7 +56,7 @@ KNOBS: Mapping[str, Sequence[str]] = MappingProxyType(
         "wavelengths": ("wavelengths",),
     }
 )
-"""What is turned, and the parameters of the core that turn with it; those that it lacks are left out."""
+"""Knobs, and the parameters of the core that turn with each; those that it lacks are left out."""
 FACTORS: Mapping[str, Sequence[float]] = MappingProxyType(
     {
         "laser power": (0.05, 0.1, 0.25, 0.5, 2.0, 4.0),
@@ -76,7 +76,7 @@ class Setting:
     """One setting of a system."""
 
     knob: str
-    """What was turned."""
+    """Knob that was turned."""
     value: float
     """Value of the first of its parameters, SI."""
     raised: bool
@@ -184,7 +184,7 @@ class FrontPoint:
     """A setting with its price and its loss."""
 
     knob: str
-    """What was turned."""
+    """Knob that was turned."""
     value: float
     """To which value, SI; not a number for a GPU."""
     raised: bool
@@ -196,7 +196,7 @@ class FrontPoint:
     effective_bits: float
     """Of a full-scale sample."""
     rise: float
-    """What noise costs a clean model at inference, nats per byte, mean over models."""
+    """Rise of the loss of a clean model at inference, nats per byte, mean over models."""
     error: float
     """Its standard error over draws."""
     trained: float = math.nan
@@ -327,7 +327,7 @@ def accuracy_front(
 
 @dataclass(frozen=True, kw_only=True)
 class _Losses:
-    """What the models lost, by the label of a setting."""
+    """Losses of the models, by the label of a setting."""
 
     executed: Prediction
     trained: Mapping[str, Accuracy]

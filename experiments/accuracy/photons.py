@@ -96,7 +96,7 @@ class Published:
     config: str
     """On what."""
     source: str
-    """Where it stands."""
+    """Reference."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +139,7 @@ class PhotonResult:
     models: tuple[ModelCurves, ...]
     """One for each kind of network."""
     digits: str
-    """What they read, in words."""
+    """Images that they read, in words."""
     law: tuple[Point, ...]
     """The perceptron's first layer counted by two detectors and the others exact, for each length of its
     vectors; empty without a perceptron."""
@@ -234,7 +234,7 @@ _TRAINING_IMAGES, _TEST_IMAGES, _SPLIT = 0, 1, 2
 
 
 class Scheme(StrEnum):
-    """How products are made of light; each value is the name in tables and figures."""
+    """Schemes of products in light; each value is the name in tables and figures."""
 
     PAIR = "counted, pair"
     OFFSET = "counted, offset"
@@ -259,7 +259,7 @@ class DigitSet(StrEnum):
 
     @property
     def named(self) -> str:
-        """What a reader calls them."""
+        """Name in print."""
         return "handwriting (scikit-learn)" if self is DigitSet.REAL else "digits drawn from fonts"
 
     @property
@@ -282,12 +282,12 @@ class Model(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """How much to run."""
+    """Effort of a run."""
 
     models: tuple[Model, ...] = tuple(Model)
     """Kinds of networks."""
     digits: DigitSet = DigitSet.DRAWN
-    """What they read."""
+    """Images that they read."""
     seeds: tuple[int, ...]
     """Of initial weights, order of images and all noise; one perceptron each."""
     law_seeds: tuple[int, ...]

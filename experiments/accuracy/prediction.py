@@ -128,7 +128,7 @@ def product_of(site: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """What Gaussian noise does to one clean model. Rises are of the validation loss, nats per byte."""
+    """Response of one clean model to Gaussian noise. Rises are of the validation loss, nats per byte."""
 
     clean: float
     """Loss with exact products."""
@@ -215,7 +215,7 @@ class Calibration:
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """What one arithmetic did to each clean model."""
+    """Effect of one arithmetic on each clean model."""
 
     label: str
     """Name of the arithmetic."""
@@ -457,7 +457,7 @@ class Bench:
     model: Gpt
     """The model; what runs its products changes with every trial."""
     training: TrainingConfig
-    """How it was trained, which says on which windows it is judged."""
+    """Training, which says on which windows it is judged."""
     corpus: Corpus
     """The text."""
 
@@ -569,7 +569,7 @@ QUICK_LADDER_DB = (40.0, 30.0, 20.0, 10.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How much is run."""
+    """Effort of a run."""
 
     model: str = "small"
     """Shape of the model, of `MODELS`."""
@@ -759,7 +759,7 @@ class Training:
     """Training runs of one mode, or none for noise at inference alone."""
 
     mode: Mode
-    """How they were trained."""
+    """Products that were noisy in training."""
     accuracies: Mapping[str, Accuracy]
     """By arithmetic, exact arithmetic first; empty without training."""
 

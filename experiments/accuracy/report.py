@@ -1,4 +1,4 @@
-"""What a core's noise costs in loss: predicted from one calibration, then executed, and trained."""
+"""Loss that a core's noise costs: predicted from one calibration, then executed, and trained."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ Specs = Mapping[Phase, AnalogSpec]
 
 @dataclass(frozen=True, kw_only=True)
 class Variants(Result):
-    """What training with each variant of one system came to."""
+    """Outcome of training with each variant of one system."""
 
     system: str
     """Name of the system."""
@@ -281,7 +281,7 @@ def draw(found: Variants) -> Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainVariants(Study):
-    """Which products are fragile in training through a core, and what rescues them."""
+    """Fragile products in training through a core, and their rescues."""
 
     system: str = option("photonic_packet", SYSTEM)
     model: str = option("tiny", "small, deep, tiny, narrow or wide")

@@ -1,4 +1,4 @@
-"""How the noise that a transformer tolerates goes with its width, and what it says of larger ones.
+"""Noise that a transformer tolerates over its width, and what it says of larger ones.
 
 Optical Transformers (Anderson et al., arXiv:2302.10360) found that the light per multiplication needed at
 equal accuracy falls as one over the length d of the sum: light per sum, and with it the tolerated ratio of

@@ -32,7 +32,7 @@ ACCELERATOR = "accelerator"
 TRUST = ("measured", "published", "derived", "recalled", "assumed", CHOICE, SET)
 """Status of numbers, from the most trusted down."""
 PRICES = ("_usd", "_usd_per_m", "_usd_per_m2")
-"""What the names of prices end in."""
+"""Endings of the names of prices."""
 NUDGE = 1.01
 """Factor by which a number without a range is moved, to see which lines it stands behind; dimensionless."""
 
@@ -41,7 +41,7 @@ Parts = Mapping[str, BillItem]
 
 @dataclass(frozen=True, kw_only=True)
 class Priced:
-    """What is billed: a fabric with its cables, and the accelerators where it is a whole system."""
+    """A fabric with its cables, and the accelerators where it is a whole system."""
 
     system: System
     """System whose fabric is billed."""
@@ -65,7 +65,7 @@ class Priced:
 
     @property
     def root(self) -> object:
-        """What `simulator.parameter_tree` walks: the system, or of a fabric's bill its fabric."""
+        """Tree that `simulator.parameter_tree` walks: the system, or of a fabric's bill its fabric."""
         return self.system if self.whole else self.system.fabric
 
 
@@ -86,9 +86,9 @@ class Line:
     """One item with its ranges and what they rest on."""
 
     item: str
-    """What it is."""
+    """Name."""
     count: int
-    """How many."""
+    """Count."""
     power_w: Span
     """Power of all of them."""
     price_usd: Span
@@ -107,9 +107,9 @@ class Bill:
     """A bill of materials."""
 
     name: str
-    """What is billed."""
+    """Name of the system or fabric."""
     accelerators: int
-    """How many accelerators share it."""
+    """Accelerators that share it."""
     lines: tuple[Line, ...]
     """Items, the most expensive first."""
     refused: tuple[str, ...]
@@ -201,7 +201,7 @@ def bill_of(priced: Priced, name: str) -> Bill:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Effect:
-    """What one end of a range does to the totals."""
+    """Effect of one end of a range on the totals."""
 
     where: str
     """Tree of the number."""
@@ -299,7 +299,7 @@ _FAMILIES = {
     "fibre (m)": "fibres, panels",
     "patch panel place": "fibres, panels",
 }
-"""What lines of a bill are drawn as, so that a colour is one thing in the bars of all fabrics."""
+"""Families of lines of a bill, so that a colour is one thing in the bars of all fabrics."""
 COLUMNS = ("count", "each", "all", "range", "share", "per accelerator")
 """Heads of one bill, of power or of prices."""
 COMPARED = ("W", "W range", "$", "$ range")
@@ -312,7 +312,7 @@ SHOWN_ENDS = 12
 """Ends of ranges out of reach that are named on the terminal."""
 _LONGEST = 100
 TITLES = MappingProxyType({"power_w": "Power", "price_usd": "Price"})
-"""What the two tables of one bill are called."""
+"""Titles of the two tables of one bill."""
 
 
 def line_rows(bill: Bill, what: str) -> list[ReportRow]:

@@ -57,7 +57,7 @@ class Point:
     fabric: str
     """The fabric."""
     splicing: Splicing
-    """What may take a failed host's place."""
+    """Replacement of a failed host."""
     accelerators: int
     """Accelerators of the job."""
     mtbf_s: float
@@ -118,7 +118,7 @@ class Goodput(Result):
     """Goodput by fabric and size."""
 
     request: GoodputOf
-    """What was asked for."""
+    """Options."""
     fleet: Fleet
     """Its reliability."""
     points: tuple[Point, ...]
@@ -241,7 +241,7 @@ def _sizes(machine: int, host: int) -> list[int]:
 COLUMNS = ("between stops", "checkpoint each", "effective", "placed", "goodput", "spares", "with spares")
 """Heads of the table."""
 SLICES = "goodput at"
-"""What the metric of published shares of a machine begins with."""
+"""Beginning of the metric of published shares of a machine."""
 SECONDS_PER_HOUR = 3600.0
 """Seconds in an hour."""
 

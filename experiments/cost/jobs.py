@@ -44,21 +44,21 @@ FAILURE_KEYS = {
 }
 """Keys of a `[[failure]]`."""
 ITEMS = {str: "texts", int: "whole numbers", list: "pairs [endpoint, lane]"}
-"""What lists hold."""
+"""Items of lists, in words."""
 PARTS = ("ports", "switches", "nodes")
 """Keys of a `[[failure]]` that name parts by what they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SharedRuns(Result):
-    """What became of all jobs of a file."""
+    """Runs of all jobs of a file."""
 
     system: System
     """The system they share."""
     runs: tuple[JobRun, ...]
     """Every job."""
     failures: tuple[Failure, ...]
-    """What stopped working."""
+    """Failures."""
 
     def record(self) -> dict[str, Any]:
         """Return the result as plain data, SI throughout."""

@@ -26,7 +26,7 @@ HOPS = (1, 2, 3)
 START, END = "fault_start", "fault_end"
 """Kinds of event in a trace."""
 EVENT = ("event_time", "event_type", "node_id")
-"""What an event of a trace says."""
+"""Keys of an event of a trace."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Cluster:
     group: int = 32
     """Accelerators of a group."""
     seed: int = 0
-    """Which node of a trace stands where, and which fail where there is no trace."""
+    """Seed of the places of a trace's nodes, and of faults where there is no trace."""
 
     def __post_init__(self) -> None:
         for name in ("nodes", "node", "group"):
@@ -66,7 +66,7 @@ class Cluster:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Faults:
-    """Which nodes work in each of several spans of time."""
+    """Working nodes in each of several spans of time."""
 
     works: np.ndarray
     """Shape [spans, nodes]."""

@@ -19,7 +19,7 @@ from experiments.network.phases import study_phases
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study, file_name
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
-from heliograph.style import DARK_TIME, PALETTE, REFERENCE, label, new_figure, styled
+from heliograph.style import DARK_TIME, PALETTE, REFERENCE, new_figure, styled
 from optical.scheduling.ocs_bank import OcsBank
 from optical.scheduling.policies import SchedulePolicy, schedule
 from optical.scheduling.schedule import DARK, CircuitSchedule
@@ -114,7 +114,7 @@ class DemandSchedules(Result):
     """One demand under several policies."""
 
     name: str
-    """What the demand is called."""
+    """Name of the demand."""
     plant: OcsBank
     """Switches."""
     schedules: tuple[CircuitSchedule, ...]
@@ -252,8 +252,8 @@ def report(study: DemandSchedules) -> list[Block]:
     heads = ("configurations", "makespan", "duty", "over bound", "residue", "its packets")
     planes = "1 switch" if plant.switches == 1 else f"{plant.switches} switches"
     title = (
-        f"{label(study.name)}: {best.ports} ports, {format_si(float(best.demand.sum()), 'B')}, {planes}, "
-        f"{format_si(plant.rate_bytes_per_s, 'B/s')} a circuit, {format_si(plant.delay_s, 's')} dark"
+        f"{study.name.replace('_', ' ')}: {best.ports} ports, {format_si(float(best.demand.sum()), 'B')}, "
+        f"{planes}, {format_si(plant.rate_bytes_per_s, 'B/s')} a circuit, {format_si(plant.delay_s, 's')} dark"
     )
     packets = ""
     if plant.packet_rate_bytes_per_s:

@@ -106,7 +106,7 @@ class CollectivePlans(Result):
     """One collective under several algorithms."""
 
     kind: CollectiveKind
-    """What is done."""
+    """Collective."""
     ranks: int
     """Ranks."""
     size_bytes: float
@@ -120,7 +120,7 @@ class CollectivePlans(Result):
 
     @property
     def name(self) -> str:
-        """What the study is called."""
+        """Name of the study."""
         return f"{self.kind}_{self.ranks}"
 
     @property
@@ -266,7 +266,7 @@ def collective_report(study: CollectivePlans) -> list[Block]:
         for one in study.found
     ]
     title = (
-        f"{label(str(study.kind))} of {format_si(study.size_bytes, 'B')} on {study.ranks} ranks, "
+        f"{str(study.kind).replace('_', ' ')} of {format_si(study.size_bytes, 'B')} on {study.ranks} ranks, "
         f"{plant.switches} planes, {format_si(plant.rate_bytes_per_s, 'B/s')} a circuit, "
         f"{format_si(plant.delay_s, 's')} dark"
     )

@@ -1,4 +1,4 @@
-"""Where the bytes of a step go: the load of every link over time, and bytes from each node to each other."""
+"""Loads of links in a step: of every link over time, and bytes from each node to each other."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class LinkLoads:
     links: np.ndarray
     """Busy links of each row, shape [R]."""
     kinds: tuple[str, ...]
-    """What the links of each row lead from and to."""
+    """Ends of the links of each row, in words."""
     busiest_by_kind: dict[str, float]
     """Mean load over the step of the busiest link of each kind, 0 to 1."""
     mean_by_kind: dict[str, float]

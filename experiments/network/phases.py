@@ -36,9 +36,9 @@ class Burst:
     axis: str
     """Axis of parallelism."""
     start_s: float
-    """When it starts."""
+    """Start."""
     end_s: float
-    """When it ends."""
+    """End."""
     sent_bytes: dict[int, float]
     """Bytes to each peer."""
     exchanges: int = 1

@@ -51,13 +51,13 @@ class Box:
     kind: str
     """Pass, or ``"update"``."""
     microbatch: int
-    """Which microbatch, from 0; -1 for an update."""
+    """Microbatch, from 0; -1 for an update."""
     chunk: int
-    """Which of the stage's chunks."""
+    """Chunk of the stage."""
     start: float
-    """When it starts, in the time line's unit."""
+    """Start, in the time line's unit."""
     end: float
-    """When it ends."""
+    """End."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class Timeline(Result):
     """A schedule's time line with what it shows in numbers."""
 
     name: str
-    """What is drawn."""
+    """Name of the schedule, or schedule and model."""
     unit: str
     """Unit of time: ``"s"``, or empty for a stage's passes in units of their own."""
     stages: int
@@ -320,7 +320,7 @@ PASS_NAMES = {
     str(Pass.WEIGHT): "Backward, weights",
     UPDATE: "Optimizer",
 }
-"""What a kind of pass is called in a legend."""
+"""Names of kinds of passes in a legend."""
 
 TITLES = {
     "1f1b": "1F1B",
@@ -335,7 +335,7 @@ TITLES = {
     "pipedream": "PipeDream",
     "pipedream_2bw": "PipeDream-2BW",
 }
-"""What schedules are called in print."""
+"""Names of schedules in print."""
 
 _ROW = 0.86
 _IDLE = "#EEEEEE"

@@ -29,16 +29,16 @@ COMPUTE = "compute"
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayResult(Result):
-    """What a recorded graph took on a system."""
+    """Run of a recorded graph on a system."""
 
     system: System
     """The hardware."""
     graph: RankGraph
-    """What was run."""
+    """Recorded graph."""
     trace: Trace
-    """What happened."""
+    """Trace of the run."""
     compute: Compute
-    """How long compute took."""
+    """Source of the times of compute."""
 
     def record(self) -> dict[str, Any]:
         """Return the result as plain data, SI throughout.

@@ -202,6 +202,14 @@ def test_every_record_and_table_has_the_same_head(capsys, tmp_path, words):
     assert all(None not in row.values() for row in rows)
 
 
+def test_the_page_on_records_names_the_head_and_every_command():
+    text = (ROOT / "docs" / "records.md").read_text()
+    section = text[text.index("## JSON records") :]
+    assert all(f"`{key}`" in section for key in HEAD)
+    keys = section[section.index("| command | keys |") :]
+    assert all(f"`{name}" in keys for name in COMMANDS)
+
+
 def test_out_may_name_a_picture(capsys, tmp_path):
     code, out, _ = call(capsys, "network", "schedule", "1f1b", "--out", tmp_path / "mine.png")
     assert code == 0
