@@ -15,7 +15,7 @@ import numpy as np
 from experiments.hardware import Replaced, changes
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study, file_name
-from heliograph.catalogue import Parameter, parameters_of
+from heliograph.parameters import Parameter, parameters_of
 from heliograph.registry import core_named
 from heliograph.report import ReportRow, ReportTable, format_quantity, format_si, prefix_of
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled

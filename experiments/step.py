@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from experiments.hardware import SYSTEM, Hardware, Workload, one_step
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
-from heliograph.catalogue import status_counts
+from heliograph.parameters import status_counts
 from heliograph.records import canonical_json, write_atomically
 from heliograph.report import ReportTable
 from heliograph.simulation import StepResult, wear_warnings

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heliograph.catalogue import status_counts, tables
+from heliograph._version import __version__
 from heliograph.fabrics import DEFAULT_FABRIC
+from heliograph.parameters import status_counts, tables
 from heliograph.records import RunWriter, TrainingCache, configuration, fingerprint, new_run_directory
 from heliograph.report import format_si
 from heliograph.result_rows import part_rows, row_of
@@ -55,7 +56,7 @@ class Request:
     gpu: str | None = None
     """The GPU, and the one that photonic accelerators replace."""
     basis: str | None = None
-    """How photonic accelerators are sized: power, area or count."""
+    """Sizing of photonic accelerators: power, area or count."""
     core: str | None = None
     """Core of photonic accelerators that name no other."""
     fabric: str | None = None
@@ -75,7 +76,7 @@ class Comparison(Tabular):
     """Results of the same model and plan on several systems."""
 
     request: Request
-    """What was asked."""
+    """The request."""
     config: TransformerConfig
     """The model."""
     plan: Plan
@@ -139,6 +140,7 @@ class Comparison(Tabular):
             "core": self.request.core or DEFAULT_CORE,
             "fabric": self.request.fabric or DEFAULT_FABRIC,
             "settings": list(self.request.assignments),
+            "version": __version__,
             "plan": plan_text(self.plan),
             "tokens_per_step": self.plan.batch.global_batch * self.plan.batch.sequence_length,
             "seed": self.request.seed,

@@ -1,4 +1,4 @@
-"""The pictures of a comparison, drawn from plain records and nothing else.
+"""Figures of steps, comparisons and sweeps, drawn from plain records and nothing else.
 
 A record is ``{"system": str, "step_time_s": float, "time_by_category_s": {str: float}, "energy_per_token_j":
 float, "energy_by_component_j_per_token": {str: float}}``; a curve is ``{"label": str, "steps": [S numbers],

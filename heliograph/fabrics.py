@@ -1,7 +1,4 @@
-"""Fabrics that can be asked for by name, and a system's default ones.
-
-Parts of networks by name: switches, modules, lanes, cards and links, for any place that fits.
-"""
+"""Fabrics by name, and parts of networks by name: switches, modules, lanes, cards and links."""
 
 from __future__ import annotations
 
@@ -136,7 +133,7 @@ OPERA_BULK_BYTES = to_si("bulk_bytes", 15.0, "MB")
 FABRIC_GROUP = "heliograph.fabrics"
 """Entry points whose objects `register_fabric` takes."""
 GRAPH = "graph:"
-"""What stands before the path of a graph file."""
+"""Text before the path of a graph file."""
 
 
 Build = Callable[[int, ScaleUp], Fabric]

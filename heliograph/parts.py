@@ -123,7 +123,7 @@ def _line(part: NamedPart) -> str:
 
 
 def figures_of_merit(part: NamedPart) -> str:
-    """Return what a part is judged by, in a line.
+    """Return the figures of merit of a part, in a line.
 
     Parameters
     ----------
@@ -219,4 +219,4 @@ _FIGURES: Mapping[type, Callable[[Any], str]] = MappingProxyType(
         Waveguide: lambda part: f"loss {part.loss_db_per_m:g} dB/m",
     }
 )
-"""What tells the figures of each kind of part."""
+"""Line of figures of each kind of part."""

@@ -33,7 +33,7 @@ class Watched(Generic[Result]):
     """Result of a job with its warnings."""
 
     result: Result
-    """What the job gave."""
+    """Result of the job."""
     warnings: tuple[SuspectWarning, ...]
     """Its warnings about that."""
 
@@ -67,7 +67,7 @@ def told(one: Watched[Result]) -> Result:
 
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _PATIENCE = timedelta(days=7)
-"""How long a process waits for another: training may be long, and torchrun ends all if one dies."""
+"""Longest wait of a process for another: training may be long, and torchrun ends all if one dies."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class Ranks:
     count: int
     """Number of processes."""
     store: Any
-    """What they have in common (`torch.distributed.Store`)."""
+    """Store that they share (`torch.distributed.Store`)."""
 
 
 @dataclass

@@ -164,9 +164,9 @@ class StepResult(Tabular):
     model: str
     """Name of the model."""
     plan: Plan
-    """How it was spread."""
+    """Its spread over the accelerators."""
     graph: StepGraph
-    """What was run."""
+    """Tasks of the step."""
     run_steps: float
     """Steps of a compute-optimal training run."""
 

@@ -1,6 +1,6 @@
-"""The small GPT trained through each system's own numerics, paired over seeds, in parallel processes.
+"""A small GPT trained through each system's arithmetic, and the steps that it then takes to the same loss.
 
-How many more steps a system needs to the same loss: what accuracy costs in time and energy.
+Runs are paired over seeds and trained in parallel processes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FLOAT8_ROWS = "fp8, scale per row"
 """The same with a scale for each row and column."""
 
 CHAOS_NATS = 0.0005
-"""How far noise of nothing moves the final loss of a seed, standard deviation, nats per byte; measured with
+"""Movement of the final loss of a seed by noise of nothing, standard deviation, nats per byte; measured with
 the small GPT, see docs/accuracy.md. For runs that measure no floor of their own."""
 DECIBEL = 10.0
 """Decibels in a power ratio of ten."""
@@ -54,7 +54,7 @@ def standard_error(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Arithmetic:
-    """How all products of one training run come out."""
+    """Arithmetic of all products of one training run."""
 
     label: str
     """Name in tables and figures."""
@@ -69,7 +69,7 @@ class Arithmetic:
 
     @property
     def identity(self) -> Any:  # noqa: ANN401 - what a cache hashes
-        """What a finished run is known by."""
+        """Identity of a finished run."""
         numerics: Any = self.analog or self.label
         if self.exact_products or self.passes > 1 or self.white_db is not None:
             return [numerics, self.exact_products, self.passes, self.white_db]

@@ -1,4 +1,4 @@
-"""How every figure looks: palette, sizes and saving, in one place."""
+"""Style of all figures: palette, sizes and saving, in one place."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Point:
     inputs: Mapping[str, Value | None]
     """Values of what is swept, by name, in SI where they are numbers."""
     row: Mapping[str, Any]
-    """What came out, with the columns of `heliograph.result_rows.COLUMNS`."""
+    """Result, with the columns of `heliograph.result_rows.COLUMNS`."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

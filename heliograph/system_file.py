@@ -22,7 +22,7 @@ class Change:
     key: str
     """Path of the parameter or part."""
     value: float | str
-    """What it becomes."""
+    """Its new value."""
     file: Path | None = None
     """The file that says so, or None from a command or a program."""
 

@@ -27,7 +27,7 @@ MOST_ACCELERATORS = 2**24
 
 
 class Basis(StrEnum):
-    """What makes a photonic accelerator comparable with the GPU that it replaces."""
+    """Budget that a photonic accelerator shares with the GPU that it replaces."""
 
     POWER = "power"
     AREA = "area"
@@ -39,7 +39,7 @@ class NamedSystem:
     """A system that can be asked for by name."""
 
     summary: str
-    """What it is, in a line."""
+    """Its line in lists."""
     light: bool
     """Whether its products run in light."""
     circuits: bool
@@ -76,11 +76,11 @@ class Options:
     """Choices beside a system's name; None where nobody chose."""
 
     accelerators: int | None = None
-    """How many."""
+    """Their number."""
     gpu: str | None = None
     """The GPU, or the one that photonic accelerators replace."""
     basis: Basis | str | None = None
-    """How photonic accelerators are sized."""
+    """Sizing of photonic accelerators."""
     core: str | None = None
     """Core of photonic accelerators."""
     fabric: str | None = None
@@ -107,11 +107,11 @@ class Choice:
     base: NamedSystem
     """Named system that it starts from."""
     accelerators: int
-    """How many."""
+    """Their number."""
     gpu: str
     """The GPU, or the one that is replaced."""
     basis: Basis
-    """How photonic accelerators are sized."""
+    """Sizing of photonic accelerators."""
     core: str
     """Their core."""
     fabric: str
@@ -256,7 +256,7 @@ def _packets(name: str) -> str:
 
 def _basis(text: str) -> Basis:
     if text not in set(Basis):
-        msg = f"no basis '{text}'; {nearest(str(text), set(Basis), noun='base')}"
+        msg = f"no basis '{text}'; {nearest(str(text), set(Basis), noun='basis')}"
         raise ParameterError(msg)
     return Basis(text)
 

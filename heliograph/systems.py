@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +16,7 @@ from heliograph.parts import names_part, place_for, with_part
 from heliograph.registry import core_named
 from heliograph.report import format_quantity, format_si
 from heliograph.results import Summary
+from heliograph.sanity_checks import warn_of_system, warn_of_unit
 from heliograph.system_file import Change
 from heliograph.system_names import (
     DEFAULT_ACCELERATORS,
@@ -30,17 +29,14 @@ from heliograph.system_names import (
 )
 from optical.accelerator import PhotonicUnit, proportionate_buffer_bytes
 from optical.cores.core import Core
-from optical.devices import Converter
-from optical.devices.limits import sampling_floor_j
 from optical.devices.named_parts import named_parts
 from optical.execution.analog import AnalogSpec
-from simulator.errors import ParameterError, SuspectWarning
+from simulator.errors import ParameterError
 from simulator.fabric import CircuitPolicy, Fabric
 from simulator.node import Host, Node
 from simulator.operators import Phase
 from simulator.parameter_tree import get_at, parse_assignment, path_of, replace_at
 from simulator.results.metrics import Economics, default_economics
-from simulator.units import dimension_of, to_si
 
 __all__ = [
     "DEFAULT_CORE",
@@ -49,116 +45,8 @@ __all__ = [
     "System",
     "build_system",
     "has_parameter",
-    "suspicion",
     "system",
 ]
-
-SUSPECT_BITS = 8.0
-"""Effective bits from which a system's energy is judged; dimensionless."""
-SUSPECT_J_PER_MAC = to_si("energy_j", 0.5, "pJ")
-"""Energy below which an accelerator of so many bits is doubted; 0.6 of the best whole chip (PACE)."""
-
-FAR = 100.0
-"""Factor by which a number without a unit must differ from what stood there to be doubted; dimensionless."""
-TYPED = re.compile(r"\s*\d+(\.\d*)?\s*")
-"""A number as one writes it who thinks of another unit: 5, 12.5."""
-
-
-def doubt_of_unit(system: System, key: str, text: float | str) -> None:
-    """Warn of a number typed without unit or exponent that is far from what stands there.
-
-    Parameters
-    ----------
-    system : System
-        Before the change.
-    key : str
-        Path of a parameter of it, or an ending.
-    text : float or str
-        What it becomes; numbers of a program, and text with a unit or an exponent, are not doubted.
-    """
-    dimension = dimension_of(key)
-    if dimension is None or not isinstance(text, str) or not TYPED.fullmatch(text):
-        return
-    try:
-        before = get_at(system, key)
-    except ParameterError:  # said where it is changed
-        return
-    number = float(text)
-    if before * number <= 0.0 or before / FAR < number < before * FAR:
-        return
-    unit = dimension[1]
-    stood = format_quantity(before, unit)
-    msg = (
-        f"{key}={text} is {format_quantity(number, unit)}, and {stood} stood there; "
-        f"if that is not meant, write the unit, e.g. {key}='{stood}'"
-    )
-    warnings.warn(msg, SuspectWarning, stacklevel=3)
-
-
-def checked(system: System) -> System:
-    """Return the system, after a warning if it is better than chips of today, or than sampling allows."""
-    for sentence in (suspicion(system), converter_doubt(system)):
-        if sentence:
-            warnings.warn(sentence, SuspectWarning, stacklevel=3)
-    return system
-
-
-def converter_doubt(system: System) -> str | None:
-    """Return one sentence about an output converter with more bits than its energy allows, or None.
-
-    Parameters
-    ----------
-    system : System
-        Any system. A converter set to take no energy at all is meant to be ideal, and not doubted.
-
-    Notes
-    -----
-    Sampling alone takes 8 k T SNR (`optical.noise.limits.sampling_floor_j`). Named parts beyond it are
-    refused; a number that somebody sets may be meant, so that it is doubted.
-    """
-    core = system.photonic.core if system.photonic else None
-    adc = getattr(core, "adc", None) or getattr(getattr(core, "core", None), "adc", None)
-    if not isinstance(adc, Converter) or adc.conversion_j == 0.0:
-        return None
-    floor_j = sampling_floor_j(adc.enob_bits)
-    if adc.conversion_j >= floor_j:
-        return None
-    return (
-        f"{adc.name} of '{system.name}' takes {format_quantity(adc.conversion_j, 'J')} a sample, and "
-        f"{adc.enob_bits:g} effective bits need {format_quantity(floor_j, 'J')} by sampling alone (8 k T "
-        "SNR); power_w does not follow enob_bits: set both, or a part by its name (heliograph list parts)"
-    )
-
-
-def suspicion(system: System) -> str | None:
-    """Return one sentence about a photonic accelerator that is better than whole chips of today, or None.
-
-    Parameters
-    ----------
-    system : System
-        Any system; without light there is nothing to say.
-
-    Notes
-    -----
-    Compared is the photonic unit alone, at full load, without memory and other electronics: what published
-    chips state includes more, so the bound is generous.
-
-    References
-    ----------
-    PACE, Nature 640, 361 (2025): 0.84 pJ/MAC at 7.61 effective bits; Lightmatter, Nature 2025: 2.43 pJ/MAC.
-    """
-    if system.photonic is None or system.effective_bits() < SUSPECT_BITS:
-        return None
-    energy_j = system.photonic.peak_power_w / system.photonic.peak_macs_per_s
-    if energy_j >= SUSPECT_J_PER_MAC:
-        return None
-    picojoules = energy_j / to_si("energy_j", 1.0, "pJ")
-    return (
-        f"system '{system.name}' needs {picojoules:.2f} pJ/MAC at {system.effective_bits():.1f} effective "
-        "bits, while whole chips of today take 0.84 (PACE) to 2.43 (Lightmatter) pJ/MAC; check what was set "
-        "or left out"
-    )
-
 
 PUBLISHED_CORES = 16
 """Cores of the published chip: LT-L has 8 tiles of 2 cores (Lightening-Transformer, HPCA 2024)."""
@@ -182,11 +70,11 @@ class System(Summary):
     vector: VectorUnit | None = None
     """Electronics that a photonic accelerator carries for everything else."""
     fabric: Fabric
-    """What connects the accelerators."""
+    """Network between the accelerators."""
     economics: Economics
     """Prices."""
     basis: Basis = Basis.POWER
-    """How the photonic accelerator was sized."""
+    """Sizing of the photonic accelerator."""
     circuits: CircuitPolicy | None = None
     """Circuit policy, or None to take the faster one."""
     host: Host | None = None
@@ -354,7 +242,8 @@ class System(Summary):
         if clusters < 1:
             msg = (
                 f"basis {self.basis}: {self.gpu.name} gives {budget:g} {unit}, electronics and memory take "
-                f"{rest:g}, and {cluster} photonic cores need {each:g}; try --basis count or smaller cores"
+                f"{rest:g}, and {cluster} photonic cores need {each:g} {unit}; try --basis count, or smaller "
+                "cores"
             )
             raise ParameterError(msg)
         return dataclasses.replace(self, photonic=self.photonic.resized(clusters * cluster))
@@ -503,7 +392,7 @@ def _with_changes(system: System, changes: Sequence[Change]) -> System:
     paths: dict[str, Change] = {}
     for one in changes:
         with one.named():
-            doubt_of_unit(system, one.key, one.value)
+            warn_of_unit(system, one.key, one.value)
             path = _path(system, one)
             system = _changed(system, one.key, one.value)
             _refuse_lost(paths, path, one)
@@ -514,7 +403,9 @@ def _with_changes(system: System, changes: Sequence[Change]) -> System:
     if "fabric.policy" in paths:  # no longer the faster one
         system = dataclasses.replace(system, circuits=CircuitPolicy(get_at(system, "fabric.policy")))
     settings = dict(system.settings) | {path: str(one.value) for path, one in paths.items()}
-    return checked(dataclasses.replace(system, settings=tuple(settings.items())).sized())
+    sized = dataclasses.replace(system, settings=tuple(settings.items())).sized()
+    warn_of_system(sized.name, sized, sized.photonic, sized.accelerator_area_m2())
+    return sized
 
 
 def _path(system: System, change: Change) -> str:

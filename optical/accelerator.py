@@ -24,9 +24,13 @@ from simulator.errors import LinkError, ParameterError, WorkloadError
 from simulator.interfaces import Bound, Cost, Numerics
 from simulator.node import Memory
 from simulator.operators import Elementwise, MatMul, MatMuls, Phase, Products
+from simulator.parameter_tree import numeric_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+MOST_LASER_W = 1e6
+"""Light of one source beyond which a number is a slip: no source of a chip has a megawatt."""
 
 
 def memory_traffic_bytes(operator: Products, buffer_bytes: float) -> Amount:
@@ -142,7 +146,25 @@ class PhotonicUnit:
                 f"{self.core.cluster} (broadcast x summed); try {below} or {below + self.core.cluster}"
             )
             raise ParameterError(msg)
+        self._check_source()
         self._check_light()
+
+    def _check_source(self) -> None:
+        """Raise an error unless light and chip of a core can be: their bounds are those of any core.
+
+        Raises
+        ------
+        ParameterError
+            Naming the number, its value and the rule.
+        """
+        for path, value in numeric_leaves(self.core).items():
+            name = path.rpartition(".")[2]
+            if name == "laser_power_w" and not 0.0 < value <= MOST_LASER_W:
+                msg = f"{path} must be above 0 and at most {MOST_LASER_W:g} W; got {value:g}"
+                raise ParameterError(msg)
+            if name == "chip_seed" and value < 0:
+                msg = f"{path} must be a whole number of at least 0; got {value}"
+                raise ParameterError(msg)
 
     def _check_light(self) -> None:
         """Raise an error if the light of a core does not reach its detectors.

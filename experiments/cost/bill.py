@@ -15,8 +15,8 @@ import numpy as np
 from experiments.hardware import DEFAULT_ACCELERATORS, Replaced, changes
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
-from heliograph.catalogue import CHOICE, SET, Parameter, parameters_of
 from heliograph.fabrics import CIRCUITS, FABRICS
+from heliograph.parameters import CHOICE, SET, Parameter, parameters_of
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
 from heliograph.style import PALETTE, label, new_figure, styled
 from heliograph.systems import System, build_system

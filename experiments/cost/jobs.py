@@ -187,6 +187,9 @@ def _job(file: _File, index: int, given: dict[str, Any], system: System, before:
     if missing:
         file.refuse("job", index, f"key '{missing[0]}' is missing; a job needs model and plan")
     config = load_model(given["model"])
+    name = given.get("name", f"job {index + 1}")
+    if name in [job.name for job in before]:
+        file.refuse("job", index, f"'{name}' is another job's name too; give each job a name of its own")
     memory_bytes = system.node().memory.capacity_bytes
     plan = plan_for(config, given["plan"], accelerators=system.accelerators, memory_bytes=memory_bytes)
     next_free = max((max(job.endpoints) + 1 for job in before), default=0)
@@ -194,7 +197,7 @@ def _job(file: _File, index: int, given: dict[str, Any], system: System, before:
         check(config, plan, accelerators=plan.axes.ranks)
         check_fits(config, plan, memory_bytes)
         return Job(
-            name=given.get("name", f"job {index + 1}"),
+            name=name,
             graph=build_step(config, plan),
             node=system.node(),
             endpoints=block(given.get("first", next_free), plan.axes.ranks),

@@ -6,10 +6,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from experiments.validation.cells import Record, SkipError, check_provenance
-from experiments.validation.models import BILLION, model_of
-from experiments.validation.outcomes import Outcome, begun, skipped
-from experiments.validation.plans import plan_of
+from experiments.validation.plans import BILLION, model_of, plan_of
+from experiments.validation.rows import Outcome, Record, SkipError, begun, check_provenance, skipped
 from simulator.errors import HeliographError, ParameterError
 from simulator.units import to_si
 from workloads.models.architecture import TransformerConfig

@@ -140,8 +140,8 @@ def load_core(name: str) -> Core:
     ParameterError
         If there is none of that name.
     """
-    if name not in CORES:
-        msg = f"no core '{name}'; {nearest(name, CORES, noun='core')}"
+    if not isinstance(name, str) or name not in CORES:
+        msg = f"no core '{name}'; {nearest(str(name), CORES, noun='core')}"
         raise ParameterError(msg)
     return CORES[name].build()
 

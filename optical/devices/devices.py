@@ -291,8 +291,8 @@ class Converter(Device):
     """Area."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "nominal_bits", "enob_bits", "rate_hz")
-        check_range(self, "enob_bits", high=self.nominal_bits)
+        check_positive(self, "nominal_bits", "rate_hz")
+        check_range(self, "enob_bits", high=self.nominal_bits, open_low=True)
         check_range(self, "power_w", "area_m2")
 
     @property

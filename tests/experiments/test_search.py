@@ -20,7 +20,7 @@ from experiments.search import (
     topologies,
     topology_text,
 )
-from experiments.validation.cells import read_records
+from experiments.validation.rows import read_records
 from experiments.validation.training import NEEDS, run_of
 from heliograph.simulation import run_step
 from heliograph.systems import build_system

@@ -2,12 +2,10 @@ import dataclasses
 
 import pytest
 
-from experiments.validation.cells import Record, SkipError
-from experiments.validation.clusters import accelerator_name, system_of
-from experiments.validation.forecast import _run, forecast
-from experiments.validation.mixtures import mixture_of
-from experiments.validation.plans import attention_of, plan_of, with_ends_counted
-from experiments.validation.training import constant_s, measured_s, run_of, validate_training
+from experiments.validation.machines import accelerator_name, system_of
+from experiments.validation.plans import attention_of, mixture_of, plan_of, with_ends_counted
+from experiments.validation.rows import Record, SkipError
+from experiments.validation.training import _run, constant_s, forecast, measured_s, run_of, validate_training
 from heliograph.systems import build_system
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import load_model

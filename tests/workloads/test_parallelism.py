@@ -258,3 +258,9 @@ def test_default_plan_without_common_divisor_says_so():
         default_plan(LLAMA, accelerators=61, memory_bytes=80e9, global_batch=8)
     with pytest.raises(WorkloadError, match="above zero"):
         default_plan(LLAMA, accelerators=0, memory_bytes=80e9, global_batch=8)
+
+
+@pytest.mark.parametrize("wrong", [{"tp": 8}, None, 8])
+def test_a_plan_that_is_no_text_is_refused(wrong):
+    with pytest.raises(WorkloadError, match="a plan must be text such as tp=8,dp=8; got"):
+        parse_plan(wrong)

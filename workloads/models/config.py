@@ -346,6 +346,11 @@ def from_hugging_face(source: Path | str | Mapping[str, Any], *, name: str = "")
     name : str
         Name to show; by default the file's, or that of its folder for a plain ``config.json``.
 
+    Notes
+    -----
+    Keys that no shape follows from are ignored: published files have dozens of them (tokens, dropout, types
+    of weights, versions), and new ones with every release.
+
     Raises
     ------
     WorkloadError

@@ -41,8 +41,12 @@ def parse_plan(text: str, *, base: Plan | None = None) -> Plan:
     Raises
     ------
     WorkloadError
-        For an unknown key (with the nearest known one), a repeated key, or a value that does not fit its key.
+        For an unknown key (with the nearest known one), a repeated key, a value that does not fit its key, or
+        what is no text.
     """
+    if not isinstance(text, str):
+        msg = f"a plan must be text such as tp=8,dp=8; got {text!r:.60}"
+        raise WorkloadError(msg)
     values: dict[str, object] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         key, separator, written = (piece.strip() for piece in part.partition("="))

@@ -1,0 +1,170 @@
+import dataclasses
+import warnings
+
+import pytest
+
+from experiments.__main__ import main
+from heliograph.sanity_checks import SUSPECT_J_PER_MAC, chip_warning
+from heliograph.systems import build_system
+from optical.devices.limits import sampling_floor_j
+from simulator.errors import ParameterError, RangeWarning, SuspectWarning
+
+PRECISE = ("adc.nominal_bits=12", "adc.enob_bits=9", "dac.enob_bits=8")
+FREE = (
+    "adc.power_w=0",
+    "dac.power_w=0",
+    "modulator.symbol_energy_j=0",
+    "detector.bias_w=0",
+    "laser.wall_plug_efficiency=1",
+)
+
+
+def test_no_system_that_ships_is_warned_of():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SuspectWarning)
+        for name in ("gpu_packet", "photonic_packet", "photonic_ocs"):
+            build_system(name, accelerators=8)
+
+
+def test_eight_bits_for_half_a_picojoule_are_warned_of():
+    """PACE, Nature 640, 361 (2025): a whole chip takes 0.84 pJ/MAC at 7.61 effective bits."""
+    with pytest.warns(SuspectWarning, match="effective bits, while whole chips of today") as caught:
+        system = build_system("photonic_packet", accelerators=8, assignments=[*PRECISE, *FREE])
+    assert sum(not issubclass(one.category, RangeWarning) for one in caught) == 1
+    assert system.effective_bits() >= 8.0
+    assert system.photonic.peak_power_w / system.photonic.peak_macs_per_s < SUSPECT_J_PER_MAC
+
+
+@pytest.mark.parametrize("assignments", [PRECISE, FREE])
+def test_neither_bits_nor_energy_alone_is_warned_of(assignments):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RangeWarning)
+        system = build_system("photonic_packet", accelerators=8, assignments=assignments)
+    assert chip_warning("it", system.photonic) is None
+
+
+def test_the_warning_lies_at_the_bound_itself():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SuspectWarning)
+        system = build_system("photonic_packet", accelerators=8, assignments=[*PRECISE, *FREE])
+    core = system.photonic.core
+    watts = SUSPECT_J_PER_MAC * core.peak_macs_per_s / core.modulators
+    hungry = dataclasses.replace(core.dac, power_w=watts * core.dac.rate_hz / core.symbol_rate_hz)
+    unit = dataclasses.replace(system.photonic, core=dataclasses.replace(core, dac=hungry))
+    assert chip_warning("it", system.photonic)
+    assert chip_warning("it", unit) is None
+
+
+def test_the_command_line_says_it_once_in_one_sentence_and_goes_on(capsys):
+    sets = [word for one in (*PRECISE, *FREE) for word in ("--set", one)]
+    plan = "dp=8,micro_batch=1,global_batch=8"
+    code = main(
+        [
+            "step",
+            "--model",
+            "gpt2",
+            "--system",
+            "photonic_packet",
+            "--accelerators",
+            "8",
+            "--plan",
+            plan,
+            *sets,
+        ]
+    )
+    captured = capsys.readouterr()
+    assert code == 0
+    assert captured.out
+    assert captured.err.count("whole chips of today") == 1
+    assert captured.err.startswith("heliograph: warning: system 'photonic_packet' needs")
+    assert all(line.startswith("heliograph: warning: ") for line in captured.err.splitlines())
+
+
+def test_a_number_without_its_unit_is_warned_of():
+    """A laser of 5 W a line instead of 5 mW: what was read, what stood there, and how to write it."""
+    said = r"laser_power_w=5 is 5.00 W, and 15.0 mW stood there; .* e.g. laser_power_w='15.0 mW'"
+    options = {"accelerators": 8, "basis": "count"}
+    with pytest.warns(SuspectWarning, match=said):
+        build_system("photonic_packet", **options, assignments=["laser_power_w=5"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for plain in ("laser_power_w=0.02", "laser_power_w=5 mW", "laser_power_w=6e-3", "rows=24"):
+            build_system("photonic_packet", **options, assignments=[plain])
+
+
+@pytest.mark.parametrize("core", ["crossbar", "residue", "mzi_mesh"])
+def test_bits_that_sampling_cannot_give_are_warned_of(core):
+    """8 k T SNR of a sampled capacitor (Murmann 2015): more effective bits alone cost nothing here."""
+    named = f"photonic_packet:{core}"
+    many = ("adc.nominal_bits=24", "adc.enob_bits=20")
+    with pytest.warns(SuspectWarning, match=r"20 effective bits need .* by sampling alone"):
+        system = build_system(named, accelerators=8, basis="count", assignments=many)
+    adc = getattr(system.photonic.core, "adc", None) or system.photonic.core.core.adc
+    watts = sampling_floor_j(20.0) * adc.rate_hz
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", RangeWarning)
+        build_system(named, accelerators=8, basis="count", assignments=["adc.enob_bits=5"])
+        paid = (*many, f"adc.power_w={2 * watts}")
+    assert "by sampling alone" not in str(said_of(named, paid))
+    assert "by sampling alone" in str(said_of(named, (*many, f"adc.power_w={watts / 2}")))
+
+
+def said_of(named, assignments):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        build_system(named, accelerators=8, basis="count", assignments=assignments)
+    return [str(one.message) for one in caught]
+
+
+@pytest.mark.parametrize(
+    ("assignment", "said"),
+    [
+        (
+            "wall_plug_efficiency=0.99",
+            "is 0.99, and its row of the tables ranges from 0.05 to 0.3",
+        ),
+        (
+            "responsivity_a_per_w=50",
+            "is 50 A/W, and its row of the tables ranges from 0.8 A/W",
+        ),
+    ],
+)
+def test_a_number_beyond_the_range_of_its_row_is_doubted(assignment, said):
+    with pytest.warns(RangeWarning) as caught:
+        build_system("photonic_packet", accelerators=8, assignments=[assignment])
+    assert [said in str(one.message) for one in caught] == [True]
+
+
+@pytest.mark.parametrize("assignment", ["wall_plug_efficiency=0.3", "wall_plug_efficiency=1", "bias_w=0"])
+def test_an_end_of_the_range_and_an_ideal_are_not_doubted(assignment):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RangeWarning)
+        build_system("photonic_packet", accelerators=8, assignments=[assignment])
+
+
+def test_a_die_beyond_a_scanner_s_field_is_doubted():
+    """A field has 26 mm by 33 mm; sized by power, accelerators of the homodyne core have twice that."""
+    with pytest.warns(RangeWarning, match=r"a die of 1656 mm², and a scanner exposes 858 mm² at once"):
+        build_system("photonic_packet:homodyne", accelerators=8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RangeWarning)
+        for small in ({"basis": "area"}, {"basis": "power", "core": "crossbar"}):
+            build_system("photonic_packet", accelerators=8, **{"core": "homodyne", **small})
+
+
+@pytest.mark.parametrize(
+    ("assignment", "said"),
+    [
+        ("laser_power_w=inf", "laser_power_w must be above 0 and at most 1e+06 W; got inf"),
+        ("laser_power_w=1e300", "laser_power_w must be above 0 and at most 1e+06 W; got 1e+300"),
+        ("chip_seed=-1", "chip_seed must be a whole number of at least 0; got -1"),
+        ("laser_power_w=\uff11\uff15e-3", "laser_power_w must be a number, with or without a unit; got"),
+        ("core.dac.enob_bits=0", "enob_bits must be above 0 and at most 8"),
+        ("core.dac.enob_bits=20", "enob_bits must be above 0 and at most 8"),
+    ],
+)
+def test_what_cannot_be_is_said_of_the_number_itself(assignment, said):
+    with pytest.raises(ParameterError) as caught:
+        build_system("photonic_packet", accelerators=8, assignments=[assignment])
+    assert said in str(caught.value)
