@@ -1,4 +1,4 @@
-"""`heliograph bill`: items that add up to the fabric, ranges of the tables, parts by name, files."""
+"""`heliograph cost bill`: items that add up to the fabric, ranges of the tables, parts by name, files."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""`heliograph circuits`: a demand from a file, schedules, a table, files and a picture."""
+"""`heliograph network circuits`: a demand from a file, schedules, a table, files and a picture."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""`heliograph cores`: all cores over size, reuse and target bits, and who wins."""
+"""`heliograph core compare`: all cores over size, reuse and target bits, and who wins."""
 
 import csv
 import dataclasses

@@ -1,4 +1,4 @@
-"""`heliograph goodput`: points by size and fabric, changes of the fleet, files."""
+"""`heliograph cost goodput`: points by size and fabric, changes of the fleet, files."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""`heliograph jobs`: several jobs and failures from a file."""
+"""`heliograph cost jobs`: several jobs and failures from a file."""
 
 import json
 

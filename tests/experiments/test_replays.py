@@ -1,4 +1,4 @@
-"""``heliograph run-trace``, ``step --chakra`` and task graphs in ``validate network``."""
+"""``heliograph network trace``, ``step --chakra`` and task graphs in ``validate network``."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`heliograph schedule`: every schedule draws itself, in units and as the engine ran it."""
+"""`heliograph network schedule`: every schedule draws itself, in units and as the engine ran it."""
 
 import json
 from itertools import pairwise
