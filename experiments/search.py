@@ -214,7 +214,7 @@ def bound_of(system: System, pricer: PlanPricer, plans: PlanArrays) -> StepBound
     costs = pricer.costs(plans, system.fabric)
     plan = plans.plan(0)
     node = pricer.node
-    port = getattr(getattr(system.fabric, "nic", None), "bandwidth_bytes_per_s", None)
+    port = system.fabric.traits.card_bytes_per_s
     outside = float(sum(column[0] for column in costs.outside_bytes.values()))
     return StepBound(
         compute_s=model_flops(pricer.config, plan.share) / (node.peak_flop_per_s * system.accelerators),

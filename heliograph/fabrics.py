@@ -57,7 +57,7 @@ from simulator.units import to_si
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class _Shelf:
-    """Where the parts of a kind stand."""
+    """Table of the parts of a kind."""
 
     rows: Callable[[], Table]
     """Returns their table, which may hold other kinds too."""

@@ -86,7 +86,8 @@ def check_choices(owner: Any) -> None:  # noqa: ANN401 - any dataclass
     ParameterError
         Naming the field, its value and the members.
     """
-    for name, kind in _choices(type(owner)).items():
+    kinds = _choices(type(owner))  # type: ignore[arg-type] # mypy takes __hash__ of the class for the type's
+    for name, kind in kinds.items():
         value = getattr(owner, name)
         if not isinstance(value, kind):
             members = ", ".join(str(member) for member in kind.__members__.values())

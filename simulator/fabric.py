@@ -89,6 +89,8 @@ class Traits:
     """Reduction in the switches between nodes; None if they do not add."""
     reduction_bits: float | None = None
     """Effective bits of sums that the network makes in light; None if it makes none. Dimensionless."""
+    card_bytes_per_s: float | None = None
+    """Line rate of an accelerator's card between nodes, one way, which no traffic beats; None if unknown."""
     endpoint_lanes: int | None = None
     """Lanes of its own that each endpoint shares out among its peers, none of whom passes on the rest; None
     if nodes pass on, or packets carry, what has no circuit. Dimensionless."""

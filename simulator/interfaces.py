@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Bound(StrEnum):
-    """What limits an operator's time."""
+    """Limit of an operator's time."""
 
     COMPUTE = "compute"
     MEMORY = "memory"
@@ -30,7 +30,7 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cost:
-    """What one run of an operator takes on a unit, beyond the unit's static power."""
+    """Time and dynamic energy of one run of an operator on a unit."""
 
     time_s: float
     """Duration."""
@@ -44,7 +44,7 @@ class Cost:
 
 @runtime_checkable
 class Numerics(Protocol):
-    """How a product comes out, executable in torch."""
+    """Numerics of products, executable in torch."""
 
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
         """Return the product, shape [B, M, N].
@@ -61,7 +61,7 @@ class Numerics(Protocol):
 
 @runtime_checkable
 class ComputeUnit(Protocol):
-    """Something that runs operators: a GPU, a photonic core with its electronics."""
+    """Unit that runs operators: a GPU, a photonic core with its electronics."""
 
     @property
     def name(self) -> str:

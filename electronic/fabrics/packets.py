@@ -113,7 +113,11 @@ class PacketFabric(GraphFabric, Protocol):
     @cached_property
     def traits(self) -> Traits:
         """Library of the nodes, and switches that may add."""
-        return Traits(scale_up=self.scale_up, network_adder=self.network_adder)
+        return Traits(
+            scale_up=self.scale_up,
+            network_adder=self.network_adder,
+            card_bytes_per_s=self.nic.bandwidth_bytes_per_s,
+        )
 
     @property
     def trunk_bytes_per_s(self) -> float:
@@ -398,7 +402,7 @@ class RailFabric(GraphFabric):
     @cached_property
     def traits(self) -> Traits:
         """Library of the nodes."""
-        return Traits(scale_up=self.scale_up)
+        return Traits(scale_up=self.scale_up, card_bytes_per_s=self.nic.bandwidth_bytes_per_s)
 
     @cached_property
     def wiring(self) -> Wiring:

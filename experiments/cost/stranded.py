@@ -15,7 +15,7 @@ from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.report import ReportRow, ReportTable
 from simulator.errors import ParameterError
 from simulator.files import read_json_value
-from simulator.reliability.goodput import Placing, cubes, domains, ring, waste
+from simulator.reliability.goodput import Placing, cubes, domains, ring, stranded_share
 
 DOMAIN = 72
 """Accelerators of an NVL-72."""
@@ -198,7 +198,8 @@ def wasted(faults: Faults, cluster: Cluster) -> dict[str, float]:
     """
     return {
         name: math.fsum(
-            share * waste(works, placed) for works, share in zip(faults.works, faults.shares, strict=True)
+            share * stranded_share(works, placed)
+            for works, share in zip(faults.works, faults.shares, strict=True)
         )
         for name, placed in cluster.placements().items()
     }

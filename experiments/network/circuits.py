@@ -132,7 +132,7 @@ class DemandSchedules(Result):
             "demand": self.name,
             "ports": self.best.ports,
             "demand_bytes": float(self.best.demand.sum()),
-            "plant": self.plant,
+            "plant": {"type": "CircuitPlant"} | dataclasses.asdict(self.plant),  # as records name it
             "bound_s": self.best.bound_s,
             "best": self.best.policy,
             "policies": self.rows(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -134,7 +135,7 @@ class CollectivePlans(Result):
             "collective": str(self.kind),
             "ranks": self.ranks,
             "size_bytes": self.size_bytes,
-            "plant": self.plant,
+            "plant": {"type": "CircuitPlant"} | dataclasses.asdict(self.plant),  # as records name it
             "best": self.best.algorithm,
             "left_out": list(self.left_out),
             "algorithms": self.rows(),

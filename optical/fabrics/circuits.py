@@ -1,4 +1,4 @@
-"""Which endpoint each optical lane reaches, how lanes are shared out, and when they move.
+"""Circuits of optical lanes: the endpoint that each reaches, and how lanes are shared out.
 
 Ways round dead links where some links are circuits, which exist only while they are lit.
 
@@ -24,7 +24,7 @@ from simulator.topology.graphs import NO_LINK, bundle, detours
 
 @dataclass(frozen=True, eq=False)
 class Circuits:
-    """Which endpoint each optical lane reaches; treat as immutable.
+    """Endpoint that each optical lane reaches; treat as immutable.
 
     Raises
     ------

@@ -67,6 +67,7 @@ class DirectConnect(NodeCircuits):
         """Library of the nodes, and circuits between them."""
         return Traits(
             scale_up=self.scale_up,
+            card_bytes_per_s=self.nic.bandwidth_bytes_per_s,
             policy=self.policy,
             reconfiguration_s=self.switch.reconfiguration_s,
             ports=self.card_ports,

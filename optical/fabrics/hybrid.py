@@ -111,6 +111,7 @@ class HybridFabric(NodeCircuits):
         """Library of the nodes, and circuits between them."""
         return Traits(
             scale_up=self.scale_up,
+            card_bytes_per_s=self.nic.bandwidth_bytes_per_s,
             policy=self.policy,
             can_prefetch=True,
             prefetches=self.turning is PortTiming.PREFETCHED,

@@ -1,4 +1,4 @@
-"""What fabrics share whose nodes have optical cards: circuits between nodes, their light and their bill.
+"""Circuits between nodes with optical cards, their light and their bill, as several fabrics have them.
 
 What stands beside circuits that serve only some traffic: packets, the circuits' state, who gets them.
 """
@@ -38,7 +38,7 @@ from simulator.topology.scale_up import BillItem, Nic, ScaleUp
 
 
 class CircuitChoice(StrEnum):
-    """Which pairs of nodes get circuits."""
+    """Pairs of nodes that get circuits."""
 
     GREEDY = "greedy"
     """One circuit after the other to the pair that finishes last (MixNet)."""

@@ -1,6 +1,6 @@
 """Optical circuit switches instead of packet switches: every rail of accelerators on circuits of its own.
 
-Ports of circuit-switched rails: whose they are, and which optical switches hold them.
+Their ports belong to endpoints, and planes of optical switches hold them.
 """
 
 from __future__ import annotations
@@ -136,6 +136,7 @@ class OcsRails(RailPorts):
         """Library of the nodes; lanes of each endpoint, shared by the axes or turned to the one that asks."""
         return Traits(
             scale_up=self.scale_up,
+            card_bytes_per_s=self.nic.bandwidth_bytes_per_s,
             endpoint_lanes=self.lanes,
             policy=self.policy,
             can_prefetch=True,

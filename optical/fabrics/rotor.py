@@ -1,19 +1,13 @@
-"""Optical switches that turn in a fixed round, and traffic that waits for them or goes by way of others.
+"""Optical switches that turn in a fixed round, and traffic that waits for them or goes over relays.
 
-How much goes direct and how much over relays, where every pair of ends has a circuit of the same rate.
-
-Rates are in those of a direct circuit, so that an end with N - 1 circuits sends at most N - 1.
-
-Matchings that follow each other in a fixed round, without anybody asking for them.
-
-A round of matchings slot by slot: when each lane is lit, and what whole packets get through.
-
-`optical.fabrics.rotor` gives means over a round; here the round is played through, turn after turn.
+Beside the fabric stand its matchings, which follow each other without anybody asking for them; the share of
+traffic that goes direct or over relays, in rates of a direct circuit (an end with N - 1 circuits sends at
+most N - 1); and a round slot by slot, in which a packet is sent only if it ends before its circuit does.
 
 References
 ----------
 Mellette et al., "RotorNet", SIGCOMM 2017, section 4; Opera, NSDI 2020, section 4: turns of the lanes are
-staggered, a packet is sent only if it ends before its circuit does.
+staggered.
 """
 
 from __future__ import annotations
@@ -45,7 +39,7 @@ NOBODY = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Relays:
-    """What flows of equal rate do when they have the circuits to themselves."""
+    """Shares of flows of equal rate that have the circuits to themselves."""
 
     rate: float
     """Rate of each flow, in those of a direct circuit."""
@@ -398,7 +392,12 @@ class RotorFabric(GraphFabric):
     @cached_property
     def traits(self) -> Traits:
         """Library of the nodes; small transfers do not wait for circuits, large ones do."""
-        return Traits(scale_up=self.scale_up, routes_by_size=True, idle_numbers=self.optics.idle_numbers)
+        return Traits(
+            scale_up=self.scale_up,
+            card_bytes_per_s=self.nic.bandwidth_bytes_per_s,
+            routes_by_size=True,
+            idle_numbers=self.optics.idle_numbers,
+        )
 
     @property
     def ends(self) -> int:

@@ -141,7 +141,7 @@ class LaneOptics:
 
 @dataclass(frozen=True, kw_only=True)
 class LaneBudget:
-    """Where the light of one lane goes."""
+    """Power budget of one optical lane."""
 
     losses_db: tuple[tuple[str, float], ...]
     """Each element with its loss."""

@@ -1,4 +1,4 @@
-"""What no schedule of circuits can beat."""
+"""Bounds that no schedule of circuits can beat."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class CollectiveStep:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OverlapPlan:
-    """Which plane transmits when."""
+    """Times at which each plane transmits."""
 
     starts_s: np.ndarray
     """When each plane begins to transmit in each step, shape [S, planes]."""

@@ -1,4 +1,4 @@
-"""When to move circuits between the phases of a training step: what is exposed, and what full rails save."""
+"""Moves of circuits between the phases of a training step: time exposed, and time that full rails save."""
 
 from __future__ import annotations
 

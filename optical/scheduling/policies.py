@@ -19,7 +19,7 @@ from optical.scheduling.schedule import CircuitSchedule, schedule_of
 
 
 class SchedulePolicy(StrEnum):
-    """How configurations and their lengths are chosen."""
+    """Policy by which configurations and their lengths are chosen."""
 
     ARBITRARY = "arbitrary"
     """Birkhoff-von Neumann with any perfect matching."""

@@ -29,7 +29,7 @@ from simulator.operators import CollectiveKind
 
 
 class Algorithm(StrEnum):
-    """How a collective is carried out."""
+    """Algorithm of a collective."""
 
     RING = "ring"
     HALVING_DOUBLING = "halving_doubling"

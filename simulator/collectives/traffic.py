@@ -275,7 +275,7 @@ def play(network: Network) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Slowdown:
-    """How many times as long two collectives take while both move; dimensionless, at least 1."""
+    """Slowdown of two collectives while both move: time over time alone; dimensionless, at least 1."""
 
     one: float = 1.0
     """The first."""

@@ -44,7 +44,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class JobRun:
-    """What became of a job."""
+    """Run of a job beside others, and alone."""
 
     job: Job
     """The job."""

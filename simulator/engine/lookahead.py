@@ -1,4 +1,4 @@
-"""Which traffic ports serve next: what they should wait for, and what they may turn to ahead.
+"""Lookahead of ports: traffic that they should wait for, and traffic whose circuits they may prefetch.
 
 In which order the tasks of a step run, and where a run of operators is cut.
 
@@ -106,7 +106,7 @@ T = TypeVar("T", bound=HasId)
 
 
 class Later:
-    """Which communication cannot start before a task has ended, as bits of one whole number.
+    """Communication that cannot start before a task has ended, as bits of one whole number.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ FIRST, INNER, LAST = range(3)
 
 @dataclass(frozen=True, kw_only=True)
 class StepArrays:
-    """What the steps of P plans take, piece by piece; all times in s, of one rank."""
+    """Durations of the steps of P plans, piece by piece; all in s, of one rank."""
 
     order: np.ndarray
     """Schedule of each plan, members of `Order`, shape [P]."""

@@ -23,7 +23,7 @@ from simulator.topology.graphs import port_links, switch_links
 
 @dataclass(frozen=True, kw_only=True)
 class FailedParts:
-    """What fails with some parts, as `simulator.reliability.failures.Failure` takes it."""
+    """Links, endpoints and ports that fail with some parts, as `Failure` takes them."""
 
     links: tuple[int, ...] = ()
     """Links."""

@@ -299,7 +299,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class StepMetrics:
-    """What one step took; every share refers to the whole step."""
+    """Time, energy and traffic of one step; every share refers to the whole step."""
 
     step_time_s: float
     """Time from the first to the last task; in a run of several steps, from one step's end to the next."""

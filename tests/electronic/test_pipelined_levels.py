@@ -24,9 +24,9 @@ from simulator.layout import RankLayout
 from simulator.node import Node
 from simulator.operators import Collective, CollectiveKind, Phase, StepGraph, Task
 from simulator.topology.scale_up import ScaleUp, load_nic
+from tests.builders import REDUCING, Idle
 
-KINDS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER)
-HALVES = KINDS[1:]
+HALVES = REDUCING[1:]
 GIB = 2.0**30
 
 
@@ -114,7 +114,7 @@ def test_only_all_reduces_have_their_levels_at_once(kind: CollectiveKind) -> Non
     name=st.sampled_from(["nvlink3", "nvlink4", "nvlink5"]),
     nodes=st.sampled_from([2, 3, 4, 8]),
     nbytes=st.floats(1.0, 1e11),
-    kind=st.sampled_from(KINDS),
+    kind=st.sampled_from(REDUCING),
 )
 def test_levels_at_once_lie_between_their_bounds(
     name: str, nodes: int, nbytes: float, kind: CollectiveKind
@@ -177,13 +177,6 @@ def test_long_vectors_take_as_long_as_their_slowest_level() -> None:
         assert time_s == pytest.approx(max(inside_s, between_s), rel=1e-5)
 
 
-class Idle:
-    name, static_w = "idle", 0.0
-
-    def accepts(self, work):
-        return True
-
-
 FABRICS = {
     "rails": rails(32, load_scale_up("nvlink4")),
     "sharp": FatTree(endpoints=32, reduction=Reduction.SWITCHES),
@@ -192,7 +185,7 @@ FABRICS = {
 
 
 @pytest.mark.parametrize("name", FABRICS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", REDUCING)
 def test_engine_and_closed_form_agree(name: str, kind: CollectiveKind) -> None:
     """The engine moves levels of an all-reduce on one clock; the lines of a collective are its closed form.
 

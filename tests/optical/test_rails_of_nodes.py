@@ -22,18 +22,11 @@ from simulator.layout import RankLayout
 from simulator.node import Node
 from simulator.operators import Collective, CollectiveKind, Phase, StepGraph, Task
 from simulator.rank_graph import RankGraph, RankTask, Together
+from tests.builders import REDUCING, Idle
 
-KINDS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER)
 FABRIC = OcsRails(endpoints=32, scale_up=load_scale_up("nvlink4"))
 """Four nodes of eight cards, with four lanes each."""
 SIZE_BYTES = 8.0 * 2**30
-
-
-class Idle:
-    name, static_w = "idle", 0.0
-
-    def accepts(self, work):
-        return True
 
 
 NODE = Node(
@@ -64,7 +57,7 @@ def step_of(one, layout):
 
 
 @pytest.mark.parametrize("policy", CircuitPolicy)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", REDUCING)
 def test_every_card_carries_its_share(kind, policy):
     """Circuits that suit take as long as packet rails of the same cards, but for latency.
 
@@ -81,7 +74,7 @@ def test_every_card_carries_its_share(kind, policy):
     assert bound_s <= time_s == pytest.approx(switched_s, rel=2e-3)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", REDUCING)
 def test_engine_closed_form_and_replay_agree(kind):
     one = work(kind)
     simulation = Simulation(step_of(one, RankLayout(dp=32)), NODE, FABRIC)

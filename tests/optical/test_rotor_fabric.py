@@ -7,21 +7,20 @@ import numpy as np
 import pytest
 import simpy
 
-from electronic.devices import load_scale_up
 from optical.fabrics.rotor import Relaying, Rotation, RotorFabric, least_lanes, relay_always, relay_surplus
 from optical.fabrics.switches import load_optics, load_switch
 from simulator.engine.network import FlowGroup, Network
 from simulator.errors import LinkError, ParameterError
 from simulator.interfaces import Flows
 from simulator.topology.scale_up import load_nic
+from tests.builders import SINGLE
 from tests.optical.slots import finished_s
 
-ALONE = replace(load_scale_up("nvlink4"), size=1)
 RACKS = 16
 ROTOR = replace(load_switch("rotor"), switch_s=10e-6, relock_s=0.0, control_s=0.0, positions=4)
 FABRIC = RotorFabric(
     endpoints=RACKS,
-    scale_up=ALONE,
+    scale_up=SINGLE,
     nic=replace(load_nic("connectx-7"), bandwidth_bytes_per_s=5e9, efficiency=1.0),
     switch=ROTOR,
     lanes=4,
@@ -177,12 +176,12 @@ def test_too_few_settings_or_too_little_light_are_errors():
     assert least_lanes(load_switch("rotor"), 128) == 8
     assert least_lanes(load_switch("sirius-awgr"), 128) == 2
     with pytest.raises(ParameterError, match="must be at least 8"):
-        RotorFabric(endpoints=128, scale_up=ALONE, lanes=4)
+        RotorFabric(endpoints=128, scale_up=SINGLE, lanes=4)
     with pytest.raises(LinkError, match="optical switches"):
-        RotorFabric(endpoints=64, scale_up=ALONE, switch=load_switch("sirius-awgr"))
+        RotorFabric(endpoints=64, scale_up=SINGLE, switch=load_switch("sirius-awgr"))
     with pytest.raises(ParameterError, match="hold_ratio"):
         replace(FABRIC, hold_ratio=1.0)
-    assert math.isfinite(RotorFabric(endpoints=1, scale_up=ALONE).static_w)
+    assert math.isfinite(RotorFabric(endpoints=1, scale_up=SINGLE).static_w)
 
 
 def test_every_number_moves_an_answer():
