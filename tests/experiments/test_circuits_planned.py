@@ -1,4 +1,4 @@
-"""`heliograph network circuits --collective` and `--model`: moves hidden in a collective, and between phases."""
+"""`heliograph network circuits --collective` and `--model`: moves hidden in a collective, between phases."""
 
 import json
 
