@@ -1,43 +1,35 @@
-"""One photonic core under the lens: where a product's energy goes, in each phase of training.
-
-Effective bits of a core against its laser's power, with each cause of noise alone.
-
-What each uncertain number of an accelerator does to energy, time and effective bits, one at a time.
-
-The pictures of one core: energy waterfall, effective bits over laser power, tornado.
-
-`heliograph core`: everything that is told and drawn of one core, gathered and written.
-"""
+"""One photonic core under the lens: where its energy and bits go, and what each uncertain number does."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter
 
+from experiments.hardware import Replaced, changes
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study, file_name
 from heliograph.parameters import Parameter, parameters_of
-from heliograph.records import csv_text, make_directory, write_atomically
-from heliograph.report import ReportRow, format_quantity, format_si, prefix_of
-from heliograph.style import PALETTE, REFERENCE, label, new_figure, save, styled
+from heliograph.registry import core_named
+from heliograph.report import ReportRow, ReportTable, format_quantity, format_si, prefix_of
+from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
 from heliograph.systems import build_system
-from optical.cores import CORES
 from optical.devices.limits import bits_from_snr
-from simulator.errors import HeliographError, LinkError, ParameterError, nearest
+from simulator.errors import HeliographError, LinkError, ParameterError
 from simulator.operators import Held, MatMul, Phase
 from simulator.parameter_tree import get_at, replace_at
 from simulator.units import to_si
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
     from electronic.gpu import Gpu
     from optical.accelerator import PhotonicUnit
     from optical.cores.core import Core
@@ -197,9 +189,9 @@ class PhaseEnergy:
     """Energy and time of one product."""
 
     phase: Phase
-    """Which of a layer's three products."""
+    """One of a layer's three products."""
     time_s: float
-    """How long the accelerator takes."""
+    """Time of the accelerator."""
     macs: int
     """Multiply-accumulates."""
     j_per_mac_by_part: dict[str, float]
@@ -305,9 +297,7 @@ def bench(
     HeliographError
         For unknown names or paths, values out of range, and links that do not close.
     """
-    if name not in CORES:
-        msg = f"no core '{name}'; {nearest(name, CORES, noun='core')}"
-        raise ParameterError(msg)
+    core_named(name)
     layer_products(tokens)
     system = build_system(
         "photonic_packet", core=name, accelerators=1, gpu=gpu, basis=basis, assignments=assignments
@@ -348,7 +338,7 @@ def training_j_per_mac(energies: Sequence[PhaseEnergy]) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What is asked of an accelerator."""
+    """Energy, time and effective bits of an accelerator."""
 
     j_per_mac: float
     """Energy per multiply-accumulate over the three products of a layer."""
@@ -439,7 +429,7 @@ PHASE_TITLES = {
     "grad_input": "Gradient of the input",
     "grad_weight": "Gradient of the weight",
 }
-"""What a phase is called in print."""
+"""Names of phases in print."""
 TORNADO_BARS = 12
 """Parameters that a tornado shows for each answer, those that move it most."""
 LEAST_CHANGE = 3e-3
@@ -454,9 +444,7 @@ _TEXT = 0.24
 _CLEAR = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85}
 
 
-def waterfall(
-    energies: Sequence[PhaseEnergy], gpu: str, gpu_j_per_mac: float, title: str, path: Path
-) -> tuple[Path, Path]:
+def waterfall(energies: Sequence[PhaseEnergy], gpu: str, gpu_j_per_mac: float, title: str) -> Figure:
     """Draw the energy per multiply-accumulate stage by stage, a panel for each phase.
 
     Parameters
@@ -469,8 +457,6 @@ def waterfall(
         What it takes.
     title : str
         What is drawn.
-    path : pathlib.Path
-        Where; written with the suffixes ``.png`` and ``.svg``.
     """
     present = {stage for one in energies for stage in one.j_per_mac_by_stage}
     stages = [stage for stage in (*STAGES, OTHER) if stage in present]
@@ -510,11 +496,13 @@ def waterfall(
         figure.supxlabel(
             f"Energy per multiply-accumulate (pJ); dashed: {label(gpu)}, {gpu_j_per_mac / PICOJOULE:.3g} pJ"
         )
-        return save(figure, path)
+        return figure
 
 
-def bits_over_power(curve: BitsCurve, path: Path) -> tuple[Path, Path]:
+def bits_over_power(curve: BitsCurve) -> Figure:
     """Draw effective bits over laser power, with the limit that each cause of noise sets alone."""
+    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - only to draw
+
     symbol, factor = prefix_of(curve.present_w)
     power = np.array(curve.power_w) / factor
     bits = np.array([math.nan if one is None else one for one in curve.bits])
@@ -552,10 +540,10 @@ def bits_over_power(curve: BitsCurve, path: Path) -> tuple[Path, Path]:
         axes.grid(visible=True)
         axes.set_title(f"{label(curve.name)}: what limits a sample; each line is one cause alone", loc="left")
         figure.legend(loc="outside lower center", ncols=3)
-        return save(figure, path)
+        return figure
 
 
-def tornado_bars(swings: Sequence[Swing], present: Answers, title: str, path: Path) -> tuple[Path, Path]:
+def tornado_bars(swings: Sequence[Swing], present: Answers, title: str) -> Figure:
     """Draw what both ends of each parameter's range do to energy, time and effective bits.
 
     Parameters
@@ -566,8 +554,6 @@ def tornado_bars(swings: Sequence[Swing], present: Answers, title: str, path: Pa
         Answers with all of them as they are.
     title : str
         What is drawn.
-    path : pathlib.Path
-        Where; written with the suffixes ``.png`` and ``.svg``.
 
     Notes
     -----
@@ -575,6 +561,9 @@ def tornado_bars(swings: Sequence[Swing], present: Answers, title: str, path: Pa
     end: the core does not work there, as its light does not reach the detectors or a constructor refuses the
     number.
     """
+    from matplotlib.lines import Line2D  # noqa: PLC0415 - only to draw
+    from matplotlib.patches import Patch  # noqa: PLC0415 - only to draw
+
     panels = [(name, unit, _strongest(swings, present, change)) for name, unit, change in CHANGES]
     rows = [max(1, len(bars)) for _, _, bars in panels]
     with styled():
@@ -590,7 +579,7 @@ def tornado_bars(swings: Sequence[Swing], present: Answers, title: str, path: Pa
         cross = Line2D([], [], linestyle="", marker="x", color=REFERENCE)
         names = ["low end of its range", "high end", "core does not work at that end"]
         figure.legend([low, high, cross], names, loc="outside lower center", ncols=3)
-        return save(figure, path)
+        return figure
 
 
 def energy_change(one: Answers, present: Answers) -> float:
@@ -666,8 +655,8 @@ def _tell(axes: Axes, text: str, end: float, row: float) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoreStudy:
-    """What is told of one core."""
+class CoreResult(Result):
+    """Findings on one core."""
 
     bench: Bench
     """The accelerator."""
@@ -680,7 +669,7 @@ class CoreStudy:
     present: Answers
     """Energy, time and bits as the core stands."""
     swings: tuple[Swing, ...]
-    """What the range of each parameter does to them."""
+    """Effect of each parameter's range on them."""
     parameters: tuple[Parameter, ...]
     """Every number of the accelerator, with unit, range, status and source."""
 
@@ -703,10 +692,40 @@ class CoreStudy:
             "parameters": [dataclasses.asdict(one) for one in self.parameters],
         }
 
+    def report(self) -> list[Block]:
+        """Return the tables of energy, time and bits, and of the numbers behind them."""
+        name = self.bench.name
+        return [
+            ReportTable(f"Core {name}", [str(phase) for phase in PHASES], study_rows(self)),
+            *summary_lines(self),
+            ReportTable("Numbers it is made of", ("value", "low", "high"), parameter_rows(self)),
+            "Sources of each: heliograph show NAME. The paths are what --set takes.",
+        ]
 
-def study(bench: Bench) -> CoreStudy:
+    def rows(self) -> list[Row]:
+        """Return a row for each phase and stage of the energy."""
+        return _energy_table(self)
+
+    def tables(self) -> dict[str, list[Row]]:
+        """Return energy by stage, bits over laser power, and what each number does."""
+        bits, numbers = _bits_table(self.curve), _tornado_table(self)
+        return {"energy": self.rows(), "bits": bits, "tornado": numbers}
+
+    def figures(self) -> dict[str, Figure]:
+        """Return pictures of the same three."""
+        bench = self.bench
+        products = f"{bench.name}: a layer's three products, {bench.tokens} tokens"
+        ends = f"{bench.name}: each number at the ends of its range"
+        return {
+            "energy": waterfall(self.energies, bench.gpu.name, self.gpu_j_per_mac, products),
+            "bits": bits_over_power(self.curve),
+            "tornado": tornado_bars(self.swings, self.present, ends),
+        }
+
+
+def study(bench: Bench) -> CoreResult:
     """Return energy, bits and sensitivities of an accelerator's core."""
-    return CoreStudy(
+    return CoreResult(
         bench=bench,
         energies=bench.energies(),
         gpu_j_per_mac=bench.gpu_j_per_mac(),
@@ -717,7 +736,7 @@ def study(bench: Bench) -> CoreStudy:
     )
 
 
-def study_rows(found: CoreStudy) -> list[ReportRow]:
+def study_rows(found: CoreResult) -> list[ReportRow]:
     """Return a study as lines of a table with a column for each phase."""
     energies = found.energies
     present = {stage for one in energies for stage in one.j_per_mac_by_stage}
@@ -772,7 +791,7 @@ def study_rows(found: CoreStudy) -> list[ReportRow]:
     return rows
 
 
-def parameter_rows(found: CoreStudy) -> list[ReportRow]:
+def parameter_rows(found: CoreResult) -> list[ReportRow]:
     """Return every number that the accelerator is made of as lines: value, low and high end, status."""
     rows = []
     for one in found.parameters:
@@ -784,7 +803,7 @@ def parameter_rows(found: CoreStudy) -> list[ReportRow]:
     return rows
 
 
-def summary_lines(found: CoreStudy) -> list[str]:
+def summary_lines(found: CoreResult) -> list[str]:
     """Return what a table does not hold, in sentences."""
     unit, bench = found.bench.unit, found.bench
     mean = training_j_per_mac(found.energies) / PICOJOULE
@@ -808,35 +827,8 @@ def _energy_range(swing: Swing) -> float:
     return max(ends) - min(ends)
 
 
-def write(found: CoreStudy, directory: Path) -> list[Path]:
-    """Write pictures (png and svg) and the numbers in them (csv); return what was written.
-
-    Raises
-    ------
-    HeliographError
-        If the directory cannot be made or written.
-    """
-    make_directory(directory)
-    name, tokens = found.bench.name, found.bench.tokens
-    shown = name.replace("_", " ")
-    paths = [directory / f"{name}_{what}" for what in ("energy", "bits", "tornado")]
-    title = f"{shown}: a layer's three products, {tokens} tokens"
-    written = [
-        *waterfall(found.energies, found.bench.gpu.name, found.gpu_j_per_mac, title, paths[0]),
-        *bits_over_power(found.curve, paths[1]),
-        *tornado_bars(
-            found.swings, found.present, f"{shown}: each number at the ends of its range", paths[2]
-        ),
-    ]
-    tables = (_energy_table(found), _bits_table(found.curve), _tornado_table(found))
-    for path, table in zip(paths, tables, strict=True):
-        written.append(path.with_suffix(".csv"))
-        write_atomically(written[-1], csv_text(table))
-    return written
-
-
-def _energy_table(found: CoreStudy) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = [
+def _energy_table(found: CoreResult) -> list[Row]:
+    rows: list[Row] = [
         {"phase": str(one.phase), "stage": stage, "energy_j_per_mac": energy_j}
         for one in found.energies
         for stage, energy_j in one.j_per_mac_by_stage.items()
@@ -844,18 +836,18 @@ def _energy_table(found: CoreStudy) -> list[dict[str, object]]:
     return [*rows, {"phase": "all", "stage": found.bench.gpu.name, "energy_j_per_mac": found.gpu_j_per_mac}]
 
 
-def _bits_table(curve: BitsCurve) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = []
+def _bits_table(curve: BitsCurve) -> list[Row]:
+    rows: list[Row] = []
     for place, (power_w, bits) in enumerate(zip(curve.power_w, curve.bits, strict=True)):
-        row: dict[str, object] = {"laser_power_w": power_w, "effective_bits": "" if bits is None else bits}
+        row: Row = {"laser_power_w": power_w, "effective_bits": "" if bits is None else bits}
         rows.append(row | {cause: limit[place] for cause, limit in curve.limits.items()})
     return rows
 
 
-def _tornado_table(found: CoreStudy) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = []
+def _tornado_table(found: CoreResult) -> list[Row]:
+    rows: list[Row] = []
     for swing in found.swings:
-        row: dict[str, object] = {
+        row: Row = {
             "parameter": swing.path,
             "unit": swing.unit,
             "low": swing.low,
@@ -870,3 +862,22 @@ def _tornado_table(found: CoreStudy) -> list[dict[str, object]]:
 
 
 _ANSWERS = tuple(item.name for item in dataclasses.fields(Answers))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneCore(Study):
+    """Energy and effective bits of one photonic core, by where they go."""
+
+    name: str = option(..., "core by name (heliograph list cores)", positional=True)
+    tokens: int = option(TOKENS, "vectors that pass a layer: reuse of a weight", metavar="N")
+    replaced: Replaced = field(default_factory=Replaced)
+    settings: tuple[str, ...] = changes()
+
+    def default_out(self) -> Path:
+        """Return a directory of the core's name."""
+        return Path("results") / f"core_{file_name(self.name)}"
+
+    def run(self, progress: Progress) -> CoreResult:
+        """Return energy, bits and sensitivities of the core."""
+        built = bench(self.name, assignments=self.settings, tokens=self.tokens, **self.replaced.given())
+        return study(built)

@@ -1,11 +1,4 @@
-"""`heliograph cores`: all photonic cores beside each other and the GPUs, by size, reuse and precision.
-
-Products in which every element of either operand is used equally often, so that reuse is one number.
-
-What GPUs take for the products on which photonic cores are compared, at every width of operands.
-
-Which core takes least, where a GPU takes less, and which points of a study stand for the others.
-"""
+"""All photonic cores beside each other, and GPUs: energy and time by size, reuse and precision."""
 
 from __future__ import annotations
 
@@ -91,7 +84,7 @@ class OperandFormat:
     """A width of floating-point operands."""
 
     name: str
-    """What it is called in print."""
+    """Name in print."""
     significand_bits: float
     """Bits of the significand, the hidden one included."""
     element_bytes: int
@@ -208,7 +201,7 @@ MOST_REUSE = 2**24
 
 
 class Outcome(StrEnum):
-    """What came of a core of some size that is to reach some bits."""
+    """Outcome of a core of some size that is to reach some bits."""
 
     WORKS = "works"
     """It does, and an accelerator has room for it."""
@@ -233,7 +226,7 @@ class Variant:
     bits: float
     """Effective bits of a full-scale sample that it is lit for."""
     outcome: Outcome
-    """What came of it."""
+    """Outcome."""
     reason: str = ""
     """Why it does not work, in a sentence."""
     laser_power_w: float = math.nan
@@ -254,13 +247,13 @@ class Variant:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CoresStudy:
+class CoresResult:
     """Everything that is told of all cores together."""
 
     gpu: str
     """GPU that the accelerators replace."""
     basis: Basis
-    """How they are sized."""
+    """Basis of their size."""
     reuse: tuple[int, ...]
     """Products that each element of either operand takes part in: vectors that pass a loaded tile."""
     bits: tuple[float, ...]
@@ -277,7 +270,7 @@ class CoresStudy:
     """For each of `bits` the GPU with the narrowest operands that hold them; None where none do."""
 
 
-def study(*, precision: str, reuse: str, gpu: str, basis: str) -> CoresStudy:
+def study(*, precision: str, reuse: str, gpu: str = "h100", basis: str = "power") -> CoresResult:
     """Return all cores over size, reuse and target bits.
 
     Parameters
@@ -307,7 +300,7 @@ def study(*, precision: str, reuse: str, gpu: str, basis: str) -> CoresStudy:
     ]
     gpus = gpu_prices(uses)
     own = [price for price in gpus if price.gpu == gpu]
-    return CoresStudy(
+    return CoresResult(
         gpu=gpu,
         basis=Basis(basis),
         reuse=uses,
@@ -487,9 +480,9 @@ class Winners:
     core: NDArray[np.int_]
     """Place of the core in `CORES`; `NOBODY` where none reaches the bits, `MEMORY` where all are alike."""
     least: Reals
-    """What it takes per multiply-accumulate; NaN where none does."""
+    """Its energy or time per multiply-accumulate; NaN where none wins."""
     gpu: Reals
-    """What the GPU takes with the narrowest operands that hold the bits; NaN where none do."""
+    """The same of the GPU with the narrowest operands that hold the bits; NaN where none do."""
 
     @property
     def gpu_wins(self) -> NDArray[np.bool_]:
@@ -498,12 +491,12 @@ class Winners:
         return wins
 
 
-def winners(found: CoresStudy, quantity: str) -> Winners:
+def winners(found: CoresResult, quantity: str) -> Winners:
     """Return who takes least of a quantity.
 
     Parameters
     ----------
-    found : CoresStudy
+    found : CoresResult
         What was found.
     quantity : str
         ``j_per_mac`` or ``s_per_mac``; time is that of accelerators of one power, or area, by the basis.
@@ -528,23 +521,23 @@ def winners(found: CoresStudy, quantity: str) -> Winners:
     )
 
 
-def present(found: CoresStudy, name: str) -> Variant:
+def present(found: CoresResult, name: str) -> Variant:
     """Return a core in the size that it has."""
     return sizes_of(found, name)[1.0]
 
 
-def sizes_of(found: CoresStudy, name: str) -> dict[float, Variant]:
+def sizes_of(found: CoresResult, name: str) -> dict[float, Variant]:
     """Return a core in all sizes, by its sides over those of today."""
     return {one.factor: one for one in found.sizes if one.core == name}
 
 
-def best_size(found: CoresStudy, name: str, place: int) -> Variant | None:
+def best_size(found: CoresResult, name: str, place: int) -> Variant | None:
     """Return the size of a core with the least energy at a place of the reuse, of those with room."""
     fitting = [one for one in sizes_of(found, name).values() if one.outcome is Outcome.WORKS]
     return min(fitting, key=lambda one: float(one.j_per_mac[place]), default=None)
 
 
-def shown_gpus(found: CoresStudy) -> list[GpuPrice]:
+def shown_gpus(found: CoresResult) -> list[GpuPrice]:
     """Return one GPU of each generation, and the one that is replaced, in the widths for training."""
     names = dict.fromkeys((*GENERATIONS, found.gpu))
     return [

@@ -1,29 +1,20 @@
-"""`heliograph cores`: what is told of all cores together, as a table, as plain data and as files.
-
-Energy of all cores together: over the size of their arrays, and over reuse.
-
-Where each core wins: the map over target bits and reuse, for energy and for time.
-"""
+"""Report on all cores together: table, rows, and pictures over size, reuse and target bits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.colors import BoundaryNorm, ListedColormap
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, NullLocator
 from numpy.typing import NDArray
 
 from experiments.core import PICOJOULE, analog_core
 from experiments.cores import (
     FORMATS,
     NOBODY,
-    CoresStudy,
+    CoresResult,
     Outcome,
     Variant,
     Winners,
@@ -31,13 +22,21 @@ from experiments.cores import (
     present,
     shown_gpus,
     sizes_of,
+    study,
     winners,
 )
-from heliograph.records import csv_text, make_directory, write_atomically
-from heliograph.report import ReportRow, prefix_of
-from heliograph.style import PALETTE, REFERENCE, label, new_figure, save, styled
+from experiments.hardware import Replaced
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.report import ReportRow, ReportTable, prefix_of
+from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
 from optical.cores import CORES, load_core
 from simulator.amounts import Reals
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 CURVES = (64, 512, 4096, 32768, 1048576)
 """Reuse whose curves are drawn over size, where they were asked for; a choice."""
@@ -48,7 +47,7 @@ PANELS = 3
 SHOWN_PJ = (0.2, 2e4)
 """Energies that are drawn; curves leave the frame beyond, and the CSV has them."""
 FULL_SCALE = "a full-scale sample at the ADC"
-"""What effective bits refer to, in a picture."""
+"""Reference of effective bits, in a picture."""
 MARKERS = "osD^vPX"
 """Marks of the cores, in their order."""
 
@@ -73,21 +72,21 @@ def colour_of(core: str) -> str:
     return PALETTE[list(CORES).index(core)]
 
 
-def energy_by_size(found: CoresStudy, path: Path) -> tuple[Path, Path]:
+def energy_by_size(found: CoresResult) -> Figure:
     """Draw the energy per multiply-accumulate of every core over the size of its array.
 
     Parameters
     ----------
-    found : CoresStudy
+    found : CoresResult
         What was found.
-    path : pathlib.Path
-        Where; written with the suffixes ``.png`` and ``.svg``.
 
     Notes
     -----
     Hollow marks: one cluster takes more than the GPU's power, or area. Crosses on top: no light reaches the
     bits in that size; plus signs: it cannot be built.
     """
+    from matplotlib.lines import Line2D  # noqa: PLC0415 - only to draw
+
     places = [place for place, uses in enumerate(found.reuse) if uses in CURVES]
     places = places or [len(found.reuse) - 1]
     rows = -(-(len(CORES) + 1) // PANELS)
@@ -109,10 +108,10 @@ def energy_by_size(found: CoresStudy, path: Path) -> tuple[Path, Path]:
         ]
         handles = [*curves, *_marks(found), *_gpu_handles(found)]
         figure.legend(handles=handles, loc="outside right center", fontsize=7.5)
-        return save(figure, path)
+        return figure
 
 
-def _size_curve(axes: Axes, found: CoresStudy, name: str, place: int, colour: str) -> None:
+def _size_curve(axes: Axes, found: CoresResult, name: str, place: int, colour: str) -> None:
     """Draw a core's energy at one reuse: what has room joined by a line, what has not by dots."""
     drawn = [one for one in sizes_of(found, name).values() if one.laser_power_w > 0.0]
     sides = np.array([one.side for one in drawn])
@@ -129,6 +128,8 @@ def _size_curve(axes: Axes, found: CoresStudy, name: str, place: int, colour: st
 
 def _size_axes(axes: Axes, variants: Sequence[Variant]) -> None:
     """Name the axes of a core's panel; sizes that do not work are marked at its top."""
+    from matplotlib.ticker import FuncFormatter, NullLocator  # noqa: PLC0415 - only to draw
+
     for outcome, mark in _FAILURES.items():
         dead = [one.side for one in variants if one.outcome is outcome]
         axes.plot(dead, [0.95] * len(dead), mark, color=PALETTE[5], transform=axes.get_xaxis_transform())
@@ -145,8 +146,10 @@ def _size_axes(axes: Axes, variants: Sequence[Variant]) -> None:
     axes.grid(visible=True)
 
 
-def _marks(found: CoresStudy) -> list[Line2D]:
+def _marks(found: CoresResult) -> list[Line2D]:
     """Return what the marks of a panel mean."""
+    from matplotlib.lines import Line2D  # noqa: PLC0415 - only to draw
+
     return [
         Line2D([], [], linestyle="none", label="today's size", **_RING),
         Line2D(
@@ -166,16 +169,16 @@ def _marks(found: CoresStudy) -> list[Line2D]:
     ]
 
 
-def _settled(found: CoresStudy) -> int:
+def _settled(found: CoresResult) -> int:
     return int(np.argmin(np.abs(np.log(np.array(found.reuse) / SETTLED_REUSE))))
 
 
-def _gpu_style(found: CoresStudy, name: str) -> str:
+def _gpu_style(found: CoresResult, name: str) -> str:
     names = list(dict.fromkeys(price.gpu for price in shown_gpus(found)))
     return _GREYS[names.index(name) % len(_GREYS)]
 
 
-def _gpu_lines(axes: Axes, found: CoresStudy) -> None:
+def _gpu_lines(axes: Axes, found: CoresResult) -> None:
     place = _settled(found)
     for price in shown_gpus(found):
         axes.axhline(
@@ -187,7 +190,9 @@ def _gpu_lines(axes: Axes, found: CoresStudy) -> None:
         )
 
 
-def _gpu_handles(found: CoresStudy) -> list[Line2D]:
+def _gpu_handles(found: CoresResult) -> list[Line2D]:
+    from matplotlib.lines import Line2D  # noqa: PLC0415 - only to draw
+
     place = _settled(found)
     return [
         Line2D(
@@ -202,16 +207,16 @@ def _gpu_handles(found: CoresStudy) -> list[Line2D]:
     ]
 
 
-def energy_by_reuse(found: CoresStudy, path: Path) -> tuple[Path, Path]:
+def energy_by_reuse(found: CoresResult) -> Figure:
     """Draw the energy per multiply-accumulate over reuse, all cores in one picture.
 
     Parameters
     ----------
-    found : CoresStudy
+    found : CoresResult
         What was found.
-    path : pathlib.Path
-        Where; written with the suffixes ``.png`` and ``.svg``.
     """
+    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - only to draw
+
     with styled():
         figure = new_figure(4.4)
         axes = figure.add_subplot()
@@ -249,7 +254,7 @@ def energy_by_reuse(found: CoresStudy, path: Path) -> tuple[Path, Path]:
         axes.grid(visible=True)
         handles, _ = axes.get_legend_handles_labels()
         figure.legend(handles=[*handles, *_gpu_handles(found)], loc="outside right upper", fontsize=7.5)
-        return save(figure, path)
+        return figure
 
 
 _MEMORY = "#E3E3E3"
@@ -259,21 +264,21 @@ _LEAST_BLANK = 1.0
 """Bits of blank above the map that have room for a sentence."""
 
 
-def winner_maps(found: CoresStudy, path: Path) -> tuple[Path, Path]:
+def winner_maps(found: CoresResult) -> Figure:
     """Draw which core takes least energy, and least time, over target bits and reuse.
 
     Parameters
     ----------
-    found : CoresStudy
+    found : CoresResult
         What was found.
-    path : pathlib.Path
-        Where; written with the suffixes ``.png`` and ``.svg``.
 
     Notes
     -----
     Time is per multiply-accumulate of accelerators of one power, or area. Where the memory sets the time of
     the fastest, all that share it are alike, and none is named.
     """
+    from matplotlib.patches import Patch  # noqa: PLC0415 - only to draw
+
     with styled():
         figure = new_figure(4.3)
         panels = figure.subplots(1, 2, sharey=True)
@@ -301,11 +306,14 @@ def winner_maps(found: CoresStudy, path: Path) -> tuple[Path, Path]:
             Patch(facecolor="white", edgecolor=REFERENCE, linewidth=0.5, label="no core reaches the bits"),
         ]
         figure.legend(handles=handles, loc="outside lower center", ncols=4)
-        return save(figure, path)
+        return figure
 
 
-def _map_panel(axes: Axes, found: CoresStudy, won: Winners) -> set[str]:
+def _map_panel(axes: Axes, found: CoresResult, won: Winners) -> set[str]:
     """Draw one map; return whose colours are in it."""
+    from matplotlib.colors import BoundaryNorm, ListedColormap  # noqa: PLC0415 - only to draw
+    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - only to draw
+
     names = [*CORES, _SHARED]
     across, up = _edges(np.log10(found.reuse)), _edges(np.array(found.bits))
     colours = ListedColormap([*(colour_of(name) for name in CORES), _MEMORY])
@@ -341,7 +349,7 @@ def _map_panel(axes: Axes, found: CoresStudy, won: Winners) -> set[str]:
     return {names[place] for place in np.unique(won.core[won.core != NOBODY])}
 
 
-def _tell_blank(axes: Axes, found: CoresStudy, won: Winners) -> None:
+def _tell_blank(axes: Axes, found: CoresResult, won: Winners) -> None:
     """Say in the blank above a map what keeps every core from it."""
     name = max(found.caps, key=lambda one: found.caps[one][0])
     most, cause = found.caps[name]
@@ -369,24 +377,24 @@ def _edges(centres: NDArray[np.float64]) -> Reals:
 
 
 SIGNAL = "a full-scale sample at the ADC, with light, converters and wrong weights"
-"""What effective bits refer to."""
+"""Reference of effective bits."""
 SHOWN_REUSE = (64, 4096, 65536)
 """Reuse that the table shows, or the nearest that was asked for; a choice."""
 
 
-def shown_places(found: CoresStudy) -> list[int]:
+def shown_places(found: CoresResult) -> list[int]:
     """Return the places of the reuse that the table shows."""
     nearest = [int(np.argmin(np.abs(np.log(np.array(found.reuse) / uses)))) for uses in SHOWN_REUSE]
     return list(dict.fromkeys(nearest))
 
 
-def heads(found: CoresStudy) -> list[str]:
+def heads(found: CoresResult) -> list[str]:
     """Return the heads of the table's columns."""
     uses = [f"reuse {found.reuse[place]:,}" for place in shown_places(found)]
     return ["lit for", "most bits", "set by", *uses, "best size", "takes"]
 
 
-def study_rows(found: CoresStudy) -> list[ReportRow]:
+def study_rows(found: CoresResult) -> list[ReportRow]:
     """Return a study as lines of a table, cores first, then the GPUs."""
     places = shown_places(found)
     rows = []
@@ -433,7 +441,7 @@ def _picojoules(energy_j: float) -> str:
     return "\u2013" if np.isnan(energy_j) else f"{energy_j / PICOJOULE:,.3g} pJ"
 
 
-def summary_lines(found: CoresStudy) -> list[str]:
+def summary_lines(found: CoresResult) -> list[str]:
     """Return what a table does not hold, in sentences."""
     lines = [
         "Energy per multiply-accumulate with buffer and memory, each core lit for its bits. Bits are those "
@@ -458,46 +466,11 @@ def summary_lines(found: CoresStudy) -> list[str]:
     return lines
 
 
-def write(found: CoresStudy, directory: Path) -> list[Path]:
-    """Write pictures (png and svg) and every point in them (csv); return what was written.
-
-    Raises
-    ------
-    HeliographError
-        If the directory cannot be made or written.
-    """
-    make_directory(directory)
-    written = [
-        *energy_by_size(found, directory / "cores_size"),
-        *energy_by_reuse(found, directory / "cores_reuse"),
-        *winner_maps(found, directory / "cores_map"),
-    ]
-    tables = {"size": _points(found.sizes, found.reuse), "map": _points(found.maps, found.reuse)}
-    tables["gpus"] = _gpu_points(found)
-    for name, rows in tables.items():
-        written.append(directory / f"cores_{name}.csv")
-        write_atomically(written[-1], csv_text(rows))
-    return written
-
-
-def record(found: CoresStudy) -> dict[str, Any]:
-    """Return everything as plain data."""
-    return {
-        "gpu": found.gpu,
-        "basis": str(found.basis),
-        "bits_refer_to": SIGNAL,
-        "caps": {name: {"bits": bits, "set_by": cause} for name, (bits, cause) in found.caps.items()},
-        "size": _points(found.sizes, found.reuse),
-        "map": _points(found.maps, found.reuse),
-        "gpus": _gpu_points(found),
-    }
-
-
-def _points(variants: Iterable[Variant], reuse: Sequence[int]) -> list[dict[str, object]]:
+def _points(variants: Iterable[Variant], reuse: Sequence[int]) -> list[Row]:
     """Return a row for every variant and reuse; what does not work, with its reason and no numbers."""
-    rows: list[dict[str, object]] = []
+    rows: list[Row] = []
     for one in variants:
-        common: dict[str, object] = {
+        common: Row = {
             "core": one.core,
             "size": sides_text(one),
             "factor": one.factor,
@@ -520,7 +493,7 @@ def _points(variants: Iterable[Variant], reuse: Sequence[int]) -> list[dict[str,
     return rows
 
 
-def _gpu_points(found: CoresStudy) -> list[dict[str, object]]:
+def _gpu_points(found: CoresResult) -> list[Row]:
     return [
         {
             "gpu": price.gpu,
@@ -537,3 +510,64 @@ def _gpu_points(found: CoresStudy) -> list[dict[str, object]]:
 
 def _told(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoresCompared(Result):
+    """All cores and GPUs, told and drawn."""
+
+    found: CoresResult
+    """Findings."""
+
+    def report(self) -> list[Block]:
+        """Return the table of all cores, and what it does not hold."""
+        title = "Photonic cores and GPUs, energy per multiply-accumulate"
+        return [ReportTable(title, heads(self.found), study_rows(self.found)), *summary_lines(self.found)]
+
+    def record(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        found = self.found
+        return {
+            "gpu": found.gpu,
+            "basis": str(found.basis),
+            "bits_refer_to": SIGNAL,
+            "caps": {name: {"bits": bits, "set_by": cause} for name, (bits, cause) in found.caps.items()},
+            "size": _points(found.sizes, found.reuse),
+            "map": self.rows(),
+            "gpus": _gpu_points(found),
+        }
+
+    def rows(self) -> list[Row]:
+        """Return a row for each core, target bits and reuse."""
+        return _points(self.found.maps, self.found.reuse)
+
+    def tables(self) -> dict[str, list[Row]]:
+        """Return every point of the pictures."""
+        sizes = _points(self.found.sizes, self.found.reuse)
+        return {"map": self.rows(), "size": sizes, "gpus": _gpu_points(self.found)}
+
+    def figures(self) -> dict[str, Figure]:
+        """Return energy over size and over reuse, and which core wins where."""
+        found = self.found
+        return {
+            "size": energy_by_size(found),
+            "reuse": energy_by_reuse(found),
+            "map": winner_maps(found),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllCores(Study):
+    """All photonic cores by size, reuse and precision."""
+
+    precision: str = option("3:10", "effective bits of the map", metavar="LOW:HIGH")
+    reuse: str = option("1:1048576", "vectors that pass a load", metavar="LOW:HIGH")
+    replaced: Replaced = field(default_factory=Replaced)
+
+    def default_out(self) -> Path:
+        """Return the usual directory."""
+        return Path("results") / "cores"
+
+    def run(self, progress: Progress) -> CoresCompared:
+        """Return all cores over size, reuse and target bits."""
+        return CoresCompared(found=study(precision=self.precision, reuse=self.reuse, **self.replaced.given()))

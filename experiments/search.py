@@ -1,21 +1,7 @@
-"""The best plan, placement and fabric for a model: all ranked in closed form, the best run by the engine.
-
-What circuits make of a step in closed form: lanes shared by all axes, or turned to the one that asks.
-
-Step time, energy and cost of many plans on one topology in closed form, and what none of them can beat.
-
-Variants of a system's fabric that a search tries: sides, lanes, circuits of a node, switches.
-
-From the options of a search to its systems, its base plan and what it may choose.
-
-In words: which nodes a winner's circuits join, and what its topology was laid out for.
-
-What a search prints and writes: the winner, its distance from the bound, and the tables.
-"""
+"""The best plan, placement and fabric for a model: all ranked in closed form, the best run by the engine."""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,10 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from experiments.hardware import DEFAULT_ACCELERATORS, SYSTEM, Hardware, Workload
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.fabrics import CIRCUITS, check_fabric
-from heliograph.report import ReportRow, format_si, report_row
+from heliograph.registry import model_named
+from heliograph.report import ReportRow, ReportTable, format_si, report_row
 from heliograph.simulation import TOKENS_PER_ACCELERATOR, CircuitMode, StepResult, modes, run_step
-from heliograph.systems import SYSTEMS, System, build_system
+from heliograph.systems import SYSTEMS, System
 from optical.fabrics.direct_connect import DirectConnect
 from optical.fabrics.lane_assignment import domain_demands
 from optical.fabrics.rails import OcsRails
@@ -39,7 +29,6 @@ from simulator.fabric import CircuitPolicy, Fabric, PortTiming
 from simulator.results.metrics import StepBound
 from workloads.layers.transformer import model_flops
 from workloads.models.architecture import TransformerConfig
-from workloads.models.config import load_model
 from workloads.pipeline.schedule import SCHEDULES
 from workloads.plan.parallelism import default_sequence_length, parse_plan, plan_text
 from workloads.plan.plan import Plan
@@ -138,7 +127,7 @@ def _shared(costs: PlanCosts, plans: PlanArrays, lanes: int) -> StepArrays:
 
 
 class Objective(StrEnum):
-    """What is to be least."""
+    """Quantity that is to be least."""
 
     TIME = "time"
     ENERGY = "energy"
@@ -256,7 +245,7 @@ def topologies(system: System) -> dict[str, System]:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """What a search is run on."""
+    """Systems, model and plans of a search."""
 
     systems: Mapping[str, System]
     """Systems by topology."""
@@ -265,75 +254,9 @@ class Prepared:
     config: TransformerConfig
     """The model."""
     base: Plan
-    """What all plans share."""
+    """Fields that all plans share."""
     choices: Mapping[str, tuple[int, ...]]
     """Columns that the plan pins."""
-
-
-def objective_of(text: str) -> Objective:
-    """Return the objective of a name.
-
-    Raises
-    ------
-    ParameterError
-        If there is none of that name.
-    """
-    if text not in set(Objective):
-        msg = f"no objective '{text}'; {nearest(text, set(Objective), noun='objective')}"
-        raise ParameterError(msg)
-    return Objective(text)
-
-
-def prepared(arguments: argparse.Namespace) -> Prepared:
-    """Return what the command line asks to search.
-
-    Raises
-    ------
-    ParameterError
-        If a system, fabric or number is wrong.
-    WorkloadError
-        If the model or the plan cannot be read.
-    """
-    if arguments.top < 1:
-        msg = f"--top must be at least 1; got {arguments.top}"
-        raise ParameterError(msg)
-    config = load_model(arguments.model)
-    sequence = default_sequence_length(config)
-    batch = max(1, arguments.accelerators * TOKENS_PER_ACCELERATOR // sequence)
-    base = parse_plan(arguments.plan, base=Plan.of(sequence_length=sequence, global_batch=batch))
-    systems: dict[str, System] = {}
-    unplaced: dict[str, str] = {}
-    wanted = [name.strip() for name in arguments.fabrics.split(",") if name.strip()]
-    for fabric in wanted or [""]:
-        try:
-            built = _built(arguments, fabric)
-            systems |= topologies(built) if arguments.variants else {fabric or built.fabric.name: built}
-        except HeliographError as error:
-            if len(wanted) < 2:
-                raise
-            unplaced[fabric] = str(error)
-    return Prepared(
-        systems=systems, unplaced=unplaced, config=config, base=base, choices=_pinned(arguments.plan, base)
-    )
-
-
-def _built(arguments: argparse.Namespace, fabric: str) -> System:
-    name = arguments.system
-    if fabric:
-        check_fabric(fabric)
-        base, colon, core = name.partition("@")[0].partition(":")
-        if base in SYSTEMS:
-            base = base.replace("packet", "ocs") if fabric == CIRCUITS else base.replace("ocs", "packet")
-            name = base + colon + core
-    return build_system(
-        name,
-        accelerators=arguments.accelerators,
-        gpu=arguments.gpu,
-        basis=arguments.basis,
-        core=arguments.core,
-        fabric=arguments.fabric if not fabric or fabric == CIRCUITS else fabric,
-        assignments=arguments.set,
-    )
 
 
 def _pinned(text: str, base: Plan) -> dict[str, tuple[int, ...]]:
@@ -358,7 +281,7 @@ first; below the estimate's own error, a choice."""
 CLOSE_SHARE = 0.5
 """Ways of circuits whose estimate is longer than the best one's by more than this share are not run."""
 
-Progress = Callable[[str, int, int], None]
+Told = Callable[[str, int, int], None]
 Say = Callable[[str], None]
 
 
@@ -377,7 +300,7 @@ class Candidate:
     estimate: Mapping[Objective, float]
     """Estimated step time in s, energy in J and cost in USD."""
     bound: StepBound
-    """What the step cannot beat."""
+    """Lower bound of the step."""
     modes: tuple[CircuitMode, ...] = ()
     """Ways in which circuits may follow the step that are worth a run; none where they do not move."""
     mode: CircuitMode | None = None
@@ -418,13 +341,13 @@ class Candidate:
 
 
 @dataclass(kw_only=True)
-class Search:
-    """What a search has found so far; grows while it runs, so that an interruption loses nothing finished."""
+class Search(Result):
+    """Findings of a search so far; they grow as it runs, so that an interruption loses nothing finished."""
 
     model: str
     """The model."""
     objective: Objective
-    """What is least."""
+    """Quantity that is least."""
     rejected: dict[str, int] = field(default_factory=dict)
     """Plans that break a rule, by the first rule broken, per topology."""
     ranked: int = 0
@@ -458,6 +381,33 @@ class Search:
             raise WorkloadError(msg)
         return min(ran, key=lambda one: one.value(self.objective))
 
+    def report(self) -> list[Block]:
+        """Return the winner, the best plans of each topology, and what was left out."""
+        winner = self.winner
+        title = f"Best of {self.ranked:,} plans of {self.model} on {winner.system.accelerators} accelerators"
+        blocks: list[Block] = [ReportTable(title, [winner.topology], winner_rows(self))]
+        for topology, rows in fabric_rows(self).items():
+            blocks += ["", ReportTable(f"Best plans on {topology}", ["engine"], rows)]
+        left_out = "; ".join(f"{many:,} {why}" for why, many in self.rejected.items() if many)
+        blocks.append(f"\nLeft out: {left_out}.")
+        return blocks + [f"Not tried: {name}: {why}" for name, why in self.unplaced.items()]
+
+    def record(self) -> dict[str, Any]:
+        """Return the search as plain data; what was not run yet stands under ``waiting``."""
+        return {
+            "model": self.model,
+            "objective": str(self.objective),
+            "ranked": self.ranked,
+            "rejected": self.rejected,
+            "not_tried": self.unplaced,
+            "found": [one.record() for one in _ranked(self)],
+            "waiting": [one.record() for one in self.waiting],
+        }
+
+    def rows(self) -> list[Row]:
+        """Return a row for each plan that was run, the best first."""
+        return [candidate_row(one) for one in _ranked(self)]
+
 
 def feasible(
     config: TransformerConfig, plans: PlanArrays, capacity_bytes: float
@@ -484,7 +434,7 @@ def search(
     found: Search,
     choices: Mapping[str, tuple[int, ...]] | None = None,
     top: int = 3,
-    progress: Progress = lambda *_: None,
+    progress: Told = lambda *_: None,
 ) -> None:
     """Rank all plans on all topologies, and run the best of each with the engine.
 
@@ -699,15 +649,107 @@ def _short(one: Candidate) -> str:
     return f"{degrees} mb{plan.batch.micro_batch} {rest}"
 
 
-def search_record(found: Search) -> dict[str, Any]:
-    """Return a search as plain data; what was not run yet stands under ``waiting``."""
-    ran = sorted(found.found, key=lambda each: (each.result is None, each.value(found.objective)))
-    return {
-        "model": found.model,
-        "objective": str(found.objective),
-        "ranked": found.ranked,
-        "rejected": found.rejected,
-        "not_tried": found.unplaced,
-        "found": [one.record() for one in ran],
-        "waiting": [one.record() for one in found.waiting],
+def _ranked(found: Search) -> list[Candidate]:
+    return sorted(found.found, key=lambda each: (each.result is None, each.value(found.objective)))
+
+
+def candidate_row(one: Candidate) -> Row:
+    """Return a plan as a flat row: estimated and simulated time, energy and cost, and its bound."""
+    row = {key: value for key, value in one.record().items() if key not in ("estimate", "engine")}
+    named = {Objective.TIME: "time_s", Objective.ENERGY: "energy_j", Objective.COST: "cost_usd"}
+    row |= {f"estimated_{name}": one.estimate[objective] for objective, name in named.items()}
+    return row | {
+        f"simulated_{name}": one.value(objective) if one.result else None for objective, name in named.items()
     }
+
+
+DEFAULT_TOP = 3
+"""Plans of each topology that the engine runs where nobody says how many."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanSearch(Study):
+    """The best plan, placement and fabric for a model."""
+
+    system: str = option("gpu_packet", SYSTEM)
+    workload: Workload = field(default_factory=Workload)
+    accelerators: int = option(DEFAULT_ACCELERATORS, "that each plan takes", metavar="N")
+    objective: Objective = option(Objective.TIME, "what is least")
+    fabrics: tuple[str, ...] = option(
+        (), "fabrics to choose from, separated by commas", metavar="NAMES", commas=True
+    )
+    variants: bool = option(False, "try sides of tori, lanes, circuits of nodes and switches")
+    top: int = option(DEFAULT_TOP, "plans that the engine runs of each fabric", metavar="K")
+    hardware: Hardware = field(default_factory=Hardware)
+
+    def run(self, progress: Progress) -> Search:
+        """Return the search; what is ranked and run already is kept if it is stopped."""
+        asked = self.prepared()
+        found = Search(model=asked.config.name, objective=self.objective, unplaced=dict(asked.unplaced))
+
+        def say(label: str, done: int, total: int) -> None:
+            if found.found or found.waiting:
+                progress.keep(found)
+            progress(label, done, total)
+
+        search(
+            asked.systems,
+            asked.config,
+            asked.base,
+            found=found,
+            choices=asked.choices,
+            top=self.top,
+            progress=say,
+        )
+        progress.keep(found)
+        _ = found.winner  # an error where no plan runs
+        return found
+
+    def prepared(self) -> Prepared:
+        """Return what is searched.
+
+        Raises
+        ------
+        ParameterError
+            If a system, fabric or number is wrong.
+        WorkloadError
+            If the model or the plan cannot be read.
+        """
+        if self.top < 1:
+            msg = f"--top must be at least 1; got {self.top}"
+            raise ParameterError(msg)
+        config = model_named(self.workload.model)
+        sequence = default_sequence_length(config)
+        batch = max(1, self.accelerators * TOKENS_PER_ACCELERATOR // sequence)
+        base = parse_plan(self.workload.plan, base=Plan.of(sequence_length=sequence, global_batch=batch))
+        systems: dict[str, System] = {}
+        unplaced: dict[str, str] = {}
+        for fabric in self.fabrics:
+            check_fabric(fabric)
+        for fabric in self.fabrics or ("",):
+            try:
+                built = self._built(fabric)
+                systems |= topologies(built) if self.variants else {fabric or built.fabric.name: built}
+            except HeliographError as error:
+                if len(self.fabrics) < 2:
+                    raise
+                unplaced[fabric] = str(error)
+        return Prepared(
+            systems=systems,
+            unplaced=unplaced,
+            config=config,
+            base=base,
+            choices=_pinned(self.workload.plan, base),
+        )
+
+    def _built(self, fabric: str) -> System:
+        """Return the system on a fabric, or as it is asked for."""
+        name, hardware = self.system, self.hardware
+        if fabric:
+            base, colon, core = name.partition("@")[0].partition(":")
+            if base in SYSTEMS:
+                base = base.replace("packet", "ocs") if fabric == CIRCUITS else base.replace("ocs", "packet")
+                name = base + colon + core
+            if fabric != CIRCUITS:
+                hardware = dataclasses.replace(hardware, fabric=fabric)
+        return hardware.system(name, accelerators=self.accelerators)

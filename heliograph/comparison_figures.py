@@ -33,6 +33,23 @@ CATEGORY_COLOURS = {
 }
 """Colours that a kind of time keeps in every figure; a category takes the one whose word it contains."""
 
+PART_LOOKS = {
+    "laser": (PALETTE[5], ""),
+    "modulator": (PALETTE[5], "///"),
+    "dac": (PALETTE[3], ""),
+    "photodetector": (PALETTE[3], "///"),
+    "adc": (PALETTE[6], ""),
+    "tia": (PALETTE[6], "///"),
+    "sram": (PALETTE[2], ""),
+    "sram leakage": (PALETTE[2], "///"),
+    "hbm": (PALETTE[8], ""),
+    "network static": (PALETTE[1], ""),
+    "network transfers": (PALETTE[1], "///"),
+    "gpu idle": (PALETTE[9], ""),
+    "vector static": (PALETTE[9], "///"),
+}
+"""Colour and hatching that a part of the energy keeps in every figure, whatever its rank."""
+
 WIDE = 30.0
 """Ratio of the largest to the smallest number from which an axis is logarithmic; dimensionless."""
 PREFIXED_UNITS = ("s", "J", "W", "B", "Hz", "m", "A", "V")
@@ -283,15 +300,16 @@ def _looks(names: list[str]) -> list[tuple[str, str]]:
                 break
     if "other" in names:
         taken["other"] = PALETTE[7]
-    free = [colour for colour in PALETTE if colour not in taken.values()]
-    looks: list[tuple[str, str]] = []
+    looks = {name: (colour, "") for name, colour in taken.items()}
     for name in names:
-        if name in taken:
-            looks.append((taken[name], ""))
-            continue
-        turn, place = divmod(sum(look[0] in free for look in looks), len(free))
-        looks.append((free[place], _HATCHES[turn % len(_HATCHES)]))
-    return looks
+        if name not in looks and PART_LOOKS.get(name, ("", "")) not in (("", ""), *looks.values()):
+            looks[name] = PART_LOOKS[name]
+    free = [colour for colour in PALETTE if colour not in taken.values()]
+    spare = ((colour, hatch) for hatch in _HATCHES for colour in free)
+    for name in names:
+        if name not in looks:
+            looks[name] = next(one for one in spare if one not in looks.values())
+    return [looks[name] for name in names]
 
 
 def _curve_arrays(curve: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:

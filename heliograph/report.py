@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
+import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -20,8 +22,10 @@ WIDTH = 118
 """Columns of the table where no terminal says otherwise."""
 NOTE_WIDTH = 18
 """Columns that are kept for where numbers come from."""
-MIN_WIDTH = 72
+MIN_WIDTH = 40
 """Narrowest table; below it a terminal must wrap."""
+MAX_WIDTH = 140
+"""Widest table on a terminal."""
 
 _PREFIXES = {
     -15: "f",
@@ -153,8 +157,33 @@ def plain_text(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in _ESCAPES.sub("", text))
 
 
+@dataclass(frozen=True)
+class ReportTable:
+    """One table of a report."""
+
+    title: str
+    """Line above it."""
+    heads: Sequence[str]
+    """Heads of the columns of values."""
+    rows: Sequence[ReportRow]
+    """Lines, each with one value per head."""
+
+
 def table_text(title: str, systems: Sequence[str], rows: Sequence[ReportRow], *, width: int = WIDTH) -> str:
-    """Return the table as plain text, at most `width` columns wide."""
+    """Return the table as plain text, at most `width` columns wide where no single word is wider.
+
+    Parameters
+    ----------
+    title : str
+        Line above the table.
+    systems : sequence of str
+        Heads of the columns of values.
+    rows : sequence of ReportRow
+        Lines, each with one value per head.
+    width : int
+        Columns of the text. What does not fit side by side stands in blocks below one another; numbers and
+        words stay whole.
+    """
     stream = io.StringIO()
     _print(Console(file=stream, width=width, color_system=None, force_terminal=False), title, systems, rows)
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
@@ -163,7 +192,7 @@ def table_text(title: str, systems: Sequence[str], rows: Sequence[ReportRow], *,
 def print_table(
     title: str, systems: Sequence[str], rows: Sequence[ReportRow], *, stream: TextIO | None = None
 ) -> None:
-    """Print the table: with colours to a terminal, as plain text of fixed width to a pipe or file.
+    """Print the table: with colours to a terminal, as plain text to a pipe or file.
 
     Parameters
     ----------
@@ -176,42 +205,182 @@ def print_table(
     stream : text stream, optional
         Where to; standard output if not given.
     """
+    print_report([ReportTable(title, systems, rows)], stream=stream)
+
+
+def print_report(blocks: Sequence[ReportTable | str], *, stream: TextIO | None = None) -> None:
+    """Print tables and text, as wide as the terminal, or as ``COLUMNS`` says for a pipe or file.
+
+    Parameters
+    ----------
+    blocks : sequence of ReportTable or str
+        What is printed, in this order.
+    stream : text stream, optional
+        Where to; standard output if not given. What its encoding lacks is written in plain letters.
+    """
     target = stream if stream is not None else sys.stdout
-    if not target.isatty():
-        text = table_text(title, systems, rows)
-        encoding = getattr(target, "encoding", None) or "utf-8"
-        target.write(text.encode(encoding, "replace").decode(encoding))
+    encoding = (getattr(target, "encoding", None) or "utf-8").lower()
+    width = _width(target)
+    coloured = target.isatty() and encoding.startswith("utf")
+    if not coloured:
+        target.write(in_encoding(report_text(blocks, width=width), encoding))
         return
-    width = min(max(shutil.get_terminal_size().columns, MIN_WIDTH), 140)
-    _print(Console(file=target, width=width), title, systems, rows)
+    for block in blocks:
+        if isinstance(block, str):
+            target.write(f"{block}\n")
+        else:
+            _print(Console(file=target, width=width), block.title, block.heads, block.rows)
+
+
+def report_text(blocks: Sequence[ReportTable | str], *, width: int = WIDTH) -> str:
+    """Return tables and text as plain text, tables at most `width` columns wide."""
+    return "".join(
+        f"{one}\n" if isinstance(one, str) else table_text(one.title, one.heads, one.rows, width=width)
+        for one in blocks
+    )
+
+
+def in_encoding(text: str, encoding: str) -> str:
+    """Return text that an encoding can hold: ``mm2`` for square millimetres where it has no superscripts."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        plain = text.translate(_PLAIN_LETTERS)
+        return plain.encode(encoding, "replace").decode(encoding)
+    return text
+
+
+_PLAIN_LETTERS = str.maketrans(
+    {
+        "\u00b2": "2",
+        "\u00b3": "3",
+        "\u00b5": "u",
+        "\u03bc": "u",
+        "\u00b1": "+-",
+        "\u00d7": "x",
+        "\u2013": "-",
+        "\u2014": "-",
+        "\u2026": "...",
+        "\u2500": "-",
+        "\u2501": "-",
+        "\u25b2": "^",
+    }
+)
+"""Letters of tables that plain encodings lack, and what stands for them."""
+
+
+def _width(target: TextIO) -> int:
+    """Return the columns of a stream: of its terminal, of ``COLUMNS``, or the usual number."""
+    if target.isatty():
+        return min(max(shutil.get_terminal_size().columns, MIN_WIDTH), MAX_WIDTH)
+    told = os.environ.get("COLUMNS", "")
+    return max(int(told), MIN_WIDTH) if told.isdigit() and int(told) else WIDTH
 
 
 def _print(console: Console, title: str, systems: Sequence[str], rows: Sequence[ReportRow]) -> None:
-    notes = list(dict.fromkeys(row.note for row in rows if row.note))
-    console.print(Text(plain_text(title), "bold"), soft_wrap=True)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("", no_wrap=True)
-    for head in _heads(systems, console.width - max((len(row.label) for row in rows), default=0)):
-        table.add_column(Text(head, "bold"), justify="right", overflow="fold")
-    if notes:
-        widest = max(NOTE_WIDTH, console.width // 4)
-        table.add_column(Text("source", "dim"), overflow="fold", max_width=widest)
     for row in rows:
         if len(row.values) != len(systems):
             msg = f"row '{row.label}' has {len(row.values)} values for {len(systems)} systems"
             raise ValueError(msg)
-        if row.section and table.row_count:
-            table.add_section()
-        cells = [Text(plain_text(value)) for value in row.values]
-        note = [Text(plain_text(row.note), "dim")] if notes else []
-        table.add_row(Text(plain_text(row.label)), *cells, *note)
-    console.print(table)
+    width = console.width
+    cells = _Cells.of(systems, rows, width)
+    console.print(Text(plain_text(title), "bold"), soft_wrap=True)
+    for columns in cells.blocks(width):
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("", no_wrap=True)
+        for column in columns:
+            table.add_column(Text(cells.heads[column], "bold"), justify="right", no_wrap=True)
+        if cells.noted:
+            table.add_column(Text("source", "dim"), no_wrap=True)
+        for row, values, note in zip(rows, cells.values, cells.notes, strict=True):
+            if row.section and table.row_count:
+                table.add_section()
+            shown = [Text(values[column]) for column in columns]
+            table.add_row(Text(plain_text(row.label)), *shown, *([Text(note, "dim")] if cells.noted else []))
+        console.width = max(width, cells.width_of(columns))  # a wider word is for the terminal to wrap
+        console.print(table)
 
 
-def _heads(systems: Sequence[str], width: int) -> list[str]:
+@dataclass(frozen=True, kw_only=True)
+class _Cells:
+    """The texts of a table, broken into lines between words only."""
+
+    label_width: int
+    heads: tuple[str, ...]
+    values: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, heads: Sequence[str], rows: Sequence[ReportRow], width: int) -> _Cells:
+        """Return the texts of a table that is to be so wide; long ones in lines if all then fit."""
+        label_width = max((len(plain_text(row.label)) for row in rows), default=0)
+        notes = tuple(_lines(plain_text(row.note), max(NOTE_WIDTH, width // 4)) for row in rows)
+        room = max(1, width - label_width - _EDGES - (_longest(notes) + _GAP if any(notes) else 0))
+        for most in (room, *(one for one in _SHORT_LINES if one < room)):
+            found = cls(
+                label_width=label_width,
+                heads=tuple(_heads(heads, room, most)),
+                values=tuple(tuple(_lines(plain_text(one), most) for one in row.values) for row in rows),
+                notes=notes,
+            )
+            if len(found.blocks(width)) == 1:
+                return found
+        return dataclasses.replace(
+            found,
+            values=tuple(tuple(_lines(plain_text(one), room) for one in row.values) for row in rows),
+        )
+
+    @property
+    def noted(self) -> bool:
+        """Whether any line says where its numbers come from."""
+        return any(self.notes)
+
+    def width_of(self, columns: Sequence[int]) -> int:
+        """Return the columns of the terminal that some columns of the table take."""
+        notes = _longest(self.notes) + _GAP if self.noted else 0
+        return self.label_width + _EDGES + notes + sum(self._width(column) + _GAP for column in columns)
+
+    def _width(self, column: int) -> int:
+        return _longest((self.heads[column], *(row[column] for row in self.values)))
+
+    def blocks(self, width: int) -> list[list[int]]:
+        """Return the columns of each block: as many as stand side by side with labels and notes."""
+        blocks: list[list[int]] = [[]]
+        for column in range(len(self.heads)):
+            if blocks[-1] and self.width_of([*blocks[-1], column]) > width:
+                blocks.append([])
+            blocks[-1].append(column)
+        return blocks
+
+
+_SHORT_LINES = (40, 32, 24, 18)
+"""Letters of a line to which long values are shortened if all columns then fit side by side."""
+_EDGES = 2
+"""Columns that a table's edges take."""
+_GAP = 3
+"""Columns between two columns of a table."""
+
+
+def _longest(texts: Iterable[str]) -> int:
+    return max((len(line) for text in texts for line in text.split("\n")), default=0)
+
+
+def _lines(text: str, width: int) -> str:
+    """Return text in lines of so many letters, broken at spaces and after commas; words stay whole."""
+    indent = text[: len(text) - len(text.lstrip())]
+    lines, line = [], indent
+    for word in re.split(r"(?<=,)(?=[^\s\d])|(?<=\S)(?=\s)|(?<=\s)(?=\S)", text.strip()):
+        if line.strip() and len(line) + len(word.rstrip()) > width:
+            lines.append(line.rstrip())
+            line = ""
+        line += word if line.strip() or not word.isspace() else ""
+    return "\n".join([*lines, line.rstrip()])
+
+
+def _heads(systems: Sequence[str], room: int, most: int) -> list[str]:
     """Return the heads of columns; where they do not fit side by side, core and fabric on own lines."""
     heads = [plain_text(system) for system in systems]
-    if sum(len(head) + 3 for head in heads) + NOTE_WIDTH <= width:
+    if most >= room and sum(len(head) + _GAP for head in heads) <= room:
         return heads
     return [re.sub(r"(?<=.)(?=[:@])", "\n", head) for head in heads]
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from heliograph.parameters import Parameter
 from heliograph.report import ReportRow, format_si
 from simulator.results.metrics import BUBBLE, DARK, EXPOSED, HOST
 from simulator.results.trace import ISSUE, LOADING_BOUND, MEMORY_BOUND, OTHER_WORK, PRODUCTS
@@ -239,19 +238,3 @@ def _inputs(records: Sequence[Record]) -> list[ReportRow]:
         )
         for index, name in enumerate(counted)
     ]
-
-
-def parameter_lines(parameters: Sequence[Parameter]) -> list[str]:
-    """Return one line per parameter: path, value with unit, range, status, source."""
-    width = max((len(one.path) for one in parameters), default=0)
-    lines = []
-    for one in parameters:
-        value = one.value if isinstance(one.value, str) else f"{one.value:.6g}"
-        unit = "" if one.unit == "1" else f" {one.unit}"
-        ends = "" if one.low is None and one.high is None else f" [{_end(one.low)}, {_end(one.high)}]"
-        lines.append(f"{one.path:<{width}}  {value}{unit}{ends}  ({one.status}: {one.source})")
-    return lines
-
-
-def _end(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"

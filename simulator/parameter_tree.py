@@ -238,7 +238,8 @@ def _converted(leaf: _Leaf, value: float | str) -> float | int | Enum | None:
     whole = int in kinds and float not in kinds
     if isinstance(value, str):
         plain = value.strip().replace("_", "")
-        number = int(plain) if whole and re.fullmatch(r"[+-]?[0-9]{1,30}", plain) else _quantity(leaf, value)
+        plain_whole = whole and re.fullmatch(r"[+-]?[0-9]{1,30}", plain)
+        number = int(plain) if plain_whole else quantity(leaf.field, value, path=leaf.path)
     else:
         number = value
     if math.isnan(number):
@@ -261,18 +262,34 @@ def _member(leaf: _Leaf, members: list[Enum], value: object) -> Enum:
     return known[text]
 
 
-def _quantity(leaf: _Leaf, text: str) -> float:
+def quantity(name: str, text: str, *, path: str = "") -> float:
+    """Return a number with or without a unit in SI.
+
+    Parameters
+    ----------
+    name : str
+        Name of the parameter, which ends in its unit.
+    text : str
+        ``"25 us"``, ``"50 GB/s"``, ``"2e9"``.
+    path : str
+        What the parameter is called in an error, if not by its name.
+
+    Raises
+    ------
+    ParameterError
+        If it is no number, or the unit does not fit the name.
+    """
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        msg = f"{leaf.path} must be a number, with or without a unit; got '{text}'"
+        msg = f"{path or name} must be a number, with or without a unit; got '{text}'"
         raise ParameterError(msg)
     number = float(match["number"])
     if not match["unit"]:
         return number
     try:
-        return to_si(leaf.field, number, match["unit"])
+        return to_si(name, number, match["unit"])
     except ParameterError as error:
-        msg = f"{leaf.path}: {error}"
+        msg = f"{path or name}: {error}"
         raise ParameterError(msg) from error
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from electronic.devices import load_scale_up
 from electronic.fabrics.packets import RailFabric
-from experiments.stranded import Cluster, Event, random_faults, read_events, read_faults, wasted
+from experiments.cost.stranded import Cluster, Event, random_faults, read_events, read_faults, wasted
 from experiments.validation.rows import PER_CENT, Outcome, Record, SkipError, read_records
 from simulator.reliability.goodput import (
     HostReliability,

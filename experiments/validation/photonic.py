@@ -51,10 +51,10 @@ A_RATIO = "a ratio to another machine, not a number of this one"
 """Why a ratio cannot be predicted."""
 BEYOND = MappingProxyType(
     {
-        r"(\S+ ){0,2}accuracy": "an accuracy on their data; `heliograph photons` trains a network of its own",
+        r"(\S+ ){0,2}accuracy": "an accuracy on their data; `heliograph accuracy photons` has its own",
         r".*\bvs\b|claims|.*\bEDP\b|.*scaling|.*saving|optimising": A_RATIO,
         r".*quantum limit": "a limit of physics, no parts give it; tests hold `optical.devices.limits` to it",
-        r"photons per": "photons against an accuracy: `heliograph photons` measures it",
+        r"photons per": "photons against an accuracy: `heliograph accuracy photons` measures it",
     }
 )
 """How a metric begins -> why no model of a chip can give it."""

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from experiments.__main__ import BAD_INPUT, main
-from experiments.accuracy import (
-    HARDWARE,
+from experiments.__main__ import main
+from experiments.accuracy.front import settings
+from experiments.accuracy.prediction import (
     Calibration,
     Effort,
     Execution,
+    Mode,
     Prediction,
     Training,
     aware,
@@ -20,10 +21,11 @@ from experiments.accuracy import (
     predict_and_execute,
     with_electronic,
 )
-from experiments.accuracy_front import settings
-from experiments.accuracy_training import seeds_from
-from experiments.accuracy_width import WidthStudy
+from experiments.accuracy.training import seeds_from
+from experiments.accuracy.width import NoiseByWidth
+from experiments.cli import BAD_INPUT
 from heliograph.records import TrainingCache
+from heliograph.report import report_text
 from heliograph.small_gpt import EXACT as EXACTLY
 from heliograph.small_gpt import NOTHING, Accuracy, Arithmetic
 from heliograph.tables import UNRESOLVED
@@ -159,7 +161,7 @@ def test_digital_products_and_single_converters_are_arithmetics_of_their_own():
 
 def test_width_study_finds_the_power_that_was_put_in():
     widths = (96, 192, 384)
-    found = WidthStudy(
+    found = NoiseByWidth(
         predictions=tuple(
             prediction(*(calibration(spread / width) for spread in (1.0, 1.1)), width=width)
             for width in widths
@@ -175,7 +177,7 @@ def test_width_study_finds_the_power_that_was_put_in():
 def test_the_band_of_a_fit_is_least_amid_the_widths_and_widens_beyond():
     """Of a line of least squares: t s sqrt(1/n + (x - mean)^2 / sum (x - mean)^2), by `scipy` elsewhere."""
     seeds = {96: (1.0, 1.3), 192: (0.6, 0.5), 384: (0.21, 0.3)}
-    found = WidthStudy(
+    found = NoiseByWidth(
         predictions=tuple(
             prediction(*(calibration(one) for one in both), width=width) for width, both in seeds.items()
         ),
@@ -253,11 +255,11 @@ def test_training_in_a_mode_tells_no_difference_that_noise_of_nothing_makes():
             NOTHING.label: run(3.0, 3.0 + floor, 3.0),
             "core": run(3.030, 3.031, 3.029),
         }
-        return Training(mode=HARDWARE, accuracies=accuracies)
+        return Training(mode=Mode.HARDWARE, accuracies=accuracies)
 
-    assert "+0.0300 \u00b1 0.0006" in told(0.002).report()
-    assert "+0.0300" not in told(0.04).report()
-    assert told(0.002).report().count(UNRESOLVED) == 1  # read out exactly it is within chance
+    assert "+0.0300 \u00b1 0.0006" in report_text(told(0.002).report())
+    assert "+0.0300" not in report_text(told(0.04).report())
+    assert report_text(told(0.002).report()).count(UNRESOLVED) == 1  # read out exactly it is within chance
     assert told(0.002).record()["runs"]["core"]["loss_difference_resolved"]
     assert not told(0.04).record()["runs"]["core"]["loss_difference_resolved"]
     assert list(told(0.002).steps) == ["core"]
@@ -285,7 +287,7 @@ def test_every_knob_of_the_front_moves_the_record():
 def test_command_predicts_and_writes(capsys, tmp_path):
     out = tmp_path / "run"
     options = ("--quick", "--model", "tiny", "--steps", "4", "--seeds", "1", "--json", "--out", str(out))
-    assert main(["accuracy", "--system", "photonic_packet", *options]) == 0
+    assert main(["accuracy", "predict", "--system", "photonic_packet", *options]) == 0
     record = json.loads(capsys.readouterr().out)
     assert set(record["nats_per_nsr"]) == set(PRODUCTS)
     assert record["training"]["mode"] == "inference"
@@ -296,7 +298,7 @@ def test_command_predicts_and_writes(capsys, tmp_path):
 
 
 def test_wrong_wishes_are_refused(capsys, tmp_path):
-    assert main(["accuracy", "--model", "huge", "--out", str(tmp_path)]) == BAD_INPUT
+    assert main(["accuracy", "predict", "--model", "huge", "--out", str(tmp_path)]) == BAD_INPUT
     assert "no model 'huge'" in capsys.readouterr().err
     with pytest.raises(ParameterError, match="at least 2"):
         seeds_from(0, 1)

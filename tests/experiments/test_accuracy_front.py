@@ -8,19 +8,19 @@ import math
 import pytest
 
 from electronic.numerics import BfloatNumerics, Float8, Float8Numerics, Float8Scale
-from experiments import accuracy_front as accuracy_front_settings
 from experiments.__main__ import main
-from experiments.accuracy_front import (
+from experiments.accuracy import front as accuracy_front_settings
+from experiments.accuracy.front import (
     KNOBS,
     OUTPUT_BITS,
     Front,
     FrontPoint,
-    draw,
     outermost,
-    report,
     settings,
 )
-from experiments.accuracy_training import RESIDUES, fragile, in_residues, rescues, train_variants
+from experiments.accuracy.training import RESIDUES, fragile, in_residues, rescues, train_variants
+from experiments.study import draw
+from heliograph.report import report_text
 from heliograph.small_gpt import FLOAT8, FLOAT8_ROWS, Accuracy, Arithmetic, products_of
 from heliograph.systems import build_system
 from optical.execution.analog import Scale
@@ -90,15 +90,15 @@ def front(**changes):
 
 
 def test_what_chance_does_as_well_is_said(tmp_path):
-    text = report(front())
+    text = report_text(front().report())
     assert "+0.0300 \u00b1 0.0010" in text
     assert "+0.0010" not in text
     assert text.count("not resolved") == 2
     assert "no such engine" in text
-    for path in draw(front(), tmp_path / "front"):
-        assert path.stat().st_size > 10_000
     untrained = [dataclasses.replace(one, trained=math.nan) for one in front().points]
-    draw(front(points=tuple(untrained), floor=math.nan), tmp_path / "other")
+    for one in (front(), front(points=tuple(untrained), floor=math.nan)):
+        for path in draw(one, tmp_path / "front"):
+            assert path.stat().st_size > 10_000
 
 
 def test_a_difference_needs_the_floor_and_student_s_t():
@@ -146,7 +146,7 @@ def test_the_command_writes_the_front(capsys, tmp_path, monkeypatch):
     options = ("--quick", "--model", "tiny", "--steps", "2", "--seeds", "1", "--no-training", "--json")
     out = tmp_path / "front"
     sizes = ("--workload", "llama-3-8b", "--accelerators", "64")
-    assert main(["accuracy-front", *options, *sizes, "--out", str(out)]) == 0
+    assert main(["accuracy", "front", *options, *sizes, "--out", str(out)]) == 0
     record = json.loads(capsys.readouterr().out)
     rows = {
         (row["knob"], row["value"]): row

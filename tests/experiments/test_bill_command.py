@@ -1,4 +1,4 @@
-"""`heliograph bill`: items that add up to the fabric, ranges of the tables, parts by name, files."""
+"""`heliograph cost bill`: items that add up to the fabric, ranges of the tables, parts by name, files."""
 
 import csv
 import json
@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from electronic.devices import Transceiver, load_transceiver
-from experiments.__main__ import BAD_INPUT, main
-from experiments.bill import Priced, Request, bill_of, bills
+from experiments.__main__ import main
+from experiments.cli import BAD_INPUT
+from experiments.cost.bill import BillOf, Priced, bill_of
+from experiments.study import Progress
 from heliograph.fabrics import FABRICS, build_fabric, network_parts
 from heliograph.systems import build_system
 from simulator.topology.scale_up import BillItem, bill_power_w, bill_price_usd, load_cables
@@ -18,11 +20,11 @@ CABLES = ("fibre (m)", "patch panel place")
 
 
 def one(**keys):
-    return bills(Request(accelerators=N, **keys))[0]
+    return BillOf(accelerators=N, **keys).run(Progress()).bills[0]
 
 
 def call(capsys, *arguments):
-    code = main(["bill", *map(str, arguments)])
+    code = main(["cost", "bill", *map(str, arguments)])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 
@@ -58,7 +60,7 @@ def test_ranges_are_those_of_the_table_times_the_count():
 
 
 def test_a_number_that_the_user_sets_has_no_range():
-    free = one(fabric="rails", assignments=("transceiver.price_usd=500",))
+    free = one(fabric="rails", settings=("transceiver.price_usd=500",))
     line = next(line for line in free.lines if line.item == "transceiver")
     span = line.price_usd
     assert span.low == span.value == span.high == 500 * line.count
@@ -72,7 +74,7 @@ def test_ends_at_which_no_light_arrives_are_left_out_and_named():
 def test_kinds_of_modules_are_chosen_by_name():
     """20, 10.6 and 5.6 pJ/bit of pluggable, linear and co-packaged optics at 400G order the bills."""
     watts = [
-        one(fabric="fat_tree", assignments=(f"transceiver={kind}-400g",)).total("power_w").value
+        one(fabric="fat_tree", settings=(f"transceiver={kind}-400g",)).total("power_w").value
         for kind in ("dr4", "lpo", "cpo")
     ]
     assert watts[0] > watts[1] > watts[2]

@@ -1,4 +1,4 @@
-"""`heliograph circuits`: a demand from a file, schedules, a table, files and a picture."""
+"""`heliograph network circuits`: a demand from a file, schedules, a table, files and a picture."""
 
 import csv
 import json
@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from experiments.__main__ import BAD_INPUT, main
-from experiments.circuits import OPTICS, SWITCH, Request, read_demand, study
+from experiments.__main__ import main
+from experiments.cli import BAD_INPUT
+from experiments.network.circuits import DemandCircuits, read_demand
+from experiments.network.ocs_banks import OPTICS, SWITCH
+from experiments.study import Progress
 from heliograph.style import DPI, WIDTH_IN
 from optical.fabrics.switches import load_optics, load_switch
 from optical.scheduling import DARK, SchedulePolicy
@@ -18,6 +21,10 @@ BARE = "0,8e6,1e6\n2e6,0,9e6\n5e6,1e6,0\n"
 NAMED = "bytes,to a,to b,to c\na,0,8e6,1e6\nb,2e6,0,9e6\nc,5e6,1e6,0\n"
 
 
+def study(circuits):
+    return circuits.run(Progress())
+
+
 def file_of(tmp_path, text, name="demand.csv"):
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
@@ -25,7 +32,7 @@ def file_of(tmp_path, text, name="demand.csv"):
 
 
 def call(capsys, *arguments):
-    code = main(["circuits", *map(str, arguments)])
+    code = main(["network", "circuits", *map(str, arguments)])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 
@@ -80,14 +87,16 @@ def test_what_cannot_be_is_exit_code_2(tmp_path, capsys, option, value, message)
 
 def test_the_delay_and_the_rate_are_those_of_devices_unless_given(tmp_path):
     path = file_of(tmp_path, BARE)
-    plant = Request(demand=path).plant()
+    plant = DemandCircuits(demand=path).plant()
     assert plant.delay_s == load_switch(SWITCH).reconfiguration_s
     assert plant.rate_bytes_per_s == load_optics(OPTICS).bandwidth_bytes_per_s
-    given = Request(demand=path, delay="25us", rate="50GB/s", packet_rate="5 GB/s").plant()
+    given = DemandCircuits(
+        demand=path, delay_s=25e-6, rate_bytes_per_s=50e9, packet_rate_bytes_per_s=5e9
+    ).plant()
     numbers = (given.delay_s, given.rate_bytes_per_s, given.packet_rate_bytes_per_s)
     assert numbers == pytest.approx((25e-6, 50e9, 5e9))
-    slow = Request(demand=path, switch="palomar-mems")
-    assert study(slow).best.makespan_s > study(Request(demand=path)).best.makespan_s
+    slow = DemandCircuits(demand=path, switch="palomar-mems")
+    assert study(slow).best.makespan_s > study(DemandCircuits(demand=path)).best.makespan_s
 
 
 def test_every_policy_prints_draws_and_writes(tmp_path, capsys):
@@ -97,9 +106,9 @@ def test_every_policy_prints_draws_and_writes(tmp_path, capsys):
     assert all(policy in out for policy in SchedulePolicy)
     assert "No schedule takes less than" in out
     assert imread(out_dir / "circuits.png").shape[1] == WIDTH_IN * DPI
-    with (out_dir / "configurations.csv").open(encoding="utf-8") as file:
+    with (out_dir / "circuits_configurations.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    with (out_dir / "policies.csv").open(encoding="utf-8") as file:
+    with (out_dir / "circuits.csv").open(encoding="utf-8") as file:
         counts = {row["policy"]: int(row["configurations"]) for row in csv.DictReader(file)}
     for policy, count in counts.items():
         assert sum(row["policy"] == policy for row in rows) == count
@@ -112,7 +121,9 @@ def test_json_holds_what_the_schedules_say(tmp_path, capsys):
     record = json.loads(out)
     assert code == 0
     assert [one["policy"] for one in record["policies"]] == ["solstice", "spectra"]
-    found = study(Request(demand=path, policy="spectra,solstice", planes=2, packet_rate="1GB/s"))
+    found = study(
+        DemandCircuits(demand=path, policy="spectra,solstice", planes=2, packet_rate_bytes_per_s=1e9)
+    )
     for one, schedule in zip(record["policies"], found.schedules, strict=True):
         assert one["makespan_s"] == schedule.makespan_s >= record["bound_s"] * (1 - 1e-9)
         assert (schedule.permutations != DARK).any()
@@ -131,4 +142,4 @@ def test_a_directory_that_is_a_file_is_refused(tmp_path, capsys):
     assert code == BAD_INPUT
     assert "--out" in err
     with pytest.raises(ParameterError, match="no policy"):
-        Request(demand=path, policy="none").policies()
+        DemandCircuits(demand=path, policy="none").policies()

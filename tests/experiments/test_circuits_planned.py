@@ -1,4 +1,4 @@
-"""`heliograph circuits --collective` and `--model`: moves hidden in a collective, and between phases."""
+"""`heliograph network circuits --collective` and `--model`: moves hidden in a collective, between phases."""
 
 import json
 
@@ -6,9 +6,10 @@ import pytest
 from matplotlib.image import imread
 
 from electronic.devices import SCALE_UP, load_scale_up
-from experiments.__main__ import BAD_INPUT, main
-from experiments.circuits_collective import CollectiveRequest, plan_collective
-from experiments.circuits_phases import study_phases
+from experiments.__main__ import main
+from experiments.cli import BAD_INPUT
+from experiments.network.collective import CollectiveCircuits
+from experiments.network.phases import study_phases
 from heliograph.simulation import run_step
 from heliograph.style import DPI, WIDTH_IN
 from heliograph.systems import build_system
@@ -20,14 +21,14 @@ STEP = ("--model", "llama-3-8b", "--plan", "tp=8,pp=2,dp=2,global_batch=4,sequen
 
 
 def call(capsys, *arguments):
-    code = main(["circuits", *map(str, arguments)])
+    code = main(["network", "circuits", *map(str, arguments)])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 
 
 def planned(**changes):
-    given = {"kind": "all_to_all", "ranks": 4, "size": "1MB", "rate": "10GB/s", "delay": "50us"}
-    return plan_collective(CollectiveRequest(switch="rotor", **given | changes))
+    given = {"kind": "all_to_all", "ranks": 4, "rate_bytes_per_s": 10e9, "delay_s": 50e-6}
+    return CollectiveCircuits(switch="rotor", **given | changes).run()
 
 
 def algorithm_of(study, name):
@@ -39,7 +40,7 @@ def test_overlap_never_loses_to_moving_together_and_gains_nothing_without_dark_t
     for kind in ("all_to_all", "all_reduce"):
         for one in planned(kind=kind).found:
             assert one.plan.bound_s <= one.plan.makespan_s <= one.together_s * (1 + 1e-9)
-        for one in planned(kind=kind, delay="0s").found:
+        for one in planned(kind=kind, delay_s=0.0).found:
             assert one.plan.makespan_s == pytest.approx(one.together_s)
 
 
@@ -69,8 +70,7 @@ def test_two_planes_take_turns_where_a_move_costs_more_than_a_step():
         ({"kind": "broadcast"}, "no collective 'broadcast'"),
         ({"algorithm": "rings"}, "no algorithm 'rings' of all_to_all"),
         ({"ranks": 1}, "ranks \\(1\\) must be 2"),
-        ({"size": "0B"}, "size_bytes"),
-        ({"size": "3 m"}, "size_bytes"),
+        ({"size_bytes": 0.0}, "size_bytes"),
         ({"ranks": 100, "algorithm": "direct"}, "too long to plan"),
     ],
 )
@@ -85,8 +85,8 @@ def test_a_collective_prints_draws_and_writes(tmp_path, capsys):
     assert code == 0
     assert "bruck" in out
     assert "Least: " in out
-    assert imread(tmp_path / "collective.png").shape[1] == WIDTH_IN * DPI
-    quick = json.loads((tmp_path / "collective.json").read_text(encoding="utf-8"))["algorithms"]
+    assert imread(tmp_path / "circuits.png").shape[1] == WIDTH_IN * DPI
+    quick = json.loads((tmp_path / "circuits.json").read_text(encoding="utf-8"))["algorithms"]
     _, out, _ = call(capsys, *options, "--switch", "palomar-mems", "--json")
     for one, other in zip(quick, json.loads(out)["algorithms"], strict=True):
         assert one["makespan_s"] < other["makespan_s"]
@@ -97,7 +97,7 @@ def test_phases_of_a_step_move_until_dark_time_is_longer_than_what_it_saves(tmp_
     code, out, _ = call(capsys, *STEP, "--out", tmp_path, "--json")
     record = json.loads(out)
     assert code == 0
-    assert sorted(record["plan"]["axes"]) == ["dp", "pp"]
+    assert sorted(record["lane_plan"]["axes"]) == ["dp", "pp"]
     plans = sorted(record["by_switch"].values(), key=lambda one: one["delay_s"])
     times = [one["time_s"] for one in plans]
     assert times == sorted(times)
@@ -105,7 +105,7 @@ def test_phases_of_a_step_move_until_dark_time_is_longer_than_what_it_saves(tmp_
     assert times[-1] == pytest.approx(plans[-1]["static_s"])
     assert plans[0]["moves"] > plans[-1]["moves"] == 0
     assert times[0] < times[-1]
-    assert imread(tmp_path / "phases.png").shape[1] == WIDTH_IN * DPI
+    assert imread(tmp_path / "circuits.png").shape[1] == WIDTH_IN * DPI
 
 
 def test_the_bytes_of_the_phases_are_those_that_the_step_sends(tmp_path, capsys):

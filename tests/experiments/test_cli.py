@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.__main__ import BAD_INPUT, main
+from experiments.__main__ import main
+from experiments.cli import BAD_INPUT
 from heliograph.tables import hardware_price, tokens_price
 
 ROOT = Path(__file__).parents[2]
@@ -43,10 +44,10 @@ def test_analytic_runs_start_without_what_takes_long_to_load():
 def test_everything_listed_can_be_shown_with_unit_and_source(capsys, what):
     code, out, _ = call(capsys, "list", what, "--json")
     assert code == 0
-    for name in json.loads(out):
+    for name in json.loads(out)["names"]:
         code, text, _ = call(capsys, "show", name, "--json")
         assert code == 0
-        for parameter in json.loads(text):
+        for parameter in json.loads(text)["parameters"]:
             assert parameter["unit"]
             assert parameter["status"]
             assert parameter["source"]

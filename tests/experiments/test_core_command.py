@@ -7,7 +7,8 @@ import math
 import pytest
 from matplotlib.image import imread
 
-from experiments.__main__ import BAD_INPUT, main
+from experiments.__main__ import main
+from experiments.cli import BAD_INPUT
 from experiments.core import (
     OTHER,
     PHASES,
@@ -112,17 +113,17 @@ def test_command_writes_pictures_and_what_is_in_them(capsys, tmp_path):
     assert "a die of 1656 mm²" in err
     record = json.loads(out)
     for what in ("energy", "bits", "tornado"):
-        assert imread(tmp_path / f"homodyne_{what}.png").shape[1] == WIDTH_IN * DPI
-        assert (tmp_path / f"homodyne_{what}.svg").read_text().lstrip().startswith("<?xml")
-    assert len(record["files"]) == 9
-    energy = table(tmp_path / "homodyne_energy.csv")
+        assert imread(tmp_path / f"core_{what}.png").shape[1] == WIDTH_IN * DPI
+        assert (tmp_path / f"core_{what}.svg").read_text().lstrip().startswith("<?xml")
+    assert len(record["files"]) == 10
+    energy = table(tmp_path / "core_energy.csv")
     for phase in record["phases"]:
         drawn = sum(float(row["energy_j_per_mac"]) for row in energy if row["phase"] == phase["phase"])
         assert drawn == pytest.approx(phase["j_per_mac"])
     assert float(energy[-1]["energy_j_per_mac"]) == pytest.approx(record["gpu_j_per_mac"])
-    bits = table(tmp_path / "homodyne_bits.csv")
+    bits = table(tmp_path / "core_bits.csv")
     assert bits[-1]["effective_bits"] == ""  # so much light overflows the capacitors
-    assert len(table(tmp_path / "homodyne_tornado.csv")) == len(record["tornado"])
+    assert len(table(tmp_path / "core_tornado.csv")) == len(record["tornado"])
 
 
 def test_dimmer_laser_costs_less_and_reads_worse():

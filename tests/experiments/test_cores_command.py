@@ -1,4 +1,4 @@
-"""`heliograph cores`: all cores over size, reuse and target bits, and who wins."""
+"""`heliograph core compare`: all cores over size, reuse and target bits, and who wins."""
 
 import csv
 import dataclasses
@@ -10,7 +10,8 @@ import pytest
 from matplotlib.image import imread
 
 from electronic.gpu import load_gpu
-from experiments.__main__ import BAD_INPUT, main
+from experiments.__main__ import main
+from experiments.cli import BAD_INPUT
 from experiments.core import bench
 from experiments.cores import (
     FACTORS,
@@ -236,14 +237,14 @@ def test_table_has_a_line_for_each_core_and_generation(found):
 @pytest.mark.slow
 def test_command_writes_pictures_and_every_point_in_them(capsys, tmp_path):
     arguments = ("--precision", "6:7", "--reuse", "64:256", "--gpu", "b200", "--basis", "area")
-    code = main(("cores", *arguments, "--json", "--out", str(tmp_path)))
+    code = main(("core", "compare", *arguments, "--json", "--out", str(tmp_path)))
     captured = capsys.readouterr()
     assert (code, captured.err) == (0, "")
     record = json.loads(captured.out)
     for what in ("size", "reuse", "map"):
         assert imread(tmp_path / f"cores_{what}.png").shape[1] == WIDTH_IN * DPI
         assert (tmp_path / f"cores_{what}.svg").read_text().lstrip().startswith("<?xml")
-    assert len(record["files"]) == 9
+    assert len(record["files"]) == 10
     assert record["basis"] == "area"
     size, chart = table(tmp_path / "cores_size.csv"), table(tmp_path / "cores_map.csv")
     assert len(size) == len(record["size"]) == len(CORES) * len(FACTORS) * 3
@@ -270,7 +271,7 @@ def test_command_writes_pictures_and_every_point_in_them(capsys, tmp_path):
     ],
 )
 def test_bad_input_is_one_sentence(capsys, tmp_path, arguments, word):
-    code = main(("cores", *arguments, "--out", str(tmp_path / "new")))
+    code = main(("core", "compare", *arguments, "--out", str(tmp_path / "new")))
     captured = capsys.readouterr()
     assert (code, captured.out) == (BAD_INPUT, "")
     assert word in captured.err

@@ -1,25 +1,26 @@
-"""`heliograph goodput`: points by size and fabric, changes of the fleet, files."""
+"""`heliograph cost goodput`: points by size and fabric, changes of the fleet, files."""
 
 import csv
 import json
 
 import pytest
 
-from experiments.__main__ import BAD_INPUT, main
-from experiments.goodput import Request, Splicing, placed_share, study
+from experiments.__main__ import main
+from experiments.cli import BAD_INPUT
+from experiments.cost.goodput import GoodputOf, Splicing, goodput, placed_share
 from simulator.parameter_tree import numeric_leaves
 from simulator.reliability.goodput import load_hosts
 
 
 def call(capsys, *arguments):
-    code = main(["goodput", *map(str, arguments)])
+    code = main(["cost", "goodput", *map(str, arguments)])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 
 
 def last(fabric="rails", *assignments, machine=1024):
-    request = Request(machine=machine, fabrics=(fabric,), assignments=assignments)
-    return study(request).points[-2]
+    request = GoodputOf(machine=machine, fabric=(fabric,), settings=assignments)
+    return goodput(request).points[-2]
 
 
 def test_published_slices_of_tpu_v4():
@@ -31,7 +32,7 @@ def test_published_slices_of_tpu_v4():
 
 
 def test_larger_jobs_stop_more_often_and_keep_less():
-    found = study(Request(machine=2048, fabrics=("rails",))).points
+    found = goodput(GoodputOf(machine=2048, fabric=("rails",))).points
     assert [one.mtbf_s for one in found] == sorted((one.mtbf_s for one in found), reverse=True)
     assert [one.effective for one in found] == sorted((one.effective for one in found), reverse=True)
     assert all(one.mtbf_s < one.hosts_mtbf_s for one in found[4:])
@@ -40,11 +41,11 @@ def test_larger_jobs_stop_more_often_and_keep_less():
 def test_every_number_of_the_fleet_moves_some_fabric():
     """No dead knob: each number of hosts, checkpoints and parts changes goodput or its splicing."""
     fabrics = ("rails", "ocs_rails", "torus")
-    fleet = study(Request(machine=512, fabrics=fabrics)).fleet
-    base = study(Request(machine=512, fabrics=fabrics)).points
+    fleet = goodput(GoodputOf(machine=512, fabric=fabrics)).fleet
+    base = goodput(GoodputOf(machine=512, fabric=fabrics)).points
     for path, value in numeric_leaves(fleet).items():
         new = value * (0.99 if path.endswith("availability") else 2)
-        assert study(Request(machine=512, fabrics=fabrics, assignments=(f"{path}={new}",))).points != base, (
+        assert goodput(GoodputOf(machine=512, fabric=fabrics, settings=(f"{path}={new}",))).points != base, (
             path
         )
 

@@ -1,11 +1,12 @@
-"""`heliograph jobs`: several jobs and failures from a file."""
+"""`heliograph cost jobs`: several jobs and failures from a file."""
 
 import json
 
 import pytest
 
-from experiments.__main__ import BAD_INPUT, main
-from experiments.jobs import run_jobs
+from experiments.__main__ import main
+from experiments.cli import BAD_INPUT
+from experiments.cost.jobs import run_jobs
 from simulator.results.trace import Stream
 
 TOP = 'system = "gpu_ocs"\naccelerators = 32\n'
@@ -16,7 +17,7 @@ TWO = TOP + JOB.format(name="a") + JOB.replace("dp=4", "dp=2").format(name="b")
 def call(capsys, tmp_path, text, *options):
     file = tmp_path / "jobs.toml"
     file.write_text(text, encoding="utf-8")
-    code = main(("jobs", str(file), *options))
+    code = main(("cost", "jobs", str(file), *options))
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 

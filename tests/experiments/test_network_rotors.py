@@ -111,7 +111,8 @@ def test_bits_of_a_reduction_in_light_are_shown_where_a_fabric_has_one(capsys):
     assert "of gradients added in light" not in {row.label.strip() for row in comparison_rows(records[1:])}
     assert "reduction_effective_bits" not in records[1]
     assert main(["show", "optical_reduction", "--json"]) == 0
-    shown = {item["path"]: item["value"] for item in json.loads(capsys.readouterr().out)}
+    shown = {item["path"]: item["value"] for item in json.loads(capsys.readouterr().out)["parameters"]}
     assert 0 < shown["effective_bits"] <= bits
     assert main(["show", "fat_tree", "--json"]) == 0
-    assert "effective_bits" not in {item["path"] for item in json.loads(capsys.readouterr().out)}
+    parameters = json.loads(capsys.readouterr().out)["parameters"]
+    assert "effective_bits" not in {item["path"] for item in parameters}

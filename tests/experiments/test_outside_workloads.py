@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from experiments.schedule import schedule_names, unit_timeline
+from experiments.network.schedule import schedule_names, unit_timeline
 from experiments.search import Objective, Search, search
 from heliograph.simulation import run_step
 from heliograph.systems import build_system

@@ -8,9 +8,9 @@ from functools import cache
 
 import pytest
 
-from experiments import photons
 from experiments.__main__ import main
-from experiments.photons import (
+from experiments.accuracy import photons_report as photons
+from experiments.accuracy.photons import (
     GRID,
     LAW_GRID,
     DigitSet,
@@ -22,7 +22,8 @@ from experiments.photons import (
     published,
     run_photons,
 )
-from experiments.photons_report import report
+from experiments.accuracy.photons_report import report
+from heliograph.report import report_text
 from workloads.training import digits as handwriting
 from workloads.training.digits import has_handwriting
 
@@ -38,6 +39,10 @@ TINY = Request(
     epochs=4,
     vision_epochs=8,
 )
+
+
+def told(result):
+    return report_text(report(result))
 
 
 @cache
@@ -108,14 +113,14 @@ def test_photons_are_interpolated_in_logarithms():
 
 def test_the_command_writes_table_rows_and_figure(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(photons, "run_photons", lambda request, progress: found())
-    assert main(["photons", "--quick", "--out", str(tmp_path / "here"), "--json"]) == 0
+    assert main(["accuracy", "photons", "--quick", "--out", str(tmp_path / "here"), "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert {path.rsplit(".", 1)[1] for path in record["files"]} == {"csv", "json", "png", "svg"}
     rows = list(csv.DictReader((tmp_path / "here" / "photons.csv").read_text().splitlines()))
     assert len(rows) == (2 * len(Scheme) + 3) * len(GRID) + 2 * len(LAW_GRID)
-    assert {row["model"] for row in rows} == {"mlp", "vit"}
+    assert {row["network"] for row in rows} == {"mlp", "vit"}
     assert (tmp_path / "here" / "photons.png").stat().st_size > 20_000
-    text = report(found())
+    text = told(found())
     assert all(scheme in text for scheme in Scheme)
     assert "Wang 2022" in text
     assert "784-100-100-10" in text
@@ -127,17 +132,17 @@ def test_the_same_request_gives_the_same_record():
     )
     small = dataclasses.replace(small, vision_images=20, epochs=1, vision_epochs=1)
     one, again = run_photons(small), run_photons(small)
-    assert report(one) == report(again)  # points without a link are no numbers, which equal nothing
+    assert told(one) == told(again)  # points without a link are no numbers, which equal nothing
     alone = run_photons(dataclasses.replace(small, models=(Model.VIT,)))
     assert alone.models[0].parts == one.models[1].parts
     assert not alone.law
-    assert "first layer" not in report(alone)
+    assert "first layer" not in told(alone)
 
 
 def test_a_directory_that_cannot_be_made_is_said_before_anything_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(photons, "run_photons", lambda request, progress: pytest.fail("ran"))
     (tmp_path / "file").touch()
-    assert main(["photons", "--out", str(tmp_path / "file" / "here")]) == 2
+    assert main(["accuracy", "photons", "--out", str(tmp_path / "file" / "here")]) == 2
     assert "--out" in capsys.readouterr().err
 
 
@@ -152,19 +157,22 @@ def test_handwriting_is_read_where_it_is_installed():
     needed = result.needed()
     assert set(needed) == {64, 784}
     assert needed[64] > 2.0 * needed[784]
-    assert "handwriting" in report(result)
+    assert "handwriting" in told(result)
 
 
 def test_without_handwriting_digits_are_drawn_with_a_line_of_notice(tmp_path, monkeypatch, capsys):
     asked = []
     monkeypatch.setattr(photons, "run_photons", lambda request, progress: asked.append(request) or found())
     monkeypatch.setattr(handwriting, "has_handwriting", lambda: False)
-    assert main(["photons", "--out", str(tmp_path)]) == 0
+    assert main(["accuracy", "photons", "--out", str(tmp_path)]) == 0
     assert "scikit-learn is not installed" in capsys.readouterr().err
-    assert main(["photons", "--digits", "drawn", "--out", str(tmp_path)]) == 0
+    assert main(["accuracy", "photons", "--digits", "drawn", "--out", str(tmp_path)]) == 0
     assert "scikit-learn" not in capsys.readouterr().err
     assert [one.digits for one in asked] == [DigitSet.DRAWN] * 2
     monkeypatch.undo()
     monkeypatch.setattr(handwriting, "has_handwriting", lambda: False)
-    assert main(["photons", "--quick", "--model", "mlp", "--digits", "real", "--out", str(tmp_path)]) == 2
+    assert (
+        main(["accuracy", "photons", "--quick", "--model", "mlp", "--digits", "real", "--out", str(tmp_path)])
+        == 2
+    )
     assert "install heliograph[digits]" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""``heliograph run-trace``, ``step --chakra`` and task graphs in ``validate network``."""
+"""``heliograph network trace``, ``step --chakra`` and task graphs in ``validate network``."""
 
 import json
 
@@ -18,19 +18,22 @@ def test_a_step_is_written_and_runs_on_another_system(tmp_path, capsys):
     times = {}
     for system in ("gpu_packet", "gpu_ocs"):
         line = str(tmp_path / "line.json")
-        assert main(["run-trace", str(tmp_path / "t"), "--system", system, "--json", "--trace", line]) == 0
+        assert (
+            main(["network", "trace", str(tmp_path / "t"), "--system", system, "--json", "--trace", line])
+            == 0
+        )
         times[system] = json.loads(capsys.readouterr().out)
     assert times["gpu_packet"]["time_s"] == pytest.approx(step["step_time_s"], rel=1e-3)
     for record in times.values():
         assert sum(record["time_by_category_s"].values()) == pytest.approx(record["time_s"])
         assert sum(record["energy_by_component_j"].values()) == pytest.approx(record["energy_j"])
-    assert main(["run-trace", str(tmp_path), "--system", "gpu_packet", "--modelled"]) == 0
+    assert main(["network", "trace", str(tmp_path), "--system", "gpu_packet", "--modelled"]) == 0
     assert "compute as modelled" in capsys.readouterr().out
 
 
 def test_a_damaged_trace_is_one_sentence_and_exit_code_two(tmp_path, capsys):
     (tmp_path / "t.0.et").write_bytes(b"\x07\x0a\x050.0.4\x37\x08")
-    assert main(["run-trace", str(tmp_path / "t"), "--system", "gpu_packet"]) == 2
+    assert main(["network", "trace", str(tmp_path / "t"), "--system", "gpu_packet"]) == 2
     error = capsys.readouterr().err
     assert error.startswith("heliograph: t.0.et: byte 9: ")
     assert error.count("\n") == 1
@@ -40,7 +43,7 @@ def test_missing_nodes_are_one_line_and_no_failure_if_so_asked(tmp_path, capsys)
     write_trace(
         tmp_path / "t.0.et", [Node(id=1, name="x", type=NodeType.COMP, data_deps=(8,), duration_us=9)]
     )
-    command = ["run-trace", str(tmp_path / "t"), "--system", "gpu_packet"]
+    command = ["network", "trace", str(tmp_path / "t"), "--system", "gpu_packet"]
     assert main(command) == 2
     assert "--ignore-missing" in capsys.readouterr().err
     assert main([*command, "--ignore-missing"]) == 0

@@ -9,8 +9,8 @@ from scipy.stats import spearmanr
 
 from experiments import validation
 from experiments.__main__ import main
-from experiments.breakeven import Line
-from experiments.links import link_kinds, link_loads, rows_by_kind
+from experiments.network.breakeven import Line
+from experiments.network.links import link_kinds, link_loads, rows_by_kind
 from experiments.search import (
     Objective,
     Search,
@@ -255,7 +255,7 @@ def test_break_even_lies_where_lines_cross() -> None:
 def test_a_break_even_runs_without_any_option(capsys, tmp_path, monkeypatch):
     """The model that stands for all is one that ships."""
     monkeypatch.chdir(tmp_path)
-    assert main(["breakeven", "--points", "3", "--json"]) == 0
+    assert main(["network", "breakeven", "--points", "3", "--json"]) == 0
     assert "llama-3-70b" in capsys.readouterr().out
 
 

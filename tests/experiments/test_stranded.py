@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments.__main__ import main
-from experiments.stranded import Cluster, Faults, random_faults, read_events, read_faults, wasted
+from experiments.cost.stranded import Cluster, Faults, random_faults, read_events, read_faults, wasted
 from experiments.validation.driver import validate
 from experiments.validation.network_failures import statistics
 from simulator.errors import ParameterError
@@ -103,11 +103,11 @@ def test_a_bad_trace_is_one_sentence(tmp_path, events, match):
 
 
 def test_the_command_prints_and_refuses(capsys, tmp_path):
-    assert main(["waste", "--failed", "0.02", "--nodes", "360", "--json"]) == 0
+    assert main(["cost", "waste", "--failed", "0.02", "--nodes", "360", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["wasted"]["ring, 2 hops"] > 0
-    assert main(["waste", "--nodes", "72"]) == 0
+    assert main(["cost", "waste", "--nodes", "72"]) == 0
     assert "domains of 72" in capsys.readouterr().out
-    assert main(["waste", "--node", "5"]) == 2
+    assert main(["cost", "waste", "--node", "5"]) == 2
     assert "must divide groups" in capsys.readouterr().err
     for text, said in (
         ("{}", "t.json: holds a dict where a list of events is needed"),
@@ -115,7 +115,7 @@ def test_the_command_prints_and_refuses(capsys, tmp_path):
         ("[3]", "t.json: event 0: lacks 'event_time'"),
     ):
         (tmp_path / "t.json").write_text(text)
-        assert main(["waste", "--data", str(tmp_path / "t.json")]) == 2
+        assert main(["cost", "waste", "--data", str(tmp_path / "t.json")]) == 2
         assert said in capsys.readouterr().err
 
 

@@ -165,7 +165,7 @@ def test_a_kind_that_is_no_text_is_refused(tmp_path):
 
 def test_commands_list_show_and_run_fabrics(capsys):
     assert main(["list", "fabrics", "--json"]) == 0
-    assert set(json.loads(capsys.readouterr().out)) == set(FABRICS)
+    assert set(json.loads(capsys.readouterr().out)["names"]) == set(FABRICS)
     assert main(["show", "dragonfly"]) == 0
     assert "terminals" in capsys.readouterr().out
     step = ["step", "--system", "gpu_packet", "--model", "llama-3-8b", "--plan", PLAN, "--fabric"]

@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 
-import experiments.commands.list_names as command
+from experiments import names
 from experiments.__main__ import main
 from heliograph.processes import run_all
 from simulator.errors import ClippingWarning, SuspectWarning
@@ -30,13 +30,14 @@ def test_a_warning_survives_a_pipe():
 
 
 def test_a_command_prints_the_worst_of_what_clips_and_each_other_warning_once(monkeypatch, capsys):
-    def run(arguments):
+    def listing(what):
         for share in (0.1, 0.4, 0.2):
             dubious(share)
         for _ in range(2):
             warnings.warn("too good", SuspectWarning, stacklevel=1)
+        return {"one": "of them"}
 
-    monkeypatch.setattr(command, "run", run)
+    monkeypatch.setattr(names, "listing", listing)
     assert main(["list", "systems"]) == 0
     assert capsys.readouterr().err.splitlines() == [
         "heliograph: warning: too good",

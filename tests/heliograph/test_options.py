@@ -5,7 +5,8 @@ import json
 import pytest
 
 import heliograph as hg
-from experiments.__main__ import BAD_INPUT, main
+from experiments.__main__ import main
+from experiments.cli import BAD_INPUT
 from heliograph.comparison import Request, build_systems
 from heliograph.systems import build_system
 from simulator.errors import ParameterError

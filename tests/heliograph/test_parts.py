@@ -6,7 +6,8 @@ import warnings
 
 import pytest
 
-from experiments.__main__ import BAD_INPUT, main
+from experiments.__main__ import main
+from experiments.cli import BAD_INPUT
 from experiments.core import layer_products, phase_energy, training_j_per_mac
 from heliograph import sanity_checks
 from heliograph.parameters import parameters_of
@@ -169,7 +170,7 @@ def test_a_system_without_light_has_no_place_for_a_part():
 
 def test_every_part_is_listed_with_its_figures_and_a_source(capsys):
     assert main(["list", "parts", "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)
+    listed = json.loads(capsys.readouterr().out)["names"]
     assert listed == parts_listing()
     assert set(listed) == set(named_parts())
     assert {text.partition(":")[0] for text in listed.values()} == {str(role) for role in Role}

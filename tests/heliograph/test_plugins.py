@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import heliograph as hg
-from experiments.__main__ import BAD_INPUT, main
+from experiments.__main__ import main
+from experiments.cli import BAD_INPUT
 from heliograph import fabrics
 from heliograph.catalogue import listing
 from heliograph.systems import build_system

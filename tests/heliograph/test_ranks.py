@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from experiments.__main__ import BAD_INPUT, main
+from experiments.__main__ import main
+from experiments.cli import BAD_INPUT
 from heliograph import processes
 from heliograph import processes as ranks
 from heliograph.records import versions

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from experiments.__main__ import BAD_INPUT, main
+from experiments.__main__ import main
+from experiments.cli import BAD_INPUT
 from simulator.errors import HeliographError, ParameterError, WorkloadError
 from workloads.traces.chakra import Attribute, CommType, Form, Node, NodeType, read_trace, write_trace
 from workloads.traces.chakra.nodes import decode_node, encode_metadata, encode_node, schema
@@ -183,7 +184,7 @@ def test_where_protobuf_is_missing_one_sentence_says_what_to_install(tmp_path, c
         for act in (lambda: list(read_trace(path)), lambda: write_trace(path, [])):
             with pytest.raises(HeliographError, match=r"pip install 'heliograph\[chakra\]'"):
                 act()
-        assert main(["run-trace", str(tmp_path / "g")]) == BAD_INPUT
+        assert main(["network", "trace", str(tmp_path / "g")]) == BAD_INPUT
         assert capsys.readouterr().err.count("\n") == 1
         assert main(["validate", "network"]) == 0
         out = capsys.readouterr().out

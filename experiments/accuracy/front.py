@@ -1,0 +1,594 @@
+"""Loss against energy per token and step time: what light, bits, size and wavelengths of a core buy.
+
+Each setting is priced and executed: on a clean model (noise at inference), and, at the present setting and at
+the least and the most of each knob, in training on that hardware.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from experiments.accuracy.prediction import QUICK_STEPS, Effort, Prediction, predict_and_execute
+from experiments.hardware import DEFAULT_ACCELERATORS, SYSTEM, Hardware
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.records import TrainingCache, plain
+from heliograph.registry import model_named
+from heliograph.report import ReportRow, ReportTable, format_si
+from heliograph.simulation import plan_for, run_step
+from heliograph.small_gpt import (
+    BFLOAT16,
+    FLOAT8,
+    FLOAT8_ROWS,
+    NOTHING,
+    Accuracy,
+    Arithmetic,
+    train_all,
+)
+from heliograph.style import PALETTE, REFERENCE, new_figure, styled
+from heliograph.systems import System, build_system
+from optical.devices import Converter
+from simulator.errors import LinkError, ParameterError
+from simulator.parameter_tree import get_at
+from workloads.models.architecture import TransformerConfig
+from workloads.plan.choices import Precision
+from workloads.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+OUTPUT_BITS = "output bits"
+"""The knob that turns an ADC along its own figure of merit."""
+KNOBS: Mapping[str, Sequence[str]] = MappingProxyType(
+    {
+        "laser power": ("laser_power_w",),
+        OUTPUT_BITS: ("adc.nominal_bits", "adc.enob_bits", "adc.power_w"),
+        "array size": ("rows", "columns", "outputs", "ports"),
+        "wavelengths": ("wavelengths",),
+    }
+)
+"""Knobs, and the parameters of the core that turn with each; those that it lacks are left out."""
+FACTORS: Mapping[str, Sequence[float]] = MappingProxyType(
+    {
+        "laser power": (0.05, 0.1, 0.25, 0.5, 2.0, 4.0),
+        "array size": (0.5, 2.0, 3.0),
+        "wavelengths": (0.5, 2.0, 4.0),
+    }
+)
+"""Times the present value, by knob."""
+BITS = (-3.0, -2.0, -1.0, 1.0, 2.0)
+"""Bits more than at present."""
+PRESENT = "present"
+"""Knob of the system as it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One setting of a system."""
+
+    knob: str
+    """Knob that was turned."""
+    value: float
+    """Value of the first of its parameters, SI."""
+    raised: bool
+    """Whether that is above the present value."""
+    system: System | None
+    """The system, its link budget solved anew; None where it cannot be built."""
+    reason: str = ""
+    """Why not."""
+
+    @property
+    def label(self) -> str:
+        """Name of the setting's arithmetic."""
+        return self.knob if math.isnan(self.value) else f"{self.knob} {self.value:g}"
+
+
+def settings(name: str, **options: Any) -> list[Setting]:  # noqa: ANN401 - as `build_system` takes them
+    """Return the system as it is, then each knob turned alone; every change goes the way of ``--set``."""
+    given = tuple(options.pop("assignments", ()))
+    present = build_system(name, **options, assignments=given)
+    if present.photonic is None:
+        msg = f"system '{name}' has no photonic core whose knobs could be turned; name photonic_packet"
+        raise ParameterError(msg)
+    found = [Setting(knob=PRESENT, value=math.nan, raised=False, system=present)]
+    core = _innermost(present)
+    for knob, paths in KNOBS.items():
+        owned = [(f"{core}.{path}", _value(present, f"{core}.{path}")) for path in paths]
+        values = [(path, value) for path, value in owned if value is not None]
+        if not values:
+            continue
+        for turned in _turned(knob, values, present):
+            falls = turned[0][1] < values[0][1]  # effective bits must never exceed nominal ones
+            order = reversed(turned) if falls else turned
+            changes = tuple(f"{path}={value:.6g}" for path, value in order)
+            one = Setting(knob=knob, value=turned[0][1], raised=not falls, system=None)
+            try:
+                system = build_system(name, **options, assignments=given + changes)
+                system.analog()
+            except (LinkError, ParameterError) as error:
+                found.append(dataclasses.replace(one, reason=str(error)))
+            else:
+                found.append(dataclasses.replace(one, system=system))
+    return found
+
+
+def _value(system: System, path: str) -> float | None:
+    try:
+        value = get_at(system, path)
+    except ParameterError:
+        return None
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _innermost(system: System) -> str:
+    """Return the path of the core that multiplies, inside a number format or not."""
+    path, core = "photonic.core", system.photonic.core if system.photonic is not None else None
+    while (inner := getattr(core, "core", None)) is not None:
+        path, core = f"{path}.core", inner
+    return path
+
+
+def _converter(system: System) -> Converter | None:
+    """Return the output converter of a system's innermost core, if it has one."""
+    core: object = system.photonic.core if system.photonic is not None else None
+    while (inner := getattr(core, "core", None)) is not None:
+        core = inner
+    adc = getattr(core, "adc", None)
+    return adc if isinstance(adc, Converter) else None
+
+
+def _turned(knob: str, values: list[tuple[str, float]], present: System) -> list[list[tuple[str, float]]]:
+    if knob == OUTPUT_BITS:
+        adc = _converter(present)
+        if adc is None:
+            return []
+        family = [adc.rescaled(adc.enob_bits + more) for more in BITS]  # Walden: each bit twice the energy
+        return [[(path, getattr(one, path.rpartition(".")[2])) for path, _ in values] for one in family]
+    whole = knob != "laser power"
+    return [
+        [(path, float(round(value * factor)) if whole else value * factor) for path, value in values]
+        for factor in FACTORS[knob]
+    ]
+
+
+def outermost(found: Sequence[Setting]) -> list[Setting]:
+    """Return the present setting, and the least and the most of each knob."""
+    kept = [found[0]]
+    for knob in KNOBS:
+        turned = sorted((one for one in found if one.knob == knob), key=lambda one: one.value)
+        kept += turned[:1] + turned[1:][-1:]
+    return kept
+
+
+MARKS = (BFLOAT16, FLOAT8, FLOAT8_ROWS)
+"""Formats of the GPU that stands beside."""
+TRAINED_MODEL = "tiny"
+"""Shape of the GPT that is trained on the hardware, of `heliograph.small_gpt.MODELS`."""
+TRAINED_STEPS, QUICK_TRAINED_STEPS = 90, QUICK_STEPS
+"""Updates of its training."""
+FLOAT8_BITS = 4.0
+"""Bits of the significand of E4M3, the leading one counted (Micikevicius et al. 2022, table 1)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontPoint:
+    """A setting with its price and its loss."""
+
+    knob: str
+    """Knob that was turned."""
+    value: float
+    """To which value, SI; not a number for a GPU."""
+    raised: bool
+    """Whether that is above the present value."""
+    energy_j: float
+    """Energy per token of a training step; not a number where none is modelled."""
+    time_s: float
+    """Step time."""
+    effective_bits: float
+    """Of a full-scale sample."""
+    rise: float
+    """Rise of the loss of a clean model at inference, nats per byte, mean over models."""
+    error: float
+    """Its standard error over draws."""
+    trained: float = math.nan
+    """Final loss of a model trained on that hardware minus exact training, nats per byte, mean over seeds;
+    not a number where none was trained."""
+    trained_error: float = math.nan
+    """Its standard error over seeds."""
+    trained_resolved: bool = False
+    """Whether that is told from chance."""
+
+    def row(self) -> dict[str, Any]:
+        """Return the point as a row of a table."""
+        return {
+            "knob": self.knob,
+            "value": self.value,
+            "energy_j_per_token": self.energy_j,
+            "step_time_s": self.time_s,
+            "effective_bits": self.effective_bits,
+            "loss_rise_nats": self.rise,
+            "standard_error_nats": self.error,
+            "trained_difference_nats": self.trained,
+            "trained_standard_error_nats": self.trained_error,
+            "trained_resolved": self.trained_resolved,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Front(Result):
+    """All points."""
+
+    system: str
+    """Name of the system."""
+    workload: str
+    """Model whose step is priced."""
+    points: tuple[FrontPoint, ...]
+    """Settings, the present one first."""
+    marks: tuple[FrontPoint, ...]
+    """GPUs."""
+    missing: tuple[str, ...]
+    """Settings that cannot be built, and why."""
+    floor: float = math.nan
+    """Largest difference that noise of nothing made to a trained model's loss, nats per byte."""
+
+    def report(self) -> list[Block]:
+        """Return the table of all settings, and what could not be built."""
+        return report(self)
+
+    def record(self) -> dict[str, Any]:
+        """Return all points as plain data."""
+        found: dict[str, Any] = plain(self)
+        return found
+
+    def rows(self) -> list[Row]:
+        """Return a row for each setting and GPU."""
+        return [one.row() for one in (*self.points, *self.marks)]
+
+    def figure(self) -> Figure:
+        """Return the loss over energy per token and over step time."""
+        return draw(self)
+
+
+def accuracy_front(
+    found: Sequence[Setting],
+    *,
+    workload: str,
+    effort: Effort,
+    cache: TrainingCache,
+    trained_steps: int = 0,
+    progress: Callable[[str, int, int], None] = lambda label, done, total: None,
+) -> Front:
+    """Price a step at every setting, execute a clean model through it, and train at the outermost ones.
+
+    Parameters
+    ----------
+    found : sequence of Setting
+        The present system first.
+    workload : str
+        Model whose training step is priced, as `heliograph compare` takes it.
+    effort : Effort
+        How much of the small GPT is run.
+    cache : TrainingCache
+        Finished runs, which are not repeated.
+    trained_steps : int
+        Updates of each training on the hardware; none trains nothing.
+    progress : callable
+        Told what is done.
+    """
+    built = [(one, one.system) for one in found if one.system is not None]
+    executed = predict_and_execute(
+        (
+            *(Arithmetic(label=one.label, analog=system.analog()) for one, system in built),
+            *(Arithmetic(label=name) for name in MARKS),
+        ),
+        effort=dataclasses.replace(effort, core_pairs=2, ladder_db=(20.0,), error_classes=(), gains=False),
+        cache=cache,
+        progress=lambda done, total, label: progress(f"clean model, {label}", done, total),
+    )
+    trained: Mapping[str, Accuracy] = {}
+    if trained_steps:
+        trained = train_all(
+            _trainable([one for one, _ in built]),
+            seeds=effort.seeds,
+            quick=trained_steps <= QUICK_STEPS,
+            cache=cache,
+            model=TRAINED_MODEL,
+            steps=trained_steps,
+            progress=lambda done, total, label: progress(f"training, {label}", done, total),
+        )
+    losses = _Losses(executed=executed, trained=trained)
+    config, present = model_named(workload), built[0][1]
+    memory_bytes = present.node().memory.capacity_bytes
+    plan = plan_for(config, "", accelerators=present.accelerators, memory_bytes=memory_bytes)
+    points = []
+    for index, (one, system) in enumerate(built):
+        points.append(losses.point(one, run_step(system, config, plan).record()))
+        progress("steps", index + 1, len(built))
+    gpu = build_system("gpu_packet", accelerators=present.accelerators, gpu=present.gpu.name)
+    named = [Setting(knob=name, value=math.nan, raised=False, system=gpu) for name in MARKS]
+    return Front(
+        system=present.name,
+        workload=config.name,
+        points=tuple(points),
+        marks=tuple(losses.point(one, _gpu_step(one.knob, gpu, config, plan)) for one in named),
+        missing=tuple(f"{one.label}: {one.reason}" for one in found if one.system is None),
+        floor=losses.floor,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Losses:
+    """Losses of the models, by the label of a setting."""
+
+    executed: Prediction
+    trained: Mapping[str, Accuracy]
+
+    @property
+    def floor(self) -> float:
+        """Largest difference that noise of nothing made; not a number without training."""
+        return self.trained[NOTHING.label].largest_difference if self.trained else math.nan
+
+    def point(self, one: Setting, step: Mapping[str, Any]) -> FrontPoint:
+        """Return a setting with its step's price and its loss."""
+        rise, error = _rise(self.executed, one.label)
+        learned = self.trained.get(one.label)
+        return FrontPoint(
+            knob=one.knob,
+            value=one.value,
+            raised=one.raised,
+            energy_j=step.get("energy_per_token_j", math.nan),
+            time_s=step.get("step_time_s", math.nan),
+            effective_bits=step.get("effective_bits", math.nan),
+            rise=rise,
+            error=error,
+            trained=statistics.fmean(learned.differences) if learned else math.nan,
+            trained_error=learned.difference_error if learned else math.nan,
+            trained_resolved=learned.resolved(self.floor) if learned else False,
+        )
+
+
+def _trainable(found: Sequence[Setting]) -> list[Arithmetic]:
+    """Return what is trained: noise of nothing, the GPUs, and the outermost settings."""
+    return [
+        NOTHING,
+        *(Arithmetic(label=name) for name in MARKS),
+        *(
+            Arithmetic(label=one.label, analog=one.system.analog())
+            for one in outermost(found)
+            if one.system is not None
+        ),
+    ]
+
+
+def _gpu_step(name: str, gpu: System, config: TransformerConfig, plan: Plan) -> dict[str, Any]:
+    """Return a GPU's step in a format; none where its engine is not made for it."""
+    if name == BFLOAT16:
+        return run_step(gpu, config, plan).record()
+    if gpu.gpu.chip.byte_flops_per_cycle <= gpu.gpu.chip.flops_per_cycle:
+        return {}
+    record = run_step(gpu, config, plan.with_(precision=Precision.FP8)).record()
+    return record | {"effective_bits": FLOAT8_BITS}
+
+
+def _rise(executed: Prediction, label: str) -> tuple[float, float]:
+    one = next(execution for execution in executed.executions if execution.label == label)
+    return statistics.fmean(one.even), one.even_error
+
+
+_MARKERS = "osD^"
+_MARKS = "PXv"
+_MARK_COLOURS = (5, 8, 4)
+_NO_ENGINE = "no such engine"
+_WIDE = 12.0
+"""Ratio of the largest to the least value from which ticks are fewer."""
+LEAST_TRAINED = 1e-3
+"""Trained difference below which the axis is linear, nats per byte."""
+LEAST_RISE = 1e-4
+"""Rise of the loss below which a GPU is drawn at the foot of the figure, nats per byte."""
+
+
+def report(front: Front) -> list[Block]:
+    """Return the table, and what could not be built."""
+    rows = [
+        ReportRow(
+            label=one.knob if math.isnan(one.value) else f"{one.knob} {one.value:g}",
+            values=(
+                format_si(one.energy_j, "J") if math.isfinite(one.energy_j) else _NO_ENGINE,
+                format_si(one.time_s, "s") if math.isfinite(one.time_s) else _NO_ENGINE,
+                f"{one.effective_bits:.2f}" if math.isfinite(one.effective_bits) else "",
+                f"{one.rise:.5f} \u00b1 {one.error:.5f}",
+                _trained(one),
+            ),
+            section=index == len(front.points),
+        )
+        for index, one in enumerate((*front.points, *front.marks))
+    ]
+    title = f"{front.system}: a step of {front.workload}, and the loss that noise costs the small GPT"
+    names = ("energy per token", "step time", "effective bits", "rise, nats/byte", "trained minus exact")
+    lines: list[Block] = [ReportTable(title, names, rows)]
+    if math.isfinite(front.floor):
+        lines.append(
+            f"Noise of nothing moves the loss of a trained seed by up to {front.floor:.2g} nats/byte."
+        )
+    return lines + [f"Cannot be built: {text}" for text in front.missing]
+
+
+def _trained(point: FrontPoint) -> str:
+    """Return what training on the hardware came to, and whether chance alone does as much."""
+    if math.isnan(point.trained):
+        return ""
+    if not point.trained_resolved:
+        return "not resolved"
+    return f"{point.trained:+.4f} \u00b1 {point.trained_error:.4f}"
+
+
+def draw(front: Front) -> Figure:
+    """Draw the loss over energy per token and over step time, a curve for each knob, GPUs as marks.
+
+    Above stands noise at inference on a clean model, below training on the hardware, if there was any.
+
+    Parameters
+    ----------
+    front : Front
+        What to draw.
+    """
+    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - only to draw
+
+    rows = 1 + any(math.isfinite(one.trained) for one in front.points)
+    with styled():
+        figure = new_figure(1.6 + 2.6 * rows)
+        panels = figure.subplots(rows, 2, squeeze=False, sharey="row", sharex="col")
+        for column, x_name in enumerate(("energy_j", "time_s")):
+            _draw_panel(panels[0, column], front, x_name, "rise")
+            panels[0, column].set_yscale("log")
+            panels[0, column].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            if rows > 1:
+                _draw_panel(panels[1, column], front, x_name, "trained")
+                panels[1, column].axhspan(
+                    -front.floor,
+                    front.floor,
+                    color=PALETTE[9],
+                    alpha=0.4,
+                    linewidth=0.0,
+                    label="what noise of nothing does to a seed",
+                )
+                panels[1, column].plot([], [], "o", **_hollow(REFERENCE), label="not told from chance")
+                panels[1, column].set_yscale("symlog", linthresh=max(2.0 * front.floor, LEAST_TRAINED))
+                panels[1, column].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            _tick(panels[-1, column], [getattr(one, x_name) for one in (*front.points, *front.marks)])
+        panels[-1, 0].set_xlabel(f"energy per token, {front.workload} (J)")
+        panels[-1, 1].set_xlabel("step time (s)")
+        panels[0, 0].set_ylabel("noise at inference:\nrise of the loss (nats/byte)")
+        if rows > 1:
+            panels[1, 0].set_ylabel("trained on the hardware:\nloss minus exact (nats/byte)")
+        figure.suptitle(f"What a core's knobs cost and buy: {front.system}", fontsize=9.5)
+        named = [axes.get_legend_handles_labels() for axes in panels[:, 0]]
+        entries: dict[str, Artist] = {}
+        for handles, labels in named:
+            for handle, label in zip(handles, labels, strict=True):
+                entries.setdefault(label, handle)
+        figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=2)
+        return figure
+
+
+def _draw_panel(axes: Axes, front: Front, x_name: str, y_name: str) -> None:
+    """Draw one quantity over another for each knob, the present setting and the GPUs."""
+    present, error_name = front.points[0], "error" if y_name == "rise" else "trained_error"
+    for index, knob in enumerate(KNOBS):
+        turned = sorted([one for one in front.points if one.knob == knob], key=lambda one: one.value)
+        if not turned:
+            continue
+        mine = [*(one for one in turned if not one.raised), present, *(one for one in turned if one.raised)]
+        mine = [one for one in mine if math.isfinite(getattr(one, y_name))]
+        axes.errorbar(
+            [getattr(one, x_name) for one in mine],
+            [getattr(one, y_name) for one in mine],
+            yerr=[getattr(one, error_name) for one in mine],
+            fmt=f"{_MARKERS[index]}-",
+            markersize=4,
+            linewidth=0.9,
+            capsize=2,
+            color=PALETTE[index],
+            label=f"{knob}: {_range(turned)}",
+        )
+        if y_name == "trained":
+            for one in mine:
+                if not one.trained_resolved and one is not present:
+                    place = getattr(one, x_name), one.trained
+                    axes.plot(*place, _MARKERS[index], zorder=3, **_hollow(PALETTE[index]))
+    x, y = getattr(present, x_name), getattr(present, y_name)
+    face = "white" if y_name == "trained" and not present.trained_resolved else REFERENCE
+    axes.plot(x, y, "*", color=REFERENCE, markerfacecolor=face, markersize=11, label=PRESENT, zorder=4)
+    for index, mark in enumerate(front.marks):
+        x, y, colour = getattr(mark, x_name), getattr(mark, y_name), PALETTE[_MARK_COLOURS[index]]
+        if math.isfinite(x):
+            hidden = y_name == "rise" and y < LEAST_RISE
+            text = f"GPU, {mark.knob}" + (f", below {LEAST_RISE:g}" if hidden else "")
+            face = "white" if y_name == "trained" and not mark.trained_resolved else colour
+            axes.plot(
+                x,
+                LEAST_RISE if hidden else y,
+                _MARKS[index],
+                color=colour,
+                markerfacecolor=face,
+                markersize=7,
+                label="" if y_name == "trained" else text,
+            )
+        else:
+            text = f"GPU, {mark.knob} ({_NO_ENGINE})"
+            shown = "" if y_name == "trained" else text
+            axes.axhline(y, color=colour, linestyle=":", linewidth=1.0, label=shown)
+    axes.set_xscale("log")
+    axes.grid(visible=True)
+
+
+def _hollow(colour: str) -> dict[str, Any]:
+    """Return how a point is drawn that chance explains."""
+    return {"markeredgecolor": colour, "markerfacecolor": "white", "markersize": 4}
+
+
+def _tick(axes: Axes, values: list[float]) -> None:
+    """Put ticks at leading digits of the powers of ten where values are, few enough to be read."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter  # noqa: PLC0415 - only to draw
+
+    shown = [value for value in values if math.isfinite(value)]
+    low, high = min(shown) / 1.2, max(shown) * 1.2
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    wide = high / low > _WIDE
+    ticks = [lead * 10.0**power for power in powers for lead in ((1, 2, 5) if wide else (1, 1.5, 2, 3, 5, 7))]
+    axes.set_xticks([tick for tick in ticks if low <= tick <= high])
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlim(low, high)
+
+
+def _range(points: list[FrontPoint]) -> str:
+    """Return the span of a knob's values; that of light carries its unit, the others are counts."""
+    unit = " W" if KNOBS[points[0].knob][0].endswith("_w") else ""
+    return f"{points[0].value:.3g} to {points[-1].value:.3g}{unit}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnobFront(Study):
+    """Loss against energy per token over the knobs of a core."""
+
+    system: str = option("photonic_packet", SYSTEM)
+    workload: str = option("llama-3.1-405b", "model whose step is priced")
+    accelerators: int = option(DEFAULT_ACCELERATORS, "how many", metavar="N")
+    model: str = option("small", "GPT to execute: small, deep, tiny, narrow or wide")
+    steps: int | None = option(None, "updates of its clean training", metavar="N")
+    seeds: int | None = option(None, "models, each with its own draws", metavar="K")
+    training: bool = option(True, "train the tiny GPT on the outermost settings too")
+    quick: bool = option(False, "outermost settings alone, shorter training, fewer draws and seeds")
+    hardware: Hardware = field(default_factory=Hardware)
+
+    def default_out(self) -> Path:
+        """Return the usual directory."""
+        return Path("results") / "accuracy_front"
+
+    def run(self, progress: Progress) -> Front:
+        """Return every setting with its price and its loss."""
+        found = settings(
+            self.system,
+            accelerators=self.accelerators,
+            **self.hardware.given(),
+            assignments=self.hardware.settings,
+        )
+        trained_steps = QUICK_TRAINED_STEPS if self.quick else TRAINED_STEPS
+        return accuracy_front(
+            outermost(found) if self.quick else found,
+            workload=self.workload,
+            effort=Effort.asked(quick=self.quick, model=self.model, steps=self.steps, seeds=self.seeds),
+            trained_steps=trained_steps if self.training else 0,
+            cache=progress.training,
+            progress=progress,
+        )

@@ -1,0 +1,646 @@
+"""With how few photons per multiplication small networks still read digits, as Wang et al. (2022) measured.
+
+Digits (`workloads.training.digits`) and networks are not theirs, so published
+accuracies on MNIST are marks, not targets. The vision transformer asks for what a perceptron never does:
+operands of either sign, and two that both come from the image.
+
+What a run with few photons found, beside what was published; plain data without torch.
+
+What a run with few photons is asked for: networks, images, seeds, and how products are made of light.
+
+The vision transformer of a run with few photons: every product in light, then some apart.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import functools
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simulator.errors import LinkError
+from simulator.keys import mix_key
+
+if TYPE_CHECKING:
+    from optical.execution.counting import CountingNumerics, HomodyneNumerics
+    from workloads.training.classifier import Classifier
+    from workloads.training.digits import Digits
+    from workloads.training.vision_transformer import VisionTransformer
+
+
+TARGET = 0.90
+"""Share of the exact accuracy at which photons are compared between vector lengths."""
+CHANCE = 0.1
+"""Accuracy of a guess among ten digits."""
+_PUBLISHED = Path(__file__).parents[1] / "validation" / "reference" / "photons.csv"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """Accuracy of all seeds at one number of photons."""
+
+    curve: str
+    """Scheme, or what else the curve shows."""
+    inputs: int
+    """Length of the vectors that the first layer sums."""
+    photons_per_mac: float
+    """Detected photons per multiplication."""
+    accuracies: tuple[float, ...]
+    """Share of test images classified rightly, one per seed; NaN where the link does not close."""
+
+    @property
+    def mean(self) -> float:
+        """Mean over seeds."""
+        return statistics.fmean(self.accuracies)
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation over seeds; zero for one seed, not a number where a link does not close."""
+        if math.isnan(self.mean):
+            return math.nan
+        return statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else 0.0
+
+    def record(self) -> dict[str, Any]:
+        """Return the point as plain data."""
+        return {
+            "curve": self.curve,
+            "inputs": self.inputs,
+            "photons_per_multiplication": self.photons_per_mac,
+            "photons_per_dot_product": self.photons_per_mac * self.inputs,
+            "accuracy": self.mean,
+            "accuracy_spread": self.spread,
+            "accuracy_by_seed": list(self.accuracies),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """One published accuracy."""
+
+    work: str
+    """Who."""
+    photons_per_mac: float
+    """Detected photons per multiplication."""
+    accuracy: float
+    """Share classified rightly."""
+    config: str
+    """On what."""
+    source: str
+    """Reference."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCurves:
+    """The curves of one kind of network."""
+
+    model: str
+    """Its kind, as ``--model`` takes it."""
+    title: str
+    """Its kind as a reader calls it."""
+    shape: str
+    """Its widths, in a line."""
+    digital: tuple[float, ...]
+    """Accuracy of exact arithmetic, one per seed."""
+    points: tuple[Point, ...]
+    """Every product in light, for each scheme."""
+    parts: tuple[Point, ...] = ()
+    """Only some products in light and the others exact, for each choice of them."""
+
+    @property
+    def exact(self) -> float:
+        """Accuracy of exact arithmetic, mean over seeds."""
+        return statistics.fmean(self.digital)
+
+    def record(self) -> dict[str, Any]:
+        """Return the curves as plain data."""
+        return {
+            "shape": self.shape,
+            "digital_accuracy": self.exact,
+            "digital_accuracy_by_seed": list(self.digital),
+            "points": [point.record() for point in self.points],
+            "products_apart": [point.record() for point in self.parts],
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhotonResult:
+    """All curves of one run."""
+
+    models: tuple[ModelCurves, ...]
+    """One for each kind of network."""
+    digits: str
+    """Images that they read, in words."""
+    law: tuple[Point, ...]
+    """The perceptron's first layer counted by two detectors and the others exact, for each length of its
+    vectors; empty without a perceptron."""
+    law_digital: Mapping[int, float]
+    """Accuracy of exact arithmetic by that length, mean over the seeds of `law`."""
+    digits_sha256: str
+    """Hash of the test images."""
+
+    def needed(self) -> dict[int, float]:
+        """Return the photons per multiplication at `TARGET` of the exact accuracy, by vector length."""
+        return {
+            length: photons_at(TARGET * exact, [one for one in self.law if one.inputs == length])
+            for length, exact in self.law_digital.items()
+        }
+
+    @property
+    def exponent(self) -> float:
+        """Slope of photons per multiplication over length, in logarithms; -1 if the sum alone counts."""
+        found = {n: photons for n, photons in self.needed().items() if math.isfinite(photons)}
+        if len(found) < 2:
+            return math.nan
+        return float(np.polyfit(np.log(list(found)), np.log(list(found.values())), 1)[0])
+
+    def record(self) -> dict[str, Any]:
+        """Return the run as plain data."""
+        return {
+            "models": {one.model: one.record() for one in self.models},
+            "first_layer_only": [point.record() for point in self.law],
+            "digital_accuracy_by_inputs": dict(self.law_digital),
+            "photons_by_inputs": self.needed(),
+            "share_of_digital_accuracy": TARGET,
+            "exponent_of_length": self.exponent,
+            "published": [
+                {
+                    "work": one.work,
+                    "photons_per_multiplication": one.photons_per_mac,
+                    "accuracy": one.accuracy,
+                }
+                for one in published()
+            ],
+            "digits": self.digits,
+            "digits_sha256": self.digits_sha256,
+        }
+
+
+def published() -> list[Published]:
+    """Return the published points."""
+    with _PUBLISHED.open(newline="", encoding="utf-8") as file:
+        return [
+            Published(
+                work=row["work"],
+                photons_per_mac=float(row["photons_per_multiplication"]),
+                accuracy=float(row["accuracy"]),
+                config=row["config"],
+                source=row["source"],
+            )
+            for row in csv.DictReader(file)
+        ]
+
+
+def photons_at(accuracy: float, curve: Sequence[Point]) -> float:
+    """Return the photons at which a curve first meets an accuracy, between points in log photons.
+
+    Parameters
+    ----------
+    accuracy : float
+        Share classified rightly.
+    curve : sequence of Point
+        Points with ascending photons.
+
+    Returns
+    -------
+    float
+        Infinite if it never does; NaN if it does from its first point on.
+    """
+    before: Point | None = None
+    for point in curve:
+        if point.mean >= accuracy:
+            if before is None:
+                return math.nan
+            share = (accuracy - before.mean) / (point.mean - before.mean)
+            return before.photons_per_mac * (point.photons_per_mac / before.photons_per_mac) ** share
+        before = point if math.isfinite(point.mean) else before
+    return math.inf
+
+
+GRID = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+"""Photons per multiplication of every curve."""
+LAW_GRID = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+"""The same where only the first layer is counted."""
+_TRAINING_IMAGES, _TEST_IMAGES, _SPLIT = 0, 1, 2
+
+
+class Scheme(StrEnum):
+    """Schemes of products in light; each value is the name in tables and figures."""
+
+    PAIR = "counted, pair"
+    OFFSET = "counted, offset"
+    SHOT = "homodyne, shot only"
+    CORE = "homodyne, as built"
+
+
+class DigitSet(StrEnum):
+    """Digits that are read; each value is the name on the command line."""
+
+    REAL = "real"
+    """Handwriting, of the set that comes with scikit-learn."""
+    DRAWN = "drawn"
+    """Glyphs of fonts that every machine has, distorted."""
+
+    @classmethod
+    def usual(cls) -> DigitSet:
+        """Return handwriting where it is installed, else drawn digits."""
+        from workloads.training.digits import has_handwriting  # noqa: PLC0415 - only to execute
+
+        return cls.REAL if has_handwriting() else cls.DRAWN
+
+    @property
+    def named(self) -> str:
+        """Name in print."""
+        return "handwriting (scikit-learn)" if self is DigitSet.REAL else "digits drawn from fonts"
+
+    @property
+    def side(self) -> int:
+        """Pixels along an edge: the set's own, or MNIST's."""
+        return 8 if self is DigitSet.REAL else 28
+
+    @property
+    def patch_side(self) -> int:
+        """Pixels along an edge of a patch, of which an image has 16."""
+        return self.side // 4
+
+
+class Model(StrEnum):
+    """Kinds of networks; each value is the name on the command line."""
+
+    MLP = "mlp"
+    VIT = "vit"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """Effort of a run."""
+
+    models: tuple[Model, ...] = tuple(Model)
+    """Kinds of networks."""
+    digits: DigitSet = DigitSet.DRAWN
+    """Images that they read."""
+    seeds: tuple[int, ...]
+    """Of initial weights, order of images and all noise; one perceptron each."""
+    law_seeds: tuple[int, ...]
+    """Those of them with which vectors of other lengths are tried."""
+    vision_seeds: tuple[int, ...]
+    """Those of the vision transformers, one each."""
+    sides: tuple[int, ...]
+    """Pixels along an edge of the images by which the length of vectors is tried, ascending."""
+    training_images: int
+    """Images to train on."""
+    test_images: int
+    """Images that a perceptron classifies ..."""
+    vision_images: int
+    """... and those of them, the first, that a vision transformer does."""
+    epochs: int
+    """Passes of a perceptron's training over the images ..."""
+    vision_epochs: int
+    """... and of a vision transformer's, which learns more slowly."""
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        quick: bool,
+        seed: int = 0,
+        models: tuple[Model, ...] = tuple(Model),
+        digits: DigitSet = DigitSet.DRAWN,
+    ) -> Request:
+        """Return the usual request, or a quick one, with seeds from `seed` on."""
+        seeds = tuple(range(seed, seed + (2 if quick else 5)))
+        if digits is DigitSet.REAL:
+            return cls._of_handwriting(seeds, models, quick=quick)
+        if quick:
+            return cls(
+                models=models,
+                seeds=seeds,
+                law_seeds=seeds[:1],
+                vision_seeds=seeds,
+                sides=(14, 28),
+                training_images=3000,
+                test_images=500,
+                vision_images=200,
+                epochs=6,
+                vision_epochs=16,
+            )
+        return cls(
+            models=models,
+            seeds=seeds,
+            law_seeds=seeds[:3],
+            vision_seeds=seeds[:3],
+            sides=(14, 28, 56),
+            training_images=8000,
+            test_images=1000,
+            vision_images=500,
+            epochs=8,
+            vision_epochs=12,
+        )
+
+    @classmethod
+    def _of_handwriting(cls, seeds: tuple[int, ...], models: tuple[Model, ...], *, quick: bool) -> Request:
+        """Return a request for a set that is small, so that it takes more passes over the images."""
+        return cls(
+            models=models,
+            digits=DigitSet.REAL,
+            seeds=seeds,
+            law_seeds=seeds[:1] if quick else seeds,
+            vision_seeds=seeds,
+            sides=(8, 28) if quick else (8, 14, 28),
+            training_images=1297,
+            test_images=500,
+            vision_images=200 if quick else 500,
+            epochs=30,
+            vision_epochs=20 if quick else 60,
+        )
+
+    def images(self, side: int) -> tuple[Digits, Digits]:
+        """Return images to train on and to test with; another resolution shows the same digits."""
+        from workloads.training.digits import draw_digits, read_handwriting  # noqa: PLC0415 - reads fonts
+
+        if self.digits is DigitSet.REAL:
+            split = np.random.default_rng(mix_key(_SPLIT))
+            return read_handwriting(self.training_images, self.test_images, generator=split, side=side)
+        training, test = (
+            draw_digits(count, generator=np.random.default_rng(mix_key(stream)), side=side)
+            for stream, count in (
+                (_TRAINING_IMAGES, self.training_images),
+                (_TEST_IMAGES, self.test_images),
+            )
+        )
+        return training, test
+
+
+def products_of(scheme: Scheme, photons_per_mac: float) -> CountingNumerics | HomodyneNumerics:
+    """Return what executes products by a scheme with so many photons per multiplication."""
+    from optical.cores.homodyne import default_homodyne  # noqa: PLC0415 - torch, only to execute
+    from optical.execution.counting import CountingNumerics, HomodyneNumerics, Signs  # noqa: PLC0415
+    from optical.execution.few_photons import LitCore  # noqa: PLC0415
+
+    match scheme:
+        case Scheme.PAIR | Scheme.OFFSET:
+            signs = Signs.PAIR if scheme is Scheme.PAIR else Signs.OFFSET
+            return CountingNumerics(photons_per_mac=photons_per_mac, signs=signs)
+        case Scheme.SHOT | Scheme.CORE:
+            lit = LitCore(
+                core=default_homodyne(),
+                photons_per_mac=photons_per_mac,
+                only_shot_noise=scheme is Scheme.SHOT,
+            )
+            return HomodyneNumerics(lit=lit)
+
+
+PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "scores": ("scores",),
+        "values": ("values",),
+        "weights": ("patches", "qkv", "projection", "up", "down", "head"),
+    }
+)
+"""Products that are put in light apart: queries with keys, shares with values, and those with weights."""
+_EXACT = "exact"
+
+Curves = dict[tuple[str, float], float]
+"""Accuracy by curve and photons per multiplication."""
+
+
+def run_vision(
+    request: Request, images: tuple[Digits, Digits], progress: Callable[[str], None]
+) -> ModelCurves:
+    """Train a vision transformer per seed and run it through every scheme, then some products apart.
+
+    Parameters
+    ----------
+    request : Request
+        How much to run.
+    images : tuple of Digits
+        To train on, and to test with.
+    progress : callable
+        Told of each network that is done.
+    """
+    from workloads.training.vision_transformer import (  # noqa: PLC0415 - torch, only to execute
+        Product,
+        VisionConfig,
+        train_vision_transformer,
+        vision_accuracy,
+    )
+
+    training, test = images[0], first_of(images[1], request.vision_images)
+    found: list[Curves] = []
+    shape = ""
+    for seed in request.vision_seeds:
+        model = train_vision_transformer(
+            VisionConfig(patch_side=request.digits.patch_side, epochs=request.vision_epochs, seed=seed),
+            training,
+        )
+        shape, every = model.shape, tuple(str(one) for one in Product)
+        mine = {(_EXACT, math.inf): vision_accuracy(model, test, {}, key=seed)}
+        bench = _Bench(model=model, test=test, seed=seed)
+        for scheme in Scheme:
+            mine |= bench.curve(str(scheme), scheme, every)
+        for name, part in PARTS.items():
+            mine |= bench.curve(name, Scheme.PAIR, part)
+        found.append(mine)
+        progress("vision transformer")
+
+    def point(curve: str, photons: float) -> Point:
+        accuracies = tuple(one[curve, photons] for one in found)
+        length = request.digits.patch_side**2
+        return Point(curve=curve, inputs=length, photons_per_mac=photons, accuracies=accuracies)
+
+    return ModelCurves(
+        model=str(Model.VIT),
+        title="Vision transformer",
+        shape=shape,
+        digital=point(_EXACT, math.inf).accuracies,
+        points=tuple(point(str(scheme), photons) for scheme in Scheme for photons in GRID),
+        parts=tuple(point(name, photons) for name in PARTS for photons in GRID),
+    )
+
+
+def first_of(digits: Digits, count: int) -> Digits:
+    """Return the first images."""
+    return dataclasses.replace(digits, images=digits.images[:count], labels=digits.labels[:count])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Bench:
+    """A trained model that is run through light."""
+
+    model: VisionTransformer
+    test: Digits
+    seed: int
+
+    def curve(self, name: str, scheme: Scheme, part: tuple[str, ...]) -> Curves:
+        """Return accuracies over the photons of a scheme that makes some products."""
+        from workloads.training.vision_transformer import Product, vision_accuracy  # noqa: PLC0415 - torch
+
+        found: Curves = {}
+        for index, photons in enumerate(GRID):
+            products = dict.fromkeys((Product(one) for one in part), products_of(scheme, photons))
+            key = mix_key(self.seed, index)
+            try:
+                found[name, photons] = vision_accuracy(self.model, self.test, products, key=key)
+            except LinkError:
+                found[name, photons] = math.nan
+        return found
+
+
+Found = dict[tuple[int, int], dict[tuple[str, float], float]]
+"""By side of the images and seed: accuracy by curve and photons per multiplication."""
+
+
+def run_photons(
+    request: Request, progress: Callable[[str, int, int], None] = lambda label, done, total: None
+) -> PhotonResult:
+    """Train the networks and run them through every scheme; the same request gives the same result.
+
+    Parameters
+    ----------
+    request : Request
+        How much to run.
+    progress : callable
+        Told what the last network was for, networks done, and networks in all.
+    """
+    own = request.digits.side
+    others = [(side, seed) for side in request.sides if side != own for seed in request.law_seeds]
+    perceptrons = [(own, seed) for seed in request.seeds] + others
+    if Model.MLP not in request.models:
+        perceptrons = []
+    total = len(perceptrons) + (len(request.vision_seeds) if Model.VIT in request.models else 0)
+    done = 0
+
+    def tell(label: str) -> None:
+        nonlocal done
+        done += 1
+        progress(label, done, total)
+
+    images = functools.cache(request.images)
+    models: list[ModelCurves] = []
+    law: tuple[Point, ...] = ()
+    law_digital: dict[int, float] = {}
+    with _one_thread():
+        if perceptrons:
+            found, shape = _perceptrons(request, perceptrons, images, tell)
+            models.append(_all_in_light(found, request, shape))
+            law, law_digital = _by_length(found, request), _exact_by_length(found, request)
+        if Model.VIT in request.models:
+            models.append(run_vision(request, images(own), tell))
+    return PhotonResult(
+        models=tuple(models),
+        digits=request.digits.named,
+        law=law,
+        law_digital=law_digital,
+        digits_sha256=images(own)[1].sha256,
+    )
+
+
+def _perceptrons(
+    request: Request,
+    wanted: Sequence[tuple[int, int]],
+    images: Callable[[int], tuple[Digits, Digits]],
+    progress: Callable[[str], None],
+) -> tuple[Found, str]:
+    """Return what each perceptron reads, and the widths of those of the usual resolution."""
+    from workloads.training.classifier import accuracy  # noqa: PLC0415 - torch, only to execute
+
+    found: Found = {}
+    shape = ""
+    for side, seed in wanted:
+        training, test = images(side)
+        network = _train(request, training, seed)
+        exact = accuracy(network, test, [None] * len(network.weights_KM), key=seed)
+        found[side, seed] = {(_EXACT, math.inf): exact}
+        if side == request.digits.side:
+            shape = "-".join(str(width) for width in network.widths)
+            found[side, seed] |= _all_layers(network, test, seed)
+        if side in request.sides and seed in request.law_seeds:
+            found[side, seed] |= _first_layer(network, test, seed)
+        progress(f"{side} x {side} pixels")
+    return found, shape
+
+
+def _all_in_light(found: Found, request: Request, shape: str) -> ModelCurves:
+    own = request.digits.side
+    return ModelCurves(
+        model=str(Model.MLP),
+        title="Perceptron",
+        shape=shape,
+        digital=_point(found, own, request.seeds, _EXACT, math.inf).accuracies,
+        points=tuple(
+            _point(found, own, request.seeds, str(scheme), photons) for scheme in Scheme for photons in GRID
+        ),
+    )
+
+
+def _by_length(found: Found, request: Request) -> tuple[Point, ...]:
+    return tuple(
+        _point(found, side, request.law_seeds, f"{side * side} inputs", photons)
+        for side in request.sides
+        for photons in LAW_GRID
+    )
+
+
+def _exact_by_length(found: Found, request: Request) -> dict[int, float]:
+    return {
+        side * side: _point(found, side, request.law_seeds, _EXACT, math.inf).mean for side in request.sides
+    }
+
+
+def _point(found: Found, side: int, seeds: Sequence[int], curve: str, photons: float) -> Point:
+    accuracies = tuple(found[side, seed][curve, photons] for seed in seeds)
+    return Point(curve=curve, inputs=side * side, photons_per_mac=photons, accuracies=accuracies)
+
+
+def _train(request: Request, training: Digits, seed: int) -> Classifier:
+    from workloads.training.classifier import ClassifierConfig, train_classifier  # noqa: PLC0415 - torch
+
+    return train_classifier(ClassifierConfig(epochs=request.epochs, seed=seed), training)
+
+
+def _all_layers(network: Classifier, test: Digits, seed: int) -> dict[tuple[str, float], float]:
+    from workloads.training.classifier import accuracy  # noqa: PLC0415 - torch
+
+    layers, found = len(network.weights_KM), {}
+    for scheme in Scheme:
+        for index, photons in enumerate(GRID):
+            products, key = [products_of(scheme, photons)] * layers, mix_key(seed, index)
+            try:
+                found[str(scheme), photons] = accuracy(network, test, products, key=key)
+            except LinkError:
+                found[str(scheme), photons] = math.nan
+    return found
+
+
+def _first_layer(network: Classifier, test: Digits, seed: int) -> dict[tuple[str, float], float]:
+    from workloads.training.classifier import accuracy  # noqa: PLC0415 - torch
+
+    name, exact = f"{network.widths[0]} inputs", [None] * (len(network.weights_KM) - 1)
+    return {
+        (name, photons): accuracy(
+            network, test, [products_of(Scheme.PAIR, photons), *exact], key=mix_key(seed, index)
+        )
+        for index, photons in enumerate(LAW_GRID)
+    }
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Run torch on one thread: products this small do not gain by more."""
+    import torch  # noqa: PLC0415 - only to execute
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

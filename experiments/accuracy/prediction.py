@@ -1,0 +1,866 @@
+"""Predict, then execute: the loss that a core's noise will cost, from one calibration of a trained model.
+
+To second order a loss rises with the variance of every product's error, hence in proportion to its
+noise-to-signal ratio (NSR), and independent errors add: ``sum c_pk NSR_pk``, over the products p of every
+layer and the classes k of errors (`workloads.training.probes`): anew for every output, or shared by all that
+meet one element of an operand. What a core's errors have in common, a gain of 1 + e_p, adds ``sum_p g_p e_p +
+sum_pq h_pq e_p e_q / 2``. Gaussian noise of one class on one product at a time gives c, differentiation g
+and h; the core's own NSR and gains, measured against exact products, then predict what executing all of it
+costs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from heliograph.processes import run_all
+from heliograph.records import TrainingCache
+from heliograph.report import ReportRow, ReportTable
+from heliograph.small_gpt import (
+    DECIBEL,
+    EXACT,
+    MODELS,
+    NOTHING,
+    Accuracy,
+    Arithmetic,
+    StepsToLoss,
+    difference_text,
+    products_of,
+    standard_error,
+    steps_to_loss,
+    train_all,
+)
+from optical.execution.analog import AnalogSpec
+from simulator.errors import ParameterError, nearest
+from simulator.keys import mix_key
+from simulator.operators import Phase
+from workloads.training.probes import ErrorClass
+
+if TYPE_CHECKING:
+    from simulator.interfaces import Numerics
+    from workloads.training.corpora import Corpus
+    from workloads.training.gpt import Gpt, GptConfig
+    from workloads.training.loop import TrainingConfig
+
+
+BITS = (8, 7, 6, 5, 4)
+"""Bits of one converter, the other being exact."""
+
+
+def converter_ladder(arithmetics: Iterable[Arithmetic]) -> tuple[Arithmetic, ...]:
+    """Return arithmetics with output or operand converters of so many bits, and no other error.
+
+    Parameters
+    ----------
+    arithmetics : iterable of Arithmetic
+        The first photonic one gives length of a sample, scale, rounding and range of the output converter.
+
+    Raises
+    ------
+    ParameterError
+        If none is of a photonic core that reads its sums with a converter.
+    """
+    for one in arithmetics:
+        spec = one.analog[Phase.FORWARD] if one.analog is not None else None
+        if spec is not None and spec.residues is None:
+            return tuple(_converter(spec, one, kind, bits) for kind in ("ADC", "DAC") for bits in BITS)
+    msg = "converters are turned on a photonic core that reads its sums; name one with --system, as crossbar"
+    raise ParameterError(msg)
+
+
+def _converter(spec: AnalogSpec, one: Arithmetic, kind: str, bits: int) -> Arithmetic:
+    alone = dataclasses.replace(
+        AnalogSpec.ideal(), analog_length=spec.analog_length, scale=spec.scale, rounding=spec.rounding
+    )
+    if kind == "ADC":
+        alone = dataclasses.replace(
+            alone,
+            adc_bits=float(bits),
+            adc_enob_bits=float(bits),
+            adc_range_sigma=spec.adc_range_sigma,
+        )
+    else:
+        alone = dataclasses.replace(alone, dac_bits=float(bits))
+    return dataclasses.replace(
+        one, label=f"{kind} {bits} bits", analog=dict.fromkeys(one.analog or {}, alone)
+    )
+
+
+def with_electronic(arithmetics: Iterable[Arithmetic], products: tuple[str, ...]) -> tuple[Arithmetic, ...]:
+    """Return the arithmetics with some products electronic and exact, the model's names for them.
+
+    Raises
+    ------
+    ParameterError
+        If the model has no product of that name.
+    """
+    known = ("qkv", "scores", "values", "projection", "up", "down", "head")
+    for name in products:
+        if name not in known:
+            msg = f"there is no product '{name}' to keep electronic; take one or more of {', '.join(known)}"
+            raise ParameterError(msg)
+    if not products:
+        return tuple(arithmetics)
+    return tuple(
+        dataclasses.replace(one, label=f"{one.label}, {'+'.join(products)} digital", exact_products=products)
+        for one in arithmetics
+    )
+
+
+FIT_DB = (20.0, 40.0)
+"""Signal to noise over which the slope of the loss is fitted, dB: where the rise is small."""
+PROBE_DB = 20.0
+"""Signal to noise of the Gaussian probe of one product, dB."""
+GOAL = 0.10
+"""Largest residual of a prediction, relative, that is called a hit."""
+
+
+def product_of(site: str) -> str:
+    """Return the product that a site runs, its layer left out."""
+    return site.partition(".")[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """Response of one clean model to Gaussian noise. Rises are of the validation loss, nats per byte."""
+
+    clean: float
+    """Loss with exact products."""
+    single: Mapping[str, Mapping[ErrorClass, tuple[float, ...]]]
+    """Rise with noise on one site alone, by site and class of errors, one per pair of draws."""
+    together: Mapping[float, tuple[float, ...]]
+    """Rise with noise on the outputs of all products, by signal to noise in dB."""
+    first: Mapping[str, float]
+    """Derivative of the loss to the gain of a site."""
+    second: Mapping[str, Mapping[str, float]]
+    """Second derivative of the loss to the gains of two sites."""
+
+    @classmethod
+    def of(cls, result: Mapping[str, Any]) -> Calibration:
+        """Return the record of a worker's plain data."""
+        return cls(
+            clean=result["clean"],
+            single={
+                name: {ErrorClass(one): tuple(rises) for one, rises in classes.items()}
+                for name, classes in result["single"].items()
+            },
+            together={row[0]: tuple(row[1:]) for row in result["together"]},
+            first=result["first"],
+            second=result["second"],
+        )
+
+    def coefficient(self, site: str, error_class: ErrorClass) -> float:
+        """Return nats per unit of noise-to-signal ratio of errors of one class at a site."""
+        return statistics.fmean(self.single[site][error_class]) * 10.0 ** (PROBE_DB / DECIBEL)
+
+    def coefficient_variance(self, site: str, error_class: ErrorClass) -> float:
+        """Return the squared standard error of a coefficient over draws; zero for one pair."""
+        error = standard_error(self.single[site][error_class]) * 10.0 ** (PROBE_DB / DECIBEL)
+        return error**2 if math.isfinite(error) else 0.0
+
+    def coefficients(self) -> dict[str, float]:
+        """Return nats per unit of noise-to-signal ratio on the outputs of a product in all layers."""
+        found: dict[str, float] = {}
+        for site in self.single:
+            name = product_of(site)
+            found[name] = found.get(name, 0.0) + self.coefficient(site, ErrorClass.OUTPUT)
+        return found
+
+    def by_variance(self, nsr: Mapping[str, Mapping[ErrorClass, float]]) -> float:
+        """Return the rise by errors of these noise-to-signal ratios, by site and class."""
+        return math.fsum(
+            self.coefficient(site, one) * value
+            for site, classes in nsr.items()
+            for one, value in classes.items()
+        )
+
+    def by_variance_error(self, nsr: Mapping[str, Mapping[ErrorClass, float]]) -> float:
+        """Return its standard error by the draws of the probes."""
+        return math.sqrt(
+            math.fsum(
+                self.coefficient_variance(site, one) * value**2
+                for site, classes in nsr.items()
+                for one, value in classes.items()
+            )
+        )
+
+    def by_gain(self, gain: Mapping[str, float], *, order: int) -> float:
+        """Return what the gains of the sites add, to first order or only to second."""
+        if order == 1:
+            return math.fsum(self.first[site] * (one - 1.0) for site, one in gain.items())
+        return math.fsum(
+            self.second[site][other] * (one - 1.0) * (another - 1.0) / 2.0
+            for site, one in gain.items()
+            for other, another in gain.items()
+        )
+
+    @property
+    def slope_per_db(self) -> float:
+        """Slope of log10(rise) over signal to noise in dB; -0.1 if the rise goes with the noise's power."""
+        points = [
+            (db, math.log10(statistics.fmean(rises)))
+            for db, rises in self.together.items()
+            if FIT_DB[0] <= db <= FIT_DB[1] and statistics.fmean(rises) > 0.0
+        ]
+        if len(points) < 2:
+            return math.nan
+        return statistics.linear_regression(*zip(*points, strict=True)).slope
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """Effect of one arithmetic on each clean model."""
+
+    label: str
+    """Name of the arithmetic."""
+    drawn: tuple[tuple[float, ...], ...]
+    """Rise of the loss, per model and draw, nats per byte."""
+    mirrored: tuple[tuple[float, ...], ...]
+    """The same with the mirror image of every error."""
+    nsr: tuple[Mapping[str, Mapping[ErrorClass, float]], ...]
+    """Measured noise-to-signal ratio by site and class, per model; sites that are exact are left out."""
+    gain: tuple[Mapping[str, float], ...]
+    """Measured gain by site, per model."""
+
+    @classmethod
+    def of(cls, label: str, results: Iterable[Mapping[str, Any]]) -> Execution:
+        """Return the record of one arithmetic from the plain data of all workers."""
+        mine = [one["executed"][label] for one in results]
+        return cls(
+            label=label,
+            drawn=tuple(tuple(one["drawn"]) for one in mine),
+            mirrored=tuple(tuple(one["mirrored"]) for one in mine),
+            nsr=tuple(
+                {site: {ErrorClass(k): v for k, v in row.items()} for site, row in one["nsr"].items()}
+                for one in mine
+            ),
+            gain=tuple(one["gain"] for one in mine),
+        )
+
+    def product_nsr(self, product: str) -> float:
+        """Return the noise to signal of a product, mean over layers and models; zero if exact."""
+        found = [
+            math.fsum(classes.values())
+            for one in self.nsr
+            for site, classes in one.items()
+            if product_of(site) == product
+        ]
+        return statistics.fmean(found) if found else 0.0
+
+    @property
+    def rises(self) -> tuple[float, ...]:
+        """Mean rise of each model over its draws."""
+        return tuple(statistics.fmean(one) for one in self.drawn)
+
+    @property
+    def even(self) -> tuple[float, ...]:
+        """Half the sum of draw and mirror image, per model: what the errors' variance costs."""
+        return tuple(statistics.fmean(halves) for halves in self._halves(1))
+
+    @property
+    def odd(self) -> tuple[float, ...]:
+        """Half the difference of draw and mirror image, per model: what errors in common cost."""
+        return tuple(statistics.fmean(halves) for halves in self._halves(-1))
+
+    @property
+    def even_error(self) -> float:
+        """Standard error over draws of the mean of `even`."""
+        return _pooled(self._halves(1))
+
+    @property
+    def rise_error(self) -> float:
+        """Standard error over draws of the mean of `rises`."""
+        return _pooled(self.drawn)
+
+    def _halves(self, sign: int) -> list[list[float]]:
+        return [
+            [(x + sign * y) / 2.0 for x, y in zip(one, other, strict=True)]
+            for one, other in zip(self.drawn, self.mirrored, strict=True)
+        ]
+
+
+def _pooled(values: Sequence[Sequence[float]]) -> float:
+    """Return the standard error of the mean over models, of the scatter within each."""
+    return math.sqrt(sum(standard_error(one) ** 2 for one in values)) / len(values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """The whole experiment."""
+
+    model: str
+    """Name of the model's shape."""
+    width: int
+    """Its width."""
+    steps: int
+    """Updates of its clean training."""
+    calibrations: tuple[Calibration, ...]
+    """One per model."""
+    executions: tuple[Execution, ...]
+    """One per arithmetic."""
+
+    @property
+    def slopes(self) -> tuple[float, ...]:
+        """Slope of log10(rise) per dB, per model."""
+        return tuple(one.slope_per_db for one in self.calibrations)
+
+    def coefficients(self, product: str) -> tuple[float, ...]:
+        """Return nats per unit of noise-to-signal ratio on the outputs of one product, per model."""
+        return tuple(one.coefficients()[product] for one in self.calibrations)
+
+    @property
+    def products(self) -> tuple[str, ...]:
+        """Names of the products."""
+        return tuple(self.calibrations[0].coefficients())
+
+    @property
+    def additivity(self) -> tuple[float, ...]:
+        """Sum of the single rises over the rise of all together at the same noise, per model."""
+        nsr = 10.0 ** (-PROBE_DB / DECIBEL)
+        return tuple(
+            nsr * math.fsum(one.coefficients().values()) / statistics.fmean(one.together[PROBE_DB])
+            for one in self.calibrations
+        )
+
+    def predicted_even(self, execution: Execution) -> tuple[float, ...]:
+        """Return the rise by the variance of an arithmetic's measured errors and by its gains squared."""
+        return tuple(
+            one.by_variance(nsr) + one.by_gain(gain, order=2)
+            for one, nsr, gain in zip(self.calibrations, execution.nsr, execution.gain, strict=True)
+        )
+
+    def predicted(self, execution: Execution) -> tuple[float, ...]:
+        """Return the rise that the law gives for an arithmetic's measured errors, per model."""
+        return tuple(
+            even + one.by_gain(gain, order=1)
+            for even, one, gain in zip(
+                self.predicted_even(execution), self.calibrations, execution.gain, strict=True
+            )
+        )
+
+    def residual(self, execution: Execution) -> float:
+        """Return the mean predicted rise by the errors' variance over the executed one, minus one."""
+        return statistics.fmean(self.predicted_even(execution)) / statistics.fmean(execution.even) - 1.0
+
+    def residual_error(self, execution: Execution) -> float:
+        """Return the standard error of the residual: of draws of core and probes, or of models if larger.
+
+        Notes
+        -----
+        Rounding errs alike in every draw, weights above all: only models are draws of it. So draws alone
+        would tell too small an error. Few models give it roughly: of three, to a half.
+        """
+        even, executed = self.predicted_even(execution), statistics.fmean(execution.even)
+        misses = [one - other for one, other in zip(even, execution.even, strict=True)]
+        over_models = abs(standard_error(misses) / executed)
+        probes = math.hypot(
+            *(one.by_variance_error(nsr) for one, nsr in zip(self.calibrations, execution.nsr, strict=True))
+        )
+        predicted = statistics.fmean(even)
+        relative = math.hypot(execution.even_error / executed, probes / len(self.calibrations) / predicted)
+        over_draws = relative * abs(1.0 + self.residual(execution))
+        if not math.isfinite(over_models):
+            return math.nan if execution.even_error == 0.0 else over_draws
+        return max(over_models, over_draws)
+
+    @property
+    def second_order_limit(self) -> tuple[float, bool]:
+        """Largest rise, nats per byte, up to which noise on all products costs what its power says.
+
+        Notes
+        -----
+        Noise on all products is raised from level to level; the law goes through the quietest three levels.
+        True comes with it if a louder level was off by more than `GOAL`, where the law ends.
+        """
+        levels = sorted(self.calibrations[0].together, reverse=True)
+        rises = [statistics.fmean(x for one in self.calibrations for x in one.together[db]) for db in levels]
+        per_nsr = [rise * 10.0 ** (db / DECIBEL) for db, rise in zip(levels, rises, strict=True)]
+        law, most = statistics.fmean(per_nsr[:3]), 0.0
+        for rise, ratio in zip(rises, per_nsr, strict=True):
+            if abs(ratio / law - 1.0) > GOAL:
+                return most, True
+            most = rise
+        return most, False
+
+    def white_residual(self, execution: Execution) -> float:
+        """Return the residual if all errors were taken to be drawn anew for every output, gains apart."""
+        taken = [
+            math.fsum(
+                one.coefficient(site, ErrorClass.OUTPUT) * math.fsum(classes.values())
+                for site, classes in nsr.items()
+            )
+            + one.by_gain(gain, order=2)
+            for one, nsr, gain in zip(self.calibrations, execution.nsr, execution.gain, strict=True)
+        ]
+        return statistics.fmean(taken) / statistics.fmean(execution.even) - 1.0
+
+    def record(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        return {
+            "model": self.model,
+            "width": self.width,
+            "steps": self.steps,
+            "clean_loss": [one.clean for one in self.calibrations],
+            "nats_per_nsr": {name: list(self.coefficients(name)) for name in self.products},
+            "nats_per_nsr_by_site": [
+                {
+                    site: {str(name): one.coefficient(site, name) for name in classes}
+                    for site, classes in one.single.items()
+                }
+                for one in self.calibrations
+            ],
+            "nats_per_gain": [dict(one.first) for one in self.calibrations],
+            "nats_per_gain_squared": [
+                {site: dict(row) for site, row in one.second.items()} for one in self.calibrations
+            ],
+            "slope_per_db": list(self.slopes),
+            "additivity": list(self.additivity),
+            "together": [
+                {str(db): list(rises) for db, rises in one.together.items()} for one in self.calibrations
+            ],
+            "executions": {
+                one.label: {
+                    "nsr": [
+                        {site: {str(name): value for name, value in row.items()} for site, row in nsr.items()}
+                        for nsr in one.nsr
+                    ],
+                    "gain": [dict(gain) for gain in one.gain],
+                    "predicted": list(self.predicted(one)),
+                    "executed": list(one.rises),
+                    "executed_standard_error": one.rise_error,
+                    "predicted_by_variance": list(self.predicted_even(one)),
+                    "executed_by_variance": list(one.even),
+                    "executed_draws": [list(draws) for draws in one.drawn],
+                    "mirrored_draws": [list(draws) for draws in one.mirrored],
+                    "residual": self.residual(one),
+                    "residual_standard_error": self.residual_error(one),
+                    "residual_of_white_errors": self.white_residual(one),
+                }
+                for one in self.executions
+            },
+        }
+
+
+_PROBE_STREAM = 7
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Bench:
+    """A trained model with the text that it is judged by."""
+
+    model: Gpt
+    """The model; what runs its products changes with every trial."""
+    training: TrainingConfig
+    """Training, which says on which windows it is judged."""
+    corpus: Corpus
+    """The text."""
+
+    def calibrate(self, effort: Effort) -> dict[str, Any]:
+        """Return how the loss depends on noise and gain of each product, as plain data."""
+        from workloads.training.probes import (  # noqa: PLC0415 - torch, only to execute
+            GainResponse,
+            gain_response,
+            sites,
+        )
+
+        clean = self.loss({}, 0)
+        response = GainResponse(first={}, second={})
+        if effort.gains:
+            response = gain_response(self.model, self.training, self.corpus)
+        names = tuple(sites(self.model.config))
+        return {
+            "clean": clean,
+            "single": {
+                name: {
+                    one: self._pairs(effort, (name,), PROBE_DB, one, clean) for one in effort.error_classes
+                }
+                for name in names
+            },
+            "first": response.first,
+            "second": response.second,
+            "together": [
+                [db, *self._pairs(effort, names, db, ErrorClass.OUTPUT, clean)] for db in effort.ladder_db
+            ],
+        }
+
+    def loss(self, chosen: dict[str, Numerics], draw: int) -> float:
+        """Return the loss with products at these sites run by other numerics, the draw with this number."""
+        from workloads.training.loop import validate  # noqa: PLC0415 - torch, only to execute
+        from workloads.training.probes import place  # noqa: PLC0415 - torch, only to execute
+
+        place(self.model, chosen)
+        seed = mix_key(self.training.seed, _PROBE_STREAM, draw)
+        return validate(self.model, dataclasses.replace(self.training, seed=seed), self.corpus)
+
+    def _pairs(
+        self, effort: Effort, names: tuple[str, ...], snr_db: float, error_class: ErrorClass, clean: float
+    ) -> list[float]:
+        """Return the mean rise of each draw and its mirror image, of Gaussian errors at these sites."""
+        from workloads.training.probes import probe  # noqa: PLC0415 - torch, only to execute
+
+        nsr = 10.0 ** (-snr_db / DECIBEL)
+        both = [dict.fromkeys(names, probe(error_class, nsr, sign, uneven=effort.uneven)) for sign in (1, -1)]
+        return [sum(self.loss(one, draw) for one in both) / 2.0 - clean for draw in range(effort.pairs)]
+
+    def execute(self, arithmetic: Arithmetic, pairs: int) -> dict[str, Any]:
+        """Return what the core does to the loss, each draw and its mirror image, and its measured errors.
+
+        Notes
+        -----
+        Every draw is another chip of the same design, so that the scatter of draws holds that of chips.
+        """
+        from workloads.training.probes import (  # noqa: PLC0415 - torch, only to execute
+            MeasuredProducts,
+            MirroredProducts,
+            sites,
+        )
+
+        clean = self.loss({}, 0)
+        names = [
+            name
+            for name, (_, product) in sites(self.model.config).items()
+            if product.name.lower() not in arithmetic.exact_products
+        ]
+        drawn: list[float] = []
+        mirrored: list[float] = []
+        nsr: list[dict[str, dict[ErrorClass, float]]] = []
+        gain: list[dict[str, float]] = []
+        for draw in range(pairs):
+            numerics = products_of(_chip(arithmetic, draw)).forward
+            plain = {name: MeasuredProducts(numerics) for name in names}
+            drawn.append(self.loss(dict(plain), draw) - clean)
+            nsr.append({name: one.meter.nsr for name, one in plain.items()})
+            gain.append({name: one.meter.gain for name, one in plain.items()})
+            images = {name: MirroredProducts(one.errors) for name, one in plain.items()}
+            mirrored.append(self.loss(dict(images), draw) - clean)
+        return {
+            "drawn": drawn,
+            "mirrored": mirrored,
+            "nsr": {
+                name: {one: math.fsum(draw[name][one] for draw in nsr) / pairs for one in ErrorClass}
+                for name in names
+            },
+            "gain": {name: math.fsum(draw[name] for draw in gain) / pairs for name in names},
+        }
+
+
+def _chip(arithmetic: Arithmetic, draw: int) -> Arithmetic:
+    """Return the arithmetic on another chip for each draw, where chips differ; the first is its own."""
+    if arithmetic.analog is None:
+        return arithmetic
+    specs = {}
+    for phase, spec in arithmetic.analog.items():
+        chip = spec.chip and dataclasses.replace(spec.chip, seed=spec.chip.seed + draw)
+        specs[phase] = dataclasses.replace(spec, chip=chip)
+    return dataclasses.replace(arithmetic, analog=specs)
+
+
+LADDER_DB = (40.0, 35.0, 30.0, 25.0, 20.0, 15.0, 10.0)
+"""Signal to noise at which all products are probed together, dB."""
+QUICK_LADDER_DB = (40.0, 30.0, 20.0, 10.0)
+"""The same with ``--quick``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """Effort of a run."""
+
+    model: str = "small"
+    """Shape of the model, of `MODELS`."""
+    steps: int = 150
+    """Updates of the clean training."""
+    windows: int = 60
+    """Validation windows of 64 bytes on which every loss is read."""
+    pairs: int = 2
+    """Pairs of a draw and its mirror image per measured loss."""
+    core_pairs: int = 4
+    """The same where a core is executed; each is another chip of its design."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """Models: initial weights, batches and all draws."""
+    ladder_db: tuple[float, ...] = LADDER_DB
+    """Signal to noise at which all products are probed together, dB."""
+    uneven: bool = True
+    """Whether probing noise follows the full scales of rows and columns, as in cores that scale by row."""
+    error_classes: tuple[ErrorClass, ...] = tuple(ErrorClass)
+    """Classes of errors that are probed."""
+    gains: bool = True
+    """Whether the response to gains of products is measured; without it a core is executed, not predicted."""
+
+    def __post_init__(self) -> None:
+        if self.model not in MODELS:
+            msg = f"no model '{self.model}'; {nearest(self.model, MODELS, noun='model')}"
+            raise ParameterError(msg)
+        for name, least in (("steps", 1), ("windows", 1), ("pairs", 1), ("core_pairs", 2)):
+            if getattr(self, name) < least:
+                msg = f"{name} must be at least {least}; got {getattr(self, name)}"
+                raise ParameterError(msg)
+        if not self.seeds:
+            msg = "at least one seed is needed; give --seeds 1 or more"
+            raise ParameterError(msg)
+
+    @classmethod
+    def asked(
+        cls,
+        *,
+        quick: bool,
+        model: str,
+        steps: int | None = None,
+        seeds: int | None = None,
+        first_seed: int = 0,
+    ) -> Effort:
+        """Return the usual effort, or a quick one, with what a user asks for.
+
+        Parameters
+        ----------
+        quick : bool
+            Less than a minute instead of some.
+        model : str
+            Shape of the model, of `MODELS`.
+        steps, seeds : int, optional
+            Updates and models, if not the usual numbers.
+        first_seed : int
+            The first of the seeds.
+        """
+        whole = cls(model=model)
+        if quick:
+            whole = cls(
+                model=model,
+                steps=40,
+                windows=16,
+                pairs=1,
+                core_pairs=3,
+                seeds=(0, 1),
+                ladder_db=QUICK_LADDER_DB,
+            )
+        count = len(whole.seeds) if seeds is None else seeds
+        return dataclasses.replace(
+            whole,
+            steps=whole.steps if steps is None else steps,
+            seeds=tuple(range(first_seed, first_seed + count)),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Job:
+    effort: Effort
+    seed: int
+    arithmetics: tuple[Arithmetic, ...]
+
+
+def predict_and_execute(
+    arithmetics: tuple[Arithmetic, ...],
+    *,
+    effort: Effort,
+    cache: TrainingCache,
+    progress: Callable[[int, int, str], None] = lambda done, total, label: None,
+) -> Prediction:
+    """Train a clean model per seed, calibrate it, and execute it through each arithmetic.
+
+    Parameters
+    ----------
+    arithmetics : tuple of Arithmetic
+        How products come out; labels must differ. May be empty, for a calibration alone.
+    effort : Effort
+        How much to run.
+    cache : TrainingCache
+        Finished runs, which are not repeated.
+    progress : callable
+        Told models done, models in all, and what was run.
+    """
+    jobs = [_Job(effort=effort, seed=seed, arithmetics=arithmetics) for seed in effort.seeds]
+    keys = {job.seed: _key(job, cache) for job in jobs}
+    found = {seed: cache.load(key) for seed, key in keys.items()}
+    left = [job for job in jobs if found[job.seed] is None]
+    done = len(jobs) - len(left)
+
+    def keep(job: _Job, result: dict[str, Any]) -> None:
+        nonlocal done
+        cache.store(keys[job.seed], result)
+        found[job.seed] = result
+        done += 1
+        progress(done, len(jobs), f"seed {job.seed}")
+
+    run_all(left, _run, keep)
+    results = [found[seed] or {} for seed in effort.seeds]
+    return Prediction(
+        model=effort.model,
+        width=MODELS[effort.model]["width"],
+        steps=effort.steps,
+        calibrations=tuple(Calibration.of(one) for one in results),
+        executions=tuple(Execution.of(one.label, results) for one in arithmetics),
+    )
+
+
+def _key(job: _Job, cache: TrainingCache) -> str:
+    from workloads.training.corpora import python_source  # noqa: PLC0415 - reads files
+
+    gpt, training = _setup(job)
+    numerics = {
+        "effort": dataclasses.replace(job.effort, seeds=(job.seed,)),
+        "probe_db": PROBE_DB,
+        "mirror": "the very errors",
+        "executed": {one.label: one.identity for one in job.arithmetics},
+    }
+    return cache.key(numerics=numerics, model=gpt, training=training, corpus_sha256=python_source().sha256)
+
+
+def _setup(job: _Job) -> tuple[GptConfig, TrainingConfig]:
+    from workloads.training.gpt import GptConfig  # noqa: PLC0415 - torch, only to execute
+    from workloads.training.loop import TrainingConfig  # noqa: PLC0415 - torch, only to execute
+
+    effort = job.effort
+    training = TrainingConfig(
+        seed=job.seed, steps=effort.steps, eval_every=effort.steps, validation_windows=effort.windows
+    )
+    return GptConfig(**MODELS[effort.model]), training
+
+
+def _run(job: _Job) -> dict[str, Any]:
+    """Return what one clean model tells, as plain data."""
+    import torch  # noqa: PLC0415 - only to execute
+
+    from workloads.training.corpora import python_source  # noqa: PLC0415 - read in the worker
+    from workloads.training.loop import train_model  # noqa: PLC0415 - torch, only to execute
+
+    torch.set_num_threads(1)
+    gpt, training = _setup(job)
+    corpus = python_source()
+    exact = products_of(Arithmetic(label=EXACT))
+    trained = train_model(training, gpt, exact, corpus)
+    bench = Bench(model=trained.model, training=training, corpus=corpus)
+    return bench.calibrate(job.effort) | {
+        "executed": {one.label: bench.execute(one, job.effort.core_pairs) for one in job.arithmetics}
+    }
+
+
+class Mode(StrEnum):
+    """Products that are noisy while a model is trained."""
+
+    INFERENCE = "inference"
+    """None: noise on a model trained exactly."""
+    AWARE = "aware"
+    """Forward products; gradients are exact."""
+    HARDWARE = "hardware"
+    """All."""
+
+
+QUICK_STEPS = 24
+"""Training steps up to which the quick recipe of the small GPT is used."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """Training runs of one mode, or none for noise at inference alone."""
+
+    mode: Mode
+    """Products that were noisy in training."""
+    accuracies: Mapping[str, Accuracy]
+    """By arithmetic, exact arithmetic first; empty without training."""
+
+    @property
+    def steps(self) -> dict[str, StepsToLoss]:
+        """Steps to the loss of exact arithmetic, by arithmetic."""
+        others = {label: one for label, one in self.accuracies.items() if label not in (EXACT, NOTHING.label)}
+        return {label: steps_to_loss(one) for label, one in others.items()}
+
+    @property
+    def floor(self) -> float:
+        """Largest difference of a seed's final loss that noise of nothing made, nats per byte."""
+        return self.accuracies[NOTHING.label].largest_difference if self.accuracies else math.nan
+
+    def record(self) -> dict[str, Any]:
+        """Return the runs as plain data."""
+        runs = {
+            label: self.accuracies[label].record()
+            | steps.record()
+            | {"loss_difference_resolved": self.accuracies[label].resolved(self.floor)}
+            for label, steps in self.steps.items()
+        }
+        return {"mode": self.mode, "floor_nats": self.floor, "runs": runs}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one row per arithmetic, seed and validation."""
+        return [
+            {"numerics": label, "mode": self.mode, "seed": index, "step": step, "validation_loss_nats": loss}
+            for label, one in self.accuracies.items()
+            for index, curve in enumerate(one.losses)
+            for step, loss in zip(one.steps, curve, strict=True)
+        ]
+
+    def report(self) -> list[ReportTable | str]:
+        """Return the table of what training came to."""
+        if not self.accuracies:
+            return ["No training with noise was asked for (--mode aware or hardware)."]
+        found, floor = self.steps, self.floor
+        known = [self.accuracies[label] for label in found]
+        noisy = tuple(difference_text(one.differences, floor) for one in known)
+        exact = tuple(difference_text(one.exact_differences, floor) for one in known)
+        rows = [
+            ReportRow(label="loss with its own noise", values=noisy),
+            ReportRow(label="  read out exactly", values=exact),
+            ReportRow(label="steps to loss, relative", values=tuple(told(one) for one in found.values())),
+        ]
+        title = f"Training, mode {self.mode}, minus exact training of the same seeds"
+        chance = f"Noise of nothing moves the loss of a seed by up to {floor:.2g} nats/byte."
+        return [ReportTable(title, list(found), rows), chance]
+
+
+def told(steps: StepsToLoss) -> str:
+    """Return relative steps as text, or that no difference is resolved."""
+    if not steps.resolved:
+        return "no difference resolved"
+    if not math.isfinite(steps.mean):
+        return f"> {steps.least:.2f}"
+    return f"{steps.mean:.3f} \u00b1 {steps.error:.3f}"
+
+
+def train_in_mode(
+    arithmetics: Sequence[Arithmetic],
+    *,
+    mode: Mode,
+    effort: Effort,
+    cache: TrainingCache,
+    progress: Callable[[int, int, str], None] = lambda done, total, label: None,
+) -> Training:
+    """Train each arithmetic in a mode; beside it exact arithmetic and noise of nothing, with the same seeds.
+
+    Parameters
+    ----------
+    arithmetics : sequence of Arithmetic
+        What to train with.
+    mode : Mode
+        Which products are noisy.
+    effort : Effort
+        Model, steps and seeds.
+    cache : TrainingCache
+        Finished runs, which are not repeated.
+    progress : callable
+        Told runs done, runs in all, and the label of the run just done.
+    """
+    if mode is Mode.INFERENCE:
+        return Training(mode=mode, accuracies={})
+    trained = train_all(
+        [NOTHING, *(aware(one) if mode is Mode.AWARE else one for one in arithmetics)],
+        seeds=effort.seeds,
+        quick=effort.steps <= QUICK_STEPS,
+        cache=cache,
+        model=effort.model,
+        steps=effort.steps,
+        progress=progress,
+    )
+    return Training(mode=mode, accuracies=trained)
+
+
+def aware(arithmetic: Arithmetic) -> Arithmetic:
+    """Return an arithmetic whose gradients are exact; a GPU's stays as it is."""
+    if arithmetic.analog is None:
+        return arithmetic
+    ideal = AnalogSpec.ideal()
+    analog = {phase: spec if phase is Phase.FORWARD else ideal for phase, spec in arithmetic.analog.items()}
+    return dataclasses.replace(arithmetic, analog=analog)

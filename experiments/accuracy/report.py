@@ -1,0 +1,355 @@
+"""Loss that a core's noise costs: predicted from one calibration, then executed, and trained."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from experiments.accuracy.prediction import (
+    DECIBEL,
+    GOAL,
+    PROBE_DB,
+    Effort,
+    Execution,
+    Mode,
+    Prediction,
+    Training,
+    converter_ladder,
+    predict_and_execute,
+    product_of,
+    standard_error,
+    train_in_mode,
+    with_electronic,
+)
+from experiments.hardware import Hardware
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.report import ReportRow, ReportTable
+from heliograph.small_gpt import system_arithmetic
+from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PERCENT = 100.0
+SHOWN_RANGE = 3000.0
+"""Largest over smallest value that a bar shows."""
+TABLE_COLUMNS = 6
+"""Arithmetics side by side in a table."""
+LEGEND_ROWS = 6
+"""Most arithmetics whose legend finds room within the axes."""
+WIDE_RANGE = 20.0
+"""Largest over smallest rise beyond which axes are logarithmic."""
+MARKERS = "os^"
+"""Of arithmetics; the next where colours repeat."""
+
+
+def rows(found: Prediction) -> list[dict[str, Any]]:
+    """Return one row per arithmetic, model, site and class of errors, with what it is predicted to cost."""
+    return [
+        {
+            "numerics": execution.label,
+            "model": found.model,
+            "seed": index,
+            "site": site,
+            "product": product_of(site),
+            "error_class": str(name),
+            "nats_per_nsr": calibration.coefficient(site, name),
+            "nats_per_gain": calibration.first[site],
+            "nsr": value,
+            "gain": execution.gain[index][site],
+            "predicted_by_variance_nats": calibration.coefficient(site, name) * value,
+            "all_products_predicted_nats": found.predicted(execution)[index],
+            "all_products_executed_nats": execution.rises[index],
+            "all_products_predicted_by_variance_nats": found.predicted_even(execution)[index],
+            "all_products_executed_by_variance_nats": execution.even[index],
+        }
+        for execution in found.executions
+        for index, calibration in enumerate(found.calibrations)
+        for site, classes in execution.nsr[index].items()
+        for name, value in classes.items()
+    ]
+
+
+def report(found: Prediction) -> list[Block]:
+    """Return the tables and the findings."""
+    losses = [one.clean for one in found.calibrations]
+    title = (
+        f"Byte-level GPT '{found.model}', {found.steps} steps, {len(losses)} seeds: exact loss "
+        f"{statistics.fmean(losses):.3f} nats/byte"
+    )
+    parts: list[Block] = []
+    for first in range(0, max(1, len(found.executions)), TABLE_COLUMNS):
+        some = dataclasses.replace(found, executions=found.executions[first : first + TABLE_COLUMNS])
+        parts.append(ReportTable(title, [one.label for one in some.executions], _lines(some)))
+    slope, added = statistics.fmean(found.slopes), PERCENT * statistics.fmean(found.additivity)
+    spread = PERCENT * standard_error(found.additivity)
+    parts.append(
+        f"Slope of the loss: {slope:.4f} \u00b1 {standard_error(found.slopes):.4f} decades per dB; the law "
+        f"is -0.1. Single products add up to {added:.1f} \u00b1 {spread:.1f} % of all together at "
+        f"{PROBE_DB:g} dB."
+    )
+    limit, ended = found.second_order_limit
+    parts.append(
+        f"Noise on all products costs what its power says, to {GOAL:.0%}, up to a rise of {limit:.3g} nats"
+        f"{'' if ended else ', the loudest tried'}."
+    )
+    parts += [_verdict(found, execution) for execution in found.executions]
+    return parts
+
+
+def _lines(found: Prediction) -> list[ReportRow]:
+    lines = []
+    for index, name in enumerate(found.products):
+        c = statistics.fmean(found.coefficients(name))
+        cells = tuple(_level(execution.product_nsr(name)) for execution in found.executions)
+        text = f"{name}, {c:.3g} nats per NSR"
+        lines.append(ReportRow(label=text, values=cells, note="SNR", section=index == 0))
+
+    def line(label: str, cell: Callable[[Execution], str], note: str, *, section: bool = False) -> None:
+        cells = tuple(cell(execution) for execution in found.executions)
+        lines.append(ReportRow(label=label, values=cells, note=note, section=section))
+
+    line(
+        "rise by variance, predicted",
+        lambda one: f"{statistics.fmean(found.predicted_even(one)):.5f}",
+        "nats/byte",
+        section=True,
+    )
+    line(
+        "  executed, with mirror images",
+        lambda one: f"{statistics.fmean(one.even):.5f} \u00b1 {one.even_error:.5f}",
+        "s.e. of draws",
+    )
+    line(
+        "  residual",
+        lambda one: (
+            f"{PERCENT * found.residual(one):+.1f} \u00b1 {PERCENT * found.residual_error(one):.1f} %"
+        ),
+        f"goal {PERCENT * GOAL:.0f} %",
+    )
+    line(
+        "  if errors were all drawn anew",
+        lambda one: f"{PERCENT * found.white_residual(one):+.1f} %",
+        "residual",
+    )
+    line("rise in all, predicted", lambda one: f"{statistics.fmean(found.predicted(one)):+.5f}", "with gains")
+    line(
+        "  executed",
+        lambda one: f"{statistics.fmean(one.rises):+.5f} \u00b1 {one.rise_error:.5f}",
+        "s.e. of draws",
+    )
+    return lines
+
+
+def _verdict(found: Prediction, execution: Execution) -> str:
+    miss, error = found.residual(execution), found.residual_error(execution)
+    if not error <= GOAL or not math.isfinite(miss):
+        return f"{execution.label}: the residual is not resolved to {GOAL:.0%}; ask for more seeds."
+    hit = "within" if abs(miss) <= GOAL else "outside"
+    return f"{execution.label}: predicted {hit} {GOAL:.0%} of what was executed."
+
+
+def _level(nsr: float) -> str:
+    return f"{-DECIBEL * math.log10(nsr):.1f} dB" if nsr > 0.0 else "exact"
+
+
+def draw(found: Prediction) -> Figure:
+    """Draw the law, the shares of the products, and the prediction against the execution.
+
+    Parameters
+    ----------
+    found : Prediction
+        What to draw.
+    """
+    with styled():
+        figure = new_figure(5.6)
+        grid = figure.add_gridspec(2, 2)
+        _draw_law(figure.add_subplot(grid[0, 0]), found)
+        _draw_products(figure.add_subplot(grid[0, 1]), found)
+        _draw_residual(figure.add_subplot(grid[1, :]), found)
+        return figure
+
+
+def _draw_law(axes: Axes, found: Prediction) -> None:
+    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - only to draw
+
+    levels = sorted(found.calibrations[0].together)
+    curves = [[statistics.fmean(one.together[db]) for db in levels] for one in found.calibrations]
+    mean = [statistics.fmean(values) for values in zip(*curves, strict=True)]
+    low, high = ([pick(values) for values in zip(*curves, strict=True)] for pick in (min, max))
+    axes.fill_between(levels, low, high, color=PALETTE[0], alpha=0.2, linewidth=0.0)
+    axes.plot(levels, mean, "o-", color=PALETTE[0], markersize=3.5, label="all products noisy")
+    c = math.fsum(statistics.fmean(found.coefficients(name)) for name in found.products)
+    law = [c * 10.0 ** (-db / DECIBEL) for db in levels]
+    axes.plot(levels, law, "--", color=REFERENCE, linewidth=0.9, label="sum of single products")
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_xlabel("signal to noise of every product (dB)")
+    axes.set_ylabel("rise of the loss (nats/byte)")
+    axes.set_title("The loss goes with the noise's power")
+    axes.grid(visible=True)
+    axes.legend()
+
+
+def _draw_products(axes: Axes, found: Prediction) -> None:
+    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - only to draw
+
+    names = found.products
+    largest = max(statistics.fmean(found.coefficients(name)) for name in names)
+    for index, name in enumerate(names):
+        values = found.coefficients(name)
+        error = standard_error(values)
+        axes.barh(index, max(statistics.fmean(values), largest / SHOWN_RANGE), color=PALETTE[0], height=0.65)
+        if math.isfinite(error):
+            axes.errorbar(
+                statistics.fmean(values), index, xerr=error, color=REFERENCE, capsize=2, linewidth=0.8
+            )
+    axes.set_yticks(range(len(names)), [label(name) for name in names])
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xlim(largest / SHOWN_RANGE, 2.0 * largest)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_xlabel("rise (nats/byte) per unit of noise to signal")
+    axes.set_title("What each product's noise costs")
+
+
+def _draw_residual(axes: Axes, found: Prediction) -> None:
+    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - only to draw
+
+    points = [value for one in found.executions for value in (*found.predicted_even(one), *one.even)]
+    for index, execution in enumerate(found.executions):
+        y = execution.even
+        axes.errorbar(
+            found.predicted_even(execution),
+            y,
+            yerr=execution.even_error * math.sqrt(len(y)),
+            fmt=MARKERS[index // len(PALETTE) % len(MARKERS)],
+            markersize=4,
+            capsize=2,
+            linewidth=0.8,
+            color=PALETTE[index % len(PALETTE)],
+            label=_residual_label(found, execution),
+        )
+    wide = bool(points) and min(points) > 0.0 and max(points) > WIDE_RANGE * min(points)
+    ends = [min(points) / 1.3 if wide else 0.0, 1.15 * max(points, default=1.0)]
+    if wide:
+        for scale, axis in ((axes.set_xscale, axes.xaxis), (axes.set_yscale, axes.yaxis)):
+            scale("log")
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.plot(ends, ends, color=REFERENCE, linewidth=0.9, linestyle="--")
+    low, high = ([bound * (1.0 + sign * GOAL) for bound in ends] for sign in (-1, 1))
+    axes.fill_between(ends, low, high, color=PALETTE[9], alpha=0.3, linewidth=0.0)
+    axes.set_xlabel("predicted rise by the errors' variance (nats/byte)")
+    axes.set_ylabel("executed (nats/byte)")
+    axes.set_title(f"Predicted, then executed: one point per seed; band: {GOAL:.0%}")
+    if len(found.executions) > LEGEND_ROWS:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, fontsize="small")
+    elif found.executions:
+        axes.legend(loc="upper left")
+
+
+def _residual_label(found: Prediction, execution: Execution) -> str:
+    miss, error = PERCENT * found.residual(execution), PERCENT * found.residual_error(execution)
+    spread = f" \u00b1 {error:.1f}" if math.isfinite(error) else ""
+    return f"{label(execution.label)}, {miss:+.1f}{spread} %"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predicted(Result):
+    """A prediction, its execution, and training with the same noise."""
+
+    found: Prediction
+    """Prediction and execution."""
+    trained: Training
+    """Training, if any was asked for."""
+
+    def report(self) -> list[Block]:
+        """Return the tables of both."""
+        return [*report(self.found), *self.trained.report()]
+
+    def record(self) -> dict[str, Any]:
+        """Return both as plain data."""
+        return self.found.record() | {"training": self.trained.record()}
+
+    def rows(self) -> list[Row]:
+        """Return a row for each arithmetic, model, site and class of errors."""
+        return rows(self.found)
+
+    def tables(self) -> dict[str, list[Row]]:
+        """Return the same, and every validation of a training."""
+        curves = {"training": self.trained.rows()} if self.trained.accuracies else {}
+        return {"": self.rows()} | curves
+
+    def figure(self) -> Figure:
+        """Return what was predicted beside what was executed."""
+        return draw(self.found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predict(Study):
+    """Loss that a core's noise costs, predicted and executed."""
+
+    system: tuple[str, ...] = option(
+        ("photonic_packet",),
+        "systems by name (photonic_packet:ring_bank), or TOML files, separated by commas",
+        metavar="NAMES",
+        commas=True,
+    )
+    mode: Mode = option(
+        Mode.INFERENCE,
+        "inference: noise on a clean model; aware: train with noisy forward products, too; hardware: train "
+        "with all products noisy",
+    )
+    electronic: tuple[str, ...] = option(
+        (),
+        "products that stay electronic and exact: head, or several of qkv, scores, values, projection, up, "
+        "down, head",
+        metavar="PRODUCTS",
+        commas=True,
+    )
+    converters: bool = option(
+        False, "execute also the first core's output and operand converters alone, from 8 to 4 bits"
+    )
+    model: str = option("small", "small, deep, tiny, narrow or wide")
+    steps: int | None = option(None, "updates of every training run", metavar="N")
+    seeds: int | None = option(None, "models, each with its own draws", metavar="K")
+    seed: int = option(0, "first seed")
+    quick: bool = option(False, "shorter training, fewer draws and seeds")
+    hardware: Hardware = field(default_factory=Hardware)
+
+    def default_out(self) -> Path:
+        """Return the usual directory."""
+        return Path("results") / "accuracy"
+
+    def run(self, progress: Progress) -> Predicted:
+        """Return the prediction, its execution, and training in the mode that is asked for."""
+        effort = Effort.asked(
+            quick=self.quick, model=self.model, steps=self.steps, seeds=self.seeds, first_seed=self.seed
+        )
+        known = {
+            one.label: one for one in (system_arithmetic(self.hardware.system(name)) for name in self.system)
+        }
+        arithmetics = with_electronic(known.values(), self.electronic)
+        ladder = converter_ladder(known.values()) if self.converters else ()
+        return Predicted(
+            found=predict_and_execute(
+                (*arithmetics, *with_electronic(ladder, self.electronic)),
+                effort=effort,
+                cache=progress.training,
+                progress=progress.of("clean model"),
+            ),
+            trained=train_in_mode(
+                arithmetics,
+                mode=self.mode,
+                effort=effort,
+                cache=progress.training,
+                progress=progress.of("training"),
+            ),
+        )

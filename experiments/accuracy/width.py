@@ -1,0 +1,332 @@
+"""Noise that a transformer tolerates over its width, and what it says of larger ones.
+
+Optical Transformers (Anderson et al., arXiv:2302.10360) found that the light per multiplication needed at
+equal accuracy falls as one over the length d of the sum: light per sum, and with it the tolerated ratio of
+noise to signal, then stays the same at any width.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from experiments.accuracy.prediction import DECIBEL, Effort, Prediction, predict_and_execute
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.records import TrainingCache
+from heliograph.small_gpt import MODELS
+from heliograph.style import PALETTE, REFERENCE, new_figure, styled
+from workloads.models.config import load_model
+from workloads.training.probes import ErrorClass
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TOLERATED_NATS = 0.01
+"""Rise of the loss at which noise counts as tolerated, nats per byte; a choice."""
+WIDTHS = ("tiny", "narrow", "small")
+"""Models that differ in width alone."""
+BODY = ("qkv", "scores", "values", "projection", "up", "down")
+"""Products other than the head's."""
+PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"all": (*BODY, "head"), "body": BODY, "head": ("head",)}
+)
+"""Products that are noisy together."""
+CARRIED_TO = "llama-3.1-405b"
+"""Model to whose width the fit is carried."""
+LEAST_COEFFICIENT = 1e-6
+"""Nats per noise-to-signal ratio below which nothing is told from zero."""
+CONFIDENCE = 0.95
+"""Confidence of the band."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """A power of the width, fitted on logarithms over all models."""
+
+    exponent: float
+    """Exponent of the width."""
+    error: float
+    """Its standard error."""
+    centre: tuple[float, float]
+    """Logarithms of the width and of the value about which the line turns."""
+    reach: tuple[float, float]
+    """Half width of the band at the centre, and per unit of the logarithm away from it, added in squares."""
+    carried_width: int
+    """Width that it is carried to, far outside the fitted ones."""
+
+    def band(self, width: float) -> tuple[float, float, float]:
+        """Return the lower end of the band, the line and the upper end at a width."""
+        ahead = math.log(width) - self.centre[0]
+        middle, reach = (
+            self.centre[1] + self.exponent * ahead,
+            math.hypot(self.reach[0], self.reach[1] * ahead),
+        )
+        high = math.exp(middle + reach) if reach < LARGEST_EXPONENT else math.inf
+        return math.exp(middle - reach), math.exp(middle), high
+
+    @property
+    def low(self) -> float:
+        """Lower end of the band at the width that it is carried to."""
+        return self.band(self.carried_width)[0]
+
+    @property
+    def carried(self) -> float:
+        """Value there."""
+        return self.band(self.carried_width)[1]
+
+    @property
+    def high(self) -> float:
+        """Upper end there."""
+        return self.band(self.carried_width)[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseByWidth(Result):
+    """Tolerated noise by width."""
+
+    predictions: tuple[Prediction, ...]
+    """Calibrations, one per width, ascending."""
+    carried_width: int
+    """Width of the model that the fit is carried to."""
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Widths, ascending."""
+        return tuple(one.width for one in self.predictions)
+
+    def tolerated(self, products: Sequence[str]) -> list[list[float]]:
+        """Return the noise to signal at which the loss rises by `TOLERATED_NATS`, by width and seed."""
+        rows = []
+        for found in self.predictions:
+            known = [one.coefficients() for one in found.calibrations]
+            sums = [math.fsum(one[name] for name in products) for one in known]
+            rows.append([TOLERATED_NATS / max(one, LEAST_COEFFICIENT) for one in sums])
+        return rows
+
+    def fit(self, products: Sequence[str]) -> Fit:
+        """Return the power of the width that the tolerated noise follows.
+
+        Notes
+        -----
+        Ordinary least squares of the logarithms over widths and seeds; the band is Student's, of the fitted
+        line and not of a single model. Far outside the fitted widths it holds only if the power does.
+        """
+        from scipy.stats import t  # noqa: PLC0415 - takes its time
+
+        values = self.tolerated(products)
+        x = np.array([math.log(width) for width, row in zip(self.widths, values, strict=True) for _ in row])
+        y = np.log(np.array([value for row in values for value in row]))
+        centred = x - x.mean()
+        square = float(centred @ centred)
+        exponent = float(centred @ y) / square
+        free = x.size - 2
+        scatter = float(np.sum((y - y.mean() - exponent * centred) ** 2)) / max(1, free)
+        error = math.sqrt(scatter / square) if free > 0 else math.inf
+        quantile = float(t.ppf((1.0 + CONFIDENCE) / 2.0, free)) if free > 0 else math.inf
+        at_centre = quantile * math.sqrt(scatter / x.size) if free > 0 else math.inf
+        return Fit(
+            exponent=exponent,
+            error=error,
+            centre=(float(x.mean()), float(y.mean())),
+            reach=(at_centre, quantile * error),
+            carried_width=self.carried_width,
+        )
+
+    def fit_rows(self) -> list[dict[str, Any]]:
+        """Return one row per part, with the fit and where it is carried to."""
+        return [
+            {
+                "part": name,
+                "exponent": fit.exponent,
+                "standard_error": fit.error,
+                "extrapolated_to_width": self.carried_width,
+                "extrapolated_over": self.carried_width / self.widths[-1],
+                "tolerated_nsr": fit.carried,
+                "tolerated_nsr_low": fit.low,
+                "tolerated_nsr_high": fit.high,
+                "confidence": CONFIDENCE,
+            }
+            for name, fit in ((name, self.fit(products)) for name, products in PARTS.items())
+        ]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one row per width and seed."""
+        tolerated = {name: self.tolerated(products) for name, products in PARTS.items()}
+        return [
+            {
+                "model": found.model,
+                "width": found.width,
+                "seed": seed,
+                "clean_loss_nats": one.clean,
+                "slope_per_db": one.slope_per_db,
+                **{f"tolerated_nsr_{name}": tolerated[name][index][seed] for name in PARTS},
+            }
+            for index, found in enumerate(self.predictions)
+            for seed, one in enumerate(found.calibrations)
+        ]
+
+    def report(self) -> list[Block]:
+        """Return the findings."""
+        return [report(self)]
+
+    def record(self) -> dict[str, Any]:
+        """Return the rows and the fits as plain data."""
+        return {"rows": self.rows(), "fits": self.fit_rows()}
+
+    def tables(self) -> dict[str, list[Row]]:
+        """Return a row for each model, and for each fit."""
+        return {"": self.rows(), "fit": self.fit_rows()}
+
+    def figure(self) -> Figure:
+        """Return tolerated noise over width with its fit and its band."""
+        return draw(self)
+
+    def clean(self) -> list[float]:
+        """Return the mean loss without noise, by width."""
+        return [statistics.fmean(one.clean for one in found.calibrations) for found in self.predictions]
+
+
+LARGEST_EXPONENT = 700.0
+"""Natural logarithm of about the largest double."""
+
+
+def study_widths(
+    *,
+    effort: Effort,
+    cache: TrainingCache,
+    progress: Callable[[str, int, int], None] = lambda label, done, total: None,
+) -> NoiseByWidth:
+    """Calibrate models of several widths with the same training.
+
+    Parameters
+    ----------
+    effort : Effort
+        How much to run; its model is not used.
+    cache : TrainingCache
+        Finished runs, which are not repeated.
+    progress : callable
+        Told what is done.
+    """
+    found = []
+    for name in sorted(WIDTHS, key=lambda one: MODELS[one]["width"]):
+
+        def told(done: int, total: int, label: str, name: str = name) -> None:
+            progress(f"width {MODELS[name]['width']}, {label}", done, total)
+
+        one = dataclasses.replace(
+            effort, model=name, ladder_db=(30.0, 20.0), error_classes=(ErrorClass.OUTPUT,), gains=False
+        )
+        found.append(predict_and_execute((), effort=one, cache=cache, progress=told))
+    return NoiseByWidth(predictions=tuple(found), carried_width=load_model(CARRIED_TO).hidden)
+
+
+def decibels(nsr: float) -> float:
+    """Return a noise-to-signal ratio as signal to noise in dB."""
+    return -DECIBEL * math.log10(nsr)
+
+
+_NAMES = {"all": "all products", "body": "all but the head", "head": "head"}
+_BAND_POINTS = 60
+
+
+def report(found: NoiseByWidth) -> str:
+    """Return the findings as text."""
+    lines = [f"Signal to noise at which the loss rises by {TOLERATED_NATS:g} nats/byte, dB, by width:"]
+    for name, products in PARTS.items():
+        values = [
+            f"{width}: {decibels(math.fsum(row) / len(row)):.1f}"
+            for width, row in zip(found.widths, found.tolerated(products), strict=True)
+        ]
+        fit = found.fit(products)
+        lines.append(f"  {_NAMES[name]}: {', '.join(values)}")
+        lines.append(
+            f"    noise to signal goes as width^({fit.exponent:+.2f} \u00b1 {fit.error:.2f}); carried to "
+            f"{CARRIED_TO} (an extrapolation): {decibels(fit.carried):.0f} dB, between "
+            f"{_ends(fit.low, fit.high)} dB"
+        )
+    losses = ", ".join(f"{loss:.3f}" for loss in found.clean())
+    lines.append(f"Clean losses: {losses} nats/byte: wider models are better trained, which is part of this.")
+    return "\n".join(lines)
+
+
+def _ends(low: float, high: float) -> str:
+    if not math.isfinite(high) or low == 0.0:
+        return "any"
+    return f"{decibels(high):.0f} and {decibels(low):.0f}"
+
+
+def draw(found: NoiseByWidth) -> Figure:
+    """Draw tolerated noise over width with its fit and its band, and the law of one over the width.
+
+    Parameters
+    ----------
+    found : NoiseByWidth
+        What to draw.
+    """
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # noqa: PLC0415 - only to draw
+
+    with styled():
+        figure = new_figure(3.8)
+        axes = figure.add_subplot()
+        end = found.carried_width
+        for index, (name, products) in enumerate(PARTS.items()):
+            rows, fit, colour = found.tolerated(products), found.fit(products), PALETTE[index]
+            for width, row in zip(found.widths, rows, strict=True):
+                axes.plot([width] * len(row), row, "o", color=colour, markersize=3.5)
+            grid = np.geomspace(found.widths[0], end, _BAND_POINTS)
+            low, line, high = np.array([fit.band(width) for width in grid]).T
+            text = f"{_NAMES[name]}: width^({fit.exponent:+.2f} \u00b1 {fit.error:.2f})"
+            axes.plot(grid, line, "-", color=colour, linewidth=0.9, label=text)
+            if math.isfinite(fit.high) and fit.low > 0.0:
+                axes.fill_between(grid, low, high, color=colour, alpha=0.2, linewidth=0.0)
+        start = sum(found.tolerated(PARTS["all"])[0]) / len(found.predictions[0].calibrations)
+        text = "one over the width in light per multiplication"
+        axes.plot([found.widths[0], end], [start] * 2, "--", color=REFERENCE, linewidth=0.9, label=text)
+        axes.axvspan(found.widths[-1] * 1.15, end * 1.25, color=PALETTE[9], alpha=0.25, linewidth=0.0)
+        axes.text(
+            math.sqrt(found.widths[-1] * 1.15 * end * 1.25),
+            0.02,
+            "extrapolation",
+            transform=axes.get_xaxis_transform(),
+            ha="center",
+            va="bottom",
+        )
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.xaxis.set_major_locator(FixedLocator([*found.widths, end]))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xlim(found.widths[0] * 0.85, end * 1.25)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.set_xlabel(f"width (the last is that of {CARRIED_TO})")
+        axes.set_ylabel("tolerated noise to signal")
+        axes.set_title(f"Noise that raises the loss by {TOLERATED_NATS:g} nats/byte")
+        figure.legend(loc="outside lower center", ncols=2)
+        return figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByWidth(Study):
+    """Noise that a transformer tolerates, by its width."""
+
+    steps: int | None = option(None, "updates of the clean training", metavar="N")
+    seeds: int | None = option(None, "models of each width", metavar="K")
+    quick: bool = option(False, "shorter training, fewer draws and seeds")
+
+    def default_out(self) -> Path:
+        """Return the usual directory."""
+        return Path("results") / "accuracy_width"
+
+    def run(self, progress: Progress) -> NoiseByWidth:
+        """Return tolerated noise of models of several widths."""
+        effort = Effort.asked(quick=self.quick, model="small", steps=self.steps, seeds=self.seeds)
+        return study_widths(effort=effort, cache=progress.training, progress=progress)

@@ -1,0 +1,379 @@
+"""The command line: one driver for every study. Everything heavy is imported by the study that needs it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from heliograph import __version__
+from simulator.errors import ClippingWarning, HeliographError, ParameterError, SuspectWarning, nearest
+
+if TYPE_CHECKING:
+    from experiments.study import Result, Study
+
+BAD_INPUT = 2
+"""Exit code for anything wrong with what the user handed in."""
+INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """One study on the command line."""
+
+    study: str
+    """Module and class."""
+    text: str
+    """Text of ``--help``."""
+    files: str = ""
+    """Name of its files, if not its last word."""
+
+
+COMMANDS = MappingProxyType(
+    {
+        "step": Command("experiments.step:Step", "run one training step on one system"),
+        "compare": Command(
+            "experiments.compare:Compare", "compare systems in time, energy, cost and accuracy"
+        ),
+        "sweep": Command("experiments.sweep:Sweep", "run a step over a grid of parameters"),
+        "search": Command("experiments.search:PlanSearch", "find the best plan, placement and fabric"),
+        "core": Command("experiments.core:OneCore", "show where a photonic core's energy and bits go"),
+        "core compare": Command(
+            "experiments.cores_report:AllCores",
+            "compare all photonic cores by size, reuse and precision",
+            files="cores",
+        ),
+        "network links": Command("experiments.network.links:Links", "load of every link over a step"),
+        "network breakeven": Command(
+            "experiments.network.breakeven:Breakeven", "step time against the time that circuits take to move"
+        ),
+        "network circuits": Command(
+            "experiments.network.circuits:Circuits",
+            "schedules of optical circuits for a demand, a collective or a step's phases",
+        ),
+        "network schedule": Command(
+            "experiments.network.schedule:PipelineSchedule", "time line of a pipeline schedule"
+        ),
+        "network trace": Command("experiments.network.trace:ReplayTrace", "run a Chakra execution trace"),
+        "accuracy predict": Command(
+            "experiments.accuracy.report:Predict",
+            "loss that a core's noise costs, predicted and executed",
+            files="accuracy",
+        ),
+        "accuracy front": Command(
+            "experiments.accuracy.front:KnobFront", "loss against energy per token over the knobs of a core"
+        ),
+        "accuracy training": Command(
+            "experiments.accuracy.training:TrainVariants",
+            "train through a core: which products are fragile, what rescues them",
+        ),
+        "accuracy width": Command(
+            "experiments.accuracy.width:ByWidth", "noise that a transformer tolerates, by its width"
+        ),
+        "accuracy photons": Command(
+            "experiments.accuracy.photons_report:ByPhotons", "accuracy by photons per multiplication"
+        ),
+        "cost bill": Command("experiments.cost.bill:BillOf", "bill of materials: watts and dollars, ranges"),
+        "cost goodput": Command(
+            "experiments.cost.goodput:GoodputOf", "goodput of training under failures, by size and fabric"
+        ),
+        "cost waste": Command(
+            "experiments.cost.stranded:Stranded", "accelerators stranded by failed nodes of their group"
+        ),
+        "cost jobs": Command("experiments.cost.jobs:Jobs", "several jobs on one system, with failures"),
+        "validate": Command("experiments.validate:Validate", "predictions against published measurements"),
+        "list": Command(
+            "experiments.names:Names", "systems, models, cores, fabrics, devices or parts by name"
+        ),
+        "show": Command("experiments.names:Parameters", "every parameter of something with unit and source"),
+    }
+)
+"""Studies by the words of their command, in the order of the help; a new one is a file and a line here."""
+SUBJECTS = MappingProxyType(
+    {
+        "network": "traffic, optical circuits and pipelines of a step",
+        "accuracy": "what a core's noise costs a transformer",
+        "cost": "bills of materials, and what failures cost",
+    }
+)
+"""First words that need a second."""
+RENAMED = MappingProxyType(
+    {
+        "cores": "core compare",
+        "links": "network links",
+        "breakeven": "network breakeven",
+        "circuits": "network circuits",
+        "schedule": "network schedule",
+        "run-trace": "network trace",
+        "accuracy-front": "accuracy front",
+        "accuracy-training": "accuracy training",
+        "accuracy-width": "accuracy width",
+        "photons": "accuracy photons",
+        "bill": "cost bill",
+        "goodput": "cost goodput",
+        "waste": "cost waste",
+        "jobs": "cost jobs",
+    }
+)
+"""Present names of commands by their old ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Driven:
+    """Options of the driver itself."""
+
+    json: bool
+    """Print one JSON object instead of the report."""
+    csv: bool
+    """Print the main table as CSV instead."""
+    debug: bool
+    """Show the traceback of an error."""
+    out: Path | None
+    """Directory or picture that somebody names."""
+
+
+def run(words: Sequence[str]) -> int:
+    """Run a command; return its exit code.
+
+    Parameters
+    ----------
+    words : sequence of str
+        Its words and options.
+    """
+    os.environ["MPLBACKEND"] = "agg"  # pictures go to files
+    try:
+        with _warnings_in_one_line():
+            _run(list(words))
+        sys.stdout.flush()
+    except HeliographError as error:
+        if "--debug" in words:
+            raise
+        print(f"heliograph: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except BrokenPipeError:
+        _drop_output()
+        return 0
+    except OSError as error:
+        if error.filename is not None or "--debug" in words:
+            raise
+        _drop_output()
+        print(f"heliograph: cannot write the output: {error.strerror}", file=sys.stderr)
+        return BAD_INPUT
+    return 0
+
+
+def _run(words: list[str]) -> None:
+    name = _chosen(words)
+    if name is None:
+        return
+    from experiments.options import Parser, add_options, study_from  # noqa: PLC0415 - not for --help alone
+    from heliograph.processes import among_ranks  # noqa: PLC0415 - not for --help alone
+
+    module, _, kind_name = COMMANDS[name].study.partition(":")
+    kind = getattr(importlib.import_module(module), kind_name)
+    parser = Parser(prog=f"heliograph {name}", description=f"{COMMANDS[name].text.capitalize()}.")
+    add_options(parser, kind)
+    _add_own(parser)
+    parsed = parser.parse_args(words[len(name.split()) :])
+    driven = Driven(json=parsed.json, csv=parsed.csv, debug=parsed.debug, out=parsed.out)
+    study = study_from(kind, parsed)
+    among_ranks(lambda: drive(name, study, driven))
+
+
+def _add_own(parser: argparse.ArgumentParser) -> None:
+    """Add the options that every study has."""
+    group = parser.add_argument_group("every command")
+    printed = group.add_mutually_exclusive_group()
+    printed.add_argument("--json", action="store_true", help="print one JSON object instead of the report")
+    printed.add_argument("--csv", action="store_true", help="print the main table as CSV instead")
+    group.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="write record (json), tables (csv) and pictures (png, svg); FILE.png: the picture alone",
+    )
+    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
+def _chosen(words: Sequence[str]) -> str | None:
+    """Return the command that words name; None where help or the version was all that was asked.
+
+    Raises
+    ------
+    ParameterError
+        If they name none.
+    """
+    first, *rest = words or ("--help",)
+    second = rest[0] if rest else "--help"
+    if first in ("--help", "-h"):
+        print(_help())
+        return None
+    if first == "--version":
+        print(f"heliograph {__version__}")
+        return None
+    if f"{first} {second}" in COMMANDS:
+        return f"{first} {second}"
+    if first in SUBJECTS and second in ("--help", "-h"):
+        print(_subject_help(first))
+        return None
+    if first in SUBJECTS:
+        known = _seconds(first)
+        msg = f"'{first}' needs a second word, not '{second}'; {nearest(second, known, noun='word')}"
+        raise ParameterError(msg)
+    if first in RENAMED:
+        msg = f"'{first}' is called '{RENAMED[first]}' now: heliograph {RENAMED[first]} ..."
+        raise ParameterError(msg)
+    if first not in COMMANDS:
+        names = dict.fromkeys(name.partition(" ")[0] for name in COMMANDS)
+        msg = f"no command '{first}'; {nearest(first, names, noun='command')}"
+        raise ParameterError(msg)
+    return first
+
+
+def _seconds(subject: str) -> list[str]:
+    return [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{subject} ")]
+
+
+def _help() -> str:
+    lines = [
+        "usage: heliograph COMMAND ... [--json | --csv] [--out DIR]",
+        "",
+        "Training on photonic compute and optical networks, against GPUs and packet switches.",
+        "",
+    ]
+    for first in dict.fromkeys(name.partition(" ")[0] for name in COMMANDS):
+        text = SUBJECTS.get(first) or COMMANDS[first].text
+        lines.append(f"  {first:<9} {text}")
+        if seconds := _seconds(first):
+            own = "NAME, " if first in COMMANDS else ""
+            lines.append(f"  {'':<9} {own}{', '.join(seconds)}")
+    return "\n".join([*lines, "", "heliograph COMMAND --help tells its options; --version the version."])
+
+
+def _subject_help(subject: str) -> str:
+    lines = [f"usage: heliograph {subject} COMMAND ...", "", f"{SUBJECTS[subject].capitalize()}.", ""]
+    lines += [f"  {one:<10} {COMMANDS[f'{subject} {one}'].text}" for one in _seconds(subject)]
+    return "\n".join([*lines, "", f"heliograph {subject} COMMAND --help tells its options."])
+
+
+def drive(name: str, study: Study, driven: Driven) -> None:
+    """Run a study, print what it found and write its files.
+
+    Parameters
+    ----------
+    name : str
+        Words of its command.
+    study : Study
+        What is asked.
+    driven : Driven
+        How it is told.
+
+    Raises
+    ------
+    HeliographError
+        What the study raises, or if files cannot be written. What it kept is written before.
+    """
+    from experiments.study import PICTURES, Progress, document, headed  # noqa: PLC0415 - not for --help alone
+    from heliograph.progress import reporting  # noqa: PLC0415 - rich takes its time
+    from heliograph.records import canonical_json, csv_text  # noqa: PLC0415 - not for --help alone
+    from heliograph.report import print_report  # noqa: PLC0415 - not for --help alone
+
+    out = driven.out if driven.out is not None else study.default_out()
+    pictured = out is not None and out.suffix in PICTURES
+    directory = out.parent if pictured and out is not None else out
+    progress = Progress(directory=directory)
+    with _reserved(directory):
+        try:
+            with reporting() as progress.say:
+                found = study.run(progress)
+        except (KeyboardInterrupt, HeliographError):
+            if progress.finished is not None and out is not None:
+                _write(name, document(name, study, progress.finished), progress.finished, out)
+            raise
+    record = document(name, study, found)
+    if driven.csv:
+        sys.stdout.write(csv_text(headed(record, found.rows())))
+    elif not driven.json:
+        print_report(found.report())
+    # Printed first: a directory that cannot be written takes nothing away.
+    written: list[Path] = []
+    try:
+        written = _write(name, record, found, out) if out is not None else []
+    finally:
+        if driven.json:
+            print(canonical_json(record | {"files": [str(path) for path in written]}, indent=1))
+    if written and not driven.json and not driven.csv:
+        print(_wrote(written))
+
+
+def _write(name: str, record: dict[str, Any], found: Result, out: Path) -> list[Path]:
+    from experiments.study import PICTURES, draw  # noqa: PLC0415 - not for --help alone
+
+    if out.suffix in PICTURES:
+        return draw(found, out.with_suffix(""))
+    return found.write(out, COMMANDS[name].files or name.rpartition(" ")[2], record)
+
+
+def _wrote(written: Sequence[Path]) -> str:
+    directories = list(dict.fromkeys(path.parent for path in written))
+    if len(directories) == 1:
+        return f"Wrote {directories[0]}/: {', '.join(path.name for path in written)}."
+    return f"Wrote {', '.join(map(str, written))}."
+
+
+@contextmanager
+def _reserved(directory: Path | None) -> Iterator[None]:
+    """Make a directory before minutes are spent for it; nothing of it stays if nothing came of them."""
+    from heliograph.records import make_directory  # noqa: PLC0415 - not for --help alone
+
+    made = directory is not None and not directory.exists()
+    if directory is not None:
+        make_directory(directory)
+    try:
+        yield
+    except BaseException:
+        if made and directory is not None:
+            with suppress(OSError):
+                directory.rmdir()
+        raise
+
+
+def _drop_output() -> None:
+    """Let what is still buffered go nowhere, so that nothing complains at the end."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _sentences(messages: Sequence[Warning | str]) -> list[str]:
+    """Return each warning once, and of converters that clip only the worst."""
+    clipping = [one for one in messages if isinstance(one, ClippingWarning)]
+    others = [one for one in messages if isinstance(one, SuspectWarning) and one not in clipping]
+    found = list(dict.fromkeys(str(one) for one in others))
+    if clipping:
+        alike = " (the worst of several)" if len({str(one) for one in clipping}) > 1 else ""
+        found.append(f"{max(clipping, key=lambda one: one.share)}{alike}")
+    return found
+
+
+@contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Print each warning about a result once, as one sentence, to standard error when all is done."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", SuspectWarning)
+        try:
+            yield
+        finally:
+            for sentence in _sentences([one.message for one in caught]):
+                print(f"heliograph: warning: {sentence}", file=sys.stderr)
+    for one in caught:
+        if not issubclass(one.category, SuspectWarning):
+            warnings.showwarning(one.message, one.category, one.filename, one.lineno)

@@ -1,0 +1,334 @@
+"""Goodput of a training job against its size: machines that place it, and failures that stop it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study
+from experiments.validation.network_failures import EFFECTIVE, published
+from heliograph.fabrics import FABRICS, build_fabric, check_fabric
+from heliograph.report import ReportRow, ReportTable, format_si
+from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
+from simulator.errors import HeliographError, ParameterError
+from simulator.fabric import Splicing
+from simulator.parameter_tree import parse_assignment, replace_at
+from simulator.reliability.goodput import (
+    HostReliability,
+    PartReliability,
+    best_effective_share,
+    best_interval_s,
+    best_spares,
+    fixed_share,
+    job_mtbf_s,
+    load_hosts,
+    load_parts,
+    spared_share,
+    spliced_share,
+)
+from simulator.topology.torus import TPU_V4
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fleet:
+    """The reliability of everything, as ``--set`` changes it."""
+
+    hosts: HostReliability
+    """Hosts, checkpoints and restarts."""
+    parts: tuple[PartReliability, ...]
+    """Parts of fabrics."""
+
+    @property
+    def by_name(self) -> Mapping[str, PartReliability]:
+        """The parts by their items on a bill."""
+        return {part.name: part for part in self.parts}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One size of job on one fabric."""
+
+    fabric: str
+    """The fabric."""
+    splicing: Splicing
+    """Replacement of a failed host."""
+    accelerators: int
+    """Accelerators of the job."""
+    mtbf_s: float
+    """Mean time between its interruptions."""
+    hosts_mtbf_s: float
+    """The same if only hosts failed."""
+    interval_s: float
+    """Best time between its checkpoints."""
+    effective: float
+    """Share of its time that computes what lasts; dimensionless."""
+    placed: float
+    """Share of the machine that such jobs fill; dimensionless."""
+    spares: int
+    """Spare hosts of its own that serve it best, without the rest of the machine."""
+    spared: float
+    """Share of its hosts and these spares that works; dimensionless."""
+
+    @property
+    def goodput(self) -> float:
+        """Useful part of the whole machine: placed, and computing what lasts."""
+        return self.placed * self.effective
+
+    def record(self) -> dict[str, Any]:
+        """Return the point as plain data."""
+        return dataclasses.asdict(self) | {"splicing": self.splicing.value, "goodput": self.goodput}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoodputOf(Study):
+    """Goodput of training under failures, by size and fabric."""
+
+    fabric: tuple[str, ...] = option((), "fabric; may be repeated; default: all", metavar="NAME")
+    machine: int = option(16384, "accelerators", metavar="N")
+    hosts: str = option(
+        "llama-3", "how hosts fail (heliograph list devices, reliability.csv)", metavar="NAME"
+    )
+    gpu: str = option("h100", "GPU whose nodes the fabrics join")
+    settings: tuple[str, ...] = option(
+        (),
+        "hosts.mtbf_s=..., hosts.availability=..., hosts.write_s=..., parts.transceiver.mtbf_s=...",
+        flag="--set",
+        metavar="PATH=VALUE",
+    )
+
+    def run(self, progress: Progress) -> Goodput:
+        """Return the goodput of jobs of the machine's size, its halves and three quarters of each.
+
+        Raises
+        ------
+        HeliographError
+            If something is unknown or out of range, or no fabric can be built.
+        """
+        return goodput(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goodput(Result):
+    """Goodput by fabric and size."""
+
+    request: GoodputOf
+    """Options."""
+    fleet: Fleet
+    """Its reliability."""
+    points: tuple[Point, ...]
+    """Fabric after fabric, sizes ascending."""
+    refused: tuple[str, ...]
+    """Fabrics that cannot join some size, in words."""
+
+    def of(self, fabric: str) -> Sequence[Point]:
+        """Return the points of a fabric."""
+        return [point for point in self.points if point.fabric == fabric]
+
+    def record(self) -> dict[str, Any]:
+        """Return the study as plain data."""
+        return {
+            "machine": self.request.machine,
+            "hosts": dataclasses.asdict(self.fleet.hosts),
+            "parts": [dataclasses.asdict(part) for part in self.fleet.parts],
+            "points": self.rows(),
+            "refused": list(self.refused),
+        }
+
+    def rows(self) -> list[Row]:
+        """Return a row for each fabric and size of job."""
+        return [point.record() for point in self.points]
+
+    def report(self) -> list[Block]:
+        """Return a table for each fabric, and what does not fit."""
+        blocks: list[Block] = []
+        for fabric in dict.fromkeys(point.fabric for point in self.points):
+            title = f"{fabric}: a failed host is replaced by {self.of(fabric)[0].splicing}"
+            blocks.append(ReportTable(title, COLUMNS, point_rows(self, fabric)))
+        return [*blocks, refused_line(self.refused)] if self.refused else blocks
+
+    def figure(self) -> Figure:
+        """Return the machine that jobs fill, and their effective time, by size."""
+        return draw_goodput(self)
+
+
+def goodput(request: GoodputOf) -> Goodput:
+    """Return the goodput of the jobs that are asked for."""
+    fleet = _fleet(request)
+    sizes = _sizes(request.machine, fleet.hosts.accelerators)
+    points, refused = [], []
+    for name in request.fabric or FABRICS:
+        check_fabric(name)
+        for size in sizes:
+            try:
+                points.append(_point(request, fleet, name, size))
+            except HeliographError as error:
+                refused.append(f"{name}, {size} accelerators: {error}")
+    if not points:
+        msg = f"no goodput to tell; {refused[0]}"
+        raise ParameterError(msg)
+    return Goodput(request=request, fleet=fleet, points=tuple(points), refused=tuple(refused))
+
+
+def placed_share(machine: int, job: int, hosts: HostReliability, splicing: Splicing) -> float:
+    """Return the share of a machine that jobs of a size fill.
+
+    Parameters
+    ----------
+    machine, job : int
+        Accelerators of the machine and of a job.
+    hosts : HostReliability
+        Hosts that fail.
+    splicing : Splicing
+        What may take their place. Jobs of parts of a cube are placed on hosts within it.
+    """
+    units, needed = machine // hosts.accelerators, -(-job // hosts.accelerators)
+    cube = TPU_V4.nodes_per_cube // hosts.accelerators
+    match splicing:
+        case Splicing.HOST:
+            return spliced_share(units, needed, hosts.availability)
+        case Splicing.CUBE if needed > cube and units >= cube:
+            share = spliced_share(units // cube, -(-needed // cube), hosts.availability**cube)
+            return share * (units // cube * cube) / units * needed / (-(-needed // cube) * cube)
+        case _:
+            return fixed_share(units, needed, hosts.availability)
+
+
+def _point(request: GoodputOf, fleet: Fleet, name: str, size: int) -> Point:
+    hosts, fabric = fleet.hosts, build_fabric(name, size, request.gpu)
+    splicing = fabric.traits.splicing
+    mtbf_s = job_mtbf_s(hosts, size, fabric.bill(), fleet.by_name)
+    needed = -(-size // hosts.accelerators)
+    spares = best_spares(needed, hosts.availability)
+    share = best_effective_share(write_s=hosts.write_s, restart_s=hosts.restart_s, mtbf_s=mtbf_s)
+    return Point(
+        fabric=name,
+        splicing=splicing,
+        accelerators=size,
+        mtbf_s=mtbf_s,
+        hosts_mtbf_s=job_mtbf_s(hosts, size, {}, {}),
+        interval_s=best_interval_s(hosts.write_s, mtbf_s),
+        effective=share,
+        placed=placed_share(request.machine, size, hosts, splicing),
+        spares=spares,
+        spared=spared_share(needed, spares, hosts.availability),
+    )
+
+
+def _fleet(request: GoodputOf) -> Fleet:
+    fleet = Fleet(hosts=load_hosts(request.hosts), parts=load_parts())
+    for text in request.settings:
+        fleet = replace_at(fleet, *parse_assignment(text))
+    if request.machine < fleet.hosts.accelerators or request.machine % fleet.hosts.accelerators:
+        msg = f"a machine of {request.machine} accelerators must be whole hosts of {fleet.hosts.accelerators}"
+        raise ParameterError(msg)
+    return fleet
+
+
+def _sizes(machine: int, host: int) -> list[int]:
+    found, size = set[int](), machine
+    while size >= host:
+        found |= {size, size * 3 // 4}
+        size //= 2
+    return sorted(one for one in found if one >= host and one % host == 0)
+
+
+COLUMNS = ("between stops", "checkpoint each", "effective", "placed", "goodput", "spares", "with spares")
+"""Heads of the table."""
+SLICES = "goodput at"
+"""Beginning of the metric of published shares of a machine."""
+SECONDS_PER_HOUR = 3600.0
+"""Seconds in an hour."""
+
+
+def point_rows(study: Goodput, fabric: str) -> list[ReportRow]:
+    """Return a row for each size of job on a fabric."""
+    return [
+        ReportRow(
+            label=f"{point.accelerators:,}",
+            values=(
+                f"{point.mtbf_s / SECONDS_PER_HOUR:,.1f} h",
+                format_si(point.interval_s, "s"),
+                f"{point.effective:.1%}",
+                f"{point.placed:.1%}",
+                f"{point.goodput:.1%}",
+                f"{point.spares} hosts",
+                f"{point.spared * point.effective:.1%}",
+            ),
+        )
+        for point in study.of(fabric)
+    ]
+
+
+def draw_goodput(study: Goodput) -> Figure:
+    """Draw the share of the machine that jobs fill, and of their time that computes what lasts, by size.
+
+    Parameters
+    ----------
+    study : Goodput
+        What is drawn.
+    """
+    with styled():
+        figure = new_figure(4.1)
+        left, right = figure.subplots(1, 2)
+        _draw_placed(left, study)
+        _draw_effective(right, study)
+        for axes, what in ((left, "Machine that jobs fill (%)"), (right, "Effective training time (%)")):
+            axes.set(xlabel="Accelerators of a job", ylabel=what)
+            axes.set_xscale("log", base=2)
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+            axes.tick_params(axis="x", rotation=30)
+            axes.grid(visible=True)
+        left.legend(loc="lower left", fontsize=6.5, frameon=True, framealpha=1.0, edgecolor="none")
+        figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=6.5)
+        return figure
+
+
+def _draw_placed(axes: Any, study: Goodput) -> None:  # noqa: ANN401 - Axes
+    machine, hosts = study.request.machine, study.fleet.hosts
+    sizes = sorted({point.accelerators for point in study.points})
+    for colour, splicing in zip(PALETTE, Splicing, strict=False):
+        shares = [100 * placed_share(machine, size, hosts, splicing) for size in sizes]
+        axes.plot(sizes, shares, marker=".", color=colour, label=f"replaced by {splicing}")
+    chips, fleet = TPU_V4.nodes, load_hosts("tpu-v4-hosts")
+    slices = [TPU_V4.nodes_per_cube * cubes for cubes in range(1, TPU_V4.cubes + 1)]
+    ideal = [100 * placed_share(chips, size, fleet, Splicing.CUBE) for size in slices]
+    name = f"TPU v4, cubes of {chips:,}"
+    axes.plot(slices, ideal, color=REFERENCE, linestyle=":", linewidth=0.9, label=name)
+    points = [one for one in published() if one.metric.startswith(SLICES)]
+    places = [one.accelerators for one in points], [100 * one.share for one in points]
+    axes.plot(*places, "x", color=REFERENCE, label="TPU v4, published")
+    axes.set_ylim(0, 103)
+    axes.set_title(f"Hosts up {hosts.availability:.1%}, machine of {machine:,}", fontsize=8.5)
+
+
+def _draw_effective(axes: Any, study: Goodput) -> None:  # noqa: ANN401 - Axes
+    fabrics = list(dict.fromkeys(point.fabric for point in study.points))
+    for index, fabric in enumerate(fabrics):
+        points = study.of(fabric)
+        shares = [100 * point.effective for point in points]
+        sizes = [point.accelerators for point in points]
+        style = ("-", "--", ":")[index // len(PALETTE) % 3]
+        axes.plot(sizes, shares, style, color=PALETTE[index % len(PALETTE)], label=label(fabric))
+    known = [one for one in published() if one.metric.startswith(EFFECTIVE)]
+    lower = sorted((one for one in known if one.bound), key=lambda one: one.accelerators)
+    for one in known:
+        where = (one.accelerators, 100 * one.share)
+        axes.plot(*where, "^" if one.bound else "x", color=REFERENCE, markersize=5)
+        away = (-14.0 + 8.0 * lower.index(one), -14.0 - 11.0 * lower.index(one)) if one.bound else (0.0, 9.0)
+        text = {"fontsize": 6.5, "ha": "right" if one.bound else "center", "va": "center"}
+        line = {"arrowstyle": "-", "linewidth": 0.5, "relpos": (1.0, 0.7)}
+        axes.annotate(one.system, where, away, textcoords="offset points", arrowprops=line, **text)
+    axes.set_title("Marks: published (\u25b2: at least)", fontsize=8.5)
+    lowest = min((100 * point.effective for point in study.points), default=0.0)
+    axes.set_ylim(min(80.0, lowest - 2.0), 101)
+
+
+def refused_line(refused: Sequence[str]) -> str:
+    """Return what could not be built, in a line, or nothing."""
+    return f"{len(refused)} sizes do not fit their fabric, the first: {refused[0]}" if refused else ""

@@ -1,0 +1,266 @@
+"""Several jobs on one system, with failures: read from a TOML file, run together and each alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.report import ReportRow, ReportTable
+from heliograph.simulation import plan_for
+from heliograph.systems import System, build_system
+from simulator.engine.jobs import Job, JobRun, block, simulate_jobs
+from simulator.errors import HeliographError, ParameterError, nearest
+from simulator.fabric import Fabric
+from simulator.files import read_text, read_toml
+from simulator.reliability.failures import Failure, failed_parts, numbered
+from workloads.models.config import load_model
+from workloads.plan.rules import check
+from workloads.step.memory import check_fits
+from workloads.step.step import build_step
+
+SYSTEM_KEYS = {"system": str, "accelerators": int, "gpu": str, "basis": str, "core": str, "set": list}
+"""Keys at the top of a file and their types."""
+JOB_KEYS = {"name": str, "model": str, "plan": str, "first": int, "start_s": float}
+"""Keys of a `[[job]]`."""
+FAILURE_KEYS = {
+    "time_s": float,
+    "links": list,
+    "endpoints": list,
+    "ports": list,
+    "switches": list,
+    "nodes": list,
+    "repair_s": float,
+    "spares": list,
+    "takeover_s": float,
+    "spare_ports": int,
+    "share": float,
+}
+"""Keys of a `[[failure]]`."""
+ITEMS = {str: "texts", int: "whole numbers", list: "pairs [endpoint, lane]"}
+"""Items of lists, in words."""
+PARTS = ("ports", "switches", "nodes")
+"""Keys of a `[[failure]]` that name parts by what they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedRuns(Result):
+    """Runs of all jobs of a file."""
+
+    system: System
+    """The system they share."""
+    runs: tuple[JobRun, ...]
+    """Every job."""
+    failures: tuple[Failure, ...]
+    """Failures."""
+
+    def record(self) -> dict[str, Any]:
+        """Return the result as plain data, SI throughout."""
+        return {
+            "system": self.system.name,
+            "fabric": self.system.fabric.name,
+            "accelerators": self.system.accelerators,
+            "jobs": [
+                row
+                | {
+                    "endpoints": list(run.job.endpoints),
+                    "network_bytes": dict(run.trace.network_bytes),
+                }
+                for row, run in zip(self.rows(), self.runs, strict=True)
+            ],
+            "failures": [dataclasses.asdict(one) for one in self.failures],
+        }
+
+    def rows(self) -> list[Row]:
+        """Return a row for each job."""
+        return [
+            {
+                "name": run.job.name,
+                "start_s": run.job.start_s,
+                "step_time_s": run.step_time_s,
+                "alone_s": run.alone_s,
+                "slowdown": run.slowdown,
+                "tokens_per_s": run.job.graph.tokens / run.step_time_s,
+                "reconfigurations": run.trace.reconfigurations,
+            }
+            for run in self.runs
+        ]
+
+    def report(self) -> list[Block]:
+        """Return the table of all jobs."""
+        title = f"{len(self.runs)} jobs on {self.system.name}, {self.system.accelerators} accelerators"
+        return [ReportTable(title, [run.job.name for run in self.runs], job_rows(self))]
+
+
+class _File:
+    """A file of jobs, with the line of each table for messages."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.content = read_toml(path)
+        self._text = read_text(path)
+
+    def refuse(self, table: str, index: int, said: str) -> NoReturn:
+        """Raise an error that names file, line and table."""
+        where, name = self.path.name, ""
+        if table:
+            heads = list(re.finditer(rf"^\s*\[\[\s*{table}\s*\]\]", self._text, re.MULTILINE))
+            name = f"{table} {index + 1}: "
+            if len(heads) > index:
+                where += f":{self._text.count(chr(10), 0, heads[index].end()) + 1}"
+        msg = f"{where}: {name}{said}"
+        raise ParameterError(msg)
+
+    def tables(self, name: str, keys: dict[str, type]) -> list[dict[str, Any]]:
+        """Return the checked tables of one kind."""
+        found = self.content.pop(name, [])
+        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+            self.refuse("", 0, f"'{name}' must be tables; write [[{name}]] above each")
+        for index, one in enumerate(found):
+            self.check(one, keys, name, index)
+        return found
+
+    def check(self, values: dict[str, Any], keys: dict[str, type], table: str = "", index: int = 0) -> None:
+        """Refuse unknown keys and values of the wrong type."""
+        for key, value in values.items():
+            if key not in keys:
+                self.refuse(table, index, f"unknown key '{key}'; {nearest(key, keys, noun='key')}")
+            kinds = (int, float) if keys[key] is float else (keys[key],)
+            items = "" if keys[key] is not list or not isinstance(value, list) else value
+            item_kind = {"set": str, "ports": list}.get(key, int)
+            wrong = any(isinstance(one, bool) or not isinstance(one, item_kind) for one in items)
+            if isinstance(value, bool) or not isinstance(value, kinds) or wrong:
+                what = {str: "text", int: "a whole number", float: "a number"}.get(keys[key])
+                what = what or f"a list of {ITEMS[item_kind]}"
+                self.refuse(table, index, f"'{key}' must be {what}; got {value!r}")
+
+
+def run_jobs(path: Path) -> SharedRuns:
+    """Run the jobs that a file describes.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        TOML: ``system`` (a name or a file), ``accelerators``, optionally ``gpu``, ``basis``, ``core`` and
+        ``set``; a ``[[job]]`` each with ``name``, ``model``, ``plan`` and optionally ``first`` (its first
+        endpoint; the next free one by default) and ``start_s``; a ``[[failure]]`` each with ``time_s``,
+        ``links``, ``endpoints``, ``nodes``, ``switches`` (vertices of the wiring) or ``ports`` (pairs of
+        endpoint and lane, or of node and card), and optionally ``repair_s``, ``spares`` and ``takeover_s``;
+        ``spare_ports`` (how many of the ports, in order, spare ports of their switches replace) and ``share``
+        (of the links' capacity that is lost).
+
+    Raises
+    ------
+    ParameterError
+        If the file breaks these rules; the message names file and line.
+    HeliographError
+        If jobs do not fit the system or the memory, share endpoints, or wait for ever.
+    """
+    file = _File(path)
+    jobs, failures = file.tables("job", JOB_KEYS), file.tables("failure", FAILURE_KEYS)
+    top = file.content
+    file.check(top, SYSTEM_KEYS)
+    missing = [key for key in ("system", "accelerators") if key not in top]
+    if missing or not jobs:
+        lacks = f"key '{missing[0]}' is missing" if missing else "there is no [[job]]"
+        file.refuse("", 0, f"{lacks}; name system and accelerators, then a [[job]] for each job")
+    name, accelerators, changes = top.pop("system"), top.pop("accelerators"), top.pop("set", [])
+    system = build_system(name, accelerators=accelerators, assignments=changes, **top)
+    placed: list[Job] = []
+    for index, one in enumerate(jobs):
+        placed.append(_job(file, index, one, system, placed))
+    broken = tuple(
+        part for index, one in enumerate(failures) for part in _failures(file, index, one, system.fabric)
+    )
+    runs = simulate_jobs(placed, system.fabric, failures=broken)
+    return SharedRuns(system=system, runs=runs, failures=broken)
+
+
+def _job(file: _File, index: int, given: dict[str, Any], system: System, before: list[Job]) -> Job:
+    missing = [key for key in ("model", "plan") if key not in given]
+    if missing:
+        file.refuse("job", index, f"key '{missing[0]}' is missing; a job needs model and plan")
+    config = load_model(given["model"])
+    name = given.get("name", f"job {index + 1}")
+    if name in [job.name for job in before]:
+        file.refuse("job", index, f"'{name}' is another job's name too; give each job a name of its own")
+    memory_bytes = system.node().memory.capacity_bytes
+    plan = plan_for(config, given["plan"], accelerators=system.accelerators, memory_bytes=memory_bytes)
+    next_free = max((max(job.endpoints) + 1 for job in before), default=0)
+    try:
+        check(config, plan, accelerators=plan.axes.ranks)
+        check_fits(config, plan, memory_bytes)
+        return Job(
+            name=name,
+            graph=build_step(config, plan),
+            node=system.node(),
+            endpoints=block(given.get("first", next_free), plan.axes.ranks),
+            start_s=float(given.get("start_s", 0.0)),
+        )
+    except HeliographError as error:
+        file.refuse("job", index, str(error))
+
+
+def _failures(file: _File, index: int, given: dict[str, Any], fabric: Fabric) -> list[Failure]:
+    if "time_s" not in given:
+        file.refuse("failure", index, "key 'time_s' is missing; say when it fails")
+    replaced = given.pop("spare_ports", 0)
+    values: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else float(value) for key, value in given.items()
+    }
+    named = {key: values.pop(key, ()) for key in PARTS}
+    try:
+        found = [_replaced(fabric, values, named["ports"], replaced)] if replaced else []
+        named["ports"] = named["ports"][replaced:]
+        parts = failed_parts(fabric, **named)
+        values["links"] = (*values.get("links", ()), *parts.links)
+        values["endpoints"] = (*values.get("endpoints", ()), *parts.endpoints)
+        values["ports"] = parts.ports
+        if not found or any(values[key] for key in ("links", "endpoints", "ports")):
+            found.append(Failure(**values))
+    except HeliographError as error:
+        file.refuse("failure", index, str(error))
+    return found
+
+
+def _replaced(fabric: Fabric, values: dict[str, Any], ports: tuple[Any, ...], count: int) -> Failure:
+    """Return the failure of the first so many ports, which ends when spares of their switches carry them."""
+    if not 0 < count <= len(ports):
+        msg = f"spare_ports ({count}) must be from 1 to the number of ports that fail ({len(ports)})"
+        raise ParameterError(msg)
+    wait_s = fabric.replacement_s(np.array(numbered(fabric, ports[:count])))
+    parts = failed_parts(fabric, ports=ports[:count], switches=(), nodes=())
+    time_s = values["time_s"]
+    repair_s = time_s + values.get("takeover_s", 0.0) + wait_s
+    return Failure(time_s=time_s, repair_s=repair_s, links=parts.links, ports=parts.ports)
+
+
+def job_rows(study: SharedRuns) -> list[ReportRow]:
+    """Return the lines of the table: one column for each job."""
+    runs = study.runs
+    lines = (
+        ("endpoints", [f"{run.job.endpoints[0]}-{run.job.endpoints[-1]}" for run in runs]),
+        ("start, s", [f"{run.job.start_s:.4g}" for run in runs]),
+        ("step time together, s", [f"{run.step_time_s:.4g}" for run in runs]),
+        ("step time alone, s", [f"{run.alone_s:.4g}" for run in runs]),
+        ("slow-down", [f"{run.slowdown:.3f}x" for run in runs]),
+        ("circuit changes", [str(run.trace.reconfigurations) for run in runs]),
+    )
+    return [ReportRow(label=label, values=tuple(values)) for label, values in lines]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Jobs(Study):
+    """Several jobs on one system, with failures."""
+
+    file: Path = option(..., "TOML: system, accelerators, [[job]] and [[failure]] tables", positional=True)
+
+    def run(self, progress: Progress) -> SharedRuns:
+        """Return what became of all jobs."""
+        return run_jobs(self.file)

@@ -1,0 +1,264 @@
+"""Accelerators that failed nodes strand: groups in switched domains, in cubes and on K-hop rings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.report import ReportRow, ReportTable
+from simulator.errors import ParameterError
+from simulator.files import read_json_value
+from simulator.reliability.goodput import Placing, cubes, domains, ring, stranded_share
+
+DOMAIN = 72
+"""Accelerators of an NVL-72."""
+CUBE = 64
+"""Accelerators of a cube of TPU v4."""
+HOPS = (1, 2, 3)
+"""Hops of the rings that are compared."""
+START, END = "fault_start", "fault_end"
+"""Kinds of event in a trace."""
+EVENT = ("event_time", "event_type", "node_id")
+"""Keys of an event of a trace."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Nodes that fail, and groups that want to stand on those that do not."""
+
+    nodes: int = 400
+    """Nodes."""
+    node: int = 8
+    """Accelerators of a node."""
+    group: int = 32
+    """Accelerators of a group."""
+    seed: int = 0
+    """Seed of the places of a trace's nodes, and of faults where there is no trace."""
+
+    def __post_init__(self) -> None:
+        for name in ("nodes", "node", "group"):
+            if getattr(self, name) < 1:
+                msg = f"{name} must be at least 1; got {getattr(self, name)}"
+                raise ParameterError(msg)
+        if self.group % self.node or DOMAIN % self.node or CUBE % self.node:
+            msg = (
+                f"nodes of {self.node} accelerators must divide groups of {self.group}, domains of {DOMAIN} "
+                f"and cubes of {CUBE}; try 4 or 8"
+            )
+            raise ParameterError(msg)
+
+    def placements(self) -> dict[str, Placing]:
+        """Return how groups find places, by fabric."""
+        group = self.group // self.node
+        found = {
+            f"domains of {DOMAIN}": domains(DOMAIN // self.node, group),
+            f"cubes of {CUBE}": cubes(CUBE // self.node, group),
+        }
+        return found | {f"ring, {hops} hop{'s' * (hops > 1)}": ring(hops, group) for hops in HOPS}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Faults:
+    """Working nodes in each of several spans of time."""
+
+    works: np.ndarray
+    """Shape [spans, nodes]."""
+    shares: np.ndarray
+    """Share of the whole time that each span takes, shape [spans]."""
+
+    @property
+    def failed(self) -> float:
+        """Share of nodes that have failed, on average over time."""
+        return float((self.shares * (~self.works).mean(axis=1)).sum())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """A node that begins or ends to be at fault."""
+
+    time: float
+    """When, in the trace's own unit: InfiniteHBD's counts days."""
+    starts: bool
+    """Whether the fault begins."""
+    node: str
+    """Name of the node."""
+
+
+def read_events(path: Path, nodes: int) -> list[Event]:
+    """Return the events of a trace of faults in the order of their times.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        JSON: a list of events with ``node_id``, ``event_time`` and ``event_type`` (``fault_start`` or
+        ``fault_end``).
+    nodes : int
+        Nodes that there are, those included that never fail.
+
+    Raises
+    ------
+    ParameterError
+        If it is no such list, or names more nodes than there are.
+    """
+    content = read_json_value(path)
+    if not isinstance(content, list):
+        what = f"a {type(content).__name__} where a list of events is needed, each with {', '.join(EVENT)}"
+        msg = f"{path.name}: holds {what}"
+        raise ParameterError(msg)
+    events = sorted(_event(one, f"{path.name}: event {index}") for index, one in enumerate(content))
+    names = {name for _, _, name in events}
+    if not names or len(names) > nodes:
+        msg = f"{path.name}: names {len(names)} nodes, and the cluster has {nodes}; try --nodes {len(names)}"
+        raise ParameterError(msg if names else f"{path.name}: holds no event; a trace has two at least")
+    if events[0][0] == events[-1][0]:
+        msg = f"{path.name}: all events have the time {events[0][0]:g}; a trace tells what time passes"
+        raise ParameterError(msg)
+    return [Event(time=time, starts=kind == START, node=name) for time, kind, name in events]
+
+
+def _event(one: object, where: str) -> tuple[float, str, str]:
+    """Return time, kind and node of an event."""
+    lost = [key for key in EVENT if not isinstance(one, Mapping) or key not in one]
+    if lost or not isinstance(one, Mapping):
+        msg = f"{where}: lacks '{lost[0]}'; an event has {', '.join(EVENT)}"
+        raise ParameterError(msg)
+    time, kind, node = (one[key] for key in EVENT)
+    if isinstance(time, bool) or not isinstance(time, int | float):
+        msg = f"{where}: 'event_time' must be a number, in any one unit; got {time!r}"
+        raise ParameterError(msg)
+    if kind not in (START, END):
+        msg = f"{where}: 'event_type' must be {START} or {END}; got {kind!r}"
+        raise ParameterError(msg)
+    return float(time), kind, str(node)
+
+
+def read_faults(path: Path, cluster: Cluster) -> Faults:
+    """Return a trace of faults, its nodes placed at random.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        As `read_events`; a node works when none of its faults lasts.
+    cluster : Cluster
+        Where the nodes stand.
+
+    Raises
+    ------
+    ParameterError
+        As `read_events`.
+    """
+    events = read_events(path, cluster.nodes)
+    order = np.random.default_rng(cluster.seed).permutation(cluster.nodes)
+    place = {name: int(order[index]) for index, name in enumerate(sorted({one.node for one in events}))}
+    lasting = np.zeros(cluster.nodes, dtype=np.int64)
+    works, spans, before = [], [], events[0].time
+    for one in events:
+        if one.time > before:
+            works.append(lasting <= 0)
+            spans.append(one.time - before)
+            before = one.time
+        lasting[place[one.node]] += 1 if one.starts else -1
+    lengths = np.array(spans)
+    return Faults(works=np.stack(works), shares=lengths / lengths.sum())
+
+
+def random_faults(share: float, cluster: Cluster, draws: int = 200) -> Faults:
+    """Return nodes that have failed independently, in several draws.
+
+    Raises
+    ------
+    ParameterError
+        If the share is none.
+    """
+    if not 0.0 <= share <= 1.0:
+        msg = f"the share of failed nodes must be from 0 to 1; got {share:g}"
+        raise ParameterError(msg)
+    works = np.random.default_rng(cluster.seed).random((draws, cluster.nodes)) >= share
+    return Faults(works=works, shares=np.full(draws, 1.0 / draws))
+
+
+def wasted(faults: Faults, cluster: Cluster) -> dict[str, float]:
+    """Return the share of all accelerators that work and find no place, on average over time, by fabric.
+
+    Notes
+    -----
+    What groups leave over in a domain counts, and so does a last domain that is not whole: of 400 nodes of 8
+    four, 1 %, belong to no NVL-72.
+
+    References
+    ----------
+    Shou et al., "InfiniteHBD", SIGCOMM 2025: waste more than ten times below NVL-72 and TPU v4.
+    """
+    return {
+        name: math.fsum(
+            share * stranded_share(works, placed)
+            for works, share in zip(faults.works, faults.shares, strict=True)
+        )
+        for name, placed in cluster.placements().items()
+    }
+
+
+def stranded_rows(found: Mapping[str, float]) -> list[ReportRow]:
+    """Return the lines of the report: waste, and how many times that of the best ring."""
+    best = min(found.values())
+    return [
+        ReportRow(
+            label=name,
+            values=(f"{100 * share:.3f} %", f"{share / best:.1f}" if best > 0.0 else "-"),
+        )
+        for name, share in found.items()
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StrandedShares(Result):
+    """Share of all accelerators that work and find no place, by fabric."""
+
+    cluster: Cluster
+    """Nodes and groups."""
+    failed: float
+    """Share of nodes that have failed, on average over time."""
+    wasted: Mapping[str, float]
+    """Stranded share by fabric."""
+
+    def report(self) -> list[Block]:
+        """Return a line for each fabric."""
+        cluster = self.cluster
+        title = f"{100 * self.failed:.2f} % of {cluster.nodes} nodes failed, groups of {cluster.group}"
+        return [ReportTable(title, ["stranded", "over the least"], stranded_rows(self.wasted))]
+
+    def record(self) -> dict[str, Any]:
+        """Return the shares as plain data."""
+        return {"cluster": self.cluster, "failed": self.failed, "wasted": dict(self.wasted)}
+
+    def rows(self) -> list[Row]:
+        """Return a row for each fabric."""
+        return [
+            {"fabric": name, "failed_share": self.failed, "stranded_share": share}
+            for name, share in self.wasted.items()
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stranded(Study):
+    """Accelerators that work and find no place because nodes of their group failed."""
+
+    data: Path | None = option(None, "trace of faults instead of --failed", metavar="FILE.json")
+    failed: float = option(0.02, "share of nodes that have failed", metavar="SHARE")
+    nodes: int = option(400, "nodes", metavar="N")
+    node: int = option(8, "accelerators of each", metavar="G")
+    group: int = option(32, "accelerators of a group", metavar="G")
+    seed: int = option(0, "of places and faults")
+
+    def run(self, progress: Progress) -> StrandedShares:
+        """Return the shares that are stranded."""
+        cluster = Cluster(nodes=self.nodes, node=self.node, group=self.group, seed=self.seed)
+        faults = read_faults(self.data, cluster) if self.data else random_faults(self.failed, cluster)
+        return StrandedShares(cluster=cluster, failed=faults.failed, wasted=wasted(faults, cluster))

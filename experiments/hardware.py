@@ -1,0 +1,101 @@
+"""Options that choose a system, a model and its plan, in every study that has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from experiments.options import option
+from heliograph.registry import model_named
+from heliograph.simulation import StepResult, run_step
+from heliograph.systems import System, build_system
+from heliograph.workload import plan_for, ranks_of
+
+DEFAULT_ACCELERATORS = 1024
+"""Accelerators where neither the plan nor the user says how many."""
+SYSTEM = "system by name, or a TOML file"
+"""Text on a system's name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """Model and plan."""
+
+    model: str = option("llama-3.1-405b", "model by name, or a config.json")
+    plan: str = option("", "tp=8,pp=16,dp=8,micro_batch=1,global_batch=512,...")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replaced:
+    """The GPU, and how light that replaces it is sized."""
+
+    gpu: str | None = option(None, "the GPU, or the one that light replaces; default h100")
+    basis: str | None = option(None, "size photonic accelerators by power, area or count; default power")
+
+    def given(self) -> dict[str, Any]:
+        """Return what somebody gave, as `build_system` takes it."""
+        return {
+            name: value for name, value in (("gpu", self.gpu), ("basis", self.basis)) if value is not None
+        }
+
+
+def changes(text: str = "") -> Any:  # noqa: ANN401 - a field of any type
+    """Return the field of ``--set``: changes of the hardware, each ``path=value``."""
+    usual = (
+        "change one number of the hardware (heliograph show SYSTEM lists the paths), or one part by its name "
+        "(core.adc=NAME, heliograph list parts); may be repeated"
+    )
+    return option((), text or usual, flag="--set", metavar="PATH=VALUE")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """Hardware of a system that a study names."""
+
+    core: str | None = option(None, "core of photonic accelerators (heliograph list cores); default crossbar")
+    fabric: str | None = option(
+        None,
+        "fabric of packet systems (heliograph list fabrics), or graph:FILE (GraphML, or JSON node-link); "
+        "default rails",
+    )
+    replaced: Replaced = field(default_factory=Replaced)
+    settings: tuple[str, ...] = changes()
+
+    def given(self) -> dict[str, Any]:
+        """Return what somebody gave, as `build_system` takes it."""
+        more = (("core", self.core), ("fabric", self.fabric))
+        return self.replaced.given() | {name: value for name, value in more if value is not None}
+
+    def system(
+        self, name: str, *, accelerators: int | None = None, usual_accelerators: int = DEFAULT_ACCELERATORS
+    ) -> System:
+        """Return a named system of this hardware, of the usual number where neither option nor file says.
+
+        Raises
+        ------
+        HeliographError
+            If a name is unknown, or a change does not fit.
+        """
+        return build_system(
+            name,
+            accelerators=accelerators,
+            usual_accelerators=usual_accelerators,
+            **self.given(),
+            assignments=self.settings,
+        )
+
+
+def one_step(system: str, workload: Workload, hardware: Hardware, *, accelerators: int | None) -> StepResult:
+    """Return one step of a model on a system, with the plan that is asked for or the default one.
+
+    Raises
+    ------
+    HeliographError
+        If something is unknown, or the plan does not fit.
+    """
+    config = model_named(workload.model)
+    usual = ranks_of(workload.plan) or DEFAULT_ACCELERATORS
+    built = hardware.system(system, accelerators=accelerators, usual_accelerators=usual)
+    memory_bytes = built.node().memory.capacity_bytes
+    plan = plan_for(config, workload.plan, accelerators=built.accelerators, memory_bytes=memory_bytes)
+    return run_step(built, config, plan)

@@ -1,0 +1,380 @@
+"""Step time against the time that circuits take to move: where switching within the step stops to pay."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from experiments.hardware import Hardware
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.registry import model_named
+from heliograph.report import ReportRow, ReportTable, format_si, report_row
+from heliograph.simulation import plan_for, run_step
+from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
+from heliograph.systems import System
+from optical.fabrics.rails import OcsRails
+from optical.fabrics.switches import OpticalSwitch, load_switch, switch_names
+from simulator.errors import ParameterError, RouteError
+from simulator.fabric import CircuitPolicy
+from workloads.models.architecture import TransformerConfig
+from workloads.plan.parallelism import plan_text
+from workloads.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SHORTEST_S = 1e-9
+"""Shortest reconfiguration that is run."""
+LONGEST_S = 0.1
+"""Longest reconfiguration that is run."""
+POINTS = 17
+"""Reconfiguration times of a line where nobody says how many: two a decade."""
+
+Told = Callable[[str, int, int], None]
+"""Told a label, how much is done, and how much there is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """Step times of one plan."""
+
+    name: str
+    """Model and plan."""
+    moving_s: np.ndarray
+    """Step time where circuits move within the step, shape [points]."""
+    static_s: float
+    """Step time where they never move; infinite where the lanes do not serve all peers at once."""
+    packet_s: float
+    """Step time on the packet fabric."""
+
+    def breakeven_s(self, delay_s: np.ndarray, baseline_s: float) -> float:
+        """Return the reconfiguration time at which moving circuits cost as much as a baseline.
+
+        Parameters
+        ----------
+        delay_s : numpy.ndarray
+            Reconfiguration times, rising, shape [points].
+        baseline_s : float
+            Step time of the baseline.
+
+        Returns
+        -------
+        float
+            Straight between points in step time and in time; infinite if circuits still win at the longest,
+            not a number if they lose at the shortest.
+        """
+        late = np.flatnonzero(self.moving_s > baseline_s)
+        if not late.size:
+            return float("inf")
+        after = int(late[0])
+        if after == 0:
+            return float("nan")
+        low, high = self.moving_s[after - 1], self.moving_s[after]
+        share = (baseline_s - low) / (high - low)
+        return float(delay_s[after - 1] + share * (delay_s[after] - delay_s[after - 1]))
+
+    def record(self, delay_s: np.ndarray) -> dict[str, Any]:
+        """Return the line as plain data."""
+        return {
+            "plan": self.name,
+            "moving_s": self.moving_s.tolist(),
+            "static_s": self.static_s,
+            "packet_s": self.packet_s,
+            "breakeven_packet_s": self.breakeven_s(delay_s, self.packet_s),
+            "breakeven_static_s": self.breakeven_s(delay_s, self.static_s),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lines(Result):
+    """Lines over the same reconfiguration times."""
+
+    system: str
+    """System whose circuits move."""
+    delay_s: np.ndarray
+    """Reconfiguration times, rising, shape [points]."""
+    lines: tuple[Line, ...]
+    """One a plan."""
+    switches: dict[str, float]
+    """Reconfiguration time of every switch technology of the table, in s."""
+
+    def record(self) -> dict[str, Any]:
+        """Return the sweep as plain data."""
+        return {
+            "delay_s": self.delay_s.tolist(),
+            "lines": [one.record(self.delay_s) for one in self.lines],
+            "switches_s": self.switches,
+        }
+
+    def report(self) -> list[Block]:
+        """Return the table of step times and of the times at which they are even."""
+        title = f"Reconfiguration time that {self.system} can take"
+        return [ReportTable(title, [line.name for line in self.lines], table_rows(self))]
+
+    def rows(self) -> list[Row]:
+        """Return a row for each plan and reconfiguration time."""
+        return [
+            {
+                "line": line.name,
+                "reconfiguration_s": float(delay_s),
+                "moving_s": float(moving_s),
+                "static_s": line.static_s,
+                "packet_s": line.packet_s,
+            }
+            for line in self.lines
+            for delay_s, moving_s in zip(self.delay_s, line.moving_s, strict=True)
+        ]
+
+    def figure(self) -> Figure:
+        """Return step times over reconfiguration time."""
+        return draw_breakeven(self)
+
+
+def technologies() -> dict[str, float]:
+    """Return the reconfiguration time of every switch technology of the table."""
+    return {name: load_switch(name).reconfiguration_s for name in switch_names()}
+
+
+def turning_in(switch: OpticalSwitch, delay_s: float) -> OpticalSwitch:
+    """Return a switch that takes a given time from command to light, its other numbers kept."""
+    return dataclasses.replace(switch, switch_s=delay_s, positions=1, relock_s=0.0, control_s=0.0)
+
+
+def sweep(
+    optical: System,
+    packet: System,
+    work: Sequence[tuple[TransformerConfig, Plan]],
+    *,
+    points: int = POINTS,
+    progress: Told = lambda *_: None,
+) -> Lines:
+    """Run every plan with circuits that move in each of some times, and on packets.
+
+    Parameters
+    ----------
+    optical, packet : System
+        The same accelerators on optical circuits, and on packet switches.
+    work : sequence of (TransformerConfig, Plan)
+        What is run.
+    points : int
+        Reconfiguration times from 1 ns to 100 ms, evenly on a logarithmic scale.
+    progress : callable
+        Told a label, how much is done, and how much there is.
+
+    Raises
+    ------
+    ParameterError
+        If the system has no circuits, or there are fewer than two points.
+    """
+    rails = optical.fabric
+    if not isinstance(rails, OcsRails):
+        msg = f"system '{optical.name}' has no optical circuits ({rails.name}); try photonic_ocs or gpu_ocs"
+        raise ParameterError(msg)
+    if points < 2:
+        msg = f"points ({points}) must be at least 2, for a line"
+        raise ParameterError(msg)
+    delay_s = np.geomspace(SHORTEST_S, LONGEST_S, points)
+    lines = []
+    for number, (config, plan) in enumerate(work):
+        moving = []
+        for place, delay in enumerate(delay_s):
+            fabric = dataclasses.replace(rails, switch=turning_in(rails.switch, float(delay)))
+            moving.append(_step_s(optical, fabric, CircuitPolicy.PER_AXIS, config, plan))
+            progress("reconfiguration times", number * points + place + 1, len(work) * points)
+        static_s = _step_s(optical, rails, CircuitPolicy.STATIC, config, plan)
+        lines.append(
+            Line(
+                name=f"{config.name} {plan_text(plan)}",
+                moving_s=np.array(moving),
+                static_s=static_s,
+                packet_s=run_step(packet, config, plan).metrics.step_time_s,
+            )
+        )
+    return Lines(system=optical.name, delay_s=delay_s, lines=tuple(lines), switches=technologies())
+
+
+def _step_s(
+    system: System, fabric: OcsRails, policy: CircuitPolicy, config: TransformerConfig, plan: Plan
+) -> float:
+    """Return the step time, infinite where the lanes cannot serve what must be lit at once."""
+    try:
+        moved = dataclasses.replace(system, fabric=fabric, circuits=policy)
+        return run_step(moved, config, plan).metrics.step_time_s
+    except RouteError:
+        return float("inf")
+
+
+HEIGHT_IN = 4.0
+"""Height of one panel's figure, inches."""
+EACH_IN = 2.2
+"""Height of every further panel, inches."""
+FINELY = 400
+"""Places at which a curve is drawn between its points, which are straight in time and not on the axis."""
+MARGIN = 0.12
+"""Room below the lowest line for what is written there, as a share of the curves' height."""
+BAND = 0.45
+"""Room above the curves for the technologies' names, as a share of their height."""
+TITLE = 110
+"""Letters of a title's line."""
+
+
+def draw_breakeven(swept: Lines) -> Figure:
+    """Return the picture of all lines, a panel for each plan.
+
+    Parameters
+    ----------
+    swept : Lines
+        What was run.
+    """
+    with styled():
+        figure = new_figure(HEIGHT_IN + EACH_IN * (len(swept.lines) - 1))
+        panels = figure.subplots(len(swept.lines), 1, sharex=True, squeeze=False)[:, 0]
+        for panel, line in zip(panels, swept.lines, strict=True):
+            _panel(panel, line, swept.delay_s)
+        shown = {name: delay for name, delay in swept.switches.items() if delay <= swept.delay_s.max()}
+        _technologies(panels[0], shown)
+        for panel in panels[1:]:
+            for delay_s in shown.values():
+                panel.axvline(delay_s, color="#DDDDDD", linewidth=0.8, zorder=0)
+        handles, names = panels[0].get_legend_handles_labels()
+        every = dict(zip(names, handles, strict=True))
+        for panel in panels[1:]:
+            more, named = panel.get_legend_handles_labels()
+            every |= dict(zip(named, more, strict=True))
+        figure.legend(every.values(), every.keys(), loc="outside upper center", ncols=len(every))
+        panels[-1].set_xlabel("reconfiguration time of the switches (s)")
+        return figure
+
+
+def _panel(panel: Axes, line: Line, delay_s: np.ndarray) -> None:
+    from matplotlib.ticker import FuncFormatter, NullFormatter  # noqa: PLC0415 - only to draw
+
+    finely_s = np.geomspace(delay_s[0], delay_s[-1], FINELY)
+    every = np.unique(np.concatenate((delay_s, finely_s)))
+    panel.plot(
+        every,
+        np.interp(every, delay_s, line.moving_s),  # as `Line.breakeven_s` reads it
+        color=PALETTE[0],
+        marker=".",
+        markevery=np.flatnonzero(np.isin(every, delay_s)).tolist(),
+        label="circuits move within the step",
+    )
+    if np.isfinite(line.static_s):
+        panel.axhline(line.static_s, color=PALETTE[2], linestyle="--", label="circuits never move")
+    panel.axhline(line.packet_s, color=REFERENCE, linewidth=1.0, label="packet switches")
+    for baseline_s, colour in ((line.packet_s, REFERENCE), (line.static_s, PALETTE[2])):
+        even_s = line.breakeven_s(delay_s, baseline_s)
+        if np.isfinite(even_s):
+            panel.plot([even_s], [baseline_s], marker="o", color=colour, markersize=6, linestyle="none")
+            panel.annotate(
+                f"even at {format_si(even_s, 's')}",
+                (even_s, baseline_s),
+                textcoords="offset points",
+                xytext=(-8, 8 if colour == REFERENCE else -12),
+                ha="right",
+                fontsize=8,
+                color=colour,
+            )
+    panel.set_xscale("log")
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_si(value, "s")))
+    panel.xaxis.set_minor_formatter(NullFormatter())
+    low, high = panel.get_ylim()
+    panel.set_ylim(low - MARGIN * (high - low), high)
+    panel.set_ylabel("step time (s)")
+    name, _, plan = line.name.partition(" ")
+    panel.set_title(fill(f"{label(name)}: {plan.replace(',', ', ')}", TITLE), fontsize=7.5, loc="left")
+
+
+def _technologies(panel: Axes, switches: dict[str, float]) -> None:
+    """Mark every technology, its name standing upright in a band above the panel's curves."""
+    low, high = panel.get_ylim()
+    panel.set_ylim(low, high + BAND * (high - low))
+    last = 0.0
+    for name, delay_s in sorted(switches.items(), key=lambda one: one[1]):
+        panel.axvline(delay_s, color="#DDDDDD", linewidth=0.8, zorder=0)
+        place = max(delay_s, last * 1.45)
+        panel.annotate(
+            label(name),
+            (place, 0.98),
+            xycoords=("data", "axes fraction"),
+            rotation=90,
+            va="top",
+            ha="center",
+            fontsize=6,
+            color="#555555",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
+        )
+        last = place
+
+
+def table_rows(swept: Lines) -> list[ReportRow]:
+    """Return the lines of the table: step times, and reconfiguration times at which they are even."""
+
+    def even(seconds: float) -> str:
+        if math.isnan(seconds):
+            return "never pays"
+        return "always pays" if math.isinf(seconds) else format_si(seconds, "s")
+
+    lines, delay_s = swept.lines, swept.delay_s
+    rows = [
+        report_row("packet switches", tuple(format_si(one.packet_s, "s") for one in lines), "simulated"),
+        report_row("circuits never move", tuple(format_si(one.static_s, "s") for one in lines), "simulated"),
+    ]
+    for place in (0, -1):
+        shown = tuple(format_si(float(one.moving_s[place]), "s") for one in lines)
+        rows.append(
+            report_row(f"circuits move in {format_si(float(delay_s[place]), 's')}", shown, "simulated")
+        )
+    packet = tuple(even(one.breakeven_s(delay_s, one.packet_s)) for one in lines)
+    static = tuple(even(one.breakeven_s(delay_s, one.static_s)) for one in lines)
+    rows.append(report_row("as fast as packets up to", packet, "break-even", section=True))
+    rows.append(report_row("as fast as circuits at rest up to", static, "break-even"))
+    for name, seconds in sorted(swept.switches.items(), key=lambda item: item[1]):
+        rows.append(report_row(f"  {name}", tuple(format_si(seconds, "s") for _ in lines), "technology"))
+    return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Breakeven(Study):
+    """Up to which reconfiguration time circuits that move within a step pay."""
+
+    system: str = option("photonic_ocs", "system with optical circuits")
+    model: tuple[str, ...] = option(("llama-3-70b",), "model by name; may be repeated", metavar="NAME")
+    plan: tuple[str, ...] = option((), "plan of every model; may be repeated, a line each", metavar="PLAN")
+    accelerators: int = option(256, "how many", metavar="N")
+    points: int = option(POINTS, "times from 1 ns to 100 ms", metavar="P")
+    hardware: Hardware = field(default_factory=Hardware)
+
+    def default_out(self) -> Path:
+        """Return the usual directory."""
+        return Path("results") / "breakeven"
+
+    def systems(self) -> tuple[System, System]:
+        """Return the system with circuits, and the same accelerators on packet switches."""
+        on_packets = [one for one in self.hardware.settings if not one.startswith("fabric.")]
+        packets = dataclasses.replace(self.hardware, settings=tuple(on_packets))
+        return (
+            self.hardware.system(self.system, accelerators=self.accelerators),
+            packets.system(self.system.replace("ocs", "packet"), accelerators=self.accelerators),
+        )
+
+    def run(self, progress: Progress) -> Lines:
+        """Return a line for each model and plan."""
+        optical, packet = self.systems()
+        memory_bytes = optical.node().memory.capacity_bytes
+        work = []
+        for model in self.model:
+            config = model_named(model)
+            for text in self.plan or ("",):
+                plan = plan_for(config, text, accelerators=self.accelerators, memory_bytes=memory_bytes)
+                work.append((config, plan))
+        return sweep(optical, packet, work, points=self.points, progress=progress)

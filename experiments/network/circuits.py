@@ -1,0 +1,531 @@
+"""Schedules of optical circuits: of a demand here, of a collective and of a step's phases beside."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from experiments.hardware import Hardware, Workload, changes, one_step
+from experiments.network.collective import CollectiveCircuits
+from experiments.network.ocs_banks import SWITCH, bank_of
+from experiments.network.phases import study_phases
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study, file_name
+from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
+from heliograph.style import DARK_TIME, PALETTE, REFERENCE, new_figure, styled
+from optical.scheduling.ocs_bank import OcsBank
+from optical.scheduling.policies import SchedulePolicy, schedule
+from optical.scheduling.schedule import DARK, CircuitSchedule
+from simulator.errors import ParameterError, nearest
+from simulator.files import read_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
+
+ALL = "all"
+"""Name that stands for every policy."""
+MOST_PORTS = 512
+"""Most ports of a demand."""
+MOST_PLANES = 1024
+"""Most switches side by side; a choice, schedules of so many take seconds."""
+MOST_BYTES = 1e300
+"""Most bytes of a demand in all, below the largest number that sums can hold."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemandCircuits:
+    """Schedules of a demand from a file."""
+
+    demand: Path
+    """CSV of bytes from each input (row) to each output (column)."""
+    policy: str = ALL
+    """Policies by name, separated by commas, or `ALL`."""
+    switch: str = SWITCH
+    """Switch technology that sets the delay."""
+    delay_s: float | None = None
+    """Delay instead of the switch's."""
+    rate_bytes_per_s: float | None = None
+    """Rate of a circuit instead of the transceiver's."""
+    packet_rate_bytes_per_s: float | None = None
+    """Rate of each port into a packet switch; none if not given."""
+    planes: int = 1
+    """Circuit switches side by side."""
+
+    def plant(self) -> OcsBank:
+        """Return the switches.
+
+        Raises
+        ------
+        ParameterError
+            If there are none of that name, or a number cannot be.
+        """
+        if self.planes > MOST_PLANES:
+            msg = f"planes ({self.planes}) must be at most {MOST_PLANES}"
+            raise ParameterError(msg)
+        bank = bank_of(self.switch, self.planes, delay_s=self.delay_s, rate_bytes_per_s=self.rate_bytes_per_s)
+        if self.packet_rate_bytes_per_s is None:
+            return bank
+        return dataclasses.replace(bank, packet_rate_bytes_per_s=self.packet_rate_bytes_per_s)
+
+    def policies(self) -> tuple[SchedulePolicy, ...]:
+        """Return the policies, in the order of the list.
+
+        Raises
+        ------
+        ParameterError
+            If there is none of a name.
+        """
+        wanted = [name.strip() for name in self.policy.split(",") if name.strip()] or [ALL]
+        known = [*map(str, SchedulePolicy), ALL]
+        for name in wanted:
+            if name not in known:
+                msg = f"no policy '{name}'; {nearest(name, known, noun='policy')}"
+                raise ParameterError(msg)
+        return tuple(one for one in SchedulePolicy if ALL in wanted or str(one) in wanted)
+
+    def run(self, progress: Progress) -> DemandSchedules:
+        """Return a schedule of each policy.
+
+        Raises
+        ------
+        ParameterError
+            If the file holds no demand, or a name or number cannot be.
+        """
+        policies, plant = self.policies(), self.plant()
+        demand = read_demand(self.demand)
+        schedules = []
+        for index, policy in enumerate(policies):
+            progress(str(policy), index, len(policies))
+            schedules.append(schedule(demand, policy, plant))
+        return DemandSchedules(name=self.demand.stem, plant=plant, schedules=tuple(schedules))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemandSchedules(Result):
+    """One demand under several policies."""
+
+    name: str
+    """Name of the demand."""
+    plant: OcsBank
+    """Switches."""
+    schedules: tuple[CircuitSchedule, ...]
+    """A schedule of each policy."""
+
+    @property
+    def best(self) -> CircuitSchedule:
+        """The schedule of least makespan."""
+        return min(self.schedules, key=lambda one: one.makespan_s)
+
+    def record(self) -> dict[str, Any]:
+        """Return the numbers of all schedules as plain data."""
+        return {
+            "demand": self.name,
+            "ports": self.best.ports,
+            "demand_bytes": float(self.best.demand.sum()),
+            "plant": {"type": "CircuitPlant"} | dataclasses.asdict(self.plant),  # as records name it
+            "bound_s": self.best.bound_s,
+            "best": self.best.policy,
+            "policies": self.rows(),
+        }
+
+    def rows(self) -> list[Row]:
+        """Return a row for each policy."""
+        return [summary(one) for one in self.schedules]
+
+    def tables(self) -> dict[str, list[Row]]:
+        """Return the rows, and every configuration."""
+        return {"": self.rows(), "configurations": configuration_rows(self)}
+
+    def report(self) -> list[Block]:
+        """Return a table with a line for each policy, and what bounds them."""
+        return report(self)
+
+    def figure(self) -> Figure:
+        """Return the schedule of least makespan over time, and all makespans beside the bound."""
+        return draw(self)
+
+
+def summary(one: CircuitSchedule) -> dict[str, Any]:
+    """Return the numbers of a schedule as plain data."""
+    return {
+        "policy": one.policy,
+        "configurations": one.configurations,
+        "makespan_s": one.makespan_s,
+        "circuits_s": one.circuit_makespan_s,
+        "packets_s": one.packet_s,
+        "dark_s": one.configurations * one.delay_s,
+        "duty": one.duty,
+        "over_bound": one.over_bound,
+        "residue_bytes": one.residue_bytes,
+    }
+
+
+BYTES = re.compile(r"[\d.]+(?:e[+-]?\d+)?\s*[kKMGTP]?i?[bB](?:ytes?)?", re.ASCII)
+"""A number of bytes with its unit, which a demand does not have: never a name."""
+
+
+def read_demand(path: Path) -> np.ndarray:
+    """Return a demand, shape [N, N], bytes from input (row) to output (column).
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        CSV of N rows of N numbers. A first row of names is skipped, and so is a first column of names.
+
+    Raises
+    ------
+    ParameterError
+        Naming file and line: if a cell is no number or cannot be a demand, or the matrix is not square.
+    """
+    lines = list(enumerate(csv.reader(read_text(path).splitlines()), start=1))
+    rows = [(f"{path.name}:{line}", [cell.strip() for cell in cells]) for line, cells in lines if any(cells)]
+    if not rows:
+        msg = f"{path.name}: holds no row"
+        raise ParameterError(msg)
+    if all(map(_is_name, rows[0][1][1:] or rows[0][1])):
+        rows = rows[1:]
+    named = len(rows) > 0 and all(_is_name(cells[0]) for _, cells in rows)
+    body = [(where, cells[1:] if named else cells) for where, cells in rows]
+    size = len(body)
+    if size < 2 or size > MOST_PORTS:
+        msg = f"{path.name}: holds {size} rows of numbers; a demand has 2 to {MOST_PORTS}"
+        raise ParameterError(msg)
+    demand = np.array([_row(where, cells, size) for where, cells in body])
+    with np.errstate(over="ignore"):
+        total = float(demand.sum())
+    if total > MOST_BYTES:
+        msg = f"{path.name}: asks for {total:g} bytes in all; at most {MOST_BYTES:g} can be counted"
+        raise ParameterError(msg)
+    return demand
+
+
+def _row(where: str, cells: Sequence[str], size: int) -> list[float]:
+    if len(cells) != size:
+        msg = f"{where}: has {len(cells)} numbers, and the file {size} rows; a demand is square"
+        raise ParameterError(msg)
+    found = []
+    for column, cell in enumerate(cells, start=1):
+        value = _number(cell)
+        if value is None or not math.isfinite(value) or value < 0.0:
+            msg = f"{where}: column {column} is '{cell[:40]}'; it must be bytes, finite and at least 0"
+            raise ParameterError(msg)
+        found.append(value)
+    return found
+
+
+def _is_name(cell: str) -> bool:
+    """Return whether a cell is neither a number nor a number of bytes with a unit."""
+    return _number(cell) is None and BYTES.fullmatch(cell) is None
+
+
+def _number(cell: str) -> float | None:
+    try:
+        return float(cell)
+    except ValueError:
+        return None
+
+
+_IDLE = "#EEEEEE"
+_ROW = 0.86
+_FEW = 10
+_DARKEST = 0.2
+_MOST_INCHES = 6.0
+
+
+def report(study: DemandSchedules) -> list[Block]:
+    """Return a table with a line for each policy, and what bounds them."""
+    plant, best = study.plant, study.best
+    rows = [
+        ReportRow(
+            label=one.policy,
+            values=(
+                str(one.configurations),
+                format_si(one.makespan_s, "s"),
+                f"{100 * one.duty:.1f} %",
+                f"{one.over_bound:.3f}",
+                format_si(one.residue_bytes, "B"),
+                "-" if one.packet_s == 0.0 else format_si(one.packet_s, "s"),
+            ),
+        )
+        for one in study.schedules
+    ]
+    heads = ("configurations", "makespan", "duty", "over bound", "residue", "its packets")
+    planes = "1 switch" if plant.switches == 1 else f"{plant.switches} switches"
+    title = (
+        f"{study.name.replace('_', ' ')}: {best.ports} ports, {format_si(float(best.demand.sum()), 'B')}, "
+        f"{planes}, {format_si(plant.rate_bytes_per_s, 'B/s')} a circuit, "
+        f"{format_si(plant.delay_s, 's')} dark"
+    )
+    packets = ""
+    if plant.packet_rate_bytes_per_s:
+        packets = f", packets at {format_si(plant.packet_rate_bytes_per_s, 'B/s')} a port beside them"
+    bound = f"No schedule takes less than {format_si(best.bound_s, 's')}{packets}. Least: {best.policy}."
+    return [ReportTable(title, heads, rows), bound]
+
+
+def draw(study: DemandSchedules) -> Figure:
+    """Draw the schedule of least makespan over time, a row for each port, and all makespans beside the bound.
+
+    Parameters
+    ----------
+    study : DemandSchedules
+        What to draw.
+    """
+    from matplotlib.patches import Patch  # noqa: PLC0415 - only to draw
+
+    best = study.best
+    several = len(study.schedules) > 1
+    tall = min(0.22 * best.ports * min(best.switches, 3) + 0.6, _MOST_INCHES)
+    beside = 0.24 * len(study.schedules) + 0.55 if several else 0.0
+    with styled():
+        figure = new_figure(tall + beside + 0.9)
+        grid = figure.add_gridspec(2 if several else 1, 1, height_ratios=(tall, beside) if several else (1,))
+        axes = figure.add_subplot(grid[0])
+        _draw_schedule(axes, best)
+        if several:
+            _draw_makespans(figure.add_subplot(grid[1]), study)
+        handles = [
+            Patch(color=DARK_TIME, label="Dark: circuits move"),
+            Patch(color=_IDLE, label="No circuit"),
+        ]
+        if best.ports <= _FEW:
+            colours = _colours(best.ports)
+            handles = [Patch(color=colours(i), label=f"To {i}") for i in range(best.ports)] + handles
+        if any(one.packet_s > one.circuit_makespan_s for one in study.schedules):
+            handles.append(Patch(color=PALETTE[1], label="Below: packets only"))
+        figure.legend(
+            handles=handles, loc="outside upper center", ncols=6, handlelength=1.4, columnspacing=1.2
+        )
+        return figure
+
+
+def _colours(ports: int) -> Colormap:
+    """Return a colour for each output: apart where there are few, in order where there are many."""
+    import matplotlib as mpl  # noqa: PLC0415 - only to draw
+    from matplotlib.colors import ListedColormap  # noqa: PLC0415 - only to draw
+
+    if ports <= _FEW:
+        return ListedColormap(PALETTE[:ports])
+    return ListedColormap(mpl.colormaps["viridis"](np.linspace(_DARKEST, 1.0, ports)))
+
+
+def _draw_schedule(axes: Axes, one: CircuitSchedule) -> None:
+    """Draw each port's circuits on each switch, coloured by output."""
+    from matplotlib.colors import BoundaryNorm, ListedColormap  # noqa: PLC0415 - only to draw
+
+    end_s = max(one.circuit_makespan_s, one.packet_s if math.isfinite(one.packet_s) else 0.0)
+    symbol, factor = prefix_of(end_s) if end_s > 0.0 else ("", 1.0)
+    colours, lane = _colours(one.ports), _ROW / one.switches
+    norm = BoundaryNorm(np.arange(one.ports + 1) - 0.5, one.ports)
+    image = None
+    axes.set_facecolor("white")
+    for switch in range(one.switches):
+        mine = np.flatnonzero(one.switch_of == switch)
+        ports = np.arange(one.ports)[:, None] - _ROW / 2 + switch * lane
+        edges_y = np.concatenate([ports, ports + lane * (0.94 if one.switches > 1 else 1.0)], axis=1).ravel()
+        times = np.stack([one.starts_s[mine] - one.delay_s, one.starts_s[mine]], axis=1).ravel()
+        edges_x = np.append(times, [one.ends_s[mine[-1]] if len(mine) else 0.0, end_s]) / factor
+        if not len(mine):
+            edges_x = np.array([0.0, end_s]) / factor
+        kinds = np.full((one.ports, len(edges_x) - 1), float(DARK))
+        kinds[:, 1 : 2 * len(mine) : 2] = one.permutations[mine].T
+        rows = np.full((2 * one.ports - 1, kinds.shape[1]), np.nan)
+        rows[::2] = kinds
+        moving = np.zeros(kinds.shape, dtype=bool)
+        moving[:, 0 : 2 * len(mine) : 2] = True
+        layers = (
+            (np.where(moving, 1.0, np.nan), ListedColormap([DARK_TIME]), None),
+            (np.where(~moving & (kinds == DARK), 1.0, np.nan), ListedColormap([_IDLE]), None),
+            (np.where(~moving & (kinds != DARK), kinds, np.nan), colours, norm),
+        )
+        for values, shades, scale in layers:
+            rows[::2] = values
+            masked = np.ma.masked_invalid(rows)
+            image = axes.pcolormesh(edges_x, edges_y, masked, cmap=shades, norm=scale, rasterized=True)
+    if image is not None and one.ports > _FEW:
+        bar = axes.figure.colorbar(image, ax=axes, label="Output", pad=0.01, ticks=_ticks(one.ports))
+        bar.minorticks_off()
+    planes = "" if one.switches == 1 else f" on {one.switches} switches (rows within a row)"
+    axes.set_title(
+        f"{one.policy}: {one.configurations} configurations{planes}, duty {100 * one.duty:.1f} %, "
+        f"{one.over_bound:.2f} of the bound",
+        loc="left",
+    )
+    axes.axvline(one.bound_s / factor, color=REFERENCE, linewidth=0.9, linestyle="--")
+    axes.set_xlim(0.0, end_s / factor if end_s > 0.0 else 1.0)
+    axes.set_ylim(one.ports - 0.5, -0.5)
+    axes.set_yticks(_ticks(one.ports))
+    axes.set_ylabel("Input")
+    axes.set_xlabel(f"Time ({symbol}s); dashed: the bound")
+
+
+def _ticks(ports: int) -> list[int]:
+    step = max(1, 2 ** math.ceil(math.log2(ports / 16)))
+    return list(range(0, ports, step))
+
+
+def _draw_makespans(axes: Axes, study: DemandSchedules) -> None:
+    """Draw each policy's time, split into carrying and dark, and the bound of all."""
+    shown = [one for one in study.schedules if math.isfinite(one.makespan_s)]
+    symbol, factor = prefix_of(max((one.makespan_s for one in shown), default=0.0) or 1.0)
+    places = np.arange(len(shown))
+    dark = np.array([_moves_of_busiest(one) * one.delay_s for one in shown])
+    whole = np.array([one.circuit_makespan_s for one in shown])
+    packets = np.array([max(0.0, one.packet_s - one.circuit_makespan_s) for one in shown])
+    axes.barh(places, (whole - dark) / factor, color=PALETTE[0], height=0.7)
+    axes.barh(places, dark / factor, left=(whole - dark) / factor, color=DARK_TIME, height=0.7)
+    if packets.any():
+        left = whole / factor
+        axes.barh(places, packets / factor, left=left, color=PALETTE[1], height=0.7)
+    axes.axvline(study.best.bound_s / factor, color=REFERENCE, linewidth=0.9, linestyle="--")
+    axes.set_yticks(places, [one.policy for one in shown])
+    axes.invert_yaxis()
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel(f"Makespan ({symbol}s): circuits carry, then dark time of the switch that ends last")
+
+
+def _moves_of_busiest(one: CircuitSchedule) -> int:
+    """Return how many configurations the switch has that ends last."""
+    if one.configurations == 0:
+        return 0
+    return int((one.switch_of == one.switch_of[one.ends_s.argmax()]).sum())
+
+
+def configuration_rows(study: DemandSchedules) -> list[Row]:
+    """Return every configuration of every policy, the outputs of all inputs in one cell."""
+    rows: list[Row] = []
+    for one in study.schedules:
+        cells = zip(one.switch_of, one.starts_s, one.ends_s, one.permutations, strict=True)
+        for index, (switch, start_s, end_s, row) in enumerate(cells):
+            outputs = " ".join("-" if peer == DARK else str(peer) for peer in row.tolist())
+            rows.append(
+                {
+                    "policy": one.policy,
+                    "configuration": index,
+                    "switch": int(switch),
+                    "start_s": f"{start_s:.9g}",
+                    "end_s": f"{end_s:.9g}",
+                    "outputs": outputs,
+                }
+            )
+    return rows
+
+
+RANKS = 8
+"""Ranks of a collective where nobody says how many."""
+SYSTEM = "gpu_ocs"
+"""System that runs a step where nobody names one."""
+MEANT_FOR = {
+    "demand": ("policy", "packet_rate_bytes_per_s", "switch", "delay_s", "rate_bytes_per_s", "planes"),
+    "collective": ("switch", "delay_s", "rate_bytes_per_s", "planes", "ranks", "size_bytes", "algorithm"),
+    "model": ("plan", "system", "accelerators", "settings"),
+}
+"""Options of each of the three uses."""
+_FLAGS = {
+    "settings": "set",
+    "delay_s": "delay",
+    "rate_bytes_per_s": "rate",
+    "packet_rate_bytes_per_s": "packet-rate",
+    "size_bytes": "size",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Circuits(Study):
+    """Schedules of optical circuits for a demand, within a collective, or between the phases of a step."""
+
+    demand: Path | None = option(
+        None,
+        "bytes from each input (row) to each output (column)",
+        metavar="DEMAND.csv",
+        positional=True,
+    )
+    collective: str | None = option(
+        None, "all_reduce, reduce_scatter, all_gather, all_to_all", metavar="KIND"
+    )
+    model: str | None = option(None, "phases of a model's step, by name or a config.json")
+    policy: str | None = option(
+        None, "policies for a demand, separated by commas; default all", metavar="NAMES"
+    )
+    packet_rate_bytes_per_s: float | None = option(
+        None, "of a port's packets for the rest of a demand; default none", metavar="RATE"
+    )
+    switch: str | None = option(
+        None, f"that sets the delay of a demand or a collective; default {SWITCH}", metavar="NAME"
+    )
+    delay_s: float | None = option(None, "instead of the switch's, e.g. 25us", metavar="TIME")
+    rate_bytes_per_s: float | None = option(None, "of a circuit, e.g. 50GB/s", metavar="RATE")
+    size_bytes: float | None = option(None, "of a rank before a collective; default 1MB", metavar="BYTES")
+    algorithm: str | None = option(None, "of a collective; default all", metavar="NAME")
+    plan: str | None = option(None, "of a model's step: tp=8,pp=4,dp=2,global_batch=32")
+    system: str | None = option(None, f"that runs it; default {SYSTEM}", metavar="NAME")
+    planes: int | None = option(None, "switches side by side; default 1 (2 of a collective)", metavar="K")
+    ranks: int | None = option(None, f"of the collective; default {RANKS}", metavar="N")
+    accelerators: int | None = option(None, "default: what the plan uses", metavar="N")
+    settings: tuple[str, ...] = changes("change one number of the system")
+
+    def default_out(self) -> Path:
+        """Return a directory named after what is scheduled."""
+        collective = f"{self.collective}_{RANKS if self.ranks is None else self.ranks}"
+        name = collective if self.collective else self.model or (self.demand.stem if self.demand else "")
+        return Path("results") / f"circuits_{file_name(name)}"
+
+    def run(self, progress: Progress) -> Result:
+        """Return the schedules of what is asked.
+
+        Raises
+        ------
+        HeliographError
+            If none or several of demand, collective and model are given, or an option of another use.
+        """
+        uses = {"demand": self.demand, "collective": self.collective, "model": self.model}
+        asked = [name for name, value in uses.items() if value is not None]
+        if len(asked) != 1:
+            got = f"got {' and '.join(asked)}" if asked else "got none of them"
+            msg = f"name one of DEMAND.csv, --collective KIND and --model NAME; {got}"
+            raise ParameterError(msg)
+        given = self._given(asked[0])
+        if self.demand is not None:
+            return DemandCircuits(demand=self.demand, **given).run(progress)
+        if self.collective is not None:
+            return CollectiveCircuits(kind=self.collective, **({"ranks": RANKS} | given)).run()
+        result = one_step(
+            self.system or SYSTEM,
+            Workload(model=self.model or "", plan=self.plan or ""),
+            Hardware(settings=self.settings),
+            accelerators=self.accelerators,
+        )
+        return study_phases(result)
+
+    def _given(self, use: str) -> dict[str, Any]:
+        """Return the options that are given, all of this use.
+
+        Raises
+        ------
+        ParameterError
+            If one is of another.
+        """
+        found = {}
+        for name in sorted({name for names in MEANT_FOR.values() for name in names}):
+            value = getattr(self, name)
+            if value is None or value == ():
+                continue
+            if name not in MEANT_FOR[use]:
+                flag = _FLAGS.get(name, name)
+                uses = " or ".join(other for other in MEANT_FOR if name in MEANT_FOR[other])
+                msg = f"--{flag} ({value}) changes nothing of a {use}; it is for a {uses}"
+                if use == "model" and name == "switch":
+                    msg += ", and --set fabric.switch=NAME changes the system's"
+                raise ParameterError(msg)
+            found[name] = value
+        return found

@@ -1,0 +1,349 @@
+"""Collectives whose circuits change between steps: one plane moves while the others transmit (SWOT)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from experiments.network.ocs_banks import SWITCH, bank_of
+from experiments.study import Block, Result, Row
+from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
+from heliograph.style import DARK_TIME, PALETTE, REFERENCE, label, new_figure, styled
+from optical.scheduling.ocs_bank import OcsBank
+from optical.scheduling.overlap import (
+    NODES,
+    CollectiveStep,
+    OverlapPlan,
+    bruck_steps,
+    collective_steps,
+    overlap,
+)
+from simulator.checks import check_range
+from simulator.collectives.algorithms import Algorithm, algorithms
+from simulator.errors import ParameterError, nearest
+from simulator.operators import CollectiveKind
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BRUCK = "bruck"
+"""Bruck's all-to-all, which no packet fabric here chooses."""
+KINDS = (
+    CollectiveKind.ALL_REDUCE,
+    CollectiveKind.REDUCE_SCATTER,
+    CollectiveKind.ALL_GATHER,
+    CollectiveKind.ALL_TO_ALL,
+)
+"""Collectives that can be planned."""
+MOST_EXACT = 32
+"""Steps times planes up to which the exact search runs; beyond, moves are the heuristic's."""
+MOST_CHOICES = 64
+"""Steps times planes beyond which an algorithm is left out; a choice, the search takes seconds there."""
+MOST_RANKS = 512
+"""Most ranks of a collective."""
+
+
+MEGABYTE = 1e6
+"""Bytes of a rank before a collective where nobody says how many."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveCircuits:
+    """Plans of one collective."""
+
+    kind: str
+    """Collective by name."""
+    ranks: int
+    """Ranks, each with a circuit on every plane."""
+    size_bytes: float = MEGABYTE
+    """Bytes of a rank before the collective."""
+    algorithm: str = ""
+    """Only this algorithm; all if empty."""
+    switch: str = SWITCH
+    """Switch technology that sets the delay."""
+    delay_s: float | None = None
+    """Delay instead of the switch's."""
+    rate_bytes_per_s: float | None = None
+    """Rate of a circuit instead of the transceiver's."""
+    planes: int = 2
+    """Circuit switches side by side."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "size_bytes", open_low=True)
+
+    def run(self) -> CollectivePlans:
+        """Return a plan of each algorithm."""
+        return plan_collective(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedCollective:
+    """One algorithm on the planes."""
+
+    algorithm: str
+    """Its name."""
+    steps: tuple[CollectiveStep, ...]
+    """Permutations, one after the other."""
+    together_s: float
+    """Makespan if all planes transmit together and all move before each other permutation."""
+    plan: OverlapPlan
+    """The planes' shares, moves beside transmissions."""
+
+    @property
+    def changes(self) -> int:
+        """Steps whose permutation is not that of the step before."""
+        return _changes(self.steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectivePlans(Result):
+    """One collective under several algorithms."""
+
+    kind: CollectiveKind
+    """Collective."""
+    ranks: int
+    """Ranks."""
+    size_bytes: float
+    """Bytes of a rank before it."""
+    plant: OcsBank
+    """Planes."""
+    found: tuple[PlannedCollective, ...]
+    """A plan of each algorithm."""
+    left_out: tuple[str, ...]
+    """Algorithms with too many steps to plan."""
+
+    @property
+    def name(self) -> str:
+        """Name of the study."""
+        return f"{self.kind}_{self.ranks}"
+
+    @property
+    def best(self) -> PlannedCollective:
+        """The algorithm of least makespan."""
+        return min(self.found, key=lambda one: one.plan.makespan_s)
+
+    def record(self) -> dict[str, Any]:
+        """Return the numbers of all plans as plain data."""
+        return {
+            "collective": str(self.kind),
+            "ranks": self.ranks,
+            "size_bytes": self.size_bytes,
+            "plant": {"type": "CircuitPlant"} | dataclasses.asdict(self.plant),  # as records name it
+            "best": self.best.algorithm,
+            "left_out": list(self.left_out),
+            "algorithms": self.rows(),
+        }
+
+    def rows(self) -> list[Row]:
+        """Return a row for each algorithm."""
+        return [
+            {
+                "algorithm": one.algorithm,
+                "steps": len(one.steps),
+                "changes": one.changes,
+                "together_s": one.together_s,
+                "makespan_s": one.plan.makespan_s,
+                "bound_s": one.plan.bound_s,
+                "is_optimal": one.plan.is_optimal,
+            }
+            for one in self.found
+        ]
+
+    def report(self) -> list[Block]:
+        """Return a table with a line for each algorithm, and which is fastest."""
+        return collective_report(self)
+
+    def figure(self) -> Figure:
+        """Return the planes of the fastest algorithm over time, and the makespans of all."""
+        return draw_collective(self)
+
+
+def plan_collective(request: CollectiveCircuits) -> CollectivePlans:
+    """Return plans of a collective on planes of circuits, one for each algorithm.
+
+    Parameters
+    ----------
+    request : CollectiveCircuits
+        What is asked.
+
+    Raises
+    ------
+    ParameterError
+        If a name or quantity cannot be read, or every algorithm has too many steps.
+
+    Notes
+    -----
+    SWOT (arXiv:2510.19322) hides reconfiguration within a collective: planes that are not needed by a step
+    move to a later one meanwhile. The plan beside it has all planes move together before each step.
+    """
+    known = [str(kind) for kind in KINDS]
+    if request.kind not in known:
+        msg = f"no collective '{request.kind}' to plan; {nearest(request.kind, known, noun='collective')}"
+        raise ParameterError(msg)
+    if not 2 <= request.ranks <= MOST_RANKS:
+        msg = f"ranks ({request.ranks}) must be 2 to {MOST_RANKS}"
+        raise ParameterError(msg)
+    kind, size_bytes = CollectiveKind(request.kind), request.size_bytes
+    plant = bank_of(
+        request.switch, request.planes, delay_s=request.delay_s, rate_bytes_per_s=request.rate_bytes_per_s
+    )
+    names = [str(one) for one in algorithms(kind, request.ranks)]
+    names += [BRUCK] if kind is CollectiveKind.ALL_TO_ALL else []
+    if request.algorithm and request.algorithm not in names:
+        hint = nearest(request.algorithm, names, noun="algorithm")
+        msg = f"no algorithm '{request.algorithm}' of {kind} on {request.ranks} ranks; {hint}"
+        raise ParameterError(msg)
+    found, left_out = [], []
+    for name in [request.algorithm] if request.algorithm else names:
+        steps = _steps(kind, name, request.ranks, size_bytes)
+        size = len(steps) * plant.switches
+        if size > MOST_CHOICES and _changes(steps):
+            left_out.append(f"{name} ({len(steps)} steps)")
+            continue
+        plan = overlap(steps, plant, nodes=NODES if size <= MOST_EXACT else 0)
+        found.append(
+            PlannedCollective(algorithm=name, steps=steps, together_s=_together_s(steps, plant), plan=plan)
+        )
+    if not found:
+        msg = (
+            f"{', '.join(left_out)} on {plant.switches} planes is too long to plan "
+            f"(steps times planes at most {MOST_CHOICES}); take fewer ranks or planes"
+        )
+        raise ParameterError(msg)
+    return CollectivePlans(
+        kind=kind,
+        ranks=request.ranks,
+        size_bytes=size_bytes,
+        plant=plant,
+        found=tuple(found),
+        left_out=tuple(left_out),
+    )
+
+
+def _steps(kind: CollectiveKind, name: str, ranks: int, size_bytes: float) -> tuple[CollectiveStep, ...]:
+    if name == BRUCK:
+        return bruck_steps(ranks, size_bytes)
+    return collective_steps(kind, Algorithm(name), ranks, size_bytes)
+
+
+def _changes(steps: Sequence[CollectiveStep]) -> int:
+    return sum(one.destinations != after.destinations for one, after in pairwise(steps))
+
+
+def _together_s(steps: Sequence[CollectiveStep], plant: OcsBank) -> float:
+    """Return the makespan if all planes share every step and move at once between steps."""
+    work_s = sum(one.size_bytes for one in steps) / plant.rate_bytes_per_s
+    return work_s / plant.switches + _changes(steps) * plant.delay_s
+
+
+_PLANE_IN = 0.3
+_ALGORITHM_IN = 0.42
+_LEAST = 1e-9
+
+
+def collective_report(study: CollectivePlans) -> list[Block]:
+    """Return a table with a line for each algorithm, and which is fastest."""
+    plant = study.plant
+    rows = [
+        ReportRow(
+            label=one.algorithm,
+            values=(
+                str(len(one.steps)),
+                str(one.changes),
+                format_si(one.together_s, "s"),
+                format_si(one.plan.makespan_s, "s"),
+                f"{100 * (1.0 - one.plan.makespan_s / one.together_s):.1f} %",
+                f"{one.plan.over_bound:.3f}",
+            ),
+            note="no plan is faster" if one.plan.is_optimal else "best found",
+        )
+        for one in study.found
+    ]
+    title = (
+        f"{str(study.kind).replace('_', ' ')} of {format_si(study.size_bytes, 'B')} on {study.ranks} ranks, "
+        f"{plant.switches} planes, {format_si(plant.rate_bytes_per_s, 'B/s')} a circuit, "
+        f"{format_si(plant.delay_s, 's')} dark"
+    )
+    heads = ("steps", "changes", "all move together", "overlapped", "saved", "over bound")
+    left = f" Too long to plan: {', '.join(study.left_out)}." if study.left_out else ""
+    return [ReportTable(title, heads, rows), f"Least: {study.best.algorithm}.{left}"]
+
+
+def draw_collective(study: CollectivePlans) -> Figure:
+    """Draw the planes of the fastest algorithm over time, and the makespans of all.
+
+    Parameters
+    ----------
+    study : CollectivePlans
+        What to draw.
+    """
+    from matplotlib.patches import Patch  # noqa: PLC0415 - only to draw
+
+    planes, several = study.plant.switches, len(study.found)
+    heights = (_PLANE_IN * planes + 0.5, _ALGORITHM_IN * several + 0.5)
+    with styled():
+        figure = new_figure(sum(heights) + 0.9)
+        grid = figure.add_gridspec(2, 1, height_ratios=heights)
+        _draw_planes(figure.add_subplot(grid[0]), study, study.best)
+        _draw_makespans(figure.add_subplot(grid[1]), study)
+        handles = [
+            Patch(color=PALETTE[0], label="Circuits carry (a number for each step)"),
+            Patch(color=DARK_TIME, label="Dark: circuits move"),
+            Patch(color=PALETTE[1], label="All planes move together"),
+        ]
+        figure.legend(handles=handles, loc="outside upper center", ncols=3, handlelength=1.4)
+        return figure
+
+
+def _draw_planes(axes: Axes, study: CollectivePlans, one: PlannedCollective) -> None:
+    """Draw which plane serves which step, and when it moves."""
+    symbol, factor = prefix_of(one.plan.makespan_s)
+    delay_s, end_s = study.plant.delay_s, one.plan.makespan_s
+    for plane in range(study.plant.switches):
+        before = None
+        for step, what in enumerate(one.steps):
+            start_s, stop_s = one.plan.starts_s[step, plane], one.plan.ends_s[step, plane]
+            if stop_s - start_s <= _LEAST * end_s:
+                continue
+            width = (stop_s - start_s) / factor
+            axes.barh(
+                plane, width, left=start_s / factor, color=PALETTE[0], height=0.8, edgecolor="white", lw=0.6
+            )
+            if width > 0.02 * end_s / factor:
+                middle = (start_s + stop_s) / 2 / factor
+                axes.text(middle, plane, str(step + 1), ha="center", va="center", color="white", fontsize=7)
+            if before is not None and before != what.destinations:
+                axes.barh(
+                    plane, delay_s / factor, left=(start_s - delay_s) / factor, color=DARK_TIME, height=0.8
+                )
+            before = what.destinations
+    saved = 100 * (1.0 - one.plan.makespan_s / one.together_s)
+    axes.set_title(f"{label(one.algorithm)}: {len(one.steps)} steps, {saved:.1f} % saved", loc="left")
+    axes.set_xlim(0.0, end_s / factor)
+    axes.set_ylim(study.plant.switches - 0.5, -0.5)
+    axes.set_yticks(range(study.plant.switches))
+    axes.set_ylabel("Plane")
+    axes.set_xlabel(f"Time ({symbol}s)")
+
+
+def _draw_makespans(axes: Axes, study: CollectivePlans) -> None:
+    """Draw each algorithm's makespan, moving together and overlapped, and its bound."""
+    found = study.found
+    symbol, factor = prefix_of(max(max(one.together_s, one.plan.makespan_s) for one in found))
+    places = np.arange(len(found))
+    axes.barh(places - 0.19, [one.together_s / factor for one in found], height=0.36, color=PALETTE[1])
+    axes.barh(places + 0.19, [one.plan.makespan_s / factor for one in found], height=0.36, color=PALETTE[0])
+    for place, one in zip(places, found, strict=True):
+        if math.isfinite(one.plan.bound_s):
+            axes.plot([one.plan.bound_s / factor] * 2, [place - 0.4, place + 0.4], color=REFERENCE, lw=1.0)
+    axes.set_yticks(places, [label(one.algorithm) for one in found])
+    axes.invert_yaxis()
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel(f"Makespan ({symbol}s); line: no plan is faster")

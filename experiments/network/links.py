@@ -1,0 +1,427 @@
+"""Loads of links in a step: of every link over time, and bytes from each node to each other."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from experiments.hardware import SYSTEM, Hardware, Workload, one_step
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study, file_name
+from heliograph.report import ReportTable, format_si, report_row
+from heliograph.simulation import StepResult
+from heliograph.style import PALETTE, label, new_figure, styled
+from simulator.collectives.traffic import play
+from simulator.engine.simulation import Simulation
+from simulator.errors import ParameterError
+from simulator.fabric import Fabric
+from simulator.interfaces import Wiring
+from simulator.operators import communications
+from workloads.plan.parallelism import plan_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
+
+CARD, NODE = 0, -1
+"""Levels of accelerators and of the switches inside nodes; other switches count from 1."""
+LEVELS = ("edge switches", "inner switches", "core switches")
+"""Switches by the links from them to the nearest accelerator: leaves, spines and cores of a Clos network."""
+
+
+def link_kinds(fabric: Fabric) -> np.ndarray:
+    """Return a name for the kind of each link, shape [L]: ``circuits``, ``between accelerators`` ...
+
+    Parameters
+    ----------
+    fabric : Fabric
+        The fabric, before any circuit has moved.
+
+    Notes
+    -----
+    Levels are those of a search in breadth from the accelerators. A switch that only the accelerators of one
+    node share is that node's. Links from accelerator to accelerator or node to node are ``circuits``, lit
+    or not, where they begin and end on ports (`simulator.fabric.Ports`).
+    """
+    initial = fabric.initial(())
+    count = fabric.graph(initial).capacity_bytes_per_s.size
+    wiring = fabric.wired(initial)
+    if wiring is None or wiring.links != count:
+        return np.full(count, "links", dtype=object)
+    levels = _levels(wiring, fabric.endpoints, fabric.node_size)
+    ports = fabric.traits.ports
+    moving = ports is not None and ports.circuits
+    ends = zip(levels[wiring.tails].tolist(), levels[wiring.heads].tolist(), strict=True)
+    return np.array([_name(tail, head, moving=moving) for tail, head in ends], dtype=object)
+
+
+def _levels(wiring: Wiring, endpoints: int, size: int) -> np.ndarray:
+    """Return the level of each vertex, shape [V]."""
+    levels = np.full(wiring.vertices, len(LEVELS), dtype=np.int64)
+    levels[:endpoints] = CARD
+    ends = np.concatenate([wiring.tails, wiring.heads]), np.concatenate([wiring.heads, wiring.tails])
+    for level in range(len(LEVELS)):
+        near = ends[1][(levels[ends[0]] == level) & (levels[ends[1]] > level)]
+        levels[near] = level + 1
+    for vertex in range(endpoints, min(wiring.vertices, endpoints + -(-endpoints // size)) * (size > 1)):
+        cards = ends[1][(ends[0] == vertex) & (ends[1] < endpoints)]
+        if cards.size and (cards // size == vertex - endpoints).all():
+            levels[vertex] = NODE
+    return levels
+
+
+def _name(tail: int, head: int, *, moving: bool) -> str:
+    """Return what a link between two levels is called."""
+    if tail == head and tail in (CARD, NODE):
+        between = "accelerators" if tail == CARD else "nodes"
+        return "circuits" if moving else f"between {between}"
+    if tail == head:
+        return f"between {LEVELS[tail - 1]}"
+    return f"{_plural(tail)} to {_plural(head)}"
+
+
+def _plural(level: int) -> str:
+    return {CARD: "accelerators", NODE: "node switches"}.get(level) or LEVELS[level - 1]
+
+
+def rows_by_kind(kinds: Sequence[str], most: int) -> list[np.ndarray]:
+    """Return which links share a row of a picture: of one kind only, in the order in which kinds appear.
+
+    Parameters
+    ----------
+    kinds : sequence of str
+        Kind of each link that is shown, in the order of their numbers, shape [n].
+    most : int
+        Rows there may be, if kinds are fewer; each kind has one at least.
+    """
+    names = np.array(kinds, dtype=object)
+    rows: list[np.ndarray] = []
+    for kind in dict.fromkeys(kinds):
+        mine = np.flatnonzero(names == kind)
+        share = max(1, int(most * mine.size / names.size))
+        rows += np.array_split(mine, min(share, mine.size))
+    return rows
+
+
+BINS = 240
+"""Intervals of time where nobody says how many."""
+ROWS = 48
+"""Rows of links of the picture at most; links with like numbers share one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkLoads:
+    """Loads of one step."""
+
+    edges_s: np.ndarray
+    """Edges of the intervals of time, shape [T + 1]."""
+    used: np.ndarray
+    """Mean load of each row of links over its capacity, 0 to 1, shape [R, T]."""
+    dark: np.ndarray
+    """Share of each node's endpoints whose circuits move, 0 to 1, shape [N, T]; all zero without circuits."""
+    links: np.ndarray
+    """Busy links of each row, shape [R]."""
+    kinds: tuple[str, ...]
+    """Ends of the links of each row, in words."""
+    busiest_by_kind: dict[str, float]
+    """Mean load over the step of the busiest link of each kind, 0 to 1."""
+    mean_by_kind: dict[str, float]
+    """Mean load over the step of all links of a kind that carry anything, 0 to 1."""
+    busiest: np.ndarray
+    """Highest numbers first: mean load of each link that carries anything over the step, shape [L]."""
+    sent_bytes: np.ndarray
+    """Bytes that each node sends to each other in the step, shape [N, N]; inside a node on the diagonal."""
+
+    def record(self) -> dict[str, Any]:
+        """Return what the table tells as plain data."""
+        outside = self.sent_bytes.sum() - np.trace(self.sent_bytes)
+        return {
+            "makespan_s": float(self.edges_s[-1]),
+            "links_used": int(self.busiest.size),
+            "busiest_link": float(self.busiest[0]) if self.busiest.size else 0.0,
+            "median_link": float(np.median(self.busiest)) if self.busiest.size else 0.0,
+            "busiest_by_kind": self.busiest_by_kind,
+            "mean_by_kind": self.mean_by_kind,
+            "inside_bytes": float(np.trace(self.sent_bytes)),
+            "outside_bytes": float(outside),
+            "dark_share": float(self.dark.mean()),
+        }
+
+
+def link_loads(result: StepResult, *, bins: int = BINS) -> LinkLoads:
+    """Run a step once more and return where its bytes went.
+
+    Parameters
+    ----------
+    result : StepResult
+        The step; its system is as it was run.
+    bins : int
+        Intervals of time.
+
+    Raises
+    ------
+    ParameterError
+        If there are no intervals, or the step sends nothing.
+    """
+    if bins < 1:
+        msg = f"bins ({bins}) must be at least 1"
+        raise ParameterError(msg)
+    fabric = result.system.fabric
+    # Sequences are run item by item: a fused one passes its collectives to nobody.
+    simulation = Simulation(result.graph, result.system.node(), fabric, fuse=False)
+    simulation.network.samples = []
+    simulation.start()
+    play(simulation.network)
+    end_s = simulation.finish().makespan_s
+    capacity = fabric.graph(fabric.initial(())).capacity_bytes_per_s.copy()
+    capacity = np.maximum(capacity, _most(simulation, capacity.size))
+    edges_s = np.linspace(0.0, end_s, bins + 1)
+    bytes_LT = _spread(simulation, edges_s, capacity.size)
+    carried = np.flatnonzero(bytes_LT.sum(axis=1) > 0)
+    if not carried.size:
+        msg = f"{result.system.name} sends nothing in this step; take a plan of more than one accelerator"
+        raise ParameterError(msg)
+    width_s = end_s / bins
+    used = bytes_LT[carried] / (capacity[carried, None] * width_s)
+    kinds = link_kinds(fabric)[carried]
+    rows = rows_by_kind(kinds.tolist(), ROWS)
+    mean = used.mean(axis=1)
+    return LinkLoads(
+        edges_s=edges_s,
+        used=np.array([used[row].mean(axis=0) for row in rows]),
+        dark=_dark(simulation, fabric, edges_s, -(-fabric.endpoints // fabric.node_size)),
+        links=np.array([len(row) for row in rows]),
+        kinds=tuple(str(kinds[row[0]]) for row in rows),
+        busiest_by_kind={kind: float(mean[kinds == kind].max()) for kind in dict.fromkeys(kinds.tolist())},
+        mean_by_kind={kind: float(mean[kinds == kind].mean()) for kind in dict.fromkeys(kinds.tolist())},
+        busiest=np.sort(mean)[::-1],
+        sent_bytes=_sent(result, simulation, fabric),
+    )
+
+
+def _most(simulation: Simulation, links: int) -> np.ndarray:
+    """Return the greatest load that each link ever carried, for circuits that were lit later."""
+    most = np.zeros(links)
+    for _, moving in simulation.network.samples or ():
+        load = np.zeros(links)
+        for flow_group, rate in moving:
+            load[flow_group.links] += flow_group.usage * rate
+        np.maximum(most, load, out=most)
+    return most
+
+
+def _spread(simulation: Simulation, edges_s: np.ndarray, links: int) -> np.ndarray:
+    """Return the bytes of every link in every interval, shape [L, T]."""
+    bytes_LT = np.zeros((links, edges_s.size - 1))
+    samples = simulation.network.samples or []
+    width_s = edges_s[1]
+    for (start_s, moving), (end_s, _) in pairwise(samples):
+        if end_s <= start_s or not moving:
+            continue
+        first, last = int(start_s / width_s), min(int(end_s / width_s), edges_s.size - 2)
+        for place in range(min(first, last), last + 1):
+            overlap_s = min(end_s, edges_s[place + 1]) - max(start_s, edges_s[place])
+            if overlap_s > 0.0:
+                for flow_group, rate in moving:
+                    bytes_LT[flow_group.links, place] += flow_group.usage * rate * overlap_s
+    return bytes_LT
+
+
+def _dark(simulation: Simulation, fabric: Fabric, edges_s: np.ndarray, rows: int) -> np.ndarray:
+    """Return the share of each node's endpoints whose circuits move in each interval, shape [N, T]."""
+    dark = np.zeros((rows, edges_s.size - 1))
+    each = fabric.endpoints / rows
+    for change in simulation.network.changes:
+        overlap_s = np.minimum(edges_s[1:], change.end_s) - np.maximum(edges_s[:-1], change.start_s)
+        share = np.maximum(overlap_s, 0.0) / np.diff(edges_s)
+        count = np.bincount((np.unique(change.sources) / each).astype(int), minlength=rows)[:rows]
+        dark += np.outer(count / each, share)
+    return np.minimum(dark, 1.0)
+
+
+def _sent(result: StepResult, simulation: Simulation, fabric: Fabric) -> np.ndarray:
+    """Return the bytes that nodes send each other, shape [N, N], from the rounds of all collectives."""
+    size = fabric.node_size
+    nodes = -(-fabric.endpoints // size)
+    sent = np.zeros(nodes * nodes)
+    for task in result.graph.tasks:
+        for one, repeat in communications(task.operator):
+            if one.size == 1:
+                continue
+            for flow_group, size_bytes, count in simulation.traffic.plan(one, task.rank_class).parts:
+                flows = flow_group.flows
+                pair = flows.sources // size * nodes + flows.destinations // size
+                many = np.bincount(pair, minlength=nodes * nodes)
+                sent += many * size_bytes * count * repeat * task.multiplicity
+    return sent.reshape(nodes, nodes)
+
+
+HEIGHT_IN = 7.4
+"""Height of the figure, inches."""
+
+
+def links_figure(loads: LinkLoads, title: str) -> Figure:
+    """Return the picture of a step's loads: links over time with dark time, and nodes against nodes.
+
+    Parameters
+    ----------
+    loads : LinkLoads
+        The loads.
+    title : str
+        What was run.
+    """
+    with styled():
+        figure = new_figure(HEIGHT_IN)
+        moving = bool(loads.dark.any())
+        heights = [2.0, 0.7] if moving else [2.0]
+        upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=[sum(heights), 1.8])[:, 0]
+        panels = upper.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+        above = panels[0]
+        _draw_loads(upper, above, loads)
+        above.set_title(f"{title}: load of links over time", loc="left")
+        if moving:
+            _draw_dark(upper, panels[1], loads)
+        panels[-1].set_xlabel("time (s)")
+        sent, kinds = lower.subplots(1, 2)
+        _draw_sent(lower, sent, loads)
+        _draw_kinds(kinds, loads)
+        return figure
+
+
+def _draw_loads(figure: SubFigure, axes: Axes, loads: LinkLoads) -> None:
+    """Draw rows of links over time, and what they lead from and to."""
+    extent = (0.0, float(loads.edges_s[-1]), float(len(loads.kinds)), 0.0)
+    shown = axes.imshow(
+        loads.used, aspect="auto", extent=extent, cmap="viridis", vmin=0.0, interpolation="nearest"
+    )
+    figure.colorbar(shown, ax=axes, label="load over capacity")
+    places, names, start = [], [], 0
+    for kind, rows in itertools.groupby(loads.kinds):
+        height = len(list(rows))
+        count = int(loads.links[start : start + height].sum())
+        places.append(start + height / 2)
+        names.append(_lines(f"{count} {kind}"))
+        if start:
+            axes.axhline(start, color="white", linewidth=0.8)
+        start += height
+    axes.set_yticks(places, names)
+    axes.tick_params(axis="y", length=0)
+
+
+def _draw_dark(figure: SubFigure, axes: Axes, loads: LinkLoads) -> None:
+    """Draw which nodes' circuits move over time."""
+    extent = (0.0, float(loads.edges_s[-1]), float(len(loads.dark)), 0.0)
+    dark = axes.imshow(
+        loads.dark, aspect="auto", extent=extent, cmap="Greys", vmin=0.0, interpolation="nearest"
+    )
+    figure.colorbar(dark, ax=axes, label="dark")
+    axes.set_ylabel("node")
+    axes.set_title("share of endpoints whose circuits move", loc="left")
+
+
+def _draw_sent(figure: SubFigure, axes: Axes, loads: LinkLoads) -> None:
+    """Draw the bytes from each node to each other."""
+    with np.errstate(divide="ignore"):
+        exponent = np.where(loads.sent_bytes > 0, np.log10(loads.sent_bytes), np.nan)
+    sent = axes.imshow(exponent, aspect="equal", cmap="magma_r", interpolation="nearest")
+    figure.colorbar(sent, ax=axes, label="power of ten", shrink=0.8)
+    axes.set_xlabel("destination node")
+    axes.set_ylabel("source node")
+    axes.set_title(label("bytes between nodes"), loc="left")
+
+
+def _draw_kinds(axes: Axes, loads: LinkLoads) -> None:
+    """Draw the load of the busiest and of all links of each kind over the step."""
+    kinds = list(loads.busiest_by_kind)
+    places = np.arange(len(kinds))
+    axes.barh(
+        places, [loads.busiest_by_kind[one] for one in kinds], height=0.7, color=PALETTE[0], label="busiest"
+    )
+    axes.barh(places, [loads.mean_by_kind[one] for one in kinds], height=0.3, color=PALETTE[1], label="all")
+    axes.legend(loc="best")
+    axes.set_yticks(places, [_lines(one) for one in kinds])
+    axes.invert_yaxis()
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel("mean load over the step")
+    axes.set_title("links of each kind", loc="left")
+
+
+def _lines(kind: str) -> str:
+    """Return the name of a kind on two lines if it says from where to where."""
+    return kind.replace(" to ", "\nto ")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepLoads(Result):
+    """Link loads of a step that was run."""
+
+    result: StepResult
+    """The step."""
+    loads: LinkLoads
+    """Its loads."""
+
+    @property
+    def title(self) -> str:
+        """Model and system."""
+        return f"{self.result.model} on {self.result.system.name}"
+
+    def report(self) -> list[Block]:
+        """Return the table of the busiest and the median link."""
+        record = self.loads.record()
+        rows = [
+            report_row("step", (format_si(record["makespan_s"], "s"),), "simulated"),
+            report_row("links that carry bytes", (f"{record['links_used']:,}",), "of the fabric"),
+            report_row("busiest link", (f"{100 * record['busiest_link']:.1f} %",), "mean over the step"),
+            report_row("median link", (f"{100 * record['median_link']:.1f} %",), "mean over the step"),
+            report_row("bytes inside nodes", (format_si(record["inside_bytes"], "B"),), "on the wire"),
+            report_row("bytes between nodes", (format_si(record["outside_bytes"], "B"),), "on the wire"),
+            report_row("dark", (f"{100 * record['dark_share']:.3f} %",), "of endpoints' time"),
+        ]
+        return [ReportTable(self.title, [self.result.system.name], rows)]
+
+    def record(self) -> dict[str, Any]:
+        """Return what the table tells as plain data."""
+        run = {
+            "model": self.result.model,
+            "plan": plan_text(self.result.plan),
+            "system": self.result.system.name,
+        }
+        return self.loads.record() | run
+
+    def rows(self) -> list[Row]:
+        """Return a row for each kind of link."""
+        loads = self.loads
+        return [
+            {"kind": kind, "busiest_link": loads.busiest_by_kind[kind], "mean_link": loads.mean_by_kind[kind]}
+            for kind in loads.busiest_by_kind
+        ]
+
+    def figure(self) -> Figure:
+        """Return the picture of the loads."""
+        return links_figure(self.loads, self.title)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Links(Study):
+    """Load of every link over a step."""
+
+    system: str = option(..., SYSTEM, positional=True)
+    workload: Workload = field(default_factory=Workload)
+    accelerators: int | None = option(None, "default: what the plan uses", metavar="N")
+    bins: int = option(BINS, "intervals of time", metavar="T")
+    hardware: Hardware = field(default_factory=Hardware)
+
+    def default_out(self) -> Path:
+        """Return a directory of the system's name."""
+        return Path("results") / f"links_{file_name(self.system)}"
+
+    def run(self, progress: Progress) -> StepLoads:
+        """Return the loads of the step."""
+        result = one_step(self.system, self.workload, self.hardware, accelerators=self.accelerators)
+        return StepLoads(result=result, loads=link_loads(result, bins=self.bins))

@@ -1,0 +1,508 @@
+"""Time line of a pipeline schedule: with passes of given length, or as the engine ran a step."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from experiments.hardware import Hardware, Workload, one_step
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study, file_name
+from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
+from heliograph.simulation import StepResult
+from heliograph.style import PALETTE, REFERENCE, WIDTH_IN, label, new_figure, styled
+from simulator.errors import HeliographError, nearest
+from simulator.operators import Sequence as Work
+from simulator.operators import Task
+from simulator.results.metrics import steady
+from simulator.results.trace import Span, Stream
+from workloads.pipeline.pipeline import PassTimes, Played, peak_kept, play
+from workloads.pipeline.schedule import SCHEDULES, Pass
+from workloads.pipeline.schedules import ONE_FORWARD_ONE_BACKWARD
+from workloads.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+INTERLEAVED = "interleaved"
+"""Name of 1F1B with several chunks a stage; in a plan it is vpp."""
+MOST_BOXES = 20_000
+"""Passes beyond which a picture is refused; a choice, no reader could tell them apart."""
+UPDATE = "update"
+"""Kind of a box that is an optimizer's step."""
+STEPS_PLAYED = 3
+"""Steps in a row by which the steady state of a flushed schedule is found."""
+STEPS_DRAWN = 2
+"""Steps' worth of time that is drawn where a run holds several."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Box:
+    """One pass in the picture."""
+
+    stage: int
+    """Pipeline stage, from 0."""
+    kind: str
+    """Pass, or ``"update"``."""
+    microbatch: int
+    """Microbatch, from 0; -1 for an update."""
+    chunk: int
+    """Chunk of the stage."""
+    start: float
+    """Start, in the time line's unit."""
+    end: float
+    """End."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline(Result):
+    """A schedule's time line with what it shows in numbers."""
+
+    name: str
+    """Name of the schedule, or schedule and model."""
+    unit: str
+    """Unit of time: ``"s"``, or empty for a stage's passes in units of their own."""
+    stages: int
+    """Pipeline stages."""
+    microbatches: int
+    """Microbatches of a step."""
+    chunks: int
+    """Chunks of a stage."""
+    boxes: tuple[Box, ...]
+    """All passes."""
+    length: float
+    """Time from the first to the last; where a run holds several steps, two steps' worth."""
+    steps: int
+    """Steps that the run held; with one, what is said of the steady state is said of that step."""
+    step_time: float
+    """Time of a step in the steady state, no stage waiting for another's update."""
+    bubble_share: float
+    """Share of all stages' time from the first to the last pass in which a stage runs nothing."""
+    steady_bubble_share: float
+    """The same of a step in the steady state."""
+    peak_microbatches: tuple[float, ...]
+    """Most microbatches whose activations each stage keeps at once."""
+    weight_versions: tuple[int, ...]
+    """Versions of its weights that each stage keeps."""
+
+    def record(self) -> dict[str, Any]:
+        """Return the time line as plain data."""
+        return dataclasses.asdict(self)
+
+    def report(self) -> list[Block]:
+        """Return the table of lengths, bubbles and peaks."""
+        return [ReportTable(f"Schedule {self.name}", [self.name], timeline_rows(self))]
+
+    def rows(self) -> list[Row]:
+        """Return a row for each pass."""
+        return [dataclasses.asdict(box) for box in self.boxes]
+
+    def figure(self) -> Figure:
+        """Return a row for each stage, a box for each pass, grey where it waits."""
+        return draw_timeline(self)
+
+
+def schedule_names() -> list[str]:
+    """Return the names of schedules that can be drawn."""
+    return [*SCHEDULES, INTERLEAVED]
+
+
+def unit_timeline(name: str, *, stages: int, microbatches: int, chunks: int, times: PassTimes) -> Timeline:
+    """Return the time line of a named schedule with passes of given length.
+
+    Parameters
+    ----------
+    name : str
+        One of `schedule_names`.
+    stages, microbatches : int
+        At least 1.
+    chunks : int
+        Chunks a stage, for ``"interleaved"``.
+    times : PassTimes
+        Length of passes.
+
+    Raises
+    ------
+    HeliographError
+        For an unknown name, or sizes that the schedule cannot have.
+    """
+    names = schedule_names()
+    if name not in names:
+        msg = f"unknown schedule '{name}' (a model needs --plan); {nearest(name, names, noun='schedule')}"
+        raise HeliographError(msg)
+    if name == INTERLEAVED and chunks < 2:
+        msg = f"chunks ({chunks}) must be at least 2 to interleave; try 2"
+        raise HeliographError(msg)
+    kind = ONE_FORWARD_ONE_BACKWARD if name == INTERLEAVED else SCHEDULES[name]
+    for what, value in (("stages", stages), ("microbatches", microbatches)):
+        if value < 1:
+            msg = f"{what} ({value}) must be at least 1"
+            raise HeliographError(msg)
+    plan = Plan.of(
+        pp=stages,
+        global_batch=microbatches,
+        schedule=kind,
+        vpp=chunks if name == INTERLEAVED else 1,
+    )
+    _refuse_crowd(2 * stages * microbatches * plan.schedule.vpp)
+    pipeline = plan.pipeline
+    once = play(pipeline, times)
+    late = once if kind.flows else play(pipeline, times, steps=STEPS_PLAYED)
+    share = len(pipeline.chains[0]) / stages
+    step_time = _step_time(late, microbatches)
+    length = STEPS_DRAWN * step_time if kind.flows else max(one.end for one in once)
+    shown = [dataclasses.replace(one, end=min(one.end, length)) for one in once if one.start < length]
+    busy = sum(one.end - one.start for one in shown)
+    work = microbatches * (times.forward + times.inputs + times.weights)
+    return Timeline(
+        name=name,
+        unit="",
+        stages=stages,
+        microbatches=microbatches,
+        chunks=pipeline.chunks,
+        boxes=tuple(
+            Box(
+                stage=one.stage,
+                kind=str(one.slot.direction),
+                microbatch=one.slot.microbatch,
+                chunk=one.slot.chunk,
+                start=one.start,
+                end=one.end,
+            )
+            for one in shown
+        ),
+        length=length,
+        steps=plan.steps_in_run if kind.flows else STEPS_PLAYED,
+        step_time=step_time,
+        bubble_share=1.0 - busy / (length * stages),
+        steady_bubble_share=max(0.0, 1.0 - work / step_time),
+        peak_microbatches=peak_kept(once, stages, share),
+        weight_versions=tuple(plan.weight_versions(stage) for stage in range(stages)),
+    )
+
+
+def _refuse_crowd(boxes: int) -> None:
+    if boxes > MOST_BOXES:
+        msg = f"{boxes} passes are too many to draw (at most {MOST_BOXES}); take fewer stages or microbatches"
+        raise HeliographError(msg)
+
+
+def _step_time(played: Sequence[Played], microbatches: int) -> float:
+    """Return the time from one step's end to the next, the last step apart if there are many."""
+    ends: dict[int, float] = {}
+    for one in played:
+        step = one.slot.microbatch // microbatches
+        ends[step] = max(ends.get(step, 0.0), one.end)
+    last = max(ends) if len(ends) <= STEPS_PLAYED else max(ends) - 1
+    return ends[last] - ends[last - 1]
+
+
+def engine_timeline(result: StepResult) -> Timeline:
+    """Return the time line of a step as the engine ran it.
+
+    Parameters
+    ----------
+    result : StepResult
+        A run.
+
+    Raises
+    ------
+    HeliographError
+        If it holds too many passes to be drawn.
+    """
+    plan = result.plan
+    stages = range(plan.axes.pp)
+    pipeline = plan.pipeline
+    tasks = {task.id: task for task in result.graph.tasks}
+    boxes: list[Box] = []
+    for stage in stages:
+        boxes += _engine_boxes(result.trace.of(stage, Stream.COMPUTE), tasks)
+    late = steady(result.trace, result.graph)
+    length = max(box.end for box in boxes)
+    if late.run_steps > 1:
+        length = min(length, STEPS_DRAWN * late.step_time_s)
+    boxes = [dataclasses.replace(box, end=min(box.end, length)) for box in boxes if box.start < length]
+    _refuse_crowd(len(boxes))
+    busy = sum(box.end - box.start for box in boxes)
+    working = sum(span.duration_s for stage in stages for span in late.trace.of(stage, Stream.COMPUTE))
+    layers = tuple(1.0 for _ in range(pipeline.chunks))
+    share = len(pipeline.chains[0]) / plan.axes.pp
+    return Timeline(
+        name=f"{plan.schedule.kind if plan.schedule.vpp == 1 else INTERLEAVED}, {result.model}",
+        unit="s",
+        stages=plan.axes.pp,
+        microbatches=plan.microbatches,
+        chunks=pipeline.chunks,
+        boxes=tuple(boxes),
+        length=length,
+        steps=late.run_steps,
+        step_time=late.step_time_s,
+        bubble_share=1.0 - busy / (length * plan.axes.pp),
+        steady_bubble_share=1.0 - working / (late.trace.makespan_s * plan.axes.pp),
+        peak_microbatches=tuple(pipeline.kept(stage, layers) / share for stage in stages),
+        weight_versions=tuple(plan.weight_versions(stage) for stage in stages),
+    )
+
+
+def _engine_boxes(spans: Sequence[Span], tasks: Mapping[int, Task]) -> list[Box]:
+    """Return a stage's passes; pieces of one pass that follow each other become one."""
+    boxes: list[Box] = []
+    for span in spans:
+        work = tasks[span.task].operator
+        box = Box(
+            stage=span.rank_class,
+            kind=span.name if isinstance(work, Work) else UPDATE,
+            microbatch=span.microbatch,
+            chunk=work.chunk if isinstance(work, Work) else 0,
+            start=span.start_s,
+            end=span.end_s,
+        )
+        last = boxes[-1] if boxes else box
+        if boxes and (last.kind, last.microbatch, last.chunk) == (box.kind, box.microbatch, box.chunk):
+            boxes[-1] = dataclasses.replace(last, end=box.end)
+        else:
+            boxes.append(box)
+    return boxes
+
+
+def timeline_rows(timeline: Timeline) -> list[ReportRow]:
+    """Return what a time line shows as lines of a table."""
+
+    def time(value: float) -> str:
+        return format_si(value, timeline.unit) if timeline.unit else f"{value:g}"
+
+    def per_stage(values: Sequence[float]) -> str:
+        low, high = min(values), max(values)
+        return f"{high:g}" if low == high else f"{low:g} to {high:g}"
+
+    note = "of the engine" if timeline.unit else "in the passes' unit"
+    late = [
+        ReportRow(label="step, steady state", values=(time(timeline.step_time),), note=note),
+        ReportRow(label="  bubble", values=(f"{100 * timeline.steady_bubble_share:.1f} %",), note="of that"),
+    ]
+    return [
+        ReportRow(label="stages", values=(str(timeline.stages),)),
+        ReportRow(label="chunks a stage", values=(str(timeline.chunks),)),
+        ReportRow(label="microbatches a step", values=(str(timeline.microbatches),)),
+        ReportRow(label="first to last pass", values=(time(timeline.length),), note=note, section=True),
+        ReportRow(label="  bubble", values=(f"{100 * timeline.bubble_share:.1f} %",), note="of that"),
+        *(late if timeline.steps > 1 else ()),
+        ReportRow(
+            label="activation peak, microbatches",
+            values=(per_stage(timeline.peak_microbatches),),
+            note="by stage",
+            section=True,
+        ),
+        ReportRow(
+            label="versions of the weights", values=(per_stage(timeline.weight_versions),), note="by stage"
+        ),
+    ]
+
+
+PASS_COLOURS = {
+    str(Pass.FORWARD): PALETTE[0],
+    str(Pass.BACKWARD): PALETTE[5],
+    str(Pass.INPUT): PALETTE[1],
+    str(Pass.WEIGHT): PALETTE[2],
+    UPDATE: PALETTE[7],
+}
+"""Colour of each kind of pass in every picture."""
+PASS_NAMES = {
+    str(Pass.FORWARD): "Forward",
+    str(Pass.BACKWARD): "Backward",
+    str(Pass.INPUT): "Backward, inputs",
+    str(Pass.WEIGHT): "Backward, weights",
+    UPDATE: "Optimizer",
+}
+"""Names of kinds of passes in a legend."""
+
+TITLES = {
+    "1f1b": "1F1B",
+    "gpipe": "GPipe",
+    "interleaved": "Interleaved 1F1B",
+    "zero_bubble": "ZB-H1",
+    "zb_h2": "ZB-H2",
+    "zb_v": "ZB-V",
+    "v_half": "V-Half",
+    "v_min": "V-Min",
+    "dualpipe": "DualPipe",
+    "pipedream": "PipeDream",
+    "pipedream_2bw": "PipeDream-2BW",
+}
+"""Names of schedules in print."""
+
+_ROW = 0.86
+_IDLE = "#EEEEEE"
+_LIGHTEST = 0.62
+_POINTS_PER_INCH = 72.0
+_FONT = 6.5
+_LEAST_FONT = 3.4
+_DIGIT_WIDTH = 0.62
+_AXES_SHARE = 0.9
+_LEGEND_COLUMNS = 6
+
+
+def draw_timeline(timeline: Timeline) -> Figure:
+    """Return the picture of a time line.
+
+    Parameters
+    ----------
+    timeline : Timeline
+        What to draw. Microbatches are numbered from 1 where a number fits; the lighter a box, the later its
+        chunk stands in the model's order on its stage.
+
+    Raises
+    ------
+    HeliographError
+        If there is nothing to draw.
+    """
+    from matplotlib.patches import Rectangle  # noqa: PLC0415 - only to draw
+
+    if not timeline.boxes:
+        msg = f"nothing to draw: '{timeline.name}' has no pass"
+        raise HeliographError(msg)
+    symbol, factor = prefix_of(timeline.length) if timeline.unit else ("", 1.0)
+    with styled():
+        figure = new_figure(1.15 + max(0.24 * timeline.stages, 0.5))
+        axes = figure.add_subplot()
+        for stage in range(timeline.stages):
+            axes.add_patch(
+                Rectangle((0, stage - _ROW / 2), timeline.length / factor, _ROW, color=_IDLE, lw=0)
+            )
+        _draw_boxes(axes, timeline, factor)
+        _number(axes, timeline, factor)
+        axes.set_xlim(0.0, timeline.length / factor)
+        axes.set_ylim(timeline.stages - 0.5, -0.5)
+        axes.set_yticks(range(timeline.stages), [f"Stage {stage}" for stage in range(timeline.stages)])
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        unit = f"Time ({symbol}{timeline.unit})" if timeline.unit else "Time (units of a pass)"
+        axes.set_xlabel(unit)
+        bubble = f"bubble {100 * timeline.bubble_share:.1f} %"
+        if timeline.steps > 1 and abs(timeline.bubble_share - timeline.steady_bubble_share) > 5e-4:
+            bubble += f", {100 * timeline.steady_bubble_share:.1f} % in the steady state"
+        peak = f"at most {max(timeline.peak_microbatches):g} microbatches kept"
+        axes.set_title(f"{_title(timeline.name)}: {bubble}; {peak}", loc="left")
+        handles = _legend(timeline)
+        columns = len(handles) if len(handles) <= _LEGEND_COLUMNS else -(-len(handles) // 2)
+        figure.legend(
+            handles=handles, loc="outside lower center", ncols=columns, columnspacing=1.2, handlelength=1.4
+        )
+        return figure
+
+
+def _title(name: str) -> str:
+    schedule, comma, model = name.partition(", ")
+    return label(f"{TITLES.get(schedule, schedule)}{comma}{model}")
+
+
+def _shade(kind: str, chunk: int, chunks: int) -> tuple[float, float, float]:
+    """Return a pass's colour, mixed with white the more the later its chunk."""
+    from matplotlib.colors import to_rgb  # noqa: PLC0415 - only to draw
+
+    red, green, blue = to_rgb(PASS_COLOURS.get(kind, PALETTE[7]))
+    white = _LIGHTEST * chunk / max(chunks - 1, 1)
+    return tuple(one + (1.0 - one) * white for one in (red, green, blue))  # type: ignore[return-value]
+
+
+def _draw_boxes(axes: Axes, timeline: Timeline, factor: float) -> None:
+    from matplotlib.collections import PatchCollection  # noqa: PLC0415 - only to draw
+    from matplotlib.patches import Rectangle  # noqa: PLC0415 - only to draw
+
+    patches = [
+        Rectangle((box.start / factor, box.stage - _ROW / 2), (box.end - box.start) / factor, _ROW)
+        for box in timeline.boxes
+    ]
+    inches = WIDTH_IN * _AXES_SHARE / timeline.length
+    narrow = min((box.end - box.start) * inches for box in timeline.boxes if box.kind != UPDATE)
+    axes.add_collection(
+        PatchCollection(
+            patches,
+            facecolors=[_shade(box.kind, box.chunk, timeline.chunks) for box in timeline.boxes],
+            edgecolors="white",
+            linewidths=min(0.5, narrow * _POINTS_PER_INCH / 8),
+        )
+    )
+
+
+def _number(axes: Axes, timeline: Timeline, factor: float) -> None:
+    """Write each microbatch's number into its boxes; of each kind of pass into all of usual width or none."""
+    points = WIDTH_IN * _AXES_SHARE * _POINTS_PER_INCH / timeline.length
+    digits = len(str(1 + max(box.microbatch for box in timeline.boxes)))
+    for kind in sorted({box.kind for box in timeline.boxes} - {UPDATE}):
+        boxes = [box for box in timeline.boxes if box.kind == kind]
+        usual = median(box.end - box.start for box in boxes)
+        size = min(_FONT, 0.9 * points * usual / (_DIGIT_WIDTH * digits))
+        if size < _LEAST_FONT:
+            continue
+        for box in boxes:
+            text = str(box.microbatch + 1)
+            if (box.end - box.start) * points < _DIGIT_WIDTH * size * len(text):
+                continue
+            centre = ((box.start + box.end) / 2 / factor, box.stage)
+            ink = _ink(box, timeline)
+            axes.text(*centre, text, fontsize=size, ha="center", va="center_baseline", color=ink)
+
+
+def _ink(box: Box, timeline: Timeline) -> str:
+    """Return black or white, whichever stands out against a box."""
+    red, green, blue = _shade(box.kind, box.chunk, timeline.chunks)
+    return REFERENCE if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"
+
+
+def _legend(timeline: Timeline) -> list[Patch]:
+    from matplotlib.patches import Patch  # noqa: PLC0415 - only to draw
+
+    kinds = [kind for kind in PASS_COLOURS if any(box.kind == kind for box in timeline.boxes)]
+    handles = [Patch(color=PASS_COLOURS[kind], label=PASS_NAMES[kind]) for kind in kinds]
+    if timeline.chunks > 1:
+        light = _shade(str(Pass.FORWARD), timeline.chunks - 1, timeline.chunks)
+        handles.append(Patch(color=light, label="Lighter: later chunk"))
+    return [*handles, Patch(color=_IDLE, label="Idle")]
+
+
+DEFAULT_SYSTEM = "gpu_packet"
+"""System that runs a step whose time line is drawn, where nobody names one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineSchedule(Study):
+    """Time line of a pipeline schedule, or of a model's step."""
+
+    name: str = option(
+        ..., "schedule (1f1b, gpipe, interleaved, zb_v, ...), or with --plan a model", positional=True
+    )
+    stages: int = option(4, "pipeline stages", metavar="P")
+    microbatches: int = option(8, "microbatches of a step", metavar="M")
+    chunks: int = option(2, "chunks a stage, if interleaved", metavar="V")
+    forward: float = option(1.0, "time of a forward pass", metavar="T")
+    inputs: float = option(1.0, "of the backward of inputs", metavar="T")
+    weights: float = option(1.0, "of the backward of weights", metavar="T")
+    plan: str = option("", "draw a model's step under it: schedule=zb_v,pp=4,...")
+    system: str | None = option(None, f"what runs that step; default {DEFAULT_SYSTEM}")
+    accelerators: int | None = option(None, "default: what the plan uses", metavar="N")
+    hardware: Hardware = field(default_factory=Hardware)
+
+    def default_out(self) -> Path:
+        """Return a directory of the schedule's name."""
+        return Path("results") / f"schedule_{file_name(self.name)}"
+
+    def run(self, progress: Progress) -> Timeline:
+        """Return the time line."""
+        if self.system or self.plan:
+            workload = Workload(model=self.name, plan=self.plan)
+            system = self.system or DEFAULT_SYSTEM
+            return engine_timeline(one_step(system, workload, self.hardware, accelerators=self.accelerators))
+        return unit_timeline(
+            self.name,
+            stages=self.stages,
+            microbatches=self.microbatches,
+            chunks=self.chunks,
+            times=PassTimes(forward=self.forward, inputs=self.inputs, weights=self.weights),
+        )

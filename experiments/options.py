@@ -1,0 +1,271 @@
+"""Options of a study from the fields of its dataclass, as argparse takes them.
+
+The type of a field says how its option is read: a truth value is a flag, an enumeration a choice, a tuple may
+be repeated (or is separated by commas), a number whose name ends in a unit takes a quantity (``delay_s`` is
+``--delay 25us``), and a field that is a dataclass brings the options of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NoReturn, TypeVar
+
+from simulator.errors import HeliographError, ParameterError, nearest
+from simulator.parameter_tree import quantity
+from simulator.units import SUFFIXES, dimension_of
+
+StudyT = TypeVar("StudyT")
+_KEY = "option"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Told:
+    """Description of an option on its field."""
+
+    text: str
+    metavar: str | None
+    flag: str
+    positional: bool
+    commas: bool
+
+
+def option(
+    default: object,
+    text: str,
+    *,
+    metavar: str | None = None,
+    flag: str = "",
+    positional: bool = False,
+    commas: bool = False,
+) -> Any:  # noqa: ANN401 - a field of any type
+    """Return a dataclass field that is an option.
+
+    Parameters
+    ----------
+    default : object
+        Its default; ``...`` for an option that must be given.
+    text : str
+        What ``--help`` says of it; the default is added.
+    metavar : str, optional
+        What stands for its value there.
+    flag : str
+        Its name, if not that of the field.
+    positional : bool
+        Whether it is told by its place, without a name.
+    commas : bool
+        Whether the members of a tuple are separated by commas; else the option is repeated.
+    """
+    told = _Told(text=text, metavar=metavar, flag=flag, positional=positional, commas=commas)
+    if default is ...:
+        return dataclasses.field(metadata={_KEY: told})
+    return dataclasses.field(default=default, metadata={_KEY: told})
+
+
+class Parser(argparse.ArgumentParser):
+    """Parser whose errors are those of the program: one sentence, told by who catches it."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what is wrong with the command line."""
+        msg = f"{message}; see {self.prog} --help"
+        raise ParameterError(msg)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Option:
+    """One option of a study."""
+
+    path: tuple[str, ...]
+    """Fields from the study down."""
+    kind: Any
+    """Type of one value."""
+    many: bool
+    """Whether it takes several."""
+    default: Any
+    """Its default, or `dataclasses.MISSING`."""
+    told: _Told
+
+    @property
+    def destination(self) -> str:
+        """Name in the parsed namespace."""
+        return ".".join(self.path)
+
+    @property
+    def flag(self) -> str:
+        """Its name on the command line, without the unit of a quantity."""
+        name = self.path[-1]
+        units = (suffix for suffix in SUFFIXES if self.kind is float and name.endswith(suffix))
+        plain = name.removesuffix(next(units, ""))
+        return self.told.flag or f"--{plain.replace('_', '-')}"
+
+
+def _options(kind: type, above: tuple[str, ...] = (), defaults: object = None) -> Iterator[_Option]:
+    hints = typing.get_type_hints(kind)
+    for item in dataclasses.fields(typing.cast("Any", kind)):
+        default = item.default if defaults is None else getattr(defaults, item.name)
+        if dataclasses.is_dataclass(hints[item.name]):
+            group = item.default_factory() if callable(item.default_factory) else default
+            yield from _options(typing.cast("type", hints[item.name]), (*above, item.name), group)
+            continue
+        if _KEY not in item.metadata:
+            msg = f"field '{item.name}' of {kind.__name__} says nothing of its option; write option(...)"
+            raise TypeError(msg)
+        inner, many = _scalar(hints[item.name])
+        yield _Option(
+            path=(*above, item.name), kind=inner, many=many, default=default, told=item.metadata[_KEY]
+        )
+
+
+def _scalar(hint: Any) -> tuple[Any, bool]:  # noqa: ANN401 - any annotation
+    """Return the type of one value, and whether there may be several."""
+    members = [one for one in typing.get_args(hint) if one is not type(None)]
+    if isinstance(hint, types.UnionType) and len(members) == 1:
+        return _scalar(members[0])
+    if typing.get_origin(hint) is tuple:
+        return members[0], True
+    return hint, False
+
+
+class _Once(argparse.Action):
+    """An option that is given once at most: a second one would be dropped without a word."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,  # noqa: ANN401 - as read
+        option_string: str | None = None,
+    ) -> None:
+        """Store the value."""
+        seen: set[str] = namespace.__dict__.setdefault("_seen", set())
+        if self.dest in seen and option_string is not None:
+            before = getattr(namespace, self.dest)
+            parser.error(f"{option_string} is given twice ({before}, {values}); one of them would be dropped")
+        seen.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
+def _reader(one: _Option) -> Callable[[str], Any]:
+    kind, name = one.kind, one.path[-1]
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        known: Mapping[str, Enum] = {str(member.value): member for member in kind}
+
+        def chosen(text: str) -> Enum:
+            if text not in known:
+                msg = f"no '{text}'; {nearest(text, known, noun='choice')}"
+                raise argparse.ArgumentTypeError(msg)
+            return known[text]
+
+        return chosen
+    if kind is float and dimension_of(name) is not None:
+
+        def measured(text: str) -> float:
+            try:
+                return quantity(name, text)
+            except HeliographError as error:
+                raise argparse.ArgumentTypeError(str(error)) from error
+
+        return measured
+    return typing.cast("Callable[[str], Any]", kind)
+
+
+def add_options(parser: argparse.ArgumentParser, kind: type) -> None:
+    """Add the options of a study.
+
+    Parameters
+    ----------
+    parser : argparse.ArgumentParser
+        Where to.
+    kind : type
+        The study's dataclass.
+    """
+    for one in _options(kind):
+        _add(parser, one)
+
+
+def _add(parser: argparse.ArgumentParser, one: _Option) -> None:
+    told, needed = one.told, one.default is dataclasses.MISSING
+    shown = "" if needed or one.default in (None, "", (), False, True) else f"; default {_shown(one.default)}"
+    said: dict[str, Any] = {"help": f"{told.text}{shown}".replace("%", "%%")}
+    if one.kind is bool:
+        action = argparse.BooleanOptionalAction if one.default else "store_true"
+        parser.add_argument(one.flag, dest=one.destination, default=one.default, action=action, **said)
+        return
+    read = _reader(one)
+    choices = "|".join(str(each.value) for each in one.kind) if _is_enum(one.kind) else None
+    said["metavar"] = told.metavar or choices or one.flag.strip("-").replace("-", "_").upper()
+    if one.many and told.commas:
+        said["type"] = lambda text: tuple(read(part.strip()) for part in text.split(",") if part.strip())
+    else:
+        said["type"] = read
+    if told.positional:
+        said["metavar"] = told.metavar or choices or one.path[-1]
+        parser.add_argument(one.destination, default=one.default, nargs=None if needed else "?", **said)
+    elif one.many and not told.commas:
+        parser.add_argument(one.flag, dest=one.destination, action="append", **said)
+    else:
+        default = None if needed else one.default
+        parser.add_argument(
+            one.flag, dest=one.destination, default=default, required=needed, action=_Once, **said
+        )
+
+
+def _is_enum(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Enum)
+
+
+def _shown(default: object) -> str:
+    if isinstance(default, tuple):
+        return ",".join(map(_shown, default))
+    return str(default.value) if isinstance(default, Enum) else str(default)
+
+
+def study_from(kind: type[StudyT], parsed: argparse.Namespace) -> StudyT:
+    """Return the study that parsed options describe.
+
+    Raises
+    ------
+    HeliographError
+        What its constructor refuses.
+    """
+    values: dict[str, Any] = {}
+    for one in _options(kind):
+        value = getattr(parsed, one.destination)
+        if one.many:
+            value = one.default if value is None else tuple(value)
+        values[one.destination] = value
+    return _built(kind, values)
+
+
+def _built(kind: type[StudyT], values: Mapping[str, Any], above: tuple[str, ...] = ()) -> StudyT:
+    hints = typing.get_type_hints(kind)
+    arguments = {}
+    for item in dataclasses.fields(typing.cast("Any", kind)):
+        path = (*above, item.name)
+        group: Any = hints[item.name]
+        arguments[item.name] = (
+            _built(typing.cast("type[Any]", group), values, path)
+            if dataclasses.is_dataclass(group)
+            else values[".".join(path)]
+        )
+    return kind(**arguments)
+
+
+def options_of(study: object) -> dict[str, Any]:
+    """Return every option of a study by its name, groups opened up.
+
+    Parameters
+    ----------
+    study : dataclass
+        The study.
+    """
+    found: dict[str, Any] = {}
+    for item in dataclasses.fields(typing.cast("Any", study)):
+        value = getattr(study, item.name)
+        found |= options_of(value) if dataclasses.is_dataclass(value) else {item.name: value}
+    return found
