@@ -124,7 +124,8 @@ def unregister_core(name: str) -> None:
         If it is one of the package, or none of that name is registered.
     """
     if name in _SHIPPED or name not in _CORES:
-        msg = f"'{name}' is no core from outside; registered are {', '.join(_CORES.keys() - _SHIPPED) or 'none'}"
+        outside = ", ".join(one for one in _CORES if one not in _SHIPPED) or "none"
+        msg = f"'{name}' is no core from outside; registered are {outside}"
         raise ParameterError(msg)
     del _CORES[name]
 
