@@ -22,6 +22,13 @@ ROUTED = replace(EVEN, layers=2, experts=16, experts_per_token=2)
 SPREAD = PLAN.with_(dp=8, ep=8)
 
 
+@dataclass(frozen=True, kw_only=True)
+class StarOfNodes(Star):
+    """A switch that joins nodes of four."""
+
+    node_size: int = 4
+
+
 def expert_flops(config, plan):
     """Return the operations of one rank's experts in a step."""
     return sum(
@@ -36,13 +43,6 @@ def expert_flops(config, plan):
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.0, 1.25, 2.0])
-@dataclass(frozen=True, kw_only=True)
-class StarOfNodes(Star):
-    """A switch that joins nodes of four."""
-
-    node_size: int = 4
-
-
 def test_all_to_alls_carry_the_capacity(factor):
     """Two all-to-alls forward and two backward of k cf T h elements, (n-1)/n to others (arXiv:2006.16668,
     section 2.2; arXiv:2101.03961, section 2.2)."""
