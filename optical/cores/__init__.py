@@ -27,7 +27,7 @@ from optical.cores.number_formats import (
 )
 from optical.cores.pcm_crossbar import PcmCrossbar, default_pcm_crossbar
 from optical.cores.phase_residue import PhaseResidueCore, default_phase_residue
-from optical.cores.registry import CORES, CoreKind, load_core, register_core, resized
+from optical.cores.registry import CORES, CoreKind, load_core, register_core, resized, unregister_core
 from optical.cores.ring_bank import RingBank, default_ring_bank
 from optical.cores.sizing import lit_for_bits, most_bits, power_for_bits, solve_laser_power
 
@@ -73,4 +73,5 @@ __all__ = [
     "source_parts",
     "streaming",
     "tiled_loads",
+    "unregister_core",
 ]

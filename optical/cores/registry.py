@@ -74,6 +74,7 @@ _CORES: dict[str, CoreKind] = {
         sides=("rows", "columns"),
     ),
 }
+_SHIPPED = frozenset(_CORES)
 CORES: Mapping[str, CoreKind] = MappingProxyType(_CORES)
 """Photonic cores by name, those of the package first; `register_core` adds to it."""
 
@@ -112,6 +113,21 @@ def register_core(name: str, core_class: type[Any]) -> None:
     _CORES[name] = CoreKind(
         build=core_class.default, summary=summary, sides=tuple(getattr(core_class, "sides", ()))
     )
+
+
+def unregister_core(name: str) -> None:
+    """Take a core from outside off the names again.
+
+    Raises
+    ------
+    ParameterError
+        If it is one of the package, or none of that name is registered.
+    """
+    if name in _SHIPPED or name not in _CORES:
+        outside = ", ".join(one for one in _CORES if one not in _SHIPPED) or "none"
+        msg = f"'{name}' is no core from outside; registered are {outside}"
+        raise ParameterError(msg)
+    del _CORES[name]
 
 
 def unanswered(core_class: object) -> list[str]:

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from optical.cores import CORES, AnalogCore, load_core, register_core, resized
-from optical.cores.registry import _CORES
+from optical.cores import CORES, AnalogCore, load_core, register_core, resized, unregister_core
 from simulator.errors import ParameterError
 from tests.conformance.lithium_niobate import LithiumNiobate
 
@@ -14,7 +13,8 @@ from tests.conformance.lithium_niobate import LithiumNiobate
 def name():
     """Name that is free, and free again afterwards."""
     yield "lithium_niobate"
-    _CORES.pop("lithium_niobate", None)
+    if "lithium_niobate" in CORES:
+        unregister_core("lithium_niobate")
 
 
 def test_a_core_from_outside_is_found_by_name(name):
@@ -51,3 +51,12 @@ def test_a_class_that_does_not_answer_the_seam_is_refused(name):
         with pytest.raises(ParameterError, match=r"does not answer `optical\.cores\.Core`; it lacks name, "):
             register_core(name, wrong)
     assert name not in CORES
+
+
+def test_only_a_core_from_outside_is_taken_off_again(name):
+    register_core(name, LithiumNiobate)
+    unregister_core(name)
+    assert name not in CORES
+    for wrong in (name, "crossbar"):
+        with pytest.raises(ParameterError, match=f"'{wrong}' is no core from outside; registered are none"):
+            unregister_core(wrong)
