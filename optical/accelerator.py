@@ -97,14 +97,14 @@ def proportionate_buffer_bytes(core: Core, cores: int) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Costs:
-    """What each of many products takes on a unit, beyond its static power; arrays of shape (products,)."""
+    """Time and energy of many products on a unit, static power apart; arrays of shape (products,)."""
 
     time_s: Amount
     """Duration of each."""
     energy_j: Mapping[str, Amount]
     """Dynamic energy of each by component."""
     bound: Bound | NDArray[np.str_]
-    """What each duration is limited by, a value of `Bound`."""
+    """Limit of each duration, a value of `Bound`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +124,7 @@ class PhotonicUnit:
     core: Core = field(default_factory=default_crossbar)
     """The core."""
     cores: int
-    """How many, in whole clusters (`Core.cluster`)."""
+    """Number of cores, in whole clusters (`Core.cluster`)."""
     memory: Memory
     """Memory shared with the electronics; the node charges its static power."""
     sram: Sram = shipped(Sram, "sram")

@@ -185,8 +185,8 @@ def _hint(leaves: list[_Leaf], path: str) -> str:
     if near:
         return f"did you mean '{endings[near[0]]}'?"
     alike = sorted(endings, key=lambda ending: -difflib.SequenceMatcher(None, ending, path).ratio())
-    shown = list(dict.fromkeys(endings[ending] for ending in alike))
-    return f"known parameters: {', '.join(shown[:MOST_SHOWN])}{', ...' if len(shown) > MOST_SHOWN else ''}"
+    known = list(dict.fromkeys(endings[ending] for ending in alike))
+    return f"known parameters: {', '.join(known[:MOST_SHOWN])}{', ...' if len(known) > MOST_SHOWN else ''}"
 
 
 def _converted(leaf: _Leaf, value: float | str) -> float | int | Enum | None:

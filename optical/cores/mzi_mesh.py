@@ -192,7 +192,7 @@ class MziMesh(AnalogCore):
     layout: MeshLayout = shipped(MeshLayout, "mesh_layout", programmable_table)
     """Where things stand."""
     chip: Chip = field(default_factory=default_chip)
-    """How unlike parts of a kind are, and which outputs fluctuate together."""
+    """Spread of like parts, and the outputs that fluctuate together."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

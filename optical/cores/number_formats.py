@@ -75,7 +75,7 @@ class FormattedCore:
 
     @property
     def calibration(self) -> CalibrationCost:
-        """What it takes to learn what the chip adds."""
+        """Cost of learning the errors of the chip."""
         return self.core.calibration
 
     @cached_property
@@ -165,7 +165,7 @@ class BlockFloatCore(FormattedCore):
 
     @property
     def full_load(self) -> Events:
-        """What happens in a second on one core with all parts at work."""
+        """Events per second on one core with all parts at work."""
         return dataclasses.replace(self.core.full_load, results=self._samples_hz)
 
 
@@ -315,7 +315,7 @@ class ResidueCore(FormattedCore):
 
     @property
     def full_load(self) -> Events:
-        """What happens in a second on one core with all copies at work."""
+        """Events per second on one core with all copies at work."""
         one = self.core.full_load
         return Events(
             symbols=self.parallel * one.symbols,

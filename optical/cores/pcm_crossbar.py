@@ -89,7 +89,7 @@ class PcmCrossbar(AnalogCore):
     tia: Tia = shipped(Tia, "tia")
     """One per output and vector."""
     chip: Chip = field(default_factory=default_chip)
-    """How unlike parts of a kind are, and which outputs fluctuate together."""
+    """Spread of like parts, and the outputs that fluctuate together."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -27,7 +27,7 @@ class Device:
 
 
 class Per(Enum):
-    """What a part is counted by."""
+    """Unit by which a part is counted."""
 
     CORE = "core"
     """Devices that stand on one core: they cover area, and draw their power whether or not it works."""
@@ -48,7 +48,7 @@ class Per(Enum):
 
 
 _AT_FULL_LOAD = (Per.SYMBOL, Per.SAMPLE, Per.RESULT)
-"""What happens while operands stream without end: nothing is loaded, elements are sent again and again."""
+"""Events while operands stream without end: nothing is loaded, elements are sent again and again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,11 @@ class Part:
     device: Device
     """The device."""
     count: float
-    """How many; shared ones in proportion, dimensionless."""
+    """Number of them; shared ones in proportion, dimensionless."""
     each: float | None = None
-    """What one takes: power in watt where it stands on a core, energy in joule of a use; None if passive."""
+    """Power of one that stands on a core, W, or energy of one use, J; None if passive."""
     per: Per = Per.CORE
-    """What it is counted by."""
+    """Unit of the count."""
     within: str | None = None
     """Component that its area belongs to; None for its own name."""
     fill: float = 1.0
@@ -77,7 +77,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Events:
-    """How often each thing happens in one product, or per second; of many products, arrays."""
+    """Events of one product, or of one second; of many products, arrays."""
 
     cycles: Amount = 0.0
     """Symbol times from first to last."""

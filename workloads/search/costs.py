@@ -13,7 +13,7 @@ import numpy as np
 
 from simulator.estimate.collectives import CollectiveLines, LinePrices
 from simulator.estimate.step import StepArrays
-from simulator.interfaces import Fabric
+from simulator.fabric import Fabric
 from simulator.layout import RankLayout, placed
 from simulator.node import Node
 from simulator.operators import Collective, CollectiveKind, Phase
@@ -347,7 +347,7 @@ class _Pricing:
                 sums_each=zero >= 2,
                 pieces=self._pieces(),
                 update_s=update_s,
-                dark_s=np.zeros(len(plans)),
+                reconfiguration_s=np.zeros(len(plans)),
                 changes_each=np.zeros(len(plans)),
                 changes_once=np.zeros(len(plans)),
             ),
