@@ -72,7 +72,8 @@ def accelerators_of(text: str) -> int | None:
     WorkloadError
         As `parse_plan`.
     """
-    return parse_plan(text).axes.ranks if text.strip(", ") else None
+    plan = parse_plan(text)
+    return plan.axes.ranks if text.strip(", ") else None
 
 
 def plan_text(plan: Plan) -> str:
