@@ -128,6 +128,12 @@ def test_shown_things_are_short(light, result):
         assert "<script" not in dataclasses.replace(light, name="<script>")._repr_html_()
 
 
+def test_models_and_plans_show_what_is_unusual_about_them():
+    assert repr(hg.plan("tp=4,zero=0", model="gpt2")) == "Plan.of(tp=4, sequence_length=1024, zero=0)"
+    assert repr(hg.model("gpt2")).startswith("TransformerConfig(name=gpt2, layers=12, hidden=768, heads=12")
+    assert all(len(repr(hg.model(name))) < 500 for name in ("llama-3.1-405b", "mixtral-8x7b"))
+
+
 def test_pictures_are_figures_of_matplotlib(result, light):
     from matplotlib.figure import Figure
 

@@ -8,7 +8,7 @@ The shape of what a model retrieves and reads: RETRO's encoder of neighbours and
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 
 from simulator.errors import WorkloadError
@@ -264,6 +264,15 @@ class TransformerConfig:
     """How many of them a token may visit."""
     retrieval: Retrieval | None = None
     """What the model retrieves and how it reads it (RETRO); none for a model that does not."""
+
+    def __repr__(self) -> str:
+        """Return the shape, its usual values left out."""
+        named = [
+            f"{item.name}={getattr(self, item.name)!s}"
+            for item in fields(self)
+            if getattr(self, item.name) != item.default
+        ]
+        return f"{type(self).__name__}({', '.join(named)})"
 
     def __post_init__(self) -> None:
         for size in _SIZES:

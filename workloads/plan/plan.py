@@ -82,6 +82,12 @@ class Plan:
     precision: Formats = field(default_factory=Formats)
     """Stored forms."""
 
+    def __repr__(self) -> str:
+        """Return what makes the plan again, its usual values left out."""
+        usual = type(self)()
+        named = [f"{key}={self.value(key)}" for key in KEYS if self.value(key) != usual.value(key)]
+        return f"{type(self).__name__}.of({', '.join(named)})"
+
     @classmethod
     def of(cls, **values: object) -> Self:
         """Return the plan of some keys and their values: ``Plan.of(tp=8, pp=2)``; others have their defaults.
