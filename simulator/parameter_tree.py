@@ -20,10 +20,11 @@ import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any, TypeVar
 
 from simulator.errors import MOST_SHOWN, ParameterError, nearest
-from simulator.units import to_si
+from simulator.units import dimension_of, to_si
 
 TreeT = TypeVar("TreeT")
 
@@ -178,6 +179,17 @@ def _hint(leaves: list[_Leaf], path: str) -> str:
     if path and inside:
         shown = ", ".join(inside[:6]) + (", ..." if len(inside) > 6 else "")
         return f"it holds several; write one of {shown}"
+    above, _, name = path.rpartition(".")
+    derived = [
+        leaf
+        for leaf in leaves
+        if f".{'.'.join(leaf.segments[:-1])}".endswith(f".{above}" if above else "")
+        and isinstance(getattr(type(leaf.owner), name, None), property | cached_property)
+        and dimension_of(leaf.field) == dimension_of(name)
+    ]
+    if derived:
+        shown = ", ".join(leaf.path for leaf in derived[:MOST_SHOWN])
+        return f"it follows from other numbers; set one of {shown}"
     length = path.count(".") + 1
     endings = {".".join(leaf.segments[-length:]): leaf.path for leaf in leaves}
     endings |= {leaf.path: leaf.path for leaf in leaves}

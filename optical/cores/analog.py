@@ -115,7 +115,7 @@ class Array(ABC):
 class AnalogCore(Array):
     """Base of the analog cores: the fields that they share, and all that follows from their arrays."""
 
-    counts: ClassVar[tuple[str, ...]]
+    counts: ClassVar[tuple[str, ...]] = ()
     """Fields that must be whole numbers from 1."""
     symbol_rate_hz: float
     """Symbols per second."""
@@ -179,20 +179,25 @@ class AnalogCore(Array):
         """Bytes that one core fetches from the buffer in one symbol at full load."""
         return self.modulators * self.word_bytes
 
+    @cached_property
+    def used_parts(self) -> tuple[Part, ...]:
+        """Parts list without what only stands on the core, listed once."""
+        return tuple(part for part in self.parts() if part.per is not Per.CORE)
+
     def work(self, operator: Products, cores: int) -> Work:
         """Return time, energy and wear of one product, or of each of many, on cores in whole clusters."""
         events = self.events(operator, cores)
         return Work(
             light_s=events.cycles / self.symbol_rate_hz,
             programming_s=events.rounds * self.reload.time_s + events.prepared_s,
-            energy_j=energy_j(self.parts(), events),
+            energy_j=energy_j(self.used_parts, events),
             operand_bytes=events.operand_bytes,
             writes=events.rounds,
         )
 
     def load_energy_j(self, values: float) -> float:
         """Return the energy of loading one core with so many values, what prepares them apart."""
-        return float(math.fsum(energy_j(self.parts(), Events(values=values, loads=1)).values()))
+        return float(math.fsum(energy_j(self.used_parts, Events(values=values, loads=1)).values()))
 
     @property
     def calibration(self) -> CalibrationCost:

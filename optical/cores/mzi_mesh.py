@@ -341,7 +341,7 @@ class MziMesh(AnalogCore):
         """Parts and light: one laser for all inputs and oscillators."""
         return ArrayShape(rows=1, columns=(n := self.ports), length=n, holds_weights=True, lit_length=n)
 
-    @property
+    @cached_property
     def reload(self) -> Reload:
         """All heaters set at once."""
         settling_s = self.heater.settling_s + 1.0 / self.heater_dac.rate_hz

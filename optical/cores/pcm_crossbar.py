@@ -226,7 +226,7 @@ class PcmCrossbar(AnalogCore):
             product_gain=math.exp(-self.cell.drift(self.held_s)),
         )
 
-    @property
+    @cached_property
     def reload(self) -> Reload:
         """Cells written in groups; two levels spread evenly in decibels are a third of the range apart."""
         groups = math.ceil(self.cells / self.written_at_once)

@@ -489,10 +489,15 @@ class PhaseResidueCore:
         return Work(
             light_s=loads.rounds * loads.streamed / core.symbol_rate_hz,
             programming_s=loads.rounds * self.reload.time_s,
-            energy_j=energy_j(self.parts(), events),
+            energy_j=energy_j(self.used_parts, events),
             operand_bytes=values * self.element_bytes + loads.partial_bytes,
             writes=loads.rounds,
         )
+
+    @cached_property
+    def used_parts(self) -> tuple[Part, ...]:
+        """Parts list without what only stands on the core, listed once."""
+        return tuple(part for part in self.parts() if part.per is not Per.CORE)
 
     def parts(self) -> tuple[Part, ...]:
         """Return the parts list of one core.

@@ -270,7 +270,7 @@ class RingBank(AnalogCore):
             load_variance=math.fsum(self.setting_errors().values()),
         )
 
-    @property
+    @cached_property
     def reload(self) -> Reload:
         """Time and energy of loading one core: all heaters settle at once.
 

@@ -102,10 +102,9 @@ class Events:
     operand_bytes: Amount = 0.0
     """Bytes between converters and buffer: streamed and loaded operands, partial sums."""
 
-    def of(self, per: Per) -> Amount:
-        """Return how often a part of a kind is used, once for each of its count."""
+    def uses(self) -> dict[Per, Amount]:
+        """Return how often each kind of part is used, once for each of its count."""
         return {
-            Per.CORE: 0.0,
             Per.SYMBOL: self.symbols,
             Per.SAMPLE: self.samples,
             Per.ELEMENT: self.elements,
@@ -113,7 +112,7 @@ class Events:
             Per.VALUE: self.values,
             Per.LOAD: self.loads,
             Per.OPERATION: self.operations,
-        }[per]
+        }
 
 
 def static_w(parts: Iterable[Part]) -> dict[str, float]:
@@ -138,10 +137,10 @@ def area_m2(parts: Iterable[Part], domain: Domain) -> dict[str, float]:
 def energy_j(parts: Iterable[Part], events: Events) -> dict[str, Amount]:
     """Return the energy of so many events, by component."""
     found: dict[str, Amount] = {}
+    uses = events.uses()
     for part in parts:
         if part.per is not Per.CORE and part.each is not None:
-            each_j = part.count * part.each
-            found[part.name] = found.get(part.name, 0.0) + each_j * events.of(part.per)
+            found[part.name] = found.get(part.name, 0.0) + part.count * part.each * uses[part.per]
     return found
 
 
