@@ -19,10 +19,9 @@ import torch
 
 from electronic.numerics import ExactNumerics
 from optical.cores import load_core
-from optical.execution.analog import AnalogSpec
-from optical.execution.noisy_matmul import noisy_matmul
+from optical.execution import AnalogSpec, ProductSpecs
+from optical.execution.matmul import noisy_matmul
 from optical.execution.numerics import AnalogNumerics
-from optical.execution.product_specs import ProductSpecs
 from simulator.operators import Phase
 from workloads.training.gpt import Gpt, GptConfig, ProductName, Products
 from workloads.training.loop import TrainingConfig

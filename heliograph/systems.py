@@ -28,7 +28,7 @@ from optical.cores import load_core
 from optical.cores.core import Core
 from optical.devices.devices import Converter
 from optical.devices.named_parts import named_parts
-from optical.execution.analog import AnalogSpec
+from optical.execution import AnalogSpec
 from optical.fabrics.circuits import CircuitPolicy
 from optical.noise.limits import sampling_floor_j
 from simulator.errors import ParameterError, SuspectWarning, nearest

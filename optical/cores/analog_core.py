@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from optical.devices.devices import Adder, Converter, Laser, PassiveElement, Waveguide
-from optical.execution.analog import Rounding
+from optical.execution import Rounding
 from optical.noise.amplifiers import Soa
 
 

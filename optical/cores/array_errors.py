@@ -11,7 +11,7 @@ from functools import cache
 from typing import Protocol
 
 from optical.devices.devices import device_table
-from optical.execution.analog import AnalogSpec, Shot
+from optical.execution import AnalogSpec, Shot
 from optical.noise.chip import (
     Chip,
     ChipErrors,

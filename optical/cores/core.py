@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from optical.devices.devices import Adder, Converter, Modulator, RingModulator
-from optical.execution.analog import AnalogSpec, loads_second
+from optical.execution import AnalogSpec, loads_second
 from optical.noise.chip import CalibrationCost
 from simulator.amounts import Amount, AmountT, Flag, ceiling, choose
 from simulator.operators import Phase, Products

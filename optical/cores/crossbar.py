@@ -45,7 +45,7 @@ from optical.devices.devices import (
 )
 from optical.devices.phase_shifters import QUARTER_TURN_RAD, CapacitiveShifter, CarrierShifter
 from optical.devices.programmable import Heater
-from optical.execution.analog import AnalogSpec, Rounding, Shot
+from optical.execution import AnalogSpec, Rounding, Shot
 from optical.noise.amplifiers import amplifier_m2, amplifier_w, source_of
 from optical.noise.chip import CalibrationCost, Chip, gain_calibration
 from optical.noise.laser_power import NoiseRatio

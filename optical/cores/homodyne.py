@@ -35,7 +35,7 @@ from optical.devices.devices import (
 from optical.devices.phase_shifters import QUARTER_TURN_RAD, CapacitiveShifter, CarrierShifter
 from optical.devices.programmable import Heater
 from optical.devices.receivers import IntegratingReceiver, InterferometerArms
-from optical.execution.analog import AnalogSpec, Rounding, Shot
+from optical.execution import AnalogSpec, Rounding, Shot
 from optical.noise.amplifiers import amplifier_m2, amplifier_w, source_of
 from optical.noise.chip import CalibrationCost, Chip, gain_calibration
 from optical.noise.detection import check_closes

@@ -36,7 +36,7 @@ from optical.devices.devices import (
 )
 from optical.devices.phase_shifters import MEAN_PHASE_RAD, CapacitiveShifter, CarrierShifter
 from optical.devices.programmable import Decomposer, Heater, MeshCoupler, MeshLayout, programmable_table
-from optical.execution.analog import AnalogSpec, Rounding
+from optical.execution import AnalogSpec, Rounding
 from optical.noise.amplifiers import amplifier_m2, amplifier_w, source_of
 from optical.noise.chip import CalibrationCost, Chip, calibration_cost
 from optical.noise.detection import OscillatorBudget, Receiver, check_closes

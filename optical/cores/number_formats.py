@@ -19,15 +19,8 @@ from functools import cache, cached_property
 from optical.cores.core import Budget, Core, Reload, Work
 from optical.cores.crossbar import Crossbar, default_crossbar
 from optical.devices.devices import bytes_of_bits, device_table
-from optical.execution.analog import AnalogSpec, Scale
-from optical.execution.residues import (
-    FormatLogic,
-    Remainder,
-    Residues,
-    largest_mantissa,
-    largest_residue,
-    residue_mean_square,
-)
+from optical.execution import AnalogSpec, FormatLogic, Residues, Scale
+from optical.execution.residues import Remainder, largest_mantissa, largest_residue, residue_mean_square
 from optical.noise.chip import CalibrationCost
 from optical.noise.link_budget import bits_from_snr
 from simulator.amounts import Amount, ceiling

@@ -36,7 +36,7 @@ from optical.devices.devices import (
     device_table,
 )
 from optical.devices.programmable import PcmCell, programmable_table
-from optical.execution.analog import AnalogSpec, Rounding
+from optical.execution import AnalogSpec, Rounding
 from optical.noise.amplifiers import amplifier_m2, amplifier_w, source_of
 from optical.noise.chip import CalibrationCost, Chip, gain_calibration
 from optical.noise.detection import DifferenceBudget, Receiver, check_closes

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from optical.execution.residues import Residues
+from optical.execution import Residues
 from optical.noise.detection import Receiver, loss_db
 from optical.noise.laser_power import NoiseRatio
 from optical.noise.link_budget import Element, bits_from_snr

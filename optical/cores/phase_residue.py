@@ -30,8 +30,8 @@ from optical.devices.devices import (
     device_table,
 )
 from optical.devices.receivers import InterferometerArms
-from optical.execution.analog import AnalogSpec, Rounding, Scale
-from optical.execution.residues import FormatLogic, Residues, largest_mantissa
+from optical.execution import AnalogSpec, FormatLogic, Residues, Rounding, Scale
+from optical.execution.residues import largest_mantissa
 from optical.noise.chip import CalibrationCost
 from optical.noise.detection import check_closes
 from optical.noise.link_budget import bits_from_snr

@@ -39,7 +39,7 @@ from optical.devices.devices import (
 )
 from optical.devices.programmable import NEIGHBOURS
 from optical.devices.rings import RingBankLayout, WeightCrosstalk, WeightRing, least_drop, weight_crosstalk
-from optical.execution.analog import AnalogSpec, Rounding
+from optical.execution import AnalogSpec, Rounding
 from optical.noise.amplifiers import amplifier_m2, amplifier_w, source_of
 from optical.noise.chip import CalibrationCost, Chip, calibration_cost, left_after
 from optical.noise.detection import check_closes

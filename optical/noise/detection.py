@@ -1,6 +1,6 @@
 """Two ways to read the outputs of an array that holds weights: beside a local oscillator, or as a difference.
 
-Variances are in the units of `optical.execution.analog.AnalogSpec`: one full-scale product is 1, per ADC sample.
+Variances are in the units of `optical.execution.AnalogSpec`: one full-scale product is 1, per ADC sample.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Light whose power carries an operand, weighted and detected in a balanced pair, to one ADC sample.
 
 The counterpart of `optical.noise.link_budget`, where fields interfere. Variances are in the units of
-`optical.execution.analog.AnalogSpec`: one full-scale product is 1, per ADC sample.
+`optical.execution.AnalogSpec`: one full-scale product is 1, per ADC sample.
 """
 
 from __future__ import annotations

@@ -11,24 +11,30 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass
-import numpy as np
-from simulator.collectives.algorithms import vector_bytes
-from simulator.operators import BESIDE, CollectiveKind, StepGraph, Task, topological_order
-from simulator.operators import Skew
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+
+import numpy as np
+
 from simulator.checks import check_positive, check_range
-from simulator.tables import Table, read_table
-from dataclasses import dataclass, replace
-from simulator.operators import StepGraph
-from simulator.results.trace import Span, Trace
-from collections.abc import Iterable
-from simulator.results.trace import COMMUNICATION, ISSUE, LOADING_BOUND, MEMORY_BOUND, OTHER_WORK, PRODUCTS
+from simulator.collectives.algorithms import vector_bytes
 from simulator.interfaces import Fabric
 from simulator.node import Node
-from simulator.results.trace import Span, Stream, Trace
+from simulator.operators import BESIDE, CollectiveKind, Skew, StepGraph, Task, topological_order
+from simulator.results.trace import (
+    COMMUNICATION,
+    ISSUE,
+    LOADING_BOUND,
+    MEMORY_BOUND,
+    OTHER_WORK,
+    PRODUCTS,
+    Span,
+    Stream,
+    Trace,
+)
+from simulator.tables import Table, read_table
 
 
 def critical_path_s(graph: StepGraph, duration_s: Callable[[Task], float]) -> float:

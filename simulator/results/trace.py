@@ -5,14 +5,14 @@ Under which names the time of a class is reported while it works or waits inside
 
 from __future__ import annotations
 
-from simulator.interfaces import Bound, Cost
-from simulator.operators import Elementwise, MatMul
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from simulator.interfaces import Bound, Cost
+from simulator.operators import Elementwise, MatMul
 
 COMMUNICATION = "communication"
 """Category of the time in which a class waits for a collective inside a sequence."""

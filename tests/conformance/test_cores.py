@@ -9,7 +9,7 @@ import torch
 from optical.accelerator import PhotonicUnit
 from optical.cores import CORES, load_core
 from optical.cores.core import Core
-from optical.execution.analog import AnalogSpec, Scale, loads_second
+from optical.execution import AnalogSpec, Scale, loads_second
 from optical.execution.numerics import AnalogNumerics
 from simulator.errors import HeliographError
 from simulator.node import Memory

@@ -27,7 +27,7 @@ from heliograph.records import TrainingCache
 from heliograph.small_gpt import EXACT as EXACTLY
 from heliograph.small_gpt import NOTHING, Accuracy, Arithmetic
 from heliograph.tables import UNRESOLVED
-from optical.execution.analog import AnalogSpec
+from optical.execution import AnalogSpec
 from simulator.errors import ParameterError
 from simulator.operators import Phase
 from workloads.training.probes import ErrorClass

@@ -23,8 +23,8 @@ from experiments.photons import (
     run_photons,
 )
 from experiments.photons_report import report
+from workloads.training import digits as handwriting
 from workloads.training.digits import has_handwriting
-from workloads.training.loop import digits as handwriting
 
 pytestmark = pytest.mark.slow
 TINY = Request(

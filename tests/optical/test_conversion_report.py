@@ -11,9 +11,9 @@ from optical.conversion import (
     ProductException,
     ProductSpecs,
     convert,
+    describe,
     watch_products,
 )
-from optical.conversion import report as describe
 from optical.cores import load_core
 from simulator.errors import WorkloadError
 from tests.optical.architectures import ARCHITECTURES, build

@@ -9,12 +9,11 @@ import torch
 import optical.execution.fused
 import optical.execution.fused_threads
 from optical.cores import load_core
-from optical.execution.analog import AnalogSpec, Rounding, Scale
+from optical.execution import AnalogSpec, ProductSpecs, Rounding, Scale
 from optical.execution.draws import Draws
-from optical.execution.noisy_matmul import noisy_matmul
+from optical.execution.matmul import noisy_matmul
 from optical.execution.numerics import AnalogNumerics
 from optical.execution.operand_blocks import Target
-from optical.execution.product_specs import ProductSpecs
 from simulator.operators import Phase
 
 numba = pytest.importorskip("numba")

@@ -10,11 +10,10 @@ import torch
 
 import optical.execution.collapse
 from optical.cores import CORES, load_core
-from optical.execution.analog import AnalogSpec, Scale
+from optical.execution import AnalogSpec, ProductSpecs, Scale
 from optical.execution.draws import Draws
-from optical.execution.noisy_matmul import noisy_matmul
+from optical.execution.matmul import noisy_matmul
 from optical.execution.numerics import AnalogNumerics
-from optical.execution.product_specs import ProductSpecs
 from optical.noise.detection import OscillatorBudget
 from simulator.errors import ClippingWarning, SuspectWarning
 from simulator.operators import Phase

@@ -9,15 +9,13 @@ from unittest import mock
 import pytest
 import torch
 
-from optical.execution import fused, row_blocks, weight_codes
-from optical.execution.analog import AnalogSpec, Rounding, Scale
+from optical.execution import AnalogSpec, ProductSpecs, Rounding, Scale, fused, row_blocks, weight_codes
 from optical.execution.draws import Draws
 from optical.execution.encoding import encode
-from optical.execution.noisy_matmul import noisy_matmul
+from optical.execution.matmul import noisy_matmul
 from optical.execution.numerics import AnalogNumerics
-from optical.execution.product_specs import ProductSpecs
 
-noisy_matmul_module = importlib.import_module("optical.execution.noisy_matmul")
+noisy_matmul_module = importlib.import_module("optical.execution.matmul")
 
 EIGHT_BITS = dataclasses.replace(
     AnalogSpec.ideal(), dac_bits=8.0, analog_length=64, rounding=Rounding.STOCHASTIC, scale=Scale.TENSOR

@@ -16,15 +16,13 @@ import optical.execution.fused_products
 import optical.execution.fused_threads
 import optical.execution.row_blocks
 import optical.execution.scratch
-from optical.execution import tiles
-from optical.execution.analog import AnalogSpec, Rounding, Scale
+from optical.execution import AnalogSpec, ProductSpecs, Rounding, Scale, tiles
 from optical.execution.draws import Draws
 from optical.execution.encoding import encode
 from optical.execution.fused_batches import deliver_rows
-from optical.execution.noisy_matmul import noisy_matmul
+from optical.execution.matmul import noisy_matmul
 from optical.execution.numerics import AnalogNumerics
 from optical.execution.operands import multiply
-from optical.execution.product_specs import ProductSpecs
 
 pytest.importorskip("numba")
 has_tiles = pytest.mark.skipif(not tiles.are_there(), reason="the CPU has no matrix unit")

@@ -4,11 +4,9 @@ import gc
 import pytest
 import torch
 
-from optical.execution import row_blocks, weight_codes
-from optical.execution.analog import AnalogSpec, Rounding, Scale
-from optical.execution.noisy_matmul import noisy_matmul
+from optical.execution import AnalogSpec, ProductSpecs, Rounding, Scale, row_blocks, weight_codes
+from optical.execution.matmul import noisy_matmul
 from optical.execution.numerics import AnalogNumerics
-from optical.execution.product_specs import ProductSpecs
 from simulator.keys import mix_key
 
 EIGHT = dataclasses.replace(
