@@ -43,7 +43,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt heliograph/_version.py
 	@echo "Installing into $(VENV) (once; torch is large, so this takes minutes) ..."
-	$(PIP) -e '.[fast]'
+	$(PIP) -e '.[chakra,fast]'
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed

@@ -17,7 +17,7 @@ from heliograph.simulation import run_step
 from heliograph.systems import build_system
 from simulator.errors import HeliographError
 from workloads.models.config import load_model
-from workloads.plan.plan import Parallelism
+from workloads.plan.plan import Plan
 from workloads.search.costs import PlanPricer
 from workloads.search.plans import grid
 
@@ -34,7 +34,7 @@ SEED = 3
 def main() -> None:
     """Print the table."""
     config = dataclasses.replace(load_model("llama-3-8b"), layers=6)
-    base = Parallelism(sequence_length=4096, global_batch=16)
+    base = Plan.of(sequence_length=4096, global_batch=16)
     rows = []
     for name in SYSTEMS:
         system = build_system(name, accelerators=ACCELERATORS)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import replace
 
 from heliograph.simulation import StepResult, run_step
 from heliograph.systems import build_system
@@ -23,9 +22,9 @@ LIMIT_S = 10.0
 def timed(system: str, accelerators: int) -> tuple[float, StepResult]:
     """Return CPU time and result of a step whose data parallelism uses so many accelerators."""
     config, plan = load_model(MODEL), parse_plan(PLAN)
-    dp = max(1, accelerators // (plan.ranks // plan.dp))
-    plan = replace(plan, dp=dp, global_batch=plan.global_batch * dp // plan.dp)
-    built = build_system(system, accelerators=plan.ranks)
+    dp = max(1, accelerators // (plan.axes.ranks // plan.axes.dp))
+    plan = plan.with_(dp=dp, global_batch=plan.batch.global_batch * dp // plan.axes.dp)
+    built = build_system(system, accelerators=plan.axes.ranks)
     start = time.process_time()
     result = run_step(built, config, plan)
     return time.process_time() - start, result

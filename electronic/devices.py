@@ -1,7 +1,4 @@
-"""The electronic parts list: what the tables of this package describe, one frozen dataclass each.
-
-Sums in the switches of a node, chunk by chunk: one adder for each size of chunk that a library uses.
-"""
+"""Electronic parts that the tables of this package describe, one frozen dataclass each."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ KIBIBYTE_BYTES = to_si("chunk_bytes", 1.0, "KiB")
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkedAdder:
-    """How a communication library has switches add: chunks of a few sizes, many at once.
+    """Schedule by which a communication library has switches add: chunks of a few sizes, many at once.
 
     Notes
     -----

@@ -1,8 +1,6 @@
 """A GPU as a compute unit: tiles on multiprocessors, waves, the memory wall and the power limit.
 
-What a power limit does to a clock: dynamic power goes with its cube, so time goes with the root.
-
-How long a GPU's units and memory work on a product at the full clock: tiles, waves, alignment.
+Dynamic power goes with the cube of the clock, so that the time of power-limited work goes with the cube root.
 """
 
 from __future__ import annotations
@@ -82,7 +80,7 @@ HEAD_STEP = 32
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """What one product asks of a chip at its full clock."""
+    """Work of one product on a chip at its full clock."""
 
     compute_s: float
     """Time of the units, with what of storing is not hidden."""

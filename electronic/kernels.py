@@ -1,7 +1,4 @@
-"""Kernel times by name and shape, for holding the GPU model to published measurements.
-
-How benchmarks call a communication library: what a published time holds beside the collective itself.
-"""
+"""Kernel times by name and shape, and the overhead of benchmarks' callers, beside published times."""
 
 from __future__ import annotations
 
@@ -75,7 +72,7 @@ ATTENTION_FORWARD, ATTENTION_BACKWARD = "sdp_fwd", "sdp_bwd"
 
 @dataclass(frozen=True, kw_only=True)
 class ElementwiseKind:
-    """What an element-wise kernel does with each of its m n elements."""
+    """Operation of an element-wise kernel on each of its m n elements."""
 
     flops: float
     """Operations."""

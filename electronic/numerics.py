@@ -1,4 +1,4 @@
-"""How products come out of electronics: exactly, or in bfloat16 or 8 bits as a matrix engine delivers them.
+"""Electronic products: exact, or in bfloat16 or 8 bits as a matrix engine delivers them.
 
 Shape suffixes: B batch, M rows of A and C, K summed, N columns of B and C.
 """

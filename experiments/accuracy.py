@@ -525,7 +525,7 @@ class Bench:
         from workloads.training.probes import (  # noqa: PLC0415 - torch, only to execute
             MeasuredProducts,
             MirroredProducts,
-            sites,  # noqa: PLC0415 - torch, only to execute
+            sites,
         )
 
         clean = self.loss({}, 0)

@@ -38,13 +38,13 @@ from heliograph.small_gpt import (
 )
 from heliograph.style import PALETTE, REFERENCE, new_figure, save, styled
 from heliograph.systems import System, build_system
-from optical.devices.devices import Converter
+from optical.devices import Converter
 from simulator.errors import LinkError, ParameterError
 from simulator.parameter_tree import get_at
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import load_model
 from workloads.plan.choices import Precision
-from workloads.plan.parallelism import Parallelism
+from workloads.plan.plan import Plan
 
 OUTPUT_BITS = "output bits"
 """The knob that turns an ADC along its own figure of merit."""
@@ -352,13 +352,13 @@ def _trainable(found: Sequence[Setting]) -> list[Arithmetic]:
     ]
 
 
-def _gpu_step(name: str, gpu: System, config: TransformerConfig, plan: Parallelism) -> dict[str, Any]:
+def _gpu_step(name: str, gpu: System, config: TransformerConfig, plan: Plan) -> dict[str, Any]:
     """Return a GPU's step in a format; none where its engine is not made for it."""
     if name == BFLOAT16:
         return run_step(gpu, config, plan).record()
     if gpu.gpu.chip.byte_flops_per_cycle <= gpu.gpu.chip.flops_per_cycle:
         return {}
-    record = run_step(gpu, config, dataclasses.replace(plan, precision=Precision.FP8)).record()
+    record = run_step(gpu, config, plan.with_(precision=Precision.FP8)).record()
     return record | {"effective_bits": FLOAT8_BITS}
 
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from heliograph.catalogue import CHOICE, SET, Parameter, parameters_of
 from heliograph.fabrics import CIRCUITS, FABRICS
+from heliograph.parameters import CHOICE, SET, Parameter, parameters_of
 from heliograph.records import canonical_json, csv_text, make_directory, write_atomically
 from heliograph.report import ReportRow, format_si, prefix_of
 from heliograph.style import PALETTE, label, new_figure, save, styled

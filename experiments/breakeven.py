@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from heliograph.report import ReportRow, format_si, report_row
-from heliograph.simulation import plan_for, plan_text, run_step
+from heliograph.simulation import plan_for, run_step
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, save, styled
 from heliograph.systems import System, build_system
 from optical.fabrics.circuits import CircuitPolicy
@@ -30,7 +30,8 @@ from optical.fabrics.switches import OpticalSwitch, load_switch, switch_names
 from simulator.errors import ParameterError, RouteError
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import load_model
-from workloads.plan.plan import Parallelism
+from workloads.plan.parallelism import plan_text
+from workloads.plan.plan import Plan
 
 SHORTEST_S = 1e-9
 """Shortest reconfiguration that is run."""
@@ -126,7 +127,7 @@ def turning_in(switch: OpticalSwitch, delay_s: float) -> OpticalSwitch:
 def sweep(
     optical: System,
     packet: System,
-    work: Sequence[tuple[TransformerConfig, Parallelism]],
+    work: Sequence[tuple[TransformerConfig, Plan]],
     *,
     points: int = POINTS,
     progress: Progress = lambda *_: None,
@@ -137,7 +138,7 @@ def sweep(
     ----------
     optical, packet : System
         The same accelerators on optical circuits, and on packet switches.
-    work : sequence of (TransformerConfig, Parallelism)
+    work : sequence of (TransformerConfig, Plan)
         What is run.
     points : int
         Reconfiguration times from 1 ns to 100 ms, evenly on a logarithmic scale.
@@ -177,7 +178,7 @@ def sweep(
 
 
 def _step_s(
-    system: System, fabric: OcsRails, policy: CircuitPolicy, config: TransformerConfig, plan: Parallelism
+    system: System, fabric: OcsRails, policy: CircuitPolicy, config: TransformerConfig, plan: Plan
 ) -> float:
     """Return the step time, infinite where the lanes cannot serve what must be lit at once."""
     try:
@@ -296,7 +297,7 @@ DEFAULT_MODEL = "llama-3-70b"
 
 def work_of(
     arguments: argparse.Namespace,
-) -> tuple[System, System, list[tuple[TransformerConfig, Parallelism]]]:
+) -> tuple[System, System, list[tuple[TransformerConfig, Plan]]]:
     """Return the optical system, the same on packets, and the models with their plans.
 
     Raises

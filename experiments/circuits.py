@@ -9,6 +9,7 @@ import argparse
 import csv
 import io
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -204,6 +205,10 @@ def study(request: Request, progress: Callable[[str, int, int], None] | None = N
     return CircuitStudy(name=request.demand.stem, plant=plant, schedules=tuple(schedules))
 
 
+BYTES = re.compile(r"[\d.]+(?:e[+-]?\d+)?\s*[kKMGTP]?i?[bB](?:ytes?)?", re.ASCII)
+"""A number of bytes with its unit, which a demand does not have: never a name."""
+
+
 def read_demand(path: Path) -> np.ndarray:
     """Return a demand, shape [N, N], bytes from input (row) to output (column).
 
@@ -222,9 +227,9 @@ def read_demand(path: Path) -> np.ndarray:
     if not rows:
         msg = f"{path.name}: holds no row"
         raise ParameterError(msg)
-    if not any(_number(cell) is not None for cell in rows[0][1][1:] or rows[0][1]):
+    if all(map(_is_name, rows[0][1][1:] or rows[0][1])):
         rows = rows[1:]
-    named = len(rows) > 0 and all(_number(cells[0]) is None for _, cells in rows)
+    named = len(rows) > 0 and all(_is_name(cells[0]) for _, cells in rows)
     body = [(where, cells[1:] if named else cells) for where, cells in rows]
     size = len(body)
     if size < 2 or size > MOST_PORTS:
@@ -245,6 +250,11 @@ def _row(where: str, cells: Sequence[str], size: int) -> list[float]:
             raise ParameterError(msg)
         found.append(value)
     return found
+
+
+def _is_name(cell: str) -> bool:
+    """Return whether a cell is neither a number nor a number of bytes with a unit."""
+    return _number(cell) is None and BYTES.fullmatch(cell) is None
 
 
 def _number(cell: str) -> float | None:

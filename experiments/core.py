@@ -25,13 +25,13 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
-from heliograph.catalogue import Parameter, parameters_of
+from heliograph.parameters import Parameter, parameters_of
 from heliograph.records import csv_text, make_directory, write_atomically
 from heliograph.report import ReportRow, format_quantity, format_si, prefix_of
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, save, styled
 from heliograph.systems import build_system
 from optical.cores import CORES
-from optical.noise.link_budget import bits_from_snr
+from optical.devices.limits import bits_from_snr
 from simulator.errors import HeliographError, LinkError, ParameterError, nearest
 from simulator.operators import Held, MatMul, Phase
 from simulator.parameter_tree import get_at, replace_at
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from electronic.gpu import Gpu
     from optical.accelerator import PhotonicUnit
     from optical.cores.core import Core
-    from optical.noise.laser_power import NoiseRatio
+    from optical.noise import NoiseRatio
 
 
 SPAN_DECADES = 2.5
@@ -816,7 +816,6 @@ def write(found: CoreStudy, directory: Path) -> list[Path]:
     HeliographError
         If the directory cannot be made or written.
     """
-
     make_directory(directory)
     name, tokens = found.bench.name, found.bench.tokens
     shown = name.replace("_", " ")

@@ -466,7 +466,6 @@ def write(found: CoresStudy, directory: Path) -> list[Path]:
     HeliographError
         If the directory cannot be made or written.
     """
-
     make_directory(directory)
     written = [
         *energy_by_size(found, directory / "cores_size"),

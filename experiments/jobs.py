@@ -19,7 +19,7 @@ from simulator.files import read_text, read_toml
 from simulator.interfaces import Fabric
 from simulator.reliability.failures import Failure, SparePorts, failed_parts, numbered
 from workloads.models.config import load_model
-from workloads.plan.parallelism import check
+from workloads.plan.rules import check
 from workloads.step.memory import check_fits
 from workloads.step.step import build_step
 
@@ -171,17 +171,20 @@ def _job(file: _File, index: int, given: dict[str, Any], system: System, before:
     if missing:
         file.refuse("job", index, f"key '{missing[0]}' is missing; a job needs model and plan")
     config = load_model(given["model"])
+    name = given.get("name", f"job {index + 1}")
+    if name in [job.name for job in before]:
+        file.refuse("job", index, f"'{name}' is another job's name too; give each job a name of its own")
     memory_bytes = system.node().memory.capacity_bytes
     plan = plan_for(config, given["plan"], accelerators=system.accelerators, memory_bytes=memory_bytes)
     next_free = max((max(job.endpoints) + 1 for job in before), default=0)
     try:
-        check(config, plan, accelerators=plan.ranks)
+        check(config, plan, accelerators=plan.axes.ranks)
         check_fits(config, plan, memory_bytes)
         return Job(
-            name=given.get("name", f"job {index + 1}"),
+            name=name,
             graph=build_step(config, plan),
             node=system.node(),
-            endpoints=block(given.get("first", next_free), plan.ranks),
+            endpoints=block(given.get("first", next_free), plan.axes.ranks),
             start_s=float(given.get("start_s", 0.0)),
         )
     except HeliographError as error:

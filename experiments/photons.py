@@ -1,8 +1,8 @@
 """With how few photons per multiplication small networks still read digits, as Wang et al. (2022) measured.
 
-Digits (`workloads.training.digits`, `workloads.training.digits`) and networks are not theirs, so published accuracies on
-MNIST are marks, not targets. The vision transformer asks for what a perceptron never does: operands of either
-sign, and two that both come from the image.
+Digits (`workloads.training.digits`) and networks are not theirs, so published
+accuracies on MNIST are marks, not targets. The vision transformer asks for what a perceptron never does:
+operands of either sign, and two that both come from the image.
 
 What a run with few photons found, beside what was published; plain data without torch.
 
@@ -365,10 +365,7 @@ class Request:
 
     def images(self, side: int) -> tuple[Digits, Digits]:
         """Return images to train on and to test with; another resolution shows the same digits."""
-        from workloads.training.digits import (
-            draw_digits,  # noqa: PLC0415 - reads fonts
-            read_handwriting,  # noqa: PLC0415 - alike
-        )
+        from workloads.training.digits import draw_digits, read_handwriting  # noqa: PLC0415 - reads fonts
 
         if self.digits is DigitSet.REAL:
             split = np.random.default_rng(mix_key(_SPLIT))

@@ -25,10 +25,10 @@ from simulator.operators import Sequence as Work
 from simulator.operators import Task
 from simulator.results.metrics import steady
 from simulator.results.trace import Span, Stream
-from workloads.pipeline.pipeline import PassTimes, Pipeline, Played, peak_kept, play, weight_versions
-from workloads.pipeline.schedules import Pass
-from workloads.plan.choices import Schedule
-from workloads.plan.plan import Parallelism
+from workloads.pipeline.pipeline import PassTimes, Played, peak_kept, play
+from workloads.pipeline.schedule import SCHEDULES, Pass
+from workloads.pipeline.schedules import ONE_FORWARD_ONE_BACKWARD
+from workloads.plan.plan import Plan
 
 INTERLEAVED = "interleaved"
 """Name of 1F1B with several chunks a stage; in a plan it is vpp."""
@@ -98,7 +98,7 @@ class Timeline:
 
 def schedule_names() -> list[str]:
     """Return the names of schedules that can be drawn."""
-    return [*(str(kind) for kind in Schedule), INTERLEAVED]
+    return [*SCHEDULES, INTERLEAVED]
 
 
 def unit_timeline(name: str, *, stages: int, microbatches: int, chunks: int, times: PassTimes) -> Timeline:
@@ -127,19 +127,19 @@ def unit_timeline(name: str, *, stages: int, microbatches: int, chunks: int, tim
     if name == INTERLEAVED and chunks < 2:
         msg = f"chunks ({chunks}) must be at least 2 to interleave; try 2"
         raise HeliographError(msg)
-    kind = Schedule.ONE_FORWARD_ONE_BACKWARD if name == INTERLEAVED else Schedule(name)
+    kind = ONE_FORWARD_ONE_BACKWARD if name == INTERLEAVED else SCHEDULES[name]
     for what, value in (("stages", stages), ("microbatches", microbatches)):
         if value < 1:
             msg = f"{what} ({value}) must be at least 1"
             raise HeliographError(msg)
-    plan = Parallelism(
+    plan = Plan.of(
         pp=stages,
         global_batch=microbatches,
         schedule=kind,
         vpp=chunks if name == INTERLEAVED else 1,
     )
-    _refuse_crowd(2 * stages * microbatches * plan.vpp)
-    pipeline = Pipeline(plan)
+    _refuse_crowd(2 * stages * microbatches * plan.schedule.vpp)
+    pipeline = plan.pipeline
     once = play(pipeline, times)
     late = once if kind.flows else play(pipeline, times, steps=STEPS_PLAYED)
     share = len(pipeline.chains[0]) / stages
@@ -171,7 +171,7 @@ def unit_timeline(name: str, *, stages: int, microbatches: int, chunks: int, tim
         bubble_share=1.0 - busy / (length * stages),
         steady_bubble_share=max(0.0, 1.0 - work / step_time),
         peak_microbatches=peak_kept(once, stages, share),
-        weight_versions=tuple(weight_versions(plan, stage) for stage in range(stages)),
+        weight_versions=tuple(plan.weight_versions(stage) for stage in range(stages)),
     )
 
 
@@ -205,8 +205,8 @@ def engine_timeline(result: StepResult) -> Timeline:
         If it holds too many passes to be drawn.
     """
     plan = result.plan
-    stages = range(plan.pp)
-    pipeline = Pipeline(plan)
+    stages = range(plan.axes.pp)
+    pipeline = plan.pipeline
     tasks = {task.id: task for task in result.graph.tasks}
     boxes: list[Box] = []
     for stage in stages:
@@ -220,21 +220,21 @@ def engine_timeline(result: StepResult) -> Timeline:
     busy = sum(box.end - box.start for box in boxes)
     working = sum(span.duration_s for stage in stages for span in late.trace.of(stage, Stream.COMPUTE))
     layers = tuple(1.0 for _ in range(pipeline.chunks))
-    share = len(pipeline.chains[0]) / plan.pp
+    share = len(pipeline.chains[0]) / plan.axes.pp
     return Timeline(
-        name=f"{plan.schedule if plan.vpp == 1 else INTERLEAVED}, {result.model}",
+        name=f"{plan.schedule.kind if plan.schedule.vpp == 1 else INTERLEAVED}, {result.model}",
         unit="s",
-        stages=plan.pp,
+        stages=plan.axes.pp,
         microbatches=plan.microbatches,
         chunks=pipeline.chunks,
         boxes=tuple(boxes),
         length=length,
         steps=late.run_steps,
         step_time=late.step_time_s,
-        bubble_share=1.0 - busy / (length * plan.pp),
-        steady_bubble_share=1.0 - working / (late.trace.makespan_s * plan.pp),
+        bubble_share=1.0 - busy / (length * plan.axes.pp),
+        steady_bubble_share=1.0 - working / (late.trace.makespan_s * plan.axes.pp),
         peak_microbatches=tuple(pipeline.kept(stage, layers) / share for stage in stages),
-        weight_versions=tuple(weight_versions(plan, stage) for stage in stages),
+        weight_versions=tuple(plan.weight_versions(stage) for stage in stages),
     )
 
 

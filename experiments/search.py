@@ -34,7 +34,6 @@ from heliograph.simulation import (
     StepResult,
     dark_of,
     modes,
-    plan_text,
     run_step,
     with_mode,
 )
@@ -55,20 +54,11 @@ from simulator.results.metrics import StepBound
 from workloads.layers.transformer import model_flops
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import load_model
-from workloads.plan.choices import Schedule
-from workloads.plan.parallelism import default_sequence_length, parse_plan
-from workloads.plan.plan import Parallelism
+from workloads.pipeline.schedule import SCHEDULES
+from workloads.plan.parallelism import default_sequence_length, parse_plan, plan_text
+from workloads.plan.plan import Plan
 from workloads.search.costs import PlanCosts, PlanPricer, beside_sums
-from workloads.search.plans import (
-    COLUMNS,
-    RECOMPUTES,
-    SCHEDULES,
-    PlanArrays,
-    broken_rules,
-    divisors,
-    grid,
-    memory_bytes,
-)
+from workloads.search.plans import CHOSEN, COLUMNS, PlanArrays, broken_rules, divisors, grid, memory_bytes
 
 INNER = ("tp", "cp", "ep")
 """Axes whose traffic lies within the passes."""
@@ -251,7 +241,7 @@ def bound_of(system: System, pricer: PlanPricer, plans: PlanArrays) -> StepBound
     port = getattr(getattr(system.fabric, "nic", None), "bandwidth_bytes_per_s", None)
     outside = float(sum(column[0] for column in costs.outside_bytes.values()))
     return StepBound(
-        compute_s=model_flops(pricer.config, plan) / (node.peak_flop_per_s * system.accelerators),
+        compute_s=model_flops(pricer.config, plan.share) / (node.peak_flop_per_s * system.accelerators),
         memory_s=pricer.touched_bytes(plans) / node.memory.bandwidth_bytes_per_s,
         port_s=outside / port if port else 0.0,
     )
@@ -361,7 +351,7 @@ class Prepared:
     """Fabrics that cannot be made, and why."""
     config: TransformerConfig
     """The model."""
-    base: Parallelism
+    base: Plan
     """What all plans share."""
     choices: Mapping[str, tuple[int, ...]]
     """Columns that the plan pins."""
@@ -397,7 +387,7 @@ def prepared(arguments: argparse.Namespace) -> Prepared:
     config = load_model(arguments.model)
     sequence = default_sequence_length(config)
     batch = max(1, arguments.accelerators * TOKENS_PER_ACCELERATOR // sequence)
-    base = parse_plan(arguments.plan, base=Parallelism(sequence_length=sequence, global_batch=batch))
+    base = parse_plan(arguments.plan, base=Plan.of(sequence_length=sequence, global_batch=batch))
     systems: dict[str, System] = {}
     unplaced: dict[str, str] = {}
     wanted = [name.strip() for name in arguments.fabrics.split(",") if name.strip()]
@@ -433,15 +423,15 @@ def _built(arguments: argparse.Namespace, fabric: str) -> System:
     )
 
 
-def _pinned(text: str, base: Parallelism) -> dict[str, tuple[int, ...]]:
+def _pinned(text: str, base: Plan) -> dict[str, tuple[int, ...]]:
     """Return the columns that a plan's text names, each with its only value."""
     named = {part.partition("=")[0].strip() for part in text.split(",") if part.strip()}
     pinned: dict[str, tuple[int, ...]] = {}
     for name in COLUMNS:
         if name not in named:
             continue
-        value = getattr(base, name)
-        known = {"schedule": SCHEDULES, "recompute": RECOMPUTES}.get(name)
+        value = base.value(name)
+        known = CHOSEN.get(name)
         if known is not None and value not in known:
             msg = f"plan: a search has no {name}={value}; {nearest(str(value), [str(one) for one in known])}"
             raise ParameterError(msg)
@@ -452,11 +442,6 @@ def _pinned(text: str, base: Parallelism) -> dict[str, tuple[int, ...]]:
 NEAR_SHARE = 0.01
 """Estimates that differ by less than this share are alike: of these the plan with the fewest passes is run
 first; below the estimate's own error, a choice."""
-OTHER_SCHEDULES = (Schedule.DUALPIPE, Schedule.ZB_H2, Schedule.ZB_V, Schedule.V_HALF, Schedule.V_MIN)
-"""Schedules without a closed form here: of the best plans with stages the engine runs those that fit."""
-SPARING = (Schedule.ZB_V, Schedule.V_HALF, Schedule.V_MIN)
-"""Those that give up time for memory, each with a longer bubble than the one before it (Qi et al.,
-arXiv:2405.15362): one is run only where the one before it could not be."""
 CLOSE_SHARE = 0.5
 """Ways of circuits whose estimate is longer than the best one's by more than this share are not run."""
 
@@ -472,7 +457,7 @@ class Candidate:
     """The hardware."""
     topology: str
     """Fabric and its variant."""
-    plan: Parallelism
+    plan: Plan
     """The plan."""
     placement: str
     """Axes from the nearest ranks to the farthest."""
@@ -511,7 +496,7 @@ class Candidate:
             "engine": {str(one): self.value(one) for one in Objective} if self.result else None,
             "circuit_policy": self.result.circuits if self.result else "",
             "circuits": str(self.mode or "none"),
-            "schedule": str(self.plan.schedule),
+            "schedule": str(self.plan.schedule.kind),
             "refusal": self.refusal,
             "bound_s": self.bound.step_time_s,
             "bound_by": self.bound.what,
@@ -581,7 +566,7 @@ def feasible(
 def search(
     systems: Mapping[str, System],
     config: TransformerConfig,
-    base: Parallelism,
+    base: Plan,
     *,
     found: Search,
     choices: Mapping[str, tuple[int, ...]] | None = None,
@@ -594,7 +579,7 @@ def search(
     ----------
     systems : mapping
         Systems by the name of their topology; all of one accelerator.
-    config, base : TransformerConfig, Parallelism
+    config, base : TransformerConfig, Plan
         The model, and what all plans share (batch, sequence length, precision).
     found : Search
         Where results are put, one after the other.
@@ -650,18 +635,21 @@ def _run(one: Candidate, config: TransformerConfig, objective: Objective, say: S
 def _rescheduled(one: Candidate, config: TransformerConfig, objective: Objective, say: Say) -> Candidate:
     """Return a candidate with the schedule that the engine finds best, those without a closed form too.
 
-    Plans that a rule or the memory forbids (an odd pipeline folded, two copies that do not fit) are left out,
-    and of `SPARING` all but the first that runs.
+    Tried are all registered ones that flush. Plans that a rule or the memory forbids (an odd pipeline
+    folded, two copies that do not fit) are left out, and of those that save memory, each with a longer
+    bubble than the one before it (Qi et al., arXiv:2405.15362), all but the first that runs.
     """
-    if one.result is None or one.plan.pp == 1:
+    if one.result is None or one.plan.axes.pp == 1:
         return one
     ran = [one]
-    for schedule in OTHER_SCHEDULES:
-        if schedule in SPARING and ran[-1].plan.schedule in SPARING:
+    for schedule in SCHEDULES.values():
+        if schedule.closed_form is not None or schedule.flows:
             continue
-        plan = dataclasses.replace(one.plan, schedule=schedule, vpp=1)
+        if schedule.saves_memory and ran[-1].plan.schedule.kind.saves_memory:
+            continue
         say(f"the same with {schedule}")
         try:
+            plan = one.plan.with_(schedule=schedule, vpp=1)
             result = run_step(one.system, config, plan, placement=one.placement)
         except HeliographError:
             continue
@@ -763,7 +751,7 @@ def winner_rows(found: Search) -> list[ReportRow]:
         report_row("plan", (plan_text(winner.plan),), f"least {found.objective}"),
         report_row("placement", (winner.placement,), "nearest first"),
         report_row("topology", (topology_text(winner),), "laid out for this plan"),
-        report_row("schedule", (str(winner.plan.schedule),), "of the pipeline"),
+        report_row("schedule", (str(winner.plan.schedule.kind),), "of the pipeline"),
         report_row("circuits", (str(winner.mode or "do not move"),), "the best"),
         report_row("step time", (_told(winner, Objective.TIME),), "simulated", section=True),
         report_row("  estimate", (f"{100 * error:+.1f} %",), "of that"),
@@ -791,11 +779,10 @@ def fabric_rows(found: Search) -> dict[str, list[ReportRow]]:
 def _short(one: Candidate) -> str:
     plan = one.plan
     degrees = " ".join(
-        f"{name}{getattr(plan, name)}"
-        for name in ("tp", "cp", "pp", "dp", "ep", "vpp")
-        if getattr(plan, name) > 1
+        f"{name}{plan.value(name)}" for name in ("tp", "cp", "pp", "dp", "ep", "vpp") if plan.value(name) > 1
     )
-    return f"{degrees} mb{plan.micro_batch} zero{plan.zero} {plan.schedule} recompute {plan.recompute}"
+    rest = f"zero{plan.sharding.zero} {plan.schedule.kind} recompute {plan.recompute.kind}"
+    return f"{degrees} mb{plan.batch.micro_batch} {rest}"
 
 
 def search_record(found: Search) -> dict[str, Any]:

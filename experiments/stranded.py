@@ -13,7 +13,7 @@ import numpy as np
 from heliograph.report import ReportRow
 from simulator.errors import ParameterError
 from simulator.files import read_json_value
-from simulator.reliability.goodput import Placement, cubes, domains, ring, waste
+from simulator.reliability.goodput import Placing, cubes, domains, ring, waste
 
 DOMAIN = 72
 """Accelerators of an NVL-72."""
@@ -52,7 +52,7 @@ class Cluster:
             )
             raise ParameterError(msg)
 
-    def placements(self) -> dict[str, Placement]:
+    def placements(self) -> dict[str, Placing]:
         """Return how groups find places, by fabric."""
         group = self.group // self.node
         found = {

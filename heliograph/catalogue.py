@@ -1,77 +1,27 @@
-"""What there is to choose from, and every parameter of it with its unit and source."""
+"""Names to choose from, and every parameter of what has a name."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from enum import Enum
-from typing import Any
+from collections.abc import Callable
 
-from electronic.devices import table as electronic_table
 from electronic.gpu import gpu_names, load_gpu
 from electronic.hosts import host_names, load_host
 from electronic.vector import load_vector, vector_names
 from heliograph.fabrics import FABRICS, build_fabric
+from heliograph.parameters import Parameter, parameters_of, tables
 from heliograph.parts import parts_listing
 from heliograph.systems import SYSTEMS, build_system
 from optical.cores import CORES, load_core
-from optical.devices.devices import device_table
-from optical.devices.named_parts import named_parts_table
-from optical.devices.programmable import programmable_table
 from optical.fabrics.in_network_reduction import OpticalReduction
-from optical.fabrics.switches import optics_table, switch_table
 from simulator.errors import ParameterError, nearest
-from simulator.reliability.goodput import reliability_table
-from simulator.results.metrics import economics_table
-from simulator.tables import Row, Table
-from simulator.topology.clos import direct_link_table
-from simulator.topology.scale_up import cable_table, nic_table, optical_hop_table
+from simulator.tables import Row
 from simulator.units import dimension_of
 from workloads.models.config import load_model, shipped_models
 
-CHOICE = "choice"
-"""Status of a number that is a design choice of ours, not a fact from outside."""
-SET = "set"
-"""Status of a number that the user changed."""
 ACCELERATORS = 1024
 """Size at which a fabric is shown."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Parameter:
-    """One number of a description, with where it comes from."""
-
-    path: str
-    """Where it stands; what ``--set`` takes."""
-    value: float | str
-    """Its value, SI."""
-    unit: str
-    """SI unit, or ``1``."""
-    status: str
-    """Status of the table's row, ``choice``, or ``set``."""
-    source: str
-    """Source of the table's row, or what kind of choice it is."""
-    low: float | None = None
-    """Low end of the published range."""
-    high: float | None = None
-    """High end of the published range."""
-
-
-def tables() -> tuple[Table, ...]:
-    """Return every parameter table that ships."""
-    electronic = tuple(electronic_table(name) for name in ("gpus", "vector", "network", "hosts"))
-    optical = (device_table(), named_parts_table(), programmable_table(), switch_table(), optics_table())
-    shared = (nic_table(), direct_link_table(), optical_hop_table(), cable_table(), reliability_table())
-    return (*optical, *electronic, *shared, economics_table())
-
-
-def parameters_of(description: object) -> list[Parameter]:
-    """Return every parameter of a tree of frozen dataclasses, each object once."""
-    rows = {(row.name, row.parameter): row for table in tables() for row in table.rows}
-    return list(_walk(description, "", rows, set()))
 
 
 def _with_reduction(description: object) -> list[Parameter]:
@@ -84,51 +34,6 @@ def _with_reduction(description: object) -> list[Parameter]:
     source = f"mean over {fabric.nodes} nodes: laser, losses and noise of the unit"
     bits = fabric.effective_bits
     return [*found, Parameter(path=path, value=bits, unit="1", status="derived", source=source)]
-
-
-def status_counts(description: object) -> dict[str, int]:
-    """Return how many parameters of a description have which status."""
-    return dict(Counter(parameter.status for parameter in parameters_of(description)))
-
-
-def _walk(
-    value: Any,  # noqa: ANN401 - any dataclass
-    prefix: str,
-    rows: dict[tuple[str, str], Row],
-    seen: set[int],
-) -> Iterator[Parameter]:
-    if id(value) in seen:
-        return
-    seen.add(id(value))
-    owner = str(getattr(value, "name", ""))
-    for item in dataclasses.fields(value):
-        inner = getattr(value, item.name)
-        path = f"{prefix}{item.name}"
-        if dataclasses.is_dataclass(inner):
-            yield from _walk(inner, f"{path}.", rows, seen)
-        elif isinstance(inner, Enum):
-            yield _parameter(path, item.name, str(inner.value), None)
-        elif isinstance(inner, int | float) and not isinstance(inner, bool):
-            yield _parameter(path, item.name, inner, rows.get((owner, item.name)))
-
-
-def _parameter(path: str, name: str, value: float | str, row: Row | None) -> Parameter:
-    dimension = dimension_of(name)
-    unit = dimension[1] if dimension else "1"
-    if row is None:
-        return Parameter(
-            path=path, value=value, unit=unit, status=CHOICE, source="design choice of the project"
-        )
-    changed = row.value != value
-    return Parameter(
-        path=path,
-        value=value,
-        unit=unit,
-        status=SET if changed else str(row.status),
-        source=f"set by the user; the table has {row.value:g} ({row.source})" if changed else row.source,
-        low=row.low,
-        high=row.high,
-    )
 
 
 def listing(what: str) -> dict[str, str]:

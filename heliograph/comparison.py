@@ -7,17 +7,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from heliograph.catalogue import status_counts, tables
 from heliograph.fabrics import DEFAULT_FABRIC
+from heliograph.parameters import status_counts, tables
 from heliograph.records import RunWriter, TrainingCache, configuration, fingerprint, new_run_directory
-from heliograph.simulation import StepResult, plan_for, plan_text, run_step
+from heliograph.simulation import StepResult, plan_for, run_step
 from heliograph.small_gpt import EXACT, Accuracy, steps_to_loss, system_arithmetic, train_all
 from heliograph.systems import DEFAULT_CORE, SYSTEMS, System, build_system, has_parameter
 from simulator.errors import ParameterError
 from simulator.parameter_tree import parse_assignment
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import load_model
-from workloads.plan.parallelism import Parallelism
+from workloads.plan.parallelism import plan_text
+from workloads.plan.plan import Plan
 
 Progress = Callable[[str, int, int], None]
 
@@ -60,7 +61,7 @@ class Comparison:
     """What was asked."""
     config: TransformerConfig
     """The model."""
-    plan: Parallelism
+    plan: Plan
     """The plan that every system ran."""
     results: tuple[StepResult, ...]
     """One per system."""
@@ -97,7 +98,7 @@ class Comparison:
             "core": self.request.core,
             "fabric": self.request.fabric,
             "plan": plan_text(self.plan),
-            "tokens_per_step": self.plan.global_batch * self.plan.sequence_length,
+            "tokens_per_step": self.plan.batch.global_batch * self.plan.batch.sequence_length,
             "seed": self.request.seed,
             "systems": self.records(),
             "exact_arithmetic": exact.record() if exact else None,
@@ -150,7 +151,7 @@ def build_systems(request: Request) -> list[System]:
     return systems
 
 
-def choose_plan(request: Request, config: TransformerConfig, systems: Sequence[System]) -> Parallelism:
+def choose_plan(request: Request, config: TransformerConfig, systems: Sequence[System]) -> Plan:
     """Return the plan of a request, or the default one for the smallest memory among the systems."""
     memory_bytes = min(system.node().memory.capacity_bytes for system in systems)
     return plan_for(config, request.plan, accelerators=request.accelerators, memory_bytes=memory_bytes)

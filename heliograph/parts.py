@@ -9,7 +9,7 @@ from typing import Any
 
 from heliograph.fabrics import load_network_part, network_parts
 from heliograph.report import format_si as _si
-from optical.devices.devices import (
+from optical.devices import (
     Comb,
     Converter,
     Laser,
@@ -21,12 +21,17 @@ from optical.devices.devices import (
     Tia,
     Waveguide,
 )
+from optical.devices.amplifiers import Soa
+from optical.devices.limits import sampling_floor_j, schreier_db
 from optical.devices.named_parts import NamedPart, Role, fits, fitted, named_parts
-from optical.devices.phase_shifters import MEAN_PHASE_RAD, CapacitiveShifter, CarrierShifter
-from optical.devices.programmable import Heater, PcmCell
+from optical.devices.programmable import (
+    MEAN_PHASE_RAD,
+    CapacitiveShifter,
+    CarrierShifter,
+    Heater,
+    PcmCell,
+)
 from optical.devices.rings import WeightRing
-from optical.noise.amplifiers import Soa
-from optical.noise.limits import sampling_floor_j, schreier_db
 from simulator.errors import ParameterError
 from simulator.parameter_tree import Place, TreeT, find_place, places, put_part
 
@@ -67,7 +72,8 @@ def with_part(system: TreeT, path: str, name: str) -> TreeT:
     path : str
         Path of the place, or an ending of it that fits one only.
     name : str
-        Name of the part (`optical.devices.named_parts.named_parts`), or ``none`` to take out one that may be missing.
+        Name of the part (`optical.devices.named_parts.named_parts`), or ``none`` to take out one that may be
+        missing.
 
     Raises
     ------
@@ -149,7 +155,7 @@ def _laser(part: Laser) -> str:
 
 
 def _modulator(part: Modulator | RingModulator) -> str:
-    drive, hold = _si(part.symbol_energy_j, "J"), _si(part.tuning_w, "W")
+    drive, hold = _si(part.symbol_energy_j, "J"), _si(part.tuning_w or 0.0, "W")
     return (
         f"loss {part.insertion_loss_db:g} dB, extinction {part.extinction_ratio_db:g} dB, "
         f"{_si(part.bandwidth_hz, 'Hz')}, {drive}/symbol, hold {hold}"

@@ -68,7 +68,6 @@ def told(one: Watched[Result]) -> Result:
     return one.result
 
 
-Result = TypeVar("Result")
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _PATIENCE = timedelta(days=7)
 """How long a process waits for another: training may be long, and torchrun ends all if one dies."""
@@ -259,9 +258,6 @@ def _received(ranks: Ranks, name: str) -> Any:  # noqa: ANN401 - what the work g
     if error is not None:
         raise error
     return told(result)
-
-
-Result = TypeVar("Result")
 
 
 def run_all(jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[Job, Result], None]) -> None:

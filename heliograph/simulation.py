@@ -31,7 +31,9 @@ from simulator.operators import Sequence as Run
 from simulator.results.metrics import StepMetrics, summarise
 from simulator.results.trace import Trace
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.parallelism import Parallelism, check, default_sequence_length, parse_plan
+from workloads.plan.parallelism import default_sequence_length, parse_plan
+from workloads.plan.plan import Plan
+from workloads.plan.rules import check
 from workloads.search.plans import PLACEMENTS, endpoints_of
 from workloads.step.memory import check_fits, check_host_fits, default_plan, memory_by_kind
 from workloads.step.step import build_step
@@ -173,7 +175,7 @@ class StepResult:
     """Circuit policy that was run, or ``"none"``."""
     model: str
     """Name of the model."""
-    plan: Parallelism
+    plan: Plan
     """How it was spread."""
     graph: StepGraph
     """What was run."""
@@ -252,7 +254,7 @@ TOKENS_PER_ACCELERATOR = 4096
 """Tokens of a step per accelerator where nobody names a batch: 4 M on 1,024, 16 M on 4,096."""
 
 
-def plan_for(config: TransformerConfig, text: str, *, accelerators: int, memory_bytes: float) -> Parallelism:
+def plan_for(config: TransformerConfig, text: str, *, accelerators: int, memory_bytes: float) -> Plan:
     """Return the plan that a text names, or the default one.
 
     Parameters
@@ -260,8 +262,8 @@ def plan_for(config: TransformerConfig, text: str, *, accelerators: int, memory_
     config : TransformerConfig
         The model.
     text : str
-        ``tp=8,pp=16,...``; what it leaves out has the default of `Parallelism`, the sequence length that of
-        the model. Empty: the plan of `workloads.step.memory.default_plan`.
+        ``tp=8,pp=16,...``; what it leaves out has its default, the sequence length that of the
+        model. Empty: the plan of `workloads.step.memory.default_plan`.
     accelerators : int
         How many a default plan takes.
     memory_bytes : float
@@ -269,7 +271,7 @@ def plan_for(config: TransformerConfig, text: str, *, accelerators: int, memory_
     """
     sequence_length = default_sequence_length(config)
     if text:
-        return parse_plan(text, base=Parallelism(sequence_length=sequence_length))
+        return parse_plan(text, base=Plan.of(sequence_length=sequence_length))
     return default_plan(
         config,
         accelerators=accelerators,
@@ -278,20 +280,8 @@ def plan_for(config: TransformerConfig, text: str, *, accelerators: int, memory_
     )
 
 
-def plan_text(plan: Parallelism) -> str:
-    """Return a plan as text that `plan_for` reads back: its shape, and what differs from the defaults."""
-    plain = Parallelism()
-    shape = ("tp", "pp", "dp", "micro_batch", "global_batch", "sequence_length")
-    shown = [
-        (item.name, getattr(plan, item.name))
-        for item in dataclasses.fields(plan)
-        if item.name in shape or getattr(plan, item.name) != getattr(plain, item.name)
-    ]
-    return ",".join(f"{name}={value}" for name, value in shown)
-
-
 def run_step(
-    system: System, config: TransformerConfig, plan: Parallelism, *, placement: str = PLACEMENTS[0]
+    system: System, config: TransformerConfig, plan: Plan, *, placement: str = PLACEMENTS[0]
 ) -> StepResult:
     """Run one training step.
 
@@ -301,7 +291,7 @@ def run_step(
         The hardware.
     config : TransformerConfig
         The model.
-    plan : Parallelism
+    plan : Plan
         How it is spread; must use all accelerators of the system.
     placement : str
         Axes from the nearest ranks to the farthest, such as ``tp cp dp pp``.
@@ -313,12 +303,12 @@ def run_step(
     """
     check(config, plan, accelerators=system.accelerators)
     check_fits(config, plan, system.node().memory.capacity_bytes)
-    if plan.updates_on_host:
+    if plan.sharding.updates_on_host:
         system = system.hosted()
         check_host_fits(config, plan, system.host)
     graph = build_step(config, plan)
     if placement != PLACEMENTS[0]:
-        ranks = placed(graph.layout, endpoints_of(plan, placement))
+        ranks = placed(graph.layout, endpoints_of(plan.axes, placement))
         graph = dataclasses.replace(graph, layout=ranks)
     if isinstance(system.fabric, CircuitFabric):
         return _fastest(system, system.fabric, config, plan, graph)
@@ -326,7 +316,7 @@ def run_step(
 
 
 def _fastest(
-    system: System, circuits: CircuitFabric, config: TransformerConfig, plan: Parallelism, graph: StepGraph
+    system: System, circuits: CircuitFabric, config: TransformerConfig, plan: Plan, graph: StepGraph
 ) -> StepResult:
     """Return the run with the circuit policy that was asked for, or with the faster one.
 
@@ -349,12 +339,12 @@ def _fastest(
 
 
 def _run(
-    system: System, config: TransformerConfig, plan: Parallelism, graph: StepGraph, circuits: str
+    system: System, config: TransformerConfig, plan: Plan, graph: StepGraph, circuits: str
 ) -> StepResult:
     node = system.node()
     trace = Simulation(graph, node, system.fabric).run()
     metrics = summarise(trace, graph, node, system.fabric)
-    stages = [memory_by_kind(config, plan, stage) for stage in range(plan.pp)]
+    stages = [memory_by_kind(config, plan, stage) for stage in range(plan.axes.pp)]
     capital_usd = system.capital_usd()
     return StepResult(
         system=system,

@@ -261,7 +261,8 @@ def _electronic(arithmetic: Arithmetic) -> Products:
 def _float8(scale: Float8Scale) -> Products:
     """Return a GPU's fp8 products: blocks' with weights, gradients in E5M2; attention and head in bf16.
 
-    These are the products to which `workloads.layers.parts` gives one byte an element in a plan of that precision.
+    These are the products to which `workloads.layers.parts` gives one byte an element in a plan of that
+    precision.
     """
     from electronic.numerics import (  # noqa: PLC0415 - torch, only to execute
         BfloatNumerics,

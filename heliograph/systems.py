@@ -20,18 +20,19 @@ from electronic.gpu import Gpu, load_gpu
 from electronic.hosts import host_of
 from electronic.vector import VectorUnit, load_vector
 from heliograph.fabrics import DEFAULT_FABRIC, build_fabric, check_effect, fabric_in_file, fabric_of
+from heliograph.parameters import beyond_range
 from heliograph.parts import names_part, place_for, with_part
 from heliograph.report import format_quantity
 from heliograph.system_file import Change, flattened, naming
 from optical.accelerator import PhotonicUnit, proportionate_buffer_bytes
 from optical.cores import load_core
 from optical.cores.core import Core
-from optical.devices.devices import Converter
+from optical.devices import Converter
+from optical.devices.limits import sampling_floor_j
 from optical.devices.named_parts import named_parts
 from optical.execution import AnalogSpec
 from optical.fabrics.circuits import CircuitPolicy
-from optical.noise.limits import sampling_floor_j
-from simulator.errors import ParameterError, SuspectWarning, nearest
+from simulator.errors import ParameterError, RangeWarning, SuspectWarning, nearest
 from simulator.files import read_toml
 from simulator.interfaces import Fabric
 from simulator.node import Host, Node
@@ -51,6 +52,8 @@ TYPED = re.compile(r"\s*\d+(\.\d*)?\s*")
 """A number as one writes it who thinks of another unit: 5, 12.5."""
 
 
+RETICLE_M2 = 26e-3 * 33e-3
+"""Field that a scanner exposes at once: 26 mm by 33 mm (ASML NXT:2000i)."""
 MOST_ACCELERATORS = 2**24
 """Accelerators of the largest system that is built, a choice; three levels of today's switches join fewer."""
 
@@ -103,11 +106,23 @@ def doubt_of_unit(system: System, key: str, text: float | str) -> None:
 
 
 def checked(system: System) -> System:
-    """Return the system, after a warning if it is better than chips of today, or than sampling allows."""
-    for sentence in (suspicion(system), converter_doubt(system)):
-        if sentence:
-            warnings.warn(sentence, SuspectWarning, stacklevel=3)
+    """Return the system, after a warning for each thing about it that is possible and was never built."""
+    for sentence in filter(None, (suspicion(system), converter_doubt(system))):
+        warnings.warn(sentence, SuspectWarning, stacklevel=3)
+    for sentence in filter(None, (reticle_doubt(system), *beyond_range(system))):
+        warnings.warn(sentence, RangeWarning, stacklevel=3)
     return system
+
+
+def reticle_doubt(system: System) -> str | None:
+    """Return one sentence about a photonic accelerator whose die no lithography exposes at once, or None."""
+    area_m2 = system.accelerator_area_m2()
+    if system.photonic is None or area_m2 <= RETICLE_M2:
+        return None
+    return (
+        f"an accelerator of '{system.name}' has a die of {format_quantity(area_m2, 'm^2')}, and a scanner "
+        f"exposes {format_quantity(RETICLE_M2, 'm^2')} at once; take --basis area, or fewer cores"
+    )
 
 
 def converter_doubt(system: System) -> str | None:
@@ -120,8 +135,8 @@ def converter_doubt(system: System) -> str | None:
 
     Notes
     -----
-    Sampling alone takes 8 k T SNR (`optical.noise.limits.sampling_floor_j`). Named parts beyond it are refused; a
-    number that somebody sets may be meant, so that it is doubted.
+    Sampling alone takes 8 k T SNR (`optical.noise.limits.sampling_floor_j`). Named parts beyond it are
+    refused; a number that somebody sets may be meant, so that it is doubted.
     """
     core = system.photonic.core if system.photonic else None
     adc = getattr(core, "adc", None) or getattr(getattr(core, "core", None), "adc", None)
@@ -308,7 +323,8 @@ class System:
         if clusters < 1:
             msg = (
                 f"basis {self.basis}: {self.gpu.name} gives {budget:g} {unit}, electronics and memory take "
-                f"{rest:g}, and {cluster} photonic cores need {each:g}; try --basis count or smaller cores"
+                f"{rest:g}, and {cluster} photonic cores need {each:g} {unit}; try --basis count, or smaller "
+                "cores"
             )
             raise ParameterError(msg)
         return dataclasses.replace(self, photonic=self.photonic.resized(clusters * cluster))
@@ -413,8 +429,8 @@ def build_system(
         Fabric of packet systems whose name or file asks for no other (`heliograph.fabrics.FABRICS`).
     assignments : iterable of str
         ``path=value``; a path may be shortened to any ending that fits one parameter only. A path that ends
-        at a part takes the name of one (``core.adc=adc_isscc2025_24_7``, `optical.devices.named_parts.named_parts`).
-        They are carried out in their order.
+        at a part takes the name of one (``core.adc=adc_isscc2025_24_7``,
+        `optical.devices.named_parts.named_parts`). They are carried out in their order.
 
     Raises
     ------
@@ -491,7 +507,7 @@ def _names_number(system: System, path: str) -> bool:
 
 def _basis(text: Basis | str) -> Basis:
     if text not in set(Basis):
-        msg = f"no basis '{text}'; {nearest(str(text), set(Basis), noun='base')}"
+        msg = f"no basis '{text}'; {nearest(str(text), set(Basis), noun='basis')}"
         raise ParameterError(msg)
     return Basis(text)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from heliograph.catalogue import Parameter
+from heliograph.parameters import Parameter
 from heliograph.report import ReportRow, format_si
 from simulator.results.metrics import BUBBLE, DARK, EXPOSED, HOST
 from simulator.results.trace import ISSUE, LOADING_BOUND, MEMORY_BOUND, OTHER_WORK, PRODUCTS

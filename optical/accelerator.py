@@ -10,29 +10,27 @@ import dataclasses
 import math
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optical.cores.core import Core
 from optical.cores.crossbar import default_crossbar
-from optical.devices.devices import Die, Sram, device_table
+from optical.devices import Die, Domain, Sram, area_m2, device_table, full_load_w, shipped, static_w
 from simulator.amounts import Amount, ceiling, choose, floored, larger, single, smaller
 from simulator.checks import check_positive, check_range
 from simulator.errors import LinkError, ParameterError, WorkloadError
 from simulator.interfaces import Bound, Cost, Numerics
 from simulator.node import Memory
 from simulator.operators import Elementwise, MatMul, MatMuls, Phase, Products
+from simulator.parameter_tree import numeric_leaves
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-PartT = TypeVar("PartT")
-
-
-def _part(kind: type[PartT], name: str) -> Callable[[], PartT]:
-    return lambda: device_table().build(kind, name)
+MOST_LASER_W = 1e6
+"""Light of one source beyond which a number is a slip: no source of a chip has a megawatt."""
 
 
 def memory_traffic_bytes(operator: Products, buffer_bytes: float) -> Amount:
@@ -129,13 +127,13 @@ class PhotonicUnit:
     """How many, in whole clusters (`Core.cluster`)."""
     memory: Memory
     """Memory shared with the electronics; the node charges its static power."""
-    sram: Sram = field(default_factory=_part(Sram, "sram"))
+    sram: Sram = shipped(Sram, "sram")
     """Technology of the buffer."""
     sram_bytes: float
     """Capacity of the buffer that all cores share, half for operands in use and half for the next ones."""
-    photonic_die: Die = field(default_factory=_part(Die, "photonic_die"))
+    photonic_die: Die = shipped(Die, "photonic_die")
     """Price of photonic area."""
-    cmos_die: Die = field(default_factory=_part(Die, "cmos_die"))
+    cmos_die: Die = shipped(Die, "cmos_die")
     """Price of electronic area."""
 
     def __post_init__(self) -> None:
@@ -148,7 +146,25 @@ class PhotonicUnit:
                 f"{self.core.cluster} (broadcast x summed); try {below} or {below + self.core.cluster}"
             )
             raise ParameterError(msg)
+        self._check_source()
         self._check_light()
+
+    def _check_source(self) -> None:
+        """Raise an error unless light and chip of a core can be: their bounds are those of any core.
+
+        Raises
+        ------
+        ParameterError
+            Naming the number, its value and the rule.
+        """
+        for path, value in numeric_leaves(self.core).items():
+            name = path.rpartition(".")[2]
+            if name == "laser_power_w" and not 0.0 < value <= MOST_LASER_W:
+                msg = f"{path} must be above 0 and at most {MOST_LASER_W:g} W; got {value:g}"
+                raise ParameterError(msg)
+            if name == "chip_seed" and value < 0:
+                msg = f"{path} must be a whole number of at least 0; got {value}"
+                raise ParameterError(msg)
 
     def _check_light(self) -> None:
         """Raise an error if the light of a core does not reach its detectors.
@@ -179,7 +195,7 @@ class PhotonicUnit:
 
     def static_parts_w(self) -> dict[str, float]:
         """Return the power drawn all the time by part."""
-        parts = {part: self.cores * power for part, power in self.core.static_parts_w().items()}
+        parts = {part: self.cores * power for part, power in static_w(self.core.parts()).items()}
         return parts | {"sram leakage": self.sram.bank_static_w * self.sram_bytes / self.sram.bank_bytes}
 
     @property
@@ -189,7 +205,8 @@ class PhotonicUnit:
 
     def power_breakdown_w(self) -> dict[str, float]:
         """Return the power at full load by part, without the memory."""
-        dynamic = {part: self.cores * power for part, power in self.core.full_load_parts_w().items()}
+        one = full_load_w(self.core.parts(), self.core.full_load)
+        dynamic = {part: self.cores * power for part, power in one.items()}
         feed_bytes = self.core.operand_bytes_per_symbol
         dynamic["sram"] = self.cores * feed_bytes * self.core.symbol_rate_hz * self.sram.energy_j_per_byte
         return self.static_parts_w() | dynamic
@@ -201,8 +218,9 @@ class PhotonicUnit:
 
     def area_breakdown_m2(self) -> dict[str, float]:
         """Return the die area by part."""
-        parts = self.core.photonic_area_m2() | self.core.electronic_area_m2()
-        parts = {part: self.cores * area for part, area in parts.items()}
+        listed = self.core.parts()
+        one = area_m2(listed, Domain.PHOTONIC) | area_m2(listed, Domain.ELECTRONIC)
+        parts = {part: self.cores * area for part, area in one.items()}
         return parts | {"sram": self.sram.bank_area_m2 * self.sram_bytes / self.sram.bank_bytes}
 
     @property
@@ -213,7 +231,7 @@ class PhotonicUnit:
     @property
     def price_usd(self) -> float:
         """Price of the dies; prices per area are assumed, see the table."""
-        photonic = self.cores * math.fsum(self.core.photonic_area_m2().values())
+        photonic = self.cores * math.fsum(area_m2(self.core.parts(), Domain.PHOTONIC).values())
         electronic = self.area_m2 - photonic
         return photonic * self.photonic_die.price_usd_per_m2 + electronic * self.cmos_die.price_usd_per_m2
 

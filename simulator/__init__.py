@@ -1,1 +1,1 @@
-"""The ground that every floor stands on: units, tables, operators, seams, and one clock for compute, network and circuits."""
+"""The ground: units, tables, operators, seams, and one clock for compute, network and circuits."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+MOST_SHOWN = 12
+"""Most names that an error lists."""
+
 
 class HeliographError(Exception):
     """Anything wrong with what a user handed in; the message names the thing, the rule and the way out."""
@@ -28,6 +31,10 @@ class RouteError(HeliographError):
 
 class SuspectWarning(UserWarning):
     """A result that is possible but better than anything that was built; one sentence, no failure."""
+
+
+class RangeWarning(SuspectWarning):
+    """A number beyond the range of its row, or beyond what is made; one sentence, no failure."""
 
 
 class ClippingWarning(SuspectWarning):
@@ -65,11 +72,16 @@ def nearest(name: str, known: Iterable[str], *, noun: str = "name") -> str:
     Returns
     -------
     str
-        ``did you mean 'x'?`` when something is near, otherwise the list of known names.
+        ``did you mean 'x'?`` when something is near, whatever its case; otherwise the known names, and of
+        more than `MOST_SHOWN` those that are most like it.
     """
-    choices = sorted(known)
-    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.51)
+    choices = sorted(set(known))
+    lowered = {one.lower(): one for one in choices}
+    near = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.51)
     if near:
-        return f"did you mean '{near[0]}'?"
-    shown = ", ".join(choices[:12]) + (", ..." if len(choices) > 12 else "")
-    return f"known {noun}s: {shown}"
+        return f"did you mean '{lowered[near[0]]}'?"
+    if len(choices) > MOST_SHOWN:
+        choices.sort(key=lambda one: -difflib.SequenceMatcher(None, one.lower(), name.lower()).ratio())
+    shown = ", ".join(choices[:MOST_SHOWN]) + (", ..." if len(choices) > MOST_SHOWN else "")
+    plural = {"policy": "policies", "basis": "bases"}.get(noun, f"{noun}s")
+    return f"known {plural}: {shown}"

@@ -344,7 +344,7 @@ class Collective:
     skew: Skew | None = None
     """For an all-to-all: what goes to whom, if not the same to everybody."""
     algorithm: str = ""
-    """How it must be carried out (a value of `simulator.collectives.algorithms.Algorithm`); empty for the fastest."""
+    """How it must be carried out (a value of `Algorithm`); empty for the fastest."""
     servers: int = 0
     """For a push or a pull: how many of the group's ranks hold a share of the vector."""
 

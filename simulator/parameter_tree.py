@@ -6,8 +6,8 @@ where names are missing or repeat.
 
 Places for whole parts in a tree of frozen dataclasses: find one by its path, put a part into it.
 
-Where `simulator.parameter_tree` changes one number, this exchanges the dataclass that holds several. A place is a
-field whose annotation names dataclasses; it may stand empty where the annotation allows None.
+Where `simulator.parameter_tree` changes one number, this exchanges the dataclass that holds several. A place
+is a field whose annotation names dataclasses; it may stand empty where the annotation allows None.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
-from simulator.errors import ParameterError, nearest
+from simulator.errors import MOST_SHOWN, ParameterError, nearest
 from simulator.units import to_si
 
 TreeT = TypeVar("TreeT")
 
 _QUANTITY = re.compile(
     r"\s*(?P<number>[+-]?(?:inf(?:inity)?\b|nan\b|(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:e[+-]?\d+)?))\s*(?P<unit>.*?)\s*",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )
 
 
@@ -184,7 +184,9 @@ def _hint(leaves: list[_Leaf], path: str) -> str:
     near = difflib.get_close_matches(path, endings, n=1, cutoff=0.6)
     if near:
         return f"did you mean '{endings[near[0]]}'?"
-    return nearest("", endings.values(), noun="parameter")
+    alike = sorted(endings, key=lambda ending: -difflib.SequenceMatcher(None, ending, path).ratio())
+    shown = list(dict.fromkeys(endings[ending] for ending in alike))
+    return f"known parameters: {', '.join(shown[:MOST_SHOWN])}{', ...' if len(shown) > MOST_SHOWN else ''}"
 
 
 def _converted(leaf: _Leaf, value: float | str) -> float | int | Enum | None:
@@ -200,7 +202,7 @@ def _converted(leaf: _Leaf, value: float | str) -> float | int | Enum | None:
     whole = int in kinds and float not in kinds
     if isinstance(value, str):
         plain = value.strip().replace("_", "")
-        number = int(plain) if whole and re.fullmatch(r"[+-]?\d{1,30}", plain) else _quantity(leaf, value)
+        number = int(plain) if whole and re.fullmatch(r"[+-]?[0-9]{1,30}", plain) else _quantity(leaf, value)
     else:
         number = value
     if math.isnan(number):

@@ -7,8 +7,9 @@ A quantity's name ends in its unit (``symbol_rate_hz``, ``loss_db``); `dimension
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
-from simulator.errors import ParameterError, nearest
+from simulator.errors import ParameterError
 
 ELEMENTARY_CHARGE_C = 1.602176634e-19
 """Charge of the electron, coulomb (exact, SI 2019)."""
@@ -58,10 +59,18 @@ SUFFIXES: dict[str, tuple[str, str]] = {
 }
 """Name suffix -> (dimension, SI unit); longer suffixes stand before the ones they end in."""
 
+
+def _bits_per_s(factor: float) -> dict[str, float]:
+    """Return the ways to write a bit rate, in which cards and links are sold, each with its factor to SI."""
+    ways = ("b/s", "bit/s", "bps")
+    return {f"{prefix}{unit}": size * factor for prefix, size in _PREFIXES.items() for unit in ways}
+
+
 _EXTRA_UNITS: dict[str, dict[str, float]] = {
     "time": {"min": 60.0, "h": 3600.0},
     "bytes": {"KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40},
-    "byte rate": {"KiB/s": 2.0**10, "MiB/s": 2.0**20, "GiB/s": 2.0**30},
+    "byte rate": {"KiB/s": 2.0**10, "MiB/s": 2.0**20, "GiB/s": 2.0**30} | _bits_per_s(1.0 / BITS_PER_BYTE),
+    "bit rate": _bits_per_s(1.0),
     "loss per length": {"dB/cm": 100.0, "dB/km": 1e-3},
     "area": {"mm^2": 1e-6, "um^2": 1e-12, "cm^2": 1e-4},
     "price per area": {"USD/mm^2": 1e6, "USD/cm^2": 1e4},
@@ -71,6 +80,8 @@ _EXTRA_UNITS: dict[str, dict[str, float]] = {
     "angle": {"deg": math.pi / 180.0},
     "energy per byte": {"pJ/2B": 0.5e-12},
 }
+_MICRO = {ord("\u00b5"): "u", ord("\u03bc"): "u"}
+"""The micro sign and the Greek letter are written ``u`` in tables."""
 _UNPREFIXED = {"dB/m", "dB/Hz", "dBm", "dB", "bit", "rad", "USD", "USD/m^2", "USD/m", "USD/J", "m^2", "1/K"}
 
 
@@ -147,9 +158,21 @@ def to_si(name: str, value: float, unit: str) -> float:
         If the unit does not measure what the suffix says.
     """
     units = accepted_units(name)
-    if unit not in units:
+    plain = unit.translate(_MICRO)
+    if plain not in units:
         dimension = dimension_of(name)
         what = f"a {dimension[0]} in {dimension[1]}" if dimension else "dimensionless"
-        msg = f"unit '{unit}' does not fit '{name}', which is {what}; {nearest(unit, units, noun='unit')}"
+        msg = f"unit '{unit}' does not fit '{name}', which is {what}; {_unit_hint(plain, units)}"
         raise ParameterError(msg)
-    return value * units[unit]
+    return value * units[plain]
+
+
+def _unit_hint(unit: str, units: Mapping[str, float]) -> str:
+    """Return the closing clause about an unknown unit: those that differ in case alone, else all that fit.
+
+    Anything bolder may be wrong by a power of ten, and a reader who follows it does not see that.
+    """
+    alike = [known for known in units if known.lower() == unit.lower()]
+    if alike:
+        return f"did you mean {' or '.join(repr(known) for known in alike)}?"
+    return f"units that fit: {', '.join(known for known in units if known)}"

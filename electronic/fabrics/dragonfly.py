@@ -26,7 +26,7 @@ from simulator.topology.scale_up import Adder, Nic, OpticalHop, ScaleUp, load_ho
 
 
 class Routing(StrEnum):
-    """Which way flows take through a dragonfly."""
+    """Routing of flows through a dragonfly."""
 
     MINIMAL = "minimal"
     """The shortest."""

@@ -1,10 +1,6 @@
-"""Packet switches: rail-optimised leaves and spines that join the nodes of today's GPU clusters.
+"""Packet fabrics behind network cards: rail-optimised leaves and spines, and bare wires.
 
-What packet fabrics behind network cards share: ports, rates, latencies, parts, and light that arrives.
-
-Fabrics of bare links, as simulators without devices describe them: a rate and a latency, nothing else.
-
-They have neither power nor price, and serve where a result is held against such a simulator.
+Bare wires are those of simulators without devices: a rate and a latency, without power or price.
 """
 
 from __future__ import annotations
@@ -43,7 +39,7 @@ from simulator.topology.scale_up import (
 
 
 class Reduction(StrEnum):
-    """Who adds in collectives that leave the nodes."""
+    """Place of the additions in collectives that leave the nodes."""
 
     ENDPOINTS = "endpoints"
     """Accelerators."""

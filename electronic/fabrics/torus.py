@@ -21,7 +21,7 @@ from simulator.units import BITS_PER_BYTE
 
 
 class Medium(StrEnum):
-    """What the links of a torus are made of."""
+    """Medium of a torus's links."""
 
     ELECTRICAL = "electrical"
     """Copper cables and boards."""
@@ -30,7 +30,7 @@ class Medium(StrEnum):
 
 
 class Wrap(StrEnum):
-    """How the ends of a torus are joined."""
+    """Joining of a torus's ends."""
 
     REGULAR = "regular"
     """Every axis closes on itself."""

@@ -35,8 +35,9 @@ def run(arguments: argparse.Namespace) -> None:
     from heliograph.progress import reporting
     from heliograph.records import TrainingCache, canonical_json
     from heliograph.report import print_table
-    from heliograph.simulation import plan_text, wear_warnings
+    from heliograph.simulation import wear_warnings
     from heliograph.tables import comparison_rows
+    from workloads.plan.parallelism import plan_text
 
     request = Request(
         model=arguments.model,

@@ -21,7 +21,7 @@ def run_one(arguments: argparse.Namespace, *, model: str, system: str) -> StepRe
     config = load_model(model)
     accelerators = arguments.accelerators
     if accelerators is None:
-        accelerators = parse_plan(arguments.plan).ranks if arguments.plan else DEFAULT_ACCELERATORS
+        accelerators = parse_plan(arguments.plan).axes.ranks if arguments.plan else DEFAULT_ACCELERATORS
     built = build_system(
         system,
         accelerators=accelerators,

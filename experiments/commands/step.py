@@ -29,11 +29,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Run the command with its arguments."""
     from experiments.traces import write_chakra
-    from heliograph.catalogue import status_counts
+    from heliograph.parameters import status_counts
     from heliograph.records import canonical_json, write_atomically
     from heliograph.report import print_table
-    from heliograph.simulation import plan_text, wear_warnings
+    from heliograph.simulation import wear_warnings
     from heliograph.tables import comparison_rows
+    from workloads.plan.parallelism import plan_text
 
     result = run_one(arguments, model=arguments.model, system=arguments.system)
     record = result.record() | {"inputs_by_status": status_counts(result.system)}

@@ -1,23 +1,67 @@
-"""Published times of collectives inside one node, or between some, against what is predicted."""
+"""Published times of collectives against what is predicted, as their benchmark called them, and by size."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
 
 from electronic.devices import SCALE_UP, load_scale_up
 from electronic.fabrics.reductions import all_reduce_time_s, collective_plans
-from experiments.validation.callers import caller_of, forced_algorithm, gpus_per_process
-from experiments.validation.cells import Record, SkipError, check_provenance, read_records
-from experiments.validation.clusters import accelerator_name
-from experiments.validation.outcomes import Outcome, begun, skipped
-from heliograph.report import format_si
+from electronic.kernels import Caller, load_caller
+from experiments.validation.machines import accelerator_name
+from experiments.validation.rows import (
+    HIGH_QUANTILE,
+    Outcome,
+    Record,
+    SkipError,
+    begun,
+    check_provenance,
+    read_records,
+    skipped,
+)
+from heliograph.report import ReportRow, format_si, table_text
+from simulator.collectives.algorithms import Algorithm
 from simulator.errors import HeliographError
 from simulator.operators import CollectiveKind
 from simulator.units import to_si
 
+TESTS = "nccl-tests"
+"""Benchmark that calls in a row from one process or several."""
+EVENTS = "torch-events"
+"""Benchmarks in PyTorch that take the time between two events around each call, one process a GPU."""
+_EVENTS_SOURCES = r"Bekman|ml-engineering"
+_FORCED = MappingProxyType(
+    {
+        "NVLS": Algorithm.IN_NETWORK,
+        "Ring": Algorithm.RING,
+    }
+)
+"""What a row's setting calls an algorithm (NCCL_ALGO), and what it is here."""
+
+
+EDGES = (0, 2**15, 2**20, 2**24, 2**30, 2**63)
+"""Bounds between ranges of size in bytes: where issue, hops, protocols, chunks and ports rule in turn."""
+ALL, UNFITTED = "all", "all that nothing was fitted on"
+"""Names of two sums."""
+RANGES = ("below 32 KiB", "to 1 MiB", "to 16 MiB", "to 1 GiB", "from 1 GiB")
+"""Names of the ranges."""
+FITTED = frozenset(
+    {
+        "Azure AI benchmarking guide, ND A100 v4",
+        "Azure AI benchmarking guide, ND H100 v5",
+        "Bekman, ML Engineering, all-reduce on 8 H200",
+    }
+)
+"""Sources of which every second row served to fit a constant; nothing was fitted on the others."""
 TIMES = ("time_us_out_of_place", "time_us_in_place", "time_us")
 """Columns that may hold the measured time, the first that is filled counts."""
 RATES = ("busbw_GBps_oop", "busbw_GBps_ip", "busbw_GBps")
@@ -28,6 +72,128 @@ SHIPPED = Path(__file__).parent / "reference" / "collectives.csv"
 """Measurements that ship; for rows far off, what others measured of the same."""
 CONSTANT_SHARE = 0.5
 """Share of the line rate that the trivial constant assumes; dimensionless."""
+
+
+def caller_of(record: Record) -> Caller:
+    """Return the program that measured a row: its column ``caller``, or what its source is known to run.
+
+    Notes
+    -----
+    Bekman's tables come from `all_reduce_bench.py`, which records an event before and after each call and
+    waits between calls; the other public tables come from nccl-tests.
+
+    Raises
+    ------
+    ParameterError
+        If the column names no program of the table.
+    """
+    named = record.text("caller")
+    if named:
+        return load_caller(named)
+    if re.search(_EVENTS_SOURCES, record.text("source")):
+        return load_caller(EVENTS)
+    record.assume("caller (nccl-tests)")
+    return load_caller(TESTS)
+
+
+def gpus_per_process(record: Record, caller: Caller, gpus: int) -> int:
+    """Return how many GPUs one process drove: the column of that name, or the program's habit.
+
+    Parameters
+    ----------
+    record : Record
+        The row.
+    caller : Caller
+        What measured it.
+    gpus : int
+        GPUs of the row, in one node.
+
+    Notes
+    -----
+    nccl-tests' first example, and Azure's guide, run ``all_reduce_perf -g N``: one process for a node.
+    """
+    given = record.whole("gpus_per_process")
+    if given is not None:
+        return given
+    if caller.name == EVENTS:
+        return 1
+    record.assume("gpus_per_process (all)")
+    return gpus
+
+
+def forced_algorithm(record: Record) -> str:
+    """Return the algorithm that a row's setting names, or nothing if it names none or several.
+
+    Notes
+    -----
+    Azure's guide sets NCCL_ALGO for whole tables; a setting that names several says what the library chose
+    for which size.
+    """
+    named = {name for name in _FORCED if re.search(rf"\b{name}\b", record.text("config"))}
+    return str(_FORCED[named.pop()]) if len(named) == 1 else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizeErrors:
+    """Errors of one series in one range of sizes; all are fractions."""
+
+    series: str
+    """Source, ``all``, or all sources that nothing was fitted on."""
+    sizes: str
+    """Range."""
+    rows: int
+    """How many."""
+    median: float
+    """Median of absolute relative errors."""
+    p90: float
+    """Value below which nine of ten lie, by linear interpolation."""
+    bias: float
+    """Mean of relative errors."""
+
+
+def size_errors(outcomes: Iterable[Outcome]) -> tuple[SizeErrors, ...]:
+    """Return the errors of each source by size, then those of all, and of all that nothing was fitted on."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for one in outcomes:
+        if one.relative_error is None:
+            continue
+        pair = (float(one.beside["size_bytes"]), one.relative_error)
+        for series in (one.source, ALL, *(() if one.source in FITTED else (UNFITTED,))):
+            found.setdefault(series, []).append(pair)
+    ordered = sorted(found, key=(UNFITTED, ALL).__contains__)
+    return tuple(one for series in ordered for one in _by_size(series, found[series]))
+
+
+def _by_size(series: str, pairs: Sequence[tuple[float, float]]) -> Iterable[SizeErrors]:
+    for name, (least, most) in zip(RANGES, pairwise(EDGES), strict=True):
+        errors = np.array([error for size, error in pairs if least <= size < most])
+        if errors.size:
+            yield SizeErrors(
+                series=series,
+                sizes=name,
+                rows=errors.size,
+                median=float(np.median(np.abs(errors))),
+                p90=float(np.quantile(np.abs(errors), HIGH_QUANTILE)),
+                bias=float(errors.mean()),
+            )
+
+
+def sizes_record(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
+    """Return the errors by size as plain data."""
+    return [asdict(one) for one in size_errors(outcomes)]
+
+
+def sizes_text(outcomes: Iterable[Outcome]) -> str:
+    """Return them as a table: a line for each source, median and ninth decile for each range."""
+    cells: dict[str, dict[str, str]] = {}
+    for one in size_errors(outcomes):
+        cells.setdefault(one.series, {})[one.sizes] = f"{one.median:.0%} {one.p90:.0%}"
+    rows = [
+        ReportRow(label=series, values=tuple(row.get(name, "-") for name in RANGES))
+        for series, row in cells.items()
+    ]
+    title = "By size of the message: median error and ninth decile"
+    return table_text(title, RANGES, rows, width=130)
 
 
 def validate_collectives(records: Sequence[Record]) -> tuple[Outcome, ...]:

@@ -9,9 +9,8 @@ import re
 from collections.abc import Sequence
 
 from electronic.gpu import load_gpu
-from experiments.validation.cells import Record, SkipError, check_provenance
-from experiments.validation.clusters import accelerator_name
-from experiments.validation.outcomes import Outcome, begun, skipped
+from experiments.validation.machines import accelerator_name
+from experiments.validation.rows import Outcome, Record, SkipError, begun, check_provenance, skipped
 from simulator.errors import HeliographError
 from simulator.operators import MatMul, Phase
 from simulator.units import to_si

@@ -6,15 +6,14 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from experiments.validation.cells import Record, SkipError, check_provenance
-from experiments.validation.models import BILLION, model_of
-from experiments.validation.outcomes import Outcome, begun, skipped
-from experiments.validation.plans import plan_of
+from experiments.validation.plans import BILLION, model_of, plan_of
+from experiments.validation.rows import Outcome, Record, SkipError, begun, check_provenance, skipped
 from simulator.errors import HeliographError, ParameterError
 from simulator.units import to_si
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import load_model
-from workloads.plan.parallelism import Attention, Parallelism, Precision, Recompute
+from workloads.plan.choices import Attention, Precision, Recompute
+from workloads.plan.plan import Plan
 from workloads.step.memory import layer_activation_bytes, memory_by_kind
 from workloads.step.sharding import optimizer_bytes
 
@@ -64,13 +63,13 @@ def _in_si(record: Record, name: str, value: float) -> float:
         raise ParameterError(msg) from None
 
 
-def _run(record: Record) -> tuple[TransformerConfig, Parallelism]:
+def _run(record: Record) -> tuple[TransformerConfig, Plan]:
     plan = plan_of(record, record.needed("n_accelerators"))
-    dropout = plan.attention is Attention.FULL
-    return model_of(record, pp=plan.pp, dropout=dropout), plan
+    dropout = plan.recompute.attention is Attention.FULL
+    return model_of(record, pp=plan.axes.pp, dropout=dropout), plan
 
 
-def _uninterleaved(record: Record) -> tuple[TransformerConfig, Parallelism, int]:
+def _uninterleaved(record: Record) -> tuple[TransformerConfig, Plan, int]:
     """Return model, plan without interleaving, and the chunks that a closed form takes into account."""
     chunks = record.whole("vpp") or 1
     plain = Record(record.where, record.cells | {"vpp": "1"}, record.assumed)
@@ -85,15 +84,15 @@ def first_stage_activations(record: Record) -> float:
     Korthikanti et al., arXiv:2205.05198, section 4.2.3: L layers, times 1 + (p - 1)/(p v) when interleaved.
     """
     config, plan, chunks = _uninterleaved(record)
-    extra = 1.0 + (plan.pp - 1) / (plan.pp * chunks) if chunks > 1 else 1.0
-    return layer_activation_bytes(config, plan) * config.layers * extra
+    extra = 1.0 + (plan.axes.pp - 1) / (plan.axes.pp * chunks) if chunks > 1 else 1.0
+    return layer_activation_bytes(config, plan.share) * config.layers * extra
 
 
 def activations_share(record: Record) -> float:
     """Return a block's activations over those with tensor parallelism alone."""
     config, plan, _ = _uninterleaved(record)
-    alone = dataclasses.replace(plan, sequence_parallel=False, recompute=Recompute.NONE)
-    return layer_activation_bytes(config, plan) / layer_activation_bytes(config, alone)
+    alone = plan.with_(sequence_parallel=False, recompute=Recompute.NONE)
+    return layer_activation_bytes(config, plan.share) / layer_activation_bytes(config, alone.share)
 
 
 def block_states(record: Record) -> float:
@@ -104,9 +103,9 @@ def block_states(record: Record) -> float:
     Korthikanti et al., arXiv:2205.05198, figure 1: 12 L h^2 parameters of 18 bytes, embeddings left out.
     """
     config, plan, _ = _uninterleaved(record)
-    plan = dataclasses.replace(plan, precision=Precision.BF16, grad_bytes=4)
+    plan = plan.with_(precision=Precision.BF16, grad_bytes=4)
     matrices = config.layers * (config.attention_matrices + config.experts * config.expert_matrices)
-    return matrices * _state_bytes(plan) / (plan.tp * plan.pp)
+    return matrices * _state_bytes(plan) / (plan.axes.tp * plan.axes.pp)
 
 
 def model_states(record: Record) -> float:
@@ -121,23 +120,23 @@ def model_states(record: Record) -> float:
         msg = "no params_B is given"
         raise SkipError(msg)
     stage = record.number("zero_or_fsdp")
-    plan = Parallelism(dp=record.needed("dp"), zero=0, grad_bytes=2)
+    plan = Plan.of(dp=record.needed("dp"), zero=0, grad_bytes=2)
     return billions * BILLION * _state_bytes(plan, zero=int(stage or 0))
 
 
-def _state_bytes(plan: Parallelism, *, zero: int = 0) -> float:
+def _state_bytes(plan: Plan, *, zero: int = 0) -> float:
     """Return the bytes of one parameter's states on a rank, cut as the stage of ZeRO says."""
-    shares = [1.0 / plan.dp if zero >= least else 1.0 for least in (3, 2, 1)]
+    shares = [1.0 / plan.axes.dp if zero >= least else 1.0 for least in (3, 2, 1)]
     # Adam's states do not depend on the shape of the matrices; any model will do.
-    optimizer = optimizer_bytes(load_model("gpt2"), plan)
-    kinds = (plan.precision.element_bytes, plan.grad_bytes, optimizer)
+    optimizer = optimizer_bytes(load_model("gpt2"), plan.axes, plan.precision)
+    kinds = (plan.precision.element_bytes, plan.precision.grad_bytes, optimizer)
     return sum(each * share for each, share in zip(kinds, shares, strict=True))
 
 
 def fullest_rank(record: Record) -> float:
     """Return all memory of the fullest stage's rank."""
     config, plan = _run(record)
-    return max(sum(memory_by_kind(config, plan, stage).values()) for stage in range(plan.pp))
+    return max(sum(memory_by_kind(config, plan, stage).values()) for stage in range(plan.axes.pp))
 
 
 QUANTITIES: Mapping[str, Callable[[Record], float]] = MappingProxyType(

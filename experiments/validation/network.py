@@ -1,4 +1,4 @@
-"""Published networks: loads of tori, the optical cubes of TPU v4, and ring collectives of a simulator."""
+"""Published networks: tori, the optical cubes of TPU v4, collectives, and rules for claims of papers."""
 
 from __future__ import annotations
 
@@ -8,30 +8,67 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from experiments.validation.cells import Record, SkipError, check_provenance
-from experiments.validation.collective_simulator.networks import NS_PER_S
-from experiments.validation.collective_simulator.rows import run_of
-from experiments.validation.collective_simulator.tables import answers
-from experiments.validation.collective_simulator.wires import wires_s
-from experiments.validation.decompositions import permutations_of_dense_demand
-from experiments.validation.fault_traces import COLUMN as FAULTS
-from experiments.validation.fault_traces import trace_outcomes
-from experiments.validation.network_collectives import COLUMNS as COLLECTIVE_COLUMNS
-from experiments.validation.network_collectives import collective_outcome, is_collective
+from experiments.validation.collectives import RATES, TIMES, validate_collectives
+from experiments.validation.network_circuits import RULES as ROTOR_RULES
+from experiments.validation.network_circuits import permutations_of_dense_demand
 from experiments.validation.network_costs import RULES as COST_RULES
-from experiments.validation.network_domains import RULES as DOMAIN_RULES
+from experiments.validation.network_failures import COLUMN as FAULTS
 from experiments.validation.network_failures import RULES as FAILURE_RULES
-from experiments.validation.network_parameters import claims_of, parameter_of
-from experiments.validation.network_rotors import RULES as ROTOR_RULES
-from experiments.validation.outcomes import Outcome
-from experiments.validation.task_graphs import COLUMN, task_graph_outcome
-from experiments.validation.traces import COLUMN as TRACE
-from experiments.validation.traces import trace_outcome
+from experiments.validation.network_failures import trace_outcomes
+from experiments.validation.peers.astra_sim import NS_PER_S
+from experiments.validation.peers.astra_sim_rows import answers, run_of, wires_s
+from experiments.validation.peers.astra_sim_traces import COLUMN as TRACE
+from experiments.validation.peers.astra_sim_traces import trace_outcome
+from experiments.validation.peers.topoopt import COLUMN, task_graph_outcome
+from experiments.validation.rows import PER_CENT, Outcome, Record, SkipError, check_provenance
+from heliograph.report import format_si
 from optical.fabrics.switches import load_switch
 from simulator.errors import HeliographError, ParameterError
 from simulator.topology.torus import TPU_V4, Torus, regular, twisted
 
-NEEDS = (("topology", "system", "gpu"), ("LP_max_load", "cycles_ns", "metric", *COLLECTIVE_COLUMNS))
+PARAMETERS: Mapping[tuple[str, str], str] = MappingProxyType(
+    {
+        ("Palomar/Apollo OCS$", "ports$|reconfiguration time|insertion loss|power"): "palomar-mems",
+        ("Calient S320$", "bulk reconfiguration|insertion loss"): "mems-320",
+        ("Lumentum R300$", "ports$"): "mems-320, of the same kind",
+        (r"Polatis", "ports$|insertion loss"): "polatis-piezo",
+        ("Coherent DLC/LCoS", "relative price"): "liquid-crystal",
+        ("InfiniteHBD$", "OCSTrx switching latency"): "transceiver-switch",
+        ("Rotor switch", "ports$"): "rotor",
+        ("Sirius$", "laser tuning|end-to-end reconfiguration"): "sirius-awgr",
+        ("Mordia-type", "program|switch|receiver"): "rotor's relock, measured with that switch",
+        ("800G module, DSP", "power$"): "dr8-800g",
+        ("800G module, LPO", "power$"): "lpo-800g",
+        ("NVIDIA pluggable vs CPO", "power per port"): "dr8-1600g and cpo-1600g",
+        ("TPU v4$", "ICI links per chip"): "ici-v4",
+        ("TPU v4$", "OCS switching time"): "palomar-mems",
+        ("InfiniteHBD trace$", "availability|MTBF"): "infinite-hbd of reliability.csv",
+        ("NVLink$", "unidirectional"): "nvlink2 to nvlink5",
+        ("NCCL tuner$", "base latency|per-hop|NVLS efficiency|per-channel"): "ll, ll128, simple and nvls",
+        ("ASTRA-sim$", "HGX"): "a setting of the runs in columns",
+        ("RotorNet$", "rotor reconfiguration"): "rotor",
+    }
+)
+"""How system and metric of a row read, and the part whose parameter the number is."""
+_PART = re.compile(r"\s+/\s+")
+
+
+COLUMNS = (*TIMES, *RATES)
+"""Columns of NCCL's tests that hold a result."""
+UNITS = MappingProxyType({"GB/s": "busbw_GBps", "us": "time_us"})
+"""Unit of a claim -> column of NCCL's tests."""
+DECIMAL = MappingProxyType({"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9})
+"""Suffixes by which tables round a size."""
+LONG_BYTES = 2**34
+"""Size that a claim without one is judged at: its peak."""
+CARDS = MappingProxyType({"A3 Mega": "200g"})
+"""Machines that rows of several nodes name -> rate of each of their eight cards (Google Cloud, A3 Mega)."""
+FROM_BYTES = 2**30
+"""Size from which rows of several nodes are judged: below, the latency of their software counts."""
+KEPT = ("source", "config", "caller", "gpus_per_process")
+"""Columns of a claim that say how it was measured."""
+_METRIC = r"(?:all-reduce|AR|peak AR)\b.*(?:busbw|time)"
+NEEDS = (("topology", "system", "gpu"), ("LP_max_load", "cycles_ns", "metric", *COLUMNS))
 """Columns without which a file is no table of networks; of each group one."""
 LOADS: Mapping[str, Callable[[Torus], float]] = MappingProxyType(
     {
@@ -53,8 +90,141 @@ END_NAMES = MappingProxyType({"low": "low end", "high": "high end"})
 _NUMBER = r"-?\d+(?:\.\d+)?"
 MOST_NODES = 2**20
 """Nodes of a torus above which it is not judged: 128 x 128 x 64, seconds."""
-PER_CENT = 0.01
-"""One per cent."""
+Rule = Callable[[Record, "re.Match[str]"], tuple[float, str]]
+
+
+def parameter_of(record: Record) -> str | None:
+    """Return the part that is given a row's number, or None if there is none."""
+    system, metric = record.text("system"), record.text("metric")
+    for (system_pattern, metric_pattern), part in PARAMETERS.items():
+        if re.match(system_pattern, system) and re.match(metric_pattern, metric):
+            return part
+    return None
+
+
+def claims_of(record: Record) -> Iterator[Record]:
+    """Yield a claim, or one for each number of ``a / b / c`` whose metric names as many.
+
+    ``23x less / 4x less`` of ``network power / cost`` is 23 of ``network power`` and 4 of ``cost``.
+    """
+    values = _PART.split(record.text("value"))
+    metrics = _PART.split(record.text("metric"))
+    if len(values) != len(metrics) or len(values) == 1:
+        yield record
+        return
+    for value, metric in zip(values, metrics, strict=True):
+        yield Record(record.where, record.cells | {"value": value, "metric": metric})
+
+
+def is_collective(record: Record) -> bool:
+    """Return whether a row has columns of NCCL's tests, or claims a result of them."""
+    named = record.text("gpu") and any(record.text(column) for column in COLUMNS)
+    claimed = re.match("NCCL", record.text("system")) and re.match(_METRIC, record.text("metric"))
+    return bool(named or claimed)
+
+
+def collective_outcome(record: Record) -> Outcome:
+    """Return what becomes of a row about a collective.
+
+    Raises
+    ------
+    ParameterError
+        If it holds a number that cannot be one.
+    """
+    if record.text("gpu"):
+        return validate_collectives([record])[0]
+    name = " ".join(record.text(one) for one in ("system", "metric", "config") if record.text(one))
+    source = record.text("source") or "no source"
+    try:
+        check_provenance(record)
+        outcome = validate_collectives([_plain(record, name)])[0]
+    except ParameterError:
+        raise
+    except HeliographError as error:
+        return Outcome(id=name, source=source, unit="s", measured=None, skipped=str(error))
+    return outcome
+
+
+def _plain(record: Record, name: str) -> Record:
+    """Return a claim as columns of NCCL's tests.
+
+    Raises
+    ------
+    SkipError
+        If it names no GPU, had the switches' sums switched off, has no known unit, or is of nodes of which
+        too little is known.
+    """
+    system = f"{record.text('system')} {record.text('metric')}"
+    if "disabled" in system:
+        msg = "switches that do not add are judged beside the rows, with the table of bus bandwidths"
+        raise SkipError(msg)
+    nodes = re.search(r"\b(\d+)x(\d+) ([A-Z]+\d+)", system)
+    if nodes:
+        return _between_nodes(record, name, int(nodes[1]) * int(nodes[2]), nodes[3])
+    found = re.search(r"\b(\d+)x([A-Z]+\d+)", system) or re.search(r"()\b([A-Z]+\d+)\b.*?(\d+) GPU", system)
+    if not found:
+        msg = f"'{system[:60]}' names no number of a GPU such as 8xH100"
+        raise SkipError(msg)
+    return _claimed(record, name, int(found[1] or found[3]), found[2], _size_bytes(record.text("config")))
+
+
+def _between_nodes(record: Record, name: str, ranks: int, gpu: str) -> Record:
+    """Return a claim about several nodes as columns of NCCL's tests.
+
+    Raises
+    ------
+    SkipError
+        If the nodes' cards are not known, or the message is short.
+    """
+    known = [cards for machine, cards in CARDS.items() if machine in record.text("system")]
+    if not known:
+        msg = f"'{record.text('system')[:60]}' has several nodes and names no machine of {', '.join(CARDS)}"
+        raise SkipError(msg)
+    size_bytes = _size_bytes(record.text("config"))
+    if size_bytes < FROM_BYTES:
+        msg = (
+            f"collectives of several nodes are judged from {format_si(FROM_BYTES, 'B')} on: no source "
+            "gives the latency of the software between them"
+        )
+        raise SkipError(msg)
+    return _claimed(record, name, ranks, gpu, size_bytes, cards=known[0])
+
+
+def _claimed(record: Record, name: str, ranks: int, gpu: str, size_bytes: int, *, cards: str = "") -> Record:
+    """Return a claim as columns of NCCL's tests.
+
+    Raises
+    ------
+    SkipError
+        If it has no known unit or no value.
+    """
+    column = UNITS.get(record.text("unit"))
+    if column is None:
+        msg = f"unit '{record.text('unit')}' is neither GB/s of bus bandwidth nor us"
+        raise SkipError(msg)
+    if not record.number("value"):
+        msg = f"value '{record.text('value')}' is no time and no bandwidth"
+        raise SkipError(msg)
+    kept = {one: record.text(one) for one in KEPT}
+    cells = {**kept, "id": name, "gpu": gpu, "n_gpus": str(ranks), "cards": cards}
+    return Record(record.where, cells | {"bytes": str(size_bytes), column: record.text("value")})
+
+
+def _size_bytes(config: str) -> int:
+    """Return a size such as 32KiB or 8 B, or the power of two that is nearest to a rounded 132K.
+
+    Notes
+    -----
+    The tables that print K and M list powers of two, some by 1000 and some by 1024, rounded; both readings
+    have the same nearest power.
+    """
+    found = re.match(r"size (\d+(?:\.\d+)?) ?([KMG]?)(i?)B?(?=[;,\s]|$)", config)
+    if not found:
+        return LONG_BYTES
+    if found[3]:
+        return round(float(found[1]) * 2 ** (10 * " KMG".index(found[2])))
+    value = float(found[1]) * DECIMAL[found[2]]
+    return round(value) if not found[2] else 2 ** round(math.log2(value))
 
 
 def validate_network(records: Sequence[Record]) -> tuple[Outcome, ...]:
@@ -269,7 +439,6 @@ def _routed(record: Record, _: re.Match[str]) -> tuple[float, str]:
     return torus.max_link_load, ""
 
 
-Rule = Callable[[Record, "re.Match[str]"], tuple[float, str]]
 RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
     {
         ("TPU v4$", "chips per supercomputer$"): _machine("nodes"),
@@ -286,7 +455,6 @@ RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
         ): permutations_of_dense_demand,
         **FAILURE_RULES,
         **COST_RULES,
-        **DOMAIN_RULES,
         **ROTOR_RULES,
     }
 )

@@ -12,19 +12,22 @@ from types import MappingProxyType
 
 from electronic.devices import load_packet_switch, load_scale_up, load_transceiver
 from electronic.fabrics.fat_tree import FatTree, RailOnly
+from electronic.fabrics.nvlink import SwitchedDomain
 from electronic.fabrics.packets import RailFabric
 from electronic.gpu import load_gpu
-from experiments.validation.cells import Record, SkipError
+from experiments.validation.rows import PER_CENT, Record, SkipError
 from heliograph.fabrics import build_fabric
 from optical.fabrics.rails import OcsRails
 from optical.fabrics.switches import LaneOptics, OpticalSwitch, load_optics, load_switch
+from optical.fabrics.transceiver_ring import TransceiverRing
 from simulator.tables import read_table
 from simulator.topology.scale_up import BillItem, ScaleUp, load_nic
 from simulator.topology.torus import TPU_V4
 
 Rule = Callable[[Record, "re.Match[str]"], tuple[float, str]]
-Parts = Mapping[str, BillItem]
 
+
+Parts = Mapping[str, BillItem]
 SWITCHING = ("transceiver", "packet switch", "optical lane", "optical switch")
 """Items between the cards: what the papers call the network."""
 RAIL_ONLY_GPUS = (32768, 65536)
@@ -39,8 +42,6 @@ TOPOOPT_SERVERS = (128, 432, 1024, 2000)
 """Clusters over which TopoOpt's ratio is averaged; the paper's are not known exactly."""
 TOPOOPT_DEGREE = 4
 """Interfaces of a server; dimensionless (NSDI 2023, d = 4)."""
-PER_CENT = 0.01
-"""One per cent."""
 SIRIUS_PORTS = 4096
 """Servers of the Sirius comparison; any of three levels."""
 SIRIUS_UPLINKS = 1.5
@@ -49,6 +50,80 @@ MIXNET_GPUS = 1024
 """Cluster at which MixNet is recomputed."""
 MIXNET_ELECTRICAL = 2
 """Cards of eight that stay on packet switches; the others are on circuits (recalled)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DomainParts:
+    """What a paper counts for one accelerator of a scale-up domain, and what it pays for it."""
+
+    name: str = "paper"
+    """Paper and domain."""
+    rate_bytes_per_s: float
+    """Rate of an accelerator by which the paper divides."""
+    switches: float = 0.0
+    """Packet switches for each accelerator; dimensionless."""
+    switch_usd: float = 0.0
+    """A packet switch."""
+    transceivers: float = 0.0
+    """Switching transceivers for each accelerator; dimensionless."""
+    transceiver_usd: float = 0.0
+    """A switching transceiver."""
+    cables: float = 0.0
+    """Copper cables for each accelerator; dimensionless."""
+    cable_usd: float = 0.0
+    """A copper cable."""
+    fibres: float = 0.0
+    """Fibres for each accelerator; dimensionless."""
+    fibre_usd: float = 0.0
+    """A fibre."""
+
+    @property
+    def usd(self) -> float:
+        """Price for each accelerator."""
+        packets = self.switches * self.switch_usd + self.transceivers * self.transceiver_usd
+        return packets + self.cables * self.cable_usd + self.fibres * self.fibre_usd
+
+
+@cache
+def paper_parts(name: str) -> DomainParts:
+    """Return what a paper counts: ``nvl-72`` or ``infinite-hbd``."""
+    return read_table(Path(__file__).parent / "reference" / "paper_parts.csv").build(DomainParts, name)
+
+
+def hbd_ratios() -> dict[str, float]:
+    """Return the price of a ring of switching transceivers over a switched domain of 72, each an accelerator.
+
+    First by the paper's parts and prices, for each byte a second. Then by the bills of the fabrics that ship,
+    for as many accelerators: as they are, and by the rate at which an accelerator sends; and what either
+    bill costs for an accelerator, in USD.
+    """
+    domain = load_scale_up("nvlink5-72")
+    switched, ring = SwitchedDomain(endpoints=domain.size), TransceiverRing(endpoints=domain.size)
+    # A ring sends both ways around, over the lanes of either end of a node.
+    ring_rate = 2 * ring.lanes * ring.optics.bandwidth_bytes_per_s
+    as_built = ring.cost_usd / switched.cost_usd
+    theirs, rival = paper_parts("infinite-hbd"), paper_parts("nvl-72")
+    return {
+        "paper": (theirs.usd / theirs.rate_bytes_per_s) / (rival.usd / rival.rate_bytes_per_s),
+        "as built": as_built,
+        "same rate": as_built * domain.bandwidth_bytes_per_s / ring_rate,
+        "ring": ring.cost_usd / domain.size,
+        "domain": switched.cost_usd / domain.size,
+    }
+
+
+def _infinite_hbd(record: Record, _: re.Match[str]) -> tuple[float, str]:
+    """Return the price of a ring of switching transceivers over that of a switched domain of 72."""
+    ratios, ring, rival = hbd_ratios(), paper_parts("infinite-hbd"), paper_parts("nvl-72")
+    record.assume(
+        "the paper's parts and prices for each GB/s (recalled): 18 switches and 5184 cables, 4 transceivers"
+    )
+    hint = (
+        f"{ratios['as built']:.0%} by the bills of hbd_ring and nvlink, {ratios['same rate']:.0%} at the "
+        f"same rate: our ring costs {ratios['ring']:.0f} USD an accelerator (theirs {ring.usd:.0f}), our "
+        f"domain {ratios['domain']:.0f} (theirs {rival.usd:.0f})"
+    )
+    return ratios["paper"], hint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,6 +419,7 @@ RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
         ("TPU v4$", "IB switches to replace 48 OCSes$"): _infiniband,
         ("Sirius$", "power vs ideal electrical non-blocking$"): _sirius,
         (r"MixNet", "cost efficiency vs fat-tree$"): _mixnet,
+        ("InfiniteHBD$", "cost vs NVL-72$"): _infinite_hbd,
     }
 )
 """How system and metric of a row read, and what predicts it."""

@@ -1,17 +1,27 @@
-"""Published failures of training runs: interruptions, effective time, and what a fabric has of them."""
+"""Published failures of training runs, and traces of faults against independent ones.
+
+The trace of faults does not ship. ``heliograph validate network --data FILE.json`` names it: a list of
+events as `experiments.stranded.read_events` reads it, such as InfiniteHBD's (SIGCOMM 2025; times in days, 400
+servers).
+"""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
+import numpy as np
+
 from electronic.devices import load_scale_up
 from electronic.fabrics.packets import RailFabric
-from experiments.validation.cells import Record, SkipError, read_records
+from experiments.stranded import Cluster, Event, random_faults, read_events, read_faults, wasted
+from experiments.validation.rows import PER_CENT, Outcome, Record, SkipError, read_records
 from simulator.reliability.goodput import (
     HostReliability,
     best_effective_share,
@@ -21,6 +31,16 @@ from simulator.reliability.goodput import (
     load_parts,
 )
 from simulator.units import to_si
+
+COLUMN = "fault_trace"
+"""Column that names the file of a trace."""
+FLEET = "infinite-hbd"
+"""Fleet of the table that a trace is held against."""
+SUFFIX = ".json"
+"""How the name of a trace ends."""
+DAY_S = to_si("time_s", 24.0, "h")
+"""Unit of a trace's times."""
+
 
 EFFECTIVE = "effective training time"
 """What the metric of published effective times begins with."""
@@ -39,10 +59,99 @@ HOSTS = MappingProxyType(
     }
 )
 """Fleet of each publication; those that publish no rate of failures are taken to fail like Llama 3's."""
-PER_CENT = 0.01
-"""One per cent."""
-
 Rule = Callable[[Record, "re.Match[str]"], tuple[float, str]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Statistics:
+    """What a trace tells of its servers."""
+
+    availability: float
+    """Share of server-time in which no fault lasts."""
+    mtbf_s: float
+    """Server-time over faults."""
+    repairs_s: np.ndarray
+    """Duration of each fault that ended, shape [F]."""
+
+
+def statistics(events: list[Event], nodes: int) -> Statistics:
+    """Return what a trace tells of so many servers, from its first event to its last.
+
+    A fault of a server that has several ends with the first end after it.
+    """
+    lasting: defaultdict[str, deque[float]] = defaultdict(deque)
+    repairs, down, faults = [], 0.0, 0
+    since: dict[str, float] = {}
+    for one in sorted(events, key=lambda event: (event.time, not event.starts)):
+        if one.starts:
+            faults += 1
+            since.setdefault(one.node, one.time)
+            lasting[one.node].append(one.time)
+        elif lasting[one.node]:
+            repairs.append(one.time - lasting[one.node].popleft())
+            if not lasting[one.node]:
+                down += one.time - since.pop(one.node)
+    span = events[-1].time - events[0].time
+    down += math.fsum(events[-1].time - start for start in since.values())
+    return Statistics(
+        availability=1.0 - down / (nodes * span),
+        mtbf_s=nodes * span / faults * DAY_S,
+        repairs_s=np.array(repairs) * DAY_S,
+    )
+
+
+def trace_record(path: Path) -> Record:
+    """Return the row that stands for a trace."""
+    return Record(path.name, {COLUMN: str(path)})
+
+
+def trace_outcomes(record: Record) -> Iterator[Outcome]:
+    """Return what becomes of a trace's statistics and of what its faults waste.
+
+    Raises
+    ------
+    ParameterError
+        If the file is no trace.
+    """
+    path, cluster, hosts = Path(record.text(COLUMN)), Cluster(), load_hosts(FLEET)
+    found = statistics(read_events(path, cluster.nodes), cluster.nodes)
+    assumed = (f"{cluster.nodes} servers, times in days", f"hosts fail as '{FLEET}' of reliability.csv")
+    for name, unit, measured, predicted, hint in _of_hosts(found, hosts):
+        yield Outcome(
+            id=f"{path.name} {name}",
+            source=path.name,
+            unit=unit,
+            measured=measured,
+            predicted=predicted,
+            assumed=assumed,
+            hint=hint,
+        )
+    faults = read_faults(path, cluster)
+    drawn = wasted(random_faults(faults.failed, cluster), cluster)
+    placed = f"{cluster.nodes} servers of {cluster.node} placed at random, groups of {cluster.group}"
+    for name, share in wasted(faults, cluster).items():
+        yield Outcome(
+            id=f"{path.name} wasted, {name}",
+            source=f"{path.name}, waste",
+            unit="1",
+            measured=share,
+            predicted=drawn[name],
+            assumed=(placed, f"predicted: independent faults of {faults.failed:.2%} of servers"),
+            hint="faults of a trace come in bursts; independent ones of the same share do not",
+        )
+
+
+def _of_hosts(found: Statistics, hosts: HostReliability) -> Iterator[tuple[str, str, float, float, str]]:
+    """Return name, unit, what is measured, what the table says, and where they may differ."""
+    read_off = "the fleet of the table was read off InfiniteHBD's own trace"
+    yield "server availability", "1", found.availability, hosts.availability, read_off
+    yield "server unavailability", "1", 1.0 - found.availability, 1.0 - hosts.availability, read_off
+    yield "MTBF of a server", "s", found.mtbf_s, hosts.mtbf_s, read_off
+    if found.repairs_s.size:
+        mean_s, median_s = float(found.repairs_s.mean()), float(np.median(found.repairs_s))
+        yield "MTTR mean", "s", mean_s, hosts.mttr_s, "overlapping faults count once in the availability"
+        hint = "the median of exponential repairs; real ones are short but for a long tail"
+        yield "MTTR median", "s", median_s, hosts.mttr_s * math.log(2.0), hint
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,24 +1,49 @@
-"""From a published row to its plan; what the row leaves out is assumed and said."""
+"""Model and plan of a published row; what the row or its source's recipe leaves out is assumed and said."""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import re
+from functools import cache
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from experiments.validation.cells import Record, SkipError
-from experiments.validation.mixtures import drops_tokens, exchange_of
-from experiments.validation.recipes import overlaps_tensor
+from experiments.validation.rows import Record, SkipError
 from simulator.units import to_si
-from workloads.models.architecture import TransformerConfig
-from workloads.plan.choices import Attention, Precision, Recompute
-from workloads.plan.plan import Parallelism
+from workloads.models.architecture import Norm, Positions, TransformerConfig
+from workloads.models.config import load_model, shipped_models
+from workloads.plan.choices import Attention, ExpertExchange, Precision, Recompute
+from workloads.plan.plan import Plan
 from workloads.step.memory import fullest_stage, memory_by_kind
 
+_REDUCED = re.compile(r"-(\d+)L$")
+_ONCE = re.compile(r"once per node|deepep|hybridep", re.I)
+_OVERLAPPED = re.compile(r"expert exchange\w* overlapped", re.I)
+_BRACKETS = re.compile(r"\s*\(([^)]*)\)")
+_PREDICTS_MORE = re.compile(r"w/ ?mtp|with mtp", re.I)
+
+
+USUAL_VOCABULARY = 51200
+"""Vocabulary where a row gives none: GPT-2's 50,257 tokens, padded (Megatron-LM's usual figure)."""
+EXPERT_COLUMNS = ("experts", "num_experts", "n_experts")
+"""Columns that may hold the number of experts of a block."""
+VISIT_COLUMNS = ("experts_per_token", "top_k", "topk")
+"""Columns that may hold how many experts a token visits."""
+EXPERT_WIDTH_COLUMNS = ("expert_ffn_hidden", "moe_ffn_hidden", "ffn_hidden")
+"""Columns that may hold the inner width of an expert."""
+BILLION = 10**9
+"""``params_B`` counts these."""
+_MOE_NAMES = re.compile(
+    r"mixtral|deepseek|grok|kimi|gpt[ _-]?oss|nemotron_3|_a\d+b\b|moe|switch|\d+x\d+b", re.I
+)
+RECIPES = Path(__file__).parent / "reference" / "recipes.csv"
+"""Begin of a source's name, and what its recipe says."""
+YES = frozenset({"y", "yes", "true", "1"})
+"""Cells that say yes, in lower case."""
 FLASH_SINCE = 2023
 """First year in which a training run is taken to use a fused attention kernel (FlashAttention is of 2022)."""
-
 SQUEEZE = 1.5
 """By how much a run may exceed the memory that we count before it is taken to have recomputed: gradients and
 optimizer states are kept in two bytes, fp8 copies once. Runs that recompute nothing by their own words reach
@@ -30,17 +55,264 @@ HOST_MEMORY_BYTES = MappingProxyType(
 )
 """Memory of the host that an accelerator reaches over a coherent link and may offload activations to (NVIDIA
 GB200 NVL72 datasheet: 17 TB of LPDDR5X for 72)."""
-
 UNKNOWN_PRECISIONS = ("nvfp4", "fp4", "int8", "tf32")
 """Precisions that published runs have and plans do not."""
-
 _ARXIV = re.compile(r"\b(\d{2})(0[1-9]|1[0-2])\.\d{4,5}\b")
 _YEAR = re.compile(r"\b(20[12]\d)\b")
 _OLD_CODE = re.compile(r"megatron-deepspeed|jean zay|bloom", re.I)
 _OLD_DIES = re.compile(r"\b(v100|a100|a800)", re.I)
 
 
-def plan_of(record: Record, ranks: int) -> Parallelism:
+def mixture_of(record: Record, *, dropout: bool) -> TransformerConfig:
+    """Return the model of a row of a mixture of experts that gives no experts.
+
+    Parameters
+    ----------
+    record : Record
+        The row. Its model's name must be that of a shipped one but for case, punctuation, what stands in
+        brackets and a trailing size; so must width and blocks, if the row has them. ``-4L`` at the end of the
+        name means the model with four blocks.
+    dropout : bool
+        Whether training dropped activations.
+
+    Raises
+    ------
+    SkipError
+        If no model of that name ships, or a size differs.
+    """
+    name = record.text("model_name")
+    if any(_PREDICTS_MORE.search(word) for word in _BRACKETS.findall(name)):
+        msg = "a mixture of experts trained with multi-token prediction, which is not modelled"
+        raise SkipError(msg)
+    bare = _BRACKETS.sub("", name)
+    reduced = _REDUCED.search(bare)
+    wanted = _plain(_REDUCED.sub("", bare))
+    size = f"{record.number('params_B') or 0:g}b"
+    shipped = next(
+        (one for one in shipped_models() if wanted in {_plain(one), _plain(one) + size}),
+        None,
+    )
+    if shipped is None:
+        msg = "a mixture of experts; the row does not give the experts, and no model of its name ships"
+        raise SkipError(msg)
+    model = load_model(shipped)
+    record.assume(f"what the row lacks is as in the shipped model '{shipped}'")
+    if reduced:
+        model = _shortened(record, model, int(reduced[1]))
+    for column, expected in (("hidden", model.hidden), ("layers", model.layers), ("heads", model.heads)):
+        if record.whole(column) not in {None, expected}:
+            msg = (
+                f"{column} ({record.text(column)}) is not that of the shipped model '{shipped}' ({expected})"
+            )
+            raise SkipError(msg)
+    return dataclasses.replace(model, dropout=dropout)
+
+
+def drops_tokens(record: Record) -> bool:
+    """Return whether a row's name says that tokens were dropped to equal loads."""
+    return any("tokendrop" in word.lower() for word in _BRACKETS.findall(record.text("model_name")))
+
+
+def exchange_of(record: Record, ep: int) -> dict[str, Any]:
+    """Return how tokens reach their experts, as far as the row's notes say.
+
+    Notes
+    -----
+    The notes may name a dispatcher that sends a token to a node once (DeepEP, HybridEP) and may say that the
+    expert exchange was overlapped; else every rank sends to every other, and waits.
+    """
+    notes = record.text("notes")
+    if ep == 1:
+        return {}
+    values: dict[str, Any] = {}
+    if _ONCE.search(notes):
+        values["expert_exchange"] = ExpertExchange.ONCE_PER_NODE
+    else:
+        record.assume("tokens sent to every expert's rank")
+    if _OVERLAPPED.search(notes):
+        values["overlap_experts"] = True
+    else:
+        record.assume("expert exchanges not overlapped")
+    return values
+
+
+def _shortened(record: Record, model: TransformerConfig, layers: int) -> TransformerConfig:
+    """Return a model with fewer blocks, of which those without experts keep their share, at least one."""
+    dense = max(1, round(layers * model.dense_layers / model.layers)) if model.dense_layers else 0
+    if dense:
+        record.assume(
+            f"{dense} of the {layers} blocks has no experts" if dense == 1 else f"{dense} dense blocks"
+        )
+    return dataclasses.replace(model, layers=layers, dense_layers=dense)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def model_of(record: Record, *, pp: int, dropout: bool) -> TransformerConfig:
+    """Return the model of a row.
+
+    Parameters
+    ----------
+    record : Record
+        The row.
+    pp : int
+        Pipeline stages, by which a missing count of layers is rounded.
+    dropout : bool
+        Whether training dropped activations.
+
+    Raises
+    ------
+    SkipError
+        If the width or the kind of the experts is not given.
+    WorkloadError
+        If the sizes do not fit each other.
+    """
+    if _routed(record) and not any(record.text(name) for name in EXPERT_COLUMNS):
+        return mixture_of(record, dropout=dropout)
+    hidden = record.needed("hidden")
+    gated = _gated(record)
+    experts, visits = _experts(record)
+    heads = _heads(record, hidden)
+    kv_heads = record.whole("kv_heads")
+    if kv_heads is None:
+        kv_heads = heads
+        record.assume(f"kv_heads = heads = {heads}")
+    ffn_hidden = _ffn_hidden(record, hidden, experts=experts, gated=gated)
+    vocabulary = record.whole("vocab")
+    if vocabulary is None:
+        vocabulary = USUAL_VOCABULARY
+        record.assume(f"vocabulary {vocabulary}")
+    head_dim = record.whole("head_dim") or max(1, hidden // heads)
+    sequence = record.needed("seq_len")
+    block = 4 * hidden * hidden + (3 if gated else 2) * hidden * ffn_hidden
+    layers = record.whole("layers") or _usual_layers(
+        record, block=block, embedding=vocabulary * hidden, pp=pp
+    )
+    return TransformerConfig(
+        name=record.text("model_name") or "model",
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        ffn_hidden=ffn_hidden,
+        vocabulary=vocabulary,
+        max_sequence=sequence,
+        gated=gated,
+        tied_embeddings=not gated,
+        experts=experts,
+        experts_per_token=visits,
+        norm=Norm.RMS if gated else Norm.LAYER,
+        positions=Positions.ROTARY if gated else Positions.LEARNED,
+        position_rows=0 if gated else sequence,
+        qkv_bias=not gated,
+        output_bias=not gated,
+        mlp_bias=not gated,
+        dropout=dropout,
+    )
+
+
+def _routed(record: Record) -> bool:
+    return bool(_MOE_NAMES.search(record.text("model_name"))) or (record.whole("ep") or 1) > 1
+
+
+def _gated(record: Record) -> bool:
+    text = record.text("ffn_gated").lower()
+    if text:
+        return text in {"y", "yes", "true", "1"}
+    gated = not record.text("model_name").lower().startswith(("gpt", "megatron", "mt-nlg", "bloom", "opt"))
+    record.assume(f"feed-forward part {'gated' if gated else 'not gated'}")
+    return gated
+
+
+def _experts(record: Record) -> tuple[int, int]:
+    """Return experts per block and experts per token."""
+    experts = next((found for name in EXPERT_COLUMNS if (found := record.whole(name))), None)
+    visits = next((found for name in VISIT_COLUMNS if (found := record.whole(name))), None)
+    experts = experts or 1
+    if visits is None:
+        visits = min(experts, 2)
+        if experts > 1:
+            record.assume(f"{visits} experts per token")
+    return experts, visits
+
+
+def _ffn_hidden(record: Record, hidden: int, *, experts: int, gated: bool) -> int:
+    columns = EXPERT_WIDTH_COLUMNS if experts > 1 else ("ffn_hidden",)
+    found = next((width for name in columns if (width := record.whole(name))), None)
+    if found is not None:
+        return found
+    if gated:
+        msg = "no ffn_hidden is given, and a gated feed-forward part has no usual width"
+        raise SkipError(msg)
+    record.assume(f"ffn_hidden = 4 x hidden = {4 * hidden}")
+    return 4 * hidden
+
+
+def _heads(record: Record, hidden: int) -> int:
+    """Return the number of heads.
+
+    Notes
+    -----
+    It is never guessed: how a head's width sits on the tiles of a matrix unit moves published steps by up to
+    42 % (BLOOM's search, hidden 13824 with 64 or 128 heads).
+    """
+    width = record.whole("head_dim")
+    heads = record.whole("heads") or (hidden // width if width else None)
+    if heads is None:
+        msg = "no heads are given, and their width alone moves a step by tens of percent"
+        raise SkipError(msg)
+    return heads
+
+
+def _usual_layers(record: Record, *, block: int, embedding: int, pp: int) -> int:
+    """Return the layers that make the published number of parameters, a multiple of the stages."""
+    billions = record.number("params_B")
+    if billions is None:
+        msg = "neither layers nor params_B is given"
+        raise SkipError(msg)
+    exact = (billions * BILLION - embedding) / block
+    layers = max(1, round(exact / pp)) * pp
+    record.assume(f"{layers} layers, from {billions:g} billion parameters and {pp} stages")
+    return layers
+
+
+@cache
+def recipes() -> tuple[dict[str, str], ...]:
+    """Return the table of recipes: ``source``, ``overlap_tensor`` and ``citation`` of each."""
+    with RECIPES.open(encoding="utf-8", newline="") as file:
+        return tuple(csv.DictReader(file))
+
+
+def overlaps_tensor(record: Record, tp: int, *, sequence_parallel: bool) -> bool:
+    """Return whether a row's tensor-parallel traffic travels beside its products.
+
+    Parameters
+    ----------
+    record : Record
+        The row; its column ``tp_comm_overlap`` counts first, then the recipe of its source.
+    tp : int
+        Tensor-parallel ranks of the row.
+    sequence_parallel : bool
+        Whether there are gathers and scatters to cut into shards.
+    """
+    if tp == 1 or not sequence_parallel:
+        return False
+    given = record.text("tp_comm_overlap").lower()
+    if given:
+        return given in YES
+    source = record.text("source")
+    for recipe in recipes():
+        # A release's number must end where the row's does: v25.02 is not v25.02.01.
+        if (source + " ").startswith(recipe["source"] + " "):
+            record.assume("tensor-parallel traffic overlapped, as the source's recipe has it")
+            return recipe["overlap_tensor"] in YES
+    return False
+
+
+def plan_of(record: Record, ranks: int) -> Plan:
     """Return the plan of a row.
 
     Parameters
@@ -98,10 +370,10 @@ def plan_of(record: Record, ranks: int) -> Parallelism:
         values["overlap_sends"] = False
         values["prefetch"] = False
         record.assume("gradients summed after the last backward pass, as the code of that time did")
-    return Parallelism(**values)
+    return Plan.of(**values)
 
 
-def with_ends_counted(record: Record, plan: Parallelism, layers: int) -> Parallelism:
+def with_ends_counted(record: Record, plan: Plan, layers: int) -> Plan:
     """Return a plan whose stages count embedding and head as a block each, if only so do blocks fill stages.
 
     Notes
@@ -109,23 +381,21 @@ def with_ends_counted(record: Record, plan: Parallelism, layers: int) -> Paralle
     BLOOM's 70 blocks on 12 stages and Llama 3.1's 126 on 8 stages of 8 chunks are cut so by the codes that
     ran them; where the blocks alone fill the stages, or neither does, the plan stays as it is.
     """
-    slots = plan.pp * plan.vpp
-    if plan.pp == 1 or layers % slots == 0 or (layers + 2) % slots:
+    slots = plan.axes.pp * plan.schedule.vpp
+    if plan.axes.pp == 1 or layers % slots == 0 or (layers + 2) % slots:
         return plan
     record.assume("embedding and head count as a block each when blocks are shared over stages")
-    return dataclasses.replace(plan, embedding_as_layers=True)
+    return plan.with_(embedding_as_layers=True)
 
 
-def with_room(
-    record: Record, config: TransformerConfig, plan: Parallelism, capacity_bytes: float
-) -> Parallelism:
+def with_room(record: Record, config: TransformerConfig, plan: Plan, capacity_bytes: float) -> Plan:
     """Return a plan that recomputes the least that its memory asks for, where a row does not say what it did.
 
     Parameters
     ----------
     record : Record
         The row.
-    config, plan : TransformerConfig, Parallelism
+    config, plan : TransformerConfig, Plan
         Model and plan, without recomputation if the row is silent.
     capacity_bytes : float
         Memory of one accelerator.
@@ -133,10 +403,10 @@ def with_room(
     if record.text("recompute") or record.cells.get("recompute", "").strip().lower() == "none":
         return plan
     kinds = [Recompute.NONE, Recompute.FULL]
-    if plan.attention is Attention.FULL:
+    if plan.recompute.attention is Attention.FULL:
         kinds.insert(1, Recompute.SELECTIVE)
     for kind in kinds:
-        tried = dataclasses.replace(plan, recompute=kind)
+        tried = plan.with_(recompute=kind)
         stage = fullest_stage(config, tried)
         if sum(memory_by_kind(config, tried, stage).values()) <= SQUEEZE * capacity_bytes:
             break

@@ -1,10 +1,7 @@
-"""Converts a model of torch to run its products on a core, and back, with its parameters untouched.
+"""Conversion of a torch model to run its products on a core, and back, with its parameters untouched.
 
-Attention of Hugging Face models, where it is not one whose products can be seen.
-
-Gives a converted model its key as an input, so that an exported program draws anew at each step.
-
-Lets a training framework convert its model and draw anew at each step.
+Beside it: attention of Hugging Face models, keys as inputs of exported programs, and hooks for training
+frameworks that draw anew at each step.
 """
 
 from __future__ import annotations
@@ -27,6 +24,7 @@ from optical.conversion.policy import (
     Hardware,
     Policy,
     ProductKind,
+    fits,
     specs_of,
 )
 from optical.execution import ProductSpecs
@@ -138,7 +136,8 @@ def convert(
     Raises
     ------
     WorkloadError
-        If the model is converted already, a pattern fits no module, or a module cannot be converted.
+        If the model is converted already, a pattern (of the policy, too) fits no module, a module cannot be
+        converted, or model or policy are none.
     ParameterError
         If the system has no photonic core.
 
@@ -161,8 +160,13 @@ def convert(
         if isinstance(patterns, str):
             msg = f"{name} takes several patterns; got {patterns!r}: write [{patterns!r}]"
             raise WorkloadError(msg)
-    _check(model, [*(include or ()), *(exclude or ())])
-    conversion = Conversion(specs=specs_of(system), policy=policy or Policy(), key=model_key)
+    policy = Policy() if policy is None else policy
+    for what, value, kind in (("model", model, nn.Module), ("policy", policy, Policy)):
+        if not isinstance(value, kind):
+            msg = f"convert: {what} must be a {kind.__name__}; got {value!r:.60}"
+            raise WorkloadError(msg)
+    _check(model, [*(include or ()), *(exclude or ())], policy)
+    conversion = Conversion(specs=specs_of(system), policy=policy, key=model_key)
     if not inplace:
         model = copy.deepcopy(model)
     conversion.attention = open_attention(model)
@@ -258,13 +262,18 @@ def conversion_of(model: nn.Module) -> Conversion:
     return site.conversion
 
 
-def _check(model: nn.Module, patterns: list[str]) -> None:
+def _check(model: nn.Module, patterns: list[str], policy: Policy) -> None:
     names = [name for name, _ in model.named_modules()]
-    for pattern in patterns:
-        if not fnmatch.filter(names, pattern):
-            shown = ", ".join(name for name in names[:12] if name)
-            msg = f"no module fits '{pattern}'; the model has {shown}{', ...' if len(names) > 12 else ''}"
-            raise WorkloadError(msg)
+    lost = [one for one in patterns if not fnmatch.filter(names, one)]
+    lost += [
+        one
+        for one in policy.patterns
+        if not any(fits(one, name, kind) for name in names for kind in ProductKind)
+    ]
+    if lost:
+        shown = ", ".join(name for name in names[:12] if name)
+        msg = f"no module fits '{lost[0]}'; the model has {shown}{', ...' if len(names) > 12 else ''}"
+        raise WorkloadError(msg)
     for name, module in model.named_modules():
         if _SITE in module.__dict__:
             msg = f"module '{name}' is converted already; take to_digital(model) first"

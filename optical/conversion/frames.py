@@ -1,4 +1,4 @@
-"""Which layer runs, in which of its calls, and from which key it draws; products are run here."""
+"""Frames of a converted model: the running layer, its call and its key; products are run here."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _Fingerprint = tuple[tuple[int, torch.Size], ...]
 
 @dataclass(kw_only=True)
 class Conversion:
-    """What all layers of a converted model share."""
+    """State that all layers of a converted model share."""
 
     specs: ProductSpecs
     """What the core makes of products."""
@@ -195,7 +195,7 @@ def _is_empty(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 @dataclass(kw_only=True)
 class _Running(threading.local):
-    """What runs in this thread."""
+    """The layers that run in this thread."""
 
     frames: list[Frame] = field(default_factory=list)
     """Calls of layers, the innermost last."""

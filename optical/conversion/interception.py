@@ -1,6 +1,6 @@
-"""Sees every function of torch that a converted layer calls, and gives those with products to the core.
+"""Interception of every torch function that a converted layer calls; those with products go to the core.
 
-Counts the products of a model by where they were run, so that none escapes a core unseen.
+A watch counts the products by where they were run, so that none escapes unseen.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def watch_products() -> Iterator[ProductCounts]:
 
 @dataclass(frozen=True)
 class _Replacement:
-    """What is run in place of a function of torch."""
+    """Replacement of a function of torch."""
 
     run: Callable[..., Any]
     """Takes the call of the layer, then what the function takes."""

@@ -1,4 +1,4 @@
-"""Where the draws of a converted model come from: a seed, a step, and a place in the global batch."""
+"""Keys from which a converted model draws: a seed, a step, and a place in the global batch."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from simulator.checks import check_range
+from simulator.errors import ParameterError
 from simulator.keys import mix_key
 
 if TYPE_CHECKING:
@@ -36,7 +36,11 @@ class NoiseKey:
     compilation, and no buffer, which replicas would overwrite."""
 
     def __post_init__(self) -> None:
-        check_range(self, "part", low=0)
+        for name in ("seed", "step", "part"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+                msg = f"NoiseKey: {name} must be a whole number of at least 0; got {value!r}"
+                raise ParameterError(msg)
         signed = self.value - 2**64 if self.value >= 2**63 else self.value
         object.__setattr__(self, "numbers", np.array((signed, self.part), dtype=np.int64))
 
@@ -74,9 +78,12 @@ class TensorKey:
         return hash(self.value)
 
 
+KeyT = TypeVar("KeyT", NoiseKey, TensorKey)
+
+
 @dataclass(kw_only=True)
 class _Open(threading.local):
-    """What is open in this thread; compilers see through it, as they do not through a context variable."""
+    """The open key of this thread; compilers see through it, as they do not through a context variable."""
 
     key: NoiseKey | TensorKey | None = None
     """The innermost key."""
@@ -85,8 +92,9 @@ class _Open(threading.local):
 _OPEN = _Open()
 
 
-@contextlib.contextmanager
-def noise_key(seed: int, step: int = 0, *, part: int = 0, alike: bool = True) -> Iterator[NoiseKey]:
+def noise_key(
+    seed: int, step: int = 0, *, part: int = 0, alike: bool = True
+) -> contextlib.AbstractContextManager[NoiseKey]:
     """Give the products of converted models their draws; it goes before the key of a model.
 
     Parameters
@@ -95,18 +103,21 @@ def noise_key(seed: int, step: int = 0, *, part: int = 0, alike: bool = True) ->
         As in `NoiseKey`. Row blocks are counted from the part on, so that parts in different processes draw
         what one process draws, if each product's part is a whole number of row blocks. Where rows are picked
         by the values of tensors, as experts do, each part has numbers of its own.
+
+    Raises
+    ------
+    ParameterError
+        If a number is not whole, or below 0.
     """
-    key = NoiseKey(seed=seed, step=step, part=part, alike=alike)
-    with opened(key):
-        yield key
+    return opened(NoiseKey(seed=seed, step=step, part=part, alike=alike))
 
 
 @contextlib.contextmanager
-def opened(key: NoiseKey | TensorKey) -> Iterator[None]:
+def opened(key: KeyT) -> Iterator[KeyT]:
     """Give the products of converted models their draws from a key."""
     before, _OPEN.key = _OPEN.key, key
     try:
-        yield
+        yield key
     finally:
         _OPEN.key = before
 

@@ -1,4 +1,4 @@
-"""Which products of a model a core runs, and with what errors: a frozen record with a JSON form."""
+"""Division of a model between a core and electronics: a frozen record with a JSON form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simulator.operators import Phase
 
 
 class ProductKind(StrEnum):
-    """What a product does in its layer."""
+    """Role of a product in its layer."""
 
     LINEAR = "linear"
     """Activations by a weight, the projections of attention and recurrent layers' inputs included."""
@@ -45,7 +45,7 @@ class ProductException:
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """How a model is divided between a core and electronics.
+    """Division of a model between a core and electronics.
 
     Notes
     -----
@@ -73,9 +73,8 @@ class Policy:
                 msg = f"Policy: {name} takes several, as a tuple; got {value!r}: write ({value!r},)"
                 raise ParameterError(msg)
             object.__setattr__(self, name, tuple(value))
-        texts = (*self.electronic, *(exception.pattern for exception in self.exceptions))
         known = tuple(ProductKind)
-        for pattern in texts:
+        for pattern in self.patterns:
             kind = pattern.partition(":")[2]
             if ":" in pattern and not fnmatch.filter(known, kind):
                 msg = f"Policy: no product is of the kind '{kind}' ({pattern}); kinds are {', '.join(known)}"
@@ -93,10 +92,15 @@ class Policy:
         default : ProductSpecs
             What the core makes of products without an exception.
         """
-        if any(_fits(pattern, layer, kind) for pattern in self.electronic):
+        if any(fits(pattern, layer, kind) for pattern in self.electronic):
             return None
-        fitting = (one.specs for one in self.exceptions if _fits(one.pattern, layer, kind))
+        fitting = (one.specs for one in self.exceptions if fits(one.pattern, layer, kind))
         return next(fitting, default)
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """All patterns, in the order in which they are asked."""
+        return (*self.electronic, *(one.pattern for one in self.exceptions))
 
     def pattern(self, layer: str, kind: ProductKind) -> str | None:
         """Return the pattern that makes a product electronic or an exception, or None.
@@ -108,8 +112,7 @@ class Policy:
         kind : ProductKind
             What it does there.
         """
-        patterns = (*self.electronic, *(one.pattern for one in self.exceptions))
-        return next((pattern for pattern in patterns if _fits(pattern, layer, kind)), None)
+        return next((pattern for pattern in self.patterns if fits(pattern, layer, kind)), None)
 
     def to_json(self) -> str:
         """Return the canonical JSON text: keys sorted, infinities as text."""
@@ -178,5 +181,6 @@ def specs_of(system: Hardware) -> ProductSpecs:
     return ProductSpecs.of(analog)
 
 
-def _fits(pattern: str, layer: str, kind: ProductKind) -> bool:
+def fits(pattern: str, layer: str, kind: ProductKind) -> bool:
+    """Return whether a pattern fits a kind of product of a layer."""
     return fnmatch.fnmatchcase(layer, pattern) or fnmatch.fnmatchcase(f"{layer}:{kind}", pattern)

@@ -1,19 +1,10 @@
-"""Linear layers and products of tensors, as the products of matrices that a core runs.
+"""Layers and functions of torch as the products of matrices that a core runs.
 
-Attention as two products of activations, and its projections.
+Linear layers, attention, convolutions, recurrent cells, Einstein sums and contractions.
 
-Shape suffixes: H heads, T queries, S keys, D width of a head; dimensions before them are batches.
-
-Convolutions as products of patches and kernels.
-
-Shape suffixes: N samples, C channels, L places of the output, G groups, K elements of a patch, O channels
-out.
-
-Recurrent layers and cells as products, time step by time step.
-
-Shape suffixes: B samples, T time steps, C width of the input, G gates times width, H width of the state.
-
-Einstein sums and contractions of tensors, two operands at a time, as products of matrices.
+Shape suffixes: B samples, H heads or width of a state, T queries or time steps, S keys, D width of a head,
+N samples, C channels or width of an input, L places of an output, G groups or gates, K elements of a patch,
+O channels out. Dimensions before them are batches.
 """
 
 from __future__ import annotations

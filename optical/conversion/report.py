@@ -1,9 +1,4 @@
-"""What a conversion does to a model, as a record and as a table of text.
-
-Runs a converted model once and writes down every product that it meets.
-
-Tells of a converted model which products a core runs, which stay electronic, and why.
-"""
+"""Report of a conversion: the products that a core runs, those that stay electronic, and why."""
 
 from __future__ import annotations
 
@@ -200,7 +195,7 @@ _UNKNOWN = "?"
 
 
 class Place(StrEnum):
-    """What runs a product."""
+    """Unit that runs a product."""
 
     CORE = "core"
     """The photonic core."""
@@ -236,7 +231,7 @@ class ReportRow:
 
 @dataclass(frozen=True, kw_only=True)
 class ConversionReport:
-    """What a conversion does to a model; `str` of it is a table."""
+    """Products of a converted model by where they run; `str` of it is a table."""
 
     model: str
     """Class of the model."""

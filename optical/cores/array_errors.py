@@ -1,4 +1,4 @@
-"""What a core's array adds to the record of its products: a chip's own errors, shared light, counted photons.
+"""Errors that a core's array adds to the record of its products: of the chip, of shared light, of counting.
 
 A core states the record of one output by itself; this module says which outputs share parts and lines.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
 
-from optical.devices.devices import device_table
+from optical.devices import device_table
 from optical.execution import AnalogSpec, Shot
+from optical.noise import LinkBudget
 from optical.noise.chip import (
     Chip,
     ChipErrors,
@@ -20,12 +20,9 @@ from optical.noise.chip import (
     EncodingNoise,
     LaserNoise,
     LineGrid,
-    Mismatch,
     NodeCoupler,
 )
-from optical.noise.link_budget import LinkBudget, bits_from_snr, snr_from_bits
 from simulator.checks import check_range
-from simulator.operators import Phase
 
 
 @cache
@@ -65,29 +62,12 @@ class ArrayShape:
         check_range(self, "rows", "columns", "length", "lit_rows", "lit_length", "lines", low=1)
 
 
-class OnChip(Protocol):
-    """A core as one of many chips."""
-
-    @property
-    def chip(self) -> Chip:
-        """How unlike parts are, and whether outputs fluctuate together."""
-        ...
-
-    @property
-    def chip_seed(self) -> int:
-        """Which chip it is."""
-        ...
-
-    @property
-    def array(self) -> ArrayShape:
-        """Parts and lines."""
-        ...
-
-
 def on_chip(
     spec: AnalogSpec,
-    core: OnChip,
+    chip: Chip,
+    array: ArrayShape,
     *,
+    seed: int,
     rin_ratio: float,
     repeated_variance: float = 0.0,
     cell_gain: float = 0.0,
@@ -98,8 +78,12 @@ def on_chip(
     ----------
     spec : AnalogSpec
         The record of one output, all noise counted as if drawn for it alone.
-    core : OnChip
-        The core whose record it is.
+    chip : Chip
+        How unlike parts are, and whether outputs fluctuate together.
+    array : ArrayShape
+        Parts and lines.
+    seed : int
+        Which chip it is.
     rin_ratio : float
         Variance of a line's relative power, which `spec.rin_variance` contains.
     repeated_variance : float
@@ -114,10 +98,10 @@ def on_chip(
     row would tell of it. Where weights are held, only the streamed operand has a converter that errs anew in
     every symbol; the other's share of `encoding_variance` stays with each output.
     """
-    chip, array, reading = core.chip, core.array, spec.reading_variance
+    reading = spec.reading_variance
     modulator = chip.gain_variance(chip.modulator_gain, reading)
     errors = ChipErrors(
-        seed=core.chip_seed,
+        seed=seed,
         rows=array.rows,
         columns=array.columns,
         length=array.length,
@@ -174,38 +158,16 @@ def counted(spec: AnalogSpec, link: LinkBudget, shot: Shot) -> AnalogSpec:
     )
 
 
-class Recorded(OnChip, Protocol):
-    """The same with its record."""
-
-    def analog(self, phase: Phase) -> AnalogSpec:
-        """Return what of the core reaches a product."""
-        ...
-
-
-def mismatch_ratio(core: Recorded) -> dict[str, float]:
+def mismatch_ratio(spec: AnalogSpec) -> dict[str, float]:
     """Return noise over signal of a full-scale sample by what is unlike on a chip, if anything is.
-
-    Parameters
-    ----------
-    core : Recorded
-        A core whose link closes.
 
     Notes
     -----
     Gains of a sum's positions are independent, that of the receiver is one for all of them. What a
     cell or a load adds is named by its core. Couplers do not show: all operands at full scale, a^2 = b^2.
     """
-    if core.chip.mismatch is Mismatch.NONE:
-        return {}
-    spec = core.analog(Phase.FORWARD)
     chip = spec.chip
     if chip is None:
         return {}
     modulators = chip.first_gain * (1.0 if chip.holds_weights else 2.0)
     return {"unlike parts": chip.output_gain + modulators / min(chip.length, spec.analog_length)}
-
-
-def bits_with_mismatch(core: Recorded, bits: float) -> float:
-    """Return the effective bits of a full-scale sample once parts are unlike, given those of like parts."""
-    unlike = mismatch_ratio(core)
-    return bits_from_snr(1.0 / (1.0 / snr_from_bits(bits) + sum(unlike.values()))) if unlike else bits

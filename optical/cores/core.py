@@ -1,4 +1,4 @@
-"""What a photonic chip asks of a core, whatever its physics: the seam between devices and an accelerator.
+"""Seam between a photonic core, whatever its physics, and the accelerator that holds many of them.
 
 Two kinds fit. A dynamic core sets both operands anew every symbol. A weight-stationary core loads one operand
 of a product, tile by tile, and streams the other past it: nothing else can be multiplied while it loads. No
@@ -14,16 +14,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from optical.devices.devices import Adder, Converter, Modulator, RingModulator
+from optical.devices import Events, Part
 from optical.execution import AnalogSpec, loads_second
-from optical.noise.chip import CalibrationCost
-from simulator.amounts import Amount, AmountT, Flag, ceiling, choose
+from optical.noise import CalibrationCost
+from simulator.amounts import Amount, Flag, ceiling, choose
 from simulator.operators import Phase, Products
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """What one product takes of all cores together, beyond what they draw all the time; of many, arrays."""
+    """Time, energy and wear of one product on all cores together, static power apart; of many, arrays."""
 
     light_s: Amount
     """Time during which operands stream through the cores."""
@@ -45,7 +45,7 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reload:
-    """What it takes to load all weights of one core anew; all zero for a dynamic core."""
+    """Time, energy and wear of loading all weights of one core anew; all zero for a dynamic core."""
 
     time_s: float = 0.0
     """Time until the core can be used."""
@@ -57,7 +57,7 @@ class Reload:
 
 @runtime_checkable
 class Budget(Protocol):
-    """The light of a core from source to sample; `optical.noise.link_budget.LinkBudget` is the usual one."""
+    """The light of a core from source to sample; `optical.noise.LightBudget` is the usual one."""
 
     @property
     def loss_db(self) -> float:
@@ -82,7 +82,7 @@ class Budget(Protocol):
 
 @runtime_checkable
 class Core(Protocol):
-    """A photonic core: a frozen description that prices its products and says how they come out."""
+    """Photonic core: a frozen description that prices its products and says how they come out."""
 
     @property
     def name(self) -> str:
@@ -148,26 +148,19 @@ class Core(Protocol):
         """Return time, energy and wear of one product, or of each of many, on cores in whole clusters."""
         ...
 
-    def static_parts_w(self) -> dict[str, float]:
-        """Return what one core draws whether or not it works, by part."""
+    def parts(self) -> tuple[Part, ...]:
+        """Return the parts list of one core: static power, full-load power and areas follow from it."""
         ...
 
-    def full_load_parts_w(self) -> dict[str, float]:
-        """Return the dynamic power of one core by part with all parts at work."""
-        ...
-
-    def photonic_area_m2(self) -> dict[str, float]:
-        """Return the area of one core's photonic parts."""
-        ...
-
-    def electronic_area_m2(self) -> dict[str, float]:
-        """Return the area of one core's electronic parts."""
+    @property
+    def full_load(self) -> Events:
+        """What happens in a second on one core with all parts at work."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TiledLoads:
-    """How a weight-stationary array does one product: which operand it loads, and how often."""
+    """Schedule of one product on weight-stationary arrays: which operand is loaded, and how often."""
 
     second: Flag
     """Whether B is loaded and A streams, or the reverse."""
@@ -226,37 +219,3 @@ PARTIAL_SUM_BYTES = 4.0
 """Bytes of a partial sum in the buffer."""
 NOTHING_RELOADED = Reload()
 """A core into which nothing is loaded."""
-
-
-class Converting(Protocol):
-    """A core with modulators and converters for operand symbols, converters and adders for samples."""
-
-    @property
-    def modulator(self) -> Modulator | RingModulator:
-        """One per symbol at a time."""
-        ...
-
-    @property
-    def dac(self) -> Converter:
-        """Operand converter, one per modulator."""
-        ...
-
-    @property
-    def adc(self) -> Converter:
-        """Output converter."""
-        ...
-
-    @property
-    def adder(self) -> Adder:
-        """Digital accumulator of an output."""
-        ...
-
-
-def converted(core: Converting, symbols: AmountT, samples: AmountT) -> dict[str, AmountT]:
-    """Return what so many operand symbols and output samples take, by part: energy, or power of rates."""
-    return {
-        "modulator": symbols * core.modulator.symbol_energy_j,
-        "dac": symbols * core.dac.conversion_j,
-        "adc": samples * core.adc.conversion_j,
-        "adder": samples * core.adder.energy_j,
-    }

@@ -54,11 +54,14 @@ def shot_limited(core: Homodyne) -> AnalogSpec:
     """
     link = dataclasses.replace(
         core.link,
-        noise_a_per_sqrt_hz=0.0,
-        dark_current_a=0.0,
-        rin_db_per_hz=-math.inf,
-        leakage=0.0,
-        residue=0.0,
+        receiver=dataclasses.replace(
+            core.link.receiver,
+            noise_a_per_sqrt_hz=0.0,
+            dark_current_a=0.0,
+            rin_db_per_hz=-math.inf,
+            leakage=0.0,
+            residue=0.0,
+        ),
     )
     return dataclasses.replace(
         AnalogSpec.ideal(),

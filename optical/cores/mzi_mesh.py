@@ -12,42 +12,51 @@ Clements et al., "Optimal design for universal multiport interferometers", Optic
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, cached_property
 from typing import ClassVar
 
-from optical.cores.analog_core import AnalogCore
-from optical.cores.array_errors import ArrayShape, default_chip, mismatch_ratio, on_chip
-from optical.cores.core import PARTIAL_SUM_BYTES, Reload, TiledLoads, Work, converted, tiled_loads
-from optical.cores.mesh_errors import RealMatrixError
-from optical.devices.devices import (
-    Adder,
+from optical.cores.analog import AnalogCore, converter_parts, receiver_of, source_parts, streaming
+from optical.cores.array_errors import ArrayShape, default_chip
+from optical.cores.core import PARTIAL_SUM_BYTES, Reload, tiled_loads
+from optical.devices import (
+    MEAN_PHASE_RAD,
+    CapacitiveShifter,
+    CarrierShifter,
     Converter,
-    Laser,
+    Decomposer,
+    Events,
+    Heater,
+    MeshCoupler,
+    MeshLayout,
     Modulator,
-    PassiveElement,
+    Part,
+    Per,
     Photodetector,
     Tia,
-    Waveguide,
     bytes_of_bits,
-    device_table,
+    programmable_table,
+    shipped,
 )
-from optical.devices.phase_shifters import MEAN_PHASE_RAD, CapacitiveShifter, CarrierShifter
-from optical.devices.programmable import Decomposer, Heater, MeshCoupler, MeshLayout, programmable_table
-from optical.execution import AnalogSpec, Rounding
-from optical.noise.amplifiers import amplifier_m2, amplifier_w, source_of
-from optical.noise.chip import CalibrationCost, Chip, calibration_cost
-from optical.noise.detection import OscillatorBudget, Receiver, check_closes
-from optical.noise.laser_power import NoiseRatio, converter_ratios
-from optical.noise.link_budget import UNIFORM_MEAN_SQUARE, Element
-from optical.transfer.layout import MeshLayout as MeshPositions
+from optical.execution import AnalogSpec
+from optical.noise import (
+    UNIFORM_MEAN_SQUARE,
+    CalibrationCost,
+    Chip,
+    Element,
+    OscillatorBudget,
+    elements_of,
+)
+from optical.transfer.mesh import MeshLayout as MeshPositions
 from optical.transfer.selfconfiguration import Calibration
 from simulator.amounts import Amount, choose
-from simulator.checks import check_positive, check_range, check_whole
+from simulator.checks import check_positive, check_range
 from simulator.operators import Held, Phase, Products
-from simulator.units import ratio_from_db, to_si
+from simulator.units import to_si
 
 SVD_FLOPS = 21.0
 """Operations over N^3 of a singular value decomposition with both sides (Golub and Van Loan, section 8.6)."""
@@ -56,10 +65,98 @@ ROTATION_FLOPS = 6.0
 
 
 class Configuration(StrEnum):
-    """How the phases of a mesh are found."""
+    """Phases of a mesh as they are found: as if its couplers were perfect, or allowing for their errors."""
 
     IDEAL = "ideal"
     CORRECTED = "corrected"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RealMatrixError:
+    """Expected errors of U S V*, U and V real and Haar-random, for small errors; rms over the rms entry.
+
+    Notes
+    -----
+    The laws of `optical.transfer.selfconfiguration` are those of complex unitary matrices. A weight is real,
+    so are both factors of its singular value decomposition, and a receiver beside a local oscillator sees one
+    quadrature: most of what errors of first order add stands in the other one.
+
+    Phases. Every phase that is wrong by d changes a mesh by a matrix of norm d. At an input that matrix is
+    imaginary. Between two couplers half of it is a common phase, imaginary, and half a rotation, real, of
+    norm^2 d^2/2. Of N(N-1)/2 interferometers in each of two meshes, over the N rows, (N-1) d^2/2 is seen.
+    A shifter that lets a share 1 + d of the field through is the same turned by 90 degrees: what was hidden
+    is seen, of the inside half, and with it the outputs': 3 (N-1) d^2/2 + 2 d^2 in all.
+
+    Couplers, uncorrected. A coupler that is wrong by e turns two modes in the imaginary direction, norm^2 2
+    e^2, so that each mesh is wrong by a relative square of x = 2 (N-1) e^2 there. What is seen is of second
+    order: the mean exp(-x/2) for each mesh, hence exp(-x) together, a gain; products of two different
+    couplers of one mesh, x^2/2; and of one coupler of each, x^2. The square of the error is 2 x^2.
+
+    Couplers, corrected. An interferometer of rank k has to pass an amplitude r straight with r^2 ~ Beta(1/2,
+    k/2) (rows of a random orthogonal matrix; of a unitary one Beta(1, k)), of density 2/B(1/2, k/2) at 0, and
+    cannot pass less than |e1 + e2|. What is missed is real: 2 (|e1 + e2| - r)^2 on average over r and e, for
+    N - k interferometers of rank k, gives a square that grows as N^1.5 e^3. It falls more slowly than
+    the uncorrected one: correction is for errors that are not small, sqrt(N) e above about 0.16, and for
+    complex matrices.
+
+    References
+    ----------
+    S. Bandyopadhyay, R. Hamerly, D. Englund, Optica 8 (2021) 1247: correction and its limit, for unitary
+    matrices. N. J. Russell et al., New J. Phys. 19 (2017) 033007: densities of splits. The real case is
+    ours; a Monte Carlo with the transfer matrices agrees.
+    """
+
+    ports: int
+    """Inputs, and outputs."""
+    phase_rad: float
+    """Standard deviation of every phase."""
+    coupler_rad: float
+    """Standard deviation of every coupler's angle."""
+    amplitude: float = 0.0
+    """Relative standard deviation of the field that every shifter lets through, dimensionless."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "ports", low=2)
+        check_range(self, "phase_rad", "coupler_rad", "amplitude")
+
+    @property
+    def phases(self) -> float:
+        """Error by wrong phases."""
+        return math.sqrt((self.ports - 1) / 2.0) * self.phase_rad
+
+    @property
+    def amplitudes(self) -> float:
+        """Error by shifters that let unlike shares of the field through."""
+        return math.sqrt(1.5 * (self.ports - 1) + 2.0) * self.amplitude
+
+    @property
+    def hidden(self) -> float:
+        """Mean square of what couplers put into the other quadrature of one mesh, relative."""
+        return 2.0 * (self.ports - 1) * self.coupler_rad**2
+
+    @property
+    def uncorrected(self) -> float:
+        """Error by couplers that phases do not allow for, beside the gain."""
+        return math.sqrt(2.0) * self.hidden
+
+    @property
+    def uncorrected_gain(self) -> float:
+        """Mean of the matrix by those couplers."""
+        return math.exp(-self.hidden)
+
+    @property
+    def corrected(self) -> float:
+        """Error by couplers after phases allow for them as far as they can."""
+        least_cube = (2.0 * self.coupler_rad**2) ** 1.5 * 2.0 * math.sqrt(2.0 / math.pi)
+        ranks = range(1, self.ports)
+        density = math.fsum((self.ports - rank) * _density_at_zero(rank) for rank in ranks)
+        return math.sqrt(2.0 * (2.0 / 3.0) * least_cube * density / self.ports)
+
+
+def _density_at_zero(rank: int) -> float:
+    """Return the density at 0 of an amplitude whose square is Beta(1/2, rank/2)."""
+    beta = math.lgamma(0.5) + math.lgamma(rank / 2.0) - math.lgamma((rank + 1) / 2.0)
+    return 2.0 * math.exp(-beta)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +165,8 @@ class MziMesh(AnalogCore):
 
     holds_weights: ClassVar[bool] = True
     """One operand is heated into the mesh."""
-    cluster: ClassVar[int] = 1
-    """Meshes share nothing."""
+    counts: ClassVar[tuple[str, ...]] = ("ports",)
+    """Fields that must be whole numbers from 1."""
     name: str = "mzi_mesh"
     """Name shown in tables and messages."""
     ports: int
@@ -78,30 +175,40 @@ class MziMesh(AnalogCore):
     """Share of it that goes to the receivers' local oscillators, 0 to 1; a design choice."""
     configuration: Configuration = Configuration.IDEAL
     """Whether phases allow for the errors of the couplers, which a calibration has measured."""
-    modulator: Modulator
+    modulator: Modulator = shipped(Modulator, "mzm")
     """One per input."""
-    coupler: MeshCoupler
+    coupler: MeshCoupler = shipped(MeshCoupler, "mesh_coupler", programmable_table)
     """Two per interferometer."""
-    heater: Heater | CapacitiveShifter | CarrierShifter
+    heater: Heater | CapacitiveShifter | CarrierShifter = shipped(Heater, "heater", programmable_table)
     """Phase shifter, two per interferometer, however it shifts."""
-    detector: Photodetector
+    detector: Photodetector = shipped(Photodetector, "photodetector")
     """Two per output."""
-    tia: Tia
+    tia: Tia = shipped(Tia, "tia")
     """One per output."""
-    heater_dac: Converter
+    heater_dac: Converter = shipped(Converter, "heater_dac", programmable_table)
     """One per heater."""
-    decomposer: Decomposer
+    decomposer: Decomposer = shipped(Decomposer, "decomposer", programmable_table)
     """Digital unit that computes phases."""
-    layout: MeshLayout
+    layout: MeshLayout = shipped(MeshLayout, "mesh_layout", programmable_table)
     """Where things stand."""
     chip: Chip = field(default_factory=default_chip)
     """How unlike parts of a kind are, and which outputs fluctuate together."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_range(self, "ports", low=2)
-        check_whole(self, "ports")
-        check_positive(self, "symbol_rate_hz", "laser_power_w", "adc_range_sigma", "oscillator_share")
+        check_positive(self, "oscillator_share")
         check_range(self, "oscillator_share", high=0.99)
+
+    @property
+    def modulators(self) -> int:
+        """Inputs, each with a modulator and a DAC."""
+        return self.ports
+
+    @property
+    def receivers(self) -> int:
+        """Outputs, each with an amplifier and an ADC."""
+        return self.ports
 
     @property
     def interferometers(self) -> int:
@@ -119,51 +226,48 @@ class MziMesh(AnalogCore):
         return self.ports**2 * self.symbol_rate_hz
 
     @property
+    def analog_length(self) -> int:
+        """Products in one ADC sample."""
+        return self.ports
+
+    @property
+    def operand_bytes_per_symbol(self) -> float:
+        """Bytes between converters and buffer in one symbol: inputs, and partial sums read and written."""
+        return self.ports * (self.word_bytes + 2.0 * PARTIAL_SUM_BYTES)
+
+    @property
+    def splits(self) -> int:
+        """Splitters that the signal, and an oscillator, passes."""
+        return math.ceil(math.log2(self.ports)) + 1
+
+    @property
     def path(self) -> tuple[Element, ...]:
         """Losses of the signal from source to detector."""
-        splits = math.ceil(math.log2(self.ports)) + 1
         each_db = 2.0 * (self.coupler.insertion_loss_db + self.heater.loss_db(MEAN_PHASE_RAD))
         length_m = self.layout.feed_length_m + self.depth * self.layout.stage_length_m
-        return (
-            Element(name="coupling", loss_db=self.laser.coupling_loss_db),
-            Element(name=self.modulator.name, loss_db=self.modulator.insertion_loss_db),
-            Element(name=f"{splits} x {self.branch.name}", loss_db=splits * self.branch.insertion_loss_db),
-            Element(name=f"{self.depth} x interferometer", loss_db=self.depth * each_db),
-            Element(name=self.waveguide.name, loss_db=self.waveguide.loss_db_per_m * length_m),
+        return elements_of(
+            (
+                ("coupling", 1, self.laser.coupling_loss_db),
+                (self.modulator.name, 1, self.modulator.insertion_loss_db),
+                (self.branch.name, self.splits, self.branch.insertion_loss_db),
+                ("interferometer", self.depth, each_db),
+                (self.waveguide.name, 1, self.waveguide.loss_db_per_m * length_m),
+            )
         )
 
     @cached_property
     def link(self) -> OscillatorBudget:
         """Budget of the light, whether or not the link closes."""
-        source = source_of(self)
-        splits = math.ceil(math.log2(self.ports)) + 1
+        source = self.source()
         return OscillatorBudget(
             elements=self.path,
-            oscillator_loss_db=self.laser.coupling_loss_db + splits * self.branch.insertion_loss_db,
+            split=self.ports,
+            oscillator_loss_db=self.laser.coupling_loss_db + self.splits * self.branch.insertion_loss_db,
             launch_w=source.launch_w,
             oscillator_share=self.oscillator_share,
             length=self.ports,
-            receiver=Receiver.of(
-                self.detector,
-                self.tia,
-                symbol_rate_hz=self.symbol_rate_hz,
-                sender_hz=self.modulator.bandwidth_hz,
-                rin_db_per_hz=source.rin_db_per_hz,
-                leakage=ratio_from_db(-self.modulator.extinction_ratio_db),
-            ),
+            receiver=receiver_of(self, self.detector, self.tia, source),
         )
-
-    @cached_property
-    def budget(self) -> OscillatorBudget:
-        """Budget of the light of a link that closes.
-
-        Raises
-        ------
-        LinkError
-            If it does not.
-        """
-        check_closes(self.name, self.link.noise_ratio, self.path, self.ports)
-        return self.link
 
     @property
     def phase_error_rad(self) -> float:
@@ -213,46 +317,24 @@ class MziMesh(AnalogCore):
         knows = self.configuration is Configuration.CORRECTED
         settings = 2.0 * Calibration(knows_couplers=knows).settings(MeshPositions(modes=self.ports))
         readings = settings * max(1, self.chip.averages)
-        return calibration_cost(self, settings=settings, settling_s=self.reload.time_s, readings=readings)
+        return self.calibrated(settings=settings, settling_s=self.reload.time_s, readings=readings)
 
     @property
-    def noise_ratio(self) -> NoiseRatio:
-        """Noise over signal of a full-scale sample: light, converters, wrong weights."""
-        others = converter_ratios(self.dac, self.adc, self.ports) | mismatch_ratio(self)
-        wrong = self.relative_matrix_error**2 * UNIFORM_MEAN_SQUARE
-        return self.link.noise_ratio.joined(others | {"wrong weights": wrong / self.ports})
+    def weight_noise(self) -> Mapping[str, float]:
+        """Noise over signal of a full-scale sample by wrong weights."""
+        return {"wrong weights": self.relative_matrix_error**2 * UNIFORM_MEAN_SQUARE / self.ports}
 
-    @property
-    def effective_bits(self) -> float:
-        """Effective bits of a full-scale sample with converters and wrong weights."""
-        return self.noise_ratio.effective_bits
-
-    def analog(self, phase: Phase) -> AnalogSpec:
-        """Return what of the core reaches a product of a phase, all of it from budget and devices.
-
-        Parameters
-        ----------
-        phase : Phase
-            Gradient operands may be rounded stochastically; every phase loads its own matrix.
-        """
-        grid, effective = (4.0**-bits / 3.0 for bits in (self.dac.nominal_bits, self.dac.enob_bits))
+    def output_record(self, phase: Phase) -> AnalogSpec:
+        """Return the record of one output by itself; couplers not allowed for scale the matrix."""
         blind = self.configuration is Configuration.IDEAL
-        spec = AnalogSpec(
-            dac_bits=self.dac.nominal_bits,
-            adc_bits=self.adc.nominal_bits,
-            adc_enob_bits=self.adc.enob_bits,
-            adc_range_sigma=self.adc_range_sigma,
-            analog_length=self.ports,
-            thermal_variance=self.budget.thermal_variance,
-            shot_variance=0.0,
-            rin_variance=self.budget.rin_variance,
-            encoding_variance=effective - grid,
-            load_variance=self.load_variance,
-            product_gain=self.matrix_error.uncorrected_gain if blind else 1.0,
-            rounding=Rounding.NEAREST if phase is Phase.FORWARD else self.gradient_rounding,
-        )
-        couplers = self.coupler_error**2 * UNIFORM_MEAN_SQUARE
-        return on_chip(spec, self, rin_ratio=self.link.receiver.rin_ratio, repeated_variance=couplers)
+        gain = self.matrix_error.uncorrected_gain if blind else 1.0
+        record = super().output_record(phase)
+        return dataclasses.replace(record, load_variance=self.load_variance, product_gain=gain)
+
+    @property
+    def repeated_variance(self) -> float:
+        """Error of a loaded element by couplers, in full scales squared."""
+        return self.coupler_error**2 * UNIFORM_MEAN_SQUARE
 
     @property
     def array(self) -> ArrayShape:
@@ -262,19 +344,16 @@ class MziMesh(AnalogCore):
     @property
     def reload(self) -> Reload:
         """All heaters set at once."""
-        heaters = 2.0 * self.interferometers
-        return Reload(
-            time_s=self.heater.settling_s + 1.0 / self.heater_dac.rate_hz,
-            energy_j=heaters * (self.heater_dac.conversion_j + self.heater.setting_j),
-        )
+        settling_s = self.heater.settling_s + 1.0 / self.heater_dac.rate_hz
+        return Reload(time_s=settling_s, energy_j=self.load_energy_j(self.interferometers))
 
     @property
     def decomposition_flops(self) -> float:
         """Operations that turn a matrix into phases."""
         return (SVD_FLOPS + ROTATION_FLOPS) * float(self.ports) ** 3
 
-    def work(self, operator: Products, cores: int) -> Work:
-        """Return time and energy of one product on so many cores.
+    def events(self, operator: Products, cores: int) -> Events:
+        """Return how often the parts of so many cores work for one product.
 
         Notes
         -----
@@ -287,67 +366,35 @@ class MziMesh(AnalogCore):
             0.0 if operator.held is held else self.decomposition_flops for held in (Held.A, Held.B)
         )
         flops: Amount = choose(loads.second, loaded_b, loaded_a)
-        each_s = self.reload.time_s + flops / self.decomposer.rate_flop_per_s
-        word_bytes = bytes_of_bits(self.dac.nominal_bits)
-        loaded_bytes = 2.0 * loads.loaded_values * bytes_of_bits(self.heater_dac.nominal_bits)
-        return Work(
-            light_s=loads.rounds * loads.streamed / self.symbol_rate_hz,
-            programming_s=loads.rounds * each_s,
-            energy_j=converted(self, loads.streamed_values, loads.samples) | self._loaded(loads, flops),
-            operand_bytes=loads.streamed_values * word_bytes + loaded_bytes + loads.partial_bytes,
-            writes=loads.rounds,
+        return dataclasses.replace(
+            streaming(self, loads, loaded_bytes=2.0 * bytes_of_bits(self.heater_dac.nominal_bits)),
+            operations=loads.tiles * flops,
+            prepared_s=loads.rounds * flops / self.decomposer.rate_flop_per_s,
         )
 
-    def _loaded(self, loads: TiledLoads, flops: Amount) -> dict[str, Amount]:
-        return {
-            "programming": loads.tiles * self.reload.energy_j,
-            "decomposition": loads.tiles * flops * self.decomposer.energy_j_per_flop,
-        }
-
-    @property
-    def operand_bytes_per_symbol(self) -> float:
-        """Bytes between converters and buffer in one symbol: inputs, and partial sums read and written."""
-        return self.ports * (bytes_of_bits(self.dac.nominal_bits) + 2.0 * PARTIAL_SUM_BYTES)
-
-    def static_parts_w(self) -> dict[str, float]:
-        """Return what one core draws whether or not it works, by part.
+    def parts(self) -> tuple[Part, ...]:
+        """Return the parts list of one core.
 
         Notes
         -----
         Phases of a random matrix spread evenly over [0, 2 pi): on average each heater holds pi.
         """
-        return {
-            "laser": self.laser_power_w / self.laser.wall_plug_efficiency,
-            "phase hold": 2.0 * self.interferometers * self.heater.hold_w(MEAN_PHASE_RAD),
-            "photodetector": 2.0 * self.ports * self.detector.bias_w,
-            "tia": self.ports * self.tia.power_w,
-        } | amplifier_w(self)
-
-    def full_load_parts_w(self) -> dict[str, float]:
-        """Return the dynamic power of one core by part when every symbol carries a vector."""
-        rate_hz = self.ports * self.symbol_rate_hz
-        return converted(self, rate_hz, rate_hz)
-
-    def photonic_area_m2(self) -> dict[str, float]:
-        """Return the area of one core's photonic parts."""
-        cell = 2.0 * (self.heater.area_m2 + self.coupler.area_m2) / self.layout.cell_fill
-        return {
-            "laser": self.laser.area_m2,
-            "modulator": self.ports * self.modulator.area_m2,
-            "interferometers": self.interferometers * cell,
-            "receivers": self.ports * (2.0 * self.detector.area_m2 + 2.0 * self.branch.area_m2),
-        } | amplifier_m2(self)
-
-    def electronic_area_m2(self) -> dict[str, float]:
-        """Return the area of one core's electronic parts."""
-        return {
-            "dac": self.ports * self.dac.interleaved(self.symbol_rate_hz) * self.dac.area_m2,
-            "heater dac": 2.0 * self.interferometers * self.heater_dac.area_m2,
-            "adc": self.ports * self.adc.interleaved(self.symbol_rate_hz) * self.adc.area_m2,
-            "tia": self.ports * self.tia.area_m2,
-            "adder": self.ports * self.adder.area_m2,
-            "decomposer": self.decomposer.area_m2,
-        }
+        heaters, fill, outputs = 2.0 * self.interferometers, self.layout.cell_fill, self.receivers
+        held_w = self.heater.hold_w(MEAN_PHASE_RAD)
+        return (
+            *source_parts(self),
+            *converter_parts(self),
+            Part("programming", self.heater_dac, heaters, self.heater_dac.conversion_j, Per.LOAD),
+            Part("programming", self.heater, heaters, self.heater.setting_j, Per.LOAD),
+            Part("decomposition", self.decomposer, 1, self.decomposer.energy_j_per_flop, Per.OPERATION),
+            Part("phase hold", self.heater, heaters, held_w, within="interferometers", fill=fill),
+            Part("interferometers", self.coupler, heaters, fill=fill),
+            Part("photodetector", self.detector, 2.0 * outputs, self.detector.bias_w, within="receivers"),
+            Part("receivers", self.branch, 2.0 * outputs),
+            Part("tia", self.tia, outputs, self.tia.power_w),
+            Part("heater dac", self.heater_dac, heaters),
+            Part("decomposer", self.decomposer, 1),
+        )
 
 
 @cache
@@ -359,23 +406,8 @@ def default_mesh() -> MziMesh:
     The laser's power is our choice: for evenly spread operands the receiver then adds about as much noise as
     the ADC does (a test holds this to a factor of two).
     """
-    table, programmable = device_table(), programmable_table()
     return MziMesh(
         ports=32,
         symbol_rate_hz=to_si("symbol_rate_hz", 5.0, "GHz"),
         laser_power_w=to_si("laser_power_w", 40.0, "mW"),
-        laser=table.build(Laser, "laser"),
-        modulator=table.build(Modulator, "mzm"),
-        branch=table.build(PassiveElement, "y_branch"),
-        coupler=programmable.build(MeshCoupler, "mesh_coupler"),
-        heater=programmable.build(Heater, "heater"),
-        waveguide=table.build(Waveguide, "si_waveguide"),
-        detector=table.build(Photodetector, "photodetector"),
-        tia=table.build(Tia, "tia"),
-        dac=table.build(Converter, "dac"),
-        adc=table.build(Converter, "adc"),
-        adder=table.build(Adder, "adder"),
-        heater_dac=programmable.build(Converter, "heater_dac"),
-        decomposer=programmable.build(Decomposer, "decomposer"),
-        layout=programmable.build(MeshLayout, "mesh_layout"),
     )

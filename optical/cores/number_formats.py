@@ -18,11 +18,11 @@ from functools import cache, cached_property
 
 from optical.cores.core import Budget, Core, Reload, Work
 from optical.cores.crossbar import Crossbar, default_crossbar
-from optical.devices.devices import bytes_of_bits, device_table
-from optical.execution import AnalogSpec, FormatLogic, Residues, Scale
+from optical.devices import Events, FormatLogic, Part, Per, bytes_of_bits, device_table, energy_j
+from optical.devices.limits import bits_from_snr
+from optical.execution import AnalogSpec, Residues, Scale
 from optical.execution.residues import Remainder, largest_mantissa, largest_residue, residue_mean_square
-from optical.noise.chip import CalibrationCost
-from optical.noise.link_budget import bits_from_snr
+from optical.noise import CalibrationCost
 from simulator.amounts import Amount, ceiling
 from simulator.checks import check_range, check_whole
 from simulator.errors import ParameterError
@@ -39,18 +39,9 @@ def elements_of(operator: Products) -> Amount:
     return operator.batch * operator.k * (operator.m + operator.n)
 
 
-@dataclass(frozen=True, kw_only=True)
-class BlockFloatCore:
-    """Any core with adaptive block floating point: a scale for each vector of one sample's operands.
+class FormattedCore:
+    """Base of cores that are another core with a number format: what the format leaves as it is."""
 
-    Notes
-    -----
-    The gain before the ADC of the paper is the core's own `adc_range_sigma`, set per block. The rounding of a
-    scale to bf16 is left out: it moves the grid by a part in 256, not the value.
-    """
-
-    name: str = "block_float"
-    """Name shown in tables and messages."""
     core: Core
     """The core that multiplies."""
     logic: FormatLogic
@@ -67,19 +58,9 @@ class BlockFloatCore:
         return self.core.holds_weights
 
     @property
-    def reload(self) -> Reload:
-        """Time, energy and wear of loading one core."""
-        return self.core.reload
-
-    @property
     def symbol_rate_hz(self) -> float:
         """Symbols per second."""
         return self.core.symbol_rate_hz
-
-    @property
-    def peak_macs_per_s(self) -> float:
-        """Multiply-accumulates per second of one core."""
-        return self.core.peak_macs_per_s
 
     @property
     def budget(self) -> Budget:
@@ -87,29 +68,65 @@ class BlockFloatCore:
         return self.core.budget
 
     @property
-    def effective_bits(self) -> float:
-        """Effective bits of a full-scale sample with its converters; the format leaves them as they are."""
-        return self.core.effective_bits
-
-    @cached_property
-    def _forward(self) -> AnalogSpec:
-        """The core's record of a forward product, derived once."""
-        return self.core.analog(Phase.FORWARD)
-
-    @property
     def calibration(self) -> CalibrationCost:
         """What it takes to learn what the chip adds."""
         return self.core.calibration
 
+    @cached_property
+    def forward(self) -> AnalogSpec:
+        """The core's record of a forward product, derived once."""
+        return self.core.analog(Phase.FORWARD)
+
     @property
     def analog_length(self) -> int:
         """Products in one sample, hence elements of a block."""
-        return self._forward.analog_length
+        return self.forward.analog_length
+
+    def format_parts(self, samples_hz: float) -> tuple[Part, ...]:
+        """Return the electronics of the format, as many lanes as so many samples per second need."""
+        return (
+            Part("number format", self.logic, math.ceil(samples_hz / self.logic.rate_hz)),
+            Part("number format", self.logic, 1, self.logic.element_j, Per.ELEMENT),
+            Part("number format", self.logic, 1, self.logic.sample_j, Per.RESULT),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockFloatCore(FormattedCore):
+    """Any core with adaptive block floating point: a scale for each vector of one sample's operands.
+
+    Notes
+    -----
+    The gain before the ADC of the paper is the core's own `adc_range_sigma`, set per block. The rounding of a
+    scale to bf16 is left out: it moves the grid by a part in 256, not the value.
+    """
+
+    name: str = "block_float"
+    """Name shown in tables and messages."""
+    core: Core
+    """The core that multiplies."""
+    logic: FormatLogic
+    """Digital electronics of the format."""
+
+    @property
+    def reload(self) -> Reload:
+        """Time, energy and wear of loading one core."""
+        return self.core.reload
+
+    @property
+    def peak_macs_per_s(self) -> float:
+        """Multiply-accumulates per second of one core."""
+        return self.core.peak_macs_per_s
+
+    @property
+    def effective_bits(self) -> float:
+        """Effective bits of a full-scale sample with its converters; the format leaves them as they are."""
+        return self.core.effective_bits
 
     @property
     def _with_scales(self) -> float:
         """Bytes of operands with their scales over those without, dimensionless."""
-        word_bytes = bytes_of_bits(self._forward.dac_bits)
+        word_bytes = bytes_of_bits(self.forward.dac_bits)
         return 1.0 + self.logic.scale_bytes / (word_bytes * self.analog_length)
 
     @property
@@ -124,35 +141,30 @@ class BlockFloatCore:
     def work(self, operator: Products, cores: int) -> Work:
         """Return time, energy and wear of one product; the format is pipelined and takes no time."""
         work = self.core.work(operator, cores)
-        samples = samples_of(operator, self.analog_length)
-        added = elements_of(operator) * self.logic.element_j + samples * self.logic.sample_j
+        events = Events(elements=elements_of(operator), results=samples_of(operator, self.analog_length))
         return dataclasses.replace(
             work,
-            energy_j=dict(work.energy_j) | {"number format": added},
+            energy_j=dict(work.energy_j) | energy_j(self.format_parts(self._samples_hz), events),
             operand_bytes=work.operand_bytes * self._with_scales,
         )
 
-    def static_parts_w(self) -> dict[str, float]:
-        """Return what one core draws whether or not it works, by part."""
-        return self.core.static_parts_w()
+    @property
+    def _samples_hz(self) -> float:
+        """Samples that are scaled per second at full load."""
+        return self.peak_macs_per_s / self.analog_length
 
-    def full_load_parts_w(self) -> dict[str, float]:
-        """Return the dynamic power of one core by part with all parts at work."""
-        samples_hz = self.peak_macs_per_s / self.analog_length
-        return self.core.full_load_parts_w() | {"number format": samples_hz * self.logic.sample_j}
+    def parts(self) -> tuple[Part, ...]:
+        """Return the parts list of one core."""
+        return (*self.core.parts(), *self.format_parts(self._samples_hz))
 
-    def photonic_area_m2(self) -> dict[str, float]:
-        """Return the area of one core's photonic parts."""
-        return self.core.photonic_area_m2()
-
-    def electronic_area_m2(self) -> dict[str, float]:
-        """Return the area of one core's electronic parts."""
-        lanes = math.ceil(self.peak_macs_per_s / self.analog_length / self.logic.rate_hz)
-        return self.core.electronic_area_m2() | {"number format": lanes * self.logic.area_m2}
+    @property
+    def full_load(self) -> Events:
+        """What happens in a second on one core with all parts at work."""
+        return dataclasses.replace(self.core.full_load, results=self._samples_hz)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResidueCore:
+class ResidueCore(FormattedCore):
     """Any core that multiplies integers remainder by remainder, exactly while noise stays below half a step.
 
     Notes
@@ -192,7 +204,7 @@ class ResidueCore:
                 "add a modulus, or take fewer bits or a shorter sum"
             )
             raise ParameterError(msg)
-        codes = 2.0**self._forward.dac_bits
+        codes = 2.0**self.forward.dac_bits
         if max(self.moduli) > codes:
             msg = (
                 f"ResidueCore '{self.name}': modulus {max(self.moduli)} is more than the {codes:g} codes of "
@@ -206,50 +218,15 @@ class ResidueCore:
         return math.ceil(len(self.moduli) / self.parallel)
 
     @property
-    def cluster(self) -> int:
-        """Cores that share parts, each of `parallel` copies."""
-        return self.core.cluster
-
-    @property
-    def holds_weights(self) -> bool:
-        """Whether one operand is loaded while the other streams."""
-        return self.core.holds_weights
-
-    @property
     def reload(self) -> Reload:
         """Time, energy and wear of loading all copies for one modulus each."""
         one = self.core.reload
         return dataclasses.replace(one, energy_j=self.parallel * one.energy_j)
 
     @property
-    def symbol_rate_hz(self) -> float:
-        """Symbols per second."""
-        return self.core.symbol_rate_hz
-
-    @property
     def peak_macs_per_s(self) -> float:
         """Multiply-accumulates of whole numbers per second of one core."""
         return self.core.peak_macs_per_s / self.passes
-
-    @property
-    def budget(self) -> Budget:
-        """Budget of the light of one copy."""
-        return self.core.budget
-
-    @cached_property
-    def _forward(self) -> AnalogSpec:
-        """The core's record of a forward product, derived once."""
-        return self.core.analog(Phase.FORWARD)
-
-    @property
-    def calibration(self) -> CalibrationCost:
-        """What it takes to learn what the chip adds."""
-        return self.core.calibration
-
-    @property
-    def analog_length(self) -> int:
-        """Products in one sample, hence elements of a block."""
-        return self._forward.analog_length
 
     @property
     def operand_bytes_per_symbol(self) -> float:
@@ -267,7 +244,7 @@ class ResidueCore:
         rho (load + repeated)) / g^2 of the core's record, errors of the chip taken as if redrawn; the ADC
         adds (range / 2^ENOB)^2 / 12, its range being m or the whole sum, 2 n r^2.
         """
-        return Residues(moduli=self.moduli, sigmas=tuple(self._sigma(self._forward, m) for m in self.moduli))
+        return Residues(moduli=self.moduli, sigmas=tuple(self._sigma(self.forward, m) for m in self.moduli))
 
     def _sigma(self, spec: AnalogSpec, modulus: int) -> float:
         """Return the rms noise of reading a remainder, in its steps."""
@@ -308,42 +285,37 @@ class ResidueCore:
     def work(self, operator: Products, cores: int) -> Work:
         """Return time, energy and wear of one product: the core's, once for each modulus."""
         work, count = self.core.work(operator, cores), len(self.moduli)
-        samples = samples_of(operator, self.analog_length)
-        each = elements_of(operator) * self.logic.element_j + samples * self.logic.sample_j
-        blocks = elements_of(operator) / self.analog_length
+        elements = elements_of(operator)
+        results = samples_of(operator, self.analog_length)
+        events = Events(elements=count * elements, results=count * results)
         return Work(
             light_s=self.passes * work.light_s,
             programming_s=self.passes * work.programming_s,
             energy_j={part: count * energy for part, energy in work.energy_j.items()}
-            | {"number format": count * each},
-            operand_bytes=count * work.operand_bytes + blocks * self.logic.scale_bytes,
+            | energy_j(self.format_parts(self._samples_hz), events),
+            operand_bytes=count * work.operand_bytes + elements / self.analog_length * self.logic.scale_bytes,
             writes=self.passes * work.writes,
         )
-
-    def static_parts_w(self) -> dict[str, float]:
-        """Return what one core, all its copies, draws whether or not it works, by part."""
-        return {part: self.parallel * power for part, power in self.core.static_parts_w().items()}
-
-    def full_load_parts_w(self) -> dict[str, float]:
-        """Return the dynamic power of one core by part with all copies at work."""
-        parts = {part: self.parallel * power for part, power in self.core.full_load_parts_w().items()}
-        return parts | {"number format": self._samples_hz * self.logic.sample_j}
 
     @property
     def _samples_hz(self) -> float:
         """Remainders that are read per second at full load."""
         return self.parallel * self.core.peak_macs_per_s / self.analog_length
 
-    def photonic_area_m2(self) -> dict[str, float]:
-        """Return the area of one core's photonic parts, all copies."""
-        return {part: self.parallel * area for part, area in self.core.photonic_area_m2().items()}
+    def parts(self) -> tuple[Part, ...]:
+        """Return the parts list of one core, all its copies."""
+        copies = (part.times(self.parallel if part.per is Per.CORE else 1) for part in self.core.parts())
+        return (*copies, *self.format_parts(self._samples_hz))
 
-    def electronic_area_m2(self) -> dict[str, float]:
-        """Return the area of one core's electronic parts, all copies."""
-        parts = {part: self.parallel * area for part, area in self.core.electronic_area_m2().items()}
-        return parts | {
-            "number format": math.ceil(self._samples_hz / self.logic.rate_hz) * self.logic.area_m2
-        }
+    @property
+    def full_load(self) -> Events:
+        """What happens in a second on one core with all copies at work."""
+        one = self.core.full_load
+        return Events(
+            symbols=self.parallel * one.symbols,
+            samples=self.parallel * one.samples,
+            results=self._samples_hz,
+        )
 
 
 def in_block_float(core: Core, name: str) -> BlockFloatCore:

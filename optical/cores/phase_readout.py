@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
+from optical.devices.limits import bits_from_snr
 from optical.execution import Residues
-from optical.noise.detection import Receiver, loss_db
-from optical.noise.laser_power import NoiseRatio
-from optical.noise.link_budget import Element, bits_from_snr
+from optical.noise import Element, NoiseRatio, Receiver, loss_db
 from simulator.checks import check_positive, check_range
 from simulator.units import ratio_from_db
 
@@ -52,7 +51,7 @@ def snr_for_misreading(chance: float, modulus: int) -> float:
 
 
 def sigma_of_misreading(chance: float) -> float:
-    """Return the Gaussian noise, in steps rms, that misreads a remainder as often (`optical.execution.residues`)."""
+    """Return the Gaussian noise, in steps rms, that misreads a remainder as often (`residues`)."""
     inverse = float(scipy.special.erfcinv(chance))
     return 0.0 if math.isinf(inverse) else 0.5 / (math.sqrt(2.0) * inverse)
 

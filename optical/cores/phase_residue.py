@@ -15,36 +15,330 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import ClassVar
 
-from optical.cores.core import PARTIAL_SUM_BYTES, Reload, TiledLoads, Work, tiled_loads
-from optical.cores.phase_array import DigitSwitch, PhaseArray, PhaseLayout, PhaseSegment
-from optical.cores.phase_readout import PhaseBudget, sigma_of_misreading
-from optical.devices.devices import (
+import scipy
+
+from optical.cores.core import PARTIAL_SUM_BYTES, Reload, Work, tiled_loads
+from optical.cores.phase_readout import PhaseBudget, PhaseChannel, sigma_of_misreading
+from optical.devices import (
     Adder,
     Converter,
+    Device,
+    Events,
+    FormatLogic,
+    InterferometerArms,
     Laser,
+    Part,
     PassiveElement,
+    Per,
     Photodetector,
     Tia,
     Waveguide,
     bytes_of_bits,
     device_table,
+    energy_j,
 )
-from optical.devices.receivers import InterferometerArms
-from optical.execution import AnalogSpec, FormatLogic, Residues, Rounding, Scale
+from optical.devices.limits import bits_from_snr
+from optical.execution import AnalogSpec, Residues, Rounding, Scale
 from optical.execution.residues import largest_mantissa
-from optical.noise.chip import CalibrationCost
-from optical.noise.detection import check_closes
-from optical.noise.link_budget import bits_from_snr
-from simulator.amounts import Amount, AmountT
-from simulator.checks import check_range, check_whole
-from simulator.errors import ParameterError
+from optical.noise import CalibrationCost, Element, NoiseRatio, Receiver, check_closes
+from simulator.checks import check_positive, check_range, check_whole
+from simulator.errors import LinkError, ParameterError
 from simulator.operators import Phase, Products
-from simulator.units import to_si
+from simulator.units import ratio_from_db, to_si
 
 READINGS_PER_SAMPLE = 2
 """Quadratures."""
 DECISION_ELEMENTS = 2
 """Small products that find the phase nearest to two quadratures, each priced as a remainder."""
+
+
+def moduli_of(exponent: int) -> tuple[int, int, int]:
+    """Return 2^k - 1, 2^k and 2^k + 1, which have no common factor and need no division to fold into."""
+    return 2**exponent - 1, 2**exponent, 2**exponent + 1
+
+
+def digits_of(modulus: int) -> int:
+    """Return the binary digits of the largest remainder."""
+    return (modulus - 1).bit_length()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DigitSwitch(Device):
+    """Ring that sends light through a segment for a digit of 1, and past it for 0; each segment has two."""
+
+    name: str
+    """Name shown in tables."""
+    dropped_loss_db: float
+    """Loss of light that it takes over."""
+    passed_loss_db: float
+    """Loss of light that it lets pass."""
+    extinction_db: float
+    """Light that takes the right way over light that does not, in power."""
+    bandwidth_hz: float
+    """3 dB bandwidth of switching."""
+    symbol_energy_j: float
+    """Drive energy per symbol."""
+    tuning_w: float
+    """Heater power, all the time."""
+    area_m2: float
+    """Area."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "extinction_db", "bandwidth_hz")
+        check_range(self, "dropped_loss_db", "passed_loss_db", "symbol_energy_j", "tuning_w", "area_m2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseSegment(Device):
+    """Phase shifter of half a wave to either side, held by a field without power."""
+
+    name: str
+    """Name shown in tables."""
+    insertion_loss_db: float
+    """Loss."""
+    settling_s: float
+    """Time until a new phase stands."""
+    drift_rad: float
+    """Standard deviation of the phase from its setting between calibrations."""
+    area_m2: float
+    """Area."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "settling_s")
+        check_range(self, "insertion_loss_db", "drift_rad", "area_m2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseLayout:
+    """Layout of rows of units."""
+
+    name: str
+    """Name shown in tables."""
+    unit_length_m: float
+    """Length of a unit along its row."""
+    node_fill: float
+    """Area of a unit's devices over the area of its cell, 0 to 1."""
+    feed_length_m: float
+    """Waveguide from the laser to the rows."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "node_fill", high=1.0, open_low=True)
+        check_range(self, "unit_length_m", "feed_length_m")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseArray:
+    """Three blocks of rows, one for each of the moduli 2^k - 1, 2^k and 2^k + 1, lit by one laser.
+
+    Notes
+    -----
+    A unit multiplies a streamed remainder x by a held one w: for each digit of x that is 1, two ring switches
+    send light through a segment set to the phase of 2^d w modulo m. Each segment thus needs no more than half
+    a wave to either side. (Mirage, as recalled, sets all digits by one voltage and gives segment d 2^d times
+    the length: fewer converters, but six times the length for k = 5, and an error of the voltage counts 2^d
+    times.) Light passes the units of a row one after the other and is read in quadrature with an oscillator.
+
+    A segment set wrong by its converter or by drift is wrong until the next load; as which segments are
+    passed changes with x, the sum over a row is drawn anew for each sample.
+    """
+
+    name: str = "phase_array"
+    """Name shown in tables and messages."""
+    length: int
+    """Units of a row: products in a sum."""
+    rows: int
+    """Rows of each modulus: sums at once."""
+    exponent: int
+    """k of the moduli."""
+    symbol_rate_hz: float
+    """Symbols per second."""
+    laser_power_w: float
+    """Optical power of the laser, of all three blocks; a design choice."""
+    oscillator_share: float = 0.5
+    """Share of it that goes to the local oscillators, 0 to 1; a design choice."""
+    laser: Laser
+    """Source."""
+    branch: PassiveElement
+    """Splitter by two."""
+    switch: DigitSwitch
+    """Two per digit and unit."""
+    segment: PhaseSegment
+    """One per digit and unit."""
+    waveguide: Waveguide
+    """Routing."""
+    hybrid: PassiveElement
+    """90 degree hybrid, one per row."""
+    arms: InterferometerArms
+    """Stability of the phase between rows and oscillators."""
+    detector: Photodetector
+    """Four per row."""
+    tia: Tia
+    """Two per row."""
+    adc: Converter
+    """Two per row."""
+    segment_dac: Converter
+    """One per unit, sets its digits in turn."""
+    layout: PhaseLayout
+    """Where things stand."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "length", "rows", low=1)
+        check_range(self, "exponent", low=2, high=16)
+        check_whole(self, "length", "rows", "exponent")
+        check_positive(self, "symbol_rate_hz", "laser_power_w", "oscillator_share")
+        check_range(self, "oscillator_share", high=0.99)
+
+    @property
+    def moduli(self) -> tuple[int, int, int]:
+        """What sums are taken modulo of."""
+        return moduli_of(self.exponent)
+
+    @property
+    def all_rows(self) -> int:
+        """Rows of all moduli."""
+        return len(self.moduli) * self.rows
+
+    @property
+    def units(self) -> int:
+        """Units of all rows."""
+        return self.length * self.all_rows
+
+    @property
+    def row_digits(self) -> int:
+        """Digits of one row of each modulus together, for one unit of each."""
+        return sum(digits_of(modulus) for modulus in self.moduli)
+
+    @property
+    def segments(self) -> int:
+        """Segments of all units; switches are twice as many."""
+        return self.length * self.rows * self.row_digits
+
+    @property
+    def setting_error_rad(self) -> float:
+        """Standard deviation of a segment's phase: steps of its converter over a whole wave, and drift."""
+        step_rad = 2.0 * math.pi * 2.0**-self.segment_dac.enob_bits
+        return math.hypot(step_rad / math.sqrt(12.0), self.segment.drift_rad)
+
+    @property
+    def _path(self) -> tuple[Element, ...]:
+        splits = math.ceil(math.log2(self.all_rows)) + 1
+        length_m = self.layout.feed_length_m + self.length * self.layout.unit_length_m
+        return (
+            Element(name="coupling", loss_db=self.laser.coupling_loss_db),
+            Element(name=f"{splits} x {self.branch.name}", loss_db=splits * self.branch.insertion_loss_db),
+            Element(name=self.hybrid.name, loss_db=self.hybrid.insertion_loss_db),
+            Element(name=self.waveguide.name, loss_db=self.waveguide.loss_db_per_m * length_m),
+        )
+
+    @property
+    def _receiver(self) -> Receiver:
+        return Receiver.of(
+            self.detector,
+            self.tia,
+            symbol_rate_hz=self.symbol_rate_hz,
+            shaped_by_hz=(self.switch.bandwidth_hz,),
+            rin_db_per_hz=self.laser.rin_db_per_hz,
+            leakage=0.0,
+        )
+
+    def channel(self, modulus: int) -> PhaseChannel:
+        """Return a row of one modulus, light and noise.
+
+        Notes
+        -----
+        A field that leaks at both switches of a digit comes back as a share of the extinction with the phase
+        that the digit should not have, evenly spread: half of its square lies across the wanted field.
+        """
+        digits, path = self.length * digits_of(modulus), self._path
+        leaked = ratio_from_db(-self.switch.extinction_db)
+        shared_w = self.laser_power_w / self.all_rows
+        common_db = math.fsum(element.loss_db for element in path[:-1])
+        return PhaseChannel(
+            modulus=modulus,
+            elements=path,
+            digits=digits,
+            one_loss_db=2.0 * self.switch.dropped_loss_db + self.segment.insertion_loss_db,
+            zero_loss_db=2.0 * self.switch.passed_loss_db,
+            oscillator_loss_db=common_db + self.waveguide.loss_db_per_m * self.layout.feed_length_m,
+            signal_w=shared_w * (1.0 - self.oscillator_share),
+            oscillator_launch_w=shared_w * self.oscillator_share,
+            receiver=self._receiver,
+            adc_enob_bits=self.adc.enob_bits,
+            phase_variances={
+                "wrong phases": 0.5 * digits * self.setting_error_rad**2,
+                "the switches' extinction": 0.5 * digits * leaked**2,
+                "the phase between arms": self.arms.phase_variance(1.0 / self.symbol_rate_hz),
+            },
+        )
+
+    @cached_property
+    def channels(self) -> tuple[PhaseChannel, ...]:
+        """A row of each modulus."""
+        return tuple(self.channel(modulus) for modulus in self.moduli)
+
+    @property
+    def noise_ratio(self) -> NoiseRatio:
+        """Noise over signal of a quadrature by cause, of the modulus with most digits."""
+        return self.channels[-1].noise_ratio
+
+    @property
+    def effective_bits(self) -> float:
+        """Effective bits of one quadrature, of the modulus with most digits; its phases need log2(m)."""
+        return self.noise_ratio.effective_bits
+
+    @property
+    def wrong_sample(self) -> float:
+        """How likely any of a sample's remainders is misread, 0 to 1."""
+        return -math.expm1(math.fsum(math.log1p(-one.misreading) for one in self.channels))
+
+    @property
+    def load_s(self) -> float:
+        """Time of setting all segments: a unit's digits in turn, all units at once."""
+        digits = max(digits_of(modulus) for modulus in self.moduli)
+        return digits / self.segment_dac.rate_hz + self.segment.settling_s
+
+
+_BRIGHTEST = 1e6
+"""Most that the solver multiplies the present laser power by; dimensionless."""
+
+
+def solve_phase_power(array: PhaseArray, wrong_sample: float) -> float:
+    """Return the least laser power at which samples are wrong no more often, watt.
+
+    Parameters
+    ----------
+    array : PhaseArray
+        Whose laser; its present power is where the search begins.
+    wrong_sample : float
+        How likely a sample may be wrong in any remainder, between 0 and 1.
+
+    Raises
+    ------
+    LinkError
+        If phase errors and converters alone are wrong more often, whatever the power.
+    """
+    if not 0.0 < wrong_sample < 1.0:
+        msg = f"wrong_sample must be between 0 and 1; got {wrong_sample:g}"
+        raise ParameterError(msg)
+
+    def excess(log_power: float) -> float:
+        lit = dataclasses.replace(array, laser_power_w=array.laser_power_w * math.exp(log_power))
+        return math.log(max(lit.wrong_sample, _LEAST)) - math.log(wrong_sample)
+
+    most = math.log(_BRIGHTEST)
+    if excess(most) > 0.0:
+        bright = array.noise_ratio.bright
+        worst = max(bright, key=lambda cause: bright[cause])
+        msg = (
+            f"'{array.name}' is wrong more often than {wrong_sample:g} at any laser power, mostly by {worst};"
+            " allow more errors, shorten the rows or improve that part"
+        )
+        raise LinkError(msg)
+    return array.laser_power_w * math.exp(float(scipy.optimize.brentq(excess, -most, most, xtol=1e-12)))
+
+
+_LEAST = 1e-300
+"""Least chance whose logarithm is taken; dimensionless."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,86 +469,71 @@ class PhaseResidueCore:
             time_s=self.core.load_s, energy_j=self.core.segments * self.core.segment_dac.conversion_j
         )
 
+    @property
+    def full_load(self) -> Events:
+        """What happens in a second on one core with all parts at work."""
+        rate_hz = self.core.symbol_rate_hz
+        return Events(symbols=self.core.length * rate_hz, samples=self.core.rows * rate_hz)
+
     def work(self, operator: Products, cores: int) -> Work:
         """Return time and energy of one product on so many cores."""
         core = self.core
         loads = tiled_loads(operator, inputs=core.length, outputs=core.rows, cores=cores)
+        events = Events(
+            symbols=loads.streamed_values,
+            samples=loads.samples,
+            values=loads.loaded_values,
+            loads=loads.tiles,
+        )
         values = loads.streamed_values + loads.loaded_values
         return Work(
             light_s=loads.rounds * loads.streamed / core.symbol_rate_hz,
             programming_s=loads.rounds * self.reload.time_s,
-            energy_j=self._streamed(loads.streamed_values, loads.samples)
-            | {"programming": loads.tiles * self.reload.energy_j, "number format": self._format_j(loads)},
+            energy_j=energy_j(self.parts(), events),
             operand_bytes=values * self.element_bytes + loads.partial_bytes,
             writes=loads.rounds,
         )
 
-    def _streamed(self, values: AmountT, samples: AmountT) -> dict[str, AmountT]:
-        """Return what so many streamed values and sums take, by part: energy, or power of rates."""
-        core = self.core
-        switched = 2.0 * core.row_digits * core.rows * core.switch.symbol_energy_j
-        readings = READINGS_PER_SAMPLE * len(core.moduli)
-        return {
-            "modulator": values * switched,
-            "adc": samples * (readings * core.adc.conversion_j),
-            "adder": samples * self.adder.energy_j,
-        }
-
-    def _format_j(self, loads: TiledLoads) -> Amount:
-        """Return the energy of forming remainders, of reading phases and of reconstructing sums.
+    def parts(self) -> tuple[Part, ...]:
+        """Return the parts list of one core.
 
         Notes
         -----
-        A loaded value needs a remainder for each digit, as 2^d w modulo m is what is set.
+        A streamed value needs a remainder for each modulus, a loaded one for each digit, as 2^d w modulo m is
+        what is set. Finding the phase nearest to two quadratures is priced as `DECISION_ELEMENTS` remainders.
         """
-        moduli = len(self.core.moduli)
-        formed = loads.streamed_values * moduli + loads.loaded_values * self.core.row_digits
-        return formed * self.logic.element_j + loads.samples * self._read_j
-
-    @property
-    def _read_j(self) -> float:
-        """Energy of deciding on a phase and of its share of the sum, of all moduli."""
-        return len(self.core.moduli) * (DECISION_ELEMENTS * self.logic.element_j + self.logic.sample_j)
-
-    def static_parts_w(self) -> dict[str, float]:
-        """Return what one core draws whether or not it works, by part."""
-        core = self.core
-        return {
-            "laser": core.laser_power_w / core.laser.wall_plug_efficiency,
-            "ring tuning": 2.0 * core.segments * core.switch.tuning_w,
-            "photodetector": 2.0 * READINGS_PER_SAMPLE * core.all_rows * core.detector.bias_w,
-            "tia": READINGS_PER_SAMPLE * core.all_rows * core.tia.power_w,
-        }
-
-    def full_load_parts_w(self) -> dict[str, float]:
-        """Return the dynamic power of one core by part when every symbol carries a vector."""
-        core, moduli = self.core, len(self.core.moduli)
-        values_hz, samples_hz = core.length * core.symbol_rate_hz, core.rows * core.symbol_rate_hz
-        format_w = values_hz * moduli * self.logic.element_j + samples_hz * self._read_j
-        return self._streamed(values_hz, samples_hz) | {"number format": format_w}
-
-    def photonic_area_m2(self) -> dict[str, float]:
-        """Return the area of one core's photonic parts."""
-        core = self.core
-        cell = (core.segment.area_m2 + 2.0 * core.switch.area_m2) / core.layout.node_fill
-        receivers = core.hybrid.area_m2 + 2.0 * READINGS_PER_SAMPLE * core.detector.area_m2
-        return {
-            "laser": core.laser.area_m2,
-            "units": core.segments * cell,
-            "receivers": core.all_rows * (receivers + 2.0 * core.branch.area_m2),
-        }
-
-    def electronic_area_m2(self) -> dict[str, float]:
-        """Return the area of one core's electronic parts."""
-        core, samples_hz = self.core, self.core.all_rows * self.core.symbol_rate_hz
-        adcs = READINGS_PER_SAMPLE * core.all_rows * core.adc.interleaved(core.symbol_rate_hz)
-        return {
-            "segment dac": core.units * core.segment_dac.area_m2,
-            "adc": adcs * core.adc.area_m2,
-            "tia": READINGS_PER_SAMPLE * core.all_rows * core.tia.area_m2,
-            "adder": core.rows * self.adder.area_m2,
-            "number format": math.ceil(samples_hz / self.logic.rate_hz) * self.logic.area_m2,
-        }
+        core, logic, rows = self.core, self.logic, self.core.all_rows
+        moduli, fill = len(core.moduli), core.layout.node_fill
+        reading_j = DECISION_ELEMENTS * logic.element_j + logic.sample_j
+        lanes = math.ceil(rows * core.symbol_rate_hz / logic.rate_hz)
+        converters, switched = READINGS_PER_SAMPLE * rows, 2.0 * core.row_digits * core.rows
+        return (
+            Part("laser", core.laser, 1, core.laser_power_w / core.laser.wall_plug_efficiency),
+            Part("modulator", core.switch, switched, core.switch.symbol_energy_j, Per.SYMBOL),
+            Part("adc", core.adc, READINGS_PER_SAMPLE * moduli, core.adc.conversion_j, Per.SAMPLE),
+            Part("adder", self.adder, 1, self.adder.energy_j, Per.SAMPLE),
+            Part("programming", core.segment_dac, core.segments, core.segment_dac.conversion_j, Per.LOAD),
+            Part("number format", logic, moduli, logic.element_j, Per.SYMBOL),
+            Part("number format", logic, core.row_digits, logic.element_j, Per.VALUE),
+            Part("number format", logic, moduli, reading_j, Per.SAMPLE),
+            Part(
+                "ring tuning",
+                core.switch,
+                2.0 * core.segments,
+                core.switch.tuning_w,
+                within="units",
+                fill=fill,
+            ),
+            Part("units", core.segment, core.segments, fill=fill),
+            Part("photodetector", core.detector, 2.0 * converters, core.detector.bias_w, within="receivers"),
+            Part("receivers", core.hybrid, rows),
+            Part("receivers", core.branch, 2.0 * rows),
+            Part("tia", core.tia, converters, core.tia.power_w),
+            Part("segment dac", core.segment_dac, core.units),
+            Part("adc", core.adc, converters * core.adc.interleaved(core.symbol_rate_hz)),
+            Part("adder", self.adder, core.rows),
+            Part("number format", logic, lanes),
+        )
 
 
 @cache

@@ -1,1 +1,103 @@
-"""Optical and converter devices with sourced numbers: lasers, modulators, detectors, converters, phase shifters, rings."""
+"""Parts that photonic cores are built of, each a frozen record of table rows, and the list that counts them.
+
+`devices` light, modulators, detectors, converters; `programmable` phase shifters and cells that hold a
+setting; `rings` weight rings, their crosstalk; `amplifiers`; `named_parts` published parts by name; `limits`
+the floors of physics; `parts` the parts list of a core, with power, area and energy by component.
+"""
+
+from __future__ import annotations
+
+from optical.devices.amplifiers import Soa
+from optical.devices.devices import (
+    Adder,
+    Comb,
+    Converter,
+    CrossbarLayout,
+    Die,
+    FormatLogic,
+    IntegratingReceiver,
+    InterferometerArms,
+    Laser,
+    Modulator,
+    PassiveElement,
+    PhaseShifter,
+    Photodetector,
+    RingModulator,
+    RingRouter,
+    Sram,
+    Tia,
+    Waveguide,
+    bytes_of_bits,
+    device_table,
+    shipped,
+)
+from optical.devices.parts import (
+    Device,
+    Domain,
+    Events,
+    Part,
+    Per,
+    area_m2,
+    energy_j,
+    full_load_w,
+    static_w,
+)
+from optical.devices.programmable import (
+    MEAN_PHASE_RAD,
+    QUARTER_TURN_RAD,
+    CapacitiveShifter,
+    CarrierShifter,
+    Decomposer,
+    Heater,
+    MeshCoupler,
+    MeshLayout,
+    PcmCell,
+    programmable_table,
+)
+from optical.devices.rings import RingBankLayout, WeightRing
+
+__all__ = [
+    "MEAN_PHASE_RAD",
+    "QUARTER_TURN_RAD",
+    "Adder",
+    "CapacitiveShifter",
+    "CarrierShifter",
+    "Comb",
+    "Converter",
+    "CrossbarLayout",
+    "Decomposer",
+    "Device",
+    "Die",
+    "Domain",
+    "Events",
+    "FormatLogic",
+    "Heater",
+    "IntegratingReceiver",
+    "InterferometerArms",
+    "Laser",
+    "MeshCoupler",
+    "MeshLayout",
+    "Modulator",
+    "Part",
+    "PassiveElement",
+    "PcmCell",
+    "Per",
+    "PhaseShifter",
+    "Photodetector",
+    "RingBankLayout",
+    "RingModulator",
+    "RingRouter",
+    "Soa",
+    "Sram",
+    "Tia",
+    "Waveguide",
+    "WeightRing",
+    "area_m2",
+    "bytes_of_bits",
+    "device_table",
+    "energy_j",
+    "full_load_w",
+    "programmable_table",
+    "shipped",
+    "static_w",
+]

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
+from optical.devices.parts import Device, Domain
 from simulator.checks import check_positive, check_range
 from simulator.tables import Table, read_table
-from simulator.units import BITS_PER_BYTE
+from simulator.units import BITS_PER_BYTE, BOLTZMANN_J_PER_K, SPEED_OF_LIGHT_M_PER_S
 
 
 @cache
@@ -22,8 +25,27 @@ def device_table() -> Table:
     return read_table(Path(__file__).parents[1] / "parameters" / "devices.csv")
 
 
+PartT = TypeVar("PartT")
+
+
+def shipped(kind: type[PartT], name: str, table: Callable[[], Table] = device_table) -> PartT:
+    """Return a dataclass field whose default is a part of a table that ships with the package.
+
+    Parameters
+    ----------
+    kind : type
+        Dataclass of the part.
+    name : str
+        Name of its rows.
+    table : callable
+        Returns the table.
+    """
+    made: PartT = field(default_factory=lambda: table().build(kind, name))
+    return made
+
+
 @dataclass(frozen=True, kw_only=True)
-class Laser:
+class Laser(Device):
     """Continuous-wave pump of a comb."""
 
     name: str
@@ -44,7 +66,7 @@ class Laser:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comb:
+class Comb(Device):
     """Micro-comb that turns one pump into the lines."""
 
     name: str
@@ -60,7 +82,7 @@ class Comb:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Modulator:
+class Modulator(Device):
     """Mach-Zehnder modulator, driven through null so that the field takes both signs."""
 
     name: str
@@ -81,13 +103,13 @@ class Modulator:
         check_range(self, "insertion_loss_db", "symbol_energy_j", "area_m2")
 
     @property
-    def tuning_w(self) -> float:
-        """Return 0: its two arms drift together."""
-        return 0.0
+    def tuning_w(self) -> float | None:
+        """None: its two arms drift together."""
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
-class RingModulator:
+class RingModulator(Device):
     """Microring that modulates the power of one wavelength, held on it by a heater.
 
     Notes
@@ -117,7 +139,7 @@ class RingModulator:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RingRouter:
+class RingRouter(Device):
     """Microring that adds or drops one wavelength, held on resonance by a heater."""
 
     name: str
@@ -134,7 +156,7 @@ class RingRouter:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PassiveElement:
+class PassiveElement(Device):
     """Splitter, coupler or crossing: something with a loss and an area."""
 
     name: str
@@ -149,7 +171,7 @@ class PassiveElement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PhaseShifter:
+class PhaseShifter(Device):
     """Fixed phase shifter without holding power (MEMS)."""
 
     name: str
@@ -187,7 +209,7 @@ class Waveguide:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Photodetector:
+class Photodetector(Device):
     """One detector of a balanced pair."""
 
     name: str
@@ -211,9 +233,11 @@ class Photodetector:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tia:
+class Tia(Device):
     """Transimpedance amplifier behind a balanced pair."""
 
+    domain = Domain.ELECTRONIC
+    """Die that it is made on."""
     name: str
     """Name shown in tables."""
     noise_a_per_sqrt_hz: float
@@ -237,7 +261,7 @@ class Tia:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Converter:
+class Converter(Device):
     """A DAC or an ADC as it was measured: bits, effective bits, power and rate belong together.
 
     Notes
@@ -251,6 +275,8 @@ class Converter:
     R. H. Walden, "Analog-to-digital converter survey and analysis", IEEE JSAC 17 (1999) 539.
     """
 
+    domain = Domain.ELECTRONIC
+    """Die that it is made on."""
     name: str
     """Name shown in tables."""
     nominal_bits: float
@@ -265,8 +291,8 @@ class Converter:
     """Area."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "nominal_bits", "enob_bits", "rate_hz")
-        check_range(self, "enob_bits", high=self.nominal_bits)
+        check_positive(self, "nominal_bits", "rate_hz")
+        check_range(self, "enob_bits", high=self.nominal_bits, open_low=True)
         check_range(self, "power_w", "area_m2")
 
     @property
@@ -298,9 +324,11 @@ class Converter:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adder:
+class Adder(Device):
     """Digital accumulator of one output."""
 
+    domain = Domain.ELECTRONIC
+    """Die that it is made on."""
     name: str
     """Name shown in tables."""
     energy_j: float
@@ -310,6 +338,30 @@ class Adder:
 
     def __post_init__(self) -> None:
         check_range(self, "energy_j", "area_m2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormatLogic(Device):
+    """Digital electronics of a number format: what is done to operands on their way in and to samples out."""
+
+    domain = Domain.ELECTRONIC
+    """Die that it is made on."""
+    name: str
+    """Name shown in tables."""
+    element_j: float
+    """Energy per operand element (and modulus), once per product: search, scaling, remainder."""
+    sample_j: float
+    """Energy per sample (and modulus): reconstruction, scaling, accumulation."""
+    rate_hz: float
+    """Samples (and moduli) per second of one lane."""
+    area_m2: float
+    """Area of one lane."""
+    scale_bytes: float
+    """Bytes of the scale or exponent that a block of operands shares."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "element_j", "sample_j", "area_m2", "scale_bytes")
+        check_range(self, "rate_hz", open_low=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -359,6 +411,111 @@ class Die:
 
     def __post_init__(self) -> None:
         check_range(self, "price_usd_per_m2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntegratingReceiver(Device):
+    """Balanced pair whose difference current charges a capacitor until it is read and emptied.
+
+    Notes
+    -----
+    Emptying leaves a charge of variance kTC, once per reading whatever was summed before; that is this
+    receiver's thermal noise. The pair need not follow a symbol, so its bandwidth does not matter.
+    """
+
+    name: str
+    """Name shown in tables."""
+    responsivity_a_per_w: float
+    """Photocurrent per optical power."""
+    dark_current_a: float
+    """Current of one detector without light."""
+    cmrr_db: float
+    """Common-mode rejection of the pair: 20 log10 of mean over difference of the two responses."""
+    capacitance_f: float
+    """Capacitor with what hangs on it."""
+    swing_v: float
+    """Largest voltage on it, to either side."""
+    temperature_k: float
+    """Temperature."""
+    bias_w: float
+    """Power of bias and buffer per detector, all the time."""
+    area_m2: float
+    """Area of the pair."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "responsivity_a_per_w", "capacitance_f", "swing_v")
+        check_range(self, "dark_current_a", "cmrr_db", "temperature_k", "bias_w", "area_m2")
+
+    @property
+    def reset_charge_c(self) -> float:
+        """Rms charge that emptying leaves, sqrt(kTC)."""
+        return math.sqrt(BOLTZMANN_J_PER_K * self.temperature_k * self.capacitance_f)
+
+    @property
+    def full_charge_c(self) -> float:
+        """Largest charge that it takes, to either side."""
+        return self.capacitance_f * self.swing_v
+
+    @property
+    def reset_energy_j(self) -> float:
+        """Energy of charging to half the swing and emptying, C (V/2)^2 from the supply."""
+        return self.capacitance_f * (self.swing_v / 2.0) ** 2
+
+    def noise_density_a_per_sqrt_hz(self, symbol_rate_hz: float, symbols: int) -> float:
+        """Return the density of amplifier noise that equals the reset noise of one reading.
+
+        Parameters
+        ----------
+        symbol_rate_hz : float
+            Symbols per second.
+        symbols : int
+            Symbols between two readings.
+
+        Notes
+        -----
+        Noise of density i in the bandwidth f/2 puts a charge of variance i^2 / (2 f) on the capacitor per
+        symbol; n of them equal kTC for i^2 = 2 f kTC / n.
+        """
+        return self.reset_charge_c * math.sqrt(2.0 * symbol_rate_hz / symbols)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InterferometerArms:
+    """How well the phases of two operands' light keep to each other.
+
+    References
+    ----------
+    Laser phase noise of a linewidth w: the phase wanders by 2 pi w t squared in a time t (Wiener process), as
+    in any text on coherent receivers.
+    """
+
+    name: str
+    """Name shown in tables."""
+    linewidth_hz: float
+    """Linewidth of the laser."""
+    mismatch_m: float
+    """Difference in length of the two paths from the common source."""
+    group_index: float
+    """Group index of the paths, dimensionless."""
+    diffusion_s: float
+    """Time in which slow drift moves the phase by one radian rms, as a random walk."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "linewidth_hz", "mismatch_m")
+        check_range(self, "group_index", low=1.0)
+        check_positive(self, "diffusion_s")
+
+    def phase_variance(self, integration_s: float) -> float:
+        """Return the mean square of the phase between the arms over an integration, radian squared.
+
+        Parameters
+        ----------
+        integration_s : float
+            Time between two corrections of the phase, one integration.
+        """
+        delay_s = self.mismatch_m * self.group_index / SPEED_OF_LIGHT_M_PER_S
+        laser = 2.0 * math.pi * self.linewidth_hz * delay_s
+        return laser + 0.5 * integration_s / self.diffusion_s
 
 
 def bytes_of_bits(bits: float) -> float:

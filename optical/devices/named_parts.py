@@ -11,9 +11,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from optical.devices.amplifiers import Soa
 from optical.devices.devices import (
     Comb,
     Converter,
+    IntegratingReceiver,
     Laser,
     Modulator,
     PassiveElement,
@@ -24,12 +26,15 @@ from optical.devices.devices import (
     Waveguide,
     device_table,
 )
-from optical.devices.phase_shifters import CapacitiveShifter, CarrierShifter
-from optical.devices.programmable import Heater, PcmCell, programmable_table
-from optical.devices.receivers import IntegratingReceiver
+from optical.devices.limits import sampling_floor_j
+from optical.devices.programmable import (
+    CapacitiveShifter,
+    CarrierShifter,
+    Heater,
+    PcmCell,
+    programmable_table,
+)
 from optical.devices.rings import WeightRing
-from optical.noise.amplifiers import Soa
-from optical.noise.limits import sampling_floor_j
 from simulator.errors import ParameterError
 from simulator.tables import Table, read_table
 

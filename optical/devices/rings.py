@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+from optical.devices.parts import Device
 from simulator.checks import check_positive, check_range
 
 CHANNEL_LINEWIDTHS = 368.0 / 108.0
@@ -66,7 +67,7 @@ class WeightRing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RingBankLayout:
+class RingBankLayout(Device):
     """How rings are laid out."""
 
     name: str
@@ -84,6 +85,11 @@ class RingBankLayout:
         check_positive(self, "ring_spacing_m", "heater_range_m")
         check_range(self, "heater_coupling", high=1.0)
         check_range(self, "feed_length_m")
+
+    @property
+    def area_m2(self) -> float:  # type: ignore[override]
+        """Area of the place of one ring."""
+        return self.ring_spacing_m**2
 
     def heater_square(self, rings: int) -> float:
         """Return the sum of squared couplings from neighbours within so many places, on all four sides."""

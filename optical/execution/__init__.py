@@ -10,12 +10,11 @@ What is exported here needs no torch. `optical.execution.numerics.AnalogNumerics
 `optical.execution.matmul.noisy_matmul` and the numerics of `optical.execution.photons` do.
 """
 
-from optical.execution.residues import FormatLogic, Residues
+from optical.execution.residues import Residues
 from optical.execution.spec import AnalogSpec, Mode, ProductSpecs, Rounding, Scale, Shot, loads_second
 
 __all__ = [
     "AnalogSpec",
-    "FormatLogic",
     "Mode",
     "ProductSpecs",
     "Residues",

@@ -15,7 +15,6 @@ from enum import StrEnum
 import numpy as np
 import scipy
 
-from simulator.checks import check_range
 from simulator.errors import ParameterError
 
 
@@ -205,25 +204,3 @@ def _steps(sigma: float, count: int, generator: np.random.Generator) -> np.ndarr
 def largest_mantissa(bits: float) -> int:
     """Return the largest code of a symmetric signed mantissa of so many bits."""
     return int(2 ** (bits - 1)) - 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class FormatLogic:
-    """Digital electronics of a number format: what is done to operands on their way in and to samples out."""
-
-    name: str
-    """Name shown in tables."""
-    element_j: float
-    """Energy per operand element (and modulus), once per product: search, scaling, remainder."""
-    sample_j: float
-    """Energy per sample (and modulus): reconstruction, scaling, accumulation."""
-    rate_hz: float
-    """Samples (and moduli) per second of one lane."""
-    area_m2: float
-    """Area of one lane."""
-    scale_bytes: float
-    """Bytes of the scale or exponent that a block of operands shares."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "element_j", "sample_j", "area_m2", "scale_bytes")
-        check_range(self, "rate_hz", open_low=True)

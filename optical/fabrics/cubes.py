@@ -53,8 +53,8 @@ class CubeFabric:
     -----
     Accelerator e stands at ``(e // (y z), e // z % y, e % z)``; a shape that is twisted has its longest axes
     last. Every link that leaves a cube, and every end of the torus, is a duplex fibre to a circuit switch,
-    which joins opposite places of any two cubes' faces (`simulator.topology.torus.CubeMachine`). Circuits are set
-    before the job begins, and stay unless `closing` says otherwise. Which cubes the slice takes does not
+    which joins opposite places of any two cubes' faces (`simulator.topology.torus.CubeMachine`). Circuits are
+    set before the job begins, and stay unless `closing` says otherwise. Which cubes the slice takes does not
     matter: the switches join any with any.
 
     Link ``2 axes e + 2 axis`` leads from accelerator e forward along an axis, the next one back.

@@ -77,8 +77,8 @@ def chassis_of(switch: OpticalSwitch, rail: int, planes: int) -> np.ndarray:
 
     Notes
     -----
-    Numbered as `optical.fabrics.switches.switch_chassis` counts them; in a plane of three stages, inputs come first,
-    then outputs, then middles. There the input's chassis is given; the output's is `edges` further.
+    Numbered as `optical.fabrics.switches.switch_chassis` counts them; in a plane of three stages, inputs come
+    first, then outputs, then middles. There the input's chassis is given; the output's is `edges` further.
     """
     ports, plane = switch.usable_ports, np.arange(planes)[:, None]
     place = np.arange(rail)[None, :]

@@ -8,7 +8,7 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from optical.devices.devices import Laser, Modulator, Photodetector, Tia, device_table
+from optical.devices import Laser, Modulator, Photodetector, Tia, device_table
 from optical.fabrics.switches import PARAMETERS
 from optical.noise.link_budget import symbol_residue
 from simulator.checks import check_positive, check_range

@@ -342,8 +342,9 @@ class RotorFabric(GraphFabric):
     are means over a round, and a transfer pays the mean wait for its circuit, half a round. That is right for
     transfers of many rounds; one that is shorter than a slot may finish within it.
 
-    Flows that start together run at one rate, part of it direct and part over relays (`optical.fabrics.rotor`); a
-    relay's circuits count as taken, in and out. What other traffic would leave idle is not searched for.
+    Flows that start together run at one rate, part of it direct and part over relays
+    (`optical.fabrics.rotor`); a relay's circuits count as taken, in and out. What other traffic would leave
+    idle is not searched for.
 
     Transfers below `bulk_bytes` do not wait: they cross several lanes at once lit, an expander (Opera). Each
     takes capacity at every hop.

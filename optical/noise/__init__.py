@@ -1,1 +1,48 @@
-"""Link budgets of photonic cores: loss, received power, and every cause of noise."""
+"""Noise of a product in light: from the power of the laser to the variance of a sample.
+
+`link_budget` path, receiver and the budget of a coherent dot product; `detection` the budgets of arrays that
+hold weights; `chip` errors that are fixed for a chip or that
+outputs share.
+"""
+
+from __future__ import annotations
+
+from optical.noise.chip import CalibrationCost, Chip, Mismatch
+from optical.noise.detection import DifferenceBudget, IntensityBudget, OscillatorBudget
+from optical.noise.link_budget import (
+    UNIFORM_MEAN_SQUARE,
+    Element,
+    LightBudget,
+    LinkBudget,
+    NoiseRatio,
+    Receiver,
+    Source,
+    check_closes,
+    converter_ratios,
+    elements_of,
+    loss_db,
+    source_of,
+    symbol_residue,
+)
+
+__all__ = [
+    "UNIFORM_MEAN_SQUARE",
+    "CalibrationCost",
+    "Chip",
+    "DifferenceBudget",
+    "Element",
+    "IntensityBudget",
+    "LightBudget",
+    "LinkBudget",
+    "Mismatch",
+    "NoiseRatio",
+    "OscillatorBudget",
+    "Receiver",
+    "Source",
+    "check_closes",
+    "converter_ratios",
+    "elements_of",
+    "loss_db",
+    "source_of",
+    "symbol_residue",
+]

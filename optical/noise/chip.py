@@ -1,4 +1,4 @@
-"""What stays of a chip from one load to the next, and what its outputs share: errors that are not redrawn.
+"""Errors that are not redrawn: those fixed for a chip, and those that its outputs share.
 
 A chip differs from its neighbour by how it was made. A receiver as noisy as the core's own measures that, so
 many times, and the digital side takes out what was found; what is left is drawn once from the chip's seed.
@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
 from simulator.checks import check_range, check_whole
 
@@ -182,9 +181,9 @@ class ChipErrors:
     -----
     A sum over K meets the positions 0 .. `length` - 1 in turn; outputs meet rows and columns alike. For a
     core that holds weights, rows are vectors that pass at once, columns its outputs, and the product is
-    turned if A is loaded (`optical.execution.loads_second`); otherwise rows belong to A and columns to B. A
-    coupler that does not divide evenly adds (2 k - 1)(a^2 - b^2)/2 to each product of its node.
-    Every array of an accelerator is taken to be a copy of this one.
+    turned if A is loaded (`optical.execution.loads_second`); otherwise rows belong to A and columns to
+    B. A coupler that does not divide evenly adds (2 k - 1)(a^2 - b^2)/2 to each product of its node. Every
+    array of an accelerator is taken to be a copy of this one.
     """
 
     seed: int
@@ -300,52 +299,3 @@ class CalibrationCost:
     """Time of both."""
     energy_j: float = 0.0
     """Static power over that time, and the conversions."""
-
-
-class Calibrated(Protocol):
-    """A core that can be calibrated."""
-
-    @property
-    def chip(self) -> Chip:
-        """How unlike its parts are."""
-        ...
-
-    @property
-    def symbol_rate_hz(self) -> float:
-        """Symbols per second."""
-        ...
-
-    def static_parts_w(self) -> dict[str, float]:
-        """Return what one core draws all the time."""
-        ...
-
-    def full_load_parts_w(self) -> dict[str, float]:
-        """Return what one core draws while it works."""
-        ...
-
-
-def calibration_cost(
-    core: Calibrated, *, readings: float, settings: float = 0.0, settling_s: float = 0.0
-) -> CalibrationCost:
-    """Return what a calibration takes while the core can do nothing else.
-
-    Parameters
-    ----------
-    core : Calibrated
-        It draws its full power meanwhile.
-    readings : float
-        Symbols that are read, one after the other, all receivers at once.
-    settings : float
-        Slow settings, one after the other.
-    settling_s : float
-        Time of a setting.
-    """
-    time_s = settings * settling_s + readings / core.symbol_rate_hz
-    power_w = math.fsum((*core.static_parts_w().values(), *core.full_load_parts_w().values()))
-    return CalibrationCost(settings=settings, readings=readings, time_s=time_s, energy_j=power_w * time_s)
-
-
-def gain_calibration(core: Calibrated, modulators: float) -> CalibrationCost:
-    """Return what learning the gains of so many modulators takes, and of all receivers with them."""
-    measured = core.chip.mismatch is Mismatch.CALIBRATED
-    return calibration_cost(core, readings=math.ceil(modulators) * core.chip.averages if measured else 0.0)

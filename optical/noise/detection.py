@@ -1,6 +1,7 @@
-"""Two ways to read the outputs of an array that holds weights: beside a local oscillator, or as a difference.
+"""Link budgets of arrays that hold weights: powers divided, fields beside an oscillator, cells in columns.
 
-Variances are in the units of `optical.execution.AnalogSpec`: one full-scale product is 1, per ADC sample.
+Variances are in the units of `optical.execution.AnalogSpec`: one full-scale product is 1, per ADC
+sample.
 """
 
 from __future__ import annotations
@@ -8,132 +9,113 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from optical.devices.devices import Photodetector, Tia
-from optical.noise.laser_power import NoiseRatio
-from optical.noise.link_budget import SNR_FLOOR_DB, UNIFORM_MEAN_SQUARE, Element, symbol_residue
-from simulator.checks import check_positive, check_range
-from simulator.errors import LinkError
-from simulator.units import ELEMENTARY_CHARGE_C, db_from_ratio, ratio_from_db
+from optical.noise.link_budget import UNIFORM_MEAN_SQUARE, LightBudget, NoiseRatio
+from simulator.checks import check_range
+from simulator.units import ratio_from_db
 
 MEAN_MAGNITUDE = 0.5
 """Mean of |x| for operands spread evenly over [-1, 1]."""
+SIGN_PASSES = 2
+"""Symbols per product: the inputs' positive part, then the negative part, integrated with the other sign."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Receiver:
-    """What stands behind the light: a balanced pair and its amplifier, at a symbol rate."""
+class IntensityBudget(LightBudget):
+    """Link budget of a balanced pair behind a bank of weights that divide powers.
 
-    bandwidth_hz: float
-    """Noise bandwidth, half the symbol rate."""
-    responsivity_a_per_w: float
-    """Photocurrent per power."""
-    dark_current_a: float
-    """Dark current of one detector."""
-    cmrr_db: float
-    """Common-mode rejection of the pair."""
-    noise_a_per_sqrt_hz: float
-    """Noise density of the amplifier."""
-    rin_db_per_hz: float
-    """Relative intensity noise of the source."""
-    residue: float
-    """Share of a symbol that is left in the next one, dimensionless."""
-    leakage: float
-    """Least over full power of a modulator, dimensionless."""
+    Notes
+    -----
+    Each wavelength brings the power P x, x in [0, 1]; a weight w in [-1, 1] divides it between two detectors,
+    (1 + w)/2 and (1 - w)/2, whose currents differ by R P x w. A signed input takes `SIGN_PASSES` symbols, in
+    one of which it is zero; the sum of both is read. In a bandwidth B = f/2, per sample of n wavelengths:
 
-    @classmethod
-    def of(
-        cls,
-        detector: Photodetector,
-        tia: Tia,
-        *,
-        symbol_rate_hz: float,
-        sender_hz: float,
-        rin_db_per_hz: float,
-        leakage: float,
-    ) -> Receiver:
-        """Return the receiver that detectors and an amplifier make at a symbol rate.
+    - amplifier and dark current of both symbols;
+    - shot noise 2 q R P |x| B per product, whatever the weight. The bound |x| <= (1 + x^2)/2, exact at full
+      scale, brings it into the form of the record: a constant and a part in x^2, half of which is given to
+      the weight's square, which has the same size where both operands are spread alike;
+    - intensity noise (x w)^2 RIN B. What the pair fails to reject, (k R P x / 2)^2 RIN B with
+      k = 10^(-CMRR/20), is given to both operands in the same way;
+    - finite extinction: the dark level e of the two symbols cancels, costs the swing 1 - e and adds shot
+    noise;
+    - a residue r of the previous symbol: the share 1 - r scales the product, r^2 (x w)^2 is an error.
 
-        Parameters
-        ----------
-        detector : Photodetector
-            Each of the pair.
-        tia : Tia
-            Their amplifier; its bandwidth counts where it states one.
-        symbol_rate_hz : float
-            Symbols per second; the noise bandwidth is half of it.
-        sender_hz : float
-            Bandwidth of what sets the symbols.
-        rin_db_per_hz : float
-            Relative intensity noise of a line.
-        leakage : float
-            As the field of that name.
-        """
-        bandwidths_hz = (sender_hz, detector.bandwidth_hz, *tia.poles_hz)
-        return cls(
-            bandwidth_hz=symbol_rate_hz / 2.0,
-            responsivity_a_per_w=detector.responsivity_a_per_w,
-            dark_current_a=detector.dark_current_a,
-            cmrr_db=detector.cmrr_db,
-            noise_a_per_sqrt_hz=tia.noise_a_per_sqrt_hz,
-            rin_db_per_hz=rin_db_per_hz,
-            residue=symbol_residue(bandwidths_hz, symbol_rate_hz),
-            leakage=leakage,
-        )
-
-    @property
-    def usable(self) -> float:
-        """Share of the swing that is left by leakage and residue, dimensionless."""
-        return (1.0 - self.leakage) * (1.0 - self.residue)
-
-    @property
-    def thermal_current_a2(self) -> float:
-        """Variance of the current without light, ampere squared."""
-        dark = 2.0 * ELEMENTARY_CHARGE_C * 2.0 * self.dark_current_a
-        return (self.noise_a_per_sqrt_hz**2 + dark) * self.bandwidth_hz
-
-    @property
-    def shot_a(self) -> float:
-        """Variance of a current per current, 2 q B."""
-        return 2.0 * ELEMENTARY_CHARGE_C * self.bandwidth_hz
-
-    @property
-    def rin_ratio(self) -> float:
-        """Variance of relative power within the bandwidth, dimensionless."""
-        return ratio_from_db(self.rin_db_per_hz) * self.bandwidth_hz
-
-    @property
-    def rejection(self) -> float:
-        """Share of a common current's variance that the pair lets through, dimensionless."""
-        return ratio_from_db(-self.cmrr_db)
-
-
-def loss_db(elements: tuple[Element, ...]) -> float:
-    """Return the loss of a path."""
-    return math.fsum(element.loss_db for element in elements)
-
-
-def check_closes(name: str, ratio: NoiseRatio, elements: tuple[Element, ...], split: float) -> None:
-    """Raise an error if a full-scale sample does not equal its noise.
-
-    Raises
-    ------
-    LinkError
-        If it lies below `SNR_FLOOR_DB`.
+    References
+    ----------
+    A. N. Tait et al., "Broadcast and weight", J. Lightwave Technol. 32 (2014) 4029; shot, thermal and RIN
+    currents as in any text on optical receivers.
     """
-    if ratio.total * ratio_from_db(SNR_FLOOR_DB) > 1.0:
-        worst = max(elements, key=lambda element: element.loss_db)
-        msg = (
-            f"the link of '{name}' does not close: a full-scale sample misses the noise by "
-            f"{db_from_ratio(ratio.total):.1f} dB; the path loses {loss_db(elements):.1f} dB and divides by "
-            f"{split:g}; most is lost in '{worst.name}' ({worst.loss_db:.2f} dB); raise the laser's power or "
-            "shorten the path"
+
+    weight_swing: float
+    """Share of the light that a weight moves between the detectors from end to end, 0 to 1."""
+    length: int
+    """Products in one sample."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range(self, "length", low=1)
+        check_range(self, "weight_swing", high=1.0, open_low=True)
+
+    @property
+    def analog_length(self) -> int:
+        """Products in one sample."""
+        return self.length
+
+    @property
+    def product_current_a(self) -> float:
+        """Difference current of one full-scale product."""
+        usable = self.weight_swing * self.receiver.usable
+        return self.receiver.responsivity_a_per_w * self.received_w * usable
+
+    @property
+    def _shot(self) -> float:
+        """Shot noise of the light of one input at full scale, over a full-scale product squared."""
+        light_a = self.receiver.responsivity_a_per_w * self.received_w
+        return self.receiver.shot_a * light_a / self.product_current_a**2
+
+    @property
+    def _constant_shot(self) -> float:
+        """Shot noise of a sample that does not depend on the operands."""
+        return self.length * self._shot * (0.5 + SIGN_PASSES * self.receiver.leakage)
+
+    @property
+    def _amplifier_variance(self) -> float:
+        """Variance of a sample by amplifier and dark current."""
+        return SIGN_PASSES * self.receiver.thermal_current_a2 / self.product_current_a**2
+
+    @property
+    def thermal_variance(self) -> float:
+        """Variance of a sample that does not depend on the operands."""
+        return self._amplifier_variance + self._constant_shot
+
+    @property
+    def rejected_variance(self) -> float:
+        """Intensity noise that the pair fails to reject, per unit of a^2 + b^2."""
+        usable = self.product_current_a / (self.receiver.responsivity_a_per_w * self.received_w)
+        return self.receiver.rejection / 8.0 * self.receiver.rin_ratio / usable**2
+
+    @property
+    def shot_variance(self) -> float:
+        """Variance per unit of a^2 + b^2: shot noise, and intensity noise that the pair fails to reject."""
+        return 0.25 * self._shot + self.rejected_variance
+
+    @property
+    def noise_ratio(self) -> NoiseRatio:
+        """Noise over signal of a full-scale sample, all products +1, converters and weights apart."""
+        signal = self.length**2
+        return NoiseRatio(
+            dark=self._amplifier_variance / signal,
+            shot=(self._constant_shot + 0.5 * self.length * self._shot) / signal,
+            bright={
+                "laser intensity noise": (self.receiver.rin_ratio + 2.0 * self.rejected_variance)
+                / self.length,
+                "the bandwidth of modulator, detector and ring": self.receiver.residue**2 / self.length,
+            },
         )
-        raise LinkError(msg)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OscillatorBudget:
-    """Field of one output of a mesh, read beside a local oscillator of the same laser.
+class OscillatorBudget(LightBudget):
+    """Link budget of one output of a mesh, its field read beside a local oscillator of the same laser.
 
     Notes
     -----
@@ -154,37 +136,31 @@ class OscillatorBudget:
     Shen et al., Nature Photonics 11 (2017) 441, the mesh; balanced homodyne detection as in any text.
     """
 
-    elements: tuple[Element, ...]
-    """Losses of the signal."""
     oscillator_loss_db: float
     """Loss of the oscillator's path."""
-    launch_w: float
-    """Power of the laser."""
     oscillator_share: float
     """Share of it that becomes the oscillators of all outputs, 0 to 1."""
     length: int
     """Inputs, and outputs."""
-    receiver: Receiver
-    """What reads the output."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "launch_w")
+        super().__post_init__()
         check_range(self, "length", low=1)
 
     @property
-    def loss_db(self) -> float:
-        """Loss of the signal's path beyond the ideal division."""
-        return loss_db(self.elements)
+    def analog_length(self) -> int:
+        """Products in one sample."""
+        return self.length
 
     @property
     def received_w(self) -> float:
         """Power of one full input if all of it came to one output."""
-        return self.launch_w * (1.0 - self.oscillator_share) * ratio_from_db(-self.loss_db) / self.length
+        return self.launch_w * (1.0 - self.oscillator_share) * ratio_from_db(-self.loss_db) / self.split
 
     @property
     def oscillator_w(self) -> float:
         """Power of the oscillator of one output."""
-        return self.launch_w * self.oscillator_share * ratio_from_db(-self.oscillator_loss_db) / self.length
+        return self.launch_w * self.oscillator_share * ratio_from_db(-self.oscillator_loss_db) / self.split
 
     @property
     def field_share(self) -> float:
@@ -211,9 +187,14 @@ class OscillatorBudget:
         return noise_a2 / self.product_current_a**2
 
     @property
+    def shot_variance(self) -> float:
+        """Return 0: the oscillator's shot noise does not know the operands, the signal's follows (a w)^2."""
+        return 0.0
+
+    @property
     def rin_variance(self) -> float:
         """Variance per unit of (a w)^2."""
-        return self.receiver.rin_ratio + self.receiver.residue**2 + self._signal_shot
+        return super().rin_variance + self._signal_shot
 
     @property
     def _signal_shot(self) -> float:
@@ -234,20 +215,10 @@ class OscillatorBudget:
             },
         )
 
-    @property
-    def snr(self) -> float:
-        """Power ratio of a full-scale sample to the receiver's noise in it."""
-        return 1.0 / self.noise_ratio.total
-
-    @property
-    def effective_bits(self) -> float:
-        """Effective bits of the receiver alone, for a full-scale sample."""
-        return self.noise_ratio.effective_bits
-
 
 @dataclass(frozen=True, kw_only=True)
-class DifferenceBudget:
-    """Power of one output of an array of absorbers, read as the difference of two columns.
+class DifferenceBudget(LightBudget):
+    """Link budget of one output of an array of absorbers, read as the difference of two columns.
 
     Notes
     -----
@@ -270,35 +241,22 @@ class DifferenceBudget:
     Feldmann et al., Nature 589 (2021) 52 (arXiv:2002.00281): the array and its wavelengths.
     """
 
-    elements: tuple[Element, ...]
-    """Losses, with the clear cell."""
-    split: float
-    """Ideal division: power of a line over its share at one detector, dimensionless."""
-    launch_w: float
-    """Power of one comb line at the source."""
     contrast: float
     """Opaque over clear transmission of a cell, dimensionless."""
     length: int
     """Inputs that one detector adds."""
     offset: bool
     """Whether signed inputs are shifted, or else sent in two passes."""
-    receiver: Receiver
-    """What reads the output."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "launch_w")
-        check_range(self, "length", "split", low=1)
+        super().__post_init__()
+        check_range(self, "length", low=1)
         check_range(self, "contrast", high=0.999)
 
     @property
-    def loss_db(self) -> float:
-        """Loss of the path beyond the ideal division."""
-        return loss_db(self.elements)
-
-    @property
-    def received_w(self) -> float:
-        """Power of one full input at a detector, behind a clear cell."""
-        return self.launch_w * ratio_from_db(-self.loss_db) / self.split
+    def analog_length(self) -> int:
+        """Products in one sample."""
+        return self.length
 
     @property
     def floor(self) -> float:
@@ -351,11 +309,6 @@ class DifferenceBudget:
         return carried + self._common_variance
 
     @property
-    def rin_variance(self) -> float:
-        """Variance per unit of (a w)^2."""
-        return self.receiver.rin_ratio + self.receiver.residue**2
-
-    @property
     def noise_ratio(self) -> NoiseRatio:
         """Noise over signal of a full-scale sample, all products +1."""
         unit, n = 1.0 / self.length**2, self.length
@@ -372,13 +325,3 @@ class DifferenceBudget:
                 "the bandwidth of modulator and detector": n * self.receiver.residue**2 * unit,
             },
         )
-
-    @property
-    def snr(self) -> float:
-        """Power ratio of a full-scale sample to the receiver's noise in it."""
-        return 1.0 / self.noise_ratio.total
-
-    @property
-    def effective_bits(self) -> float:
-        """Effective bits of the receiver alone, for a full-scale sample."""
-        return self.noise_ratio.effective_bits

@@ -1,18 +1,18 @@
 """Light from the source to one ADC sample: the only road from laser power to accuracy.
 
-A core lists what its light passes; this module turns it into received power, currents and variances.
-Variances are in the units of `optical.execution.AnalogSpec`: one full-scale product is 1, per ADC sample.
+A core lists what its light passes; a budget turns it into received power, currents and variances. Variances
+are in the units of `optical.execution.AnalogSpec`: one full-scale product is 1, per ADC sample.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
-from optical.devices.devices import Converter
+from optical.devices import Converter, Laser, Photodetector, Soa, Tia
+from optical.devices.limits import bits_from_snr, snr_from_bits
 from simulator.checks import check_positive, check_range
 from simulator.errors import LinkError, ParameterError
 from simulator.units import ELEMENTARY_CHARGE_C, db_from_ratio, ratio_from_db
@@ -38,7 +38,7 @@ class Element:
         check_range(self, "loss_db")
 
 
-_NOTHING = Element(name="nothing", loss_db=0.0)
+_NOTHING = Element(name="none", loss_db=0.0)
 
 
 def elements_of(found: Iterable[tuple[str, int, float]]) -> tuple[Element, ...]:
@@ -49,14 +49,36 @@ def elements_of(found: Iterable[tuple[str, int, float]]) -> tuple[Element, ...]:
     )
 
 
-def bits_from_snr(snr: float) -> float:
-    """Return the effective bits of a power ratio, (10 log10 SNR - 1.76) / 6.02; infinite without noise."""
-    return math.inf if math.isinf(snr) else (db_from_ratio(snr) - 1.76) / 6.02
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """Light as the rest of a core sees it."""
+
+    launch_w: float
+    """Power of a line, referred to the source: the coupling into the chip is still to come."""
+    rin_db_per_hz: float
+    """Relative intensity noise of a line."""
 
 
-def snr_from_bits(bits: float) -> float:
-    """Return the power ratio that so many effective bits stand for."""
-    return math.inf if math.isinf(bits) else ratio_from_db(6.02 * bits + 1.76)
+def source_of(laser: Laser, power_w: float, *, lines: int = 1, amplifier: Soa | None = None) -> Source:
+    """Return the light of a laser with an amplifier behind the coupling into the chip, if there is one.
+
+    Parameters
+    ----------
+    laser : Laser
+        The laser, or the pump of a comb.
+    power_w : float
+        Optical power of each line at the source.
+    lines : int
+        Lines that share the amplifier.
+    amplifier : Soa, optional
+        The amplifier.
+    """
+    if amplifier is None:
+        return Source(launch_w=power_w, rin_db_per_hz=laser.rin_db_per_hz)
+    line_w = power_w * ratio_from_db(-laser.coupling_loss_db)
+    gain = amplifier.gain(lines * line_w)
+    noise = ratio_from_db(laser.rin_db_per_hz) + amplifier.added_rin_per_hz(line_w, gain)
+    return Source(launch_w=power_w * gain, rin_db_per_hz=db_from_ratio(noise))
 
 
 def symbol_residue(bandwidths_hz: tuple[float, ...], symbol_rate_hz: float) -> float:
@@ -81,8 +103,263 @@ def symbol_residue(bandwidths_hz: tuple[float, ...], symbol_rate_hz: float) -> f
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinkBudget:
-    """What one coherent dot-product node with balanced detection receives, and how noisy that is.
+class Receiver:
+    """Balanced pair with its amplifier at a symbol rate, and what light of a source brings to it."""
+
+    bandwidth_hz: float
+    """Noise bandwidth, half the symbol rate."""
+    responsivity_a_per_w: float
+    """Photocurrent per power."""
+    dark_current_a: float
+    """Dark current of one detector."""
+    cmrr_db: float
+    """Common-mode rejection of the pair."""
+    noise_a_per_sqrt_hz: float
+    """Noise density of the amplifier."""
+    rin_db_per_hz: float
+    """Relative intensity noise of the source."""
+    residue: float
+    """Share of a symbol that is left in the next one, dimensionless."""
+    leakage: float
+    """Least over full power of a modulator, dimensionless."""
+    pairs: int = 1
+    """Detector pairs on one amplifier."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "bandwidth_hz", "responsivity_a_per_w")
+        check_range(self, "dark_current_a", "noise_a_per_sqrt_hz")
+        check_range(self, "pairs", low=1)
+        for name in ("leakage", "residue"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                msg = f"Receiver: {name} must be at least 0 and below 1; got {getattr(self, name):g}"
+                raise ParameterError(msg)
+
+    @classmethod
+    def of(
+        cls,
+        detector: Photodetector,
+        tia: Tia,
+        *,
+        symbol_rate_hz: float,
+        shaped_by_hz: tuple[float, ...],
+        rin_db_per_hz: float,
+        leakage: float,
+        pairs: int = 1,
+    ) -> Receiver:
+        """Return the receiver that detectors and an amplifier make at a symbol rate.
+
+        Parameters
+        ----------
+        detector : Photodetector
+            Each of the pair.
+        tia : Tia
+            Their amplifier; its bandwidth counts where it states one.
+        symbol_rate_hz : float
+            Symbols per second; the noise bandwidth is half of it.
+        shaped_by_hz : tuple of float
+            Bandwidths of what sets the symbols and what they pass before the detector.
+        rin_db_per_hz : float
+            Relative intensity noise of a line.
+        leakage : float
+            As the field of that name.
+        pairs : int
+            As the field of that name.
+        """
+        bandwidths_hz = (*shaped_by_hz, detector.bandwidth_hz, *tia.poles_hz)
+        return cls(
+            bandwidth_hz=symbol_rate_hz / 2.0,
+            responsivity_a_per_w=detector.responsivity_a_per_w,
+            dark_current_a=detector.dark_current_a,
+            cmrr_db=detector.cmrr_db,
+            noise_a_per_sqrt_hz=tia.noise_a_per_sqrt_hz,
+            rin_db_per_hz=rin_db_per_hz,
+            residue=symbol_residue(bandwidths_hz, symbol_rate_hz),
+            leakage=leakage,
+            pairs=pairs,
+        )
+
+    @property
+    def usable(self) -> float:
+        """Share of the swing that is left by leakage and residue, dimensionless."""
+        return (1.0 - self.leakage) * (1.0 - self.residue)
+
+    @property
+    def thermal_current_a2(self) -> float:
+        """Variance of the current without light, ampere squared."""
+        dark = 2.0 * ELEMENTARY_CHARGE_C * 2.0 * self.dark_current_a * self.pairs
+        return (self.noise_a_per_sqrt_hz**2 + dark) * self.bandwidth_hz
+
+    @property
+    def shot_a(self) -> float:
+        """Variance of a current per current, 2 q B."""
+        return 2.0 * ELEMENTARY_CHARGE_C * self.bandwidth_hz
+
+    @property
+    def rin_ratio(self) -> float:
+        """Variance of relative power within the bandwidth, dimensionless."""
+        return ratio_from_db(self.rin_db_per_hz) * self.bandwidth_hz
+
+    @property
+    def rejection(self) -> float:
+        """Share of a common current's variance that the pair lets through, dimensionless."""
+        return ratio_from_db(-self.cmrr_db)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoiseRatio:
+    """Noise over the signal of a full-scale sample, at some laser power; ratios of powers, dimensionless."""
+
+    dark: float
+    """Amplifier and dark current: falls as 1/power^2."""
+    shot: float
+    """Shot noise: falls as 1/power."""
+    bright: Mapping[str, float]
+    """What more light does not lower, by cause."""
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return self.dark + self.shot + math.fsum(self.bright.values())
+
+    @property
+    def effective_bits(self) -> float:
+        """Effective bits that it leaves."""
+        return math.inf if self.total == 0.0 else bits_from_snr(1.0 / self.total)
+
+    def joined(self, others: Mapping[str, float]) -> NoiseRatio:
+        """Return the ratio with further causes that light does not lower."""
+        return NoiseRatio(dark=self.dark, shot=self.shot, bright=dict(self.bright) | dict(others))
+
+
+def converter_ratios(dac: Converter, adc: Converter, length: int, operands: int = 1) -> dict[str, float]:
+    """Return noise over signal of both converters for a full-scale sample.
+
+    Parameters
+    ----------
+    dac, adc : Converter
+        Converter of the streamed operands, and of the sample, whose range equals full scale.
+    length : int
+        Products in a sample; their encoding errors are independent.
+    operands : int
+        Operands that pass a DAC in every symbol: 2, or 1 where the other is held.
+    """
+    return {
+        "the ADC": 1.0 / snr_from_bits(adc.enob_bits),
+        "the DAC": operands / (length * snr_from_bits(dac.enob_bits)),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class LightBudget(ABC):
+    """Link budget of one output: path, received power, and noise of a sample by how it follows light."""
+
+    elements: tuple[Element, ...]
+    """Losses from the source to the detector."""
+    split: float
+    """Ideal division: power of a line over its share per operand at one output, dimensionless."""
+    launch_w: float
+    """Power of a line at the source."""
+    receiver: Receiver
+    """What reads the output."""
+
+    def __post_init__(self) -> None:
+        check_positive(self, "launch_w")
+        check_range(self, "split", low=1)
+
+    @property
+    @abstractmethod
+    def analog_length(self) -> int:
+        """Products in one sample."""
+
+    @property
+    @abstractmethod
+    def product_current_a(self) -> float:
+        """Difference current of one full-scale product."""
+
+    @property
+    @abstractmethod
+    def thermal_variance(self) -> float:
+        """Variance of a sample that does not depend on the operands."""
+
+    @property
+    @abstractmethod
+    def shot_variance(self) -> float:
+        """Variance per unit of a^2 + b^2."""
+
+    @property
+    def rin_variance(self) -> float:
+        """Variance per unit of (a b)^2: intensity noise, and the residue of the previous symbol."""
+        return self.receiver.rin_ratio + self.receiver.residue**2
+
+    @property
+    @abstractmethod
+    def noise_ratio(self) -> NoiseRatio:
+        """Noise over signal of a full-scale sample, all products +1, converters apart."""
+
+    @property
+    def loss_db(self) -> float:
+        """Loss of the path beyond the ideal division."""
+        return loss_db(self.elements)
+
+    @property
+    def received_w(self) -> float:
+        """Power of a line at the detectors, operand at full scale."""
+        return self.launch_w * ratio_from_db(-self.loss_db) / self.split
+
+    def noise_variance(self, mean_square: float = 1.0) -> float:
+        """Return the variance of a sample whose operands have a mean square; 1 is full scale."""
+        even = self.thermal_variance + 2.0 * self.analog_length * mean_square * self.shot_variance
+        return even + self.analog_length * mean_square**2 * self.rin_variance
+
+    @property
+    def typical_snr(self) -> float:
+        """Power ratio for uncorrelated operands spread evenly over [-1, 1], receiver alone."""
+        signal = self.analog_length * UNIFORM_MEAN_SQUARE**2
+        return signal / self.noise_variance(UNIFORM_MEAN_SQUARE)
+
+    @property
+    def snr(self) -> float:
+        """Power ratio of a full-scale sample, all products +1, to the receiver's noise in it."""
+        return 1.0 / self.noise_ratio.total
+
+    @property
+    def snr_db(self) -> float:
+        """`snr` in decibels."""
+        return db_from_ratio(self.snr)
+
+    @property
+    def effective_bits(self) -> float:
+        """Effective bits of the receiver alone, for a full-scale sample at the detector."""
+        return self.noise_ratio.effective_bits
+
+
+def loss_db(elements: tuple[Element, ...]) -> float:
+    """Return the loss of a path."""
+    return math.fsum(element.loss_db for element in elements)
+
+
+def check_closes(name: str, ratio: NoiseRatio, elements: tuple[Element, ...], split: float) -> None:
+    """Raise an error if a full-scale sample does not equal its noise.
+
+    Raises
+    ------
+    LinkError
+        If it lies below `SNR_FLOOR_DB`.
+    """
+    if ratio.total * ratio_from_db(SNR_FLOOR_DB) > 1.0:
+        worst = max(elements, key=lambda element: element.loss_db, default=_NOTHING)
+        msg = (
+            f"the link of '{name}' does not close: a full-scale sample misses the noise by "
+            f"{db_from_ratio(ratio.total):.1f} dB; the path loses {loss_db(elements):.1f} dB and divides by "
+            f"{split:g}; most is lost in '{worst.name}' ({worst.loss_db:.2f} dB); raise the laser's power or "
+            "shorten the path"
+        )
+        raise LinkError(msg)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkBudget(LightBudget):
+    """Link budget of one coherent dot-product node with balanced detection.
 
     Notes
     -----
@@ -110,97 +387,50 @@ class LinkBudget:
     currents as in any text on optical receivers.
     """
 
-    elements: tuple[Element, ...]
-    """Losses from the source to the detector."""
-    split: float
-    """Ideal division: power of a line over its share per operand and node, dimensionless."""
-    launch_w: float
-    """Power of one comb line at the source."""
-    leakage: float
-    """Least over full power of a modulator, dimensionless."""
-    residue: float
-    """Share of a symbol that is left in the next one, dimensionless."""
-    bandwidth_hz: float
-    """Noise bandwidth, half the symbol rate."""
-    responsivity_a_per_w: float
-    """Photocurrent per power."""
-    dark_current_a: float
-    """Dark current of one detector."""
-    cmrr_db: float
-    """Common-mode rejection of a pair."""
-    noise_a_per_sqrt_hz: float
-    """Noise density of the amplifier."""
-    rin_db_per_hz: float
-    """Relative intensity noise of a line."""
     wavelengths: int
     """Products that one detector pair adds in a symbol."""
-    pairs: int
-    """Detector pairs on one amplifier."""
     symbols: int
     """Symbols integrated before a conversion."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "launch_w", "bandwidth_hz", "responsivity_a_per_w")
-        check_range(self, "split", "wavelengths", "pairs", "symbols", low=1)
-        check_range(self, "dark_current_a", "noise_a_per_sqrt_hz")
-        for name in ("leakage", "residue"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                msg = f"LinkBudget: {name} must be at least 0 and below 1; got {getattr(self, name):g}"
-                raise ParameterError(msg)
-
-    @property
-    def loss_db(self) -> float:
-        """Loss of the path beyond the ideal division."""
-        return math.fsum(element.loss_db for element in self.elements)
-
-    @property
-    def received_w(self) -> float:
-        """Power per wavelength and operand at a node, operand at full scale."""
-        return self.launch_w * ratio_from_db(-self.loss_db) / self.split
-
-    @property
-    def product_current_a(self) -> float:
-        """Difference current of one full-scale product, 2 R P (1 - leakage) (1 - residue)."""
-        usable = (1.0 - self.leakage) * (1.0 - self.residue)
-        return 2.0 * self.responsivity_a_per_w * self.received_w * usable
+        super().__post_init__()
+        check_range(self, "wavelengths", "symbols", low=1)
 
     @property
     def analog_length(self) -> int:
         """Products in one sample."""
-        return self.wavelengths * self.pairs * self.symbols
+        return self.wavelengths * self.receiver.pairs * self.symbols
 
     @property
-    def thermal_current_a(self) -> float:
-        """Rms noise current of amplifier and dark current in one symbol."""
-        dark = 2.0 * ELEMENTARY_CHARGE_C * 2.0 * self.dark_current_a * self.pairs
-        return math.sqrt((self.noise_a_per_sqrt_hz**2 + dark) * self.bandwidth_hz)
-
-    @property
-    def rin_ratio(self) -> float:
-        """Variance of a line's relative power within the noise bandwidth, dimensionless."""
-        return ratio_from_db(self.rin_db_per_hz) * self.bandwidth_hz
+    def product_current_a(self) -> float:
+        """Difference current of one full-scale product, 2 R P (1 - leakage) (1 - residue)."""
+        return 2.0 * self.receiver.responsivity_a_per_w * self.received_w * self.receiver.usable
 
     @property
     def shot_current_a2(self) -> float:
         """Shot noise of one product per unit of a^2 + b^2, ampere squared."""
-        return 2.0 * ELEMENTARY_CHARGE_C * self.responsivity_a_per_w * self.received_w * self.bandwidth_hz
+        return self.receiver.shot_a * self.receiver.responsivity_a_per_w * self.received_w
 
     @property
     def common_mode_current_a2(self) -> float:
         """Intensity noise that the pair fails to reject, per unit of a^2 + b^2, ampere squared."""
-        operand_a = self.responsivity_a_per_w * self.received_w
-        return 0.5 * operand_a**2 * self.rin_ratio * ratio_from_db(-self.cmrr_db)
+        operand_a = self.receiver.responsivity_a_per_w * self.received_w
+        return 0.5 * operand_a**2 * self.receiver.rin_ratio * self.receiver.rejection
 
     @property
     def extinction_variance(self) -> float:
         """Variance of a sample by the quadrature field of finite extinction."""
-        return self.analog_length * QUADRATURE_VARIANCE * self.leakage**2
+        return self.analog_length * QUADRATURE_VARIANCE * self.receiver.leakage**2
+
+    @property
+    def _amplifier_variance(self) -> float:
+        """Variance of a sample by amplifier and dark current."""
+        return self.symbols * self.receiver.thermal_current_a2 / self.product_current_a**2
 
     @property
     def thermal_variance(self) -> float:
         """Variance of a sample that does not depend on the operands."""
-        receiver = self.symbols * (self.thermal_current_a / self.product_current_a) ** 2
-        return receiver + self.extinction_variance
+        return self._amplifier_variance + self.extinction_variance
 
     @property
     def shot_variance(self) -> float:
@@ -208,165 +438,16 @@ class LinkBudget:
         return (self.shot_current_a2 + self.common_mode_current_a2) / self.product_current_a**2
 
     @property
-    def rin_variance(self) -> float:
-        """Variance per unit of (a b)^2: intensity noise, and the residue of the previous symbol."""
-        return self.rin_ratio + self.residue**2
-
-    def noise_variance(self, mean_square: float = 1.0) -> float:
-        """Return the variance of a sample whose operands have a mean square; 1 is full scale."""
-        even = self.thermal_variance + 2.0 * self.analog_length * mean_square * self.shot_variance
-        return even + self.analog_length * mean_square**2 * self.rin_variance
-
-    @property
-    def snr(self) -> float:
-        """Power ratio of a full-scale sample, all products +1, to the receiver's noise in it."""
-        return self.analog_length**2 / self.noise_variance()
-
-    @property
-    def snr_db(self) -> float:
-        """`snr` in decibels."""
-        return db_from_ratio(self.snr)
-
-    @property
-    def effective_bits(self) -> float:
-        """Effective bits of the receiver alone, for a full-scale sample at the detector."""
-        return bits_from_snr(self.snr)
-
-    @property
-    def typical_snr(self) -> float:
-        """Power ratio for uncorrelated operands spread evenly over [-1, 1], receiver alone."""
-        signal = self.analog_length * UNIFORM_MEAN_SQUARE**2
-        return signal / self.noise_variance(UNIFORM_MEAN_SQUARE)
-
-    def system_bits(self, dac: Converter, adc: Converter) -> float:
-        """Return the effective bits of a full-scale sample with both converters.
-
-        Parameters
-        ----------
-        dac, adc : Converter
-            Operand and output converters; the ADC's range equals the full-scale sample.
-
-        Notes
-        -----
-        Noise-to-signal ratios add. The errors of the operands are independent between products, so the sum
-        over n of them has 2/n of one operand's ratio.
-        """
-        ratio = 1.0 / self.snr + 1.0 / snr_from_bits(adc.enob_bits)
-        return bits_from_snr(1.0 / (ratio + 2.0 / (self.analog_length * snr_from_bits(dac.enob_bits))))
-
-    def checked(self, name: str) -> LinkBudget:
-        """Return the budget itself if the link closes.
-
-        Parameters
-        ----------
-        name : str
-            Whose link it is, for the message.
-
-        Raises
-        ------
-        LinkError
-            If a full-scale sample lies below `SNR_FLOOR_DB`.
-
-        Notes
-        -----
-        Signal and noise are those of one sample, with all its wavelengths, pairs and symbols. What one symbol
-        brings may be less than the amplifier's noise in it: n of them add up to n times the current and
-        sqrt(n) times the noise.
-        """
-        worst = max(
-            self.elements, key=lambda element: element.loss_db, default=Element(name="none", loss_db=0.0)
+    def noise_ratio(self) -> NoiseRatio:
+        """Noise over signal of a full-scale sample, all products +1, converters apart."""
+        length, unit = self.analog_length, self.product_current_a**2
+        rejected = 2.0 * self.common_mode_current_a2 / unit
+        return NoiseRatio(
+            dark=self._amplifier_variance / length**2,
+            shot=2.0 * self.shot_current_a2 / unit / length,
+            bright={
+                "laser intensity noise": (self.receiver.rin_ratio + rejected) / length,
+                "the modulator's extinction ratio": self.extinction_variance / length**2,
+                "the bandwidth of modulator and detector": self.receiver.residue**2 / length,
+            },
         )
-        margin_db = self.snr_db - SNR_FLOOR_DB
-        if margin_db < 0.0:
-            msg = (
-                f"the link of '{name}' does not close: a full-scale sample misses the noise by "
-                f"{-margin_db:.1f} dB; the path loses {self.loss_db:.1f} dB and divides by {self.split:g}; "
-                f"most is lost in '{worst.name}' ({worst.loss_db:.2f} dB); raise the laser's power or "
-                "shorten the path"
-            )
-            raise LinkError(msg)
-        return self
-
-
-def check_unamplified(core: object) -> None:
-    """Raise an error if a core has an amplifier, whose gain and noise change with the power that is sought.
-
-    Raises
-    ------
-    ParameterError
-        If it has one.
-    """
-    if getattr(core, "amplifier", None) is not None:
-        msg = (
-            f"'{getattr(core, 'name', 'core')}' has an amplifier, whose gain falls as the light rises, so no "
-            "closed form gives the laser's power; take the amplifier out, or try values of laser_power_w"
-        )
-        raise ParameterError(msg)
-
-
-class Lit(Protocol):
-    """A core whose light can be budgeted."""
-
-    @property
-    def name(self) -> str:
-        """Name shown in messages."""
-        ...
-
-    @property
-    def link(self) -> LinkBudget:
-        """Budget, whether or not the link closes."""
-        ...
-
-
-def solve_laser_power(core: Lit, target_bits: float) -> float:
-    """Return the smallest power per comb line at which the receiver alone reaches a number of bits, watt.
-
-    Parameters
-    ----------
-    core : Lit
-        A core; its present laser power does not matter.
-    target_bits : float
-        Effective bits of a full-scale sample (`LinkBudget.effective_bits`).
-
-    Raises
-    ------
-    LinkError
-        If no power reaches them: intensity noise, extinction and the residue of the previous symbol grow with
-        the signal and cap the ratio.
-
-    Notes
-    -----
-    With x = 1/power the noise-to-signal ratio is A x^2 + B x + C: amplifier and dark current, shot noise, and
-    what grows with the signal. The root of this square is exact.
-    """
-    if not 0.0 < target_bits < math.inf:
-        msg = f"target_bits must be positive and finite; got {target_bits:g}"
-        raise ParameterError(msg)
-    check_unamplified(core)
-    link = dataclasses.replace(core.link, launch_w=1.0)
-    signal = link.analog_length**2
-    growing = _growing(link)
-    bright = math.fsum(growing.values()) / signal
-    target = 1.0 / snr_from_bits(target_bits)
-    if bright >= target:
-        worst = max(growing, key=lambda cause: growing[cause])
-        msg = (
-            f"'{core.name}' cannot reach {target_bits:g} bits at any laser power: "
-            f"{bits_from_snr(1.0 / bright):.2f} bits are the cap, set mostly by {worst}; "
-            "ask for fewer bits or improve that part"
-        )
-        raise LinkError(msg)
-    quadratic = link.symbols * (link.thermal_current_a / link.product_current_a) ** 2 / signal
-    linear = 2.0 * link.analog_length * link.shot_current_a2 / link.product_current_a**2 / signal
-    gap = target - bright
-    return (linear + math.sqrt(linear**2 + 4.0 * quadratic * gap)) / (2.0 * gap)
-
-
-def _growing(link: LinkBudget) -> dict[str, float]:
-    """Return the variances of a full-scale sample that more light does not lower, by cause."""
-    rejected = link.common_mode_current_a2 / link.product_current_a**2
-    return {
-        "laser intensity noise": link.analog_length * (link.rin_ratio + 2.0 * rejected),
-        "the modulator's extinction ratio": link.extinction_variance,
-        "the bandwidth of modulator and detector": link.analog_length * link.residue**2,
-    }

@@ -98,10 +98,11 @@ def plan_phases(phases: Sequence[TrafficPhase], lanes: Lanes, *, repeats: bool =
     ``max(0, delta - idle)``. Dynamic programme over phases, the state being the lanes of each axis
     (Bellman 1957), once for each state at the start.
 
-    With g lanes for p > g peers an exchange takes ceil(p / g) turns, as `simulator.collectives.all_to_all.in_turns`
-    deals them, and each of them moves circuits (Birkhoff-von Neumann: an even exchange is p permutations, of
-    which g stand at once). Only the first of a phase's moves has idle time to hide in; what accelerators
-    compute between two exchanges of a phase hides nothing here, so that those times are upper bounds.
+    With g lanes for p > g peers an exchange takes ceil(p / g) turns, as
+    `simulator.collectives.all_to_all.in_turns` deals them, and each of them moves circuits (Birkhoff-von
+    Neumann: an even exchange is p permutations, of which g stand at once). Only the first of a phase's moves
+    has idle time to hide in; what accelerators compute between two exchanges of a phase hides nothing here,
+    so that those times are upper bounds.
     """
     if not phases:
         msg = "a plan needs at least one phase of traffic"

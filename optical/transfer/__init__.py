@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from optical.transfer.conventions import ConvertedMesh, MziConvention, from_convention, to_convention
-from optical.transfer.decomposition import decompose
-from optical.transfer.imperfections import MeshErrors, draw_errors
-from optical.transfer.layout import MeshLayout, MeshShape
-from optical.transfer.mesh import Mesh
+from optical.transfer.decomposition import ProgrammedWeight, decompose, program_weight
+from optical.transfer.mesh import Mesh, MeshErrors, MeshLayout, MeshShape, draw_errors
 from optical.transfer.mzi import mzi_matrix
-from optical.transfer.programming import ProgrammedWeight, program_weight
 from optical.transfer.selfconfiguration import Calibration, ErrorLaw, matrix_error, self_configure
 
 __all__ = [

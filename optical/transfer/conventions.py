@@ -17,13 +17,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from optical.transfer.elements import Complex, Real
-from optical.transfer.layout import MeshLayout
-from optical.transfer.mesh import Mesh, absorb, mesh_of_blocks, run_columns
+from optical.transfer.mesh import Mesh, MeshLayout, absorb, mesh_of_blocks, run_columns
 from optical.transfer.mzi import mzi_matrix, wrapped
 
 
 class MziConvention(enum.Enum):
-    """How an author writes one interferometer with two numbers."""
+    """Convention of an author for one interferometer's two numbers."""
 
     CLEMENTS = "clements"
     """[[e^{i p} cos w, -sin w], [e^{i p} sin w, cos w]], phases at the outputs (Clements 2016, eq. 1)."""

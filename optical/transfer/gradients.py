@@ -11,9 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from optical.transfer.imperfections import MeshErrors
-from optical.transfer.layout import MeshLayout
-from optical.transfer.mesh import errors_of
+from optical.transfer.mesh import MeshErrors, MeshLayout, errors_of
 from simulator.errors import ParameterError
 
 

@@ -1,18 +1,163 @@
-"""A mesh of interferometers with its phases, and the matrix that it and its errors make."""
+"""A mesh of interferometers (the rectangle of Clements, the triangle of Reck), its phases, and its matrix.
+
+Fabrication adds errors to a mesh's design: coupler angles that are off, and phases that are off.
+"""
 
 from __future__ import annotations
 
+import enum
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from optical.transfer.elements import Complex, Real, amplitude
-from optical.transfer.imperfections import MeshErrors
-from optical.transfer.layout import MeshLayout
+from optical.transfer.elements import Complex, Real, amplitude, require
 from optical.transfer.mzi import mzi_matrix, settle, wrapped
 from simulator.errors import ParameterError
+
+Index = NDArray[np.int64]
+
+
+class MeshShape(enum.Enum):
+    """Arrangement of interferometers that reaches every unitary matrix."""
+
+    CLEMENTS = "clements"
+    RECK = "reck"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeshLayout:
+    """Positions of the interferometers of a mesh, in the order in which light meets them.
+
+    Notes
+    -----
+    Interferometers are numbered column by column from the input, within a column from the top. Both shapes
+    have N (N - 1) / 2 of them; the rectangle is N columns deep, the triangle 2 N - 3.
+
+    References
+    ----------
+    W. R. Clements et al., Optica 3 (2016) 1460 (arXiv:1603.08788), fig. 1; M. Reck et al., Phys. Rev.
+    Lett. 73 (1994) 58.
+    """
+
+    modes: int
+    """Waveguides."""
+    shape: MeshShape = MeshShape.CLEMENTS
+    """Rectangle or triangle."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.modes, bool) or not isinstance(self.modes, int | np.integer) or self.modes < 1:
+            msg = f"MeshLayout: modes must be a whole number of at least 1; got {self.modes!r}"
+            raise ParameterError(msg)
+
+    @cached_property
+    def _columns(self) -> tuple[tuple[int, int], ...]:
+        """First upper waveguide and number of interferometers of every column that has any."""
+        n = self.modes
+        if self.shape is MeshShape.CLEMENTS:
+            found = ((column % 2, (n - column % 2) // 2) for column in range(n))
+        else:
+            # row k of the triangle, nearest the input first, puts one at waveguide j in column 2 k + j
+            found = ((c % 2, 1 + (min(c, 2 * n - 4 - c) - c % 2) // 2) for c in range(2 * n - 3))
+        return tuple((first, count) for first, count in found if count > 0)
+
+    @property
+    def count(self) -> int:
+        """Interferometers."""
+        return self.modes * (self.modes - 1) // 2
+
+    @property
+    def depth(self) -> int:
+        """Columns: interferometers on the longest way."""
+        return len(self._columns)
+
+    @cached_property
+    def slices(self) -> tuple[tuple[slice, slice], ...]:
+        """Of every column, its interferometers and the waveguides that they join."""
+        found, start = [], 0
+        for first, count in self._columns:
+            found.append((slice(start, start + count), slice(first, first + 2 * count)))
+            start += count
+        return tuple(found)
+
+    @cached_property
+    def upper(self) -> Index:
+        """Upper waveguide of every interferometer, shape (count,)."""
+        tops = [np.arange(first, first + 2 * count, 2) for first, count in self._columns]
+        return np.concatenate([*tops, np.zeros(0, dtype=np.int64)]).astype(np.int64)
+
+    @cached_property
+    def column(self) -> Index:
+        """Column of every interferometer, shape (count,)."""
+        counts = [count for _, count in self._columns]
+        return np.repeat(np.arange(self.depth), counts).astype(np.int64)
+
+    def number(self, column: Index, upper: Index) -> Index:
+        """Return the numbers of the interferometers at given columns and upper waveguides."""
+        starts = np.array([0, *(where.stop for where, _ in self.slices)], dtype=np.int64)
+        firsts = np.array([modes.start for _, modes in self.slices], dtype=np.int64)
+        return np.asarray(starts[column] + (upper - firsts[column]) // 2)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MeshErrors:
+    """Errors of one chip: drawn once, the same for every use."""
+
+    splitter_rad: Real
+    """Errors of the angles of the first and the second coupler, shape (count, 2)."""
+    theta_rad: Real
+    """Errors of the phases between the couplers, shape (count,)."""
+    phi_rad: Real
+    """Errors of the phases at the upper inputs, shape (count,)."""
+    output_rad: Real
+    """Errors of the phases at the outputs, shape (modes,)."""
+
+    def __post_init__(self) -> None:
+        count = np.shape(self.theta_rad)
+        if np.shape(self.phi_rad) != count or np.shape(self.splitter_rad) != (*count, 2):
+            msg = f"MeshErrors: splitter_rad {np.shape(self.splitter_rad)} and "
+            msg += f"phi_rad {np.shape(self.phi_rad)} "
+            msg += f"must belong to the interferometers of theta_rad {count}; draw them from one layout"
+            raise ParameterError(msg)
+
+    @staticmethod
+    def none(layout: MeshLayout) -> MeshErrors:
+        """Return the errors of a perfect chip."""
+        zeros = np.zeros(layout.count)
+        return MeshErrors(
+            splitter_rad=np.zeros((layout.count, 2)),
+            theta_rad=zeros,
+            phi_rad=zeros,
+            output_rad=np.zeros(layout.modes),
+        )
+
+
+def draw_errors(
+    layout: MeshLayout, *, splitter_rad: float, phase_rad: float, generator: np.random.Generator
+) -> MeshErrors:
+    """Return the errors of a chip, normal and independent.
+
+    Parameters
+    ----------
+    layout : MeshLayout
+        Positions.
+    splitter_rad : float
+        Standard deviation of the angle of a coupler.
+    phase_rad : float
+        Standard deviation of every phase.
+    generator : numpy.random.Generator
+        All the randomness there is.
+    """
+    require("splitter_rad", splitter_rad, 0.0)
+    require("phase_rad", phase_rad, 0.0)
+    return MeshErrors(
+        splitter_rad=splitter_rad * generator.standard_normal((layout.count, 2)),
+        theta_rad=phase_rad * generator.standard_normal(layout.count),
+        phi_rad=phase_rad * generator.standard_normal(layout.count),
+        output_rad=phase_rad * generator.standard_normal(layout.modes),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from optical.devices.devices import PassiveElement, PhaseShifter, Waveguide, device_table
+from optical.devices import PassiveElement, PhaseShifter, Waveguide, device_table
 from optical.transfer.elements import (
     Complex,
     Real,
@@ -24,13 +24,14 @@ from optical.transfer.elements import (
     amplitude,
     coupler_angle,
     coupler_matrix,
+    default_crossing,
+    half_coupler,
     propagation,
     require,
+    silicon_strip,
 )
-from optical.transfer.imperfections import MeshErrors
-from optical.transfer.mesh import Mesh
+from optical.transfer.mesh import Mesh, MeshErrors
 from optical.transfer.mzi import mzi_matrix
-from optical.transfer.parts import default_crossing, half_coupler, silicon_strip
 from optical.transfer.scattering import Scattering, reciprocal, scattering_of_transfer
 from simulator.errors import ParameterError
 from simulator.units import to_si

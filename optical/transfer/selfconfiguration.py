@@ -12,9 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from optical.transfer.elements import Complex, Real, require
-from optical.transfer.imperfections import MeshErrors
-from optical.transfer.layout import MeshLayout
-from optical.transfer.mesh import Mesh, absorb
+from optical.transfer.mesh import Mesh, MeshErrors, MeshLayout, absorb
 from optical.transfer.mzi import bar_power_range, mzi_matrix, wrapped
 from simulator.checks import check_range
 from simulator.errors import ParameterError
@@ -124,7 +122,7 @@ class ErrorLaw:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """How many settings it takes to learn what a chip adds, once per chip.
+    """Count of settings that it takes to learn a chip's errors, once per chip.
 
     Notes
     -----

@@ -86,7 +86,7 @@ class Network:
     shared : bool
         Whether several jobs use it.
     weigh : callable, optional
-        Weight of a message of some bytes on a shared link (`simulator.engine.fairshare`); alike if None.
+        Weight of a message of some bytes on a shared link; alike if None.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """A recorded graph of ranks on the engine's clock: the same network, circuits and collectives, any groups.
 
 A task starts when all it waits for is done and its channel is free. Collectives and messages are carried by
-`simulator.engine.network` as those of a training step are; compute takes as long as was recorded, or as long as the
-units of a node need.
+`simulator.engine.network` as those of a training step are; compute takes as long as was recorded, or as long
+as the units of a node need.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The fast tier: a training step in closed form, over arrays of candidate plans.
 
-`simulator.engine.simulation` is the truth; where the two differ, this is wrong. What is left out: the order of passes
-within a stage beyond what its schedule's bubble says, and pieces of unequal size in what gathers and sums
-move. Links that axes share are the caller's to count in the pieces (`workloads.search.costs`).
+`simulator.engine.simulation` is the truth; where the two differ, this is wrong. What is left out: the order
+of passes within a stage beyond what its schedule's bubble says, and pieces of unequal size in what gathers
+and sums move. Links that axes share are the caller's to count in the pieces (`workloads.search.costs`).
 
 References
 ----------

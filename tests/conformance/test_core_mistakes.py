@@ -1,16 +1,16 @@
 """Whoever adds a core with one mistake in it is told which: the conformance tests, tested."""
 
+import math
 from dataclasses import dataclass, fields, replace
 
 import pytest
 
-from optical.accelerator import PhotonicUnit
 from optical.cores.crossbar import Crossbar, default_crossbar
 from optical.cores.pcm_crossbar import PcmCrossbar, default_pcm_crossbar
+from optical.devices import Domain, Per
 from simulator.operators import Phase
 from simulator.parameter_tree import numeric_leaves
-from tests.conformance import test_core_records as records
-from tests.conformance import test_cores as cores
+from tests.conformance import core_laws as laws
 
 NANO = 1e9
 
@@ -23,9 +23,10 @@ class NanojouleWork(Crossbar):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NanojouleEverywhere(NanojouleWork):
-    def full_load_parts_w(self):
-        return {part: NANO * one for part, one in super().full_load_parts_w().items()}
+class NanojouleEverywhere(Crossbar):
+    def parts(self):
+        """Every use of a part, billions of times over."""
+        return tuple(one if one.per is Per.CORE else one.times(NANO) for one in super().parts())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,14 +64,15 @@ class DeadKnob(Crossbar):
 
 @dataclass(frozen=True, kw_only=True)
 class FreeLight(Crossbar):
-    def photonic_area_m2(self):
-        return dict.fromkeys(super().photonic_area_m2(), 0.0)
+    def parts(self):
+        free = {Domain.PHOTONIC: math.inf, Domain.ELECTRONIC: 1.0}
+        return tuple(replace(one, fill=free[one.device.domain]) for one in super().parts())
 
 
 @dataclass(frozen=True, kw_only=True)
 class FreeConverters(Crossbar):
-    def electronic_area_m2(self):
-        return {part: one for part, one in super().electronic_area_m2().items() if part != "adc"}
+    def parts(self):
+        return tuple(one for one in super().parts() if one.name != "adc" or one.per is not Per.CORE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,20 +84,22 @@ class NoConversionTime(Crossbar):
 
 @dataclass(frozen=True, kw_only=True)
 class LightForNothing(Crossbar):
-    def static_parts_w(self):
-        return {part: one for part, one in super().static_parts_w().items() if part != "laser"}
+    def parts(self):
+        return tuple(one for one in super().parts() if one.name != "laser")
 
 
 @dataclass(frozen=True, kw_only=True)
 class StaticMilliwatts(Crossbar):
-    def static_parts_w(self):
-        return {part: 1e3 * one for part, one in super().static_parts_w().items()}
+    def parts(self):
+        found = [(one, 1e3 if one.per is Per.CORE else 1.0) for one in super().parts()]
+        return tuple(replace(one.times(milli), fill=milli * one.fill) for one, milli in found)
 
 
 @dataclass(frozen=True, kw_only=True)
-class UncountedConverters(Crossbar):
-    def full_load_parts_w(self):
-        return {part: one for part, one in super().full_load_parts_w().items() if part != "adc"}
+class UncountedSamples(Crossbar):
+    @property
+    def full_load(self):
+        return replace(super().full_load, samples=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,65 +127,45 @@ def wrong(kind):
     right = default_pcm_crossbar() if issubclass(kind, PcmCrossbar) else default_crossbar()
     same = {one.name: getattr(right, one.name) for one in fields(right) if one.init}
     core = kind(**same | {"name": kind.__name__})
-    return PhotonicUnit(core=core, cores=8, memory=cores.HBM, sram_bytes=2**21)
+    return laws.unit_of(core)
 
 
 @pytest.mark.parametrize(
-    ("kind", "check", "message"),
+    ("kind", "law", "message"),
     [
-        (
-            NanojouleWork,
-            lambda one: cores.test_no_product_draws_more_than_the_peak_power(one, cores.THICK),
-            "W",
-        ),
-        (NanojouleEverywhere, cores.test_energy_per_multiplication_is_of_a_physical_order, "not in nJ"),
-        (
-            NoiseBeforeGain,
-            lambda one: records.test_noise_of_a_sample_is_that_of_the_link_budget(one, Phase.FORWARD),
-            "variances from the budget",
-        ),
-        (
-            QuietGradients,
-            lambda one: records.test_noise_of_a_sample_is_that_of_the_link_budget(one, Phase.GRAD_WEIGHT),
-            "QuietGradients, grad_weight",
-        ),
-        (
-            NoiseOfItsOwn,
-            lambda one: records.test_noise_of_a_sample_is_that_of_the_link_budget(one, Phase.FORWARD),
-            "budget.snr is",
-        ),
+        (NanojouleWork, laws.no_product_draws_more_than_the_peak_power, "W"),
+        (NanojouleEverywhere, laws.energy_per_multiplication_is_of_a_physical_order, "not in nJ"),
+        (NoiseBeforeGain, laws.noise_of_a_sample_is_that_of_the_link_budget, "variances from the budget"),
+        (QuietGradients, laws.noise_of_a_sample_is_that_of_the_link_budget, "QuietGradients, grad_input"),
+        (NoiseOfItsOwn, laws.noise_of_a_sample_is_that_of_the_link_budget, "budget.snr is"),
         (
             GradientsLoadNothing,
-            lambda one: records.test_equal_products_take_the_same_in_every_phase(one, cores.THICK),
+            laws.equal_products_take_the_same_in_every_phase,
             "programming_s of the same product is 0 in grad_input",
         ),
-        (
-            DeadKnob,
-            lambda one: cores.test_every_number_moves_some_answer(one, "core.detuning"),
-            "core.detuning: 0.3 -> 0.4.* changes nothing",
-        ),
-        (FreeLight, records.test_no_core_is_for_free, r"photonic_area_m2 adds up to 0"),
-        (FreeConverters, records.test_no_core_is_for_free, "the adc draws .* takes no electronic area"),
-        (NoConversionTime, cores.test_no_product_beats_the_peak, "light_s"),
+        (DeadKnob, laws.every_number_moves_some_answer, "core.detuning: 0.3 -> 0.4.* changes nothing"),
+        (FreeLight, laws.no_core_is_for_free, "the photonic area of parts.* adds up to 0"),
+        (FreeConverters, laws.no_core_is_for_free, "the adc draws .* takes no electronic area"),
+        (NoConversionTime, laws.no_product_beats_the_peak, "light_s"),
         (
             LightForNothing,
-            lambda one: cores.test_brighter_laser_costs_energy_and_lowers_error(one, Phase.FORWARD),
-            "is the laser, over its wall-plug efficiency, in static_parts_w",
+            laws.brighter_laser_costs_energy_and_lowers_error,
+            "is the laser, over its wall-plug efficiency, in parts",
         ),
-        (StaticMilliwatts, records.test_a_chip_can_be_cooled, "is one in mW"),
-        (UncountedConverters, records.test_a_full_core_draws_what_full_load_says, "needs? every part"),
-        (ConverterOfItsOwn, records.test_what_spoils_a_sample_reaches_the_record, "core.adc.enob_bits"),
+        (StaticMilliwatts, laws.a_chip_can_be_cooled, "is one in mW"),
+        (UncountedSamples, laws.a_full_core_draws_what_full_load_says, "which of the two counts"),
+        (ConverterOfItsOwn, laws.what_spoils_a_sample_reaches_the_record, "core.adc.enob_bits"),
         (
             ClockOfItsOwn,
-            lambda one: cores.test_faster_symbols_cut_time_and_raise_error(one, Phase.FORWARD),
+            laws.faster_symbols_cut_time_and_raise_error,
             "symbols over symbol_rate_hz",
         ),
-        (BetterThanItsLight, cores.test_a_core_keeps_the_protocol, "converters can only add noise"),
+        (BetterThanItsLight, laws.keeps_the_seam, "converters can only add noise"),
     ],
 )
-def test_a_mistake_in_a_core_is_told(kind, check, message):
+def test_a_mistake_in_a_core_is_told(kind, law, message):
     unit = wrong(kind)
     assert "core.symbol_rate_hz" in numeric_leaves(unit)
     with pytest.raises(AssertionError, match=message) as caught:
-        check(unit)
+        law(unit)
     assert kind.__name__ in str(caught.value)

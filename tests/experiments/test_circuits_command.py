@@ -47,6 +47,8 @@ def test_a_demand_reads_with_and_without_names(tmp_path, text):
         ("0,1\n\n2\n", "demand.csv:3: has 1 numbers, and the file 2 rows"),
         ("0,1,2\n1,0,2\n", "demand.csv:1: has 3 numbers, and the file 2 rows"),
         ("1\n", "holds 1 rows of numbers"),
+        ("0,1MB\n2MB,0\n", "demand.csv:1: column 2 is '1MB'"),
+        ("1MB,2MB\n3MB,4MB\n", "demand.csv:1: column 1 is '1MB'"),
         ("a,b\n", "holds 0 rows of numbers"),
         ("", "is empty"),
     ],

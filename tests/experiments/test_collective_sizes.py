@@ -4,10 +4,18 @@ import pytest
 
 from electronic.kernels import load_caller
 from experiments.validation import validate
-from experiments.validation.callers import caller_of, forced_algorithm, gpus_per_process
-from experiments.validation.cells import Record
-from experiments.validation.collective_sizes import ALL, RANGES, UNFITTED, size_errors, sizes_text
-from experiments.validation.collectives import validate_collectives
+from experiments.validation.collectives import (
+    ALL,
+    RANGES,
+    UNFITTED,
+    caller_of,
+    forced_algorithm,
+    gpus_per_process,
+    size_errors,
+    sizes_text,
+    validate_collectives,
+)
+from experiments.validation.rows import Record
 from simulator.errors import ParameterError
 
 

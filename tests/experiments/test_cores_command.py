@@ -40,10 +40,11 @@ from heliograph.style import DPI, WIDTH_IN
 from heliograph.systems import build_system
 from optical.cores import CORES, load_core
 from simulator.errors import ParameterError
+from tests.conformance.core_laws import cores_that
 
 each_core = pytest.mark.parametrize("name", CORES)
-DYNAMIC = [name for name in CORES if not load_core(name).holds_weights]
-STATIONARY = [name for name in CORES if load_core(name).holds_weights]
+DYNAMIC = cores_that(lambda core: not core.holds_weights)
+STATIONARY = cores_that(lambda core: core.holds_weights)
 
 
 @pytest.fixture(scope="module")

@@ -80,6 +80,7 @@ def test_a_spare_port_ends_the_loss_of_a_lane(capsys, tmp_path):
             TWO.replace('name = "b"', 'nane = "b"'),
             "jobs.toml:7: job 2: unknown key 'nane'; did you mean 'name'",
         ),
+        (TWO.replace('name = "b"', 'name = "a"'), "jobs.toml:7: job 2: 'a' is another job's name too"),
         (
             TWO.replace("accelerators = 32", "accelerators = 16"),
             "job 'b': optical rails has endpoints 0 to 15",

@@ -3,7 +3,6 @@
 import pytest
 
 from electronic.fabrics.reductions import all_reduce_time_s
-from experiments.validation.cells import Record
 from experiments.validation.network import validate_network
 from experiments.validation.network_costs import (
     jupiter_savings,
@@ -14,6 +13,7 @@ from experiments.validation.network_costs import (
 )
 from experiments.validation.network_failures import published
 from experiments.validation.network_tables import claims_record, collectives_record
+from experiments.validation.rows import Record
 
 
 def outcomes(**cells):

@@ -2,11 +2,15 @@
 
 import pytest
 
-from experiments.validation.command import KINDS
+from experiments.validation.driver import KINDS
 from experiments.validation.network_costs import topoopt_ratio
-from experiments.validation.network_differences import differences, differences_text, sirius_saving
-from experiments.validation.network_slices import slices_text
-from experiments.validation.network_tables import claims_record
+from experiments.validation.network_tables import (
+    claims_record,
+    differences,
+    differences_text,
+    sirius_saving,
+    slices_text,
+)
 
 
 def of(claim):

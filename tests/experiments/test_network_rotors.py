@@ -6,9 +6,9 @@ import pytest
 
 from experiments.__main__ import main
 from experiments.validation import validate
-from experiments.validation.cells import Record
 from experiments.validation.network import validate_network
-from experiments.validation.network_domains import hbd_ratios, paper_parts
+from experiments.validation.network_costs import hbd_ratios, paper_parts
+from experiments.validation.rows import Record
 from heliograph.simulation import plan_for, run_step
 from heliograph.systems import build_system
 from heliograph.tables import comparison_rows

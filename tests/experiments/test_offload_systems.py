@@ -13,10 +13,12 @@ from simulator.errors import HeliographError, ParameterError, WorkloadError
 from simulator.parameter_tree import numeric_leaves, replace_at
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import load_model
-from workloads.plan.parallelism import Parallelism, Place, Precision, Recompute, parse_plan
+from workloads.plan.choices import Place, Precision, Recompute
+from workloads.plan.parallelism import parse_plan
+from workloads.plan.plan import Plan
 
 MODEL = dataclasses.replace(load_model("llama-3-8b"), layers=2)
-PLAN = Parallelism(dp=8, global_batch=8, sequence_length=1024, zero=2, optimizer_place=Place.HOST)
+PLAN = Plan.of(dp=8, global_batch=8, sequence_length=1024, zero=2, optimizer_place=Place.HOST)
 
 
 @pytest.mark.parametrize("name", ["gpu_packet", "photonic_packet"])
@@ -29,16 +31,16 @@ def test_a_plan_that_needs_a_host_gets_the_one_of_its_accelerator(name):
     assert record["host_bytes"]["to_host"] == pytest.approx(4 * MODEL.parameters)
     assert record["host_bytes"]["from_host"] == pytest.approx(2 * MODEL.parameters)
     assert record["energy_by_component_j_per_token"]["host processors"] > 0
-    plain = run_step(system, MODEL, dataclasses.replace(PLAN, optimizer_place=Place.DEVICE))
+    plain = run_step(system, MODEL, PLAN.with_(optimizer_place=Place.DEVICE))
     assert plain.system.host is None
     assert plain.record()["host_bytes"] == {}
 
 
 def test_no_number_of_a_host_is_a_dead_knob():
     everything = {"zero": 3, "optimizer_place": Place.NVME, "parameter_place": Place.NVME}
-    plans = (PLAN, dataclasses.replace(PLAN, **everything))
+    plans = (PLAN, PLAN.with_(**everything))
     # On one accelerator the link itself limits, on eight the links together.
-    alone = dataclasses.replace(PLAN, dp=1, global_batch=1)
+    alone = PLAN.with_(dp=1, global_batch=1)
     system = build_system("gpu_packet", accelerators=8).hosted()
     single = build_system("gpu_packet", accelerators=1).hosted()
 
@@ -90,7 +92,7 @@ def test_a_host_can_be_set_and_a_missing_one_is_refused():
     with pytest.raises(ParameterError, match="no host is described for 'tpu-v4'"):
         run_step(build_system("gpu_packet", accelerators=8, gpu="tpu-v4"), MODEL, PLAN)
     large = load_model("llama-3.1-405b")
-    plan = dataclasses.replace(PLAN, zero=3, parameter_place=Place.HOST, recompute=Recompute.FULL)
+    plan = PLAN.with_(zero=3, parameter_place=Place.HOST, recompute=Recompute.FULL)
     with pytest.raises(WorkloadError, match="does not fit the host's memory: 8 ranks need"):
         run_step(build_system("gpu_packet", accelerators=8), large, plan)
 
@@ -102,7 +104,7 @@ def test_keys_of_offloading_reach_the_command_line(capsys):
         None,
     }
     assert '"waiting for the host"' in capsys.readouterr().out
-    assert parse_plan(plan).delayed_update
+    assert parse_plan(plan).sharding.delayed_update
 
 
 def test_10_billion_on_one_v100_run_at_the_published_rate():
@@ -120,7 +122,7 @@ def test_10_billion_on_one_v100_run_at_the_published_rate():
         max_sequence=1024,
         position_rows=1024,
     )
-    plan = Parallelism(
+    plan = Plan.of(
         sequence_length=1024,
         precision=Precision.FP16,
         grad_bytes=2,
@@ -131,7 +133,7 @@ def test_10_billion_on_one_v100_run_at_the_published_rate():
     system = build_system("gpu_packet", accelerators=1, gpu="v100")
 
     def rate(batch):
-        result = run_step(system, config, dataclasses.replace(plan, micro_batch=batch, global_batch=batch))
+        result = run_step(system, config, plan.with_(micro_batch=batch, global_batch=batch))
         return result.metrics.model_flop_utilisation * system.node().peak_flop_per_s
 
     assert rate(1) < 40e12 < rate(8)

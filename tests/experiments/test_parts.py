@@ -9,12 +9,12 @@ import pytest
 from experiments.__main__ import BAD_INPUT, main
 from experiments.core import layer_products, phase_energy, training_j_per_mac
 from heliograph import systems as plausibility
-from heliograph.catalogue import parameters_of
+from heliograph.parameters import parameters_of
 from heliograph.parts import figures_of_merit, parts_listing, place_for, with_part
 from heliograph.systems import build_system
 from optical.cores import CORES
+from optical.devices.limits import sampling_floor_j, schreier_db, walden_j
 from optical.devices.named_parts import Role, fits, named_parts
-from optical.noise.limits import sampling_floor_j, schreier_db, walden_j
 from simulator.errors import HeliographError, ParameterError, SuspectWarning
 from simulator.operators import Phase
 from simulator.parameter_tree import places

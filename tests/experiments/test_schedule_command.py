@@ -9,7 +9,7 @@ from matplotlib.image import imread
 from experiments.__main__ import BAD_INPUT, main
 from experiments.schedule import schedule_names
 from heliograph.style import DPI, WIDTH_IN
-from workloads.plan.choices import Schedule
+from workloads.pipeline.schedule import SCHEDULES
 
 PLAN = "tp=8,pp=2,dp=2,global_batch=16,sequence_length=2048"
 
@@ -46,7 +46,7 @@ def test_every_schedule_draws_itself(capsys, tmp_path, name):
         assert busy == pytest.approx(2 * 4 * 3.0)
     assert imread(tmp_path / "picture.png").shape[1] == WIDTH_IN * DPI
     assert (tmp_path / "picture.svg").read_text().lstrip().startswith("<?xml")
-    assert len(schedule_names()) == len(Schedule) + 1
+    assert len(schedule_names()) == len(SCHEDULES) + 1
 
 
 def test_table_tells_bubble_and_peak(capsys, tmp_path):

@@ -12,8 +12,6 @@ from experiments.__main__ import main
 from experiments.breakeven import Line
 from experiments.links import link_kinds, link_loads, rows_by_kind
 from experiments.search import (
-    OTHER_SCHEDULES,
-    SPARING,
     Objective,
     Search,
     estimates,
@@ -22,19 +20,22 @@ from experiments.search import (
     topologies,
     topology_text,
 )
-from experiments.validation.cells import read_records
+from experiments.validation.rows import read_records
 from experiments.validation.training import NEEDS, run_of
 from heliograph.simulation import run_step
 from heliograph.systems import build_system
 from simulator.errors import HeliographError
 from workloads.models.config import load_model
+from workloads.pipeline.schedule import SCHEDULES
 from workloads.plan.parallelism import parse_plan
-from workloads.plan.plan import Parallelism
+from workloads.plan.plan import Plan
 from workloads.search.costs import PlanPricer
 from workloads.search.plans import grid
 
+OTHER_SCHEDULES = [one for one in SCHEDULES.values() if one.closed_form is None and not one.flows]
+SPARING = [one for one in SCHEDULES.values() if one.saves_memory]
 CONFIG = dataclasses.replace(load_model("llama-3-8b"), layers=6)
-BASE = Parallelism(sequence_length=4096, global_batch=16)
+BASE = Plan.of(sequence_length=4096, global_batch=16)
 PLANS = 12
 ROWS = read_records(Path(validation.__file__).parent / "reference" / "training.csv", needs=NEEDS)
 
@@ -107,9 +108,7 @@ def test_circuits_on_nodes_are_estimated_too() -> None:
     """Stages of one node share its circuits: without that, sums of two stages are estimated at half."""
     system = build_system("gpu_packet@direct_connect", accelerators=16)
     plan = parse_plan("tp=1,pp=2,dp=8,micro_batch=1,global_batch=16,sequence_length=4096,zero=2")
-    choices = {
-        name: (getattr(plan, name),) for name in ("tp", "pp", "dp", "micro_batch", "zero", "cp", "vpp")
-    }
+    choices = {name: (plan.value(name),) for name in ("tp", "pp", "dp", "micro_batch", "zero", "cp", "vpp")}
     plans = grid(plan, 16, 1, choices | {"schedule": (0,), "recompute": (0,), "placement": (1,)})
     times_s = estimates(system, PlanPricer(CONFIG, system.node()), plans).values[Objective.TIME]
     ran_s = run_step(system, CONFIG, plans.plan(0), placement=plans.placement(0)).metrics.step_time_s
@@ -161,7 +160,7 @@ def test_winner_may_have_a_schedule_without_a_closed_form() -> None:
     pinned = Search(model=CONFIG.name, objective=Objective.TIME)
     search({"own": system}, CONFIG, BASE, found=pinned, choices=choices | {"schedule": (0, 1, 2)}, top=1)
     assert free.winner.value(Objective.TIME) < pinned.winner.value(Objective.TIME)
-    assert free.winner.plan.schedule in OTHER_SCHEDULES
+    assert free.winner.plan.schedule.kind in OTHER_SCHEDULES
 
 
 def test_turning_ahead_hides_what_work_covers() -> None:
@@ -266,6 +265,6 @@ def test_schedules_that_spare_memory_are_never_quicker(plan: str) -> None:
     system = build_system("gpu_packet", accelerators=16)
     config = dataclasses.replace(CONFIG, layers=8)
     base = parse_plan(plan + ",zero=0", base=BASE)
-    times_s = [run_step(system, config, dataclasses.replace(base, schedule=one)) for one in SPARING]
+    times_s = [run_step(system, config, base.with_(schedule=one)) for one in SPARING]
     steps_s = [one.metrics.step_time_s for one in times_s]
     assert steps_s == sorted(steps_s)

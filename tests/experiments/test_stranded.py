@@ -8,8 +8,8 @@ import pytest
 
 from experiments.__main__ import main
 from experiments.stranded import Cluster, Faults, random_faults, read_events, read_faults, wasted
-from experiments.validation.command import validate
-from experiments.validation.fault_traces import statistics
+from experiments.validation.driver import validate
+from experiments.validation.network_failures import statistics
 from simulator.errors import ParameterError
 from simulator.reliability.goodput import cubes, domains, load_hosts, ring, waste
 from simulator.topology.torus import CubeMachine

@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from heliograph.simulation import plan_for, plan_text, run_step
+from heliograph.simulation import plan_for, run_step
 from heliograph.systems import SYSTEMS, build_system
 from optical.fabrics.circuits import CircuitPolicy
 from simulator.errors import ParameterError, WorkloadError
@@ -11,6 +11,7 @@ from simulator.operators import Phase
 from simulator.parameter_tree import numeric_leaves, replace_at
 from simulator.topology.scale_up import load_cables
 from workloads.models.config import load_model
+from workloads.plan.parallelism import plan_text
 from workloads.step.memory import memory_by_kind
 
 MODEL = load_model("llama-3-8b")
@@ -196,7 +197,7 @@ def test_no_parameter_of_a_system_is_a_dead_knob(name):
 
 def test_memory_reported_is_that_of_the_fullest_stage():
     plan = plan_for(MODEL, PLAN, accelerators=N, memory_bytes=math.inf)
-    totals = [sum(memory_by_kind(MODEL, plan, stage).values()) for stage in range(plan.pp)]
+    totals = [sum(memory_by_kind(MODEL, plan, stage).values()) for stage in range(plan.axes.pp)]
     assert sum(run(system("gpu_packet")).memory_bytes.values()) == pytest.approx(max(totals))
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from experiments.validation.cells import Record, SkipError, check_provenance, read_records
+from experiments.validation.rows import Record, SkipError, check_provenance, read_records
 from simulator.errors import ParameterError
 
 NEEDS = (("id",), ("time_s", "rate"))

@@ -5,7 +5,7 @@ import pytest
 
 from experiments.__main__ import main
 from experiments.validation import Outcome, Validation, report, validate, write
-from experiments.validation.figure import family, scatter
+from experiments.validation.driver import family, scatter
 from simulator.errors import HeliographError
 
 HEADER = "id,source,system,n_accelerators,hidden,iteration_time_s\n"

@@ -7,8 +7,9 @@ import pytest
 
 from electronic.fabrics.reductions import all_reduce_time_s
 from experiments.__main__ import main
-from experiments.validation import command, report, validate
-from experiments.validation.network_parameters import PARAMETERS
+from experiments.validation import driver as command
+from experiments.validation import report, validate
+from experiments.validation.network import PARAMETERS
 
 CLAIM = "system,metric,value,unit,config,source,provenance,where\n"
 RUN = "backend,collective,size_bytes,topology,npus,bw_GBps,lat_ns,algo,splits,active,endpoint_ns,cycles_ns\n"
@@ -296,9 +297,9 @@ def test_a_number_that_a_part_is_given_is_named_a_parameter(tmp_path, line, part
 
 def test_parts_whose_parameters_are_published_exist():
     """Each part that a published number is said to belong to stands in a table of parts."""
-    folders = ("optical", "electronic", "heliograph")
+    folders = ("optical", "electronic", "simulator", "experiments")
     root = command.REFERENCE.parents[2]
-    tables = [path for folder in folders for path in (root / folder / "parameters").glob("*.csv")]
+    tables = [path for folder in folders for path in (root / folder).rglob("parameters/*.csv")]
     names = {line.split(",")[0] for path in tables for line in path.read_text(encoding="utf-8").splitlines()}
     words = {part.split(",")[0].split(" ")[0] for part in PARAMETERS.values()}
     assert words - {"a", "rotor's"} <= names | {"ici-v4"}

@@ -1,6 +1,6 @@
 import pytest
 
-from experiments.validation.outcomes import STATISTICS, Outcome, Validation, statistics
+from experiments.validation.rows import STATISTICS, Outcome, Validation, statistics
 
 
 def outcome(name, measured, predicted, *, source="s", constant=None, skipped=None):

@@ -5,7 +5,7 @@ import pytest
 
 from experiments.__main__ import main
 from experiments.validation import validate
-from experiments.validation.figure import scatter
+from experiments.validation.driver import scatter
 
 HEADER = "system,metric,value,unit,config,source,provenance,where\n"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from experiments.validation.cells import Record
-from experiments.validation.recipes import overlaps_tensor, recipes
+from experiments.validation.plans import overlaps_tensor, recipes
+from experiments.validation.rows import Record
 
 SOURCE = "NVIDIA DGX Cloud benchmarking v25.02 (LLAMA3_70B bf16)"
 

@@ -2,17 +2,15 @@ import dataclasses
 
 import pytest
 
-from experiments.validation.cells import Record, SkipError
-from experiments.validation.clusters import accelerator_name, system_of
-from experiments.validation.forecast import _run, forecast
-from experiments.validation.mixtures import mixture_of
-from experiments.validation.plans import attention_of, plan_of, with_ends_counted
-from experiments.validation.training import constant_s, measured_s, run_of, validate_training
+from experiments.validation.machines import accelerator_name, system_of
+from experiments.validation.plans import attention_of, mixture_of, plan_of, with_ends_counted
+from experiments.validation.rows import Record, SkipError
+from experiments.validation.training import _run, constant_s, forecast, measured_s, run_of, validate_training
 from heliograph.systems import build_system
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import load_model
 from workloads.plan.choices import Attention, ExpertExchange, Precision, Recompute
-from workloads.plan.plan import Parallelism
+from workloads.plan.plan import Plan
 
 GPT3 = {
     "id": "gpt3",
@@ -82,15 +80,15 @@ def test_the_constant_is_that_worked_out_by_hand():
 def test_the_constant_drops_a_quarter_without_recomputation_and_its_bubble_with_chunks():
     system, config, plan = run_of(record())
     full = constant_s(system.gpu, config, plan)
-    none = constant_s(system.gpu, config, dataclasses.replace(plan, recompute=Recompute.NONE))
+    none = constant_s(system.gpu, config, plan.with_(recompute=Recompute.NONE))
     assert none / full == pytest.approx(0.75, abs=0.01)
-    chunked = constant_s(system.gpu, config, dataclasses.replace(plan, vpp=3))
+    chunked = constant_s(system.gpu, config, plan.with_(vpp=3))
     assert chunked / full == pytest.approx((1 + 5 / 192) / (1 + 15 / 192))
 
 
 def test_the_constant_halves_in_fp8():
     system, config, plan = run_of(record())
-    eight = dataclasses.replace(plan, precision=Precision.FP8)
+    eight = plan.with_(precision=Precision.FP8)
     assert constant_s(system.gpu, config, eight) == pytest.approx(constant_s(system.gpu, config, plan) / 2)
 
 
@@ -105,10 +103,16 @@ def test_a_published_time_goes_before_a_derived_one_and_that_before_a_rate():
 
 def test_a_plan_takes_what_the_row_says():
     plan = plan_of(record(vpp="3", zero_or_fsdp="FSDP full (3)", precision="amp_bf16"), 1024)
-    assert (plan.tp, plan.pp, plan.dp, plan.vpp, plan.zero) == (8, 16, 8, 3, 3)
-    assert plan.precision is Precision.BF16
-    assert plan.recompute is Recompute.FULL
-    assert not plan.sequence_parallel
+    assert (plan.axes.tp, plan.axes.pp, plan.axes.dp, plan.schedule.vpp, plan.sharding.zero) == (
+        8,
+        16,
+        8,
+        3,
+        3,
+    )
+    assert plan.precision.kind is Precision.BF16
+    assert plan.recompute.kind is Recompute.FULL
+    assert not plan.axes.sequence_parallel
 
 
 @pytest.mark.parametrize(
@@ -126,7 +130,7 @@ def test_a_plan_takes_what_the_row_says():
 )
 def test_sharding_is_read_from_words(text, stage, reshards):
     plan = plan_of(record(zero_or_fsdp=text), 1024)
-    assert (plan.zero, plan.reshard) == (stage, reshards)
+    assert (plan.sharding.zero, plan.sharding.reshard) == (stage, reshards)
 
 
 @pytest.mark.parametrize(
@@ -134,14 +138,14 @@ def test_sharding_is_read_from_words(text, stage, reshards):
     [("fp8-cs (fp8-mx)", "fp8"), ("mxfp8", "fp8"), ("amp_bf16", "bf16"), ("fp16", "fp16"), ("", "bf16")],
 )
 def test_precision_is_read_from_words(text, precision):
-    assert plan_of(record(precision=text), 1024).precision == precision
+    assert plan_of(record(precision=text), 1024).precision.kind == precision
 
 
 def test_gradients_are_summed_in_fp16_by_fp16_runs_only():
-    assert plan_of(record(precision="fp16"), 1024).grad_bytes == 2
-    assert plan_of(record(precision="bf16"), 1024).grad_bytes == 4
+    assert plan_of(record(precision="fp16"), 1024).precision.grad_bytes == 2
+    assert plan_of(record(precision="bf16"), 1024).precision.grad_bytes == 4
     pure = record(precision="bf16", notes="mixed_precision PURE")
-    assert plan_of(pure, 1024).grad_bytes == 2
+    assert plan_of(pure, 1024).precision.grad_bytes == 2
 
 
 @pytest.mark.parametrize(
@@ -163,11 +167,11 @@ def test_the_attention_kernel_follows_the_words_the_year_and_the_accelerator(cha
 
 
 def test_embedding_and_head_count_as_blocks_only_where_blocks_then_fill_the_stages():
-    plan = Parallelism(pp=12)
-    assert with_ends_counted(record(), plan, 70).embedding_as_layers
-    assert not with_ends_counted(record(), plan, 72).embedding_as_layers
-    assert not with_ends_counted(record(), plan, 75).embedding_as_layers
-    assert with_ends_counted(record(), Parallelism(pp=8, vpp=8), 126).embedding_as_layers
+    plan = Plan.of(pp=12)
+    assert with_ends_counted(record(), plan, 70).schedule.embedding_as_layers
+    assert not with_ends_counted(record(), plan, 72).schedule.embedding_as_layers
+    assert not with_ends_counted(record(), plan, 75).schedule.embedding_as_layers
+    assert with_ends_counted(record(), Plan.of(pp=8, vpp=8), 126).schedule.embedding_as_layers
 
 
 @pytest.mark.parametrize(
@@ -281,16 +285,19 @@ def test_a_mixture_that_differs_from_its_shipped_model_is_skipped(name, changes,
 
 def test_dropped_tokens_are_a_capacity_of_one():
     plan = plan_of(moe("Qwen3_235B_a22B (tokendrop)"), 1024)
-    assert plan.capacity_factor == 1.0
-    assert plan_of(moe("Qwen3_235B_a22B"), 1024).capacity_factor == 0.0
+    assert plan.experts.capacity_factor == 1.0
+    assert plan_of(moe("Qwen3_235B_a22B"), 1024).experts.capacity_factor == 0.0
 
 
 def test_the_way_to_the_experts_is_read_from_the_notes():
     plan = plan_of(moe("Qwen3_30B_a3B", notes="DeepEP and expert exchanges overlapped"), 1024)
-    assert (plan.expert_exchange, plan.overlap_experts) == (ExpertExchange.ONCE_PER_NODE, True)
+    assert (plan.experts.expert_exchange, plan.traffic.overlap_experts) == (
+        ExpertExchange.ONCE_PER_NODE,
+        True,
+    )
     row = moe("Qwen3_30B_a3B", notes="")
     plan = plan_of(row, 1024)
-    assert (plan.expert_exchange, plan.overlap_experts) == (ExpertExchange.DIRECT, False)
+    assert (plan.experts.expert_exchange, plan.traffic.overlap_experts) == (ExpertExchange.DIRECT, False)
     assert {"tokens sent to every expert's rank", "expert exchanges not overlapped"} <= set(row.assumed)
 
 
@@ -313,7 +320,7 @@ def test_a_long_pipeline_is_continued_within_half_a_percent(vpp):
         vocabulary=50257,
         max_sequence=1024,
     )
-    plan = Parallelism(tp=4, pp=4, dp=2, vpp=vpp, global_batch=200, sequence_length=1024, zero=1)
+    plan = Plan.of(tp=4, pp=4, dp=2, vpp=vpp, global_batch=200, sequence_length=1024, zero=1)
     system = build_system("gpu_packet", accelerators=32, gpu="a100")
     whole, continued = _run(system, config, plan), forecast(system, config, plan)
     assert continued.step_time_s != whole.step_time_s  # so the short way was taken
@@ -350,7 +357,7 @@ LARGE = GPT3 | {
 )
 def test_what_a_row_leaves_out_is_recomputed_only_if_memory_asks_for_it(changes, expected):
     record = Record("rows.csv:2", LARGE | {"notes": "flash"} | changes)
-    assert run_of(record)[2].recompute is expected
+    assert run_of(record)[2].recompute.kind is expected
     said = any("recomputation" in one for one in record.assumed)
     assert said is ("recompute" not in changes)
 
@@ -358,7 +365,7 @@ def test_what_a_row_leaves_out_is_recomputed_only_if_memory_asks_for_it(changes,
 def test_hybrid_sharding_shares_within_groups():
     row = LARGE | {"n_accelerators": "512", "dp": "512", "global_batch_sequences": "512", "notes": "flash"}
     shared = [
-        run_of(Record("rows.csv:2", row | {"zero_or_fsdp": text}))[2].shard_group
+        run_of(Record("rows.csv:2", row | {"zero_or_fsdp": text}))[2].sharding.shard_group
         for text in ("3 (FSDP+DP, JAX)", "3")
     ]
     assert shared == [128, 0]
@@ -376,5 +383,5 @@ def test_old_code_waits_for_its_sends_and_gathers():
     old, new = (
         plan_of(Record("rows.csv:2", GPT3 | {"notes": notes}), 1024) for notes in ("no flash", "flash")
     )
-    assert (old.overlap_sends, old.prefetch) == (False, False)
-    assert (new.overlap_sends, new.prefetch) == (True, True)
+    assert (old.traffic.overlap_sends, old.traffic.prefetch) == (False, False)
+    assert (new.traffic.overlap_sends, new.traffic.prefetch) == (True, True)

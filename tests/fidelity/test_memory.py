@@ -8,8 +8,8 @@ import pytest
 
 import experiments.validation
 from experiments.validation import validate
-from experiments.validation.cells import read_records
 from experiments.validation.memory import NEEDS
+from experiments.validation.rows import read_records
 from simulator.units import to_si
 
 TABLE = Path(experiments.validation.__file__).parent / "reference" / "memory.csv"

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 import experiments.validation
-from experiments.validation.cells import read_records
-from experiments.validation.outcomes import Validation
+from experiments.validation.rows import Validation, read_records
 from experiments.validation.training import NEEDS, validate_training
 
 pytestmark = pytest.mark.slow

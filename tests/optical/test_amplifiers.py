@@ -6,19 +6,19 @@ import math
 import numpy as np
 import pytest
 
-from optical.cores import CORES, load_core
+from optical.cores import AnalogCore, load_core, power_for_bits, solve_laser_power
+from optical.devices import Domain, area_m2, static_w
+from optical.devices.amplifiers import Soa
+from optical.devices.limits import photon_energy_j
 from optical.devices.named_parts import Role, named_parts, names_of
-from optical.noise.amplifiers import Soa, source_of
-from optical.noise.laser_power import power_for_bits
-from optical.noise.limits import photon_energy_j
-from optical.noise.link_budget import solve_laser_power
 from simulator.errors import ParameterError
 from simulator.parameter_tree import numeric_leaves, replace_at
 from simulator.units import db_from_ratio, ratio_from_db
+from tests.conformance.core_laws import cores_that
 
 AMPLIFIERS = {name: named_parts()[name].build() for name in names_of(Role.AMPLIFIER)}
 SOA = AMPLIFIERS["soa_almae_2021"]
-ANALOG = [load_core(name) for name in CORES if hasattr(load_core(name), "laser_power_w")]
+ANALOG = [load_core(name) for name in cores_that(lambda core: isinstance(core, AnalogCore))]
 each_core = pytest.mark.parametrize("core", ANALOG, ids=[core.name for core in ANALOG])
 
 
@@ -74,7 +74,7 @@ def test_gain_is_half_at_the_saturation_power(soa):
 def test_an_amplifier_never_beats_a_laser_of_the_same_launched_power(core):
     amplified = dataclasses.replace(core, amplifier=SOA, laser_power_w=0.1 * core.laser_power_w)
     lines = {"crossbar": 12, "ring_bank": 16, "pcm_crossbar": 64}.get(core.name, 1)
-    source = source_of(amplified, lines)
+    source = amplified.source(lines)
     assert source.launch_w == amplified.link.launch_w > amplified.laser_power_w
     brighter = dataclasses.replace(core, laser_power_w=source.launch_w)
     assert source.rin_db_per_hz > core.laser.rin_db_per_hz
@@ -85,10 +85,10 @@ def test_an_amplifier_never_beats_a_laser_of_the_same_launched_power(core):
 @each_core
 def test_an_amplifier_is_powered_and_takes_room(core):
     amplified = dataclasses.replace(core, amplifier=SOA)
-    assert sum(amplified.static_parts_w().values()) == pytest.approx(
-        sum(core.static_parts_w().values()) + SOA.power_w
+    assert sum(static_w(amplified.parts()).values()) == pytest.approx(
+        sum(static_w(core.parts()).values()) + SOA.power_w
     )
-    areas = (sum(one.photonic_area_m2().values()) for one in (amplified, core))
+    areas = (sum(area_m2(one.parts(), Domain.PHOTONIC).values()) for one in (amplified, core))
     assert next(areas) - next(areas) == pytest.approx(SOA.area_m2)
 
 
@@ -97,7 +97,7 @@ def test_every_number_of_an_amplifier_moves_an_answer(core):
     amplified = dataclasses.replace(core, amplifier=SOA, laser_power_w=1e-3 * core.laser_power_w)
 
     def answers(one):
-        return one.static_parts_w(), one.photonic_area_m2(), one.link.snr
+        return static_w(one.parts()), area_m2(one.parts(), Domain.PHOTONIC), one.link.snr
 
     for path, value in numeric_leaves(amplified).items():
         if path.startswith("amplifier."):
@@ -106,9 +106,9 @@ def test_every_number_of_an_amplifier_moves_an_answer(core):
 
 def test_without_an_amplifier_nothing_is_added():
     for core in ANALOG:
-        assert source_of(core, 12).launch_w == core.laser_power_w
-        assert source_of(core, 12).rin_db_per_hz == core.laser.rin_db_per_hz
-        assert "amplifier" not in core.static_parts_w() | core.photonic_area_m2()
+        assert core.source(12).launch_w == core.laser_power_w
+        assert core.source(12).rin_db_per_hz == core.laser.rin_db_per_hz
+        assert "amplifier" not in static_w(core.parts()) | area_m2(core.parts(), Domain.PHOTONIC)
 
 
 def test_no_closed_form_gives_the_laser_before_an_amplifier():

@@ -297,6 +297,39 @@ def test_what_cannot_be_converted_is_refused():
         convert(model, IDEAL)
 
 
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Policy(electronic=("nosuch*",)),
+        Policy(electronic=("nosuch*:linear",)),
+        Policy(exceptions=(ProductException(pattern="nosuch*", specs=IDEAL),)),
+    ],
+)
+def test_a_policy_that_fits_no_layer_is_refused(policy):
+    """A typo would leave the head analog without a word."""
+    model, _ = build("gpt")
+    with pytest.raises(WorkloadError, match=r"no module fits 'nosuch\*.*'; the model has embedding, blocks"):
+        convert(model, IDEAL, policy=policy)
+    assert convert(model, IDEAL, policy=Policy(electronic=("head", "*:scores"))) is not None
+
+
+def test_arguments_of_another_type_are_refused_by_name():
+    model, _ = build("gpt")
+    with pytest.raises(WorkloadError, match="convert: model must be a Module; got 'x'"):
+        convert("x", IDEAL)
+    with pytest.raises(WorkloadError, match="convert: policy must be a Policy; got 'hardware'"):
+        convert(model, IDEAL, policy="hardware")
+    with pytest.raises(ParameterError, match="no core '3'"):
+        load_core(3)
+
+
+@pytest.mark.parametrize("wrong", [{"seed": -1}, {"seed": 1.5}, {"seed": True}, {"seed": 1, "step": -1}])
+def test_a_key_is_of_whole_numbers_at_once(wrong):
+    """Refused where it is made, not where it is entered."""
+    with pytest.raises(ParameterError, match="must be a whole number of at least 0"):
+        noise_key(**wrong)
+
+
 @pytest.mark.parametrize("name", CORES)
 def test_every_core_is_taken_as_it_is_alone_or_in_an_accelerator(name):
     """A core of another number format has a core in it, which is not what the model is run on."""

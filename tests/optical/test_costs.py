@@ -14,9 +14,13 @@ from simulator.operators import Elementwise, Held, MatMuls, Phase
 HBM = Memory(
     capacity_bytes=80e9, bandwidth_bytes_per_s=3e12, efficiency=0.9, energy_j_per_byte=31.2e-12, static_w=20.0
 )
-UNITS = [PhotonicUnit(core=load_core(name), cores=64, memory=HBM, sram_bytes=2**21) for name in CORES]
-each_unit = pytest.mark.parametrize("unit", UNITS, ids=list(CORES))
+each_unit = pytest.mark.parametrize("unit", CORES, indirect=True)
 SHAPES = 300
+
+
+@pytest.fixture
+def unit(request):
+    return PhotonicUnit(core=load_core(request.param), cores=64, memory=HBM, sram_bytes=2**21)
 
 
 def drawn(count=SHAPES, **changes):
@@ -101,4 +105,4 @@ def test_only_products_are_priced():
         name="softmax", layer="", phase=Phase.FORWARD, flops=1.0, read_bytes=1.0, written_bytes=1.0
     )
     with pytest.raises(WorkloadError, match="products only"):
-        UNITS[0].cost(other)
+        PhotonicUnit(core=load_core("crossbar"), cores=8, memory=HBM, sram_bytes=2**21).cost(other)

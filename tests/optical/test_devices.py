@@ -4,7 +4,7 @@ import functools
 import pytest
 
 from optical.cores import CORES, default_crossbar, load_core
-from optical.devices.devices import Converter, Die, Laser, Modulator, Sram, device_table
+from optical.devices import Converter, Die, Laser, Modulator, Sram, device_table
 from simulator.errors import ParameterError
 from simulator.parameter_tree import numeric_leaves, replace_at
 
@@ -66,7 +66,7 @@ def test_converters_interleave_only_above_their_rate():
         ("detector.responsivity_a_per_w", 0.0, "responsivity_a_per_w"),
         ("detector.dark_current_a", -1e-9, "dark_current_a"),
         ("layout.node_fill", 1.5, "node_fill"),
-        ("adc.enob_bits", 9.0, "enob_bits must be at least 0 and at most 8"),
+        ("adc.enob_bits", 9.0, "enob_bits must be above 0 and at most 8"),
         ("branch.insertion_loss_db", -0.1, "'y_branch': insertion_loss_db"),
     ],
 )

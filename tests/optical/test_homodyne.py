@@ -5,10 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from optical.cores import default_homodyne
+from optical.cores import default_homodyne, power_for_bits, solve_laser_power
 from optical.execution.numerics import AnalogNumerics
-from optical.noise.laser_power import power_for_bits
-from optical.noise.link_budget import solve_laser_power
 from simulator.errors import LinkError, ParameterError
 from simulator.operators import MatMul, Phase
 from simulator.parameter_tree import replace_at
@@ -88,7 +86,7 @@ def test_photoelectrons_are_counted_from_the_light_that_arrives():
     received_w = CORE.link.received_w
     expected = 2 * CORE.receiver.responsivity_a_per_w * received_w / CORE.symbol_rate_hz / Q
     assert CORE.photoelectrons_per_mac() == pytest.approx(expected, rel=1e-12)
-    assert 2 * CORE.outputs * received_w < CORE.laser_power_w
+    assert 2 * CORE.receivers * received_w < CORE.laser_power_w
 
 
 def test_reset_noise_is_that_of_one_reading():

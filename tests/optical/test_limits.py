@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from optical.cores import solve_laser_power
 from optical.cores.crossbar import default_crossbar
-from optical.devices.devices import Converter, device_table
-from optical.devices.named_parts import adc_names, laser_names, load_adc, load_laser
-from optical.noise.limits import (
+from optical.devices import Converter, device_table, full_load_w, static_w
+from optical.devices.limits import (
+    bits_from_snr,
     ideal_responsivity_a_per_w,
     landauer_j,
     optical_j_per_mac,
@@ -18,10 +19,11 @@ from optical.noise.limits import (
     photons_per_mac,
     sampling_floor_j,
     schreier_db,
+    snr_from_bits,
     standard_quantum_limit,
     walden_j,
 )
-from optical.noise.link_budget import bits_from_snr, snr_from_bits, solve_laser_power
+from optical.devices.named_parts import adc_names, laser_names, load_adc, load_laser
 from simulator.errors import LinkError, ParameterError
 
 PICOJOULE, FEMTOJOULE, ZEPTOJOULE = 1e-12, 1e-15, 1e-21
@@ -136,7 +138,7 @@ def test_nothing_of_ours_beats_landauer_or_the_photon():
     light_j = core.link.received_w * 2.0 / core.symbol_rate_hz
     needed = photons_per_mac(core.link.snr, depth=core.analog_length, full_scale=True)
     assert light_j > optical_j_per_mac(needed)
-    parts = core.static_parts_w() | core.full_load_parts_w()
+    parts = static_w(core.parts()) | full_load_w(core.parts(), core.full_load)
     assert sum(parts.values()) / core.peak_macs_per_s > 1000.0 * landauer_j()
 
 
@@ -181,15 +183,18 @@ def test_a_survey_class_asks_for_more_the_more_bits_it_has():
 def test_a_named_adc_changes_bits_and_energy_of_a_core():
     core = default_crossbar()
     better = dataclasses.replace(core, adc=load_adc("adc_survey_8b"))
-    assert better.budget.system_bits(better.dac, better.adc) > core.budget.system_bits(core.dac, core.adc)
-    assert better.full_load_parts_w()["adc"] > core.full_load_parts_w()["adc"]
+    assert better.effective_bits > core.effective_bits
+    assert (
+        full_load_w(better.parts(), better.full_load)["adc"]
+        > full_load_w(core.parts(), core.full_load)["adc"]
+    )
 
 
 @pytest.mark.parametrize("name", laser_names())
 def test_a_named_laser_can_light_a_core(name):
     core = dataclasses.replace(default_crossbar(), laser=load_laser(name))
     assert core.budget.effective_bits > 4.0
-    assert core.static_parts_w()["laser"] > 0.0
+    assert static_w(core.parts())["laser"] > 0.0
 
 
 def test_intensity_noise_of_the_quantum_dot_comb_caps_the_bits_of_one_line():
@@ -198,7 +203,7 @@ def test_intensity_noise_of_the_quantum_dot_comb_caps_the_bits_of_one_line():
         quiet(default_crossbar()), wavelengths=1, temporal_accumulation=1, broadcast=1, summed=1
     )
     core = dataclasses.replace(core, laser=load_laser("laser_qd_comb_2024"))
-    assert bits_from_snr(1.0 / core.link.rin_ratio) == pytest.approx(6.5, abs=0.1)
+    assert bits_from_snr(1.0 / core.link.receiver.rin_ratio) == pytest.approx(6.5, abs=0.1)
     with pytest.raises(LinkError, match="laser intensity noise"):
         solve_laser_power(core, 7.0)
 

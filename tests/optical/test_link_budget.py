@@ -4,14 +4,10 @@ import math
 import numpy as np
 import pytest
 
-from optical.cores import default_crossbar
-from optical.noise.link_budget import (
-    QUADRATURE_VARIANCE,
-    bits_from_snr,
-    snr_from_bits,
-    solve_laser_power,
-    symbol_residue,
-)
+from optical.cores import default_crossbar, solve_laser_power
+from optical.devices.limits import bits_from_snr, snr_from_bits
+from optical.noise import check_closes, symbol_residue
+from optical.noise.link_budget import QUADRATURE_VARIANCE
 from simulator.errors import LinkError, ParameterError
 from simulator.parameter_tree import replace_at
 
@@ -24,6 +20,19 @@ def with_values(core, **changes):
     for path, value in changes.items():
         core = replace_at(core, path.replace("__", "."), value)
     return core
+
+
+def seen(link, **changes):
+    """Return a budget whose receiver has other numbers."""
+    return dataclasses.replace(link, receiver=dataclasses.replace(link.receiver, **changes))
+
+
+def light_a(link):
+    return link.receiver.responsivity_a_per_w * link.received_w
+
+
+def closes(link):
+    check_closes("core", link.noise_ratio, link.elements, link.split)
 
 
 def test_path_of_lightening_transformer_loses_4_22_db():
@@ -57,18 +66,18 @@ def test_path_without_loss_delivers_all_the_light():
 
 
 def test_ideal_difference_current_is_twice_the_photocurrent():
-    ideal = dataclasses.replace(LINK, leakage=0.0, residue=0.0)
+    ideal = seen(LINK, leakage=0.0, residue=0.0)
     assert ideal.product_current_a == pytest.approx(
-        2 * LINK.responsivity_a_per_w * LINK.received_w, rel=1e-12
+        2 * LINK.receiver.responsivity_a_per_w * LINK.received_w, rel=1e-12
     )
 
 
 def test_shot_noise_alone_follows_photon_counting():
     """Full-scale samples of n products: SNR = n 4 (RP)^2 / (2 q 2 R P B), that is n photoelectrons."""
-    quiet = dataclasses.replace(
+    quiet = seen(
         LINK, noise_a_per_sqrt_hz=0.0, dark_current_a=0.0, rin_db_per_hz=-300.0, leakage=0.0, residue=0.0
     )
-    electrons = quiet.responsivity_a_per_w * 2 * quiet.received_w / (2 * quiet.bandwidth_hz) / Q
+    electrons = 2 * light_a(quiet) / (2 * quiet.receiver.bandwidth_hz) / Q
     assert quiet.snr == pytest.approx(quiet.analog_length * electrons, rel=1e-6)
 
 
@@ -76,16 +85,15 @@ def test_difference_current_simulated_with_fields_has_the_stated_shot_noise():
     """Poisson photoelectrons of both detectors of a pair, counted per symbol."""
     rng = np.random.default_rng(5)
     a, b, draws = 0.7, -0.4, 200_000
-    quiet = dataclasses.replace(
-        LINK,
-        launch_w=LINK.launch_w * 1e-3,
+    quiet = seen(
+        dataclasses.replace(LINK, launch_w=LINK.launch_w * 1e-3),
         noise_a_per_sqrt_hz=0.0,
         dark_current_a=0.0,
         rin_db_per_hz=-300.0,
         leakage=0.0,
         residue=0.0,
     )
-    per_symbol = quiet.responsivity_a_per_w * quiet.received_w / (2 * quiet.bandwidth_hz) / Q
+    per_symbol = light_a(quiet) / (2 * quiet.receiver.bandwidth_hz) / Q
     plus = rng.poisson(per_symbol * (a + b) ** 2 / 2, draws)
     minus = rng.poisson(per_symbol * (a - b) ** 2 / 2, draws)
     products = (plus - minus) / (2 * per_symbol)
@@ -96,13 +104,13 @@ def test_difference_current_simulated_with_fields_has_the_stated_shot_noise():
 
 def test_noise_bandwidth_is_half_the_symbol_rate():
     """An integrator over one symbol; amplifier noise of 13 pA/sqrt(Hz) at 5 GHz is 0.65 uA."""
-    assert LINK.bandwidth_hz == CORE.symbol_rate_hz / 2
-    assert dataclasses.replace(LINK, dark_current_a=0.0).thermal_current_a == pytest.approx(0.65e-6, rel=1e-9)
+    assert LINK.receiver.bandwidth_hz == CORE.symbol_rate_hz / 2
+    assert seen(LINK, dark_current_a=0.0).receiver.thermal_current_a2 == pytest.approx(0.65e-6**2, rel=1e-9)
 
 
 def test_late_light_of_the_previous_symbol_is_an_error():
-    slow = dataclasses.replace(LINK, residue=0.1)
-    assert slow.rin_variance == pytest.approx(LINK.rin_ratio + 0.01, rel=1e-12)
+    slow = seen(LINK, residue=0.1)
+    assert slow.rin_variance == pytest.approx(LINK.receiver.rin_ratio + 0.01, rel=1e-12)
     assert slow.product_current_a == pytest.approx(0.9 * LINK.product_current_a, rel=1e-4)
 
 
@@ -115,7 +123,7 @@ def test_quadrature_variance_is_that_of_even_operands():
 
 @pytest.mark.parametrize("part", ["thermal", "shot"])
 def test_four_times_the_light_lowers_thermal_sixteenfold_and_shot_fourfold(part):
-    clean = dataclasses.replace(LINK, leakage=0.0, cmrr_db=math.inf)
+    clean = seen(LINK, leakage=0.0, cmrr_db=math.inf)
     bright = dataclasses.replace(clean, launch_w=4 * clean.launch_w)
     factor = {"thermal": 16, "shot": 4}[part]
     name = f"{part}_variance"
@@ -160,11 +168,12 @@ def test_bits_and_ratio_are_inverse():
 
 
 def test_converters_only_take_bits_away():
-    system = LINK.system_bits(CORE.dac, CORE.adc)
-    assert system < min(LINK.effective_bits, CORE.adc.enob_bits)
-    lit = dataclasses.replace(LINK, launch_w=1e6, rin_db_per_hz=-300.0, leakage=0.0)
-    fine = dataclasses.replace(CORE.dac, nominal_bits=30.0, enob_bits=30.0)
-    assert lit.system_bits(fine, CORE.adc) == pytest.approx(CORE.adc.enob_bits, abs=1e-3)
+    assert CORE.effective_bits < min(LINK.effective_bits, CORE.adc.enob_bits)
+    lit = with_values(
+        CORE, laser_power_w=1e6, laser__rin_db_per_hz=-300.0, modulator__extinction_ratio_db=300.0
+    )
+    fine = dataclasses.replace(lit, dac=dataclasses.replace(CORE.dac, nominal_bits=30.0, enob_bits=30.0))
+    assert fine.effective_bits == pytest.approx(CORE.adc.enob_bits, abs=1e-3)
 
 
 def test_typical_sample_is_weaker_than_full_scale():
@@ -221,13 +230,13 @@ def test_dark_laser_does_not_close_the_link():
         _ = replace_at(CORE, "laser_power_w", 1e-9).budget
 
 
-def test_link_that_closes_is_returned_unchanged():
-    assert LINK.checked("core") is LINK
+def test_link_that_closes_is_the_budget():
+    assert CORE.budget is CORE.link
 
 
 def test_impossible_budget_is_refused():
     with pytest.raises(ParameterError, match="leakage must be at least 0 and below 1"):
-        dataclasses.replace(LINK, leakage=1.0)
+        seen(LINK, leakage=1.0)
 
 
 def test_symbols_of_a_sample_close_a_link_together():
@@ -235,12 +244,12 @@ def test_symbols_of_a_sample_close_a_link_together():
     less light than one symbol would need; a sample that equals its noise is still the end."""
     quiet = with_values(CORE, laser__rin_db_per_hz=-300.0, temporal_accumulation=400)
     faint = dataclasses.replace(quiet.link, launch_w=quiet.laser_power_w / 2000)
-    light_a = 2.0 * faint.responsivity_a_per_w * faint.wavelengths * faint.pairs * faint.received_w
-    assert light_a < faint.thermal_current_a
+    symbol_a = 2.0 * light_a(faint) * faint.wavelengths * faint.receiver.pairs
+    assert symbol_a < math.sqrt(faint.receiver.thermal_current_a2)
     assert faint.snr_db > 3.0
-    assert faint.checked("core") is faint
+    closes(faint)
     with pytest.raises(LinkError, match="misses the noise"):
-        dataclasses.replace(faint, symbols=1).checked("core")
+        closes(dataclasses.replace(faint, symbols=1))
     darker = dataclasses.replace(faint, launch_w=faint.launch_w * 10 ** (-0.05 * (faint.snr_db + 1.0)))
     with pytest.raises(LinkError, match=r"by \d\.\d dB"):
-        darker.checked("core")
+        closes(darker)

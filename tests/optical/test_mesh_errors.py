@@ -6,10 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from optical.cores.mesh_errors import RealMatrixError
-from optical.cores.mzi_mesh import Configuration, default_mesh
-from optical.transfer.imperfections import draw_errors
-from optical.transfer.programming import program_weight
+from optical.cores.mzi_mesh import Configuration, RealMatrixError, default_mesh
+from optical.transfer.decomposition import program_weight
+from optical.transfer.mesh import draw_errors
 from simulator.operators import Phase
 from simulator.parameter_tree import replace_at
 

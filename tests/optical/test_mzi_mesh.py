@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from optical.cores import default_mesh
-from optical.noise.laser_power import power_for_bits
+from optical.cores import default_mesh, power_for_bits
+from optical.devices import static_w
 from simulator.errors import LinkError, ParameterError
 from simulator.operators import Held, MatMul, Phase
 from simulator.parameter_tree import replace_at
@@ -86,7 +86,7 @@ def test_default_receiver_and_adc_are_matched():
 
 def test_heat_is_held_all_the_time():
     """Two heaters in each of N^2 interferometers, phases even over [0, 2 pi): P_pi each."""
-    assert CORE.static_parts_w()["phase hold"] == pytest.approx(2 * 32**2 * 0.02, rel=1e-12)
+    assert static_w(CORE.parts())["phase hold"] == pytest.approx(2 * 32**2 * 0.02, rel=1e-12)
 
 
 def test_every_tile_waits_for_the_heaters():

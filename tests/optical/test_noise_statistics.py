@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import optical.execution.collapse
-from optical.cores import CORES, load_core
+from optical.cores import load_core
 from optical.execution import AnalogSpec, ProductSpecs, Scale
 from optical.execution.draws import Draws
 from optical.execution.matmul import noisy_matmul
@@ -17,8 +17,9 @@ from optical.execution.numerics import AnalogNumerics
 from optical.noise.detection import OscillatorBudget
 from simulator.errors import ClippingWarning, SuspectWarning
 from simulator.operators import Phase
+from tests.conformance.core_laws import cores_that
 
-CORES_WITH_NOISE = [name for name in CORES if load_core(name).analog(Phase.FORWARD).residues is None]
+CORES_WITH_NOISE = cores_that(lambda core: core.analog(Phase.FORWARD).residues is None)
 THERMAL = dataclasses.replace(AnalogSpec.ideal(), analog_length=64, thermal_variance=1.0)
 
 

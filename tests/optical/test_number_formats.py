@@ -6,6 +6,7 @@ import torch
 
 from optical.cores import default_block_float, default_crossbar, default_homodyne, default_residue
 from optical.cores.number_formats import Remainder, in_block_float, in_residues
+from optical.devices import Domain, area_m2, static_w
 from optical.execution import AnalogSpec, Residues, Scale
 from optical.execution.numerics import AnalogNumerics
 from optical.execution.residues import misreading, symmetric_residues
@@ -161,9 +162,11 @@ def test_each_modulus_costs_a_run_of_the_core():
     assert outer.light_s == inner.light_s
     for part, energy_j in inner.energy_j.items():
         assert outer.energy_j[part] == pytest.approx(4 * energy_j, rel=1e-12)
-    assert sum(core.static_parts_w().values()) == pytest.approx(4 * sum(core.core.static_parts_w().values()))
-    assert sum(core.photonic_area_m2().values()) == pytest.approx(
-        4 * sum(core.core.photonic_area_m2().values())
+    assert sum(static_w(core.parts()).values()) == pytest.approx(
+        4 * sum(static_w(core.core.parts()).values())
+    )
+    assert sum(area_m2(core.parts(), Domain.PHOTONIC).values()) == pytest.approx(
+        4 * sum(area_m2(core.core.parts(), Domain.PHOTONIC).values())
     )
 
 
@@ -173,7 +176,7 @@ def test_fewer_copies_take_more_passes_at_the_same_energy():
     assert serial.passes == 2
     assert serial.work(PRODUCT, 8).light_s == 2 * core.work(PRODUCT, 8).light_s
     assert serial.work(PRODUCT, 8).energy_j == core.work(PRODUCT, 8).energy_j
-    assert 2 * sum(serial.static_parts_w().values()) == pytest.approx(sum(core.static_parts_w().values()))
+    assert 2 * sum(static_w(serial.parts()).values()) == pytest.approx(sum(static_w(core.parts()).values()))
 
 
 def test_reading_whole_sums_takes_a_better_converter():

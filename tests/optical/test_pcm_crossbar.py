@@ -6,10 +6,10 @@ import math
 import numpy as np
 import pytest
 
-from optical.cores import default_pcm_crossbar
+from optical.cores import default_pcm_crossbar, power_for_bits
 from optical.cores.pcm_crossbar import SignedInput
+from optical.devices import static_w
 from optical.devices.programmable import PcmCell, programmable_table
-from optical.noise.laser_power import power_for_bits
 from simulator.errors import LinkError, ParameterError
 from simulator.operators import Held, MatMul, Phase
 from simulator.parameter_tree import replace_at
@@ -31,7 +31,7 @@ def test_light_is_shared_by_the_columns_and_joined_without_knowing_wavelengths()
         lossless = replace_at(lossless, path, 0.0)
     received = lossless.budget.received_w
     assert received == pytest.approx(CORE.laser_power_w / (2 * 16 * 16), rel=1e-12)
-    assert 2 * CORE.columns * CORE.rows * received <= CORE.lines * CORE.laser_power_w
+    assert 2 * CORE.columns * CORE.rows * received <= CORE.modulators * CORE.laser_power_w
     assert CORE.budget.received_w < received
 
 
@@ -87,7 +87,7 @@ def test_holding_takes_no_power_and_writing_takes_energy():
     gst = dataclasses.replace(default_pcm_crossbar("pcm_gst"), rows=128, columns=64)
     assert gst.cells == 128 * 128
     assert gst.reload.energy_j == pytest.approx(164e-6 / 3, rel=0.01)
-    assert "phase hold" not in CORE.static_parts_w()
+    assert "phase hold" not in static_w(CORE.parts())
     written = CORE.work(product(4096, 16, 16), 1).energy_j["programming"]
     assert written == pytest.approx(CORE.reload.energy_j, rel=1e-12)
 

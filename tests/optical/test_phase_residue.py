@@ -9,7 +9,13 @@ import torch
 
 from optical.cores import default_phase_residue
 from optical.cores.core import tiled_loads
-from optical.cores.phase_arithmetic import (
+from optical.cores.phase_readout import phase_misreading, sigma_of_misreading, snr_for_misreading
+from optical.cores.phase_residue import solve_phase_power
+from optical.execution.numerics import AnalogNumerics
+from optical.execution.residues import misreading
+from simulator.errors import LinkError, ParameterError
+from simulator.operators import MatMul, Phase
+from tests.optical.phase_arithmetic import (
     accumulated_phase,
     digits_of,
     moduli_of,
@@ -17,12 +23,6 @@ from optical.cores.phase_arithmetic import (
     reconstruct,
     segment_phases,
 )
-from optical.cores.phase_array import solve_phase_power
-from optical.cores.phase_readout import phase_misreading, sigma_of_misreading, snr_for_misreading
-from optical.execution.numerics import AnalogNumerics
-from optical.execution.residues import misreading
-from simulator.errors import LinkError, ParameterError
-from simulator.operators import MatMul, Phase
 
 DEFAULT = default_phase_residue()
 CHANNEL = DEFAULT.core.channels[-1]

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from optical.cores import default_mesh, default_pcm_crossbar
-from optical.devices.devices import device_table
+from optical.devices import device_table
 from optical.devices.programmable import programmable_table
 from simulator.errors import ParameterError
 from simulator.parameter_tree import numeric_leaves, replace_at

@@ -4,9 +4,9 @@ import math
 import numpy as np
 import pytest
 
-from optical.cores import default_ring_bank
+from optical.cores import default_ring_bank, power_for_bits
+from optical.devices import full_load_w, static_w
 from optical.devices.rings import least_drop, weight_crosstalk
-from optical.noise.laser_power import power_for_bits
 from simulator.errors import LinkError, ParameterError
 from simulator.operators import Held, MatMul, Phase
 from simulator.parameter_tree import replace_at
@@ -60,16 +60,19 @@ def test_counted_photoelectrons_have_the_stated_shot_noise():
     quiet = dataclasses.replace(
         CORE.link,
         launch_w=CORE.link.launch_w * 1e-3,
-        noise_a_per_sqrt_hz=0.0,
-        dark_current_a=0.0,
-        rin_db_per_hz=-300.0,
-        leakage=0.0,
-        residue=0.0,
+        receiver=dataclasses.replace(
+            CORE.link.receiver,
+            noise_a_per_sqrt_hz=0.0,
+            dark_current_a=0.0,
+            rin_db_per_hz=-300.0,
+            leakage=0.0,
+            residue=0.0,
+        ),
         weight_swing=1.0,
-        wavelengths=1,
+        length=1,
     )
     rng, draws, weight = np.random.default_rng(5), 200_000, -1.0
-    mean = quiet.responsivity_a_per_w * quiet.received_w / (2 * quiet.bandwidth_hz) / 1.602176634e-19
+    mean = quiet.product_current_a / (2 * quiet.receiver.bandwidth_hz) / 1.602176634e-19
     counts = rng.poisson(mean * (1 + weight) / 2, draws) - rng.poisson(mean * (1 - weight) / 2, draws)
     products = counts / mean
     stated = quiet.thermal_variance + 2 * quiet.shot_variance
@@ -79,8 +82,8 @@ def test_counted_photoelectrons_have_the_stated_shot_noise():
 
 def test_dark_level_of_a_modulator_cancels_between_the_symbols():
     """It costs swing and adds shot noise, and leaves no error in proportion to the light."""
-    leaky = dataclasses.replace(CORE.link, leakage=0.1)
-    clean = dataclasses.replace(CORE.link, leakage=0.0)
+    leaky = replace_at(CORE.link, "receiver.leakage", 0.1)
+    clean = replace_at(CORE.link, "receiver.leakage", 0.0)
     assert leaky.product_current_a == pytest.approx(0.9 * clean.product_current_a, rel=1e-12)
     assert leaky.noise_ratio.bright["laser intensity noise"] == pytest.approx(
         clean.noise_ratio.bright["laser intensity noise"], rel=0.01
@@ -165,7 +168,7 @@ def test_lock_alone_gives_its_own_bits():
 def test_sharper_rings_smear_symbols():
     """A ring passes half its linewidth at baseband: finesse is paid with bandwidth."""
     sharp = replace_at(CORE, "ring.quality_factor", 40_000.0)
-    assert sharp.link.residue > CORE.link.residue
+    assert sharp.link.receiver.residue > CORE.link.receiver.residue
 
 
 def test_path_of_the_bank_is_the_published_one():
@@ -206,9 +209,9 @@ def test_converters_are_reused_as_often_as_the_array_allows():
 
 
 def test_heaters_draw_power_all_the_time():
-    parts = CORE.static_parts_w()
+    parts = static_w(CORE.parts())
     assert parts["ring tuning"] > CORE.rings * CORE.ring.tuning_w
-    assert "ring tuning" not in CORE.full_load_parts_w()
+    assert "ring tuning" not in full_load_w(CORE.parts(), CORE.full_load)
 
 
 @pytest.mark.parametrize("bits", [4.0, 5.5])

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from optical.transfer import MeshErrors, MeshLayout, decompose, draw_errors, models
-from optical.transfer.elements import coupler_matrix
+from optical.transfer.elements import coupler_matrix, silicon_strip, transfer_table
 from optical.transfer.mzi import mzi_matrix
-from optical.transfer.parts import silicon_strip, transfer_table
 from optical.transfer.scattering import (
     largest_gain,
     ports_of,

@@ -1,6 +1,6 @@
 """Jobs that share a trunk, and what failures do to them, against fluid times by hand."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -70,7 +70,7 @@ def one(failure, fabric=None):
 
 
 def test_jobs_that_share_no_link_do_not_see_each_other():
-    plan = replace(PLAN, dp=2, pp=2)
+    plan = PLAN.with_(dp=2, pp=2)
     step = build_step(EVEN, plan)
     star = Star(endpoints=8, port=1e9)
     jobs = [Job(name=str(at), graph=step, node=NODE, endpoints=block(at, 4)) for at in (0, 4)]
@@ -121,7 +121,7 @@ def test_a_failure_elsewhere_changes_nothing():
 
 def test_a_whole_step_sees_a_failure_inside_it():
     """Sequences that would be one event are followed collective by collective where something fails."""
-    plan = replace(PLAN, tp=2, dp=2)
+    plan = PLAN.with_(tp=2, dp=2)
     step = build_step(EVEN, plan)
     star = Star(endpoints=4, port=1e7)
     middle = Simulation(step, NODE, star).run().makespan_s / 2

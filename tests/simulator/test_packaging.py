@@ -11,7 +11,7 @@ import pytest
 import heliograph
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("heliograph", "optical", "electronic", "workloads", "experiments")
+NAMES = ("heliograph", "simulator", "optical", "electronic", "workloads", "experiments")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 

@@ -10,7 +10,7 @@ from simulator.tables import COLUMNS, Status, read_table
 from simulator.units import accepted_units
 
 ROOT = Path(__file__).parents[2]
-SHIPPED = sorted(path for path in ROOT.glob("*/parameters/*.csv"))
+SHIPPED = sorted([*ROOT.glob("*/parameters/*.csv"), *ROOT.glob("experiments/**/parameters/*.csv")])
 HEADER = ",".join(COLUMNS) + "\n"
 GOOD = "laser,power_w,20,mW,10,30,published,someone 2024\nlaser,channels,8,1,,,assumed,ours\n"
 

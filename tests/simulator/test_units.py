@@ -27,6 +27,13 @@ from simulator.units import (
         ("capacity_bytes", 80.0, "GiB", 80 * 2**30),
         ("rate_bytes_per_s", 3.35, "TB/s", 3.35e12),
         ("rate_bps", 400.0, "Gbit/s", 400e9),
+        ("rate_bps", 400.0, "Gb/s", 400e9),
+        ("rate_bps", 400.0, "Gbps", 400e9),
+        ("rate_bytes_per_s", 400.0, "Gb/s", 50e9),
+        ("rate_bytes_per_s", 3.2, "Tbit/s", 400e9),
+        ("power_w", 5.0, "\u00b5W", 5e-6),
+        ("wavelength_m", 1.55, "\u03bcm", 1.55e-6),
+        ("area_m2", 3.0, "\u00b5m^2", 3e-12),
         ("area_m2", 814.0, "mm^2", 814e-6),
         ("loss_db_per_m", 2.0, "dB/cm", 200.0),
         ("energy_j_per_bit", 5.0, "pJ/bit", 5e-12),
@@ -41,6 +48,22 @@ from simulator.units import (
 )
 def test_a_unit_becomes_si(name, value, unit, expected):
     assert to_si(name, value, unit) == pytest.approx(expected, rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "hint"),
+    [
+        ("power_w", "mw", "did you mean 'mW' or 'MW'?"),
+        ("symbol_rate_hz", "ghz", "did you mean 'GHz'?"),
+        ("time_s", "us ", "units that fit: "),
+        ("power_w", "\u00b5Ws", "units that fit: "),
+        ("rate_bytes_per_s", "GBit", "units that fit: "),
+    ],
+)
+def test_a_hint_is_never_wrong_by_more_than_case(name, unit, hint):
+    with pytest.raises(ParameterError, match="does not fit") as caught:
+        to_si(name, 1.0, unit)
+    assert hint in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from simulator.interfaces import Bound, Cost, LinkGraph, Reconfiguration
 from simulator.node import Memory, Node
 from simulator.operators import Elementwise, MatMul, Sequence
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.parallelism import Attention, Parallelism
+from workloads.plan.choices import Attention
+from workloads.plan.plan import Plan
 from workloads.step.step import build_step, model_flops
 
 RATE = 1e12
@@ -85,21 +86,21 @@ EVEN = TransformerConfig(
     vocabulary=1,
     max_sequence=256,
 )
-PLAN = Parallelism(sequence_length=64, global_batch=16, attention=Attention.FULL, vocabulary_multiple=1)
+PLAN = Plan.of(sequence_length=64, global_batch=16, attention=Attention.FULL, vocabulary_multiple=1)
 
 
 def run(config, plan, port=1e30):
     graph = build_step(config, plan)
-    return Simulation(graph, NODE, Star(endpoints=plan.ranks, port=port)).run()
+    return Simulation(graph, NODE, Star(endpoints=plan.axes.ranks, port=port)).run()
 
 
 def ideal_s(config, plan):
-    return model_flops(config, plan) / plan.ranks / RATE
+    return model_flops(config, plan.share) / plan.axes.ranks / RATE
 
 
 def sent(config, plan, axis):
     """Return the bytes that every rank puts on the wire along an axis, as the engine counts them."""
-    return run(config, plan).network_bytes[axis] / plan.ranks
+    return run(config, plan).network_bytes[axis] / plan.axes.ranks
 
 
 def sequences(step):

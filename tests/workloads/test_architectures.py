@@ -10,14 +10,11 @@ from tests.workloads.ideal import EVEN, PLAN, product_flops, run
 from workloads.layers.transformer import backward_layer, forward_layer
 from workloads.models.architecture import Norm
 from workloads.models.config import load_model
-from workloads.plan.parallelism import (
-    ContextExchange,
-    Parallelism,
-    Precision,
-    Schedule,
-    check,
-    parse_plan,
-)
+from workloads.pipeline import schedules
+from workloads.plan.choices import ContextExchange, Precision
+from workloads.plan.parallelism import parse_plan
+from workloads.plan.plan import Plan
+from workloads.plan.rules import check
 from workloads.step.memory import layer_activation_bytes, memory_by_kind
 from workloads.step.sharding import stage_parts
 from workloads.step.step import build_step, model_flops
@@ -43,13 +40,13 @@ PALM = replace(EVEN, kv_heads=1, parallel=True, gated=True, tied_embeddings=True
 
 PLANS = [
     PLAN,
-    replace(PLAN, tp=4, pp=2, dp=2),
-    replace(PLAN, pp=4, dp=4, ep=4, global_batch=32, schedule=Schedule.DUALPIPE),
-    replace(PLAN, pp=2, vpp=3, dp=2, ep=2),
-    replace(PLAN, dp=4, ep=2, zero=3),
-    replace(PLAN, cp=4, tp=2),
-    replace(PLAN, cp=2, context_exchange=ContextExchange.ALL_TO_ALL),
-    replace(PLAN, pp=2, schedule=Schedule.ZERO_BUBBLE, precision=Precision.FP8),
+    PLAN.with_(tp=4, pp=2, dp=2),
+    PLAN.with_(pp=4, dp=4, ep=4, global_batch=32, schedule=schedules.DUALPIPE),
+    PLAN.with_(pp=2, vpp=3, dp=2, ep=2),
+    PLAN.with_(dp=4, ep=2, zero=3),
+    PLAN.with_(cp=4, tp=2),
+    PLAN.with_(cp=2, context_exchange=ContextExchange.ALL_TO_ALL),
+    PLAN.with_(pp=2, schedule=schedules.ZERO_BUBBLE, precision=Precision.FP8),
 ]
 
 
@@ -58,7 +55,7 @@ def test_deepseek_does_its_work_exactly_under_every_plan(plan):
     step = build_step(DEEPSEEK, plan)
     assert product_flops(step) == step.model_flops
     assert run(DEEPSEEK, plan).makespan_s > 0
-    for stage in range(plan.pp):
+    for stage in range(plan.axes.pp):
         assert min(memory_by_kind(DEEPSEEK, plan, stage).values()) >= 0
 
 
@@ -68,13 +65,13 @@ def test_latent_attention_takes_the_operations_of_its_matrices_and_pairs():
     config = replace(config, shared_experts=0, layers=1)
     matrices = config.attention_matrices + config.expert_matrices + config.vocabulary * config.hidden
     pairs = 2 * s * config.heads * (config.head_dim + config.value_dim)
-    plan = replace(PLAN, global_batch=1)
-    assert model_flops(config, plan) == 3 * s * (2 * matrices + pairs)
+    plan = PLAN.with_(global_batch=1)
+    assert model_flops(config, plan.share) == 3 * s * (2 * matrices + pairs)
 
 
 def test_shards_of_deepseek_add_up_to_the_model():
     config = load_model("deepseek-v3")
-    plan = Parallelism(pp=16, dp=64, global_batch=1024, vocabulary_multiple=1, sequence_length=4096)
+    plan = Plan.of(pp=16, dp=64, global_batch=1024, vocabulary_multiple=1, sequence_length=4096)
     held = sum(memory_by_kind(config, plan, stage)["weights"] for stage in range(16))
     assert held == 2 * config.parameters
     parts = [part for stage in range(16) for part in stage_parts(config, plan, stage)]
@@ -96,7 +93,7 @@ def test_deepseek_v3_runs_as_it_was_trained():
 
 
 def test_parallel_block_shares_its_norm_and_its_traffic():
-    plan = replace(PLAN, tp=4)
+    plan = PLAN.with_(tp=4).share
     for pass_of in (forward_layer, backward_layer):
         side = [one for one, _ in pass_of(replace(PALM, kv_heads=8), plan)]
         after = [one for one, _ in pass_of(replace(PALM, kv_heads=8, parallel=False), plan)]
@@ -104,18 +101,18 @@ def test_parallel_block_shares_its_norm_and_its_traffic():
         assert traffic == [2, 4]
         work = [sum(one.flops for one in items if isinstance(one, MatMul)) for items in (side, after)]
         assert work[0] == work[1]
-    kept = layer_activation_bytes(PALM, PLAN)
-    assert kept < layer_activation_bytes(replace(PALM, parallel=False), PLAN)
+    kept = layer_activation_bytes(PALM, PLAN.share)
+    assert kept < layer_activation_bytes(replace(PALM, parallel=False), PLAN.share)
 
 
 def test_ranks_that_outnumber_the_key_heads_share_them():
-    one, four = replace(PLAN, tp=1), replace(PLAN, tp=4, pp=2)
+    one, four = PLAN.with_(tp=1), PLAN.with_(tp=4, pp=2)
     step = build_step(PALM, four)
     keys = 2 * EVEN.hidden * EVEN.head_dim
     again = 6 * keys * PALM.layers * (4 - 1) * step.tokens
     assert product_flops(step) == step.model_flops + again
     assert product_flops(build_step(PALM, one)) == step.model_flops
-    whole, part = (memory_by_kind(PALM, plan, 0)["activations"] for plan in (one, replace(one, tp=4)))
+    whole, part = (memory_by_kind(PALM, plan, 0)["activations"] for plan in (one, one.with_(tp=4)))
     assert part > whole / 4
 
 
@@ -135,4 +132,4 @@ def test_impossible_shape_is_refused(change, message):
 def test_ranks_that_share_no_key_head_evenly_are_refused():
     config = replace(EVEN, heads=24, kv_heads=8, ffn_hidden=240)
     with pytest.raises(WorkloadError, match=r"tensor \(12\) must divide kv_heads \(8\)"):
-        check(config, replace(PLAN, tp=12, sequence_length=60))
+        check(config, PLAN.with_(tp=12, sequence_length=60))

@@ -35,7 +35,7 @@ def replace_host(cost, host_s):
 def issued(plan, host_s, *, fuse=True):
     graph = build_step(EVEN, plan)
     node = replace(NODE, units=(Issued(host_s=host_s),))
-    return graph, Simulation(graph, node, Star(endpoints=plan.ranks), fuse=fuse).run()
+    return graph, Simulation(graph, node, Star(endpoints=plan.axes.ranks), fuse=fuse).run()
 
 
 def test_a_host_that_is_fast_enough_costs_nothing():
@@ -61,7 +61,7 @@ def test_a_slow_host_sets_the_time_by_operators():
     assert waited == pytest.approx(trace.makespan_s - ideal_s(EVEN, PLAN), rel=2e-2)
 
 
-@pytest.mark.parametrize("plan", [PLAN, replace(PLAN, tp=4), replace(PLAN, tp=2, dp=2, zero=3)])
+@pytest.mark.parametrize("plan", [PLAN, PLAN.with_(tp=4), PLAN.with_(tp=2, dp=2, zero=3)])
 def test_fused_and_single_events_wait_for_the_host_alike(plan):
     fused, single = (issued(plan, 1e-4, fuse=fuse)[1].makespan_s for fuse in (True, False))
     assert fused == pytest.approx(single, rel=1e-9)
@@ -69,8 +69,8 @@ def test_fused_and_single_events_wait_for_the_host_alike(plan):
 
 def test_blocking_sends_stand_between_the_passes():
     """Megatron-LM waits for its sends: nothing of a stage runs while its output is on the way."""
-    plan = replace(PLAN, pp=4, global_batch=8)
-    blocking = replace(plan, overlap_sends=False)
+    plan = PLAN.with_(pp=4, global_batch=8)
+    blocking = plan.with_(overlap_sends=False)
     free, blocked = (run(EVEN, one, port=SLOW) for one in (plan, blocking))
     assert blocked.makespan_s > free.makespan_s
     work = [span for span in blocked.spans if span.stream is Stream.COMPUTE and span.microbatch >= 0]
@@ -80,24 +80,22 @@ def test_blocking_sends_stand_between_the_passes():
 
 
 def test_blocking_sends_cost_nothing_on_a_fast_network():
-    plan = replace(PLAN, pp=4, overlap_sends=False)
-    assert run(EVEN, plan).makespan_s == pytest.approx(
-        run(EVEN, replace(plan, overlap_sends=True)).makespan_s
-    )
+    plan = PLAN.with_(pp=4, overlap_sends=False)
+    assert run(EVEN, plan).makespan_s == pytest.approx(run(EVEN, plan.with_(overlap_sends=True)).makespan_s)
 
 
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 def test_tensor_ranks_send_a_share_each(sequence_parallel):
     """2 b s h / t bytes a boundary and rank, each way (scatter and gather, arXiv:2104.04473, section 4.1)."""
-    plan = replace(PLAN, tp=4, pp=2, sequence_parallel=sequence_parallel)
-    stream = 2 * plan.tokens * EVEN.hidden
-    both_ways = 2 * plan.microbatches * stream / plan.tp
-    assert sent(EVEN, plan, "pp") * plan.pp == pytest.approx(both_ways)
+    plan = PLAN.with_(tp=4, pp=2, sequence_parallel=sequence_parallel)
+    stream = 2 * plan.share.tokens * EVEN.hidden
+    both_ways = 2 * plan.microbatches * stream / plan.axes.tp
+    assert sent(EVEN, plan, "pp") * plan.axes.pp == pytest.approx(both_ways)
 
 
 def test_whole_activations_are_gathered_where_ranks_need_them():
     """Without sequence parallelism the receiver's ranks gather what each got a share of (section 4.1)."""
-    step = build_step(EVEN, replace(PLAN, tp=4, pp=2, sequence_parallel=False))
+    step = build_step(EVEN, PLAN.with_(tp=4, pp=2, sequence_parallel=False))
     gathers = [
         task.operator
         for task in step.tasks
@@ -109,7 +107,7 @@ def test_whole_activations_are_gathered_where_ranks_need_them():
 
 def test_parameters_are_gathered_block_by_block():
     """Every block's parameters travel in a collective of their own (FSDP); few tasks stand for them."""
-    step = build_step(EVEN, replace(PLAN, dp=4, zero=3, global_batch=4))
+    step = build_step(EVEN, PLAN.with_(dp=4, zero=3, global_batch=4))
     forward = [
         task
         for task in step.tasks
@@ -121,8 +119,8 @@ def test_parameters_are_gathered_block_by_block():
 
 def test_without_prefetch_nothing_is_computed_while_parameters_travel():
     """DeepSpeed's first ZeRO-3 gathered matrices when they were used, and the work waited."""
-    plan = replace(PLAN, dp=4, zero=3, global_batch=4)
-    ahead, waiting = (run(EVEN, replace(plan, prefetch=flag), port=SLOW) for flag in (True, False))
+    plan = PLAN.with_(dp=4, zero=3, global_batch=4)
+    ahead, waiting = (run(EVEN, plan.with_(prefetch=flag), port=SLOW) for flag in (True, False))
     assert waiting.makespan_s > 1.05 * ahead.makespan_s
     work = [one for one in waiting.spans if one.stream is Stream.COMPUTE and one.microbatch >= 0]
     gathers = [one for one in waiting.spans if one.stream is Stream.NETWORK and "parameters" in one.name]
@@ -143,14 +141,14 @@ def test_the_loss_reads_and_writes_single_precision():
         for one, _ in task.operator.items
         if one.name == "head.loss" and not isinstance(one, MatMul | Collective)
     )
-    logits = PLAN.tokens * PLAN.padded_vocabulary(config)
+    logits = PLAN.share.tokens * PLAN.axes.padded_vocabulary(config)
     assert loss.read_bytes == 10 * logits
     assert loss.written_bytes == 8 * logits
 
 
 def traffic_by_name(config, plan):
     found = {}
-    for one, times in forward_layer(config, plan):
+    for one, times in forward_layer(config, plan.share):
         if not isinstance(one, MatMul | Collective):
             moved = one.read_bytes + one.written_bytes
             found[one.name] = found.get(one.name, 0.0) + times * moved
@@ -160,8 +158,8 @@ def traffic_by_name(config, plan):
 def test_kernels_that_are_not_fused_pass_their_tensors_on_through_memory():
     """Scale, mask and softmax take 3 x (2 + 2) a s bytes a score instead of 4; the work stays the same."""
     config = replace(EVEN, norm=Norm.RMS, positions=Positions.ROTARY, gated=True, dropout=True)
-    plan = replace(PLAN, attention=Attention.FULL)
-    fused, apart = (traffic_by_name(config, replace(plan, fused=flag)) for flag in (True, False))
+    plan = PLAN.with_(attention=Attention.FULL)
+    fused, apart = (traffic_by_name(config, plan.with_(fused=flag)) for flag in (True, False))
     assert set(fused) == set(apart)
     ratios = {name: apart[name] / fused[name] for name in fused}
     # Fused and apart, in tensors moved: 2 and 6; 2 + 1 and 2 + 3; 2 and 7; 2 and 5; 3.5 and 2.5 + 3.
@@ -171,12 +169,12 @@ def test_kernels_that_are_not_fused_pass_their_tensors_on_through_memory():
     assert ratios["mlp.norm"] == pytest.approx(5 / 2)
     assert ratios["mlp.residual"] == pytest.approx(5.5 / 3.5)
     work = [
-        sum(one.flops * times for one, times in forward_layer(config, replace(plan, fused=flag)))
+        sum(one.flops * times for one, times in forward_layer(config, plan.with_(fused=flag).share))
         for flag in (True, False)
     ]
     assert work[0] == pytest.approx(work[1])
 
 
 def test_a_flash_kernel_stays_fused():
-    plan = replace(PLAN, attention=Attention.FLASH, fused=False)
+    plan = PLAN.with_(attention=Attention.FLASH, fused=False)
     assert traffic_by_name(EVEN, plan)["attention.softmax"] == 0.0

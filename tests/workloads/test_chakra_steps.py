@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from electronic.fabrics.packets import Wires
-from experiments.validation.collective_simulator import Dimension, Method, Run, Shape
-from experiments.validation.collective_simulator import Wires as SimulatedWires
+from experiments.validation.peers.astra_sim import Dimension, Run, Shape
+from experiments.validation.peers.astra_sim import Wires as SimulatedWires
+from experiments.validation.peers.astra_sim_algorithms import Method
 from heliograph.systems import build_system
 from simulator.engine.replay import Clockwork, Replay, as_recorded
 from simulator.engine.simulation import Simulation
@@ -30,8 +31,8 @@ from workloads.traces.chakra import (
     read_trace,
     write_trace,
 )
-from workloads.traces.chakra.compute import operator_of
-from workloads.traces.chakra.numbering import numbered
+from workloads.traces.chakra.exporting import numbered
+from workloads.traces.chakra.importing import operator_of
 
 PLANS = (
     "tp=2,pp=2,dp=2,global_batch=4,sequence_length=1024",
@@ -43,7 +44,7 @@ PLANS = (
 
 def step(text):
     plan = parse_plan(text)
-    return build_step(load_model("llama-3-8b"), plan), plan.ranks
+    return build_step(load_model("llama-3-8b"), plan), plan.axes.ranks
 
 
 def coll(kind=CommType.ALL_REDUCE, size=1 << 20, group="", number=1):
@@ -98,7 +99,7 @@ def test_circuits_serve_a_trace_as_they_serve_the_step(tmp_path, text):
     """Groups as far apart are one axis: circuits laid for it carry all, and none turn for a group alone."""
     plan = parse_plan(text)
     graph = build_step(replace(load_model("llama-3-8b"), layers=2), plan)
-    system = build_system("gpu_ocs", accelerators=plan.ranks)
+    system = build_system("gpu_ocs", accelerators=plan.axes.ranks)
     expected = Simulation(graph, system.node(), system.fabric, fuse=False).run()
     export_step(graph, system.node(), tmp_path / "t")
     found = Replay(import_trace(tmp_path / "t"), as_recorded(system.node()), system.fabric).run()
@@ -180,7 +181,7 @@ def test_groups_that_share_numbers_come_back_from_the_traces(tmp_path, monkeypat
     system = build_system("gpu_packet", accelerators=ranks)
     graphs = []
     for most in (498, 5):
-        monkeypatch.setattr("workloads.traces.chakra.numbering.MOST", most)
+        monkeypatch.setattr("workloads.traces.chakra.exporting.MOST", most)
         files = export_step(graph, system.node(), tmp_path / "t")
         graphs.append(import_trace(tmp_path / "t"))
         first = next(read_trace(files[0]))
@@ -192,7 +193,7 @@ def test_groups_that_share_numbers_come_back_from_the_traces(tmp_path, monkeypat
     assert groups[0] == groups[1]
     times = [Replay(found, as_recorded(system.node()), system.fabric).run().makespan_s for found in graphs]
     assert times[0] == times[1]
-    monkeypatch.setattr("workloads.traces.chakra.numbering.MOST", 2)
+    monkeypatch.setattr("workloads.traces.chakra.exporting.MOST", 2)
     with pytest.raises(WorkloadError, match="in 3 process groups"):
         export_step(graph, system.node(), tmp_path / "t")
 

@@ -53,7 +53,7 @@ def test_axes_that_share_ports_take_the_time_of_the_step(tmp_path, text):
     """To rounding: ports wait for the same traffic whether it is a class's or a rank's; two to a node."""
     plan = parse_plan(text)
     graph = build_step(replace(load_model("llama-3-8b"), layers=4), plan)
-    system = build_system("gpu_ocs", accelerators=plan.ranks)
+    system = build_system("gpu_ocs", accelerators=plan.axes.ranks)
     fabric = replace(system.fabric, scale_up=replace(system.fabric.scale_up, size=2))
     expected = Simulation(graph, system.node(), fabric, fuse=False).run()
     export_step(graph, system.node(), tmp_path / "t")

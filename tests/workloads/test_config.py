@@ -7,7 +7,7 @@ from tests.workloads.llama_config import LLAMA
 from workloads.layers.transformer import forward_layer
 from workloads.models.architecture import Activation
 from workloads.models.config import from_hugging_face, load_model, shipped_models
-from workloads.plan.parallelism import Parallelism
+from workloads.plan.plan import Plan
 
 PUBLISHED = {
     "llama-3.1-405b": 405_853_388_800,
@@ -278,8 +278,8 @@ def test_functions_between_products_cost_what_their_formulas_hold():
     each = {}
     for name in ("relu", "silu", "gelu_new"):
         config = from_hugging_face(LLAMA | {"hidden_act": name})
-        plan = Parallelism(global_batch=1, sequence_length=64)
-        item = next(one for one, _ in forward_layer(config, plan) if one.name == "mlp.activation")
+        plan = Plan.of(global_batch=1, sequence_length=64)
+        item = next(one for one, _ in forward_layer(config, plan.share) if one.name == "mlp.activation")
         each[name] = item.flops / (64 * config.ffn_hidden)
     assert each == {"relu": 2, "silu": 6, "gelu_new": 9}
     with pytest.raises(WorkloadError, match=r"hidden_act must be one of gelu, .*; got 'mish'"):

@@ -7,16 +7,18 @@ import pytest
 from simulator.errors import WorkloadError
 from simulator.operators import Collective, Sequence
 from tests.workloads.ideal import EVEN, PLAN, ideal_s, product_flops, run
-from workloads.plan.parallelism import Schedule, check, parse_plan
+from workloads.pipeline import schedules
+from workloads.plan.parallelism import parse_plan
+from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind
 from workloads.step.step import build_step
 
 ROUTED = replace(EVEN, layers=8, experts=16, experts_per_token=2)
-BASE = replace(PLAN, dp=4, ep=4, zero=0)
+BASE = PLAN.with_(dp=4, ep=4, zero=0)
 CUTS = {
     "one stage": BASE,
-    "chunks": replace(BASE, pp=2, vpp=2, global_batch=32),
-    "dualpipe": replace(BASE, pp=2, schedule=Schedule.DUALPIPE, global_batch=32),
+    "chunks": BASE.with_(pp=2, vpp=2, global_batch=32),
+    "dualpipe": BASE.with_(pp=2, schedule=schedules.DUALPIPE, global_batch=32),
 }
 FAST = 3e10
 """Port at which an exchange takes less than the shortest piece of the other pass."""
@@ -24,26 +26,26 @@ FAST = 3e10
 
 def microbatch_s(plan, port):
     """Return what four more microbatches take once the step is under way."""
-    more, fewer = (replace(plan, global_batch=4 * count) for count in (12, 8))
+    more, fewer = (plan.with_(global_batch=4 * count) for count in (12, 8))
     return run(ROUTED, more, port=port).makespan_s - run(ROUTED, fewer, port=port).makespan_s
 
 
 def exchange_s(plan, port):
     """Return the time of one exchange alone: k T h elements, (n-1)/n of them to others."""
-    return 2 * 2 * plan.tokens * ROUTED.hidden * 3 / 4 / port
+    return 2 * 2 * plan.share.tokens * ROUTED.hidden * 3 / 4 / port
 
 
 def test_exchanges_hide_behind_the_other_pass():
     """F&B of DualPipe hides both all-to-alls of either pass (arXiv:2412.19437, section 3.2.1, figure 4)."""
-    compute = ideal_s(ROUTED, replace(BASE, global_batch=16))
-    woven = replace(BASE, overlap_experts=True)
+    compute = ideal_s(ROUTED, BASE.with_(global_batch=16))
+    woven = BASE.with_(overlap_experts=True)
     assert microbatch_s(woven, FAST) == pytest.approx(compute, rel=1e-9)
     exposed = microbatch_s(BASE, FAST) - compute
     assert exposed == pytest.approx(4 * 4 * ROUTED.layers * exchange_s(BASE, FAST), rel=1e-6)
 
 
 def test_what_does_not_hide_is_the_first_forward_and_the_last_backward_pass():
-    woven = replace(BASE, overlap_experts=True)
+    woven = BASE.with_(overlap_experts=True)
     exposed = run(ROUTED, woven, port=FAST).makespan_s - ideal_s(ROUTED, woven)
     bare = run(ROUTED, BASE, port=FAST).makespan_s - ideal_s(ROUTED, BASE)
     each = 4 * ROUTED.layers * exchange_s(BASE, FAST)
@@ -52,10 +54,10 @@ def test_what_does_not_hide_is_the_first_forward_and_the_last_backward_pass():
 
 def test_slow_network_sets_the_time():
     """Exchanges share one port, hence a microbatch takes at least all four of each block."""
-    woven = replace(BASE, overlap_experts=True)
+    woven = BASE.with_(overlap_experts=True)
     slow = 2e8
     network = 4 * 4 * ROUTED.layers * exchange_s(BASE, slow)
-    compute = ideal_s(ROUTED, replace(BASE, global_batch=16))
+    compute = ideal_s(ROUTED, BASE.with_(global_batch=16))
     assert network <= microbatch_s(woven, slow) < network + compute
     assert microbatch_s(woven, slow) < microbatch_s(BASE, slow)
 
@@ -63,7 +65,7 @@ def test_slow_network_sets_the_time():
 @pytest.mark.parametrize("name", sorted(CUTS))
 def test_weaving_loses_no_work_and_saves_time(name):
     plan = CUTS[name]
-    woven = replace(plan, overlap_experts=True)
+    woven = plan.with_(overlap_experts=True)
     steps = build_step(ROUTED, plan), build_step(ROUTED, woven)
     assert product_flops(steps[1]) == product_flops(steps[0]) == steps[0].model_flops
     runs = [run(ROUTED, one, port=FAST) for one in (plan, woven)]
@@ -74,7 +76,7 @@ def test_weaving_loses_no_work_and_saves_time(name):
 
 
 def test_exchanges_become_tasks_of_their_own():
-    step = build_step(ROUTED, replace(BASE, overlap_experts=True))
+    step = build_step(ROUTED, BASE.with_(overlap_experts=True))
     beside = [t for t in step.tasks if isinstance(t.operator, Collective) and t.operator.axis == "ep"]
     blocking = [
         one
@@ -90,14 +92,12 @@ def test_exchanges_become_tasks_of_their_own():
 
 def test_windows_keep_their_places_when_blocks_run_one_by_one():
     config = replace(ROUTED, window=16, window_every=2)
-    step = build_step(config, replace(BASE, overlap_experts=True))
+    step = build_step(config, BASE.with_(overlap_experts=True))
     assert product_flops(step) == step.model_flops
 
 
 def test_one_more_microbatch_is_kept():
-    kept = [
-        memory_by_kind(ROUTED, replace(BASE, overlap_experts=on), 0)["activations"] for on in (False, True)
-    ]
+    kept = [memory_by_kind(ROUTED, BASE.with_(overlap_experts=on), 0)["activations"] for on in (False, True)]
     assert kept[1] == 2 * kept[0]
 
 
@@ -113,4 +113,4 @@ def test_one_more_microbatch_is_kept():
 )
 def test_impossible_overlap_is_refused(text, message):
     with pytest.raises(WorkloadError, match=message):
-        check(ROUTED, parse_plan(text, base=replace(BASE, overlap_experts=True)))
+        check(ROUTED, parse_plan(text, base=BASE.with_(overlap_experts=True)))

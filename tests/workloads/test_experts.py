@@ -13,12 +13,13 @@ from tests.workloads.ideal import EVEN, NODE, PLAN, RATE, Star, product_flops, r
 from workloads.layers.routing import capacity, dropped_share, expert_loads, rank_imbalance, rank_loads
 from workloads.layers.transformer import forward_layer
 from workloads.plan.choices import ExpertExchange
-from workloads.plan.parallelism import check, parse_plan
+from workloads.plan.parallelism import parse_plan
+from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind
 from workloads.step.step import build_step
 
 ROUTED = replace(EVEN, layers=2, experts=16, experts_per_token=2)
-SPREAD = replace(PLAN, dp=8, ep=8)
+SPREAD = PLAN.with_(dp=8, ep=8)
 
 
 def expert_flops(config, plan):
@@ -38,31 +39,31 @@ def expert_flops(config, plan):
 def test_all_to_alls_carry_the_capacity(factor):
     """Two all-to-alls forward and two backward of k cf T h elements, (n-1)/n to others (arXiv:2006.16668,
     section 2.2; arXiv:2101.03961, section 2.2)."""
-    plan = replace(SPREAD, capacity_factor=factor)
-    elements = 2 * factor * plan.tokens * ROUTED.hidden
+    plan = SPREAD.with_(capacity_factor=factor)
+    elements = 2 * factor * plan.share.tokens * ROUTED.hidden
     expected = 4 * ROUTED.layers * plan.microbatches * 2 * elements * 7 / 8
     assert sent(ROUTED, plan, "ep") == pytest.approx(expected)
 
 
 def test_capacity_is_rounded_up():
     """C = ceil(k T / E x cf) (arXiv:2101.03961, equation 3): 64 tokens, 2 of 16 experts, 1.3: 10.4."""
-    assert capacity(ROUTED, replace(SPREAD, capacity_factor=1.3)) == 11
-    assert capacity(replace(ROUTED, experts_per_token=1), replace(SPREAD, capacity_factor=1.3)) == 6
-    assert capacity(ROUTED, SPREAD) == 0
+    assert capacity(ROUTED, SPREAD.with_(capacity_factor=1.3).share) == 11
+    assert capacity(replace(ROUTED, experts_per_token=1), SPREAD.with_(capacity_factor=1.3).share) == 6
+    assert capacity(ROUTED, SPREAD.share) == 0
 
 
 def test_expert_work_grows_with_the_capacity_factor():
     exact = expert_flops(ROUTED, SPREAD)
     for factor in (0.5, 1.0, 2.0):
-        assert expert_flops(ROUTED, replace(SPREAD, capacity_factor=factor)) == factor * exact
-    slower = run(ROUTED, replace(SPREAD, capacity_factor=2.0)).makespan_s - run(ROUTED, SPREAD).makespan_s
+        assert expert_flops(ROUTED, SPREAD.with_(capacity_factor=factor)) == factor * exact
+    slower = run(ROUTED, SPREAD.with_(capacity_factor=2.0)).makespan_s - run(ROUTED, SPREAD).makespan_s
     assert slower == pytest.approx(exact / RATE)
 
 
 def test_capacity_of_one_is_the_exact_size_of_an_even_router():
     """FastMoE's exact sizes (arXiv:2103.13262) and GShard's places agree when every expert gets the mean."""
     for port in (1e30, 1e9):
-        exact, padded = (run(ROUTED, replace(SPREAD, capacity_factor=f), port=port) for f in (0.0, 1.0))
+        exact, padded = (run(ROUTED, SPREAD.with_(capacity_factor=f), port=port) for f in (0.0, 1.0))
         assert exact.makespan_s == padded.makespan_s
         assert exact.network_bytes == padded.network_bytes
 
@@ -70,24 +71,24 @@ def test_capacity_of_one_is_the_exact_size_of_an_even_router():
 def test_places_are_kept_for_the_backward_pass():
     """Copies of tokens and experts' activations are kept by the place, filled or not."""
     kept = [
-        memory_by_kind(ROUTED, replace(SPREAD, capacity_factor=f), 0)["activations"]
+        memory_by_kind(ROUTED, SPREAD.with_(capacity_factor=f), 0)["activations"]
         for f in (0.0, 1.0, 2.0, 3.0)
     ]
     assert kept[0] == kept[1]
     assert kept[3] - kept[2] == pytest.approx(kept[2] - kept[1])
-    places = 2 * SPREAD.tokens * (2 * ROUTED.hidden + 2 * ROUTED.ffn_hidden) * 2 * ROUTED.layers
+    places = 2 * SPREAD.share.tokens * (2 * ROUTED.hidden + 2 * ROUTED.ffn_hidden) * 2 * ROUTED.layers
     assert kept[2] - kept[1] == pytest.approx(places)
 
 
 def test_blocks_without_experts_know_no_capacity():
     config = replace(ROUTED, dense_layers=1, dense_ffn_hidden=128)
     kept = [
-        memory_by_kind(config, replace(SPREAD, capacity_factor=factor), 0)["activations"]
-        - memory_by_kind(ROUTED, replace(SPREAD, capacity_factor=factor), 0)["activations"] / 2
+        memory_by_kind(config, SPREAD.with_(capacity_factor=factor), 0)["activations"]
+        - memory_by_kind(ROUTED, SPREAD.with_(capacity_factor=factor), 0)["activations"] / 2
         for factor in (1.0, 2.0)
     ]
     assert kept[0] == pytest.approx(kept[1])
-    uneven = replace(SPREAD, expert_imbalance=2.0)
+    uneven = SPREAD.with_(expert_imbalance=2.0)
     assert memory_by_kind(config, uneven, 0)["activations"] > 0.0
 
 
@@ -95,33 +96,33 @@ def test_blocks_without_experts_know_no_capacity():
 
 
 def test_even_router_drops_what_exceeds_its_places():
-    assert dropped_share(ROUTED, replace(SPREAD, capacity_factor=1.0)) == pytest.approx(0.0, abs=1e-12)
-    assert dropped_share(ROUTED, replace(SPREAD, capacity_factor=0.5)) == pytest.approx(0.5)
-    assert dropped_share(ROUTED, SPREAD) == 0.0
+    assert dropped_share(ROUTED, SPREAD.with_(capacity_factor=1.0).share) == pytest.approx(0.0, abs=1e-12)
+    assert dropped_share(ROUTED, SPREAD.with_(capacity_factor=0.5).share) == pytest.approx(0.5)
+    assert dropped_share(ROUTED, SPREAD.share) == 0.0
 
 
 def test_router_that_sends_all_to_one_expert_drops_all_but_its_places():
     """k = 1, E experts, everything to one: 1 - cf / E is dropped (arXiv:2101.03961, section 2.2)."""
     config = replace(ROUTED, experts_per_token=1)
-    plan = replace(SPREAD, capacity_factor=2.0, expert_imbalance=16.0)
-    assert dropped_share(config, plan) == pytest.approx(1 - 2 / 16)
+    plan = SPREAD.with_(capacity_factor=2.0, expert_imbalance=16.0)
+    assert dropped_share(config, plan.share) == pytest.approx(1 - 2 / 16)
 
 
 def test_places_enough_for_the_busiest_drop_nothing_and_fewer_drop_more():
-    plan = replace(SPREAD, expert_imbalance=3.0)
-    shares = [dropped_share(ROUTED, replace(plan, capacity_factor=f)) for f in (3.0, 2.0, 1.5, 1.0, 0.5)]
+    plan = SPREAD.with_(expert_imbalance=3.0)
+    shares = [dropped_share(ROUTED, plan.with_(capacity_factor=f).share) for f in (3.0, 2.0, 1.5, 1.0, 0.5)]
     assert shares[0] == pytest.approx(0.0, abs=1e-12)
     assert shares == sorted(shares)
     assert shares[1] > 0.0
 
 
 def test_dropped_share_is_a_metric_of_the_step():
-    plan = replace(SPREAD, capacity_factor=1.0, expert_imbalance=2.0)
+    plan = SPREAD.with_(capacity_factor=1.0, expert_imbalance=2.0)
     graph = build_step(ROUTED, plan)
     metrics = summarise(run(ROUTED, plan), graph, NODE, Star(endpoints=8))
     above = sum(max(0.0, load - 1.0) for load in expert_loads(16, 2.0))
     assert metrics.dropped_share == pytest.approx(above / 16)
-    assert run(ROUTED, plan).makespan_s == run(ROUTED, replace(plan, expert_imbalance=1.0)).makespan_s
+    assert run(ROUTED, plan).makespan_s == run(ROUTED, plan.with_(expert_imbalance=1.0)).makespan_s
 
 
 # The busiest rank
@@ -138,8 +139,8 @@ def test_loads_have_the_stated_peak_and_mean(count, imbalance):
 def test_without_capacity_the_busiest_rank_sets_the_time():
     """One expert a rank: a step takes its experts' time x the imbalance (arXiv:2103.13262)."""
     config = replace(ROUTED, experts=8)
-    plan = replace(SPREAD, expert_imbalance=2.0)
-    assert rank_imbalance(config, plan) == pytest.approx(2.0)
+    plan = SPREAD.with_(expert_imbalance=2.0)
+    assert rank_imbalance(config, plan.share) == pytest.approx(2.0)
     slower = run(config, plan).makespan_s - run(config, SPREAD).makespan_s
     assert slower == pytest.approx(expert_flops(config, SPREAD) / RATE, rel=1e-6)
     assert sent(config, plan, "ep") == pytest.approx(sent(config, SPREAD, "ep"))
@@ -156,16 +157,14 @@ def exchanges(plan):
 
 def test_what_is_sent_comes_back_turned_round_in_both_passes():
     """Dispatch loads the busy ranks' receivers, combine their senders; gradients go the other way each."""
-    for plan in (replace(SPREAD, expert_imbalance=2.0), replace(SPREAD, expert_affinity=3.0)):
+    for plan in (SPREAD.with_(expert_imbalance=2.0), SPREAD.with_(expert_affinity=3.0)):
         found = exchanges(plan)
         assert {one.name for one in found} == {"mlp.dispatch", "mlp.combine"}
         for one in found:
             forward = one.phase is Phase.FORWARD
             assert one.skew.returns is (forward == (one.name == "mlp.combine"))
     assert {one.skew for one in exchanges(SPREAD)} == {None}
-    assert {one.skew for one in exchanges(replace(SPREAD, expert_imbalance=2.0, capacity_factor=1.0))} == {
-        None
-    }
+    assert {one.skew for one in exchanges(SPREAD.with_(expert_imbalance=2.0, capacity_factor=1.0))} == {None}
 
 
 def test_a_switch_is_slowed_by_the_busiest_receiver_and_not_by_preferences():
@@ -173,7 +172,7 @@ def test_a_switch_is_slowed_by_the_busiest_receiver_and_not_by_preferences():
     config = replace(ROUTED, experts=8)
 
     def talked_s(**how):
-        graph = build_step(config, replace(SPREAD, **how))
+        graph = build_step(config, SPREAD.with_(**how))
         slow, fast = (
             Simulation(graph, NODE, Star(endpoints=8, port=port)).run().makespan_s for port in (1e6, 1e30)
         )
@@ -186,16 +185,16 @@ def test_a_switch_is_slowed_by_the_busiest_receiver_and_not_by_preferences():
 
 
 def test_ranks_loads_are_those_of_their_experts_and_stand_apart():
-    plan = replace(SPREAD, expert_imbalance=4.0)
-    loads = rank_loads(ROUTED, plan)
+    plan = SPREAD.with_(expert_imbalance=4.0)
+    loads = rank_loads(ROUTED, plan.share)
     assert sum(loads) == pytest.approx(8.0)
-    assert max(loads) == loads[0] == pytest.approx(rank_imbalance(ROUTED, plan))
+    assert max(loads) == loads[0] == pytest.approx(rank_imbalance(ROUTED, plan.share))
     assert sorted(loads, reverse=True)[1] != loads[1]
 
 
 def test_more_experts_on_a_rank_even_out_its_load():
     config = replace(ROUTED, experts=64)
-    found = [rank_imbalance(config, replace(SPREAD, ep=ep, expert_imbalance=4.0)) for ep in (1, 2, 8, 64)]
+    found = [rank_imbalance(config, SPREAD.with_(ep=ep, expert_imbalance=4.0).share) for ep in (1, 2, 8, 64)]
     assert found == sorted(found)
     assert found[0] == pytest.approx(1.0)
     assert found[-1] == pytest.approx(4.0)
@@ -206,7 +205,7 @@ def test_more_experts_on_a_rank_even_out_its_load():
 
 def test_counts_are_told_before_tokens_are_sent():
     """E counts a rank before every dispatch, forward only (arXiv:2103.13262)."""
-    plan = replace(SPREAD, exchange_counts=True)
+    plan = SPREAD.with_(exchange_counts=True)
     extra = sent(ROUTED, plan, "ep") - sent(ROUTED, SPREAD, "ep")
     assert extra == pytest.approx(ROUTED.layers * plan.microbatches * 16 * 8 * 7 / 8)
     names = [one.name for one, _ in sequences(build_step(ROUTED, plan))[0].operator.items]
@@ -215,16 +214,16 @@ def test_counts_are_told_before_tokens_are_sent():
 
 def test_a_rank_with_one_expert_need_not_sort():
     """Chunks of ranks are sorted by expert and back where there are several (arXiv:2201.05596)."""
-    moved = 2 * 2 * SPREAD.tokens * ROUTED.hidden
-    sorts = [one for one, _ in forward_layer(ROUTED, SPREAD) if one.name == "mlp.sort"]
+    moved = 2 * 2 * SPREAD.share.tokens * ROUTED.hidden
+    sorts = [one for one, _ in forward_layer(ROUTED, SPREAD.share) if one.name == "mlp.sort"]
     assert [one.read_bytes for one in sorts] == [one.written_bytes for one in sorts] == [moved, moved]
-    for plan, config in ((replace(SPREAD, ep=1), ROUTED), (SPREAD, replace(ROUTED, experts=8))):
-        assert not [one for one, _ in forward_layer(config, plan) if one.name == "mlp.sort"]
+    for plan, config in ((SPREAD.with_(ep=1), ROUTED), (SPREAD, replace(ROUTED, experts=8))):
+        assert not [one for one, _ in forward_layer(config, plan.share) if one.name == "mlp.sort"]
 
 
 def test_gate_is_summed_over_all_ranks_and_experts_over_their_copies():
     """arXiv:2103.13262: gates are synchronised over the world, experts over their replicas."""
-    step = build_step(ROUTED, replace(SPREAD, dp=16, ep=8))
+    step = build_step(ROUTED, SPREAD.with_(dp=16, ep=8))
     sums = [
         t.operator
         for t in step.tasks
@@ -245,7 +244,7 @@ def wire(plan):
     """Return what a rank puts on the wire in one exchange, over nodes of four, in units of its payload."""
     graph = build_step(ROUTED, plan)
     trace = Simulation(graph, NODE, replace(Star(endpoints=8), node_size=4)).run()
-    payload = 2 * 2 * plan.tokens * ROUTED.hidden
+    payload = 2 * 2 * plan.share.tokens * ROUTED.hidden
     exchanges = 4 * ROUTED.layers * plan.microbatches
     return trace.network_bytes["ep"] / 8 / exchanges / payload, trace.algorithms["ep all_to_all"]
 
@@ -253,9 +252,9 @@ def wire(plan):
 def test_exchange_in_two_levels_runs_in_the_engine():
     """3/4 inside the node and 1/2 across (HetuMoE, arXiv:2203.14685); a token once per node: a node with 8 of
     16 experts is missed by both of a token's copies with chance (8 x 7) / (16 x 15)."""
-    share, name = wire(replace(SPREAD, expert_exchange=ExpertExchange.HIERARCHICAL))
+    share, name = wire(SPREAD.with_(expert_exchange=ExpertExchange.HIERARCHICAL))
     assert (share, name) == (pytest.approx(3 / 4 + 1 / 2), "hierarchical")
-    share, name = wire(replace(SPREAD, expert_exchange=ExpertExchange.ONCE_PER_NODE))
+    share, name = wire(SPREAD.with_(expert_exchange=ExpertExchange.ONCE_PER_NODE))
     visited = 2 * (1 - 8 * 7 / (16 * 15))
     assert (share, name) == (pytest.approx(3 / 4 + visited / 2 / 2), "hierarchical")
     assert wire(SPREAD) == (pytest.approx(7 / 8), "direct")
@@ -284,7 +283,7 @@ def test_impossible_routing_is_refused(text, message):
 
 def test_capacity_needs_experts():
     with pytest.raises(WorkloadError, match="needs experts, and even has none"):
-        check(EVEN, replace(PLAN, capacity_factor=1.0))
+        check(EVEN, PLAN.with_(capacity_factor=1.0))
 
 
 # Whole experts on tensor ranks
@@ -293,19 +292,21 @@ def test_capacity_needs_experts():
 def test_whole_experts_take_tensor_ranks_into_their_groups():
     """Expert tensor parallelism of 1 (Megatron-LM): expert groups span tensor, context and data ranks; each
     rank sends its share of the tokens, and nothing of the experts is gathered or summed over tensor ranks."""
-    cut = replace(PLAN, tp=2, dp=4, ep=4)
-    whole = replace(cut, ep=8, whole_experts=True)
+    cut = PLAN.with_(tp=2, dp=4, ep=4)
+    whole = cut.with_(ep=8, whole_experts=True)
     assert product_flops(build_step(ROUTED, whole)) == product_flops(build_step(ROUTED, cut))
-    elements = 2 * whole.tokens / 2 * ROUTED.hidden
+    elements = 2 * whole.share.tokens / 2 * ROUTED.hidden
     expected = 4 * ROUTED.layers * whole.microbatches * 2 * elements * 7 / 8
     assert sent(ROUTED, whole, "ep") == pytest.approx(expected)
     saved = sent(ROUTED, cut, "tp") - sent(ROUTED, whole, "tp")
     # Copies of tokens no longer gathered before and summed after experts, forward and backward.
-    assert saved == pytest.approx(4 * ROUTED.layers * whole.microbatches * 2 * 2 * whole.tokens * 64 / 2)
+    assert saved == pytest.approx(
+        4 * ROUTED.layers * whole.microbatches * 2 * 2 * whole.share.tokens * 64 / 2
+    )
 
 
 def test_whole_experts_are_held_and_summed_by_their_replicas():
-    whole = replace(PLAN, tp=2, dp=8, ep=8, whole_experts=True)
+    whole = PLAN.with_(tp=2, dp=8, ep=8, whole_experts=True)
     step = build_step(ROUTED, whole)
     every = [t.operator for t in step.tasks if isinstance(t.operator, Collective)]
     sums = [one for one in every if one.axis == "edp" and one.layer == "gradients"]
@@ -314,7 +315,7 @@ def test_whole_experts_are_held_and_summed_by_their_replicas():
     groups = {axis: step.layout.groups(axis, 0) for axis in ("ep", "edp")}
     assert groups["ep"].tolist() == [list(range(8)), list(range(8, 16))]
     assert groups["edp"].tolist() == [[rank, rank + 8] for rank in range(8)]
-    one, two = (memory_by_kind(ROUTED, replace(whole, zero=zero), 0)["optimizer"] for zero in (1, 0))
+    one, two = (memory_by_kind(ROUTED, whole.with_(zero=zero), 0)["optimizer"] for zero in (1, 0))
     assert one < two / 2
 
 

@@ -10,13 +10,14 @@ from electronic.numerics import ExactNumerics
 from simulator.operators import MatMul
 from workloads.layers.transformer import backward_head, backward_layer, forward_head, forward_layer
 from workloads.models.architecture import Norm, Positions, TransformerConfig
-from workloads.plan.parallelism import Attention, Parallelism
+from workloads.plan.choices import Attention
+from workloads.plan.plan import Plan
 from workloads.step.step import model_flops
 from workloads.training.gpt import Gpt, GptConfig, Products
 
 
 def plan_of(batch, length):
-    return Parallelism(
+    return Plan.of(
         micro_batch=batch,
         global_batch=batch,
         sequence_length=length,
@@ -71,9 +72,13 @@ def test_torch_gpt_does_the_closed_forms_work(shape, batch):
         model = Gpt(shape, Products.same(ExactNumerics()), 0)
         tokens = torch.zeros(batch, length, dtype=torch.int64)
     forward, backward = traced(lambda: model(tokens, tokens), lambda loss: loss.backward())
-    assert forward == closed_form((forward_layer(config, plan), layers), (forward_head(config, plan), 1))
-    assert backward == closed_form((backward_layer(config, plan), layers), (backward_head(config, plan), 1))
-    assert forward + backward == model_flops(config, plan)
+    assert forward == closed_form(
+        (forward_layer(config, plan.share), layers), (forward_head(config, plan.share), 1)
+    )
+    assert backward == closed_form(
+        (backward_layer(config, plan.share), layers), (backward_head(config, plan.share), 1)
+    )
+    assert forward + backward == model_flops(config, plan.share)
 
 
 def test_torch_gpt_has_the_closed_forms_parameters():
@@ -144,8 +149,8 @@ def test_torch_llama_block_does_the_closed_forms_work(batch, length):
         block = LlamaBlock(LLAMA)
         x = torch.zeros(batch, length, LLAMA.hidden, requires_grad=True)
     forward, backward = traced(lambda: block(x), lambda y: y.sum().backward())
-    assert forward == closed_form((forward_layer(LLAMA, plan), 1))
-    assert backward == closed_form((backward_layer(LLAMA, plan), 1))
+    assert forward == closed_form((forward_layer(LLAMA, plan.share), 1))
+    assert backward == closed_form((backward_layer(LLAMA, plan.share), 1))
 
 
 def test_torch_llama_block_has_the_closed_forms_parameters():
@@ -164,10 +169,10 @@ def test_flash_backward_repeats_the_scores_as_torch_counts_it():
                 o, q, k, v, o, statistics, None, None, s, s, 0.0, False, seed, seed
             )
     config = LLAMA
-    plan = Parallelism(micro_batch=b, sequence_length=s, attention=Attention.FLASH)
+    plan = Plan.of(micro_batch=b, sequence_length=s, attention=Attention.FLASH)
     core = [
         operator
-        for operator, _ in backward_layer(config, plan)
+        for operator, _ in backward_layer(config, plan.share)
         if operator.name in {"attention.scores", "attention.values"} and isinstance(operator, MatMul)
     ]
     assert counter.get_total_flops() == sum(operator.flops for operator in core)

@@ -14,8 +14,10 @@ from simulator.operators import Collective, MatMul
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, ideal_s, product_flops, run, sequences
 from workloads.models.architecture import Norm, Positions
 from workloads.models.config import load_model
-from workloads.plan.choices import Optimizer, Precision, Recompute, Schedule, TensorGrid
-from workloads.plan.parallelism import Attention, check, parse_plan
+from workloads.pipeline import schedules
+from workloads.plan.choices import Attention, Optimizer, Precision, Recompute, TensorGrid
+from workloads.plan.parallelism import parse_plan
+from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind
 from workloads.step.sharding import layer_parameters, moment_bytes
 from workloads.step.step import build_step
@@ -28,11 +30,11 @@ SHAPES = [(2, 1), (4, 1), (2, 2), (2, 4), (4, 2), (8, 1)]
 def grid(q, d=1, **changes):
     kind = TensorGrid.SQUARE if d == 1 else TensorGrid.SQUARES
     batch = {"micro_batch": 16, "global_batch": 16, "vocabulary_multiple": 1}
-    return replace(PLAN, tp=q * q * d, tensor_grid=kind, tensor_depth=d, **(batch | changes))
+    return PLAN.with_(tp=q * q * d, tensor_grid=kind, tensor_depth=d, **(batch | changes))
 
 
 def line(p, **changes):
-    return replace(PLAN, tp=p, **({"micro_batch": 16, "global_batch": 16} | changes))
+    return PLAN.with_(tp=p, **({"micro_batch": 16, "global_batch": 16} | changes))
 
 
 def block_items(config, plan, axes=("tp_row", "tp_column")):
@@ -48,7 +50,7 @@ def block_items(config, plan, axes=("tp_row", "tp_column")):
 
 def wire_bytes(config, plan):
     """Return the bytes of one block's products that a rank sends, by kind of operand."""
-    q = plan.columns
+    q = plan.axes.columns
     moved = {"tp_row": 0.0, "tp_column": 0.0}
     for one, count in block_items(config, plan):
         moved[one.axis] += one.payload_bytes * (q - 1) / q * count
@@ -82,7 +84,7 @@ def test_parameters_are_cut_by_q_squared_and_activations_by_d_as_well(q, d):
     plan = grid(q, d)
     matrices = GRID.attention_matrices + GRID.expert_matrices
     vectors = GRID.layer_parameters - matrices
-    assert layer_parameters(GRID, plan).total == matrices // q**2 + vectors // q
+    assert layer_parameters(GRID, plan.axes, plan.precision).total == matrices // q**2 + vectors // q
     alone = memory_by_kind(GRID, line(1, recompute=Recompute.NONE), 0)
     cut = memory_by_kind(GRID, plan, 0)
     assert cut["activations"] == pytest.approx(alone["activations"] / (q * q * d), rel=1e-12)
@@ -105,7 +107,7 @@ def test_bandwidth_is_that_of_the_published_table(q, d):
     """
     plan = grid(q, d)
     width = plan.precision.element_bytes
-    tokens, hidden = plan.tokens, GRID.hidden
+    tokens, hidden = plan.share.tokens, GRID.hidden
     # 7 b s h of activations and 12 h^2 of weights a block (arXiv:2104.05343, section 3.1.1).
     activations, weights = 7 * tokens * hidden * width / q, 12 * hidden * hidden * width / q
     moved = wire_bytes(GRID, plan)
@@ -119,7 +121,7 @@ def test_bandwidth_is_that_of_the_published_table(q, d):
 def test_the_engine_puts_these_bytes_on_the_wire(q):
     plan = grid(q)
     sent = run(GRID, plan).network_bytes
-    statistics = 4 * 2 * 2 * (plan.tokens // q) * 4 * 2 * (q - 1) / q * GRID.layers
+    statistics = 4 * 2 * 2 * (plan.share.tokens // q) * 4 * 2 * (q - 1) / q * GRID.layers
     # The head's norm and product, and the embedding's table, are not a block's.
     ends = [
         (one, count)
@@ -134,7 +136,7 @@ def test_the_engine_puts_these_bytes_on_the_wire(q):
     for axis, moved in wire_bytes(GRID, plan).items():
         extra = statistics / 2 if axis == "tp_row" else 0.0
         expected = moved * GRID.layers + apart[axis] + extra
-        assert sent[axis] / plan.ranks == pytest.approx(expected, rel=1e-9)
+        assert sent[axis] / plan.axes.ranks == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("q", [2, 4])
@@ -146,7 +148,7 @@ def test_time_on_a_slow_network_is_at_most_that_of_the_paper(q):
     plan = grid(q)
     port = 1.0
     took = run(GRID, plan, port=port).makespan_s
-    whole = (7 * plan.tokens * GRID.hidden + 12 * GRID.hidden**2) * plan.precision.element_bytes
+    whole = (7 * plan.share.tokens * GRID.hidden + 12 * GRID.hidden**2) * plan.precision.element_bytes
     formula = 3 * math.log2(q * q) / (2 * q) * whole / port * GRID.layers
     least = 3 * (q - 1) / q**2 * whole / port * GRID.layers
     assert least < took
@@ -173,7 +175,7 @@ def test_latency_is_six_transfers_a_step_of_fewer_than_q_hops(q):
     times = {}
     for layers in (1, 2):
         graph = build_step(replace(GRID, layers=layers), plan)
-        times[layers] = Simulation(graph, NODE, Slow(endpoints=plan.ranks)).run().makespan_s
+        times[layers] = Simulation(graph, NODE, Slow(endpoints=plan.axes.ranks)).run().makespan_s
     statistics = 2 * 2 * 2 * math.log2(q)
     hops = times[2] - times[1] - statistics
     assert hops == pytest.approx(4 * 6 * q * math.log2(q), rel=1e-4)
@@ -186,7 +188,7 @@ def test_a_square_moves_less_than_a_line_of_many_and_more_than_a_line_of_few():
 
     def moved(plan):
         sent = run(config, plan).network_bytes
-        return sum(sent[axis] for axis in sent if axis.startswith("tp")) / plan.ranks
+        return sum(sent[axis] for axis in sent if axis.startswith("tp")) / plan.axes.ranks
 
     shape = {"micro_batch": 8, "global_batch": 8}
     few = moved(grid(2, **shape)) / moved(line(4, **shape))
@@ -203,7 +205,7 @@ def test_depth_sums_gradients_from_square_to_square():
     assert (
         sum(one.payload_bytes for one in summed) == 2 * (GRID.attention_matrices + GRID.expert_matrices) / 4
     )
-    sent = run(GRID, plan).network_bytes["tp_depth"] / plan.ranks
+    sent = run(GRID, plan).network_bytes["tp_depth"] / plan.axes.ranks
     assert sent >= GRID.layers * sum(one.payload_bytes for one in summed) * 2 * 3 / 4
     assert "tp_depth" not in run(GRID, grid(4)).network_bytes
 
@@ -219,7 +221,7 @@ def test_norms_sum_their_statistics_along_a_row(norm, sums):
         if isinstance(one, Collective) and one.layer == "block" and one.name.endswith(".norm")
     ]
     assert {(one.axis, one.kind, one.payload_bytes) for one in found} == {
-        ("tp_row", "all_reduce", 4.0 * sums * plan.tokens / 4)
+        ("tp_row", "all_reduce", 4.0 * sums * plan.share.tokens / 4)
     }
     assert len(found) == 4
 
@@ -243,7 +245,7 @@ def test_attention_has_heads_by_column_and_sequences_by_row():
         {"dp": 2, "global_batch": 32, "zero": 3},
         {"recompute": Recompute.FULL},
         {"precision": Precision.FP8},
-        {"pp": 2, "global_batch": 64, "schedule": Schedule.ZERO_BUBBLE},
+        {"pp": 2, "global_batch": 64, "schedule": schedules.ZERO_BUBBLE},
         {"attention": Attention.FLASH, "causal_half": True},
     ],
 )
@@ -256,14 +258,16 @@ def test_a_grid_goes_with_other_parallelism(changes):
     if changes.get("recompute") is None and "attention" not in changes:
         step = build_step(config, plan)
         assert product_flops(step) == step.model_flops
-    for stage in range(plan.pp):
+    for stage in range(plan.axes.pp):
         assert all(size >= 0 for size in memory_by_kind(config, plan, stage).values())
 
 
 def test_work_and_factors_of_a_square_are_those_of_its_blocks():
     plan = grid(4, optimizer=Optimizer.ADAFACTOR)
     of_blocks = replace(GRID, hidden=16, heads=8, head_dim=2, kv_heads=8, ffn_hidden=64)
-    assert moment_bytes(GRID, plan) == moment_bytes(of_blocks, line(1, optimizer=Optimizer.ADAFACTOR))
+    alone = line(1, optimizer=Optimizer.ADAFACTOR)
+    of_alone = moment_bytes(of_blocks, alone.axes, alone.precision)
+    assert moment_bytes(GRID, plan.axes, plan.precision) == of_alone
 
 
 def test_a_published_model_runs_on_a_square():
@@ -293,7 +297,7 @@ def test_a_published_model_runs_on_a_square():
 )
 def test_impossible_grid_is_refused(text, message):
     with pytest.raises(WorkloadError, match=message):
-        check(GRID, parse_plan(text, base=replace(PLAN, micro_batch=2)))
+        check(GRID, parse_plan(text, base=PLAN.with_(micro_batch=2)))
 
 
 def test_experts_stay_on_a_line():

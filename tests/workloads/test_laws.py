@@ -8,9 +8,11 @@ from simulator.errors import WorkloadError
 from simulator.operators import Collective
 from tests.workloads.ideal import EVEN, PLAN, ideal_s, product_flops, run, sent, sequences
 from workloads.models.config import load_model
-from workloads.pipeline.schedules import in_flight
+from workloads.pipeline import schedules
 from workloads.pipeline.stages import balanced_layers
-from workloads.plan.parallelism import Parallelism, Schedule, check, parse_plan
+from workloads.plan.parallelism import parse_plan
+from workloads.plan.plan import Plan
+from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind
 from workloads.step.step import build_step
 
@@ -20,43 +22,43 @@ from workloads.step.step import build_step
 @pytest.mark.parametrize(("pp", "vpp", "microbatches"), [(2, 2, 4), (4, 2, 8), (4, 4, 4), (2, 8, 16)])
 def test_interleaving_divides_the_bubble_by_the_chunks(pp, vpp, microbatches):
     """(p-1)/(v m) of the ideal time (arXiv:2104.04473, section 2.2.2)."""
-    plan = replace(PLAN, pp=pp, vpp=vpp, global_batch=microbatches)
+    plan = PLAN.with_(pp=pp, vpp=vpp, global_batch=microbatches)
     took = run(EVEN, plan).makespan_s
     assert took / ideal_s(EVEN, plan) - 1 == pytest.approx((pp - 1) / (vpp * microbatches), rel=1e-2)
 
 
 def test_interleaving_sends_v_times_as_much_between_stages():
-    plan = replace(PLAN, pp=4)
-    message = 2 * plan.tokens * EVEN.hidden
+    plan = PLAN.with_(pp=4)
+    message = 2 * plan.share.tokens * EVEN.hidden
     plain = run(EVEN, plan).network_bytes["pp"]
     assert plain == 2 * (4 - 1) * plan.microbatches * message
     for vpp in (2, 4):
-        sends = run(EVEN, replace(plan, vpp=vpp)).network_bytes["pp"]
+        sends = run(EVEN, plan.with_(vpp=vpp)).network_bytes["pp"]
         assert sends == 2 * (4 * vpp - 1) * plan.microbatches * message
 
 
 @pytest.mark.parametrize(("pp", "vpp"), [(4, 2), (8, 2), (4, 4)])
 def test_interleaving_keeps_p_minus_1_over_pv_more(pp, vpp):
     """Korthikanti et al., arXiv:2205.05198, section 4.2.3."""
-    plan = replace(PLAN, pp=pp, global_batch=4 * pp)
+    plan = PLAN.with_(pp=pp, global_batch=4 * pp)
     plain = memory_by_kind(EVEN, plan, 0)["activations"]
-    more = memory_by_kind(EVEN, replace(plan, vpp=vpp), 0)["activations"]
+    more = memory_by_kind(EVEN, plan.with_(vpp=vpp), 0)["activations"]
     assert more / plain == pytest.approx(1 + (pp - 1) / (pp * vpp), rel=1e-12)
 
 
 def test_interleaving_loses_no_work_and_no_parameter():
     uneven = replace(EVEN, layers=13, vocabulary=512)
-    plan = replace(PLAN, pp=2, vpp=3, dp=2, tp=2)
+    plan = PLAN.with_(pp=2, vpp=3, dp=2, tp=2)
     step = build_step(uneven, plan)
     assert product_flops(step) == step.model_flops
-    held = [memory_by_kind(uneven, replace(plan, tp=1), stage)["weights"] for stage in range(2)]
+    held = [memory_by_kind(uneven, plan.with_(tp=1), stage)["weights"] for stage in range(2)]
     assert sum(held) == 2 * uneven.parameters
     gradients = [
         t.operator
         for t in step.tasks
         if isinstance(t.operator, Collective) and t.operator.layer == "gradients"
     ]
-    whole = build_step(uneven, replace(plan, vpp=1))
+    whole = build_step(uneven, plan.with_(vpp=1))
     assert sum(g.payload_bytes for g in gradients) == sum(
         t.operator.payload_bytes
         for t in whole.tasks
@@ -89,11 +91,11 @@ def test_impossible_interleaving_is_refused(text, message):
 def test_zero_bubble_is_a_third_of_1f1b(pp, microbatches):
     """(p-1)(F + B - W) instead of (p-1)(F + B + W), all equal here (arXiv:2401.10241, table 2)."""
     flat = replace(EVEN, heads=1, kv_heads=1, head_dim=1)
-    plan = replace(PLAN, pp=pp, global_batch=microbatches, sequence_length=8)
+    plan = PLAN.with_(pp=pp, global_batch=microbatches, sequence_length=8)
     ideal = ideal_s(flat, plan)
     plain, split = (
-        run(flat, replace(plan, schedule=kind)).makespan_s / ideal - 1
-        for kind in (Schedule.ONE_FORWARD_ONE_BACKWARD, Schedule.ZERO_BUBBLE)
+        run(flat, plan.with_(schedule=kind)).makespan_s / ideal - 1
+        for kind in (schedules.ONE_FORWARD_ONE_BACKWARD, schedules.ZERO_BUBBLE)
     )
     assert plain == pytest.approx((pp - 1) / microbatches, rel=5e-3)
     assert split == pytest.approx((pp - 1) / microbatches / 3, rel=5e-3)
@@ -103,30 +105,30 @@ def test_zero_bubble_is_a_third_of_1f1b(pp, microbatches):
 def test_dualpipe_halves_the_zero_bubble(pp, microbatches):
     """(p/2-1)(F + B - W), B and W the halves of the backward pass (arXiv:2412.19437, table 2)."""
     flat = replace(EVEN, heads=1, kv_heads=1, head_dim=1)
-    plan = replace(PLAN, pp=pp, global_batch=microbatches, sequence_length=8, schedule=Schedule.DUALPIPE)
+    plan = PLAN.with_(pp=pp, global_batch=microbatches, sequence_length=8, schedule=schedules.DUALPIPE)
     bubble = run(flat, plan).makespan_s / ideal_s(flat, plan) - 1
     assert bubble == pytest.approx((pp / 2 - 1) / microbatches / 3, rel=5e-3, abs=2e-3)
 
 
 def test_split_passes_lose_no_work():
-    for schedule in (Schedule.ZERO_BUBBLE, Schedule.DUALPIPE):
+    for schedule in (schedules.ZERO_BUBBLE, schedules.DUALPIPE):
         for zero in (0, 1, 2, 3):
-            plan = replace(PLAN, pp=4, dp=2, tp=2, schedule=schedule, zero=zero)
+            plan = PLAN.with_(pp=4, dp=2, tp=2, schedule=schedule, zero=zero)
             step = build_step(replace(EVEN, vocabulary=512), plan)
             assert product_flops(step) == step.model_flops
 
 
 def test_zero_bubble_keeps_as_much_everywhere_as_1f1b_on_its_first_stage():
-    plan = replace(PLAN, pp=4, schedule=Schedule.ZERO_BUBBLE)
-    plain = replace(plan, schedule=Schedule.ONE_FORWARD_ONE_BACKWARD)
+    plan = PLAN.with_(pp=4, schedule=schedules.ZERO_BUBBLE)
+    plain = plan.with_(schedule=schedules.ONE_FORWARD_ONE_BACKWARD)
     first = memory_by_kind(EVEN, plain, 0)["activations"]
     assert {memory_by_kind(EVEN, plan, stage)["activations"] for stage in range(4)} == {first}
-    assert in_flight(Schedule.ZERO_BUBBLE, 4, 2, 0) == 2
+    assert schedules.ZERO_BUBBLE.most_in_flight(4, 2, 0) == 2
 
 
 def test_dualpipe_keeps_two_copies_and_one_microbatch_more_than_stages():
-    plan = replace(PLAN, pp=4, schedule=Schedule.DUALPIPE)
-    plain = replace(plan, schedule=Schedule.ONE_FORWARD_ONE_BACKWARD)
+    plan = PLAN.with_(pp=4, schedule=schedules.DUALPIPE)
+    plain = plan.with_(schedule=schedules.ONE_FORWARD_ONE_BACKWARD)
     for stage in range(4):
         two, one = memory_by_kind(EVEN, plan, stage), memory_by_kind(EVEN, plain, 0)
         assert two["activations"] == one["activations"] / 4 * (4 + 1)
@@ -137,7 +139,7 @@ def test_dualpipe_keeps_two_copies_and_one_microbatch_more_than_stages():
 
 
 def test_dualpipe_sums_its_two_copies():
-    plan = replace(PLAN, pp=4, schedule=Schedule.DUALPIPE)
+    plan = PLAN.with_(pp=4, schedule=schedules.DUALPIPE)
     step = build_step(EVEN, plan)
     sends = [t.operator for t in step.tasks if isinstance(t.operator, Collective)]
     sums = [one for one in sends if one.layer == "gradients"]
@@ -175,8 +177,8 @@ def test_embedding_and_head_count_as_blocks_for_bloom():
 @pytest.mark.parametrize(("pp", "vpp", "layers"), [(4, 1, 16), (2, 4, 16), (16, 1, 16), (4, 2, 9)])
 def test_counting_embeddings_loses_no_work(pp, vpp, layers):
     for zero in (1, 3):
-        plan = replace(PLAN, pp=pp, vpp=vpp, dp=1 if zero == 1 else 2, global_batch=32, zero=zero)
-        plan = replace(plan, embedding_as_layers=True)
+        plan = PLAN.with_(pp=pp, vpp=vpp, dp=1 if zero == 1 else 2, global_batch=32, zero=zero)
+        plan = plan.with_(embedding_as_layers=True)
         config = replace(EVEN, layers=layers)
         step = build_step(config, plan)
         assert product_flops(step) == step.model_flops
@@ -190,33 +192,33 @@ def test_counting_embeddings_loses_no_work(pp, vpp, layers):
 def test_states_of_7_5_billion_on_64_ranks_are_those_of_the_paper():
     """ZeRO, arXiv:1910.02054, figure 1: 120, 31.4, 16.6 and 1.9 GB with two-byte gradients."""
     config = load_model("llama-3-8b")
-    plan = Parallelism(dp=64, global_batch=64, grad_bytes=2, vocabulary_multiple=1)
+    plan = Plan.of(dp=64, global_batch=64, grad_bytes=2, vocabulary_multiple=1)
     for zero, gigabytes in ((0, 120.0), (1, 31.4), (2, 16.6), (3, 1.9)):
-        kinds = memory_by_kind(config, replace(plan, zero=zero), 0)
+        kinds = memory_by_kind(config, plan.with_(zero=zero), 0)
         states = kinds["weights"] + kinds["gradients"] + kinds["optimizer"]
         assert states / config.parameters * 7.5 == pytest.approx(gigabytes, abs=0.05)
 
 
 def test_zero_3_sends_half_as_much_again():
     """2 parameters' worth of elements a step up to stage 2, 3 in stage 3 (arXiv:1910.02054, section 7)."""
-    plan = replace(PLAN, dp=8, global_batch=8, grad_bytes=2)
+    plan = PLAN.with_(dp=8, global_batch=8, grad_bytes=2)
     whole = 2 * EVEN.parameters * 7 / 8
     for zero, volumes in ((0, 2), (1, 2), (2, 2), (3, 3)):
-        assert sent(EVEN, replace(plan, zero=zero), "dp") == pytest.approx(volumes * whole, rel=1e-9)
-    kept = replace(plan, zero=3, reshard=False)
+        assert sent(EVEN, plan.with_(zero=zero), "dp") == pytest.approx(volumes * whole, rel=1e-9)
+    kept = plan.with_(zero=3, reshard=False)
     assert sent(EVEN, kept, "dp") == pytest.approx(2 * whole, rel=1e-9)
 
 
 def test_sharded_gradients_are_summed_for_every_microbatch():
-    plan = replace(PLAN, dp=4, global_batch=16, grad_bytes=2)
+    plan = PLAN.with_(dp=4, global_batch=16, grad_bytes=2)
     one = 2 * EVEN.parameters * 3 / 4
-    assert sent(EVEN, replace(plan, zero=1), "dp") == pytest.approx((1 + 1) * one, rel=1e-9)
-    assert sent(EVEN, replace(plan, zero=2), "dp") == pytest.approx((1 + 4) * one, rel=1e-9)
-    assert sent(EVEN, replace(plan, zero=3), "dp") == pytest.approx((2 + 1) * 4 * one, rel=1e-9)
+    assert sent(EVEN, plan.with_(zero=1), "dp") == pytest.approx((1 + 1) * one, rel=1e-9)
+    assert sent(EVEN, plan.with_(zero=2), "dp") == pytest.approx((1 + 4) * one, rel=1e-9)
+    assert sent(EVEN, plan.with_(zero=3), "dp") == pytest.approx((2 + 1) * 4 * one, rel=1e-9)
 
 
 def test_fsdp_hides_its_traffic_but_for_the_first_gather_and_the_last_sum():
-    plan = replace(PLAN, dp=4, global_batch=4, zero=3, grad_bytes=2)
+    plan = PLAN.with_(dp=4, global_batch=4, zero=3, grad_bytes=2)
     compute = ideal_s(EVEN, plan)
     block = 2 * EVEN.layer_parameters * 3 / 4
     port = 3 * EVEN.layers * block / (compute / 8)
@@ -226,14 +228,14 @@ def test_fsdp_hides_its_traffic_but_for_the_first_gather_and_the_last_sum():
 
 
 def test_fsdp_on_a_slow_network_takes_the_networks_time():
-    plan = replace(PLAN, dp=4, global_batch=4, zero=3, grad_bytes=2)
+    plan = PLAN.with_(dp=4, global_batch=4, zero=3, grad_bytes=2)
     compute = ideal_s(EVEN, plan)
     port = 3 * 2 * EVEN.parameters * 3 / 4 / (10 * compute)
     assert 10 < run(EVEN, plan, port=port).makespan_s / compute * (1 + 1e-9) < 11
 
 
 def test_gather_runs_one_piece_ahead_of_compute():
-    step = build_step(EVEN, replace(PLAN, dp=4, global_batch=4, zero=3))
+    step = build_step(EVEN, PLAN.with_(dp=4, global_batch=4, zero=3))
     order = [t.id for t in sorted(sequences(step), key=lambda t: t.priority)]
     place = {identifier: index for index, identifier in enumerate(order)}
     gathers = [
@@ -248,20 +250,20 @@ def test_gather_runs_one_piece_ahead_of_compute():
 def test_sharding_over_stages_too_keeps_the_work_and_runs():
     for zero in (2, 3):
         for reshard in (True, False):
-            plan = replace(PLAN, pp=2, vpp=2, dp=2, zero=zero, reshard=reshard)
+            plan = PLAN.with_(pp=2, vpp=2, dp=2, zero=zero, reshard=reshard)
             step = build_step(EVEN, plan)
             assert product_flops(step) == step.model_flops
             assert run(EVEN, plan).makespan_s > 0
 
 
 def test_sharded_parameters_need_room_for_two_blocks_in_use():
-    plan = replace(PLAN, dp=8, global_batch=8, grad_bytes=2)
-    one, two, three = (memory_by_kind(EVEN, replace(plan, zero=zero), 0) for zero in (1, 2, 3))
+    plan = PLAN.with_(dp=8, global_batch=8, grad_bytes=2)
+    one, two, three = (memory_by_kind(EVEN, plan.with_(zero=zero), 0) for zero in (1, 2, 3))
     ends = EVEN.embedding_parameters + EVEN.head_parameters
     in_use = 2 * EVEN.layer_parameters + ends
     assert two["buffers"] - one["buffers"] == 2 * in_use
     assert three["buffers"] - one["buffers"] == 2 * 2 * in_use
-    kept = memory_by_kind(EVEN, replace(plan, zero=3, reshard=False), 0)
+    kept = memory_by_kind(EVEN, plan.with_(zero=3, reshard=False), 0)
     assert kept["weights"] - three["weights"] == 2 * EVEN.parameters
 
 

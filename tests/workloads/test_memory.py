@@ -1,13 +1,13 @@
 """Memory against the closed forms of arXiv:2205.05198, and the laws that any plan must keep."""
 
-from dataclasses import replace
-
 import pytest
 
 from simulator.errors import WorkloadError
 from workloads.models.architecture import Positions, TransformerConfig
 from workloads.models.config import load_model
-from workloads.plan.parallelism import Attention, Parallelism, Precision, Recompute, Schedule
+from workloads.pipeline import schedules
+from workloads.plan.choices import Attention, Precision, Recompute
+from workloads.plan.plan import Plan
 from workloads.step.memory import check_fits, fullest_stage, layer_activation_bytes, memory_by_kind
 from workloads.step.sharding import optimizer_bytes
 
@@ -37,8 +37,8 @@ def gpt(layers, hidden, heads):
 
 def executed(**changes):
     """Return a plan of the paper: no flash attention, fp32 gradients, nothing shared over ranks."""
-    base = Parallelism(attention=Attention.FULL, zero=0, sequence_parallel=False, sequence_length=2048, tp=8)
-    return replace(base, **changes)
+    base = Plan.of(attention=Attention.FULL, zero=0, sequence_parallel=False, sequence_length=2048, tp=8)
+    return base.with_(**changes)
 
 
 # Layers, hidden, heads, microbatch, pipeline, interleave; then GiB of activations as they are, of activations
@@ -60,10 +60,14 @@ def test_figure_1_of_korthikanti_is_met(name):
     more = 1 + (pp - 1) / (pp * interleave) if interleave > 1 else 1
     kept = memory_by_kind(config, plan, 0)["activations"]
     assert kept * more / GIB == pytest.approx(plain, rel=5e-6)
-    both = replace(plan, sequence_parallel=True, recompute=Recompute.SELECTIVE)
+    both = plan.with_(sequence_parallel=True, recompute=Recompute.SELECTIVE)
     kept = memory_by_kind(config, both, 0)["activations"]
     assert kept * more / GIB == pytest.approx(lean, rel=5e-6)
-    each = plan.precision.element_bytes + plan.grad_bytes + optimizer_bytes(config, plan)
+    each = (
+        plan.precision.element_bytes
+        + plan.precision.grad_bytes
+        + optimizer_bytes(config, plan.axes, plan.precision)
+    )
     assert each == 18
     matrices = layers * (config.attention_matrices + config.expert_matrices)
     assert each * matrices / (8 * pp) / GIB == pytest.approx(states, rel=5e-6)
@@ -89,8 +93,8 @@ def test_states_are_the_figures_plus_embeddings_and_vectors():
 def test_figure_7_of_korthikanti_is_met(changes, percent):
     config = gpt(48, 6144, 64)
     plan = executed(micro_batch=4)
-    whole = layer_activation_bytes(config, plan)
-    part = layer_activation_bytes(config, replace(plan, **changes))
+    whole = layer_activation_bytes(config, plan.share)
+    part = layer_activation_bytes(config, plan.with_(**changes).share)
     assert 100 * part / whole == pytest.approx(percent, abs=0.006)
 
 
@@ -100,37 +104,39 @@ def test_gpt_block_keeps_the_closed_form(tp):
     s, b, h, a = 512, 2, 1024, 16
     plan = executed(tp=tp, micro_batch=b, sequence_length=s)
     score = 5 * a * s / h
-    assert layer_activation_bytes(config, plan) == pytest.approx(s * b * h * (10 + 24 / tp + score / tp))
-    parallel = replace(plan, sequence_parallel=True)
-    assert layer_activation_bytes(config, parallel) == pytest.approx(s * b * h / tp * (34 + score))
-    flash = replace(parallel, attention=Attention.FLASH)
-    assert layer_activation_bytes(config, flash) == pytest.approx(34 * s * b * h / tp)
-    full = replace(plan, recompute=Recompute.FULL)
-    assert layer_activation_bytes(config, full) == 2 * s * b * h
+    assert layer_activation_bytes(config, plan.share) == pytest.approx(
+        s * b * h * (10 + 24 / tp + score / tp)
+    )
+    parallel = plan.with_(sequence_parallel=True)
+    assert layer_activation_bytes(config, parallel.share) == pytest.approx(s * b * h / tp * (34 + score))
+    flash = parallel.with_(attention=Attention.FLASH)
+    assert layer_activation_bytes(config, flash.share) == pytest.approx(34 * s * b * h / tp)
+    full = plan.with_(recompute=Recompute.FULL)
+    assert layer_activation_bytes(config, full.share) == 2 * s * b * h
 
 
 def test_llama_block_keeps_grouped_queries_and_both_gate_branches():
     config = load_model("llama-3-8b")
-    plan = Parallelism(sequence_length=8192)
+    plan = Plan.of(sequence_length=8192)
     # 2 bytes x (norm inputs and outputs 4h, Q and context 2h, K and V 2 x 1024, gate, up and product 3f).
     expected = 8192 * 2 * (4 * 4096 + 2 * 4096 + 2 * 1024 + 3 * 14336)
-    assert layer_activation_bytes(config, plan) == expected
+    assert layer_activation_bytes(config, plan.share) == expected
 
 
 def test_block_with_experts_keeps_what_each_visit_needs():
     config = load_model("mixtral-8x7b")
-    plan = Parallelism(sequence_length=512)
+    plan = Plan.of(sequence_length=512)
     # As above, with two visits: copies in and out of experts, 3f each; and eight fp32 router scores a token.
     stream = 4 * 4096 + 2 * 2 * 4096
     inner = 2 * 4096 + 2 * 1024 + 2 * 3 * 14336
-    assert layer_activation_bytes(config, plan) == 512 * (2 * (stream + inner) + 8 * 4)
+    assert layer_activation_bytes(config, plan.share) == 512 * (2 * (stream + inner) + 8 * 4)
 
 
 def test_full_recomputation_keeps_only_the_ranks_share_of_a_sequence_parallel_stream():
     config = gpt(4, 1024, 16)
     plan = executed(tp=4, recompute=Recompute.FULL)
-    whole = layer_activation_bytes(config, plan)
-    assert layer_activation_bytes(config, replace(plan, sequence_parallel=True)) == whole / 4
+    whole = layer_activation_bytes(config, plan.share)
+    assert layer_activation_bytes(config, plan.with_(sequence_parallel=True).share) == whole / 4
 
 
 def test_buffers_are_the_gathered_stream_what_is_in_transit_and_the_logits():
@@ -139,17 +145,17 @@ def test_buffers_are_the_gathered_stream_what_is_in_transit_and_the_logits():
     stream = 2 * 2048 * 1024
     first, last = (memory_by_kind(config, plan, stage)["buffers"] for stage in range(2))
     assert first == stream + 2 * stream / 4
-    assert last - first == 2048 * plan.padded_vocabulary(config) / 4 * (2 + 4) + 2 * stream / 4
-    again = memory_by_kind(config, replace(plan, recompute=Recompute.FULL), 0)["buffers"]
-    assert again - first == layer_activation_bytes(config, plan)
-    core = memory_by_kind(config, replace(plan, recompute=Recompute.SELECTIVE), 0)["buffers"]
+    assert last - first == 2048 * plan.axes.padded_vocabulary(config) / 4 * (2 + 4) + 2 * stream / 4
+    again = memory_by_kind(config, plan.with_(recompute=Recompute.FULL), 0)["buffers"]
+    assert again - first == layer_activation_bytes(config, plan.share)
+    core = memory_by_kind(config, plan.with_(recompute=Recompute.SELECTIVE), 0)["buffers"]
     assert core - first == 5 * 16 * 2048 * 2048 / 4
 
 
 def test_tied_head_is_a_copy_once_stages_lie_between():
     config = load_model("gpt2")
-    one = Parallelism(vocabulary_multiple=1, sequence_length=1024)
-    two = replace(one, pp=2)
+    one = Plan.of(vocabulary_multiple=1, sequence_length=1024)
+    two = one.with_(pp=2)
     held = [memory_by_kind(config, two, stage)["weights"] for stage in range(2)]
     alone = memory_by_kind(config, one, 0)["weights"]
     assert sum(held) - alone == 2 * config.vocabulary * config.hidden
@@ -158,14 +164,14 @@ def test_tied_head_is_a_copy_once_stages_lie_between():
 def test_shared_optimizer_takes_6_plus_12_over_d_bytes_per_parameter():
     config = load_model("llama-3-8b")
     for dp in (1, 4, 64):
-        kinds = memory_by_kind(config, Parallelism(dp=dp, global_batch=dp, vocabulary_multiple=1), 0)
+        kinds = memory_by_kind(config, Plan.of(dp=dp, global_batch=dp, vocabulary_multiple=1), 0)
         states = kinds["weights"] + kinds["gradients"] + kinds["optimizer"]
         assert states / config.parameters == pytest.approx(6 + 12 / dp)
 
 
 def test_fp32_takes_16_bytes_per_parameter():
     config = load_model("gpt2")
-    plan = Parallelism(precision=Precision.FP32, vocabulary_multiple=1, sequence_length=1024)
+    plan = Plan.of(precision=Precision.FP32, vocabulary_multiple=1, sequence_length=1024)
     kinds = memory_by_kind(config, plan, 0)
     assert kinds["weights"] + kinds["gradients"] + kinds["optimizer"] == 16 * config.parameters
 
@@ -182,29 +188,29 @@ def test_earlier_stages_keep_more_activations():
 def test_gpipe_keeps_every_microbatch():
     config = gpt(16, 1024, 16)
     plan = executed(pp=4, global_batch=12)
-    ratio = memory_by_kind(config, replace(plan, schedule=Schedule.GPIPE), 0)["activations"]
+    ratio = memory_by_kind(config, plan.with_(schedule=schedules.GPIPE), 0)["activations"]
     assert ratio / memory_by_kind(config, plan, 0)["activations"] == 3
 
 
 def test_more_ranks_never_take_more_memory_each():
     config = gpt(16, 1024, 16)
     for plan in (executed(tp=1), executed(tp=1, sequence_parallel=True)):
-        needs = [sum(memory_by_kind(config, replace(plan, tp=tp), 0).values()) for tp in (2, 4, 8, 16)]
+        needs = [sum(memory_by_kind(config, plan.with_(tp=tp), 0).values()) for tp in (2, 4, 8, 16)]
         assert needs == sorted(needs, reverse=True)
 
 
 def test_expert_parallelism_spares_weights_but_not_optimizer_shares():
     config = load_model("mixtral-8x7b")
-    plan = Parallelism(dp=8, global_batch=8)
+    plan = Plan.of(dp=8, global_batch=8)
     alone = memory_by_kind(config, plan, 0)
-    shared = memory_by_kind(config, replace(plan, ep=8), 0)
+    shared = memory_by_kind(config, plan.with_(ep=8), 0)
     assert shared["weights"] < alone["weights"] / 4
     assert shared["optimizer"] == pytest.approx(alone["optimizer"])
 
 
 def test_model_that_fits_passes_and_one_byte_less_fails():
     config = load_model("llama-3-8b")
-    plan = Parallelism(tp=8)
+    plan = Plan.of(tp=8)
     needed = sum(memory_by_kind(config, plan, 0).values())
     check_fits(config, plan, needed)
     with pytest.raises(WorkloadError, match="does not fit"):
@@ -213,7 +219,7 @@ def test_model_that_fits_passes_and_one_byte_less_fails():
 
 def test_message_names_stage_excess_kind_and_way_out():
     config = load_model("llama-3-70b")
-    plan = Parallelism(tp=2, pp=4, micro_batch=4, global_batch=16, sequence_length=8192)
+    plan = Plan.of(tp=2, pp=4, micro_batch=4, global_batch=16, sequence_length=8192)
     kinds = memory_by_kind(config, plan, 0)
     assert max(kinds, key=kinds.get) == "activations"
     excess = sum(kinds.values()) / GIB - 74.5
@@ -247,7 +253,7 @@ def test_no_field_of_the_plan_is_a_dead_knob_for_memory():
         {"attention": Attention.FLASH},
         {"precision": Precision.FP32},
         {"vocabulary_multiple": 3000},
-        {"schedule": Schedule.GPIPE},
+        {"schedule": schedules.GPIPE},
     ]
     for change in changes:
-        assert memory_by_kind(config, replace(plan, **change), 0) != base, change
+        assert memory_by_kind(config, plan.with_(**change), 0) != base, change

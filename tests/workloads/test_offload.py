@@ -13,15 +13,18 @@ from simulator.results.metrics import HOST, critical_path_s, serial_sum_s, summa
 from simulator.results.trace import Stream
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, ideal_s, product_flops
 from workloads.models.architecture import TransformerConfig
-from workloads.plan.parallelism import Parallelism, Place, Recompute, check, parse_plan
+from workloads.plan.choices import Place, Recompute
+from workloads.plan.parallelism import parse_plan
+from workloads.plan.plan import Plan
+from workloads.plan.rules import check
 from workloads.step.memory import check_fits, check_host_fits, host_bytes, memory_by_kind
 from workloads.step.step import build_step
 
 PSI = EVEN.parameters
 UPDATE_BYTES = (12 + 2) + (12 + 2)
 """Bytes per parameter that Adam reads (states, gradient) and writes (states, parameter) on the host."""
-OFFLOAD = replace(PLAN, global_batch=1, zero=2, grad_bytes=2, optimizer_place=Place.HOST)
-INFINITY = replace(OFFLOAD, zero=3, parameter_place=Place.HOST)
+OFFLOAD = PLAN.with_(global_batch=1, zero=2, grad_bytes=2, optimizer_place=Place.HOST)
+INFINITY = OFFLOAD.with_(zero=3, parameter_place=Place.HOST)
 
 
 def a_host(accelerators=1, link=1e30, ddr=1e30, disk=1e30, capacity=1e15):
@@ -53,12 +56,12 @@ def a_host(accelerators=1, link=1e30, ddr=1e30, disk=1e30, capacity=1e15):
 
 def simulation(plan, host=None, port=1e30, config=EVEN):
     node = replace(NODE, host=host or a_host())
-    return Simulation(build_step(config, plan), node, Star(endpoints=plan.ranks, port=port))
+    return Simulation(build_step(config, plan), node, Star(endpoints=plan.axes.ranks, port=port))
 
 
 def moved(plan, lane):
     """Return the bytes that each rank moves along a lane, as the engine counts them."""
-    return simulation(plan).run().host_bytes.get(lane, 0.0) / plan.ranks
+    return simulation(plan).run().host_bytes.get(lane, 0.0) / plan.axes.ranks
 
 
 def states(config, plan):
@@ -79,7 +82,7 @@ def test_a_step_moves_4_bytes_per_parameter_over_the_link():
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_ranks_share_the_links_traffic_and_the_hosts_memory(ranks):
     """Each rank moves and updates its share: the node's traffic stays the same (arXiv:2101.06840, 4.2)."""
-    plan = replace(OFFLOAD, dp=ranks, global_batch=ranks)
+    plan = OFFLOAD.with_(dp=ranks, global_batch=ranks)
     assert moved(plan, Lane.TO_HOST) == pytest.approx(2 * PSI / ranks)
     assert moved(plan, Lane.FROM_HOST) == pytest.approx(2 * PSI / ranks)
     kept = host_bytes(EVEN, plan, 0)[Place.HOST]
@@ -89,12 +92,12 @@ def test_ranks_share_the_links_traffic_and_the_hosts_memory(ranks):
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_states_on_the_device_fall_from_16_to_2_bytes(ranks):
     """16 Psi to 2 Psi: parameters alone (arXiv:2101.06840, table 1); the rest stands on the host."""
-    plan = replace(OFFLOAD, dp=ranks, global_batch=ranks)
-    assert states(EVEN, replace(OFFLOAD, zero=1, optimizer_place=Place.DEVICE)) == 16 * PSI
+    plan = OFFLOAD.with_(dp=ranks, global_batch=ranks)
+    assert states(EVEN, OFFLOAD.with_(zero=1, optimizer_place=Place.DEVICE)) == 16 * PSI
     assert states(EVEN, plan) == 2 * PSI
-    assert states(EVEN, replace(plan, zero=3, parameter_place=Place.HOST)) == 0
+    assert states(EVEN, plan.with_(zero=3, parameter_place=Place.HOST)) == 0
     bucket = memory_by_kind(EVEN, plan, 0)["buffers"]
-    plain = memory_by_kind(EVEN, replace(plan, zero=1, optimizer_place=Place.DEVICE), 0)["buffers"]
+    plain = memory_by_kind(EVEN, plan.with_(zero=1, optimizer_place=Place.DEVICE), 0)["buffers"]
     ends = EVEN.embedding_parameters + EVEN.head_parameters
     assert bucket - plain == 2 * (2 * EVEN.layer_parameters + ends)
 
@@ -106,7 +109,7 @@ def test_13_billion_fit_one_v100_of_32_gb():
     config = TransformerConfig(
         name="gpt-13b", layers=40, hidden=5120, vocabulary=50257, max_sequence=1024, **shape
     )
-    plan = Parallelism(
+    plan = Plan.of(
         sequence_length=1024,
         grad_bytes=2,
         zero=2,
@@ -116,21 +119,21 @@ def test_13_billion_fit_one_v100_of_32_gb():
     assert 12.8e9 < config.parameters < 13.3e9
     check_fits(config, plan, 32e9)
     with pytest.raises(WorkloadError, match="does not fit"):
-        check_fits(config, replace(plan, optimizer_place=Place.DEVICE), 32e9)
+        check_fits(config, plan.with_(optimizer_place=Place.DEVICE), 32e9)
     with pytest.raises(WorkloadError, match="does not fit"):
         check_fits(replace(config, layers=60), plan, 32e9)
     small = replace(config, layers=4)
     assert 1.4e9 < small.parameters < 1.9e9
-    check_fits(small, replace(plan, optimizer_place=Place.DEVICE), 32e9)
+    check_fits(small, plan.with_(optimizer_place=Place.DEVICE), 32e9)
     # ZeRO-Infinity needs room for two blocks, not for the model.
-    fetched = replace(plan, zero=3, parameter_place=Place.HOST)
+    fetched = plan.with_(zero=3, parameter_place=Place.HOST)
     check_fits(replace(config, layers=400), fetched, 32e9)
 
 
 def test_gradients_leave_behind_the_backward_pass_and_parameters_behind_the_update():
     """Copies hide but for the last gradients down and the last part's parameters up (section 4.1)."""
     compute = ideal_s(EVEN, OFFLOAD)
-    parts = OFFLOAD.grad_buckets
+    parts = OFFLOAD.traffic.grad_buckets
     down = compute * 2 / 3 / 2
     link = 2 * PSI / down
     update = 3 * down
@@ -152,16 +155,16 @@ def test_a_delayed_update_hides_behind_the_next_steps_passes():
     for update in (0.5 * compute, 2 * compute):
         host = a_host(link=2 * PSI / (0.1 * compute), ddr=UPDATE_BYTES * PSI / update)
         plain = simulation(OFFLOAD, host).run().makespan_s
-        delayed = simulation(replace(OFFLOAD, delayed_update=True), host).run().makespan_s
+        delayed = simulation(OFFLOAD.with_(delayed_update=True), host).run().makespan_s
         assert plain == pytest.approx(compute + update + 2 * 0.1 * compute / 4, rel=2e-3)
         hidden = max(compute + 0.1 * compute, update + 0.1 * compute / 4)
         assert delayed == pytest.approx(hidden, rel=2e-2)
-    late = host_bytes(EVEN, replace(OFFLOAD, delayed_update=True), 0)[Place.HOST]
+    late = host_bytes(EVEN, OFFLOAD.with_(delayed_update=True), 0)[Place.HOST]
     assert late["gradients"] == 2 * host_bytes(EVEN, OFFLOAD, 0)[Place.HOST]["gradients"]
 
 
 def test_ranks_of_a_host_share_its_memory_and_its_links():
-    plan = replace(OFFLOAD, dp=8, global_batch=8)
+    plan = OFFLOAD.with_(dp=8, global_batch=8)
     host = a_host(ddr=1e6)
     shared = a_host(accelerators=8, ddr=1e6)
     work = HostWork(name="adam", phase=Phase.UPDATE, flops=0.0, read_bytes=3e6, written_bytes=1e6)
@@ -179,12 +182,12 @@ def test_ranks_of_a_host_share_its_memory_and_its_links():
 
 def test_microbatches_add_up_on_the_host_when_gradients_are_shared():
     """With zero=1 gradients add up on the device and go down once; with 2 those of every microbatch do."""
-    plan = replace(OFFLOAD, global_batch=4)
+    plan = OFFLOAD.with_(global_batch=4)
     assert moved(plan, Lane.TO_HOST) == pytest.approx(4 * 2 * PSI)
     assert moved(plan, Lane.FROM_HOST) == pytest.approx(2 * PSI)
     added = [t.operator for t in build_step(EVEN, plan).tasks if t.operator.name == "gradients.add"]
     assert math.fsum(one.read_bytes for one in added) == pytest.approx(3 * 2 * 2 * PSI)
-    once = replace(plan, zero=1)
+    once = plan.with_(zero=1)
     assert moved(once, Lane.TO_HOST) == pytest.approx(2 * PSI)
     assert states(EVEN, once) == (2 + 2) * PSI
 
@@ -195,7 +198,7 @@ def test_microbatches_add_up_on_the_host_when_gradients_are_shared():
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_parameters_on_the_host_come_up_for_every_pass(ranks):
     """2 Psi over the ranks forward and again backward, and none up after the update (arXiv:2104.07857)."""
-    plan = replace(INFINITY, dp=ranks, global_batch=3 * ranks)
+    plan = INFINITY.with_(dp=ranks, global_batch=3 * ranks)
     assert moved(plan, Lane.FROM_HOST) == pytest.approx(3 * 2 * 2 * PSI / ranks)
     assert moved(plan, Lane.TO_HOST) == pytest.approx(3 * 2 * PSI / ranks)
     kept = host_bytes(EVEN, plan, 0)
@@ -204,10 +207,10 @@ def test_parameters_on_the_host_come_up_for_every_pass(ranks):
 
 def test_states_on_disk_are_read_and_written_once_a_step():
     """12 Psi each way for Adam (arXiv:2104.07857, section 4.1), and with parameters there 2 Psi a pass."""
-    plan = replace(OFFLOAD, optimizer_place=Place.NVME)
+    plan = OFFLOAD.with_(optimizer_place=Place.NVME)
     assert moved(plan, Lane.FROM_STORAGE) == pytest.approx(12 * PSI)
     assert moved(plan, Lane.TO_STORAGE) == pytest.approx(12 * PSI)
-    both = replace(INFINITY, optimizer_place=Place.NVME, parameter_place=Place.NVME, global_batch=2)
+    both = INFINITY.with_(optimizer_place=Place.NVME, parameter_place=Place.NVME, global_batch=2)
     assert moved(both, Lane.FROM_STORAGE) == pytest.approx((12 + 2 * 2 * 2) * PSI)
     assert moved(both, Lane.TO_STORAGE) == pytest.approx((12 + 2) * PSI)
     kept = host_bytes(EVEN, both, 0)
@@ -217,7 +220,7 @@ def test_states_on_disk_are_read_and_written_once_a_step():
 
 def test_reads_updates_and_writes_of_parts_overlap():
     """The update takes the disk's time once for reads and writes together, ends apart (section 6.3)."""
-    plan = replace(OFFLOAD, optimizer_place=Place.NVME, grad_buckets=16)
+    plan = OFFLOAD.with_(optimizer_place=Place.NVME, grad_buckets=16)
     disk = 1e6
     took = simulation(plan, a_host(disk=disk)).run().makespan_s
     one_way = 12 * PSI / disk
@@ -225,7 +228,7 @@ def test_reads_updates_and_writes_of_parts_overlap():
 
 
 def test_fetches_hide_behind_passes_on_a_fast_link():
-    plan = replace(INFINITY, global_batch=4)
+    plan = INFINITY.with_(global_batch=4)
     compute = ideal_s(EVEN, plan)
     link = 4 * 3 * 2 * PSI / (compute / 2)
     took = simulation(plan, a_host(link=link)).run().makespan_s
@@ -237,7 +240,7 @@ def test_fetches_hide_behind_passes_on_a_fast_link():
 def test_fetches_wait_for_the_pass_that_frees_their_room(ranks, ahead):
     """One piece ahead of its use alone, of its gather with others; a read from disk one more."""
     nvme = {"optimizer_place": Place.NVME, "parameter_place": Place.NVME}
-    step = build_step(EVEN, replace(INFINITY, dp=ranks, global_batch=ranks, **nvme))
+    step = build_step(EVEN, INFINITY.with_(dp=ranks, global_batch=ranks, **nvme))
     order = [t.id for t in sorted(step.tasks, key=lambda t: t.priority) if isinstance(t.operator, Sequence)]
     fetches = [t for t in step.tasks if isinstance(t.operator, Transfer) and t.operator.name == "parameters"]
     ups = [t for t in fetches if t.operator.lane is Lane.FROM_HOST]
@@ -269,9 +272,11 @@ def test_fetches_wait_for_the_pass_that_frees_their_room(ranks, ahead):
     ],
 )
 def test_compositions_run_between_their_bounds(text):
-    base = replace(PLAN, optimizer_place=Place.HOST)
+    base = PLAN.with_(optimizer_place=Place.HOST)
     plan = parse_plan(f"{text},global_batch=16", base=base)
-    config = replace(EVEN, vocabulary=512, **({"experts": 8, "experts_per_token": 2} if plan.ep > 1 else {}))
+    config = replace(
+        EVEN, vocabulary=512, **({"experts": 8, "experts_per_token": 2} if plan.axes.ep > 1 else {})
+    )
     one = simulation(plan, a_host(link=1e9, ddr=1e10, disk=1e9), port=1e9, config=config)
     assert product_flops(one.graph) == one.graph.model_flops
     took = one.run().makespan_s
@@ -308,7 +313,7 @@ def test_energy_and_time_of_the_host_are_charged():
 
 
 def test_nothing_of_the_host_shows_where_nothing_moves_to_it():
-    trace = simulation(replace(PLAN, dp=2)).run()
+    trace = simulation(PLAN.with_(dp=2)).run()
     assert not trace.host_bytes
     assert not trace.of(0, Stream.HOST)
     threads = [event for event in trace.perfetto_events() if event["name"] == "thread_name"]
@@ -340,7 +345,7 @@ def test_what_does_not_fit_the_host_is_refused():
         check_host_fits(EVEN, OFFLOAD, a_host(capacity=14 * PSI - 1))
     with pytest.raises(WorkloadError, match="2 ranks need"):
         check_host_fits(EVEN, OFFLOAD, a_host(accelerators=2, capacity=27 * PSI))
-    nvme = replace(OFFLOAD, optimizer_place=Place.NVME)
+    nvme = OFFLOAD.with_(optimizer_place=Place.NVME)
     with pytest.raises(WorkloadError, match="does not fit the host's disks"):
         check_host_fits(EVEN, nvme, a_host(capacity=11 * PSI))
     with pytest.raises(WorkloadError, match="needs a host, and none is described"):

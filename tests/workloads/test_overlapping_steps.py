@@ -9,17 +9,20 @@ from simulator.errors import WorkloadError
 from simulator.operators import Collective, Elementwise, Sequence
 from simulator.results.metrics import steady, step_ends_s, summarise
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, ideal_s, product_flops
-from workloads.pipeline.pipeline import optimal_in_flight, staleness, weight_versions
-from workloads.plan.parallelism import Schedule, check, parse_plan
+from workloads.pipeline import schedules
+from workloads.pipeline.schedule import SCHEDULES
+from workloads.pipeline.schedules import optimal_in_flight
+from workloads.plan.parallelism import parse_plan
+from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind
 from workloads.step.step import build_step
 
-FLOWING = [Schedule.PIPEDREAM, Schedule.PIPEDREAM_2BW]
+FLOWING = [schedules.PIPEDREAM, schedules.PIPEDREAM_2BW]
 
 
 def simulate(plan, port=1e30):
     graph = build_step(EVEN, plan)
-    return graph, Simulation(graph, NODE, Star(endpoints=plan.ranks, port=port)).run()
+    return graph, Simulation(graph, NODE, Star(endpoints=plan.axes.ranks, port=port)).run()
 
 
 def step_s(plan, port=1e30):
@@ -45,15 +48,15 @@ def history(graph, stage):
 @pytest.mark.parametrize(("pp", "microbatches"), [(2, 2), (4, 4), (4, 8), (8, 16)])
 def test_no_flush_no_bubble(kind, pp, microbatches):
     """In the steady state every stage computes all the time (arXiv:1806.03377, figure 4)."""
-    plan = replace(PLAN, pp=pp, global_batch=microbatches, schedule=kind)
+    plan = PLAN.with_(pp=pp, global_batch=microbatches, schedule=kind)
     assert step_s(plan) / ideal_s(EVEN, plan) == pytest.approx(1.0, rel=5e-3)
-    flushed = replace(plan, schedule=Schedule.ONE_FORWARD_ONE_BACKWARD, steps=3)
+    flushed = plan.with_(schedule=schedules.ONE_FORWARD_ONE_BACKWARD, steps=3)
     assert step_s(flushed) / ideal_s(EVEN, plan) == pytest.approx(1 + (pp - 1) / microbatches, rel=5e-3)
 
 
 def test_weight_stashing_keeps_as_many_versions_as_microbatches_under_way():
     """p - i versions on stage i, and as stale by p - 1 - i updates (arXiv:1806.03377, section 3.3)."""
-    plan = replace(PLAN, pp=4, global_batch=8, schedule=Schedule.PIPEDREAM)
+    plan = PLAN.with_(pp=4, global_batch=8, schedule=schedules.PIPEDREAM)
     graph = build_step(EVEN, plan)
     for stage in range(4):
         version, used, late, most = 0, {}, [], 0
@@ -65,13 +68,13 @@ def test_weight_stashing_keeps_as_many_versions_as_microbatches_under_way():
                 late.append(version - used.pop(microbatch))
             else:
                 version += 1
-        assert max(late) == late[len(late) // 2] == staleness(plan, stage) == 3 - stage
-        assert most == weight_versions(plan, stage) == 4 - stage
+        assert max(late) == late[len(late) // 2] == plan.staleness(stage) == 3 - stage
+        assert most == plan.weight_versions(stage) == 4 - stage
 
 
 def test_double_buffered_weights_are_two_versions():
     """Batch t runs with the version that batch t - 2 made, the one before the newest (arXiv:2006.09503)."""
-    plan = replace(PLAN, pp=4, global_batch=8, schedule=Schedule.PIPEDREAM_2BW)
+    plan = PLAN.with_(pp=4, global_batch=8, schedule=schedules.PIPEDREAM_2BW)
     graph = build_step(EVEN, plan)
     for stage in range(4):
         version, used, most = 0, {}, 0
@@ -84,17 +87,17 @@ def test_double_buffered_weights_are_two_versions():
                 used.pop(microbatch)
             else:
                 version += 1
-        assert most <= weight_versions(plan, stage) == 2
-        assert staleness(plan, stage) == 1
+        assert most <= plan.weight_versions(stage) == 2
+        assert plan.staleness(stage) == 1
         assert version == plan.steps_in_run
 
 
 @pytest.mark.parametrize("kind", FLOWING)
 def test_versions_take_memory_and_nothing_else_does(kind):
-    plan = replace(PLAN, pp=4, global_batch=8)
+    plan = PLAN.with_(pp=4, global_batch=8)
     for stage in range(4):
-        one, more = (memory_by_kind(EVEN, replace(plan, schedule=k), stage) for k in (plan.schedule, kind))
-        versions = 4 - stage if kind is Schedule.PIPEDREAM else 2
+        one, more = (memory_by_kind(EVEN, plan.with_(schedule=k), stage) for k in (plan.schedule.kind, kind))
+        versions = 4 - stage if kind is schedules.PIPEDREAM else 2
         assert more["weights"] == versions * one["weights"]
         assert {name: more[name] for name in more if name != "weights"} == {
             name: one[name] for name in one if name != "weights"
@@ -105,52 +108,52 @@ def test_as_many_microbatches_are_under_way_as_keep_the_pipeline_busy():
     """NOAM = ceil(workers / replicas of the input stage) (arXiv:1806.03377, section 3.2)."""
     assert optimal_in_flight(8, 3) == 3
     for pp, dp in ((2, 1), (4, 1), (4, 2)):
-        plan = replace(PLAN, pp=pp, dp=dp, global_batch=8 * dp, zero=0, schedule=Schedule.PIPEDREAM)
+        plan = PLAN.with_(pp=pp, dp=dp, global_batch=8 * dp, zero=0, schedule=schedules.PIPEDREAM)
         kept = most = 0
         for event, _ in history(build_step(EVEN, plan), 0):
             kept += {"forward": 1, "backward": -1, "update": 0}[event]
             most = max(most, kept)
-        assert most == optimal_in_flight(plan.ranks, dp) == pp
+        assert most == optimal_in_flight(plan.axes.ranks, dp) == pp
 
 
 @pytest.mark.parametrize("kind", FLOWING)
 def test_flowing_loses_no_work(kind):
     for dp in (1, 2):
-        plan = replace(PLAN, pp=2, dp=dp, tp=2, zero=0, schedule=kind)
+        plan = PLAN.with_(pp=2, dp=dp, tp=2, zero=0, schedule=kind)
         graph = build_step(replace(EVEN, vocabulary=512), plan)
         assert product_flops(graph) == graph.model_flops * plan.steps_in_run
 
 
 def test_gradients_travel_for_every_update():
     """PipeDream updates, hence sums, for every microbatch, 2BW once a step (arXiv:2006.09503, 3.1)."""
-    plan = replace(PLAN, pp=2, dp=2, global_batch=16, zero=0)
+    plan = PLAN.with_(pp=2, dp=2, global_batch=16, zero=0)
     sums = {}
-    for kind in (Schedule.ONE_FORWARD_ONE_BACKWARD, *FLOWING):
-        graph, trace = simulate(replace(plan, schedule=kind))
+    for kind in (schedules.ONE_FORWARD_ONE_BACKWARD, *FLOWING):
+        graph, trace = simulate(plan.with_(schedule=kind))
         sums[kind] = summarise(trace, graph, NODE, Star(endpoints=4)).network_bytes["dp"]
-    flushed = sums[Schedule.ONE_FORWARD_ONE_BACKWARD]
-    assert sums[Schedule.PIPEDREAM] == pytest.approx(plan.microbatches * flushed)
-    assert sums[Schedule.PIPEDREAM_2BW] == pytest.approx(flushed)
+    flushed = sums[schedules.ONE_FORWARD_ONE_BACKWARD]
+    assert sums[schedules.PIPEDREAM] == pytest.approx(plan.microbatches * flushed)
+    assert sums[schedules.PIPEDREAM_2BW] == pytest.approx(flushed)
 
 
 def test_double_buffered_weights_hide_the_sum_behind_the_next_batch():
-    plan = replace(PLAN, pp=2, dp=2, global_batch=16, zero=0, schedule=Schedule.PIPEDREAM_2BW)
+    plan = PLAN.with_(pp=2, dp=2, global_batch=16, zero=0, schedule=schedules.PIPEDREAM_2BW)
     compute = ideal_s(EVEN, plan)
-    port = 2 * EVEN.parameters * 4 / plan.pp / (0.5 * compute)  # the sum takes a quarter of a step
+    port = 2 * EVEN.parameters * 4 / plan.axes.pp / (0.5 * compute)  # the sum takes a quarter of a step
     assert step_s(plan, port) == pytest.approx(compute, rel=2e-2)  # sends are not free either
-    flushed = replace(plan, schedule=Schedule.ONE_FORWARD_ONE_BACKWARD, steps=3)
+    flushed = plan.with_(schedule=schedules.ONE_FORWARD_ONE_BACKWARD, steps=3)
     assert step_s(flushed, port) > (1 + 1 / 8 + 0.1) * compute
 
 
 # Several steps in one run
 
 
-@pytest.mark.parametrize("kind", [one for one in Schedule if not one.flows])
+@pytest.mark.parametrize("kind", [one for one in SCHEDULES.values() if not one.flows])
 @pytest.mark.parametrize("zero", [0, 1, 3])
 def test_steps_in_a_row_take_no_longer_than_one_alone(kind, zero):
-    plan = replace(PLAN, pp=2, dp=2, global_batch=16, schedule=kind, zero=zero)
+    plan = PLAN.with_(pp=2, dp=2, global_batch=16, schedule=kind, zero=zero)
     port = 1e10
-    graph, trace = simulate(replace(plan, steps=3), port)
+    graph, trace = simulate(plan.with_(steps=3), port)
     once = step_s(plan, port)
     ends = step_ends_s(trace, graph)
     assert len(ends) == 3
@@ -161,18 +164,18 @@ def test_steps_in_a_row_take_no_longer_than_one_alone(kind, zero):
 
 
 def test_a_single_step_is_its_own_steady_state():
-    graph, trace = simulate(replace(PLAN, pp=2))
+    graph, trace = simulate(PLAN.with_(pp=2))
     late = steady(trace, graph)
     assert late.trace is trace
     assert (late.steps, late.run_steps, late.step_time_s) == (1, 1, trace.makespan_s)
 
 
 def test_metrics_of_several_steps_are_those_of_one():
-    plan = replace(PLAN, pp=2, dp=2, global_batch=16, zero=0)
+    plan = PLAN.with_(pp=2, dp=2, global_batch=16, zero=0)
     star = Star(endpoints=4, port=1e10)
     one, many = (
         summarise(trace, graph, NODE, star)
-        for graph, trace in (simulate(replace(plan, steps=steps), 1e10) for steps in (1, 5))
+        for graph, trace in (simulate(plan.with_(steps=steps), 1e10) for steps in (1, 5))
     )
     assert many.step_time_s == pytest.approx(one.step_time_s)
     assert many.network_bytes == pytest.approx(one.network_bytes)

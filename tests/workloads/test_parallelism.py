@@ -1,6 +1,7 @@
 """Plans: their text, the rules they keep, and the plan for somebody who names none."""
 
-from dataclasses import replace
+import dataclasses
+import pickle
 
 import pytest
 from hypothesis import given
@@ -8,15 +9,12 @@ from hypothesis import strategies as st
 
 from simulator.errors import WorkloadError
 from workloads.models.config import load_model
-from workloads.plan.parallelism import (
-    Attention,
-    Parallelism,
-    Recompute,
-    check,
-    default_sequence_length,
-    parse_plan,
-    stage_layers,
-)
+from workloads.pipeline.schedule import SCHEDULES
+from workloads.pipeline.stages import stage_layers
+from workloads.plan.choices import Attention, Place, Precision, Recompute
+from workloads.plan.parallelism import accelerators_of, default_sequence_length, parse_plan, plan_text
+from workloads.plan.plan import KEYS, PARTS, Plan
+from workloads.plan.rules import check
 from workloads.step.memory import check_fits, default_plan, fullest_stage, memory_by_kind
 from workloads.step.sharding import part_parameters, stage_parts, whole_stage
 
@@ -25,7 +23,7 @@ LLAMA = load_model("llama-3-8b")
 
 def test_text_becomes_a_plan():
     plan = parse_plan("tp=8, pp=4,dp=2,micro_batch=1,global_batch=64,recompute=full,sequence_parallel=false,")
-    assert plan == Parallelism(
+    assert plan == Plan.of(
         tp=8, pp=4, dp=2, global_batch=64, recompute=Recompute.FULL, sequence_parallel=False
     )
 
@@ -36,9 +34,77 @@ def test_long_names_are_understood():
     )
 
 
+def test_every_field_of_every_part_has_one_key():
+    fields = [(part, item.name) for part, kind in PARTS.items() for item in dataclasses.fields(kind)]
+    assert sorted(KEYS.values()) == sorted(fields)
+    assert len(KEYS) == len(fields) == 52
+
+
+values = st.fixed_dictionaries(
+    {},
+    optional={
+        "tp": st.integers(1, 9),
+        "vpp": st.integers(1, 3),
+        "zero": st.integers(1, 3),
+        "precision": st.sampled_from(Precision),
+        "recompute": st.sampled_from(Recompute),
+        "weight_density": st.floats(0.01, 1.0),
+        "causal_half": st.booleans(),
+        "attention_keys": st.integers(0, 4096),
+        "expert_imbalance": st.floats(0.0, 9.0),
+        "optimizer_place": st.sampled_from([Place.DEVICE, Place.HOST, Place.NVME]),
+    },
+)
+
+
+@given(values=values)
+def test_a_plan_is_read_back_from_its_text(values):
+    plan = Plan.of(**values)
+    assert parse_plan(plan_text(plan)) == plan
+    assert {key: plan.value(key) for key in values} == values
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_plan_is_read_back_with_every_schedule(name):
+    plan = parse_plan(f"schedule={name}")
+    assert plan.schedule.kind is SCHEDULES[name]
+    assert parse_plan(plan_text(plan)) == plan == pickle.loads(pickle.dumps(plan))
+
+
+def test_a_text_tells_its_accelerators():
+    assert accelerators_of("tp=8,pp=4,dp=2,cp=2,ep=2") == 128
+    assert accelerators_of("micro_batch=2") == 1
+    assert accelerators_of(" ") is None
+    with pytest.raises(WorkloadError, match="unknown key"):
+        accelerators_of("tpp=2")
+
+
+def test_an_unknown_key_is_refused():
+    with pytest.raises(WorkloadError, match=r"plan: unknown key 'tpp'; did you mean '[td]p'"):
+        Plan.of(tpp=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tensor_depth=2", r"tensor_depth \(2\) must be 1 with tensor_grid=1d"),
+        ("schedule=gpipe,vpp=2", r"vpp \(2\) needs schedule=1f1b, not gpipe"),
+        ("parameter_place=host", "needs parameters that are given up after every pass; try zero=3"),
+        ("zero=0,optimizer_place=host", "needs an optimizer that ranks share, not zero=0; try zero=2"),
+        ("delay=2", r"delay \(2\) needs exchange=parameter_server"),
+        ("capacity_factor=1e4", "must be 0 .no capacity. or at most 1000; try 1.25"),
+        ("weight_density=0", r"weight_density \(0.0\) must be above 0 and at most 1"),
+        ("weight_sparsity=2:4,precision=fp32", "needs a master copy to prune from"),
+    ],
+)
+def test_what_one_part_cannot_be_is_refused_when_it_is_made(text, message):
+    with pytest.raises(WorkloadError, match=message):
+        parse_plan(text)
+
+
 def test_silence_keeps_the_base():
-    base = Parallelism(tp=4, attention=Attention.FULL)
-    assert parse_plan("pp=2", base=base) == replace(base, pp=2)
+    base = Plan.of(tp=4, attention=Attention.FULL)
+    assert parse_plan("pp=2", base=base) == base.with_(pp=2)
     assert parse_plan("", base=base) == base
 
 
@@ -72,12 +138,12 @@ def test_bad_text_is_refused(text, message):
 @pytest.mark.parametrize("value", [True, 2.0, "2", None])
 def test_plan_takes_whole_numbers_only(value):
     with pytest.raises(WorkloadError, match="plan: tp must be a whole number"):
-        Parallelism(tp=value)
+        Plan.of(tp=value)
 
 
 def test_plan_takes_known_choices_only():
     with pytest.raises(WorkloadError, match="attention must be one of full, flash; got 'flash'"):
-        Parallelism(attention="flash")
+        Plan.of(attention="flash")
 
 
 @pytest.mark.parametrize(
@@ -116,8 +182,8 @@ def test_sequence_length_defaults_to_the_models_own_up_to_8192():
 
 
 def test_vocabulary_is_padded_as_megatron_does():
-    assert Parallelism(tp=8).padded_vocabulary(load_model("gpt3-175b")) == 51200
-    assert Parallelism(tp=1, vocabulary_multiple=1).padded_vocabulary(load_model("gpt2")) == 50257
+    assert Plan.of(tp=8).axes.padded_vocabulary(load_model("gpt3-175b")) == 51200
+    assert Plan.of(tp=1, vocabulary_multiple=1).axes.padded_vocabulary(load_model("gpt2")) == 50257
 
 
 def test_llama_405b_on_16_stages_spares_the_first_and_the_last():
@@ -139,14 +205,14 @@ def test_stages_share_all_blocks_evenly(layers, pp):
 @pytest.mark.parametrize("name", ["llama-3-8b", "bloom-176b", "mixtral-8x7b", "gpt2"])
 def test_shards_add_up_to_the_model(name):
     config = load_model(name)
-    plan = Parallelism(pp=1, vocabulary_multiple=1)
+    plan = Plan.of(pp=1, vocabulary_multiple=1)
     assert part_parameters(config, plan, whole_stage(config, plan, 0)).total == config.parameters
 
 
 def test_experts_are_shared_over_expert_parallel_ranks():
     config = load_model("mixtral-8x7b")
-    alone = Parallelism(vocabulary_multiple=1)
-    shared = Parallelism(vocabulary_multiple=1, ep=8, dp=8, global_batch=8)
+    alone = Plan.of(vocabulary_multiple=1)
+    shared = Plan.of(vocabulary_multiple=1, ep=8, dp=8, global_batch=8)
     one, eight = (part_parameters(config, plan, whole_stage(config, plan, 0)) for plan in (alone, shared))
     assert one.expert == 8 * eight.expert
     assert one.dense == eight.dense
@@ -154,7 +220,7 @@ def test_experts_are_shared_over_expert_parallel_ranks():
 
 def test_parts_of_a_stage_are_the_stage():
     config = load_model("llama-3.1-405b")
-    plan = Parallelism(tp=8, pp=16, grad_buckets=3)
+    plan = Plan.of(tp=8, pp=16, grad_buckets=3)
     for stage in range(16):
         parts = stage_parts(config, plan, stage)
         assert len(parts) == 3
@@ -168,16 +234,16 @@ def test_default_plan_of_llama_405b_fits_and_is_deterministic():
     check(config, plan, accelerators=1024)
     check_fits(config, plan, 80e9)
     assert plan == default_plan(config, accelerators=1024, memory_bytes=80e9, global_batch=512)
-    assert plan.tp == 8
-    assert plan.sequence_length == 8192
-    assert (plan.pp - 1) / plan.microbatches < 0.3
+    assert plan.axes.tp == 8
+    assert plan.batch.sequence_length == 8192
+    assert (plan.axes.pp - 1) / plan.microbatches < 0.3
 
 
 def test_default_plan_uses_no_more_ranks_per_copy_than_memory_demands():
     roomy = default_plan(LLAMA, accelerators=64, memory_bytes=400e9, global_batch=512)
     tight = default_plan(LLAMA, accelerators=64, memory_bytes=60e9, global_batch=512)
-    assert roomy.tp * roomy.pp == 1
-    assert tight.tp * tight.pp > 1
+    assert roomy.axes.tp * roomy.axes.pp == 1
+    assert tight.axes.tp * tight.axes.pp > 1
     needed = sum(memory_by_kind(LLAMA, tight, fullest_stage(LLAMA, tight)).values())
     assert needed < 60e9
 
@@ -192,3 +258,9 @@ def test_default_plan_without_common_divisor_says_so():
         default_plan(LLAMA, accelerators=61, memory_bytes=80e9, global_batch=8)
     with pytest.raises(WorkloadError, match="above zero"):
         default_plan(LLAMA, accelerators=0, memory_bytes=80e9, global_batch=8)
+
+
+@pytest.mark.parametrize("wrong", [{"tp": 8}, None, 8])
+def test_a_plan_that_is_no_text_is_refused(wrong):
+    with pytest.raises(WorkloadError, match="a plan must be text such as tp=8,dp=8; got"):
+        parse_plan(wrong)

@@ -11,20 +11,22 @@ from simulator.errors import WorkloadError
 from simulator.operators import Collective, CollectiveKind
 from simulator.results.metrics import steady, summarise
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, ideal_s, product_flops
-from workloads.plan.parallelism import Exchange, check, parse_plan
+from workloads.plan.choices import Exchange
+from workloads.plan.parallelism import parse_plan
+from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind
 from workloads.step.step import build_step
 
 WORKERS = 4
-SERVED = replace(
-    PLAN, dp=WORKERS, global_batch=16, exchange=Exchange.PARAMETER_SERVER, grad_bytes=2, grad_buckets=1
+SERVED = PLAN.with_(
+    dp=WORKERS, global_batch=16, exchange=Exchange.PARAMETER_SERVER, grad_bytes=2, grad_buckets=1
 )
 PSI = 2.0 * EVEN.parameters  # bytes of the parameters, and of the gradients
 
 
 def simulate(plan, port=1e30):
     graph = build_step(EVEN, plan)
-    star = Star(endpoints=plan.ranks, port=port)
+    star = Star(endpoints=plan.axes.ranks, port=port)
     trace = Simulation(graph, NODE, star).run()
     return steady(trace, graph).step_time_s, summarise(trace, graph, NODE, star)
 
@@ -33,7 +35,7 @@ def simulate(plan, port=1e30):
 @pytest.mark.parametrize("delay", [0, 1])
 def test_every_worker_pushes_and_pulls_all_parameters(servers, delay):
     """2 Psi a worker and step, less what its own server holds (Li et al., OSDI 2014, section 3)."""
-    _, metrics = simulate(replace(SERVED, servers=servers, delay=delay))
+    _, metrics = simulate(SERVED.with_(servers=servers, delay=delay))
     pushed_and_pulled = 2 * PSI * (WORKERS - 1)  # a share of 1/S stays on each of S ranks
     assert metrics.network_bytes["dp"] == pytest.approx(pushed_and_pulled)
 
@@ -43,7 +45,7 @@ def test_synchronous_exchange_takes_what_the_servers_links_allow(servers):
     """T >= max(2 Psi / B_w, 2 Psi (W - 1) / (S B_s)), servers on worker ranks (Li et al., OSDI 2014)."""
     compute = ideal_s(EVEN, SERVED)
     port = 20 * PSI / compute
-    took, _ = simulate(replace(SERVED, servers=servers, steps=3), port)
+    took, _ = simulate(SERVED.with_(servers=servers, steps=3), port)
     bound = 2 * max(PSI if servers < WORKERS else 0.0, PSI * (WORKERS - 1) / servers) / port
     assert took - compute == pytest.approx(bound, rel=1e-6)
     assert server_bound_s(WORKERS, servers, PSI, port) == bound
@@ -53,7 +55,7 @@ def test_as_many_servers_as_workers_are_a_ring():
     """2 Psi (W - 1) / W through every port, the volume of a ring all-reduce."""
     port = 20 * PSI / ideal_s(EVEN, SERVED)
     servers, ring = (
-        simulate(replace(SERVED, exchange=exchange, steps=3), port)[0] for exchange in reversed(Exchange)
+        simulate(SERVED.with_(exchange=exchange, steps=3), port)[0] for exchange in reversed(Exchange)
     )
     assert servers == pytest.approx(ring, rel=1e-9)
     assert servers - ideal_s(EVEN, SERVED) == pytest.approx(
@@ -64,7 +66,7 @@ def test_as_many_servers_as_workers_are_a_ring():
 def test_servers_divide_the_incast():
     port = 20 * PSI / ideal_s(EVEN, SERVED)
     exposed = [
-        simulate(replace(SERVED, servers=servers), port)[0] - ideal_s(EVEN, SERVED) for servers in (1, 2, 4)
+        simulate(SERVED.with_(servers=servers), port)[0] - ideal_s(EVEN, SERVED) for servers in (1, 2, 4)
     ]
     assert exposed[0] == pytest.approx(2 * exposed[1], rel=1e-6)
     assert exposed[1] > exposed[2]
@@ -78,22 +80,22 @@ ASYNCHRONOUS = [{"delay": 1}, {"delay": 3}, {"asynchronous": True}]
 @pytest.mark.parametrize("ratio", [0.3, 0.9, 2.0, 4.0])
 def test_a_delay_leaves_the_longer_of_computing_and_communicating(how, servers, ratio):
     """Bounded delay: step t begins once t - 1 - delay has been pulled (Li et al., OSDI 2014, section 3.5)."""
-    plan = replace(SERVED, servers=servers, grad_buckets=4, **how)
+    plan = SERVED.with_(servers=servers, grad_buckets=4, **how)
     compute = ideal_s(EVEN, plan)
-    port = server_bound_s(WORKERS, plan.server_count, PSI, 1.0) / compute / ratio
+    port = server_bound_s(WORKERS, plan.traffic.server_count(plan.axes), PSI, 1.0) / compute / ratio
     took, metrics = simulate(plan, port)
     assert took == pytest.approx(compute * max(1.0, ratio), rel=5e-3)
     assert sum(metrics.time_by_category_s.values()) == pytest.approx(took)
-    waits, _ = simulate(replace(plan, delay=0, asynchronous=False, steps=3), port)
+    waits, _ = simulate(plan.with_(delay=0, asynchronous=False, steps=3), port)
     assert waits > took + 0.2 * min(1.0, ratio) * compute
 
 
 @pytest.mark.parametrize("delay", [0, 1, 3])
 def test_a_step_begins_when_the_parameters_after_the_step_before_its_delay_are_there(delay):
-    plan = replace(SERVED, delay=delay, steps=8)
+    plan = SERVED.with_(delay=delay, steps=8)
     port = server_bound_s(WORKERS, WORKERS, PSI, 1.0) / ideal_s(EVEN, plan) / 3
     graph = build_step(EVEN, plan)
-    trace = Simulation(graph, NODE, Star(endpoints=plan.ranks, port=port)).run()
+    trace = Simulation(graph, NODE, Star(endpoints=plan.axes.ranks, port=port)).run()
     tasks = {task.id: task.operator for task in graph.tasks}
     spans = sorted((span for span in trace.spans if span.task >= 0), key=lambda span: span.start_s)
     updates = [end for end in (max(s.end_s for s in spans if s.task in ids) for ids in graph.ends)]
@@ -113,16 +115,16 @@ def test_a_step_begins_when_the_parameters_after_the_step_before_its_delay_are_t
 
 
 def test_servers_keep_the_optimizer_and_a_delay_takes_room():
-    plain = memory_by_kind(EVEN, replace(SERVED, exchange=Exchange.COLLECTIVE), 0)
+    plain = memory_by_kind(EVEN, SERVED.with_(exchange=Exchange.COLLECTIVE), 0)
     for servers in (1, 2, 4):
-        kinds = memory_by_kind(EVEN, replace(SERVED, servers=servers), 0)
+        kinds = memory_by_kind(EVEN, SERVED.with_(servers=servers), 0)
         assert kinds["optimizer"] == pytest.approx(plain["optimizer"] * WORKERS / servers)
         assert kinds["buffers"] - plain["buffers"] == pytest.approx(PSI / servers)
     for delay in (1, 2):
-        kinds = memory_by_kind(EVEN, replace(SERVED, delay=delay), 0)
+        kinds = memory_by_kind(EVEN, SERVED.with_(delay=delay), 0)
         assert kinds["weights"] == 2 * plain["weights"]
         assert kinds["gradients"] == (1 + delay) * plain["gradients"]
-    kinds = memory_by_kind(EVEN, replace(SERVED, asynchronous=True), 0)
+    kinds = memory_by_kind(EVEN, SERVED.with_(asynchronous=True), 0)
     assert kinds["gradients"] == 2 * plain["gradients"]
 
 

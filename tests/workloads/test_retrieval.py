@@ -13,8 +13,10 @@ from tests.workloads.ideal import PLAN, ideal_s, product_flops, run, sequences
 from workloads.layers.transformer import forward_layer
 from workloads.models.architecture import Norm, Positions, Retrieval, TransformerConfig
 from workloads.models.config import load_model
-from workloads.plan.choices import Attention, Recompute, Schedule
-from workloads.plan.parallelism import check, parse_plan
+from workloads.pipeline import schedules
+from workloads.plan.choices import Attention, Recompute
+from workloads.plan.parallelism import parse_plan
+from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind
 from workloads.step.passes import Pass, Passes
 from workloads.step.sharding import StagePart, part_parameters, stage_chunks
@@ -172,15 +174,15 @@ def test_torch_retro_does_the_closed_forms_work(crossings):
         loss = model(tokens, ids)
     with FlopCounterMode(display=False) as backward_count:
         loss.backward()
-    plan = replace(PLAN, global_batch=1)
+    plan = PLAN.with_(global_batch=1)
     whole = {direction: 0 for direction in (Pass.FORWARD, Pass.BACKWARD)}
     part = StagePart(layers=8, embedding=True, head=True, retrieving=4, encodes=True)
     for direction in whole:
-        found = Passes(config, plan).of(part, direction)
+        found = Passes(config, plan.share, overlap_tensor=False).of(part, direction)
         whole[direction] = sum(one.flops * count for one, count in found if isinstance(one, MatMul))
     assert whole[Pass.FORWARD] == forward_count.get_total_flops()
     assert whole[Pass.BACKWARD] == backward_count.get_total_flops()
-    assert sum(whole.values()) == model_flops(config, plan)
+    assert sum(whole.values()) == model_flops(config, plan.share)
     assert sum(weight.numel() for weight in model.parameters()) == config.parameters
 
 
@@ -202,13 +204,17 @@ def test_plans_run_and_lose_no_work(text):
     plan = parse_plan(text, base=PLAN)
     check(SMALL, plan)
     step = build_step(SMALL, plan)
-    if plan.recompute is Recompute.NONE and not plan.overlap_tensor and plan.attention is Attention.FULL:
+    if (
+        plan.recompute.kind is Recompute.NONE
+        and not plan.traffic.overlap_tensor
+        and plan.recompute.attention is Attention.FULL
+    ):
         # Every tensor-parallel rank has its heads' part of the positions, once a microbatch.
         assert product_flops(step) == step.model_flops
     assert run(SMALL, plan, port=1e9).makespan_s > ideal_s(SMALL, plan) * 0.9
-    alone = replace(plan, tp=1, overlap_tensor=False)
-    held = [memory_by_kind(SMALL, alone, stage)["weights"] for stage in range(plan.pp)]
-    if plan.zero < 3:
+    alone = plan.with_(tp=1, overlap_tensor=False)
+    held = [memory_by_kind(SMALL, alone, stage)["weights"] for stage in range(plan.axes.pp)]
+    if plan.sharding.zero < 3:
         assert sum(held) == 2 * SMALL.parameters
 
 
@@ -221,9 +227,9 @@ def test_chunked_cross_attention_is_linear_in_the_sequence():
     """O(n) for n tokens (arXiv:2112.04426, section 2.1): twice the tokens, twice the reading."""
     blocks = {}
     for length in (64, 128):
-        plan = replace(PLAN, sequence_length=length, global_batch=1)
-        whole = model_flops(SMALL, plan)
-        blocks[length] = whole - model_flops(replace(SMALL, retrieval=None), plan)
+        plan = PLAN.with_(sequence_length=length, global_batch=1)
+        whole = model_flops(SMALL, plan.share)
+        blocks[length] = whole - model_flops(replace(SMALL, retrieval=None), plan.share)
     constant = 2 * blocks[64] - blocks[128]
     # What does not grow: distances within a chunk, and the pass that positions do not take.
     assert abs(constant) < 0.05 * blocks[64]
@@ -231,12 +237,12 @@ def test_chunked_cross_attention_is_linear_in_the_sequence():
 
 def test_stages_after_the_encoder_hand_its_result_on():
     """Encoded neighbours travel with the stream from the encoder's stage to the last that reads them."""
-    plan = replace(PLAN, pp=4, global_batch=4)
+    plan = PLAN.with_(pp=4, global_batch=4)
     reads = [stage_chunks(SMALL, plan, stage)[0] for stage in range(4)]
     assert [chunk.encodes for chunk in reads] == [True, False, False, False]
     assert [chunk.hands_on for chunk in reads] == [True, True, True, False]
-    stream = 2 * plan.tokens * SMALL.hidden
-    neighbours = 2 * plan.tokens * READS.tokens_per_token * READS.hidden
+    stream = 2 * plan.share.tokens * SMALL.hidden
+    neighbours = 2 * plan.share.tokens * READS.tokens_per_token * READS.hidden
     sent = run(SMALL, plan).network_bytes["pp"]
     assert sent == 4 * 2 * 3 * (stream + neighbours)
     late = replace(SMALL, retrieval=replace(READS, first=8))
@@ -244,37 +250,37 @@ def test_stages_after_the_encoder_hand_its_result_on():
 
 
 def test_tensor_ranks_gather_neighbours_as_they_gather_the_stream():
-    plan = replace(PLAN, tp=4, global_batch=1)
+    plan = PLAN.with_(tp=4, global_batch=1)
     gathered = {
         one.payload_bytes
         for task in sequences(build_step(SMALL, plan))
         for one, _ in task.operator.items
         if isinstance(one, Collective) and one.name == "retrieval.source" and one.kind == "all_gather"
     }
-    stream = 2 * plan.tokens * SMALL.hidden / 4
-    neighbours = 2 * plan.tokens * READS.tokens_per_token * READS.hidden / 4
+    stream = 2 * plan.share.tokens * SMALL.hidden / 4
+    neighbours = 2 * plan.share.tokens * READS.tokens_per_token * READS.hidden / 4
     assert gathered == {stream, neighbours}
 
 
 def test_reading_keeps_activations_where_it_is_done():
-    plan = replace(PLAN, pp=2, global_batch=2, schedule=Schedule.GPIPE)
+    plan = PLAN.with_(pp=2, global_batch=2, schedule=schedules.GPIPE)
     plain = [memory_by_kind(replace(SMALL, retrieval=None), plan, stage)["activations"] for stage in (0, 1)]
     with_it = [memory_by_kind(SMALL, plan, stage)["activations"] for stage in (0, 1)]
     assert plain[0] == plain[1]
     assert with_it[0] > with_it[1] > plain[1]
-    spared = memory_by_kind(SMALL, replace(plan, recompute=Recompute.FULL), 1)["activations"]
-    neighbours = 2 * plan.tokens * READS.tokens_per_token * READS.hidden
-    layers = 4 * 2 * plan.tokens * SMALL.hidden
+    spared = memory_by_kind(SMALL, plan.with_(recompute=Recompute.FULL), 1)["activations"]
+    neighbours = 2 * plan.share.tokens * READS.tokens_per_token * READS.hidden
+    layers = 4 * 2 * plan.share.tokens * SMALL.hidden
     assert spared == 2 * (layers + neighbours)
 
 
 def test_reading_adds_to_its_stage_only():
-    plan = replace(PLAN, pp=2, global_batch=2)
+    plan = PLAN.with_(pp=2, global_batch=2)
     first, second = (stage_chunks(SMALL, plan, stage)[0] for stage in (0, 1))
     assert (first.retrieving, second.retrieving) == (2, 2)
     difference = part_parameters(SMALL, plan, first).total - part_parameters(SMALL, plan, second).total
     assert difference == SMALL.encoder_parameters - SMALL.norm_parameters
-    assert forward_layer(SMALL, plan) == forward_layer(replace(SMALL, retrieval=None), plan)
+    assert forward_layer(SMALL, plan.share) == forward_layer(replace(SMALL, retrieval=None), plan.share)
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,12 @@ from simulator.layout import RankLayout
 from simulator.operators import Collective, CollectiveKind, Elementwise
 from tests.workloads.ideal import EVEN, NODE, PLAN, Star, ideal_s, product_flops, run, sent, sequences
 from workloads.layers.sparsity import INT4_BYTES, INT8_BYTES
-from workloads.plan.parallelism import check, parse_plan
+from workloads.plan.parallelism import parse_plan
+from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind
 from workloads.step.step import build_step
 
-ONCE = replace(PLAN, dp=16, global_batch=16, zero=3, grad_bytes=2)
+ONCE = PLAN.with_(dp=16, global_batch=16, zero=3, grad_bytes=2)
 """One microbatch on sixteen data-parallel ranks."""
 
 
@@ -45,9 +46,9 @@ class Nodes(Star):
 
 def between_nodes(config, plan):
     """Return the bytes that a node sends to others, counted by the engine."""
-    fabric = Nodes(endpoints=plan.ranks, port=1e9)
+    fabric = Nodes(endpoints=plan.axes.ranks, port=1e9)
     trace = Simulation(build_step(config, plan), NODE, fabric).run()
-    return trace.network_energy_j / (plan.ranks / fabric.node_size)
+    return trace.network_energy_j / (plan.axes.ranks / fabric.node_size)
 
 
 def states(plan):
@@ -70,7 +71,7 @@ def test_inner_and_outer_groups_cut_the_data_parallel_axis():
 def test_shard_groups_gather_inside_and_sum_across_once(group):
     """Gathers and reduce-scatters of all parameters within a group of p, and one all-reduce of 1/p of the
     gradients across the n/p groups (MiCS, arXiv:2205.00119, sections 3.2 and 3.4)."""
-    plan = replace(ONCE, shard_group=group, global_batch=3 * 16)
+    plan = ONCE.with_(shard_group=group, global_batch=3 * 16)
     whole, groups = 2 * EVEN.parameters, 16 // group
     assert sent(EVEN, plan, "inner") == pytest.approx(3 * 3 * whole * (group - 1) / group, rel=1e-9)
     assert sent(EVEN, plan, "outer") == pytest.approx(2 * whole / group * (groups - 1) / groups, rel=1e-9)
@@ -78,7 +79,7 @@ def test_shard_groups_gather_inside_and_sum_across_once(group):
 
 
 def test_a_group_of_all_ranks_is_plain_zero_3():
-    plain, grouped = run(EVEN, ONCE, port=1e9), run(EVEN, replace(ONCE, shard_group=16), port=1e9)
+    plain, grouped = run(EVEN, ONCE, port=1e9), run(EVEN, ONCE.with_(shard_group=16), port=1e9)
     assert grouped.makespan_s == plain.makespan_s
     assert grouped.network_bytes["inner"] == plain.network_bytes["dp"]
 
@@ -87,26 +88,26 @@ def test_a_group_in_a_node_keeps_gathers_off_the_links_between_nodes():
     """2 (n/p - 1)/(n/p) of the gradients a node, instead of 3 times all parameters (arXiv:2205.00119)."""
     whole, nodes = 2 * EVEN.parameters, 4
     plain = between_nodes(EVEN, ONCE)
-    grouped = between_nodes(EVEN, replace(ONCE, shard_group=4))
+    grouped = between_nodes(EVEN, ONCE.with_(shard_group=4))
     assert plain == pytest.approx(3 * whole * (nodes - 1) / nodes, rel=1e-9)
     assert grouped == pytest.approx(2 * whole * (nodes - 1) / nodes, rel=1e-9)
-    many = replace(ONCE, global_batch=8 * 16)
-    assert between_nodes(EVEN, replace(many, shard_group=4)) == grouped
+    many = ONCE.with_(global_batch=8 * 16)
+    assert between_nodes(EVEN, many.with_(shard_group=4)) == grouped
     assert between_nodes(EVEN, many) == pytest.approx(8 * plain, rel=1e-9)
 
 
 @pytest.mark.parametrize(("zero", "bytes_each"), [(1, 2 + 2 + 12 / 4), (2, 2 + 14 / 4), (3, 16 / 4)])
 def test_a_group_shares_what_all_ranks_would(zero, bytes_each):
     """ZeRO's table 1 (arXiv:1910.02054) with the ranks of a group for those of all."""
-    assert states(replace(ONCE, zero=zero, shard_group=4)) == EVEN.parameters * bytes_each
-    assert states(replace(ONCE, zero=zero, shard_group=4, dp=64, global_batch=64)) == (
+    assert states(ONCE.with_(zero=zero, shard_group=4)) == EVEN.parameters * bytes_each
+    assert states(ONCE.with_(zero=zero, shard_group=4, dp=64, global_batch=64)) == (
         EVEN.parameters * bytes_each
     )
 
 
 def test_sums_across_groups_run_beside_those_inside():
     """The next part's sum inside a group does not wait for the last part's sum across (hybrid FSDP)."""
-    step = build_step(EVEN, replace(ONCE, shard_group=4))
+    step = build_step(EVEN, ONCE.with_(shard_group=4))
     across = {
         task.id
         for task in step.tasks
@@ -138,34 +139,34 @@ def test_zero_plus_plus_sends_a_quarter_between_nodes(kind):
     (arXiv:2306.10209, table 1 and section 3); scales of blocks add a thousandth."""
     changes, volumes = ZERO_PLUS_PLUS[kind]
     whole, nodes = 2 * EVEN.parameters, 4
-    found = between_nodes(EVEN, replace(ONCE, **changes))
+    found = between_nodes(EVEN, ONCE.with_(**changes))
     assert found == pytest.approx(volumes * whole * (nodes - 1) / nodes, rel=1e-9)
 
 
 def test_the_whole_of_zero_plus_plus_is_a_fourfold_saving():
     """arXiv:2306.10209, abstract: communication volume reduced by 4x."""
     plain = between_nodes(EVEN, ONCE)
-    every = between_nodes(EVEN, replace(ONCE, **ZERO_PLUS_PLUS["all"][0]))
+    every = between_nodes(EVEN, ONCE.with_(**ZERO_PLUS_PLUS["all"][0]))
     assert plain / every == pytest.approx(4.0, rel=3e-3)
 
 
 def test_two_hops_send_less_between_nodes_than_one_by_the_ranks_of_a_node():
     """One all-to-all of all ranks: N M / Z across a node's border, two hops: M / Z (arXiv:2306.10209,
     section 3.3)."""
-    quantised = replace(ONCE, quantised_gradients=True)
+    quantised = ONCE.with_(quantised_gradients=True)
     gathers = 2 * 2 * EVEN.parameters * 3 / 4
     one = between_nodes(EVEN, quantised) - gathers
-    two = between_nodes(EVEN, replace(quantised, local_group=4)) - gathers
+    two = between_nodes(EVEN, quantised.with_(local_group=4)) - gathers
     # Of a rank's 15 messages 12 leave the node, against 3 of 3 in the second hop of a quarter as much.
     assert one / two == pytest.approx((4 * 12 / 16) / (3 / 4), rel=1e-6)
 
 
 def test_zero_plus_plus_is_faster_on_slow_links_between_nodes():
-    plan = replace(ONCE, sequence_length=16)
+    plan = ONCE.with_(sequence_length=16)
 
     def took(changes):
         fabric = Nodes(endpoints=16, port=1e6)
-        return Simulation(build_step(EVEN, replace(plan, **changes)), NODE, fabric).run().makespan_s
+        return Simulation(build_step(EVEN, plan.with_(**changes)), NODE, fabric).run().makespan_s
 
     times = {kind: took(changes) for kind, (changes, _) in ZERO_PLUS_PLUS.items()}
     assert max(times[kind] for kind in ("qwZ", "hpZ", "qgZ")) < times["plain"]
@@ -176,13 +177,13 @@ def test_zero_plus_plus_is_faster_on_slow_links_between_nodes():
 def test_the_secondary_copy_takes_2_bytes_over_the_ranks_of_a_node():
     """2 Psi / G bytes a rank (arXiv:2306.10209, section 3.2)."""
     for group in (2, 4, 8):
-        copied = states(replace(ONCE, secondary_copy=True, local_group=group))
+        copied = states(ONCE.with_(secondary_copy=True, local_group=group))
         assert copied - states(ONCE) == 2 * EVEN.parameters / group
 
 
 def test_only_the_backward_pass_gathers_the_secondary_copy():
     """The copy is what the forward pass has gathered: no forward gather can use it (section 3.2)."""
-    step = build_step(EVEN, replace(ONCE, secondary_copy=True, local_group=4))
+    step = build_step(EVEN, ONCE.with_(secondary_copy=True, local_group=4))
     tasks = {task.id: task for task in step.tasks}
     for task in sequences(step):
         gathers = [
@@ -193,7 +194,7 @@ def test_only_the_backward_pass_gathers_the_secondary_copy():
 
 def test_quantised_gathers_hide_but_for_the_first():
     """A share is packed behind the pass that frees the memory, so its gather has a whole pass to hide in."""
-    plan = replace(ONCE, quantised_weights=True)
+    plan = ONCE.with_(quantised_weights=True)
     compute = ideal_s(EVEN, plan)
     block = 2 * EVEN.layer_parameters * 15 / 16
     port = 3 * EVEN.layers * block / (compute / 8)
@@ -217,7 +218,7 @@ def kernels(plan):
 
 
 def test_kernels_of_zero_plus_plus_move_every_value_once():
-    plan = replace(ONCE, **ZERO_PLUS_PLUS["all"][0])
+    plan = ONCE.with_(**ZERO_PLUS_PLUS["all"][0])
     moved, psi = kernels(plan), EVEN.parameters
     eight, four = INT8_BYTES, INT4_BYTES
     assert moved["weights.quantise"] == pytest.approx((2 * psi / 16, eight * psi / 16))
@@ -225,13 +226,13 @@ def test_kernels_of_zero_plus_plus_move_every_value_once():
     assert moved["weights.secondary_copy"] == pytest.approx((2 * psi / 4, 2 * psi / 4))
     assert moved["gradients.quantise"] == pytest.approx((2 * psi + four * psi, four * (psi + psi / 4)))
     assert moved["gradients.dequantise"] == pytest.approx((four * psi / 4, 2 * psi / 16))
-    without = kernels(replace(plan, secondary_copy=False, local_group=0))
+    without = kernels(plan.with_(secondary_copy=False, local_group=0))
     assert without["weights.dequantise"] == pytest.approx((2 * eight * psi, 2 * 2 * psi))
     assert kernels(ONCE) == {}
 
 
 def test_kernels_wait_for_their_exchange_and_the_update_for_all_of_them():
-    plan = replace(ONCE, global_batch=32, quantised_gradients=True, local_group=4)
+    plan = ONCE.with_(global_batch=32, quantised_gradients=True, local_group=4)
     step = build_step(EVEN, plan)
     tasks = {task.id: task for task in step.tasks}
     ends = [task for task in step.tasks if task.operator.name == "gradients.dequantise"]
@@ -247,7 +248,7 @@ def test_kernels_wait_for_their_exchange_and_the_update_for_all_of_them():
 
 
 def test_on_a_fast_network_zero_plus_plus_hides():
-    plan = replace(ONCE, **ZERO_PLUS_PLUS["all"][0])
+    plan = ONCE.with_(**ZERO_PLUS_PLUS["all"][0])
     assert run(EVEN, plan).makespan_s == pytest.approx(ideal_s(EVEN, plan), rel=1e-6)
 
 
@@ -282,20 +283,20 @@ def test_compositions_run_and_lose_no_work(text):
 def test_sharing_gradients_beside_stages_costs_a_sum_for_every_microbatch():
     """Why DeepSpeed's pipeline refuses ZeRO 2 and 3: gradients must be kept until the last microbatch there
     (DeepSpeed documentation, pipeline parallelism), or be summed for each, as here."""
-    plan = replace(PLAN, pp=2, dp=4, global_batch=32, grad_bytes=2)
+    plan = PLAN.with_(pp=2, dp=4, global_batch=32, grad_bytes=2)
     once = 2 * EVEN.parameters / 2 * 3 / 4
     for zero, sums, gathers in ((0, 2, 0), (1, 1, 1), (2, 8, 1), (3, 8, 16)):
-        found = sent(EVEN, replace(plan, zero=zero), "dp")
+        found = sent(EVEN, plan.with_(zero=zero), "dp")
         assert found == pytest.approx((sums + gathers) * once, rel=1e-3)
-    kept = sent(EVEN, replace(plan, zero=3, reshard=False), "dp")
+    kept = sent(EVEN, plan.with_(zero=3, reshard=False), "dp")
     assert kept == pytest.approx((8 + 1) * once, rel=1e-3)
 
 
 def test_tensor_ranks_divide_what_zero_plus_plus_sends():
-    plan = replace(ONCE, **ZERO_PLUS_PLUS["all"][0])
+    plan = ONCE.with_(**ZERO_PLUS_PLUS["all"][0])
     one = sent(EVEN, plan, "outer")
-    two = sent(EVEN, replace(plan, tp=2), "outer")
-    halved = one * memory_by_kind(EVEN, replace(plan, tp=2), 0)["weights"]
+    two = sent(EVEN, plan.with_(tp=2), "outer")
+    halved = one * memory_by_kind(EVEN, plan.with_(tp=2), 0)["weights"]
     assert two == pytest.approx(halved / memory_by_kind(EVEN, plan, 0)["weights"])
 
 
@@ -322,7 +323,7 @@ def test_tensor_ranks_divide_what_zero_plus_plus_sends():
     ],
 )
 def test_impossible_sharding_is_refused(text, message):
-    base = replace(PLAN, dp=16, global_batch=16)
+    base = PLAN.with_(dp=16, global_batch=16)
     with pytest.raises(WorkloadError, match=message):
         check(EVEN, parse_plan(text, base=base))
 
@@ -331,4 +332,4 @@ def test_experts_are_not_shared_in_groups():
     experts = replace(EVEN, experts=8, experts_per_token=2)
     for key in ("shard_group=4", "quantised_weights=true"):
         with pytest.raises(WorkloadError, match="needs expert=1, not 8"):
-            check(experts, parse_plan(f"{key},zero=3,ep=8", base=replace(PLAN, dp=16)))
+            check(experts, parse_plan(f"{key},zero=3,ep=8", base=PLAN.with_(dp=16)))

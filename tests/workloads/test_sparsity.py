@@ -12,7 +12,8 @@ from tests.workloads.ideal import EVEN, NODE, PLAN, product_flops, run, sequence
 from workloads.layers.transformer import gradients
 from workloads.models.config import load_model
 from workloads.plan.choices import Attention, ContextExchange, Precision, WeightSparsity
-from workloads.plan.parallelism import check, parse_plan
+from workloads.plan.parallelism import parse_plan
+from workloads.plan.rules import check
 from workloads.step.memory import memory_by_kind
 from workloads.step.sharding import layer_parameters
 from workloads.step.step import build_step
@@ -20,7 +21,7 @@ from workloads.step.step import build_step
 BLOCKS = replace(
     EVEN, layers=2, hidden=512, heads=8, kv_heads=8, head_dim=64, ffn_hidden=2048, vocabulary=512
 )
-PRUNED = replace(PLAN, weight_sparsity=WeightSparsity.TWO_OF_FOUR)
+PRUNED = PLAN.with_(weight_sparsity=WeightSparsity.TWO_OF_FOUR)
 LARGE = MatMul(
     name="p",
     layer="block",
@@ -106,7 +107,7 @@ def test_a_pruned_step_is_shorter_by_at_most_a_third():
     plan = parse_plan("tp=8,micro_batch=1,global_batch=1,sequence=8192")
     total = {}
     for kind in WeightSparsity:
-        made = products(model, replace(plan, weight_sparsity=kind))
+        made = products(model, plan.with_(weight_sparsity=kind))
         total[kind] = sum(gpu.cost(one).time_s for one in made if one.layer == "block" and not one.on_chip)
     assert 2 / 3 < total[WeightSparsity.TWO_OF_FOUR] / total[WeightSparsity.NONE] < 0.8
 
@@ -114,10 +115,8 @@ def test_a_pruned_step_is_shorter_by_at_most_a_third():
 @pytest.mark.parametrize(("precision", "extra"), [(Precision.BF16, 0.25), (Precision.FP8, -0.75)])
 def test_both_compressed_forms_take_what_dense_weights_take(precision, extra):
     """2 x (1 + 1/8) bytes an element for bf16 against 2; gradients and optimizer stay dense."""
-    plan = replace(PRUNED, precision=precision, attention=Attention.FLASH)
-    dense, pruned = (
-        memory_by_kind(BLOCKS, replace(plan, weight_sparsity=kind), 0) for kind in WeightSparsity
-    )
+    plan = PRUNED.with_(precision=precision, attention=Attention.FLASH)
+    dense, pruned = (memory_by_kind(BLOCKS, plan.with_(weight_sparsity=kind), 0) for kind in WeightSparsity)
     matrices = BLOCKS.layers * (BLOCKS.attention_matrices + BLOCKS.expert_matrices)
     assert pruned["weights"] - dense["weights"] == extra * matrices
     assert {kind for kind in dense if pruned[kind] != dense[kind]} == {"weights"}
@@ -136,14 +135,14 @@ def test_missing_blocks_of_weights_cost_neither_work_nor_memory(density):
     """Work and storage in proportion to the blocks that exist (Gray et al., "GPU kernels for block-sparse
     weights", 2017).
     """
-    plan = replace(PLAN, weight_density=density)
+    plan = PLAN.with_(weight_density=density)
     matrices = BLOCKS.attention_matrices + BLOCKS.expert_matrices
     step, dense = build_step(BLOCKS, plan), build_step(BLOCKS, PLAN)
-    gone = (1 - density) * 6 * matrices * BLOCKS.layers * PLAN.global_batch * PLAN.sequence_length
+    gone = (1 - density) * 6 * matrices * BLOCKS.layers * PLAN.batch.global_batch * PLAN.batch.sequence_length
     assert dense.model_flops - step.model_flops == gone
     assert product_flops(step) == step.model_flops
-    held = layer_parameters(BLOCKS, plan).total
-    assert layer_parameters(BLOCKS, PLAN).total - held == (1 - density) * matrices
+    held = layer_parameters(BLOCKS, plan.axes, plan.precision).total
+    assert layer_parameters(BLOCKS, PLAN.axes, PLAN.precision).total - held == (1 - density) * matrices
     thin, thick = (memory_by_kind(BLOCKS, one, 0) for one in (plan, PLAN))
     for kind, each in (("weights", 2), ("gradients", 4), ("optimizer", 12)):
         assert thick[kind] - thin[kind] == each * BLOCKS.layers * (1 - density) * matrices
@@ -163,8 +162,8 @@ def test_missing_blocks_save_light_too():
 @pytest.mark.parametrize("keys", [64, 256, 512])
 def test_attention_is_linear_in_the_keys_that_a_query_sees(keys):
     """4 b s k h operations a block forward with k keys instead of s (arXiv:1904.10509, section 4.1)."""
-    plan = replace(PLAN, sequence_length=512, global_batch=1, attention_keys=keys)
-    bare = replace(plan, attention_keys=0)
+    plan = PLAN.with_(sequence_length=512, global_batch=1, attention_keys=keys)
+    bare = plan.with_(attention_keys=0)
     longer = replace(BLOCKS, max_sequence=512)
     step, dense = build_step(longer, plan), build_step(longer, bare)
     each = 3 * 4 * 512 * longer.hidden * longer.layers
@@ -176,7 +175,7 @@ def test_a_fixed_number_of_keys_makes_attention_linear_in_the_sequence():
     """BigBird, arXiv:2007.14062, section 2: O(n) for a fixed number of blocks; dense attention is O(n^2)."""
 
     def attention(length, keys):
-        plan = replace(PLAN, sequence_length=length, global_batch=1, attention_keys=keys)
+        plan = PLAN.with_(sequence_length=length, global_batch=1, attention_keys=keys)
         found = products(replace(BLOCKS, max_sequence=length), plan)
         return sum(one.flops for one in found if one.name == "attention.scores" and one.phase == "forward")
 
@@ -185,17 +184,17 @@ def test_a_fixed_number_of_keys_makes_attention_linear_in_the_sequence():
 
 
 def test_scores_that_are_not_worked_out_are_not_kept():
-    plan = replace(PLAN, sequence_length=512, global_batch=1)
+    plan = PLAN.with_(sequence_length=512, global_batch=1)
     config = replace(BLOCKS, max_sequence=512)
     dense, sparse = (
-        memory_by_kind(config, replace(plan, attention_keys=keys), 0)["activations"] for keys in (0, 128)
+        memory_by_kind(config, plan.with_(attention_keys=keys), 0)["activations"] for keys in (0, 128)
     )
     assert dense - sparse == 2 * config.layers * config.heads * 512 * (512 - 128)
 
 
 def test_keys_by_heads_go_with_context_ranks():
-    plan = replace(
-        PLAN, cp=2, context_exchange=ContextExchange.ALL_TO_ALL, attention_keys=64, sequence_length=128
+    plan = PLAN.with_(
+        cp=2, context_exchange=ContextExchange.ALL_TO_ALL, attention_keys=64, sequence_length=128
     )
     check(BLOCKS, plan)
     assert product_flops(build_step(BLOCKS, plan)) == build_step(BLOCKS, plan).model_flops

@@ -19,7 +19,9 @@ from simulator.operators import (
 )
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import load_model
-from workloads.plan.parallelism import Attention, Parallelism, Recompute, Schedule
+from workloads.pipeline import schedules
+from workloads.plan.choices import Attention, Recompute
+from workloads.plan.plan import Plan
 from workloads.step.step import build_step, model_flops
 
 TINY = TransformerConfig(
@@ -35,7 +37,7 @@ TINY = TransformerConfig(
     gated=True,
 )
 EXPERTS = replace(TINY, experts=8, experts_per_token=2)
-PLAN = Parallelism(
+PLAN = Plan.of(
     global_batch=16,
     sequence_length=64,
     attention=Attention.FULL,
@@ -52,9 +54,9 @@ def test_gpt_175b_step_takes_the_published_flops():
     """Model FLOPs of arXiv:2205.05198, appendix A, with 51200 tokens; 4.511e18 with full recomputation."""
     config = replace(load_model("gpt3-175b"), vocabulary=51200)
     batch, s, h, layers, v = 1536, 2048, 12288, 96, 51200
-    plan = Parallelism(tp=8, pp=16, dp=8, global_batch=batch, sequence_length=s)
+    plan = Plan.of(tp=8, pp=16, dp=8, global_batch=batch, sequence_length=s)
     expected = 72 * batch * s * layers * h**2 * (1 + s / (6 * h) + v / (12 * layers * h))
-    assert model_flops(config, plan) == pytest.approx(expected, rel=1e-12)
+    assert model_flops(config, plan.share) == pytest.approx(expected, rel=1e-12)
     # With the blocks' forward pass once more it is the law of arXiv:2104.04473, equation 3.
     again = 24 * batch * s * layers * h**2 * (1 + s / (6 * h))
     assert expected + again == pytest.approx(4.511e18, rel=1e-3)
@@ -71,12 +73,12 @@ def step_product_flops(step):
 
 PLANS = [
     PLAN,
-    replace(PLAN, tp=4),
-    replace(PLAN, tp=2, pp=4, dp=2),
-    replace(PLAN, pp=3, dp=4, grad_buckets=1),
-    replace(PLAN, dp=8, micro_batch=2, zero=0),
-    replace(PLAN, pp=8, schedule=Schedule.GPIPE),
-    replace(PLAN, pp=8, dp=16, sequence_parallel=False),
+    PLAN.with_(tp=4),
+    PLAN.with_(tp=2, pp=4, dp=2),
+    PLAN.with_(pp=3, dp=4, grad_buckets=1),
+    PLAN.with_(dp=8, micro_batch=2, zero=0),
+    PLAN.with_(pp=8, schedule=schedules.GPIPE),
+    PLAN.with_(pp=8, dp=16, sequence_parallel=False),
 ]
 
 
@@ -84,15 +86,15 @@ PLANS = [
 @pytest.mark.parametrize("config", [TINY, EXPERTS])
 def test_every_plan_does_the_models_work_exactly(config, plan):
     step = build_step(config, plan)
-    assert step_product_flops(step) == step.model_flops == model_flops(config, plan)
+    assert step_product_flops(step) == step.model_flops == model_flops(config, plan.share)
     assert step.tokens == 16 * 64
-    assert step.ranks == plan.ranks
+    assert step.ranks == plan.axes.ranks
 
 
 @pytest.mark.parametrize("plan", PLANS)
 def test_every_microbatch_runs_forward_and_backward_once_on_every_stage(plan):
     step = build_step(TINY, plan)
-    for stage in range(plan.pp):
+    for stage in range(plan.axes.pp):
         for name in ("forward", "backward"):
             seen = {
                 t.operator.microbatch
@@ -107,7 +109,7 @@ def test_running_in_order_of_priority_never_deadlocks(plan):
     """Add the order of every stage's compute stream as dependencies; the graph must stay acyclic."""
     step = build_step(TINY, plan)
     tasks = {task.id: task for task in step.tasks}
-    for stage in range(plan.pp):
+    for stage in range(plan.axes.pp):
         stream = [t for t in step.tasks if t.rank_class == stage and not isinstance(t.operator, Collective)]
         assert len({t.priority for t in stream}) == len(stream)
         stream.sort(key=lambda t: t.priority)
@@ -117,14 +119,14 @@ def test_running_in_order_of_priority_never_deadlocks(plan):
 
 
 def test_stages_hand_on_activations_and_gradients():
-    plan = replace(PLAN, tp=2, pp=4, dp=2)
+    plan = PLAN.with_(tp=2, pp=4, dp=2)
     step = build_step(TINY, plan)
     tasks = {task.id: task for task in step.tasks}
     sends = [
         t for t in step.tasks if isinstance(t.operator, Collective) and t.operator.kind is CollectiveKind.SEND
     ]
     assert len(sends) == 2 * 3 * plan.microbatches
-    assert {t.operator.payload_bytes for t in sends} == {2 * PLAN.tokens * TINY.hidden / 2}
+    assert {t.operator.payload_bytes for t in sends} == {2 * PLAN.share.tokens * TINY.hidden / 2}
     for send in sends:
         (sender,) = (tasks[identifier] for identifier in send.after)
         assert sender.rank_class == send.rank_class
@@ -136,7 +138,7 @@ def test_stages_hand_on_activations_and_gradients():
 
 
 def test_backward_pass_waits_for_its_own_forward_pass():
-    for plan in (PLAN, replace(PLAN, pp=4, dp=2)):
+    for plan in (PLAN, PLAN.with_(pp=4, dp=2)):
         step = build_step(TINY, plan)
         tasks = {task.id: task for task in step.tasks}
         for backward in (t for t in sequences(step) if t.operator.name == "backward"):
@@ -152,7 +154,7 @@ def test_backward_pass_waits_for_its_own_forward_pass():
 
 
 def test_last_backward_pass_runs_from_the_head_to_the_embedding():
-    step = build_step(TINY, replace(PLAN, dp=4))
+    step = build_step(TINY, PLAN.with_(dp=4))
     last = [t for t in sequences(step) if t.operator.name == "backward" and t.operator.microbatch == 3]
     last.sort(key=lambda t: t.priority)
     names = [{operator.name for operator, _ in task.operator.items} for task in last]
@@ -168,15 +170,15 @@ def gradient_traffic(step):
 
 
 def test_gradients_of_all_parameters_are_summed_once():
-    for plan in (replace(PLAN, dp=4), replace(PLAN, dp=4, pp=2), replace(PLAN, dp=4, grad_buckets=1)):
+    for plan in (PLAN.with_(dp=4), PLAN.with_(dp=4, pp=2), PLAN.with_(dp=4, grad_buckets=1)):
         found, sent = gradient_traffic(build_step(TINY, plan))
         assert sent == 4 * TINY.parameters
-        assert len(found) == plan.pp * plan.grad_buckets
+        assert len(found) == plan.axes.pp * plan.traffic.grad_buckets
         assert {t.operator.kind for t in found} == {CollectiveKind.REDUCE_SCATTER}
 
 
 def test_gathered_parameters_are_the_shards_of_all():
-    step = build_step(TINY, replace(PLAN, dp=4))
+    step = build_step(TINY, PLAN.with_(dp=4))
     gathers = [
         t for t in step.tasks if isinstance(t.operator, Collective) and t.operator.layer == "parameters"
     ]
@@ -188,7 +190,7 @@ def test_gathered_parameters_are_the_shards_of_all():
 
 
 def test_without_zero_gradients_are_all_reduced_and_nothing_is_gathered():
-    step = build_step(TINY, replace(PLAN, dp=4, zero=0))
+    step = build_step(TINY, PLAN.with_(dp=4, zero=0))
     found, sent = gradient_traffic(step)
     assert {t.operator.kind for t in found} == {CollectiveKind.ALL_REDUCE}
     assert sent == 4 * TINY.parameters
@@ -198,7 +200,7 @@ def test_without_zero_gradients_are_all_reduced_and_nothing_is_gathered():
 
 
 def test_expert_gradients_travel_along_their_own_axis():
-    plan = replace(PLAN, dp=8, ep=4)
+    plan = PLAN.with_(dp=8, ep=4)
     found, _ = gradient_traffic(build_step(EXPERTS, plan))
     by_axis = {}
     for task in found:
@@ -211,7 +213,7 @@ def test_expert_gradients_travel_along_their_own_axis():
 
 def test_update_waits_for_the_gradients_and_touches_every_parameter_once():
     for dp, zero in ((1, 1), (4, 1), (4, 0)):
-        step = build_step(TINY, replace(PLAN, dp=dp, zero=zero))
+        step = build_step(TINY, PLAN.with_(dp=dp, zero=zero))
         (update,) = [t for t in step.tasks if isinstance(t.operator, Elementwise)]
         assert update.operator.phase is Phase.UPDATE
         count = TINY.parameters / (dp if zero else 1)
@@ -229,19 +231,21 @@ def test_one_rank_neither_sends_nor_gathers():
 
 
 def test_tasks_stay_few():
-    plan = replace(PLAN, pp=8, dp=2)
-    assert len(build_step(TINY, plan).tasks) <= 4 * plan.pp * plan.microbatches + plan.pp * (1 + 4 * 4)
+    plan = PLAN.with_(pp=8, dp=2)
+    assert len(build_step(TINY, plan).tasks) <= 4 * plan.axes.pp * plan.microbatches + plan.axes.pp * (
+        1 + 4 * 4
+    )
 
 
 def test_graph_too_large_to_hold_is_refused():
-    plan = replace(PLAN, pp=8, global_batch=10**9)
+    plan = PLAN.with_(pp=8, global_batch=10**9)
     with pytest.raises(WorkloadError, match="8 stages x 1000000000 microbatches make some 32000000000 tasks"):
         build_step(TINY, plan)
 
 
 def test_plan_that_does_not_fit_builds_no_step():
     with pytest.raises(WorkloadError, match=r"tensor \(3\) must divide heads \(8\)"):
-        build_step(TINY, replace(PLAN, tp=3))
+        build_step(TINY, PLAN.with_(tp=3))
 
 
 @pytest.mark.parametrize(
@@ -261,16 +265,16 @@ def test_plan_that_does_not_fit_builds_no_step():
         {"grad_bytes": 2},
         {"attention": Attention.FLASH},
         {"causal_half": True},
-        {"schedule": Schedule.GPIPE},
+        {"schedule": schedules.GPIPE},
         {"vocabulary_multiple": 96},
     ],
 )
 def test_no_field_of_the_plan_is_a_dead_knob(change):
-    plan = replace(PLAN, tp=4, pp=2, dp=2)
-    assert build_step(TINY, replace(plan, **change)).tasks != build_step(TINY, plan).tasks
+    plan = PLAN.with_(tp=4, pp=2, dp=2)
+    assert build_step(TINY, plan.with_(**change)).tasks != build_step(TINY, plan).tasks
 
 
 def test_recomputation_does_not_count_as_model_work():
-    plan = replace(PLAN, recompute=Recompute.FULL, causal_half=True, attention=Attention.FLASH)
-    assert model_flops(TINY, plan) == model_flops(TINY, PLAN)
+    plan = PLAN.with_(recompute=Recompute.FULL, causal_half=True, attention=Attention.FLASH)
+    assert model_flops(TINY, plan.share) == model_flops(TINY, PLAN.share)
     assert math.isfinite(sum(total_flops(t.operator) for t in build_step(TINY, plan).tasks))

@@ -1,83 +1,70 @@
-"""TopoOpt's task graphs: a FlatBuffer built by hand, what it means, and what damage is answered with."""
+"""TopoOpt's task graphs: a small one built by hand, what it means, and what damage is answered with."""
 
-import struct
+import sys
 
+import flatbuffers
 import pytest
 
 from electronic.fabrics.packets import Wires
-from experiments.validation.cells import Record
 from experiments.validation.network import validate_network
+from experiments.validation.rows import Record
 from simulator.engine.replay import Clockwork, Replay
-from simulator.errors import WorkloadError
+from simulator.errors import HeliographError, WorkloadError
 from workloads.traces.task_graph import TaskType, rank_graph, read_task_graph
 
 
-class Builder:
-    """FlatBuffers forwards: every table with its own vtable before it, references patched in behind."""
+class Graph:
+    """A file of the schema's tables, written with the format's own library."""
 
     def __init__(self):
-        self.data = bytearray(4)
+        self.builder = flatbuffers.Builder()
 
     def table(self, **fields):
-        """Fields as f0="I:7"-like pairs (form, value); references as ("ref", later patched) by position."""
-        numbers = {int(key[1:]): value for key, value in fields.items()}
-        count = max(numbers, default=-1) + 1
-        offsets, body, at = [0] * count, b"", 4
-        for index, (form, value) in sorted(numbers.items()):
-            packed = struct.pack("<I", 0) if form == "ref" else struct.pack("<" + form, value)
-            offsets[index] = at
-            body += packed
-            at += len(packed)
-        vtable = len(self.data)
-        self.data += struct.pack(f"<{count + 2}H", 4 + 2 * count, at, *offsets)
-        start = len(self.data)
-        self.data += struct.pack("<i", start - vtable) + body
-        return start, {index: start + offsets[index] for index, (form, _) in numbers.items() if form == "ref"}
-
-    def point(self, place, target):
-        self.data[place : place + 4] = struct.pack("<I", target - place)
+        """Return a table of fields such as f0=("Int16", 7), by number; "UOffsetTRelative" is a reference."""
+        self.builder.StartObject(1 + max(int(name[1:]) for name in fields))
+        for name, (form, value) in fields.items():
+            getattr(self.builder, f"Prepend{form}Slot")(int(name[1:]), value, 0)
+        return self.builder.EndObject()
 
     def vector(self, form, values):
-        start = len(self.data)
-        self.data += struct.pack(f"<I{len(values)}{form}", len(values), *values)
-        return start
-
-    def references(self, targets):
-        start = len(self.data)
-        self.data += struct.pack("<I", len(targets)) + bytes(4 * len(targets))
-        for index, build in enumerate(targets):
-            place = start + 4 + 4 * index
-            self.point(place, build())
-        return start
+        self.builder.StartVector(8 if form == "Uint64" else 4, len(values), 8)
+        for value in reversed(values):
+            getattr(self.builder, f"Prepend{form}")(value)
+        return self.builder.EndVector()
 
     def task(self, kind, number, device, run, size, following):  # noqa: PLR0917
-        start, holes = self.table(
-            f0=("h", kind),
-            f1=("Q", number),
-            f2=("Q", device),
-            f3=("f", run),
-            f4=("Q", size),
-            f5=("ref", None),
+        following = self.vector("Uint64", following)
+        return self.table(
+            f0=("Int16", kind),
+            f1=("Uint64", number),
+            f2=("Uint64", device),
+            f3=("Float32", run),
+            f4=("Uint64", size),
+            f5=("UOffsetTRelative", following),
         )
-        self.point(holes[5], self.vector("Q", following))
-        return start
 
     def device(self, kind, number, node=0, place=0):
-        return self.table(f0=("h", kind), f1=("Q", number), f2=("Q", node), f3=("Q", place))[0]
+        return self.table(
+            f0=("Int16", kind), f1=("Uint64", number), f2=("Uint64", node), f3=("Uint64", place)
+        )
 
 
 def graph_of(tmp_path, tasks, devices=None, nodes=2, switches=1):
     """Write a graph of two GPUs (devices 1 and 2) and the way from node 0 to 1 (device 3)."""
-    build = Builder()
-    root, holes = build.table(
-        f1=("I", nodes), f2=("I", switches), f5=("f", 12500000.0), f8=("ref", None), f9=("ref", None)
-    )
-    build.point(0, root)
+    build = Graph()
     made = devices or [(0, 1, 0, 0), (0, 2, 1, 1), (14, 3, 2**64 - 1, 0 * (nodes + switches) + 1)]
-    build.point(holes[8], build.references([lambda one=one: build.task(*one) for one in tasks]))
-    build.point(holes[9], build.references([lambda one=one: build.device(*one) for one in made]))
+    told = build.vector("UOffsetTRelative", [build.task(*one) for one in tasks])
+    device = build.vector("UOffsetTRelative", [build.device(*one) for one in made])
+    root = build.table(
+        f1=("Uint32", nodes),
+        f2=("Uint32", switches),
+        f5=("Float32", 12500000.0),
+        f8=("UOffsetTRelative", told),
+        f9=("UOffsetTRelative", device),
+    )
+    build.builder.Finish(root)
     path = tmp_path / "tiny.fbuf"
-    path.write_bytes(build.data)
+    path.write_bytes(build.builder.Output())
     return path
 
 
@@ -125,7 +112,7 @@ def test_a_device_does_one_task_at_a_time_and_links_many(tmp_path):
         ([(TaskType.FORWARD, 1, 9, 1.0, 0, ())], "task 1 .forward. is on device 9, which the file lacks"),
         ([(TaskType.FORWARD, 1, 3, 1.0, 0, ())], "on a device of type nominal_network, which cannot do it"),
         ([(TaskType.FORWARD, 1, 1, 1.0, 0, (5,))], "followed by task 5, which the file lacks"),
-        ([(77, 1, 1, 1.0, 0, ())], "byte [0-9]+: not a task graph: there is no TaskType 77"),
+        ([(77, 1, 1, 1.0, 0, ())], "tiny.fbuf: not a task graph: byte [0-9]+: there is no TaskType 77; copy"),
     ],
 )
 def test_what_does_not_fit_together_is_one_sentence(tmp_path, tasks, sentence):
@@ -136,10 +123,33 @@ def test_what_does_not_fit_together_is_one_sentence(tmp_path, tasks, sentence):
 def test_no_truncated_graph_leaves_a_traceback(tmp_path):
     path = graph_of(tmp_path, TASKS)
     whole = path.read_bytes()
-    for length in range(4, len(whole), 7):
+    for length in range(0, len(whole) - 8):
         path.write_bytes(whole[:length])
-        with pytest.raises(WorkloadError, match=r"tiny\.fbuf: byte"):
+        with pytest.raises(
+            WorkloadError, match=r"tiny\.fbuf: not a task graph: .* buffer of at least \d+ bytes"
+        ):
             read_task_graph(path)
+
+
+def test_any_byte_may_be_wrong_without_a_traceback(tmp_path):
+    path = graph_of(tmp_path, TASKS)
+    whole = path.read_bytes()
+    refused = []
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + b"\xff" + whole[at + 1 :])
+        try:
+            rank_graph(read_task_graph(path))
+        except WorkloadError as error:
+            refused.append(str(error))
+    assert len(refused) > len(whole) / 4
+    assert all("tiny.fbuf" in sentence for sentence in refused)
+
+
+def test_where_flatbuffers_is_missing_one_sentence_says_what_to_install(tmp_path, monkeypatch):
+    path = graph_of(tmp_path, TASKS)
+    monkeypatch.setitem(sys.modules, "flatbuffers", None)
+    with pytest.raises(HeliographError, match=r"pip install 'heliograph\[task_graphs\]'"):
+        read_task_graph(path)
 
 
 def test_a_row_s_transport_shares_links_by_age_alike_or_is_no_transport(tmp_path):

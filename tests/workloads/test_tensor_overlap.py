@@ -1,6 +1,6 @@
 """Tensor-parallel traffic beside the products it feeds, measured in the engine."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 
@@ -22,14 +22,15 @@ from simulator.operators import (
     total_flops,
 )
 from tests.workloads.ideal import EVEN, NODE, PLAN, RATE, Star, run, sent, sequences
-from workloads.layers.tensor_grid import overlapped
-from workloads.plan.choices import Recompute, Schedule
-from workloads.plan.parallelism import check, parse_plan
+from workloads.pipeline import schedules
+from workloads.plan.choices import Recompute
+from workloads.plan.parallelism import parse_plan
+from workloads.plan.rules import check
 from workloads.step.passes import Pass, Passes
 from workloads.step.sharding import StagePart
 from workloads.step.step import build_step
 
-TENSOR = replace(PLAN, tp=4, global_batch=2)
+TENSOR = PLAN.with_(tp=4, global_batch=2)
 RANKS = 4
 PIECE = MatMul(name="p", layer="block", phase=Phase.FORWARD, batch=1, m=100, k=100, n=100)
 PIECE_S = PIECE.flops / RATE
@@ -115,8 +116,8 @@ def test_counts_that_make_no_sense_are_refused():
 
 @pytest.mark.parametrize("recompute", [Recompute.NONE, Recompute.FULL])
 def test_overlap_moves_the_same_bytes_and_does_the_same_work(recompute):
-    plain = replace(TENSOR, recompute=recompute)
-    beside = replace(plain, overlap_tensor=True)
+    plain = TENSOR.with_(recompute=recompute)
+    beside = plain.with_(overlap_tensor=True)
     assert sent(EVEN, beside, "tp") == pytest.approx(sent(EVEN, plain, "tp"), rel=1e-12)
     # The ideal unit counts products only; the sums of what a ring brings are other work.
     work = [
@@ -133,7 +134,7 @@ def test_overlap_moves_the_same_bytes_and_does_the_same_work(recompute):
 
 def test_every_collective_of_a_dense_block_travels_beside_a_product():
     """Transformer Engine: gathers before, scatters after a product, and one beside a weight gradient."""
-    passes = Passes(EVEN, replace(TENSOR, overlap_tensor=True))
+    passes = Passes(EVEN, TENSOR.share, overlap_tensor=True)
     part = StagePart(layers=1)
     for direction, whole in ((Pass.FORWARD, 0), (Pass.BACKWARD, 2), (Pass.INPUT, 0)):
         items = [one for one, _ in passes.of(part, direction)]
@@ -146,17 +147,17 @@ def test_every_collective_of_a_dense_block_travels_beside_a_product():
 def test_step_lies_between_compute_alone_and_the_serial_step():
     slow = 2e9
     plain = run(EVEN, TENSOR, port=slow).makespan_s
-    beside = run(EVEN, replace(TENSOR, overlap_tensor=True), port=slow).makespan_s
+    beside = run(EVEN, TENSOR.with_(overlap_tensor=True), port=slow).makespan_s
     compute = run(EVEN, TENSOR).makespan_s
     assert compute < beside < plain
-    assert run(EVEN, replace(TENSOR, overlap_tensor=True)).makespan_s == pytest.approx(compute)
+    assert run(EVEN, TENSOR.with_(overlap_tensor=True)).makespan_s == pytest.approx(compute)
 
 
 def test_split_backward_passes_overlap_too():
-    plan = replace(TENSOR, pp=2, global_batch=8, schedule=Schedule.ZERO_BUBBLE)
+    plan = TENSOR.with_(pp=2, global_batch=8, schedule=schedules.ZERO_BUBBLE)
     slow = 2e9
     assert (
-        run(EVEN, replace(plan, overlap_tensor=True), port=slow).makespan_s
+        run(EVEN, plan.with_(overlap_tensor=True), port=slow).makespan_s
         < run(EVEN, plan, port=slow).makespan_s
     )
 
@@ -181,18 +182,18 @@ class Starting:
 def test_small_pieces_cost_what_the_unit_takes_for_their_shape():
     node = Node(name="n", units=(Starting(),), memory=NODE.memory, peak_flop_per_s=RATE)
     times = []
-    for plan in (TENSOR, replace(TENSOR, overlap_tensor=True)):
+    for plan in (TENSOR, TENSOR.with_(overlap_tensor=True)):
         graph = build_step(EVEN, plan)
-        times.append(Simulation(graph, node, Star(endpoints=plan.ranks)).run().makespan_s)
+        times.append(Simulation(graph, node, Star(endpoints=plan.axes.ranks)).run().makespan_s)
     # Six of a block's eighteen products are cut into tp pieces, forward and backward.
-    cut = 6 * (TENSOR.tp - 1) * EVEN.layers * TENSOR.global_batch
+    cut = 6 * (TENSOR.axes.tp - 1) * EVEN.layers * TENSOR.batch.global_batch
     assert times[1] - times[0] == pytest.approx(cut)
 
 
 def test_off_is_the_default_and_changes_nothing():
-    items = ((PIECE, 1), (gathered(1, 1).collective, 1))
-    assert overlapped(items, TENSOR) is items
-    assert not PLAN.overlap_tensor
+    assert not PLAN.traffic.overlap_tensor
+    work = [step.operator for step in build_step(EVEN, TENSOR).tasks if isinstance(step.operator, Sequence)]
+    assert not any(isinstance(one, Overlapped) for each in work for one, _ in each.items)
 
 
 @pytest.mark.parametrize(

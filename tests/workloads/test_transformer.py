@@ -19,7 +19,8 @@ from workloads.layers.transformer import (
     gradients,
 )
 from workloads.models.architecture import Positions, TransformerConfig
-from workloads.plan.parallelism import Attention, Parallelism, Recompute
+from workloads.plan.choices import Attention, Recompute
+from workloads.plan.plan import Plan
 
 TINY = TransformerConfig(
     name="tiny",
@@ -34,7 +35,7 @@ TINY = TransformerConfig(
     gated=True,
 )
 EXPERTS = replace(TINY, experts=8, experts_per_token=2)
-PLAN = Parallelism(
+PLAN = Plan.of(
     global_batch=16,
     sequence_length=64,
     attention=Attention.FULL,
@@ -66,10 +67,10 @@ def collectives(items, kind=None):
 def test_gpt_block_takes_24bsh2_plus_4bs2h():
     b, s, h = 2, 128, 256
     config = replace(TINY, hidden=h, heads=8, kv_heads=8, head_dim=32, ffn_hidden=4 * h, gated=False)
-    plan = replace(PLAN, micro_batch=b, sequence_length=s)
-    forward = product_flops(forward_layer(config, plan))
+    plan = PLAN.with_(micro_batch=b, sequence_length=s)
+    forward = product_flops(forward_layer(config, plan.share))
     assert forward == 24 * b * s * h**2 + 4 * b * s**2 * h
-    assert product_flops(backward_layer(config, plan)) == 2 * forward
+    assert product_flops(backward_layer(config, plan.share)) == 2 * forward
 
 
 def test_gradient_products_have_the_shapes_of_the_chain_rule():
@@ -87,7 +88,7 @@ def test_gradient_products_have_the_shapes_of_the_chain_rule():
 
 
 def test_attention_products_hold_nothing_in_any_phase():
-    for items in (forward_layer(TINY, PLAN), backward_layer(TINY, PLAN)):
+    for items in (forward_layer(TINY, PLAN.share), backward_layer(TINY, PLAN.share)):
         found = [p for p, _ in products(items) if p.name in {"attention.scores", "attention.values"}]
         assert found
         assert {p.held for p in found} == {Held.NONE}
@@ -96,7 +97,7 @@ def test_attention_products_hold_nothing_in_any_phase():
 
 def test_every_weight_has_one_product_in_each_phase():
     for config in (TINY, EXPERTS):
-        items = (*forward_layer(config, PLAN), *backward_layer(config, PLAN))
+        items = (*forward_layer(config, PLAN.share), *backward_layer(config, PLAN.share))
         weights = {p.name for p, _ in products(items) if p.held is Held.B}
         for name in weights:
             assert sorted(p.phase for p, _ in products(items) if p.name == name) == sorted(
@@ -105,32 +106,34 @@ def test_every_weight_has_one_product_in_each_phase():
 
 
 def test_scores_have_the_heads_of_the_rank_as_their_batch():
-    plan = replace(PLAN, tp=2, micro_batch=3)
+    plan = PLAN.with_(tp=2, micro_batch=3)
     scores = next(
-        p for p, _ in forward_layer(TINY, plan) if isinstance(p, MatMul) and p.name == "attention.scores"
+        p
+        for p, _ in forward_layer(TINY, plan.share)
+        if isinstance(p, MatMul) and p.name == "attention.scores"
     )
     assert (scores.batch, scores.m, scores.k, scores.n) == (3 * 8 // 2, 64, 8, 64)
 
 
 @pytest.mark.parametrize("parallel", [True, False])
 def test_tensor_ranks_share_the_products(parallel):
-    whole = product_flops(forward_layer(TINY, PLAN)) + product_flops(forward_head(TINY, PLAN))
+    whole = product_flops(forward_layer(TINY, PLAN.share)) + product_flops(forward_head(TINY, PLAN.share))
     for tp in (2, 4):
-        plan = replace(PLAN, tp=tp, sequence_parallel=parallel)
-        part = product_flops(forward_layer(TINY, plan)) + product_flops(forward_head(TINY, plan))
+        plan = PLAN.with_(tp=tp, sequence_parallel=parallel)
+        part = product_flops(forward_layer(TINY, plan.share)) + product_flops(forward_head(TINY, plan.share))
         assert part * tp == whole
 
 
 def test_tensor_parallel_bytes_are_megatrons():
     """Two all-reduces of 2bsh bytes in each pass (arXiv:1909.08053), or as much gathered and scattered."""
-    whole = 2 * PLAN.tokens * TINY.hidden
-    plain = replace(PLAN, tp=4, sequence_parallel=False)
-    for items in (forward_layer(TINY, plain), backward_layer(TINY, plain)):
+    whole = 2 * PLAN.share.tokens * TINY.hidden
+    plain = PLAN.with_(tp=4, sequence_parallel=False)
+    for items in (forward_layer(TINY, plain.share), backward_layer(TINY, plain.share)):
         found = collectives(items)
         assert [c.kind for c, _ in found] == [CollectiveKind.ALL_REDUCE] * 2
         assert {c.payload_bytes for c, _ in found} == {whole}
-    shared = replace(PLAN, tp=4)
-    for items in (forward_layer(TINY, shared), backward_layer(TINY, shared)):
+    shared = PLAN.with_(tp=4)
+    for items in (forward_layer(TINY, shared.share), backward_layer(TINY, shared.share)):
         gathered = collectives(items, CollectiveKind.ALL_GATHER)
         scattered = collectives(items, CollectiveKind.REDUCE_SCATTER)
         assert len(gathered) == len(scattered) == 2
@@ -139,37 +142,41 @@ def test_tensor_parallel_bytes_are_megatrons():
 
 
 def test_collectives_alternate_so_that_every_region_is_entered_and_left():
-    plan = replace(PLAN, tp=4)
-    for items in (forward_layer(TINY, plan), backward_layer(TINY, plan)):
+    plan = PLAN.with_(tp=4)
+    for items in (forward_layer(TINY, plan.share), backward_layer(TINY, plan.share)):
         kinds = [c.kind for c, _ in collectives(items)]
         assert kinds == [CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER] * 2
 
 
 def test_one_tensor_rank_sends_nothing():
     assert not collectives(
-        (*forward_layer(TINY, PLAN), *forward_embedding(TINY, PLAN), *forward_head(TINY, PLAN))
+        (
+            *forward_layer(TINY, PLAN.share),
+            *forward_embedding(TINY, PLAN.share),
+            *forward_head(TINY, PLAN.share),
+        )
     )
 
 
 def test_recomputation_adds_forward_work_to_the_backward_pass():
-    forward = product_flops(forward_layer(TINY, PLAN))
-    none = product_flops(backward_layer(TINY, PLAN))
-    full = product_flops(backward_layer(TINY, replace(PLAN, recompute=Recompute.FULL)))
-    selective = product_flops(backward_layer(TINY, replace(PLAN, recompute=Recompute.SELECTIVE)))
+    forward = product_flops(forward_layer(TINY, PLAN.share))
+    none = product_flops(backward_layer(TINY, PLAN.share))
+    full = product_flops(backward_layer(TINY, PLAN.with_(recompute=Recompute.FULL).share))
+    selective = product_flops(backward_layer(TINY, PLAN.with_(recompute=Recompute.SELECTIVE).share))
     assert full - none == forward
     assert selective - none == 4 * 64 * 64 * TINY.query_width
 
 
 def test_full_recomputation_repeats_the_traffic_too():
-    plan = replace(PLAN, tp=4, recompute=Recompute.FULL)
-    assert len(collectives(backward_layer(TINY, plan))) == 8
+    plan = PLAN.with_(tp=4, recompute=Recompute.FULL)
+    assert len(collectives(backward_layer(TINY, plan.share))) == 8
 
 
 def test_flash_attention_repeats_the_scores_and_moves_no_softmax():
-    plan = replace(PLAN, attention=Attention.FLASH)
-    extra = product_flops(backward_layer(TINY, plan)) - product_flops(backward_layer(TINY, PLAN))
+    plan = PLAN.with_(attention=Attention.FLASH)
+    extra = product_flops(backward_layer(TINY, plan.share)) - product_flops(backward_layer(TINY, PLAN.share))
     assert extra == 2 * 64 * 64 * TINY.query_width
-    softmax = next(e for e, _ in forward_layer(TINY, plan) if e.name == "attention.softmax")
+    softmax = next(e for e, _ in forward_layer(TINY, plan.share) if e.name == "attention.softmax")
     assert softmax.read_bytes == softmax.written_bytes == 0
     assert softmax.flops > 0
 
@@ -177,32 +184,36 @@ def test_flash_attention_repeats_the_scores_and_moves_no_softmax():
 def test_skipping_the_mask_halves_attention():
     def core(plan):
         return sum(
-            p.flops for p, _ in products(forward_layer(TINY, plan)) if p.name.endswith(("scores", "values"))
+            p.flops
+            for p, _ in products(forward_layer(TINY, plan.share))
+            if p.name.endswith(("scores", "values"))
         )
 
-    assert core(replace(PLAN, causal_half=True)) == core(PLAN) / 2
+    assert core(PLAN.with_(causal_half=True)) == core(PLAN) / 2
 
 
 def test_experts_work_as_much_as_the_tokens_that_visit_them():
-    dense = product_flops(forward_layer(TINY, PLAN))
-    sparse = product_flops(forward_layer(EXPERTS, PLAN))
-    mlp = 2 * PLAN.tokens * TINY.expert_matrices
-    router = 2 * PLAN.tokens * TINY.hidden * 8
+    dense = product_flops(forward_layer(TINY, PLAN.share))
+    sparse = product_flops(forward_layer(EXPERTS, PLAN.share))
+    mlp = 2 * PLAN.share.tokens * TINY.expert_matrices
+    router = 2 * PLAN.share.tokens * TINY.hidden * 8
     assert sparse - dense == mlp + router
 
 
 def test_expert_parallel_ranks_exchange_tokens_and_keep_the_work():
-    plan = replace(PLAN, ep=4, dp=4)
-    items = forward_layer(EXPERTS, plan)
+    plan = PLAN.with_(ep=4, dp=4)
+    items = forward_layer(EXPERTS, plan.share)
     sent = collectives(items, CollectiveKind.ALL_TO_ALL)
     assert [c.name for c, _ in sent] == ["mlp.dispatch", "mlp.combine"]
-    assert {c.payload_bytes for c, _ in sent} == {2 * 2 * PLAN.tokens * TINY.hidden}
+    assert {c.payload_bytes for c, _ in sent} == {2 * 2 * PLAN.share.tokens * TINY.hidden}
     assert {(c.axis, c.size) for c, _ in sent} == {("ep", 4)}
-    assert product_flops(items) == product_flops(forward_layer(EXPERTS, PLAN))
-    assert len(collectives(backward_layer(EXPERTS, plan), CollectiveKind.ALL_TO_ALL)) == 2
+    assert product_flops(items) == product_flops(forward_layer(EXPERTS, PLAN.share))
+    assert len(collectives(backward_layer(EXPERTS, plan.share), CollectiveKind.ALL_TO_ALL)) == 2
 
 
 def test_model_without_rotary_positions_has_no_rotary_step():
     assert not [
-        e for e, _ in forward_layer(replace(TINY, positions=Positions.ALIBI), PLAN) if "rotary" in e.name
+        e
+        for e, _ in forward_layer(replace(TINY, positions=Positions.ALIBI), PLAN.share)
+        if "rotary" in e.name
     ]

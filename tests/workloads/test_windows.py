@@ -10,59 +10,60 @@ from simulator.operators import Elementwise, MatMul
 from tests.workloads.ideal import EVEN, PLAN, product_flops
 from workloads.layers.transformer import backward_layer, forward_layer
 from workloads.models.config import from_hugging_face, load_model
-from workloads.plan.parallelism import Attention, check
+from workloads.plan.choices import Attention
+from workloads.plan.rules import check
 from workloads.step.memory import layer_activation_bytes
 from workloads.step.sharding import stage_chunks, stage_parts, whole_stage
 from workloads.step.step import build_step, model_flops
 
 WINDOWED = replace(EVEN, window=16, window_every=2)
-FLASH = replace(PLAN, attention=Attention.FLASH, causal_half=True)
+FLASH = PLAN.with_(attention=Attention.FLASH, causal_half=True)
 
 
 @pytest.mark.parametrize(("window", "length"), [(16, 64), (1, 64), (64, 64), (128, 64), (128, 4096)])
 def test_windowed_block_sees_the_pairs_that_its_mask_lets_through(window, length):
     """Query i sees min(i + 1, w) keys (gpt-oss model card, arXiv:2508.10925, section 2.2: w = 128)."""
     config = replace(EVEN, window=window, window_every=1)
-    plan = replace(FLASH, sequence_length=length)
-    scores = next(one for one, _ in forward_layer(config, plan) if one.name == "attention.scores")
+    plan = FLASH.with_(sequence_length=length)
+    scores = next(one for one, _ in forward_layer(config, plan.share) if one.name == "attention.scores")
     exact = math.fsum(min(query + 1, window) for query in range(length)) / length
     assert abs(scores.n - exact) < 1
 
 
 def test_every_other_block_is_windowed_whatever_the_cut():
     for pp, vpp in ((1, 1), (2, 1), (4, 2), (8, 2)):
-        plan = replace(PLAN, pp=pp, vpp=vpp)
+        plan = PLAN.with_(pp=pp, vpp=vpp)
         chunks = [chunk for stage in range(pp) for chunk in stage_chunks(WINDOWED, plan, stage)]
         assert sum(chunk.windowed for chunk in chunks) == 8
         for stage in range(pp):
             parts = stage_parts(WINDOWED, plan, stage)
             assert sum(part.windowed for part in parts) == whole_stage(WINDOWED, plan, stage).windowed
-        assert product_flops(build_step(WINDOWED, plan)) == model_flops(WINDOWED, plan)
+        assert product_flops(build_step(WINDOWED, plan)) == model_flops(WINDOWED, plan.share)
     assert [WINDOWED.windowed_among(first, 1) for first in range(4)] == [1, 0, 1, 0]
 
 
 def test_windows_save_attention_in_half_of_the_blocks():
     """Half of the blocks work on w of s keys: 4 s h (s - w) operations less each, three times."""
-    saved = model_flops(EVEN, PLAN) - model_flops(WINDOWED, PLAN)
-    each = 4 * PLAN.sequence_length * EVEN.hidden * (PLAN.sequence_length - WINDOWED.window)
-    assert saved == 3 * PLAN.global_batch * 8 * each
+    saved = model_flops(EVEN, PLAN.share) - model_flops(WINDOWED, PLAN.share)
+    each = 4 * PLAN.batch.sequence_length * EVEN.hidden * (PLAN.batch.sequence_length - WINDOWED.window)
+    assert saved == 3 * PLAN.batch.global_batch * 8 * each
 
 
 def test_scores_of_windowed_blocks_take_the_memory_of_their_window():
     """Without a fused kernel a score and its dropped copy wait for the backward pass, of w keys instead of s
     (arXiv:2205.05198, section 4.1: 5 a s^2 b bytes)."""
     config = replace(EVEN, window=16, window_every=1, dropout=True)
-    saved = layer_activation_bytes(config.unbounded, PLAN) - layer_activation_bytes(config, PLAN)
-    assert saved == 5 * EVEN.heads * PLAN.tokens * (PLAN.sequence_length - 16) / PLAN.tp
-    assert layer_activation_bytes(replace(config, window_every=2), PLAN) == layer_activation_bytes(
-        config.unbounded, PLAN
+    saved = layer_activation_bytes(config.unbounded, PLAN.share) - layer_activation_bytes(config, PLAN.share)
+    assert saved == 5 * EVEN.heads * PLAN.share.tokens * (PLAN.batch.sequence_length - 16) / PLAN.axes.tp
+    assert layer_activation_bytes(replace(config, window_every=2), PLAN.share) == layer_activation_bytes(
+        config.unbounded, PLAN.share
     )
 
 
 def test_window_and_context_ranks_are_refused_together():
     with pytest.raises(WorkloadError, match=r"context \(2\) must be 1: even's windows"):
-        check(WINDOWED, replace(PLAN, cp=2, dp=1))
-    check(replace(WINDOWED, window=PLAN.sequence_length), replace(PLAN, cp=2, dp=1))
+        check(WINDOWED, PLAN.with_(cp=2, dp=1))
+    check(replace(WINDOWED, window=PLAN.batch.sequence_length), PLAN.with_(cp=2, dp=1))
 
 
 SMALL = {
@@ -105,15 +106,22 @@ def test_families_window_the_blocks_that_they_publish(change, windowed):
     config = from_hugging_face(SMALL | change)
     assert [block for block in range(12) if config.windowed_among(block, 1)] == list(windowed)
     assert config.windowed_among(0, 12) == len(windowed)
-    plan = replace(PLAN, pp=2, dp=1)
+    plan = PLAN.with_(pp=2, dp=1)
     chunks = [chunk for stage in range(2) for chunk in stage_chunks(config, plan, stage)]
     assert [chunk.windowed for chunk in chunks] == [
         sum(block in windowed for block in half) for half in (range(6), range(6, 12))
     ]
-    assert product_flops(build_step(config, plan)) == model_flops(config, plan)
-    saved = model_flops(config.unbounded, plan) - model_flops(config, plan)
+    assert product_flops(build_step(config, plan)) == model_flops(config, plan.share)
+    saved = model_flops(config.unbounded, plan.share) - model_flops(config, plan.share)
     width = config.query_width
-    each = 3 * plan.global_batch * 4 * plan.sequence_length * width * (plan.sequence_length - 16)
+    each = (
+        3
+        * plan.batch.global_batch
+        * 4
+        * plan.batch.sequence_length
+        * width
+        * (plan.batch.sequence_length - 16)
+    )
     assert saved == each * len(windowed)
 
 
@@ -138,8 +146,8 @@ def test_other_orders_of_windows_are_refused(change, message):
 
 def test_qwen3_norms_heads_and_refuses_dense_blocks():
     config = load_model("qwen3-30b-a3b")
-    norm = next(one for one, _ in forward_layer(config, FLASH) if one.name == "attention.qk_norms")
-    assert norm.read_bytes == 2 * FLASH.tokens * (32 + 4) * 128
+    norm = next(one for one, _ in forward_layer(config, FLASH.share) if one.name == "attention.qk_norms")
+    assert norm.read_bytes == 2 * FLASH.share.tokens * (32 + 4) * 128
     values = {
         "model_type": "qwen3_moe",
         "hidden_size": 64,
@@ -159,7 +167,7 @@ def test_qwen3_norms_heads_and_refuses_dense_blocks():
 def test_grok_norms_before_and_after_each_half():
     """Four norms a block (xAI's open release of Grok-1, model.py)."""
     config = load_model("grok-1")
-    norms = [one.name for one, _ in forward_layer(config, FLASH) if one.name.endswith("norm")]
+    norms = [one.name for one, _ in forward_layer(config, FLASH.share) if one.name.endswith("norm")]
     assert norms == ["attention.norm", "attention.post_norm", "mlp.norm", "mlp.post_norm"]
     assert config.block_norms == 4 * config.hidden
 
@@ -167,7 +175,7 @@ def test_grok_norms_before_and_after_each_half():
 @pytest.mark.parametrize("name", ["qwen3-235b-a22b", "gpt-oss-20b", "grok-1", "kimi-k2", "deepseek-v2"])
 def test_new_families_do_each_product_three_times(name):
     config = load_model(name)
-    forward, backward = forward_layer(config, PLAN), backward_layer(config, PLAN)
+    forward, backward = forward_layer(config, PLAN.share), backward_layer(config, PLAN.share)
 
     def flops(items):
         return sum(one.flops * count for one, count in items if isinstance(one, MatMul))

@@ -1,4 +1,4 @@
-"""The parts of a transformer as forward steps on one rank: what `workloads.layers.transformer` runs and mirrors.
+"""The parts of a transformer as forward steps on one rank, which `workloads.layers.transformer` mirrors.
 
 Element-wise steps as an eager framework runs them: a kernel and its traffic for each operation.
 
@@ -15,8 +15,8 @@ from simulator.operators import Collective, CollectiveKind, Elementwise, Held, M
 from workloads.layers.routing import COUNT_BYTES, exchange_skew, expert_rows, visits
 from workloads.layers.sparsity import kept_inner
 from workloads.models.architecture import FLOPS, Activation, Norm, Positions, TransformerConfig
-from workloads.plan.choices import Attention, ContextExchange, ExpertExchange, WeightSparsity
-from workloads.plan.plan import Parallelism
+from workloads.plan.choices import Attention, ContextExchange, ExpertExchange
+from workloads.plan.plan import Share
 
 NORMS = frozenset({"attention.norm", "mlp.norm", "block.norm", "head.norm", "embedding.norm"})
 """Norms of the residual stream."""
@@ -132,8 +132,8 @@ def expert_mlp(parts: Parts) -> tuple[Step, ...]:
     work, and what they return is exchanged back and summed with the router's weights. With a capacity every
     expert's places are sent and worked on, filled or not (GShard, arXiv:2006.16668, algorithm 1).
     """
-    config, plan = parts.config, parts.plan
-    copies = visits(config, plan)
+    config, share = parts.config, parts.share
+    copies = visits(config, share)
     routed = parts.stream * copies
     scored = parts.stream_tokens * config.experts
     return (
@@ -152,7 +152,9 @@ def expert_mlp(parts: Parts) -> tuple[Step, ...]:
         *sorting(parts),
         *region(parts, "mlp.input", enters=True),
         *parts.feed_forward(
-            rows=expert_rows(config, plan), batch=config.experts // plan.ep, whole=plan.whole_experts
+            rows=expert_rows(config, share),
+            batch=config.experts // share.axes.ep,
+            whole=share.axes.whole_experts,
         ),
         *region(parts, "mlp.output", enters=False),
         *sorting(parts),
@@ -169,9 +171,9 @@ def expert_mlp(parts: Parts) -> tuple[Step, ...]:
 
 def region(parts: Parts, name: str, *, enters: bool) -> tuple[Step, ...]:
     """Return the edge of the region in which experts are cut over tensor ranks, if they are."""
-    if parts.plan.whole_experts:
+    if parts.share.axes.whole_experts:
         return ()
-    return parts.boundary(name, enters=enters, copies=visits(parts.config, parts.plan))
+    return parts.boundary(name, enters=enters, copies=visits(parts.config, parts.share))
 
 
 def sorting(parts: Parts) -> tuple[Step, ...]:
@@ -182,7 +184,7 @@ def sorting(parts: Parts) -> tuple[Step, ...]:
     What arrives stands by the rank that sent it, and within that by expert (Megatron-LM's all-to-all
     dispatcher sorts chunks; DeepSpeed-MoE, arXiv:2201.05596, section 5.1, transforms the layout).
     """
-    if parts.plan.ep in {1, parts.config.experts}:
+    if parts.share.axes.ep in {1, parts.config.experts}:
         return ()
     moved = exchanged(parts)
     return (parts.elementwise("mlp.sort", flops=0, read=moved, written=moved),)
@@ -190,8 +192,8 @@ def sorting(parts: Parts) -> tuple[Step, ...]:
 
 def exchange(parts: Parts, name: str, *, returns: bool = False) -> tuple[Step, ...]:
     """Return what a rank sends to the experts of one block, or gets back; nothing with one expert rank."""
-    plan, config = parts.plan, parts.config
-    if plan.ep == 1:
+    share, config = parts.share, parts.config
+    if share.axes.ep == 1:
         return ()
     spread = Spread(
         targets=config.experts,
@@ -199,12 +201,12 @@ def exchange(parts: Parts, name: str, *, returns: bool = False) -> tuple[Step, .
         sets=config.routing_groups,
         chosen_sets=config.chosen_groups,
     )
-    skew = exchange_skew(config, plan)
+    skew = exchange_skew(config, share)
     step = Exchange(
         name=name,
         elements=exchanged(parts) if skew is None else sent(parts),
-        two_level=plan.expert_exchange is not ExpertExchange.DIRECT,
-        spread=spread if plan.expert_exchange is ExpertExchange.ONCE_PER_NODE else None,
+        two_level=share.experts.expert_exchange is not ExpertExchange.DIRECT,
+        spread=spread if share.experts.expert_exchange is ExpertExchange.ONCE_PER_NODE else None,
         skew=skew.turned() if skew is not None and returns else skew,
     )
     return (step,)
@@ -212,17 +214,15 @@ def exchange(parts: Parts, name: str, *, returns: bool = False) -> tuple[Step, .
 
 def sent(parts: Parts) -> int:
     """Return the elements that every rank sends to the experts of one block, if they have room for all."""
-    plan, config = parts.plan, parts.config
-    return (
-        plan.tokens * config.hidden * config.experts_per_token // (plan.tp if plan.sequence_parallel else 1)
-    )
+    share, config = parts.share, parts.config
+    return share.tokens * config.hidden * config.experts_per_token // share.axes.stream_cut
 
 
 def exchanged(parts: Parts) -> int:
     """Return the elements that a rank gets for the experts of one block, its own included."""
-    plan = parts.plan
-    elements = plan.tokens * parts.config.hidden * visits(parts.config, plan)
-    return int(elements) // (plan.tp if plan.sequence_parallel else 1)
+    share = parts.share
+    elements = share.tokens * parts.config.hidden * visits(parts.config, share)
+    return int(elements) // share.axes.stream_cut
 
 
 def counts(parts: Parts) -> tuple[Step, ...]:
@@ -233,8 +233,8 @@ def counts(parts: Parts) -> tuple[Step, ...]:
     Needed for exact sizes, for a rank cannot know what others send it (FastMoE, arXiv:2103.13262). It has no
     backward pass: the sizes are known by then.
     """
-    plan = parts.plan
-    if not plan.exchange_counts or plan.ep == 1:
+    share = parts.share
+    if not share.experts.exchange_counts or share.axes.ep == 1:
         return ()
     told = Collective(
         name="mlp.counts",
@@ -242,7 +242,7 @@ def counts(parts: Parts) -> tuple[Step, ...]:
         phase=Phase.FORWARD,
         kind=CollectiveKind.ALL_TO_ALL,
         axis="ep",
-        size=plan.ep,
+        size=share.axes.ep,
         payload_bytes=float(parts.config.experts * COUNT_BYTES),
     )
     return (told,)
@@ -254,7 +254,7 @@ def shared_experts(parts: Parts) -> tuple[Step, ...]:
         return ()
     return (
         *parts.boundary("mlp.shared_input", enters=True),
-        *parts.feed_forward(rows=parts.plan.tokens, widths=parts.config.shared_experts),
+        *parts.feed_forward(rows=parts.share.tokens, widths=parts.config.shared_experts),
         *parts.boundary("mlp.shared_output", enters=False),
     )
 
@@ -277,20 +277,20 @@ class Parts:
 
     config: TransformerConfig
     """The model."""
-    plan: Parallelism
-    """The plan."""
+    share: Share
+    """Rank's share of a microbatch."""
     layer: str
     """Kind of layer: ``"block"``, ``"embedding"`` or ``"head"``."""
 
     @property
     def width(self) -> int:
         """Bytes of an element."""
-        return self.plan.precision.element_bytes
+        return self.share.precision.element_bytes
 
     @property
     def stream_tokens(self) -> int:
         """Tokens of the residual stream on this rank."""
-        return self.plan.tokens // (self.plan.tp if self.plan.sequence_parallel else 1)
+        return self.share.tokens // self.share.axes.stream_cut
 
     @property
     def stream(self) -> int:
@@ -306,11 +306,11 @@ class Parts:
             phase=Phase.FORWARD,
             batch=batch,
             m=m,
-            k=kept_inner(self.plan, k) if low else k,
+            k=kept_inner(self.share.precision, k) if low else k,
             n=n,
             held=Held.B,
-            element_bytes=self.plan.precision.linear_bytes if low else self.width,
-            sparse=low and self.plan.weight_sparsity is WeightSparsity.TWO_OF_FOUR,
+            element_bytes=self.share.precision.linear_bytes if low else self.width,
+            sparse=low and self.share.precision.pruned,
         )
 
     def _product(self, name: str, *, batch: int, m: int, k: int, n: int, on_chip: str) -> MatMul:
@@ -352,9 +352,9 @@ class Parts:
         self, name: str, *, enters: bool, copies: float = 1, width: int | None = None
     ) -> tuple[Boundary, ...]:
         """Return the edge of a tensor-parallel region; nothing with one rank."""
-        if self.plan.tp == 1:
+        if self.share.axes.tp == 1:
             return ()
-        elements = int(self.plan.tokens * (width or self.config.hidden) * copies)
+        elements = int(self.share.tokens * (width or self.config.hidden) * copies)
         return (Boundary(name=name, elements=elements, enters=enters),)
 
     def attention(self) -> tuple[Step, ...]:
@@ -377,23 +377,23 @@ class Parts:
 
     def heads(self) -> tuple[Step, ...]:
         """Return attention from the input of its tensor-parallel region to the product that leaves it."""
-        config, plan = self.config, self.plan
-        query_width = config.query_width // plan.tp
+        config, share = self.config, self.share
+        query_width = config.query_width // share.axes.tp
         if config.kv_rank:
             products, rotated = self.from_latents()
         else:
-            width = query_width + plan.key_width(config) + plan.value_width(config)
-            products = (self.weighted("attention.qkv", m=plan.tokens, k=config.hidden, n=width),)
+            width = query_width + share.axes.key_width(config) + share.axes.value_width(config)
+            products = (self.weighted("attention.qkv", m=share.tokens, k=config.hidden, n=width),)
             if config.positions is Positions.RELATIVE:
-                length = plan.sequence_length
+                length = share.batch.sequence_length
                 position = self.weighted("attention.positions", m=length, k=config.hidden, n=query_width)
                 products = (*products, position)
-            rotated = plan.tokens * (query_width + plan.key_width(config))
+            rotated = share.tokens * (query_width + share.axes.key_width(config))
         rotary = self.elementwise(
             "attention.rotary", flops=ROTARY_FLOPS * rotated, read=rotated, written=rotated
         )
         before, after = self.context()
-        normed = plan.tokens * (query_width + plan.key_width(config)) if config.qk_norm else 0
+        normed = share.tokens * (query_width + share.axes.key_width(config)) if config.qk_norm else 0
         norms = self.elementwise(
             "attention.qk_norms", flops=NORM_FLOPS[config.norm] * normed, read=normed, written=normed
         )
@@ -405,7 +405,7 @@ class Parts:
             *self.core_attention(),
             *after,
             self.weighted(
-                "attention.output", m=plan.tokens, k=config.context_width // plan.tp, n=config.hidden
+                "attention.output", m=share.tokens, k=config.context_width // share.axes.tp, n=config.hidden
             ),
         )
 
@@ -423,23 +423,25 @@ class Parts:
 
     def from_latents(self) -> tuple[tuple[Step, ...], int]:
         """Return the products from latents to heads, and how many elements carry positions."""
-        config, plan = self.config, self.plan
-        heads = config.heads // plan.tp
+        config, share = self.config, self.share
+        heads = config.heads // share.axes.tp
         pairs = heads * (config.head_dim - config.rope_dim + config.value_dim)
         products = (
-            self.weighted("attention.queries", m=plan.tokens, k=config.query_rank, n=heads * config.head_dim),
-            self.weighted("attention.keys_values", m=plan.tokens, k=config.kv_rank, n=pairs),
+            self.weighted(
+                "attention.queries", m=share.tokens, k=config.query_rank, n=heads * config.head_dim
+            ),
+            self.weighted("attention.keys_values", m=share.tokens, k=config.kv_rank, n=pairs),
         )
-        return products, plan.tokens * (heads + 1) * config.rope_dim
+        return products, share.tokens * (heads + 1) * config.rope_dim
 
     def context(self) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
         """Return what context-parallel ranks exchange before and after core attention, ring apart."""
-        config, plan = self.config, self.plan
-        queries = plan.tokens * config.query_width // plan.tp
-        pairs = plan.tokens * (plan.key_width(config) + plan.value_width(config))
-        results = plan.tokens * config.context_width // plan.tp
-        exchange = plan.context_exchange
-        if self.plan.cp == 1 or exchange is ContextExchange.RING:
+        config, share = self.config, self.share
+        queries = share.tokens * config.query_width // share.axes.tp
+        pairs = share.tokens * (share.axes.key_width(config) + share.axes.value_width(config))
+        results = share.tokens * config.context_width // share.axes.tp
+        exchange = share.axes.context_exchange
+        if self.share.axes.cp == 1 or exchange is ContextExchange.RING:
             return (), ()
         if exchange is ContextExchange.ALL_GATHER:
             return (Gather(name="attention.keys", elements=pairs),), ()
@@ -450,16 +452,16 @@ class Parts:
 
     def core_attention(self) -> tuple[Step, ...]:
         """Return scores, softmax, dropout and values; with ring attention those of one block of keys."""
-        config, plan = self.config, self.plan
-        by_heads = plan.context_exchange is ContextExchange.ALL_TO_ALL
-        ring = plan.context_exchange is ContextExchange.RING
-        heads = config.heads // plan.tp // (plan.cp if by_heads else 1)
-        rows = plan.sequence_length // (1 if by_heads else plan.cp)
-        keys = plan.sequence_length // (plan.cp if ring else 1)
+        config, share = self.config, self.share
+        by_heads = share.axes.context_exchange is ContextExchange.ALL_TO_ALL
+        ring = share.axes.context_exchange is ContextExchange.RING
+        heads = config.heads // share.axes.tp // (share.axes.cp if by_heads else 1)
+        rows = share.batch.sequence_length // (1 if by_heads else share.axes.cp)
+        keys = share.batch.sequence_length // (share.axes.cp if ring else 1)
         keys = self.seen(keys)
-        batch = plan.micro_batch * heads
+        batch = share.batch.micro_batch * heads
         scores = batch * rows * keys
-        flash = plan.attention is Attention.FLASH
+        flash = share.recompute.attention is Attention.FLASH
         moved = 0 if flash else scores
         drops = self.config.dropout and not flash
         mask = scores / self.width  # a byte per score; a fused kernel draws it again instead
@@ -497,7 +499,7 @@ class Parts:
     def seen(self, keys: int) -> int:
         """Return how many of so many keys a query's products span on average, a whole number.
 
-        With block-sparse attention these are `Parallelism.attention_keys`.
+        With block-sparse attention these are `Recomputation.attention_keys`.
 
         Notes
         -----
@@ -505,10 +507,10 @@ class Parts:
         With a window of w keys at most w, and w - w (w-1) / 2s if the first ones' shorter spans are skipped
         too.
         """
-        if self.plan.attention_keys:
-            return self.plan.attention_keys
+        if self.share.recompute.attention_keys:
+            return self.share.recompute.attention_keys
         window = min(self.config.window, keys) if self.config.all_windowed else keys
-        if not self.plan.causal_half:
+        if not self.share.recompute.causal_half:
             return window
         if window == keys:
             return (keys + 1) // 2
@@ -522,7 +524,7 @@ class Parts:
         `widths` such parts that all see the same tokens stand side by side as one; `whole` ones are not cut
         over the tensor-parallel ranks.
         """
-        inner = self.config.ffn_hidden * widths // (1 if whole else self.plan.tp)
+        inner = self.config.ffn_hidden * widths // (1 if whole else self.share.axes.tp)
         branches = self.config.ffn_branches
         count = batch * rows * inner
         gated = self.config.gated
@@ -542,7 +544,7 @@ class Parts:
         return (
             self.norm("mlp.norm"),
             *self.boundary("mlp.input", enters=True),
-            *self.feed_forward(rows=self.plan.tokens),
+            *self.feed_forward(rows=self.share.tokens),
             *self.boundary("mlp.output", enters=False),
             *self.norm_after("mlp"),
             self.residual("mlp.residual"),
@@ -554,7 +556,7 @@ class Parts:
             self.norm("block.norm"),
             *self.boundary("block.input", enters=True),
             *self.heads(),
-            *self.feed_forward(rows=self.plan.tokens),
+            *self.feed_forward(rows=self.share.tokens),
             *self.boundary("block.output", enters=False),
             self.elementwise(
                 "block.residual", flops=2 * self.stream, read=3 * self.stream, written=self.stream
@@ -571,7 +573,7 @@ class Parts:
 
     def kernels(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         """Return steps as the plan's software runs them: fused, or one kernel for each operation."""
-        if self.plan.fused:
+        if self.share.recompute.fused:
             return steps
         return tuple(
             kernel
@@ -581,7 +583,7 @@ class Parts:
 
     def embedding(self) -> tuple[Step, ...]:
         """Return the look-up of tokens, with learned positions and the norm after it if there are any."""
-        count = self.plan.tokens * self.config.hidden
+        count = self.share.tokens * self.config.hidden
         learned = self.config.positions is Positions.LEARNED
         look_up = self.elementwise("embedding.lookup", flops=0, read=count, written=count)
         add = self.elementwise(
@@ -607,8 +609,8 @@ class Parts:
 
     def head(self) -> tuple[Step, ...]:
         """Return the last norm, the product with the vocabulary and the loss."""
-        plan, tokens = self.plan, self.plan.tokens
-        columns = plan.padded_vocabulary(self.config) // plan.tp
+        share, tokens = self.share, self.share.tokens
+        columns = share.axes.padded_vocabulary(self.config) // share.axes.tp
         logits = tokens * columns
         shared = Collective(
             name="head.loss",
@@ -616,7 +618,7 @@ class Parts:
             phase=Phase.FORWARD,
             kind=CollectiveKind.ALL_REDUCE,
             axis="tp",
-            size=plan.tp,
+            size=share.axes.tp,
             payload_bytes=float(tokens * LOSS_BYTES),
         )
         return (
@@ -624,5 +626,5 @@ class Parts:
             *self.boundary("head.input", enters=True),
             self.weighted("head.logits", m=tokens, k=self.config.hidden, n=columns),
             self.loss(logits),
-            *((shared,) * LOSS_REDUCTIONS if plan.tp > 1 else ()),
+            *((shared,) * LOSS_REDUCTIONS if share.axes.tp > 1 else ()),
         )

@@ -8,7 +8,7 @@ from simulator.operators import Elementwise, Held, MatMul, Phase
 from workloads.layers.parts import NORM_FLOPS, SOFTMAX_FLOPS, Boundary, Step
 from workloads.models.architecture import FLOPS, Activation, Retrieval, TransformerConfig
 from workloads.plan.choices import Attention, Recompute
-from workloads.plan.plan import Parallelism
+from workloads.plan.plan import Share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class RetrievalParts:
 
     Parameters
     ----------
-    config, plan : TransformerConfig, Parallelism
+    config, share : TransformerConfig, Share
         A model that retrieves, and a plan that `workloads.plan.rules.check` accepts.
 
     Notes
@@ -56,12 +56,12 @@ class RetrievalParts:
     scores on chip.
     """
 
-    def __init__(self, config: TransformerConfig, plan: Parallelism, shape: Retrieval) -> None:
+    def __init__(self, config: TransformerConfig, share: Share, shape: Retrieval) -> None:
         self.config = config
-        self.plan = plan
+        self.share = share
         self.shape = shape
-        self.width = plan.precision.element_bytes
-        self.chunks = plan.tokens // shape.chunk
+        self.width = share.precision.element_bytes
+        self.chunks = share.tokens // shape.chunk
         self.rows = self.chunks * shape.neighbours * shape.length
 
     def cross(self) -> tuple[Step, ...]:
@@ -69,7 +69,7 @@ class RetrievalParts:
         shape, config = self.shape, self.config
         return self.read(
             Reading(
-                rows=self.plan.tokens,
+                rows=self.share.tokens,
                 hidden=config.hidden,
                 source_rows=self.rows,
                 source_hidden=shape.hidden,
@@ -112,7 +112,7 @@ class RetrievalParts:
         return Reading(
             rows=self.rows,
             hidden=shape.hidden,
-            source_rows=self.plan.tokens,
+            source_rows=self.share.tokens,
             source_hidden=self.config.hidden,
             heads=shape.heads,
             head_dim=shape.head_dim,
@@ -124,11 +124,11 @@ class RetrievalParts:
     @property
     def cut(self) -> int:
         """Ranks over which a stream is cut."""
-        return self.plan.tp if self.plan.sequence_parallel else 1
+        return self.share.axes.stream_cut
 
     def read(self, one: Reading) -> tuple[Step, ...]:
         """Return an attention with its norm, its edges and its residual."""
-        width = one.heads * one.head_dim // self.plan.tp
+        width = one.heads * one.head_dim // self.share.axes.tp
         if one.itself:
             projections: tuple[Step, ...] = (self.weighted("qkv", m=one.rows, k=one.hidden, n=3 * width),)
         else:
@@ -150,8 +150,8 @@ class RetrievalParts:
 
     def scores(self, one: Reading) -> tuple[Step, ...]:
         """Return both kinds of scores, their softmax and the values."""
-        flash = self.plan.attention is Attention.FLASH
-        batch = one.sequences * one.heads // self.plan.tp
+        flash = self.share.recompute.attention is Attention.FLASH
+        batch = one.sequences * one.heads // self.share.axes.tp
         rows = one.rows // one.sequences
         count = batch * rows * one.keys
         moved = 0 if flash else count
@@ -169,7 +169,7 @@ class RetrievalParts:
 
     def feed_forward(self) -> tuple[Step, ...]:
         """Return the feed-forward half of a block of the encoder."""
-        shape, inner = self.shape, self.shape.ffn_hidden // self.plan.tp
+        shape, inner = self.shape, self.shape.ffn_hidden // self.share.axes.tp
         count = self.rows * inner
         return (
             self.norm(self.rows, shape.hidden),
@@ -192,7 +192,7 @@ class RetrievalParts:
             k=k,
             n=n,
             held=Held.B,
-            element_bytes=self.plan.precision.linear_bytes,
+            element_bytes=self.share.precision.linear_bytes,
         )
 
     def product(self, name: str, *, batch: int, m: int, k: int, n: int, on_chip: str) -> MatMul:
@@ -232,37 +232,37 @@ class RetrievalParts:
 
     def edge(self, name: str, elements: int, *, enters: bool) -> tuple[Boundary, ...]:
         """Return the edge of a tensor-parallel region; nothing with one rank."""
-        if self.plan.tp == 1:
+        if self.share.axes.tp == 1:
             return ()
         return (Boundary(name=f"retrieval.{name}", elements=elements, enters=enters),)
 
 
-def cross_activation_bytes(config: TransformerConfig, plan: Parallelism, shape: Retrieval) -> float:
+def cross_activation_bytes(config: TransformerConfig, share: Share, shape: Retrieval) -> float:
     """Return what one cross-attention keeps of a microbatch on one rank, as `layer_activation_bytes`."""
-    parts = RetrievalParts(config, plan, shape)
-    width, operand = plan.precision.element_bytes, plan.precision.linear_bytes
+    parts = RetrievalParts(config, share, shape)
+    width, operand = share.precision.element_bytes, share.precision.linear_bytes
     heads = config.query_width
-    stream = plan.tokens * config.hidden * (width + operand)
-    inner = float(plan.tokens * heads * (width + operand) + 2 * parts.rows * heads * width)
-    inner += _score_bytes(parts, plan.tokens * config.heads * shape.neighbours * shape.length)
-    return stream / parts.cut + inner / plan.tp
+    stream = share.tokens * config.hidden * (width + operand)
+    inner = float(share.tokens * heads * (width + operand) + 2 * parts.rows * heads * width)
+    inner += _score_bytes(parts, share.tokens * config.heads * shape.neighbours * shape.length)
+    return stream / parts.cut + inner / share.axes.tp
 
 
-def encoder_activation_bytes(config: TransformerConfig, plan: Parallelism, shape: Retrieval) -> float:
+def encoder_activation_bytes(config: TransformerConfig, share: Share, shape: Retrieval) -> float:
     """Return what the encoder keeps of a microbatch on one rank, its result included."""
-    parts = RetrievalParts(config, plan, shape)
-    width, operand = plan.precision.element_bytes, plan.precision.linear_bytes
+    parts = RetrievalParts(config, share, shape)
+    width, operand = share.precision.element_bytes, share.precision.linear_bytes
     reads = 2 * shape.layers + shape.crossings
     stream = parts.rows * shape.hidden * (reads * (width + operand) + operand)
     own = float(parts.rows * (shape.width * (3 * width + operand) + shape.ffn_hidden * (width + operand)))
-    crossing = float(parts.rows * shape.width * (width + operand) + 2 * plan.tokens * shape.width * width)
-    crossing += plan.tokens * config.hidden * operand * plan.tp / parts.cut
+    crossing = float(parts.rows * shape.width * (width + operand) + 2 * share.tokens * shape.width * width)
+    crossing += share.tokens * config.hidden * operand * share.axes.tp / parts.cut
     own += _score_bytes(parts, parts.rows * shape.heads * shape.length)
     crossing += _score_bytes(parts, parts.rows * shape.heads * shape.chunk)
     kept = shape.layers * own + shape.crossings * crossing
-    return stream / parts.cut + kept / plan.tp
+    return stream / parts.cut + kept / share.axes.tp
 
 
 def _score_bytes(parts: RetrievalParts, scores: int) -> float:
-    kept = parts.plan.attention is Attention.FULL and parts.plan.recompute is Recompute.NONE
+    kept = parts.share.recompute.attention is Attention.FULL and parts.share.recompute.kind is Recompute.NONE
     return float(scores * parts.width) if kept else 0.0

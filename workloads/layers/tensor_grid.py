@@ -12,18 +12,21 @@ from simulator.operators import Collective, CollectiveKind, Elementwise, Held, M
 from workloads.layers.transformer import Item
 from workloads.models.architecture import Norm, TransformerConfig
 from workloads.plan.choices import TensorGrid
-from workloads.plan.plan import Parallelism
+from workloads.plan.parts import Axes
+from workloads.plan.plan import Share
 
 
-def overlapped(items: tuple[Item, ...], plan: Parallelism) -> tuple[Item, ...]:
+def overlapped(items: tuple[Item, ...], axes: Axes, element_bytes: int) -> tuple[Item, ...]:
     """Return a block's operators with every tensor-parallel collective beside a product, where one can be.
 
     Parameters
     ----------
     items : tuple
         Operators of one pass through one block, each standing once.
-    plan : Parallelism
-        The plan; with `Parallelism.overlap_tensor` false the items come back as they are.
+    axes : Axes
+        Ranks along each axis.
+    element_bytes : int
+        Bytes of a stored element.
 
     Notes
     -----
@@ -43,12 +46,10 @@ def overlapped(items: tuple[Item, ...], plan: Parallelism) -> tuple[Item, ...]:
     models", ASPLOS 2023; NVIDIA Transformer Engine, `ub_overlap_ag`, `ub_overlap_rs` and
     `ub_bulk_wgrad`; PyTorch asynchronous tensor parallelism.
     """
-    if not plan.overlap_tensor:
-        return items
     done: list[Item] = []
     left = list(items)
     while left:
-        taken = _gather_first(left, plan) or _scatter_last(left, plan)
+        taken = _gather_first(left, axes) or _scatter_last(left, axes, element_bytes)
         if taken:
             count, made = taken
             done += made
@@ -58,19 +59,19 @@ def overlapped(items: tuple[Item, ...], plan: Parallelism) -> tuple[Item, ...]:
     return tuple(done)
 
 
-def _gather_first(items: list[Item], plan: Parallelism) -> tuple[int, list[Item]] | None:
+def _gather_first(items: list[Item], axes: Axes) -> tuple[int, list[Item]] | None:
     """Return how many items an all-gather, casts of what it brings and their product are, and what for."""
     if not _is(items[0], CollectiveKind.ALL_GATHER):
         return None
     place = 1
     while place < len(items) and items[place][0].name.endswith(".cast"):
         place += 1
-    if place == len(items) or not _cuttable(items[place], plan):
+    if place == len(items) or not _cuttable(items[place], axes):
         return None
-    return place + 1, [*items[1:place], (_ring(items[place], items[0], plan), 1)]
+    return place + 1, [*items[1:place], (_ring(items[place], items[0], axes), 1)]
 
 
-def _scatter_last(items: list[Item], plan: Parallelism) -> tuple[int, list[Item]] | None:
+def _scatter_last(items: list[Item], axes: Axes, element_bytes: int) -> tuple[int, list[Item]] | None:
     """Return the items of a product and the reduce-scatter after it, and what stands for them."""
     if len(items) < 2 or not _is(items[1], CollectiveKind.REDUCE_SCATTER):
         return None
@@ -79,42 +80,42 @@ def _scatter_last(items: list[Item], plan: Parallelism) -> tuple[int, list[Item]
         return None
     if product.phase is Phase.GRAD_WEIGHT:
         return 2, [(Overlapped(product=product, pieces=1, alone=0, collective=scatter), 1)]
-    if not _cuttable(items[0], plan):
+    if not _cuttable(items[0], axes):
         return None
-    shard = scatter.payload_bytes / plan.tp
+    shard = scatter.payload_bytes / axes.tp
     summed = Elementwise(
         name=f"{scatter.name}.sum",
         layer=scatter.layer,
         phase=scatter.phase,
-        flops=(plan.tp - 1) * shard / plan.precision.element_bytes,
-        read_bytes=plan.tp * shard,
+        flops=(axes.tp - 1) * shard / element_bytes,
+        read_bytes=axes.tp * shard,
         written_bytes=shard,
     )
-    return 2, [(_ring(items[0], items[1], plan), 1), (summed, 1)]
+    return 2, [(_ring(items[0], items[1], axes), 1), (summed, 1)]
 
 
 def _is(item: Item, kind: CollectiveKind) -> bool:
     return isinstance(item[0], Collective) and item[0].kind is kind and item[0].axis == "tp"
 
 
-def _cuttable(item: Item, plan: Parallelism) -> bool:
+def _cuttable(item: Item, axes: Axes) -> bool:
     product = item[0]
     return (
         isinstance(product, MatMul)
         and product.batch == 1
         and product.held is Held.B
-        and product.m % plan.tp == 0
+        and product.m % axes.tp == 0
     )
 
 
-def _ring(product: Item, collective: Item, plan: Parallelism) -> Overlapped:
+def _ring(product: Item, collective: Item, axes: Axes) -> Overlapped:
     """Return a product in shards beside the ring that brings them or takes them away."""
     whole, moved = product[0], collective[0]
     assert isinstance(whole, MatMul)  # noqa: S101 - narrows the type
     assert isinstance(moved, Collective)  # noqa: S101 - narrows the type
     return Overlapped(
-        product=replace(whole, m=whole.m // plan.tp),
-        pieces=plan.tp,
+        product=replace(whole, m=whole.m // axes.tp),
+        pieces=axes.tp,
         alone=1,
         collective=replace(moved, algorithm=str(Algorithm.RING)),
     )
@@ -130,7 +131,7 @@ ROW, COLUMN, DEPTH = "tp_row", "tp_column", "tp_depth"
 """Axes within the tensor-parallel ranks: along a row of a grid, along a column, from grid to grid."""
 
 
-def on_one_row(plan: Parallelism) -> Parallelism:
+def on_one_row(share: Share) -> Share:
     """Return the plan of one row of a grid as if it were all: its share of the batch, tp its columns.
 
     Notes
@@ -139,26 +140,25 @@ def on_one_row(plan: Parallelism) -> Parallelism:
     over rows and depth (Optimus, arXiv:2104.05343, section 3.2; Tesseract, arXiv:2105.14500, section 3.1).
     Norms, activations and attention are therefore those of such a plan; products are not (`on_grid`).
     """
-    if plan.tensor_grid is TensorGrid.LINE:
-        return plan
-    return replace(
-        plan,
-        tp=plan.columns,
-        micro_batch=plan.micro_batch // plan.rows,
-        vocabulary_multiple=plan.vocabulary_multiple * plan.rows,
+    if share.axes.tensor_grid is TensorGrid.LINE:
+        return share
+    return share.with_(
+        tp=share.axes.columns,
+        micro_batch=share.batch.micro_batch // share.axes.rows,
+        vocabulary_multiple=share.axes.vocabulary_multiple * share.axes.rows,
         tensor_grid=TensorGrid.LINE,
         tensor_depth=1,
     )
 
 
-def on_grid(items: tuple[Item, ...], config: TransformerConfig, plan: Parallelism) -> tuple[Item, ...]:
+def on_grid(items: tuple[Item, ...], config: TransformerConfig, share: Share) -> tuple[Item, ...]:
     """Return the operators of one row's plan as a grid runs them.
 
     Parameters
     ----------
     items : tuple
         Operators under `on_one_row`, one pass through a block, an embedding or a head.
-    config, plan : TransformerConfig, Parallelism
+    config, share : TransformerConfig, Share
         The model, and the plan with the grid.
 
     Notes
@@ -174,9 +174,9 @@ def on_grid(items: tuple[Item, ...], config: TransformerConfig, plan: Parallelis
     van de Geijn and Watts, Concurrency 9 (1997) 255: SUMMA. Xu et al., arXiv:2104.05343, algorithms 1 to 3.
     Wang et al., arXiv:2105.14500, algorithms 3 and 4.
     """
-    if plan.tensor_grid is TensorGrid.LINE:
+    if share.axes.tensor_grid is TensorGrid.LINE:
         return items
-    walk = _Grid(config, plan)
+    walk = _Grid(config, share)
     return tuple(made for one, count in items for made in walk.item(one, count))
 
 
@@ -187,12 +187,12 @@ Operation = MatMul | Elementwise | Collective | Overlapped
 class _Grid:
     """Turns one row's operators into the grid's."""
 
-    def __init__(self, config: TransformerConfig, plan: Parallelism) -> None:
+    def __init__(self, config: TransformerConfig, share: Share) -> None:
         self.config = config
-        self.plan = plan
-        self.row = on_one_row(plan)
-        self.side = plan.columns
-        self.width = plan.precision.element_bytes
+        self.share = share
+        self.row = on_one_row(share)
+        self.side = share.axes.columns
+        self.width = share.precision.element_bytes
 
     def item(self, one: Operation, count: int) -> list[Item]:
         """Return what an operator becomes; edges of the row's tensor-parallel regions vanish."""
@@ -254,7 +254,7 @@ class _Grid:
             read_bytes=one.read_bytes / self.side,
             written_bytes=one.written_bytes / self.side,
         )
-        rows = self.plan.padded_vocabulary(self.config) // self.side
+        rows = self.share.axes.padded_vocabulary(self.config) // self.side
         block = rows * self.config.hidden // self.side
         if one.phase is Phase.FORWARD:
             return [
@@ -266,7 +266,7 @@ class _Grid:
 
     def from_grid_to_grid(self, one: MatMul | Elementwise, elements: int) -> list[Item]:
         """Return the sum of a block's gradient over the grids, which hold the same weights."""
-        if self.plan.tensor_depth == 1:
+        if self.share.axes.tensor_depth == 1:
             return []
         payload = elements * self.width
         return [(self.move(one, CollectiveKind.ALL_REDUCE, DEPTH, payload), 1)]
@@ -291,6 +291,6 @@ class _Grid:
             phase=one.phase,
             kind=kind,
             axis=axis,
-            size=self.plan.tensor_depth if axis == DEPTH else self.side,
+            size=self.share.axes.tensor_depth if axis == DEPTH else self.side,
             payload_bytes=float(payload_bytes),
         )

@@ -1,6 +1,7 @@
 """One rank's work in one layer, in closed form: products, elementwise work and tensor-parallel traffic.
 
-Every part of the model is written once, as forward steps (`workloads.layers.parts`); the backward pass mirrors them.
+Every part of the model is written once, as forward steps (`workloads.layers.parts`); the backward pass
+mirrors them.
 
 How many operations a step's model is worth, by the conventions that published utilisations use.
 """
@@ -23,7 +24,7 @@ from workloads.layers.parts import Boundary, Exchange, Gather, Parts, Step
 from workloads.layers.retrieval import RetrievalParts
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.choices import Attention, ContextExchange, Recompute
-from workloads.plan.plan import Parallelism
+from workloads.plan.plan import Plan, Share
 
 Item = tuple[MatMul | Elementwise | Collective | Overlapped, int]
 """An operator and how often it is repeated."""
@@ -73,7 +74,7 @@ PASSES_THROUGH = frozenset(
 class _Walker:
     """Turns forward steps into the operators of a pass."""
 
-    plan: Parallelism
+    share: Share
     layer: str
 
     def collective(
@@ -86,19 +87,19 @@ class _Walker:
             phase=phase,
             kind=kind,
             axis=axis,
-            size={"ep": self.plan.ep, "cp": self.plan.cp, "tp": self.plan.tp}[axis],
-            payload_bytes=float(elements * self.plan.precision.element_bytes),
+            size={"ep": self.share.axes.ep, "cp": self.share.axes.cp, "tp": self.share.axes.tp}[axis],
+            payload_bytes=float(elements * self.share.precision.element_bytes),
         )
 
     def crossing(self, step: Boundary, phase: Phase) -> tuple[Item, ...]:
         """Return what a boundary costs: the backward pass crosses it the other way."""
         gathers = step.enters is (phase is Phase.FORWARD)
-        if not self.plan.sequence_parallel:
+        if not self.share.axes.sequence_parallel:
             if gathers:
                 return ()
             return ((self.collective(step.name, phase, CollectiveKind.ALL_REDUCE, "tp", step.elements), 1),)
         if gathers:
-            share = step.elements / self.plan.tp
+            share = step.elements / self.share.axes.tp
             return ((self.collective(step.name, phase, CollectiveKind.ALL_GATHER, "tp", share), 1),)
         return ((self.collective(step.name, phase, CollectiveKind.REDUCE_SCATTER, "tp", step.elements), 1),)
 
@@ -150,9 +151,9 @@ class _Walker:
 
     def _gather_backward(self, step: Gather) -> tuple[Item, ...]:
         """Gather keys and values once more, unless they were just recomputed, and sum their gradients."""
-        whole = step.elements * self.plan.cp
+        whole = step.elements * self.share.axes.cp
         summed = self.collective(step.name, Phase.GRAD_INPUT, CollectiveKind.REDUCE_SCATTER, "cp", whole)
-        if self.plan.recompute is Recompute.FULL:
+        if self.share.recompute.kind is Recompute.FULL:
             return ((summed, 1),)
         return ((self._gathered(step, Phase.GRAD_INPUT), 1), (summed, 1))
 
@@ -168,7 +169,7 @@ class _Walker:
 
     def _cast(self, product: MatMul, elements: int, phase: Phase) -> tuple[Item, ...]:
         """Return the cast of an operand to fp8 and its transpose, with the search for its largest value."""
-        stored = self.plan.precision.element_bytes
+        stored = self.share.precision.element_bytes
         if product.held is not Held.B or product.element_bytes >= stored:
             return ()
         cast = Elementwise(
@@ -221,25 +222,25 @@ def _mirrored(work: Elementwise) -> Elementwise:
     )
 
 
-def forward_layer(config: TransformerConfig, plan: Parallelism) -> tuple[Item, ...]:
+def forward_layer(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
     """Return the forward operators of one block on one rank for one microbatch.
 
     Parameters
     ----------
-    config, plan : TransformerConfig, Parallelism
-        A pair that `workloads.plan.parallelism.check` accepts.
+    config, share : TransformerConfig, Share
+        A pair that `workloads.plan.rules.check` accepts.
 
     Notes
     -----
     Biases, dropout and masks are taken to be fused into their neighbours. Attention's products span all s x s
-    pairs, as kernels without causal skipping run them; `Parallelism.causal_half` halves them. With flash
+    pairs, as kernels without causal skipping run them; `Recomputation.causal_half` halves them. With flash
     attention the score matrix stays on chip: neither the softmax nor its two products move it.
     """
-    steps = Parts(config=config, plan=plan, layer="block").block()
-    return _Walker(plan=plan, layer="block").forward(steps)
+    steps = Parts(config=config, share=share, layer="block").block()
+    return _Walker(share=share, layer="block").forward(steps)
 
 
-def backward_layer(config: TransformerConfig, plan: Parallelism) -> tuple[Item, ...]:
+def backward_layer(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
     """Return the backward operators of one block, what is recomputed first.
 
     Notes
@@ -249,36 +250,36 @@ def backward_layer(config: TransformerConfig, plan: Parallelism) -> tuple[Item, 
     it. The third gather of sequence parallelism (the input of each weight gradient) is left out, for
     Megatron-LM hides it behind the input gradient.
     """
-    return backward_steps(Parts(config=config, plan=plan, layer="block").block(), plan)
+    return backward_steps(Parts(config=config, share=share, layer="block").block(), share)
 
 
-def forward_steps(steps: tuple[Step, ...], plan: Parallelism) -> tuple[Item, ...]:
+def forward_steps(steps: tuple[Step, ...], share: Share) -> tuple[Item, ...]:
     """Return the forward operators of some steps of a block."""
-    return _Walker(plan=plan, layer="block").forward(steps)
+    return _Walker(share=share, layer="block").forward(steps)
 
 
-def backward_steps(steps: tuple[Step, ...], plan: Parallelism) -> tuple[Item, ...]:
+def backward_steps(steps: tuple[Step, ...], share: Share) -> tuple[Item, ...]:
     """Return the backward operators of some steps of a block, what is recomputed first."""
-    walker = _Walker(plan=plan, layer="block")
+    walker = _Walker(share=share, layer="block")
     again: tuple[Step, ...] = ()
-    if plan.attention is Attention.FLASH:
+    if share.recompute.attention is Attention.FLASH:
         again = tuple(step for step in steps if step.name in SCORES)
-    elif plan.recompute is Recompute.SELECTIVE:
+    elif share.recompute.kind is Recompute.SELECTIVE:
         again = tuple(step for step in steps if step.name in CORE_ATTENTION)
-    if plan.recompute is Recompute.FULL:
-        again = (*steps, *again) if plan.attention is Attention.FLASH else steps
+    if share.recompute.kind is Recompute.FULL:
+        again = (*steps, *again) if share.recompute.attention is Attention.FLASH else steps
     return (*walker.forward(again), *walker.backward(steps))
 
 
 def ring_layer(
-    config: TransformerConfig, plan: Parallelism, items: tuple[Item, ...], *, forward: bool
+    config: TransformerConfig, share: Share, items: tuple[Item, ...], *, forward: bool
 ) -> tuple[tuple[Item, ...], tuple[Collective, ...]]:
     """Return what ring attention adds to a block: other ranks' keys, and the traffic beside that work.
 
     Parameters
     ----------
-    config, plan : TransformerConfig, Parallelism
-        Model and plan.
+    config, share : TransformerConfig, Share
+        Model and share.
     items : tuple
         The block's operators, as `forward_layer` or `backward_layer` gives them: those of one block of keys.
     forward : bool
@@ -295,54 +296,56 @@ def ring_layer(
     A ring that hands keys and values on cp - 1 times is an all-gather, and one that carries their gradients
     home a reduce-scatter (Ring Attention, arXiv:2310.01889, section 3). The backward pass does both.
     """
-    if plan.cp == 1 or plan.context_exchange is not ContextExchange.RING:
+    if share.axes.cp == 1 or share.axes.context_exchange is not ContextExchange.RING:
         return (), ()
     others = tuple(
-        (one, count * (plan.cp - 1))
+        (one, count * (share.axes.cp - 1))
         for one, count in items
         if one.name in CORE_ATTENTION and not isinstance(one, Collective)
     )
-    walker = _Walker(plan=plan, layer="block")
-    pairs = plan.tokens * (plan.key_width(config) + plan.value_width(config))
+    walker = _Walker(share=share, layer="block")
+    pairs = share.tokens * (share.axes.key_width(config) + share.axes.value_width(config))
     phase = Phase.FORWARD if forward else Phase.GRAD_INPUT
     keys = walker.collective("attention.keys", phase, CollectiveKind.ALL_GATHER, "cp", pairs)
     if forward:
         return others, (keys,)
-    sums = walker.collective("attention.keys", phase, CollectiveKind.REDUCE_SCATTER, "cp", pairs * plan.cp)
-    return others, (*((keys,) if plan.recompute is Recompute.FULL else ()), keys, sums)
+    sums = walker.collective(
+        "attention.keys", phase, CollectiveKind.REDUCE_SCATTER, "cp", pairs * share.axes.cp
+    )
+    return others, (*((keys,) if share.recompute.kind is Recompute.FULL else ()), keys, sums)
 
 
-def forward_embedding(config: TransformerConfig, plan: Parallelism) -> tuple[Item, ...]:
+def forward_embedding(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
     """Return the operators of the embedding."""
-    steps = Parts(config=config, plan=plan, layer="embedding").embedding()
-    return _Walker(plan=plan, layer="embedding").forward(steps)
+    steps = Parts(config=config, share=share, layer="embedding").embedding()
+    return _Walker(share=share, layer="embedding").forward(steps)
 
 
-def backward_embedding(config: TransformerConfig, plan: Parallelism) -> tuple[Item, ...]:
+def backward_embedding(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
     """Return the operators that gather the embedding's gradient."""
-    steps = Parts(config=config, plan=plan, layer="embedding").embedding()
-    return _Walker(plan=plan, layer="embedding").backward(steps)
+    steps = Parts(config=config, share=share, layer="embedding").embedding()
+    return _Walker(share=share, layer="embedding").backward(steps)
 
 
-def forward_head(config: TransformerConfig, plan: Parallelism) -> tuple[Item, ...]:
+def forward_head(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
     """Return the operators of the last norm, the logits and the loss."""
-    steps = Parts(config=config, plan=plan, layer="head").head()
-    return _Walker(plan=plan, layer="head").forward(steps)
+    steps = Parts(config=config, share=share, layer="head").head()
+    return _Walker(share=share, layer="head").forward(steps)
 
 
-def backward_head(config: TransformerConfig, plan: Parallelism) -> tuple[Item, ...]:
+def backward_head(config: TransformerConfig, share: Share) -> tuple[Item, ...]:
     """Return the backward operators of the head."""
-    steps = Parts(config=config, plan=plan, layer="head").head()
-    return _Walker(plan=plan, layer="head").backward(steps)
+    steps = Parts(config=config, share=share, layer="head").head()
+    return _Walker(share=share, layer="head").backward(steps)
 
 
-def model_flops(config: TransformerConfig, plan: Parallelism, *, causal: bool = False) -> float:
+def model_flops(config: TransformerConfig, share: Share, *, causal: bool = False) -> float:
     """Return the floating-point operations that a step's model is worth, whatever the plan does.
 
     Parameters
     ----------
-    config, plan : TransformerConfig, Parallelism
-        The model, and the plan, of which only batch, sequence length and block sparsity matter.
+    config, share : TransformerConfig, Share
+        The model, and a rank's share, of which only batch, sequence length and block sparsity matter.
     causal : bool
         Whether only the half of attention's pairs that the mask lets through counts. Of published
         utilisations some count them all and some the half: 12 % apart for Llama 3 8B at 8192 tokens.
@@ -355,14 +358,14 @@ def model_flops(config: TransformerConfig, plan: Parallelism, *, causal: bool = 
     half counted are lower for the same speed. Blocks of weights and of keys that do not exist count nothing;
     weights pruned 2 of 4 count as if they were dense.
     """
-    bare = Parallelism(
-        global_batch=plan.global_batch,
-        sequence_length=plan.sequence_length,
+    bare = Plan.of(
+        global_batch=share.batch.global_batch,
+        sequence_length=share.batch.sequence_length,
         attention=Attention.FULL,
         vocabulary_multiple=1,
-        weight_density=plan.weight_density,
-        attention_keys=plan.attention_keys,
-    )
+        weight_density=share.precision.weight_density,
+        attention_keys=share.recompute.attention_keys,
+    ).share
     layer = _product_flops(forward_layer(config.unbounded, bare), causal=causal)
     narrow = config.windowed_among(0, config.layers)
     blocks = (config.layers - config.dense_layers - narrow) * layer
@@ -372,11 +375,11 @@ def model_flops(config: TransformerConfig, plan: Parallelism, *, causal: bool = 
         dense = _product_flops(forward_layer(config.dense, bare), causal=causal)
         blocks += config.dense_layers * dense
     head = _product_flops(forward_head(config, bare), causal=causal)
-    found = 3.0 * plan.global_batch * (blocks + head)
-    return found + _retrieval_flops(config, plan, bare) if config.retrieval else found
+    found = 3.0 * share.batch.global_batch * (blocks + head)
+    return found + _retrieval_flops(config, share, bare) if config.retrieval else found
 
 
-def _retrieval_flops(config: TransformerConfig, plan: Parallelism, bare: Parallelism) -> float:
+def _retrieval_flops(config: TransformerConfig, share: Share, bare: Share) -> float:
     """Return the operations of a step's cross-attentions and encoder.
 
     Notes
@@ -392,8 +395,8 @@ def _retrieval_flops(config: TransformerConfig, plan: Parallelism, bare: Paralle
         _product_flops((*forward_steps(steps, bare), *backward_steps(steps, bare)), causal=False) * times
         for steps, times in ((parts.cross(), count), (parts.encoder(), 1))
     )
-    never = 2 * plan.sequence_length * config.position_matrix * config.layers
-    return plan.global_batch * (one - never)
+    never = 2 * share.batch.sequence_length * config.position_matrix * config.layers
+    return share.batch.global_batch * (one - never)
 
 
 def _product_flops(items: tuple[Item, ...], *, causal: bool) -> float:

@@ -254,10 +254,19 @@ NOT_DECODERS: Mapping[str, str] = {
 """Other ``model_type`` values that are often met, and what they are made of."""
 
 
-__all__ = ["FAMILIES", "TransformerConfig", "from_hugging_face", "load_model", "shipped_models"]
+__all__ = [
+    "FAMILIES",
+    "TransformerConfig",
+    "from_hugging_face",
+    "known_models",
+    "load_model",
+    "register_model",
+    "shipped_models",
+]
 
 MODELS = Path(__file__).parent
 """Folder of the shipped models."""
+_REGISTERED: dict[str, TransformerConfig] = {}
 WINDOWED, FULL = "sliding_attention", "full_attention"
 """Values of ``layer_types``."""
 LONGEST_SHOWN = 60
@@ -336,6 +345,11 @@ def from_hugging_face(source: Path | str | Mapping[str, Any], *, name: str = "")
         The file, or its contents.
     name : str
         Name to show; by default the file's, or that of its folder for a plain ``config.json``.
+
+    Notes
+    -----
+    Keys that no shape follows from are ignored: published files have dozens of them (tokens, dropout, types
+    of weights, versions), and new ones with every release.
 
     Raises
     ------
@@ -530,8 +544,51 @@ def shipped_models() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in MODELS.glob("*.json")))
 
 
+def known_models() -> tuple[str, ...]:
+    """Return the names of the models that come with the package, and of those registered since."""
+    return (*shipped_models(), *_REGISTERED)
+
+
+def register_model(
+    name: str, config: TransformerConfig | Mapping[str, Any] | Path | str
+) -> TransformerConfig:
+    """Make a model known by name.
+
+    Parameters
+    ----------
+    name : str
+        A name that no model has yet; neither a path nor with spaces.
+    config : TransformerConfig, mapping, path or str
+        The model's shape, or the contents or the path of its config.json.
+
+    Returns
+    -------
+    TransformerConfig
+        The model under its name.
+
+    Raises
+    ------
+    WorkloadError
+        If the name is taken or cannot be told from a path, or the configuration cannot be used.
+    """
+    if not name or _is_path(name) or any(one.isspace() for one in name):
+        msg = f"model: a name has no spaces or slashes and does not end in .json; got {name!r}"
+        raise WorkloadError(msg)
+    if name in known_models():
+        msg = f"model: the name '{name}' is taken; choose another"
+        raise WorkloadError(msg)
+    shape = config if isinstance(config, TransformerConfig) else from_hugging_face(config)
+    known = _REGISTERED[name] = replace(shape, name=name)
+    return known
+
+
+def _is_path(text: str) -> bool:
+    """Return whether text names a file rather than a model."""
+    return "/" in text or "\\" in text or text.endswith(".json")
+
+
 def load_model(name_or_path: str | Path) -> TransformerConfig:
-    """Return a shipped model by name, or any model by the path of its config.json.
+    """Return a shipped or registered model by name, or any model by the path of its config.json.
 
     Parameters
     ----------
@@ -545,10 +602,12 @@ def load_model(name_or_path: str | Path) -> TransformerConfig:
         If the name is unknown (with the nearest known one) or the file cannot be used.
     """
     text = str(name_or_path)
-    if isinstance(name_or_path, Path) or "/" in text or "\\" in text or text.endswith(".json"):
+    if isinstance(name_or_path, Path) or _is_path(text):
         return from_hugging_face(Path(text))
+    if text in _REGISTERED:
+        return _REGISTERED[text]
     if text not in shipped_models():
-        hint = nearest(text, shipped_models(), noun="model")
+        hint = nearest(text, known_models(), noun="model")
         msg = f"no model '{text}'; {hint} (or give the path of a config.json)"
         raise WorkloadError(msg)
     return from_hugging_face(MODELS / f"{text}.json")

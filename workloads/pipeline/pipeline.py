@@ -1,6 +1,4 @@
-"""Which chunks of the model stand on which stage, in which order they run, and how much they keep.
-
-How many versions of weights and gradients stand side by side where steps overlap.
+"""Pipeline of one plan: chunks of the model by stage, way of a microbatch, activations kept.
 
 When each pass of a schedule runs if every pass takes a given time and sending takes none.
 """
@@ -8,126 +6,67 @@ When each pass of a schedule runs if every pass takes a given time and sending t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property
 from itertools import pairwise
 
 from simulator.errors import WorkloadError
-from workloads.pipeline.schedules import (
-    Order,
-    Pass,
-    Slot,
-    dualpipe,
-    gpipe,
-    in_flight,
-    interleaved,
-    v_half,
-    v_min,
-    zb_v,
-    zero_bubble,
-)
-from workloads.plan.choices import Schedule
-from workloads.plan.plan import Parallelism
+from workloads.pipeline.schedule import Chain, InFlight, Order, Pass, Schedule, Slot, most_kept
 
-
-def weight_versions(plan: Parallelism, stage: int) -> int:
-    """Return how many versions of its weights a stage keeps.
-
-    Notes
-    -----
-    PipeDream stashes the version that each microbatch under way ran forward with: p - i on stage *i* of *p*,
-    from 0 (arXiv:1806.03377, section 3.3). Double-buffered weights are 2 (arXiv:2006.09503, section 3.1); so
-    are those of a rank that computes with one version while it pulls the next from parameter servers.
-    """
-    match plan.schedule:
-        case Schedule.PIPEDREAM:
-            return plan.pp - stage
-        case Schedule.PIPEDREAM_2BW:
-            return 2
-        case _:
-            return 1 if plan.waits_for_pulls else 2
-
-
-def gradient_copies(plan: Parallelism) -> int:
-    """Return how many steps' gradients a rank keeps: those it computes and those still being pushed."""
-    return 2 if plan.asynchronous else 1 + plan.delay
-
-
-def staleness(plan: Parallelism, stage: int) -> int:
-    """Return how many updates a gradient is behind the weights it is applied to.
-
-    Notes
-    -----
-    w(t+1) = w(t) - r grad f(w_0(t-p+1), ..., w_(p-1)(t)) with weight stashing, hence p - 1 - i updates on
-    stage *i* (arXiv:1806.03377, section 3.3); one with double-buffered weights (arXiv:2006.09503, section
-    3.1); the delay with parameter servers (Li et al., OSDI 2014, section 3.5).
-    """
-    match plan.schedule:
-        case Schedule.PIPEDREAM:
-            return plan.pp - 1 - stage
-        case Schedule.PIPEDREAM_2BW:
-            return 1
-        case _:
-            return plan.delay
-
-
-def optimal_in_flight(workers: int, input_replicas: int) -> int:
-    """Return the microbatches under way that keep a pipeline busy (PipeDream's NOAM), per input replica.
-
-    Parameters
-    ----------
-    workers : int
-        Accelerators of all stages.
-    input_replicas : int
-        Accelerators of the first stage.
-
-    References
-    ----------
-    Narayanan et al., arXiv:1806.03377, section 3.2.
-    """
-    return -(-workers // input_replicas)
-
-
-Place = tuple[int, int]
+ChunkId = tuple[int, int]
 """A stage, and one of its chunks."""
+SHOWN_MICROBATCHES = 4
+"""Microbatches a stage with which an order is played to find what it keeps: the peak stands before the steady
+state repeats, hence a few microbatches show it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """Where a microbatch goes under a plan."""
+    """Stages of a pipeline under a schedule."""
 
-    plan: Parallelism
-    """The plan."""
+    schedule: Schedule
+    """Order of the microbatches."""
+    stages: int
+    """Pipeline stages."""
+    microbatches: int
+    """Microbatches of a step."""
+    vpp: int = 1
+    """Chunks that each stage holds, where the schedule lets a plan choose."""
+    steps: int = 1
+    """Steps that one run holds."""
+    weaves: bool = False
+    """Whether a forward and a backward pass run woven into one."""
 
     @property
     def chunks(self) -> int:
         """Chunks on each stage."""
-        return 2 if self.plan.two_copies or self.plan.schedule.folded else self.plan.vpp
+        return self.vpp if self.schedule.chain is Chain.LINE else 2
 
     @cached_property
-    def chains(self) -> tuple[tuple[Place, ...], ...]:
+    def chains(self) -> tuple[tuple[ChunkId, ...], ...]:
         """Ways through the model, each from the embedding to the head."""
-        stages = range(self.plan.pp)
-        if self.plan.two_copies:
-            return tuple((stage, 0) for stage in stages), tuple((stage, 1) for stage in reversed(stages))
-        if self.plan.schedule.folded:
-            return ((*((stage, 0) for stage in stages), *((stage, 1) for stage in reversed(stages))),)
-        return (tuple((stage, chunk) for chunk in range(self.chunks) for stage in stages),)
+        stages = range(self.stages)
+        match self.schedule.chain:
+            case Chain.BOTH_WAYS:
+                return tuple((stage, 0) for stage in stages), tuple((stage, 1) for stage in reversed(stages))
+            case Chain.FOLDED:
+                return ((*((stage, 0) for stage in stages), *((stage, 1) for stage in reversed(stages))),)
+            case _:
+                return (tuple((stage, chunk) for chunk in range(self.chunks) for stage in stages),)
 
     @cached_property
-    def _next(self) -> dict[Place, Place]:
+    def _next(self) -> dict[ChunkId, ChunkId]:
         return {place: following for chain in self.chains for place, following in pairwise(chain)}
 
     @cached_property
-    def _previous(self) -> dict[Place, Place]:
+    def _previous(self) -> dict[ChunkId, ChunkId]:
         return {following: place for place, following in self._next.items()}
 
-    def source(self, place: Place, direction: Pass) -> Place | None:
+    def source(self, place: ChunkId, direction: Pass) -> ChunkId | None:
         """Return where the input of a pass comes from, None if it starts there."""
         return (self._previous if direction is Pass.FORWARD else self._next).get(place)
 
-    def target(self, place: Place, direction: Pass) -> Place | None:
+    def target(self, place: ChunkId, direction: Pass) -> ChunkId | None:
         """Return where the output of a pass goes, None if it ends there."""
         if direction is Pass.WEIGHT:
             return None
@@ -135,9 +74,8 @@ class Pipeline:
 
     def order(self) -> Order:
         """Return the slots of every stage, in order."""
-        plan = self.plan
-        count = plan.microbatches * (plan.steps_in_run if plan.schedule.flows else 1)
-        return schedule_of(plan.schedule, plan.pp, count, plan.vpp)
+        count = self.microbatches * (self.steps if self.schedule.flows else 1)
+        return self.schedule.passes(self.stages, count, self.vpp)
 
     def kept(self, stage: int, layers: tuple[float, ...]) -> float:
         """Return how many blocks' activations a stage keeps at most, each microbatch counted.
@@ -149,56 +87,15 @@ class Pipeline:
         layers : tuple of float
             Blocks of each of its chunks.
         """
-        plan = self.plan
         # A forward pass woven into a backward pass keeps its own before the other's are given up.
-        woven = plan.overlap_experts and not plan.two_copies
-        if len(layers) == 1:
-            kept = in_flight(plan.schedule, plan.pp, plan.microbatches, stage)
-            return min(kept + woven, plan.microbatches) * layers[0]
-        # The peak stands before the steady state repeats, hence a few microbatches show it.
-        shown = min(plan.microbatches, 4 * plan.pp)
-        return most_kept(plan.schedule, plan.pp, shown, plan.vpp)(stage, layers) + woven * max(layers)
-
-
-@dataclass(frozen=True)
-class _Kept:
-    order: Order
-
-    def __call__(self, stage: int, layers: tuple[float, ...]) -> float:
-        held: Counter[int] = Counter()
-        most = 0.0
-        for slot in self.order[stage]:
-            if slot.direction is Pass.FORWARD:
-                held[slot.chunk] += 1
-            elif slot.direction in {Pass.BACKWARD, Pass.WEIGHT}:
-                held[slot.chunk] -= 1
-            most = max(most, sum(layers[chunk] * count for chunk, count in held.items()))
-        return most
-
-
-@lru_cache(maxsize=64)
-def most_kept(kind: Schedule, stages: int, microbatches: int, chunks: int) -> _Kept:
-    """Return a counter of the blocks that a stage of a schedule keeps at most."""
-    return _Kept(schedule_of(kind, stages, microbatches, chunks))
-
-
-_BUILDERS: dict[Schedule, Callable[[int, int], Order]] = {
-    Schedule.GPIPE: gpipe,
-    Schedule.ZERO_BUBBLE: zero_bubble,
-    Schedule.DUALPIPE: dualpipe,
-    Schedule.ZB_H2: partial(zero_bubble, depth=2),
-    Schedule.ZB_V: zb_v,
-    Schedule.V_HALF: v_half,
-    Schedule.V_MIN: v_min,
-}
-"""Orders that depend on stages and microbatches only; the others are those of 1F1B."""
-
-
-@lru_cache(maxsize=16)
-def schedule_of(kind: Schedule, stages: int, microbatches: int, chunks: int = 1) -> Order:
-    """Return the order of a named schedule; `chunks` matters to 1F1B only."""
-    build = _BUILDERS.get(kind)
-    return build(stages, microbatches) if build else interleaved(stages, microbatches, chunks)
+        woven = self.weaves and not self.schedule.two_copies
+        if len(layers) == 1 and not isinstance(self.schedule.in_flight, InFlight):
+            kept = self.schedule.most_in_flight(self.stages, self.microbatches, stage)
+            return min(kept + woven, self.microbatches) * layers[0]
+        run = self.microbatches * (self.steps if self.schedule.flows else 1)
+        shown = min(run, SHOWN_MICROBATCHES * self.stages)
+        slots = self.schedule.passes(self.stages, shown, self.vpp)[stage]
+        return most_kept(slots, layers) + woven * max(layers)
 
 
 _DURATION_PARTS = {
@@ -252,12 +149,12 @@ def play(pipeline: Pipeline, times: PassTimes, *, steps: int = 1) -> tuple[Playe
     Parameters
     ----------
     pipeline : Pipeline
-        Plan and way of the microbatches.
+        Stages, schedule and way of the microbatches.
     times : PassTimes
         Length of the passes. A stage that holds several chunks of a microbatch's way shares it among them.
     steps : int
         Steps in a row, no stage waiting for another's update; a schedule without a flush holds as many as
-        its plan says (`workloads.plan.plan.Parallelism.steps_in_run`).
+        the pipeline says (`Pipeline.steps`).
 
     Raises
     ------
@@ -265,7 +162,7 @@ def play(pipeline: Pipeline, times: PassTimes, *, steps: int = 1) -> tuple[Playe
         If the schedule's order is impossible.
     """
     orders = _repeated(pipeline, steps)
-    share = len(pipeline.chains[0]) / pipeline.plan.pp
+    share = len(pipeline.chains[0]) / pipeline.stages
     ended: dict[tuple[int, Slot], float] = {}
     free = [0.0] * len(orders)
     place = [0] * len(orders)
@@ -293,9 +190,9 @@ def play(pipeline: Pipeline, times: PassTimes, *, steps: int = 1) -> tuple[Playe
 
 def _repeated(pipeline: Pipeline, steps: int) -> Order:
     order = pipeline.order()
-    if pipeline.plan.schedule.flows:
+    if pipeline.schedule.flows:
         return order
-    count = pipeline.plan.microbatches
+    count = pipeline.microbatches
     return tuple(
         tuple(
             Slot(slot.microbatch + step * count, slot.direction, slot.chunk)

@@ -1,43 +1,25 @@
-"""In which order a pipeline stage runs the forward and backward passes of its microbatches.
-
-Pipeline orders folded into a V: a stage holds a chunk from the start and one from the end of the model.
-
-Pipeline orders that split the backward pass, so that gradients of weights fill the bubble.
-"""
+"""Pipeline schedules that come with the project: orders of passes, and what follows from each."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass
-from enum import StrEnum
+from functools import partial
 
+from simulator.amounts import Amount, smaller
 from simulator.errors import WorkloadError
-from workloads.plan.parallelism import Schedule
-
-
-class Pass(StrEnum):
-    """What a run through a stage does; a backward pass may be split into one of inputs and one of weights."""
-
-    FORWARD = "forward"
-    BACKWARD = "backward"
-    INPUT = "backward of inputs"
-    WEIGHT = "backward of weights"
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """One run of one microbatch through one chunk of a stage."""
-
-    microbatch: int
-    """Which microbatch."""
-    direction: Pass
-    """Forward or backward."""
-    chunk: int = 0
-    """Which of the stage's chunks."""
-
-
-Order = tuple[tuple[Slot, ...], ...]
-"""For every stage, its slots in order."""
+from simulator.estimate.step import Order as ClosedForm
+from workloads.pipeline.schedule import (
+    Chain,
+    InFlight,
+    LeastMicrobatches,
+    Order,
+    Pass,
+    Schedule,
+    Slot,
+    Updates,
+    register_schedule,
+)
 
 
 def gpipe(stages: int, microbatches: int) -> Order:
@@ -52,7 +34,6 @@ def gpipe(stages: int, microbatches: int) -> Order:
     ----------
     Huang et al., GPipe, arXiv:1811.06965, figure 2c.
     """
-    check_sizes(stages, microbatches)
     forward = [Slot(microbatch, Pass.FORWARD) for microbatch in range(microbatches)]
     backward = [Slot(microbatch, Pass.BACKWARD) for microbatch in range(microbatches)]
     return ((*forward, *backward),) * stages
@@ -76,7 +57,6 @@ def one_forward_one_backward(stages: int, microbatches: int) -> Order:
     ----------
     Narayanan et al., arXiv:2104.04473, section 2.2.1 and figure 4 (PipeDream-Flush).
     """
-    check_sizes(stages, microbatches)
     order: list[tuple[Slot, ...]] = []
     for stage in range(stages):
         ahead = min(stages - 1 - stage, microbatches)
@@ -113,7 +93,6 @@ def interleaved(stages: int, microbatches: int, chunks: int) -> Order:
     ----------
     Narayanan et al., arXiv:2104.04473, section 2.2.2; Korthikanti et al., arXiv:2205.05198, section 4.2.3.
     """
-    check_sizes(stages, microbatches)
     if chunks == 1:
         return one_forward_one_backward(stages, microbatches)
     if microbatches % stages:
@@ -139,27 +118,135 @@ def interleaved(stages: int, microbatches: int, chunks: int) -> Order:
     return tuple(order)
 
 
-def in_flight(kind: Schedule, stages: int, microbatches: int, stage: int) -> int:
-    """Return how many microbatches' activations a stage keeps at most, where it holds one chunk."""
-    match kind:
-        case Schedule.GPIPE:
-            return microbatches
-        case Schedule.ZERO_BUBBLE:
-            return min(microbatches, stages)
-        case Schedule.ZB_H2:
-            return min(microbatches, 2 * stages - 1)
-        case Schedule.PIPEDREAM | Schedule.PIPEDREAM_2BW:
-            return stages - stage
-        case _:
-            return min(microbatches, stages - stage)
+def zero_bubble(stages: int, microbatches: int, *, depth: int = 1) -> Order:
+    """Return ZB-H1 or ZB-H2: 1F1B whose gradients of weights wait until a stage would idle.
+
+    Parameters
+    ----------
+    stages, microbatches : int
+        At least 1 each.
+    depth : int
+        1 for ZB-H1, 2 for ZB-H2: how many microbatches run ahead per stage that lies behind.
+
+    Notes
+    -----
+    With depth *k*, stage *i* of *p* runs k (p - 1 - i) forward passes ahead and the gradients of weights k i
+    microbatches after those of inputs, so that every stage keeps at most k (p - 1) + 1 microbatches. For
+    ZB-H1 that is p, as on the first stage of 1F1B, and the bubble is (p - 1) (F + B - W) instead of (p - 1)
+    (F + B + W), where B and W are the two halves of the backward pass: a third with equal times. For ZB-H2 it
+    is (p - 1) (F + B - 2 W), none with equal times, at 2 p - 1: then every stage is busy from its first to
+    its last pass, and the next step follows at once if no stage waits for another's update.
+
+    References
+    ----------
+    Qi et al., Zero Bubble Pipeline Parallelism, arXiv:2401.10241, sections 3.1 and 3.2 and table 2.
+    """
+    order = []
+    for stage in range(stages):
+        ahead = min(depth * (stages - 1 - stage), microbatches)
+        slots = [Slot(microbatch, Pass.FORWARD) for microbatch in range(ahead)]
+        waiting: deque[int] = deque()
+        for index in range(microbatches):
+            if ahead + index < microbatches:
+                slots.append(Slot(ahead + index, Pass.FORWARD))
+            slots.append(Slot(index, Pass.INPUT))
+            waiting.append(index)
+            if len(waiting) > depth * stage or ahead + index >= microbatches:
+                slots.append(Slot(waiting.popleft(), Pass.WEIGHT))
+        slots += [Slot(left, Pass.WEIGHT) for left in waiting]
+        order.append(tuple(slots))
+    return tuple(order)
 
 
-def check_sizes(stages: int, microbatches: int) -> None:
-    """Check that a schedule has stages and microbatches."""
-    for name, value in (("stages", stages), ("microbatches", microbatches)):
-        if value < 1:
-            msg = f"schedule: {name} must be at least 1; got {value}"
-            raise WorkloadError(msg)
+class _Both:
+    """One stage's slots in both directions of DualPipe: `near` enters on the stage's side."""
+
+    def __init__(self, near: int, each: int) -> None:
+        self._chunk = {True: near, False: 1 - near}
+        self._each = each
+        self._count: Counter[tuple[bool, Pass]] = Counter()
+        self._waiting: deque[Slot] = deque()
+        self.slots: list[Slot] = []
+
+    def _next(self, near: bool, direction: Pass) -> Slot:
+        chunk = self._chunk[near]
+        place = Pass.FORWARD if direction is Pass.FORWARD else Pass.BACKWARD
+        slot = Slot(self._count[near, place] + chunk * self._each, direction, chunk)
+        self._count[near, place] += 1
+        return slot
+
+    def forward(self, *, near: bool) -> None:
+        self.slots.append(self._next(near, Pass.FORWARD))
+
+    def backward(self, *, near: bool, split: bool = False) -> None:
+        slot = self._next(near, Pass.INPUT if split else Pass.BACKWARD)
+        self.slots.append(slot)
+        if split:
+            self._waiting.append(Slot(slot.microbatch, Pass.WEIGHT, slot.chunk))
+
+    def weights(self) -> None:
+        self.slots.append(self._waiting.popleft())
+
+
+def dualpipe(stages: int, microbatches: int) -> Order:
+    """Return DualPipe: half of the microbatches enter at either end of the pipeline.
+
+    Parameters
+    ----------
+    stages, microbatches : int
+        Both even, at least 2 microbatches per stage.
+
+    Notes
+    -----
+    Chunk 0 of stage *i* is part *i* of the model, chunk 1 part p - 1 - i: parameters stand twice, and p + 1
+    microbatches are kept. With B the part of inputs and W that of weights the bubble is (p/2 - 1) (F + B - W)
+    as long as B does not exceed F. The reference runs a forward and a backward pass as one, F&B, whose
+    traffic hides behind the other's work, for a bubble of (p/2 - 1) (F&B + (B + W) - 3W); here they stand one
+    after the other, so that traffic inside them stays visible, and the next stage need not wait for both.
+
+    References
+    ----------
+    DeepSeek-V3, arXiv:2412.19437, section 3.2.1, figure 5 and table 2.
+    """
+    return tuple(_both_ways(stage, stages, microbatches) for stage in range(stages))
+
+
+def _both_ways(stage: int, stages: int, microbatches: int) -> tuple[Slot, ...]:
+    """Return one stage's slots, in the eight steps of the reference's figure."""
+    each = microbatches // 2
+    from_end = min(stage, stages - 1 - stage)
+    inner = stages // 2 - 1 - from_end
+    run = _Both(0 if stage < stages // 2 else 1, each)
+    for _ in range(2 * inner):
+        run.forward(near=True)
+    for _ in range(from_end + 1):
+        run.forward(near=True)
+        run.forward(near=False)
+    for _ in range(inner):
+        run.backward(near=False, split=True)
+        run.weights()
+        run.forward(near=False)
+    for _ in range(each - stages + from_end + 1):
+        run.forward(near=True)
+        run.backward(near=False)
+        run.forward(near=False)
+        run.backward(near=True)
+    for _ in range(inner):
+        run.backward(near=False)
+        run.forward(near=False)
+        run.backward(near=True)
+    split = False
+    for index in range(from_end + 1):
+        split = split or (index == (from_end + 1) // 2 and from_end % 2 == 1)
+        run.backward(near=False, split=split)
+        split = split or (index == (from_end + 1) // 2 and from_end % 2 == 0)
+        run.backward(near=True, split=split)
+    for _ in range(inner):
+        run.weights()
+        run.backward(near=True, split=True)
+    for _ in range(from_end + 1):
+        run.weights()
+    return tuple(run.slots)
 
 
 PERIOD = 6
@@ -207,7 +294,6 @@ def v_min(stages: int, microbatches: int) -> Order:
     ----------
     Qi et al., Pipeline Parallelism with Controllable Memory, arXiv:2405.15362, section 3 and table 1.
     """
-    check_sizes(stages, microbatches)
     block = _Block((1, 1, 1, 1), (1, 0, 3) if stages % 3 == 0 else (0, 0, 0))
     return _filled(block, stages, microbatches, most=2 * -(-(stages + 2) // 3))
 
@@ -229,7 +315,6 @@ def v_half(stages: int, microbatches: int) -> Order:
     ----------
     Qi et al., Pipeline Parallelism with Controllable Memory, arXiv:2405.15362, section 3 and table 1.
     """
-    check_sizes(stages, microbatches)
     block = _Block((1, 2, 1, 2), (0, 0, 0) if stages % 2 else (2, 0, 3))
     return _filled(block, stages, microbatches, most=2 * (stages // 2 + 1))
 
@@ -323,11 +408,6 @@ def zb_v(stages: int, microbatches: int) -> Order:
     stages, microbatches : int
         At least 1 stage, and 2 p - 1 microbatches.
 
-    Raises
-    ------
-    WorkloadError
-        If there are fewer microbatches.
-
     Notes
     -----
     Every stage keeps at most p microbatches, half of each in either chunk. With equal times of all passes a
@@ -337,13 +417,6 @@ def zb_v(stages: int, microbatches: int) -> Order:
     ----------
     Qi et al., Zero Bubble Pipeline Parallelism, arXiv:2401.10241, section 6 and figure 6.
     """
-    check_sizes(stages, microbatches)
-    if microbatches < 2 * stages - 1:
-        msg = (
-            f"schedule: zb_v needs at least twice the stages ({stages}) less one microbatches; "
-            f"got {microbatches}, try {2 * stages - 1}"
-        )
-        raise WorkloadError(msg)
     return tuple(_folded_stage(stage, stages, microbatches) for stage in range(stages))
 
 
@@ -386,146 +459,113 @@ def _folded_stage(stage: int, stages: int, microbatches: int) -> tuple[Slot, ...
     return tuple(slots)
 
 
-def zero_bubble(stages: int, microbatches: int, *, depth: int = 1) -> Order:
-    """Return ZB-H1 or ZB-H2: 1F1B whose gradients of weights wait until a stage would idle.
+def _never_below_stages(stages: Amount, microbatches: Amount, stage: Amount) -> Amount:
+    return smaller(microbatches, stages - stage)
+
+
+ONE_FORWARD_ONE_BACKWARD = register_schedule(
+    "1f1b",
+    Schedule(
+        order=one_forward_one_backward,
+        interleaved=interleaved,
+        in_flight=_never_below_stages,
+        closed_form=ClosedForm.ALTERNATING,
+    ),
+)
+"""PipeDream with a flush (arXiv:2006.09503, arXiv:2104.04473), one version of the weights."""
+GPIPE = register_schedule(
+    "gpipe",
+    Schedule(
+        order=gpipe,
+        in_flight=lambda stages, microbatches, stage: microbatches,
+        woven=None,
+        closed_form=ClosedForm.FORWARD_FIRST,
+    ),
+)
+"""All forward passes first (arXiv:1811.06965)."""
+ZERO_BUBBLE = register_schedule(
+    "zero_bubble",
+    Schedule(
+        order=zero_bubble,
+        in_flight=lambda stages, microbatches, stage: smaller(microbatches, stages),
+        woven=None,
+        closed_form=ClosedForm.SPLIT_BACKWARD,
+    ),
+)
+"""ZB-H1 (arXiv:2401.10241)."""
+DUALPIPE = register_schedule(
+    "dualpipe",
+    Schedule(
+        order=dualpipe,
+        in_flight=InFlight.FROM_ORDER,
+        chain=Chain.BOTH_WAYS,
+        least_microbatches=LeastMicrobatches(2, 0),
+        multiple=2,
+        woven=(Pass.FORWARD, Pass.BACKWARD),
+    ),
+)
+"""That of DeepSeek-V3 (arXiv:2412.19437), with every parameter on two stages."""
+ZB_H2 = register_schedule(
+    "zb_h2",
+    Schedule(
+        order=partial(zero_bubble, depth=2),
+        in_flight=lambda stages, microbatches, stage: smaller(microbatches, 2 * stages - 1),
+    ),
+)
+"""ZB-H2 (arXiv:2401.10241), of twice the memory."""
+ZB_V = register_schedule(
+    "zb_v",
+    Schedule(
+        order=zb_v,
+        in_flight=InFlight.FROM_ORDER,
+        chain=Chain.FOLDED,
+        least_microbatches=LeastMicrobatches(2, -1),
+        saves_memory=True,
+    ),
+)
+"""ZB-V (arXiv:2401.10241, section 6): the pipeline folded into a V."""
+V_HALF = register_schedule(
+    "v_half",
+    Schedule(order=v_half, in_flight=InFlight.FROM_ORDER, chain=Chain.FOLDED, saves_memory=True),
+)
+"""V-Half (arXiv:2405.15362)."""
+V_MIN = register_schedule(
+    "v_min", Schedule(order=v_min, in_flight=InFlight.FROM_ORDER, chain=Chain.FOLDED, saves_memory=True)
+)
+"""V-Min (arXiv:2405.15362)."""
+PIPEDREAM = register_schedule(
+    "pipedream",
+    Schedule(
+        order=one_forward_one_backward,
+        in_flight=lambda stages, microbatches, stage: stages - stage,
+        updates=Updates.EACH_MICROBATCH,
+    ),
+)
+"""PipeDream (arXiv:1806.03377), which never empties the pipeline and keeps versions of the weights."""
+PIPEDREAM_2BW = register_schedule(
+    "pipedream_2bw",
+    Schedule(
+        order=one_forward_one_backward,
+        in_flight=lambda stages, microbatches, stage: stages - stage,
+        least_microbatches=LeastMicrobatches(1, 0),
+        updates=Updates.DOUBLE_BUFFERED,
+    ),
+)
+"""PipeDream with double-buffered weights (arXiv:2006.09503)."""
+
+
+def optimal_in_flight(workers: int, input_replicas: int) -> int:
+    """Return the microbatches under way that keep a pipeline busy (PipeDream's NOAM), per input replica.
 
     Parameters
     ----------
-    stages, microbatches : int
-        At least 1 each.
-    depth : int
-        1 for ZB-H1, 2 for ZB-H2: how many microbatches run ahead per stage that lies behind.
-
-    Notes
-    -----
-    With depth *k*, stage *i* of *p* runs k (p - 1 - i) forward passes ahead and the gradients of weights k i
-    microbatches after those of inputs, so that every stage keeps at most k (p - 1) + 1 microbatches. For
-    ZB-H1 that is p, as on the first stage of 1F1B, and the bubble is (p - 1) (F + B - W) instead of (p - 1)
-    (F + B + W), where B and W are the two halves of the backward pass: a third with equal times. For ZB-H2 it
-    is (p - 1) (F + B - 2 W), none with equal times, at 2 p - 1: then every stage is busy from its first to
-    its last pass, and the next step follows at once if no stage waits for another's update.
+    workers : int
+        Accelerators of all stages.
+    input_replicas : int
+        Accelerators of the first stage.
 
     References
     ----------
-    Qi et al., Zero Bubble Pipeline Parallelism, arXiv:2401.10241, sections 3.1 and 3.2 and table 2.
+    Narayanan et al., arXiv:1806.03377, section 3.2.
     """
-    check_sizes(stages, microbatches)
-    order = []
-    for stage in range(stages):
-        ahead = min(depth * (stages - 1 - stage), microbatches)
-        slots = [Slot(microbatch, Pass.FORWARD) for microbatch in range(ahead)]
-        waiting: deque[int] = deque()
-        for index in range(microbatches):
-            if ahead + index < microbatches:
-                slots.append(Slot(ahead + index, Pass.FORWARD))
-            slots.append(Slot(index, Pass.INPUT))
-            waiting.append(index)
-            if len(waiting) > depth * stage or ahead + index >= microbatches:
-                slots.append(Slot(waiting.popleft(), Pass.WEIGHT))
-        slots += [Slot(left, Pass.WEIGHT) for left in waiting]
-        order.append(tuple(slots))
-    return tuple(order)
-
-
-class _Both:
-    """One stage's slots in both directions of DualPipe: `near` enters on the stage's side."""
-
-    def __init__(self, near: int, each: int) -> None:
-        self._chunk = {True: near, False: 1 - near}
-        self._each = each
-        self._count: Counter[tuple[bool, Pass]] = Counter()
-        self._waiting: deque[Slot] = deque()
-        self.slots: list[Slot] = []
-
-    def _next(self, near: bool, direction: Pass) -> Slot:
-        chunk = self._chunk[near]
-        place = Pass.FORWARD if direction is Pass.FORWARD else Pass.BACKWARD
-        slot = Slot(self._count[near, place] + chunk * self._each, direction, chunk)
-        self._count[near, place] += 1
-        return slot
-
-    def forward(self, *, near: bool) -> None:
-        self.slots.append(self._next(near, Pass.FORWARD))
-
-    def backward(self, *, near: bool, split: bool = False) -> None:
-        slot = self._next(near, Pass.INPUT if split else Pass.BACKWARD)
-        self.slots.append(slot)
-        if split:
-            self._waiting.append(Slot(slot.microbatch, Pass.WEIGHT, slot.chunk))
-
-    def weights(self) -> None:
-        self.slots.append(self._waiting.popleft())
-
-
-def dualpipe(stages: int, microbatches: int) -> Order:
-    """Return DualPipe: half of the microbatches enter at either end of the pipeline.
-
-    Parameters
-    ----------
-    stages, microbatches : int
-        Both even, at least 2 microbatches per stage.
-
-    Raises
-    ------
-    WorkloadError
-        If they are not.
-
-    Notes
-    -----
-    Chunk 0 of stage *i* is part *i* of the model, chunk 1 part p - 1 - i: parameters stand twice, and p + 1
-    microbatches are kept. With B the part of inputs and W that of weights the bubble is (p/2 - 1) (F + B - W)
-    as long as B does not exceed F. The reference runs a forward and a backward pass as one, F&B, whose
-    traffic hides behind the other's work, for a bubble of (p/2 - 1) (F&B + (B + W) - 3W); here they stand one
-    after the other, so that traffic inside them stays visible, and the next stage need not wait for both.
-
-    References
-    ----------
-    DeepSeek-V3, arXiv:2412.19437, section 3.2.1, figure 5 and table 2.
-    """
-    check_sizes(stages, microbatches)
-    if stages % 2 or microbatches % 2 or microbatches < 2 * stages:
-        msg = (
-            f"schedule: dualpipe needs even stages ({stages}) and even microbatches ({microbatches}), at "
-            f"least two a stage; try {max(2, stages + stages % 2)} stages and {2 * (stages + stages % 2)} "
-            "microbatches or more"
-        )
-        raise WorkloadError(msg)
-    return tuple(_both_ways(stage, stages, microbatches) for stage in range(stages))
-
-
-def _both_ways(stage: int, stages: int, microbatches: int) -> tuple[Slot, ...]:
-    """Return one stage's slots, in the eight steps of the reference's figure."""
-    each = microbatches // 2
-    from_end = min(stage, stages - 1 - stage)
-    inner = stages // 2 - 1 - from_end
-    run = _Both(0 if stage < stages // 2 else 1, each)
-    for _ in range(2 * inner):
-        run.forward(near=True)
-    for _ in range(from_end + 1):
-        run.forward(near=True)
-        run.forward(near=False)
-    for _ in range(inner):
-        run.backward(near=False, split=True)
-        run.weights()
-        run.forward(near=False)
-    for _ in range(each - stages + from_end + 1):
-        run.forward(near=True)
-        run.backward(near=False)
-        run.forward(near=False)
-        run.backward(near=True)
-    for _ in range(inner):
-        run.backward(near=False)
-        run.forward(near=False)
-        run.backward(near=True)
-    split = False
-    for index in range(from_end + 1):
-        split = split or (index == (from_end + 1) // 2 and from_end % 2 == 1)
-        run.backward(near=False, split=split)
-        split = split or (index == (from_end + 1) // 2 and from_end % 2 == 0)
-        run.backward(near=True, split=split)
-    for _ in range(inner):
-        run.weights()
-        run.backward(near=True, split=True)
-    for _ in range(from_end + 1):
-        run.weights()
-    return tuple(run.slots)
+    return -(-workers // input_replicas)

@@ -1,8 +1,13 @@
-"""The choices of a plan that are words: schedules, precisions, optimizers and the like."""
+"""The choices of a plan that are words: precisions, optimizers, grids and the like."""
 
 from __future__ import annotations
 
 from enum import Enum, StrEnum
+
+WEIGHT_BLOCK = 128
+"""Rows and columns of a block of weights that is kept or left out whole: a kernel's tile."""
+ATTENTION_BLOCK = 64
+"""Queries, and keys, of a block of scores that is worked out or left out (BigBird, arXiv:2007.14062)."""
 
 
 class Recompute(StrEnum):
@@ -100,38 +105,6 @@ class Place(StrEnum):
     DEVICE = "device"
     HOST = "host"
     NVME = "nvme"
-
-
-class Schedule(StrEnum):
-    """Order of microbatches on a pipeline stage.
-
-    1f1b is PipeDream with a flush (arXiv:2006.09503, arXiv:2104.04473), one version of the weights; gpipe
-    runs all forward passes first (arXiv:1811.06965); zero_bubble is ZB-H1 (arXiv:2401.10241); dualpipe is
-    that of DeepSeek-V3 (arXiv:2412.19437), with every parameter on two stages. zb_h2 is ZB-H2 of twice the
-    memory, zb_v, v_half and v_min (arXiv:2405.15362) fold the pipeline into a V. pipedream (arXiv:1806.03377)
-    and pipedream_2bw (arXiv:2006.09503) never empty it and keep several versions of the weights.
-    """
-
-    ONE_FORWARD_ONE_BACKWARD = "1f1b"
-    GPIPE = "gpipe"
-    ZERO_BUBBLE = "zero_bubble"
-    DUALPIPE = "dualpipe"
-    ZB_H2 = "zb_h2"
-    ZB_V = "zb_v"
-    V_HALF = "v_half"
-    V_MIN = "v_min"
-    PIPEDREAM = "pipedream"
-    PIPEDREAM_2BW = "pipedream_2bw"
-
-    @property
-    def folded(self) -> bool:
-        """Whether a stage holds two chunks, the second counted from the end of the model."""
-        return self in {Schedule.ZB_V, Schedule.V_HALF, Schedule.V_MIN}
-
-    @property
-    def flows(self) -> bool:
-        """Whether microbatches of the next step enter before the last ones of this step have left."""
-        return self in {Schedule.PIPEDREAM, Schedule.PIPEDREAM_2BW}
 
 
 class Exchange(StrEnum):

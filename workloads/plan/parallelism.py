@@ -1,45 +1,17 @@
-"""How a training run is cut over accelerators: the plan's text form, and the names that plans need."""
+"""Text form of a plan: ``tp=8,pp=8,...``, read and written."""
 
 from __future__ import annotations
 
-import dataclasses
-import typing
-
 from simulator.errors import WorkloadError, nearest
 from workloads.models.architecture import TransformerConfig
-from workloads.pipeline.stages import stage_layers
-from workloads.plan.choices import (
-    Attention,
-    ContextExchange,
-    Exchange,
-    Optimizer,
-    Place,
-    Precision,
-    Recompute,
-    Schedule,
-    phrase,
-)
-from workloads.plan.plan import KINDS, Parallelism
-from workloads.plan.rules import check
-
-__all__ = [
-    "Attention",
-    "ContextExchange",
-    "Exchange",
-    "Optimizer",
-    "Parallelism",
-    "Place",
-    "Precision",
-    "Recompute",
-    "Schedule",
-    "check",
-    "default_sequence_length",
-    "parse_plan",
-    "stage_layers",
-]
+from workloads.pipeline.schedule import SCHEDULES, Schedule
+from workloads.plan.parts import kind_phrase
+from workloads.plan.plan import KEYS, Plan, kind_of
 
 DEFAULT_LONGEST_SEQUENCE = 8192
 """Sequence length beyond which no run goes unless it is asked to; a choice."""
+SHAPE = ("tp", "pp", "dp", "micro_batch", "global_batch", "sequence_length")
+"""Keys that a plan's text always has."""
 
 _ALIASES = {
     "tensor": "tp",
@@ -56,21 +28,25 @@ def default_sequence_length(config: TransformerConfig) -> int:
     return min(config.max_sequence, DEFAULT_LONGEST_SEQUENCE)
 
 
-def parse_plan(text: str, *, base: Parallelism | None = None) -> Parallelism:
+def parse_plan(text: str, *, base: Plan | None = None) -> Plan:
     """Return a plan from text such as ``tp=8,pp=8,dp=16,micro_batch=1,global_batch=512``.
 
     Parameters
     ----------
     text : str
-        ``key=value`` pairs with commas between them; keys are the fields of `Parallelism`.
-    base : Parallelism, optional
+        ``key=value`` pairs with commas between them; keys are those of `workloads.plan.plan.KEYS`.
+    base : Plan, optional
         Plan whose values hold where the text is silent.
 
     Raises
     ------
     WorkloadError
-        For an unknown key (with the nearest known one), a repeated key, or a value that does not fit its key.
+        For an unknown key (with the nearest known one), a repeated key, a value that does not fit its key, or
+        what is no text.
     """
+    if not isinstance(text, str):
+        msg = f"a plan must be text such as tp=8,dp=8; got {text!r:.60}"
+        raise WorkloadError(msg)
     values: dict[str, object] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         key, separator, written = (piece.strip() for piece in part.partition("="))
@@ -78,18 +54,36 @@ def parse_plan(text: str, *, base: Parallelism | None = None) -> Parallelism:
             msg = f"plan: '{part}' must read key=value, such as tp=8"
             raise WorkloadError(msg)
         key = _ALIASES.get(key, key)
-        if key not in KINDS:
-            msg = f"plan: unknown key '{key}'; {nearest(key, KINDS, noun='key')}"
+        if key not in KEYS:
+            msg = f"plan: unknown key '{key}'; {nearest(key, KEYS, noun='key')}"
             raise WorkloadError(msg)
         if key in values:
             msg = f"plan: '{key}' stands twice; keep one"
             raise WorkloadError(msg)
         values[key] = _parse_value(key, written)
-    return dataclasses.replace(base or Parallelism(), **typing.cast("dict[str, typing.Any]", values))
+    return (base or Plan()).with_(**values)
+
+
+def accelerators_of(text: str) -> int | None:
+    """Return the accelerators that a plan's text takes, None for a text that names nothing.
+
+    Raises
+    ------
+    WorkloadError
+        As `parse_plan`.
+    """
+    return parse_plan(text).axes.ranks if text.strip(", ") else None
+
+
+def plan_text(plan: Plan) -> str:
+    """Return a plan as text that `parse_plan` reads back: its shape, and what differs from the defaults."""
+    plain = Plan()
+    shown = [key for key in KEYS if key in SHAPE or plan.value(key) != plain.value(key)]
+    return ",".join(f"{key}={plan.value(key)}" for key in shown)
 
 
 def _parse_value(key: str, written: str) -> object:
-    kind = KINDS[key]
+    kind = kind_of(key)
     if kind is int:
         if not (written.isascii() and written.lstrip("+-").isdigit() and len(written) < 20):
             msg = f"plan: {key} must be a whole number; got '{written}'"
@@ -101,7 +95,7 @@ def _parse_value(key: str, written: str) -> object:
             raise WorkloadError(msg)
         return written.lower() == "true"
     try:
-        return kind(written)
-    except ValueError:
-        msg = f"plan: {key} must be {phrase(kind)}; got '{written}'"
+        return SCHEDULES[written] if kind is Schedule else kind(written)
+    except (KeyError, ValueError):
+        msg = f"plan: {key} must be {kind_phrase(kind)}; got '{written}'"
         raise WorkloadError(msg) from None

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from simulator.estimate.collectives import CollectiveLines, LinePrices
-from simulator.estimate.step import Order, StepArrays
+from simulator.estimate.step import StepArrays
 from simulator.interfaces import Fabric
 from simulator.layout import RankLayout, placed
 from simulator.node import Node
 from simulator.operators import Collective, CollectiveKind, Phase
 from simulator.results.metrics import outside_bytes
 from workloads.models.architecture import TransformerConfig
-from workloads.pipeline.schedules import Pass
-from workloads.plan.choices import Schedule
+from workloads.pipeline.schedule import Pass
 from workloads.search.plans import (
     DIRECTIONS,
     PLACEMENTS,
@@ -32,7 +32,6 @@ from workloads.search.plans import (
     endpoints_of,
     parameters,
     priced,
-    shape_plan,
     stage_blocks,
 )
 from workloads.step.sharding import MOST_UNITS, RankParameters, part_parameters, update_work, whole_stage
@@ -192,11 +191,6 @@ def beside_sums(arrays: StepArrays, traffic: PassTraffic) -> StepArrays:
     )
 
 
-ORDERS = {
-    Schedule.ONE_FORWARD_ONE_BACKWARD: Order.ALTERNATING,
-    Schedule.GPIPE: Order.FORWARD_FIRST,
-    Schedule.ZERO_BUBBLE: Order.SPLIT_BACKWARD,
-}
 LAYOUT = ("tp", "cp", "dp", "pp", "ep", "placement")
 """Columns that say where ranks stand."""
 PARTS = ("block", "embedding", "head")
@@ -256,14 +250,19 @@ class PlanPricer:
         """Return the work of a row's shape."""
         key = (plans.base, *(int(plans[name][row]) for name in SHAPE))
         if key not in self._shapes:
-            self._shapes[key] = ShapeWork(self.config, shape_plan(plans, row), self.node)
+            self._shapes[key] = ShapeWork(
+                self.config,
+                plans.plan(row).share,
+                self.node,
+                overlap_tensor=plans.base.traffic.overlap_tensor,
+            )
         return self._shapes[key]
 
     def touched_bytes(self, plans: PlanArrays) -> float:
         """Return what the update of the only plan of an array reads and writes on its fullest rank."""
         plan = plans.plan(0)
         most = 0.0
-        for stage in range(plan.pp):
+        for stage in range(plan.axes.pp):
             held = part_parameters(self.config, plan, whole_stage(self.config, plan, stage))
             work = update_work(self.config, plan, held)
             most = max(most, work.read_bytes + work.written_bytes)
@@ -332,7 +331,7 @@ class _Pricing:
         zero = plans["zero"]
         return PlanCosts(
             arrays=StepArrays(
-                order=np.array([ORDERS[one] for one in SCHEDULES])[plans["schedule"]],
+                order=np.array([one.closed_form for one in SCHEDULES])[plans["schedule"]],
                 stages=plans["pp"],
                 microbatches=m,
                 chunks=plans["vpp"],
@@ -344,7 +343,7 @@ class _Pricing:
                 send_s=np.where(plans["pp"] > 1, pp_s, 0.0),
                 gather_s=moved["gather_s"],
                 sum_s=moved["sum_s"],
-                gathers=np.where(zero == 3, np.where(plans.base.reshard, 2, 1), 0),
+                gathers=np.where(zero == 3, np.where(plans.base.sharding.reshard, 2, 1), 0),
                 sums_each=zero >= 2,
                 pieces=self._pieces(),
                 update_s=update_s,
@@ -379,7 +378,7 @@ class _Pricing:
     def _layout(self, row: int) -> RankLayout:
         plan = self.plans.plan(row)
         order = self.plans.placement(row)
-        return plan.layout if order == PLACEMENTS[0] else placed(plan.layout, endpoints_of(plan, order))
+        return plan.layout if order == PLACEMENTS[0] else placed(plan.layout, endpoints_of(plan.axes, order))
 
     def _lines(self, operator: Collective, layout: RankLayout) -> CollectiveLines:
         return self.prices.lines(operator, layout) or INFINITE
@@ -415,7 +414,7 @@ class _Pricing:
         """Return in how many pieces a chunk's gradients and parameters travel, shape [P]."""
         plans, v = self.plans, self.plans["vpp"]
         blocks = np.maximum(1, self.blocks[:, 0] / v)
-        once = np.minimum(np.ceil(plans.base.grad_buckets / v), blocks)
+        once = np.minimum(np.ceil(plans.base.traffic.grad_buckets / v), blocks)
         return np.where(plans["zero"] == 3, np.minimum(blocks, MOST_UNITS), np.maximum(1, once))
 
     def _gradients(self) -> dict[str, np.ndarray]:
@@ -433,10 +432,10 @@ class _Pricing:
             "energy_j": np.zeros(len(plans)),
             "bytes": np.zeros(len(plans)),
         }
-        axis = np.where(plans["cp"] == 1, "dp", "dpcp")
+        axes_P: Any = plans.whole.axes
         for axes, sizes, count in (
-            (axis, plans.gradient_ranks, alike),
-            (np.full(len(plans), "edp"), plans.gradient_ranks // plans["ep"], np.where(apart, expert, 0.0)),
+            (axes_P.gradient_axis, axes_P.gradient_ranks, alike),
+            (np.full(len(plans), "edp"), axes_P.expert_replicas, np.where(apart, expert, 0.0)),
         ):
             if not (count.any() and (sizes > 1).any()):
                 continue
@@ -478,8 +477,20 @@ class _Pricing:
             pieces = units[mine]
             for kind, rows, payload, key, times in (
                 (CollectiveKind.ALL_GATHER, shards, count[mine] * stored / size, "gather_s", gathers),
-                (CollectiveKind.REDUCE_SCATTER, shards, count[mine] * plans.base.grad_bytes, "sum_s", sums),
-                (CollectiveKind.ALL_REDUCE, ~shards, count[mine] * plans.base.grad_bytes, "sum_s", sums),
+                (
+                    CollectiveKind.REDUCE_SCATTER,
+                    shards,
+                    count[mine] * plans.base.precision.grad_bytes,
+                    "sum_s",
+                    sums,
+                ),
+                (
+                    CollectiveKind.ALL_REDUCE,
+                    ~shards,
+                    count[mine] * plans.base.precision.grad_bytes,
+                    "sum_s",
+                    sums,
+                ),
             ):
                 if not rows.any():
                     continue
@@ -503,9 +514,10 @@ class _Pricing:
     def _sends(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return time, energy of a class and bytes of a rank of one send between stages, shape [P]."""
         plans = self.plans
-        base = plans.base
-        elements = plans["micro_batch"] * base.sequence_length // plans["cp"] * self.pricer.config.hidden
-        payload = elements / plans["tp"] * base.precision.element_bytes
+        share: Any = plans.whole.share
+        # As a float, for 32 bits are too few for long sequences.
+        elements = share.tokens * float(self.pricer.config.hidden)
+        payload = elements / plans["tp"] * share.precision.element_bytes
         time_s, energy_j = np.zeros(len(plans)), np.zeros(len(plans))
         for number, (row, layout) in enumerate(zip(self.layout_rows, self.layouts, strict=True)):
             if plans["pp"][row] == 1:

@@ -2,34 +2,38 @@
 
 What one microbatch costs one rank by the shape of its share: work, launches and traffic.
 
-Memory of arrays of plans: `workloads.step.memory` in closed form, stage by representative stage.
+Memory of arrays of plans: the formulas of `workloads.step.memory`, stage by representative stage.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from simulator.amounts import smaller
 from simulator.errors import WorkloadError
 from simulator.estimate.collectives import CollectiveLines
 from simulator.node import Node
 from simulator.operators import Collective, Overlapped
 from workloads.layers.transformer import Item
 from workloads.models.architecture import TransformerConfig
-from workloads.pipeline.schedules import Pass
+from workloads.pipeline.schedule import SCHEDULES as KNOWN
+from workloads.pipeline.schedule import Pass
+from workloads.pipeline.schedules import ONE_FORWARD_ONE_BACKWARD
 from workloads.pipeline.stages import balanced_layers, stage_layers
-from workloads.plan.choices import Precision, Recompute, Schedule
-from workloads.plan.plan import Parallelism
-from workloads.step.memory import buffer_bytes, layer_activation_bytes
+from workloads.plan.choices import Recompute
+from workloads.plan.parts import Axes, ChoiceColumn, trait
+from workloads.plan.plan import Plan, Share
+from workloads.plan.rules import SUBJECTS, broken_by_subject
+from workloads.step.memory import buffer_bytes, layer_activation_bytes, state_bytes
 from workloads.step.passes import Passes
 from workloads.step.sharding import (
-    FP8_COPIES_BYTES,
+    RankParameters,
     StagePart,
     embedding_parameters,
     head_parameters,
@@ -64,42 +68,27 @@ class Work:
     """Collectives that bring them."""
 
 
-def rank_share(base: Parallelism, shape: dict[str, object]) -> Parallelism:
-    """Return the least plan whose ranks have a shape's share of a microbatch."""
-    values = {name: shape[name] for name in SHAPE}
-    cp, ep = int(str(values["cp"])), int(str(values["ep"]))
-    dp = ep // math.gcd(ep, cp)
-    return replace(
-        base,
-        **values,  # type: ignore[arg-type]
-        pp=1,
-        vpp=1,
-        dp=dp,
-        global_batch=dp * int(str(values["micro_batch"])),
-        schedule=Schedule.ONE_FORWARD_ONE_BACKWARD,
-        zero=0,
-    )
-
-
 class ShapeWork:
     """Work of a mean block, the embedding and the head on one rank of a shape.
 
     Parameters
     ----------
-    config, plan : TransformerConfig, Parallelism
-        The model, and a plan of one stage that `rank_share` gives.
+    config, share : TransformerConfig, Share
+        The model, and a rank's share of a microbatch.
+    overlap_tensor : bool
+        Whether traffic of tensor ranks travels beside the products that it feeds.
     node : Node
         The accelerator.
     """
 
-    def __init__(self, config: TransformerConfig, plan: Parallelism, node: Node) -> None:
-        passes = Passes(config, plan)
+    def __init__(self, config: TransformerConfig, share: Share, node: Node, *, overlap_tensor: bool) -> None:
+        passes = Passes(config, share, overlap_tensor=overlap_tensor)
         blocks = StagePart(
             layers=config.layers, dense=config.dense_layers, windowed=config.windowed_among(0, config.layers)
         )
-        share = 1.0 / config.layers
+        each = 1.0 / config.layers
         self.block = {
-            one: _work(passes.of(blocks, one), node, share, passes.ring(blocks, one), config.layers)
+            one: _work(passes.of(blocks, one), node, each, passes.ring(blocks, one), config.layers)
             for one in DIRECTIONS
         }
         self.embedding = {
@@ -211,10 +200,12 @@ def priced(work: Work, lines: dict[Collective, CollectiveLines]) -> Priced:
     )
 
 
-SCHEDULES = (Schedule.ONE_FORWARD_ONE_BACKWARD, Schedule.GPIPE, Schedule.ZERO_BUBBLE)
+SCHEDULES = tuple(one for one in KNOWN.values() if one.closed_form is not None)
 """Schedules that have a closed form, by their number in an array."""
 RECOMPUTES = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
 """Kinds of recomputation, by their number in an array."""
+CHOSEN: Mapping[str, tuple[Any, ...]] = {"schedule": SCHEDULES, "recompute": RECOMPUTES}
+"""Members of the columns that are choices."""
 PLACEMENTS = ("tp cp dp pp", "tp cp pp dp", "tp dp cp pp", "cp tp dp pp", "dp tp cp pp")
 """Axes from the nearest ranks to the farthest: which axis takes neighbours in a node, which whole rails."""
 
@@ -248,7 +239,7 @@ CHOICES: Mapping[str, tuple[int, ...]] = {
 class PlanArrays:
     """Many plans of one model, a column for each choice; all else is that of the base."""
 
-    base: Parallelism
+    base: Plan
     """Plan whose other choices all rows share, the global batch among them."""
     columns: Mapping[str, np.ndarray]
     """Column by name (`COLUMNS`), each of shape [P]."""
@@ -264,26 +255,37 @@ class PlanArrays:
         return replace(self, columns={name: column[which] for name, column in self.columns.items()})
 
     @cached_property
+    def whole(self) -> Plan:
+        """Plan whose counts and choices are the columns, of shape [P] each."""
+        return self._as_plan(self.columns)
+
+    @cached_property
+    def by_stage(self) -> Plan:
+        """The same in columns of shape [P, 1], for numbers of several stages."""
+        return self._as_plan({name: column[:, None] for name, column in self.columns.items()})
+
+    def _as_plan(self, columns: Mapping[str, np.ndarray]) -> Plan:
+        counts: dict[str, Any] = {name: columns[name] for name in COLUMNS if name != "placement"}
+        for name, members in CHOSEN.items():
+            counts[name] = ChoiceColumn(members, counts[name])
+        return self.base.with_(**counts)
+
+    @cached_property
     def microbatches(self) -> np.ndarray:
         """Microbatches of a step, rounded down, shape [P]."""
-        return self.base.global_batch // (self["dp"] * self["micro_batch"])
+        return cast("np.ndarray", self.whole.microbatches)
 
     @property
     def gradient_ranks(self) -> np.ndarray:
         """Ranks over which gradients are summed, shape [P]."""
-        return self["dp"] * self["cp"]
+        return cast("np.ndarray", self.whole.axes.gradient_ranks)
 
-    def plan(self, row: int) -> Parallelism:
+    def plan(self, row: int) -> Plan:
         """Return one row as a plan."""
         values: dict[str, Any] = {name: int(self[name][row]) for name in COLUMNS if name != "placement"}
-        return replace(
-            self.base,
-            **values
-            | {
-                "schedule": SCHEDULES[values["schedule"]],
-                "recompute": RECOMPUTES[values["recompute"]],
-            },
-        )
+        for name, members in CHOSEN.items():
+            values[name] = members[values[name]]
+        return self.base.with_(**values)
 
     def placement(self, row: int) -> str:
         """Return the axes of a row from the nearest ranks to the farthest."""
@@ -300,7 +302,7 @@ class PlanArrays:
 
 
 def grid(
-    base: Parallelism,
+    base: Plan,
     accelerators: int,
     experts: int,
     choices: Mapping[str, tuple[int, ...]] | None = None,
@@ -309,7 +311,7 @@ def grid(
 
     Parameters
     ----------
-    base : Parallelism
+    base : Plan
         What all plans share.
     accelerators : int
         Accelerators that each plan takes.
@@ -365,7 +367,7 @@ def broken_rules(config: TransformerConfig, plans: PlanArrays) -> dict[str, np.n
 
     Notes
     -----
-    The rules of `workloads.plan.rules.check` for the columns, and two of the search: a row that is another in
+    The rules of `workloads.plan.rules`, and two of the search: a row that is another in
     disguise (a schedule without stages, shares of one rank, placements of axes of one rank) is left out, and
     so is a step of more tasks than are built.
 
@@ -377,31 +379,13 @@ def broken_rules(config: TransformerConfig, plans: PlanArrays) -> dict[str, np.n
     if config.retrieval is not None:
         msg = f"{config.name} retrieves neighbours, which a search does not estimate; name a plan instead"
         raise WorkloadError(msg)
-    tp, cp, pp, ep, vpp = (plans[name] for name in ("tp", "cp", "pp", "ep", "vpp"))
-    slots = plans["dp"] * plans["micro_batch"]
-    tokens = plans["micro_batch"] * plans.base.sequence_length // cp
-    batch = (plans.base.global_batch % slots != 0) | (plans.base.global_batch < slots)
-    heads = (config.heads % tp != 0) | (config.ffn_hidden % tp != 0)
-    heads |= (tp % config.kv_heads != 0) & (config.kv_heads % tp != 0)
-    if config.dense_ffn_hidden:
-        heads |= config.dense_ffn_hidden % tp != 0
-    interleaves = vpp > 1
-    chunks = interleaves & ((pp == 1) | (plans["schedule"] != 0) | (pp * vpp > config.layers))
-    chunks |= interleaves & ~batch & (plans.microbatches % pp != 0)
-    return {
-        "tensor ranks do not divide heads or widths": heads,
-        "context ranks do not divide the sequence, or windows are not cut": (
-            plans.base.sequence_length % cp != 0
-        )
-        | ((cp > 1) & (0 < config.window < plans.base.sequence_length)),
-        "tensor ranks do not divide a microbatch's tokens": plans.base.sequence_parallel & (tokens % tp != 0),
-        "more stages than blocks": pp > config.layers,
-        "expert ranks are not of the data ranks": plans.gradient_ranks % ep != 0,
-        "data ranks and microbatch do not divide the batch": batch,
-        "chunks do not fit the stages": chunks,
+    found = broken_by_subject(config, plans.whole, len(plans))
+    named = {subject: found.pop(subject) for subject in SUBJECTS} | {
         "the same as another plan": _disguised(plans),
         "more tasks than a step graph holds": _tasks(config, plans) > MOST_TASKS,
     }
+    left = ~np.logical_or.reduce(list(named.values()))
+    return named | {subject: broken for subject, broken in found.items() if np.any(broken & left)}
 
 
 def _disguised(plans: PlanArrays) -> np.ndarray:
@@ -442,24 +426,18 @@ def strides(order: str, tp: int, cp: int, dp: int, pp: int) -> dict[str, int]:
     return found
 
 
-def endpoints_of(plan: Parallelism, order: str) -> tuple[int, ...]:
-    """Return the endpoint of every rank of a plan whose axes stand in an order, nearest first."""
-    far = strides(order, plan.tp, plan.cp, plan.dp, plan.pp)
-    axes = ("pp", "dp", "cp", "tp")
-    places = np.indices(tuple(getattr(plan, axis) for axis in axes))
-    found = sum(place * far[axis] for place, axis in zip(places, axes, strict=True))
+def endpoints_of(axes: Axes, order: str) -> tuple[int, ...]:
+    """Return the endpoint of every rank where axes stand in an order, nearest first."""
+    far = strides(order, axes.tp, axes.cp, axes.dp, axes.pp)
+    names = ("pp", "dp", "cp", "tp")
+    places = np.indices(tuple(getattr(axes, name) for name in names))
+    found = sum(place * far[name] for place, name in zip(places, names, strict=True))
     return tuple(int(one) for one in np.asarray(found).ravel())
-
-
-def shape_plan(plans: PlanArrays, row: int) -> Parallelism:
-    """Return the least plan whose ranks have the share of a microbatch that a row's have."""
-    plan = plans.plan(row)
-    return rank_share(plans.base, {name: getattr(plan, name) for name in SHAPE})
 
 
 def stage_blocks(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
     """Return the blocks of the first, the fullest inner and the last stage, shape [P, 3]."""
-    share = balanced_layers if plans.base.embedding_as_layers else stage_layers
+    share = balanced_layers if plans.base.schedule.embedding_as_layers else stage_layers
     first, place = plans.distinct(("pp", "vpp"))
     found = np.zeros((len(first), 3))
     for number, row in enumerate(first):
@@ -475,20 +453,20 @@ def parameters(config: TransformerConfig, plans: PlanArrays) -> tuple[np.ndarray
     first, place = plans.distinct(("tp", "ep", "pp"))
     each = np.zeros((len(first), 4))
     for number, row in enumerate(first):
-        whole = shape_plan(plans, int(row))
-        block = layer_parameters(config, whole)
+        plan = plans.plan(int(row))
+        axes, formats = plan.axes, plan.precision
+        block = layer_parameters(config, axes, formats)
         dense, expert = float(block.dense), float(block.expert)
         if config.dense_layers:
             share = config.dense_layers / config.layers
-            plain = layer_parameters(config.dense, whole)
+            plain = layer_parameters(config.dense, axes, formats)
             dense = dense * (1 - share) + plain.total * share
             expert *= 1 - share
-        staged = replace(whole, pp=2) if plans["pp"][row] > 1 else whole
         each[number] = (
             dense,
             expert,
-            embedding_parameters(config, whole).total,
-            head_parameters(config, staged).total,
+            embedding_parameters(config, axes).total,
+            head_parameters(config, axes, plan.schedule.kind).total,
         )
     blocks = stage_blocks(config, plans)
     each = each[place]
@@ -505,25 +483,17 @@ def kept_blocks(plans: PlanArrays, blocks_P3: np.ndarray) -> np.ndarray:
 
     Notes
     -----
-    `workloads.pipeline.schedules.in_flight`; interleaved stages run 2 (p - 1 - i) + (v - 1) p passes ahead
+    What a schedule states (`Schedule.in_flight`); interleaved ones run 2 (p - 1 - i) + (v - 1) p passes ahead
     (arXiv:2104.04473, section 2.2.2), each through a chunk, here of mean size.
     """
-    p, m, v = plans["pp"][:, None], plans.microbatches[:, None], plans["vpp"][:, None]
+    plan: Any = plans.by_stage
+    p, m, v = plan.axes.pp, plan.microbatches, plan.schedule.vpp
+    woven = int(plan.traffic.overlap_experts)
     stage = np.concatenate([np.zeros_like(p), np.minimum(1, p - 1), p - 1], axis=1)
-    chunked = np.minimum(2 * (p - 1 - stage) + (v - 1) * p + 1, m * v) * blocks_P3 / v
+    chunked = np.minimum(2 * (p - 1 - stage) + (v - 1) * p + 1 + woven, m * v) * blocks_P3 / v
     chunked = np.minimum(chunked, m * blocks_P3)
-    plain = np.minimum(m, p - stage) * blocks_P3
-    kinds = plans["schedule"][:, None]
-    plain = np.where(kinds == SCHEDULES.index(Schedule.GPIPE), m * blocks_P3, plain)
-    split = np.minimum(m, p) * blocks_P3
-    plain = np.where(kinds == SCHEDULES.index(Schedule.ZERO_BUBBLE), split, plain)
-    return np.where(v > 1, chunked, plain)
-
-
-def shared(plans: PlanArrays, dense_P3: np.ndarray, expert_P3: np.ndarray) -> np.ndarray:
-    """Return a rank's share of parameters that are cut over the data-parallel ranks, shape [P, 3]."""
-    ranks = plans.gradient_ranks[:, None]
-    return dense_P3 / ranks + expert_P3 * plans["ep"][:, None] / ranks
+    kept = trait(plan.schedule.kind, lambda one: one.in_flight(p, m, stage))
+    return np.where(v > 1, chunked, smaller(kept + woven, m) * blocks_P3)
 
 
 def memory_bytes(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
@@ -538,32 +508,27 @@ def memory_bytes(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
 
     Notes
     -----
-    `workloads.step.memory.memory_by_kind` of the first, the second and the last stage; blocks of a mixture with
-    dense ones are taken at their mean.
+    `workloads.step.memory.memory_by_kind` of the first, the second and the last stage; blocks of a mixture
+    with dense ones are taken at their mean.
     """
     dense, expert = parameters(config, plans)
-    total, share = dense + expert, shared(plans, dense, expert)
-    zero = plans["zero"][:, None]
-    base = plans.base
-    copies = FP8_COPIES_BYTES if base.precision is Precision.FP8 else 0
-    kept = share + (0.0 if base.reshard else total)
-    weights = np.where(zero == 3, kept, total) * (base.precision.element_bytes + copies)
-    gradients = np.where(zero >= 2, share, total) * base.grad_bytes
+    held: Any = RankParameters(dense=dense, expert=expert)  # type: ignore[arg-type]
     first, place = plans.distinct(("tp", "ep"))
-    state = np.array([optimizer_bytes(config, shape_plan(plans, int(row))) for row in first])[place]
-    optimizer = np.where(zero >= 1, share, total) * state[:, None]
+    rows = [plans.plan(int(row)) for row in first]
+    each = np.array([optimizer_bytes(config, row.axes, row.precision) for row in rows])[place]
+    states = state_bytes(plans.by_stage, held, each[:, None])
     first, place = plans.distinct(SHAPE)
-    each = np.array([_block_bytes(config, shape_plan(plans, int(row))) for row in first])[place]
-    activations = kept_blocks(plans, stage_blocks(config, plans)) * each[:, None]
-    return (weights + gradients + optimizer + activations + _buffers(config, plans)).max(axis=1)
+    block = np.array([_block_bytes(config, plans.plan(int(row)).share) for row in first])[place]
+    activations = kept_blocks(plans, stage_blocks(config, plans)) * block[:, None]
+    return (sum(states.values()) + activations + _buffers(config, plans)).max(axis=1)
 
 
-def _block_bytes(config: TransformerConfig, plan: Parallelism) -> float:
-    whole = layer_activation_bytes(config, plan)
+def _block_bytes(config: TransformerConfig, share: Share) -> float:
+    whole = layer_activation_bytes(config, share)
     if not config.dense_layers:
         return whole
-    share = config.dense_layers / config.layers
-    return whole * (1 - share) + layer_activation_bytes(config.dense, plan) * share
+    part = config.dense_layers / config.layers
+    return whole * (1 - part) + layer_activation_bytes(config.dense, share) * part
 
 
 def _buffers(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
@@ -572,14 +537,11 @@ def _buffers(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
         "staged": staged.astype(np.int32),
         "moves": (plans.gradient_ranks > 1).astype(np.int32),
     }
-    first, place = replace(plans, columns=columns).distinct((*SHAPE, "zero", "staged", "moves"))
+    shares = ("dp",) if plans.base.traffic.uses_servers else ()
+    first, place = replace(plans, columns=columns).distinct((*SHAPE, "zero", "staged", "moves", *shares))
     found = np.zeros((len(first), 3))
     for number, row in enumerate(first):
-        whole = shape_plan(plans, int(row))
-        dp = max(whole.dp, 2) if plans.gradient_ranks[row] > 1 and whole.cp == 1 else whole.dp
         stages = 3 if staged[row] and config.layers > 2 else 1 + int(staged[row])
-        plan = replace(
-            whole, pp=stages, dp=dp, global_batch=dp * whole.micro_batch, zero=int(plans["zero"][row])
-        )
+        plan = plans.plan(int(row)).with_(pp=stages, vpp=1, schedule=ONE_FORWARD_ONE_BACKWARD)
         found[number] = [buffer_bytes(config, plan, min(stage, stages - 1)) for stage in range(3)]
     return found[place]

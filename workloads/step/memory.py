@@ -11,23 +11,17 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from simulator.amounts import Amount, choose
 from simulator.errors import WorkloadError
 from simulator.node import Host
 from workloads.layers.retrieval import cross_activation_bytes, encoder_activation_bytes
 from workloads.layers.routing import visits
 from workloads.layers.sparsity import INT4_BYTES, INT8_BYTES, extra_weight_bytes
 from workloads.models.architecture import TransformerConfig
-from workloads.pipeline.pipeline import Pipeline, gradient_copies, weight_versions
-from workloads.plan.choices import Place
-from workloads.plan.parallelism import (
-    Attention,
-    ContextExchange,
-    Parallelism,
-    Precision,
-    Recompute,
-    check,
-    default_sequence_length,
-)
+from workloads.plan.choices import Attention, ContextExchange, Place, Precision, Recompute
+from workloads.plan.parallelism import default_sequence_length
+from workloads.plan.plan import Plan, Share
+from workloads.plan.rules import check, keeps_rules
 from workloads.step.sharding import (
     FP8_COPIES_BYTES,
     RankParameters,
@@ -56,13 +50,13 @@ _WAYS_OUT = {
 }
 
 
-def layer_activation_bytes(config: TransformerConfig, plan: Parallelism) -> float:
+def layer_activation_bytes(config: TransformerConfig, share: Share) -> float:
     """Return what one block keeps of one microbatch on one rank until its backward pass.
 
     Parameters
     ----------
-    config, plan : TransformerConfig, Parallelism
-        A pair that `workloads.plan.parallelism.check` accepts.
+    config, share : TransformerConfig, Share
+        The model, and a rank's share under a share that `workloads.plan.rules.check` accepts.
 
     Returns
     -------
@@ -81,58 +75,58 @@ def layer_activation_bytes(config: TransformerConfig, plan: Parallelism) -> floa
     ----------
     Korthikanti et al., arXiv:2205.05198, section 4 and table 2.
     """
-    width = plan.precision.element_bytes
-    stream = plan.tokens * config.hidden
-    shared = plan.tp if plan.sequence_parallel else 1
-    if plan.recompute is Recompute.FULL:
+    width = share.precision.element_bytes
+    stream = share.tokens * config.hidden
+    shared = share.axes.stream_cut
+    if share.recompute.kind is Recompute.FULL:
         return width * stream / shared
-    return _stream_bytes(config, plan) / shared + _sharded_bytes(config, plan) / plan.tp
+    return _stream_bytes(config, share) / shared + _sharded_bytes(config, share) / share.axes.tp
 
 
-def _stream_bytes(config: TransformerConfig, plan: Parallelism) -> float:
+def _stream_bytes(config: TransformerConfig, share: Share) -> float:
     """Tensors as wide as the residual stream: inputs of norms and products, dropout masks, routed tokens."""
-    width = plan.precision.element_bytes
+    width = share.precision.element_bytes
     masks = 2 * MASK_BYTES if config.dropout else 0
     # Latents before and after their norms.
-    latents = (config.query_rank + config.kv_rank) * (width + plan.precision.linear_bytes)
+    latents = (config.query_rank + config.kv_rank) * (width + share.precision.linear_bytes)
     latents += 2 * width * config.hidden if config.post_norms else 0  # what norms after the halves read
     if config.experts == 1:
         inputs = 1 if config.parallel else 2
-        kept = inputs * (width + plan.precision.linear_bytes) + masks
-        return plan.tokens * (config.hidden * kept + latents)
+        kept = inputs * (width + share.precision.linear_bytes) + masks
+        return share.tokens * (config.hidden * kept + latents)
     # Norm inputs and outputs (4); per visit the copy that an expert reads and the one that is combined (2).
-    stored: float = 3 * width + plan.precision.linear_bytes
-    stored += visits(config, plan) * (width + plan.precision.linear_bytes)
-    return plan.tokens * (config.hidden * (stored + masks) + latents + config.experts * LOGIT_BYTES)
+    stored: float = 3 * width + share.precision.linear_bytes
+    stored += visits(config, share) * (width + share.precision.linear_bytes)
+    return share.tokens * (config.hidden * (stored + masks) + latents + config.experts * LOGIT_BYTES)
 
 
-def _sharded_bytes(config: TransformerConfig, plan: Parallelism) -> float:
+def _sharded_bytes(config: TransformerConfig, share: Share) -> float:
     """Tensors cut by heads or by the inner width: operands of attention, of the activation and of down."""
-    width = plan.precision.element_bytes
-    operand = plan.precision.linear_bytes
-    pairs = plan.columns * (plan.key_width(config) + plan.value_width(config))
+    width = share.precision.element_bytes
+    operand = share.precision.linear_bytes
+    pairs = share.axes.columns * (share.axes.key_width(config) + share.axes.value_width(config))
     if config.qk_norm:  # queries and keys before their norms
-        pairs += config.query_width + plan.columns * plan.key_width(config)
+        pairs += config.query_width + share.axes.columns * share.axes.key_width(config)
     attention = width * (config.query_width + pairs) + operand * config.context_width
-    worked = visits(config, plan) + config.shared_experts
+    worked = visits(config, share) + config.shared_experts
     inner = (width * config.ffn_branches + operand) * config.ffn_hidden * worked
-    total = float(plan.tokens * (attention + inner))
-    if plan.attention is Attention.FULL and plan.recompute is Recompute.NONE:
-        total += _score_bytes(config, plan)
+    total = float(share.tokens * (attention + inner))
+    if share.recompute.attention is Attention.FULL and share.recompute.kind is Recompute.NONE:
+        total += _score_bytes(config, share)
     return total
 
 
-def _score_bytes(config: TransformerConfig, plan: Parallelism) -> float:
+def _score_bytes(config: TransformerConfig, share: Share) -> float:
     """Return the scores of a block, of one that sees all keys where windowed blocks stand among others."""
-    seen = plan.attention_keys or plan.sequence_length
+    seen = share.recompute.attention_keys or share.batch.sequence_length
     if config.all_windowed:
         seen = min(seen, config.window)
-    width = plan.precision.element_bytes
+    width = share.precision.element_bytes
     each = 2 * width + MASK_BYTES if config.dropout else width
-    return each * config.heads * plan.tokens * seen
+    return each * config.heads * share.tokens * seen
 
 
-def buffer_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> float:
+def buffer_bytes(config: TransformerConfig, plan: Plan, stage: int) -> float:
     """Return the working space of a stage: it lives within one operator's run, not from pass to pass.
 
     Notes
@@ -144,38 +138,40 @@ def buffer_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> fl
     buffers.
     """
     width = plan.precision.element_bytes
-    stream = width * plan.tokens * config.hidden
-    cut = plan.tp if plan.sequence_parallel else 1
+    stream = width * plan.share.tokens * config.hidden
+    cut = plan.axes.stream_cut
     total = 0.0
-    if plan.side > 1:
-        total += panel_bytes(config, plan)
-    elif plan.tp > 1 and plan.sequence_parallel:
+    if plan.axes.side > 1:
+        total += panel_bytes(config, plan.share)
+    elif plan.axes.tp > 1 and plan.axes.sequence_parallel:
         total += stream
     total += gathered_bytes(config, plan, stage)
-    if plan.uses_servers:
+    if plan.traffic.uses_servers:
         held = part_parameters(config, plan, whole_stage(config, plan, stage))
-        total += plan.grad_bytes * optimizer_share(plan, held)
-    total += context_bytes(config, plan)
-    if plan.pp > 1:
+        total += plan.precision.grad_bytes * optimizer_share(plan, held)
+    total += context_bytes(config, plan.share)
+    if plan.axes.pp > 1:
         total += 2 * stream / cut
-    if plan.recompute is not Recompute.NONE:
-        total += _recomputed_bytes(config, plan)
+    if plan.recompute.kind is not Recompute.NONE:
+        total += _recomputed_bytes(config, plan.share)
     if whole_stage(config, plan, stage).head:
-        total += plan.tokens * plan.padded_vocabulary(config) / plan.tp * (width + LOGIT_BYTES)
+        total += (
+            plan.share.tokens * plan.axes.padded_vocabulary(config) / plan.axes.tp * (width + LOGIT_BYTES)
+        )
         total += 2 * stream / cut
     return total
 
 
-def panel_bytes(config: TransformerConfig, plan: Parallelism) -> float:
+def panel_bytes(config: TransformerConfig, share: Share) -> float:
     """Return the working space of a SUMMA step: the blocks of activations and weights that others send."""
-    width = plan.precision.element_bytes
+    width = share.precision.element_bytes
     widest = max(config.hidden, config.ffn_branches * config.ffn_hidden)
-    activations = plan.tokens * widest / plan.tp
-    weights = config.hidden * widest / plan.columns**2
+    activations = share.tokens * widest / share.axes.tp
+    weights = config.hidden * widest / share.axes.columns**2
     return width * (activations + weights)
 
 
-def context_bytes(config: TransformerConfig, plan: Parallelism) -> float:
+def context_bytes(config: TransformerConfig, share: Share) -> float:
     """Return the working space of context parallelism.
 
     Notes
@@ -183,35 +179,39 @@ def context_bytes(config: TransformerConfig, plan: Parallelism) -> float:
     Ring: keys and values of two blocks, the one in use and the one that arrives, and as much for their
     gradients. All-gather: keys and values of all ranks and their gradients. All-to-all: what is sent.
     """
-    if plan.cp == 1:
+    if share.axes.cp == 1:
         return 0.0
-    width = plan.precision.element_bytes / plan.tp
-    pairs = (plan.key_width(config) + plan.value_width(config)) * plan.tp * plan.tokens * width
-    match plan.context_exchange:
+    width = share.precision.element_bytes / share.axes.tp
+    pairs = (
+        (share.axes.key_width(config) + share.axes.value_width(config)) * share.axes.tp * share.tokens * width
+    )
+    match share.axes.context_exchange:
         case ContextExchange.RING:
             return 4 * pairs
         case ContextExchange.ALL_GATHER:
-            return 2 * plan.cp * pairs
+            return 2 * share.axes.cp * pairs
         case _:
-            return pairs + config.query_width * plan.tokens * width
+            return pairs + config.query_width * share.tokens * width
 
 
-def _recomputed_bytes(config: TransformerConfig, plan: Parallelism) -> float:
-    scores = 0.0 if plan.attention is Attention.FLASH else _score_bytes(config, plan) / plan.tp
-    if plan.recompute is Recompute.SELECTIVE:
+def _recomputed_bytes(config: TransformerConfig, share: Share) -> float:
+    scores = (
+        0.0 if share.recompute.attention is Attention.FLASH else _score_bytes(config, share) / share.axes.tp
+    )
+    if share.recompute.kind is Recompute.SELECTIVE:
         return scores
-    cut = plan.tp if plan.sequence_parallel else 1
-    return _stream_bytes(config, plan) / cut + _sharded_bytes(config, plan) / plan.tp + scores
+    cut = share.axes.stream_cut
+    return _stream_bytes(config, share) / cut + _sharded_bytes(config, share) / share.axes.tp + scores
 
 
-def memory_by_kind(config: TransformerConfig, plan: Parallelism, stage: int) -> dict[str, float]:
+def memory_by_kind(config: TransformerConfig, plan: Plan, stage: int) -> dict[str, float]:
     """Return the bytes that one rank of a stage needs.
 
     Parameters
     ----------
     config : TransformerConfig
         The model.
-    plan : Parallelism
+    plan : Plan
         How it is cut.
     stage : int
         Pipeline stage, from 0.
@@ -230,76 +230,88 @@ def memory_by_kind(config: TransformerConfig, plan: Parallelism, stage: int) -> 
     Notes
     -----
     bf16 with fp32 gradients takes 18 bytes a parameter: 2 + 4 + 12, the 12 shared over the data-parallel
-    ranks with `Parallelism.zero` = 1 (Megatron-LM, distributed optimizer). With zero = 2 the gradients are
+    ranks with `Sharding.zero` = 1 (Megatron-LM, distributed optimizer). With zero = 2 the gradients are
     shared as well, with 3 the weights too (ZeRO, arXiv:1910.02054, figure 1 and table 1), each over the ranks
     of a `shard_group` if there is one. A secondary copy counts as weights. What stays off the accelerator is
     left out here: `workloads.step.memory` has it.
     """
     check(config, plan)
-    if not 0 <= stage < plan.pp:
-        msg = f"stage {stage} does not exist; the plan has stages 0 to {plan.pp - 1}"
+    if not 0 <= stage < plan.axes.pp:
+        msg = f"stage {stage} does not exist; the plan has stages 0 to {plan.axes.pp - 1}"
         raise WorkloadError(msg)
     whole = whole_stage(config, plan, stage)
     held = part_parameters(config, plan, whole)
     chunks = stage_chunks(config, plan, stage)
-    kept = Pipeline(plan).kept(stage, tuple(_equal_blocks(config, plan, chunk) for chunk in chunks))
+    kept = plan.pipeline.kept(stage, tuple(_equal_blocks(config, plan.share, chunk) for chunk in chunks))
+    states = state_bytes(plan, held, optimizer_bytes(config, plan.axes, plan.precision))
     return {
-        "weights": _weight_bytes(plan, held) * weight_versions(plan, stage),
-        "gradients": _gradient_bytes(plan, held) * gradient_copies(plan),
-        "optimizer": 0.0
-        if plan.updates_on_host
-        else optimizer_share(plan, held) * optimizer_bytes(config, plan),
-        "activations": kept * layer_activation_bytes(config, plan),
+        "weights": float(states["weights"]) * plan.weight_versions(stage),
+        "gradients": float(states["gradients"]),
+        "optimizer": float(states["optimizer"]),
+        "activations": kept * layer_activation_bytes(config, plan.share),
         "buffers": buffer_bytes(config, plan, stage),
     }
 
 
-def _equal_blocks(config: TransformerConfig, plan: Parallelism, chunk: StagePart) -> float:
+def _equal_blocks(config: TransformerConfig, share: Share, chunk: StagePart) -> float:
     """Return how many blocks with experts keep as much as a chunk's blocks, some of which may be dense.
 
     What cross-attentions to neighbours and their encoder keep counts as blocks as well.
     """
     if config.retrieval and (chunk.retrieving or chunk.encodes):
-        return chunk.layers + _retrieval_bytes(config, plan, chunk) / layer_activation_bytes(config, plan)
+        return chunk.layers + _retrieval_bytes(config, share, chunk) / layer_activation_bytes(config, share)
     if not chunk.dense:
         return chunk.layers
-    share = layer_activation_bytes(config.dense, plan) / layer_activation_bytes(config, plan)
-    return chunk.layers - chunk.dense + chunk.dense * share
+    each = layer_activation_bytes(config.dense, share) / layer_activation_bytes(config, share)
+    return chunk.layers - chunk.dense + chunk.dense * each
 
 
-def _gradient_bytes(plan: Parallelism, held: RankParameters) -> float:
-    """Return what gradients take between microbatches; those that go to the host at once take a buffer."""
-    if not plan.shards_gradients:
-        return plan.grad_bytes * float(held.total)
-    return 0.0 if plan.updates_on_host else plan.grad_bytes * shared_share(plan, held)
-
-
-def _retrieval_bytes(config: TransformerConfig, plan: Parallelism, chunk: StagePart) -> float:
+def _retrieval_bytes(config: TransformerConfig, share: Share, chunk: StagePart) -> float:
     """Return what cross-attentions and the encoder of a chunk keep, encoded neighbours included."""
     reads = config.retrieval
     if reads is None:
         return 0.0
-    cut = plan.tp if plan.sequence_parallel else 1
-    neighbours = plan.tokens * reads.tokens_per_token * reads.hidden * plan.precision.element_bytes / cut
-    if plan.recompute is Recompute.FULL:
+    cut = share.axes.stream_cut
+    neighbours = share.tokens * reads.tokens_per_token * reads.hidden * share.precision.element_bytes / cut
+    if share.recompute.kind is Recompute.FULL:
         return neighbours
-    kept = chunk.retrieving * cross_activation_bytes(config, plan, reads)
-    return kept + neighbours + chunk.encodes * encoder_activation_bytes(config, plan, reads)
+    kept = chunk.retrieving * cross_activation_bytes(config, share, reads)
+    return kept + neighbours + chunk.encodes * encoder_activation_bytes(config, share, reads)
 
 
-def _weight_bytes(plan: Parallelism, held: RankParameters) -> float:
-    count = float(held.total)
-    if plan.fetches_parameters:
-        return 0.0
-    if plan.shards_parameters:
-        count = shared_share(plan, held) + (0.0 if plan.reshard else count)
-    copies = FP8_COPIES_BYTES if plan.precision is Precision.FP8 else 0
-    second = held.total / plan.local_group * plan.precision.element_bytes if plan.secondary_copy else 0.0
-    pruned = held.pruned * extra_weight_bytes(plan) if held.pruned else 0.0
-    return count * (plan.precision.element_bytes + copies) + second + pruned
+def state_bytes(plan: Plan, held: RankParameters, optimizer_each: Amount) -> dict[str, Amount]:
+    """Return what weights, gradients and optimizer of a rank's parameters take on its accelerator.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan, or one whose counts are arrays with a number for each of many plans.
+    held : RankParameters
+        Parameters of the rank before they are shared; numbers, or arrays that fit the plan's.
+    optimizer_each : float or array
+        Bytes of an optimizer's state per parameter.
+
+    Notes
+    -----
+    One version of the weights. Gradients that go to the host at once take a buffer only (`gathered_bytes`).
+    """
+    sharding, formats = plan.sharding, plan.precision
+    whole = held.total * 1.0
+    shared = shared_share(plan, held)
+    weights = choose(sharding.shards_parameters, shared + (0.0 if sharding.reshard else whole), whole)
+    weights = weights * (formats.element_bytes + (FP8_COPIES_BYTES if formats.kind is Precision.FP8 else 0))
+    if sharding.secondary_copy:
+        weights = weights + held.total / sharding.local_group * formats.element_bytes
+    weights = weights + (held.pruned * extra_weight_bytes(formats) if held.pruned else 0.0)
+    kept = choose(sharding.shards_gradients, 0.0 if sharding.updates_on_host else shared, whole)
+    return {
+        "weights": 0.0 if sharding.fetches_parameters else weights,
+        "gradients": formats.grad_bytes * kept * plan.traffic.gradient_copies,
+        "optimizer": 0.0 if sharding.updates_on_host else optimizer_share(plan, held) * optimizer_each,
+    }
 
 
-def gathered_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> float:
+def gathered_bytes(config: TransformerConfig, plan: Plan, stage: int) -> float:
     """Return the working space of parameters that are gathered and gradients that wait to be summed.
 
     Notes
@@ -309,29 +321,33 @@ def gathered_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> 
     parameters of two blocks (one in use, one ahead); embedding and head stay gathered throughout, as the
     outermost unit of FSDP. What travels quantised stands beside it as it arrives (both ways, for gradients).
     """
-    moves = plan.gradient_ranks > 1 or plan.updates_on_host
-    if not plan.shards_gradients or not moves:
+    moves = plan.axes.gradient_ranks > 1 or plan.sharding.updates_on_host
+    if not plan.sharding.shards_gradients or not moves:
         return 0.0
     whole = whole_stage(config, plan, stage)
     two = part_parameters(config, plan, replace(whole, layers=min(2, whole.layers))).total
-    moved = plan.gradient_ranks > 1 or plan.fetches_parameters
-    weights = plan.precision.element_bytes if plan.shards_parameters and plan.reshard and moved else 0
-    packed = INT8_BYTES * plan.quantised_weights + 2 * INT4_BYTES * plan.quantised_gradients
-    return float(two * (plan.grad_bytes + weights + packed))
+    moved = plan.axes.gradient_ranks > 1 or plan.sharding.fetches_parameters
+    weights = (
+        plan.precision.element_bytes
+        if plan.sharding.shards_parameters and plan.sharding.reshard and moved
+        else 0
+    )
+    packed = INT8_BYTES * plan.traffic.quantised_weights + 2 * INT4_BYTES * plan.traffic.quantised_gradients
+    return float(two * (plan.precision.grad_bytes + weights + packed))
 
 
-def fullest_stage(config: TransformerConfig, plan: Parallelism) -> int:
+def fullest_stage(config: TransformerConfig, plan: Plan) -> int:
     """Return the stage that needs most memory, the earliest of equals."""
-    needs = [sum(memory_by_kind(config, plan, stage).values()) for stage in range(plan.pp)]
+    needs = [sum(memory_by_kind(config, plan, stage).values()) for stage in range(plan.axes.pp)]
     return needs.index(max(needs))
 
 
-def check_fits(config: TransformerConfig, plan: Parallelism, capacity_bytes: float) -> None:
+def check_fits(config: TransformerConfig, plan: Plan, capacity_bytes: float) -> None:
     """Check that every stage of a plan fits an accelerator's memory.
 
     Parameters
     ----------
-    config, plan : TransformerConfig, Parallelism
+    config, plan : TransformerConfig, Plan
         Model and plan.
     capacity_bytes : float
         Memory of one accelerator.
@@ -360,12 +376,12 @@ STAGED_PARTS = 2
 """Parts of what stays on disk that stand in the host's memory: one in use, one on its way."""
 
 
-def host_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> dict[Place, dict[str, float]]:
+def host_bytes(config: TransformerConfig, plan: Plan, stage: int) -> dict[Place, dict[str, float]]:
     """Return what one rank of a stage keeps off its accelerator.
 
     Parameters
     ----------
-    config, plan : TransformerConfig, Parallelism
+    config, plan : TransformerConfig, Plan
         A pair that `workloads.plan.rules.check` accepts.
     stage : int
         Pipeline stage, from 0.
@@ -382,17 +398,17 @@ def host_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> dict
     """
     memory: dict[str, float] = {}
     disk: dict[str, float] = {}
-    if not plan.updates_on_host:
+    if not plan.sharding.updates_on_host:
         return {Place.HOST: memory, Place.NVME: disk}
     kept = shared_share(plan, part_parameters(config, plan, whole_stage(config, plan, stage)))
     parts = [
         shared_share(plan, part_parameters(config, plan, part)) for part in stage_parts(config, plan, stage)
     ]
     staged = math.fsum(sorted(parts)[-STAGED_PARTS:])
-    memory["gradients"] = kept * plan.grad_bytes * (2 if plan.delayed_update else 1)
+    memory["gradients"] = kept * plan.precision.grad_bytes * (2 if plan.sharding.delayed_update else 1)
     for kind, place, each in (
-        ("optimizer", plan.optimizer_place, optimizer_bytes(config, plan)),
-        ("weights", plan.parameter_place, plan.precision.element_bytes),
+        ("optimizer", plan.sharding.optimizer_place, optimizer_bytes(config, plan.axes, plan.precision)),
+        ("weights", plan.sharding.parameter_place, plan.precision.element_bytes),
     ):
         if place is Place.NVME:
             disk[kind] = kept * each
@@ -402,7 +418,7 @@ def host_bytes(config: TransformerConfig, plan: Parallelism, stage: int) -> dict
     return {Place.HOST: memory, Place.NVME: disk}
 
 
-def check_host_fits(config: TransformerConfig, plan: Parallelism, host: Host | None) -> None:
+def check_host_fits(config: TransformerConfig, plan: Plan, host: Host | None) -> None:
     """Check that what a plan moves off its accelerators fits their host, all of whose accelerators do alike.
 
     Raises
@@ -411,13 +427,13 @@ def check_host_fits(config: TransformerConfig, plan: Parallelism, host: Host | N
         If there is no host, or naming what is full, by how much, and what to try.
     """
     if host is None:
-        msg = f"optimizer_place={plan.optimizer_place} needs a host, and none is described"
+        msg = f"optimizer_place={plan.sharding.optimizer_place} needs a host, and none is described"
         raise WorkloadError(msg)
     rooms = {
         Place.HOST: ("memory", host.ddr.capacity_bytes, "a larger dp, or optimizer_place=nvme"),
         Place.NVME: ("disks", host.storage.capacity_bytes, "a larger dp, or fewer accelerators a host"),
     }
-    stages = [host_bytes(config, plan, stage) for stage in range(plan.pp)]
+    stages = [host_bytes(config, plan, stage) for stage in range(plan.axes.pp)]
     for place, (name, room, way_out) in rooms.items():
         needed = host.accelerators * max(math.fsum(kinds[place].values()) for kinds in stages)
         if needed > room:
@@ -441,7 +457,7 @@ RECOMPUTED_PASSES = {Recompute.NONE: 3, Recompute.FULL: 4}
 
 @dataclass(frozen=True)
 class _Candidate:
-    plan: Parallelism
+    plan: Plan
     score: tuple[float, int, int, int]
 
 
@@ -452,7 +468,7 @@ def default_plan(
     memory_bytes: float,
     global_batch: int,
     sequence_length: int | None = None,
-) -> Parallelism:
+) -> Plan:
     """Return a plan that fits, deterministic for its arguments.
 
     Parameters
@@ -470,7 +486,7 @@ def default_plan(
 
     Returns
     -------
-    Parallelism
+    Plan
         With flash attention, the optimizer shared (`zero` = 1) and no expert parallelism. Among the plans
         with tp <= 8 that fill at most 94 % of the memory, the one with the least estimated time
         (1 + (p-1)/m) x (4/3 if all is recomputed) x (fullest stage's blocks p / L); then the smallest
@@ -521,9 +537,7 @@ def _no_plan(
     return WorkloadError(msg)
 
 
-def _plans(
-    config: TransformerConfig, accelerators: int, global_batch: int, sequence: int
-) -> Iterator[Parallelism]:
+def _plans(config: TransformerConfig, accelerators: int, global_batch: int, sequence: int) -> Iterator[Plan]:
     """Yield the plans that divide everything they must."""
     for tp in range(1, LARGEST_TENSOR + 1):
         if accelerators % tp:
@@ -536,7 +550,7 @@ def _plans(
                 for micro_batch in (1, 2, 4, 8, 16, 32):
                     if micro_batch > 1 and micro_batch * sequence > MOST_MICROBATCH_TOKENS:
                         break
-                    plan = Parallelism(
+                    plan = Plan.of(
                         tp=tp,
                         pp=pp,
                         dp=stages // pp,
@@ -545,20 +559,12 @@ def _plans(
                         sequence_length=sequence,
                         recompute=recompute,
                     )
-                    if _allowed(config, plan):
+                    if keeps_rules(config, plan):
                         yield plan
 
 
-def _allowed(config: TransformerConfig, plan: Parallelism) -> bool:
-    try:
-        check(config, plan)
-    except WorkloadError:
-        return False
-    return True
-
-
-def _score(config: TransformerConfig, plan: Parallelism) -> tuple[float, int, int, int]:
-    bubble = 1 + (plan.pp - 1) / plan.microbatches
-    uneven = -(-config.layers // plan.pp) * plan.pp / config.layers
-    time = bubble * uneven * RECOMPUTED_PASSES[plan.recompute] / RECOMPUTED_PASSES[Recompute.NONE]
-    return (round(time, 6), plan.tp * plan.pp, plan.tp, -plan.micro_batch)
+def _score(config: TransformerConfig, plan: Plan) -> tuple[float, int, int, int]:
+    bubble = 1 + (plan.axes.pp - 1) / plan.microbatches
+    uneven = -(-config.layers // plan.axes.pp) * plan.axes.pp / config.layers
+    time = bubble * uneven * RECOMPUTED_PASSES[plan.recompute.kind] / RECOMPUTED_PASSES[Recompute.NONE]
+    return (round(time, 6), plan.axes.tp * plan.axes.pp, plan.axes.tp, -plan.batch.micro_batch)

@@ -18,8 +18,8 @@ from workloads.layers.transformer import (
     ring_layer,
 )
 from workloads.models.architecture import TransformerConfig
-from workloads.pipeline.schedules import Pass
-from workloads.plan.plan import Parallelism
+from workloads.pipeline.schedule import Pass
+from workloads.plan.plan import Share
 from workloads.step.sharding import StagePart
 
 Ways = dict[Pass, tuple[Item, ...]]
@@ -29,15 +29,15 @@ Ways = dict[Pass, tuple[Item, ...]]
 class _Block:
     """Operators of one kind of block: its own, and what ring attention adds."""
 
-    def __init__(self, config: TransformerConfig, plan: Parallelism) -> None:
-        row = on_one_row(plan)
+    def __init__(self, config: TransformerConfig, share: Share, *, overlap_tensor: bool) -> None:
+        row = on_one_row(share)
         own = _directions(
-            on_grid(forward_layer(config, row), config, plan),
-            on_grid(backward_layer(config, row), config, plan),
+            on_grid(forward_layer(config, row), config, share),
+            on_grid(backward_layer(config, row), config, share),
         )
-        ahead, forward_ring = ring_layer(config, plan, own[Pass.FORWARD], forward=True)
-        back, backward_ring = ring_layer(config, plan, own[Pass.BACKWARD], forward=False)
-        self.own = {direction: overlapped(items, plan) for direction, items in own.items()}
+        ahead, forward_ring = ring_layer(config, share, own[Pass.FORWARD], forward=True)
+        back, backward_ring = ring_layer(config, share, own[Pass.BACKWARD], forward=False)
+        self.own = _beside(own, share) if overlap_tensor else own
         self.others = _directions(ahead, back)
         self.traffic: dict[Pass, tuple[Collective, ...]] = {
             Pass.FORWARD: forward_ring,
@@ -48,29 +48,35 @@ class _Block:
 
 
 class Passes:
-    """Operators of any part of a model under a plan, in any direction.
+    """Operators of any part of a model under a share, in any direction.
 
     Parameters
     ----------
-    config, plan : TransformerConfig, Parallelism
-        A pair that `workloads.plan.rules.check` accepts.
+    config, share : TransformerConfig, Share
+        The model, and a rank's share under a plan that `workloads.plan.rules.check` accepts.
+    overlap_tensor : bool
+        Whether traffic of tensor ranks travels beside the products that it feeds.
     """
 
-    def __init__(self, config: TransformerConfig, plan: Parallelism) -> None:
-        self._block = _Block(config.unbounded, plan)
+    def __init__(self, config: TransformerConfig, share: Share, *, overlap_tensor: bool) -> None:
+        self._block = _Block(config.unbounded, share, overlap_tensor=overlap_tensor)
         windows = config.windowed_among(0, config.layers)
-        self._windowed = _Block(config.windowed, plan) if windows else self._block
-        self._dense = _Block(config.dense, plan) if config.dense_layers else self._block
-        row = on_one_row(plan)
+        self._windowed = (
+            _Block(config.windowed, share, overlap_tensor=overlap_tensor) if windows else self._block
+        )
+        self._dense = (
+            _Block(config.dense, share, overlap_tensor=overlap_tensor) if config.dense_layers else self._block
+        )
+        row = on_one_row(share)
         self._embedding = _directions(
-            on_grid(forward_embedding(config, row), config, plan),
-            on_grid(backward_embedding(config, row), config, plan),
+            on_grid(forward_embedding(config, row), config, share),
+            on_grid(backward_embedding(config, row), config, share),
         )
         self._head = _directions(
-            on_grid(forward_head(config, row), config, plan),
-            on_grid(backward_head(config, row), config, plan),
+            on_grid(forward_head(config, row), config, share),
+            on_grid(backward_head(config, row), config, share),
         )
-        self._cross, self._encoder = _retrieval(config, plan)
+        self._cross, self._encoder = _retrieval(config, share, overlap_tensor=overlap_tensor)
         self._known: dict[tuple[StagePart, Pass], tuple[Item, ...]] = {}
 
     def of(self, part: StagePart, direction: Pass) -> tuple[Item, ...]:
@@ -123,19 +129,22 @@ class Passes:
         return (*last, *blocks, *first)
 
 
-def _retrieval(config: TransformerConfig, plan: Parallelism) -> tuple[Ways, Ways]:
+def _retrieval(config: TransformerConfig, share: Share, *, overlap_tensor: bool) -> tuple[Ways, Ways]:
     """Return the operators of one cross-attention to neighbours, and of their encoder."""
     if config.retrieval is None:
         return {}, {}
-    parts = RetrievalParts(config, plan, config.retrieval)
+    parts = RetrievalParts(config, share, config.retrieval)
     cross, encoder = (
-        _directions(forward_steps(steps, plan), backward_steps(steps, plan))
+        _directions(forward_steps(steps, share), backward_steps(steps, share))
         for steps in (parts.cross(), parts.encoder())
     )
-    return (
-        {direction: overlapped(items, plan) for direction, items in cross.items()},
-        {direction: overlapped(items, plan) for direction, items in encoder.items()},
-    )
+    return (_beside(cross, share), _beside(encoder, share)) if overlap_tensor else (cross, encoder)
+
+
+def _beside(ways: Ways, share: Share) -> Ways:
+    """Return operators with the traffic of tensor ranks beside the products that it feeds."""
+    width = share.precision.element_bytes
+    return {direction: overlapped(items, share.axes, width) for direction, items in ways.items()}
 
 
 def _directions(forward: tuple[Item, ...], backward: tuple[Item, ...]) -> Ways:

@@ -8,13 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from simulator.amounts import choose
 from simulator.operators import Elementwise, Phase
 from workloads.layers.sparsity import compressed_bytes, kept_elements
 from workloads.models.architecture import TransformerConfig
-from workloads.pipeline.pipeline import Pipeline
+from workloads.pipeline.schedule import Schedule
 from workloads.pipeline.stages import balanced_layers, stage_layers
-from workloads.plan.choices import Optimizer, Precision, WeightSparsity
-from workloads.plan.plan import Parallelism
+from workloads.plan.choices import Optimizer, Precision
+from workloads.plan.parts import Axes, Formats, trait
+from workloads.plan.plan import Plan
 
 MOST_UNITS = 10
 """Most pieces into which a chunk is cut when every microbatch gathers its parameters; a choice."""
@@ -71,7 +73,7 @@ class StagePart:
     """Whether encoded neighbours leave it with the stream, for later blocks attend to them."""
 
 
-def layer_parameters(config: TransformerConfig, plan: Parallelism) -> RankParameters:
+def layer_parameters(config: TransformerConfig, axes: Axes, formats: Formats) -> RankParameters:
     """Return the parameters of one block on one rank.
 
     Notes
@@ -80,32 +82,32 @@ def layer_parameters(config: TransformerConfig, plan: Parallelism) -> RankParame
     biases, output and down products by rows with the bias on every rank; norms and router on every rank. Of
     latent attention the products from the stream to the latents stand on every rank.
     """
-    if plan.side > 1:
-        return _square_parameters(config, plan)
-    query, kv = config.query_width // plan.tp, plan.key_width(config)
-    inner = config.ffn_hidden // plan.tp
-    attention = 2 * config.hidden * (query + kv) + config.position_matrix // plan.tp
+    if axes.side > 1:
+        return _square_parameters(config, axes, formats)
+    query, kv = config.query_width // axes.tp, axes.key_width(config)
+    inner = config.ffn_hidden // axes.tp
+    attention = 2 * config.hidden * (query + kv) + config.position_matrix // axes.tp
     if config.kv_rank:
-        attention = config.hidden * (config.latent_width + config.context_width // plan.tp)
-        attention += config.latent_matrices // plan.tp
-    attention = kept_elements(plan, attention)
+        attention = config.hidden * (config.latent_width + config.context_width // axes.tp)
+        attention += config.latent_matrices // axes.tp
+    attention = kept_elements(formats, attention)
     biases = (query + 2 * kv) * config.qkv_bias + config.hidden * config.output_bias
-    matrices = kept_elements(plan, config.expert_matrices // plan.tp)
+    matrices = kept_elements(formats, config.expert_matrices // axes.tp)
     expert = matrices + (config.ffn_branches * inner + config.hidden) * config.mlp_bias
     dense = attention + biases + config.block_norms + config.router_parameters
     dense += config.shared_experts * expert
-    prunes = plan.weight_sparsity is WeightSparsity.TWO_OF_FOUR
+    prunes = formats.pruned
     pruned = prunes * (attention + config.shared_experts * matrices)
     if config.experts == 1:
         return RankParameters(dense=dense + expert, pruned=pruned + prunes * matrices)
-    if plan.whole_experts:
-        matrices = kept_elements(plan, config.expert_matrices)
+    if axes.whole_experts:
+        matrices = kept_elements(formats, config.expert_matrices)
         expert = matrices + config.expert_biases
-    held = config.experts // plan.ep
+    held = config.experts // axes.ep
     return RankParameters(dense=dense, expert=expert * held, pruned=pruned + prunes * matrices * held)
 
 
-def _square_parameters(config: TransformerConfig, plan: Parallelism) -> RankParameters:
+def _square_parameters(config: TransformerConfig, axes: Axes, formats: Formats) -> RankParameters:
     """Return a block's parameters on one rank of a square.
 
     Notes
@@ -115,20 +117,20 @@ def _square_parameters(config: TransformerConfig, plan: Parallelism) -> RankPara
     """
     matrices = config.attention_matrices + config.expert_matrices
     vectors = config.layer_parameters - matrices
-    cut = matrices // plan.columns**2
-    pruned = cut if plan.weight_sparsity is WeightSparsity.TWO_OF_FOUR else 0
-    return RankParameters(dense=cut + vectors // plan.columns, pruned=pruned)
+    cut = matrices // axes.columns**2
+    pruned = cut if formats.pruned else 0
+    return RankParameters(dense=cut + vectors // axes.columns, pruned=pruned)
 
 
-def embedding_parameters(config: TransformerConfig, plan: Parallelism) -> RankParameters:
+def embedding_parameters(config: TransformerConfig, axes: Axes) -> RankParameters:
     """Return the parameters of the embedding on one rank of the first stage."""
-    side = plan.side
-    rows = plan.padded_vocabulary(config) // plan.columns + config.position_rows
+    side = axes.side
+    rows = axes.padded_vocabulary(config) // axes.columns + config.position_rows
     norm = config.norm_parameters if config.embedding_norm else 0
     return RankParameters(dense=(rows * config.hidden + norm) // side)
 
 
-def head_parameters(config: TransformerConfig, plan: Parallelism) -> RankParameters:
+def head_parameters(config: TransformerConfig, axes: Axes, schedule: Schedule) -> RankParameters:
     """Return the parameters of the head on one rank of the stage that holds it.
 
     Notes
@@ -136,33 +138,33 @@ def head_parameters(config: TransformerConfig, plan: Parallelism) -> RankParamet
     A tied head is the embedding itself on a single stage, or where the pipeline ends on its first stage, and
     a copy of it when stages lie between.
     """
-    shared = config.tied_embeddings and (plan.pp == 1 or plan.schedule.folded)
-    columns = 0 if shared else plan.padded_vocabulary(config) // plan.columns
-    return RankParameters(dense=(columns * config.hidden + config.norm_parameters) // plan.side)
+    shared = config.tied_embeddings and (axes.pp == 1 or schedule.folded)
+    columns = 0 if shared else axes.padded_vocabulary(config) // axes.columns
+    return RankParameters(dense=(columns * config.hidden + config.norm_parameters) // axes.side)
 
 
-def part_parameters(config: TransformerConfig, plan: Parallelism, part: StagePart) -> RankParameters:
+def part_parameters(config: TransformerConfig, plan: Plan, part: StagePart) -> RankParameters:
     """Return the parameters of a part of a stage on one rank."""
-    held = layer_parameters(config, plan) * (part.layers - part.dense)
+    held = layer_parameters(config, plan.axes, plan.precision) * (part.layers - part.dense)
     if part.dense:
-        held += layer_parameters(config.dense, plan) * part.dense
+        held += layer_parameters(config.dense, plan.axes, plan.precision) * part.dense
     if part.embedding:
-        held += embedding_parameters(config, plan)
+        held += embedding_parameters(config, plan.axes)
     if part.head:
-        held += head_parameters(config, plan)
+        held += head_parameters(config, plan.axes, plan.schedule.kind)
     if part.retrieving:
-        held += RankParameters(dense=_shared_out(config.cross_parameters, plan)) * part.retrieving
+        held += RankParameters(dense=_shared_out(config.cross_parameters, plan.axes.tp)) * part.retrieving
     if part.encodes:
-        held += RankParameters(dense=_shared_out(config.encoder_parameters, plan))
+        held += RankParameters(dense=_shared_out(config.encoder_parameters, plan.axes.tp))
     return held
 
 
-def _shared_out(parameters: int, plan: Parallelism) -> int:
+def _shared_out(parameters: int, tp: int) -> int:
     """Return a rank's part of parameters that are all but a few cut over the tensor-parallel ranks."""
-    return -(-parameters // plan.tp)
+    return -(-parameters // tp)
 
 
-def whole_stage(config: TransformerConfig, plan: Parallelism, stage: int) -> StagePart:
+def whole_stage(config: TransformerConfig, plan: Plan, stage: int) -> StagePart:
     """Return a pipeline stage as one part."""
     chunks = stage_chunks(config, plan, stage)
     return StagePart(
@@ -177,11 +179,11 @@ def whole_stage(config: TransformerConfig, plan: Parallelism, stage: int) -> Sta
     )
 
 
-def stage_chunks(config: TransformerConfig, plan: Parallelism, stage: int) -> tuple[StagePart, ...]:
+def stage_chunks(config: TransformerConfig, plan: Plan, stage: int) -> tuple[StagePart, ...]:
     """Return the chunks of a pipeline stage."""
     found: dict[int, StagePart] = {}
-    for chain in Pipeline(plan).chains:
-        share = balanced_layers if plan.embedding_as_layers else stage_layers
+    for chain in plan.pipeline.chains:
+        share = balanced_layers if plan.schedule.embedding_as_layers else stage_layers
         layers = share(config.layers, len(chain))
         for position, (holder, chunk) in enumerate(chain):
             if holder == stage:
@@ -201,13 +203,13 @@ def stage_chunks(config: TransformerConfig, plan: Parallelism, stage: int) -> tu
     return tuple(found[chunk] for chunk in sorted(found))
 
 
-def stage_parts(config: TransformerConfig, plan: Parallelism, stage: int) -> tuple[StagePart, ...]:
-    """Return a stage cut into at most `Parallelism.grad_buckets` parts (one a chunk at least)."""
+def stage_parts(config: TransformerConfig, plan: Plan, stage: int) -> tuple[StagePart, ...]:
+    """Return a stage cut into at most `Traffic.grad_buckets` parts (one a chunk at least)."""
     chunks = stage_chunks(config, plan, stage)
     return tuple(part for chunk in chunks for part in chunk_parts(plan, chunk))
 
 
-def chunk_parts(plan: Parallelism, chunk: StagePart) -> tuple[StagePart, ...]:
+def chunk_parts(plan: Plan, chunk: StagePart) -> tuple[StagePart, ...]:
     """Return the parts in which a chunk's gradients and parameters travel, in forward order.
 
     Notes
@@ -215,12 +217,12 @@ def chunk_parts(plan: Parallelism, chunk: StagePart) -> tuple[StagePart, ...]:
     What is gathered for every microbatch is cut finer than what is gathered once: its first and its last
     block stand alone, for nothing hides the first gather and the last sum.
     """
-    if plan.shards_parameters:
+    if plan.sharding.shards_parameters:
         inner = chunk.layers - 2
         count = min(inner, MOST_UNITS - 2)
         sizes = [1, *_even(inner, count), 1] if inner > 0 else [1] * chunk.layers or [0]
     else:
-        count = max(1, min(-(-plan.grad_buckets // Pipeline(plan).chunks), chunk.layers))
+        count = max(1, min(-(-plan.traffic.grad_buckets // plan.pipeline.chunks), chunk.layers))
         sizes = _even(chunk.layers, count)
     return tuple(
         StagePart(
@@ -250,19 +252,20 @@ def _even(whole: int, count: int) -> list[int]:
     return [least + (index < extra) for index in range(count)]
 
 
-def optimizer_share(plan: Parallelism, held: RankParameters) -> float:
+def optimizer_share(plan: Plan, held: RankParameters) -> float:
     """Return how many parameters' optimizer state one rank keeps (a share, not rounded)."""
-    if plan.uses_servers:
-        return held.total / plan.server_count
-    count = shared_share(plan, held) if plan.zero else float(held.total)
-    return count / 2 if plan.two_copies else count
+    if plan.traffic.uses_servers:
+        return held.total / plan.traffic.server_count(plan.axes)
+    count = choose(plan.sharding.zero > 0, shared_share(plan, held), held.total * 1.0)
+    return count / trait(plan.schedule.kind, lambda one: 2 if one.two_copies else 1)
 
 
-def shared_share(plan: Parallelism, held: RankParameters) -> float:
+def shared_share(plan: Plan, held: RankParameters) -> float:
     """Return a rank's share of parameters that are cut over the data-parallel ranks (not rounded)."""
-    if plan.whole_experts:
-        return held.dense / plan.shard_ranks + held.expert / plan.expert_replicas
-    return held.dense / plan.shard_ranks + held.expert * plan.ep / plan.shard_ranks
+    axes, ranks = plan.axes, plan.sharding.ranks(plan.axes)
+    if axes.whole_experts:
+        return held.dense / ranks + held.expert / axes.expert_replicas
+    return held.dense / ranks + held.expert * axes.ep / ranks
 
 
 MASTER_BYTES = 4
@@ -301,7 +304,7 @@ def factored_bytes(rows: int, columns: int) -> int:
     return VALUE_BYTES * (rows + columns)
 
 
-def moment_bytes(config: TransformerConfig, plan: Parallelism) -> float:
+def moment_bytes(config: TransformerConfig, axes: Axes, formats: Formats) -> float:
     """Return the bytes of an optimizer's moments per parameter, without copies of weights or gradients.
 
     Notes
@@ -309,17 +312,17 @@ def moment_bytes(config: TransformerConfig, plan: Parallelism) -> float:
     Adafactor without momentum keeps 4 (r + c) / (r c) bytes a parameter of an r x c matrix; the mean over a
     block's matrices on one rank stands for all parameters. Vectors (norms, biases) are not factored.
     """
-    if plan.optimizer is not Optimizer.ADAFACTOR:
-        return _MOMENTS[plan.optimizer]
-    hidden, tp = config.hidden // plan.side, plan.columns
-    query, kv, inner = config.query_width // tp, plan.key_width(config), config.ffn_hidden // tp
-    experts = config.experts // plan.ep
+    if formats.optimizer is not Optimizer.ADAFACTOR:
+        return _MOMENTS[formats.optimizer]
+    hidden, tp = config.hidden // axes.side, axes.columns
+    query, kv, inner = config.query_width // tp, axes.key_width(config), config.ffn_hidden // tp
+    experts = config.experts // axes.ep
     shapes = [(hidden, query, 2), (hidden, kv, 2), (hidden, inner, (config.ffn_branches + 1) * experts)]
     kept = sum(factored_bytes(rows, columns) * count for rows, columns, count in shapes)
     return kept / sum(rows * columns * count for rows, columns, count in shapes)
 
 
-def optimizer_bytes(config: TransformerConfig, plan: Parallelism) -> float:
+def optimizer_bytes(config: TransformerConfig, axes: Axes, formats: Formats) -> float:
     """Return an optimizer's state per parameter: moments, and the fp32 copies that the precision needs.
 
     Notes
@@ -328,13 +331,13 @@ def optimizer_bytes(config: TransformerConfig, plan: Parallelism) -> float:
     gradients, 16 for fp32; of these 12, 16 and 8 can be shared (Megatron-LM, distributed optimizer), and 16
     for bf16 with two-byte gradients and no fp32 copy of them (ZeRO, arXiv:1910.02054).
     """
-    copies = 0 if plan.precision is Precision.FP32 else MASTER_BYTES
-    if plan.precision is Precision.FP16 and plan.grad_bytes < MAIN_GRADIENT_BYTES:
+    copies = 0 if formats.kind is Precision.FP32 else MASTER_BYTES
+    if formats.kind is Precision.FP16 and formats.grad_bytes < MAIN_GRADIENT_BYTES:
         copies += MAIN_GRADIENT_BYTES
-    return moment_bytes(config, plan) + copies
+    return moment_bytes(config, axes, formats) + copies
 
 
-def update_work(config: TransformerConfig, plan: Parallelism, held: RankParameters) -> Elementwise:
+def update_work(config: TransformerConfig, plan: Plan, held: RankParameters) -> Elementwise:
     """Return the optimizer's step over a rank's share of the parameters that it holds.
 
     Notes
@@ -342,22 +345,24 @@ def update_work(config: TransformerConfig, plan: Parallelism, held: RankParamete
     fp8 adds the casts of all weights that the rank holds, once a step, and pruning their compression.
     """
     count = optimizer_share(plan, held)
-    state = optimizer_bytes(config, plan)
+    state = optimizer_bytes(config, plan.axes, plan.precision)
     stored = plan.precision.element_bytes
     # fp32 weights are their own master: they are read as weights rather than as optimizer state.
-    read = (state + plan.grad_bytes + (stored if plan.precision is Precision.FP32 else 0)) * count
+    read = (
+        state + plan.precision.grad_bytes + (stored if plan.precision.kind is Precision.FP32 else 0)
+    ) * count
     written = (state + stored) * count
-    if plan.precision is Precision.FP8:
+    if plan.precision.kind is Precision.FP8:
         read += stored * (held.total - held.pruned)
         written += FP8_COPIES_BYTES * (held.total - held.pruned)
     if held.pruned:
         read += stored * held.pruned
-        written += compressed_bytes(plan) * held.pruned
+        written += compressed_bytes(plan.precision) * held.pruned
     return Elementwise(
-        name=plan.optimizer.value,
+        name=plan.precision.optimizer.value,
         layer="optimizer",
         phase=Phase.UPDATE,
-        flops=UPDATE_FLOPS[plan.optimizer] * count,
+        flops=UPDATE_FLOPS[plan.precision.optimizer] * count,
         read_bytes=read,
         written_bytes=written,
     )

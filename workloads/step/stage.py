@@ -8,8 +8,8 @@ from dataclasses import replace
 from simulator.operators import Collective, CollectiveKind, Phase, Sequence
 from workloads.layers.transformer import Item
 from workloads.models.architecture import TransformerConfig
-from workloads.pipeline.pipeline import Pipeline
-from workloads.pipeline.schedules import Pass, Slot
+from workloads.pipeline.schedule import Pass, Slot
+from workloads.plan.plan import Plan
 from workloads.step.graph import Arrival, Graph
 from workloads.step.passes import Passes
 from workloads.step.sharding import (
@@ -50,8 +50,8 @@ class StageRun:
     ----------
     config : TransformerConfig
         The model.
-    pipeline : Pipeline
-        Plan and way of the microbatches.
+    plan : Plan
+        How it is cut.
     stage : int
         The stage.
     passes : Passes
@@ -61,11 +61,12 @@ class StageRun:
     """
 
     def __init__(
-        self, config: TransformerConfig, pipeline: Pipeline, stage: int, passes: Passes, graph: Graph
+        self, config: TransformerConfig, plan: Plan, stage: int, passes: Passes, graph: Graph
     ) -> None:
         self.config = config
-        self.plan = pipeline.plan
-        self.pipeline = pipeline
+        self.plan = plan
+        self.tokens = plan.share.tokens
+        self.pipeline = plan.pipeline
         self.stage = stage
         self.passes = passes
         self.graph = graph
@@ -78,7 +79,7 @@ class StageRun:
         self.computed: list[int] = []
         self.sending: tuple[int, ...] = ()
         self.runs: Counter[tuple[int, Pass]] = Counter()
-        every = Counter(slot.chunk for slot in pipeline.order()[stage] if slot.direction is Pass.FORWARD)
+        every = Counter(slot.chunk for slot in self.pipeline.order()[stage] if slot.direction is Pass.FORWARD)
         self.last = {chunk: count - 1 for chunk, count in every.items()}
         self.sharded = ShardedSums(self.plan, stage, graph)
         self.host = HostTraffic(config, self.plan, stage, graph)
@@ -128,11 +129,13 @@ class StageRun:
         plan = self.plan
         if slot.direction is Pass.WEIGHT:
             return False
-        if plan.fetches_parameters:
+        if plan.sharding.fetches_parameters:
             return True
-        if plan.gradient_ranks == 1 or plan.zero == 0:
+        if plan.axes.gradient_ranks == 1 or plan.sharding.zero == 0:
             return False
-        if plan.gathers_every_microbatch and (plan.reshard or slot.direction is Pass.FORWARD):
+        if plan.sharding.gathers_every_microbatch(plan.axes) and (
+            plan.sharding.reshard or slot.direction is Pass.FORWARD
+        ):
             return True
         return slot.direction is Pass.FORWARD and not self.runs[slot.chunk, slot.direction]
 
@@ -140,9 +143,9 @@ class StageRun:
         plan = self.plan
         if slot.direction in {Pass.FORWARD, Pass.INPUT}:
             return False
-        if plan.gradient_ranks == 1 and not plan.updates_on_host:
+        if plan.axes.gradient_ranks == 1 and not plan.sharding.updates_on_host:
             return False
-        return plan.shards_gradients or self._is_last(slot)
+        return plan.sharding.shards_gradients or self._is_last(slot)
 
     def _is_last(self, slot: Slot) -> bool:
         """Return whether a backward pass is the step's last one through its chunk."""
@@ -169,7 +172,7 @@ class StageRun:
             finished = self._compute(slot, part, needs, before, held if sums else None)
             if held and sums:
                 summed = self._sum(slot, held, finished, summed, self._units(part))
-                if summed and self.plan.shards_parameters and not self.plan.prefetch:
+                if summed and self.plan.sharding.shards_parameters and not self.plan.traffic.prefetch:
                     finished = summed[-1]
             waiting = (finished,)
         if slot.direction in {Pass.BACKWARD, Pass.WEIGHT}:
@@ -178,9 +181,9 @@ class StageRun:
 
     def _units(self, part: StagePart) -> int:
         """Return in how many collectives a part's parameters travel: by blocks, or by matrices if unfused."""
-        if not self.plan.shards_parameters:
+        if not self.plan.sharding.shards_parameters:
             return 1
-        return max(1, part.layers) * (1 if self.plan.prefetch else BLOCK_MATRICES)
+        return max(1, part.layers) * (1 if self.plan.traffic.prefetch else BLOCK_MATRICES)
 
     def _gather(self, held: RankParameters, before: Gathering, units: int) -> tuple[int, ...]:
         """Add what brings a part's parameters together and return the last one's id."""
@@ -196,21 +199,21 @@ class StageRun:
         self, slot: Slot, held: RankParameters, finished: int, earlier: tuple[int, ...], units: int
     ) -> tuple[int, ...]:
         """Add the sum of a part's gradients and return what the next part's sum waits for."""
-        if self.plan.quantised_gradients:
+        if self.plan.traffic.quantised_gradients:
             self.sharded.start(held, finished)
             return ()
-        kind = CollectiveKind.REDUCE_SCATTER if self.plan.zero else CollectiveKind.ALL_REDUCE
+        kind = CollectiveKind.REDUCE_SCATTER if self.plan.sharding.zero else CollectiveKind.ALL_REDUCE
         summed = self._chain(gradient_sums(self.plan, held, kind), (finished, *earlier), units)
         if self._is_last(slot):
             self.sharded.across(held, summed)
         self.host.lower(held, summed, first=not self._summed(slot.chunk))
-        return summed if self.plan.gradient_ranks > 1 else ()
+        return summed if self.plan.axes.gradient_ranks > 1 else ()
 
     def _before_gather(self) -> tuple[int, ...]:
         """Return what a gather waits for: with sharded parameters, room for one piece ahead of compute."""
-        if not self.plan.gathers_every_microbatch:
+        if not self.plan.sharding.gathers_every_microbatch(self.plan.axes):
             return self.gathered
-        return tuple(self.computed[-2:-1] if self.plan.prefetch else self.computed[-1:])
+        return tuple(self.computed[-2:-1] if self.plan.traffic.prefetch else self.computed[-1:])
 
     def _compute(
         self,
@@ -273,10 +276,10 @@ class StageRun:
         boundary = self.chunks[slot.chunk]
         if not forward:
             boundary = stage_chunks(self.config, plan, receiver)[chunk]
-        elements = plan.tokens * self.config.hidden / plan.tp
+        elements = self.tokens * self.config.hidden / plan.axes.tp
         if self.config.retrieval and boundary.hands_on:
             reads = self.config.retrieval
-            elements += plan.tokens * reads.tokens_per_token * reads.hidden / plan.tp
+            elements += self.tokens * reads.tokens_per_token * reads.hidden / plan.axes.tp
         send = Collective(
             name="activations" if forward else "activation gradients",
             layer="pipeline",
@@ -288,15 +291,15 @@ class StageRun:
             shift=receiver - self.stage,
         )
         sent = self.graph.add(self.stage, send, (finished,), self.priority)
-        if not plan.overlap_sends:
+        if not plan.traffic.overlap_sends:
             self.sending = (sent,)
-        if plan.tp > 1 and not plan.sequence_parallel:
+        if plan.axes.tp > 1 and not plan.axes.sequence_parallel:
             sent = self._gathered(receiver, send, sent)
         self.graph.arrived[key] = sent
 
     def _gathered(self, receiver: int, send: Collective, sent: int) -> int:
         """Add the gather of what tensor-parallel ranks sent, a share each (arXiv:2104.04473, section 4.1)."""
-        gather = replace(send, kind=CollectiveKind.ALL_GATHER, axis="tp", size=self.plan.tp, shift=0)
+        gather = replace(send, kind=CollectiveKind.ALL_GATHER, axis="tp", size=self.plan.axes.tp, shift=0)
         return self.graph.add(receiver, gather, (sent,), self.priority)
 
     @property
@@ -306,13 +309,13 @@ class StageRun:
 
     def exchange(self) -> None:
         """With two copies of every parameter, send half of the gradients to the stage that has the other."""
-        if self.plan.two_copies:
+        if self.plan.schedule.kind.two_copies:
             after = tuple(identifier for ids in self.sums.values() for identifier in ids)
-            send = self._to_twin("gradients", Phase.GRAD_WEIGHT, self.plan.grad_bytes)
+            send = self._to_twin("gradients", Phase.GRAD_WEIGHT, self.plan.precision.grad_bytes)
             self.graph.twins[self.stage] = self.graph.add(self.stage, send, after, self.priority)
 
     def _to_twin(self, name: str, phase: Phase, each: int) -> Collective:
-        twin = self.plan.pp - 1 - self.stage
+        twin = self.plan.axes.pp - 1 - self.stage
         return Collective(
             name=name,
             layer=name,
@@ -327,20 +330,20 @@ class StageRun:
     def update(self) -> int:
         """Add the optimizer after all gradient sums of the stage and return its id."""
         after = tuple(identifier for ids in self.sums.values() for identifier in ids)
-        if self.plan.two_copies:
-            after = (*after, self.graph.twins[self.plan.pp - 1 - self.stage])
+        if self.plan.schedule.kind.two_copies:
+            after = (*after, self.graph.twins[self.plan.axes.pp - 1 - self.stage])
         self.priority, ended = self.sharded.finish(self.priority)
         after = (*after, *ended)
-        if self.plan.updates_on_host:
+        if self.plan.sharding.updates_on_host:
             backwards = [part for parts in reversed(self.parts) for part in reversed(parts)]
             held = [part_parameters(self.config, self.plan, part) for part in backwards]
             self.host.update(held, after, self.computed[-1])
             return self.computed[-1]
         self.priority += 1
         work = update_work(self.config, self.plan, self.held)
-        beside = self.plan.uses_servers and not self.plan.waits_for_pulls
+        beside = self.plan.traffic.uses_servers and not self.plan.traffic.waits_for_pulls
         done = self.graph.add(self.stage, work, after, self.priority, beside=beside)
-        if self.plan.two_copies:
+        if self.plan.schedule.kind.two_copies:
             send = self._to_twin("parameters", Phase.UPDATE, self.plan.precision.element_bytes)
             self.graph.add(self.stage, send, (done,), self.priority)
         return done

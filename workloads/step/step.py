@@ -17,10 +17,8 @@ from simulator.operators import BESIDE, Collective, CollectiveKind, StepGraph, T
 from workloads.layers.routing import dropped_share
 from workloads.layers.transformer import Item, model_flops
 from workloads.models.architecture import TransformerConfig
-from workloads.pipeline.pipeline import Pipeline, gradient_copies
-from workloads.pipeline.schedules import Order, Pass, Slot
-from workloads.plan.choices import Schedule
-from workloads.plan.plan import Parallelism
+from workloads.pipeline.schedule import Order, Pass, Slot, Updates
+from workloads.plan.plan import Plan
 from workloads.plan.rules import check
 from workloads.step.graph import Graph
 from workloads.step.passes import Passes
@@ -31,8 +29,17 @@ Piece = tuple[tuple[Item, ...], tuple[Collective, ...]]
 """Work without an exchange, and the exchanges that follow it."""
 
 
-def paired(plan: Parallelism, slots: Sequence[Slot], index: int) -> bool:
+def paired(woven: tuple[Pass, Pass] | None, slots: Sequence[Slot], index: int) -> bool:
     """Return whether a slot of a stage and the next one are woven into one.
+
+    Parameters
+    ----------
+    woven : tuple of Pass, optional
+        Passes that are woven, in their order; none if no exchange is overlapped.
+    slots : sequence of Slot
+        The stage's slots.
+    index : int
+        The first of the two.
 
     Notes
     -----
@@ -40,14 +47,11 @@ def paired(plan: Parallelism, slots: Sequence[Slot], index: int) -> bool:
     (Megatron-LM's 1F1B overlap of expert communication); of DualPipe, a forward pass with the backward pass
     after it, which runs the other way (DeepSeek-V3, arXiv:2412.19437, section 3.2.1).
     """
-    if not plan.overlap_experts or index + 1 >= len(slots):
+    if woven is None or index + 1 >= len(slots):
         return False
     first, second = slots[index], slots[index + 1]
-    wanted = (Pass.BACKWARD, Pass.FORWARD)
-    if plan.schedule is Schedule.DUALPIPE:
-        wanted = (Pass.FORWARD, Pass.BACKWARD)
     same = (first.microbatch, first.chunk) == (second.microbatch, second.chunk)
-    return (first.direction, second.direction) == wanted and not same
+    return (first.direction, second.direction) == woven and not same
 
 
 def pieces(passes: Passes, part: StagePart, direction: Pass) -> tuple[Piece, ...]:
@@ -112,16 +116,16 @@ class FlowingRun(StageRun):
     """
 
     def __init__(
-        self, config: TransformerConfig, pipeline: Pipeline, stage: int, passes: Passes, graph: Graph
+        self, config: TransformerConfig, plan: Plan, stage: int, passes: Passes, graph: Graph
     ) -> None:
-        super().__init__(config, pipeline, stage, passes, graph)
+        super().__init__(config, plan, stage, passes, graph)
         self.due: deque[dict[int, tuple[int, ...]]] = deque()
         self.summed: list[int] = []
 
     @property
     def late(self) -> bool:
         """Whether an update waits until the version that it makes is needed."""
-        return self.plan.schedule is Schedule.PIPEDREAM_2BW
+        return self.plan.schedule.kind.updates is Updates.DOUBLE_BUFFERED
 
     def run(self, slot: Slot) -> None:
         """Add a slot's tasks, and the update that is due before or after it."""
@@ -140,7 +144,7 @@ class FlowingRun(StageRun):
         return not self.late or (microbatch + 1) % self.plan.microbatches == 0
 
     def _sums(self, slot: Slot) -> bool:
-        summed = self.plan.gradient_ranks > 1 and slot.direction is Pass.BACKWARD
+        summed = self.plan.axes.gradient_ranks > 1 and slot.direction is Pass.BACKWARD
         return summed and self._ends_version(slot.microbatch)
 
     def _apply(self) -> int:
@@ -165,14 +169,14 @@ def flowing_ends(runs: Iterable[StageRun]) -> tuple[tuple[int, ...], ...]:
     return tuple(zip(*(run.ends() for run in runs if isinstance(run, FlowingRun)), strict=True))
 
 
-def unrolled(step: StepGraph, plan: Parallelism) -> StepGraph:
+def unrolled(step: StepGraph, plan: Plan) -> StepGraph:
     """Return as many steps in a row as a plan's run holds; a single one as it is.
 
     Parameters
     ----------
     step : StepGraph
         One step.
-    plan : Parallelism
+    plan : Plan
         Its plan.
 
     Notes
@@ -192,13 +196,13 @@ def unrolled(step: StepGraph, plan: Parallelism) -> StepGraph:
     link = _Link(step, plan)
     tasks = tuple(link.placed(task, index) for index in range(count) for task in step.tasks)
     ends = tuple(tuple(link.at(task, index) for task in link.closing) for index in range(count))
-    return replace(step, tasks=tasks, ends=ends, period=gradient_copies(plan))
+    return replace(step, tasks=tasks, ends=ends, period=plan.traffic.gradient_copies)
 
 
 class _Link:
     """How the tasks of one step wait for those of steps before."""
 
-    def __init__(self, step: StepGraph, plan: Parallelism) -> None:
+    def __init__(self, step: StepGraph, plan: Plan) -> None:
         self._plan = plan
         self._tasks = len(step.tasks)
         self._turns = 1 + max(task.priority for task in step.tasks)
@@ -232,7 +236,7 @@ class _Link:
     def placed(self, task: Task, index: int) -> Task:
         """Return a task as it stands in a step of the run."""
         after = task.after
-        if self._plan.asynchronous:
+        if self._plan.traffic.asynchronous:
             after = tuple(other for other in after if other not in self._pulls or task.id in self._pulls)
         return replace(
             task,
@@ -244,11 +248,11 @@ class _Link:
     def _earlier(self, task: Task, index: int) -> tuple[int, ...]:
         """Return the tasks of earlier steps that a task waits for."""
         plan = self._plan
-        if task.id in self._first and plan.asynchronous:
-            return self._of(self._pushed[task.rank_class], index - gradient_copies(plan))
-        if task.id in self._pulls or (task.id in self._first and plan.waits_for_pulls):
-            return self._of(self._closed[task.rank_class], index - 1 - plan.delay)
-        if isinstance(task.operator, Collective) and not task.after and plan.waits_for_pulls:
+        if task.id in self._first and plan.traffic.asynchronous:
+            return self._of(self._pushed[task.rank_class], index - plan.traffic.gradient_copies)
+        if task.id in self._pulls or (task.id in self._first and plan.traffic.waits_for_pulls):
+            return self._of(self._closed[task.rank_class], index - 1 - plan.traffic.delay)
+        if isinstance(task.operator, Collective) and not task.after and plan.traffic.waits_for_pulls:
             return self._of(self._closed[task.rank_class], index - 1)
         return ()
 
@@ -262,14 +266,14 @@ MOST_TASKS = 4_000_000
 """Tasks beyond which a step graph is refused before memory runs out; a choice."""
 
 
-def build_step(config: TransformerConfig, plan: Parallelism) -> StepGraph:
+def build_step(config: TransformerConfig, plan: Plan) -> StepGraph:
     """Return one training step of a model under a plan.
 
     Parameters
     ----------
     config : TransformerConfig
         The model.
-    plan : Parallelism
+    plan : Plan
         How it is cut.
 
     Returns
@@ -286,32 +290,34 @@ def build_step(config: TransformerConfig, plan: Parallelism) -> StepGraph:
 
     Notes
     -----
-    With `Parallelism.zero` = 1 the parameters that the step before has updated are gathered while the first
+    With `Sharding.zero` = 1 the parameters that the step before has updated are gathered while the first
     microbatch runs forward, and gradients are reduce-scattered while the last one runs backward, both in the
     parts of `workloads.step.sharding.stage_parts`; a part's sum waits for the part before (one communication
     stream). With 2 every microbatch reduces; with 3 it also gathers, one piece ahead of compute, forward and
-    (unless `Parallelism.reshard` is false) backward. Plans with more than one step in a run
-    (`Parallelism.steps_in_run`) give one graph that holds them all. Left out: the sum of a tied embedding's
+    (unless `Sharding.reshard` is false) backward. Plans with more than one step in a run
+    (`Plan.steps_in_run`) give one graph that holds them all. Left out: the sum of a tied embedding's
     two copies between the first and the last stage, and the few bytes of the gradient norm and the loss.
     """
     check(config, plan)
-    pieces = MOST_UNITS * 3 if plan.shards_parameters else 2
-    pipeline = Pipeline(plan)
-    pieces *= 8 * -(-config.layers // (plan.pp * plan.vpp)) if plan.overlap_experts else 1
-    expected = plan.pp * plan.microbatches * plan.vpp * 2 * pieces * plan.steps_in_run
+    pieces = MOST_UNITS * 3 if plan.sharding.shards_parameters else 2
+    pieces *= (
+        8 * -(-config.layers // (plan.axes.pp * plan.schedule.vpp)) if plan.traffic.overlap_experts else 1
+    )
+    expected = plan.axes.pp * plan.microbatches * plan.schedule.vpp * 2 * pieces * plan.steps_in_run
     if expected > MOST_TASKS:
         of_steps = f" x {plan.steps_in_run} steps" if plan.steps_in_run > 1 else ""
         msg = (
-            f"plan: {plan.pp} stages x {plan.microbatches} microbatches{of_steps} make some "
+            f"plan: {plan.axes.pp} stages x {plan.microbatches} microbatches{of_steps} make some "
             f"{expected} tasks, more than {MOST_TASKS}; use fewer stages, a larger micro_batch or a smaller "
             "global_batch"
         )
         raise WorkloadError(msg)
-    passes = Passes(config, plan)
+    passes = Passes(config, plan.share, overlap_tensor=plan.traffic.overlap_tensor)
     graph = Graph()
-    kind = FlowingRun if plan.schedule.flows else StageRun
-    runs = [kind(config, pipeline, stage, passes, graph) for stage in range(plan.pp)]
-    _interleave(runs, pipeline.order())
+    kind = FlowingRun if plan.schedule.kind.flows else StageRun
+    runs = [kind(config, plan, stage, passes, graph) for stage in range(plan.axes.pp)]
+    woven = plan.schedule.kind.woven if plan.traffic.overlap_experts else None
+    _interleave(runs, plan.pipeline.order(), woven)
     for run in runs:
         run.exchange()
     for run in runs:
@@ -319,15 +325,15 @@ def build_step(config: TransformerConfig, plan: Parallelism) -> StepGraph:
     step = StepGraph(
         tasks=tuple(graph.tasks),
         layout=plan.layout,
-        tokens=plan.global_batch * plan.sequence_length,
-        model_flops=model_flops(config, plan),
-        dropped_share=dropped_share(config, plan),
+        tokens=plan.batch.global_batch * plan.batch.sequence_length,
+        model_flops=model_flops(config, plan.share),
+        dropped_share=dropped_share(config, plan.share),
         ends=flowing_ends(runs),
     )
-    return step if plan.schedule.flows else unrolled(step, plan)
+    return step if plan.schedule.kind.flows else unrolled(step, plan)
 
 
-def _interleave(runs: list[StageRun], orders: Order) -> None:
+def _interleave(runs: list[StageRun], orders: Order, woven: tuple[Pass, Pass] | None) -> None:
     """Run every stage's slots, each as soon as what it waits for has been sent."""
     done = [0] * len(runs)
     moved = True
@@ -337,7 +343,7 @@ def _interleave(runs: list[StageRun], orders: Order) -> None:
             order = orders[stage]
             while done[stage] < len(order) and run.ready(order[done[stage]]):
                 slot = order[done[stage]]
-                if not paired(run.plan, order, done[stage]):
+                if not paired(woven, order, done[stage]):
                     run.run(slot)
                     done[stage] += 1
                 elif run.ready(order[done[stage] + 1]):

@@ -23,7 +23,7 @@ from workloads.layers.sparsity import DEQUANTISE_FLOPS, INT4_BYTES, INT8_BYTES, 
 from workloads.layers.transformer import Item
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.choices import Place
-from workloads.plan.plan import Parallelism
+from workloads.plan.plan import Plan
 from workloads.step.graph import Graph
 from workloads.step.sharding import (
     RankParameters,
@@ -39,7 +39,7 @@ class HostTraffic:
 
     Parameters
     ----------
-    config, plan : TransformerConfig, Parallelism
+    config, plan : TransformerConfig, Plan
         Model and plan.
     stage : int
         The stage.
@@ -47,7 +47,7 @@ class HostTraffic:
         Where tasks are added.
     """
 
-    def __init__(self, config: TransformerConfig, plan: Parallelism, stage: int, graph: Graph) -> None:
+    def __init__(self, config: TransformerConfig, plan: Plan, stage: int, graph: Graph) -> None:
         self.config = config
         self.plan = plan
         self.stage = stage
@@ -72,12 +72,12 @@ class HostTraffic:
             its use if nothing is gathered; a read from disk one piece ahead of that.
         """
         plan = self.plan
-        if not plan.fetches_parameters:
+        if not plan.sharding.fetches_parameters:
             return ()
         size = shared_share(plan, held) * plan.precision.element_bytes
-        ahead = 3 if plan.gradient_ranks > 1 else 2
+        ahead = 3 if plan.axes.gradient_ranks > 1 else 2
         needs = tuple(computed[-ahead : 1 - ahead])
-        if plan.parameter_place is Place.NVME:
+        if plan.sharding.parameter_place is Place.NVME:
             room = tuple(computed[-ahead - 1 : -ahead])
             read = self._move("parameters", Phase.FORWARD, Lane.FROM_STORAGE, size, room)
             needs = (*needs, *read)
@@ -86,11 +86,11 @@ class HostTraffic:
     def lower(self, held: RankParameters, after: tuple[int, ...], *, first: bool) -> None:
         """Add the way of a rank's share of a part's gradients to the host, which adds up microbatches."""
         plan = self.plan
-        if not plan.updates_on_host:
+        if not plan.sharding.updates_on_host:
             return
-        size = shared_share(plan, held) * plan.grad_bytes
+        size = shared_share(plan, held) * plan.precision.grad_bytes
         ended = self._move("gradients", Phase.GRAD_WEIGHT, Lane.TO_HOST, size, after)
-        if plan.shards_gradients and not first:
+        if plan.sharding.shards_gradients and not first:
             work = HostWork(
                 name="gradients.add",
                 phase=Phase.GRAD_WEIGHT,
@@ -120,25 +120,25 @@ class HostTraffic:
         States on disk are read two parts ahead and written back.
         """
         plan = self.plan
-        grads = () if plan.delayed_update else (*after, *self.lowered)
+        grads = () if plan.sharding.delayed_update else (*after, *self.lowered)
         ended: list[int] = []
         for held in parts:
             count = optimizer_share(plan, held)
             needs = grads
-            kept = optimizer_bytes(self.config, plan) * count
-            if plan.optimizer_place is Place.NVME:
+            kept = optimizer_bytes(self.config, plan.axes, plan.precision) * count
+            if plan.sharding.optimizer_place is Place.NVME:
                 room = tuple(ended[-2:-1])
                 needs = (*needs, *self._move("optimizer", Phase.UPDATE, Lane.FROM_STORAGE, kept, room))
             done = (self.graph.add(self.stage, self._work(held), tuple(dict.fromkeys(needs)), 0),)
             freed: tuple[int, ...] = done
-            if plan.optimizer_place is Place.NVME:
+            if plan.sharding.optimizer_place is Place.NVME:
                 freed = self._move("optimizer", Phase.UPDATE, Lane.TO_STORAGE, kept, done)
             ended += freed
             stored = plan.precision.element_bytes * count
-            if not plan.fetches_parameters:
-                ready = (*done, last) if plan.delayed_update else done
+            if not plan.sharding.fetches_parameters:
+                ready = (*done, last) if plan.sharding.delayed_update else done
                 self._move("parameters", Phase.UPDATE, Lane.FROM_HOST, stored, ready)
-            elif plan.parameter_place is Place.NVME:
+            elif plan.sharding.parameter_place is Place.NVME:
                 self._move("parameters", Phase.UPDATE, Lane.TO_STORAGE, stored, done)
 
     def _work(self, held: RankParameters) -> HostWork:
@@ -194,25 +194,31 @@ def _collective(
     return (one,)
 
 
-def _groups(plan: Parallelism, held: RankParameters) -> tuple[tuple[str, int, int], ...]:
+def _groups(plan: Plan, held: RankParameters) -> tuple[tuple[str, int, int], ...]:
     """Return the axes over which parameters are shared, the ranks along each, and how many parameters."""
-    apart = plan.ep > 1 and held.expert > 0
-    dense = (plan.shard_axis, plan.shard_ranks, held.dense if apart else held.total)
-    return (dense, ("edp", plan.expert_replicas, held.expert)) if apart else (dense,)
+    apart = plan.axes.ep > 1 and held.expert > 0
+    dense = (
+        plan.sharding.axis(plan.axes),
+        plan.sharding.ranks(plan.axes),
+        held.dense if apart else held.total,
+    )
+    return (dense, ("edp", plan.axes.expert_replicas, held.expert)) if apart else (dense,)
 
 
 def _served(
-    name: str, kind: CollectiveKind, plan: Parallelism, held: RankParameters, each: int
+    name: str, kind: CollectiveKind, plan: Plan, held: RankParameters, each: int
 ) -> tuple[Collective, ...]:
     """Return the pushes to servers, or the pulls from them, of a part's parameters."""
     return tuple(
         one
         for axis, size, count in _groups(plan, held)
-        for one in _collective(name, kind, axis, size, count * each, servers=plan.server_count)
+        for one in _collective(
+            name, kind, axis, size, count * each, servers=plan.traffic.server_count(plan.axes)
+        )
     )
 
 
-def gathering(plan: Parallelism, held: RankParameters, *, forward: bool) -> Gathering:
+def gathering(plan: Plan, held: RankParameters, *, forward: bool) -> Gathering:
     """Return how the parameters of a part come together for a pass.
 
     Notes
@@ -221,23 +227,23 @@ def gathering(plan: Parallelism, held: RankParameters, *, forward: bool) -> Gath
     its share for every gather, and unpacks the whole before use.
     """
     stored = plan.precision.element_bytes
-    if plan.uses_servers:
+    if plan.traffic.uses_servers:
         return Gathering(collectives=_served("parameters", CollectiveKind.PULL, plan, held, stored))
     kind = CollectiveKind.ALL_GATHER
-    if plan.secondary_copy and not forward:
-        size = plan.local_group
+    if plan.sharding.secondary_copy and not forward:
+        size = plan.sharding.local_group
         return Gathering(
             collectives=_collective("parameters", kind, "inner", size, held.total * stored / size)
         )
-    each = INT8_BYTES if plan.quantised_weights else stored
+    each = INT8_BYTES if plan.traffic.quantised_weights else stored
     collectives = tuple(
         one
         for axis, size, count in _groups(plan, held)
         for one in _collective("parameters", kind, axis, size, count * each / size)
     )
-    if not plan.quantised_weights:
+    if not plan.traffic.quantised_weights:
         return Gathering(collectives=collectives)
-    share, whole = held.total / plan.shard_ranks, float(held.total)
+    share, whole = held.total / plan.sharding.ranks(plan.axes), float(held.total)
     pack = _kernel(
         "weights.quantise",
         "parameters",
@@ -255,22 +261,22 @@ def gathering(plan: Parallelism, held: RankParameters, *, forward: bool) -> Gath
     return Gathering(at_source=(pack,), collectives=collectives, at_arrival=((unpack, 1),))
 
 
-def keep_copy(plan: Parallelism, held: RankParameters) -> tuple[Item, ...]:
+def keep_copy(plan: Plan, held: RankParameters) -> tuple[Item, ...]:
     """Return the work of keeping a rank's part of the secondary copy, once a step, after a gather."""
-    if not plan.secondary_copy:
+    if not plan.sharding.secondary_copy:
         return ()
-    kept = held.total / plan.local_group * plan.precision.element_bytes
+    kept = held.total / plan.sharding.local_group * plan.precision.element_bytes
     return ((_kernel("weights.secondary_copy", "parameters", flops=0, read=kept, written=kept), 1),)
 
 
-def gradient_sums(plan: Parallelism, held: RankParameters, kind: CollectiveKind) -> tuple[Collective, ...]:
+def gradient_sums(plan: Plan, held: RankParameters, kind: CollectiveKind) -> tuple[Collective, ...]:
     """Return the sums of a part's gradients over the ranks that share them, or their way to servers."""
-    if plan.uses_servers:
-        return _served("gradients", CollectiveKind.PUSH, plan, held, plan.grad_bytes)
+    if plan.traffic.uses_servers:
+        return _served("gradients", CollectiveKind.PUSH, plan, held, plan.precision.grad_bytes)
     return tuple(
         one
         for axis, size, count in _groups(plan, held)
-        for one in _collective("gradients", kind, axis, size, count * plan.grad_bytes)
+        for one in _collective("gradients", kind, axis, size, count * plan.precision.grad_bytes)
     )
 
 
@@ -288,7 +294,7 @@ class ShardedSums:
 
     Parameters
     ----------
-    plan : Parallelism
+    plan : Plan
         The plan.
     stage : int
         The stage.
@@ -301,32 +307,32 @@ class ShardedSums:
     it stands in its compute one piece later, when the exchange has had a piece's time to run.
     """
 
-    def __init__(self, plan: Parallelism, stage: int, graph: Graph) -> None:
+    def __init__(self, plan: Plan, stage: int, graph: Graph) -> None:
         self.plan = plan
         self.stage = stage
         self.graph = graph
         self.ended: list[int] = []
         self.pending: list[_Pending] = []
-        inner = plan.inner_ranks
-        outer = plan.gradient_ranks // inner
-        axes = (("inner", inner), ("outer", outer)) if inner > 1 else ((plan.gradient_axis, outer),)
+        inner = plan.sharding.inner_ranks
+        outer = plan.axes.gradient_ranks // inner
+        axes = (("inner", inner), ("outer", outer)) if inner > 1 else ((plan.axes.gradient_axis, outer),)
         self.hops = tuple((axis, size) for axis, size in axes if size > 1)
 
     def across(self, held: RankParameters, after: tuple[int, ...]) -> None:
         """Add the sum of a rank's share over the groups that are copies of each other, if there are any."""
         plan = self.plan
-        if not plan.shard_group:
+        if not plan.sharding.shard_group:
             return
-        size = plan.gradient_ranks // plan.shard_group
-        share = held.total / plan.shard_group * plan.grad_bytes
+        size = plan.axes.gradient_ranks // plan.sharding.shard_group
+        share = held.total / plan.sharding.shard_group * plan.precision.grad_bytes
         for one in _collective("gradients", CollectiveKind.ALL_REDUCE, "outer", size, share):
             self.ended.append(self.graph.add(self.stage, one, after, 0))
 
     def before(self, held: RankParameters) -> tuple[Item, ...]:
         """Return the work on a part's gradients before their first hop."""
-        if not self.plan.quantised_gradients:
+        if not self.plan.traffic.quantised_gradients:
             return ()
-        return ((self._packing(held.total, read=held.total * self.plan.grad_bytes, added=0), 1),)
+        return ((self._packing(held.total, read=held.total * self.plan.precision.grad_bytes, added=0), 1),)
 
     def start(self, held: RankParameters, finished: int) -> None:
         """Add the first hop of a sum in int4."""
@@ -375,7 +381,7 @@ class ShardedSums:
             "gradients",
             flops=(DEQUANTISE_FLOPS + 1) * arrived,
             read=INT4_BYTES * arrived,
-            written=self.plan.grad_bytes * left,
+            written=self.plan.precision.grad_bytes * left,
         )
 
     def _packing(self, values: float, *, read: float, added: float) -> Elementwise:

@@ -9,18 +9,18 @@ nodes and all-reduces share the links, an all-reduce first waits for its own loc
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from simulator.collectives.algorithms import Algorithm
-from simulator.errors import WorkloadError
+from simulator.errors import HeliographError, WorkloadError
 from simulator.files import read_bytes
 from simulator.operators import CollectiveKind, Phase
 from simulator.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
 from simulator.units import to_si
-from workloads.traces.flatbuffer import Buffer, Table
 
 
 class TaskType(IntEnum):
@@ -45,6 +45,8 @@ class DeviceType(IntEnum):
 
 MOST_BYTES = 256 * 2**20
 """Largest file that is read; graphs of 128 nodes have some megabytes."""
+EXTRA = "task graphs need the package flatbuffers; install it with pip install 'heliograph[task_graphs]'"
+"""What is said where the package is missing."""
 PHASES = {TaskType.FORWARD: Phase.FORWARD, TaskType.BACKWARD: Phase.GRAD_INPUT, TaskType.UPDATE: Phase.UPDATE}
 """Phase that compute is reported under."""
 
@@ -108,46 +110,88 @@ def read_task_graph(path: Path) -> TaskGraph:
         If the file cannot be read.
     WorkloadError
         If it is truncated or damaged (with the byte), or holds what the schema does not know.
+    HeliographError
+        If the package flatbuffers is not installed.
     """
-    root = Buffer(read_bytes(path, most=MOST_BYTES), path.name).root()
-    return TaskGraph(
-        name=path.name,
-        nodes=root.value(1, "I"),
-        switches=root.value(2, "I"),
-        link_bytes_per_s=to_si("link_bytes_per_s", root.value(5, "f"), "kB/s"),
-        devices=tuple(_device(table) for table in root.tables(9)),
-        tasks=tuple(_task(table) for table in root.tables(8)),
+    data = read_bytes(path, most=MOST_BYTES)
+    try:
+        return _task_graph(path.name, data)
+    except (struct.error, TypeError, ValueError) as error:
+        msg = f"{path.name}: not a task graph: {error}; copy the file again"
+        raise WorkloadError(msg) from None
+
+
+def _task_graph(name: str, data: bytes) -> TaskGraph:
+    try:
+        import flatbuffers  # noqa: PLC0415
+    except ImportError:
+        raise HeliographError(EXTRA) from None
+    types = flatbuffers.number_types
+    short, whole, real, long = types.Int16Flags, types.Uint32Flags, types.Float32Flags, types.Uint64Flags
+
+    def value(table: Any, index: int, kind: Any) -> Any:  # noqa: ANN401 - the library has no types
+        return table.GetSlot(_slot(index), 0, kind)
+
+    def vector(table: Any, index: int, each: int) -> range:  # noqa: ANN401
+        """Return the places of a vector's elements."""
+        field = table.Offset(_slot(index))
+        start = table.Vector(field) if field else 0
+        return range(start, start + each * table.VectorLen(field) if field else 0, each)
+
+    def tables(index: int) -> list[Any]:
+        return [
+            flatbuffers.table.Table(data, root.Indirect(place))
+            for place in vector(root, index, types.UOffsetTFlags.bytewidth)
+        ]
+
+    root = flatbuffers.table.Table(data, flatbuffers.encode.Get(types.UOffsetTFlags.packer_type, data, 0))
+    devices = tuple(
+        Device(
+            type=_type(DeviceType, table, value(table, 0, short)),
+            id=value(table, 1, long),
+            node=value(table, 2, long),
+            property=value(table, 3, long),
+        )
+        for table in tables(9)
     )
+    tasks = tuple(
+        RecordedTask(
+            type=_type(TaskType, table, value(table, 0, short)),
+            id=value(table, 1, long),
+            device=value(table, 2, long),
+            run_time_s=to_si("run_time_s", value(table, 3, real), "ms"),
+            size_bytes=value(table, 4, long),
+            following=tuple(table.Get(long, place) for place in vector(table, 5, long.bytewidth)),
+        )
+        for table in tables(8)
+    )
+    nodes = value(root, 1, whole)
+    if nodes > len(devices):
+        msg = f"it says that it has {nodes} nodes, and lists {len(devices)} devices; each has one"
+        raise ValueError(msg)
+    return TaskGraph(
+        name=name,
+        nodes=nodes,
+        switches=value(root, 2, whole),
+        link_bytes_per_s=to_si("link_bytes_per_s", value(root, 5, real), "kB/s"),
+        devices=devices,
+        tasks=tasks,
+    )
+
+
+def _slot(index: int) -> int:
+    """Return the place of a field in a table's list of fields, behind that list's own two lengths."""
+    return 2 * (index + 2)
 
 
 Kind = TypeVar("Kind", TaskType, DeviceType)
 
 
-def _type(kinds: type[Kind], table: Table) -> Kind:
-    value = table.value(0, "h")
+def _type(kinds: type[Kind], table: Any, value: int) -> Kind:  # noqa: ANN401
     if value not in {int(one) for one in kinds}:
-        table.buffer.damaged(table.start, f"there is no {kinds.__name__} {value}")
+        msg = f"byte {table.Pos}: there is no {kinds.__name__} {value}"
+        raise ValueError(msg)
     return kinds(value)
-
-
-def _device(table: Table) -> Device:
-    return Device(
-        type=_type(DeviceType, table),
-        id=table.value(1, "Q"),
-        node=table.value(2, "Q"),
-        property=table.value(3, "Q"),
-    )
-
-
-def _task(table: Table) -> RecordedTask:
-    return RecordedTask(
-        type=_type(TaskType, table),
-        id=table.value(1, "Q"),
-        device=table.value(2, "Q"),
-        run_time_s=to_si("run_time_s", table.value(3, "f"), "ms"),
-        size_bytes=table.value(4, "Q"),
-        following=table.numbers(5, "Q"),
-    )
 
 
 def rank_graph(graph: TaskGraph) -> RankGraph:

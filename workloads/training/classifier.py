@@ -31,7 +31,7 @@ class Products(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifierConfig:
-    """What to train, and how."""
+    """Network, data and settings of one training."""
 
     hidden: tuple[int, ...] = (100, 100)
     """Neurons of each hidden layer."""

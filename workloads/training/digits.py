@@ -1,7 +1,4 @@
-"""Digits to classify that every machine has: glyphs of the fonts that come with matplotlib, distorted.
-
-Handwritten digits to classify, of the set that comes with scikit-learn; nothing is downloaded.
-"""
+"""Digits to classify without a download: distorted glyphs of matplotlib, or scikit-learn's handwriting."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ _CHUNK = 256
 
 @dataclass(frozen=True, kw_only=True)
 class Distortion:
-    """How far drawn digits stray from their glyphs; uniform within plus and minus each number."""
+    """Distance that drawn digits stray from their glyphs; uniform within plus and minus each number."""
 
     rotation_rad: float = 0.25
     """Rotation."""

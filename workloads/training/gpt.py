@@ -72,7 +72,7 @@ class GptConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Products:
-    """Which numerics runs the products of each phase.
+    """Numerics of the products of each phase.
 
     Notes
     -----
@@ -133,7 +133,7 @@ class Products:
 
 @dataclass(frozen=True, kw_only=True)
 class _Call:
-    """How one product is run."""
+    """Numerics and key of one product."""
 
     products: Products
     """Numerics of its phases."""

@@ -1,4 +1,4 @@
-"""Trains a small GPT through given numerics, in a loop to be read in one sitting."""
+"""Training loop of a small GPT through given numerics, to be read in one sitting."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TRAINING_STREAM, _VALIDATION_STREAM = 0, 1
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """How to train. Runs that differ only in their numerics share initial weights and batches.
+    """Settings of a training run. Runs that differ only in their numerics share initial weights and batches.
 
     The learning rate rises linearly and then stays. It does not decay: a decay tied to the number of steps
     would bias a comparison of steps to a loss.
@@ -60,7 +60,7 @@ class TrainingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingCurve:
-    """What a training run did. Losses are in nats per token."""
+    """Course of a training run. Losses are in nats per token."""
 
     steps: tuple[int, ...]
     """Updates, from 1."""

@@ -1,10 +1,7 @@
-"""Noise of a set strength put on products, and what it and gains do to the loss.
+"""Probes of a model's products: noise of a set strength, gains, and errors measured against exact products.
 
-A product's noise-to-signal ratio (NSR) is the mean square of its error over that of its exact result.
-
-What the errors of a product have in common, which decides how a model feels them.
-
-A core's products measured against exact ones: its errors by class, its gain, and their mirror image.
+A product's noise-to-signal ratio (NSR) is the mean square of its error over that of its exact result. Errors
+are told apart by how many outputs share one draw, which decides how a model feels them.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ from workloads.training.loop import TrainingConfig, validation_batches
 
 
 class ErrorClass(StrEnum):
-    """Where an error of C = A B sits: how many outputs share one draw.
+    """Class of an error of C = A B, by how many outputs share one draw.
 
     Notes
     -----
@@ -56,7 +53,7 @@ class SetsOperands(Protocol):
 
 @dataclass(eq=False)
 class Meter:
-    """What a core's errors came to, over all products that it has seen. Grows as it measures."""
+    """Sums of a core's errors, over all products that it has seen. Grows as it measures."""
 
     ratios: dict[ErrorClass, list[float]] = field(default_factory=lambda: {one: [] for one in ErrorClass})
     """NSR of each product by class, its gain taken out."""
@@ -83,7 +80,7 @@ class Meter:
 
 @dataclass(frozen=True, eq=False)
 class Error:
-    """What a core did wrong in one product."""
+    """Error of a core in one product."""
 
     gain: float
     """The part along the exact result, relative to it."""
@@ -367,7 +364,7 @@ class _GainedProducts(Products):
 
 @dataclass(frozen=True, kw_only=True)
 class GainResponse:
-    """How a clean model's loss depends on the gains of its products."""
+    """Response of a clean model's loss to the gains of its products."""
 
     first: dict[str, float]
     """Derivative of the loss to the gain of a site, nats."""

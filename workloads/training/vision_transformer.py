@@ -46,7 +46,7 @@ Multiply = Callable[[Product, int, torch.Tensor, torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class VisionConfig:
-    """What to train, and how."""
+    """Network, data and settings of one training."""
 
     patch_side: int = 7
     """Pixels along an edge of a patch."""

@@ -1,9 +1,9 @@
-"""Chakra execution traces (MLCommons), read and written without a protobuf library."""
+"""Chakra execution traces (MLCommons), read and written as Protocol Buffers (extra `chakra`)."""
 
 from workloads.traces.chakra.exporting import export_step
 from workloads.traces.chakra.files import read_trace, write_trace
 from workloads.traces.chakra.importing import Compute, import_trace
-from workloads.traces.chakra.nodes import Attribute, CommType, Form, Node, NodeType
+from workloads.traces.chakra.nodes import Attribute, CommType, Form, Node, NodeType, is_readable
 
 __all__ = [
     "Attribute",
@@ -14,6 +14,7 @@ __all__ = [
     "NodeType",
     "export_step",
     "import_trace",
+    "is_readable",
     "read_trace",
     "write_trace",
 ]

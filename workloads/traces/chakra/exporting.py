@@ -1,20 +1,420 @@
-"""A training step as Chakra traces, one file a rank, as ASTRA-sim reads them."""
+"""A training step as Chakra traces, one file a rank, as ASTRA-sim reads them.
+
+A run of operators between two collectives becomes one COMP node, with its operations, its bytes and the time
+that a given accelerator takes; a collective a COMM_COLL node of a group; a send a pair of SEND and RECV. The
+host's issue of kernels, where it can be what a run waits for, is a COMP node on the CPU beside it.
+
+Notes
+-----
+ASTRA-sim numbers the streams of group g from g * 10^6 on in 32 bits (CommunicatorGroup.cc), and takes them
+modulo 5 * 10^8 for tags (Sys.cc); so numbers that are equal modulo 500 meet, and from 2,148 on they overflow.
+A group that a trace itself records is one higher than its name (Workload.cc).
+"""
 
 from __future__ import annotations
 
+import heapq
 import json
-from collections.abc import Iterator
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
+from functools import cached_property
+from itertools import chain, pairwise
 from pathlib import Path
 
+from simulator.engine.lookahead import compute_orders, computed, pieces
 from simulator.engine.replay import Costs
-from simulator.errors import ParameterError
-from simulator.operators import StepGraph
+from simulator.errors import ParameterError, WorkloadError
+from simulator.operators import (
+    Collective,
+    CollectiveKind,
+    Elementwise,
+    MatMul,
+    Overlapped,
+    Sequence,
+    StepGraph,
+    Task,
+)
+from simulator.units import to_si
 from workloads.traces.chakra.files import VERSION, write_messages
-from workloads.traces.chakra.nodes import Attribute, Form, Node, encode_metadata, encode_node
-from workloads.traces.chakra.numbering import Group, Numbering, numbered
-from workloads.traces.chakra.program import Call, Entry, Program, SendEnd
+from workloads.traces.chakra.nodes import (
+    Attribute,
+    CommType,
+    Form,
+    Node,
+    NodeType,
+    encode_metadata,
+    encode_node,
+)
+
+MOST = 498
+"""Highest number of a group: it and the one above it stay below 500."""
+Group = tuple[int, ...]
+"""Ranks of a group in their order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numbering:
+    """The number of each group, from 1."""
+
+    numbers: dict[Group, int]
+    """By group; equal only for groups without a common rank."""
+
+    @cached_property
+    def distinct(self) -> bool:
+        """Whether no two groups have the same number, so that one file can name all."""
+        return len(set(self.numbers.values())) == len(self.numbers)
+
+    @cached_property
+    def _of_rank(self) -> dict[int, list[Group]]:
+        found: defaultdict[int, list[Group]] = defaultdict(list)
+        for group in self.numbers:
+            for rank in group:
+                found[rank].append(group)
+        return found
+
+    def file(self) -> dict[str, list[int]]:
+        """Return the content of the file of groups; nothing if numbers stand for several."""
+        if not self.distinct:
+            return {}
+        return {str(number): list(group) for group, number in self.numbers.items()}
+
+    def node(self, rank: int) -> Node:
+        """Return the node that tells a rank its groups, as PyTorch records them; first and without order."""
+        own = [
+            {"pg_name": str(self.numbers[group]), "ranks": list(group)}
+            for group in self._of_rank.get(rank, ())
+        ]
+        return Node(
+            id=0,
+            name="process groups",
+            type=NodeType.METADATA,
+            inputs=(f"['{json.dumps(own)}']", "", ""),
+            attributes={"is_cpu_op": Attribute(Form.BOOL, value=True)},
+        )
+
+
+def numbered(groups: Iterable[Group]) -> Numbering:
+    """Return numbers of groups: their places while there are few, else the lowest that no member has.
+
+    Raises
+    ------
+    WorkloadError
+        If a rank is in more groups than there are numbers.
+    """
+    different = tuple(dict.fromkeys(groups))
+    if len(different) <= MOST:
+        return Numbering(numbers={group: place + 1 for place, group in enumerate(different)})
+    taken: defaultdict[int, set[int]] = defaultdict(set)
+    numbers = {}
+    for group in different:
+        others = set().union(*(taken[rank] for rank in group))
+        number = next(one for one in range(1, len(others) + 2) if one not in others)
+        if number > MOST:
+            msg = (
+                f"rank {group[0]} and those it meets are in {number} process groups; ASTRA-sim tells {MOST} "
+                "apart; export a smaller step"
+            )
+            raise WorkloadError(msg)
+        numbers[group] = number
+        for rank in group:
+            taken[rank].add(number)
+    return Numbering(numbers=numbers)
+
+
+COMM_TYPES: Mapping[CollectiveKind, CommType] = {
+    CollectiveKind.ALL_REDUCE: CommType.ALL_REDUCE,
+    CollectiveKind.REDUCE: CommType.REDUCE,
+    CollectiveKind.ALL_GATHER: CommType.ALL_GATHER,
+    CollectiveKind.BROADCAST: CommType.BROADCAST,
+    CollectiveKind.ALL_TO_ALL: CommType.ALL_TO_ALL,
+    CollectiveKind.REDUCE_SCATTER: CommType.REDUCE_SCATTER,
+}
+"""Collectives that both sides know; sizes mean the same: per rank, before the collective."""
+DURATION = "duration_s"
+"""Attribute with the unrounded duration of compute; the schema counts whole microseconds."""
+ALGORITHM = "algorithm"
+"""Attribute with the algorithm that a collective must use, if it must."""
+TWO_LEVEL = "two_level"
+"""Attribute of an all-to-all that goes within nodes and between them in turn."""
+CONTINUES = "continues"
+"""Attribute of a communication that repeats the one before, ahead of others of its group."""
+_MICROSECOND_S = to_si("duration_s", 1.0, "us")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """A collective node whose group depends on the rank."""
+
+    collective: Collective
+    """The collective."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SendEnd:
+    """One end of a send, whose other end depends on the rank."""
+
+    send: Collective
+    """The send."""
+    tag: int
+    """Number of the pair."""
+    receives: bool
+    """Whether this is the receiver's end."""
+
+
+Entry = tuple[Node, "Call | SendEnd | None"]
+"""A node of a class, and what of it depends on the rank."""
+
+
+class Program:
+    """The nodes of every class of a step, in an order in which nothing stands before what it waits for.
+
+    Parameters
+    ----------
+    graph : StepGraph
+        The step.
+    node : Costs
+        The accelerator.
+    kernels : bool
+        Whether every operator has a node of its own.
+    """
+
+    def __init__(self, graph: StepGraph, node: Costs, *, kernels: bool) -> None:
+        self._graph = graph
+        self._kernels = kernels
+        self._cost = node.cost
+        self._entries: list[list[Entry]] = [[] for _ in range(graph.layout.classes)]
+        self._ends: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._late_s = [0.0] * graph.layout.classes
+        self._tags = 0
+        self._computed: dict[int, tuple[int, ...]] = {}
+        self._previous = {
+            later.id: earlier.id
+            for tasks in compute_orders(graph).values()
+            for earlier, later in pairwise(tasks)
+        }
+
+    def classes(self) -> list[list[Entry]]:
+        """Return the nodes of each class."""
+        for task in self._order():
+            self._add(task)
+        return self._entries
+
+    def _order(self) -> Iterator[Task]:
+        """Go through the tasks, of those whose turn it may be the most urgent first."""
+        tasks = {task.id: task for task in self._graph.tasks}
+        needs = {
+            task.id: {*task.after} | ({self._previous[task.id]} if task.id in self._previous else set())
+            for task in self._graph.tasks
+        }
+        followers: dict[int, list[int]] = {identifier: [] for identifier in tasks}
+        for identifier, others in needs.items():
+            for other in others:
+                followers[other].append(identifier)
+        waiting = {identifier: len(others) for identifier, others in needs.items()}
+        ready = [(tasks[one].priority, one) for one, count in waiting.items() if not count]
+        heapq.heapify(ready)
+        while ready:
+            _, identifier = heapq.heappop(ready)
+            yield tasks[identifier]
+            for follower in followers[identifier]:
+                waiting[follower] -= 1
+                if not waiting[follower]:
+                    heapq.heappush(ready, (tasks[follower].priority, follower))
+
+    def _add(self, task: Task) -> None:
+        here = task.rank_class
+        deps = self._waits_for(task)
+        order = self._computed.get(self._previous.get(task.id, -1), ())
+        for repetition in range(task.multiplicity):
+            again = repetition > 0
+            match task.operator:
+                case Collective(kind=CollectiveKind.SEND):
+                    deps = self._send(task, task.operator, deps, again=again)
+                case Collective():
+                    deps = self._collective(here, task.operator, deps, again=again)
+                case MatMul() | Elementwise() if not task.beside:
+                    deps = self._compute(here, task.operator.name, ((task.operator, 1),), deps, order)
+                case Sequence():
+                    deps = self._sequence(here, task.operator, deps, order)
+                case _:
+                    msg = (
+                        f"'{task.operator.name}' runs on a host or a server, which a Chakra trace cannot "
+                        "say; keep parameters and optimizer on the accelerators"
+                    )
+                    raise WorkloadError(msg)
+            order = ()
+        self._ends[here, task.id] = self._computed[task.id] = deps
+
+    def _waits_for(self, task: Task) -> tuple[int, ...]:
+        """Return the nodes of a task's own class that stand for what it waits for."""
+        here = task.rank_class
+        lost = next((other for other in task.after if (here, other) not in self._ends), None)
+        if lost is not None:
+            msg = (
+                f"task {task.id} '{task.operator.name}' waits for task {lost} of another stage, which sends "
+                "it nothing; a Chakra trace has no such order"
+            )
+            raise WorkloadError(msg)
+        return tuple(dict.fromkeys(node for other in task.after for node in self._ends[here, other]))
+
+    def _node(
+        self,
+        here: int,
+        name: str,
+        kind: NodeType,
+        deps: tuple[int, ...],
+        order: tuple[int, ...] = (),
+        *,
+        duration_us: int = 0,
+        attributes: Mapping[str, Attribute] | None = None,
+        detail: Call | SendEnd | None = None,
+    ) -> tuple[int, ...]:
+        identifier = len(self._entries[here]) + 1  # 0 tells a rank its groups
+        made = Node(
+            id=identifier,
+            name=name,
+            type=kind,
+            ctrl_deps=tuple(one for one in order if one not in deps),
+            data_deps=deps,
+            duration_us=duration_us,
+            attributes=attributes or {},
+        )
+        self._entries[here].append((made, detail))
+        return (identifier,)
+
+    def _sequence(
+        self, here: int, sequence: Sequence, deps: tuple[int, ...], order: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        issue_s = 0.0
+        busy_s = 0.0
+        begin = (deps, order)
+        for piece in pieces(sequence):
+            if isinstance(piece, Sequence):
+                work = tuple(pair for one, times in piece.items for pair in computed(one, times))
+                issue_s += math.fsum(self._cost(one).host_s * times for one, times in work)
+                busy_s += math.fsum(self._cost(one).time_s * times for one, times in work)
+                alone = (
+                    [((one, 1),) for one, times in work for _ in range(times)] if self._kernels else [work]
+                )
+                for run in alone:
+                    deps, order = self._compute(here, run[0][0].name, run, deps, order), ()
+                continue
+            one, repeat = piece
+            if isinstance(one, Overlapped):
+                issue_s += self._cost(one.product).host_s * repeat
+                busy_s += self._cost(one.product).time_s * one.pieces * repeat
+                deps, order = self._overlap(here, one, repeat, deps, order), ()
+                continue
+            for _ in range(repeat):
+                deps, order = self._collective(here, one, (*deps, *order)), ()
+        if issue_s > busy_s:
+            host = self._timed(here, f"{sequence.name} issue", issue_s, *begin, cpu=True)
+            deps = (*deps, *host)
+        return deps
+
+    def _overlap(
+        self, here: int, one: Overlapped, repeat: int, deps: tuple[int, ...], order: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """Add the pieces that stand alone, then the others beside the collective."""
+        if one.alone:
+            deps = self._compute(here, one.name, ((one.product, one.alone * repeat),), deps, order)
+            order = ()
+        ends: tuple[int, ...] = ()
+        if one.beside:
+            ends = self._compute(here, one.name, ((one.product, one.beside * repeat),), deps, order)
+        moved = (*deps, *order)
+        for _ in range(repeat):
+            moved = self._collective(here, one.collective, moved)
+        return tuple(dict.fromkeys((*ends, *moved)))
+
+    def _compute(
+        self,
+        here: int,
+        name: str,
+        work: tuple[tuple[MatMul | Elementwise, int], ...],
+        deps: tuple[int, ...],
+        order: tuple[int, ...],
+    ) -> tuple[int, ...]:
+        """Add a run of operators as one node: operations, bytes, time."""
+        duration_s = math.fsum(self._cost(one).time_s * times for one, times in work)
+        moved = math.fsum(moved_bytes(one) * times for one, times in work)
+        flops = math.fsum(float(one.flops) * times for one, times in work)
+        return self._timed(here, name, duration_s, deps, order, flops=flops, moved_bytes=moved)
+
+    def _timed(
+        self,
+        here: int,
+        name: str,
+        duration_s: float,
+        deps: tuple[int, ...],
+        order: tuple[int, ...],
+        *,
+        flops: float = 0.0,
+        moved_bytes: float = 0.0,
+        cpu: bool = False,
+    ) -> tuple[int, ...]:
+        late_s = duration_s + (0.0 if cpu else self._late_s[here])
+        whole = max(0, round(late_s / _MICROSECOND_S))
+        if not cpu:  # what rounding leaves over goes to the next node, so that sums are right
+            self._late_s[here] = late_s - whole * _MICROSECOND_S
+        attributes = {
+            "is_cpu_op": Attribute(Form.BOOL, cpu),
+            "num_ops": Attribute(Form.INT64, round(flops)),
+            "tensor_size": Attribute(Form.UINT64, round(moved_bytes)),
+            DURATION: Attribute(Form.DOUBLE, duration_s),
+        }
+        return self._node(here, name, NodeType.COMP, deps, order, duration_us=whole, attributes=attributes)
+
+    def _collective(
+        self, here: int, one: Collective, deps: tuple[int, ...], *, again: bool = False
+    ) -> tuple[int, ...]:
+        if one.size == 1:
+            return deps
+        if one.kind not in COMM_TYPES or one.spread is not None:
+            what = f"a {one.kind}" if one.kind not in COMM_TYPES else "an exchange that visits nodes once"
+            msg = f"'{one.name}' is {what}, which a Chakra trace cannot say; choose another exchange"
+            raise WorkloadError(msg)
+        if one.skew is not None:
+            msg = f"'{one.name}' is an uneven all-to-all, which a Chakra trace cannot say; use an even router"
+            raise WorkloadError(msg)
+        attributes = {
+            "is_cpu_op": Attribute(Form.BOOL, value=False),
+            "comm_type": Attribute(Form.INT64, int(COMM_TYPES[one.kind])),
+            "comm_size": Attribute(Form.INT64, round(one.payload_bytes)),
+        }
+        if one.algorithm:
+            attributes[ALGORITHM] = Attribute(Form.STRING, str(one.algorithm))
+        if again:
+            attributes[CONTINUES] = Attribute(Form.BOOL, value=True)
+        if one.two_level:
+            attributes[TWO_LEVEL] = Attribute(Form.BOOL, value=True)
+        return self._node(
+            here, one.name, NodeType.COMM_COLL, deps, attributes=attributes, detail=Call(collective=one)
+        )
+
+    def _send(self, task: Task, one: Collective, deps: tuple[int, ...], *, again: bool) -> tuple[int, ...]:
+        here, there = task.rank_class, task.rank_class + one.shift
+        attributes = {
+            "is_cpu_op": Attribute(Form.BOOL, value=False),
+            "comm_size": Attribute(Form.INT64, round(one.payload_bytes)),
+        }
+        if again:
+            attributes[CONTINUES] = Attribute(Form.BOOL, value=True)
+        sent, received = (SendEnd(send=one, tag=self._tags, receives=end) for end in (False, True))
+        self._tags += 1
+        arrived = self._node(there, one.name, NodeType.COMM_RECV, (), attributes=attributes, detail=received)
+        self._ends[there, task.id] = arrived
+        return self._node(here, one.name, NodeType.COMM_SEND, deps, attributes=attributes, detail=sent)
+
+
+def moved_bytes(operator: MatMul | Elementwise) -> float:
+    """Return the bytes that an operator moves from and to memory."""
+    if isinstance(operator, MatMul):
+        return float(operator.operand_bytes)
+    return operator.read_bytes + operator.written_bytes
+
 
 GROUPS_SUFFIX = ".comm_groups.json"
 """What the file of process groups is called after the traces' prefix."""

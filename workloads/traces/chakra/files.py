@@ -6,6 +6,7 @@ import gzip
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, cast
@@ -19,15 +20,24 @@ from workloads.traces.chakra.nodes import (
     encode_metadata,
     encode_node,
 )
-from workloads.traces.chakra.wire import LONGEST_VARINT, DamagedError, read_varint, varint
 
 VERSION = "0.0.4"
 """Version of the schema that is written."""
-CHUNK_BYTES = 2**20
-"""Bytes that are read at a time."""
 LONGEST_MESSAGE = 2**28
 """Bytes beyond which a message's length is taken for damage."""
+LONGEST_VARINT = 10
+"""Bytes of the longest length: 64 bits in groups of seven."""
+_GROUP = 0x7F
+_MORE = 0x80
 _GZIP = b"\x1f\x8b"
+
+
+class DamagedError(WorkloadError):
+    """Bytes that are no trace; `offset` says which, of the unpacked content."""
+
+    def __init__(self, offset: int, what: str) -> None:
+        super().__init__(what)
+        self.offset = offset
 
 
 def read_trace(path: Path) -> Iterator[Node]:
@@ -44,29 +54,25 @@ def read_trace(path: Path) -> Iterator[Node]:
         If the file cannot be opened.
     WorkloadError
         If it is empty, truncated or damaged; names the byte, of the unpacked content for gzip.
+    HeliographError
+        If the package protobuf is not installed.
     """
-    base, inside = 0, False
+    at = 0
     try:
         with _opened(path) as stream:
-            begun = False
-            for base, data, start, end in _messages(stream):
-                inside = True  # offsets of errors count from the data's begin, not from the file's
-                if begun:
-                    yield decode_node(data, start, end, base + start)
-                else:
-                    decode_metadata(data, start, end)
-                    begun = True
-                inside = False
-            _check_begun(begun)
+            messages = _messages(stream)
+            at, first = next(messages)
+            decode_metadata(first)
+            for at, data in messages:
+                yield decode_node(data, at)
     except DamagedError as error:
-        offset = error.offset + (base if inside else 0)
-        msg = f"{path.name}: byte {offset}: not a Chakra trace: {error}; write or copy it again"
-        raise WorkloadError(msg) from None
+        raise _damaged(path, error.offset, error) from None
+    except ValueError as error:
+        raise _damaged(path, at, error) from None
 
 
-def _check_begun(begun: bool) -> None:
-    if not begun:
-        raise DamagedError(0, "the file is empty")
+def _damaged(path: Path, offset: int, what: Exception) -> WorkloadError:
+    return WorkloadError(f"{path.name}: byte {offset}: not a Chakra trace: {what}; write or copy it again")
 
 
 @contextmanager
@@ -88,31 +94,46 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
         raise ParameterError(msg) from None
 
 
-def _messages(stream: IO[bytes]) -> Iterator[tuple[int, bytes, int, int]]:
-    """Go through messages: byte of the stream at which some data begin, the data, begin and end in them."""
-    base = position = 0
-    data = stream.read(CHUNK_BYTES)
-    while position < len(data):
-        if len(data) - position < LONGEST_VARINT:
-            base, position, data = base + position, 0, data[position:] + stream.read(CHUNK_BYTES)
-        try:
-            size, start = read_varint(data, position, len(data))
-        except DamagedError as error:
-            raise DamagedError(base + position, f"no length of a message: {error}") from None
+def _messages(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Go through messages, each with the byte of the stream at which it begins; there is one at least."""
+    begin = 0
+    while (length := _length(stream, begin)) is not None:
+        size, taken = length
         if size > LONGEST_MESSAGE:
-            raise DamagedError(base + position, f"a message of {size} bytes begins")
-        if start + size > len(data):
-            data = data[position:] + stream.read(max(CHUNK_BYTES, start + size - len(data)))
-            base, start, position = base + position, start - position, 0
-        if start + size > len(data):
-            left = len(data) - start
-            raise DamagedError(
-                base + start, f"a message of {size} bytes begins, and the file ends after {left}"
-            )
-        yield base, data, start, start + size
-        position = start + size
-        if position == len(data):
-            base, position, data = base + position, 0, stream.read(CHUNK_BYTES)
+            raise DamagedError(begin, f"a message of {size} bytes begins")
+        begin += taken
+        data = stream.read(size)
+        if len(data) < size:
+            what = f"a message of {size} bytes begins, and the file ends after {len(data)}"
+            raise DamagedError(begin, what)
+        yield begin, data
+        begin += size
+    if not begin:
+        raise DamagedError(0, "the file is empty")
+
+
+def _length(stream: IO[bytes], begin: int) -> tuple[int, int] | None:
+    """Return the length that stands next in a stream, and its own bytes; None at the end."""
+    size = taken = 0
+    while byte := stream.read(1):
+        size |= (byte[0] & _GROUP) << 7 * taken
+        taken += 1
+        if byte[0] < _MORE:
+            return size, taken
+        if taken == LONGEST_VARINT:
+            raise DamagedError(begin, f"no length of a message: it is longer than {LONGEST_VARINT} bytes")
+    if taken:
+        raise DamagedError(begin, "no length of a message: it is cut off")
+    return None
+
+
+def _prefixed(message: bytes) -> bytes:
+    """Return a message behind its length."""
+    size, length = len(message), bytearray()
+    while size >= _MORE:
+        length.append(size & _GROUP | _MORE)
+        size >>= 7
+    return bytes((*length, size)) + message
 
 
 def write_trace(
@@ -139,6 +160,8 @@ def write_trace(
     ------
     ParameterError
         If it cannot be written.
+    HeliographError
+        If the package protobuf is not installed.
     """
     write_messages(path, encode_metadata(version, attributes), map(encode_node, nodes))
 
@@ -153,9 +176,8 @@ def write_messages(path: Path, metadata: bytes, messages: Iterable[bytes]) -> No
     """
     try:
         with gzip.open(path, "wb") if path.suffix == ".gz" else path.open("wb") as stream:
-            stream.write(varint(len(metadata)) + metadata)
-            for message in messages:
-                stream.write(varint(len(message)) + message)
+            for message in chain((metadata,), messages):
+                stream.write(_prefixed(message))
     except OSError as error:
         msg = f"{path}: cannot be written ({error.strerror or error}); name another place"
         raise ParameterError(msg) from None

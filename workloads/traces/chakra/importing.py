@@ -2,11 +2,13 @@
 
 Collectives are matched by group: the n-th of a group on one rank is the n-th on all its ranks. Sends are
 matched with receives by sender, receiver, tag and place. Compute takes its recorded time, or what a unit
-needs for its operations and bytes.
+needs for its operations and bytes. Groups come from the file that ASTRA-sim takes, or from the node in which
+PyTorch records them.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
 from collections import defaultdict
@@ -14,16 +16,138 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from simulator.errors import IncompleteWarning, ParameterError, WorkloadError
-from simulator.operators import CollectiveKind
-from simulator.rank_graph import Message, RankGraph, RankTask, Together, Work
+from simulator.files import read_json
+from simulator.operators import CollectiveKind, Elementwise, MatMul, Phase
+from simulator.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
 from simulator.units import to_si
-from workloads.traces.chakra.compute import operator_of, recorded
+from workloads.traces.chakra.exporting import (
+    ALGORITHM,
+    COMM_TYPES,
+    CONTINUES,
+    DURATION,
+    GROUPS_SUFFIX,
+    TWO_LEVEL,
+)
 from workloads.traces.chakra.files import read_trace
-from workloads.traces.chakra.groups import process_groups, recorded_groups
 from workloads.traces.chakra.nodes import CommType, Node, NodeType
-from workloads.traces.chakra.program import ALGORITHM, COMM_TYPES, CONTINUES, DURATION, TWO_LEVEL
+
+ELEMENT_BYTES = 2
+"""Bytes of an element of a product whose shape is not recorded: bf16."""
+LEAST_INTENSITY = 1.0
+"""Operations per byte below which work is no product; dimensionless."""
+
+
+def recorded(node: Node, duration_s: float) -> Recorded:
+    """Return the work of a node with the time that it took."""
+    return Recorded(
+        name=node.name,
+        layer="trace",
+        phase=Phase.FORWARD,
+        flops=float(node.whole("num_ops")),
+        read_bytes=float(node.whole("tensor_size")),
+        written_bytes=0.0,
+        duration_s=duration_s,
+    )
+
+
+def operator_of(node: Node) -> MatMul | Elementwise:
+    """Return work with the operations and the bytes of a node, in the shape that is most likely.
+
+    Notes
+    -----
+    Below one operation a byte it is work without a product. Above, x rows meet a square weight of y x y: of
+    F operations and E elements, 2 x y^2 = F and y^2 + 2 x y = E, of whose solutions the one with the fewest
+    rows is taken; fused products move fewer elements than any one product of F operations can, which is
+    3 (F/2)^(2/3), and count as a cube.
+    """
+    operations, bytes_moved = float(node.whole("num_ops")), float(node.whole("tensor_size"))
+    if operations < LEAST_INTENSITY * bytes_moved or operations < 2.0:
+        return Elementwise(
+            name=node.name,
+            layer="trace",
+            phase=Phase.FORWARD,
+            flops=operations,
+            read_bytes=bytes_moved,
+            written_bytes=0.0,
+        )
+    side = _side(operations, bytes_moved / ELEMENT_BYTES)
+    rows = operations / (2.0 * side**2)
+    return MatMul(
+        name=node.name,
+        layer="trace",
+        phase=Phase.FORWARD,
+        batch=1,
+        m=max(1, round(rows)),
+        k=max(1, round(side)),
+        n=max(1, round(side)),
+        element_bytes=ELEMENT_BYTES,
+    )
+
+
+def _side(operations: float, elements: float) -> float:
+    """Return the larger root y of y^3 - E y + F = 0, the square's side; a cube's if there is none."""
+    cube = (operations / 2.0) ** (1.0 / 3.0)
+    if elements <= 3.0 * cube**2:
+        return cube
+    angle = math.acos(-operations / 2.0 * (3.0 / elements) ** 1.5) / 3.0
+    return 2.0 * math.sqrt(elements / 3.0) * math.cos(angle)
+
+
+def process_groups(prefix: Path, path: Path | None, *, ranks: int) -> dict[str, tuple[int, ...]]:
+    """Return the ranks of each group from its file; none if it is not named and not there.
+
+    Parameters
+    ----------
+    prefix : pathlib.Path
+        Beginning of the traces' names, or their directory.
+    path : pathlib.Path, optional
+        The file.
+    ranks : int
+        Ranks that there are.
+
+    Raises
+    ------
+    ParameterError
+        If the named file cannot be read.
+    WorkloadError
+        If a group is no list of different ranks.
+    """
+    if path is None:
+        beside = sorted(prefix.glob("*" + GROUPS_SUFFIX)) if prefix.is_dir() else []
+        path = beside[0] if len(beside) == 1 else prefix.with_name(prefix.name + GROUPS_SUFFIX)
+        if not path.is_file():
+            return {}
+    return {name: _members(path.name, name, value, ranks) for name, value in read_json(path).items()}
+
+
+def recorded_groups(node: Node, *, ranks: int) -> dict[str, tuple[int, ...]]:
+    """Return the groups that a metadata node records, as PyTorch writes them: ``['[{"pg_name": ...}]']``."""
+    try:
+        content = json.loads(node.inputs[0][2:-2])
+    except ValueError:
+        return {}
+    found = {}
+    for one in content if isinstance(content, list) else ():
+        if isinstance(one, dict) and "pg_name" in one and isinstance(one.get("ranks"), list):
+            members = one["ranks"] or list(range(ranks))
+            found[str(one["pg_name"])] = _members(
+                f"node {node.id} '{node.name}'", one["pg_name"], members, ranks
+            )
+    return found
+
+
+def _members(where: str, name: str, value: Any, ranks: int) -> tuple[int, ...]:  # noqa: ANN401 - from JSON
+    whole = isinstance(value, list) and all(
+        isinstance(one, int) and not isinstance(one, bool) for one in value
+    )
+    if not whole or not value or len(set(value)) < len(value) or min(value) < 0:
+        msg = f"{where}: group '{name}' must be a list of different ranks; got {str(value)[:60]}"
+        raise WorkloadError(msg)
+    return tuple(value)
+
 
 KINDS: Mapping[int, CollectiveKind] = {
     **{int(number): kind for kind, number in COMM_TYPES.items()},

@@ -1,4 +1,7 @@
-"""Nodes of a Chakra trace and their attributes, to and from bytes.
+"""Nodes of a Chakra trace and their attributes, to and from Protocol Buffers' messages.
+
+The messages' types are built when they are first needed, from the field numbers of the published schema; what
+that has and we do not use is passed over.
 
 References
 ----------
@@ -7,28 +10,18 @@ MLCommons Chakra, ``schema/protobuf/et_def.proto`` (version 1.0.0): the field nu
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import lru_cache
+from functools import cache
+from importlib.util import find_spec
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from workloads.traces.chakra.wire import (
-    DamagedError,
-    Wire,
-    fields,
-    packed,
-    record,
-    signed,
-    tag,
-    unpacked,
-    unpacked_fixed,
-    unzigzag,
-    varint,
-    zigzag,
-)
+from simulator.errors import HeliographError
+
+EXTRA = "traces of Chakra need the package protobuf; install it with pip install 'heliograph[chakra]'"
+"""What is said where the package is missing."""
 
 
 class NodeType(IntEnum):
@@ -92,21 +85,6 @@ class Attribute(NamedTuple):
     """The value, or a tuple for a list."""
 
 
-_SIGNED = {Form.INT32, Form.INT64}
-_ZIGZAG = {Form.SINT32, Form.SINT64}
-_TEXT = {Form.STRING, Form.BYTES}
-_FIXED = {
-    Form.DOUBLE: struct.Struct("<d"),
-    Form.FLOAT: struct.Struct("<f"),
-    Form.FIXED32: struct.Struct("<I"),
-    Form.FIXED64: struct.Struct("<Q"),
-    Form.SFIXED32: struct.Struct("<i"),
-    Form.SFIXED64: struct.Struct("<q"),
-}
-_FORMS = {form + of_list: (form, bool(of_list)) for form in Form for of_list in (0, 1)}
-_NODE_TYPES = {int(one): one for one in NodeType}
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
     """One node of one rank's trace."""
@@ -145,227 +123,196 @@ class Node:
         return default if isinstance(value, str | bytes) else int(value)
 
 
-def _value_bytes(form: Form, value: Scalar) -> bytes:
-    if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, bytes):
-        return value
-    if form in _FIXED:
-        return _FIXED[form].pack(value)
-    return varint(zigzag(int(value)) if form in _ZIGZAG else int(value))
+def is_readable() -> bool:
+    """Return whether traces can be read and written: whether the package protobuf is installed."""
+    return find_spec("google") is not None and find_spec("google.protobuf") is not None
 
 
-def _wire(form: Form) -> Wire:
-    if form in _FIXED:
-        return Wire.FIXED64 if _FIXED[form].size == 8 else Wire.FIXED32
-    return Wire.BYTES if form in _TEXT else Wire.VARINT
+class Schema(NamedTuple):
+    """Classes of messages."""
+
+    node: Any
+    """A node of a trace."""
+    metadata: Any
+    """What a file begins with."""
+    damaged: type[Exception]
+    """What parsing raises for bytes that are no message."""
 
 
-def encode_attribute(name: str, attribute: Attribute) -> bytes:
-    """Return an AttributeProto; a default value is written too, for its presence means something."""
-    form, value = attribute
-    head = record(1, name.encode())
-    if isinstance(value, tuple):
-        if form in _TEXT:
-            return head + record(form + 1, b"".join(record(1, _value_bytes(form, one)) for one in value))
-        content = b"".join(_value_bytes(form, one) for one in value)
-        return head + record(form + 1, record(1, content) if content else b"")
-    content = _value_bytes(form, value)
-    size = varint(len(content)) if form in _TEXT else b""
-    return head + tag(form, _wire(form)) + size + content
+@cache
+def schema() -> Schema:
+    """Return the classes of the schema's messages.
+
+    Raises
+    ------
+    HeliographError
+        If the package protobuf is not installed.
+    """
+    try:
+        from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory  # noqa: PLC0415
+    except ImportError:
+        raise HeliographError(EXTRA) from None
+    of = descriptor_pb2.FieldDescriptorProto
+    forms = {form: getattr(of, f"TYPE_{form.name}") for form in Form}
+    file = descriptor_pb2.FileDescriptorProto(name="et_def.proto", package="ChakraProtoMsg", syntax="proto3")
+
+    def add(name: str, *members: tuple[str, int, int | str], many: Iterable[str] = ()) -> Any:  # noqa: ANN401
+        added = file.message_type.add(name=name)
+        for member, number, kind in members:
+            label = of.LABEL_REPEATED if member in many else of.LABEL_OPTIONAL
+            one = added.field.add(name=member, number=number, label=label)
+            if isinstance(kind, str):
+                one.type, one.type_name = of.TYPE_MESSAGE, f".{file.package}.{kind}"
+            else:
+                one.type = kind
+        return added
+
+    for form, kind in forms.items():
+        add(_list_of(form), ("values", 1, kind), many=("values",))
+    values = [(_field_of(form), int(form), kind) for form, kind in forms.items()]
+    values += [(_list_of(form), form + 1, _list_of(form)) for form in Form]
+    attribute = add("AttributeProto", ("name", 1, of.TYPE_STRING), *values)
+    attribute.oneof_decl.add(name="value")
+    for one in attribute.field[1:]:
+        one.oneof_index = 0
+    texts = [(name, number, of.TYPE_STRING) for number, name in enumerate(_INFO, start=1)]
+    add("IOInfo", *texts)
+    add("GlobalMetadata", ("version", 1, of.TYPE_STRING), ("attr", 2, "AttributeProto"), many=("attr",))
+    numbers = {"id": 1, "type": 3, "ctrl_deps": 4, "data_deps": 5, "start_us": 6, "duration_us": 7}
+    add(
+        "Node",
+        ("name", 2, of.TYPE_STRING),
+        *((name, number, of.TYPE_UINT64) for name, number in numbers.items()),
+        *((name, number, "IOInfo") for name, number in (("inputs", 8), ("outputs", 9))),
+        ("attr", 10, "AttributeProto"),
+        many=("ctrl_deps", "data_deps", "attr"),
+    )
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    classes = [
+        message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{file.package}.{name}"))
+        for name in ("Node", "GlobalMetadata")
+    ]
+    return Schema(*classes, message.DecodeError)
+
+
+def _field_of(form: Form) -> str:
+    return f"{form.name.lower()}_val"
+
+
+def _list_of(form: Form) -> str:
+    return f"{form.name.lower()}_list"
+
+
+_INFO = ("values", "shapes", "types")
+_NODE_TYPES = {int(one): one for one in NodeType}
+_FIELDS = {_field_of(form): form for form in Form}
+_LISTS = {_list_of(form): form for form in Form}
 
 
 def encode_node(node: Node) -> bytes:
     """Return the bytes of a node without their length; what is 0 or empty is left out, as proto3 does."""
-    parts = [
-        tag(number, Wire.VARINT) + varint(value)
-        for number, value in ((1, node.id), (3, node.type), (6, node.start_us), (7, node.duration_us))
-        if value
-    ]
-    if node.name:
-        parts.insert(1 if node.id else 0, record(2, node.name.encode()))
-    at = sum(bool(one) for one in (node.id, node.name, node.type))
-    deps = [
-        record(number, packed(values))
-        for number, values in ((4, node.ctrl_deps), (5, node.data_deps))
-        if values
-    ]
-    parts[at:at] = deps
-    for number, info in ((8, node.inputs), (9, node.outputs)):
-        if any(info):
-            content = b"".join(record(index + 1, text.encode()) for index, text in enumerate(info) if text)
-            parts.append(record(number, content))
-    parts += [record(10, encode_attribute(name, one)) for name, one in node.attributes.items()]
-    return b"".join(parts)
+    told = schema().node(
+        id=node.id,
+        name=node.name,
+        type=node.type,
+        ctrl_deps=node.ctrl_deps,
+        data_deps=node.data_deps,
+        start_us=node.start_us,
+        duration_us=node.duration_us,
+    )
+    for info, texts in ((told.inputs, node.inputs), (told.outputs, node.outputs)):
+        for name, text in zip(_INFO, texts, strict=True):
+            if text:
+                setattr(info, name, text)
+    _tell(told, node.attributes)
+    return told.SerializeToString()
 
 
 def encode_metadata(version: str, attributes: Mapping[str, Attribute] = MappingProxyType({})) -> bytes:
     """Return the GlobalMetadata with which a file begins."""
-    parts = [record(1, version.encode())] if version else []
-    return b"".join(parts + [record(2, encode_attribute(name, one)) for name, one in attributes.items()])
+    told = schema().metadata(version=version)
+    _tell(told, attributes)
+    return told.SerializeToString()
 
 
-def decode_metadata(data: bytes, start: int, end: int) -> dict[str, Attribute]:
+def _tell(told: Any, attributes: Mapping[str, Attribute]) -> None:  # noqa: ANN401 - a message
+    """Write attributes into a message; a default value is written too, for its presence means something."""
+    for name, (form, value) in attributes.items():
+        one = told.attr.add(name=name)
+        if isinstance(value, tuple):
+            getattr(one, _list_of(form)).SetInParent()
+            getattr(one, _list_of(form)).values.extend(value)
+        else:
+            setattr(one, _field_of(form), value)
+
+
+def decode_metadata(data: bytes) -> dict[str, Attribute]:
     """Return the attributes of a GlobalMetadata, its version among them as text under ``version``.
 
     Raises
     ------
-    DamagedError
+    ValueError
         If the bytes are no such message.
     """
-    found: dict[str, Attribute] = {}
-    for number, wire, first, last in fields(data, start, end):
-        if number == 1 and wire == Wire.BYTES:
-            found["version"] = Attribute(Form.STRING, _text(data, first, last))
-        elif number == 2 and wire == Wire.BYTES:
-            name, attribute = _attribute(data, first, last)
-            found.setdefault(name, attribute)
-    return found
+    told = _parsed(schema().metadata, data)
+    version = {"version": Attribute(Form.STRING, told.version)} if told.version else {}
+    return dict(map(_attribute, told.attr)) | version
 
 
-def _text(data: bytes, start: int, end: int) -> str:
+def _parsed(kind: Any, data: bytes) -> Any:  # noqa: ANN401 - a message
     try:
-        return data[start:end].decode()
-    except UnicodeDecodeError:
-        raise DamagedError(start, "a text is not UTF-8") from None
+        return kind.FromString(data)
+    except schema().damaged:
+        msg = f"a message of {len(data)} bytes is none of the schema's"
+        raise ValueError(msg) from None
 
 
-def _number(form: Form, value: int) -> Scalar:
-    if form is Form.BOOL:
-        return bool(value)
-    if form in _SIGNED:
-        return signed(value)
-    return unzigzag(value) if form in _ZIGZAG else value
+def _attribute(told: Any) -> tuple[str, Attribute]:  # noqa: ANN401 - a message
+    which = told.WhichOneof("value")
+    if which in _FIELDS:
+        return told.name, Attribute(_FIELDS[which], getattr(told, which))
+    if which in _LISTS:
+        return told.name, Attribute(_LISTS[which], tuple(getattr(told, which).values))
+    return told.name, Attribute(Form.BYTES, b"")
 
 
-def _values(form: Form, data: bytes, start: int, end: int) -> tuple[Scalar, ...]:
-    """Return the elements of a list, packed or one by one."""
-    found: list[Scalar] = []
-    for number, wire, first, last in fields(data, start, end):
-        if number != 1:
-            continue
-        if form in _TEXT and wire == Wire.BYTES:
-            found.append(_text(data, first, last) if form is Form.STRING else data[first:last])
-        elif wire == Wire.VARINT:
-            found.append(_number(form, first))
-        elif form in _FIXED:
-            found += unpacked_fixed(data, first, last, _FIXED[form])
-        else:
-            found += [_number(form, value) for value in unpacked(data, first, last)]
-    return tuple(found)
-
-
-def _attribute(data: bytes, start: int, end: int) -> tuple[str, Attribute]:
-    try:
-        return decode_attribute(data[start:end])
-    except DamagedError as error:
-        raise DamagedError(start + error.offset, str(error)) from None
-
-
-@lru_cache(maxsize=2**16)
-def decode_attribute(data: bytes) -> tuple[str, Attribute]:
-    """Return the name and the value of an AttributeProto; most of a trace's are the same few.
-
-    Raises
-    ------
-    DamagedError
-        If the bytes are no such message.
-    """
-    start, end = 0, len(data)
-    name = ""
-    found = Attribute(Form.BYTES, b"")
-    for number, wire, first, last in fields(data, start, end):
-        if number == 1:
-            name = _text(data, first, last)
-            continue
-        known = _FORMS.get(number)
-        if known is None:
-            continue
-        form, of_list = known
-        expected = Wire.BYTES if of_list else _wire(form)
-        if wire != expected:
-            raise DamagedError(
-                start, f"attribute '{name}' has wire type {wire} where {form.name} has {expected}"
-            )
-        if of_list:
-            found = Attribute(form, _values(form, data, first, last))
-        elif wire == Wire.VARINT:
-            found = Attribute(form, _number(form, first))
-        elif form in _TEXT:
-            found = Attribute(form, _text(data, first, last) if form is Form.STRING else data[first:last])
-        else:
-            found = Attribute(form, _FIXED[form].unpack_from(data, first)[0])
-    return name, found
-
-
-def _ids(data: bytes, wire: int, first: int, last: int) -> Sequence[int]:
-    return (first,) if wire == Wire.VARINT else unpacked(data, first, last)
-
-
-def _info(data: bytes, start: int, end: int) -> tuple[str, str, str]:
-    found = ["", "", ""]
-    for number, wire, first, last in fields(data, start, end):
-        if 1 <= number <= len(found) and wire == Wire.BYTES:
-            found[number - 1] = _text(data, first, last)
-    return found[0], found[1], found[2]
-
-
-_EXPECTED = {1: 0, 2: 2, 3: 0, 6: 0, 7: 0, 8: 2, 9: 2, 10: 2}
-_NUMBERS = {1: 0, 6: 1, 7: 2}
-
-
-def decode_node(data: bytes, start: int, end: int, offset: int = 0) -> Node:
+def decode_node(data: bytes, offset: int = 0) -> Node:
     """Return the node that some bytes hold; fields that the schema does not have are passed over.
 
     Parameters
     ----------
     data : bytes
-        Where it stands.
-    start, end : int
-        Its first byte, and the one behind its last.
+        The message.
     offset : int
         Byte of the file at which it begins.
 
     Raises
     ------
-    DamagedError
+    ValueError
         If the bytes are no node.
     """
-    numbers = [0, 0, 0]
-    name = ""
-    kind = NodeType.INVALID
-    ctrl: list[int] = []
-    deps: list[int] = []
-    info = {8: ("", "", ""), 9: ("", "", "")}
-    attributes: dict[str, Attribute] = {}
-    for number, wire, first, last in fields(data, start, end):
-        if _EXPECTED.get(number, wire) != wire:
-            raise DamagedError(start, f"field {number} of a node has wire type {wire}")
-        if number == 10:
-            key, attribute = _attribute(data, first, last)
-            attributes[key] = attribute
-        elif number in _NUMBERS:
-            numbers[_NUMBERS[number]] = first
-        elif number == 2:
-            name = _text(data, first, last)
-        elif number == 3:
-            if first not in _NODE_TYPES:
-                raise DamagedError(start, f"there is no node type {first}")
-            kind = _NODE_TYPES[first]
-        elif number in {4, 5}:
-            (ctrl if number == 4 else deps).extend(_ids(data, wire, first, last))
-        elif number in info:
-            info[number] = _info(data, first, last)
+    told = _parsed(schema().node, data)
+    if told.type not in _NODE_TYPES:
+        msg = f"there is no node type {told.type}"
+        raise ValueError(msg)
     return Node(
-        id=numbers[0],
-        name=name,
-        type=kind,
-        ctrl_deps=tuple(ctrl),
-        data_deps=tuple(deps),
-        start_us=numbers[1],
-        duration_us=numbers[2],
-        inputs=info[8],
-        outputs=info[9],
-        attributes=attributes,
+        id=told.id,
+        name=told.name,
+        type=_NODE_TYPES[told.type],
+        ctrl_deps=tuple(told.ctrl_deps),
+        data_deps=tuple(told.data_deps),
+        start_us=told.start_us,
+        duration_us=told.duration_us,
+        inputs=_texts(told, "inputs"),
+        outputs=_texts(told, "outputs"),
+        attributes=dict(map(_attribute, told.attr)),
         offset=offset,
     )
+
+
+def _texts(told: Any, name: str) -> tuple[str, str, str]:  # noqa: ANN401 - a message
+    if not told.HasField(name):
+        return "", "", ""
+    info = getattr(told, name)
+    return info.values, info.shapes, info.types

@@ -1,0 +1,342 @@
+"""Driver of ``heliograph validate``: from a table to outcomes, report, records and scatter plot."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from experiments.validation.collectives import NEEDS as COLLECTIVE_COLUMNS
+from experiments.validation.collectives import sizes_record, sizes_text, validate_collectives
+from experiments.validation.kernels import NEEDS as KERNEL_COLUMNS
+from experiments.validation.kernels import validate_kernels
+from experiments.validation.memory import NEEDS as MEMORY_COLUMNS
+from experiments.validation.memory import validate_memory
+from experiments.validation.network import NEEDS as NETWORK_COLUMNS
+from experiments.validation.network import validate_network
+from experiments.validation.network_tables import (
+    beside_text,
+    claims_record,
+    collectives_record,
+    differences_record,
+    slices_record,
+)
+from experiments.validation.peers.astra_sim_rows import runs_record
+from experiments.validation.peers.astra_sim_traces import traces_record
+from experiments.validation.peers.lightening_corrections import (
+    baselines_record,
+    baselines_text,
+    corrections_record,
+    corrections_text,
+)
+from experiments.validation.peers.topoopt import read_networks
+from experiments.validation.photonic import NEEDS as PHOTONIC_COLUMNS
+from experiments.validation.photonic import validate_photonic
+from experiments.validation.rows import (
+    FAR_OFF,
+    Outcome,
+    Record,
+    Statistics,
+    Validation,
+    read_records,
+    statistics,
+)
+from experiments.validation.training import NEEDS as TRAINING_COLUMNS
+from experiments.validation.training import validate_training
+from heliograph.records import canonical_json, write_atomically
+from heliograph.report import ReportRow, plain_text, prefix_of, table_text
+from heliograph.style import PALETTE, new_figure, save, styled
+from simulator.errors import HeliographError, ParameterError, nearest
+
+BANDS = ((0.10, "--"), (0.20, ":"))
+"""Relative errors at which lines are drawn, and their style."""
+MOST_COLOURS = 9
+"""Sources with a colour of their own, the largest ones; the others share the last colour."""
+_MARKERS = "osD^vP"
+_MARGIN = 1.4
+_LONGEST_NAME = 56
+
+
+REFERENCE = Path(__file__).parent / "reference"
+"""Tables that ship."""
+MOST_NAMED = 40
+"""Most rows that are named on the terminal."""
+_TABLE_WIDTH = 150
+_MOST_REASONS = 12
+_LONGEST_SOURCE = 64
+_LONGEST_ROW = 120
+Progress = Callable[[str, int, int], None]
+
+
+def scatter(validation: Validation, path: Path) -> tuple[Path, Path]:
+    """Draw predicted against measured, coloured by source, with lines at 10 and 20 %.
+
+    Where rows have several units, those of the most frequent one are drawn, and the title says so.
+
+    Parameters
+    ----------
+    validation : Validation
+        The rows.
+    path : pathlib.Path
+        Where; written with the suffixes ``.png`` and ``.svg``.
+
+    Raises
+    ------
+    HeliographError
+        If no row was predicted, or the file cannot be written.
+    """
+    rows = validation.predicted
+    if not rows:
+        msg = "no row could be predicted, so there is nothing to draw; see the reasons"
+        raise HeliographError(msg)
+    unit = max((one.unit for one in rows), key=[one.unit for one in rows].count)
+    rows = tuple(one for one in rows if one.unit == unit)
+    values = [value for one in rows for value in (one.measured, one.predicted) if value]
+    prefix, factor = prefix_of(sorted(values)[len(values) // 2]) if unit != "1" else ("", 1.0)
+    low, high = min(values) / factor / _MARGIN, max(values) / factor * _MARGIN
+    with styled():
+        figure = new_figure(6.2)
+        axes = figure.add_subplot()
+        axes.plot([low, high], [low, high], color="black", linewidth=0.8)
+        for band, style in BANDS:
+            for sign in (1.0 + band, 1.0 - band):
+                axes.plot([low, high], [low * sign, high * sign], style, color="grey", linewidth=0.7)
+        for index, (name, group) in enumerate(_groups(rows)):
+            axes.plot(
+                [(one.measured or 0.0) / factor for one in group],
+                [(one.predicted or 0.0) / factor for one in group],
+                _MARKERS[index % len(_MARKERS)],
+                color=PALETTE[index % len(PALETTE)],
+                markersize=3.6,
+                markeredgewidth=0.3,
+                markeredgecolor="white",
+                label=f"{_legend_name(name)} ({len(group)})",
+            )
+        axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+            axis.set_minor_formatter(NullFormatter())
+        axes.set_xlabel(f"measured ({prefix}{unit})" if unit != "1" else "measured")
+        axes.set_ylabel(f"predicted ({prefix}{unit})" if unit != "1" else "predicted")
+        found = statistics(rows)
+        kept = "" if found.n == len(validation.predicted) else f" in {unit} of {len(validation.predicted)}"
+        axes.set_title(
+            f"{validation.kind}: {found.n} rows{kept}, mean error {found.mean_abs_error or 0.0:.1%}; "
+            "dashed 10 %, dotted 20 %"
+        )
+        axes.legend(loc="upper left", fontsize=6.5)
+        return save(figure, path)
+
+
+def family(source: str) -> str:
+    """Return a source without what tells its tables apart: up to the first bracket, version or comma."""
+    for mark in (" (", ",", ":", " v2"):
+        source = source.partition(mark)[0]
+    return source.strip() or "no source"
+
+
+def _legend_name(name: str) -> str:
+    """Return a name as the legend shows it: printable, not too long, never hidden by a leading ``_``."""
+    return _shortened(plain_text(name).strip(" _") or "no source", _LONGEST_NAME)
+
+
+def _groups(rows: tuple[Outcome, ...]) -> list[tuple[str, list[Outcome]]]:
+    """Return the rows by family of source, the largest first; what exceeds the colours goes together."""
+    crowded = len({one.source for one in rows}) > MOST_COLOURS + 1
+    groups: dict[str, list[Outcome]] = {}
+    for one in rows:
+        groups.setdefault(family(one.source) if crowded else one.source, []).append(one)
+    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    if len(ordered) <= MOST_COLOURS + 1:
+        return ordered
+    rest = [one for _, group in ordered[MOST_COLOURS:] for one in group]
+    return [*ordered[:MOST_COLOURS], ("others", rest)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """One thing that can be validated."""
+
+    needs: Sequence[Sequence[str]]
+    """Columns without which a file is not of this kind."""
+    run: Callable[[Sequence[Record], Progress | None], tuple[Outcome, ...]]
+    """What turns rows into outcomes."""
+    read: Callable[[Path, Sequence[Sequence[str]]], list[Record]] = lambda path, needs: read_records(
+        path, needs=needs
+    )
+    """What reads a file, and where it has a use for one a directory."""
+    beside: Callable[[Validation], str] | None = None
+    """What the terminal shows below, if anything."""
+    beside_records: Mapping[str, Callable[[Validation], list[dict[str, Any]]]] = field(default_factory=dict)
+    """The same as plain data, for ``--out``, by what each file is called after."""
+    names_skipped: bool = False
+    """Whether the terminal names each skipped row below its reason."""
+
+
+KINDS = MappingProxyType(
+    {
+        "training": Kind(
+            needs=TRAINING_COLUMNS,
+            run=lambda records, progress: validate_training(records, progress=progress),
+        ),
+        "kernels": Kind(needs=KERNEL_COLUMNS, run=lambda records, _: validate_kernels(records)),
+        "collectives": Kind(
+            needs=COLLECTIVE_COLUMNS,
+            run=lambda records, _: validate_collectives(records),
+            beside=lambda found: sizes_text(found.outcomes),
+            beside_records=MappingProxyType({"sizes": lambda found: sizes_record(found.outcomes)}),
+        ),
+        "memory": Kind(needs=MEMORY_COLUMNS, run=lambda records, _: validate_memory(records)),
+        "photonic": Kind(
+            needs=PHOTONIC_COLUMNS,
+            run=lambda records, _: validate_photonic(records),
+            beside=lambda _: f"{corrections_text()}\n{baselines_text()}",
+            beside_records=MappingProxyType(
+                {"corrections": lambda _: corrections_record(), "baselines": lambda _: baselines_record()}
+            ),
+            names_skipped=True,
+        ),
+        "network": Kind(
+            needs=NETWORK_COLUMNS,
+            run=lambda records, _: validate_network(records),
+            read=read_networks,
+            beside=lambda found: beside_text(found.outcomes),
+            beside_records=MappingProxyType(
+                {
+                    "rings": lambda found: runs_record(found.outcomes),
+                    "traces": lambda _: traces_record(),
+                    "claims": lambda _: claims_record(),
+                    "differences": lambda _: differences_record(),
+                    "slices": lambda _: slices_record(),
+                    "collectives": lambda _: collectives_record(),
+                }
+            ),
+        ),
+    }
+)
+"""What can be validated."""
+
+
+def validate(kind: str, *, data: Path | None = None, progress: Progress | None = None) -> Validation:
+    """Return how predictions compare with published measurements.
+
+    Parameters
+    ----------
+    kind : str
+        One of `KINDS`.
+    data : pathlib.Path, optional
+        CSV file of measurements, for networks also a directory of task graphs; the shipped table by default.
+    progress : callable, optional
+        Told a label, how many rows are done, and how many there are.
+
+    Raises
+    ------
+    HeliographError
+        If there is no such kind, no table of it ships, or the file cannot be used.
+    """
+    if kind not in KINDS:
+        msg = f"nothing called '{kind}' to validate; {nearest(kind, KINDS, noun='kind')}"
+        raise ParameterError(msg)
+    path = REFERENCE / f"{kind}.csv" if data is None else data
+    if data is None and not path.is_file():
+        msg = f"no table of {kind} ships with the project; name one with --data FILE.csv"
+        raise HeliographError(msg)
+    records = KINDS[kind].read(path, KINDS[kind].needs)
+    return Validation(kind=kind, outcomes=KINDS[kind].run(records, progress))
+
+
+def write(validation: Validation, directory: Path) -> tuple[Path, ...]:
+    """Write ``validation.json`` and the scatter plot to a directory; return the files.
+
+    Raises
+    ------
+    HeliographError
+        If it cannot be made or written.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"cannot make {directory} ({error.strerror}); name another directory with --out"
+        raise HeliographError(msg) from error
+    record = directory / f"validate-{validation.kind}.json"
+    write_atomically(record, canonical_json(validation.record(), indent=1) + "\n")
+    written = [record]
+    kind = KINDS.get(validation.kind)
+    for name, records in kind.beside_records.items() if kind is not None else ():
+        beside = directory / f"validate-{validation.kind}-{name}.json"
+        write_atomically(beside, canonical_json(records(validation), indent=1) + "\n")
+        written.append(beside)
+    if not validation.predicted:
+        return tuple(written)
+    return (*written, *scatter(validation, directory / f"validate-{validation.kind}"))
+
+
+def report(validation: Validation) -> str:
+    """Return what the terminal shows: statistics by source, rows that miss, reasons of skipped rows."""
+    columns = ("rows", "mean", "median", "p90", "max", "bias", "constant", "skipped")
+    skipped = Counter(one.source for one in validation.skipped)
+    rows = [
+        ReportRow(label=_shortened(source), values=(*_cells(found), str(skipped[source] or "")))
+        for source, found in validation.by_source().items()
+    ]
+    overall = (*_cells(validation.overall()), str(len(validation.skipped) or ""))
+    rows.append(ReportRow(label="all", values=overall, section=True))
+    title = f"Predicted against published: {validation.kind} (relative error of each row)"
+    parts = [table_text(title, columns, rows, width=_TABLE_WIDTH), *_misses(validation)]
+    kind = KINDS.get(validation.kind)
+    parts += _skipped(validation, named=kind is not None and kind.names_skipped)
+    if kind is not None and kind.beside is not None:
+        parts += ["\n", kind.beside(validation)]
+    return "".join(parts)
+
+
+def _skipped(validation: Validation, *, named: bool) -> list[str]:
+    reasons = Counter(one.skipped for one in validation.skipped)
+    if not reasons:
+        return []
+    lines = [f"\nSkipped {len(validation.skipped)} rows:\n"]
+    for reason, count in reasons.most_common(None if named else _MOST_REASONS):
+        lines.append(f"  {count:4d}  {reason}\n")
+        if named:
+            lines += [
+                f"        {_shortened(one.id, _LONGEST_ROW)}\n"
+                for one in validation.skipped
+                if one.skipped == reason
+            ]
+    if not named and len(reasons) > _MOST_REASONS:
+        lines.append(f"        and {len(reasons) - _MOST_REASONS} more reasons; --json gives each row's\n")
+    return lines
+
+
+def _misses(validation: Validation) -> list[str]:
+    rows = validation.far_off
+    if not rows:
+        return [f"\nNo row misses by more than {FAR_OFF:.0%}.\n"]
+    lines = [f"\nRows that miss by more than {FAR_OFF:.0%} ({len(rows)}), and where their time goes:\n"]
+    lines += [
+        f"  {one.id}  {one.relative_error or 0.0:+.0%}  {one.hint}\n".rstrip() + "\n"
+        for one in rows[:MOST_NAMED]
+    ]
+    if len(rows) > MOST_NAMED:
+        lines.append(f"  and {len(rows) - MOST_NAMED} more; --json gives every row\n")
+    return lines
+
+
+def _shortened(text: str, most: int = _LONGEST_SOURCE) -> str:
+    return text if len(text) <= most else text[: most - 1] + "\u2026"
+
+
+def _cells(found: Statistics) -> tuple[str, ...]:
+    errors = (found.mean_abs_error, found.median, found.p90, found.max)
+    shown = [_percent(value) for value in errors]
+    bias = "-" if found.bias is None else f"{found.bias:+.1%}"
+    return (str(found.n), *shown, bias, _percent(found.constant_mean_abs_error))
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"

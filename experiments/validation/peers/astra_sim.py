@@ -1,0 +1,538 @@
+"""ASTRA-sim's analytical backends, repeated to the nanosecond: clock, networks, ranks and whole collectives.
+
+The simulator counts whole nanoseconds, and gigabytes of 2^30 bytes in the network only; chunks wait in a
+queue per dimension, and ranks pass messages.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cache
+from typing import Protocol
+
+from experiments.validation.peers.astra_sim_algorithms import (
+    Algorithm,
+    Direct,
+    DoubleTree,
+    HalvingDoubling,
+    Message,
+    Method,
+    Phase,
+    Ring,
+)
+from simulator.operators import CollectiveKind
+
+NS_PER_S = 10**9
+"""The simulator counts whole nanoseconds."""
+BYTES_PER_GB = 2**30
+"""Its gigabyte, of the network only."""
+
+Call = Callable[[], None]
+
+
+MEMORY_PASSES = 3
+"""Passes over memory of a reduction: two operands are read and one is written."""
+MEMORY_GB_PER_S = 1600.0
+"""Rate at which a rank's memory reduces in its example systems; decimal gigabytes."""
+BYTES_PER_GB_OF_MEMORY = 1e9
+"""The simulator's gigabyte of memory."""
+
+
+class Shape(Enum):
+    """How the ranks of a dimension are wired."""
+
+    RING = "Ring"
+    SWITCH = "Switch"
+    FULLY_CONNECTED = "FullyConnected"
+
+
+class Clock:
+    """Calls at whole nanoseconds, those of one nanosecond in the order in which they were asked for."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self._calls: dict[int, deque[Call]] = {}
+        self._times: list[int] = []
+
+    def after(self, delay_ns: int, call: Call) -> None:
+        """Do something some nanoseconds from now."""
+        time_ns = self.now_ns + delay_ns
+        if time_ns not in self._calls:
+            self._calls[time_ns] = deque()
+            heapq.heappush(self._times, time_ns)
+        self._calls[time_ns].append(call)
+
+    def run(self) -> None:
+        """Call until nothing is left."""
+        while self._times:
+            self.now_ns = self._times[0]
+            calls = self._calls[self.now_ns]
+            while calls:
+                calls.popleft()()
+            heapq.heappop(self._times)
+            del self._calls[self.now_ns]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wires:
+    """Links of one dimension."""
+
+    shape: Shape
+    """How its ranks are wired."""
+    ranks: int
+    """Ranks along it."""
+    gigabytes_per_s: float
+    """Rate of a link as written, in the simulator's gigabytes."""
+    latency_ns: float
+    """Latency of a link as written."""
+
+    @property
+    def bytes_per_ns(self) -> float:
+        """Rate of a link as the simulator takes it."""
+        return self.gigabytes_per_s * BYTES_PER_GB / NS_PER_S
+
+    def hops(self, offset: int) -> int:
+        """Return the links to the rank that many places ahead."""
+        if self.shape is Shape.SWITCH:
+            return 2
+        if self.shape is Shape.FULLY_CONNECTED:
+            return 1
+        ahead = offset % self.ranks
+        return min(ahead, self.ranks - ahead)
+
+
+class Network(Protocol):
+    """What carries messages."""
+
+    def send(self, source: int, offset: int, dimension: int, size_bytes: int, arrived: Call) -> None:
+        """Carry a message to the rank `offset` places ahead along a dimension, and call when it is there."""
+
+
+class Delays:
+    """The congestion-unaware backend: a message meets no other."""
+
+    def __init__(self, clock: Clock, dimensions: tuple[Wires, ...]) -> None:
+        self._clock = clock
+        self._dimensions = dimensions
+
+    def send(self, source: int, offset: int, dimension: int, size_bytes: int, arrived: Call) -> None:
+        """Carry a message in the latency of all links and the time of one."""
+        del source
+        wires = self._dimensions[dimension]
+        link_ns = wires.hops(offset) * wires.latency_ns
+        self._clock.after(int(link_ns + size_bytes / wires.bytes_per_ns), arrived)
+
+
+class _Link:
+    """A link that forwards whole messages one after another."""
+
+    def __init__(self, clock: Clock, wires: Wires) -> None:
+        self._clock = clock
+        self._wires = wires
+        self._waiting: deque[tuple[int, Call]] = deque()
+        self._busy = False
+
+    def send(self, size_bytes: int, arrived: Call) -> None:
+        if self._busy:
+            self._waiting.append((size_bytes, arrived))
+        else:
+            self._start(size_bytes, arrived)
+
+    def _start(self, size_bytes: int, arrived: Call) -> None:
+        self._busy = True
+        serial_ns = size_bytes / self._wires.bytes_per_ns
+        self._clock.after(int(self._wires.latency_ns + serial_ns), arrived)
+        self._clock.after(int(serial_ns), self._free)
+
+    def _free(self) -> None:
+        self._busy = False
+        if self._waiting:
+            self._start(*self._waiting.popleft())
+
+
+class Queues:
+    """The congestion-aware backend: every link stores and forwards whole messages, first come first served.
+
+    Parameters
+    ----------
+    clock : Clock
+        Time.
+    wires : Wires
+        The only dimension: that backend knows no more.
+    alike : bool
+        Whether all ranks do the same at the same time, so that one stands for all and links of the same
+        place relative to their rank are one.
+    """
+
+    def __init__(self, clock: Clock, wires: Wires, *, alike: bool) -> None:
+        self._clock = clock
+        self._wires = wires
+        self._alike = alike
+        self._links: dict[tuple[int, int], _Link] = {}
+
+    def send(self, source: int, offset: int, dimension: int, size_bytes: int, arrived: Call) -> None:
+        """Carry a message link by link, the shorter way around a ring and clockwise if both are as long."""
+        del dimension
+        self._hop(self._route(source, offset), size_bytes, arrived)
+
+    def _hop(self, route: Iterator[tuple[int, int]], size_bytes: int, arrived: Call) -> None:
+        place = next(route, None)
+        if place is None:
+            arrived()
+            return
+        if place not in self._links:
+            self._links[place] = _Link(self._clock, self._wires)
+        self._links[place].send(size_bytes, lambda: self._hop(route, size_bytes, arrived))
+
+    def _route(self, source: int, offset: int) -> Iterator[tuple[int, int]]:
+        """Return the links on the way: a rank and which of its links."""
+        ranks = self._wires.ranks
+        at = 0 if self._alike else source
+        if self._wires.shape is Shape.FULLY_CONNECTED:
+            yield at, offset % ranks
+        elif self._wires.shape is Shape.SWITCH:
+            yield at, 1
+            yield (at if self._alike else (source + offset) % ranks), -1
+        else:
+            ahead = offset % ranks
+            step = 1 if ahead <= ranks - ahead else -1
+            for place in range(self._wires.hops(offset)):
+                yield (at if self._alike else (source + step * place) % ranks), step
+
+
+@dataclass
+class _Chunk:
+    """A chunk on its way through its phases."""
+
+    number: int
+    phases: deque[Phase]
+    phase: Phase | None = None
+    algorithm: Algorithm | None = None
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """What a rank adds to each message."""
+
+    delay_ns: int
+    """Delay of each pass over the memory bus."""
+    memory_bytes_per_ns: float
+    """Rate of its memory."""
+
+    def summed_ns(self, size_bytes: int) -> int:
+        """Return the time of a reduction."""
+        return MEMORY_PASSES * int(size_bytes / self.memory_bytes_per_ns)
+
+
+class Mail:
+    """Matches what is sent with what is waited for: the n-th message of a kind with the n-th wait."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._sent: dict[tuple[int, ...], int] = {}
+        self._asked: dict[tuple[int, ...], int] = {}
+        self._waits: dict[tuple[int, ...], Callable[[], None]] = {}
+        self._here: set[tuple[int, ...]] = set()
+
+    def posted(self, *key: int) -> Callable[[], None]:
+        """Return what to call when a message that is now sent arrives."""
+        self._sent[key] = self._sent.get(key, 0) + 1
+        one = (*key, self._sent[key])
+
+        def arrived() -> None:
+            wait = self._waits.pop(one, None)
+            if wait is None:
+                self._here.add(one)
+            else:
+                wait()
+
+        return arrived
+
+    def wait(self, *key: int, received: Callable[[], None]) -> None:
+        """Call when the next message of a kind is there, if it is already still in this nanosecond."""
+        self._asked[key] = self._asked.get(key, 0) + 1
+        one = (*key, self._asked[key])
+        if one in self._here:
+            self._here.remove(one)
+            self._clock.after(0, received)
+        else:
+            self._waits[one] = received
+
+
+@dataclass
+class Rank:
+    """One rank: its chunks, its queues and its memory bus."""
+
+    number: int
+    """Which."""
+    sizes: Sequence[int]
+    """Ranks along each dimension."""
+    clock: Clock
+    """Time."""
+    network: Network
+    """What carries messages."""
+    endpoint: Endpoint
+    """What it adds to each message."""
+    at_once: int
+    """Chunks of a dimension that are worked on at once."""
+    mail: Mail | None = None
+    """What matches messages; none if this rank stands for all."""
+    finished_ns: int = 0
+    """When its last chunk ended."""
+    _queues: dict[int, list[_Chunk]] = field(default_factory=dict)
+    _running: dict[int, int] = field(default_factory=dict)
+    _later: dict[int, deque[Callable[[], None]]] = field(default_factory=dict)
+
+    def add(self, number: int, phases: Sequence[Phase]) -> None:
+        """Queue a chunk."""
+        self.proceed(_Chunk(number, deque(phases)))
+
+    def proceed(self, chunk: _Chunk) -> None:
+        """Take a chunk from its queue to the next."""
+        before = chunk.phase
+        if before is not None:
+            self._queues[before.dimension].remove(chunk)
+        if chunk.phases:
+            chunk.phase = chunk.phases.popleft()
+            self._queues.setdefault(chunk.phase.dimension, []).append(chunk)
+        else:
+            chunk.phase = None
+            self.finished_ns = self.clock.now_ns
+        if before is not None:
+            self._running[before.dimension] -= 1
+            self._start_waiting(before.dimension)
+        if chunk.phase is not None:
+            self._start_waiting(chunk.phase.dimension)
+
+    def _start_waiting(self, dimension: int) -> None:
+        queue = self._queues[dimension]
+        place = self._running.setdefault(dimension, 0)
+        while place < len(queue) and self._running[dimension] < self.at_once:
+            self._running[dimension] += 1
+            self._start(queue[place])
+            place += 1
+
+    def _start(self, chunk: _Chunk) -> None:
+        if chunk.phase is None:
+            return
+        chunk.algorithm = self._algorithm(chunk, chunk.phase)
+        chunk.algorithm.start()
+
+    def _algorithm(self, chunk: _Chunk, phase: Phase) -> Algorithm:
+        port = _ChunkPort(self, chunk, phase)
+        if phase.method is Method.RING:
+            return Ring(phase, port)
+        if phase.method is Method.DIRECT:
+            return Direct(phase, port)
+        stride = _stride(self.sizes, phase.dimension)
+        index = self.number // stride % phase.ranks
+        if phase.method is Method.HALVING_DOUBLING:
+            return HalvingDoubling(phase, port, index=index)
+        return DoubleTree(phase, port, index=index)
+
+    def later(self, delay_ns: int, call: Callable[[], None]) -> None:
+        """Do something later; what a rank does in one nanosecond it does together."""
+        time_ns = self.clock.now_ns + delay_ns
+        if time_ns not in self._later:
+            self._later[time_ns] = deque()
+            self.clock.after(delay_ns, self._call)
+        self._later[time_ns].append(call)
+
+    def _call(self) -> None:
+        calls = self._later[self.clock.now_ns]
+        while calls:
+            calls.popleft()()
+        del self._later[self.clock.now_ns]
+
+
+def _stride(sizes: Sequence[int], dimension: int) -> int:
+    stride = 1
+    for size in sizes[:dimension]:
+        stride *= size
+    return stride
+
+
+@dataclass(frozen=True)
+class _ChunkPort:
+    """What an algorithm sees of its rank."""
+
+    rank: Rank
+    chunk: _Chunk
+    phase: Phase
+
+    def pass_memory(self, size_bytes: int, *, summed: bool) -> None:
+        rank, endpoint = self.rank, self.rank.endpoint
+        if summed:
+            summed_ns = endpoint.summed_ns(size_bytes)
+            rank.later(endpoint.delay_ns, lambda: rank.later(summed_ns, self._moved))
+        else:
+            rank.later(endpoint.delay_ns, self._moved)
+
+    def _moved(self) -> None:
+        if self.chunk.algorithm is not None:
+            self.chunk.algorithm.moved()
+
+    def _received(self) -> None:
+        if self.chunk.algorithm is not None:
+            self.chunk.algorithm.received()
+
+    def exchange(self, message: Message) -> None:
+        if self.rank.mail is None:
+            self._carry(message.to, message.size_bytes, self._received)
+        else:
+            self.send(message.to, message.size_bytes)
+            self.receive(message.origin, message.size_bytes)
+
+    def _carry(self, offset: int, size_bytes: int, arrived: Callable[[], None]) -> None:
+        self.rank.network.send(self.rank.number, offset, self.phase.dimension, size_bytes, arrived)
+
+    def send(self, offset: int, size_bytes: int) -> None:
+        mail = self.rank.mail
+        if mail is not None:
+            to = (self.rank.number + offset) % self.phase.ranks
+            arrived = mail.posted(self.chunk.number, self.rank.number, to, size_bytes)
+            self._carry(offset, size_bytes, arrived)
+
+    def receive(self, offset: int, size_bytes: int) -> None:
+        mail = self.rank.mail
+        if mail is not None:
+            origin = (self.rank.number + offset) % self.phase.ranks
+            mail.wait(self.chunk.number, origin, self.rank.number, size_bytes, received=self._received)
+
+    def finish(self) -> None:
+        self.rank.proceed(self.chunk)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dimension:
+    """Ranks along one dimension, and what they do."""
+
+    wires: Wires
+    """Links."""
+    method: Method
+    """How messages are passed."""
+    window: int = 0
+    """Messages of a direct exchange in flight; 0 for all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One collective by one of that simulator's algorithms."""
+
+    kind: CollectiveKind
+    """What is done."""
+    size_bytes: int
+    """What a rank holds; of an all-gather what it contributes."""
+    dimensions: tuple[Dimension, ...]
+    """Dimensions, innermost first."""
+    endpoint_ns: int
+    """Delay at an end of each message."""
+    splits: int = 1
+    """Chunks that the collective is cut into."""
+    at_once: int = 1
+    """Chunks that a dimension works on at once."""
+    queued: bool = False
+    """Whether links are shared in queues (the congestion-aware backend)."""
+    memory_gb_per_s: float = MEMORY_GB_PER_S
+    """Rate at which a rank's memory reduces; decimal gigabytes."""
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of all dimensions."""
+        return math.prod(one.wires.ranks for one in self.dimensions)
+
+    def chunks(self) -> Iterator[tuple[Phase, ...]]:
+        """Yield the phases of each chunk.
+
+        Notes
+        -----
+        What splitting leaves over makes a further chunk, as large as the others; chunks have a byte for every
+        rank at least, except of an all-gather.
+        """
+        size_bytes, chunk_bytes = self.size_bytes, self.size_bytes // self.splits
+        if self.kind is not CollectiveKind.ALL_GATHER and chunk_bytes < self.ranks:
+            chunk_bytes, size_bytes = self.ranks, self.splits * self.ranks
+        for number in range(math.ceil(size_bytes / chunk_bytes)):
+            yield tuple(self.phases(chunk_bytes, tree=number))
+
+    def phases(self, chunk_bytes: int, *, tree: int = 0) -> Iterator[Phase]:
+        """Yield one chunk's phases: an all-reduce scatters outwards, reduces there, and gathers back."""
+        order = [index for index, one in enumerate(self.dimensions) if one.wires.ranks > 1]
+        steps = [(self.kind, index, False) for index in order]
+        if self.kind is CollectiveKind.ALL_GATHER:
+            steps.reverse()
+        elif self.kind is CollectiveKind.ALL_REDUCE:
+            inner = order[:-1]
+            steps = [(CollectiveKind.REDUCE_SCATTER, index, False) for index in inner]
+            steps += [(CollectiveKind.ALL_REDUCE, index, False) for index in order[-1:]]
+            steps += [(CollectiveKind.ALL_GATHER, index, True) for index in reversed(inner)]
+        for kind, index, backwards in steps:
+            one = self.dimensions[index]
+            phase = Phase(
+                kind=kind,
+                method=one.method,
+                ranks=one.wires.ranks,
+                dimension=index,
+                size_bytes=chunk_bytes,
+                backwards=backwards,
+                window=one.window,
+                tree=tree,
+            )
+            yield phase
+            chunk_bytes = phase.left_bytes
+
+    @property
+    def alike(self) -> bool:
+        """Whether all ranks do the same at the same time, so that one of them tells the time.
+
+        Rings and direct exchange look the same from every rank, halving and doubling where no two pairs share
+        a link. Trees do not.
+        """
+        methods = {one.method for one in self.dimensions}
+        if Method.DOUBLE_TREE in methods:
+            return False
+        on_ring = any(one.wires.shape is Shape.RING for one in self.dimensions)
+        return not (self.queued and Method.HALVING_DOUBLING in methods and on_ring)
+
+    def simulated_s(self) -> float:
+        """Return the time by that simulator's rules, exact to its nanosecond.
+
+        Notes
+        -----
+        The rules are those of ASTRA-sim 518bd51 and its analytical network 599a047: a gigabyte has 2^30
+        bytes, times are cut to whole nanoseconds, an all-gather's size counts per rank, a rank's chunks of a
+        dimension run one after another, and links of the congestion-aware backend forward whole messages.
+        """
+        return _simulated_ns(self) / NS_PER_S
+
+
+@cache
+def _simulated_ns(run: Run) -> int:
+    clock = Clock()
+    wires = tuple(one.wires for one in run.dimensions)
+    network = Queues(clock, wires[0], alike=run.alike) if run.queued else Delays(clock, wires)
+    memory_bytes_per_ns = run.memory_gb_per_s * BYTES_PER_GB_OF_MEMORY / NS_PER_S
+    mail = None if run.alike else Mail(clock)
+    ranks = [
+        Rank(
+            number=number,
+            sizes=tuple(one.ranks for one in wires),
+            clock=clock,
+            network=network,
+            endpoint=Endpoint(run.endpoint_ns, memory_bytes_per_ns),
+            at_once=run.at_once,
+            mail=mail,
+        )
+        for number in range(1 if run.alike else run.ranks)
+    ]
+    chunks = tuple(run.chunks())
+    for rank in ranks:
+        for number, phases in enumerate(chunks):
+            rank.add(number, phases)
+    clock.run()
+    return max(rank.finished_ns for rank in ranks)

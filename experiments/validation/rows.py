@@ -1,0 +1,380 @@
+"""Published measurements as rows of text, what became of each, and the statistics of a set of rows.
+
+Rows are strict about numbers and tolerant about what is left out.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simulator.errors import HeliographError, ParameterError
+from simulator.files import read_text
+
+ABSENT = frozenset({"", "-", "?", "n/a", "na", "none", "null", "unknown"})
+"""Cells, in lower case, that mean: not published."""
+PER_CENT = 0.01
+"""One per cent."""
+RECALLED = "recalled"
+"""Provenance of rows that nobody has looked up; they are never judged."""
+
+
+FAR_OFF = 0.20
+"""Relative error above which a row is named; dimensionless."""
+HIGH_QUANTILE = 0.9
+"""Quantile that is reported beside the median."""
+
+
+class SkipError(HeliographError):
+    """A row that cannot be predicted; the message says why."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One row of a file of measurements, with what had to be assumed to use it."""
+
+    where: str
+    """``file:line``."""
+    cells: dict[str, str]
+    """Text of each column that the file has."""
+    assumed: list[str] = field(default_factory=list)
+    """What was assumed, in words; grows while the row is read."""
+
+    def text(self, column: str) -> str:
+        """Return a cell, or nothing if the row lacks it."""
+        value = self.cells.get(column, "")
+        return "" if value.lower() in ABSENT else value
+
+    def number(self, column: str, *, strict: bool = False) -> float | None:
+        """Return a positive number, or None if the row lacks it.
+
+        Parameters
+        ----------
+        column : str
+            Which.
+        strict : bool
+            Whether text that is no number is an error of the file rather than of the row.
+
+        Raises
+        ------
+        ParameterError
+            For a number that is not finite or not positive, and if `strict` for text that is no number.
+        SkipError
+            For text that is no number.
+        """
+        cell = self.text(column)
+        if not cell:
+            return None
+        try:
+            value = float(cell)
+        except ValueError:
+            msg = f"column '{column}' holds '{cell[:40]}', which is no number"
+            if strict:
+                msg = f"{self.where}: {msg}"
+                raise ParameterError(msg) from None
+            raise SkipError(msg) from None
+        if not math.isfinite(value) or value < 0.0 or (strict and value == 0.0):
+            msg = f"{self.where}: column '{column}' is {cell}; it must be finite and positive"
+            raise ParameterError(msg)
+        return value
+
+    def whole(self, column: str) -> int | None:
+        """Return a whole number of at least 1, or None if the row lacks it.
+
+        Raises
+        ------
+        ParameterError, SkipError
+            As `number`; also `SkipError` for what is not whole.
+        """
+        value = self.number(column)
+        if value is None:
+            return None
+        if value != int(value) or value < 1:
+            msg = f"column '{column}' is {self.text(column)}, which is not a whole number of at least 1"
+            raise SkipError(msg)
+        return int(value)
+
+    def needed(self, column: str) -> int:
+        """Return a whole number that nothing can stand in for.
+
+        Raises
+        ------
+        SkipError
+            If the row lacks it.
+        """
+        value = self.whole(column)
+        if value is None:
+            msg = f"no {column} is given"
+            raise SkipError(msg)
+        return value
+
+    def assume(self, what: str) -> None:
+        """Note an assumption, once."""
+        if what not in self.assumed:
+            self.assumed.append(what)
+
+
+def read_records(path: Path, *, needs: Sequence[Sequence[str]]) -> list[Record]:
+    """Return the rows of a CSV file.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        UTF-8 text with a header; lines that start with ``#`` are skipped.
+    needs : sequence of sequences of str
+        Columns without which the file is not of this kind: of each group at least one.
+
+    Raises
+    ------
+    ParameterError
+        For a missing, empty or unreadable file, a header that lacks a group, a column that stands twice, a
+        row with more cells than columns, or no rows.
+    """
+    lines = read_text(path).splitlines(keepends=True)
+    reader = csv.reader(lines)
+    try:
+        header = next(([c.strip() for c in cells] for cells in reader if not _empty(cells)), [])
+        _check_header(header, path, needs)
+        records = []
+        for cells in reader:
+            where = f"{path.name}:{reader.line_num}"
+            if _empty(cells):
+                continue
+            if len(cells) > len(header):
+                msg = f"{where}: {len(cells)} cells where {len(header)} fit; quote text that has commas"
+                raise ParameterError(msg)
+            records.append(Record(where, dict(zip(header, (cell.strip() for cell in cells), strict=False))))
+    except csv.Error as error:
+        msg = f"{path.name}:{reader.line_num}: not CSV: {error}"
+        raise ParameterError(msg) from None
+    if not records:
+        msg = f"{path.name}: has a header but no rows"
+        raise ParameterError(msg)
+    return records
+
+
+def _empty(cells: Sequence[str]) -> bool:
+    """Return whether a line is blank or a comment."""
+    return not any(cell.strip() for cell in cells) or cells[0].lstrip().startswith("#")
+
+
+def _check_header(header: list[str], path: Path, needs: Sequence[Sequence[str]]) -> None:
+    for column in header:
+        if column and header.count(column) > 1:
+            msg = f"{path.name}:1: column '{column}' stands twice; keep one"
+            raise ParameterError(msg)
+    for group in needs:
+        if not set(group) & set(header):
+            wanted = " or ".join(f"'{column}'" for column in group)
+            msg = f"{path.name}:1: needs a column {wanted}; got {', '.join(header[:8])[:120]}"
+            raise ParameterError(msg)
+
+
+def check_provenance(record: Record) -> None:
+    """Refuse rows that were only recalled.
+
+    Raises
+    ------
+    SkipError
+        If the row says so.
+    """
+    if record.text("provenance").lower() == RECALLED:
+        msg = "provenance is 'recalled': nobody has looked this row up"
+        raise SkipError(msg)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """One row: what was measured, what is predicted, or why it was skipped."""
+
+    id: str
+    """Name of the row."""
+    source: str
+    """Publication or repository."""
+    unit: str
+    """SI unit of both values."""
+    measured: float | None
+    """Published value, or None if the row has none."""
+    predicted: float | None = None
+    """Our value, or None if the row was skipped."""
+    constant: float | None = None
+    """Value of the trivial constant, or None where there is no such rule."""
+    assumed: tuple[str, ...] = ()
+    """What had to be assumed."""
+    skipped: str | None = None
+    """Why the row was skipped, or None."""
+    hint: str = ""
+    """Where the predicted time goes, for rows that miss."""
+    beside: Mapping[str, float | bool | str] = field(default_factory=dict)
+    """Further answers to the same question, by name."""
+
+    @property
+    def relative_error(self) -> float | None:
+        """Predicted less measured, over measured."""
+        return _relative(self.predicted, self.measured)
+
+    @property
+    def constant_error(self) -> float | None:
+        """The same for the trivial constant."""
+        return _relative(self.constant, self.measured)
+
+    @property
+    def far_off(self) -> bool:
+        """Whether it misses by more than `FAR_OFF`."""
+        return abs(self.relative_error or 0.0) > FAR_OFF
+
+    def record(self) -> dict[str, Any]:
+        """Return the row as plain data."""
+        return {
+            "id": self.id,
+            "source": self.source,
+            "measured": self.measured,
+            "predicted": self.predicted,
+            "unit": self.unit,
+            "relative_error": self.relative_error,
+            "assumed": list(self.assumed),
+            "skipped": self.skipped,
+            **self.beside,
+        }
+
+
+def begun(record: Record, *, unit: str = "s") -> Outcome:
+    """Return the outcome of a row of which nothing is known yet but its name and source."""
+    return Outcome(
+        id=record.text("id") or record.where,
+        source=record.text("source") or "no source",
+        unit=unit,
+        measured=None,
+    )
+
+
+def skipped(outcome: Outcome, record: Record, error: Exception) -> Outcome:
+    """Return the outcome of a row that cannot be predicted, and why.
+
+    Raises
+    ------
+    ParameterError
+        The error itself if it is one of the file: a number that cannot be one, named by its place.
+    """
+    if isinstance(error, ParameterError) and str(error).startswith(record.where):
+        raise error
+    return replace(outcome, assumed=tuple(record.assumed), skipped=str(error))
+
+
+def _relative(value: float | None, measured: float | None) -> float | None:
+    return None if value is None or measured is None else value / measured - 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statistics:
+    """Errors of a set of rows; all are fractions, and None where no row was predicted."""
+
+    n: int
+    """Rows predicted."""
+    mean_abs_error: float | None
+    """Mean of absolute relative errors."""
+    median: float | None
+    """Median of absolute relative errors."""
+    p90: float | None
+    """Value below which nine of ten absolute relative errors lie, by linear interpolation."""
+    max: float | None
+    """Largest absolute relative error."""
+    bias: float | None
+    """Mean of relative errors with their sign."""
+    constant_mean_abs_error: float | None
+    """Mean absolute relative error of the trivial constant on the same rows."""
+
+
+def statistics(outcomes: Iterable[Outcome]) -> Statistics:
+    """Return the statistics of the rows that were predicted.
+
+    Parameters
+    ----------
+    outcomes : iterable of Outcome
+        Rows; skipped ones do not count.
+    """
+    rows = [one for one in outcomes if one.relative_error is not None]
+    errors = np.array([one.relative_error for one in rows], dtype=float)
+    if not rows:
+        return Statistics(
+            n=0, mean_abs_error=None, median=None, p90=None, max=None, bias=None, constant_mean_abs_error=None
+        )
+    beside = [abs(one.constant_error) for one in rows if one.constant_error is not None]
+    size = np.abs(errors)
+    return Statistics(
+        n=len(rows),
+        mean_abs_error=float(size.mean()),
+        median=float(np.median(size)),
+        p90=float(np.quantile(size, HIGH_QUANTILE)),
+        max=float(size.max()),
+        bias=float(errors.mean()),
+        constant_mean_abs_error=math.fsum(beside) / len(beside) if beside else None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validation:
+    """Every row of one run of ``heliograph validate``."""
+
+    kind: str
+    """``training``, ``kernels``, ``collectives``, ``memory``, ``photonic`` or ``network``."""
+    outcomes: tuple[Outcome, ...]
+    """Rows in the order of the file."""
+
+    @property
+    def predicted(self) -> tuple[Outcome, ...]:
+        """Rows that were predicted."""
+        return tuple(one for one in self.outcomes if one.relative_error is not None)
+
+    @property
+    def skipped(self) -> tuple[Outcome, ...]:
+        """Rows that were not."""
+        return tuple(one for one in self.outcomes if one.skipped is not None)
+
+    @property
+    def far_off(self) -> tuple[Outcome, ...]:
+        """Rows that miss by more than `FAR_OFF`, the worst first."""
+        rows = [one for one in self.predicted if one.far_off]
+        return tuple(sorted(rows, key=lambda one: (-abs(one.relative_error or 0.0), one.id)))
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Sources in the order in which they first appear."""
+        return tuple(dict.fromkeys(one.source for one in self.outcomes))
+
+    def of(self, *sources: str) -> Statistics:
+        """Return the statistics over all rows whose source begins with one of some texts."""
+        return statistics(one for one in self.outcomes if one.source.startswith(sources))
+
+    def by_source(self) -> dict[str, Statistics]:
+        """Return the statistics of each source."""
+        return {
+            source: statistics(one for one in self.outcomes if one.source == source)
+            for source in self.sources
+        }
+
+    def overall(self) -> Statistics:
+        """Return the statistics of all rows."""
+        return statistics(self.outcomes)
+
+    def record(self) -> dict[str, Any]:
+        """Return everything as plain data; what ``--json`` prints."""
+        return {
+            "rows": [one.record() for one in self.outcomes],
+            "by_source": {source: _record(one) for source, one in self.by_source().items()},
+            "overall": _record(self.overall()),
+        }
+
+
+def _record(found: Statistics) -> dict[str, Any]:
+    return {name: getattr(found, name) for name in STATISTICS}
+
+
+STATISTICS: Sequence[str] = tuple(Statistics.__dataclass_fields__)
+"""Names of the statistics, in the order in which they are shown."""

@@ -1,0 +1,139 @@
+"""Parameters of a description: each number with unit, range, status and source."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+from electronic.devices import table as electronic_table
+from heliograph.report import format_quantity
+from optical.devices import device_table
+from optical.devices.named_parts import named_parts_table
+from optical.devices.programmable import programmable_table
+from optical.fabrics.switches import optics_table, switch_table
+from simulator.reliability.goodput import reliability_table
+from simulator.results.metrics import economics_table
+from simulator.tables import Row, Table
+from simulator.topology.clos import direct_link_table
+from simulator.topology.scale_up import cable_table, nic_table, optical_hop_table
+from simulator.units import dimension_of
+
+CHOICE = "choice"
+"""Status of a number that is a design choice of ours, not a fact from outside."""
+SET = "set"
+"""Status of a number that the user changed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """One number of a description, with where it comes from."""
+
+    path: str
+    """Where it stands; what ``--set`` takes."""
+    value: float | str
+    """Its value, SI."""
+    unit: str
+    """SI unit, or ``1``."""
+    status: str
+    """Status of the table's row, ``choice``, or ``set``."""
+    source: str
+    """Source of the table's row, or what kind of choice it is."""
+    low: float | None = None
+    """Low end of the published range."""
+    high: float | None = None
+    """High end of the published range."""
+
+
+def tables() -> tuple[Table, ...]:
+    """Return every parameter table that ships."""
+    electronic = tuple(electronic_table(name) for name in ("gpus", "vector", "network", "hosts"))
+    optical = (device_table(), named_parts_table(), programmable_table(), switch_table(), optics_table())
+    shared = (nic_table(), direct_link_table(), optical_hop_table(), cable_table(), reliability_table())
+    return (*optical, *electronic, *shared, economics_table())
+
+
+@cache
+def rows() -> Mapping[tuple[str, str], Row]:
+    """Return every row of the tables by the name of its device and its parameter."""
+    return MappingProxyType({(row.name, row.parameter): row for table in tables() for row in table.rows})
+
+
+def parameters_of(description: object) -> list[Parameter]:
+    """Return every parameter of a tree of frozen dataclasses, each object once."""
+    return list(_walk(description, "", set()))
+
+
+def status_counts(description: object) -> dict[str, int]:
+    """Return how many parameters of a description have which status."""
+    return dict(Counter(parameter.status for parameter in parameters_of(description)))
+
+
+def _walk(
+    value: Any,  # noqa: ANN401 - any dataclass
+    prefix: str,
+    seen: set[int],
+) -> Iterator[Parameter]:
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    owner = str(getattr(value, "name", ""))
+    for item in dataclasses.fields(value):
+        inner = getattr(value, item.name)
+        path = f"{prefix}{item.name}"
+        if dataclasses.is_dataclass(inner):
+            yield from _walk(inner, f"{path}.", seen)
+        elif isinstance(inner, Enum):
+            yield _parameter(path, item.name, str(inner.value), None)
+        elif isinstance(inner, int | float) and not isinstance(inner, bool):
+            yield _parameter(path, item.name, inner, rows().get((owner, item.name)))
+
+
+def _parameter(path: str, name: str, value: float | str, row: Row | None) -> Parameter:
+    dimension = dimension_of(name)
+    unit = dimension[1] if dimension else "1"
+    if row is None:
+        return Parameter(
+            path=path, value=value, unit=unit, status=CHOICE, source="design choice of the project"
+        )
+    changed = row.value != value
+    return Parameter(
+        path=path,
+        value=value,
+        unit=unit,
+        status=SET if changed else str(row.status),
+        source=f"set by the user; the table has {row.value:g} ({row.source})" if changed else row.source,
+        low=row.low,
+        high=row.high,
+    )
+
+
+IDEAL = (0.0, 1.0, math.inf)
+"""Numbers that stand for nothing, all of it and without end: meant to be ideal wherever they are set."""
+
+
+def beyond_range(description: object) -> list[str]:
+    """Return a sentence for each number that was set and lies beyond the range that its row states.
+
+    Parameters
+    ----------
+    description : dataclass
+        A tree of frozen dataclasses, such as a system. Numbers of `IDEAL` are not doubted.
+    """
+    return [
+        f"{one.path} is {format_quantity(one.value, one.unit)}, and its row of the tables ranges from "
+        f"{format_quantity(one.low, one.unit)} to {format_quantity(one.high, one.unit)}; check the number"
+        for one in parameters_of(description)
+        if one.status == SET
+        and not isinstance(one.value, str)
+        and one.value not in IDEAL
+        and one.low is not None
+        and one.high is not None
+        and not one.low <= one.value <= one.high
+    ]

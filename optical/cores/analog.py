@@ -1,0 +1,458 @@
+"""Common arithmetic of the cores that read sums of light through converters, whatever their array.
+
+A core of this kind says what is its own: its fields, the path of its light, how many of each part it has and
+how often each is used. Power, area, energy, calibration, noise and the record of execution follow here.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+from optical.cores.array_errors import ArrayShape, mismatch_ratio, on_chip
+from optical.cores.core import NOTHING_RELOADED, Reload, TiledLoads, Work
+from optical.devices import (
+    Adder,
+    Comb,
+    Converter,
+    Events,
+    IntegratingReceiver,
+    Laser,
+    Modulator,
+    Part,
+    PassiveElement,
+    Per,
+    Photodetector,
+    RingModulator,
+    Soa,
+    Tia,
+    Waveguide,
+    bytes_of_bits,
+    energy_j,
+    full_load_w,
+    shipped,
+    static_w,
+)
+from optical.execution import AnalogSpec, Rounding
+from optical.noise import (
+    CalibrationCost,
+    Chip,
+    LightBudget,
+    Mismatch,
+    NoiseRatio,
+    Receiver,
+    Source,
+    check_closes,
+    converter_ratios,
+    source_of,
+    symbol_residue,
+)
+from simulator.amounts import ceiling
+from simulator.checks import check_positive, check_range, check_whole
+from simulator.operators import Phase, Products
+from simulator.units import ratio_from_db
+
+GRADIENTS = (Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
+"""Phases whose products are gradients."""
+
+
+class Array(ABC):
+    """What every analog core says of its own array."""
+
+    name: str
+    """Name shown in tables and messages."""
+    holds_weights: ClassVar[bool]
+    """Whether one operand is loaded while the other streams."""
+    modulator: Modulator | RingModulator
+    """One per operand symbol at a time."""
+    chip: Chip
+    """How unlike parts of a kind are, and which outputs fluctuate together."""
+
+    @property
+    @abstractmethod
+    def modulators(self) -> float:
+        """Modulators of one core, each with a DAC; shared ones in proportion."""
+
+    @property
+    @abstractmethod
+    def receivers(self) -> float:
+        """Outputs of one core that are read apart; shared ones in proportion."""
+
+    @property
+    @abstractmethod
+    def peak_macs_per_s(self) -> float:
+        """Multiply-accumulates per second of one core, loaded and fully used."""
+
+    @property
+    @abstractmethod
+    def analog_length(self) -> int:
+        """Products in one ADC sample."""
+
+    @property
+    @abstractmethod
+    def link(self) -> LightBudget:
+        """Budget of the light, whether or not the link closes."""
+
+    @property
+    @abstractmethod
+    def array(self) -> ArrayShape:
+        """Parts and lines that outputs share."""
+
+    @abstractmethod
+    def parts(self) -> tuple[Part, ...]:
+        """Return the parts list of one core."""
+
+    @abstractmethod
+    def events(self, operator: Products, cores: int) -> Events:
+        """Return how often everything happens in one product, or in each of many, on whole clusters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnalogCore(Array):
+    """Base of the analog cores: the fields that they share, and all that follows from their arrays."""
+
+    counts: ClassVar[tuple[str, ...]]
+    """Fields that must be whole numbers from 1."""
+    symbol_rate_hz: float
+    """Symbols per second."""
+    laser_power_w: float
+    """Optical power at the source, of each comb line where there is a comb; a design choice."""
+    adc_range_sigma: float = 4.0
+    """Half of the ADC's range over the rms of its samples, dimensionless; a design choice."""
+    chip_seed: int = 1
+    """Which chip it is: key of all that is fixed for it; a choice."""
+    gradient_rounding: Rounding = Rounding.STOCHASTIC
+    """How the DAC driver rounds operands of gradient products; stochastic rounding keeps their mean."""
+    amplifier: Soa | None = None
+    """Amplifier of the light behind the coupling into the chip; none in today's cores."""
+    laser: Laser = shipped(Laser, "laser")
+    """Source of all light."""
+    branch: PassiveElement = shipped(PassiveElement, "y_branch")
+    """One stage of splitting."""
+    waveguide: Waveguide = shipped(Waveguide, "si_waveguide")
+    """All routing."""
+    dac: Converter = shipped(Converter, "dac")
+    """Operand converter, one per modulator."""
+    adc: Converter = shipped(Converter, "adc")
+    """Output converter."""
+    adder: Adder = shipped(Adder, "adder")
+    """Digital accumulator of an output."""
+
+    def __post_init__(self) -> None:
+        check_range(self, *self.counts, low=1)
+        check_whole(self, *self.counts)
+        check_positive(self, "symbol_rate_hz", "laser_power_w", "adc_range_sigma")
+
+    @property
+    def cluster(self) -> int:
+        """Cores that share parts; an accelerator holds whole clusters."""
+        return 1
+
+    @property
+    def reload(self) -> Reload:
+        """Time, energy and wear of loading one core: nothing for a dynamic core."""
+        return NOTHING_RELOADED
+
+    @property
+    def sample_rate_hz(self) -> float:
+        """Conversions per second of one output."""
+        return self.symbol_rate_hz
+
+    @property
+    def full_load(self) -> Events:
+        """What happens in a second on one core with all parts at work."""
+        return Events(
+            symbols=self.modulators * self.symbol_rate_hz, samples=self.receivers * self.sample_rate_hz
+        )
+
+    @property
+    def word_bytes(self) -> float:
+        """Bytes of an operand as it is converted."""
+        return bytes_of_bits(self.dac.nominal_bits)
+
+    @property
+    def operand_bytes_per_symbol(self) -> float:
+        """Bytes that one core fetches from the buffer in one symbol at full load."""
+        return self.modulators * self.word_bytes
+
+    def work(self, operator: Products, cores: int) -> Work:
+        """Return time, energy and wear of one product, or of each of many, on cores in whole clusters."""
+        events = self.events(operator, cores)
+        return Work(
+            light_s=events.cycles / self.symbol_rate_hz,
+            programming_s=events.rounds * self.reload.time_s + events.prepared_s,
+            energy_j=energy_j(self.parts(), events),
+            operand_bytes=events.operand_bytes,
+            writes=events.rounds,
+        )
+
+    def load_energy_j(self, values: float) -> float:
+        """Return the energy of loading one core with so many values, what prepares them apart."""
+        return float(math.fsum(energy_j(self.parts(), Events(values=values, loads=1)).values()))
+
+    @property
+    def calibration(self) -> CalibrationCost:
+        """Cost of learning the gains of all modulators of a cluster, one after the other."""
+        measured = self.chip.mismatch is Mismatch.CALIBRATED
+        readings = math.ceil(self.cluster * self.modulators) * self.chip.averages
+        return self.calibrated(readings=readings if measured else 0)
+
+    def calibrated(
+        self, *, readings: float, settings: float = 0.0, settling_s: float = 0.0
+    ) -> CalibrationCost:
+        """Return the cost of a calibration, meanwhile a core draws its full power and does nothing else.
+
+        Parameters
+        ----------
+        readings : float
+            Symbols that are read, one after the other, all receivers at once.
+        settings : float
+            Slow settings, one after the other.
+        settling_s : float
+            Time of a setting.
+        """
+        time_s, parts = settings * settling_s + readings / self.symbol_rate_hz, self.parts()
+        drawn_w = (*static_w(parts).values(), *full_load_w(parts, self.full_load).values())
+        energy_j = math.fsum(drawn_w) * time_s
+        return CalibrationCost(settings=settings, readings=readings, time_s=time_s, energy_j=energy_j)
+
+    @cached_property
+    def budget(self) -> LightBudget:
+        """Budget of the light of a link that closes.
+
+        Raises
+        ------
+        LinkError
+            If it does not.
+        """
+        check_closes(self.name, self.link.noise_ratio, self.link.elements, self.link.split)
+        return self.link
+
+    def source(self, lines: int = 1) -> Source:
+        """Return the light of the source, behind an amplifier that so many lines share if there is one."""
+        return source_of(self.laser, self.laser_power_w, lines=lines, amplifier=self.amplifier)
+
+    @property
+    def weight_noise(self) -> Mapping[str, float]:
+        """Noise over signal of a full-scale sample by weights that are held wrong: none of a dynamic core."""
+        return {}
+
+    @property
+    def noise_ratio(self) -> NoiseRatio:
+        """Noise over signal of a full-scale sample, closed link or not: light, converters, weights, chip."""
+        operands = 1 if self.holds_weights else 2
+        others = converter_ratios(self.dac, self.adc, self.analog_length, operands)
+        unlike = self.chip.mismatch is not Mismatch.NONE
+        chip = mismatch_ratio(self.analog(Phase.FORWARD)) if unlike else {}
+        return self.link.noise_ratio.joined({**others, **self.weight_noise, **chip})
+
+    @property
+    def effective_bits(self) -> float:
+        """Effective bits of a full-scale sample of a link that closes, with converters, weights and chip."""
+        self.budget  # noqa: B018 - a link that does not close has no bits
+        return self.noise_ratio.effective_bits
+
+    @property
+    def repeated_variance(self) -> float:
+        """Error of a loaded element that chip and loaded operand settle together, in full scales squared."""
+        return 0.0
+
+    @property
+    def cell_gain(self) -> float:
+        """Variance of the gain of a weight's cell, fixed per chip."""
+        return 0.0
+
+    def output_record(self, phase: Phase) -> AnalogSpec:
+        """Return the record of one output by itself: light and converters, all noise drawn for it alone.
+
+        Parameters
+        ----------
+        phase : Phase
+            Gradient operands may be rounded stochastically.
+
+        Notes
+        -----
+        The DAC's effective bits fall short of its grid; the difference of the two noise powers, 4^-b / 3 in
+        units of the full scale each, is the encoding error.
+        """
+        grid, effective = (4.0**-bits / 3.0 for bits in (self.dac.nominal_bits, self.dac.enob_bits))
+        return AnalogSpec(
+            dac_bits=self.dac.nominal_bits,
+            adc_bits=self.adc.nominal_bits,
+            adc_enob_bits=self.adc.enob_bits,
+            adc_range_sigma=self.adc_range_sigma,
+            analog_length=self.analog_length,
+            thermal_variance=self.budget.thermal_variance,
+            shot_variance=self.budget.shot_variance,
+            rin_variance=self.budget.rin_variance,
+            encoding_variance=effective - grid,
+            rounding=self.gradient_rounding if phase in GRADIENTS else Rounding.NEAREST,
+        )
+
+    def analog(self, phase: Phase) -> AnalogSpec:
+        """Return what of the core reaches a product of a phase, all of it from budget and devices."""
+        return on_chip(
+            self.output_record(phase),
+            self.chip,
+            self.array,
+            seed=self.chip_seed,
+            rin_ratio=self.budget.receiver.rin_ratio,
+            repeated_variance=self.repeated_variance,
+            cell_gain=self.cell_gain,
+        )
+
+
+def receiver_of(
+    core: AnalogCore,
+    detector: Photodetector,
+    tia: Tia,
+    source: Source,
+    *,
+    also_hz: tuple[float, ...] = (),
+    pairs: int = 1,
+) -> Receiver:
+    """Return the receiver of a core's outputs.
+
+    Parameters
+    ----------
+    core : AnalogCore
+        Its modulator and rate shape the symbols.
+    detector : Photodetector
+        Each of a pair.
+    tia : Tia
+        Their amplifier.
+    source : Source
+        The light.
+    also_hz : tuple of float
+        Bandwidths of what light passes between modulator and detector.
+    pairs : int
+        Detector pairs on one amplifier.
+    """
+    return Receiver.of(
+        detector,
+        tia,
+        symbol_rate_hz=core.symbol_rate_hz,
+        shaped_by_hz=(core.modulator.bandwidth_hz, *also_hz),
+        rin_db_per_hz=source.rin_db_per_hz,
+        leakage=ratio_from_db(-core.modulator.extinction_ratio_db),
+        pairs=pairs,
+    )
+
+
+def integrating_receiver_of(
+    core: AnalogCore, pair: IntegratingReceiver, source: Source, symbols: int
+) -> Receiver:
+    """Return the receiver of outputs that integrate so many symbols between two readings.
+
+    Parameters
+    ----------
+    core : AnalogCore
+        Its modulator and rate shape the symbols; the pair need not follow them.
+    pair : IntegratingReceiver
+        Balanced pair with its capacitor.
+    source : Source
+        The light.
+    symbols : int
+        Symbols between two readings.
+    """
+    return Receiver(
+        bandwidth_hz=core.symbol_rate_hz / 2.0,
+        responsivity_a_per_w=pair.responsivity_a_per_w,
+        dark_current_a=pair.dark_current_a,
+        cmrr_db=pair.cmrr_db,
+        noise_a_per_sqrt_hz=pair.noise_density_a_per_sqrt_hz(core.symbol_rate_hz, symbols),
+        rin_db_per_hz=source.rin_db_per_hz,
+        residue=symbol_residue((core.modulator.bandwidth_hz,), core.symbol_rate_hz),
+        leakage=ratio_from_db(-core.modulator.extinction_ratio_db),
+    )
+
+
+def source_parts(core: AnalogCore, *, lines: int = 1, comb: Comb | None = None) -> tuple[Part, ...]:
+    """Return the parts that make light: laser, comb and amplifier as far as there are any.
+
+    Parameters
+    ----------
+    core : AnalogCore
+        The core.
+    lines : int
+        Comb lines, each of `laser_power_w`.
+    comb : Comb, optional
+        The comb.
+    """
+    efficiency = 1.0 if comb is None else comb.conversion_efficiency
+    pump_w = lines * core.laser_power_w / (efficiency * core.laser.wall_plug_efficiency)
+    light = Part("laser", core.laser, 1, pump_w)
+    combs = () if comb is None else (Part("micro-comb", comb, 1),)
+    return (
+        light,
+        *combs,
+        *(() if core.amplifier is None else (Part("amplifier", core.amplifier, 1, core.amplifier.power_w),)),
+    )
+
+
+def converter_parts(core: AnalogCore, *, adcs: float | None = None) -> tuple[Part, ...]:
+    """Return modulators and converters, as they stand and as they are used by symbols and samples.
+
+    Parameters
+    ----------
+    core : AnalogCore
+        The core; converters that are slower than it take turns.
+    adcs : float, optional
+        Output converters, an adder with each; one for every output, taking turns, if not told.
+    """
+    dacs = core.modulators * core.dac.interleaved(core.symbol_rate_hz)
+    adders = core.receivers if adcs is None else adcs
+    adcs = core.receivers * core.adc.interleaved(core.sample_rate_hz) if adcs is None else adcs
+    return (
+        Part("modulator", core.modulator, 1, core.modulator.symbol_energy_j, Per.SYMBOL),
+        Part("dac", core.dac, 1, core.dac.conversion_j, Per.SYMBOL),
+        Part("adc", core.adc, 1, core.adc.conversion_j, Per.SAMPLE),
+        Part("adder", core.adder, 1, core.adder.energy_j, Per.SAMPLE),
+        Part("ring tuning", core.modulator, core.modulators, core.modulator.tuning_w, within="modulator"),
+        Part("dac", core.dac, dacs),
+        Part("adc", core.adc, adcs),
+        Part("adder", core.adder, adders),
+    )
+
+
+def streaming(
+    core: AnalogCore,
+    loads: TiledLoads,
+    *,
+    vectors: int = 1,
+    passes: int = 1,
+    readings: int = 1,
+    loaded_bytes: float,
+) -> Events:
+    """Return the events of a product on arrays that hold weights.
+
+    Parameters
+    ----------
+    core : AnalogCore
+        The core.
+    loads : TiledLoads
+        Loads and streams of the product.
+    vectors : int
+        Vectors that pass at once.
+    passes : int
+        Symbols that one value takes.
+    readings : int
+        Samples of one output of a vector.
+    loaded_bytes : float
+        Bytes of one loaded value as it is set.
+    """
+    return Events(
+        cycles=loads.rounds * ceiling(loads.streamed / vectors) * passes,
+        symbols=passes * loads.streamed_values,
+        samples=readings * loads.samples,
+        values=loads.loaded_values,
+        loads=loads.tiles,
+        rounds=loads.rounds,
+        operand_bytes=loads.streamed_values * core.word_bytes
+        + loads.loaded_values * loaded_bytes
+        + loads.partial_bytes,
+    )

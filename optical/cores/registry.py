@@ -1,0 +1,166 @@
+"""Registry of the cores that can be asked for by name; a core from outside joins with one call."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from optical.cores.core import Core
+from optical.cores.crossbar import default_crossbar
+from optical.cores.homodyne import default_homodyne
+from optical.cores.mzi_mesh import default_mesh
+from optical.cores.number_formats import default_block_float, default_residue
+from optical.cores.pcm_crossbar import default_pcm_crossbar
+from optical.cores.phase_residue import default_phase_residue
+from optical.cores.ring_bank import default_ring_bank
+from simulator.errors import ParameterError, nearest
+from simulator.parameter_tree import replace_at
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CoreKind:
+    """Core that can be asked for by name."""
+
+    build: Callable[[], Core]
+    """Makes the core of today's parts."""
+    summary: str
+    """What it is, in a line."""
+    sides: tuple[str, ...]
+    """Counts of its array that grow together when a larger core is asked for, as `replace_at` takes them."""
+
+
+_CORES: dict[str, CoreKind] = {
+    "crossbar": CoreKind(
+        build=default_crossbar,
+        summary="coherent dot-product crossbar, both operands dynamic, wavelength parallel",
+        sides=("rows", "columns"),
+    ),
+    "homodyne": CoreKind(
+        build=default_homodyne,
+        summary="time-multiplexed homodyne, both operands dynamic, sums over time on a capacitor",
+        sides=("rows", "columns"),
+    ),
+    "ring_bank": CoreKind(
+        build=default_ring_bank,
+        summary="microring weight banks, broadcast and weight: weights held by heaters",
+        sides=("outputs",),
+    ),
+    "block_float": CoreKind(
+        build=default_block_float,
+        summary="the crossbar with adaptive block floating point: a scale per sample's operands",
+        sides=("rows", "columns"),
+    ),
+    "residue": CoreKind(
+        build=default_residue,
+        summary="the crossbar with residue numbers: exact short sums, a copy per modulus",
+        sides=("rows", "columns"),
+    ),
+    "phase_residue": CoreKind(
+        build=default_phase_residue,
+        summary="rows that add up phases of light modulo 2 pi: residue numbers, sums wrap by themselves",
+        sides=("rows",),
+    ),
+    "mzi_mesh": CoreKind(
+        build=default_mesh,
+        summary="interferometer mesh, holds U S V* by heaters, read beside a local oscillator",
+        sides=("ports",),
+    ),
+    "pcm_crossbar": CoreKind(
+        build=default_pcm_crossbar,
+        summary="crossbar of phase-change cells, holds weights without power, wears with every write",
+        sides=("rows", "columns"),
+    ),
+}
+CORES: Mapping[str, CoreKind] = MappingProxyType(_CORES)
+"""Photonic cores by name, those of the package first; `register_core` adds to it."""
+
+
+def register_core(name: str, core_class: type[Any]) -> None:
+    """Register a class of cores under a name, by which systems, studies and the command line then find it.
+
+    Parameters
+    ----------
+    name : str
+        Name, not yet taken.
+    core_class : type
+        Class that answers `optical.cores.Core` and has a class method ``default()``, which returns a core of
+        today's parts. An attribute ``sides`` names the counts of its array that grow together when a larger
+        core is asked for, none without it; the first line of its docstring becomes the summary.
+
+    Raises
+    ------
+    ParameterError
+        If the name is taken, or the class does not answer.
+    """
+    if not name:
+        msg = "a core needs a name by which it can be asked for"
+        raise ParameterError(msg)
+    if name in _CORES:
+        msg = f"a core '{name}' is registered already; take another name than {', '.join(_CORES)}"
+        raise ParameterError(msg)
+    missing = unanswered(core_class)
+    if missing:
+        msg = (
+            f"core '{name}': {_named(core_class)} does not answer `optical.cores.Core`; it lacks "
+            f"{', '.join(missing)}"
+        )
+        raise ParameterError(msg)
+    summary = (core_class.__doc__ or name).strip().splitlines()[0].rstrip(".")
+    _CORES[name] = CoreKind(
+        build=core_class.default, summary=summary, sides=tuple(getattr(core_class, "sides", ()))
+    )
+
+
+def unanswered(core_class: object) -> list[str]:
+    """Return what a class lacks of the seam `Core` and of ``default``; all of it for what is no class."""
+    asked = [name for name in vars(Core) if not name.startswith("_")] + ["default"]
+    if not isinstance(core_class, type):
+        return asked
+    fields = {one.name for one in dataclasses.fields(core_class)} if _is_record(core_class) else set()
+    abstract: frozenset[str] = getattr(core_class, "__abstractmethods__", frozenset())
+    return [name for name in asked if name in abstract or not (name in fields or hasattr(core_class, name))]
+
+
+def _is_record(core_class: type) -> bool:
+    return dataclasses.is_dataclass(core_class)
+
+
+def _named(core_class: object) -> str:
+    return f"class {core_class.__qualname__}" if isinstance(core_class, type) else f"{core_class!r}"
+
+
+def load_core(name: str) -> Core:
+    """Return a core by its name.
+
+    Raises
+    ------
+    ParameterError
+        If there is none of that name.
+    """
+    if not isinstance(name, str) or name not in CORES:
+        msg = f"no core '{name}'; {nearest(str(name), CORES, noun='core')}"
+        raise ParameterError(msg)
+    return CORES[name].build()
+
+
+def resized(core: Core, sides: Mapping[str, int]) -> Core:
+    """Return a core with an array of another size; its laser stays as it is.
+
+    Parameters
+    ----------
+    core : Core
+        Any core.
+    sides : mapping of str to int
+        New counts by path, as in `CoreKind.sides`.
+
+    Raises
+    ------
+    ParameterError
+        If the core cannot be built in that size.
+    """
+    for path, count in sides.items():
+        core = replace_at(core, path, count)
+    return core

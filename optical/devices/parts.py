@@ -1,0 +1,159 @@
+"""Parts list of a core: what stands on it and what each event uses; power, area and energy follow from it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from simulator.amounts import Amount
+
+
+class Domain(Enum):
+    """Kind of die that a device is made on, which sets the price of its area."""
+
+    PHOTONIC = "photonic"
+    ELECTRONIC = "electronic"
+
+
+class Device:
+    """Base of all devices: on the photonic die unless a device says otherwise."""
+
+    domain: Domain = Domain.PHOTONIC
+    """Die that it is made on."""
+    area_m2: float
+    """Area of one."""
+
+
+class Per(Enum):
+    """What a part is counted by."""
+
+    CORE = "core"
+    """Devices that stand on one core: they cover area, and draw their power whether or not it works."""
+    SYMBOL = "symbol"
+    """Uses for one operand symbol."""
+    SAMPLE = "sample"
+    """Uses for one output sample."""
+    ELEMENT = "element"
+    """Uses for one operand element, however often it is sent."""
+    RESULT = "result"
+    """Uses for one sum that a number format puts together."""
+    VALUE = "value"
+    """Uses for one operand value that is loaded."""
+    LOAD = "load"
+    """Uses for one load of a whole core."""
+    OPERATION = "operation"
+    """Uses for one operation that prepares a load."""
+
+
+_AT_FULL_LOAD = (Per.SYMBOL, Per.SAMPLE, Per.RESULT)
+"""What happens while operands stream without end: nothing is loaded, elements are sent again and again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Line of a parts list: so many of a device on each core, or so many uses of it for each event."""
+
+    name: str
+    """Component under which its power and energy are told."""
+    device: Device
+    """The device."""
+    count: float
+    """How many; shared ones in proportion, dimensionless."""
+    each: float | None = None
+    """What one takes: power in watt where it stands on a core, energy in joule of a use; None if passive."""
+    per: Per = Per.CORE
+    """What it is counted by."""
+    within: str | None = None
+    """Component that its area belongs to; None for its own name."""
+    fill: float = 1.0
+    """Area of devices over that of the cell in which they are laid out, 0 to 1."""
+
+    def times(self, copies: float) -> Part:
+        """Return the same part of so many copies of a core."""
+        return dataclasses.replace(self, count=copies * self.count)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Events:
+    """How often each thing happens in one product, or per second; of many products, arrays."""
+
+    cycles: Amount = 0.0
+    """Symbol times from first to last."""
+    symbols: Amount = 0.0
+    """Operand symbols."""
+    samples: Amount = 0.0
+    """Output samples."""
+    elements: Amount = 0.0
+    """Operand elements that a number format takes in."""
+    results: Amount = 0.0
+    """Sums that a number format puts together."""
+    values: Amount = 0.0
+    """Operand values that are loaded, padding of part-filled arrays not counted."""
+    loads: Amount = 0.0
+    """Loads of all cores together."""
+    rounds: Amount = 0.0
+    """Loads of the busiest core, one after the other."""
+    operations: Amount = 0.0
+    """Operations that prepare loads."""
+    prepared_s: Amount = 0.0
+    """Time for which the busiest core waits for what prepares its loads."""
+    operand_bytes: Amount = 0.0
+    """Bytes between converters and buffer: streamed and loaded operands, partial sums."""
+
+    def of(self, per: Per) -> Amount:
+        """Return how often a part of a kind is used, once for each of its count."""
+        return {
+            Per.CORE: 0.0,
+            Per.SYMBOL: self.symbols,
+            Per.SAMPLE: self.samples,
+            Per.ELEMENT: self.elements,
+            Per.RESULT: self.results,
+            Per.VALUE: self.values,
+            Per.LOAD: self.loads,
+            Per.OPERATION: self.operations,
+        }[per]
+
+
+def static_w(parts: Iterable[Part]) -> dict[str, float]:
+    """Return the power that one core draws whether or not it works, by component."""
+    found: dict[str, float] = {}
+    for part in parts:
+        if part.per is Per.CORE and part.each is not None:
+            found[part.name] = found.get(part.name, 0.0) + part.count * part.each
+    return found
+
+
+def area_m2(parts: Iterable[Part], domain: Domain) -> dict[str, float]:
+    """Return the area of one core on one kind of die, by component."""
+    found: dict[str, float] = {}
+    for part in parts:
+        if part.per is Per.CORE and part.device.domain is domain:
+            name = part.within or part.name
+            found[name] = found.get(name, 0.0) + part.count * part.device.area_m2 / part.fill
+    return found
+
+
+def energy_j(parts: Iterable[Part], events: Events) -> dict[str, Amount]:
+    """Return the energy of so many events, by component."""
+    found: dict[str, Amount] = {}
+    for part in parts:
+        if part.per is not Per.CORE and part.each is not None:
+            each_j = part.count * part.each
+            found[part.name] = found.get(part.name, 0.0) + each_j * events.of(part.per)
+    return found
+
+
+def full_load_w(parts: Iterable[Part], rates: Events) -> dict[str, float]:
+    """Return the dynamic power of one core with all parts at work, by component.
+
+    Parameters
+    ----------
+    parts : iterable of Part
+        Of one core.
+    rates : Events
+        What happens in a second while operands stream past whatever is loaded.
+    """
+    streaming = (part for part in parts if part.per in _AT_FULL_LOAD)
+    return {name: float(power_w) for name, power_w in energy_j(streaming, rates).items()}

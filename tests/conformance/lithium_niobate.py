@@ -1,0 +1,149 @@
+"""A core from outside: time-multiplexed homodyne with transmitters in thin-film lithium niobate.
+
+A transmitter per row and column sends one element in each symbol; light crosses to a silicon nitride chip, is
+fanned out to rows x columns units, and each unit integrates its products until it is read.
+
+References
+----------
+L. Zhou et al., "Homodyne photonic tensor processor exceeds 1,000-TOPS", arXiv:2604.18496, abstract: time
+multiplexing, 256 x 256 units below 0.0064 mm2 each, transmitters of over 40 GHz, chips coupled to each other.
+LNOI400 design kit: 3.3 V cm in push-pull, 0.2 dB/cm, phase shifters of 7.5 mm.
+"""
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar
+
+from optical.cores import (
+    AnalogCore,
+    ArrayShape,
+    converter_parts,
+    default_interfering_chip,
+    integrating_receiver_of,
+    source_parts,
+)
+from optical.devices import (
+    Device,
+    Events,
+    IntegratingReceiver,
+    Part,
+    PassiveElement,
+    Per,
+    Waveguide,
+    shipped,
+)
+from optical.noise import Chip, LinkBudget, elements_of
+from simulator.amounts import ceiling, larger
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transmitter(Device):
+    """Travelling-wave modulator, driven by plus and minus its half-wave voltage into its termination."""
+
+    name: str = "transmitter"
+    insertion_loss_db: float = 0.15
+    extinction_ratio_db: float = 25.0
+    bandwidth_hz: float = 40e9
+    half_wave_v: float = 4.4
+    termination_ohm: float = 50.0
+    area_m2: float = 0.375e-6
+
+    symbol_energy_j: float | None = None
+    tuning_w: float | None = None
+
+    def symbol_j(self, symbol_rate_hz):
+        """Return the drive energy per symbol, V^2 / 2R over the symbols of a second."""
+        return self.half_wave_v**2 / (2.0 * self.termination_ohm) / symbol_rate_hz
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit(Device):
+    """Homodyne unit with its spacing."""
+
+    area_m2: float
+
+
+FACET = PassiveElement(name="facet", insertion_loss_db=1.0, area_m2=1e-9)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LithiumNiobate(AnalogCore):
+    """Time-multiplexed homodyne core with transmitters in thin-film lithium niobate."""
+
+    holds_weights: ClassVar[bool] = False
+    counts: ClassVar[tuple[str, ...]] = ("rows", "columns", "integration_symbols", "outputs_per_adc")
+    sides: ClassVar[tuple[str, ...]] = ("rows", "columns")
+    name: str = "lithium_niobate"
+    rows: int = 64
+    columns: int = 64
+    integration_symbols: int = 256
+    outputs_per_adc: int = 8
+    unit_m: float = 80e-6
+    modulator: Transmitter = field(default_factory=Transmitter)
+    facet: PassiveElement = FACET
+    receiver: IntegratingReceiver = shipped(IntegratingReceiver, "homodyne_receiver")
+    chip: Chip = field(default_factory=lambda: default_interfering_chip(on_lines=False))
+
+    @classmethod
+    def default(cls):
+        """Return 64 x 64 units at 40 GHz of today's parts; 200 mW of light and 1 dB a facet are choices."""
+        return cls(
+            symbol_rate_hz=40e9,
+            laser_power_w=0.2,
+            waveguide=Waveguide(name="silicon nitride", loss_db_per_m=20.0),
+        )
+
+    modulators = property(lambda s: s.rows + s.columns)
+    receivers = property(lambda s: s.rows * s.columns)
+    analog_length = property(lambda s: s.integration_symbols)
+    peak_macs_per_s = property(lambda s: s.receivers * s.symbol_rate_hz)
+    array = property(lambda s: ArrayShape(rows=s.rows, columns=s.columns, length=1, lit_rows=s.rows))
+    readout_symbols = property(lambda s: s.outputs_per_adc * s.symbol_rate_hz / s.adc.rate_hz)
+    sample_rate_hz = property(
+        lambda self: self.symbol_rate_hz / max(self.analog_length, self.readout_symbols)
+    )
+
+    @cached_property
+    def link(self):
+        source, side = self.source(), max(self.rows, self.columns)
+        path = (
+            ("coupling", 1, self.laser.coupling_loss_db),
+            (self.modulator.name, 1, self.modulator.insertion_loss_db),
+            (self.facet.name, 1, self.facet.insertion_loss_db),
+            (self.branch.name, 2 * math.ceil(math.log2(side)) + 1, self.branch.insertion_loss_db),
+            (self.waveguide.name, 1, self.waveguide.loss_db_per_m * side * self.unit_m),
+        )
+        return LinkBudget(
+            elements=elements_of(path),
+            split=2.0 * self.receivers,
+            launch_w=source.launch_w,
+            receiver=integrating_receiver_of(self, self.receiver, source, self.integration_symbols),
+            wavelengths=1,
+            symbols=self.integration_symbols,
+        )
+
+    def events(self, operator, cores):
+        rows, columns = ceiling(operator.m / self.rows), ceiling(operator.n / self.columns)
+        readings, rounds = ceiling(operator.k / self.analog_length), operator.batch * rows * columns / cores
+        symbols = operator.batch * operator.k * (operator.m * columns + operator.n * rows)
+        return Events(
+            cycles=ceiling(rounds) * larger(operator.k, readings * self.readout_symbols),
+            symbols=symbols,
+            samples=operator.batch * operator.m * operator.n * readings,
+            operand_bytes=symbols * self.word_bytes,
+        )
+
+    def parts(self):
+        unit, pair = Unit(area_m2=self.unit_m**2), self.receiver
+        drive_j = self.modulator.symbol_j(self.symbol_rate_hz)
+        return (
+            *source_parts(self),
+            *converter_parts(self, adcs=math.ceil(self.receivers / self.outputs_per_adc)),
+            Part("modulator", self.modulator, 1, drive_j, Per.SYMBOL),
+            Part("photodetector", pair, self.receivers, 2.0 * pair.bias_w),
+            Part("integrator", pair, 1, pair.reset_energy_j, Per.SAMPLE),
+            Part("units", unit, self.receivers),
+            Part("facet", self.facet, self.modulators),
+            Part("fan-out", self.branch, 2.0 * self.receivers),
+        )

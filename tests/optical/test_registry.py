@@ -1,0 +1,53 @@
+"""Cores by name: one from outside joins with a call, and what cannot join is told why in one sentence."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from optical.cores import CORES, AnalogCore, load_core, register_core, resized
+from optical.cores.registry import _CORES
+from simulator.errors import ParameterError
+from tests.conformance.lithium_niobate import LithiumNiobate
+
+
+@pytest.fixture
+def name():
+    """Name that is free, and free again afterwards."""
+    yield "lithium_niobate"
+    _CORES.pop("lithium_niobate", None)
+
+
+def test_a_core_from_outside_is_found_by_name(name):
+    register_core(name, LithiumNiobate)
+    core = load_core(name)
+    assert isinstance(core, LithiumNiobate)
+    assert list(CORES)[-1] == name
+    assert CORES[name].summary.startswith("Time-multiplexed homodyne core")
+    assert resized(core, {side: 32 for side in CORES[name].sides}).receivers == 32 * 32
+
+
+def test_a_taken_name_is_refused(name):
+    register_core(name, LithiumNiobate)
+    for taken in (name, "crossbar"):
+        with pytest.raises(ParameterError, match=f"a core '{taken}' is registered already; take another"):
+            register_core(taken, LithiumNiobate)
+    with pytest.raises(ParameterError, match="needs a name"):
+        register_core("", LithiumNiobate)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Half(AnalogCore):
+    """Half a core."""
+
+    @classmethod
+    def default(cls):
+        raise NotImplementedError
+
+
+def test_a_class_that_does_not_answer_the_seam_is_refused(name):
+    with pytest.raises(ParameterError, match=r"class Half does not answer .*; it lacks .*peak_macs.*parts"):
+        register_core(name, Half)
+    for wrong in (int, "crossbar", load_core("crossbar")):
+        with pytest.raises(ParameterError, match=r"does not answer `optical\.cores\.Core`; it lacks name, "):
+            register_core(name, wrong)
+    assert name not in CORES

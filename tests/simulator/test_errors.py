@@ -1,0 +1,39 @@
+"""Hints of errors about names: near ones whatever their case, else the likest, each once."""
+
+import pytest
+
+from optical.cores import load_core
+from simulator.errors import MOST_SHOWN, ParameterError, nearest
+from simulator.parameter_tree import get_at
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "hint"),
+    [
+        ("H100", ("h100", "v100", "a100"), "did you mean 'h100'?"),
+        ("Crossbar", ("crossbar", "homodyne"), "did you mean 'crossbar'?"),
+        ("zzz", ("b", "a", "a"), "known names: a, b"),
+    ],
+)
+def test_a_name_is_found_whatever_its_case_and_listed_once(name, known, hint):
+    assert nearest(name, known) == hint
+
+
+@pytest.mark.parametrize(("noun", "plural"), [("policy", "policies"), ("basis", "bases"), ("core", "cores")])
+def test_nouns_have_their_plural(noun, plural):
+    assert nearest("", ["x"], noun=noun).startswith(f"known {plural}: ")
+
+
+def test_of_many_names_the_likest_are_listed():
+    known = [f"z{number:02d}" for number in range(40)] + ["abcdefghijkl"]
+    hint = nearest("abc", known)
+    assert hint.startswith("known names: abcdefghijkl, ")
+    assert hint.count(",") == MOST_SHOWN
+
+
+def test_known_parameters_are_listed_once_and_the_likest_first():
+    with pytest.raises(ParameterError) as caught:
+        get_at(load_core("crossbar"), "waltz")
+    _, _, listed = str(caught.value).partition("known parameters: ")
+    names = listed.removesuffix(", ...").split(", ")
+    assert len(set(names)) == len(names) > 3

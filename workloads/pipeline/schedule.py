@@ -1,0 +1,290 @@
+"""Pipeline schedules: what one must state, and the list of those known, which others may add to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum, StrEnum, auto
+from functools import lru_cache
+from types import MappingProxyType
+
+from simulator.amounts import Amount
+from simulator.errors import WorkloadError, nearest
+from simulator.estimate.step import Order as ClosedForm
+
+
+class Pass(StrEnum):
+    """Kind of run through a stage; a backward pass may be split into one of inputs and one of weights."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    INPUT = "backward of inputs"
+    WEIGHT = "backward of weights"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One run of one microbatch through one chunk of a stage."""
+
+    microbatch: int
+    """Number of the microbatch."""
+    direction: Pass
+    """Forward or backward."""
+    chunk: int = 0
+    """Number of the stage's chunk."""
+
+
+Order = tuple[tuple[Slot, ...], ...]
+"""For every stage, its slots in order."""
+
+
+class Chain(Enum):
+    """Way of a microbatch through the stages."""
+
+    LINE = auto()
+    """From the first stage to the last, once for every chunk of a stage."""
+    FOLDED = auto()
+    """There and back: a stage holds a chunk from the start and one from the end of the model."""
+    BOTH_WAYS = auto()
+    """From either end: every part of the model stands on two stages, which share its optimizer."""
+
+
+class Updates(Enum):
+    """Moment at which a stage applies its gradients."""
+
+    AFTER_FLUSH = auto()
+    """Once a step, when the pipeline is empty."""
+    EACH_MICROBATCH = auto()
+    """After every microbatch, while others are under way; each keeps the weights that it began with."""
+    DOUBLE_BUFFERED = auto()
+    """Once a step, while the next step's microbatches are under way with the version before."""
+
+
+class InFlight(Enum):
+    """Activation memory that is not given as a formula."""
+
+    FROM_ORDER = auto()
+    """The most that the order itself keeps when it is played."""
+
+
+Builder = Callable[[int, int], Order]
+"""From stages and microbatches to an order."""
+Interleaved = Callable[[int, int, int], Order]
+"""From stages, microbatches and chunks of a stage to an order."""
+
+
+@dataclass(frozen=True)
+class LeastMicrobatches:
+    """Fewest microbatches of a step: so many for each stage, and so many more."""
+
+    each: int = 0
+    """For each stage."""
+    more: int = 1
+    """More, or fewer if below zero."""
+
+    def of(self, stages: int) -> int:
+        """Return the number, or that of each of an array."""
+        return self.each * stages + self.more
+
+    def phrase(self, stages: int) -> str:
+        """Return the number in words for a message."""
+        if not self.each:
+            return str(self.more)
+        times = {1: "", 2: "twice "}.get(self.each, f"{self.each} times ")
+        rest = {0: "", -1: " less one"}.get(
+            self.more, f" {'and' if self.more > 0 else 'less'} {abs(self.more)}"
+        )
+        return f"{times}the stages ({stages}){rest}"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Schedule:
+    """Order of the microbatches on the stages of a pipeline, with what follows from it.
+
+    Notes
+    -----
+    `order` and `in_flight` have no default: a schedule whose activation memory nobody stated would be given
+    that of another one. Register it (`register_schedule`) to use it by name.
+    """
+
+    order: Builder
+    """Slots of every stage from stages and microbatches; of one chunk a stage, or two if `chain` has two."""
+    in_flight: Callable[[Amount, Amount, Amount], Amount] | InFlight
+    """Most microbatches whose activations a stage with one chunk keeps, from stages, microbatches and the
+    stage; or `InFlight.FROM_ORDER`. Where several chunks stand on a stage, the order is always played."""
+    chain: Chain = Chain.LINE
+    """Way of a microbatch."""
+    interleaved: Interleaved | None = None
+    """Order for several chunks a stage (`vpp`), None if there is none."""
+    least_microbatches: LeastMicrobatches = LeastMicrobatches()
+    """Fewest microbatches of a step."""
+    multiple: int = 1
+    """What both stages and microbatches must be multiples of."""
+    updates: Updates = Updates.AFTER_FLUSH
+    """When gradients are applied."""
+    woven: tuple[Pass, Pass] | None = (Pass.BACKWARD, Pass.FORWARD)
+    """Neighbouring passes of a stage that overlapped expert exchanges weave into one; None if it has no two
+    side by side without waiting."""
+    closed_form: ClosedForm | None = None
+    """Form of its step time in `simulator.estimate.step`; without one, a search only runs it."""
+    saves_memory: bool = False
+    """Whether it gives up time for memory: a search runs it only where the one before it could not be."""
+    name: str = field(default="", kw_only=True)
+    """Name under which it is registered."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"<Schedule {self.name or 'without a name'}>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return schedule_named, (self.name,)
+
+    @property
+    def two_copies(self) -> bool:
+        """Whether every parameter stands on two stages, which share its optimizer."""
+        return self.chain is Chain.BOTH_WAYS
+
+    @property
+    def folded(self) -> bool:
+        """Whether a stage holds two chunks, the second counted from the end of the model."""
+        return self.chain is Chain.FOLDED
+
+    @property
+    def flows(self) -> bool:
+        """Whether microbatches of the next step enter before the last ones of this step have left."""
+        return self.updates is not Updates.AFTER_FLUSH
+
+    @property
+    def multiple_phrase(self) -> str:
+        """What stages and microbatches must be, in words for a message."""
+        return "even" if self.multiple == 2 else f"a multiple of {self.multiple}"
+
+    def passes(self, stages: int, microbatches: int, chunks: int = 1) -> Order:
+        """Return the slots of every stage, in order.
+
+        Parameters
+        ----------
+        stages, microbatches : int
+            At least 1 each, and what the schedule asks of them.
+        chunks : int
+            Chunks a stage; beyond 1 for schedules that interleave.
+
+        Raises
+        ------
+        WorkloadError
+            If the sizes are not those that the schedule can have.
+        """
+        return _passes(self, stages, microbatches, chunks)
+
+    def check_sizes(self, stages: int, microbatches: int) -> None:
+        """Check that the schedule can have so many stages and microbatches."""
+        for name, value in (("stages", stages), ("microbatches", microbatches)):
+            if value < 1:
+                msg = f"schedule: {name} must be at least 1; got {value}"
+                raise WorkloadError(msg)
+            if value % self.multiple:
+                near = -(-value // self.multiple) * self.multiple
+                msg = f"schedule: {name} ({value}) must be {self.multiple_phrase} with {self}; try {near}"
+                raise WorkloadError(msg)
+        least = self.least_microbatches.of(stages)
+        if microbatches < least:
+            msg = (
+                f"schedule: {self} needs at least {self.least_microbatches.phrase(stages)} microbatches; "
+                f"got {microbatches}, try {least}"
+            )
+            raise WorkloadError(msg)
+
+    def most_in_flight(self, stages: int, microbatches: int, stage: int) -> int:
+        """Return how many microbatches' activations a stage keeps at most, where it holds one chunk."""
+        if not isinstance(self.in_flight, InFlight):
+            return int(self.in_flight(stages, microbatches, stage))
+        return int(most_kept(self.passes(stages, microbatches)[stage], (1.0,)))
+
+
+@lru_cache(maxsize=80)
+def _passes(schedule: Schedule, stages: int, microbatches: int, chunks: int) -> Order:
+    schedule.check_sizes(stages, microbatches)
+    if chunks == 1:
+        return schedule.order(stages, microbatches)
+    if schedule.interleaved is None:
+        msg = f"schedule: {schedule} has one order for a stage, and none for {chunks} chunks; leave vpp out"
+        raise WorkloadError(msg)
+    return schedule.interleaved(stages, microbatches, chunks)
+
+
+def most_kept(slots: tuple[Slot, ...], layers: tuple[float, ...]) -> float:
+    """Return the most blocks whose activations a stage keeps at once, each microbatch counted.
+
+    Parameters
+    ----------
+    slots : tuple of Slot
+        The stage's slots in order.
+    layers : tuple of float
+        Blocks of each of its chunks.
+    """
+    held: Counter[int] = Counter()
+    most = 0.0
+    for slot in slots:
+        if slot.direction is Pass.FORWARD:
+            held[slot.chunk] += 1
+        elif slot.direction in {Pass.BACKWARD, Pass.WEIGHT}:
+            held[slot.chunk] -= 1
+        most = max(most, sum(layers[chunk] * count for chunk, count in held.items()))
+    return most
+
+
+_KNOWN: dict[str, Schedule] = {}
+SCHEDULES: Mapping[str, Schedule] = MappingProxyType(_KNOWN)
+"""Schedules by name, in the order in which they were registered."""
+RESERVED = frozenset({"interleaved"})
+"""Names that mean something else: 1F1B with several chunks a stage is a plan's vpp."""
+
+
+def register_schedule(name: str, schedule: Schedule) -> Schedule:
+    """Make a schedule known by name: to plans (``schedule=NAME``), to the drawing of schedules, to a search.
+
+    Parameters
+    ----------
+    name : str
+        A name that no schedule has yet, without spaces, commas and equal signs.
+    schedule : Schedule
+        Its order, its activation memory, and what else it asks for.
+
+    Returns
+    -------
+    Schedule
+        The same with its name.
+
+    Raises
+    ------
+    WorkloadError
+        If the name is taken or cannot stand in a plan.
+    """
+    if not name or any(one.isspace() or one in ",=" for one in name):
+        msg = f"schedule: a name is text without spaces, commas and equal signs; got {name!r}"
+        raise WorkloadError(msg)
+    if name in _KNOWN or name in RESERVED:
+        msg = f"schedule: the name '{name}' is taken; choose another"
+        raise WorkloadError(msg)
+    if not isinstance(schedule, Schedule):
+        msg = f"schedule: '{name}' must be a Schedule with order and in_flight; got {schedule!r}"
+        raise WorkloadError(msg)
+    known = _KNOWN[name] = replace(schedule, name=name)
+    return known
+
+
+def schedule_named(name: str) -> Schedule:
+    """Return a schedule by name.
+
+    Raises
+    ------
+    WorkloadError
+        If there is none, with the nearest one.
+    """
+    if name not in _KNOWN:
+        msg = f"no schedule '{name}'; {nearest(name, _KNOWN, noun='schedule')}"
+        raise WorkloadError(msg)
+    return _KNOWN[name]

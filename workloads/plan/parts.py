@@ -1,0 +1,620 @@
+"""Parts of a plan, each a type: axes, batch, schedule, sharding, recomputation, experts, traffic, formats.
+
+A part's constructor checks what the part cannot be by itself. What two parts, or a part and a model, cannot
+be together stands in `workloads.plan.rules`; so do degrees that must divide each other, for a text may name
+one of them and leave the other to a search.
+
+The counts of a part may be arrays with one number for each of many plans (`workloads.search.plans`): formulas
+over parts hold for both. Arrays are not checked when they are made, for `workloads.plan.rules` says which
+rows break a rule.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from simulator.amounts import Flag, choose
+from simulator.errors import WorkloadError
+from workloads.models.architecture import TransformerConfig
+from workloads.pipeline.schedule import SCHEDULES, Schedule
+from workloads.pipeline.schedules import ONE_FORWARD_ONE_BACKWARD
+from workloads.plan.choices import (
+    Attention,
+    ContextExchange,
+    Exchange,
+    ExpertExchange,
+    Optimizer,
+    Place,
+    Precision,
+    Recompute,
+    TensorGrid,
+    WeightSparsity,
+    phrase,
+)
+
+LARGEST_FACTOR = 1e3
+"""Capacity factors above this are refused as typing errors; a choice."""
+Choice = TypeVar("Choice")
+Said = TypeVar("Said")
+
+
+class ChoiceColumn:
+    """Choices of many plans: members by their number.
+
+    Parameters
+    ----------
+    members : sequence
+        Choices that occur.
+    numbers : numpy.ndarray
+        Which one each plan has, shape [P].
+    """
+
+    def __init__(self, members: Sequence[Any], numbers: np.ndarray) -> None:
+        self.members = members
+        self.numbers = numbers
+
+
+def trait(kind: Choice, of: Callable[[Choice], Said]) -> Said:
+    """Return what a choice says: one value, or an array with one for each plan of a column of choices."""
+    if isinstance(kind, ChoiceColumn):
+        chosen = [kind.numbers == number for number in range(len(kind.members))]
+        said: Any = [of(one) for one in kind.members]
+        return typing.cast("Said", np.select(chosen, said))
+    return of(kind)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One thing that cannot be, with the way out."""
+
+    broken: Callable[..., Flag]
+    """Whether it is so, plan by plan: of a part, or of a model and a plan."""
+    sentence: Callable[..., str]
+    """What is wrong, and what would keep the rule, for a single plan."""
+    subject: str = "parts of the plan contradict each other"
+    """What a search says of plans that break it."""
+
+
+class _Part:
+    """Checks of what every part has: kinds of its fields, and its own rules."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = ()
+    MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset()
+    """Counts of which none is a choice too."""
+    KIND: ClassVar[str] = ""
+    """Key of the field ``kind`` in a plan's text."""
+
+    def __post_init__(self) -> None:
+        arrays = False
+        for name, kind in field_kinds(type(self)).items():  # type: ignore[arg-type]
+            value = getattr(self, name)
+            if isinstance(value, np.ndarray | ChoiceColumn):
+                arrays = True
+                continue
+            _check_kind(self.key(name), value, kind, least=0 if name in self.MAY_BE_ZERO else 1)
+        if arrays:
+            return
+        for rule in self.RULES:
+            if rule.broken(self):
+                raise WorkloadError(rule.sentence(self))
+
+    @classmethod
+    def key(cls, name: str) -> str:
+        """Return the key of a field in a plan's text."""
+        return cls.KIND if name == "kind" else name
+
+
+@cache
+def field_kinds(part: type) -> dict[str, type]:
+    """Return the kind of value of each field of a part."""
+    hints = typing.get_type_hints(part)
+    return {item.name: hints[item.name] for item in dataclasses.fields(part)}
+
+
+def _check_kind(key: str, value: object, kind: type, *, least: int) -> None:
+    if kind is int and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+        msg = f"plan: {key} must be a whole number of at least {least}; got {value!r}"
+        raise WorkloadError(msg)
+    number = kind is float and isinstance(value, int | float) and not isinstance(value, bool)
+    if kind is not int and not isinstance(value, kind) and not number:
+        msg = f"plan: {key} must be {kind_phrase(kind)}; got {value!r}"
+        raise WorkloadError(msg)
+
+
+def kind_phrase(kind: type) -> str:
+    """Return the values of a kind of field as a phrase for a message."""
+    return "one of " + ", ".join(SCHEDULES) if kind is Schedule else phrase(kind)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axes(_Part):
+    """Axes of parallelism: ranks along each, and how tensor, context and expert ranks cut a block."""
+
+    tp: int = 1
+    """Tensor-parallel ranks."""
+    pp: int = 1
+    """Pipeline stages."""
+    dp: int = 1
+    """Data-parallel ranks."""
+    cp: int = 1
+    """Context-parallel ranks, each with a share of every sequence."""
+    ep: int = 1
+    """Expert-parallel ranks, taken from the data-parallel ones."""
+    context_exchange: ContextExchange = ContextExchange.RING
+    """Way in which context-parallel ranks share keys and values."""
+    sequence_parallel: bool = True
+    """Whether norms and residuals are cut over the tensor-parallel ranks (arXiv:2205.05198)."""
+    tensor_grid: TensorGrid = TensorGrid.LINE
+    """Arrangement of tensor-parallel ranks: on a grid (tp = q x q) products run as
+    SUMMA (`workloads.layers.tensor_grid`)."""
+    tensor_depth: int = 1
+    """With tensor_grid=2.5d, squares that share the batch and hold the same weights (tp = q x q x depth)."""
+    whole_experts: bool = False
+    """Whether experts are not cut over tensor ranks, which take part in expert parallelism instead, each with
+    its share of the tokens (Megatron-LM's expert tensor parallelism of 1)."""
+    vocabulary_multiple: int = 128
+    """The vocabulary is padded to a multiple of this times `tp` (Megatron-LM's convention)."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            lambda axes: (axes.tensor_grid is not TensorGrid.SQUARES) & (axes.tensor_depth > 1),
+            lambda axes: (
+                f"tensor_depth ({axes.tensor_depth}) must be 1 with tensor_grid={axes.tensor_grid}; "
+                "set tensor_grid=2.5d"
+            ),
+        ),
+        Rule(
+            lambda axes: (axes.tensor_grid is TensorGrid.SQUARES) & (axes.tensor_depth == 1),
+            lambda axes: "tensor_grid=2.5d needs a tensor_depth of 2 or more; raise it or set tensor_grid=2d",
+        ),
+        Rule(
+            lambda axes: (axes.tensor_grid is not TensorGrid.LINE) & (not axes.sequence_parallel),
+            lambda axes: (
+                f"tensor_grid={axes.tensor_grid} cuts the residual stream anyway; "
+                "leave sequence_parallel true"
+            ),
+        ),
+        Rule(
+            lambda axes: (axes.tensor_grid is not TensorGrid.LINE) & (axes.cp > 1),
+            lambda axes: (
+                f"context ({axes.cp}) must be 1 with tensor_grid={axes.tensor_grid}; "
+                "use tensor_depth or data instead"
+            ),
+        ),
+    )
+
+    @property
+    def ranks(self) -> int:
+        """Accelerators that the axes take."""
+        return self.tp * self.pp * self.dp * self.cp
+
+    @property
+    def side(self) -> int:
+        """Side of the squares on which tensor-parallel ranks stand; 1 on a line."""
+        return 1 if self.tensor_grid is TensorGrid.LINE else self.columns
+
+    @property
+    def columns(self) -> int:
+        """Tensor-parallel ranks that share heads and inner widths: all of a line, a side of a square."""
+        return self.tp if self.tensor_grid is TensorGrid.LINE else _root(self.tp // self.tensor_depth)
+
+    @property
+    def rows(self) -> int:
+        """Tensor-parallel ranks over which the sequences of a microbatch are cut, and weights are not."""
+        return self.tp // self.columns
+
+    @property
+    def gradient_axis(self) -> str:
+        """Axis over which gradients of dense parameters are summed."""
+        return choose(self.cp == 1, "dp", "dpcp")
+
+    @property
+    def gradient_ranks(self) -> int:
+        """Ranks over which gradients of dense parameters are summed."""
+        return self.dp * self.cp
+
+    @property
+    def expert_replicas(self) -> int:
+        """Ranks that hold the same experts, over which their gradients are summed."""
+        return self.gradient_ranks * (self.tp if self.whole_experts else 1) // self.ep
+
+    @property
+    def stream_cut(self) -> int:
+        """Tensor-parallel ranks over which the residual stream is cut."""
+        return self.tp if self.sequence_parallel else 1
+
+    def kv_heads(self, config: TransformerConfig) -> int:
+        """Return the key and value heads of a rank; ranks that outnumber the heads share one."""
+        return -(-config.kv_heads // self.columns)
+
+    def key_width(self, config: TransformerConfig) -> int:
+        """Return the width of a rank's keys as attention reads them."""
+        if config.kv_rank:
+            return config.key_width // self.columns
+        return self.kv_heads(config) * config.head_dim
+
+    def value_width(self, config: TransformerConfig) -> int:
+        """Return the width of a rank's values as attention reads them."""
+        if config.kv_rank:
+            return config.value_width // self.columns
+        return self.kv_heads(config) * config.head_dim
+
+    def padded_vocabulary(self, config: TransformerConfig) -> int:
+        """Return the rows of the embedding after padding, so that ranks share them evenly."""
+        step = self.vocabulary_multiple * self.tp
+        return -(-config.vocabulary // step) * step
+
+
+def _root(amount: int) -> int:
+    """Return the whole part of a square root, at least 1; of a number, or of each of an array."""
+    if isinstance(amount, np.ndarray):
+        roots: Any = np.maximum(1, np.floor(np.sqrt(amount))).astype(amount.dtype)
+        return typing.cast("int", roots)
+    return max(1, math.isqrt(amount))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch(_Part):
+    """Batch of a step: sequences, their length, and steps in a run."""
+
+    micro_batch: int = 1
+    """Sequences in a microbatch."""
+    global_batch: int = 1
+    """Sequences in a step, over all data-parallel ranks."""
+    sequence_length: int = 2048
+    """Tokens in a sequence; see `workloads.plan.parallelism.default_sequence_length`."""
+    steps: int = 1
+    """Steps that one run holds. With more than one, times are those of a step in the steady state, where no
+    stage waits for another's update. Plans whose steps overlap hold as many as that state needs."""
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens of a step, over all ranks."""
+        return self.global_batch * self.sequence_length
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipelining(_Part):
+    """Pipeline's schedule, and how blocks are shared over stages."""
+
+    kind: Schedule = ONE_FORWARD_ONE_BACKWARD
+    """Order of microbatches."""
+    vpp: int = 1
+    """Chunks of blocks that each stage holds (interleaved 1F1B, arXiv:2104.04473)."""
+    embedding_as_layers: bool = False
+    """Whether embedding and head count as a block each when blocks are shared over stages (BLOOM)."""
+
+    KIND: ClassVar[str] = "schedule"
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            lambda part: (part.vpp > 1) & trait(part.kind, lambda kind: kind.interleaved is None),
+            lambda part: (
+                f"vpp ({part.vpp}) needs schedule="
+                f"{' or '.join(name for name, one in SCHEDULES.items() if one.interleaved)}, not {part.kind}"
+            ),
+            "chunks do not fit the stages",
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharding(_Part):
+    """States of the model that data-parallel ranks share (ZeRO), within which groups, and off the device."""
+
+    zero: int = 1
+    """0: every rank keeps the whole optimizer, gradients are all-reduced. 1: each data-parallel rank keeps
+    its share; gradients are reduce-scattered, parameters all-gathered. 2: gradients are kept in shares too,
+    hence summed for every microbatch. 3: so are parameters (FSDP), gathered for every microbatch. DeepSpeed
+    takes 0 and 1 only with pipeline stages; 2 and 3 run here, as FSDP does beside stages for Llama 3
+    (arXiv:2407.21783, section 3.3.2), and pay with a sum for every microbatch."""
+    reshard: bool = True
+    """With zero=3, whether parameters are given up after the forward pass and gathered again for the backward
+    pass. If not, they stay until the microbatch is done, with pipeline stages until the step is."""
+    shard_group: int = 0
+    """Ranks of a group within which `zero` shares what it shares; groups are copies of each other, and sum
+    their gradients once a step (MiCS, arXiv:2205.00119; hybrid FSDP). 0: all data-parallel ranks."""
+    local_group: int = 0
+    """With ZeRO++, data-parallel ranks that stand in one node. 0: their nodes do not matter."""
+    secondary_copy: bool = False
+    """Whether the ranks of a `local_group` keep one more copy of the parameters between them, from which the
+    backward pass gathers (hpZ of ZeRO++)."""
+    optimizer_place: Place = Place.DEVICE
+    """Place of the optimizer's state. Off the device, the host's processors run the optimizer: gradients
+    go down and parameters come up (ZeRO-Offload, arXiv:2101.06840; nvme: ZeRO-Infinity, arXiv:2104.07857)."""
+    parameter_place: Place = Place.DEVICE
+    """Place of a rank's share of the parameters between passes, with zero=3 (ZeRO-Infinity)."""
+    delayed_update: bool = False
+    """Whether the host runs the optimizer beside the next step's passes, which then use parameters of one
+    update less (delayed parameter update of ZeRO-Offload)."""
+
+    MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset({"zero", "shard_group", "local_group"})
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            lambda part: part.zero > 3,
+            lambda part: f"plan: zero ({part.zero}) must be 0, 1, 2 or 3",
+        ),
+        Rule(
+            lambda part: (part.shard_group > 0) & ((part.zero == 0) | (part.shard_group == 1)),
+            lambda part: (
+                f"shard_group ({part.shard_group}) needs something to share among two or more: zero is "
+                f"{part.zero}; try zero=3, or leave shard_group out"
+            ),
+        ),
+        Rule(
+            lambda part: part.secondary_copy & (part.local_group < 2),
+            lambda part: (
+                "secondary_copy needs a node to stay within; try local_group=8 for eight ranks in a node"
+            ),
+        ),
+        Rule(
+            lambda part: part.fetches_parameters & ((part.zero != 3) | (not part.reshard)),
+            lambda part: (
+                f"parameter_place={part.parameter_place} needs parameters that are given up after every "
+                "pass; try zero=3,reshard=true"
+            ),
+        ),
+        Rule(
+            lambda part: part.fetches_parameters & (not part.updates_on_host),
+            lambda part: (
+                f"parameter_place={part.parameter_place} needs the optimizer off the device too; "
+                "try optimizer_place=host"
+            ),
+        ),
+        Rule(
+            lambda part: (part.parameter_place is Place.NVME) & (part.optimizer_place is not Place.NVME),
+            lambda part: (
+                "parameter_place=nvme needs the larger optimizer on disk as well; try optimizer_place=nvme"
+            ),
+        ),
+        Rule(
+            lambda part: part.delayed_update & (not part.updates_on_host),
+            lambda part: "delayed_update needs a host that runs the optimizer; try optimizer_place=host",
+        ),
+        Rule(
+            lambda part: part.delayed_update & part.fetches_parameters,
+            lambda part: (
+                "delayed_update needs parameters on the device: on the host they would change under the "
+                "passes; try parameter_place=device"
+            ),
+        ),
+        Rule(
+            lambda part: part.updates_on_host & (part.zero == 0),
+            lambda part: (
+                f"optimizer_place={part.optimizer_place} needs an optimizer that ranks share, not zero=0; "
+                "try zero=2"
+            ),
+        ),
+        Rule(
+            lambda part: part.updates_on_host & (part.shard_group > 0),
+            lambda part: (
+                f"optimizer_place={part.optimizer_place} needs gradients that one group sums; "
+                "leave shard_group out"
+            ),
+        ),
+    )
+
+    @property
+    def shards_gradients(self) -> bool:
+        """Whether a rank keeps its share of the gradients only; every microbatch's are then summed."""
+        return self.zero >= 2
+
+    @property
+    def shards_parameters(self) -> bool:
+        """Whether a rank keeps its share of the parameters only."""
+        return self.zero == 3
+
+    @property
+    def inner_ranks(self) -> int:
+        """Neighbours that form an inner group of the ranks over which gradients are summed; 1 without."""
+        return self.shard_group or self.local_group or 1
+
+    @property
+    def updates_on_host(self) -> bool:
+        """Whether the host's processors run the optimizer."""
+        return self.optimizer_place is not Place.DEVICE
+
+    @property
+    def fetches_parameters(self) -> bool:
+        """Whether parameters come from the host for every pass."""
+        return self.parameter_place is not Place.DEVICE
+
+    def gathers_every_microbatch(self, axes: Axes) -> bool:
+        """Return whether parameters are gathered for every microbatch, for no rank keeps them all."""
+        return self.shards_parameters & (self.reshard | (axes.pp == 1))
+
+    def ranks(self, axes: Axes) -> int:
+        """Return the ranks over which `zero` shares optimizer, gradients and parameters."""
+        return self.shard_group or axes.gradient_ranks
+
+    def axis(self, axes: Axes) -> str:
+        """Return the axis along which those ranks stand."""
+        return "inner" if self.shard_group else axes.gradient_axis
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recomputation(_Part):
+    """Activations that are computed twice, and the kernels of attention and of element-wise work."""
+
+    kind: Recompute = Recompute.NONE
+    """What is computed twice."""
+    attention: Attention = Attention.FLASH
+    """Whether the score matrix is written to memory."""
+    causal_half: bool = False
+    """Whether a kernel skips the masked half of attention's products."""
+    attention_keys: int = 0
+    """Keys that a query sees under block-sparse attention, in whole blocks of 64 (Sparse Transformer,
+    arXiv:1904.10509; BigBird, arXiv:2007.14062). 0: all of them."""
+    fused: bool = True
+    """Whether element-wise operations in a row share a kernel, or each has its own."""
+
+    KIND: ClassVar[str] = "recompute"
+    MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset({"attention_keys"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertRouting(_Part):
+    """Routing of tokens to experts: places, balance, and the way there."""
+
+    capacity_factor: float = 0.0
+    """Places that an expert has for a rank's tokens over what an even router sends it; visits beyond them are
+    dropped, empty ones padded (GShard, Switch). 0: as many places as visits (FastMoE, MegaBlocks)."""
+    expert_imbalance: float = 1.0
+    """Load of the busiest expert over the mean; 1 is an even router. See `workloads.layers.routing`."""
+    expert_affinity: float = 1.0
+    """What a rank sends the expert rank it prefers over the mean of all others; 1 if it prefers none, at most
+    half of them. Every rank prefers another, so that none is busier for it. See `simulator.operators`."""
+    exchange_counts: bool = False
+    """Whether ranks tell each other how many tokens each expert gets before they send them (FastMoE)."""
+    expert_exchange: ExpertExchange = ExpertExchange.DIRECT
+    """Way of tokens to the ranks of their experts on other nodes."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            lambda part: not 0.0 <= part.capacity_factor <= LARGEST_FACTOR,
+            lambda part: (
+                f"capacity_factor ({part.capacity_factor:g}) must be 0 (no capacity) or at most "
+                f"{LARGEST_FACTOR:g}; try 1.25"
+            ),
+        ),
+        Rule(
+            lambda part: part.expert_affinity > 1.0 and part.capacity_factor > 0.0,
+            lambda part: (
+                f"expert_affinity ({part.expert_affinity:g}) needs sizes that are not fixed by a capacity; "
+                f"leave capacity_factor ({part.capacity_factor:g}) out"
+            ),
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic(_Part):
+    """Traffic of gradients and parameters: what runs beside it, its pieces, its compression, its servers."""
+
+    overlap_tensor: bool = False
+    """Whether all-gathers and reduce-scatters of tensor parallelism travel in shards beside the products they
+    feed (`workloads.layers.tensor_grid`); needs `Axes.sequence_parallel`."""
+    overlap_experts: bool = False
+    """Whether a microbatch's expert exchanges run beside another's work, a forward and a backward pass at a
+    time (DualPipe's F&B, Megatron-LM's 1F1B overlap). See `workloads.step.step`."""
+    overlap_sends: bool = True
+    """Whether a stage goes on while its output is being sent; Megatron-LM and DeepSpeed wait for their sends
+    unless stages are interleaved by later versions."""
+    prefetch: bool = True
+    """With zero=3, whether parameters are gathered, and gradients summed, while another part is worked on, or
+    the work waits for either (DeepSpeed of 2021)."""
+    grad_buckets: int = 4
+    """Most pieces into which a stage's gradients and parameters are cut to be sent while others compute."""
+    quantised_weights: bool = False
+    """Whether parameters are gathered as int8 with a scale per block (qwZ of ZeRO++, arXiv:2306.10209)."""
+    quantised_gradients: bool = False
+    """Whether gradients are summed by all-to-alls of int4 with a scale per block, first within a
+    `Sharding.local_group` if there is one, then across (qgZ of ZeRO++)."""
+    exchange: Exchange = Exchange.COLLECTIVE
+    """Way in which data-parallel ranks bring gradients together: among themselves, or through parameter
+    servers, to which every rank pushes its gradients and from which it pulls the parameters (Li et al., OSDI
+    2014)."""
+    servers: int = 0
+    """With exchange=parameter_server, how many of the data-parallel ranks hold a share of the parameters'
+    masters; 0: all of them."""
+    delay: int = 0
+    """With exchange=parameter_server, how many steps a rank may begin before the pull of an earlier one has
+    arrived (bounded delay); 0: every step waits for the one before (bulk-synchronous)."""
+    asynchronous: bool = False
+    """With exchange=parameter_server, whether ranks never wait for a pull, only for room to send from."""
+
+    MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset({"servers", "delay"})
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        *(
+            Rule(
+                lambda part, name=name: not part.uses_servers and bool(getattr(part, name)),
+                lambda part, name=name: (
+                    f"{name} ({getattr(part, name)}) needs exchange=parameter_server; add it, or leave "
+                    f"{name} out"
+                ),
+            )
+            for name in ("servers", "delay", "asynchronous")
+        ),
+        Rule(
+            lambda part: part.asynchronous and part.delay > 0,
+            lambda part: (
+                f"delay ({part.delay}) bounds what asynchronous leaves unbounded; keep one of the two"
+            ),
+        ),
+    )
+
+    @property
+    def uses_servers(self) -> bool:
+        """Whether gradients and parameters travel through parameter servers."""
+        return self.exchange is Exchange.PARAMETER_SERVER
+
+    @property
+    def waits_for_pulls(self) -> bool:
+        """Whether a step begins only when the pull of the step before it has arrived."""
+        return self.delay == 0 and not self.asynchronous
+
+    @property
+    def gradient_copies(self) -> int:
+        """Steps whose gradients a rank keeps: those it computes and those still being pushed."""
+        return 2 if self.asynchronous else 1 + self.delay
+
+    def server_count(self, axes: Axes) -> int:
+        """Return the parameter servers of each group of data-parallel ranks."""
+        return self.servers or axes.gradient_ranks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Formats(_Part):
+    """Stored forms of weights, activations, gradients and the optimizer's state."""
+
+    kind: Precision = Precision.BF16
+    """Stored form of weights and activations; fp8 stores bf16 and multiplies with weights in fp8."""
+    grad_bytes: int = 4
+    """Bytes of an accumulated gradient: 4 (fp32, the usual choice) or 2."""
+    optimizer: Optimizer = Optimizer.ADAM
+    """What turns gradients into steps."""
+    weight_sparsity: WeightSparsity = WeightSparsity.NONE
+    """Whether the weights of blocks are pruned so that sparse units multiply them faster, forward and for the
+    input's gradient; the weight's gradient, its master copy and the optimizer stay dense."""
+    weight_density: float = 1.0
+    """Share of the 128 x 128 blocks of a block's weights that exist at all (block-sparse weights)."""
+
+    KIND: ClassVar[str] = "precision"
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            lambda part: part.grad_bytes not in {2, 4},
+            lambda part: f"plan: grad_bytes ({part.grad_bytes}) must be 2 or 4",
+        ),
+        Rule(
+            lambda part: part.pruned and part.kind is Precision.FP32,
+            lambda part: (
+                "weight_sparsity=2:4 needs a master copy to prune from; use precision=bf16, fp16 or fp8"
+            ),
+        ),
+        Rule(
+            lambda part: not 0.0 < part.weight_density <= 1.0,
+            lambda part: f"weight_density ({part.weight_density}) must be above 0 and at most 1",
+        ),
+    )
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one stored element."""
+        return self.kind.element_bytes
+
+    @property
+    def linear_bytes(self) -> int:
+        """Bytes of one operand's element in a block's products with weights."""
+        return self.kind.linear_bytes
+
+    @property
+    def pruned(self) -> bool:
+        """Whether the weights of blocks are pruned two of four."""
+        return self.weight_sparsity is WeightSparsity.TWO_OF_FOUR
