@@ -52,8 +52,8 @@ class Lines(NamedTuple):
 class Law(NamedTuple):
     """Readout of each block of outputs, float64 [G] where nothing else is said, in code products.
 
-    The variance of an output is ``constant + by_row e_i + by_column e_j + by_both e_i e_j``, with the energies
-    of its row of A and of its column of B. Arrays on a CPU, tensors on an accelerator.
+    The variance of an output is ``constant + by_row e_i + by_column e_j + by_both e_i e_j``, with the
+    energies of its row of A and of its column of B. Arrays on a CPU, tensors on an accelerator.
     """
 
     constant: Any
@@ -174,7 +174,7 @@ def read(
 
 @_compiled
 def _fill(numbers: np.ndarray, key: np.uint64, first: int) -> int:
-    """Write numbers of a generator that hold the words from a first one; return where among them it stands."""
+    """Write numbers of a generator that hold the words from a first one; return where that begins."""
     start = key + np.uint64(first // WORDS_PER_NUMBER + 1) * _INCREMENT
     for place in range(numbers.size):
         x = start + np.uint64(place) * _INCREMENT

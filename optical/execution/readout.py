@@ -1,8 +1,8 @@
 """Readout of exact products: gain, the law of noise, clipping and rounding, once and as data.
 
 The variance of an output is ``c + a e_i + b e_j + ab e_i e_j``, with the energies ``e_i`` of its row of A and
-``e_j`` of its column of B, sums of squared codes. `variance_of` works the coefficients out; torch applies them
-here, and `kernels.read` applies the same.
+``e_j`` of its column of B, sums of squared codes. `variance_of` works the coefficients out; torch applies
+them here, and `kernels.read` applies the same.
 
 Shape suffixes: B matrices, M rows of A and C, K summed, N columns of B and C; G blocks of S = B / G matrices,
 each with a gain and draws of its own; T' samples of a sum, M', N' and K' sizes of a probe.
@@ -107,7 +107,7 @@ def _of_blocks(x: Amounts, blocks: int) -> Amounts:
 
 
 def _amounts(x: torch.Tensor) -> Amounts:
-    """Return one number of each block, for arithmetic that costs little on a CPU and waits for no accelerator."""
+    """Return one number of each block: an array on a CPU, where arithmetic on few of them costs less."""
     return x.numpy() if x.device.type == "cpu" else x
 
 
@@ -509,5 +509,6 @@ def clipped_fraction(spec: AnalogSpec, a: Operand, b: Operand) -> float:
     a, b = (x.recoded(codes, -1) for x, codes in zip((a, b.mT), probes, strict=True))
     signal, variance = a.codes @ b.codes.mT, variance_of(spec, a, b.mT, gain).of_outputs(a, b.mT)
     spread = (math.sqrt(2.0) * variance.sqrt()).clamp_(min=SMALLEST_SCALE)
-    margins = torch.stack((gain.range_ - signal, gain.range_ + signal)) / spread
+    range_ = _of_matrices(gain.range_, a)
+    margins = torch.stack((range_ - signal, range_ + signal)) / spread
     return float(torch.special.erfc(margins).mean())
