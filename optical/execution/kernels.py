@@ -148,12 +148,14 @@ def read(
     (batch, rows, columns), (of_rows, of_columns) = product.shape, operands
     out, value = np.empty(product.shape, np.float32), np.empty(columns, np.float32)
     numbers = np.zeros(columns // 2 // WORDS_PER_NUMBER + 2, np.uint64)
-    drawn, scale = np.zeros(columns // 2 + 1, np.float64), np.empty(columns, np.float32)
+    drawn, scale = np.zeros(columns // 2 + 1, np.float64), np.ones(columns, np.float32)
     for matrix in range(batch):
         each = batch // law.constant.size
         block, step = matrix // each, np.float32(law.step[matrix // each])
         energy = of_columns.energy[matrix % of_columns.energy.shape[0]]
-        _spread(of_columns.scale[matrix % of_columns.scale.shape[0]], scale)
+        scales = of_columns.scale[matrix % of_columns.scale.shape[0]]
+        if scales.size > 1:
+            _copy(scales, scale)
         for row in range(rows):
             _copy(product[matrix, row], value)
             if words.keys.size > 0:
@@ -168,6 +170,8 @@ def read(
             if law.largest_code > 0:
                 _convert(value, np.float32(1.0) / step, np.float32(law.largest_code))
                 unit *= step
+            if scales.size == 1:
+                unit *= scales[0]
             _scale(value, unit, scale, out[matrix, row])
     return out
 

@@ -363,7 +363,8 @@ def read(
     if counted:
         value = _counted(spec, a, b, value, draws)
     if noisy:
-        value = value + draws.gaussian(value.shape, dtype) * variance.of_outputs(a, b).sqrt()
+        deviation = variance.of_outputs(a, b).double().sqrt_().to(dtype)  # in float32 libraries round otherwise
+        value = value + draws.gaussian(value.shape, dtype) * deviation
     for part in added:
         value = value + part
     if gains is not None:
@@ -373,7 +374,7 @@ def read(
         step = _of_matrices(law.step, a).to(dtype)
         value = (value * step.reciprocal()).round().clamp(-law.largest_code, law.largest_code)
         unit = unit * step
-    return value * unit * b.scale
+    return value * unit * b.scale if b.scale.shape[2] > 1 else value * (unit * b.scale)
 
 
 def _arrays(x: Operand, dim: int) -> tuple[np.ndarray, np.ndarray]:
