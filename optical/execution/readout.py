@@ -329,7 +329,7 @@ def read(
     spec, operands
         What is executed.
     product : torch.Tensor
-        Exact product of codes, [B, M, N].
+        Exact product of codes, [B, M, N], whose memory may be written to.
     gain : Gain
         Of each block.
     draws : Draws
@@ -354,16 +354,18 @@ def read(
     noisy = _is_noisy(spec, single)
     counted = spec.shot is Shot.COUNTED and spec.shot_variance > 0.0
     added = _added(spec, a, b, draws, second=second)
-    gains = _output_gains(spec.chip, product, second=second)
+    gains, value = _output_gains(spec.chip, product, second=second), product.to(dtype)
     if kernels.available(a.energy) and not (counted or added) and gains is None and variance.laser is None:
         words = draws.take(-(-product.numel() // (2 * draws.blocks))) if noisy else NO_WORDS
         lines = Lines(*_arrays(a, 2)), Lines(*_arrays(b, 1))
-        return torch.from_numpy(kernels.read(product.numpy(), lines, law, words, gaussian_pairs().numpy()))
-    value = product.to(dtype)
+        kernels.read(value.numpy(), lines, law, words, gaussian_pairs().numpy())
+        return value
     if counted:
         value = _counted(spec, a, b, value, draws)
     if noisy:
-        deviation = variance.of_outputs(a, b).double().sqrt_().to(dtype)  # in float32 libraries round otherwise
+        deviation = (
+            variance.of_outputs(a, b).double().sqrt_().to(dtype)
+        )  # in float32 libraries round otherwise
         value = value + draws.gaussian(value.shape, dtype) * deviation
     for part in added:
         value = value + part
