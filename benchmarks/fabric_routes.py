@@ -7,7 +7,8 @@ import time
 import numpy as np
 
 from heliograph.fabrics import FABRICS, build_fabric
-from simulator.interfaces import Fabric, Flows
+from simulator.fabric import Fabric
+from simulator.interfaces import Flows
 
 SIZES = (1024, 16384)
 """Endpoints."""

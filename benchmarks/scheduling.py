@@ -21,8 +21,8 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from optical.scheduling import (
-    CircuitPlant,
     Matching,
+    OcsBank,
     SchedulePolicy,
     birkhoff_von_neumann,
     schedule,
@@ -122,12 +122,12 @@ def policies(size: int, *, slow: bool) -> None:
     generator = np.random.default_rng(size)
     demand = generator.random((size, size)) ** 4 * _LARGEST_BYTES
     np.fill_diagonal(demand, 0.0)
-    plant = CircuitPlant(rate_bytes_per_s=_RATE_BYTES_PER_S, delay_s=_DELAY_S)
+    bank = OcsBank(rate_bytes_per_s=_RATE_BYTES_PER_S, delay_s=_DELAY_S)
     for policy in SchedulePolicy:
         if policy is SchedulePolicy.ECLIPSE and not slow:
             continue
         found = []
-        own = seconds(lambda p=policy, f=found: f.append(schedule(demand, p, plant)))
+        own = seconds(lambda p=policy, f=found: f.append(schedule(demand, p, bank)))
         one = found[0]
         each = own / one.configurations
         print(

@@ -24,10 +24,10 @@ from heliograph.report import ReportRow, format_si, report_row
 from heliograph.simulation import plan_for, run_step
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, save, styled
 from heliograph.systems import System, build_system
-from optical.fabrics.circuits import CircuitPolicy
 from optical.fabrics.rails import OcsRails
 from optical.fabrics.switches import OpticalSwitch, load_switch, switch_names
 from simulator.errors import ParameterError, RouteError
+from simulator.fabric import CircuitPolicy
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import load_model
 from workloads.plan.parallelism import plan_text

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import dataclasses
 import io
 import math
 import re
@@ -25,7 +26,7 @@ from heliograph.records import canonical_json, make_directory, write_atomically
 from heliograph.report import ReportRow, format_si, prefix_of, table_text
 from heliograph.style import DARK_TIME, PALETTE, REFERENCE, label, new_figure, save, styled
 from optical.fabrics.switches import load_optics, load_switch
-from optical.scheduling.ocs_bank import CircuitPlant
+from optical.scheduling.ocs_bank import OcsBank
 from optical.scheduling.policies import SchedulePolicy, schedule
 from optical.scheduling.schedule import DARK, CircuitSchedule
 from simulator.errors import ParameterError, nearest
@@ -42,7 +43,7 @@ OPTICS = "lane-100g"
 """Transceiver whose line rate a circuit has where nobody gives one."""
 
 
-def plant_of(switch: str, planes: int, quantities: Mapping[str, str]) -> CircuitPlant:
+def plant_of(switch: str, planes: int, quantities: Mapping[str, str]) -> OcsBank:
     """Return switches side by side.
 
     Parameters
@@ -59,7 +60,7 @@ def plant_of(switch: str, planes: int, quantities: Mapping[str, str]) -> Circuit
     ParameterError
         If there is no such switch, or a quantity cannot be read, or cannot be.
     """
-    plant = CircuitPlant(
+    plant = OcsBank(
         rate_bytes_per_s=load_optics(OPTICS).bandwidth_bytes_per_s,
         delay_s=load_switch(switch).reconfiguration_s,
         switches=planes,
@@ -88,7 +89,7 @@ class Request:
     planes: int = 1
     """Circuit switches side by side."""
 
-    def plant(self) -> CircuitPlant:
+    def plant(self) -> OcsBank:
         """Return the switches.
 
         Raises
@@ -142,7 +143,7 @@ class CircuitStudy:
 
     name: str
     """What the demand is called."""
-    plant: CircuitPlant
+    plant: OcsBank
     """Switches."""
     schedules: tuple[CircuitSchedule, ...]
     """A schedule of each policy."""
@@ -158,7 +159,7 @@ class CircuitStudy:
             "demand": self.name,
             "ports": self.best.ports,
             "demand_bytes": float(self.best.demand.sum()),
-            "plant": self.plant,
+            "plant": {"type": "CircuitPlant"} | dataclasses.asdict(self.plant),  # as records name it
             "bound_s": self.best.bound_s,
             "best": self.best.policy,
             "policies": [summary(one) for one in self.schedules],

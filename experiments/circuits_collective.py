@@ -5,6 +5,7 @@ The table and the picture of a collective on circuits: which plane transmits, mo
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from experiments.circuits import plant_of
 from heliograph.records import canonical_json, make_directory, write_atomically
 from heliograph.report import ReportRow, format_si, prefix_of, table_text
 from heliograph.style import DARK_TIME, PALETTE, REFERENCE, label, new_figure, save, styled
-from optical.scheduling.ocs_bank import CircuitPlant
+from optical.scheduling.ocs_bank import OcsBank
 from optical.scheduling.overlap import (
     NODES,
     CollectiveStep,
@@ -125,7 +126,7 @@ class CollectiveStudy:
     """Ranks."""
     size_bytes: float
     """Bytes of a rank before it."""
-    plant: CircuitPlant
+    plant: OcsBank
     """Planes."""
     found: tuple[PlannedCollective, ...]
     """A plan of each algorithm."""
@@ -148,7 +149,7 @@ class CollectiveStudy:
             "collective": str(self.kind),
             "ranks": self.ranks,
             "size_bytes": self.size_bytes,
-            "plant": self.plant,
+            "plant": {"type": "CircuitPlant"} | dataclasses.asdict(self.plant),  # as records name it
             "best": self.best.algorithm,
             "left_out": list(self.left_out),
             "algorithms": [
@@ -238,7 +239,7 @@ def _changes(steps: Sequence[CollectiveStep]) -> int:
     return sum(one.destinations != after.destinations for one, after in pairwise(steps))
 
 
-def _together_s(steps: Sequence[CollectiveStep], plant: CircuitPlant) -> float:
+def _together_s(steps: Sequence[CollectiveStep], plant: OcsBank) -> float:
     """Return the makespan if all planes share every step and move at once between steps."""
     work_s = sum(one.size_bytes for one in steps) / plant.rate_bytes_per_s
     return work_s / plant.switches + _changes(steps) * plant.delay_s

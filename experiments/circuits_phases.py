@@ -163,8 +163,8 @@ def _bursts(simulation: Simulation, size: int) -> tuple[int, tuple[Burst, ...]]:
     """Return the endpoint that sends most between nodes, and its traffic in stretches of one axis."""
     sent: dict[int, list[tuple[float, float, str, int, float]]] = defaultdict(list)
     for (start_s, moving), (end_s, _) in pairwise(simulation.network.samples or []):
-        for bundle, rate in moving if end_s > start_s else ():
-            flows = bundle.flows
+        for flow_group, rate in moving if end_s > start_s else ():
+            flows = flow_group.flows
             weights = np.ones(len(flows.sources)) if flows.weights is None else flows.weights
             for place in np.flatnonzero(flows.sources // size != flows.destinations // size):
                 peer, moved = int(flows.destinations[place]), float(rate * weights[place] * (end_s - start_s))

@@ -107,7 +107,7 @@ def at_power(ratio: NoiseRatio, relative: float) -> NoiseRatio:
     Notes
     -----
     Amplifier noise does not know the light and the signal's power grows with its square; shot noise grows
-    with the light; the rest grows with the signal (`optical.noise.laser_power`).
+    with the light; the rest grows with the signal (`optical.cores.sizing`).
     """
     return dataclasses.replace(ratio, dark=ratio.dark / relative**2, shot=ratio.shot / relative)
 

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from experiments.validation.network_failures import EFFECTIVE, published
@@ -19,6 +17,7 @@ from heliograph.records import canonical_json, csv_text, make_directory, write_a
 from heliograph.report import ReportRow, format_si
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, save, styled
 from simulator.errors import HeliographError, ParameterError
+from simulator.fabric import Splicing
 from simulator.parameter_tree import parse_assignment, replace_at
 from simulator.reliability.goodput import (
     HostReliability,
@@ -34,23 +33,6 @@ from simulator.reliability.goodput import (
     spliced_share,
 )
 from simulator.topology.torus import TPU_V4
-
-
-class Splicing(StrEnum):
-    """What may take the place of a failed host."""
-
-    HOST = "any host"
-    """Any healthy host of the machine."""
-    CUBE = "any cube"
-    """A host takes its cube with it; circuits join any healthy cubes."""
-    FIXED = "nothing"
-    """A job has a fixed place, which waits for repair."""
-
-
-SPLICING: Mapping[str, Splicing] = MappingProxyType({"torus": Splicing.FIXED})
-"""What fabrics allow that do not reach every host from every other by switches."""
-CUBES = "cubes"
-"""What the names of fabrics have that join cubes by circuits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +91,7 @@ class Request:
 
     machine: int
     """Accelerators of the machine."""
-    fabrics: tuple[str, ...] = tuple(FABRICS)
+    fabrics: tuple[str, ...] = field(default_factory=lambda: tuple(FABRICS))
     """Fabrics."""
     hosts: str = "llama-3"
     """Fleet of hosts."""
@@ -171,11 +153,6 @@ def study(request: Request) -> Study:
     return Study(request=request, fleet=fleet, points=tuple(points), refused=tuple(refused))
 
 
-def splicing_of(fabric: str) -> Splicing:
-    """Return what may take a failed host's place on a fabric."""
-    return Splicing.CUBE if CUBES in fabric else SPLICING.get(fabric, Splicing.HOST)
-
-
 def placed_share(machine: int, job: int, hosts: HostReliability, splicing: Splicing) -> float:
     """Return the share of a machine that jobs of a size fill.
 
@@ -201,9 +178,9 @@ def placed_share(machine: int, job: int, hosts: HostReliability, splicing: Splic
 
 
 def _point(request: Request, fleet: Fleet, name: str, size: int) -> Point:
-    hosts, splicing = fleet.hosts, splicing_of(name)
-    bill = getattr(build_fabric(name, size, request.gpu), "bill")()  # noqa: B009 - the engine needs no bill
-    mtbf_s = job_mtbf_s(hosts, size, bill, fleet.by_name)
+    hosts, fabric = fleet.hosts, build_fabric(name, size, request.gpu)
+    splicing = fabric.traits.splicing
+    mtbf_s = job_mtbf_s(hosts, size, fabric.bill(), fleet.by_name)
     needed = -(-size // hosts.accelerators)
     spares = best_spares(needed, hosts.availability)
     share = best_effective_share(write_s=hosts.write_s, restart_s=hosts.restart_s, mtbf_s=mtbf_s)
@@ -316,7 +293,7 @@ def _draw_placed(axes: Any, study: Study) -> None:  # noqa: ANN401 - Axes
     chips, fleet = TPU_V4.nodes, load_hosts("tpu-v4-hosts")
     slices = [TPU_V4.nodes_per_cube * cubes for cubes in range(1, TPU_V4.cubes + 1)]
     ideal = [100 * placed_share(chips, size, fleet, Splicing.CUBE) for size in slices]
-    name = f"TPU v4, {CUBES} of {chips:,}"
+    name = f"TPU v4, cubes of {chips:,}"
     axes.plot(slices, ideal, color=REFERENCE, linestyle=":", linewidth=0.9, label=name)
     points = [one for one in published() if one.metric.startswith(SLICES)]
     places = [one.accelerators for one in points], [100 * one.share for one in points]

@@ -15,9 +15,9 @@ from heliograph.simulation import plan_for
 from heliograph.systems import System, build_system
 from simulator.engine.jobs import Job, JobRun, block, simulate_jobs
 from simulator.errors import HeliographError, ParameterError, nearest
+from simulator.fabric import Fabric
 from simulator.files import read_text, read_toml
-from simulator.interfaces import Fabric
-from simulator.reliability.failures import Failure, SparePorts, failed_parts, numbered
+from simulator.reliability.failures import Failure, failed_parts, numbered
 from workloads.models.config import load_model
 from workloads.plan.rules import check
 from workloads.step.memory import check_fits
@@ -217,9 +217,6 @@ def _replaced(fabric: Fabric, values: dict[str, Any], ports: tuple[Any, ...], co
     """Return the failure of the first so many ports, which ends when spares of their switches carry them."""
     if not 0 < count <= len(ports):
         msg = f"spare_ports ({count}) must be from 1 to the number of ports that fail ({len(ports)})"
-        raise ParameterError(msg)
-    if not isinstance(fabric, SparePorts):
-        msg = f"{fabric.name} has no optical switches with spare ports; give the failure a repair_s"
         raise ParameterError(msg)
     wait_s = fabric.replacement_s(np.array(numbered(fabric, ports[:count])))
     parts = failed_parts(fabric, ports=ports[:count], switches=(), nodes=())

@@ -1,6 +1,6 @@
 """Where the bytes of a step go: the load of every link over time, and bytes from each node to each other.
 
-What the links of a fabric lead from and to, in words, so that a picture can name its rows.
+Kinds of links of a fabric in words, by what they lead from and to, so that a picture can name its rows.
 
 The picture of a step's link loads: links over time with dark time, and nodes against nodes.
 """
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -23,24 +23,14 @@ from heliograph.style import PALETTE, label, new_figure, save, styled
 from simulator.collectives.traffic import play
 from simulator.engine.simulation import Simulation
 from simulator.errors import ParameterError
-from simulator.interfaces import Fabric
+from simulator.fabric import Fabric
+from simulator.interfaces import Wiring
 from simulator.operators import communications
-from simulator.reliability.failures import Ported, Wired
-from simulator.topology.graphs import Wiring
 
 CARD, NODE = 0, -1
 """Levels of accelerators and of the switches inside nodes; other switches count from 1."""
 LEVELS = ("edge switches", "inner switches", "core switches")
 """Switches by the links from them to the nearest accelerator: leaves, spines and cores of a Clos network."""
-
-
-@runtime_checkable
-class Lights(Protocol):
-    """A fabric whose links have ends that circuits decide."""
-
-    def wired(self, circuits: Any) -> Wiring:  # noqa: ANN401 - each fabric has circuits of its own
-        """Return all links with their present ends."""
-        ...
 
 
 def link_kinds(fabric: Fabric) -> np.ndarray:
@@ -55,17 +45,16 @@ def link_kinds(fabric: Fabric) -> np.ndarray:
     -----
     Levels are those of a search in breadth from the accelerators. A switch that only the accelerators of one
     node share is that node's. Links from accelerator to accelerator or node to node are ``circuits``, lit
-    or not, where they begin and end on ports (`simulator.reliability.failures.Ported`).
+    or not, where they begin and end on ports (`simulator.fabric.Ports`).
     """
     initial = fabric.initial(())
     count = fabric.graph(initial).capacity_bytes_per_s.size
-    wiring = fabric.wiring if isinstance(fabric, Wired) else None
-    if wiring is None and isinstance(fabric, Lights):
-        wiring = fabric.wired(initial)
+    wiring = fabric.wired(initial)
     if wiring is None or wiring.links != count:
         return np.full(count, "links", dtype=object)
     levels = _levels(wiring, fabric.endpoints, fabric.node_size)
-    moving = isinstance(fabric, Ported)
+    ports = fabric.traits.ports
+    moving = ports is not None and ports.circuits
     ends = zip(levels[wiring.tails].tolist(), levels[wiring.heads].tolist(), strict=True)
     return np.array([_name(tail, head, moving=moving) for tail, head in ends], dtype=object)
 
@@ -219,8 +208,8 @@ def _most(simulation: Simulation, links: int) -> np.ndarray:
     most = np.zeros(links)
     for _, moving in simulation.network.samples or ():
         load = np.zeros(links)
-        for bundle, rate in moving:
-            load[bundle.links] += bundle.usage * rate
+        for flow_group, rate in moving:
+            load[flow_group.links] += flow_group.usage * rate
         np.maximum(most, load, out=most)
     return most
 
@@ -237,8 +226,8 @@ def _spread(simulation: Simulation, edges_s: np.ndarray, links: int) -> np.ndarr
         for place in range(min(first, last), last + 1):
             overlap_s = min(end_s, edges_s[place + 1]) - max(start_s, edges_s[place])
             if overlap_s > 0.0:
-                for bundle, rate in moving:
-                    bytes_LT[bundle.links, place] += bundle.usage * rate * overlap_s
+                for flow_group, rate in moving:
+                    bytes_LT[flow_group.links, place] += flow_group.usage * rate * overlap_s
     return bytes_LT
 
 
@@ -263,8 +252,8 @@ def _sent(result: StepResult, simulation: Simulation, fabric: Fabric) -> np.ndar
         for one, repeat in communications(task.operator):
             if one.size == 1:
                 continue
-            for bundle, size_bytes, count in simulation.traffic.plan(one, task.rank_class).parts:
-                flows = bundle.flows
+            for flow_group, size_bytes, count in simulation.traffic.plan(one, task.rank_class).parts:
+                flows = flow_group.flows
                 pair = flows.sources // size * nodes + flows.destinations // size
                 many = np.bincount(pair, minlength=nodes * nodes)
                 sent += many * size_bytes * count * repeat * task.multiplicity

@@ -4,7 +4,7 @@ What circuits make of a step in closed form: lanes shared by all axes, or turned
 
 Step time, energy and cost of many plans on one topology in closed form, and what none of them can beat.
 
-The variants of a system's fabric that a search tries: sides, lanes, circuits of a node, switches.
+Variants of a system's fabric that a search tries: sides, lanes, circuits of a node, switches.
 
 From the options of a search to its systems, its base plan and what it may choose.
 
@@ -24,32 +24,18 @@ from typing import Any
 
 import numpy as np
 
-from electronic.fabrics.torus import TorusFabric
 from heliograph.fabrics import CIRCUITS, check_fabric
 from heliograph.report import ReportRow, format_si, report_row
-from heliograph.simulation import (
-    TOKENS_PER_ACCELERATOR,
-    CircuitFabric,
-    CircuitMode,
-    StepResult,
-    dark_of,
-    modes,
-    run_step,
-    with_mode,
-)
+from heliograph.simulation import TOKENS_PER_ACCELERATOR, CircuitMode, StepResult, modes, run_step
 from heliograph.systems import SYSTEMS, System, build_system
-from optical.fabrics.circuits import CircuitPolicy, Turning
-from optical.fabrics.cubes import Closing, CubeFabric
 from optical.fabrics.direct_connect import DirectConnect
-from optical.fabrics.hybrid import HybridFabric
 from optical.fabrics.lane_assignment import domain_demands
 from optical.fabrics.rails import OcsRails
-from optical.fabrics.switches import load_switch
 from optical.scheduling.topology import JobTopology, job_time, job_topology
 from simulator.collectives.demand import step_demand
-from simulator.errors import HeliographError, LinkError, ParameterError, WorkloadError, nearest
+from simulator.errors import HeliographError, ParameterError, WorkloadError, nearest
 from simulator.estimate.step import StepArrays, estimate
-from simulator.interfaces import Fabric
+from simulator.fabric import CircuitPolicy, Fabric, PortTiming
 from simulator.results.metrics import StepBound
 from workloads.layers.transformer import model_flops
 from workloads.models.architecture import TransformerConfig
@@ -58,14 +44,14 @@ from workloads.pipeline.schedule import SCHEDULES
 from workloads.plan.parallelism import default_sequence_length, parse_plan, plan_text
 from workloads.plan.plan import Plan
 from workloads.search.costs import PlanCosts, PlanPricer, beside_sums
-from workloads.search.plans import CHOSEN, COLUMNS, PlanArrays, broken_rules, divisors, grid, memory_bytes
+from workloads.search.plans import CHOSEN, COLUMNS, PlanArrays, broken_rules, grid, memory_bytes
 
 INNER = ("tp", "cp", "ep")
 """Axes whose traffic lies within the passes."""
 
 
 def under_mode(
-    costs: PlanCosts, plans: PlanArrays, fabric: CircuitFabric, mode: CircuitMode, layers: int
+    costs: PlanCosts, plans: PlanArrays, fabric: Fabric, mode: CircuitMode, layers: int
 ) -> StepArrays:
     """Return the pieces of steps whose circuits move in a mode.
 
@@ -75,7 +61,7 @@ def under_mode(
         Pieces in which all lanes serve the axis that asks.
     plans : PlanArrays
         The plans.
-    fabric : CircuitFabric
+    fabric : Fabric
         The switches.
     mode : CircuitMode
         When circuits move, and whether they turn ahead of traffic.
@@ -93,7 +79,8 @@ def under_mode(
     ``max(0, delta - work)`` (Opus, arXiv:2507.08119); those of a step do not.
     """
     if mode.policy is CircuitPolicy.STATIC:
-        return _shared(costs, plans, fabric.lanes) if isinstance(fabric, OcsRails) else costs.arrays
+        lanes = fabric.traits.endpoint_lanes
+        return costs.arrays if lanes is None else _shared(costs, plans, lanes)
     leaves = {axis: moved > 0 for axis, moved in costs.outside_bytes.items()}
     inside = sum(leaves[axis].astype(int) for axis in INNER)
     zero = plans["zero"]
@@ -103,15 +90,15 @@ def under_mode(
     each = np.where(leaves["dpcp"] & others & (zero >= 2), 2, 0)
     each = each + np.where((inside > 0) & leaves["pp"], 4 * plans["vpp"], 0)
     each = each + np.where(inside > 1, 4 * plans["vpp"] * np.ceil(layers / plans["pp"]), 0)
-    dark_s = dark_of(fabric)
-    if mode.turning is Turning.AHEAD and dark_s > 0.0:
+    dark_s = fabric.traits.reconfiguration_s
+    if mode.turning is PortTiming.PREFETCHED and dark_s > 0.0:
         arrays = costs.arrays
         passes_s = arrays.forward_s[:, 1] + arrays.inputs_s[:, 1] + arrays.weights_s[:, 1]
         work_s = np.maximum(0.0, passes_s - costs.waited_s) / np.maximum(each, 1.0)
         each = each * np.maximum(0.0, 1.0 - work_s / dark_s)
     return replace(
         costs.arrays,
-        dark_s=np.full(len(plans), dark_s),
+        reconfiguration_s=np.full(len(plans), dark_s),
         changes_each=each.astype(float),
         changes_once=once.astype(float),
     )
@@ -195,10 +182,10 @@ def estimates(system: System, pricer: PlanPricer, plans: PlanArrays) -> Estimate
     tried = modes(fabric, system.circuits)
     costs_of: dict[CircuitPolicy, PlanCosts] = {}
     times_s = []
-    if isinstance(fabric, CircuitFabric):
+    if tried:
         for mode in tried:
             if mode.policy not in costs_of:
-                fixed = with_mode(fabric, CircuitMode(policy=mode.policy))
+                fixed = fabric.with_policy(mode.policy, PortTiming.ON_REQUEST)
                 costs_of[mode.policy] = pricer.costs(plans, fixed)
             costs = costs_of[mode.policy]
             times_s.append(_step_s(costs, under_mode(costs, plans, fabric, mode, pricer.config.layers)))
@@ -238,21 +225,13 @@ def bound_of(system: System, pricer: PlanPricer, plans: PlanArrays) -> StepBound
     costs = pricer.costs(plans, system.fabric)
     plan = plans.plan(0)
     node = pricer.node
-    port = getattr(getattr(system.fabric, "nic", None), "bandwidth_bytes_per_s", None)
+    port = system.fabric.traits.card_bytes_per_s
     outside = float(sum(column[0] for column in costs.outside_bytes.values()))
     return StepBound(
         compute_s=model_flops(pricer.config, plan.share) / (node.peak_flop_per_s * system.accelerators),
         memory_s=pricer.touched_bytes(plans) / node.memory.bandwidth_bytes_per_s,
         port_s=outside / port if port else 0.0,
     )
-
-
-LANES = (2, 4, 8)
-"""Degrees of optical fabrics that are tried: lanes of an accelerator, or circuits of a node."""
-LEAST_SIDE = 4
-"""Shortest side of a torus that is tried, in accelerators: that of a cube (Jouppi et al., ISCA 2023)."""
-TURNING_SWITCH = "palomar-mems"
-"""Switch that holds the circuits of nodes where a patch panel cannot turn them in a step."""
 
 
 def topologies(system: System) -> dict[str, System]:
@@ -270,75 +249,9 @@ def topologies(system: System) -> dict[str, System]:
     """
     fabric = system.fabric
     found = {fabric.name: system}
-    for name, variant in _variants(fabric):
+    for name, variant in fabric.variants().items():
         found[f"{fabric.name}, {name}"] = dataclasses.replace(system, fabric=variant)
     return found
-
-
-def _variants(fabric: Fabric) -> list[tuple[str, Fabric]]:
-    match fabric:
-        case OcsRails():
-            return [
-                (f"{lanes} lanes", dataclasses.replace(fabric, lanes=lanes))
-                for lanes in LANES
-                if lanes != fabric.lanes
-            ]
-        case DirectConnect() | HybridFabric():
-            return [*_degrees(fabric), *_switched(fabric)]
-        case TorusFabric():
-            return [
-                (f"{x} x {y}", dataclasses.replace(fabric, x=x, y=y))
-                for x, y in _sides(fabric.endpoints, LEAST_SIDE)
-                if (x, y) != (fabric.x, fabric.y)
-            ]
-        case CubeFabric():
-            return _cubes(fabric)
-        case _:
-            return []
-
-
-def _degrees(fabric: DirectConnect | HybridFabric) -> list[tuple[str, Fabric]]:
-    return [
-        (f"{degree} circuits a node", dataclasses.replace(fabric, degree=degree))
-        for degree in LANES
-        if degree != fabric.degree
-    ]
-
-
-def _switched(fabric: DirectConnect | HybridFabric) -> list[tuple[str, Fabric]]:
-    """Return the fabric with switches that can turn in a step, unless it has them or light does not pass."""
-    if fabric.switch.name == TURNING_SWITCH or fabric.policy is CircuitPolicy.PER_AXIS:
-        return []
-    try:
-        return [(TURNING_SWITCH, dataclasses.replace(fabric, switch=load_switch(TURNING_SWITCH)))]
-    except LinkError:
-        return []
-
-
-def _cubes(fabric: CubeFabric) -> list[tuple[str, Fabric]]:
-    found: list[tuple[str, Fabric]] = []
-    for x, y in _sides(fabric.endpoints, fabric.side):
-        z = fabric.endpoints // (x * y)
-        if any(side % fabric.side for side in (x, y, z)):
-            continue
-        twists = (x, y, z) in {(x, x, 2 * x), (x, 2 * x, 2 * x)}
-        for closing in Closing:
-            if (x, y, closing) != (fabric.x, fabric.y, fabric.closing) and (
-                closing is Closing.REGULAR or twists
-            ):
-                variant = dataclasses.replace(fabric, x=x, y=y, closing=closing)
-                found.append((f"{x} x {y} x {z} {closing}", variant))
-    return found
-
-
-def _sides(endpoints: int, least: int) -> list[tuple[int, int]]:
-    """Return the first two sides of every box of at least so long sides, in rising order."""
-    return [
-        (x, y)
-        for x in divisors(endpoints)
-        for y in divisors(endpoints // x)
-        if least <= x <= y <= endpoints // (x * y)
-    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -659,9 +572,10 @@ def _rescheduled(one: Candidate, config: TransformerConfig, objective: Objective
 
 def _moving(system: System, mode: CircuitMode | None) -> System:
     """Return a system whose circuits move in a mode, if it has one."""
-    if mode is None or not isinstance(system.fabric, CircuitFabric):
+    if mode is None:
         return system
-    return dataclasses.replace(system, fabric=with_mode(system.fabric, mode), circuits=mode.policy)
+    fabric = system.fabric.with_policy(mode.policy, mode.turning)
+    return dataclasses.replace(system, fabric=fabric, circuits=mode.policy)
 
 
 def _best(

@@ -13,7 +13,7 @@ import numpy as np
 from heliograph.report import ReportRow
 from simulator.errors import ParameterError
 from simulator.files import read_json_value
-from simulator.reliability.goodput import Placing, cubes, domains, ring, waste
+from simulator.reliability.goodput import Placing, cubes, domains, ring, stranded_share
 
 DOMAIN = 72
 """Accelerators of an NVL-72."""
@@ -196,7 +196,8 @@ def wasted(faults: Faults, cluster: Cluster) -> dict[str, float]:
     """
     return {
         name: math.fsum(
-            share * waste(works, placed) for works, share in zip(faults.works, faults.shares, strict=True)
+            share * stranded_share(works, placed)
+            for works, share in zip(faults.works, faults.shares, strict=True)
         )
         for name, placed in cluster.placements().items()
     }

@@ -14,7 +14,7 @@ from heliograph.report import ReportRow, format_si, table_text
 from heliograph.simulation import StepResult
 from heliograph.systems import System, build_system
 from simulator.engine.replay import Replay, as_recorded
-from simulator.interfaces import Fabric
+from simulator.fabric import Fabric
 from simulator.rank_graph import RankGraph
 from simulator.results.metrics import BUBBLE, DARK, EXPOSED, HOST, time_of_class_s
 from simulator.results.trace import Trace

@@ -14,8 +14,8 @@ from heliograph.parameters import Parameter, parameters_of, tables
 from heliograph.parts import parts_listing
 from heliograph.systems import SYSTEMS, build_system
 from optical.cores import CORES, load_core
-from optical.fabrics.in_network_reduction import OpticalReduction
 from simulator.errors import ParameterError, nearest
+from simulator.fabric import Fabric
 from simulator.tables import Row
 from simulator.units import dimension_of
 from workloads.models.config import load_model, shipped_models
@@ -24,16 +24,24 @@ ACCELERATORS = 1024
 """Size at which a fabric is shown."""
 
 
-def _with_reduction(description: object) -> list[Parameter]:
-    """Return every parameter, and the effective bits of gradients where the fabric adds them in light."""
-    found = parameters_of(description)
-    fabric = getattr(description, "fabric", description)
-    if not isinstance(fabric, OpticalReduction) or fabric.nodes == 1:
-        return found
-    path = "effective_bits" if fabric is description else "fabric.effective_bits"
-    source = f"mean over {fabric.nodes} nodes: laser, losses and noise of the unit"
-    bits = fabric.effective_bits
-    return [*found, Parameter(path=path, value=bits, unit="1", status="derived", source=source)]
+def _reduction(fabric: Fabric, path: str) -> list[Parameter]:
+    """Return the effective bits of gradients where a fabric adds them in light, or nothing."""
+    bits = fabric.traits.reduction_bits
+    if bits is None:
+        return []
+    nodes = fabric.endpoints // fabric.node_size
+    source = f"mean over {nodes} nodes: laser, losses and noise of the unit"
+    return [Parameter(path=path, value=bits, unit="1", status="derived", source=source)]
+
+
+def _fabric_parameters(name: str) -> list[Parameter]:
+    fabric = build_fabric(name, ACCELERATORS, "h100")
+    return parameters_of(fabric) + _reduction(fabric, "effective_bits")
+
+
+def _system_parameters(name: str) -> list[Parameter]:
+    system = build_system(name)
+    return parameters_of(system) + _reduction(system.fabric, "fabric.effective_bits")
 
 
 def listing(what: str) -> dict[str, str]:
@@ -80,9 +88,9 @@ def description(name: str) -> list[Parameter]:
         If nothing has that name.
     """
     makers: dict[str, Callable[[], list[Parameter]]] = {
-        **{one: lambda: parameters_of(build_system(name)) for one in SYSTEMS},
+        **{one: lambda: _system_parameters(name) for one in SYSTEMS},
         **{one: lambda: parameters_of(load_core(name)) for one in CORES},
-        **{one: lambda: _with_reduction(build_fabric(name, ACCELERATORS, "h100")) for one in FABRICS},
+        **{one: lambda: _fabric_parameters(name) for one in FABRICS},
         **{one: lambda: parameters_of(load_gpu(name)) for one in gpu_names()},
         **{one: lambda: parameters_of(load_vector(name)) for one in vector_names()},
         **{one: lambda: parameters_of(load_host(name)) for one in host_names()},
@@ -91,7 +99,7 @@ def description(name: str) -> list[Parameter]:
     if name in makers:
         return makers[name]()
     if name.endswith(".toml") or re.split("[:@]", name)[0] in SYSTEMS:
-        return _with_reduction(build_system(name))
+        return _system_parameters(name)
     if name.endswith(".json"):
         return _model_parameters(name)
     for table in tables():

@@ -224,7 +224,11 @@ def _configuration(comparison: Comparison) -> dict[str, Any]:
     return configuration(
         {result.system.name: result.system for result in comparison.results},
         seed=comparison.request.seed,
-        arguments={"request": comparison.request, "plan": comparison.plan, "model": comparison.config},
+        arguments={
+            "request": comparison.request,
+            "plan": comparison.plan.record(),
+            "model": comparison.config,
+        },
         tables=tables(),
     )
 

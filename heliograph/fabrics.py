@@ -6,6 +6,7 @@ Parts of networks by name: switches, modules, lanes, cards and links, for any pl
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,12 +30,10 @@ from electronic.fabrics.nvlink import SwitchedDomain
 from electronic.fabrics.packets import RailFabric
 from electronic.fabrics.torus import TorusFabric
 from heliograph.system_file import naming
-from optical.fabrics.circuits import CircuitPolicy
 from optical.fabrics.cubes import CubeFabric
 from optical.fabrics.direct_connect import DirectConnect
 from optical.fabrics.hybrid import HybridFabric
 from optical.fabrics.in_network_reduction import OpticalReduction
-from optical.fabrics.lane_assignment import EXPERTS
 from optical.fabrics.node_circuits import CircuitChoice
 from optical.fabrics.rails import OcsRails
 from optical.fabrics.rotor import Relaying, RotorFabric, least_lanes
@@ -49,7 +48,7 @@ from optical.fabrics.switches import (
 from optical.fabrics.transceiver_ring import TransceiverRing
 from optical.fabrics.wafer import WaferFabric, load_wafer
 from simulator.errors import LinkError, ParameterError, nearest
-from simulator.interfaces import Fabric
+from simulator.fabric import CircuitPolicy, Fabric, missing_members
 from simulator.tables import Table
 from simulator.topology.clos import DirectLink, direct_link_table, load_direct_link
 from simulator.topology.graph_file import load_graph
@@ -60,7 +59,7 @@ from simulator.units import to_si
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class _Shelf:
-    """Where the parts of a kind stand."""
+    """Table of the parts of a kind."""
 
     rows: Callable[[], Table]
     """Returns their table, which may hold other kinds too."""
@@ -122,7 +121,11 @@ BRIGHT_LANES = "lane-100g-boosted"
 DEFAULT_FABRIC = "rails"
 """Fabric of packet systems where nobody names one."""
 CIRCUITS = "ocs_rails"
-"""Fabric of systems whose name ends in ``ocs``."""
+"""Fabric of systems with optical circuits."""
+PACKET_TWINS: Mapping[str, str] = MappingProxyType(
+    {"gpu_ocs": "gpu_packet", "photonic_ocs": "photonic_packet"}
+)
+"""Named systems with optical circuits, each with the same on packets."""
 BRIGHT_DUPLEX = "lane-100g-cwdm-duplex-boosted"
 """Optical lanes between cubes that outgrow one switch."""
 CUBE_SIDES = (4, 2, 1)
@@ -137,14 +140,18 @@ GRAPH = "graph:"
 """What stands before the path of a graph file."""
 
 
+Build = Callable[[int, ScaleUp], Fabric]
+"""Maker of a fabric for so many accelerators with nodes of a scale-up domain."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FabricKind:
-    """A fabric that can be asked for by name."""
+    """Fabric that can be asked for by name."""
 
-    build: Callable[[int, ScaleUp], Fabric]
-    """Makes it for so many accelerators with nodes of a scale-up domain."""
+    build: Build
+    """Its maker."""
     summary: str
-    """What it is, in a line."""
+    """Its line in lists."""
 
 
 def _torus(endpoints: int, _: ScaleUp) -> TorusFabric:
@@ -203,7 +210,7 @@ def _regional(endpoints: int, scale_up: ScaleUp) -> HybridFabric:
         packets=_thin(endpoints, scale_up),
         degree=_cards(scale_up),
         region=math.gcd(scale_up.nodes(endpoints), REGION),
-        axis=EXPERTS,
+        axis="ep",
         choice=CircuitChoice.GREEDY,
         policy=CircuitPolicy.PER_AXIS,
     )
@@ -259,80 +266,87 @@ def _lanes(switch: OpticalSwitch, ends: int) -> int:
     return max(least_lanes(switch, ends), min(ROTOR_LANES, ends))
 
 
-FABRICS: Mapping[str, FabricKind] = MappingProxyType(
-    {
-        "rails": FabricKind(
-            build=lambda count, domain: RailFabric(endpoints=count, scale_up=domain),
-            summary="rail-optimised packet switches: a rail's cards on one leaf, spines join the rails",
-        ),
-        "ocs_rails": FabricKind(
-            build=_ocs_rails, summary="optical circuit switches in the rails, circuits that can move"
-        ),
-        "ocs_cubes": FabricKind(
-            build=_cubes,
-            summary="cubes of copper, joined to tori by optical circuit switches, twisted too (TPU v4)",
-        ),
-        "hbd_ring": FabricKind(
-            build=_hbd_ring,
-            summary="nodes in a ring, switched in transceivers: other hops, round failed nodes (InfiniteHBD)",
-        ),
-        "rotor": FabricKind(
-            build=_rotor,
-            summary="optical matchings in a fixed round; surplus goes by way of relays (RotorNet)",
-        ),
-        "opera": FabricKind(
-            build=_opera, summary="as rotor, but small transfers cross the lanes that are lit now (Opera)"
-        ),
-        "sirius": FabricKind(
-            build=_sirius,
-            summary="tunable lasers before gratings, slots of nanoseconds, all traffic by relays (Sirius)",
-        ),
-        "fat_tree": FabricKind(
-            build=lambda count, domain: FatTree(endpoints=count, scale_up=domain),
-            summary="folded Clos of one to three levels, oversubscribed at leaf and spine as asked",
-        ),
-        "rail_only": FabricKind(
-            build=lambda count, domain: RailOnly(endpoints=count, scale_up=domain),
-            summary="a network for each rail and none between them; nodes forward across rails",
-        ),
-        "dragonfly": FabricKind(
-            build=lambda count, domain: Dragonfly(endpoints=count, scale_up=domain),
-            summary="groups of fully joined routers with direct links from every group to every other",
-        ),
-        "dragonfly_plus": FabricKind(
-            build=lambda count, domain: DragonflyPlus(endpoints=count, scale_up=domain),
-            summary="groups of leaves and spines with direct links between the groups' spines",
-        ),
-        "torus": FabricKind(
-            build=_torus,
-            summary="three-dimensional torus without switches, of copper or of fibre, regular or twisted",
-        ),
-        "nvlink": FabricKind(
-            build=_domain, summary="one switched scale-up domain around all accelerators (NVLink switches)"
-        ),
-        "direct_connect": FabricKind(
-            build=_direct_connect,
-            summary="circuits from node to node, laid out for the job; nodes pass on the rest (TopoOpt)",
-        ),
-        "hybrid": FabricKind(
-            build=_hybrid,
-            summary="circuits for the step's heaviest pairs, thin packets for the rest (Helios, c-Through)",
-        ),
-        "wafer": FabricKind(
-            build=_wafer,
-            summary="circuits from chip to chip of a wafer, packets between wafers (Passage, LIGHTPATH)",
-        ),
-        "optical_reduction": FabricKind(
-            build=lambda count, domain: OpticalReduction(packets=FatTree(endpoints=count, scale_up=domain)),
-            summary="packets, and units that add gradients in light between the nodes (OptINC)",
-        ),
-        "regional_ocs": FabricKind(
-            build=_regional,
-            summary="circuits in regions for the experts' all-to-alls, packets for the rest (MixNet)",
-        ),
-    }
-)
-"""Fabrics by name; a new one is a class and a line here, and the conformance tests run it."""
+_REGISTERED: dict[str, FabricKind] = {}
+FABRICS: Mapping[str, FabricKind] = MappingProxyType(_REGISTERED)
+"""Fabrics by name; one more is a class and a line below, and the conformance tests run it."""
+
+
+def register_fabric(name: str, build: Build | type[Fabric], summary: str = "") -> None:
+    """Add a fabric that can then be asked for by name.
+
+    Parameters
+    ----------
+    name : str
+        Its name, without ``@`` and not beginning with ``graph:``.
+    build : callable or type
+        Maker of it from the number of accelerators and the `ScaleUp` of their nodes; or a class of fabrics,
+        which is called with ``endpoints`` and, if it takes one, ``scale_up``.
+    summary : str
+        Its line in lists; by default the first line of the docstring.
+
+    Raises
+    ------
+    ParameterError
+        If the name is taken or none, or what is given makes nothing that answers `simulator.fabric.Fabric`.
+    """
+    if not name or "@" in name or name.startswith(GRAPH):
+        msg = f"'{name}' cannot be the name of a fabric; take one without @ that does not begin with {GRAPH}"
+        raise ParameterError(msg)
+    if name in _REGISTERED:
+        msg = f"there is a fabric '{name}' already ({_REGISTERED[name].summary}); take another name"
+        raise ParameterError(msg)
+    if not callable(build):
+        msg = f"fabric '{name}': {build!r} is no class and no function that makes a fabric"
+        raise ParameterError(msg)
+    lines = (inspect.getdoc(build) or name).splitlines()
+    _REGISTERED[name] = FabricKind(build=_maker(name, build), summary=summary or lines[0].rstrip("."))
+
+
+def unregister_fabric(name: str) -> None:
+    """Take a registered fabric out again, so that its name is free.
+
+    Raises
+    ------
+    ParameterError
+        If there is none of that name.
+    """
+    check_fabric(name)
+    del _REGISTERED[name]
+
+
+def _maker(name: str, build: Build | type[Fabric]) -> Build:
+    """Return what makes a fabric from accelerators and nodes, once it is known to take them."""
+    signature = inspect.signature(build)
+    if not isinstance(build, type):
+        _check_takes(name, signature, 1, None)
+        return build
+    _check_answers(f"class {build.__name__}", build)
+    given = ("endpoints", "scale_up") if "scale_up" in signature.parameters else ("endpoints",)
+    _check_takes(name, signature, **dict.fromkeys(given))
+    make: Callable[..., Fabric] = build
+    return lambda count, domain: make(**dict(zip(given, (count, domain), strict=False)))
+
+
+def _check_takes(name: str, signature: inspect.Signature, *values: object, **named: object) -> None:
+    """Check that something can be called with the number of accelerators and the nodes, and nothing else."""
+    try:
+        signature.bind(*values, **named)
+    except TypeError as error:
+        msg = (
+            f"fabric '{name}' cannot be made of endpoints and scale_up alone: {error}; give the rest defaults"
+        )
+        raise ParameterError(msg) from None
+
+
+def _check_answers(what: str, fabric: object) -> None:
+    """Check that a fabric, or a class of fabrics, has all members of the seam."""
+    missing = missing_members(fabric)
+    if missing:
+        msg = (
+            f"{what} is no fabric: it lacks {', '.join(missing)}; inherit from simulator.fabric.Fabric, "
+            "which has defaults for all but name, endpoints, graph, route and transfer_energy_j"
+        )
+        raise ParameterError(msg)
 
 
 def build_fabric(name: str, accelerators: int, gpu: str) -> Fabric:
@@ -350,7 +364,7 @@ def build_fabric(name: str, accelerators: int, gpu: str) -> Fabric:
     Raises
     ------
     ParameterError
-        If there is none of that name, or it cannot join so many.
+        If there is none of that name, it cannot join so many, or what is registered is no fabric.
     """
     if name.startswith(GRAPH):
         return load_graph(Path(name.removeprefix(GRAPH)), endpoints=accelerators)
@@ -358,7 +372,12 @@ def build_fabric(name: str, accelerators: int, gpu: str) -> Fabric:
     scale_up = load_scale_up(SCALE_UP[gpu])
     if accelerators < scale_up.size:
         scale_up = dataclasses.replace(scale_up, size=accelerators)
-    return FABRICS[name].build(accelerators, scale_up)
+    fabric = FABRICS[name].build(accelerators, scale_up)
+    _check_answers(f"what '{name}' builds ({type(fabric).__name__})", fabric)
+    if fabric.endpoints != accelerators:
+        msg = f"fabric '{name}' joins {fabric.endpoints} accelerators where {accelerators} were asked for"
+        raise ParameterError(msg)
+    return fabric
 
 
 def check_fabric(name: str) -> None:
@@ -392,11 +411,11 @@ def fabric_of(base: str, own: str, other: str) -> str:
         If there is no such fabric, or a system with circuits asks for another one.
     """
     check_fabric(own or other)
-    if not base.endswith("ocs"):
+    if base not in PACKET_TWINS:
         return own or other
     if own and own != CIRCUITS:
-        packet = base.replace("ocs", "packet")
-        msg = f"system '{base}@{own}': {base} has optical circuits for a fabric; write {packet}@{own}"
+        twin = PACKET_TWINS[base]
+        msg = f"system '{base}@{own}': {base} has optical circuits for a fabric; write {twin}@{own}"
         raise ParameterError(msg)
     return CIRCUITS
 
@@ -446,14 +465,77 @@ def check_effect(fabric: Fabric, path: str) -> None:
     Raises
     ------
     ParameterError
-        If it is the loss of circulators, and the fabric's lanes have none.
+        If it is, with the reason (`simulator.fabric.Traits.idle_numbers`).
     """
-    optics = getattr(fabric, "optics", None)
-    if path.rpartition(".")[2] != "circulator_loss_db" or not isinstance(optics, LaneOptics):
-        return
-    if not optics.circulators:
-        msg = (
-            f"{path} changes nothing: '{optics.name}' has no circulators, since each fibre carries one way; "
-            "set fabric.optics.circulators too, or take duplex lanes (optics=lane-100g-duplex)"
-        )
+    reason = fabric.traits.idle_numbers.get(path.rpartition(".")[2])
+    if reason is not None:
+        msg = f"{path} changes nothing: {reason}"
         raise ParameterError(msg)
+
+
+register_fabric(
+    "rails",
+    RailFabric,
+    "rail-optimised packet switches: a rail's cards on one leaf, spines join the rails",
+)
+register_fabric("ocs_rails", _ocs_rails, "optical circuit switches in the rails, circuits that can move")
+register_fabric(
+    "ocs_cubes", _cubes, "cubes of copper, joined to tori by optical circuit switches, twisted too (TPU v4)"
+)
+register_fabric(
+    "hbd_ring",
+    _hbd_ring,
+    "nodes in a ring, switched in transceivers: other hops, round failed nodes (InfiniteHBD)",
+)
+register_fabric(
+    "rotor", _rotor, "optical matchings in a fixed round; surplus goes by way of relays (RotorNet)"
+)
+register_fabric("opera", _opera, "as rotor, but small transfers cross the lanes that are lit now (Opera)")
+register_fabric(
+    "sirius", _sirius, "tunable lasers before gratings, slots of nanoseconds, all traffic by relays (Sirius)"
+)
+register_fabric(
+    "fat_tree",
+    FatTree,
+    "folded Clos of one to three levels, oversubscribed at leaf and spine as asked",
+)
+register_fabric(
+    "rail_only",
+    RailOnly,
+    "a network for each rail and none between them; nodes forward across rails",
+)
+register_fabric(
+    "dragonfly",
+    Dragonfly,
+    "groups of fully joined routers with direct links from every group to every other",
+)
+register_fabric(
+    "dragonfly_plus",
+    DragonflyPlus,
+    "groups of leaves and spines with direct links between the groups' spines",
+)
+register_fabric(
+    "torus", _torus, "three-dimensional torus without switches, of copper or of fibre, regular or twisted"
+)
+register_fabric("nvlink", _domain, "one switched scale-up domain around all accelerators (NVLink switches)")
+register_fabric(
+    "direct_connect",
+    _direct_connect,
+    "circuits from node to node, laid out for the job; nodes pass on the rest (TopoOpt)",
+)
+register_fabric(
+    "hybrid", _hybrid, "circuits for the step's heaviest pairs, thin packets for the rest (Helios, c-Through)"
+)
+register_fabric(
+    "wafer", _wafer, "circuits from chip to chip of a wafer, packets between wafers (Passage, LIGHTPATH)"
+)
+register_fabric(
+    "optical_reduction",
+    lambda count, domain: OpticalReduction(packets=FatTree(endpoints=count, scale_up=domain)),
+    "packets, and units that add gradients in light between the nodes (OptINC)",
+)
+register_fabric(
+    "regional_ocs",
+    _regional,
+    "circuits in regions for the experts' all-to-alls, packets for the rest (MixNet)",
+)

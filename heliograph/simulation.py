@@ -1,6 +1,6 @@
 """One step of one system: run, measure, price.
 
-Fabrics whose circuits can follow a step, and when they may move.
+Circuit modes of a fabric: which traffic its circuits serve, and whether ports turn ahead of it.
 
 How soon training wears out cores whose cells survive a number of writes only.
 """
@@ -16,15 +16,9 @@ from typing import Any
 
 from heliograph.systems import System
 from optical.accelerator import PhotonicUnit
-from optical.fabrics.circuits import CircuitPolicy, Turning
-from optical.fabrics.direct_connect import DirectConnect
-from optical.fabrics.hybrid import HybridFabric
-from optical.fabrics.in_network_reduction import OpticalReduction
-from optical.fabrics.rails import OcsRails
-from optical.fabrics.wafer import WaferFabric
 from simulator.engine.simulation import Simulation
 from simulator.errors import RouteError
-from simulator.interfaces import Fabric
+from simulator.fabric import CircuitPolicy, Fabric, PortTiming
 from simulator.layout import placed
 from simulator.operators import MatMul, Operator, Overlapped, StepGraph
 from simulator.operators import Sequence as Run
@@ -38,23 +32,18 @@ from workloads.search.plans import PLACEMENTS, endpoints_of
 from workloads.step.memory import check_fits, check_host_fits, default_plan, memory_by_kind
 from workloads.step.step import build_step
 
-CircuitFabric = OcsRails | DirectConnect | HybridFabric | WaferFabric
-"""Fabrics with a circuit policy."""
-Turned = OcsRails | HybridFabric | WaferFabric
-"""Those of them whose ports may turn ahead of traffic."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class CircuitMode:
-    """When circuits move, and whether ports wait until traffic asks."""
+    """Circuit policy, and the instant at which ports begin to move."""
 
     policy: CircuitPolicy
-    """When circuits move."""
-    turning: Turning = Turning.ASKED
+    """Traffic that circuits serve at a time."""
+    turning: PortTiming = PortTiming.ON_REQUEST
     """Whether idle ports turn to what comes next while accelerators compute (Opus, arXiv:2507.08119)."""
 
     def __str__(self) -> str:
-        return str(self.policy) if self.turning is Turning.ASKED else f"{self.policy}, {self.turning}"
+        return str(self.policy) if self.turning is PortTiming.ON_REQUEST else f"{self.policy}, {self.turning}"
 
 
 def policies(fabric: Fabric, asked: CircuitPolicy | None) -> tuple[CircuitPolicy, ...]:
@@ -67,7 +56,7 @@ def policies(fabric: Fabric, asked: CircuitPolicy | None) -> tuple[CircuitPolicy
     asked : CircuitPolicy or None
         The only one, or None for all.
     """
-    if not isinstance(fabric, CircuitFabric):
+    if fabric.traits.policy is None:
         return ()
     return (asked,) if asked else tuple(CircuitPolicy)
 
@@ -83,22 +72,9 @@ def modes(fabric: Fabric, asked: CircuitPolicy | None) -> tuple[CircuitMode, ...
         The only policy, or None for all.
     """
     found = [CircuitMode(policy=policy) for policy in policies(fabric, asked)]
-    if isinstance(fabric, Turned) and any(one.policy is CircuitPolicy.PER_AXIS for one in found):
-        found.append(CircuitMode(policy=CircuitPolicy.PER_AXIS, turning=Turning.AHEAD))
+    if fabric.traits.can_prefetch and any(one.policy is CircuitPolicy.PER_AXIS for one in found):
+        found.append(CircuitMode(policy=CircuitPolicy.PER_AXIS, turning=PortTiming.PREFETCHED))
     return tuple(found)
-
-
-def with_mode(fabric: CircuitFabric, mode: CircuitMode) -> CircuitFabric:
-    """Return a fabric whose circuits move as a mode says."""
-    if isinstance(fabric, Turned):
-        return dataclasses.replace(fabric, policy=mode.policy, turning=mode.turning)
-    return dataclasses.replace(fabric, policy=mode.policy)
-
-
-def dark_of(fabric: CircuitFabric) -> float:
-    """Return the dark time of one change of a fabric's circuits, s."""
-    switch = fabric.wafer if isinstance(fabric, WaferFabric) else fabric.switch
-    return switch.reconfiguration_s
 
 
 TOKENS_PER_PARAMETER = 20
@@ -190,10 +166,8 @@ class StepResult:
 
     def _reduction(self) -> dict[str, float]:
         """Return the effective bits of gradients that a fabric adds in light, if it does."""
-        fabric = self.system.fabric
-        if isinstance(fabric, OpticalReduction) and fabric.nodes > 1:
-            return {"reduction_effective_bits": fabric.effective_bits}
-        return {}
+        bits = self.system.fabric.traits.reduction_bits
+        return {} if bits is None else {"reduction_effective_bits": bits}
 
     def record(self) -> dict[str, Any]:
         """Return the result as plain data, SI throughout."""
@@ -310,24 +284,23 @@ def run_step(
     if placement != PLACEMENTS[0]:
         ranks = placed(graph.layout, endpoints_of(plan.axes, placement))
         graph = dataclasses.replace(graph, layout=ranks)
-    if isinstance(system.fabric, CircuitFabric):
-        return _fastest(system, system.fabric, config, plan, graph)
+    if system.fabric.traits.policy is not None:
+        return _fastest(system, config, plan, graph)
     return _run(system, config, plan, graph, "none")
 
 
-def _fastest(
-    system: System, circuits: CircuitFabric, config: TransformerConfig, plan: Plan, graph: StepGraph
-) -> StepResult:
+def _fastest(system: System, config: TransformerConfig, plan: Plan, graph: StepGraph) -> StepResult:
     """Return the run with the circuit policy that was asked for, or with the faster one.
 
     Circuits that stay are tried first; where one change takes as long as that whole step, moving is slower.
     """
+    circuits = system.fabric
     results: list[StepResult] = []
     reason: RouteError | None = None
     for policy in policies(circuits, system.circuits):
-        if results and dark_of(circuits) >= results[0].metrics.step_time_s:
+        if results and circuits.traits.reconfiguration_s >= results[0].metrics.step_time_s:
             break
-        fabric = dataclasses.replace(circuits, policy=policy)
+        fabric = circuits.with_policy(policy)
         try:
             moved = dataclasses.replace(system, fabric=fabric)
             results.append(_run(moved, config, plan, graph, str(policy)))

@@ -31,10 +31,9 @@ from optical.devices import Converter
 from optical.devices.limits import sampling_floor_j
 from optical.devices.named_parts import named_parts
 from optical.execution import AnalogSpec
-from optical.fabrics.circuits import CircuitPolicy
 from simulator.errors import ParameterError, RangeWarning, SuspectWarning, nearest
+from simulator.fabric import CircuitPolicy, Fabric
 from simulator.files import read_toml
-from simulator.interfaces import Fabric
 from simulator.node import Host, Node
 from simulator.operators import Phase
 from simulator.parameter_tree import get_at, parse_assignment, replace_at
@@ -135,7 +134,7 @@ def converter_doubt(system: System) -> str | None:
 
     Notes
     -----
-    Sampling alone takes 8 k T SNR (`optical.noise.limits.sampling_floor_j`). Named parts beyond it are
+    Sampling alone takes 8 k T SNR (`optical.devices.limits.sampling_floor_j`). Named parts beyond it are
     refused; a number that somebody sets may be meant, so that it is doubted.
     """
     core = system.photonic.core if system.photonic else None

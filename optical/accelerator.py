@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from optical.cores.core import Core
 from optical.cores.crossbar import default_crossbar
-from optical.devices import Die, Domain, Sram, area_m2, device_table, full_load_w, shipped, static_w
+from optical.devices import Die, Domain, Part, Sram, area_m2, device_table, full_load_w, shipped, static_w
 from simulator.amounts import Amount, ceiling, choose, floored, larger, single, smaller
 from simulator.checks import check_positive, check_range
 from simulator.errors import LinkError, ParameterError, WorkloadError
@@ -97,14 +98,14 @@ def proportionate_buffer_bytes(core: Core, cores: int) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Costs:
-    """What each of many products takes on a unit, beyond its static power; arrays of shape (products,)."""
+    """Time and energy of many products on a unit, static power apart; arrays of shape (products,)."""
 
     time_s: Amount
     """Duration of each."""
     energy_j: Mapping[str, Amount]
     """Dynamic energy of each by component."""
     bound: Bound | NDArray[np.str_]
-    """What each duration is limited by, a value of `Bound`."""
+    """Limit of each duration, a value of `Bound`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +125,7 @@ class PhotonicUnit:
     core: Core = field(default_factory=default_crossbar)
     """The core."""
     cores: int
-    """How many, in whole clusters (`Core.cluster`)."""
+    """Number of cores, in whole clusters (`Core.cluster`)."""
     memory: Memory
     """Memory shared with the electronics; the node charges its static power."""
     sram: Sram = shipped(Sram, "sram")
@@ -193,9 +194,14 @@ class PhotonicUnit:
         """Operations per second with all nodes busy, two per multiply-accumulate."""
         return 2.0 * self.peak_macs_per_s
 
+    @cached_property
+    def listed(self) -> tuple[Part, ...]:
+        """Parts list of one core, made once."""
+        return self.core.parts()
+
     def static_parts_w(self) -> dict[str, float]:
         """Return the power drawn all the time by part."""
-        parts = {part: self.cores * power for part, power in static_w(self.core.parts()).items()}
+        parts = {part: self.cores * power for part, power in static_w(self.listed).items()}
         return parts | {"sram leakage": self.sram.bank_static_w * self.sram_bytes / self.sram.bank_bytes}
 
     @property
@@ -205,7 +211,7 @@ class PhotonicUnit:
 
     def power_breakdown_w(self) -> dict[str, float]:
         """Return the power at full load by part, without the memory."""
-        one = full_load_w(self.core.parts(), self.core.full_load)
+        one = full_load_w(self.listed, self.core.full_load)
         dynamic = {part: self.cores * power for part, power in one.items()}
         feed_bytes = self.core.operand_bytes_per_symbol
         dynamic["sram"] = self.cores * feed_bytes * self.core.symbol_rate_hz * self.sram.energy_j_per_byte
@@ -218,8 +224,7 @@ class PhotonicUnit:
 
     def area_breakdown_m2(self) -> dict[str, float]:
         """Return the die area by part."""
-        listed = self.core.parts()
-        one = area_m2(listed, Domain.PHOTONIC) | area_m2(listed, Domain.ELECTRONIC)
+        one = area_m2(self.listed, Domain.PHOTONIC) | area_m2(self.listed, Domain.ELECTRONIC)
         parts = {part: self.cores * area for part, area in one.items()}
         return parts | {"sram": self.sram.bank_area_m2 * self.sram_bytes / self.sram.bank_bytes}
 
@@ -231,7 +236,7 @@ class PhotonicUnit:
     @property
     def price_usd(self) -> float:
         """Price of the dies; prices per area are assumed, see the table."""
-        photonic = self.cores * math.fsum(area_m2(self.core.parts(), Domain.PHOTONIC).values())
+        photonic = self.cores * math.fsum(area_m2(self.listed, Domain.PHOTONIC).values())
         electronic = self.area_m2 - photonic
         return photonic * self.photonic_die.price_usd_per_m2 + electronic * self.cmos_die.price_usd_per_m2
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import typing
+from enum import Enum
+from functools import cache
+from typing import Any
 
 from simulator.errors import ParameterError
 
@@ -66,3 +71,37 @@ def check_whole(owner: object, *names: str) -> None:
         if value != int(value):
             msg = f"{type(owner).__name__} '{getattr(owner, 'name', '')}': {name} must be whole; got {value}"
             raise ParameterError(msg)
+
+
+def check_choices(owner: Any) -> None:  # noqa: ANN401 - any dataclass
+    """Check that fields that are enumerations hold members of them, not their text.
+
+    Parameters
+    ----------
+    owner : object
+        A dataclass; its class and ``name`` appear in the message.
+
+    Raises
+    ------
+    ParameterError
+        Naming the field, its value and the members.
+    """
+    kinds = _choices(type(owner))  # type: ignore[arg-type] # mypy takes __hash__ of the class for the type's
+    for name, kind in kinds.items():
+        value = getattr(owner, name)
+        if not isinstance(value, kind):
+            members = ", ".join(str(member) for member in kind.__members__.values())
+            what = f"{type(owner).__name__} '{getattr(owner, 'name', '')}': {name}".replace(" ''", "")
+            msg = f"{what} must be a {kind.__name__} ({members}), no text or number; got {value!r}"
+            raise ParameterError(msg)
+
+
+@cache
+def _choices(owner: type) -> dict[str, type[Enum]]:
+    """Return the fields of a dataclass that are enumerations, with these."""
+    hints = typing.get_type_hints(owner)
+    return {
+        item.name: hints[item.name]
+        for item in dataclasses.fields(owner)  # type: ignore[arg-type]
+        if isinstance(hints[item.name], type) and issubclass(hints[item.name], Enum)
+    }

@@ -1,87 +1,340 @@
-"""What some fabrics can say or do beyond carrying flows, which the choice of an algorithm goes by."""
+"""READ SECOND: the seam of fabrics. What carries flows between accelerators inherits from `Fabric`.
+
+Five members have no default; the others answer as a plain packet network would. What a fabric is able to do
+beyond that stands in one frozen `Traits`: nobody asks for its type, its name, or whether it has a method.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from simulator.interfaces import Circuits, Fabric, Flows
-from simulator.topology.scale_up import Adder, ScaleUp
+from simulator.errors import ParameterError
+from simulator.interfaces import Circuits, Flows, LinkGraph, Reconfiguration, Wiring
+from simulator.topology.scale_up import Adder, BillItem, ScaleUp, bill_power_w, bill_price_usd
 
 
-@runtime_checkable
-class HasScaleUp(Protocol):
-    """A fabric that says what its nodes are made of."""
+class CircuitPolicy(StrEnum):
+    """Traffic that circuits serve at a time."""
+
+    STATIC = "static"
+    """All traffic of a step shares the lanes; they never move."""
+    PER_AXIS = "per-axis"
+    """All lanes serve the axis of parallelism that is asking."""
+
+
+class PortTiming(StrEnum):
+    """Instant at which ports begin to move."""
+
+    ON_REQUEST = "asked"
+    """When traffic that lacks circuits is there."""
+    PREFETCHED = "ahead"
+    """While accelerators still compute: idle ports turn to the traffic that comes next (Opus)."""
+
+
+class PortOwner(StrEnum):
+    """Owner of the ports that circuits or links end on."""
+
+    ENDPOINT = "endpoint"
+    NODE = "node"
+
+
+class Splicing(StrEnum):
+    """Substitute for a failed host."""
+
+    HOST = "any host"
+    """Any healthy host of the machine."""
+    CUBE = "any cube"
+    """A host takes its cube with it; circuits join any healthy cubes."""
+    FIXED = "nothing"
+    """A job has a fixed place, which waits for repair."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ports:
+    """Ports that fail one by one; port p is lane ``p % lanes`` of owner ``p // lanes``."""
+
+    owner: PortOwner
+    """Owner of a port."""
+    owners: int
+    """Owners of the whole fabric; dimensionless."""
+    lanes: int
+    """Ports of each owner; dimensionless."""
+    circuits: bool = True
+    """Whether circuits begin and end on them; else each is a link and its way back (`Fabric.port_links`)."""
+    switches: int | None = None
+    """Switches that hold them and fail as a whole, numbered from 0; None if there are none."""
 
     @property
-    def scale_up(self) -> ScaleUp:
-        """The domain inside a node."""
-        ...
+    def count(self) -> int:
+        """Ports of all owners."""
+        return self.owners * self.lanes
 
 
-@runtime_checkable
-class HasGrid(Protocol):
-    """A fabric on which groups may fill boxes of a torus."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Traits:
+    """Abilities of a fabric; the defaults are those of plain packet switches."""
 
-    def grid(self, group: np.ndarray) -> tuple[int, ...] | None:
-        """Return the shape of the box that a group of endpoints fills in order, or None."""
-        ...
-
-
-@runtime_checkable
-class HasAdder(Protocol):
-    """A fabric whose switches between nodes may add."""
-
-    @property
-    def network_adder(self) -> Adder | None:
-        """How they add, or None if they do not."""
-        ...
-
-
-@runtime_checkable
-class HasStrides(Protocol):
-    """A fabric whose circuits form several rings through a group."""
-
-    def strides(self, circuits: Circuits, group: np.ndarray) -> tuple[int, ...]:
-        """Return the strides along which all of a group have circuits."""
-        ...
-
-
-@runtime_checkable
-class HasWays(Protocol):
-    """A fabric on which the energy of a transfer depends on the present circuits."""
-
-    def carried_energy_j(self, circuits: Circuits, flows: Flows) -> float:
-        """Return the dynamic energy of carrying all the flows once over the present circuits."""
-        ...
-
-
-@runtime_checkable
-class HasPeers(Protocol):
-    """A fabric whose endpoints have circuits to a few others at once, and nobody who passes on the rest."""
+    scale_up: ScaleUp | None = None
+    """Switched domain inside a node, whose library's protocols and adders collectives go by; None: latency
+    and bandwidth alone, and every algorithm."""
+    network_adder: Adder | None = None
+    """Reduction in the switches between nodes; None if they do not add."""
+    reduction_bits: float | None = None
+    """Effective bits of sums that the network makes in light; None if it makes none. Dimensionless."""
+    card_bytes_per_s: float | None = None
+    """Line rate of an accelerator's card between nodes, one way, which no traffic beats; None if unknown."""
+    endpoint_lanes: int | None = None
+    """Lanes of its own that each endpoint shares out among its peers, none of whom passes on the rest; None
+    if nodes pass on, or packets carry, what has no circuit. Dimensionless."""
+    policy: CircuitPolicy | None = None
+    """Traffic that circuits serve at a time; None where no policy can be chosen (`Fabric.with_policy`)."""
+    can_prefetch: bool = False
+    """Whether `Fabric.with_policy` takes `PortTiming.PREFETCHED`."""
+    prefetches: bool = False
+    """Whether idle ports turn to traffic before it asks."""
+    reconfiguration_s: float = 0.0
+    """Time for which circuits that move are dark."""
+    routes_by_size: bool = False
+    """Whether small transfers go other ways than large ones."""
+    ports: Ports | None = None
+    """Ports that fail one by one; None where only the ends of links have names (`Fabric.wired`)."""
+    splicing: Splicing = Splicing.HOST
+    """Substitute for a failed host of a job."""
+    idle_numbers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Numbers of its parts that change nothing here, by name, each with the reason as a sentence."""
 
     @property
     def peers(self) -> int | None:
-        """Return how many others, or None if circuits do not turn."""
-        ...
+        """Peers that an endpoint has circuits to at once, where they turn to who asks; else None."""
+        return self.endpoint_lanes if self.policy is CircuitPolicy.PER_AXIS else None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Loads:
+    """Load of links by one byte per second of every flow of a group."""
+
+    links: np.ndarray
+    """Distinct links, shape [U]."""
+    usage: np.ndarray
+    """Share of each that the flows take together, in flows, shape [U]; relays may make it no whole number."""
+    latency_s: float
+    """Longest path latency."""
+
+
+def route_loads(routes: np.ndarray, latency_s: np.ndarray, weights: np.ndarray | None = None) -> Loads:
+    """Return what flows take of links.
+
+    Parameters
+    ----------
+    routes : numpy.ndarray
+        Links of each flow, shape [F, H], short routes padded with -1.
+    latency_s : numpy.ndarray
+        Latency of each link, shape [L].
+    weights : numpy.ndarray, optional
+        Weight of each flow, shape [F]; all are one if left out.
+    """
+    crossed = routes >= 0
+    latency = np.where(crossed, latency_s[np.where(crossed, routes, 0)], 0.0)
+    links, counts = np.unique(routes[crossed], return_counts=True)
+    usage = counts.astype(float)
+    if weights is not None:
+        carried = np.broadcast_to(weights[:, None], routes.shape)[crossed]
+        usage = np.bincount(np.searchsorted(links, routes[crossed]), weights=carried, minlength=links.size)
+        links, usage = links[usage > 0.0], usage[usage > 0.0]
+    return Loads(links=links, usage=usage, latency_s=float(latency.sum(axis=1).max(initial=0.0)))
+
+
+class Fabric(Protocol):
+    """Network between accelerators (endpoints, numbered from 0).
+
+    A fabric inherits from it and says `name` and `endpoints` (fields or properties), `graph`, `route` and
+    `transfer_energy_j`. All else has a default, stated with each member.
+
+    Notes
+    -----
+    Circuits are a fabric's own state: handed in, handed back, opaque to everyone else, so that fabrics stay
+    frozen.
+    """
+
+    if TYPE_CHECKING:  # a dataclass would take an inherited property for the default of its field
+
+        @property
+        def name(self) -> str:
+            """Name shown in tables and traces."""
+            ...
+
+        @property
+        def endpoints(self) -> int:
+            """Accelerators that it connects."""
+            ...
 
     @property
-    def turn_s(self) -> float:
-        """Return how long circuits that turn are dark."""
+    def node_size(self) -> int:
+        """Endpoints that share a scale-up domain, consecutive numbers; one by default."""
+        return 1
+
+    @cached_property
+    def traits(self) -> Traits:
+        """Abilities; those of plain packet switches by default."""
+        return Traits()
+
+    @abstractmethod
+    def graph(self, circuits: Circuits) -> LinkGraph:
+        """Return the links that exist now; link numbers never change, nor do latencies."""
         ...
+
+    @abstractmethod
+    def route(self, circuits: Circuits, flows: Flows) -> np.ndarray:
+        """Return the links of each flow, shape [F, H], short routes padded with -1; none to itself.
+
+        Raises
+        ------
+        RouteError
+            If a flow has no path over the present circuits.
+        """
+        ...
+
+    @abstractmethod
+    def transfer_energy_j(self, flows: Flows) -> float:
+        """Return the dynamic energy of carrying all the flows once."""
+        ...
+
+    def carried_energy_j(self, circuits: Circuits, flows: Flows) -> float:
+        """Return the same over the present circuits where that differs and they connect all flows."""
+        return self.transfer_energy_j(flows)
+
+    def bill(self) -> dict[str, BillItem]:
+        """Return the bill of materials: item -> count, power and price of each; empty by default."""
+        return {}
+
+    @cached_property
+    def static_w(self) -> float:
+        """Power of everything on the bill, whole fabric."""
+        return bill_power_w(self.bill())
+
+    @cached_property
+    def cost_usd(self) -> float:
+        """Price of everything on the bill, whole fabric."""
+        return bill_price_usd(self.bill())
+
+    def initial(self, demand: tuple[Flows, ...]) -> Circuits:
+        """Return the circuits at the start of a step, given all its traffic; None by default."""
+        return None
+
+    def configure(
+        self, circuits: Circuits, flows: Flows, demand: tuple[Flows, ...]
+    ) -> tuple[Circuits, Reconfiguration]:
+        """Return circuits over which `flows` can be routed, and what the change costs; no change by default.
+
+        `demand` holds the flows of the same endpoints that a policy may want to serve at the same time.
+        """
+        return circuits, Reconfiguration()
+
+    def connected(self, circuits: Circuits, flows: Flows) -> bool:
+        """Return whether every flow has a path over the present circuits; True by default."""
+        return True
+
+    def with_policy(self, policy: CircuitPolicy, timing: PortTiming | None = None) -> Fabric:
+        """Return the fabric with another circuit policy and, if given, timing; itself by default."""
+        return self
+
+    def loads(self, circuits: Circuits, flows: Flows) -> Loads:
+        """Return what flows of equal rate take of every link; by default that of their routes.
+
+        A fabric that spreads flows over several paths, or over relays, says more than one route can.
+        """
+        latency_s = self.graph(circuits).latency_s
+        return route_loads(self.route(circuits, flows), latency_s, flows.weights)
+
+    def loads_around(self, circuits: Circuits, flows: Flows, failed: np.ndarray) -> Loads:
+        """Return the same past links that carry nothing, shape [n]; by default that of `around`."""
+        latency_s = self.graph(circuits).latency_s
+        return route_loads(self.around(circuits, flows, failed), latency_s, flows.weights)
+
+    def around(self, circuits: Circuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
+        """Return routes past links that carry nothing, shape [n], where it can; `route` by default.
+
+        A flow that no other path leads to its end keeps its route over a failed link, and so waits.
+        """
+        return self.route(circuits, flows)
+
+    def wired(self, circuits: Circuits) -> Wiring | None:
+        """Return all links with their present ends, or None (the default) if they have no names."""
+        return None
+
+    def grid(self, group: np.ndarray) -> tuple[int, ...] | None:
+        """Return the shape of the box of a torus that a group fills in order, or None (the default)."""
+        return None
+
+    def strides(self, circuits: Circuits, group: np.ndarray) -> tuple[int, ...]:
+        """Return the strides along which all of a group have circuits; none by default.
+
+        Parameters
+        ----------
+        circuits
+            Present circuits.
+        group : numpy.ndarray
+            Endpoints, shape [n].
+        """
+        return ()
+
+    def without(self, circuits: Circuits, failed: np.ndarray) -> tuple[Circuits, Reconfiguration]:
+        """Return circuits of which those over failed ports [n] are dark and no others; what it costs."""
+        return circuits, Reconfiguration()
+
+    def port_name(self, port: int) -> str:
+        """Return what one of `Traits.ports` is called in messages."""
+        ports = self.traits.ports
+        return (
+            f"port {port % ports.lanes} of {ports.owner} {port // ports.lanes}" if ports else f"port {port}"
+        )
+
+    def port_links(self, owner: int, lane: int) -> np.ndarray:
+        """Return both ways of a port that no circuit ends on, shape [n]; none by default."""
+        return np.empty(0, dtype=np.int64)
+
+    def switch_links(self, switch: int) -> np.ndarray:
+        """Return the links that fail with a switch of such ports, shape [n]; none by default."""
+        return np.empty(0, dtype=np.int64)
+
+    def switch_ports(self, switch: int) -> np.ndarray:
+        """Return the ports of circuits that fail with a switch, shape [n]; none by default."""
+        return np.empty(0, dtype=np.int64)
+
+    def replacement_s(self, ports: np.ndarray) -> float:
+        """Return the time until spare ports carry what failed ones [n] did, once fibres are moved.
+
+        Raises
+        ------
+        ParameterError
+            If the switches keep no spare ports, as by default, or too few.
+        """
+        msg = f"{self.name} has no optical switches with spare ports; give the failure a repair_s"
+        raise ParameterError(msg)
+
+    def variants(self) -> Mapping[str, Fabric]:
+        """Return like fabrics that a search tries too, by what differs; none by default."""
+        return {}
 
 
 def lone_cards(fabric: Fabric) -> int:
     """Return the endpoints of a node if each needs circuits of its own, else 1."""
-    return fabric.node_size if isinstance(fabric, HasPeers) else 1
+    return 1 if fabric.traits.endpoint_lanes is None else fabric.node_size
 
 
-@runtime_checkable
-class SizeRouted(Protocol):
-    """A fabric on which small transfers go other ways than large ones."""
-
-    @property
-    def bulk_bytes(self) -> float:
-        """Size from which a transfer is large."""
-        ...
+def missing_members(fabric: object) -> tuple[str, ...]:
+    """Return what an object, or a class, lacks of `Fabric`, in alphabetical order; nothing if it answers."""
+    members = {name for name in vars(Fabric) if not name.startswith("_")}
+    if isinstance(fabric, type):
+        unanswered = set(getattr(fabric, "__abstractmethods__", ()))
+        fields = {name for one in fabric.__mro__ for name in vars(one).get("__annotations__", {})}
+        return tuple(sorted((members - set(dir(fabric)) - fields) | unanswered))
+    return tuple(sorted((members | {"name", "endpoints"}) - set(dir(fabric))))

@@ -1,26 +1,24 @@
-"""Identical flows that move as one: with the links they load, at work, or waiting for a path.
+"""Flow groups, identical flows that move as one, at work or waiting; and collectives made of them.
 
 Links that are alike to all traffic, merged, so that a solve costs the same at any size.
 
-Two links are alike when they have the same capacity and every bundle of flows loads them equally; they are
-one constraint. A new bundle splits the classes it crosses, and nothing else has to be looked at again.
+Two links are alike when they have the same capacity and every flow group loads them equally; they are
+one constraint. A new flow group splits the classes it crosses, and nothing else has to be looked at again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
 import simpy
 
-from simulator.interfaces import Circuits, Fabric, Flows, LinkGraph
+from simulator.interfaces import Flows
 
 
 class LinkClasses:
-    """Partition of the links of a graph, refined by every bundle that is added.
+    """Partition of the links of a graph, refined by every flow group that is added.
 
     Parameters
     ----------
@@ -40,16 +38,16 @@ class LinkClasses:
         return index in self._usage
 
     def add(self, index: int, links: np.ndarray, usage: np.ndarray) -> None:
-        """Add a bundle.
+        """Add a flow group.
 
         Parameters
         ----------
         index : int
-            Name of the bundle.
+            Name of the flow group.
         links : numpy.ndarray
             Distinct links that it crosses, shape [U].
         usage : numpy.ndarray
-            Flows of the bundle on each, shape [U].
+            Flows of the flow group on each, shape [U].
         """
         mine: dict[int, float] = {}
         self._usage[index] = mine
@@ -68,7 +66,7 @@ class LinkClasses:
             self._members[target].add(index)
 
     def _split(self, label: int, count: int) -> int:
-        """Take `count` links out of a class into a new one, which all its bundles load as before."""
+        """Take `count` links out of a class into a new one, which all its flow groups load as before."""
         new = len(self._count)
         self._count[label] -= count
         self._count.append(count)
@@ -79,7 +77,7 @@ class LinkClasses:
         return new
 
     def constraints(self, indices: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return owner, class and usage of every incidence of some bundles, and the capacity of each class.
+        """Return owner, class and usage of every incidence of some groups, and the capacity of each class.
 
         Owners count from 0 in the order of `indices`; shapes [I], [I], [I] and [classes].
         """
@@ -91,11 +89,11 @@ class LinkClasses:
 
 
 @dataclass(kw_only=True, eq=False)
-class Bundle:
+class FlowGroup:
     """Identical flows of one rank class, with the links they load under the present circuits."""
 
     index: int
-    """Number of the bundle; orders solves, so that equal runs give equal bytes."""
+    """Number of the flow group; orders solves, so that equal runs give equal bytes."""
     flows: Flows
     """The flows; `size_bytes` is not used."""
     demand: tuple[Flows, ...]
@@ -103,7 +101,7 @@ class Bundle:
     links: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """Distinct links, shape [U]."""
     usage: np.ndarray = field(default_factory=lambda: np.empty(0))
-    """Flows of the bundle on each of them, shape [U]."""
+    """Flows of the flow group on each of them, shape [U]."""
     latency_s: float = 0.0
     """Longest path latency."""
     version: int = -1
@@ -114,9 +112,9 @@ class Bundle:
 
 @dataclass(kw_only=True, eq=False)
 class Transfer:
-    """One bundle at work."""
+    """Flow group at work."""
 
-    bundle: Bundle
+    flow_group: FlowGroup
     """What moves."""
     left_bytes: float
     """Bytes that each flow still has to carry."""
@@ -132,9 +130,9 @@ class Transfer:
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting:
-    """A bundle without a lit path."""
+    """Flow group without a lit path."""
 
-    bundle: Bundle
+    flow_group: FlowGroup
     """What wants to move."""
     ready: simpy.Event
     """Succeeds when the path is lit."""
@@ -142,51 +140,23 @@ class Waiting:
     """Whether its ports should still serve others before they turn to it."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Loads:
-    """What one byte per second of every flow of a bundle asks of the links."""
+@dataclass(frozen=True, kw_only=True)
+class PricedCollective:
+    """Collective of one class as flow groups, with its time and energy on an idle network."""
 
-    links: np.ndarray
-    """Distinct links, shape [U]."""
-    usage: np.ndarray
-    """Share of each that the flows take together, in flows, shape [U]; relays may make it no whole number."""
-    latency_s: float
-    """Longest path latency."""
-
-
-@runtime_checkable
-class Spreads(Protocol):
-    """A fabric that spreads flows over relays, so that a list of links per flow does not tell their load."""
-
-    def loads(self, circuits: Circuits, flows: Flows) -> Loads:
-        """Return what flows of equal rate take of every link, their relays' included."""
-        ...
-
-
-@cache
-def _spreads(kind: type[Fabric]) -> bool:
-    """Return whether fabrics of a kind spread flows; asked at each change of circuits."""
-    return issubclass(kind, Spreads)
-
-
-def fabric_loads(fabric: Fabric, circuits: Circuits, flows: Flows, graph: LinkGraph) -> Loads:
-    """Return what flows of equal rate take of every link over the present circuits of a fabric."""
-    if _spreads(type(fabric)):
-        return cast("Spreads", fabric).loads(circuits, flows)
-    links, usage, latency_s = loads(fabric.route(circuits, flows), graph, flows.weights)
-    return Loads(links=links, usage=usage, latency_s=latency_s)
-
-
-def loads(
-    routes: np.ndarray, graph: LinkGraph, weights: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return distinct links, flows on each (their weights, if given), and the longest latency of routes."""
-    crossed = routes >= 0
-    latency = np.where(crossed, graph.latency_s[np.where(crossed, routes, 0)], 0.0)
-    links, counts = np.unique(routes[crossed], return_counts=True)
-    usage = counts.astype(float)
-    if weights is not None:
-        carried = np.broadcast_to(weights[:, None], routes.shape)[crossed]
-        usage = np.bincount(np.searchsorted(links, routes[crossed]), weights=carried, minlength=links.size)
-        links, usage = links[usage > 0.0], usage[usage > 0.0]
-    return links, usage, float(latency.sum(axis=1).max(initial=0.0))
+    algorithm: str
+    """Chosen algorithm."""
+    parts: tuple[tuple[FlowGroup, float, int], ...]
+    """Flow group, bytes per flow on the wire (with the protocol's own) and repetitions of each round."""
+    protocol_s: float
+    """Time that the library's protocol takes beside latency and transfer."""
+    alone_s: float
+    """Duration with all links to itself."""
+    wire_bytes: float
+    """Payload that the class's ranks put on the wire."""
+    energy_j: float
+    """Dynamic energy of the transfers."""
+    in_turns: bool = False
+    """Whether circuits turn between its parts, so that each repetition turns them again."""
+    at_once: bool = False
+    """Whether its parts are levels that work at the same time; `protocol_s` then has all their latency."""

@@ -1,6 +1,6 @@
-"""READ FIRST: the seams. What a compute unit, its numerics and a fabric must answer, and nothing more.
+"""READ FIRST: the seams of compute units and their numerics, and the flows that a fabric carries.
 
-The engine sees only these types; it cannot know whether a product is made of light.
+The engine sees only these types and `heliograph.fabric`; it cannot know whether a product is made of light.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from simulator.operators import Elementwise, MatMul, Phase
+from simulator.operators import CollectiveKind, Elementwise, MatMul, Phase
 
 if TYPE_CHECKING:
     import torch
 
 
 class Bound(StrEnum):
-    """What limits an operator's time."""
+    """Limit of an operator's time."""
 
     COMPUTE = "compute"
     MEMORY = "memory"
@@ -30,7 +30,7 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cost:
-    """What one run of an operator takes on a unit, beyond the unit's static power."""
+    """Time and dynamic energy of one run of an operator on a unit."""
 
     time_s: float
     """Duration."""
@@ -44,7 +44,7 @@ class Cost:
 
 @runtime_checkable
 class Numerics(Protocol):
-    """How a product comes out, executable in torch."""
+    """Numerics of products, executable in torch."""
 
     def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
         """Return the product, shape [B, M, N].
@@ -61,7 +61,7 @@ class Numerics(Protocol):
 
 @runtime_checkable
 class ComputeUnit(Protocol):
-    """Something that runs operators: a GPU, a photonic core with its electronics."""
+    """Unit that runs operators: a GPU, a photonic core with its electronics."""
 
     @property
     def name(self) -> str:
@@ -98,9 +98,28 @@ class Flows:
     """Bytes of each transfer."""
     axis: str = ""
     """Axis of parallelism they belong to; circuit policies group by it."""
+    kind: CollectiveKind | None = None
+    """Kind of collective they carry out, that of most bytes where several share them; None of bare pairs."""
+    groups: np.ndarray | None = None
+    """Members of the groups around each of which the flows go, each member to the next and the last to the
+    first, shape [G, n]; None where they are pairs."""
     weights: np.ndarray | None = None
     """Bytes of each over `size_bytes`, shape [F]; all are equal if left out. Flows of a bundle end together,
     so their rates stand to each other as these do."""
+
+    @classmethod
+    def around(
+        cls, groups: np.ndarray, *, size_bytes: float, axis: str = "", kind: CollectiveKind | None = None
+    ) -> Flows:
+        """Return flows around groups, shape [G, n]: each member to the next, the last to the first."""
+        return cls(
+            sources=groups.ravel(),
+            destinations=np.roll(groups, -1, axis=1).ravel(),
+            size_bytes=size_bytes,
+            axis=axis,
+            kind=kind,
+            groups=groups,
+        )
 
     @property
     def sizes_bytes(self) -> np.ndarray:
@@ -117,15 +136,34 @@ class Flows:
 
     def reversed(self) -> Flows:
         """Return as much the other way."""
-        return replace(self, sources=self.destinations, destinations=self.sources)
+        groups = None if self.groups is None else self.groups[:, ::-1]
+        return replace(self, sources=self.destinations, destinations=self.sources, groups=groups)
 
     def part(self, kept: np.ndarray) -> Flows:
-        """Return some of the flows, chosen by a mask of shape [F]."""
+        """Return some of the flows, chosen by a mask of shape [F]; parts of a group are pairs."""
         return replace(
             self,
             sources=self.sources[kept],
             destinations=self.destinations[kept],
             weights=None if self.weights is None else self.weights[kept],
+            groups=self._whole_groups(self.sources[kept]),
+        )
+
+    def _whole_groups(self, sources: np.ndarray) -> np.ndarray | None:
+        """Return the groups all of whose members still send, or None if some of a group's do not."""
+        if self.groups is None:
+            return None
+        sending = np.isin(self.groups, sources)
+        whole = sending.all(axis=1)
+        return None if (sending.any(axis=1) & ~whole).any() else self.groups[whole]
+
+    def moved_to(self, endpoint_of: np.ndarray) -> Flows:
+        """Return the same between other endpoints: those that stand for each, shape [E]."""
+        return replace(
+            self,
+            sources=endpoint_of[self.sources],
+            destinations=endpoint_of[self.destinations],
+            groups=None if self.groups is None else endpoint_of[self.groups],
         )
 
 
@@ -139,93 +177,48 @@ class LinkGraph:
     """Latency of each link, shape [L]."""
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Wiring:
+    """Directed links between vertices, of which endpoints are the first and switches follow."""
+
+    tails: np.ndarray
+    """Vertex at which each link begins, shape [L]."""
+    heads: np.ndarray
+    """Vertex at which each link ends, shape [L]."""
+    capacity_bytes_per_s: np.ndarray
+    """Capacity of each link, shape [L]. Links that share traffic ideally may stand as one of their sum."""
+    latency_s: np.ndarray
+    """Latency of each link with the switch at its end, shape [L]."""
+
+    @property
+    def links(self) -> int:
+        """Links in all."""
+        return int(self.tails.size)
+
+    @property
+    def vertices(self) -> int:
+        """Vertices that any link touches, numbered from 0."""
+        return int(max(self.tails.max(initial=-1), self.heads.max(initial=-1))) + 1
+
+    def graph(self) -> LinkGraph:
+        """Return capacities and latencies as the engine takes them; nobody may write to them."""
+        capacity, latency = self.capacity_bytes_per_s.astype(float), self.latency_s.astype(float)
+        capacity.flags.writeable = False
+        latency.flags.writeable = False
+        return LinkGraph(capacity_bytes_per_s=capacity, latency_s=latency)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reconfiguration:
-    """What a change of circuits costs."""
+    """Cost of a change of circuits."""
 
-    dark_s: float = 0.0
-    """How long the moving links carry nothing."""
+    reconfiguration_s: float = 0.0
+    """Time for which the moving links carry nothing."""
     moved_links: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """Links that change or vanish, and so must be idle first; shape [M]."""
     energy_j: float = 0.0
     """Energy of moving the ports."""
 
 
-@runtime_checkable
-class TurnsAhead(Protocol):
-    """A fabric whose idle ports may turn to traffic before it asks."""
-
-    @property
-    def turns_ahead(self) -> bool:
-        """Whether they do."""
-        ...
-
-
 Circuits = Any
 """State of a fabric's circuits: opaque to everyone but the fabric, handed in and handed back."""
-
-
-@runtime_checkable
-class Fabric(Protocol):
-    """What carries flows between endpoints (accelerators, numbered from 0)."""
-
-    @property
-    def name(self) -> str:
-        """Name shown in tables and traces."""
-        ...
-
-    @property
-    def endpoints(self) -> int:
-        """Accelerators it connects."""
-        ...
-
-    @property
-    def node_size(self) -> int:
-        """Endpoints that share a scale-up domain; consecutive numbers."""
-        ...
-
-    @property
-    def static_w(self) -> float:
-        """Power of switches and transceivers, for the whole fabric."""
-        ...
-
-    @property
-    def cost_usd(self) -> float:
-        """Price of switches, transceivers and fibres, for the whole fabric."""
-        ...
-
-    def initial(self, demand: tuple[Flows, ...]) -> Circuits:
-        """Return the circuits at the start of a step, given all the traffic the step will have."""
-        ...
-
-    def configure(
-        self, circuits: Circuits, flows: Flows, demand: tuple[Flows, ...]
-    ) -> tuple[Circuits, Reconfiguration]:
-        """Return circuits over which `flows` can be routed, and what the change costs.
-
-        `demand` holds the flows of the same endpoints that a policy may want to serve at the same time.
-        A packet fabric returns what it was handed, and no dark time.
-        """
-        ...
-
-    def graph(self, circuits: Circuits) -> LinkGraph:
-        """Return the links that exist now; link numbers never change."""
-        ...
-
-    def route(self, circuits: Circuits, flows: Flows) -> np.ndarray:
-        """Return the links of each flow, shape [F, H], short routes padded with -1.
-
-        Raises
-        ------
-        RouteError
-            If a flow has no path over the present circuits.
-        """
-        ...
-
-    def connected(self, circuits: Circuits, flows: Flows) -> bool:
-        """Return whether every flow has a path over the present circuits."""
-        ...
-
-    def transfer_energy_j(self, flows: Flows) -> float:
-        """Return the dynamic energy of carrying all the flows once."""
-        ...

@@ -1,4 +1,4 @@
-"""Where each rank stands: the order of the axes of parallelism over the accelerators."""
+"""Places of ranks: the order of the axes of parallelism over the accelerators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AXES = ("tp", "cp", "dp", "pp")
 
 
 class Groups(Protocol):
-    """What traffic asks of where ranks stand."""
+    """Groups of ranks, as traffic asks for them."""
 
     def groups(self, axis: str, rank_class: int) -> np.ndarray:
         """Return the groups of a class along an axis, shape [groups, ranks in a group]."""

@@ -1,4 +1,4 @@
-"""Which unit of a node runs which operator, and what a run of operators costs it.
+"""Node of an accelerator: its units, the operators that each runs, and their cost.
 
 Off-chip memory: the wall that light does not remove, shared by GPUs and photonic accelerators.
 

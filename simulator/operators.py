@@ -1,4 +1,4 @@
-"""What a training step is made of: operators, tasks and the graph that a step is.
+"""Operators, tasks and the graph of a training step.
 
 Uneven all-to-alls: which share of what a rank sends goes to whom, when experts are not all alike.
 
@@ -33,7 +33,7 @@ BALANCED = 1e-9
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Skew:
-    """How uneven an all-to-all is: some members get more than others, and each has favourites.
+    """Unevenness of an all-to-all: some members get more than others, and each has favourites.
 
     Notes
     -----
@@ -152,7 +152,7 @@ def spread_places(count: int) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spread:
-    """Where the copies of one token go: to some of many targets, which a group's members share evenly."""
+    """Targets of the copies of one token: some of many, which a group's members share evenly."""
 
     targets: int
     """Targets (experts) over the whole group."""
@@ -196,7 +196,7 @@ class Spread:
 
 
 class Phase(StrEnum):
-    """Which part of a training step an operator belongs to."""
+    """Part of a training step that an operator belongs to."""
 
     FORWARD = "forward"
     GRAD_INPUT = "grad_input"
@@ -205,7 +205,7 @@ class Phase(StrEnum):
 
 
 class Held(StrEnum):
-    """Which operand of a product may stay in a core while the other streams past."""
+    """Operand of a product that may stay in a core while the other streams past."""
 
     NONE = "none"
     A = "a"
@@ -213,7 +213,7 @@ class Held(StrEnum):
 
 
 class CollectiveKind(StrEnum):
-    """What a group of ranks does together."""
+    """Kind of a collective of a group of ranks."""
 
     ALL_REDUCE = "all_reduce"
     REDUCE_SCATTER = "reduce_scatter"

@@ -20,10 +20,11 @@ import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any, TypeVar
 
 from simulator.errors import MOST_SHOWN, ParameterError, nearest
-from simulator.units import to_si
+from simulator.units import dimension_of, to_si
 
 TreeT = TypeVar("TreeT")
 
@@ -178,6 +179,17 @@ def _hint(leaves: list[_Leaf], path: str) -> str:
     if path and inside:
         shown = ", ".join(inside[:6]) + (", ..." if len(inside) > 6 else "")
         return f"it holds several; write one of {shown}"
+    above, _, name = path.rpartition(".")
+    derived = [
+        leaf
+        for leaf in leaves
+        if f".{'.'.join(leaf.segments[:-1])}".endswith(f".{above}" if above else "")
+        and isinstance(getattr(type(leaf.owner), name, None), property | cached_property)
+        and dimension_of(leaf.field) == dimension_of(name)
+    ]
+    if derived:
+        shown = ", ".join(leaf.path for leaf in derived[:MOST_SHOWN])
+        return f"it follows from other numbers; set one of {shown}"
     length = path.count(".") + 1
     endings = {".".join(leaf.segments[-length:]): leaf.path for leaf in leaves}
     endings |= {leaf.path: leaf.path for leaf in leaves}
@@ -185,8 +197,8 @@ def _hint(leaves: list[_Leaf], path: str) -> str:
     if near:
         return f"did you mean '{endings[near[0]]}'?"
     alike = sorted(endings, key=lambda ending: -difflib.SequenceMatcher(None, ending, path).ratio())
-    shown = list(dict.fromkeys(endings[ending] for ending in alike))
-    return f"known parameters: {', '.join(shown[:MOST_SHOWN])}{', ...' if len(shown) > MOST_SHOWN else ''}"
+    known = list(dict.fromkeys(endings[ending] for ending in alike))
+    return f"known parameters: {', '.join(known[:MOST_SHOWN])}{', ...' if len(known) > MOST_SHOWN else ''}"
 
 
 def _converted(leaf: _Leaf, value: float | str) -> float | int | Enum | None:

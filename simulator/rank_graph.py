@@ -25,7 +25,7 @@ class Recorded(Elementwise):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """What every rank of a class does for itself."""
+    """Work of every rank of a class for itself."""
 
     operator: MatMul | Elementwise
     """What is run on the accelerator's units."""
@@ -83,7 +83,7 @@ class RankTask:
 
 @dataclass(frozen=True, kw_only=True)
 class RankGraph:
-    """What some ranks do, as tasks on classes of ranks that behave alike, often of one rank each.
+    """Recorded tasks on classes of ranks that behave alike, often of one rank each.
 
     Raises
     ------

@@ -26,7 +26,7 @@ DeviceT = TypeVar("DeviceT")
 
 
 class Status(StrEnum):
-    """How far a number is to be trusted."""
+    """Trust in a number."""
 
     MEASURED = "measured"
     PUBLISHED = "published"

@@ -20,8 +20,9 @@ from electronic.devices import (
 from electronic.fabrics.packets import PacketFabric, Reduction
 from simulator.checks import check_range
 from simulator.errors import ParameterError
+from simulator.interfaces import Wiring
 from simulator.topology.clos import GlobalLinks
-from simulator.topology.graphs import NO_LINK, Wiring, bundle, joined
+from simulator.topology.graphs import NO_LINK, bundle, joined
 from simulator.topology.scale_up import Adder, Nic, OpticalHop, ScaleUp, load_hop, load_nic
 
 

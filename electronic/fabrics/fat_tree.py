@@ -17,9 +17,9 @@ from electronic.devices import (
     load_transceiver,
 )
 from electronic.fabrics.packets import PacketFabric, Reduction
-from simulator.interfaces import Flows
+from simulator.interfaces import Flows, Wiring
 from simulator.topology.clos import Clos, Spreading
-from simulator.topology.graphs import NO_LINK, Wiring, joined, packed
+from simulator.topology.graphs import NO_LINK, joined, packed
 from simulator.topology.scale_up import Adder, Nic, OpticalHop, ScaleUp, load_hop, load_nic
 
 

@@ -10,9 +10,10 @@ import numpy as np
 from electronic.devices import load_scale_up
 from simulator.checks import check_range
 from simulator.errors import ParameterError
-from simulator.interfaces import Flows
+from simulator.fabric import Traits
+from simulator.interfaces import Flows, Wiring
 from simulator.topology.clos import Clos
-from simulator.topology.graphs import NO_LINK, GraphFabric, Wiring, bundle, joined, packed
+from simulator.topology.graphs import NO_LINK, GraphFabric, bundle, joined, packed
 from simulator.topology.scale_up import BillItem, ScaleUp
 
 
@@ -47,6 +48,11 @@ class SwitchedDomain(GraphFabric):
             )
             raise ParameterError(msg)
         _ = self.clos
+
+    @cached_property
+    def traits(self) -> Traits:
+        """Library of the domain."""
+        return Traits(scale_up=self.scale_up)
 
     @property
     def node_size(self) -> int:

@@ -6,6 +6,7 @@ Bare wires are those of simulators without devices: a rate and a latency, withou
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -20,10 +21,11 @@ from electronic.devices import (
     load_scale_up,
     load_transceiver,
 )
-from simulator.checks import check_positive, check_range
+from simulator.checks import check_choices, check_positive, check_range
 from simulator.errors import ParameterError
-from simulator.interfaces import Flows, LinkGraph, Reconfiguration
-from simulator.topology.graphs import NO_LINK, GraphFabric, Wiring, bundle, detours, joined, packed
+from simulator.fabric import Fabric, Traits
+from simulator.interfaces import Flows, LinkGraph, Wiring
+from simulator.topology.graphs import NO_LINK, GraphFabric, bundle, joined, packed
 from simulator.topology.scale_up import (
     Adder,
     BillItem,
@@ -31,8 +33,6 @@ from simulator.topology.scale_up import (
     Nic,
     OpticalHop,
     ScaleUp,
-    bill_power_w,
-    bill_price_usd,
     load_hop,
     load_nic,
 )
@@ -67,25 +67,30 @@ class PacketFabric(GraphFabric, Protocol):
     reduction: Reduction
     adder: Adder
 
-    @cached_property
+    @property
+    @abstractmethod
     def edges(self) -> np.ndarray:
         """Packet switch of each endpoint's card, counted from 0, shape [E]."""
         ...
 
+    @abstractmethod
     def trunk_wiring(self, first_vertex: int) -> Wiring:
         """Return the links between packet switches, of which the first is vertex `first_vertex`."""
         ...
 
+    @abstractmethod
     def trunk_paths(self, sources: np.ndarray, destinations: np.ndarray) -> list[np.ndarray]:
         """Return the links between switches at each place of the way, as `trunk_wiring` numbers them."""
         ...
 
     @property
+    @abstractmethod
     def switches(self) -> int:
         """Packet switches."""
         ...
 
     @property
+    @abstractmethod
     def trunks(self) -> int:
         """Links between packet switches, both ways one."""
         ...
@@ -104,6 +109,15 @@ class PacketFabric(GraphFabric, Protocol):
     def network_adder(self) -> Adder | None:
         """How packet switches add, or None if they do not."""
         return self.adder if self.reduction is Reduction.SWITCHES else None
+
+    @cached_property
+    def traits(self) -> Traits:
+        """Library of the nodes, and switches that may add."""
+        return Traits(
+            scale_up=self.scale_up,
+            network_adder=self.network_adder,
+            card_bytes_per_s=self.nic.bandwidth_bytes_per_s,
+        )
 
     @property
     def trunk_bytes_per_s(self) -> float:
@@ -142,6 +156,7 @@ class PacketFabric(GraphFabric, Protocol):
         LinkError
             If the light of a link does not arrive.
         """
+        check_choices(self)
         check_range(self, "endpoints", low=1)
         self.scale_up.nodes(self.endpoints)
         _ = self.optical_budget
@@ -206,7 +221,7 @@ class PacketFabric(GraphFabric, Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wires:
+class Wires(Fabric):
     """Endpoints with one port each into a switch that never blocks, or with a link to every other endpoint.
 
     Notes
@@ -234,31 +249,6 @@ class Wires:
             msg = f"Wires '{self.name}': endpoints must be whole; got {self.endpoints}"
             raise ParameterError(msg)
 
-    @property
-    def node_size(self) -> int:
-        """One: no endpoints share a node."""
-        return 1
-
-    @property
-    def static_w(self) -> float:
-        """No power: links are bare."""
-        return 0.0
-
-    @property
-    def cost_usd(self) -> float:
-        """No price: links are bare."""
-        return 0.0
-
-    def initial(self, demand: tuple[Flows, ...]) -> None:
-        """Return None: there are no circuits."""
-        return
-
-    def configure(
-        self, circuits: None, flows: Flows, demand: tuple[Flows, ...]
-    ) -> tuple[None, Reconfiguration]:
-        """Return the circuits as they were handed in, with no dark time."""
-        return circuits, Reconfiguration()
-
     def graph(self, circuits: None) -> LinkGraph:
         """Return the links, which never change."""
         return self._graph
@@ -282,10 +272,6 @@ class Wires:
         links[source == destination] = NO_LINK
         return links
 
-    def connected(self, circuits: None, flows: Flows) -> bool:
-        """Return True: everybody reaches everybody."""
-        return True
-
     def transfer_energy_j(self, flows: Flows) -> float:
         """Return no energy: links are bare."""
         return 0.0
@@ -296,7 +282,7 @@ RAIL_OPTICS = "dr4"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RailFabric:
+class RailFabric(GraphFabric):
     """Nodes joined by packet switches, one network card per accelerator, rails on leaves of their own.
 
     Notes
@@ -414,72 +400,9 @@ class RailFabric:
         }
 
     @cached_property
-    def static_w(self) -> float:
-        """Power of node switches, cards, modules and switches, whole fabric."""
-        return bill_power_w(self.bill())
-
-    @cached_property
-    def cost_usd(self) -> float:
-        """Price of node switches, cards, modules and switches, whole fabric."""
-        return bill_price_usd(self.bill())
-
-    def initial(self, demand: tuple[Flows, ...]) -> None:
-        """Return None: there are no circuits."""
-        return
-
-    def configure(
-        self,
-        circuits: None,
-        flows: Flows,
-        demand: tuple[Flows, ...],
-    ) -> tuple[None, Reconfiguration]:
-        """Return the circuits as they were handed in, with no dark time."""
-        return circuits, Reconfiguration()
-
-    def graph(self, circuits: None) -> LinkGraph:
-        """Return the links, which never change."""
-        return self._graph
-
-    @cached_property
-    def _graph(self) -> LinkGraph:
-        each: np.ndarray = np.ones(self.endpoints)
-        up = self.levels - 1
-        pool_bytes_per_s = self.port_bytes_per_s / self.oversubscription
-        leaf_bytes_per_s: np.ndarray = pool_bytes_per_s * np.bincount(self.leaf_of)
-        node_bytes_per_s, node_s = self.scale_up.capacity_bytes_per_s, self.scale_up.latency_s / 2
-        hop_s = self.transceiver.link_latency_s
-        climb_s = np.full(self.leaves, up * (self.switch.latency_s + hop_s))
-        capacity = [each * node_bytes_per_s] * 2 + [each * self.port_bytes_per_s] * 2
-        latency = [each * node_s] * 2 + [each * (self.nic.latency_s + hop_s)]
-        latency += [each * (self.nic.latency_s + hop_s + self.switch.latency_s)]
-        if up:
-            capacity += [leaf_bytes_per_s] * 2
-            latency += [climb_s] * 2
-        graph = LinkGraph(
-            capacity_bytes_per_s=np.concatenate(capacity).astype(float), latency_s=np.concatenate(latency)
-        )
-        graph.capacity_bytes_per_s.flags.writeable = False
-        graph.latency_s.flags.writeable = False
-        return graph
-
-    def route(self, circuits: None, flows: Flows) -> np.ndarray:
-        """Return the links of each flow, shape [F, 4]; a flow to itself has none."""
-        source, destination = flows.sources, flows.destinations
-        total = self.endpoints
-        off_node = self.scale_up.off_node(flows)
-        source_leaf, destination_leaf = self.leaf_of[source], self.leaf_of[destination]
-        climbs = off_node & (source_leaf != destination_leaf)
-        inside = ~off_node & (source != destination)
-        links = np.full((len(source), 4), NO_LINK, dtype=np.int64)
-        links[inside, 0] = source[inside]
-        links[inside, 1] = total + destination[inside]
-        links[off_node, 0] = 2 * total + source[off_node]
-        flat = off_node & ~climbs
-        links[flat, 1] = 3 * total + destination[flat]
-        links[climbs, 1] = 4 * total + source_leaf[climbs]
-        links[climbs, 2] = 4 * total + self.leaves + destination_leaf[climbs]
-        links[climbs, 3] = 3 * total + destination[climbs]
-        return links
+    def traits(self) -> Traits:
+        """Library of the nodes."""
+        return Traits(scale_up=self.scale_up, card_bytes_per_s=self.nic.bandwidth_bytes_per_s)
 
     @cached_property
     def wiring(self) -> Wiring:
@@ -487,26 +410,43 @@ class RailFabric:
         every, leaves = np.arange(self.endpoints), np.arange(self.leaves)
         domains = self.endpoints + self.scale_up.node_of(every)
         edges = self.endpoints + self.nodes + self.leaf_of
-        firsts = self.endpoints + self.nodes + leaves
-        spines = np.full(self.leaves, firsts[-1] + 1)
-        tails, heads = [every, domains, every, edges], [domains, every, edges, every]
-        if self.levels > 1:
-            tails, heads = [*tails, firsts, spines], [*heads, spines, firsts]
-        graph = self._graph
-        return Wiring(
-            tails=np.concatenate(tails),
-            heads=np.concatenate(heads),
-            capacity_bytes_per_s=graph.capacity_bytes_per_s,
-            latency_s=graph.latency_s,
-        )
+        node = self.scale_up.capacity_bytes_per_s, self.scale_up.latency_s / 2
+        card_s = self.nic.latency_s + self.transceiver.link_latency_s
+        leaf_s = card_s + self.switch.latency_s
+        parts = [
+            bundle(every, domains, rate_bytes_per_s=node[0], latency_s=node[1]),
+            bundle(domains, every, rate_bytes_per_s=node[0], latency_s=node[1]),
+            bundle(every, edges, rate_bytes_per_s=self.port_bytes_per_s, latency_s=card_s),
+            bundle(edges, every, rate_bytes_per_s=self.port_bytes_per_s, latency_s=leaf_s),
+        ]
+        up = self.levels - 1
+        if up:
+            firsts = self.endpoints + self.nodes + leaves
+            spines = np.full(self.leaves, firsts[-1] + 1)
+            pool = self.port_bytes_per_s / self.oversubscription * np.bincount(self.leaf_of)
+            climb_s = up * (self.switch.latency_s + self.transceiver.link_latency_s)
+            parts += [
+                bundle(firsts, spines, rate_bytes_per_s=pool, latency_s=climb_s),
+                bundle(spines, firsts, rate_bytes_per_s=pool, latency_s=climb_s),
+            ]
+        return joined(parts)
 
-    def around(self, circuits: None, flows: Flows, failed: np.ndarray) -> np.ndarray:
-        """Return the links of each flow as `route` does, by the node's other cards where its own fail."""
-        return detours(self.wiring, self.route(circuits, flows), flows, failed)
-
-    def connected(self, circuits: None, flows: Flows) -> bool:
-        """Return True: packets reach everybody."""
-        return True
+    def paths(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
+        """Return the links from sources to other endpoints, shape [F, 4], padded with `NO_LINK`."""
+        total = self.endpoints
+        off_node = self.scale_up.node_of(sources) != self.scale_up.node_of(destinations)
+        source_leaf, destination_leaf = self.leaf_of[sources], self.leaf_of[destinations]
+        climbs = off_node & (source_leaf != destination_leaf)
+        flat, inside = off_node & ~climbs, ~off_node
+        links = np.full((len(sources), 4), NO_LINK, dtype=np.int64)
+        links[inside, 0] = sources[inside]
+        links[inside, 1] = total + destinations[inside]
+        links[off_node, 0] = 2 * total + sources[off_node]
+        links[flat, 1] = 3 * total + destinations[flat]
+        links[climbs, 1] = 4 * total + source_leaf[climbs]
+        links[climbs, 2] = 4 * total + self.leaves + destination_leaf[climbs]
+        links[climbs, 3] = 3 * total + destinations[climbs]
+        return links
 
     def transfer_energy_j(self, flows: Flows) -> float:
         """Return the dynamic energy of carrying all the flows once; switches and modules count as static."""

@@ -11,9 +11,10 @@ import simpy
 from electronic.devices import load_packet_switch, load_scale_up, load_transceiver, scale_up_name
 from electronic.fabrics.packets import RailFabric
 from electronic.gpu import gpu_of
-from simulator.collectives.traffic import Plan, Traffic
+from simulator.collectives.traffic import Traffic
 from simulator.engine.network import Network
 from simulator.errors import WorkloadError, nearest
+from simulator.flow_groups import PricedCollective
 from simulator.layout import RankLayout
 from simulator.operators import Collective, CollectiveKind, Phase
 from simulator.topology.scale_up import load_nic
@@ -81,7 +82,7 @@ def collective_plan(
     in_network: bool = True,
     algorithm: str = "",
     cards: str = "",
-) -> Plan:
+) -> PricedCollective:
     """Return how a communication library would carry out a collective; see `all_reduce_time_s`."""
     options = collective_plans(gpu_name, n_gpus, nbytes, kind, in_network=in_network, cards=cards)
     asked = [plan for plan in options if plan.algorithm.split()[0] == algorithm]
@@ -96,7 +97,7 @@ def collective_plans(
     *,
     in_network: bool = True,
     cards: str = "",
-) -> tuple[Plan, ...]:
+) -> tuple[PricedCollective, ...]:
     """Return all ways in which a library could carry out a collective: algorithms and protocols."""
     if kind not in set(CollectiveKind):
         msg = f"no collective is called '{kind}'; {nearest(kind, set(CollectiveKind), noun='collective')}"

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
 import numpy as np
 
 from electronic.devices import Transceiver, load_transceiver
-from simulator.checks import check_range
+from simulator.checks import check_choices, check_range
 from simulator.errors import ParameterError
-from simulator.flow_groups import Loads, loads
-from simulator.interfaces import Flows
+from simulator.fabric import Fabric, Loads, Splicing, Traits
+from simulator.interfaces import Flows, Wiring
 from simulator.topology.clos import DirectLink, Spreading, load_direct_link
-from simulator.topology.graphs import GraphFabric, Wiring, bundle
+from simulator.topology.graphs import GraphFabric, bundle
 from simulator.topology.scale_up import BillItem, HopBudget, OpticalHop, load_hop
-from simulator.topology.torus import Torus, TorusPaths, cube_sides, regular, twisted
+from simulator.topology.torus import Torus, TorusPaths, box_sides, cube_sides, regular, twisted
 from simulator.units import BITS_PER_BYTE
+
+LEAST_SIDE = 4
+"""Shortest side of a torus that a search tries: that of a cube (Jouppi et al., ISCA 2023). Dimensionless."""
 
 
 class Medium(StrEnum):
@@ -74,6 +77,7 @@ class TorusFabric(GraphFabric):
     """How a flow uses the shortest ways that there are."""
 
     def __post_init__(self) -> None:
+        check_choices(self)
         check_range(self, "endpoints", "x", "y", low=1)
         if self.endpoints % (self.x * self.y):
             sides = cube_sides(self.endpoints)
@@ -86,15 +90,23 @@ class TorusFabric(GraphFabric):
         if self.medium is Medium.OPTICAL:
             _ = self.optical_budget
 
+    def variants(self) -> dict[str, Fabric]:
+        """Return the fabric with other sides."""
+        return {
+            f"{x} x {y}": replace(self, x=x, y=y)
+            for x, y, _ in box_sides(self.endpoints, LEAST_SIDE)
+            if (x, y) != (self.x, self.y)
+        }
+
     @property
     def shape(self) -> tuple[int, int, int]:
         """Accelerators along each axis."""
         return self.x, self.y, self.endpoints // (self.x * self.y)
 
-    @property
-    def node_size(self) -> int:
-        """One: no two accelerators share a switched domain."""
-        return 1
+    @cached_property
+    def traits(self) -> Traits:
+        """No switches join a host to any but its neighbours, so that a job waits for its repair."""
+        return Traits(splicing=Splicing.FIXED)
 
     @cached_property
     def torus(self) -> Torus:
@@ -150,11 +162,9 @@ class TorusFabric(GraphFabric):
 
     def loads(self, circuits: None, flows: Flows) -> Loads:
         """Return what flows of equal rate take of every link; sprayed ones share all shortest ways evenly."""
-        graph = self.graph(circuits)
         if self.spreading is Spreading.SPRAYED:
-            return self.ways.sprayed(flows, graph)
-        links, usage, latency_s = loads(self.route(circuits, flows), graph, flows.weights)
-        return Loads(links=links, usage=usage, latency_s=latency_s)
+            return self.ways.sprayed(flows, self.graph(circuits))
+        return super().loads(circuits, flows)
 
     def grid(self, group: np.ndarray) -> tuple[int, ...] | None:
         """Return the shape of the box that a group fills in order, or None; collectives go by it."""

@@ -17,7 +17,6 @@ from optical.scheduling.birkhoff import birkhoff_von_neumann, permutations_for
 from optical.scheduling.demand import sinkhorn
 from optical.scheduling.matchings import Matching
 from simulator.errors import ParameterError
-from simulator.flow_groups import fabric_loads
 from simulator.interfaces import Flows
 from simulator.topology.scale_up import load_nic
 from simulator.units import BITS_PER_BYTE, to_si
@@ -181,7 +180,7 @@ def _all_to_all(record: Record, _: re.Match[str]) -> tuple[float, str]:
     size = has["hosts"] ** 2 * to_si("size_bytes", has["bytes"], "MB")
     flows = Flows(axis="", sources=sources, destinations=destinations, size_bytes=size)
     graph = fabric.graph(None)
-    loads = fabric_loads(fabric, None, flows, graph)
+    loads = fabric.loads(None, flows)
     time_s = size * float((loads.usage / graph.capacity_bytes_per_s[loads.links]).max()) + loads.latency_s
     record.assume("all flows of two racks share their circuit and end together; headers take their part")
     per_unit_s = to_si("time_s", 1.0, record.text("unit") or "s")

@@ -53,7 +53,7 @@ BEYOND = MappingProxyType(
     {
         r"(\S+ ){0,2}accuracy": "an accuracy on their data; `heliograph photons` trains a network of its own",
         r".*\bvs\b|claims|.*\bEDP\b|.*scaling|.*saving|optimising": A_RATIO,
-        r".*quantum limit": "a limit of physics, no parts give it; tests hold `optical.noise.limits` to it",
+        r".*quantum limit": "a limit of physics, no parts give it; tests hold `optical.devices.limits` to it",
         r"photons per": "photons against an accuracy: `heliograph photons` measures it",
     }
 )

@@ -11,7 +11,7 @@ from optical.conversion.convert import (
 from optical.conversion.interception import ProductCounts, watch_products
 from optical.conversion.noise_keys import NoiseKey, noise_key
 from optical.conversion.policy import Policy, ProductException, ProductKind
-from optical.conversion.report import ConversionReport, Place, ReportRow, describe
+from optical.conversion.report import ConversionReport, ReportRow, RunsOn, describe
 from optical.execution import Mode, ProductSpecs
 
 __all__ = [
@@ -19,13 +19,13 @@ __all__ = [
     "KeyedModel",
     "Mode",
     "NoiseKey",
-    "Place",
     "Policy",
     "ProductCounts",
     "ProductException",
     "ProductKind",
     "ProductSpecs",
     "ReportRow",
+    "RunsOn",
     "StepwiseConverter",
     "convert",
     "describe",

@@ -194,7 +194,7 @@ _TO_THE_RIGHT = {"products", "weights", "MACs"}
 _UNKNOWN = "?"
 
 
-class Place(StrEnum):
+class RunsOn(StrEnum):
     """Unit that runs a product."""
 
     CORE = "core"
@@ -215,7 +215,7 @@ class ReportRow:
     """Its class."""
     product: str
     """What the product does there (`ProductKind`), or the operator of torch."""
-    place: Place
+    place: RunsOn
     """What runs it."""
     reason: str
     """Why it does not run as the core's specification says; empty if it does."""
@@ -244,11 +244,11 @@ class ConversionReport:
     measured: bool
     """Whether the model was run."""
 
-    def weights(self, place: Place) -> int:
+    def weights(self, place: RunsOn) -> int:
         """Return the parameters whose products run at a place."""
         return sum(row.weights for row in self.rows if row.place is place)
 
-    def macs(self, place: Place) -> int:
+    def macs(self, place: RunsOn) -> int:
         """Return the multiply-accumulates of one forward pass at a place, as far as they are known."""
         return sum(row.macs or 0 for row in self.rows if row.place is place)
 
@@ -263,14 +263,14 @@ class ConversionReport:
         return f"{self.model}, mode {self.mode}; {how}"
 
     def _totals(self) -> list[str]:
-        products = self.weights(Place.CORE), sum(row.weights for row in self.rows)
+        products = self.weights(RunsOn.CORE), sum(row.weights for row in self.rows)
         lines = [
             f"parameters: {self.parameters:,}; multiplied on the core {products[0]:,}, "
             f"electronically {products[1] - products[0]:,}, "
             f"in no product (look-ups, norms, biases) {self.parameters - products[1]:,}"
         ]
         if self.measured:
-            core, electronic, escaped = map(self.macs, Place)
+            core, electronic, escaped = map(self.macs, RunsOn)
             whole = core + electronic + escaped
             share = f" ({100 * core / whole:.2f} % on the core)" if whole else ""
             lines.append(f"multiply-accumulates: {whole:,}{share}")
@@ -375,7 +375,7 @@ def _measured(
     entry: ProductEntry, model: nn.Module, classes: Mapping[str, str]
 ) -> tuple[ReportRow, set[str]]:
     """Return a row without its weights, and the names of those."""
-    place = Place.CORE if entry.on_core else Place.ESCAPED if entry.escaped else Place.ELECTRONIC
+    place = RunsOn.CORE if entry.on_core else RunsOn.ESCAPED if entry.escaped else RunsOn.ELECTRONIC
     site = next((one for one in sites_of(model) if one.name == entry.layer), None)
     names = set(entry.weights)
     if not names and entry.product in _BY_WEIGHTS:  # a copy was multiplied, as under autocast
@@ -444,24 +444,24 @@ def _kinds(module: nn.Module) -> tuple[ProductKind, ...]:
     return ()
 
 
-def _planned_place(site: Site, kind: ProductKind | None) -> Place:
+def _planned_place(site: Site, kind: ProductKind | None) -> RunsOn:
     kinds = tuple(ProductKind) if kind is None else (kind,)
     runs = any(site.specs(one, training=False) is not None for one in kinds)
-    return Place.CORE if runs else Place.ELECTRONIC
+    return RunsOn.CORE if runs else RunsOn.ELECTRONIC
 
 
-def _reason(site: Site | None, product: str, place: Place) -> str:
+def _reason(site: Site | None, product: str, place: RunsOn) -> str:
     """Return why a product is not on the core, or is an exception there, as far as the policy says."""
-    if site is None or place is Place.ESCAPED:
+    if site is None or place is RunsOn.ESCAPED:
         return ""
     if not site.included:
         return "excluded"
     kinds = (ProductKind(product),) if product in tuple(ProductKind) else tuple(ProductKind)
     policy = site.conversion.policy
     pattern = next((one for kind in kinds if (one := policy.pattern(site.name, kind))), None)
-    if pattern is None or (place is Place.CORE) is (pattern in policy.electronic):
+    if pattern is None or (place is RunsOn.CORE) is (pattern in policy.electronic):
         return ""
-    return f"policy: {pattern}" if place is Place.ELECTRONIC else f"exception: {pattern}"
+    return f"policy: {pattern}" if place is RunsOn.ELECTRONIC else f"exception: {pattern}"
 
 
 def _each_weight_once(model: nn.Module, rows: Sequence[tuple[ReportRow, set[str]]]) -> list[ReportRow]:

@@ -61,7 +61,7 @@ GRADIENTS = (Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
 
 
 class Array(ABC):
-    """What every analog core says of its own array."""
+    """Array of an analog core: the part of its description that no other core shares."""
 
     name: str
     """Name shown in tables and messages."""
@@ -70,7 +70,7 @@ class Array(ABC):
     modulator: Modulator | RingModulator
     """One per operand symbol at a time."""
     chip: Chip
-    """How unlike parts of a kind are, and which outputs fluctuate together."""
+    """Spread of like parts, and the outputs that fluctuate together."""
 
     @property
     @abstractmethod
@@ -115,7 +115,7 @@ class Array(ABC):
 class AnalogCore(Array):
     """Base of the analog cores: the fields that they share, and all that follows from their arrays."""
 
-    counts: ClassVar[tuple[str, ...]]
+    counts: ClassVar[tuple[str, ...]] = ()
     """Fields that must be whole numbers from 1."""
     symbol_rate_hz: float
     """Symbols per second."""
@@ -124,9 +124,9 @@ class AnalogCore(Array):
     adc_range_sigma: float = 4.0
     """Half of the ADC's range over the rms of its samples, dimensionless; a design choice."""
     chip_seed: int = 1
-    """Which chip it is: key of all that is fixed for it; a choice."""
+    """Key of the chip, from which all that is fixed for it is drawn; a choice."""
     gradient_rounding: Rounding = Rounding.STOCHASTIC
-    """How the DAC driver rounds operands of gradient products; stochastic rounding keeps their mean."""
+    """Rounding of gradient operands in the DAC driver; stochastic rounding keeps their mean."""
     amplifier: Soa | None = None
     """Amplifier of the light behind the coupling into the chip; none in today's cores."""
     laser: Laser = shipped(Laser, "laser")
@@ -164,7 +164,7 @@ class AnalogCore(Array):
 
     @property
     def full_load(self) -> Events:
-        """What happens in a second on one core with all parts at work."""
+        """Events per second on one core with all parts at work."""
         return Events(
             symbols=self.modulators * self.symbol_rate_hz, samples=self.receivers * self.sample_rate_hz
         )
@@ -179,20 +179,25 @@ class AnalogCore(Array):
         """Bytes that one core fetches from the buffer in one symbol at full load."""
         return self.modulators * self.word_bytes
 
+    @cached_property
+    def used_parts(self) -> tuple[Part, ...]:
+        """Parts list without what only stands on the core, listed once."""
+        return tuple(part for part in self.parts() if part.per is not Per.CORE)
+
     def work(self, operator: Products, cores: int) -> Work:
         """Return time, energy and wear of one product, or of each of many, on cores in whole clusters."""
         events = self.events(operator, cores)
         return Work(
             light_s=events.cycles / self.symbol_rate_hz,
             programming_s=events.rounds * self.reload.time_s + events.prepared_s,
-            energy_j=energy_j(self.parts(), events),
+            energy_j=energy_j(self.used_parts, events),
             operand_bytes=events.operand_bytes,
             writes=events.rounds,
         )
 
     def load_energy_j(self, values: float) -> float:
         """Return the energy of loading one core with so many values, what prepares them apart."""
-        return float(math.fsum(energy_j(self.parts(), Events(values=values, loads=1)).values()))
+        return float(math.fsum(energy_j(self.used_parts, Events(values=values, loads=1)).values()))
 
     @property
     def calibration(self) -> CalibrationCost:
@@ -385,13 +390,12 @@ def source_parts(core: AnalogCore, *, lines: int = 1, comb: Comb | None = None) 
     """
     efficiency = 1.0 if comb is None else comb.conversion_efficiency
     pump_w = lines * core.laser_power_w / (efficiency * core.laser.wall_plug_efficiency)
-    light = Part("laser", core.laser, 1, pump_w)
-    combs = () if comb is None else (Part("micro-comb", comb, 1),)
-    return (
-        light,
-        *combs,
-        *(() if core.amplifier is None else (Part("amplifier", core.amplifier, 1, core.amplifier.power_w),)),
-    )
+    found = [Part("laser", core.laser, 1, pump_w)]
+    if comb is not None:
+        found.append(Part("micro-comb", comb, 1))
+    if core.amplifier is not None:
+        found.append(Part("amplifier", core.amplifier, 1, core.amplifier.power_w))
+    return tuple(found)
 
 
 def converter_parts(core: AnalogCore, *, adcs: float | None = None) -> tuple[Part, ...]:

@@ -41,7 +41,7 @@ def default_interfering_chip(*, on_lines: bool) -> Chip:
 
 @dataclass(frozen=True, kw_only=True)
 class ArrayShape:
-    """How many parts of their own the products of an array have, and how many outputs see one line."""
+    """Parts that products of an array have for themselves, and outputs that see one line."""
 
     rows: int
     """Rows of the first operand with modulators of their own, or vectors that pass at once."""

@@ -35,7 +35,7 @@ class Work:
     """Bytes between converters and buffer: streamed and loaded operands, partial sums that do not fit beside
     the converter."""
     writes: Amount = 0.0
-    """How often the cells of the busiest core are written; zero for a dynamic core."""
+    """Writes of the cells of the busiest core; zero for a dynamic core."""
 
     @property
     def time_s(self) -> Amount:
@@ -141,7 +141,7 @@ class Core(Protocol):
 
     @property
     def calibration(self) -> CalibrationCost:
-        """What it takes to learn what the chip adds, once; zero where nothing is learnt."""
+        """Cost of learning the errors of the chip, once; zero where nothing is learnt."""
         ...
 
     def work(self, operator: Products, cores: int) -> Work:
@@ -154,7 +154,7 @@ class Core(Protocol):
 
     @property
     def full_load(self) -> Events:
-        """What happens in a second on one core with all parts at work."""
+        """Events per second on one core with all parts at work."""
         ...
 
 

@@ -80,7 +80,7 @@ class Crossbar(AnalogCore):
     summed: int
     """Cores whose photocurrents share an amplifier and an ADC."""
     shot: Shot = Shot.GAUSSIAN
-    """How shot noise is drawn."""
+    """Law from which shot noise is drawn."""
     comb: Comb = shipped(Comb, "micro_comb")
     """Source of the lines."""
     modulator: Modulator = shipped(Modulator, "mzm")
@@ -102,7 +102,7 @@ class Crossbar(AnalogCore):
     layout: CrossbarLayout = shipped(CrossbarLayout, "crossbar_layout")
     """Density of the array."""
     chip: Chip = field(default_factory=lambda: default_interfering_chip(on_lines=True))
-    """How unlike parts of a kind are, and which outputs fluctuate together."""
+    """Spread of like parts, and the outputs that fluctuate together."""
 
     @property
     def cluster(self) -> int:

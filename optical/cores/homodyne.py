@@ -77,7 +77,7 @@ class Homodyne(AnalogCore):
     outputs_per_adc: int
     """Detectors that are read by one ADC, one after the other."""
     shot: Shot = Shot.GAUSSIAN
-    """How shot noise is drawn."""
+    """Law from which shot noise is drawn."""
     modulator: Modulator = shipped(Modulator, "mzm")
     """One per row and per column."""
     phase_shifter: PhaseShifter | Heater | CapacitiveShifter | CarrierShifter = shipped(
@@ -95,7 +95,7 @@ class Homodyne(AnalogCore):
     layout: CrossbarLayout = shipped(CrossbarLayout, "crossbar_layout")
     """Density of the array."""
     chip: Chip = field(default_factory=lambda: default_interfering_chip(on_lines=False))
-    """How unlike parts of a kind are, and which outputs fluctuate together."""
+    """Spread of like parts, and the outputs that fluctuate together."""
 
     @property
     def modulators(self) -> int:

@@ -192,7 +192,7 @@ class MziMesh(AnalogCore):
     layout: MeshLayout = shipped(MeshLayout, "mesh_layout", programmable_table)
     """Where things stand."""
     chip: Chip = field(default_factory=default_chip)
-    """How unlike parts of a kind are, and which outputs fluctuate together."""
+    """Spread of like parts, and the outputs that fluctuate together."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -341,7 +341,7 @@ class MziMesh(AnalogCore):
         """Parts and light: one laser for all inputs and oscillators."""
         return ArrayShape(rows=1, columns=(n := self.ports), length=n, holds_weights=True, lit_length=n)
 
-    @property
+    @cached_property
     def reload(self) -> Reload:
         """All heaters set at once."""
         settling_s = self.heater.settling_s + 1.0 / self.heater_dac.rate_hz

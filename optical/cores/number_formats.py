@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -39,7 +40,7 @@ def elements_of(operator: Products) -> Amount:
     return operator.batch * operator.k * (operator.m + operator.n)
 
 
-class FormattedCore:
+class FormattedCore(ABC):
     """Base of cores that are another core with a number format: what the format leaves as it is."""
 
     core: Core
@@ -69,7 +70,7 @@ class FormattedCore:
 
     @property
     def calibration(self) -> CalibrationCost:
-        """What it takes to learn what the chip adds."""
+        """Cost of learning the errors of the chip."""
         return self.core.calibration
 
     @cached_property
@@ -82,10 +83,16 @@ class FormattedCore:
         """Products in one sample, hence elements of a block."""
         return self.forward.analog_length
 
-    def format_parts(self, samples_hz: float) -> tuple[Part, ...]:
-        """Return the electronics of the format, as many lanes as so many samples per second need."""
+    @property
+    @abstractmethod
+    def samples_hz(self) -> float:
+        """Samples per second that the format takes at full load."""
+
+    @cached_property
+    def format_parts(self) -> tuple[Part, ...]:
+        """Electronics of the format, as many lanes as its samples need."""
         return (
-            Part("number format", self.logic, math.ceil(samples_hz / self.logic.rate_hz)),
+            Part("number format", self.logic, math.ceil(self.samples_hz / self.logic.rate_hz)),
             Part("number format", self.logic, 1, self.logic.element_j, Per.ELEMENT),
             Part("number format", self.logic, 1, self.logic.sample_j, Per.RESULT),
         )
@@ -144,23 +151,23 @@ class BlockFloatCore(FormattedCore):
         events = Events(elements=elements_of(operator), results=samples_of(operator, self.analog_length))
         return dataclasses.replace(
             work,
-            energy_j=dict(work.energy_j) | energy_j(self.format_parts(self._samples_hz), events),
+            energy_j=dict(work.energy_j) | energy_j(self.format_parts, events),
             operand_bytes=work.operand_bytes * self._with_scales,
         )
 
     @property
-    def _samples_hz(self) -> float:
+    def samples_hz(self) -> float:
         """Samples that are scaled per second at full load."""
         return self.peak_macs_per_s / self.analog_length
 
     def parts(self) -> tuple[Part, ...]:
         """Return the parts list of one core."""
-        return (*self.core.parts(), *self.format_parts(self._samples_hz))
+        return (*self.core.parts(), *self.format_parts)
 
     @property
     def full_load(self) -> Events:
-        """What happens in a second on one core with all parts at work."""
-        return dataclasses.replace(self.core.full_load, results=self._samples_hz)
+        """Events per second on one core with all parts at work."""
+        return dataclasses.replace(self.core.full_load, results=self.samples_hz)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,29 +299,29 @@ class ResidueCore(FormattedCore):
             light_s=self.passes * work.light_s,
             programming_s=self.passes * work.programming_s,
             energy_j={part: count * energy for part, energy in work.energy_j.items()}
-            | energy_j(self.format_parts(self._samples_hz), events),
+            | energy_j(self.format_parts, events),
             operand_bytes=count * work.operand_bytes + elements / self.analog_length * self.logic.scale_bytes,
             writes=self.passes * work.writes,
         )
 
     @property
-    def _samples_hz(self) -> float:
+    def samples_hz(self) -> float:
         """Remainders that are read per second at full load."""
         return self.parallel * self.core.peak_macs_per_s / self.analog_length
 
     def parts(self) -> tuple[Part, ...]:
         """Return the parts list of one core, all its copies."""
         copies = (part.times(self.parallel if part.per is Per.CORE else 1) for part in self.core.parts())
-        return (*copies, *self.format_parts(self._samples_hz))
+        return (*copies, *self.format_parts)
 
     @property
     def full_load(self) -> Events:
-        """What happens in a second on one core with all copies at work."""
+        """Events per second on one core with all copies at work."""
         one = self.core.full_load
         return Events(
             symbols=self.parallel * one.symbols,
             samples=self.parallel * one.samples,
-            results=self._samples_hz,
+            results=self.samples_hz,
         )
 
 

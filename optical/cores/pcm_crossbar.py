@@ -89,7 +89,7 @@ class PcmCrossbar(AnalogCore):
     tia: Tia = shipped(Tia, "tia")
     """One per output and vector."""
     chip: Chip = field(default_factory=default_chip)
-    """How unlike parts of a kind are, and which outputs fluctuate together."""
+    """Spread of like parts, and the outputs that fluctuate together."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -226,7 +226,7 @@ class PcmCrossbar(AnalogCore):
             product_gain=math.exp(-self.cell.drift(self.held_s)),
         )
 
-    @property
+    @cached_property
     def reload(self) -> Reload:
         """Cells written in groups; two levels spread evenly in decibels are a third of the range apart."""
         groups = math.ceil(self.cells / self.written_at_once)

@@ -1,4 +1,4 @@
-"""How surely a remainder is read from the phase of light: signal, noise, and how loss spreads with the data.
+"""Reading of a remainder from the phase of light: signal, noise, and the spread of loss with the data.
 
 A remainder r of modulus m is the phase 2 pi r / m. Sums and products wrap around as phases do, so unlike an
 amplitude a phase need not grow finer with the length of a sum; only its loss and its errors add up.
@@ -106,7 +106,7 @@ class PhaseChannel:
     oscillator_launch_w: float
     """Launched power of its oscillator."""
     receiver: Receiver
-    """What reads a quadrature."""
+    """Receiver of a quadrature."""
     adc_enob_bits: float
     """Effective bits of its converter, whose range holds all but the least losses (`headroom`)."""
     phase_variances: Mapping[str, float]
@@ -175,7 +175,7 @@ class PhaseChannel:
 
     @property
     def misreading(self) -> float:
-        """How likely a remainder is misread, on average over the digits' losses."""
+        """Chance of misreading a remainder, on average over the digits' losses."""
         return self._misreading(self.noise_ratio)
 
     @property

@@ -190,7 +190,7 @@ class PhaseArray:
 
     @property
     def moduli(self) -> tuple[int, int, int]:
-        """What sums are taken modulo of."""
+        """Moduli of the sums."""
         return moduli_of(self.exponent)
 
     @property
@@ -288,7 +288,7 @@ class PhaseArray:
 
     @property
     def wrong_sample(self) -> float:
-        """How likely any of a sample's remainders is misread, 0 to 1."""
+        """Chance of misreading any of a sample's remainders, 0 to 1."""
         return -math.expm1(math.fsum(math.log1p(-one.misreading) for one in self.channels))
 
     @property
@@ -364,7 +364,7 @@ class PhaseResidueCore:
     mantissa_bits: int
     """Bits of a mantissa with its sign."""
     gradient_rounding: Rounding = Rounding.STOCHASTIC
-    """How mantissas of gradient products are rounded."""
+    """Rounding of the mantissas of gradient products."""
     adder: Adder
     """Digital accumulator of an output."""
     logic: FormatLogic
@@ -471,7 +471,7 @@ class PhaseResidueCore:
 
     @property
     def full_load(self) -> Events:
-        """What happens in a second on one core with all parts at work."""
+        """Events per second on one core with all parts at work."""
         rate_hz = self.core.symbol_rate_hz
         return Events(symbols=self.core.length * rate_hz, samples=self.core.rows * rate_hz)
 
@@ -489,10 +489,15 @@ class PhaseResidueCore:
         return Work(
             light_s=loads.rounds * loads.streamed / core.symbol_rate_hz,
             programming_s=loads.rounds * self.reload.time_s,
-            energy_j=energy_j(self.parts(), events),
+            energy_j=energy_j(self.used_parts, events),
             operand_bytes=values * self.element_bytes + loads.partial_bytes,
             writes=loads.rounds,
         )
+
+    @cached_property
+    def used_parts(self) -> tuple[Part, ...]:
+        """Parts list without what only stands on the core, listed once."""
+        return tuple(part for part in self.parts() if part.per is not Per.CORE)
 
     def parts(self) -> tuple[Part, ...]:
         """Return the parts list of one core.

@@ -27,7 +27,7 @@ class CoreKind:
     build: Callable[[], Core]
     """Makes the core of today's parts."""
     summary: str
-    """What it is, in a line."""
+    """One line that tells the core from the others."""
     sides: tuple[str, ...]
     """Counts of its array that grow together when a larger core is asked for, as `replace_at` takes them."""
 

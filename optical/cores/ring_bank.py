@@ -95,7 +95,7 @@ class RingBank(AnalogCore):
     layout: RingBankLayout = shipped(RingBankLayout, "ring_bank_layout")
     """Density of the banks."""
     chip: Chip = field(default_factory=default_chip)
-    """How unlike parts of a kind are, and which outputs fluctuate together."""
+    """Spread of like parts, and the outputs that fluctuate together."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -188,7 +188,7 @@ class RingBank(AnalogCore):
 
     @cached_property
     def crosstalk(self) -> WeightCrosstalk:
-        """What a bank's rings do to each other, before correction."""
+        """Crosstalk of a bank's rings, before correction."""
         return weight_crosstalk(self.wavelengths, self.channel_spacing)
 
     def weight_errors(self) -> dict[str, float]:
@@ -270,7 +270,7 @@ class RingBank(AnalogCore):
             load_variance=math.fsum(self.setting_errors().values()),
         )
 
-    @property
+    @cached_property
     def reload(self) -> Reload:
         """Time and energy of loading one core: all heaters settle at once.
 

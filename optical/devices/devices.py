@@ -386,7 +386,7 @@ class Sram:
 
 @dataclass(frozen=True, kw_only=True)
 class CrossbarLayout:
-    """How densely the nodes of a crossbar are laid out."""
+    """Layout density of the nodes of a crossbar."""
 
     name: str
     """Name shown in tables."""
@@ -402,7 +402,7 @@ class CrossbarLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class Die:
-    """What a square metre of finished die costs."""
+    """Finished die of one kind, by its price per area."""
 
     name: str
     """Name shown in tables."""
@@ -481,7 +481,7 @@ class IntegratingReceiver(Device):
 
 @dataclass(frozen=True, kw_only=True)
 class InterferometerArms:
-    """How well the phases of two operands' light keep to each other.
+    """Arms of an interferometer: stability of the phase between two operands' light.
 
     References
     ----------

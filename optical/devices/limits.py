@@ -1,4 +1,4 @@
-"""What physics allows, each law as a function of its own, so that models can be held to it.
+"""Limits of physics, each law a function of its own, so that models can be held to it.
 
 Nothing here knows a device of ours: these are the floors that link budgets, converters and whole systems must
 stay above.

@@ -40,7 +40,7 @@ from simulator.tables import Table, read_table
 
 
 class Role(StrEnum):
-    """What a part does in a core."""
+    """Role of a part in a core."""
 
     ADC = "adc"
     DAC = "dac"
@@ -125,9 +125,9 @@ class NamedPart:
     name: str
     """Its name."""
     role: Role
-    """What it does."""
+    """Its role."""
     kind: type
-    """What it is built as."""
+    """Dataclass that it is built as."""
     table: Table
     """Table that has its rows."""
 

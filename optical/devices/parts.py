@@ -27,7 +27,7 @@ class Device:
 
 
 class Per(Enum):
-    """What a part is counted by."""
+    """Unit by which a part is counted."""
 
     CORE = "core"
     """Devices that stand on one core: they cover area, and draw their power whether or not it works."""
@@ -48,7 +48,7 @@ class Per(Enum):
 
 
 _AT_FULL_LOAD = (Per.SYMBOL, Per.SAMPLE, Per.RESULT)
-"""What happens while operands stream without end: nothing is loaded, elements are sent again and again."""
+"""Events while operands stream without end: nothing is loaded, elements are sent again and again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,11 @@ class Part:
     device: Device
     """The device."""
     count: float
-    """How many; shared ones in proportion, dimensionless."""
+    """Number of them; shared ones in proportion, dimensionless."""
     each: float | None = None
-    """What one takes: power in watt where it stands on a core, energy in joule of a use; None if passive."""
+    """Power of one that stands on a core, W, or energy of one use, J; None if passive."""
     per: Per = Per.CORE
-    """What it is counted by."""
+    """Unit of the count."""
     within: str | None = None
     """Component that its area belongs to; None for its own name."""
     fill: float = 1.0
@@ -77,7 +77,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Events:
-    """How often each thing happens in one product, or per second; of many products, arrays."""
+    """Events of one product, or of one second; of many products, arrays."""
 
     cycles: Amount = 0.0
     """Symbol times from first to last."""
@@ -102,10 +102,9 @@ class Events:
     operand_bytes: Amount = 0.0
     """Bytes between converters and buffer: streamed and loaded operands, partial sums."""
 
-    def of(self, per: Per) -> Amount:
-        """Return how often a part of a kind is used, once for each of its count."""
+    def uses(self) -> dict[Per, Amount]:
+        """Return how often each kind of part is used, once for each of its count."""
         return {
-            Per.CORE: 0.0,
             Per.SYMBOL: self.symbols,
             Per.SAMPLE: self.samples,
             Per.ELEMENT: self.elements,
@@ -113,7 +112,7 @@ class Events:
             Per.VALUE: self.values,
             Per.LOAD: self.loads,
             Per.OPERATION: self.operations,
-        }[per]
+        }
 
 
 def static_w(parts: Iterable[Part]) -> dict[str, float]:
@@ -138,10 +137,10 @@ def area_m2(parts: Iterable[Part], domain: Domain) -> dict[str, float]:
 def energy_j(parts: Iterable[Part], events: Events) -> dict[str, Amount]:
     """Return the energy of so many events, by component."""
     found: dict[str, Amount] = {}
+    uses = events.uses()
     for part in parts:
         if part.per is not Per.CORE and part.each is not None:
-            each_j = part.count * part.each
-            found[part.name] = found.get(part.name, 0.0) + each_j * events.of(part.per)
+            found[part.name] = found.get(part.name, 0.0) + part.count * part.each * uses[part.per]
     return found
 
 

@@ -147,7 +147,7 @@ class CapacitiveShifter(HeldPhase):
     insertion_loss_db: float
     """Loss."""
     loss_variation_db: float
-    """What the loss grows by from a phase of 0 to pi."""
+    """Growth of the loss from a phase of 0 to pi."""
     half_wave_v: float
     """Voltage that turns the phase by pi."""
     capacitance_f: float
@@ -272,7 +272,7 @@ class MeshCoupler(Device):
 
 @dataclass(frozen=True, kw_only=True)
 class MeshLayout:
-    """How a mesh of interferometers is laid out."""
+    """Layout of a mesh of interferometers."""
 
     name: str
     """Name shown in tables."""

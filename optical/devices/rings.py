@@ -68,7 +68,7 @@ class WeightRing:
 
 @dataclass(frozen=True, kw_only=True)
 class RingBankLayout(Device):
-    """How rings are laid out."""
+    """Layout of the rings of a bank."""
 
     name: str
     """Name shown in tables."""
@@ -103,9 +103,9 @@ class WeightCrosstalk:
     """Variances of a weight in [-1, 1] by its neighbours' weights, spread evenly, before any correction."""
 
     linear: float
-    """What neighbours add in proportion to their weights, by power."""
+    """Power that neighbours add in proportion to their weights."""
     curved: float
-    """What they add beyond that: a linear correction leaves it."""
+    """Power that they add beyond that: a linear correction leaves it."""
     coherent: float
     """Interference of what two rings drop onto one bus, at random phases."""
     slope_square: float

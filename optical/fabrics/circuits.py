@@ -1,4 +1,4 @@
-"""Which endpoint each optical lane reaches, how lanes are shared out, and when they move.
+"""Circuits of optical lanes: the endpoint that each reaches, and how lanes are shared out.
 
 Ways round dead links where some links are circuits, which exist only while they are lit.
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cached_property, lru_cache
 from types import MappingProxyType
 
@@ -19,31 +18,13 @@ import scipy
 from optical.scheduling.demand import BALANCE_TOLERANCE
 from optical.scheduling.schedule import DARK
 from simulator.errors import ParameterError, RouteError
-from simulator.interfaces import Flows
-from simulator.topology.graphs import NO_LINK, Wiring, bundle, detours
-
-
-class CircuitPolicy(StrEnum):
-    """When circuits move."""
-
-    STATIC = "static"
-    """All traffic of a step shares the lanes; they never move."""
-    PER_AXIS = "per-axis"
-    """All lanes serve the axis of parallelism that is asking."""
-
-
-class Turning(StrEnum):
-    """Whether ports wait until traffic asks for them."""
-
-    ASKED = "asked"
-    """Ports turn when traffic that lacks circuits is there."""
-    AHEAD = "ahead"
-    """Idle ports turn to the traffic that comes next, while accelerators still compute (Opus)."""
+from simulator.interfaces import Flows, Wiring
+from simulator.topology.graphs import NO_LINK, bundle, detours
 
 
 @dataclass(frozen=True, eq=False)
 class Circuits:
-    """Which endpoint each optical lane reaches; treat as immutable.
+    """Endpoint that each optical lane reaches; treat as immutable.
 
     Raises
     ------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
@@ -19,19 +19,19 @@ from optical.fabrics.switches import (
     switch_chassis,
     switch_stages,
 )
-from simulator.checks import check_range
+from simulator.checks import check_choices, check_range
 from simulator.errors import ParameterError, RouteError
-from simulator.flow_groups import Loads, loads
-from simulator.interfaces import Flows, LinkGraph, Reconfiguration
+from simulator.fabric import Fabric, Loads, PortOwner, Ports, Splicing, Traits
+from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
 from simulator.topology.clos import DirectLink, Spreading, load_direct_link
-from simulator.topology.graphs import NO_LINK, Wiring, detours
-from simulator.topology.scale_up import BillItem, bill_power_w, bill_price_usd
-from simulator.topology.torus import CubeMachine, Torus, TorusPaths, cube_sides, regular, twisted
+from simulator.topology.graphs import NO_LINK, detours
+from simulator.topology.scale_up import BillItem
+from simulator.topology.torus import CubeMachine, Torus, TorusPaths, box_sides, cube_sides, regular, twisted
 from simulator.units import BITS_PER_BYTE
 
 
 class Closing(StrEnum):
-    """How circuits close the ends of the torus."""
+    """Closure of the ends of the torus by circuits."""
 
     REGULAR = "regular"
     """Every axis on itself."""
@@ -46,7 +46,7 @@ EXCHANGES = frozenset({"ep"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class CubeFabric:
+class CubeFabric(Fabric):
     """Accelerators on a torus; inside cubes links are copper, between cubes circuits.
 
     Notes
@@ -88,6 +88,7 @@ class CubeFabric:
     """How a flow uses the shortest ways that there are."""
 
     def __post_init__(self) -> None:
+        check_choices(self)
         check_range(self, "endpoints", "x", "y", "side", "lanes", low=1)
         if self.endpoints % (self.x * self.y) or any(size % self.side for size in self.shape if size > 1):
             best = [self.side * size for size in cube_sides(max(1, self.endpoints // self.side**3))]
@@ -103,10 +104,35 @@ class CubeFabric:
         """Accelerators along each axis as asked for; what is twisted is numbered with longer axes last."""
         return self.x, self.y, self.endpoints // (self.x * self.y)
 
-    @property
-    def node_size(self) -> int:
-        """One: no two accelerators share a switched domain."""
-        return 1
+    @cached_property
+    def traits(self) -> Traits:
+        """Ports that are links between cubes, and cubes that circuits replace as a whole."""
+        return Traits(
+            reconfiguration_s=self.switch.reconfiguration_s,
+            ports=Ports(
+                owner=PortOwner.ENDPOINT,
+                owners=self.endpoints,
+                lanes=self.port_lanes,
+                circuits=False,
+                switches=self.switches,
+            ),
+            splicing=Splicing.CUBE,
+            idle_numbers=self.optics.idle_numbers,
+        )
+
+    def variants(self) -> dict[str, Fabric]:
+        """Return the fabric with other sides of whole cubes, and closed in other ways."""
+        found: dict[str, Fabric] = {}
+        for x, y, z in box_sides(self.endpoints, self.side):
+            if any(side % self.side for side in (x, y, z)):
+                continue
+            twists = (x, y, z) in {(x, x, 2 * x), (x, 2 * x, 2 * x)}
+            for closing in Closing:
+                if (x, y, closing) != (self.x, self.y, self.closing) and (
+                    closing is Closing.REGULAR or twists
+                ):
+                    found[f"{x} x {y} x {z} {closing}"] = replace(self, x=x, y=y, closing=closing)
+        return found
 
     @cached_property
     def ways(self) -> dict[Closing, TorusPaths]:
@@ -190,16 +216,6 @@ class CubeFabric:
             ),
         }
 
-    @cached_property
-    def static_w(self) -> float:
-        """Power of everything on the bill, whole fabric."""
-        return bill_power_w(self.bill())
-
-    @cached_property
-    def cost_usd(self) -> float:
-        """Price of everything on the bill, whole fabric."""
-        return bill_price_usd(self.bill())
-
     def initial(self, demand: tuple[Flows, ...]) -> Closing:
         """Return how the circuits close the torus at the start of a step, set before the job began."""
         if self.closing is not Closing.PER_AXIS:
@@ -220,7 +236,7 @@ class CubeFabric:
             return circuits, Reconfiguration()
         moved = np.flatnonzero(self.ways[circuits].heads != self.ways[wanted].heads)
         return wanted, Reconfiguration(
-            dark_s=self.switch.reconfiguration_s,
+            reconfiguration_s=self.switch.reconfiguration_s,
             moved_links=moved,
             energy_j=self.stages * moved.size * self.switch.move_energy_j,
         )
@@ -316,11 +332,9 @@ class CubeFabric:
 
     def loads(self, circuits: Closing, flows: Flows) -> Loads:
         """Return what flows of equal rate take of every link; sprayed ones share all shortest ways evenly."""
-        graph = self.graph(circuits)
         if self.spreading is Spreading.STATIC:
-            links, usage, latency_s = loads(self.route(circuits, flows), graph, flows.weights)
-            return Loads(links=links, usage=usage, latency_s=latency_s)
-        return self._ways(circuits).sprayed(flows, graph)
+            return super().loads(circuits, flows)
+        return self._ways(circuits).sprayed(flows, self.graph(circuits))
 
     def connected(self, circuits: Closing, flows: Flows) -> bool:
         """Return whether the torus is the one that flows want; every endpoint reaches every other on it."""

@@ -6,26 +6,20 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
-from optical.fabrics.circuits import (
-    DARK,
-    CircuitPolicy,
-    Circuits,
-    ForwardingCircuits,
-    circuit_wiring,
-    lit_detours,
-)
+from optical.fabrics.circuits import DARK, Circuits, ForwardingCircuits, circuit_wiring, lit_detours
 from optical.fabrics.lane_assignment import domain_demands, job_links, lanes_of
-from optical.fabrics.node_circuits import NodeCircuits, changed_links
+from optical.fabrics.node_circuits import NodeCircuits, card_variants, changed_links
 from optical.fabrics.switches import LaneOptics, OpticalSwitch, load_optics, load_switch
-from simulator.checks import check_range
+from simulator.checks import check_choices, check_range
 from simulator.errors import RouteError
-from simulator.interfaces import Flows, LinkGraph, Reconfiguration
-from simulator.topology.graphs import NO_LINK, Wiring, bundle, joined, packed
-from simulator.topology.scale_up import BillItem, Nic, ScaleUp, bill_power_w, bill_price_usd, load_nic
+from simulator.fabric import CircuitPolicy, Fabric, PortTiming, Traits
+from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
+from simulator.topology.graphs import NO_LINK, bundle, joined, packed
+from simulator.topology.scale_up import BillItem, Nic, ScaleUp, load_nic
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,19 +57,30 @@ class DirectConnect(NodeCircuits):
     """Whether circuits stay for the job, or are laid out anew for each axis that asks."""
 
     def __post_init__(self) -> None:
+        check_choices(self)
         check_range(self, "endpoints", "degree", low=1)
         _ = self.nodes
         _ = self.budget
 
-    @property
-    def accelerators(self) -> int:
-        """All endpoints."""
-        return self.endpoints
+    @cached_property
+    def traits(self) -> Traits:
+        """Library of the nodes, and circuits between them."""
+        return Traits(
+            scale_up=self.scale_up,
+            card_bytes_per_s=self.nic.bandwidth_bytes_per_s,
+            policy=self.policy,
+            reconfiguration_s=self.switch.reconfiguration_s,
+            ports=self.card_ports,
+            idle_numbers=self.optics.idle_numbers,
+        )
 
-    @property
-    def inside(self) -> ScaleUp:
-        """The domain inside a node."""
-        return self.scale_up
+    def with_policy(self, policy: CircuitPolicy, timing: PortTiming | None = None) -> DirectConnect:
+        """Return the fabric with another circuit policy; its ports turn when they are asked."""
+        return dataclasses.replace(self, policy=policy)
+
+    def variants(self) -> dict[str, Fabric]:
+        """Return the fabric with other numbers of cards, and with switches that can turn in a step."""
+        return card_variants(self, partial(dataclasses.replace, self))
 
     @property
     def joined(self) -> int:
@@ -88,16 +93,6 @@ class DirectConnect(NodeCircuits):
             count=self.endpoints, w_each=self.scale_up.static_w, usd_each=self.scale_up.price_usd
         )
         return {"scale-up": inside} | (self.circuit_bill() if self.nodes > 1 else {})
-
-    @cached_property
-    def static_w(self) -> float:
-        """Power of everything on the bill, whole fabric."""
-        return bill_power_w(self.bill())
-
-    @cached_property
-    def cost_usd(self) -> float:
-        """Price of everything on the bill, whole fabric."""
-        return bill_price_usd(self.bill())
 
     def initial(self, demand: tuple[Flows, ...]) -> ForwardingCircuits:
         """Return circuits for all traffic of the step, or for the first axis that leaves the nodes."""
@@ -126,7 +121,7 @@ class DirectConnect(NodeCircuits):
         after, _ = self.without(self._laid_out([flows], flows.axis), failed)
         moved = changed_links(circuits.circuits, after.circuits)
         return after, Reconfiguration(
-            dark_s=self.switch.reconfiguration_s if moved.size else 0.0,
+            reconfiguration_s=self.switch.reconfiguration_s if moved.size else 0.0,
             moved_links=moved,
             energy_j=self.move_energy_j(circuits.circuits, after.circuits),
         )
@@ -134,7 +129,7 @@ class DirectConnect(NodeCircuits):
     def _laid_out(self, served: Sequence[Flows], axis: str) -> ForwardingCircuits:
         """Return the circuits for some traffic; without any, a ring through all nodes and its strides."""
         every = np.arange(self.nodes)
-        ring = Flows(sources=every, destinations=np.roll(every, -1), size_bytes=1.0)
+        ring = Flows.around(every[None], size_bytes=1.0)
         node_of = self.scale_up.node_of(np.arange(self.endpoints))
         found = domain_demands(served, node_of, self.nodes) or domain_demands([ring], every, self.nodes)
         if not found:
@@ -235,7 +230,9 @@ class DirectConnect(NodeCircuits):
         return self.scale_up.transfer_energy_j(inside_bytes) + self.passing_energy_j(flows, off_node)
 
     def carried_energy_j(self, circuits: ForwardingCircuits, flows: Flows) -> float:
-        """Return the dynamic energy of carrying all the flows once over the present circuits."""
+        """Return the same over the present circuits, if they connect all the flows."""
+        if not self.connected(circuits, flows):
+            return self.transfer_energy_j(flows)
         further = np.maximum(circuits.hops(*self._node_ends(flows)) - 1, 0)
         return self.transfer_energy_j(flows) + self.passing_energy_j(flows, further)
 

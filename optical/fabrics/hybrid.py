@@ -6,12 +6,12 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 
 import numpy as np
 
-from optical.fabrics.circuits import DARK, CircuitPolicy, Circuits, Turning, circuit_wiring, lit_detours
+from optical.fabrics.circuits import DARK, Circuits, circuit_wiring, lit_detours
 from optical.fabrics.demand_aware import region_matrices, ways_to_give
 from optical.fabrics.lane_assignment import domain_demands, lanes_of
 from optical.fabrics.node_circuits import (
@@ -19,22 +19,21 @@ from optical.fabrics.node_circuits import (
     NodeCircuits,
     Packets,
     RegionCircuits,
+    card_variants,
     changed_links,
     region_links,
 )
 from optical.fabrics.switches import LaneOptics, OpticalSwitch, load_optics, load_switch
 from optical.scheduling.bounds import is_worth_moving
-from simulator.checks import check_range
+from simulator.checks import check_choices, check_range
 from simulator.errors import ParameterError
-from simulator.flow_groups import loads
-from simulator.interfaces import Flows, LinkGraph, Reconfiguration
-from simulator.topology.graphs import NO_LINK, Wiring, joined, packed
+from simulator.fabric import CircuitPolicy, Fabric, PortTiming, Traits, route_loads
+from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
+from simulator.topology.graphs import NO_LINK, joined, packed
 from simulator.topology.scale_up import (
     BillItem,
     Nic,
     ScaleUp,
-    bill_power_w,
-    bill_price_usd,
     load_nic,
 )
 
@@ -79,10 +78,11 @@ class HybridFabric(NodeCircuits):
     """Which pairs get circuits."""
     policy: CircuitPolicy = CircuitPolicy.STATIC
     """When circuits move."""
-    turning: Turning = Turning.ASKED
+    turning: PortTiming = PortTiming.ON_REQUEST
     """Whether they wait until traffic asks."""
 
     def __post_init__(self) -> None:
+        check_choices(self)
         check_range(self, "degree", low=1)
         check_range(self, "region")
         if self.nodes % self.joined:
@@ -106,23 +106,30 @@ class HybridFabric(NodeCircuits):
         """Accelerators: those of the packet fabric."""
         return self.packets.endpoints
 
-    @property
-    def turns_ahead(self) -> bool:
-        """Whether idle ports turn to traffic before it asks."""
-        return self.turning is Turning.AHEAD
+    @cached_property
+    def traits(self) -> Traits:
+        """Library of the nodes, and circuits between them."""
+        return Traits(
+            scale_up=self.scale_up,
+            card_bytes_per_s=self.nic.bandwidth_bytes_per_s,
+            policy=self.policy,
+            can_prefetch=True,
+            prefetches=self.turning is PortTiming.PREFETCHED,
+            reconfiguration_s=self.switch.reconfiguration_s,
+            ports=self.card_ports,
+            idle_numbers=self.optics.idle_numbers,
+        )
+
+    def with_policy(self, policy: CircuitPolicy, timing: PortTiming | None = None) -> HybridFabric:
+        """Return the fabric with another circuit policy and, if given, timing."""
+        return dataclasses.replace(self, policy=policy, turning=timing or self.turning)
+
+    def variants(self) -> dict[str, Fabric]:
+        """Return the fabric with other numbers of cards, and with switches that can turn in a step."""
+        return card_variants(self, partial(dataclasses.replace, self))
 
     @property
     def scale_up(self) -> ScaleUp:
-        """The domain inside a node."""
-        return self.packets.scale_up
-
-    @property
-    def accelerators(self) -> int:
-        """All endpoints."""
-        return self.packets.endpoints
-
-    @property
-    def inside(self) -> ScaleUp:
         """The domain inside a node."""
         return self.packets.scale_up
 
@@ -136,18 +143,8 @@ class HybridFabric(NodeCircuits):
         return self.packets.bill() | (self.circuit_bill() if self.nodes > 1 else {})
 
     @cached_property
-    def static_w(self) -> float:
-        """Power of everything on the bill, whole fabric."""
-        return bill_power_w(self.bill())
-
-    @cached_property
-    def cost_usd(self) -> float:
-        """Price of everything on the bill, whole fabric."""
-        return bill_price_usd(self.bill())
-
-    @cached_property
     def _node_of(self) -> np.ndarray:
-        return self.inside.node_of(np.arange(self.endpoints))
+        return self.scale_up.node_of(np.arange(self.endpoints))
 
     def initial(self, demand: tuple[Flows, ...]) -> RegionCircuits:
         """Return circuits for the step's traffic; with the policy ``per-axis``, for its first big axis."""
@@ -166,7 +163,9 @@ class HybridFabric(NodeCircuits):
                 self._both_ways_s(even, served),
                 self._both_ways_s(self._turned(tx_peer, served), served),
             )
-            if is_worth_moving(before_s=before_s, after_s=after_s, delay_s=self.switch.reconfiguration_s):
+            if is_worth_moving(
+                before_s=before_s, after_s=after_s, reconfiguration_s=self.switch.reconfiguration_s
+            ):
                 axes = [""] * len(axes)
             return RegionCircuits(circuits=Circuits(even), axes=tuple(axes), big=MappingProxyType(big))
         return RegionCircuits(
@@ -195,8 +194,8 @@ class HybridFabric(NodeCircuits):
         graph, time_s = self.graph(circuits), 0.0
         for flows in served:
             for one in (flows, flows.reversed()):
-                links, usage, _ = loads(self.route(circuits, one), graph, one.weights)
-                slowest = (usage / graph.capacity_bytes_per_s[links]).max(initial=0.0)
+                found = route_loads(self.route(circuits, one), graph.latency_s, one.weights)
+                slowest = (found.usage / graph.capacity_bytes_per_s[found.links]).max(initial=0.0)
                 time_s += float(slowest) * one.size_bytes
         return time_s
 
@@ -212,7 +211,7 @@ class HybridFabric(NodeCircuits):
         """Return for each axis whether circuits save more of its time in a step than a turn takes."""
         sent: defaultdict[str, float] = defaultdict(float)
         for flows in demand:
-            off_node = self.inside.off_node(flows)
+            off_node = self.scale_up.off_node(flows)
             weights = None if flows.weights is None else flows.weights[off_node]
             each = np.bincount(self._node_of[flows.sources[off_node]], weights, minlength=self.nodes)
             sent[flows.axis] += float(each.max(initial=0)) * flows.size_bytes
@@ -221,7 +220,7 @@ class HybridFabric(NodeCircuits):
             axis: is_worth_moving(
                 before_s=moved / packets,
                 after_s=moved / (packets + self.degree * self.circuit_bytes_per_s),
-                delay_s=self.switch.reconfiguration_s,
+                reconfiguration_s=self.switch.reconfiguration_s,
             )
             for axis, moved in sent.items()
         }
@@ -267,7 +266,7 @@ class HybridFabric(NodeCircuits):
         axes = tuple(flows.axis if region in asking else axis for region, axis in enumerate(circuits.axes))
         moved = changed_links(circuits.circuits, after)
         return RegionCircuits(circuits=after, axes=axes, big=circuits.big), Reconfiguration(
-            dark_s=self.switch.reconfiguration_s if moved.size else 0.0,
+            reconfiguration_s=self.switch.reconfiguration_s if moved.size else 0.0,
             moved_links=self.packets.wiring.links + moved,
             energy_j=self.move_energy_j(circuits.circuits, after),
         )
@@ -337,6 +336,8 @@ class HybridFabric(NodeCircuits):
         return self.packets.transfer_energy_j(flows)
 
     def carried_energy_j(self, circuits: RegionCircuits, flows: Flows) -> float:
-        """Return the dynamic energy of carrying all the flows once over the present circuits and packets."""
+        """Return the same over the present circuits and packets, if no circuits should turn first."""
+        if not self.connected(circuits, flows):
+            return self.transfer_energy_j(flows)
         lit = self.by_circuit(circuits, flows)[1]
         return self.packets.transfer_energy_j(flows.part(~lit)) + self.passing_energy_j(flows, lit)

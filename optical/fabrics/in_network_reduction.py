@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
 from optical.fabrics.node_circuits import Packets
-from optical.fabrics.optical_adder import LightAdder, load_light_adder, reduction_table
-from simulator.interfaces import Flows
-from simulator.topology.graphs import GraphFabric, Wiring
+from optical.fabrics.optical_adder import OpticalAdder, load_optical_adder, reduction_table
+from simulator.fabric import Traits
+from simulator.interfaces import Flows, Wiring
+from simulator.topology.graphs import GraphFabric
 from simulator.topology.scale_up import Adder, BillItem, ScaleUp
 from simulator.units import BITS_PER_BYTE
 
@@ -31,7 +33,7 @@ class OpticalReduction(GraphFabric):
     """Name shown in tables and traces."""
     packets: Packets
     """Packet fabric of all accelerators, with their nodes."""
-    unit: LightAdder = field(default_factory=lambda: load_light_adder("optinc"))
+    unit: OpticalAdder = field(default_factory=lambda: load_optical_adder("optinc"))
     """What adds."""
     adder: Adder = field(default_factory=lambda: reduction_table().build(Adder, "light"))
     """How the communication library has it add."""
@@ -70,6 +72,12 @@ class OpticalReduction(GraphFabric):
         """How units add: the library's time and that of the light through all levels."""
         waiting_s = self.unit.levels(self.nodes) * self.unit.latency_s
         return replace(self.adder, start_s=self.adder.start_s + waiting_s)
+
+    @cached_property
+    def traits(self) -> Traits:
+        """Library of the nodes, and units between them that add."""
+        bits = self.effective_bits if self.nodes > 1 else None
+        return Traits(scale_up=self.scale_up, network_adder=self.network_adder, reduction_bits=bits)
 
     @property
     def effective_bits(self) -> float:

@@ -12,9 +12,7 @@ import numpy as np
 from optical.fabrics.circuits import DARK, colour_lanes
 from optical.scheduling.topology import AllReduceGroup, job_topology
 from simulator.interfaces import Flows
-
-EXPERTS = "ep"
-"""Axis of parallelism whose members send to all others, not around a ring."""
+from simulator.operators import CollectiveKind
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,10 +48,9 @@ def domain_demands(served: Sequence[Flows], vertex_of: np.ndarray, domain: int) 
 
     Notes
     -----
-    Flows that lead from every endpoint to one other and come back to it are rings; those of experts are taken
-    as all-to-alls among a ring's members, each member's bytes spread evenly. A ring through several domains
-    is one in each of them, as in collectives of two levels. All others are pairs; what is sent to experts
-    unevenly comes back, so that both ways count.
+    Groups that flows go around are rings; those of all-to-alls exchange with all, each member's bytes spread
+    evenly. A ring through several domains is one in each of them, as in collectives of two levels. All others
+    are pairs; what is sent to experts unevenly comes back, so that both ways count.
     """
     rings: defaultdict[int, defaultdict[tuple[int, ...], float]] = defaultdict(lambda: defaultdict(float))
     pairs: dict[int, np.ndarray] = {}
@@ -64,10 +61,7 @@ def domain_demands(served: Sequence[Flows], vertex_of: np.ndarray, domain: int) 
         np.add.at(pairs[here], (sources % domain, destinations % domain), size_bytes)
 
     for flows in served:
-        cycles, rest = (
-            _cycles(flows) if flows.weights is None else ([], np.ones(len(flows.sources), dtype=bool))
-        )
-        for cycle in cycles:
+        for cycle in () if flows.groups is None else flows.groups:
             visited = _around(vertex_of[cycle])
             for here in np.unique(visited // domain).tolist():
                 members = _around(visited[visited // domain == here])
@@ -75,17 +69,19 @@ def domain_demands(served: Sequence[Flows], vertex_of: np.ndarray, domain: int) 
                     continue
                 if len(np.unique(members)) < len(members):
                     add(here, members, np.roll(members, -1), flows.size_bytes)
-                elif flows.axis == EXPERTS:
+                elif flows.kind is CollectiveKind.ALL_TO_ALL:
                     one, other = (side.ravel() for side in np.meshgrid(members, members))
                     each = flows.size_bytes * len(cycle) / len(visited) / len(visited)
                     add(here, one[one != other], other[one != other], each)
                 else:
                     rings[here][tuple((members % domain).tolist())] += flows.size_bytes
-        sources, destinations = vertex_of[flows.sources[rest]], vertex_of[flows.destinations[rest]]
+        if flows.groups is not None:
+            continue
+        sources, destinations = vertex_of[flows.sources], vertex_of[flows.destinations]
         kept = (sources // domain == destinations // domain) & (sources != destinations)
         for here in np.unique(sources[kept] // domain).tolist():
             mine = kept & (sources // domain == here)
-            sizes_bytes = flows.sizes_bytes[rest][mine]
+            sizes_bytes = flows.sizes_bytes[mine]
             add(here, sources[mine], destinations[mine], sizes_bytes)
             if flows.weights is not None:
                 add(here, destinations[mine], sources[mine], sizes_bytes)
@@ -98,26 +94,6 @@ def domain_demands(served: Sequence[Flows], vertex_of: np.ndarray, domain: int) 
         )
         for here in sorted(set(rings) | set(pairs))
     }
-
-
-def _cycles(flows: Flows) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return the rings of flows that are nothing but rings, and which flows are none, shape [F]."""
-    sources, destinations = flows.sources.tolist(), flows.destinations.tolist()
-    after = dict(zip(sources, destinations, strict=True))
-    every = np.ones(len(sources), dtype=bool)
-    if len(after) < len(sources) or set(sources) != set(destinations):
-        return [], every
-    seen: set[int] = set()
-    found = []
-    for first in sources:
-        ring, here = [], first
-        while here not in seen:
-            seen.add(here)
-            ring.append(here)
-            here = after[here]
-        if ring:
-            found.append(np.array(ring, dtype=np.int64))
-    return found, ~every
 
 
 def _around(vertices: np.ndarray) -> np.ndarray:

@@ -1,17 +1,19 @@
-"""What fabrics share whose nodes have optical cards: circuits between nodes, their light and their bill.
+"""Circuits between nodes with optical cards, their light and their bill, as several fabrics have them.
 
 What stands beside circuits that serve only some traffic: packets, the circuits' state, who gets them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -24,17 +26,19 @@ from optical.fabrics.switches import (
     LaneOptics,
     OpticalSwitch,
     lane_budget,
+    load_switch,
     switch_chassis,
     switch_stages,
 )
 from optical.scheduling.topology import job_topology
-from simulator.interfaces import Flows
-from simulator.topology.graphs import Wiring
+from simulator.errors import LinkError
+from simulator.fabric import CircuitPolicy, Fabric, PortOwner, Ports
+from simulator.interfaces import Flows, Wiring
 from simulator.topology.scale_up import BillItem, Nic, ScaleUp
 
 
 class CircuitChoice(StrEnum):
-    """Which pairs of nodes get circuits."""
+    """Pairs of nodes that get circuits."""
 
     GREEDY = "greedy"
     """One circuit after the other to the pair that finishes last (MixNet)."""
@@ -120,7 +124,13 @@ def region_links(demand: DomainDemand, degree: int, choice: CircuitChoice) -> np
     return job_topology((), wanted, degree=degree).links
 
 
-class NodeCircuits(Protocol):
+DEGREES_TRIED = (2, 4, 8)
+"""Circuits of a node that a search tries; dimensionless."""
+TURNING_SWITCH = "palomar-mems"
+"""Switch that holds the circuits of nodes where a patch panel cannot turn them in a step."""
+
+
+class NodeCircuits(Fabric, Protocol):
     """Nodes with `degree` optical cards each; a circuit takes one card at either end, with all its lanes.
 
     Notes
@@ -134,17 +144,15 @@ class NodeCircuits(Protocol):
     optics: LaneOptics
     degree: int
 
-    @property
-    def accelerators(self) -> int:
-        """Endpoints of the fabric."""
-        ...
+    if TYPE_CHECKING:  # a field of some, a property of others
+
+        @property
+        def scale_up(self) -> ScaleUp:
+            """The domain inside a node."""
+            ...
 
     @property
-    def inside(self) -> ScaleUp:
-        """The domain inside a node."""
-        ...
-
-    @property
+    @abstractmethod
     def joined(self) -> int:
         """Nodes that one plane of switches joins."""
         ...
@@ -152,12 +160,12 @@ class NodeCircuits(Protocol):
     @property
     def nodes(self) -> int:
         """Nodes."""
-        return self.inside.nodes(self.accelerators)
+        return self.scale_up.nodes(self.endpoints)
 
     @property
     def node_size(self) -> int:
         """Endpoints that share a node, consecutive numbers."""
-        return min(self.inside.size, self.accelerators)
+        return min(self.scale_up.size, self.endpoints)
 
     @property
     def card_lanes(self) -> int:
@@ -212,22 +220,12 @@ class NodeCircuits(Protocol):
         }
 
     @property
-    def ports(self) -> int:
-        """Ports that circuits begin and end on: optical cards."""
-        return self.nodes * self.degree
-
-    @property
-    def port_lanes(self) -> int:
-        """Ports of each node: its cards."""
-        return self.degree
-
-    @property
-    def port_owner(self) -> str:
-        """Nodes have the ports."""
-        return "node"
+    def card_ports(self) -> Ports:
+        """Ports that circuits begin and end on: optical cards of nodes."""
+        return Ports(owner=PortOwner.NODE, owners=self.nodes, lanes=self.degree, switches=self.switches)
 
     def port_name(self, port: int) -> str:
-        """Return what a port is called in messages."""
+        """Return what a card is called in messages."""
         return f"card {port % self.degree} of node {port // self.degree}"
 
     @cached_property
@@ -237,7 +235,7 @@ class NodeCircuits(Protocol):
         A card sends every block of bits over all its lanes in turn (IEEE 802.3, clause 82), so one that is
         dark takes the card down.
         """
-        node, card = np.divmod(np.arange(self.ports), self.degree)
+        node, card = np.divmod(np.arange(self.nodes * self.degree), self.degree)
         first = (node // self.joined * self.degree + card) * self.card_lanes
         chassis = chassis_of(self.switch, self.joined, self._planes)
         found: np.ndarray = chassis[first[:, None] + np.arange(self.card_lanes), node[:, None] % self.joined]
@@ -282,7 +280,28 @@ class NodeCircuits(Protocol):
         Every circuit takes two cards, and every node at its beginning and one at the end the node's switch.
         """
         moved_bytes = flows.moved_bytes(hops)
-        return self.inside.transfer_energy_j(moved_bytes) + self.nic.transfer_energy_j(moved_bytes)
+        return self.scale_up.transfer_energy_j(moved_bytes) + self.nic.transfer_energy_j(moved_bytes)
+
+
+def card_variants(fabric: NodeCircuits, replaced: Callable[..., Fabric]) -> dict[str, Fabric]:
+    """Return a fabric with other numbers of cards, and with switches that can turn in a step.
+
+    Parameters
+    ----------
+    fabric : NodeCircuits
+        The fabric as it is.
+    replaced : callable
+        Returns it with other values of the fields that are given as keywords.
+    """
+    found = {
+        f"{degree} circuits a node": replaced(degree=degree)
+        for degree in DEGREES_TRIED
+        if degree != fabric.degree
+    }
+    if fabric.switch.name != TURNING_SWITCH and fabric.traits.policy is not CircuitPolicy.PER_AXIS:
+        with contextlib.suppress(LinkError):  # its light may not pass them
+            found[TURNING_SWITCH] = replaced(switch=load_switch(TURNING_SWITCH))
+    return found
 
 
 def changed_links(before: Circuits, after: Circuits) -> np.ndarray:

@@ -21,7 +21,7 @@ FARTHEST = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class LightAdder:
+class OpticalAdder:
     """A unit that adds the symbols of several senders as optical powers.
 
     Notes
@@ -245,6 +245,6 @@ def reduction_table() -> Table:
     return read_table(PARAMETERS / "reductions.csv")
 
 
-def load_light_adder(name: str) -> LightAdder:
+def load_optical_adder(name: str) -> OpticalAdder:
     """Return a unit that adds in light from the table, e.g. ``"optinc"``."""
-    return reduction_table().build(LightAdder, name)
+    return reduction_table().build(OpticalAdder, name)

@@ -1,4 +1,4 @@
-"""Which cards of a node carry what leaves it: those on the destination's rail, or others where it is down."""
+"""Cards of a node that carry what leaves it: those on the destination's rail, or others where it is down."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from simulator.topology.scale_up import ScaleUp
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RailWays:
-    """Where flows between nodes leave one node and arrive at the other, on one rail."""
+class RailRoutes:
+    """Ends of flows between nodes: where they leave one node and arrive at the other, on one rail."""
 
     carriers: np.ndarray
     """Endpoint in the source's node whose lanes send, shape [F]."""
@@ -21,7 +21,7 @@ class RailWays:
     """Endpoint in the destination's node whose lanes receive, shape [F]."""
 
 
-def rail_ways(scale_up: ScaleUp, flows: Flows, circuits: Circuits | None = None) -> RailWays:
+def rail_routes(scale_up: ScaleUp, flows: Flows, circuits: Circuits | None = None) -> RailRoutes:
     """Return the rail that each flow takes.
 
     Parameters
@@ -43,7 +43,7 @@ def rail_ways(scale_up: ScaleUp, flows: Flows, circuits: Circuits | None = None)
     """
     size = scale_up.size
     carriers = scale_up.node_of(flows.sources) * size + scale_up.rail_of(flows.destinations)
-    own = RailWays(carriers=carriers, landings=flows.destinations)
+    own = RailRoutes(carriers=carriers, landings=flows.destinations)
     if circuits is None or not circuits.failed.size:
         return own
     works = circuits.works
@@ -66,7 +66,7 @@ def rail_ways(scale_up: ScaleUp, flows: Flows, circuits: Circuits | None = None)
     place, line = np.flatnonzero(stuck)[found], np.flatnonzero(found)
     carriers, landings = own.carriers.copy(), own.landings.copy()
     carriers[place], landings[place] = out[line, rail[found]], into[line, rail[found]]
-    return RailWays(carriers=carriers, landings=landings)
+    return RailRoutes(carriers=carriers, landings=landings)
 
 
 def _chosen(choices: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

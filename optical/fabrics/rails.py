@@ -1,6 +1,6 @@
 """Optical circuit switches instead of packet switches: every rail of accelerators on circuits of its own.
 
-Ports of circuit-switched rails: whose they are, and which optical switches hold them.
+Their ports belong to endpoints, and planes of optical switches hold them.
 """
 
 from __future__ import annotations
@@ -13,18 +13,9 @@ from typing import Protocol
 
 import numpy as np
 
-from optical.fabrics.circuits import (
-    DARK,
-    CircuitPolicy,
-    Circuits,
-    Turning,
-    assign_lanes,
-    circuit_wiring,
-    lit_detours,
-    merge_pairs,
-)
+from optical.fabrics.circuits import DARK, Circuits, assign_lanes, circuit_wiring, lit_detours, merge_pairs
 from optical.fabrics.failed_ports import chassis_of, chassis_ports, check_spares, lend_lanes
-from optical.fabrics.rail_routing import RailWays, rail_ways
+from optical.fabrics.rail_routing import RailRoutes, rail_routes
 from optical.fabrics.switches import (
     LaneBudget,
     LaneOptics,
@@ -35,14 +26,15 @@ from optical.fabrics.switches import (
     switch_chassis,
     switch_stages,
 )
-from simulator.checks import check_range
+from simulator.checks import check_choices, check_range
 from simulator.errors import RouteError
-from simulator.interfaces import Flows, LinkGraph, Reconfiguration
-from simulator.topology.graphs import Wiring, bundle, joined
-from simulator.topology.scale_up import BillItem, Nic, ScaleUp, bill_power_w, bill_price_usd, load_nic
+from simulator.fabric import CircuitPolicy, Fabric, PortOwner, Ports, PortTiming, Traits
+from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
+from simulator.topology.graphs import NO_LINK, bundle, joined
+from simulator.topology.scale_up import BillItem, Nic, ScaleUp, load_nic
 
 
-class RailPorts(Protocol):
+class RailPorts(Fabric, Protocol):
     """Endpoints with `lanes` ports each; lane l of rail r is on the switches of plane (r, l).
 
     Notes
@@ -60,30 +52,6 @@ class RailPorts(Protocol):
     def nodes(self) -> int:
         """Nodes, which is also the endpoints of one rail."""
         ...
-
-    @property
-    def node_size(self) -> int:
-        """Endpoints that share a node, which is also the rails."""
-        ...
-
-    @property
-    def ports(self) -> int:
-        """Ports that lanes begin and end on."""
-        return self.endpoints * self.lanes
-
-    @property
-    def port_lanes(self) -> int:
-        """Ports of each endpoint: its lanes."""
-        return self.lanes
-
-    @property
-    def port_owner(self) -> str:
-        """Endpoints have the ports."""
-        return "endpoint"
-
-    def port_name(self, port: int) -> str:
-        """Return what a port is called in messages."""
-        return f"port {port % self.lanes} of endpoint {port // self.lanes}"
 
     @cached_property
     def port_chassis(self) -> np.ndarray:
@@ -117,8 +85,8 @@ class RailPorts(Protocol):
         return self.switch.reconfiguration_s
 
 
-NO_LINK = -1
-"""Padding of short routes."""
+LANES_TRIED = (2, 4, 8)
+"""Lanes of an accelerator that a search tries; dimensionless."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,17 +123,38 @@ class OcsRails(RailPorts):
     """Optical lanes of each accelerator."""
     policy: CircuitPolicy = CircuitPolicy.PER_AXIS
     """When circuits move."""
-    turning: Turning = Turning.ASKED
+    turning: PortTiming = PortTiming.ON_REQUEST
     """Whether they wait until traffic asks (arXiv:2507.08119 turns rails in idle windows ahead of it)."""
 
     def __post_init__(self) -> None:
+        check_choices(self)
         check_range(self, "lanes", low=1)
         _ = self.budget
 
-    @property
-    def turns_ahead(self) -> bool:
-        """Whether idle ports turn to traffic before it asks."""
-        return self.turning is Turning.AHEAD
+    @cached_property
+    def traits(self) -> Traits:
+        """Library of the nodes; lanes of each endpoint, shared by the axes or turned to the one that asks."""
+        return Traits(
+            scale_up=self.scale_up,
+            card_bytes_per_s=self.nic.bandwidth_bytes_per_s,
+            endpoint_lanes=self.lanes,
+            policy=self.policy,
+            can_prefetch=True,
+            prefetches=self.turning is PortTiming.PREFETCHED,
+            reconfiguration_s=self.switch.reconfiguration_s,
+            ports=Ports(
+                owner=PortOwner.ENDPOINT, owners=self.endpoints, lanes=self.lanes, switches=self.switches
+            ),
+            idle_numbers=self.optics.idle_numbers,
+        )
+
+    def with_policy(self, policy: CircuitPolicy, timing: PortTiming | None = None) -> OcsRails:
+        """Return the fabric with another circuit policy and, if given, timing."""
+        return replace(self, policy=policy, turning=timing or self.turning)
+
+    def variants(self) -> dict[str, Fabric]:
+        """Return the fabric with other numbers of lanes."""
+        return {f"{lanes} lanes": replace(self, lanes=lanes) for lanes in LANES_TRIED if lanes != self.lanes}
 
     @property
     def nodes(self) -> int:
@@ -193,16 +182,6 @@ class OcsRails(RailPorts):
         share = self.nic.bandwidth_bytes_per_s / self.lanes
         return min(self.optics.bandwidth_bytes_per_s, share) * self.nic.efficiency
 
-    @property
-    def peers(self) -> int | None:
-        """Other endpoints that one has circuits to at once, if circuits turn to those who ask."""
-        return self.lanes if self.policy is CircuitPolicy.PER_AXIS else None
-
-    @property
-    def turn_s(self) -> float:
-        """How long lanes that turn are dark."""
-        return self.switch.reconfiguration_s
-
     def bill(self) -> dict[str, BillItem]:
         """Return the bill of materials: item -> count, power and price of each."""
         rails = min(self.endpoints, self.scale_up.size)
@@ -225,16 +204,6 @@ class OcsRails(RailPorts):
                 usd_each=self.switch.ports * self.switch.port_price_usd,
             ),
         }
-
-    @cached_property
-    def static_w(self) -> float:
-        """Power of node switches, cards, lanes with their lasers and optical switches, whole fabric."""
-        return bill_power_w(self.bill())
-
-    @cached_property
-    def cost_usd(self) -> float:
-        """Price of node switches, cards, lanes and optical switches, whole fabric."""
-        return bill_price_usd(self.bill())
 
     def initial(self, demand: tuple[Flows, ...]) -> Circuits:
         """Return the circuits at the start of a step.
@@ -288,7 +257,7 @@ class OcsRails(RailPorts):
             if circuits.failed.size:
                 return replace(circuits, relays=True), Reconfiguration()
             self._refuse(circuits, flows)
-        carriers = rail_ways(self.scale_up, flows, circuits).carriers
+        carriers = rail_routes(self.scale_up, flows, circuits).carriers
         target = self._target(circuits, flows, demand)
         lacking, senders = np.unique(carriers[~found]), np.unique(carriers[self.scale_up.off_node(flows)])
         after = circuits.with_lanes(lacking, target)
@@ -305,7 +274,7 @@ class OcsRails(RailPorts):
         resized = after.lanes_of_first != circuits.lanes_of_first
         ports = self.stages * int((turned & (after.tx_peer != DARK)).sum())
         return Reconfiguration(
-            dark_s=self.switch.reconfiguration_s,
+            reconfiguration_s=self.switch.reconfiguration_s,
             moved_links=np.flatnonzero(turned | resized),
             energy_j=ports * self.switch.move_energy_j,
         )
@@ -354,7 +323,7 @@ class OcsRails(RailPorts):
         -----
         A flow whose own rail is down lands beside its destination and crosses two more links of that node.
         """
-        ways = rail_ways(self.scale_up, flows, circuits)
+        ways = rail_routes(self.scale_up, flows, circuits)
         optical, found = self._lookup(circuits, flows)
         if not found.all():
             self._refuse(circuits, flows)
@@ -402,13 +371,15 @@ class OcsRails(RailPorts):
 
     def transfer_energy_j(self, flows: Flows) -> float:
         """Return the dynamic energy of carrying all the flows once; lanes and switches count as static."""
-        return self._energy_j(flows, rail_ways(self.scale_up, flows))
+        return self._energy_j(flows, rail_routes(self.scale_up, flows))
 
     def carried_energy_j(self, circuits: Circuits, flows: Flows) -> float:
-        """Return the dynamic energy of carrying all the flows once over the rails that they take now."""
-        return self._energy_j(flows, rail_ways(self.scale_up, flows, circuits))
+        """Return the same over the rails that the flows take now, if all have circuits."""
+        if not self.connected(circuits, flows):
+            return self.transfer_energy_j(flows)
+        return self._energy_j(flows, rail_routes(self.scale_up, flows, circuits))
 
-    def _energy_j(self, flows: Flows, ways: RailWays) -> float:
+    def _energy_j(self, flows: Flows, ways: RailRoutes) -> float:
         off_node = self.scale_up.off_node(flows)
         inside = ~off_node & (flows.sources != flows.destinations)
         crossed = inside | (off_node & (ways.carriers != flows.sources))
@@ -418,14 +389,14 @@ class OcsRails(RailPorts):
 
     def _lookup(self, circuits: Circuits, flows: Flows) -> tuple[np.ndarray, np.ndarray]:
         """Return the optical link of each flow's carrier, and whether it has a path, each of shape [F]."""
-        ways = rail_ways(self.scale_up, flows, circuits)
+        ways = rail_routes(self.scale_up, flows, circuits)
         lit = circuits.lit[ways.carriers] == ways.landings[:, None]
         found = lit.any(axis=1) | ~self.scale_up.off_node(flows)
         return ways.carriers * self.lanes + lit.argmax(axis=1), found
 
     def _refuse(self, circuits: Circuits, flows: Flows) -> None:
         """Raise for the first flow without a circuit."""
-        carriers = rail_ways(self.scale_up, flows, circuits).carriers
+        carriers = rail_routes(self.scale_up, flows, circuits).carriers
         lost = int(np.flatnonzero(~self._lookup(circuits, flows)[1])[0])
         source, carrier, destination = (
             int(values[lost]) for values in (flows.sources, carriers, flows.destinations)
@@ -451,7 +422,7 @@ class OcsRails(RailPorts):
 
     def _ends(self, flows: Flows, circuits: Circuits | None) -> np.ndarray:
         """Return the endpoints between which each flow needs a circuit, shape [F, 2]."""
-        ways = rail_ways(self.scale_up, flows, circuits)
+        ways = rail_routes(self.scale_up, flows, circuits)
         return np.stack([ways.carriers, ways.landings], axis=1)
 
     def _fits(self, served: list[Flows], circuits: Circuits | None = None) -> bool:

@@ -1,19 +1,13 @@
-"""Optical switches that turn in a fixed round, and traffic that waits for them or goes by way of others.
+"""Optical switches that turn in a fixed round, and traffic that waits for them or goes over relays.
 
-How much goes direct and how much over relays, where every pair of ends has a circuit of the same rate.
-
-Rates are in those of a direct circuit, so that an end with N - 1 circuits sends at most N - 1.
-
-Matchings that follow each other in a fixed round, without anybody asking for them.
-
-A round of matchings slot by slot: when each lane is lit, and what whole packets get through.
-
-`optical.fabrics.rotor` gives means over a round; here the round is played through, turn after turn.
+Beside the fabric stand its matchings, which follow each other without anybody asking for them; the share of
+traffic that goes direct or over relays, in rates of a direct circuit (an end with N - 1 circuits sends at
+most N - 1); and a round slot by slot, in which a packet is sent only if it ends before its circuit does.
 
 References
 ----------
 Mellette et al., "RotorNet", SIGCOMM 2017, section 4; Opera, NSDI 2020, section 4: turns of the lanes are
-staggered, a packet is sent only if it ends before its circuit does.
+staggered.
 """
 
 from __future__ import annotations
@@ -32,11 +26,11 @@ from optical.fabrics.switches import (
     load_optics,
     load_switch,
 )
-from simulator.checks import check_range
+from simulator.checks import check_choices, check_range
 from simulator.errors import ParameterError
-from simulator.flow_groups import Loads
-from simulator.interfaces import Flows
-from simulator.topology.graphs import NO_LINK, GraphFabric, Wiring, bundle, joined, packed
+from simulator.fabric import Loads, Traits
+from simulator.interfaces import Flows, Wiring
+from simulator.topology.graphs import NO_LINK, GraphFabric, bundle, joined, packed
 from simulator.topology.scale_up import BillItem, Nic, ScaleUp, load_nic
 
 NOBODY = np.empty(0, dtype=np.int64)
@@ -45,7 +39,7 @@ NOBODY = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Relays:
-    """What flows of equal rate do when they have the circuits to themselves."""
+    """Shares of flows of equal rate that have the circuits to themselves."""
 
     rate: float
     """Rate of each flow, in those of a direct circuit."""
@@ -147,14 +141,14 @@ class Rotation:
     """Ends that are joined, N."""
     lanes: int
     """Lanes of each end."""
-    dark_s: float
+    reconfiguration_s: float
     """Time in which a lane that turns carries nothing."""
     hold_ratio: float
     """Slot, its dark time included, over the dark time, above 1; dimensionless."""
 
     def __post_init__(self) -> None:
         check_range(self, "ends", "lanes", low=1)
-        check_range(self, "dark_s")
+        check_range(self, "reconfiguration_s")
         check_range(self, "hold_ratio", low=1.0, open_low=True)
 
     @property
@@ -170,7 +164,7 @@ class Rotation:
     @property
     def slot_s(self) -> float:
         """Time from one turn of a lane to the next; zero where none turns."""
-        return self.dark_s * self.hold_ratio if self.turns else 0.0
+        return self.reconfiguration_s * self.hold_ratio if self.turns else 0.0
 
     @property
     def round_s(self) -> float:
@@ -284,7 +278,7 @@ def lit_s(rotation: Rotation) -> np.ndarray:
     """
     lane, slot = np.arange(rotation.ends) % rotation.lanes, np.arange(rotation.ends) // rotation.lanes
     turn_s = (slot + lane / rotation.lanes) * rotation.slot_s
-    return np.stack([turn_s + rotation.dark_s, turn_s + rotation.slot_s], axis=1)
+    return np.stack([turn_s + rotation.reconfiguration_s, turn_s + rotation.slot_s], axis=1)
 
 
 def round_bytes(rotation: Rotation, rate_bytes_per_s: float, packet_bytes: float) -> np.ndarray:
@@ -323,7 +317,7 @@ def completion_s(
 
 
 class Relaying(StrEnum):
-    """Which bytes go by way of a relay."""
+    """Bytes that go by way of a relay."""
 
     SURPLUS = "surplus"
     """What direct circuits cannot take (RotorLB): uniform traffic goes direct, a permutation over relays."""
@@ -380,6 +374,7 @@ class RotorFabric(GraphFabric):
     """Size from which a transfer waits for its circuits; smaller ones take several hops at once."""
 
     def __post_init__(self) -> None:
+        check_choices(self)
         check_range(self, "endpoints", "lanes", low=1)
         check_range(self, "bulk_bytes")
         _ = self.budget, self.rotation
@@ -393,6 +388,16 @@ class RotorFabric(GraphFabric):
             raise ParameterError(msg)
         if self.bulk_bytes > 0.0:
             _ = self.rotation.shifts
+
+    @cached_property
+    def traits(self) -> Traits:
+        """Library of the nodes; small transfers do not wait for circuits, large ones do."""
+        return Traits(
+            scale_up=self.scale_up,
+            card_bytes_per_s=self.nic.bandwidth_bytes_per_s,
+            routes_by_size=True,
+            idle_numbers=self.optics.idle_numbers,
+        )
 
     @property
     def ends(self) -> int:
@@ -408,7 +413,7 @@ class RotorFabric(GraphFabric):
     def rotation(self) -> Rotation:
         """The round of matchings."""
         return Rotation(
-            ends=self.ends, lanes=self.lanes, dark_s=self.switch.step_s, hold_ratio=self.hold_ratio
+            ends=self.ends, lanes=self.lanes, reconfiguration_s=self.switch.step_s, hold_ratio=self.hold_ratio
         )
 
     @cached_property

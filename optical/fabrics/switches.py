@@ -127,10 +127,21 @@ class LaneOptics:
         """Fibres that end at one: with circulators, one carries both directions."""
         return 1 if self.circulators else 2
 
+    @property
+    def idle_numbers(self) -> dict[str, str]:
+        """Numbers that change nothing, by name, each with the reason (`simulator.fabric.Traits`)."""
+        if self.circulators:
+            return {}
+        reason = (
+            f"'{self.name}' has no circulators, since each fibre carries one way; "
+            "set fabric.optics.circulators too, or take duplex lanes (optics=lane-100g-duplex)"
+        )
+        return {"circulator_loss_db": reason}
+
 
 @dataclass(frozen=True, kw_only=True)
 class LaneBudget:
-    """Where the light of one lane goes."""
+    """Power budget of one optical lane."""
 
     losses_db: tuple[tuple[str, float], ...]
     """Each element with its loss."""

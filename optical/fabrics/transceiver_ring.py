@@ -21,10 +21,11 @@ from optical.fabrics.switches import (
 )
 from simulator.checks import check_range
 from simulator.errors import ParameterError, RouteError
-from simulator.interfaces import Flows, LinkGraph, Reconfiguration
+from simulator.fabric import Fabric, PortOwner, Ports, Traits
+from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
 from simulator.topology.clos import DirectLink, load_direct_link
-from simulator.topology.graphs import NO_LINK, Wiring
-from simulator.topology.scale_up import BillItem, bill_power_w, bill_price_usd
+from simulator.topology.graphs import NO_LINK
+from simulator.topology.scale_up import BillItem
 from simulator.units import BITS_PER_BYTE
 
 
@@ -109,7 +110,7 @@ class RingCircuits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransceiverRing:
+class TransceiverRing(Fabric):
     """Accelerators in a chain through their nodes; the ends of a node shine on one of the next K nodes.
 
     Notes
@@ -179,6 +180,15 @@ class TransceiverRing:
     def node_size(self) -> int:
         """Endpoints of a node, consecutive numbers."""
         return self.node
+
+    @cached_property
+    def traits(self) -> Traits:
+        """Transceivers that fail together, those at both ends of a node."""
+        return Traits(
+            reconfiguration_s=self.switch.reconfiguration_s,
+            ports=Ports(owner=PortOwner.NODE, owners=self.nodes, lanes=1),
+            idle_numbers=self.optics.idle_numbers,
+        )
 
     @property
     def skipped(self) -> int:
@@ -256,16 +266,6 @@ class TransceiverRing:
             ),
         }
 
-    @cached_property
-    def static_w(self) -> float:
-        """Power of everything on the bill, whole fabric."""
-        return bill_power_w(self.bill())
-
-    @cached_property
-    def cost_usd(self) -> float:
-        """Price of everything on the bill, whole fabric."""
-        return bill_price_usd(self.bill())
-
     def circuits(self, hop: int = 1, failed: tuple[int, ...] = ()) -> RingCircuits:
         """Return circuits over so many nodes, past those that failed during the run."""
         return RingCircuits(nodes=self.nodes, hop=hop, reach=self.reach, failed=failed)
@@ -289,25 +289,10 @@ class TransceiverRing:
         moved = np.flatnonzero(self.heads(circuits) != heads)
         modules = -(-self.lanes // self.lanes_per_transceiver) * int((heads[moved] >= 0).sum())
         return Reconfiguration(
-            dark_s=self.switch.reconfiguration_s,
+            reconfiguration_s=self.switch.reconfiguration_s,
             moved_links=moved,
             energy_j=modules * self.switch.move_energy_j,
         )
-
-    @property
-    def ports(self) -> int:
-        """Nodes, each of whose transceivers fail together."""
-        return self.nodes
-
-    @property
-    def port_lanes(self) -> int:
-        """One: the transceivers of a node, at both its ends."""
-        return 1
-
-    @property
-    def port_owner(self) -> str:
-        """Nodes have the transceivers."""
-        return "node"
 
     def port_name(self, port: int) -> str:
         """Return what the transceivers of a node are called in messages."""

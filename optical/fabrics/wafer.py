@@ -13,24 +13,17 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from optical.fabrics.circuits import (
-    DARK,
-    CircuitPolicy,
-    Circuits,
-    ForwardingCircuits,
-    Turning,
-    circuit_wiring,
-    lit_detours,
-)
+from optical.fabrics.circuits import DARK, Circuits, ForwardingCircuits, circuit_wiring, lit_detours
 from optical.fabrics.lane_assignment import domain_demands, job_links, lanes_of
 from optical.fabrics.node_circuits import Packets, changed_links
 from optical.fabrics.switches import PARAMETERS, LaneBudget
-from simulator.checks import check_positive, check_range
+from simulator.checks import check_choices, check_positive, check_range
 from simulator.errors import LinkError, ParameterError, RouteError
-from simulator.interfaces import Flows, LinkGraph, Reconfiguration
+from simulator.fabric import CircuitPolicy, Fabric, PortOwner, Ports, PortTiming, Traits
+from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
 from simulator.tables import Table, read_table
-from simulator.topology.graphs import NO_LINK, Wiring, joined, packed
-from simulator.topology.scale_up import BillItem, ScaleUp, bill_power_w, bill_price_usd
+from simulator.topology.graphs import NO_LINK, joined, packed
+from simulator.topology.scale_up import BillItem, ScaleUp
 from simulator.units import BITS_PER_BYTE, SPEED_OF_LIGHT_M_PER_S, watts_from_dbm
 
 
@@ -178,7 +171,7 @@ def wafer_names() -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WaferFabric:
+class WaferFabric(Fabric):
     """Wafers whose chips are joined by optical circuits, laid out for the step or for the axis that asks.
 
     Notes
@@ -203,10 +196,11 @@ class WaferFabric:
     """Wafers and their lanes."""
     policy: CircuitPolicy = CircuitPolicy.PER_AXIS
     """Whether circuits stay for the step, or a wafer's turn to the axis that asks."""
-    turning: Turning = Turning.ASKED
+    turning: PortTiming = PortTiming.ON_REQUEST
     """Whether they wait until traffic asks."""
 
     def __post_init__(self) -> None:
+        check_choices(self)
         if self.packets.scale_up.size > self.wafer.chips:
             msg = (
                 f"nodes of {self.packets.scale_up.size} accelerators do not fit wafer '{self.wafer.name}' of "
@@ -225,10 +219,21 @@ class WaferFabric:
         """The library on the wafer; rate, power and price are the wafer's."""
         return self.packets.scale_up
 
-    @property
-    def turns_ahead(self) -> bool:
-        """Whether idle ports turn to traffic before it asks."""
-        return self.turning is Turning.AHEAD
+    @cached_property
+    def traits(self) -> Traits:
+        """Library of the nodes, and circuits from chip to chip whose ends are lanes of chips."""
+        return Traits(
+            scale_up=self.scale_up,
+            policy=self.policy,
+            can_prefetch=True,
+            prefetches=self.turning is PortTiming.PREFETCHED,
+            reconfiguration_s=self.wafer.reconfiguration_s,
+            ports=Ports(owner=PortOwner.ENDPOINT, owners=self.endpoints, lanes=self.wafer.lanes),
+        )
+
+    def with_policy(self, policy: CircuitPolicy, timing: PortTiming | None = None) -> WaferFabric:
+        """Return the fabric with another circuit policy and, if given, timing."""
+        return dataclasses.replace(self, policy=policy, turning=timing or self.turning)
 
     @property
     def node_size(self) -> int:
@@ -256,16 +261,6 @@ class WaferFabric:
             "wafer chip": BillItem(count=self.endpoints, w_each=0.0, usd_each=self.wafer.chip_price_usd),
         }
 
-    @cached_property
-    def static_w(self) -> float:
-        """Power of everything on the bill, whole fabric."""
-        return bill_power_w(self.bill())
-
-    @cached_property
-    def cost_usd(self) -> float:
-        """Price of everything on the bill, whole fabric."""
-        return bill_price_usd(self.bill())
-
     def initial(self, demand: tuple[Flows, ...]) -> ForwardingCircuits:
         """Return circuits for all traffic of the step, or for the first axis that stays on wafers."""
         kept = [flows for flows in demand if self._on_wafer(flows).any()]
@@ -275,8 +270,7 @@ class WaferFabric:
             kept = [flows for flows in kept if flows.axis == axis]
         dark = np.full((self.endpoints, self.wafer.lanes), DARK, dtype=np.int64)
         every = np.arange(self.endpoints)
-        first = every // self.node_size * self.node_size
-        ring = Flows(sources=every, destinations=first + (every - first + 1) % self.node_size, size_bytes=1.0)
+        ring = Flows.around(every.reshape(-1, self.node_size), size_bytes=1.0)
         tx_peer = self._laid_out(self._laid_out(dark, [ring]), kept)
         axes = (axis,) * (self.endpoints // self.node_size)
         return ForwardingCircuits(circuits=Circuits(tx_peer), domain=self.node_size, axes=axes)
@@ -327,25 +321,10 @@ class WaferFabric:
         # Each of the two ends of a circuit has an element that turns; so has every tile between at most.
         elements = turned * (self.wafer.longest_hops + 1)
         return ForwardingCircuits(circuits=after, domain=self.node_size, axes=tuple(axes)), Reconfiguration(
-            dark_s=self.wafer.reconfiguration_s if moved.size else 0.0,
+            reconfiguration_s=self.wafer.reconfiguration_s if moved.size else 0.0,
             moved_links=self.packets.wiring.links + moved,
             energy_j=elements * self.wafer.move_energy_j,
         )
-
-    @property
-    def ports(self) -> int:
-        """Ports that circuits begin and end on: lanes of chips."""
-        return self.endpoints * self.wafer.lanes
-
-    @property
-    def port_lanes(self) -> int:
-        """Ports of each chip: its lanes."""
-        return self.wafer.lanes
-
-    @property
-    def port_owner(self) -> str:
-        """Endpoints have the ports."""
-        return "endpoint"
 
     def port_name(self, port: int) -> str:
         """Return what a port is called in messages."""
@@ -440,7 +419,9 @@ class WaferFabric:
         return self.packets.transfer_energy_j(flows.part(off)) + light_j
 
     def carried_energy_j(self, circuits: ForwardingCircuits, flows: Flows) -> float:
-        """Return the dynamic energy of carrying all the flows once over the present circuits."""
+        """Return the same over the present circuits, if they serve all the flows."""
+        if not self.connected(circuits, flows):
+            return self.transfer_energy_j(flows)
         kept = self._on_wafer(flows)
         hops = circuits.hops(flows.sources[kept], flows.destinations[kept])
         return self.transfer_energy_j(flows) + self._light_j(flows.part(kept), np.maximum(hops - 1, 0))

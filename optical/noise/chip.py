@@ -15,18 +15,18 @@ from simulator.checks import check_range, check_whole
 
 
 class Mismatch(StrEnum):
-    """What of the differences between like parts of a chip reaches its products."""
+    """Differences between like parts of a chip that reach its products."""
 
     NONE = "none"
     """Nothing: parts are alike, or calibrated without noise."""
     CALIBRATED = "calibrated"
-    """What a calibration with the core's own noisy receivers leaves."""
+    """Remainder after a calibration with the core's own noisy receivers."""
     RAW = "raw"
     """All of it: nobody calibrates."""
 
 
 class LaserNoise(StrEnum):
-    """Which outputs see the same fluctuation of a line."""
+    """Outputs that see the same fluctuation of a line."""
 
     INDEPENDENT = "independent"
     """None: right in size for every output; executed at no extra cost."""
@@ -35,7 +35,7 @@ class LaserNoise(StrEnum):
 
 
 class EncodingNoise(StrEnum):
-    """Which outputs see the same error of an operand's converter."""
+    """Outputs that see the same error of an operand's converter."""
 
     INDEPENDENT = "independent"
     """None: right in size for every output; executed at no extra cost."""
@@ -86,7 +86,7 @@ class LineGrid:
 
 @dataclass(frozen=True, kw_only=True)
 class Chip:
-    """How unlike the parts of one chip are, how well that is known, and what of it reaches products."""
+    """Spread of like parts of one chip, its calibration, and the share that reaches products."""
 
     name: str
     """Name shown in tables."""
@@ -101,7 +101,7 @@ class Chip:
     grid: LineGrid | None = None
     """Lines of the comb, where they interfere in the same coupler."""
     mismatch: Mismatch = Mismatch.NONE
-    """What of it reaches the products."""
+    """Share of it that reaches the products."""
     laser_noise: LaserNoise = LaserNoise.INDEPENDENT
     """Whether outputs fluctuate together."""
     encoding_noise: EncodingNoise = EncodingNoise.INDEPENDENT
@@ -289,7 +289,7 @@ class CommonEncoding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CalibrationCost:
-    """What it takes to learn what a chip adds, once; a chip that drifts pays it again."""
+    """Cost of learning the errors of a chip, once; a chip that drifts pays it again."""
 
     settings: float = 0.0
     """Times that something slow is set, one after the other."""

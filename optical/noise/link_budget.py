@@ -30,7 +30,7 @@ class Element:
     """One lossy thing on the path."""
 
     name: str
-    """What it is, e.g. ``"3 x y_branch"``."""
+    """Name with its count, e.g. ``"3 x y_branch"``."""
     loss_db: float
     """Loss beyond any ideal division of power."""
 
@@ -214,7 +214,7 @@ class NoiseRatio:
     shot: float
     """Shot noise: falls as 1/power."""
     bright: Mapping[str, float]
-    """What more light does not lower, by cause."""
+    """Noise that more light does not lower, by cause."""
 
     @property
     def total(self) -> float:
@@ -260,7 +260,7 @@ class LightBudget(ABC):
     launch_w: float
     """Power of a line at the source."""
     receiver: Receiver
-    """What reads the output."""
+    """Receiver of the output."""
 
     def __post_init__(self) -> None:
         check_positive(self, "launch_w")

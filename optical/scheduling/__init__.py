@@ -8,7 +8,7 @@ from optical.scheduling.covers import double, fewest, solstice
 from optical.scheduling.demand import sinkhorn, stuffed
 from optical.scheduling.eclipse import eclipse
 from optical.scheduling.matchings import Matching
-from optical.scheduling.ocs_bank import CircuitPlant, Lanes
+from optical.scheduling.ocs_bank import Lanes, OcsBank
 from optical.scheduling.overlap import CollectiveStep, OverlapPlan, bruck_steps, collective_steps, overlap
 from optical.scheduling.parallel import spread
 from optical.scheduling.phases import PhasePlan, TrafficPhase, plan_phases
@@ -19,13 +19,13 @@ from optical.scheduling.topology import AllReduceGroup, JobTime, JobTopology, jo
 __all__ = [
     "DARK",
     "AllReduceGroup",
-    "CircuitPlant",
     "CircuitSchedule",
     "CollectiveStep",
     "JobTime",
     "JobTopology",
     "Lanes",
     "Matching",
+    "OcsBank",
     "OverlapPlan",
     "PhasePlan",
     "SchedulePolicy",

@@ -1,4 +1,4 @@
-"""What no schedule of circuits can beat."""
+"""Bounds that no schedule of circuits can beat."""
 
 from __future__ import annotations
 
@@ -63,16 +63,16 @@ def least_line_time(demand: np.ndarray, rate_bytes_per_s: float) -> float:
     return float(max(both.sum(axis=0).max(initial=0.0), both.sum(axis=1).max(initial=0.0)) / rate_bytes_per_s)
 
 
-def is_worth_moving(*, before_s: float, after_s: float, delay_s: float) -> bool:
+def is_worth_moving(*, before_s: float, after_s: float, reconfiguration_s: float) -> bool:
     """Return whether turning circuits pays: the transfer time saved exceeds the delay."""
-    return before_s - after_s > delay_s
+    return before_s - after_s > reconfiguration_s
 
 
-def duty(*, held_s: float, delay_s: float) -> float:
+def duty(*, held_s: float, reconfiguration_s: float) -> float:
     """Return the share of time in which circuits carry: ``t / (t + delta)``, 0 to 1."""
-    return held_s / (held_s + delay_s) if held_s + delay_s > 0.0 else 1.0
+    return held_s / (held_s + reconfiguration_s) if held_s + reconfiguration_s > 0.0 else 1.0
 
 
-def exposed_delay(*, delay_s: float, idle_s: float) -> float:
+def exposed_delay(*, reconfiguration_s: float, idle_s: float) -> float:
     """Return the part of a delay that idle time before it does not hide: ``max(0, delta - idle)``, s."""
-    return max(0.0, delay_s - idle_s)
+    return max(0.0, reconfiguration_s - idle_s)

@@ -8,6 +8,8 @@ from simulator.errors import ParameterError
 
 BALANCE_TOLERANCE = 1e-9
 """Row and column sums may differ by this share."""
+MOST_BYTES = 1e30
+"""Most bytes of an entry, a quettabyte; sums and products of entries stay within double precision."""
 _SINKHORN_ROUNDS = 10_000
 _SINKHORN_TOLERANCE = 1e-14
 
@@ -23,7 +25,7 @@ def checked(demand: np.ndarray) -> np.ndarray:
     Raises
     ------
     ParameterError
-        If it is not square, or an entry is negative or not finite.
+        If it is not square, or an entry is negative, not finite or above `MOST_BYTES`.
     """
     found = np.array(demand, dtype=float)
     if found.ndim != 2 or found.shape[0] != found.shape[1] or not (found >= 0.0).all():
@@ -32,6 +34,11 @@ def checked(demand: np.ndarray) -> np.ndarray:
     if not np.isfinite(found).all():
         row, column = np.argwhere(~np.isfinite(found))[0].tolist()
         msg = f"a demand must be finite; entry [{row}, {column}] is {found[row, column]}"
+        raise ParameterError(msg)
+    if found.max(initial=0.0) > MOST_BYTES:
+        row, column = np.argwhere(found > MOST_BYTES)[0].tolist()
+        entry = f"entry [{row}, {column}] of a demand"
+        msg = f"{entry} is {found[row, column]:g} bytes; {MOST_BYTES:g} is the most"
         raise ParameterError(msg)
     return found
 

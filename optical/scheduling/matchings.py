@@ -12,7 +12,7 @@ FREE = -1
 
 
 class Matching(StrEnum):
-    """Which perfect matching a decomposition peels off first."""
+    """Perfect matching that a decomposition peels off first."""
 
     ARBITRARY = "arbitrary"
     """Any, by augmenting paths (Hopcroft and Karp 1973 with a warm start): most permutations."""

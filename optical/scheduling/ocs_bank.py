@@ -1,4 +1,4 @@
-"""The switches that schedules are made for."""
+"""Banks of circuit switches that schedules are made for."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from dataclasses import dataclass
 
 from simulator.checks import check_range, check_whole
 
+MOST_SWITCHES = 1024
+"""Most switches of a bank; TPU v4 has 48 (Jouppi et al., arXiv:2304.01433). Dimensionless."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class CircuitPlant:
-    """Circuit switches side by side, and a packet switch if there is one."""
+class OcsBank:
+    """Bank of optical circuit switches side by side, and a packet switch if there is one."""
 
     rate_bytes_per_s: float
     """Rate of one circuit."""
@@ -23,7 +26,7 @@ class CircuitPlant:
     def __post_init__(self) -> None:
         check_range(self, "rate_bytes_per_s", open_low=True)
         check_range(self, "delay_s", "packet_rate_bytes_per_s")
-        check_range(self, "switches", low=1)
+        check_range(self, "switches", low=1, high=MOST_SWITCHES)
         check_whole(self, "switches")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 
 from optical.scheduling.covers import fewest
-from optical.scheduling.ocs_bank import CircuitPlant
+from optical.scheduling.ocs_bank import OcsBank
 from simulator.collectives.algorithms import Algorithm, vector_bytes
 from simulator.collectives.algorithms import schedule as steps_of_algorithm
 from simulator.errors import ParameterError
@@ -35,7 +35,7 @@ class CollectiveStep:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OverlapPlan:
-    """Which plane transmits when."""
+    """Times at which each plane transmits."""
 
     starts_s: np.ndarray
     """When each plane begins to transmit in each step, shape [S, planes]."""
@@ -141,14 +141,14 @@ def _fewest_moves(kinds: np.ndarray, planes: int) -> int:
     return max(0, misses - planes)
 
 
-def overlap(steps: Sequence[CollectiveStep], plant: CircuitPlant, *, nodes: int = NODES) -> OverlapPlan:
+def overlap(steps: Sequence[CollectiveStep], bank: OcsBank, *, nodes: int = NODES) -> OverlapPlan:
     """Return how planes share the steps of a collective, moving while others transmit.
 
     Parameters
     ----------
     steps : sequence of CollectiveStep
         One after the other: a step begins when the one before has ended.
-    plant : CircuitPlant
+    bank : OcsBank
         Planes (its switches), each with a circuit of every rank. Before the first step they are set as they
         are wanted; afterwards a plane that moves is dark for the delay. Nothing goes through packets.
     nodes : int
@@ -172,14 +172,14 @@ def overlap(steps: Sequence[CollectiveStep], plant: CircuitPlant, *, nodes: int 
         raise ParameterError(msg)
     names = {step.destinations: index for index, step in enumerate(reversed(steps))}
     problem = _Problem(
-        seconds=np.array([step.size_bytes for step in steps]) / plant.rate_bytes_per_s,
+        seconds=np.array([step.size_bytes for step in steps]) / bank.rate_bytes_per_s,
         kinds=np.array([names[step.destinations] for step in steps]),
-        planes=plant.switches,
-        delay_s=plant.delay_s,
+        planes=bank.switches,
+        delay_s=bank.delay_s,
     )
     best = _improved(problem, _in_turns(problem))
     bound_s, proven = problem.bound_s, False
-    if nodes > 0 and plant.switches > 1 and len(steps) * plant.switches <= MOST_BINARIES:
+    if nodes > 0 and bank.switches > 1 and len(steps) * bank.switches <= MOST_BINARIES:
         found = _solved(problem, None, nodes)
         if found is not None:
             bound_s = max(bound_s, found.bound_s)
@@ -196,11 +196,14 @@ def overlap(steps: Sequence[CollectiveStep], plant: CircuitPlant, *, nodes: int 
 
 
 def _in_turns(problem: _Problem) -> np.ndarray:
-    """Return who serves what, shape [S, planes], if planes take turns in the best number of groups."""
+    """Return who serves what, shape [S, planes], if planes take turns in the best number of groups.
+
+    More groups than permutations that follow each other would leave planes idle.
+    """
     steps, planes = len(problem.seconds), problem.planes
     changes = np.concatenate([[0], np.cumsum(problem.kinds[1:] != problem.kinds[:-1])])
     tried = []
-    for groups in range(1, planes + 1):
+    for groups in range(1, min(planes, int(changes[-1]) + 1) + 1):
         serves = (changes[:, None] - np.arange(planes)[None, :]) % groups == 0
         plan = _solved(problem, serves, 0)
         if plan is not None:

@@ -1,4 +1,4 @@
-"""When to move circuits between the phases of a training step: what is exposed, and what full rails save."""
+"""Moves of circuits between the phases of a training step: time exposed, and time that full rails save."""
 
 from __future__ import annotations
 
@@ -114,7 +114,9 @@ def plan_phases(phases: Sequence[TrafficPhase], lanes: Lanes, *, repeats: bool =
         [_transfer_s(phase, some, lanes) for phase, some in zip(phases, given, strict=True)]
     )
     turns = np.array([_turns(phase, some) for phase, some in zip(phases, given, strict=True)])
-    exposed_s = np.array([exposed_delay(delay_s=lanes.delay_s, idle_s=phase.idle_s) for phase in phases])
+    exposed_s = np.array(
+        [exposed_delay(reconfiguration_s=lanes.delay_s, idle_s=phase.idle_s) for phase in phases]
+    )
     turning_s = np.where(turns > 0, (turns - 1) * lanes.delay_s + exposed_s[:, None], 0.0)
     if not repeats:  # the first turn stands already
         turning_s[0] -= np.where(turns[0] > 0, exposed_s[0], 0.0)

@@ -13,13 +13,13 @@ from optical.scheduling.covers import double, fewest, solstice
 from optical.scheduling.demand import checked, stuffed
 from optical.scheduling.eclipse import eclipse
 from optical.scheduling.matchings import Matching
-from optical.scheduling.ocs_bank import CircuitPlant
+from optical.scheduling.ocs_bank import OcsBank
 from optical.scheduling.parallel import spread
 from optical.scheduling.schedule import CircuitSchedule, schedule_of
 
 
 class SchedulePolicy(StrEnum):
-    """How configurations and their lengths are chosen."""
+    """Policy by which configurations and their lengths are chosen."""
 
     ARBITRARY = "arbitrary"
     """Birkhoff-von Neumann with any perfect matching."""
@@ -47,7 +47,7 @@ BIRKHOFF: Mapping[SchedulePolicy, Matching] = MappingProxyType(
 """Matching of each policy that decomposes the demand whole."""
 
 
-def schedule(demand: np.ndarray, policy: SchedulePolicy, plant: CircuitPlant) -> CircuitSchedule:
+def schedule(demand: np.ndarray, policy: SchedulePolicy, bank: OcsBank) -> CircuitSchedule:
     """Return a checked schedule of a demand.
 
     Parameters
@@ -56,7 +56,7 @@ def schedule(demand: np.ndarray, policy: SchedulePolicy, plant: CircuitPlant) ->
         Bytes from input i to output j, shape [N, N].
     policy : SchedulePolicy
         How configurations are chosen. Solstice and Eclipse leave the rest to a packet switch if there is one.
-    plant : CircuitPlant
+    bank : OcsBank
         Switches. With several, configurations are spread over them and the loads made equal (`spread`).
 
     Raises
@@ -66,20 +66,20 @@ def schedule(demand: np.ndarray, policy: SchedulePolicy, plant: CircuitPlant) ->
     """
     left = checked(demand)
     one = schedule_of(
-        parts_of(left, policy, plant),
+        parts_of(left, policy, bank),
         policy=str(policy),
         demand=left,
-        rate_bytes_per_s=plant.rate_bytes_per_s,
-        delay_s=plant.delay_s,
-        packet_rate_bytes_per_s=plant.packet_rate_bytes_per_s,
+        rate_bytes_per_s=bank.rate_bytes_per_s,
+        delay_s=bank.delay_s,
+        packet_rate_bytes_per_s=bank.packet_rate_bytes_per_s,
     )
-    return (spread(one, plant.switches) if plant.switches > 1 else one).validated()
+    return (spread(one, bank.switches) if bank.switches > 1 else one).validated()
 
 
-def parts_of(demand: np.ndarray, policy: SchedulePolicy, plant: CircuitPlant) -> list[Part]:
+def parts_of(demand: np.ndarray, policy: SchedulePolicy, bank: OcsBank) -> list[Part]:
     """Return permutations and the bytes that each circuit of them may carry."""
-    delay_bytes = plant.delay_s * plant.rate_bytes_per_s
-    share = plant.packet_rate_bytes_per_s / (plant.rate_bytes_per_s * plant.switches)
+    delay_bytes = bank.delay_s * bank.rate_bytes_per_s
+    share = bank.packet_rate_bytes_per_s / (bank.rate_bytes_per_s * bank.switches)
     match policy:
         case SchedulePolicy.DOUBLE:
             return double(demand)

@@ -29,7 +29,7 @@ from simulator.operators import CollectiveKind
 
 
 class Algorithm(StrEnum):
-    """How a collective is carried out."""
+    """Algorithm of a collective."""
 
     RING = "ring"
     HALVING_DOUBLING = "halving_doubling"
@@ -57,6 +57,8 @@ class Step:
     """Which of the n chunks each transfer carries, shape [T, C]."""
     reduces: bool
     """Whether the receiver adds (reduction) or stores."""
+    rings: np.ndarray | None = None
+    """Positions around which the transfers go, each row a ring, shape [R, m]; None if they are pairs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +78,7 @@ def _ring_step(n: int, first_chunk: np.ndarray, *, reduces: bool) -> Step:
         destinations=(ranks + 1) % n,
         chunks=(first_chunk % n)[:, None],
         reduces=reduces,
+        rings=ranks[None, :],
     )
 
 
@@ -120,6 +123,8 @@ def _halving_doubling(kind: CollectiveKind, n: int) -> list[Step]:
     distance = n // 2
     while distance >= 1:
         peer = ranks ^ distance
+        lower = ranks[ranks < peer]
+        rings = np.stack([lower, lower ^ distance], axis=1)
         # Each rank keeps the half of its current block that holds its own index and sends the other.
         block = 2 * distance
         start = (ranks // block) * block
@@ -127,8 +132,8 @@ def _halving_doubling(kind: CollectiveKind, n: int) -> list[Step]:
         sent = other_half[:, None] + np.arange(distance)[None, :]
         own_half = (ranks // distance) * distance
         kept = own_half[:, None] + np.arange(distance)[None, :]
-        scatter.append(Step(sources=ranks, destinations=peer, chunks=sent, reduces=True))
-        gather.append(Step(sources=ranks, destinations=peer, chunks=kept, reduces=False))
+        scatter.append(Step(sources=ranks, destinations=peer, chunks=sent, reduces=True, rings=rings))
+        gather.append(Step(sources=ranks, destinations=peer, chunks=kept, reduces=False, rings=rings))
         distance //= 2
     gather.reverse()
     match kind:
@@ -161,13 +166,17 @@ def _direct(kind: CollectiveKind, n: int) -> list[Step]:
     sources = np.repeat(np.arange(n), n - 1)
     offsets = np.tile(np.arange(1, n), n)
     destinations = (sources + offsets) % n
+    rings = np.arange(n)[None, :] if n == 2 else None
     to_owner = Step(
         sources=sources,
         destinations=destinations,
         chunks=destinations[:, None],
         reduces=kind is not CollectiveKind.ALL_TO_ALL,
+        rings=rings,
     )
-    from_owner = Step(sources=sources, destinations=destinations, chunks=sources[:, None], reduces=False)
+    from_owner = Step(
+        sources=sources, destinations=destinations, chunks=sources[:, None], reduces=False, rings=rings
+    )
     match kind:
         case CollectiveKind.REDUCE_SCATTER | CollectiveKind.ALL_TO_ALL:
             return [to_owner]
@@ -272,6 +281,8 @@ def rounds(
                 destinations=groups[:, step.destinations].ravel(),
                 size_bytes=chunk_bytes * step.chunks.shape[1],
                 axis=axis,
+                kind=kind,
+                groups=None if step.rings is None else groups[:, step.rings].reshape(-1, step.rings.shape[1]),
             )
             merged.append(Round(flows=flows, count=1))
         previous = step
@@ -367,12 +378,8 @@ def in_network_rounds(
         msg = f"switches cannot add for {kind}; they can for {', '.join(sorted(_REDUCING))}"
         raise WorkloadError(msg)
     share = (n + 1) / n if kind is CollectiveKind.ALL_REDUCE else 1.0
-    flows = Flows(
-        sources=groups.ravel(),
-        destinations=np.roll(groups, -1, axis=1).ravel(),
-        size_bytes=share * vector_bytes(kind, payload_bytes, n),
-        axis=axis,
-    )
+    size_bytes = share * vector_bytes(kind, payload_bytes, n)
+    flows = Flows.around(groups, size_bytes=size_bytes, axis=axis, kind=kind)
     return (Round(flows=flows, count=1),) if n > 1 else ()
 
 
@@ -429,6 +436,7 @@ def server_rounds(
         destinations=groups[:, receivers].ravel(),
         size_bytes=payload_bytes / servers,
         axis=axis,
+        kind=kind,
     )
     return (Round(flows=flows, count=1),)
 
@@ -498,6 +506,7 @@ def strided_rounds(
         destinations=np.concatenate([np.roll(groups, -stride, axis=1).ravel() for stride in strides]),
         size_bytes=vector_bytes(kind, payload_bytes, n) / n / len(strides),
         axis=axis,
+        kind=kind,
     )
     count = 2 * (n - 1) if kind is CollectiveKind.ALL_REDUCE else n - 1
     return (Round(flows=flows, count=count),)

@@ -10,7 +10,7 @@ from simulator.collectives.algorithms import Round
 from simulator.collectives.demand import pair_flows
 from simulator.errors import WorkloadError
 from simulator.interfaces import Flows
-from simulator.operators import Skew, Spread
+from simulator.operators import CollectiveKind, Skew, Spread
 
 IN_TURNS = "_in_turns"
 """What ends the name of an all-to-all that circuits serve one part after the other."""
@@ -171,5 +171,7 @@ def _everyone(groups: np.ndarray, size_bytes: float, axis: str) -> tuple[Round, 
         destinations=groups[:, destinations].ravel(),
         size_bytes=size_bytes,
         axis=axis,
+        kind=CollectiveKind.ALL_TO_ALL,
+        groups=groups if n == 2 else None,
     )
     return (Round(flows=flows, count=1),)

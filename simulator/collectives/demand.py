@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from simulator.collectives.algorithms import SERVED, server_rounds
+from simulator.collectives.algorithms import SERVED, server_rounds, vector_bytes
 from simulator.interfaces import Flows
 from simulator.operators import Collective, CollectiveKind, Skew, StepGraph, communications
 
@@ -25,6 +25,9 @@ def step_demand(graph: StepGraph, node_size: int = 1) -> dict[tuple[str, int, in
         As in `ring_flows`.
     """
     totals: defaultdict[tuple[str, int, int], float] = defaultdict(float)
+    by_kind: defaultdict[tuple[str, int, int], defaultdict[CollectiveKind, float]] = defaultdict(
+        lambda: defaultdict(float)
+    )
     served: dict[tuple[str, int, int], Collective] = {}
     skewed: defaultdict[tuple[str, int, int], defaultdict[Skew, float]] = defaultdict(
         lambda: defaultdict(float)
@@ -34,6 +37,8 @@ def step_demand(graph: StepGraph, node_size: int = 1) -> dict[tuple[str, int, in
             if one.size > 1:
                 key = (one.axis, task.rank_class, one.shift)
                 totals[key] += one.payload_bytes * repeat * task.multiplicity
+                vector = vector_bytes(one.kind, one.payload_bytes, one.size)
+                by_kind[key][one.kind] += vector * repeat * task.multiplicity
                 if one.kind in SERVED:
                     served[key] = one
                 if one.skew is not None:
@@ -41,6 +46,7 @@ def step_demand(graph: StepGraph, node_size: int = 1) -> dict[tuple[str, int, in
                     skewed[key][out] += one.payload_bytes * repeat * task.multiplicity
     found: dict[tuple[str, int, int], Flows] = {}
     for (axis, rank_class, shift), total in totals.items():
+        kind = main_kind(by_kind[axis, rank_class, shift])
         if (axis, rank_class, shift) in served:
             servers = served[axis, rank_class, shift].servers
             (both,) = server_rounds(
@@ -60,15 +66,22 @@ def step_demand(graph: StepGraph, node_size: int = 1) -> dict[tuple[str, int, in
             continue
         else:
             groups = graph.layout.groups(axis, rank_class)
-            found[axis, rank_class, shift] = ring_flows(groups, total, axis, node_size)
+            found[axis, rank_class, shift] = ring_flows(groups, total, axis, kind, node_size)
             continue
         found[axis, rank_class, shift] = Flows(
-            sources=sources, destinations=destinations, size_bytes=total, axis=axis
+            sources=sources, destinations=destinations, size_bytes=total, axis=axis, kind=kind
         )
     return found
 
 
-def ring_flows(groups: np.ndarray, size_bytes: float, axis: str, node_size: int = 1) -> Flows:
+def main_kind(vectors_bytes: Mapping[CollectiveKind, float]) -> CollectiveKind:
+    """Return the kind of collective with most bytes of vectors, of equal ones the first in their order."""
+    return max(CollectiveKind, key=lambda kind: vectors_bytes.get(kind, -1.0))
+
+
+def ring_flows(
+    groups: np.ndarray, size_bytes: float, axis: str, kind: CollectiveKind, node_size: int = 1
+) -> Flows:
     """Return the traffic of collectives on rings, by which a fabric with circuits sets them.
 
     Parameters
@@ -79,6 +92,8 @@ def ring_flows(groups: np.ndarray, size_bytes: float, axis: str, node_size: int 
         Bytes that a rank puts in.
     axis : str
         Axis of parallelism.
+    kind : CollectiveKind
+        What the groups do, or what moves most of their bytes.
     node_size : int
         Endpoints of a node if each has circuits of its own, else 1.
 
@@ -92,10 +107,7 @@ def ring_flows(groups: np.ndarray, size_bytes: float, axis: str, node_size: int 
     nodes = groups // node_size
     local = int(np.count_nonzero(nodes[0] == nodes[0, 0]))
     if local in {1, n} or n % local or np.ptp(nodes.reshape(-1, local), axis=1).any():
-        sources, destinations = groups, np.roll(groups, -1, axis=1)
-        return Flows(
-            sources=sources.ravel(), destinations=destinations.ravel(), size_bytes=size_bytes, axis=axis
-        )
+        return Flows.around(groups, size_bytes=size_bytes, axis=axis, kind=kind)
     places = groups.reshape(-1, n // local, local)
     after = [np.roll(places, -1, axis=level).ravel() for level in (2, 1)]
     return Flows(
@@ -103,6 +115,7 @@ def ring_flows(groups: np.ndarray, size_bytes: float, axis: str, node_size: int 
         destinations=np.concatenate(after),
         size_bytes=size_bytes / local,
         axis=axis,
+        kind=kind,
     )
 
 
@@ -134,5 +147,6 @@ def pair_flows(groups: np.ndarray, size_bytes: float, axis: str, matrix: np.ndar
         destinations=groups[:, destinations].ravel(),
         size_bytes=size_bytes,
         axis=axis,
+        kind=CollectiveKind.ALL_TO_ALL,
         weights=np.tile(matrix[sources, destinations], len(groups)),
     )

@@ -1,4 +1,4 @@
-"""What a communication library adds to the flows of a collective: protocols, hops, and copies.
+"""Protocols, hops and copies that a communication library adds to the flows of a collective.
 
 All-reduces whose levels, inside nodes and between them, work on different chunks at the same time.
 

@@ -83,7 +83,7 @@ def bucket_rounds(
     steps = pipeline(axes, segments, both=kind is CollectiveKind.ALL_REDUCE)
     if kind is CollectiveKind.ALL_GATHER:
         steps = steps[::-1]
-    return tuple(one for shares in steps for one in _phase_rounds(boxes, shares, vector, axis))
+    return tuple(one for shares in steps for one in _phase_rounds(boxes, shares, vector, axis, kind))
 
 
 def orders(axes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
@@ -170,7 +170,9 @@ def pipeline(
     return tuple(tuple(row) for row in _steps(np.asarray(sent), segments, both=both).tolist())
 
 
-def _phase_rounds(boxes: np.ndarray, shares: tuple[float, ...], vector_size: float, axis: str) -> list[Round]:
+def _phase_rounds(
+    boxes: np.ndarray, shares: tuple[float, ...], vector_size: float, axis: str, kind: CollectiveKind
+) -> list[Round]:
     """Return the rounds of one phase: all axes, then those that have more to send, until none has."""
     sizes = boxes.shape[1:]
     found: list[Round] = []
@@ -192,6 +194,7 @@ def _phase_rounds(boxes: np.ndarray, shares: tuple[float, ...], vector_size: flo
             destinations=np.concatenate(destinations),
             size_bytes=rest_bytes / count,
             axis=axis,
+            kind=kind,
         )
         found.append(Round(flows=flows, count=count))
     return found

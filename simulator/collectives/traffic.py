@@ -1,4 +1,4 @@
-"""The traffic of a step: every collective as bundles of flows, priced with the network to itself.
+"""The traffic of a step: every collective as flow groups, priced with the network to itself.
 
 References
 ----------
@@ -6,9 +6,9 @@ Chan et al., Concurrency Computat. Pract. Exper. 19 (2007) 1749: which collectiv
 
 The ways to carry out a collective of a class on the fabric at hand, as rounds of flows.
 
-How two collectives slow each other down where their flows meet on the same links.
-
 How plans of collectives go through a network: round after round, or all their levels at once.
+
+How two collectives slow each other down where their flows meet on the same links.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ from simulator.collectives.library import (
 from simulator.collectives.torus import BUCKET, BUCKET_KINDS, SEGMENTS, bucket_rounds
 from simulator.engine.network import Network
 from simulator.errors import WorkloadError, nearest
-from simulator.fabric import HasAdder, HasGrid, HasPeers, HasScaleUp, HasStrides, HasWays, SizeRouted
-from simulator.flow_groups import Bundle, Loads
-from simulator.interfaces import Circuits, Fabric, Flows
+from simulator.fabric import Fabric, Loads
+from simulator.flow_groups import FlowGroup, PricedCollective
+from simulator.interfaces import Circuits, Flows
 from simulator.layout import Groups
 from simulator.operators import Collective, CollectiveKind, Sequence, communications
 from simulator.topology.scale_up import Protocol, ScaleUp
@@ -71,9 +71,9 @@ def candidates(
     node_size: int,
     scale_up: ScaleUp | None = None,
     *,
-    grid_of: Callable[[np.ndarray], tuple[int, ...] | None] | None = None,
+    grid_of: Callable[[np.ndarray], tuple[int, ...] | None] = lambda _: None,
     switches_add: bool = False,
-    strides_of: Callable[[np.ndarray], tuple[int, ...]] | None = None,
+    strides_of: Callable[[np.ndarray], tuple[int, ...]] = lambda _: (),
 ) -> dict[str, tuple[Round, ...]]:
     """Return the ways to carry out a collective of a class: algorithm -> rounds; ring first.
 
@@ -102,6 +102,7 @@ def candidates(
             destinations=layout.members(rank_class + operator.shift),
             size_bytes=operator.payload_bytes,
             axis=operator.axis,
+            kind=CollectiveKind.SEND,
         )
         return {"send": (Round(flows=flows, count=1),)}
     groups = layout.groups(operator.axis, rank_class)
@@ -133,7 +134,7 @@ def candidates(
         options[str(Algorithm.HIERARCHICAL)] = hierarchical_rounds(
             operator.kind, groups, payload, operator.axis, local
         )
-    grid = grid_of(groups[0]) if grid_of and operator.kind in BUCKET_KINDS and n > 1 else None
+    grid = grid_of(groups[0]) if operator.kind in BUCKET_KINDS and n > 1 else None
     if grid is not None:
         options |= {
             BUCKET if segments == 1 else f"{BUCKET}_{segments}": bucket_rounds(
@@ -141,7 +142,7 @@ def candidates(
             )
             for segments in (1, *(SEGMENTS if len({size for size in grid if size > 1}) > 1 else ()))
         }
-    if strides_of is not None and operator.kind in RING_KINDS and n > 1 and n % local == 0:
+    if operator.kind in RING_KINDS and n > 1 and n % local == 0:
         options |= _strided(operator, groups, local, strides_of)
     if switches_add and two_level and local == 1 < n:
         options[str(Algorithm.IN_SWITCHES)] = in_network_rounds(operator.kind, groups, payload, operator.axis)
@@ -203,7 +204,11 @@ def _strided(
     """Return the ways over several rings that all groups of a class have circuits for."""
     whole = local in {1, groups.shape[1]}
     across = groups if whole else groups[:, ::local]
-    common = set.intersection(*(set(strides_of(group)) for group in across))
+    common = set(strides_of(across[0]))
+    for group in across[1:]:
+        if len(common) < 2:
+            return {}
+        common &= set(strides_of(group))
     strides = tuple(sorted(common))
     if len(strides) < 2:
         return {}
@@ -231,9 +236,46 @@ def _known(operator: Collective, n: int, scale_up: ScaleUp | None, *, inside: bo
     return tuple(one for one in every if one in library) or every
 
 
+def carry_collective(
+    network: Network, plan: PricedCollective, patient: Callable[[], bool], repeat: int = 1
+) -> Generator[simpy.Event, Any, None]:
+    """Carry out a collective, several times if asked.
+
+    Parameters
+    ----------
+    network : Network
+        What carries it.
+    plan : PricedCollective
+        The collective.
+    patient : callable
+        Asked before ports turn to a round; while true, they stay where they are.
+    repeat : int
+        How often, one after the other.
+    """
+    if plan.protocol_s:
+        yield network.env.timeout(plan.protocol_s * repeat)
+    if plan.at_once:
+        levels = [
+            network.env.process(network.carry(flow_group, size_bytes, count * repeat, patient, latency=False))
+            for flow_group, size_bytes, count in plan.parts
+        ]
+        yield network.env.all_of(levels)
+        return
+    together = 1 if plan.in_turns else repeat
+    for flow_group, size_bytes, count in plan.parts * (repeat // together):
+        yield from network.carry(flow_group, size_bytes, count * together, patient)
+
+
+def play(network: Network) -> None:
+    """Let the clock of a network run until nothing moves any more."""
+    network.env.run()
+    while network.serve(impatient=True):  # patience that waited for itself
+        network.env.run()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Slowdown:
-    """How many times as long two collectives take while both move; dimensionless, at least 1."""
+    """Slowdown of two collectives while both move: time over time alone; dimensionless, at least 1."""
 
     one: float = 1.0
     """The first."""
@@ -249,13 +291,15 @@ TAKING_TURNS = Slowdown(one=2.0, other=2.0)
 """Of collectives that need the same ports turned to different peers: each has them half of the time."""
 
 
-def pair_slowdown(one: Bundle | Loads, other: Bundle | Loads, capacity_bytes_per_s: np.ndarray) -> Slowdown:
-    """Return the slowdown of two bundles of flows that share links max-min fairly.
+def pair_slowdown(
+    one: FlowGroup | Loads, other: FlowGroup | Loads, capacity_bytes_per_s: np.ndarray
+) -> Slowdown:
+    """Return the slowdown of two flow groups that share links max-min fairly.
 
     Parameters
     ----------
-    one, other : Bundle or Loads
-        Bundles with the links they load.
+    one, other : Flow group or Loads
+        Flow groups with the links they load.
     capacity_bytes_per_s : numpy.ndarray
         Capacity of every link, shape [L].
 
@@ -280,18 +324,18 @@ def pair_slowdown(one: Bundle | Loads, other: Bundle | Loads, capacity_bytes_per
 
 
 def together_s(
-    one: Bundle | Loads,
+    one: FlowGroup | Loads,
     one_s: float,
-    other: Bundle | Loads,
+    other: FlowGroup | Loads,
     other_s: float,
     capacity_bytes_per_s: np.ndarray,
 ) -> float:
-    """Return how long two bundles take that start together, from how long each takes alone.
+    """Return how long two flow groups take that start together, from how long each takes alone.
 
     Parameters
     ----------
-    one, other : Bundle or Loads
-        Bundles with the links they load.
+    one, other : Flow group or Loads
+        Flow groups with the links they load.
     one_s, other_s : float
         Time of each alone.
     capacity_bytes_per_s : numpy.ndarray
@@ -309,17 +353,19 @@ def _least(room: np.ndarray, usage: np.ndarray) -> float:
     return float((room[used] / usage[used]).min())
 
 
-def plan_slowdown(one: Plan, other: Plan, capacity_bytes_per_s: np.ndarray) -> Slowdown:
+def collective_slowdown(
+    one: PricedCollective, other: PricedCollective, capacity_bytes_per_s: np.ndarray
+) -> Slowdown:
     """Return the slowdown of two collectives, the mean over their rounds, each met for its own time.
 
     Parameters
     ----------
-    one, other : Plan
+    one, other : PricedCollective
         Collectives on one network, all of whose flows have links.
     capacity_bytes_per_s : numpy.ndarray
         Capacity of every link, shape [L].
     """
-    mine, theirs = (_shares(plan, capacity_bytes_per_s) for plan in (one, other))
+    mine, theirs = (_shares(priced, capacity_bytes_per_s) for priced in (one, other))
     if not mine or not theirs:
         return APART
     met = [[pair_slowdown(a, b, capacity_bytes_per_s) for b, _ in theirs] for a, _ in mine]
@@ -332,8 +378,8 @@ def plan_slowdown(one: Plan, other: Plan, capacity_bytes_per_s: np.ndarray) -> S
 
 
 def _slowed(
-    mine: abc.Sequence[tuple[Bundle, float]],
-    theirs: abc.Sequence[tuple[Bundle, float]],
+    mine: abc.Sequence[tuple[FlowGroup, float]],
+    theirs: abc.Sequence[tuple[FlowGroup, float]],
     slower: abc.Sequence[abc.Sequence[float]],
     *,
     at_once: bool,
@@ -342,7 +388,7 @@ def _slowed(
 
     Parameters
     ----------
-    mine, theirs : sequence of (Bundle, float)
+    mine, theirs : sequence of (Flow group, float)
         Rounds, each with its share of the collective's time.
     slower : sequence
         How many times as long each of mine takes beside each of theirs.
@@ -356,66 +402,49 @@ def _slowed(
     return max(1.0, max(lasting) if at_once else math.fsum(lasting))
 
 
-def crowded(plan: Plan, others: abc.Sequence[Plan], capacity_bytes_per_s: np.ndarray) -> float:
+def crowded(
+    priced: PricedCollective, others: abc.Sequence[PricedCollective], capacity_bytes_per_s: np.ndarray
+) -> float:
     """Return how many times as long a collective takes while others go through the same rounds.
 
     Parameters
     ----------
-    plan : Plan
+    priced : PricedCollective
         The collective.
-    others : sequence of Plan
+    others : sequence of PricedCollective
         The same of other ranks, on the same network; each keeps step with the first.
     capacity_bytes_per_s : numpy.ndarray
         Capacity of every link, shape [L].
     """
     lasting = []
-    shares = dict(_shares(plan, capacity_bytes_per_s))
-    for index, (bundle, _, _) in enumerate(plan.parts):
-        if bundle not in shares:
+    shares = dict(_shares(priced, capacity_bytes_per_s))
+    for index, (flow_group, _, _) in enumerate(priced.parts):
+        if flow_group not in shares:
             continue
         usage = np.zeros_like(capacity_bytes_per_s)
-        for one in (plan, *others):
+        for one in (priced, *others):
             if index < len(one.parts):
                 beside = one.parts[index][0]
                 usage[beside.links] += beside.usage
-        alone = _least(capacity_bytes_per_s[bundle.links], bundle.usage)
-        together = _least(capacity_bytes_per_s[bundle.links], usage[bundle.links])
-        lasting.append(shares[bundle] * alone / together)
-    return max(1.0, max(lasting, default=1.0) if plan.at_once else math.fsum(lasting))
+        alone = _least(capacity_bytes_per_s[flow_group.links], flow_group.usage)
+        together = _least(capacity_bytes_per_s[flow_group.links], usage[flow_group.links])
+        lasting.append(shares[flow_group] * alone / together)
+    return max(1.0, max(lasting, default=1.0) if priced.at_once else math.fsum(lasting))
 
 
-def _shares(plan: Plan, capacity_bytes_per_s: np.ndarray) -> list[tuple[Bundle, float]]:
+def _shares(priced: PricedCollective, capacity_bytes_per_s: np.ndarray) -> list[tuple[FlowGroup, float]]:
     """Return the rounds of a collective that load links, each with its share of its time."""
     rounds = [
-        (bundle, size_bytes * count / float((capacity_bytes_per_s[bundle.links] / bundle.usage).min()))
-        for bundle, size_bytes, count in plan.parts
-        if bundle.links.size and size_bytes > 0.0
+        (
+            flow_group,
+            size_bytes * count / float((capacity_bytes_per_s[flow_group.links] / flow_group.usage).min()),
+        )
+        for flow_group, size_bytes, count in priced.parts
+        if flow_group.links.size and size_bytes > 0.0
     ]
     times_s = [time_s for _, time_s in rounds]
-    whole_s = max(times_s, default=0.0) if plan.at_once else math.fsum(times_s)
-    return [(bundle, time_s / whole_s) for bundle, time_s in rounds] if whole_s > 0.0 else []
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """One collective of one class, made into bundles."""
-
-    algorithm: str
-    """Chosen algorithm."""
-    parts: tuple[tuple[Bundle, float, int], ...]
-    """Bundle, bytes per flow on the wire (with the protocol's own) and repetitions of each round."""
-    protocol_s: float
-    """Time that the library's protocol takes beside latency and transfer."""
-    alone_s: float
-    """Duration with all links to itself."""
-    wire_bytes: float
-    """Payload that the class's ranks put on the wire."""
-    energy_j: float
-    """Dynamic energy of the transfers."""
-    in_turns: bool = False
-    """Whether circuits turn between its parts, so that each repetition turns them again."""
-    at_once: bool = False
-    """Whether its parts are levels that work at the same time; `protocol_s` then has all their latency."""
+    whole_s = max(times_s, default=0.0) if priced.at_once else math.fsum(times_s)
+    return [(flow_group, time_s / whole_s) for flow_group, time_s in rounds] if whole_s > 0.0 else []
 
 
 class Traffic:
@@ -454,13 +483,14 @@ class Traffic:
         for (axis, rank_class, _), flows in demand.items():
             beside[axis if by_axis else rank_class].append(flows)
         self._beside = {key: tuple(flows) for key, flows in beside.items()}
-        self._bundles: dict[tuple[object, ...], Bundle] = {}
-        self._plans: dict[tuple[object, ...], Plan] = {}
+        self._flow_groups: dict[tuple[object, ...], FlowGroup] = {}
+        self._plans: dict[tuple[object, ...], PricedCollective] = {}
         self._private: dict[tuple[str, int], bool] = {}
-        self._scale_up = fabric.scale_up if isinstance(fabric, HasScaleUp) else None
-        self._adder = fabric.network_adder if isinstance(fabric, HasAdder) else None
+        self._traits = fabric.traits
+        self._scale_up = self._traits.scale_up
+        self._adder = self._traits.network_adder
 
-    def plan(self, operator: Collective, rank_class: int) -> Plan:
+    def plan(self, operator: Collective, rank_class: int) -> PricedCollective:
         """Return how a class carries out a collective: the fastest algorithm that has its paths."""
         key = (
             operator.kind,
@@ -506,53 +536,57 @@ class Traffic:
         links = []
         for (axis, rank_class, shift), flows in self._demand.items():
             if (axis, rank_class) == key:
-                bundle = self._bundle(("demand", axis, rank_class, shift), flows, rank_class)
-                if not self._network.locate(bundle):
+                flow_group = self._flow_group(("demand", axis, rank_class, shift), flows, rank_class)
+                if not self._network.locate(flow_group):
                     return None
-                links.append(bundle.links)
+                links.append(flow_group.links)
         return np.concatenate(links)
 
-    def _bundle(self, key: tuple[object, ...], flows: Flows, rank_class: int) -> Bundle:
-        found = self._bundles.get(key)
+    def _flow_group(self, key: tuple[object, ...], flows: Flows, rank_class: int) -> FlowGroup:
+        found = self._flow_groups.get(key)
         if found is None:
             demand = self._beside.get(flows.axis if self._by_axis else rank_class, ())
-            found = Bundle(index=self._network.number(), flows=flows, demand=demand)
-            self._bundles[key] = found
+            found = FlowGroup(index=self._network.number(), flows=flows, demand=demand)
+            self._flow_groups[key] = found
         return found
 
-    def _best(self, operator: Collective, rank_class: int) -> Plan:
+    def _best(self, operator: Collective, rank_class: int) -> PricedCollective:
         return min(self.options(operator, rank_class), key=lambda plan: plan.alone_s)
 
-    def options(self, operator: Collective, rank_class: int) -> tuple[Plan, ...]:
+    def options(self, operator: Collective, rank_class: int) -> tuple[PricedCollective, ...]:
         """Return all ways in which a class can carry out a collective: algorithms and protocols."""
         options = self._candidates(operator, rank_class)
-        if isinstance(self._fabric, HasPeers):
-            size, peers = self._fabric.node_size, self._fabric.peers
-            options = served(options, operator, self._layout, rank_class, node_size=size, peers=peers)
-        bundles = {name: self._parts(operator, rank_class, name, parts) for name, parts in options.items()}
+        size, peers = self._fabric.node_size, self._traits.peers
+        plain = options.keys()
+        options = served(options, operator, self._layout, rank_class, node_size=size, peers=peers)
+        flow_groups = {
+            name: self._parts(operator, rank_class, name, parts) for name, parts in options.items()
+        }
         later: Circuits | None = None
-        ready = [name for name, parts in bundles.items() if self._connected(parts)]
+        ready = [name for name, parts in flow_groups.items() if self._connected(parts)]
         if not ready:
             # Without circuits yet, the fabric will be asked for those of the first way (the ring), which may
             # serve others, too.
             first = next(iter(options))
-            later = self._network.axis_circuits(bundles[first][0][0])
-            ready = [name for name in options if name == first or self._connected(bundles[name], later)]
+            later = self._network.axis_circuits(flow_groups[first][0][0])
+            ready = [name for name in options if name == first or self._connected(flow_groups[name], later)]
         whole = tuple(
-            self._priced(bundles[name], name, options[name], operator, protocol)
+            self._priced(
+                flow_groups[name], name, options[name], operator, protocol, in_turns=name not in plain
+            )
             for name in ready
             for protocol in protocols(name, self._scale_up, self._adder)
         )
         return whole + self._pipelined(operator, rank_class, later)
 
     def _connected(
-        self, parts: tuple[tuple[Bundle, float, int], ...], circuits: Circuits | None = None
+        self, parts: tuple[tuple[FlowGroup, float, int], ...], circuits: Circuits | None = None
     ) -> bool:
         """Return whether circuits connect a way, the present ones if none are given."""
-        bundles = [bundle for bundle, _, _ in parts]
+        flow_groups = [flow_group for flow_group, _, _ in parts]
         if circuits is not None:
-            return self._network.connects(circuits, bundles)
-        return all(self._network.locate(bundle) for bundle in bundles)
+            return self._network.connects(circuits, flow_groups)
+        return all(self._network.locate(flow_group) for flow_group in flow_groups)
 
     def _candidates(self, operator: Collective, rank_class: int) -> dict[str, tuple[Round, ...]]:
         return candidates(
@@ -561,12 +595,14 @@ class Traffic:
             rank_class,
             self._fabric.node_size,
             self._scale_up,
-            grid_of=self._fabric.grid if isinstance(self._fabric, HasGrid) else None,
+            grid_of=self._fabric.grid,
             switches_add=self._adder is not None,
-            strides_of=self._strides if isinstance(self._fabric, HasStrides) else None,
+            strides_of=lambda group: self._fabric.strides(self._network.circuits, group),
         )
 
-    def _pipelined(self, operator: Collective, rank_class: int, later: Circuits | None) -> tuple[Plan, ...]:
+    def _pipelined(
+        self, operator: Collective, rank_class: int, later: Circuits | None
+    ) -> tuple[PricedCollective, ...]:
         """Return the ways of two levels that work at once, over circuits as `_connected` has them."""
         plans = []
         for name, levels in self._levels(operator, rank_class).items():
@@ -606,31 +642,31 @@ class Traffic:
         operator: Collective,
         name: str,
         levels: Levels,
-        bundles: tuple[Bundle, Bundle],
+        flow_groups: tuple[FlowGroup, FlowGroup],
         protocol: Protocol,
-    ) -> Plan:
+    ) -> PricedCollective:
         """Return an all-reduce whose levels work at once: the fill of a chunk, then both together."""
         times = []
         waited, wire_bytes, energy_j = protocol.start_s, 0.0, 0.0
         parts = []
         shares = (protocol.efficiency, protocol.network_efficiency)
         hops = (protocol.hop_s, protocol.network_hop_s)
-        for level, bundle, share, hop_s in zip(levels.both, bundles, shares, hops, strict=True):
-            latency_s, rate = self._network.alone(bundle)
+        for level, flow_group, share, hop_s in zip(levels.both, flow_groups, shares, hops, strict=True):
+            latency_s, rate = self._network.alone(flow_group)
             moved_s = level.flows.size_bytes * level.count / (rate * share)
             copied_s = self._copied_s(operator, name) if level is levels.inside else 0.0
             times.append(moved_s + copied_s)
             size_bytes = level.flows.size_bytes * operator.payload_bytes / share * times[-1] / moved_s
-            parts.append((bundle, size_bytes, level.count))
+            parts.append((flow_group, size_bytes, level.count))
             waited += level.count * (latency_s + hop_s)
             flows = replace(level.flows, size_bytes=level.flows.size_bytes * operator.payload_bytes)
             wire_bytes += _carried_bytes(flows) * level.count
             energy_j += self._energy_j(flows) * level.count
         chunk = protocol.chunk_bytes / vector_bytes(operator.kind, 1.0, operator.size)
         waited += chunk * min(times)
-        (inside, _), (between, graph) = (self._network.foreseen(bundle) for bundle in bundles)
+        (inside, _), (between, graph) = (self._network.foreseen(flow_group) for flow_group in flow_groups)
         whole_s = together_s(inside, times[0], between, times[1], graph.capacity_bytes_per_s)
-        return Plan(
+        return PricedCollective(
             algorithm=f"{name} {protocol.name}{PIPELINED}",
             parts=tuple(parts),
             protocol_s=waited,
@@ -648,7 +684,7 @@ class Traffic:
 
     def _parts(
         self, operator: Collective, rank_class: int, name: str, parts: tuple[Round, ...]
-    ) -> tuple[tuple[Bundle, float, int], ...]:
+    ) -> tuple[tuple[FlowGroup, float, int], ...]:
         kind = (
             operator.axis,
             operator.shift,
@@ -661,7 +697,7 @@ class Traffic:
         )
         return tuple(
             (
-                self._bundle((*kind, index, self._size_key(one.flows)), one.flows, rank_class),
+                self._flow_group((*kind, index, self._size_key(one.flows)), one.flows, rank_class),
                 one.flows.size_bytes,
                 one.count,
             )
@@ -669,58 +705,49 @@ class Traffic:
         )
 
     def _size_key(self, flows: Flows) -> float:
-        """Return the size of flows where their way goes by it, so that sizes make bundles of their own."""
-        return flows.size_bytes if isinstance(self._fabric, SizeRouted) else 0.0
+        """Return the size of flows where their way goes by it, so that each size is a group of its own."""
+        return flows.size_bytes if self._traits.routes_by_size else 0.0
 
     def _priced(
         self,
-        bundles: tuple[tuple[Bundle, float, int], ...],
+        flow_groups: tuple[tuple[FlowGroup, float, int], ...],
         name: str,
         parts: tuple[Round, ...],
         operator: Collective,
         protocol: Protocol,
-    ) -> Plan:
-        waited = protocol.start_s if bundles else 0.0
+        *,
+        in_turns: bool,
+    ) -> PricedCollective:
+        waited = protocol.start_s if flow_groups else 0.0
         moved = 0.0
         sized = []
         rounds_outside = 0
-        for bundle, size_bytes, count in bundles:
-            outside = self._leaving_share(bundle.flows)
+        for flow_group, size_bytes, count in flow_groups:
+            outside = self._leaving_share(flow_group.flows)
             rounds_outside += count if outside else 0
             share = protocol.network_efficiency if outside else protocol.efficiency
-            latency_s, rate = self._network.alone(bundle)
+            latency_s, rate = self._network.alone(flow_group)
             moved += count * (latency_s + size_bytes / (rate * share))
             waited += count * (protocol.network_hop_s * outside + protocol.hop_s * (1.0 - outside))
-            sized.append((bundle, size_bytes / share, count))
+            sized.append((flow_group, size_bytes / share, count))
         if name == Algorithm.HIERARCHICAL and protocol is not PLAIN:
             waited += protocol.hop_s * more_hops(operator, rounds_outside)
-        if bundles and not rounds_outside and self._scale_up is not None and name != Algorithm.IN_NETWORK:
+        if flow_groups and not rounds_outside and self._scale_up is not None and name != Algorithm.IN_NETWORK:
             waited += copied_bytes(operator) / self._scale_up.copy_bytes_per_s
-        return Plan(
+        dark_s = len(flow_groups) * self._traits.reconfiguration_s if in_turns else 0.0
+        return PricedCollective(
             algorithm=name if protocol is PLAIN else f"{name} {protocol.name}",
             parts=tuple(sized),
             protocol_s=waited,
-            alone_s=waited + moved + self._dark_s(name, bundles),
+            alone_s=waited + moved + dark_s,
             wire_bytes=math.fsum(_carried_bytes(one.flows) * one.count for one in parts),
             energy_j=math.fsum(self._energy_j(one.flows) * one.count for one in parts),
-            in_turns=name.endswith(IN_TURNS),
+            in_turns=in_turns,
         )
 
-    def _dark_s(self, name: str, bundles: tuple[tuple[Bundle, float, int], ...]) -> float:
-        """Return how long circuits turn in a collective that they serve in turns."""
-        turns = len(bundles) if name.endswith(IN_TURNS) else 0
-        return turns * self._fabric.turn_s if turns and isinstance(self._fabric, HasPeers) else 0.0
-
-    def _strides(self, group: np.ndarray) -> tuple[int, ...]:
-        fabric = self._fabric
-        return fabric.strides(self._network.circuits, group) if isinstance(fabric, HasStrides) else ()
-
     def _energy_j(self, flows: Flows) -> float:
-        """Return the energy of carrying flows once, over the present ways if it depends on them."""
-        circuits = self._network.circuits
-        if isinstance(self._fabric, HasWays) and self._fabric.connected(circuits, flows):
-            return self._fabric.carried_energy_j(circuits, flows)
-        return self._fabric.transfer_energy_j(flows)
+        """Return the energy of carrying flows once over the present circuits."""
+        return self._fabric.carried_energy_j(self._network.circuits, flows)
 
     def _leaving_share(self, flows: Flows) -> float:
         """Return which share of flows leaves its node: a chunk on a ring takes every hop once."""
@@ -734,40 +761,3 @@ class Traffic:
 def _carried_bytes(flows: Flows) -> float:
     """Return the bytes of all flows together."""
     return flows.moved_bytes(np.ones(len(flows.sources), dtype=np.int64))
-
-
-def carry_plan(
-    network: Network, plan: Plan, patient: Callable[[], bool], repeat: int = 1
-) -> Generator[simpy.Event, Any, None]:
-    """Carry out a collective, several times if asked.
-
-    Parameters
-    ----------
-    network : Network
-        What carries it.
-    plan : Plan
-        The collective.
-    patient : callable
-        Asked before ports turn to a round; while true, they stay where they are.
-    repeat : int
-        How often, one after the other.
-    """
-    if plan.protocol_s:
-        yield network.env.timeout(plan.protocol_s * repeat)
-    if plan.at_once:
-        levels = [
-            network.env.process(network.carry(bundle, size_bytes, count * repeat, patient, latency=False))
-            for bundle, size_bytes, count in plan.parts
-        ]
-        yield network.env.all_of(levels)
-        return
-    together = 1 if plan.in_turns else repeat
-    for bundle, size_bytes, count in plan.parts * (repeat // together):
-        yield from network.carry(bundle, size_bytes, count * together, patient)
-
-
-def play(network: Network) -> None:
-    """Let the clock of a network run until nothing moves any more."""
-    network.env.run()
-    while network.serve(impatient=True):  # patience that waited for itself
-        network.env.run()

@@ -321,7 +321,7 @@ class CapacityChange:
 
 @dataclass(frozen=True, kw_only=True)
 class FlowTimes:
-    """When flows ran."""
+    """Starts and ends of flows."""
 
     start_s: np.ndarray
     """Start of each flow, shape [F]."""

@@ -15,8 +15,7 @@ from simulator.collectives.traffic import play
 from simulator.engine.network import Network
 from simulator.engine.simulation import Simulation
 from simulator.errors import WorkloadError
-from simulator.fabric import lone_cards
-from simulator.interfaces import Fabric
+from simulator.fabric import Fabric, lone_cards
 from simulator.layout import placed
 from simulator.node import Node
 from simulator.operators import StepGraph
@@ -45,7 +44,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class JobRun:
-    """What became of a job."""
+    """Run of a job beside others, and alone."""
 
     job: Job
     """The job."""

@@ -1,4 +1,4 @@
-"""Which traffic ports serve next: what they should wait for, and what they may turn to ahead.
+"""Lookahead of ports: traffic that they should wait for, and traffic whose circuits they may prefetch.
 
 In which order the tasks of a step run, and where a run of operators is cut.
 
@@ -18,7 +18,7 @@ from typing import Generic, Protocol, TypeVar
 
 from simulator.collectives.traffic import Traffic
 from simulator.engine.network import Network
-from simulator.flow_groups import Bundle
+from simulator.flow_groups import FlowGroup
 from simulator.operators import (
     BESIDE,
     Collective,
@@ -106,7 +106,7 @@ T = TypeVar("T", bound=HasId)
 
 
 class Later:
-    """Which communication cannot start before a task has ended, as bits of one whole number.
+    """Communication that cannot start before a task has ended, as bits of one whole number.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ class Later:
                     ready.append(one)
 
 
-class Foresight(Generic[T]):
+class Lookahead(Generic[T]):
     """Communication that is still to come, over present circuits or not.
 
     A class is what turns its ports together: a class of a step's ranks, or a rank of a recorded graph.
@@ -182,7 +182,7 @@ class Foresight(Generic[T]):
         Communication tasks that each class begins, in their order.
     arriving : mapping
         Communication tasks that other classes send to a class.
-    bundles : callable
+    flow groups : callable
         What a task moves; nothing if circuits do not matter to it.
     is_done : callable
         Whether a task has ended.
@@ -196,12 +196,12 @@ class Foresight(Generic[T]):
         network: Network,
         tasks_of: Mapping[int, abc.Sequence[T]],
         arriving: Mapping[int, abc.Sequence[T]],
-        bundles: Callable[[T], tuple[Bundle, ...]],
+        flow_groups: Callable[[T], tuple[FlowGroup, ...]],
         is_done: Callable[[T], bool],
         followers_of: dict[int, list[int]],
     ) -> None:
         self._network = network
-        self._bundles = bundles
+        self._flow_groups = flow_groups
         self._is_done = is_done
         both = [*tasks_of.values(), *arriving.values()]
         self._task = {task.id: task for tasks in both for task in tasks}
@@ -219,17 +219,17 @@ class Foresight(Generic[T]):
             self._connected(other) for one in classes for other in self._coming(self._begun, one, skipped)
         )
 
-    def turn_ahead(self, rank_class: int) -> None:
+    def prefetch(self, rank_class: int) -> None:
         """Turn a class's idle ports to the traffic that comes next (Opus, arXiv:2507.08119).
 
         They stay while anything that is connected now is still to come from the class or to it.
         """
         for task in self._coming(self._begun, rank_class):
-            bundles = self._bundles(task)
-            lacking = [bundle for bundle in bundles if not self._network.locate(bundle)]
+            flow_groups = self._flow_groups(task)
+            lacking = [flow_group for flow_group in flow_groups if not self._network.locate(flow_group)]
             if lacking and not self.others_first(task.id, rank_class) and not self._receives(rank_class):
-                self._network.turn_ahead(lacking[0])
-            if bundles:
+                self._network.prefetch(lacking[0])
+            if flow_groups:
                 return
 
     def _coming(self, table: dict[int, int], rank_class: int, skipped: int = 0) -> Iterator[T]:
@@ -247,17 +247,17 @@ class Foresight(Generic[T]):
 
     def _connected(self, task: T) -> bool:
         """Return whether a task has all its circuits."""
-        bundles = self._bundles(task)
-        return bool(bundles) and all(self._network.locate(bundle) for bundle in bundles)
+        flow_groups = self._flow_groups(task)
+        return bool(flow_groups) and all(self._network.locate(flow_group) for flow_group in flow_groups)
 
     def _receives(self, rank_class: int) -> bool:
         """Return whether other classes still send to a class over present circuits."""
         return any(map(self._connected, self._coming(self._sent, rank_class)))
 
 
-def step_foresight(
+def step_lookahead(
     graph: StepGraph, traffic: Traffic, network: Network, is_done: Callable[[int], bool]
-) -> Foresight[Task]:
+) -> Lookahead[Task]:
     """Return what a step's classes of ranks still have to communicate.
 
     Parameters
@@ -279,28 +279,28 @@ def step_foresight(
             if task.operator.shift:
                 sent_to[task.rank_class + task.operator.shift].append(task)
 
-    def bundles(task: Task) -> tuple[Bundle, ...]:
+    def flow_groups(task: Task) -> tuple[FlowGroup, ...]:
         if not isinstance(task.operator, Collective):
             return ()
-        return tuple(bundle for bundle, _, _ in traffic.plan(task.operator, task.rank_class).parts)
+        return tuple(flow_group for flow_group, _, _ in traffic.plan(task.operator, task.rank_class).parts)
 
-    return Foresight(
+    return Lookahead(
         network=network,
         tasks_of=tasks_of,
         arriving=sent_to,
-        bundles=bundles,
+        flow_groups=flow_groups,
         is_done=lambda task: is_done(task.id),
         followers_of=followers(graph, compute_orders(graph)),
     )
 
 
-def rank_foresight(
+def rank_lookahead(
     graph: RankGraph,
-    plan_of: Callable[[int], tuple[Bundle, ...]],
+    plan_of: Callable[[int], tuple[FlowGroup, ...]],
     network: Network,
     node_size: int,
     is_done: Callable[[int], bool],
-) -> Foresight[RankTask]:
+) -> Lookahead[RankTask]:
     """Return what every rank of a recorded graph still has to communicate outside its node.
 
     Parameters
@@ -326,11 +326,11 @@ def rank_foresight(
         if isinstance(task.operation, Message):
             for rank in task.operation.destinations:
                 sent_to[rank].append(task)
-    return Foresight(
+    return Lookahead(
         network=network,
         tasks_of=tasks_of,
         arriving=sent_to,
-        bundles=lambda task: plan_of(task.id),
+        flow_groups=lambda task: plan_of(task.id),
         is_done=lambda task: is_done(task.id),
         followers_of=graph.followers,
     )

@@ -1,9 +1,9 @@
-"""The network on the engine's clock: bundles of identical flows that share links max-min fairly.
+"""The network on the engine's clock: groups of identical flows that share links max-min fairly.
 
-All flows of one collective round of one rank class form a bundle; by symmetry they run at one rate. Links on
-which the same bundles meet in the same numbers are one constraint, so the cost of a solve does not grow with
-the number of accelerators. On a fabric with circuits a bundle that has no path waits until the fabric has
-moved its ports; ports move only when idle, carry nothing while they move, and stay until the bundle that they
+All flows of one collective round of one rank class form a flow group; by symmetry they run at one rate. Links
+on which the same groups meet in the same numbers are one constraint, so the cost of a solve does not grow
+with the number of accelerators. On a fabric with circuits a group that has no path waits until the fabric has
+moved its ports; ports move only when idle, carry nothing while they move, and stay until the group that they
 moved for has begun. What crosses a failed link goes round it if the fabric knows a way, or waits.
 
 Changes of circuits that happened during a step, and how they look on its time line.
@@ -20,10 +20,11 @@ import simpy
 
 from simulator.engine.fairshare import max_min_rates
 from simulator.errors import RouteError
-from simulator.flow_groups import Bundle, LinkClasses, Loads, Transfer, Waiting, fabric_loads
-from simulator.interfaces import Circuits, Fabric, Flows, LinkGraph, Reconfiguration
+from simulator.fabric import Fabric, Loads
+from simulator.flow_groups import FlowGroup, LinkClasses, Transfer, Waiting
+from simulator.interfaces import Circuits, Flows, LinkGraph, Reconfiguration
 from simulator.layout import RankLayout
-from simulator.reliability.failures import Failure, Outages, Ported
+from simulator.reliability.failures import Failure, Outages
 from simulator.results.trace import Span, Stream
 
 
@@ -107,17 +108,17 @@ class Network:
         self._graph = fabric.graph(self._circuits)
         self._active: list[Transfer] = []
         self._waiting: list[Waiting] = []
-        self._promised: dict[Bundle, None] = {}
+        self._promised: dict[FlowGroup, None] = {}
         self._dark = np.zeros(self._graph.capacity_bytes_per_s.size, dtype=np.int64)
         self._clock_s = 0.0
         self._token = 0
         self._classes = LinkClasses(self._graph.capacity_bytes_per_s)
         self._rates: dict[tuple[object, ...], np.ndarray] = {}
         self._weigh = weigh
-        self._bundles = 0
+        self._flow_groups = 0
         self.undisturbed = not (failures or shared)
         self._outages = Outages(fabric, self._circuits, failures)
-        self.samples: list[tuple[float, tuple[tuple[Bundle, float], ...]]] | None = None
+        self.samples: list[tuple[float, tuple[tuple[FlowGroup, float], ...]]] | None = None
         self._stalled: list[Transfer] = []
         for failure in failures:
             env.process(self._failure(failure))
@@ -133,59 +134,60 @@ class Network:
         return self._graph
 
     def number(self) -> int:
-        """Return the number of a new bundle."""
-        self._bundles += 1
-        return self._bundles - 1
+        """Return the number of a new flow group."""
+        self._flow_groups += 1
+        return self._flow_groups - 1
 
-    def locate(self, bundle: Bundle) -> bool:
-        """Bring a bundle's links up to date; return whether circuits connect all its flows."""
-        if bundle.version != self._version:
-            flows = self._outages.placed(bundle.flows)
-            if bundle.lost == self._version or not self.fabric.connected(self._circuits, flows):
-                bundle.lost = self._version
+    def locate(self, flow_group: FlowGroup) -> bool:
+        """Bring a flow group's links up to date; return whether circuits connect all its flows."""
+        if flow_group.version != self._version:
+            flows = self._outages.placed(flow_group.flows)
+            if flow_group.lost == self._version or not self.fabric.connected(self._circuits, flows):
+                flow_group.lost = self._version
                 return False
-            found = self._outages.loads(self._circuits, flows, self._graph)
-            bundle.links, bundle.usage, bundle.latency_s = found.links, found.usage, found.latency_s
-            bundle.version = self._version
+            found = self._outages.loads(self._circuits, flows)
+            flow_group.links, flow_group.usage = found.links, found.usage
+            flow_group.latency_s = found.latency_s
+            flow_group.version = self._version
         return True
 
-    def alone(self, bundle: Bundle) -> tuple[float, float]:
-        """Return latency in s and rate of each flow in B/s of a bundle that has its links to itself.
+    def alone(self, flow_group: FlowGroup) -> tuple[float, float]:
+        """Return latency in s and rate of each flow in B/s of a flow group that has its links to itself.
 
         Where circuits are missing, those that the fabric would set up are assumed, with all its ports.
         """
-        found, graph = self.foreseen(bundle)
+        found, graph = self.foreseen(flow_group)
         if not found.links.size:
             return found.latency_s, np.inf
         return found.latency_s, float((graph.capacity_bytes_per_s[found.links] / found.usage).min())
 
-    def foreseen(self, bundle: Bundle) -> tuple[Bundle | Loads, LinkGraph]:
-        """Return what a bundle asks of links, and these, if need be those that it would get; see `alone`."""
-        if self.locate(bundle):
-            return bundle, self._graph
-        flows, demand = self._outages.placed(bundle.flows), self._outages.all_placed(bundle.demand)
+    def foreseen(self, flow_group: FlowGroup) -> tuple[FlowGroup | Loads, LinkGraph]:
+        """Return what a group asks of links, and these: if need be those that it would get; see `alone`."""
+        if self.locate(flow_group):
+            return flow_group, self._graph
+        flows, demand = self._outages.placed(flow_group.flows), self._outages.all_placed(flow_group.demand)
         circuits, _ = self.fabric.configure(self._repaired(), flows, demand)
         graph = self.fabric.graph(circuits)
-        return fabric_loads(self.fabric, circuits, flows, graph), graph
+        return self.fabric.loads(circuits, flows), graph
 
-    def axis_circuits(self, bundle: Bundle) -> Circuits:
-        """Return the circuits that the fabric has for the traffic of a bundle's axis when that is all."""
-        same = tuple(one for one in bundle.demand if one.axis == bundle.flows.axis)
+    def axis_circuits(self, flow_group: FlowGroup) -> Circuits:
+        """Return the circuits that the fabric has for the traffic of a flow group's axis when that is all."""
+        same = tuple(one for one in flow_group.demand if one.axis == flow_group.flows.axis)
         return self.fabric.initial(self._outages.all_placed(same))
 
-    def connects(self, circuits: Circuits, bundles: Sequence[Bundle]) -> bool:
-        """Return whether circuits would connect bundles."""
-        return all(self.fabric.connected(circuits, self._outages.placed(one.flows)) for one in bundles)
+    def connects(self, circuits: Circuits, flow_groups: Sequence[FlowGroup]) -> bool:
+        """Return whether circuits would connect flow groups."""
+        return all(self.fabric.connected(circuits, self._outages.placed(one.flows)) for one in flow_groups)
 
     def _repaired(self) -> Circuits:
         """Return the present circuits as they were with all ports."""
-        if not self._outages.ports.size or not isinstance(self.fabric, Ported):
+        if not self._outages.ports.size:
             return self._circuits
         return self.fabric.without(self._circuits, self._outages.ports[:0])[0]
 
     def carry(
         self,
-        bundle: Bundle,
+        flow_group: FlowGroup,
         size_bytes: float,
         count: int,
         patient: Callable[[], bool] = lambda: False,
@@ -196,33 +198,34 @@ class Network:
 
         Parameters
         ----------
-        bundle : Bundle
+        flow group : Flow group
             The flows.
         size_bytes : float
             Bytes of each flow in one round.
         count : int
             Rounds, one after the other.
         patient : callable
-            Asked before ports turn to this bundle; while true, they stay where they are.
+            Asked before ports turn to this flow group; while true, they stay where they are.
         latency : bool
             Whether each round pays it here; else it is paid elsewhere.
         """
-        while not self.locate(bundle) or self._blocked(bundle):
+        while not self.locate(flow_group) or self._blocked(flow_group):
             ready = self.env.event()
-            self._waiting.append(Waiting(bundle=bundle, ready=ready, patient=patient))
+            self._waiting.append(Waiting(flow_group=flow_group, ready=ready, patient=patient))
             self.serve()
             yield ready
-        self._promised.pop(bundle, None)
+        self._promised.pop(flow_group, None)
         total = size_bytes * count
-        if total > 0.0 and bundle.links.size:
-            transfer = Transfer(bundle=bundle, left_bytes=total, size_bytes=total, done=self.env.event())
+        if total > 0.0 and flow_group.links.size:
+            done = self.env.event()
+            transfer = Transfer(flow_group=flow_group, left_bytes=total, size_bytes=total, done=done)
             transfer.weight = 1.0 if self._weigh is None else self._weigh(size_bytes)
             self._advance()
             self._active.append(transfer)
             self._share()
             yield transfer.done
         if latency:
-            yield self.env.timeout(bundle.latency_s * count)
+            yield self.env.timeout(flow_group.latency_s * count)
 
     def _advance(self) -> None:
         elapsed = self.env.now - self._clock_s
@@ -236,8 +239,8 @@ class Network:
         if not self._active:
             self._note()
             return
-        self._active.sort(key=lambda transfer: transfer.bundle.index)
-        key = tuple(transfer.bundle.index for transfer in self._active)
+        self._active.sort(key=lambda transfer: transfer.flow_group.index)
+        key = tuple(transfer.flow_group.index for transfer in self._active)
         known = key if self._weigh is None else (key, tuple(one.weight for one in self._active))
         rates = self._rates.get(known)
         if rates is None:
@@ -253,14 +256,14 @@ class Network:
     def _note(self) -> None:
         """Keep what moves from now on, if somebody has asked by giving a list for `samples`."""
         if self.samples is not None:
-            moving = tuple((one.bundle, one.rate_bytes_per_s) for one in self._active)
+            moving = tuple((one.flow_group, one.rate_bytes_per_s) for one in self._active)
             self.samples.append((self.env.now, moving))
 
     def _solve(self, key: tuple[int, ...]) -> np.ndarray:
         for transfer in self._active:
-            bundle = transfer.bundle
-            if bundle.index not in self._classes:
-                self._classes.add(bundle.index, bundle.links, bundle.usage)
+            flow_group = transfer.flow_group
+            if flow_group.index not in self._classes:
+                self._classes.add(flow_group.index, flow_group.links, flow_group.usage)
         owner, kind, usage, capacity = self._classes.constraints(key)
         weights = np.array([transfer.weight for transfer in self._active])
         fair = max_min_rates(owner, kind, capacity, flows=len(key), usage=usage * weights[owner])
@@ -284,12 +287,12 @@ class Network:
         self.serve()
 
     def serve(self, *, impatient: bool = False) -> bool:
-        """Go through the waiting bundles in order: start those with a lit path, move ports for others.
+        """Go through the waiting flow groups in order: start those with a lit path, move ports for others.
 
         Parameters
         ----------
         impatient : bool
-            Move ports for the first bundle that can have them, whatever it would rather wait for.
+            Move ports for the first flow group that can have them, whatever it would rather wait for.
 
         Returns
         -------
@@ -298,38 +301,39 @@ class Network:
         """
         progress = False
         for transfer in tuple(self._stalled):
-            if not self.locate(transfer.bundle):  # a spare that light does not reach yet
-                progress = self._move(transfer.bundle) or progress
+            if not self.locate(transfer.flow_group):  # a spare that light does not reach yet
+                progress = self._move(transfer.flow_group) or progress
         waiting, self._waiting = self._waiting, []
         for one in waiting:
-            if self.locate(one.bundle) and not self._blocked(one.bundle):
-                self._promised[one.bundle] = None
+            if self.locate(one.flow_group) and not self._blocked(one.flow_group):
+                self._promised[one.flow_group] = None
                 one.ready.succeed()
                 progress = True
             else:
                 self._waiting.append(one)
         for one in tuple(self._waiting):
-            if not self.locate(one.bundle) and ((impatient and not progress) or not one.patient()):
-                if self._move(one.bundle):
-                    self._promised[one.bundle] = None
+            if not self.locate(one.flow_group) and ((impatient and not progress) or not one.patient()):
+                if self._move(one.flow_group):
+                    self._promised[one.flow_group] = None
                     progress = True
         return progress
 
-    def turn_ahead(self, bundle: Bundle) -> None:
-        """Move idle ports to a bundle that will come, if it has no path yet; ports at work stay."""
-        if not self.locate(bundle):
-            self._move(bundle)
+    def prefetch(self, flow_group: FlowGroup) -> None:
+        """Move idle ports to a flow group that will come, if it has no path yet; ports at work stay."""
+        if not self.locate(flow_group):
+            self._move(flow_group)
 
-    def _move(self, bundle: Bundle) -> bool:
-        """Start moving the ports that a bundle needs, unless one is busy or moving; return whether."""
-        flows, demand = self._outages.placed(bundle.flows), self._outages.all_placed(bundle.demand)
+    def _move(self, flow_group: FlowGroup) -> bool:
+        """Start moving the ports that a flow group needs, unless one is busy or moving; return whether."""
+        flows, demand = self._outages.placed(flow_group.flows), self._outages.all_placed(flow_group.demand)
         circuits, change = self.fabric.configure(self._circuits, flows, demand)
         if not self.fabric.connected(circuits, flows):
             if self._outages.ports.size:
                 return False
             sender, receiver = int(flows.sources[0]), int(flows.destinations[0])
+            axis = flows.axis
             msg = (
-                f"{self.fabric.name} cannot connect endpoint {sender} to {receiver} ({bundle.flows.axis}); "
+                f"{self.fabric.name} cannot connect endpoint {sender} to {receiver} ({axis}); "
                 "give it more lanes, or take a fabric whose nodes pass on (direct_connect)"
             )
             raise RouteError(msg)
@@ -346,9 +350,9 @@ class Network:
         self.env.process(self._dark_time(flows, change))
         return True
 
-    def _keeping(self) -> Iterator[Bundle]:
-        """Go through the bundles whose circuits stay: those at work, and those that theirs moved for."""
-        yield from (transfer.bundle for transfer in self._active)
+    def _keeping(self) -> Iterator[FlowGroup]:
+        """Go through the flow groups whose circuits stay: those at work, and those that theirs moved for."""
+        yield from (transfer.flow_group for transfer in self._active)
         yield from (one for one in self._promised if self.locate(one) and not self._held(one))
 
     def _relocate(self) -> None:
@@ -357,21 +361,21 @@ class Network:
         self._classes = LinkClasses(self._graph.capacity_bytes_per_s)
         self._rates.clear()
         transfers = self._active + self._stalled
-        held = [not self.locate(one.bundle) or self._blocked(one.bundle) for one in transfers]
+        held = [not self.locate(one.flow_group) or self._blocked(one.flow_group) for one in transfers]
         self._active = [one for one, held_up in zip(transfers, held, strict=True) if not held_up]
         self._stalled = [one for one, held_up in zip(transfers, held, strict=True) if held_up]
         for one in self._stalled:
             one.rate_bytes_per_s = 0.0
         self._share()
 
-    def _blocked(self, bundle: Bundle) -> bool:
-        return self._held(bundle) or bool(self._dark[bundle.links].any())
+    def _blocked(self, flow_group: FlowGroup) -> bool:
+        return self._held(flow_group) or bool(self._dark[flow_group.links].any())
 
-    def _held(self, bundle: Bundle) -> bool:
-        """Return whether a bundle, located as it is, needs something that failed."""
+    def _held(self, flow_group: FlowGroup) -> bool:
+        """Return whether a flow group, located as it is, needs something that failed."""
         if not self._outages.expected:
             return False
-        return self._outages.holds(self._outages.placed(bundle.flows), bundle.links)
+        return self._outages.holds(self._outages.placed(flow_group.flows), flow_group.links)
 
     def _failure(self, failure: Failure) -> Generator[simpy.Event, Any, None]:
         """Take away what fails at its time, and put spares or the parts themselves back."""
@@ -382,7 +386,7 @@ class Network:
             yield self.env.timeout(failure.takeover_s)
             self._advance()
             for one in self._active + self._stalled:
-                flows = self._outages.placed(one.bundle.flows)
+                flows = self._outages.placed(one.flow_group.flows)
                 if np.isin((flows.sources, flows.destinations), failure.endpoints).any():
                     one.left_bytes = one.size_bytes  # what it had of them is lost
             self._outages.take_over(failure)
@@ -397,7 +401,7 @@ class Network:
         """Find other ways for everything, now that a failure has begun or ended."""
         self._advance()
         change = Reconfiguration()
-        if failure.ports and isinstance(self.fabric, Ported):
+        if failure.ports:
             self._circuits, change = self.fabric.without(self._circuits, self._outages.ports)
         self._graph = self._outages.left(self.fabric.graph(self._circuits))
         if change.moved_links.size:
@@ -409,13 +413,14 @@ class Network:
 
     def check_nothing_waits(self) -> None:
         """Raise a RouteError if traffic still waits for something that failed."""
-        bundles = [one.bundle for one in self._stalled] + [one.bundle for one in self._waiting]
-        for bundle in bundles:
-            lost = self._outages.ports.size and not self.locate(bundle)
-            if lost or self._held(bundle):
-                flows = self._outages.placed(bundle.flows)
+        flow_groups = [one.flow_group for one in self._stalled] + [one.flow_group for one in self._waiting]
+        for flow_group in flow_groups:
+            lost = self._outages.ports.size and not self.locate(flow_group)
+            if lost or self._held(flow_group):
+                flows = self._outages.placed(flow_group.flows)
+                failed = self._outages.named(flows, flow_group.links)
                 msg = (
-                    f"{flows.axis} traffic waits for ever for {self._outages.named(flows, bundle.links)} of "
+                    f"{flows.axis} traffic waits for ever for {failed} of "
                     f"{self.fabric.name}, which failed; "
                     "give the failure a repair_s or spares, or take a fabric with other paths"
                 )
@@ -423,7 +428,7 @@ class Network:
 
     def _dark_time(self, flows: Flows, change: Reconfiguration) -> Generator[simpy.Event, Any, None]:
         start = self.env.now
-        yield self.env.timeout(change.dark_s)
+        yield self.env.timeout(change.reconfiguration_s)
         self._dark[change.moved_links] -= 1
         if self._stalled:
             self._advance()

@@ -17,15 +17,15 @@ from typing import Any, Protocol
 import numpy as np
 import simpy
 
-from simulator.collectives.algorithms import Algorithm
-from simulator.collectives.demand import ring_flows
-from simulator.collectives.traffic import Plan, Traffic, carry_plan, play
-from simulator.engine.lookahead import begun_by, rank_foresight
+from simulator.collectives.algorithms import Algorithm, vector_bytes
+from simulator.collectives.demand import main_kind, ring_flows
+from simulator.collectives.traffic import Traffic, carry_collective, play
+from simulator.engine.lookahead import begun_by, rank_lookahead
 from simulator.engine.network import Network
 from simulator.errors import RouteError
-from simulator.fabric import lone_cards
-from simulator.flow_groups import Bundle
-from simulator.interfaces import Bound, Cost, Fabric, Flows, TurnsAhead
+from simulator.fabric import Fabric, lone_cards
+from simulator.flow_groups import FlowGroup, PricedCollective
+from simulator.interfaces import Bound, Cost, Flows
 from simulator.node import Node
 from simulator.operators import Collective, CollectiveKind, Elementwise, MatMul, Phase
 from simulator.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
@@ -168,10 +168,9 @@ class Replay:
         demand = self._demand()
         self.network = Network(self.env, fabric, tuple(demand.values()), weigh=weigh)
         self.traffic = Traffic(self._groups, fabric, self.network, demand, by_axis=True)
-        self._foresight = rank_foresight(
-            graph, self._bundles, self.network, fabric.node_size, self._ended.__contains__
+        self._lookahead = rank_lookahead(
+            graph, self._flow_groups, self.network, fabric.node_size, self._ended.__contains__
         )
-        self._turns_ahead = isinstance(fabric, TurnsAhead) and fabric.turns_ahead
         self._tasks = {task.id: task for task in graph.tasks}
         self._waiting = {task.id: len(task.after) for task in graph.tasks}
         self._busy: set[str] = set()
@@ -185,12 +184,16 @@ class Replay:
     def _demand(self) -> dict[tuple[str, int, int], Flows]:
         """Return the whole traffic by (axis, number of the groups, 0), which decides the circuits."""
         totals: defaultdict[tuple[str, int, int], float] = defaultdict(float)
+        by_kind: defaultdict[tuple[str, int, int], defaultdict[CollectiveKind, float]] = defaultdict(
+            lambda: defaultdict(float)
+        )
         pairs: set[tuple[str, int, int]] = set()
         for task in self.graph.tasks:
             one = self._collectives.get(task.id)
             if not isinstance(task.operation, Work) and one is not None and one.size > 1:
                 key = (*self._groups.place(task.operation), 0)
                 totals[key] += one.payload_bytes
+                by_kind[key][one.kind] += vector_bytes(one.kind, one.payload_bytes, one.size)
                 if isinstance(task.operation, Message):
                     pairs.add(key)
         found = {}
@@ -198,9 +201,16 @@ class Replay:
             groups = self._groups.groups(key[0], key[1])
             if key in pairs:
                 sources, destinations = groups.T
-                found[key] = Flows(sources=sources, destinations=destinations, size_bytes=total, axis=key[0])
+                found[key] = Flows(
+                    sources=sources,
+                    destinations=destinations,
+                    size_bytes=total,
+                    axis=key[0],
+                    kind=CollectiveKind.SEND,
+                )
             else:
-                found[key] = ring_flows(groups, total, key[0], lone_cards(self.fabric))
+                kind = main_kind(by_kind[key])
+                found[key] = ring_flows(groups, total, key[0], kind, lone_cards(self.fabric))
         return found
 
     def run(self) -> Trace:
@@ -271,21 +281,21 @@ class Replay:
 
     def _carry(self, task: RankTask) -> Generator[simpy.Event, Any, None]:
         operator = self._collectives[task.id]
-        plan: Plan = self.traffic.plan(operator, self._numbers[task.id])
+        plan: PricedCollective = self.traffic.plan(operator, self._numbers[task.id])
         sends = isinstance(task.operation, Message)
         kind = CollectiveKind.SEND if sends else operator.kind
         self._bytes[str(kind)] += plan.wire_bytes
         self._network_j += plan.energy_j
         if plan.parts and not sends:
             self._algorithms[f"{kind} of {operator.size}"] = plan.algorithm
-        yield from carry_plan(
-            self.network, plan, lambda: self._foresight.others_first(task.id, *begun_by(task))
+        yield from carry_collective(
+            self.network, plan, lambda: self._lookahead.others_first(task.id, *begun_by(task))
         )
 
-    def _bundles(self, task_id: int) -> tuple[Bundle, ...]:
+    def _flow_groups(self, task_id: int) -> tuple[FlowGroup, ...]:
         """Return what a collective or a message moves."""
         plan = self.traffic.plan(self._collectives[task_id], self._numbers[task_id])
-        return tuple(bundle for bundle, _, _ in plan.parts)
+        return tuple(flow_group for flow_group, _, _ in plan.parts)
 
     def _span(self, task: RankTask, start_s: float, parts: dict[str, float]) -> None:
         work = isinstance(task.operation, Work)
@@ -305,7 +315,7 @@ class Replay:
 
     def _finish(self, task: RankTask) -> None:
         self._ended.add(task.id)
-        self._foresight.later.forget(task.id)
+        self._lookahead.later.forget(task.id)
         ready = []
         for follower in self.graph.followers[task.id]:
             self._waiting[follower] -= 1
@@ -322,9 +332,9 @@ class Replay:
             if queue:
                 self._offer(self._tasks[heapq.heappop(queue)[1]])
         self.network.serve()
-        if self._turns_ahead:
+        if self.fabric.traits.prefetches:
             for rank in begun_by(task):
-                self._foresight.turn_ahead(rank)
+                self._lookahead.prefetch(rank)
 
 
 def collective_of(task: RankTask, operation: Together | Message, groups: NamedGroups) -> Collective:

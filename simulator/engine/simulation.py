@@ -18,11 +18,12 @@ from typing import Any
 import simpy
 
 from simulator.collectives.demand import step_demand
-from simulator.collectives.traffic import Plan, Traffic, carry_plan, play
-from simulator.engine.lookahead import compute_orders, computed, pieces, step_foresight
+from simulator.collectives.traffic import Traffic, carry_collective, play
+from simulator.engine.lookahead import compute_orders, computed, pieces, step_lookahead
 from simulator.engine.network import Network, circuit_spans
-from simulator.fabric import lone_cards
-from simulator.interfaces import Cost, Fabric, TurnsAhead
+from simulator.fabric import Fabric, lone_cards
+from simulator.flow_groups import PricedCollective
+from simulator.interfaces import Cost
 from simulator.node import Node
 from simulator.operators import (
     Collective,
@@ -91,14 +92,13 @@ class Simulation:
         demand = step_demand(graph, lone_cards(fabric))
         self.network = network or Network(self.env, fabric, tuple(demand.values()))
         self.traffic = Traffic(graph.layout, fabric, self.network, demand)
-        self._turns_ahead = isinstance(fabric, TurnsAhead) and fabric.turns_ahead
         self._done = {task.id: self.env.event() for task in graph.tasks}
         self._channels: dict[tuple[int, str, int], simpy.Resource] = {}
         self._orders = compute_orders(graph)
         for task in graph.tasks:
             if isinstance(task.operator, Transfer | HostWork):
                 node.host_cost(task.operator)  # a node without a host refuses at once
-        self._foresight = step_foresight(
+        self._lookahead = step_lookahead(
             graph, self.traffic, self.network, lambda one: self._done[one].triggered
         )
 
@@ -332,8 +332,8 @@ class Simulation:
         )
         self._done[task.id].succeed()
         self.network.serve()
-        if self._turns_ahead and isinstance(task.operator, Collective):
-            self._foresight.turn_ahead(task.rank_class)
+        if self.fabric.traits.prefetches and isinstance(task.operator, Collective):
+            self._lookahead.prefetch(task.rank_class)
 
     def _run_beside(self, task: Task) -> Generator[simpy.Event, Any, None]:
         operator = task.operator
@@ -355,11 +355,11 @@ class Simulation:
     ) -> Generator[simpy.Event, Any, None]:
         plan = self.traffic.plan(operator, rank_class)
         self._count(operator, plan, repeat)
-        yield from carry_plan(
-            self.network, plan, lambda: self._foresight.others_first(task_id, rank_class), repeat
+        yield from carry_collective(
+            self.network, plan, lambda: self._lookahead.others_first(task_id, rank_class), repeat
         )
 
-    def _count(self, operator: Collective, plan: Plan, times: int) -> None:
+    def _count(self, operator: Collective, plan: PricedCollective, times: int) -> None:
         self._tally.network_bytes[operator.axis] += plan.wire_bytes * times
         self._tally.network_energy_j += plan.energy_j * times
         if plan.parts:

@@ -11,11 +11,11 @@ import numpy as np
 import simpy
 
 from simulator.collectives.demand import ring_flows, skewed_flows
-from simulator.collectives.traffic import APART, TAKING_TURNS, Slowdown, Traffic, crowded, plan_slowdown
+from simulator.collectives.traffic import APART, TAKING_TURNS, Slowdown, Traffic, collective_slowdown, crowded
 from simulator.engine.network import Network
 from simulator.errors import RouteError
-from simulator.fabric import lone_cards
-from simulator.interfaces import Fabric, Flows
+from simulator.fabric import Fabric, lone_cards
+from simulator.interfaces import Flows
 from simulator.layout import RankLayout
 from simulator.operators import Collective
 
@@ -201,7 +201,7 @@ class LinePrices:
             mine, *others = (traffic.plan(probe, one) for one in stages)
         except RouteError:
             return 1.0
-        if not all(network.locate(bundle) for plan in (mine, *others) for bundle, _, _ in plan.parts):
+        if not all(network.locate(flow_group) for plan in (mine, *others) for flow_group, _, _ in plan.parts):
             return 1.0
         return crowded(mine, others, network.graph.capacity_bytes_per_s)
 
@@ -215,9 +215,9 @@ class LinePrices:
             )
         except RouteError:
             return TAKING_TURNS
-        if not all(network.locate(bundle) for plan in (mine, theirs) for bundle, _, _ in plan.parts):
+        if not all(network.locate(flow_group) for plan in (mine, theirs) for flow_group, _, _ in plan.parts):
             return TAKING_TURNS
-        return plan_slowdown(mine, theirs, network.graph.capacity_bytes_per_s)
+        return collective_slowdown(mine, theirs, network.graph.capacity_bytes_per_s)
 
     def _key(self, operator: Collective, layout: RankLayout) -> tuple[object, ...]:
         """Return what two collectives that cost the same have in common."""
@@ -263,10 +263,16 @@ class LinePrices:
             return {(operator.axis, rank_class, 0): skewed_flows(groups, operator.axis, {out: 2.0})}
         else:
             groups = layout.groups(operator.axis, rank_class)
-            ring = ring_flows(groups, 1.0, operator.axis, lone_cards(self.fabric))
+            ring = ring_flows(groups, 1.0, operator.axis, operator.kind, lone_cards(self.fabric))
             return {(operator.axis, rank_class, 0): ring}
         return {
-            key: Flows(sources=sources, destinations=destinations, size_bytes=1.0, axis=operator.axis)
+            key: Flows(
+                sources=sources,
+                destinations=destinations,
+                size_bytes=1.0,
+                axis=operator.axis,
+                kind=operator.kind,
+            )
             for key, (sources, destinations) in pairs.items()
         }
 

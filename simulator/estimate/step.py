@@ -36,7 +36,7 @@ FIRST, INNER, LAST = range(3)
 
 @dataclass(frozen=True, kw_only=True)
 class StepArrays:
-    """What the steps of P plans take, piece by piece; all times in s, of one rank."""
+    """Durations of the steps of P plans, piece by piece; all in s, of one rank."""
 
     order: np.ndarray
     """Schedule of each plan, members of `Order`, shape [P]."""
@@ -70,7 +70,7 @@ class StepArrays:
     """Pieces in which a chunk's gradients and parameters travel, shape [P]."""
     update_s: np.ndarray
     """Optimizer of a stage, shape [P, 3]."""
-    dark_s: np.ndarray
+    reconfiguration_s: np.ndarray
     """Dark time of one change of circuits, shape [P]; 0 without circuits."""
     changes_each: np.ndarray
     """Changes of circuits of a stage per microbatch, shape [P]."""
@@ -142,7 +142,7 @@ def estimate(arrays: StepArrays) -> StepEstimate:
         earlier_s = np.where(place == LAST, arrays.stages - 1, 1) * backward_s[:, INNER] / chunk
         end_s = later + arrays.update_s[:, place] - earlier_s
         lead_s = np.maximum(lead_s, end_s - summed - arrays.update_s[:, FIRST])
-    dark_s = arrays.dark_s * (arrays.changes_once + arrays.changes_each * arrays.microbatches)
+    dark_s = arrays.reconfiguration_s * (arrays.changes_once + arrays.changes_each * arrays.microbatches)
     return StepEstimate(
         pipeline_s=pipeline_s,
         bubble_s=np.maximum(0.0, pipeline_s - work_s),

@@ -11,212 +11,19 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from simulator.checks import check_range
 from simulator.errors import ParameterError, RouteError
-from simulator.flow_groups import Loads, fabric_loads, loads
-from simulator.interfaces import Circuits, Fabric, Flows, LinkGraph, Reconfiguration
-from simulator.topology.graphs import Wiring, port_links, switch_links
-
-
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """Something that carries nothing from one instant on.
-
-    A failed port is its link, a failed switch its links, a failed accelerator or node its endpoints.
-    """
-
-    time_s: float
-    """When, from the start of the run."""
-    links: tuple[int, ...] = ()
-    """Links that fail."""
-    endpoints: tuple[int, ...] = ()
-    """Endpoints that fail, with the links that leave them."""
-    ports: tuple[int, ...] = ()
-    """Ports that circuits begin and end on, by the fabric's numbers (`Ported`); both ways fail."""
-    share: float = 1.0
-    """Share of each link's capacity that is lost: below 1 if only some of the parallel links fail that stand
-    as one. Dimensionless."""
-    repair_s: float | None = None
-    """When all of it works again; None: not in this run."""
-    spares: tuple[int, ...] = ()
-    """Endpoints that take the failed ones' places, in this order; hot spares, which hold the same state."""
-    takeover_s: float = 0.0
-    """Time from the failure until the spares stand in."""
-
-    def __post_init__(self) -> None:
-        for name in ("time_s", "takeover_s"):
-            value = getattr(self, name)
-            if not math.isfinite(value) or value < 0.0:
-                msg = f"failure: {name} must be finite and at least 0; got {value}"
-                raise ParameterError(msg)
-        if not self.links and not self.endpoints and not self.ports:
-            msg = f"failure at {self.time_s:g} s: name the links or the endpoints or the ports that fail"
-            raise ParameterError(msg)
-        check_range(self, "share", high=1.0, open_low=True)
-        if self.share < 1.0 and (self.endpoints or self.ports):
-            msg = f"failure at {self.time_s:g} s: only links can lose a share ({self.share:g}) of themselves"
-            raise ParameterError(msg)
-        if self.repair_s is not None and not self.time_s < self.repair_s < math.inf:
-            msg = f"failure: repair_s must be after time_s ({self.time_s:g}); got {self.repair_s:g}"
-            raise ParameterError(msg)
-        if self.spares and len(self.spares) != len(self.endpoints):
-            msg = f"failure: {len(self.endpoints)} endpoints need as many spares; got {len(self.spares)}"
-            raise ParameterError(msg)
-
-
-@runtime_checkable
-class Detours(Protocol):
-    """A fabric that has other paths than those it routes over first."""
-
-    def around(self, circuits: Circuits, flows: Flows, failed: np.ndarray) -> np.ndarray:
-        """Return the links of each flow as `Fabric.route` does, without the failed ones where it can.
-
-        `failed` holds the numbers of the links that carry nothing, shape [n].
-        """
-        ...
-
-
-@runtime_checkable
-class SpreadsAround(Detours, Protocol):
-    """A fabric of relays that also knows what they carry of detours."""
-
-    def loads_around(self, circuits: Circuits, flows: Flows, failed: np.ndarray) -> Loads:
-        """Return what flows of equal rate take of every link when they go as `around` has them."""
-        ...
-
-
-@runtime_checkable
-class Ported(Protocol):
-    """A fabric whose circuits begin and end on ports that fail one by one.
-
-    Named, a port is the `port_lanes`-th part of a `port_owner`: an endpoint or a node.
-    """
-
-    @property
-    def ports(self) -> int:
-        """Ports of all owners; port p is lane ``p % port_lanes`` of owner ``p // port_lanes``."""
-        ...
-
-    @property
-    def port_lanes(self) -> int:
-        """Ports of each owner."""
-        ...
-
-    @property
-    def port_owner(self) -> str:
-        """What a port belongs to: ``endpoint`` or ``node``."""
-        ...
-
-    def without(self, circuits: Circuits, failed: np.ndarray) -> tuple[Circuits, Reconfiguration]:
-        """Return circuits of which those over failed ports [n] are dark and no others; what it costs."""
-        ...
-
-    def port_name(self, port: int) -> str:
-        """Return what a port is called in messages."""
-        ...
-
-
-def endpoint_links(fabric: Fabric, circuits: Circuits, endpoint: int) -> np.ndarray:
-    """Return the links that leave an endpoint: its own ports, which others may send through.
-
-    Parameters
-    ----------
-    fabric : Fabric
-        The fabric.
-    circuits
-        Its present circuits.
-    endpoint : int
-        The endpoint.
-
-    Raises
-    ------
-    RouteError
-        If there is no such endpoint.
-    """
-    if not 0 <= endpoint < fabric.endpoints:
-        msg = f"endpoint {endpoint} cannot fail: {fabric.name} has endpoints 0 to {fabric.endpoints - 1}"
-        raise RouteError(msg)
-    peers = np.delete(np.arange(fabric.endpoints), endpoint)
-    flows = _to(peers, endpoint)
-    if not fabric.connected(circuits, flows):
-        lit = [peer for peer in peers if fabric.connected(circuits, _to(np.array([peer]), endpoint))]
-        flows = _to(np.array(lit, dtype=np.int64), endpoint)
-    routes = fabric.route(circuits, flows)
-    return np.unique([int(route[route >= 0][0]) for route in routes if (route >= 0).any()]).astype(np.int64)
-
-
-def _to(peers: np.ndarray, endpoint: int) -> Flows:
-    return Flows(sources=np.full(peers.size, endpoint), destinations=peers, size_bytes=0.0)
-
-
-@runtime_checkable
-class Wired(Protocol):
-    """A fabric whose links have ends that never change."""
-
-    @property
-    def wiring(self) -> Wiring:
-        """Links between endpoints and switches."""
-        ...
-
-
-@runtime_checkable
-class NamesLinks(Protocol):
-    """A fabric that knows itself which links its ports and switches are."""
-
-    @property
-    def port_lanes(self) -> int:
-        """Ports of each endpoint."""
-        ...
-
-    @property
-    def switches(self) -> int:
-        """Switches, numbered from 0."""
-        ...
-
-    def port_links(self, endpoint: int, lane: int) -> np.ndarray:
-        """Return both ways of a port."""
-        ...
-
-    def switch_links(self, switch: int) -> np.ndarray:
-        """Return the links that fail with a switch."""
-        ...
-
-
-@runtime_checkable
-class SwitchedPorts(Ported, Protocol):
-    """A fabric with ports on switches that can fail as a whole."""
-
-    @property
-    def switches(self) -> int:
-        """Switches, numbered from 0."""
-        ...
-
-    def switch_ports(self, switch: int) -> np.ndarray:
-        """Return the ports that fail with a switch."""
-        ...
-
-
-@runtime_checkable
-class SparePorts(Protocol):
-    """A fabric whose switches keep spare ports."""
-
-    @property
-    def port_lanes(self) -> int:
-        """Ports of each owner."""
-        ...
-
-    def replacement_s(self, ports: np.ndarray) -> float:
-        """Return the time until spare ports carry what failed ones [n] did, once fibres are moved."""
-        ...
+from simulator.fabric import Fabric, Loads, PortOwner, Ports
+from simulator.interfaces import Circuits, Flows, LinkGraph, Wiring
+from simulator.topology.graphs import port_links, switch_links
 
 
 @dataclass(frozen=True, kw_only=True)
 class FailedParts:
-    """What fails with some parts, as `simulator.reliability.failures.Failure` takes it."""
+    """Links, endpoints and ports that fail with some parts, as `Failure` takes them."""
 
     links: tuple[int, ...] = ()
     """Links."""
@@ -251,21 +58,23 @@ def failed_parts(
     RouteError
         If the fabric's links have no fixed ends, nor its circuits ports.
     """
-    size: int = getattr(fabric, "node_size", 1)
+    size, known = fabric.node_size, fabric.traits.ports
     _check("node", nodes, range(fabric.endpoints // size), fabric)
     endpoints = tuple(endpoint for node in nodes for endpoint in range(node * size, (node + 1) * size))
-    if isinstance(fabric, Ported):
-        return FailedParts(
-            endpoints=endpoints, ports=_circuit_ports(fabric, ports, switches, nodes, endpoints)
-        )
+    if known is not None and known.circuits:
+        owners = endpoints if known.owner is PortOwner.ENDPOINT else nodes
+        found = [owner * known.lanes + lane for owner in owners for lane in range(known.lanes)]
+        found += [*numbered(fabric, ports), *_switched(fabric, known, switches)]
+        return FailedParts(endpoints=endpoints, ports=tuple(sorted(set(found))))
     if not ports and not switches:
         return FailedParts(endpoints=endpoints)
-    if isinstance(fabric, NamesLinks):
-        _check("switch", switches, range(fabric.switches), fabric)
+    wiring = fabric.wired(fabric.initial(()))
+    if known is not None:
+        _check("switch", switches, range(known.switches or 0), fabric)
         links = [fabric.switch_links(switch) for switch in switches]
-        links += [fabric.port_links(*divmod(port, fabric.port_lanes)) for port in numbered(fabric, ports)]
-    elif isinstance(fabric, Wired):
-        links = _wired_links(fabric.wiring, fabric, ports, switches)
+        links += [fabric.port_links(*divmod(port, known.lanes)) for port in numbered(fabric, ports)]
+    elif wiring is not None:
+        links = _wired_links(wiring, fabric, ports, switches)
     else:
         msg = (
             f"{fabric.name} has no fixed wiring to name ports or switches in; name links, endpoints or nodes"
@@ -284,42 +93,26 @@ def numbered(fabric: Fabric, ports: Sequence[Sequence[int]]) -> list[int]:
     RouteError
         If the fabric has no ports that are numbered.
     """
-    if not isinstance(fabric, Ported | NamesLinks):
+    known = fabric.traits.ports
+    if known is None:
         msg = f"{fabric.name} has no ports with spares; give the failure a repair_s"
         raise RouteError(msg)
-    owner, lanes = "endpoint", fabric.port_lanes
-    owners = fabric.endpoints
-    if isinstance(fabric, Ported):
-        owner, owners = fabric.port_owner, fabric.ports // lanes
     found = []
     for port in ports:
         one, lane = _pair(port)
-        _check(owner, [one], range(owners), fabric)
-        _check(f"port of {owner} {one}", [lane], range(lanes), fabric)
-        found.append(one * lanes + lane)
+        _check(str(known.owner), [one], range(known.owners), fabric)
+        _check(f"port of {known.owner} {one}", [lane], range(known.lanes), fabric)
+        found.append(one * known.lanes + lane)
     return found
 
 
-def _circuit_ports(
-    fabric: Fabric,
-    ports: Sequence[Sequence[int]],
-    switches: Sequence[int],
-    nodes: Sequence[int],
-    endpoints: Sequence[int],
-) -> tuple[int, ...]:
-    """Return the ports of circuits that fail."""
-    if not isinstance(fabric, Ported):
-        return ()
-    owners = endpoints if fabric.port_owner == "endpoint" else nodes
-    lanes = range(fabric.port_lanes)
-    found = [*numbered(fabric, ports), *(owner * len(lanes) + lane for owner in owners for lane in lanes)]
-    if switches and not isinstance(fabric, SwitchedPorts):
-        msg = f"{fabric.name} has no switches apart from its {fabric.port_owner}s; name ports or nodes"
+def _switched(fabric: Fabric, known: Ports, switches: Sequence[int]) -> list[int]:
+    """Return the ports of circuits that fail with switches."""
+    if switches and known.switches is None:
+        msg = f"{fabric.name} has no switches apart from its {known.owner}s; name ports or nodes"
         raise RouteError(msg)
-    if switches and isinstance(fabric, SwitchedPorts):
-        _check("switch", switches, range(fabric.switches), fabric)
-        found += [port for switch in switches for port in fabric.switch_ports(switch).tolist()]
-    return tuple(sorted(set(found)))
+    _check("switch", switches, range(known.switches or 0), fabric)
+    return [port for switch in switches for port in fabric.switch_ports(switch).tolist()]
 
 
 def _wired_links(
@@ -348,6 +141,85 @@ def _check(kind: str, numbers: Sequence[int], known: range, fabric: Fabric) -> N
             choices = f"{known.start} to {known.stop - 1}" if known else "none"
             msg = f"{fabric.name} has no {kind} {number}; choices: {choices}"
             raise ParameterError(msg)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Something that carries nothing from one instant on.
+
+    A failed port is its link, a failed switch its links, a failed accelerator or node its endpoints.
+    """
+
+    time_s: float
+    """When, from the start of the run."""
+    links: tuple[int, ...] = ()
+    """Links that fail."""
+    endpoints: tuple[int, ...] = ()
+    """Endpoints that fail, with the links that leave them."""
+    ports: tuple[int, ...] = ()
+    """Ports that circuits begin and end on (`simulator.fabric.Ports`); both ways fail."""
+    share: float = 1.0
+    """Share of each link's capacity that is lost: below 1 if only some of the parallel links fail that stand
+    as one. Dimensionless."""
+    repair_s: float | None = None
+    """When all of it works again; None: not in this run."""
+    spares: tuple[int, ...] = ()
+    """Endpoints that take the failed ones' places, in this order; hot spares, which hold the same state."""
+    takeover_s: float = 0.0
+    """Time from the failure until the spares stand in."""
+
+    def __post_init__(self) -> None:
+        for name in ("time_s", "takeover_s"):
+            value = getattr(self, name)
+            if not math.isfinite(value) or value < 0.0:
+                msg = f"failure: {name} must be finite and at least 0; got {value}"
+                raise ParameterError(msg)
+        if not self.links and not self.endpoints and not self.ports:
+            msg = f"failure at {self.time_s:g} s: name the links or the endpoints or the ports that fail"
+            raise ParameterError(msg)
+        check_range(self, "share", high=1.0, open_low=True)
+        if self.share < 1.0 and (self.endpoints or self.ports):
+            msg = f"failure at {self.time_s:g} s: only links can lose a share ({self.share:g}) of themselves"
+            raise ParameterError(msg)
+        if self.repair_s is not None and not self.time_s < self.repair_s < math.inf:
+            msg = f"failure: repair_s must be after time_s ({self.time_s:g}); got {self.repair_s:g}"
+            raise ParameterError(msg)
+        if self.spares and len(self.spares) != len(self.endpoints):
+            msg = f"failure: {len(self.endpoints)} endpoints need as many spares; got {len(self.spares)}"
+            raise ParameterError(msg)
+
+
+def endpoint_links(fabric: Fabric, circuits: Circuits, endpoint: int) -> np.ndarray:
+    """Return the links that leave an endpoint: its own ports, which others may send through.
+
+    Parameters
+    ----------
+    fabric : Fabric
+        The fabric.
+    circuits
+        Its present circuits.
+    endpoint : int
+        The endpoint.
+
+    Raises
+    ------
+    RouteError
+        If there is no such endpoint.
+    """
+    if not 0 <= endpoint < fabric.endpoints:
+        msg = f"endpoint {endpoint} cannot fail: {fabric.name} has endpoints 0 to {fabric.endpoints - 1}"
+        raise RouteError(msg)
+    peers = np.delete(np.arange(fabric.endpoints), endpoint)
+    flows = _to(peers, endpoint)
+    if not fabric.connected(circuits, flows):
+        lit = [peer for peer in peers if fabric.connected(circuits, _to(np.array([peer]), endpoint))]
+        flows = _to(np.array(lit, dtype=np.int64), endpoint)
+    routes = fabric.route(circuits, flows)
+    return np.unique([int(route[route >= 0][0]) for route in routes if (route >= 0).any()]).astype(np.int64)
+
+
+def _to(peers: np.ndarray, endpoint: int) -> Flows:
+    return Flows(sources=np.full(peers.size, endpoint), destinations=peers, size_bytes=0.0)
 
 
 _WHOLE = 1.0 - 1e-9
@@ -399,7 +271,8 @@ class Outages:
         self.ports = np.empty(0, dtype=np.int64)
 
     def _check(self, failure: Failure, links: np.ndarray) -> None:
-        ports = self._fabric.ports if isinstance(self._fabric, Ported) else 0
+        known = self._fabric.traits.ports
+        ports = known.count if known and known.circuits else 0
         if failure.ports and not ports:
             msg = f"{self._fabric.name} has no circuits whose ports could fail; name links or endpoints"
             raise RouteError(msg)
@@ -439,27 +312,18 @@ class Outages:
         spare_of[list(failure.endpoints)] = failure.spares
         self._instead = spare_of[self._instead]
 
-    def loads(self, circuits: Circuits, flows: Flows, graph: LinkGraph) -> Loads:
+    def loads(self, circuits: Circuits, flows: Flows) -> Loads:
         """Return what connected flows ask of links, round those that are dead if the fabric knows a way."""
-        found = fabric_loads(self._fabric, circuits, flows, graph)
+        found = self._fabric.loads(circuits, flows)
         if not self.dead[found.links].any():
             return found
-        failed = np.flatnonzero(self.dead)
-        if isinstance(self._fabric, SpreadsAround):
-            return self._fabric.loads_around(circuits, flows, failed)
-        if isinstance(self._fabric, Detours):
-            links, usage, latency_s = loads(
-                self._fabric.around(circuits, flows, failed), graph, flows.weights
-            )
-            return Loads(links=links, usage=usage, latency_s=latency_s)
-        return found
+        return self._fabric.loads_around(circuits, flows, np.flatnonzero(self.dead))
 
     def placed(self, flows: Flows) -> Flows:
         """Return flows with spares in the places of endpoints that failed."""
         if not self.expected:
             return flows
-        sources, destinations = self._instead[flows.sources], self._instead[flows.destinations]
-        return replace(flows, sources=sources, destinations=destinations)
+        return flows.moved_to(self._instead)
 
     def all_placed(self, several: tuple[Flows, ...]) -> tuple[Flows, ...]:
         """Return several flows placed as `placed` does."""
@@ -484,7 +348,7 @@ class Outages:
         down, dead = ends[self._down[ends]], links[self.dead[links]]
         if down.size:
             return f"endpoint {down[0]}"
-        if self.ports.size and isinstance(self._fabric, Ported) and not dead.size:
+        if self.ports.size and not dead.size:
             more = f" and {self.ports.size - 1} more" if self.ports.size > 1 else ""
             return self._fabric.port_name(int(self.ports[0])) + more
         return f"link {dead[0]}"

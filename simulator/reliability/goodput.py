@@ -1,6 +1,6 @@
 """Goodput of training under failures: what checkpoints and restarts leave, and what a machine can place.
 
-Accelerators that work and still find no place: what failed nodes waste in domains, cubes and rings.
+Accelerators that work and still find no place: stranded by failed nodes in domains, cubes and rings.
 
 How often hosts and parts of fabrics fail, how long hosts are away, and what stops a job.
 """
@@ -107,7 +107,7 @@ def ring(hops: int, group: int) -> Placing:
     return placed
 
 
-def waste(works: np.ndarray, placed: Placing) -> float:
+def stranded_share(works: np.ndarray, placed: Placing) -> float:
     """Return the share of all nodes that work and find no place.
 
     Parameters

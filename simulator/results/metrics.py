@@ -20,7 +20,7 @@ import numpy as np
 
 from simulator.checks import check_positive, check_range
 from simulator.collectives.algorithms import vector_bytes
-from simulator.interfaces import Fabric
+from simulator.fabric import Fabric
 from simulator.node import Node
 from simulator.operators import BESIDE, CollectiveKind, Skew, StepGraph, Task, topological_order
 from simulator.results.trace import (
@@ -299,7 +299,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class StepMetrics:
-    """What one step took; every share refers to the whole step."""
+    """Time, energy and traffic of one step; every share refers to the whole step."""
 
     step_time_s: float
     """Time from the first to the last task; in a run of several steps, from one step's end to the next."""

@@ -1,4 +1,4 @@
-"""What happened when: spans on one clock, and their form for Perfetto.
+"""Spans of a step on one clock, and their form for Perfetto.
 
 Under which names the time of a class is reported while it works or waits inside a run of operators.
 """
@@ -43,7 +43,7 @@ MICROSECOND_S = 1e-6
 
 
 class Stream(StrEnum):
-    """What of a rank class is busy during a span."""
+    """Part of a rank class that is busy during a span."""
 
     COMPUTE = "compute"
     NETWORK = "network"

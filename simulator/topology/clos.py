@@ -15,10 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from simulator.checks import check_positive, check_range
+from simulator.checks import check_choices, check_positive, check_range
 from simulator.errors import ParameterError
+from simulator.interfaces import Wiring
 from simulator.tables import Table, read_table
-from simulator.topology.graphs import NO_LINK, Wiring, bundle, joined
+from simulator.topology.graphs import NO_LINK, bundle, joined
 
 DIRECT_LINKS = Path(__file__).parents[1] / "parameters" / "direct_links.csv"
 """Links of direct networks with the router ports at their ends."""
@@ -138,7 +139,7 @@ class GlobalLinks:
 
 
 class Spreading(StrEnum):
-    """How flows are laid over equally short paths."""
+    """Spreading of flows over equally short paths."""
 
     SPRAYED = "sprayed"
     """Every packet takes any of them: links side by side act as one of their joint capacity."""
@@ -173,9 +174,10 @@ class Clos:
     spine_oversubscription: float = 1.0
     """The same of a pod's spines, where there are three levels."""
     spreading: Spreading = Spreading.SPRAYED
-    """How flows are laid over equally short paths."""
+    """Spreading of flows over equally short paths."""
 
     def __post_init__(self) -> None:
+        check_choices(self)
         check_range(self, "ports", low=1)
         check_range(self, "radix", low=2)
         check_range(self, "oversubscription", "spine_oversubscription", low=1.0)

@@ -19,8 +19,8 @@ import scipy
 
 from simulator.errors import ParameterError, nearest
 from simulator.files import read_json, read_text
-from simulator.interfaces import Flows
-from simulator.topology.graphs import NO_LINK, GraphFabric, GraphRoutes, Wiring
+from simulator.interfaces import Flows, Wiring
+from simulator.topology.graphs import NO_LINK, GraphFabric, GraphRoutes
 from simulator.topology.scale_up import BillItem
 from simulator.units import BITS_PER_BYTE, to_si
 
@@ -276,7 +276,7 @@ class DrawnFabric(GraphFabric):
     """Bill of materials."""
 
     @property
-    def wiring(self) -> Wiring:  # type: ignore[override]
+    def wiring(self) -> Wiring:
         """Links between endpoints and switches."""
         return self.links
 

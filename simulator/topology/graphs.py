@@ -12,6 +12,7 @@ Ways round links that failed, on any wiring.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,42 +22,11 @@ import numpy as np
 import scipy
 
 from simulator.errors import RouteError
-from simulator.interfaces import Flows, LinkGraph, Reconfiguration
-from simulator.topology.scale_up import BillItem, bill_power_w, bill_price_usd
+from simulator.fabric import Fabric
+from simulator.interfaces import Flows, LinkGraph, Wiring
 
 NO_LINK = -1
 """Padding of short routes."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Wiring:
-    """Directed links between vertices; endpoints are the first vertices, switches follow."""
-
-    tails: np.ndarray
-    """Vertex at which each link begins, shape [L]."""
-    heads: np.ndarray
-    """Vertex at which each link ends, shape [L]."""
-    capacity_bytes_per_s: np.ndarray
-    """Capacity of each link, shape [L]. Links that share traffic ideally may stand as one of their sum."""
-    latency_s: np.ndarray
-    """Latency of each link with the switch at its end, shape [L]."""
-
-    @property
-    def links(self) -> int:
-        """Links in all."""
-        return int(self.tails.size)
-
-    @property
-    def vertices(self) -> int:
-        """Vertices that any link touches, numbered from 0."""
-        return int(max(self.tails.max(initial=-1), self.heads.max(initial=-1))) + 1
-
-    def graph(self) -> LinkGraph:
-        """Return capacities and latencies as the engine takes them; nobody may write to them."""
-        capacity, latency = self.capacity_bytes_per_s.astype(float), self.latency_s.astype(float)
-        capacity.flags.writeable = False
-        latency.flags.writeable = False
-        return LinkGraph(capacity_bytes_per_s=capacity, latency_s=latency)
 
 
 def bundle(
@@ -289,53 +259,22 @@ def port_links(wiring: Wiring, endpoint: int, lane: int) -> np.ndarray:
     return np.unique(np.concatenate([[out], back[place : place + 1]]))
 
 
-__all__ = ["NO_LINK", "GraphFabric", "Wiring", "bundle", "joined", "packed"]
+__all__ = ["NO_LINK", "GraphFabric", "bundle", "joined", "packed"]
 
 
-class GraphFabric(Protocol):
-    """A fabric whose links never change. A topology that inherits from it says the first four members.
+class GraphFabric(Fabric, Protocol):
+    """Fabric whose links never change: a topology says `wiring`, `paths` and `transfer_energy_j`."""
 
-    Notes
-    -----
-    Explicit inheritance fills in the rest of `simulator.interfaces.Fabric`.
-    """
-
-    @cached_property
+    @property
+    @abstractmethod
     def wiring(self) -> Wiring:
         """Links between endpoints and switches."""
         ...
 
+    @abstractmethod
     def paths(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
         """Return the links from sources to other endpoints, shape [F, H], padded with `NO_LINK`."""
         ...
-
-    def bill(self) -> dict[str, BillItem]:
-        """Return the bill of materials: item -> count, power and price of each."""
-        ...
-
-    def transfer_energy_j(self, flows: Flows) -> float:
-        """Return the dynamic energy of carrying all the flows once."""
-        ...
-
-    @cached_property
-    def static_w(self) -> float:
-        """Power of everything on the bill, whole fabric."""
-        return bill_power_w(self.bill())
-
-    @cached_property
-    def cost_usd(self) -> float:
-        """Price of everything on the bill, whole fabric."""
-        return bill_price_usd(self.bill())
-
-    def initial(self, demand: tuple[Flows, ...]) -> None:
-        """Return None: there are no circuits."""
-        return
-
-    def configure(
-        self, circuits: None, flows: Flows, demand: tuple[Flows, ...]
-    ) -> tuple[None, Reconfiguration]:
-        """Return the circuits as they were handed in, with no dark time."""
-        return circuits, Reconfiguration()
 
     @cached_property
     def _link_graph(self) -> LinkGraph:
@@ -359,6 +298,6 @@ class GraphFabric(Protocol):
         """Return the links of each flow as `route` does, past failed links where a way is left."""
         return detours(self.wiring, self.route(circuits, flows), flows, failed)
 
-    def connected(self, circuits: None, flows: Flows) -> bool:
-        """Return True: every endpoint reaches every other."""
-        return True
+    def wired(self, circuits: None) -> Wiring:
+        """Return the links, whose ends never change."""
+        return self.wiring

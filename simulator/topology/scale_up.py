@@ -1,4 +1,4 @@
-"""What a node has whichever fabric joins the nodes: its switched domain, its cards, its bill of materials.
+"""Switched domain, cards and bill of materials of a node, whichever fabric joins the nodes.
 
 Whether the light of a module arrives: the loss a link may have against what lies on its way.
 
@@ -27,7 +27,7 @@ OPTICAL_HOPS = Path(__file__).parents[1] / "parameters" / "optical_hops.csv"
 
 @dataclass(frozen=True, kw_only=True)
 class HopBudget:
-    """Where the light of one link goes."""
+    """Power budget of one link of pluggable optics."""
 
     losses_db: tuple[tuple[str, float], ...]
     """Each element of the way with its loss, the margin last."""
@@ -138,7 +138,7 @@ NICS = Path(__file__).parents[1] / "parameters" / "nics.csv"
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """How a communication library moves a piece: quick and wasteful of bandwidth, or slow and thrifty."""
+    """Protocol of a communication library: quick and wasteful of bandwidth, or slow and thrifty."""
 
     name: str = "protocol"
     """Name shown in records."""
@@ -164,7 +164,7 @@ class Protocol:
 
 @dataclass(frozen=True, kw_only=True)
 class Adder:
-    """How a communication library has the switches of a node add: in short chunks or in long ones."""
+    """Reduction in the switches of a node by a communication library, in short chunks or in long ones."""
 
     name: str = "adder"
     """Name shown in records."""

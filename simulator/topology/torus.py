@@ -20,7 +20,7 @@ import numpy as np
 
 from simulator.checks import check_range
 from simulator.errors import ParameterError
-from simulator.flow_groups import Loads
+from simulator.fabric import Loads
 from simulator.interfaces import Flows, LinkGraph
 from simulator.topology.graphs import NO_LINK
 
@@ -434,6 +434,17 @@ def cube_sides(endpoints: int) -> tuple[int, int, int]:
         best = min(best, (x, y, rest // y), key=lambda sides: (sum(sides), max(sides)))
     z, y, x = sorted(best)
     return x, y, z
+
+
+def box_sides(endpoints: int, least: int) -> list[tuple[int, int, int]]:
+    """Return the sides of every box of so many accelerators, the shortest first and at least so long."""
+    return [
+        (x, y, endpoints // (x * y))
+        for x in range(least, math.isqrt(endpoints) + 1)
+        if endpoints % x == 0
+        for y in range(x, endpoints // x + 1)
+        if endpoints % (x * y) == 0 and y <= endpoints // (x * y)
+    ]
 
 
 FLOWS_AT_ONCE = 2**16

@@ -15,13 +15,10 @@ from optical.devices import Domain, area_m2, full_load_w, static_w
 from optical.execution import AnalogSpec, Scale, loads_second
 from optical.execution.numerics import AnalogNumerics
 from simulator.errors import HeliographError
-from simulator.node import Memory
 from simulator.operators import MatMul, Phase
 from simulator.parameter_tree import get_at, numeric_leaves, replace_at
+from tests.builders import HBM
 
-HBM = Memory(
-    capacity_bytes=80e9, bandwidth_bytes_per_s=3e12, efficiency=0.9, energy_j_per_byte=31.2e-12, static_w=20.0
-)
 NODE_ONLY = {"memory.capacity_bytes", "memory.static_w", "memory.turnaround_efficiency"}
 """Numbers of the shared memory that the node or its vector lanes charge, not its matrix units."""
 MANY = 1024

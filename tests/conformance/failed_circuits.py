@@ -9,7 +9,6 @@ from scipy.optimize import linprog
 from electronic.devices import load_packet_switch, load_scale_up, load_transceiver
 from electronic.fabrics.fat_tree import FatTree
 from electronic.fabrics.torus import TorusFabric
-from optical.fabrics.circuits import CircuitPolicy
 from optical.fabrics.cubes import CubeFabric
 from optical.fabrics.direct_connect import DirectConnect
 from optical.fabrics.hybrid import HybridFabric
@@ -19,7 +18,8 @@ from optical.fabrics.rotor import Relaying, RotorFabric
 from optical.fabrics.transceiver_ring import TransceiverRing
 from optical.fabrics.wafer import WaferFabric
 from simulator.collectives.traffic import play
-from simulator.engine.network import Bundle, Network
+from simulator.engine.network import FlowGroup, Network
+from simulator.fabric import CircuitPolicy
 from simulator.interfaces import Flows
 from simulator.topology.scale_up import load_nic
 
@@ -38,6 +38,7 @@ HYBRID = HybridFabric(packets=THIN, degree=3)
 CUBES = CubeFabric(endpoints=N, x=4, y=4)
 RING = TransceiverRing(endpoints=N, node=2, hops=3)
 WAFER = WaferFabric(packets=FatTree(endpoints=N, scale_up=replace(FOURS, size=N, adders=())))
+COLUMNS = np.arange(N).reshape(4, 4).T
 SHIFT = np.arange(N), (np.arange(N) + 4) % N
 """Every accelerator to the one in its place in the next node of four, or in the next row of a torus."""
 PAIR = np.array([0]), np.array([4])
@@ -71,22 +72,23 @@ CASES = {
 
 def wired(fabric, circuits):
     """Return all links of a fabric with their present ends."""
-    return fabric.wiring if hasattr(fabric, "wiring") else fabric.wired(circuits)
+    return fabric.wired(circuits)
 
 
 def traffic(pairs, axis="dp", size=SIZE):
-    return Flows(sources=pairs[0], destinations=pairs[1], size_bytes=size, axis=axis)
+    groups = COLUMNS if pairs is SHIFT else None
+    return Flows(sources=pairs[0], destinations=pairs[1], size_bytes=size, axis=axis, groups=groups)
 
 
 def run(fabric, flows, failures=()):
     """Return when flows have arrived, and the network they leave behind."""
     env = simpy.Environment()
     network = Network(env, fabric, (flows,), failures=failures)
-    bundle = Bundle(index=network.number(), flows=flows, demand=(flows,))
+    flow_group = FlowGroup(index=network.number(), flows=flows, demand=(flows,))
     ended = []
 
     def carry():
-        yield from network.carry(bundle, flows.size_bytes, 1)
+        yield from network.carry(flow_group, flows.size_bytes, 1)
         ended.append(env.now)
 
     env.process(carry())

@@ -7,7 +7,7 @@ from scipy.sparse.csgraph import maximum_flow
 
 from simulator.collectives.traffic import Traffic
 from simulator.engine.fairshare import max_min_rates
-from simulator.engine.network import Bundle, Network
+from simulator.engine.network import FlowGroup, Network
 from simulator.interfaces import Flows
 from simulator.layout import RankLayout
 from simulator.operators import Collective, CollectiveKind, Phase
@@ -28,8 +28,8 @@ def walked(fabric, sources, destinations):
     here = np.array(sources)
     for hop in range(links.shape[1]):
         going = links[:, hop] >= 0
-        np.testing.assert_array_equal(fabric.wiring.tails[links[going, hop]], here[going])
-        here[going] = fabric.wiring.heads[links[going, hop]]
+        np.testing.assert_array_equal(fabric.wired(None).tails[links[going, hop]], here[going])
+        here[going] = fabric.wired(None).heads[links[going, hop]]
     return here
 
 
@@ -44,14 +44,14 @@ def rates(fabric, sources, destinations):
 
 def ports_bytes_per_s(fabric):
     """Return what leaves an endpoint at most: the sum of its links."""
-    wiring = fabric.wiring
+    wiring = fabric.wired(None)
     out = np.bincount(wiring.tails, weights=wiring.capacity_bytes_per_s, minlength=wiring.vertices)
     return float(out[: fabric.endpoints].max())
 
 
 def cut_bytes_per_s(fabric, one_side, *, links=None):
     """Return the most that can flow from some endpoints to all others, over all links or some."""
-    wiring = fabric.wiring
+    wiring = fabric.wired(None)
     chosen = np.ones(wiring.links, dtype=bool) if links is None else links
     unit = wiring.capacity_bytes_per_s.max() / UNITS
     whole = np.round(wiring.capacity_bytes_per_s / unit).astype(np.int64)
@@ -91,8 +91,8 @@ def collective_s(fabric, **options):
 
     def run():
         yield network.env.timeout(found.protocol_s)
-        for bundle, size_bytes, count in found.parts:
-            yield from network.carry(bundle, size_bytes, count)
+        for flow_group, size_bytes, count in found.parts:
+            yield from network.carry(flow_group, size_bytes, count)
 
     network.env.run(network.env.process(run()))
     return network.env.now
@@ -102,6 +102,6 @@ def alone_s(fabric, source, destination, size=1e6):
     """Return the time that the engine's network takes for one flow."""
     env = simpy.Environment()
     network = Network(env, fabric, ())
-    bundle = Bundle(index=0, flows=flows(source, destination), demand=())
-    env.run(env.process(network.carry(bundle, size, 1)))
+    flow_group = FlowGroup(index=0, flows=flows(source, destination), demand=())
+    env.run(env.process(network.carry(flow_group, size, 1)))
     return env.now

@@ -11,7 +11,7 @@ LNOI400 design kit: 3.3 V cm in push-pull, 0.2 dB/cm, phase shifters of 7.5 mm.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -55,13 +55,6 @@ class Transmitter(Device):
     def symbol_j(self, symbol_rate_hz):
         """Return the drive energy per symbol, V^2 / 2R over the symbols of a second."""
         return self.half_wave_v**2 / (2.0 * self.termination_ohm) / symbol_rate_hz
-
-
-@dataclass(frozen=True, kw_only=True)
-class Unit(Device):
-    """Homodyne unit with its spacing."""
-
-    area_m2: float
 
 
 FACET = PassiveElement(name="facet", insertion_loss_db=1.0, area_m2=1e-9)
@@ -135,7 +128,7 @@ class LithiumNiobate(AnalogCore):
         )
 
     def parts(self):
-        unit, pair = Unit(area_m2=self.unit_m**2), self.receiver
+        unit, pair = replace(FACET, name="unit", area_m2=self.unit_m**2), self.receiver
         drive_j = self.modulator.symbol_j(self.symbol_rate_hz)
         return (
             *source_parts(self),

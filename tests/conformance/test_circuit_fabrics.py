@@ -9,23 +9,24 @@ import simpy
 
 from electronic.devices import load_scale_up
 from electronic.fabrics.fat_tree import FatTree
-from optical.fabrics.circuits import CircuitPolicy
 from optical.fabrics.direct_connect import DirectConnect
 from optical.fabrics.hybrid import HybridFabric
 from optical.fabrics.in_network_reduction import OpticalReduction
 from optical.fabrics.node_circuits import CircuitChoice
-from optical.fabrics.optical_adder import load_light_adder
+from optical.fabrics.optical_adder import load_optical_adder
 from optical.fabrics.switches import load_optics, load_switch
 from optical.fabrics.wafer import WaferFabric, load_wafer, wafer_names
 from simulator.collectives.traffic import Traffic
 from simulator.engine.fairshare import max_min_rates
 from simulator.engine.network import Network
 from simulator.errors import HeliographError, LinkError
-from simulator.interfaces import Fabric, Flows
+from simulator.fabric import CircuitPolicy, missing_members
+from simulator.interfaces import Flows
 from simulator.layout import RankLayout
 from simulator.operators import Collective, CollectiveKind, Phase
 from simulator.parameter_tree import numeric_leaves, replace_at
 from simulator.results.metrics import collective_bound_s, in_network_bound_s
+from tests.conformance.registered import registered, with_circuits
 
 N = 32
 FOURS = replace(load_scale_up("nvlink4"), size=4)
@@ -49,6 +50,7 @@ FABRICS = {
     "wafer, static": replace(WAFER, policy=CircuitPolicy.STATIC),
     "optical reduction": LIGHT,
 }
+FABRICS |= with_circuits(registered(N))
 every_fabric = pytest.mark.parametrize("fabric", FABRICS.values(), ids=FABRICS)
 RANKS = np.arange(N).reshape(2, 8, 2)
 """Ranks by pipeline stage, data and tensor parallelism."""
@@ -63,8 +65,9 @@ def flows(sources, destinations, axis, size=1e9):
     )
 
 
-def ring(place, axis, size=1e9):
-    return flows(RANKS, np.roll(RANKS, -1, axis=place), axis, size)
+def ring(place, axis, size=1e9, kind=CollectiveKind.ALL_REDUCE):
+    groups = np.moveaxis(RANKS, place, -1).reshape(-1, RANKS.shape[place])
+    return Flows.around(groups, size_bytes=size, axis=axis, kind=kind)
 
 
 def experts(size=1e8):
@@ -79,31 +82,20 @@ DEMAND = (
     ring(1, "dp", 4e9),
     flows(RANKS[:1], RANKS[1:], "pp"),
     flows(RANKS[1:], RANKS[:1], "pp"),
-    ring(1, "ep", 4e9),
+    ring(1, "ep", 4e9, CollectiveKind.ALL_TO_ALL),
 )
 ASKED = (*DEMAND[:4], experts())
 
 
 def ends(fabric, circuits):
-    """Return the vertices at both ends of every link; circuits count vertices from their own first."""
-    if isinstance(fabric, DirectConnect):
-        every = np.arange(N)
-        nodes = N + every // 4
-        peers = circuits.circuits.tx_peer
-        tails = [N + np.repeat(np.arange(len(peers)), peers.shape[1]), every, nodes]
-        return np.concatenate(tails), np.concatenate([N + peers.ravel(), nodes, every])
-    wiring = fabric.wiring if isinstance(fabric, OpticalReduction) else fabric.packets.wiring
-    if circuits is None:
-        return wiring.tails, wiring.heads
-    first = 0 if isinstance(fabric, WaferFabric) else N
-    peers = circuits.circuits.tx_peer
-    begin = first + np.repeat(np.arange(len(peers)), peers.shape[1])
-    return np.concatenate([wiring.tails, begin]), np.concatenate([wiring.heads, first + peers.ravel()])
+    """Return the vertices at both ends of every link."""
+    wiring = fabric.wired(circuits)
+    return wiring.tails, wiring.heads
 
 
 @every_fabric
 def test_every_flow_is_led_link_by_link_to_its_destination(fabric):
-    assert isinstance(fabric, Fabric)
+    assert missing_members(fabric) == ()
     circuits = fabric.initial(DEMAND)
     for _ in range(2):
         for asked in ASKED:
@@ -131,10 +123,10 @@ def test_what_changes_is_said_to_move_and_a_second_asking_moves_nothing(fabric):
         np.testing.assert_array_equal(before.latency_s, after.latency_s)
         different = np.flatnonzero(before.capacity_bytes_per_s != after.capacity_bytes_per_s)
         assert set(different) <= set(change.moved_links)
-        assert (change.dark_s > 0.0) == bool(change.moved_links.size)
+        assert (change.reconfiguration_s > 0.0) == bool(change.moved_links.size)
         again, nothing = fabric.configure(circuits, asked, DEMAND)
         assert again is circuits
-        assert (nothing.dark_s, nothing.energy_j) == (0.0, 0.0)
+        assert (nothing.reconfiguration_s, nothing.energy_j) == (0.0, 0.0)
 
 
 @every_fabric
@@ -163,10 +155,12 @@ def priced(fabric, kind, payload=1e9, ranks=N):
 )
 def test_no_collective_beats_all_ports_of_an_accelerator(fabric, kind):
     """Chan et al. 2007, table 1; with units that add Klenk et al. 2020."""
-    circuits = fabric.initial(())
-    tails = ends(fabric, circuits)[0]
-    capacity = fabric.graph(circuits).capacity_bytes_per_s
-    ports = np.bincount(tails, weights=capacity)[:N].max()
+    circuits, ports = fabric.initial(DEMAND), 0.0
+    for asked in DEMAND:
+        circuits, _ = fabric.configure(circuits, asked, DEMAND)
+        wiring = fabric.wired(circuits)
+        lit = np.where(wiring.tails != wiring.heads, wiring.capacity_bytes_per_s, 0.0)
+        ports = max(ports, np.bincount(wiring.tails, weights=lit)[:N].max())
     plan = priced(fabric, kind)
     adds = "in_switches" in plan.algorithm
     bound = (in_network_bound_s if adds else collective_bound_s)(kind, N, 1e9, ports)
@@ -187,7 +181,7 @@ def test_power_price_and_energy_add_up_and_grow_with_bytes(fabric):
 
 
 DUPLEX = load_optics("lane-100g-duplex")
-CROWDED = replace(load_light_adder("optinc"), fan_in=14)
+CROWDED = replace(load_optical_adder("optinc"), fan_in=14)
 """As many senders as its detector can just tell apart."""
 SILENT = {
     "direct connect": (),
@@ -234,10 +228,9 @@ def outputs(fabric):
         circuits, change = fabric.configure(circuits, asked, DEMAND)
         links = fabric.route(circuits, asked)
         graph = fabric.graph(circuits)
-        found += [change.dark_s, change.energy_j, links.tolist(), graph.latency_s.tolist()]
+        found += [change.reconfiguration_s, change.energy_j, links.tolist(), graph.latency_s.tolist()]
         found.append(graph.capacity_bytes_per_s.tolist())
-        carried = getattr(fabric, "carried_energy_j", lambda _, one: fabric.transfer_energy_j(one))
-        found.append(carried(circuits, asked))
+        found.append(fabric.carried_energy_j(circuits, asked))
     bill = {item: dataclasses.astuple(one) for item, one in fabric.bill().items()}
     adds = [fabric.effective_bits, fabric.network_adder] if isinstance(fabric, OpticalReduction) else []
     if isinstance(fabric, OpticalReduction):
@@ -273,7 +266,7 @@ def test_no_number_of_a_fabric_is_a_dead_knob(name):
         (lambda: replace(HYBRID, optics=replace(HYBRID.optics, connector_loss_db=9.0)), "connectors"),
         (lambda: replace(WAFER, wafer=replace(WAFER.wafer, crossings=2000)), "crossings"),
         (lambda: replace(WAFER, wafer=replace(WAFER.wafer, waveguide_loss_db_per_m=200.0)), "waveguide"),
-        (lambda: replace(LIGHT, unit=replace(load_light_adder("optinc"), fibre_loss_db=25.0)), "fibre"),
+        (lambda: replace(LIGHT, unit=replace(load_optical_adder("optinc"), fibre_loss_db=25.0)), "fibre"),
     ],
 )
 def test_light_that_does_not_arrive_is_an_error_that_names_the_element(make, element):

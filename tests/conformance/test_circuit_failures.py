@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 
 from simulator.errors import RouteError
-from simulator.reliability.failures import Failure, Ported
+from simulator.reliability.failures import Failure
 from tests.conformance.failed_circuits import CASES, SIZE, most_bytes_per_s, run, traffic, wired
 
 every_case = pytest.mark.parametrize(("fabric", "parts", "pairs"), CASES.values(), ids=CASES)
+PORTED = [
+    name for name, (fabric, *_) in CASES.items() if fabric.traits.ports and fabric.traits.ports.circuits
+]
 FACTOR = 4.0
 """A detour is one shortest way for each flow; the program splits flows and balances them over all ways."""
 
@@ -33,19 +36,20 @@ def test_a_repair_brings_back_the_rate(fabric, parts, pairs):
     repair_s = whole_s / 4
     taken_s, _ = run(fabric, flows, (Failure(time_s=0.0, repair_s=repair_s, **parts),))
     expected_s = repair_s + (1.0 - repair_s / hurt_s) * whole_s
-    turn_s = getattr(getattr(fabric, "switch", None), "reconfiguration_s", 0.0)
+    turn_s = fabric.traits.reconfiguration_s
     assert min(whole_s, hurt_s) * (1 - 1e-9) <= taken_s
     assert taken_s == pytest.approx(expected_s, rel=1e-3, abs=4 * turn_s)
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if isinstance(case[0], Ported)])
+@pytest.mark.parametrize("name", PORTED)
 def test_what_fails_for_ever_is_one_error_that_names_it(name):
     fabric, _, pairs = CASES[name]
+    count = fabric.traits.ports.count
     if name.startswith("hybrid"):
-        assert run(fabric, traffic(pairs), (Failure(time_s=0.0, ports=tuple(range(fabric.ports))),))
+        assert run(fabric, traffic(pairs), (Failure(time_s=0.0, ports=tuple(range(count))),))
         return
-    failure = Failure(time_s=0.0, ports=tuple(range(fabric.ports)))
-    said = f"dp traffic waits for ever for {fabric.port_name(0)} and {fabric.ports - 1} more of {fabric.name}"
+    failure = Failure(time_s=0.0, ports=tuple(range(count)))
+    said = f"dp traffic waits for ever for {fabric.port_name(0)} and {count - 1} more of {fabric.name}"
     with pytest.raises(RouteError, match=said):
         run(fabric, traffic(pairs), (failure,))
     back, _ = run(fabric, traffic(pairs), (Failure(time_s=0.0, ports=failure.ports, repair_s=1.0),))

@@ -1,6 +1,9 @@
 """Every photonic core keeps every law: those with a name, and one from outside, which lives in the tests."""
 
 import functools
+import re
+import subprocess
+import sys
 
 import pytest
 
@@ -65,3 +68,13 @@ def test_a_core_keeps(law, name, unit):
 
 def test_a_core_from_outside_keeps_every_law():
     check_core(LithiumNiobate)
+
+
+def test_a_core_that_cannot_be_built_fails_alone():
+    """In a run of its own: every other core is still collected and tested, and one sentence tells why."""
+    arguments = ("-p", "tests.conformance.broken_core", __file__, "-k", "keeps_the_seam", "-q", "--no-header")
+    command = (sys.executable, "-m", "pytest", *arguments, "-p", "no:cacheprovider", "-p", "no:xdist")
+    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    passed, failed = re.search(r"(\d+) passed, .* (\d+) error", found.stdout).groups()
+    assert (int(passed), int(failed)) == (len(CORES), 1), found.stdout + found.stderr
+    assert "core 'broken' cannot be built: ParameterError: Broken 'crossbar': rows must be" in found.stdout

@@ -33,7 +33,7 @@ every_fabric = pytest.mark.parametrize("fabric", FABRICS.values(), ids=FABRICS)
 
 
 def wired(fabric):
-    return fabric.wired(fabric.initial(())) if isinstance(fabric, CubeFabric) else fabric.wiring
+    return fabric.wired(fabric.initial(()))
 
 
 def everything(fabric):

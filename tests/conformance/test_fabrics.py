@@ -1,6 +1,8 @@
 """What every fabric must keep, whatever it is made of."""
 
+import dataclasses
 from dataclasses import replace
+from enum import Enum
 
 import numpy as np
 import pytest
@@ -9,14 +11,18 @@ from hypothesis import strategies as st
 
 from electronic.devices import load_scale_up
 from electronic.fabrics.packets import RailFabric
-from optical.fabrics.circuits import CircuitPolicy
 from optical.fabrics.cubes import Closing, CubeFabric
 from optical.fabrics.rails import OcsRails
 from optical.fabrics.rotor import RotorFabric
 from optical.fabrics.switches import load_optics, load_switch, switch_names
 from optical.fabrics.transceiver_ring import TransceiverRing
-from simulator.interfaces import Fabric, Flows
+from simulator.errors import ParameterError
+from simulator.fabric import CircuitPolicy, PortTiming, Traits, missing_members
+from simulator.interfaces import Flows
+from simulator.operators import CollectiveKind
+from simulator.reliability.failures import failed_parts
 from simulator.topology.scale_up import load_nic
+from tests.conformance.registered import registered
 
 ENDPOINTS = 128
 SCALE_UP, NIC = load_scale_up("nvlink4"), load_nic("connectx-7")
@@ -50,7 +56,12 @@ ROUNDS = [
     TransceiverRing(endpoints=ENDPOINTS),
     TransceiverRing(name="ring past failed nodes", endpoints=ENDPOINTS, hops=4, failed_nodes=5),
 ]
-any_fabric = pytest.mark.parametrize("fabric", FABRICS + ROUNDS, ids=lambda fabric: fabric.name)
+REGISTERED = registered(ENDPOINTS)
+any_fabric = pytest.mark.parametrize(
+    "fabric",
+    [*REGISTERED.values(), *FABRICS, *ROUNDS],
+    ids=[*REGISTERED, *(fabric.name for fabric in FABRICS + ROUNDS)],
+)
 every_fabric = pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.name)
 
 
@@ -59,8 +70,8 @@ def grid(tp, dp, pp):
 
 
 def ring(ranks, place, axis, size=1e8):
-    after = np.roll(ranks, -1, axis=place)
-    return Flows(sources=ranks.ravel(), destinations=after.ravel(), size_bytes=size, axis=axis)
+    groups = np.moveaxis(ranks, place, -1).reshape(-1, ranks.shape[place])
+    return Flows.around(groups, size_bytes=size, axis=axis, kind=CollectiveKind.ALL_REDUCE)
 
 
 def pipeline(ranks, step, size=1e7):
@@ -79,7 +90,8 @@ def lit(links):
 
 @any_fabric
 def test_every_pattern_routes_after_configure(fabric):
-    assert isinstance(fabric, Fabric)
+    assert missing_members(fabric) == ()
+    assert isinstance(fabric.traits, Traits)
     demand = step_demand()
     circuits = fabric.initial(demand)
     for _ in range(2):
@@ -112,6 +124,69 @@ def test_link_numbers_never_change(fabric):
     assert set(moved) <= set(change.moved_links)
 
 
+@any_fabric
+def test_text_where_an_enumeration_belongs_is_refused(fabric):
+    for item in dataclasses.fields(fabric):
+        value = getattr(fabric, item.name)
+        if isinstance(value, Enum):
+            with pytest.raises(ParameterError, match=f"{item.name} must be a {type(value).__name__}"):
+                replace(fabric, **{item.name: str(value)})
+
+
+@any_fabric
+def test_a_policy_is_taken_where_there_is_one_to_choose(fabric):
+    traits = fabric.traits
+    for policy in CircuitPolicy:
+        for timing in PortTiming:
+            moved = fabric.with_policy(policy, timing)
+            assert moved.endpoints == fabric.endpoints
+            if traits.policy is None:
+                assert moved is fabric
+                continue
+            assert moved.traits.policy is policy
+            ahead = traits.can_prefetch and timing is PortTiming.PREFETCHED
+            assert moved.traits.prefetches is ahead
+
+
+@any_fabric
+def test_loads_are_those_of_links_that_can_carry(fabric):
+    demand = step_demand()
+    circuits = fabric.initial(demand)
+    for flows in demand:
+        circuits, _ = fabric.configure(circuits, flows, demand)
+        found = fabric.loads(circuits, flows)
+        assert (fabric.graph(circuits).capacity_bytes_per_s[found.links] > 0).all()
+        assert (found.usage > 0).all()
+        assert len(np.unique(found.links)) == len(found.links)
+
+
+@any_fabric
+def test_ports_that_are_named_fail_one_by_one(fabric):
+    ports = fabric.traits.ports
+    if ports is None:
+        return
+    assert str(ports.owner) in fabric.port_name(0) or "chip" in fabric.port_name(0)
+    found = failed_parts(fabric, ports=[(0, 0)], switches=(), nodes=())
+    assert found.ports == ((0,) if ports.circuits else ())
+    circuits = fabric.initial(step_demand())
+    wiring = fabric.wired(circuits)
+    assert wiring.links == fabric.graph(circuits).capacity_bytes_per_s.size
+    if ports.circuits:
+        dark, _ = fabric.without(circuits, np.arange(ports.count))
+        assert (fabric.wired(dark).capacity_bytes_per_s <= wiring.capacity_bytes_per_s).all()
+        lit = (wiring.tails != wiring.heads) & (wiring.capacity_bytes_per_s > 0)
+        left = fabric.wired(dark)
+        assert ((left.tails != left.heads) & (left.capacity_bytes_per_s > 0) <= lit).all()
+
+
+@any_fabric
+def test_variants_are_fabrics_of_the_same_endpoints(fabric):
+    for name, variant in fabric.variants().items():
+        assert missing_members(variant) == (), name
+        assert variant.endpoints == fabric.endpoints
+        assert variant != fabric
+
+
 @every_fabric
 def test_alone_is_size_over_port_rate_and_latency(fabric):
     demand = step_demand()
@@ -120,7 +195,7 @@ def test_alone_is_size_over_port_rate_and_latency(fabric):
     links = lit(fabric.route(circuits, demand[1])[0])
     alone_s = demand[1].size_bytes / graph.capacity_bytes_per_s[links].min() + graph.latency_s[links].sum()
     port = NIC.bandwidth_bytes_per_s * NIC.efficiency
-    share = 2 if getattr(fabric, "policy", None) is CircuitPolicy.STATIC else 1
+    share = 2 if fabric.traits.policy is CircuitPolicy.STATIC else 1
     assert alone_s >= demand[1].size_bytes / port + 2 * NIC.latency_s
     assert alone_s <= share * 2 * demand[1].size_bytes / port + 10e-6
 
@@ -143,8 +218,10 @@ def test_what_leaves_a_node_arrives_at_another(fabric):
 @any_fabric
 def test_power_price_and_energy_are_positive_and_linear(fabric):
     flows = step_demand()[1]
-    assert fabric.static_w > 0
-    assert fabric.cost_usd > 0
+    bill = fabric.bill().values()
+    assert fabric.static_w == pytest.approx(sum(item.count * item.w_each for item in bill))
+    assert fabric.cost_usd == pytest.approx(sum(item.count * item.usd_each for item in bill))
+    assert min(fabric.static_w, fabric.cost_usd) > 0
     flows = replace(flows, size_bytes=1e8)
     double = replace(flows, size_bytes=2 * flows.size_bytes)
     assert fabric.transfer_energy_j(double) == pytest.approx(2 * fabric.transfer_energy_j(flows))
@@ -171,7 +248,7 @@ def test_static_never_asks_for_reconfiguration():
     for flows in demand:
         same, change = fabric.configure(circuits, flows, demand)
         assert same is circuits
-        assert change.dark_s == 0.0
+        assert change.reconfiguration_s == 0.0
 
 
 def test_per_axis_gives_all_lanes_where_static_shares_them():

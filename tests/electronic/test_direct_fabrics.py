@@ -5,26 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from electronic.devices import load_packet_switch, load_scale_up
+from electronic.devices import load_packet_switch
 from electronic.fabrics.dragonfly import Dragonfly, DragonflyPlus, Routing
 from electronic.fabrics.torus import Medium, TorusFabric, Wrap, cube_sides
 from simulator.errors import LinkError, ParameterError
 from simulator.operators import CollectiveKind
 from simulator.results.metrics import collective_bound_s
 from simulator.topology.clos import GlobalLinks, Spreading
+from tests.builders import SINGLE, permutation
 from tests.conformance.graphs import collective_s, cut_bytes_per_s, flows, plan, rates
 
-SINGLE = replace(load_scale_up("nvlink4"), size=1)
 SWITCH = load_packet_switch("switch-400g")
 FLY = Dragonfly(endpoints=72, scale_up=SINGLE, terminals=2, routers=4, global_links=2)
 PLUS = DragonflyPlus(endpoints=112, scale_up=SINGLE, terminals=4, leaves=4, spines=3, global_links=2)
-
-
-def shuffled(n, seed=0):
-    order = np.random.default_rng(seed).permutation(n)
-    found = np.empty(n, dtype=int)
-    found[order] = np.roll(order, 1)
-    return found
 
 
 @pytest.mark.parametrize(
@@ -102,9 +95,9 @@ def test_wide_local_and_many_global_links_make_a_dragonfly_a_switch():
     ports = replace(SWITCH, radix=10**4)
     wide = replace(FLY, switch=ports, local_width=100, global_links=640)
     for seed in range(3):
-        found, _ = rates(wide, np.arange(72), shuffled(72, seed))
+        found, _ = rates(wide, np.arange(72), permutation(72, seed))
         np.testing.assert_allclose(found, wide.port_bytes_per_s)
-    assert rates(FLY, np.arange(72), shuffled(72))[0].min() < FLY.port_bytes_per_s
+    assert rates(FLY, np.arange(72), permutation(72))[0].min() < FLY.port_bytes_per_s
 
 
 def test_a_single_group_of_dragonfly_plus_is_a_leaf_spine_network():

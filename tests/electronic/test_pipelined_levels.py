@@ -14,18 +14,19 @@ from electronic.fabrics.packets import RailFabric, Reduction
 from electronic.fabrics.reductions import HDR, NDR
 from electronic.gpu import load_gpu
 from optical.fabrics.direct_connect import DirectConnect
-from simulator.collectives.traffic import Plan, Traffic, plan_slowdown
+from simulator.collectives.traffic import Traffic, collective_slowdown
 from simulator.engine.network import Network
 from simulator.engine.simulation import Simulation
 from simulator.estimate.collectives import collective_lines
-from simulator.interfaces import Fabric
+from simulator.fabric import Fabric
+from simulator.flow_groups import PricedCollective
 from simulator.layout import RankLayout
 from simulator.node import Node
 from simulator.operators import Collective, CollectiveKind, Phase, StepGraph, Task
 from simulator.topology.scale_up import ScaleUp, load_nic
+from tests.builders import REDUCING, Idle
 
-KINDS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER)
-HALVES = KINDS[1:]
+HALVES = REDUCING[1:]
 GIB = 2.0**30
 
 
@@ -53,11 +54,11 @@ def traffic_on(fabric: Fabric) -> Traffic:
     return Traffic(RankLayout(dp=fabric.endpoints), fabric, network, {})
 
 
-def plans(fabric: Fabric, kind: CollectiveKind, nbytes: float) -> tuple[Plan, ...]:
+def plans(fabric: Fabric, kind: CollectiveKind, nbytes: float) -> tuple[PricedCollective, ...]:
     return traffic_on(fabric).options(work(kind, fabric.endpoints, nbytes), 0)
 
 
-def fastest(fabric: Fabric, kind: CollectiveKind, nbytes: float) -> Plan:
+def fastest(fabric: Fabric, kind: CollectiveKind, nbytes: float) -> PricedCollective:
     return min(plans(fabric, kind, nbytes), key=lambda plan: plan.alone_s)
 
 
@@ -113,7 +114,7 @@ def test_only_all_reduces_have_their_levels_at_once(kind: CollectiveKind) -> Non
     name=st.sampled_from(["nvlink3", "nvlink4", "nvlink5"]),
     nodes=st.sampled_from([2, 3, 4, 8]),
     nbytes=st.floats(1.0, 1e11),
-    kind=st.sampled_from(KINDS),
+    kind=st.sampled_from(REDUCING),
 )
 def test_levels_at_once_lie_between_their_bounds(
     name: str, nodes: int, nbytes: float, kind: CollectiveKind
@@ -176,13 +177,6 @@ def test_long_vectors_take_as_long_as_their_slowest_level() -> None:
         assert time_s == pytest.approx(max(inside_s, between_s), rel=1e-5)
 
 
-class Idle:
-    name, static_w = "idle", 0.0
-
-    def accepts(self, work):
-        return True
-
-
 FABRICS = {
     "rails": rails(32, load_scale_up("nvlink4")),
     "sharp": FatTree(endpoints=32, reduction=Reduction.SWITCHES),
@@ -191,7 +185,7 @@ FABRICS = {
 
 
 @pytest.mark.parametrize("name", FABRICS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", REDUCING)
 def test_engine_and_closed_form_agree(name: str, kind: CollectiveKind) -> None:
     """The engine moves levels of an all-reduce on one clock; the lines of a collective are its closed form.
 
@@ -220,9 +214,9 @@ def test_slowest_level_decides_what_neighbours_cost() -> None:
     capacity = traffic._network.graph.capacity_bytes_per_s
     quick = replace(both, parts=(inside,))
     assert both.at_once
-    assert plan_slowdown(both, both, capacity).one == pytest.approx(2.0)
-    assert plan_slowdown(both, replace(both, parts=(between,)), capacity).one == pytest.approx(2.0)
-    assert plan_slowdown(both, quick, capacity).one == 1.0
+    assert collective_slowdown(both, both, capacity).one == pytest.approx(2.0)
+    assert collective_slowdown(both, replace(both, parts=(between,)), capacity).one == pytest.approx(2.0)
+    assert collective_slowdown(both, quick, capacity).one == 1.0
 
 
 @pytest.mark.parametrize("part", ["protocols", "adders"])

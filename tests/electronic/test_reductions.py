@@ -19,6 +19,7 @@ from simulator.layout import RankLayout
 from simulator.node import Node
 from simulator.operators import Collective, CollectiveKind, Phase, StepGraph, Task
 from simulator.results.metrics import collective_bound_s, in_network_bound_s
+from tests.builders import REDUCING, Idle
 
 MIB = 2**20
 
@@ -128,9 +129,6 @@ def test_two_ranks_gain_nothing_from_adders():
     assert collective_plan("h100", 2, 1e9).algorithm == "ring simple"
 
 
-REDUCING = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER)
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     gpu=st.sampled_from(["a100", "h100", "b200", "mi300x"]),
@@ -150,13 +148,6 @@ def test_nothing_is_faster_than_its_ports(gpu, n, nbytes, kind):
 @given(gpu=st.sampled_from(["a100", "h100"]), nbytes=st.floats(1.0, 1e10), more=st.floats(1.0, 10.0))
 def test_more_bytes_never_take_less_time(gpu, nbytes, more):
     assert all_reduce_time_s(gpu, 8, nbytes * more) >= all_reduce_time_s(gpu, 8, nbytes) * (1 - 1e-12)
-
-
-class Idle:
-    name, static_w = "idle", 0.0
-
-    def accepts(self, work):
-        return True
 
 
 @pytest.mark.parametrize("nbytes", [1e4, 3e6, 1e9])

@@ -12,20 +12,12 @@ from electronic.fabrics.packets import RailFabric, Reduction
 from simulator.errors import LinkError, ParameterError
 from simulator.operators import CollectiveKind
 from simulator.topology.clos import Spreading
+from tests.builders import SINGLE, permutation
 from tests.conformance.graphs import collective_s, cut_bytes_per_s, flows, plan, rates
 
 SMALL = replace(load_packet_switch("switch-400g"), radix=8)
-SINGLE = replace(load_scale_up("nvlink4"), size=1)
 TREE = FatTree(endpoints=128, scale_up=SINGLE, switch=SMALL)
 SWITCH = replace(TREE, switch=replace(SMALL, radix=128))
-
-
-def permutation(n, seed=0):
-    """Return destinations of which none is its source."""
-    order = np.random.default_rng(seed).permutation(n)
-    found = np.empty(n, dtype=int)
-    found[order] = np.roll(order, 1)
-    return found
 
 
 @pytest.mark.parametrize("seed", range(3))

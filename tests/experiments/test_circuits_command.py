@@ -68,6 +68,7 @@ def test_what_is_no_demand_names_file_and_line(tmp_path, capsys, text, message):
         ("--delay", "-1us", "delay_s must be at least 0"),
         ("--rate", "0", "rate_bytes_per_s must be above 0"),
         ("--planes", "0", "switches must be at least 1"),
+        ("--planes", "1000000", "switches must be at least 1 and at most 1024"),
         ("--switch", "palomar", "palomar-mems"),
     ],
 )

@@ -9,12 +9,13 @@ from electronic.fabrics.fat_tree import FatTree
 from electronic.fabrics.packets import RailFabric
 from electronic.fabrics.torus import Medium, TorusFabric
 from experiments.__main__ import main
-from heliograph.fabrics import FABRICS, build_fabric
+from heliograph.fabrics import FABRICS, build_fabric, register_fabric, unregister_fabric
 from heliograph.simulation import plan_for, run_step
 from heliograph.systems import build_system
-from optical.fabrics.circuits import CircuitPolicy
 from optical.fabrics.rails import OcsRails
 from simulator.errors import ParameterError
+from simulator.fabric import CircuitPolicy, Fabric
+from tests.conformance.registered import TOYS, Hub, toys
 from workloads.models.config import load_model
 
 MODEL = load_model("llama-3-8b")
@@ -192,3 +193,84 @@ def test_every_exchange_of_experts_pays_for_its_own_turns(capsys):
     assert times[8]["dark time"] < 1.32e-3
     assert times[4]["exposed communication"] >= times[8]["exposed communication"]  # fewer lanes at a time
     assert found[4]["step_time_s"] > 2 * found[8]["step_time_s"]  # launches fill a part of the dark
+
+
+@pytest.mark.parametrize("name", TOYS)
+def test_a_fabric_from_elsewhere_runs_a_step_as_any_other(name, capsys):
+    with toys():
+        system = build_system(f"gpu_packet@{name}", accelerators=N)
+        assert type(system.fabric) is TOYS[name]
+        assert step_s(system) > 0
+        step = ["step", "--system", "gpu_packet", "--model", "llama-3-8b", "--plan", PLAN]
+        assert main([*step, "--fabric", name]) == 0
+        assert main(["list", "fabrics", "--json"]) == 0
+        assert name in capsys.readouterr().out
+    with pytest.raises(ParameterError, match=f"no fabric '{name}'"):
+        build_system(f"gpu_packet@{name}", accelerators=N)
+
+
+def test_circuits_from_elsewhere_move_in_a_step_and_their_ports_fail():
+    with toys():
+        system = build_system("gpu_packet@toy_turntable", accelerators=N)
+    plan = plan_for(MODEL, PLAN, accelerators=N, memory_bytes=math.inf)
+    found = run_step(system, MODEL, plan)
+    assert found.trace.reconfigurations > 0
+    assert found.metrics.dark_s > 0
+
+
+class Mute(Fabric):
+    """A fabric that carries nothing."""
+
+    name, endpoints = "mute", 2
+
+    def graph(self, circuits):
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Needy(Hub):
+    """A hub that wants to know more."""
+
+    x: int
+
+
+class Stranger:
+    """No fabric at all."""
+
+    name, endpoints = "stranger", N
+
+
+@pytest.mark.parametrize(
+    ("name", "build", "match"),
+    [
+        ("torus", Hub, "there is a fabric 'torus' already .*; take another name"),
+        ("", Hub, "'' cannot be the name of a fabric"),
+        ("mine", 3, "fabric 'mine': 3 is no class and no function"),
+        ("mine", lambda: None, "cannot be made of endpoints and scale_up alone: too many positional"),
+        ("graph:mine", Hub, "cannot be the name of a fabric"),
+        ("mute", Mute, "class Mute is no fabric: it lacks route, transfer_energy_j; inherit from"),
+        ("mine", Needy, "cannot be made of endpoints and scale_up alone: missing a required argument: 'x'"),
+        ("stranger", Stranger, "class Stranger is no fabric: it lacks around, bill, .*, route, "),
+    ],
+)
+def test_what_cannot_be_registered_is_told_why_in_one_sentence(name, build, match):
+    with pytest.raises(ParameterError, match=match) as caught:
+        register_fabric(name, build)
+    assert "\n" not in str(caught.value)
+    assert (name in FABRICS) is (name == "torus")
+
+
+@pytest.mark.parametrize(
+    ("build", "match"),
+    [
+        (lambda count, _: Stranger(), r"what 'odd' builds \(Stranger\) is no fabric: it lacks around, "),
+        (lambda count, _: Hub(endpoints=count + 1), "joins 33 accelerators where 32 were asked for"),
+    ],
+)
+def test_what_a_builder_returns_is_looked_at(build, match):
+    register_fabric("odd", build)
+    try:
+        with pytest.raises(ParameterError, match=match):
+            build_fabric("odd", N, "h100")
+    finally:
+        unregister_fabric("odd")

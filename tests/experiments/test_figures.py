@@ -126,7 +126,9 @@ def test_a_curve_that_diverged_is_drawn_to_where_it_did(tmp_path, monkeypatch):
 
 
 def test_one_seed_and_one_step_are_enough(tmp_path):
-    loss_curves([curve(steps=[0], losses=[[5.5]])], tmp_path / "x")
+    for path in loss_curves([curve(steps=[0], losses=[[5.5]])], tmp_path / "x"):
+        assert path.stat().st_size > 0
+    assert {path.suffix for path in tmp_path.iterdir()} == {".png", ".svg"}
 
 
 @pytest.mark.parametrize(

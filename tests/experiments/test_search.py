@@ -30,7 +30,7 @@ from workloads.pipeline.schedule import SCHEDULES
 from workloads.plan.parallelism import parse_plan
 from workloads.plan.plan import Plan
 from workloads.search.costs import PlanPricer
-from workloads.search.plans import grid
+from workloads.search.plans import broken_rules, grid
 
 OTHER_SCHEDULES = [one for one in SCHEDULES.values() if one.closed_form is None and not one.flows]
 SPARING = [one for one in SCHEDULES.values() if one.saves_memory]
@@ -268,3 +268,25 @@ def test_schedules_that_spare_memory_are_never_quicker(plan: str) -> None:
     times_s = [run_step(system, config, base.with_(schedule=one)) for one in SPARING]
     steps_s = [one.metrics.step_time_s for one in times_s]
     assert steps_s == sorted(steps_s)
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        ("llama-3.1-405b", "sequence_length=131072,global_batch=64"),  # 2^31 bytes and more in one send
+        ("mixtral-8x7b", "sequence_length=4096,global_batch=64,whole_experts=true"),
+    ],
+)
+def test_a_send_takes_what_it_takes_in_a_step(model: str, text: str) -> None:
+    """Of every row the bytes of a send, over the port's rate, are the least that its time can be."""
+    config, system = load_model(model), build_system("gpu_packet", accelerators=64)
+    plans = grid(parse_plan(text), 64, config.experts, {"placement": (0,), "pp": (4,), "vpp": (1,)})
+    plans = plans.taken(~np.any(list(broken_rules(config, plans).values()), axis=0))
+    plans = plans.taken(np.random.default_rng(5).choice(len(plans), 40, replace=False))
+    costs = PlanPricer(config, system.node()).costs(plans, system.fabric)
+    assert np.isfinite(costs.energy_j).all()
+    for row in range(len(plans)):
+        plan = plans.plan(row)
+        sent = plan.share.tokens * config.hidden / plan.axes.tp * plan.precision.element_bytes
+        fastest = 64 * system.fabric.nic.bandwidth_bytes_per_s  # links within a node are faster, none so much
+        assert costs.arrays.send_s[row] >= sent / fastest

@@ -4,7 +4,6 @@ import dataclasses
 import math
 
 import pytest
-import torch
 
 from heliograph.small_gpt import Accuracy, steps_to_loss
 from heliograph.systems import build_system
@@ -22,14 +21,6 @@ EXACT = (5.0, 4.0, 3.5, 3.2, 3.0, 2.9)
 SHORT_TRAINING = TrainingConfig(
     steps=18, eval_every=2, batch=8, learning_rate=5e-3, warmup_steps=2, validation_windows=12
 )
-
-
-@pytest.fixture
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def accuracy_of(*curves, exact=EXACT):

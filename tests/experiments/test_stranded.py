@@ -11,7 +11,7 @@ from experiments.stranded import Cluster, Faults, random_faults, read_events, re
 from experiments.validation.driver import validate
 from experiments.validation.network_failures import statistics
 from simulator.errors import ParameterError
-from simulator.reliability.goodput import cubes, domains, load_hosts, ring, waste
+from simulator.reliability.goodput import cubes, domains, load_hosts, ring, stranded_share
 from simulator.topology.torus import CubeMachine
 
 
@@ -41,11 +41,11 @@ def test_no_placement_uses_more_than_works_and_longer_hops_never_waste_more():
     rng = np.random.default_rng(3)
     for share in (0.01, 0.1, 0.4):
         state = rng.random(144) >= share
-        hops = [waste(state, ring(one, 4)) for one in (1, 2, 3, 143)]
+        hops = [stranded_share(state, ring(one, 4)) for one in (1, 2, 3, 143)]
         assert hops == sorted(hops, reverse=True)
         assert hops[-1] * 144 == state.sum() % 4
         for placed in (domains(9, 4), cubes(8, 4), cubes(8, 16)):
-            assert 0.0 <= waste(state, placed) <= 1.0
+            assert 0.0 <= stranded_share(state, placed) <= 1.0
 
 
 def test_cubes_waste_as_the_goodput_rule_of_tpu_v4_says():

@@ -5,8 +5,8 @@ import pytest
 
 from heliograph.simulation import plan_for, run_step
 from heliograph.systems import SYSTEMS, build_system
-from optical.fabrics.circuits import CircuitPolicy
 from simulator.errors import ParameterError, WorkloadError
+from simulator.fabric import CircuitPolicy
 from simulator.operators import Phase
 from simulator.parameter_tree import numeric_leaves, replace_at
 from simulator.topology.scale_up import load_cables

@@ -43,6 +43,9 @@ BARS = {
     "llm-foundry": Bar(("MosaicML llm-foundry",), 6, 0.065, 0.08),
 }
 
+MISSED = {"Korthikanti table 5": "5.1 %, and 3.5 % is wanted", "BLOOM search": "7.5 %, and 6 % is wanted"}
+"""Bars that are not reached yet; one that is reached leaves this list."""
+
 
 @cache
 def outcomes(name):
@@ -59,26 +62,28 @@ def test_what_is_reached_is_held(name):
     assert found.overall().mean_abs_error <= BARS[name].reached
 
 
-@pytest.mark.parametrize("name", BARS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=MISSED[name]))
+        if name in MISSED
+        else name
+        for name in BARS
+    ],
+)
 def test_the_bar_is_reached(name):
-    reached = outcomes(name).overall().mean_abs_error
-    if reached > BARS[name].wanted:
-        pytest.xfail(f"{name}: {reached:.1%} where at most {BARS[name].wanted:.1%} is wanted")
+    assert outcomes(name).overall().mean_abs_error <= BARS[name].wanted
 
 
 @pytest.mark.parametrize("name", BARS)
 def test_one_constant_does_worse(name):
     found = outcomes(name).overall()
-    if found.mean_abs_error >= found.constant_mean_abs_error:
-        pytest.xfail(
-            f"{name}: {found.mean_abs_error:.1%}, and one constant {found.constant_mean_abs_error:.1%}"
-        )
+    assert found.mean_abs_error < found.constant_mean_abs_error
 
 
+@pytest.mark.xfail(strict=True, reason="8.5 %: Megatron-1T with full recomputation")
 def test_the_largest_error_of_korthikanti_is_below_eight_percent():
-    worst = outcomes("Korthikanti table 5").overall().max
-    if worst > 0.08:
-        pytest.xfail(f"largest error {worst:.1%}")
+    assert outcomes("Korthikanti table 5").overall().max <= 0.08
 
 
 def test_the_trivial_constant_is_the_one_that_peers_were_held_to():

@@ -15,7 +15,7 @@ def finished_s(rotation, demand_bytes, lane_bytes_per_s):
     origin = np.zeros((ends, ends, ends))  # relay, destination, source
     left = demand_bytes.astype(float)
     done_s = np.zeros((ends, ends))
-    room = lane_bytes_per_s * (rotation.slot_s - rotation.dark_s)
+    room = lane_bytes_per_s * (rotation.slot_s - rotation.reconfiguration_s)
     here = np.arange(ends)
     time_s, step = 0.0, 0
     while left.max() > 1.0:
@@ -25,7 +25,7 @@ def finished_s(rotation, demand_bytes, lane_bytes_per_s):
             shift = rotation.shifts[lane, place]
             if shift == 0:
                 continue
-            lit_s = step_s - (rotation.dark_s if lane == turning else 0.0)
+            lit_s = step_s - (rotation.reconfiguration_s if lane == turning else 0.0)
             peer = (here + shift) % ends
             free = np.full(ends, lane_bytes_per_s * lit_s)
             first = np.minimum(free, relayed[here, peer])

@@ -4,12 +4,9 @@ import pytest
 
 from optical.accelerator import PhotonicUnit, proportionate_buffer_bytes
 from optical.cores import CORES, default_crossbar, load_core
-from simulator.node import Memory
+from tests.builders import HBM
 
 MEBIBYTE = 2**20
-HBM = Memory(
-    capacity_bytes=80e9, bandwidth_bytes_per_s=3e12, efficiency=0.9, energy_j_per_byte=31.2e-12, static_w=20.0
-)
 
 
 def test_the_published_chip_has_its_published_buffer():

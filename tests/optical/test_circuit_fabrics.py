@@ -10,19 +10,20 @@ from scipy.optimize import linear_sum_assignment
 
 from electronic.devices import load_scale_up
 from electronic.fabrics.fat_tree import FatTree
-from optical.fabrics.circuits import DARK, CircuitPolicy, Circuits
+from optical.fabrics.circuits import DARK, Circuits
 from optical.fabrics.direct_connect import DirectConnect
 from optical.fabrics.hybrid import HybridFabric
 from optical.fabrics.in_network_reduction import OpticalReduction
 from optical.fabrics.lane_assignment import DomainDemand, busiest_first, domain_demands, job_links
 from optical.fabrics.node_circuits import CircuitChoice, region_links
-from optical.fabrics.optical_adder import load_light_adder
+from optical.fabrics.optical_adder import load_optical_adder
 from optical.fabrics.wafer import WaferFabric, load_wafer
 from optical.scheduling.topology import coin_change_hops, spread_strides
 from simulator.collectives.algorithms import strided_rounds
 from simulator.collectives.traffic import Traffic
 from simulator.engine.network import Network
 from simulator.errors import ParameterError, RouteError, WorkloadError
+from simulator.fabric import CircuitPolicy
 from simulator.interfaces import Flows
 from simulator.layout import RankLayout
 from simulator.operators import Collective, CollectiveKind, Phase
@@ -33,8 +34,8 @@ KIND = CollectiveKind.ALL_REDUCE
 
 
 def ring(count, axis="dp", size=1e9):
-    every = np.arange(count)
-    return Flows(sources=every, destinations=np.roll(every, -1), size_bytes=size, axis=axis)
+    kind = CollectiveKind.ALL_TO_ALL if axis == "ep" else CollectiveKind.ALL_REDUCE
+    return Flows.around(np.arange(count)[None], size_bytes=size, axis=axis, kind=kind)
 
 
 def plan(fabric, kind=KIND, payload=1e9, demand=None, axis="dp"):
@@ -90,7 +91,7 @@ def test_circuits_that_stay_refuse_what_they_cannot_reach_and_turning_ones_take_
     turning = replace(kept, policy=CircuitPolicy.PER_AXIS)
     circuits, change = turning.configure(turning.initial((lonely,)), other, (other,))
     assert turning.connected(circuits, other)
-    assert change.dark_s == turning.switch.reconfiguration_s
+    assert change.reconfiguration_s == turning.switch.reconfiguration_s
     two = replace(kept, endpoints=2)
     dark = replace(two.initial(()), circuits=Circuits(np.full((2, 1), DARK)))
     with pytest.raises(RouteError, match="no circuits lead from endpoint 0 to 1 for axis 'pp'"):
@@ -168,7 +169,7 @@ def test_circuits_turn_only_for_traffic_that_outweighs_their_delay():
     small, large = back, replace(back, size_bytes=1e10)
     for asked, moves in ((small, False), (large, True)):
         circuits = fabric.initial((replace(first, size_bytes=1e10), asked))
-        assert (fabric.configure(circuits, asked, ())[1].dark_s > 0.0) == moves
+        assert (fabric.configure(circuits, asked, ())[1].reconfiguration_s > 0.0) == moves
     quick = replace(fabric, switch=replace(fabric.switch, switch_s=0.0, relock_s=0.0, control_s=0.0))
     assert not quick.connected(quick.initial((first, small)), small)
 
@@ -211,7 +212,7 @@ def test_a_wafer_gives_one_ring_all_lanes_of_a_chip():
 @pytest.mark.parametrize("dbm", [10.0, -2.0, -4.0])
 def test_the_bits_of_a_mean_are_those_that_it_comes_out_with(dbm):
     """What the budget says is what drawing every symbol gives, within its standard error."""
-    unit = replace(load_light_adder("optinc"), launch_dbm=dbm)
+    unit = replace(load_optical_adder("optinc"), launch_dbm=dbm)
     rng = np.random.default_rng(5)
     values = rng.random((16, 60_000))
     error = unit.averaged(values, rng) - values.mean(axis=0)
@@ -220,7 +221,7 @@ def test_the_bits_of_a_mean_are_those_that_it_comes_out_with(dbm):
 
 
 def test_light_tells_more_senders_apart_with_more_power_and_less_speed():
-    unit = replace(load_light_adder("optinc"), fan_in=16)
+    unit = replace(load_optical_adder("optinc"), fan_in=16)
     assert replace(unit, launch_dbm=12.0).misread < unit.misread
     assert replace(unit, symbol_rate_hz=unit.symbol_rate_hz / 2).misread < unit.misread
     assert replace(unit, fan_in=8).misread < unit.misread
@@ -229,7 +230,7 @@ def test_light_tells_more_senders_apart_with_more_power_and_less_speed():
 
 def test_a_mean_without_noise_has_the_bits_of_its_rounding():
     """One rounding before and one after: with n senders lsb^2 (1/n + 1 + 2/n^2) / 12."""
-    unit = replace(load_light_adder("optinc"), launch_dbm=40.0)
+    unit = replace(load_optical_adder("optinc"), launch_dbm=40.0)
     expected = np.log2(255) - 0.5 * np.log2(1 / 4 + 1 + 2 / 16)
     assert unit.effective_bits(4) == pytest.approx(expected)
     finer = replace(unit, gradient_bits=16)
@@ -249,7 +250,7 @@ def test_sums_in_light_carry_the_vector_once_and_a_share():
 
 def test_units_form_a_tree_that_holds_all_senders():
     """OptINC, arXiv:2603.28290: units of a few servers, cascaded."""
-    unit = load_light_adder("optinc")
+    unit = load_optical_adder("optinc")
     assert [unit.levels(n) for n in (2, 4, 5, 16, 17)] == [1, 1, 2, 2, 3]
     assert [unit.units(n) for n in (4, 5, 16, 17)] == [1, 2 + 1, 4 + 1, 5 + 2 + 1]
 

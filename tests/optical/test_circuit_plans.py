@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optical.scheduling.ocs_bank import CircuitPlant, Lanes
+from optical.scheduling.ocs_bank import Lanes, OcsBank
 from optical.scheduling.overlap import CollectiveStep, bruck_steps, collective_steps, overlap
 from optical.scheduling.phases import TrafficPhase, plan_phases
 from optical.scheduling.topology import (
@@ -117,7 +117,7 @@ def test_phases_that_cannot_be_served_are_refused():
 
 
 def plant(planes, delay, rate=1.0):
-    return CircuitPlant(rate_bytes_per_s=rate, delay_s=delay, switches=planes)
+    return OcsBank(rate_bytes_per_s=rate, delay_s=delay, switches=planes)
 
 
 def steps_of(*sizes):

@@ -6,10 +6,10 @@ from torch import nn
 
 from optical.conversion import (
     NoiseKey,
-    Place,
     Policy,
     ProductException,
     ProductSpecs,
+    RunsOn,
     convert,
     describe,
     watch_products,
@@ -63,8 +63,8 @@ def test_multiply_accumulates_are_those_of_the_textbook():
     assert row_of(report, "1", "scores").macs == row_of(report, "2", "values").macs == TOKENS**2 * WIDTH
     assert row_of(report, "2.mlp.2", "linear").macs == TOKENS * HIDDEN * WIDTH
     layer = TOKENS * (4 * WIDTH**2 + 2 * WIDTH * HIDDEN) + 2 * TOKENS**2 * WIDTH
-    assert report.macs(Place.CORE) == 2 * layer + TOKENS * WIDTH * 20
-    assert report.macs(Place.ELECTRONIC) == report.macs(Place.ESCAPED) == 0
+    assert report.macs(RunsOn.CORE) == 2 * layer + TOKENS * WIDTH * 20
+    assert report.macs(RunsOn.ELECTRONIC) == report.macs(RunsOn.ESCAPED) == 0
 
 
 @OWN_WARNINGS
@@ -74,9 +74,9 @@ def test_electronics_and_core_count_the_same(name):
     model, inputs = build(name)
     core = describe(convert(model, IDEAL), inputs)
     electronic = describe(convert(model, IDEAL, policy=Policy(electronic=("*",))), inputs)
-    assert electronic.macs(Place.CORE) == core.macs(Place.ESCAPED) == 0
+    assert electronic.macs(RunsOn.CORE) == core.macs(RunsOn.ESCAPED) == 0
     assert all(row.macs is not None for row in (*core.rows, *electronic.rows))
-    assert core.macs(Place.CORE) + core.macs(Place.ELECTRONIC) == electronic.macs(Place.ELECTRONIC) > 0
+    assert core.macs(RunsOn.CORE) + core.macs(RunsOn.ELECTRONIC) == electronic.macs(RunsOn.ELECTRONIC) > 0
     assert 0 < sum(row.weights for row in core.rows) == sum(row.weights for row in electronic.rows)
 
 
@@ -84,7 +84,7 @@ def test_weights_and_the_rest_make_all_parameters_and_shared_ones_count_once():
     model = layered()
     report = describe(convert(model, IDEAL), tokens())
     matrices = 2 * (4 * WIDTH**2 + 2 * WIDTH * HIDDEN) + 20 * WIDTH
-    assert report.weights(Place.CORE) == matrices
+    assert report.weights(RunsOn.CORE) == matrices
     assert report.parameters == sum(p.numel() for p in model.parameters())
     assert f"(look-ups, norms, biases) {report.parameters - matrices:,}" in str(report)
 
@@ -96,11 +96,11 @@ def test_each_reason_is_told():
     )
     report = describe(convert(layered(), IDEAL, exclude=["1.mlp"], policy=policy), tokens())
     told = {(row.layer, row.product): (row.place, row.reason) for row in report.rows}
-    assert told["3", "linear"] == (Place.ELECTRONIC, "policy: 3")
-    assert told["1", "scores"] == (Place.ELECTRONIC, "policy: *:scores")
-    assert told["1", "values"] == (Place.CORE, "")
-    assert told["1.mlp.0", "linear"] == (Place.ELECTRONIC, "excluded")
-    assert told["2.out", "linear"] == (Place.CORE, "exception: 2.out")
+    assert told["3", "linear"] == (RunsOn.ELECTRONIC, "policy: 3")
+    assert told["1", "scores"] == (RunsOn.ELECTRONIC, "policy: *:scores")
+    assert told["1", "values"] == (RunsOn.CORE, "")
+    assert told["1.mlp.0", "linear"] == (RunsOn.ELECTRONIC, "excluded")
+    assert told["2.out", "linear"] == (RunsOn.CORE, "exception: 2.out")
     model, inputs = build("llama")
     assert describe(convert(model, IDEAL), inputs).rows[0].reason == "sums nothing"
 
@@ -108,7 +108,7 @@ def test_each_reason_is_told():
 def test_an_escaped_product_is_told(monkeypatch):
     monkeypatch.setattr("optical.conversion.interception._REPLACED", {})
     report = describe(convert(layered(), IDEAL), tokens())
-    assert {row.place for row in report.rows} == {Place.ESCAPED}
+    assert {row.place for row in report.rows} == {RunsOn.ESCAPED}
     assert "ESCAPED" in str(report)
 
 
@@ -118,13 +118,13 @@ def test_without_a_sample_layers_are_told_by_their_class():
     report = describe(model)
     told = [(row.layer, row.product, row.place, row.weights, row.macs) for row in report.rows]
     assert told == [
-        ("0.self_attn", "linear", Place.CORE, 4 * 64, None),
-        ("0.self_attn", "scores", Place.ELECTRONIC, 0, None),
-        ("0.self_attn", "values", Place.CORE, 0, None),
-        ("0.linear1", "linear", Place.CORE, 128, None),
-        ("0.linear2", "linear", Place.CORE, 128, None),
-        ("1", "linear", Place.CORE, 4 * 4 * 12, None),
-        ("1", "recurrence", Place.CORE, 0, None),
+        ("0.self_attn", "linear", RunsOn.CORE, 4 * 64, None),
+        ("0.self_attn", "scores", RunsOn.ELECTRONIC, 0, None),
+        ("0.self_attn", "values", RunsOn.CORE, 0, None),
+        ("0.linear1", "linear", RunsOn.CORE, 128, None),
+        ("0.linear2", "linear", RunsOn.CORE, 128, None),
+        ("1", "linear", RunsOn.CORE, 4 * 4 * 12, None),
+        ("1", "recurrence", RunsOn.CORE, 0, None),
     ]
     assert "not run" in str(report)
 

@@ -8,12 +8,9 @@ import pytest
 from optical.accelerator import PhotonicUnit
 from optical.cores import CORES, load_core
 from simulator.errors import WorkloadError
-from simulator.node import Memory
 from simulator.operators import Elementwise, Held, MatMuls, Phase
+from tests.builders import HBM
 
-HBM = Memory(
-    capacity_bytes=80e9, bandwidth_bytes_per_s=3e12, efficiency=0.9, energy_j_per_byte=31.2e-12, static_w=20.0
-)
 each_unit = pytest.mark.parametrize("unit", CORES, indirect=True)
 SHAPES = 300
 

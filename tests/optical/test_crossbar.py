@@ -8,14 +8,11 @@ from optical.cores import Crossbar, default_crossbar
 from optical.execution import Rounding
 from simulator.errors import LinkError, ParameterError, WorkloadError
 from simulator.interfaces import Bound, ComputeUnit
-from simulator.node import Memory
 from simulator.operators import Elementwise, MatMul, Phase
 from simulator.parameter_tree import replace_at
+from tests.builders import HBM
 
 CORE = default_crossbar()
-HBM = Memory(
-    capacity_bytes=80e9, bandwidth_bytes_per_s=3e12, efficiency=0.9, energy_j_per_byte=31.2e-12, static_w=20.0
-)
 LT_B = PhotonicUnit(cores=8, memory=HBM, sram_bytes=2**21)
 PICO = 1e-12
 

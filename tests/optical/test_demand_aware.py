@@ -8,13 +8,13 @@ import simpy
 
 from electronic.devices import load_scale_up
 from electronic.fabrics.fat_tree import FatTree
-from optical.fabrics.circuits import CircuitPolicy
 from optical.fabrics.demand_aware import last_first, region_matrices, ways_to_give
 from optical.fabrics.hybrid import HybridFabric
 from optical.fabrics.node_circuits import CircuitChoice
 from simulator.collectives.demand import skewed_flows
 from simulator.collectives.traffic import Traffic
 from simulator.engine.network import Network
+from simulator.fabric import CircuitPolicy
 from simulator.interfaces import Flows
 from simulator.layout import RankLayout
 from simulator.operators import Collective, CollectiveKind, Phase, Skew, geometric_loads
@@ -43,8 +43,9 @@ def exchange_s(fabric, skew, *, often=1000):
     layout = RankLayout(tp=fabric.node_size, dp=8, ep=8)
     groups = layout.groups("ep", 0)
     if skew is None:
-        rings = np.roll(groups, -1, axis=1).ravel()
-        flows = Flows(sources=groups.ravel(), destinations=rings, size_bytes=2 * often * PAYLOAD, axis="ep")
+        flows = Flows.around(
+            groups, size_bytes=2 * often * PAYLOAD, axis="ep", kind=CollectiveKind.ALL_TO_ALL
+        )
     else:
         flows = skewed_flows(groups, "ep", {skew: 2 * often * PAYLOAD})
     demand = {("ep", 0, 0): flows}
@@ -147,7 +148,7 @@ def test_circuits_turn_once_a_step_and_only_if_that_pays():
         asked = skewed_flows(groups, "ep", {skew: PAYLOAD})
         assert fabric.connected(circuits, asked) is not turns
         after, change = fabric.configure(circuits, asked, (demand,))
-        assert (change.dark_s == fabric.switch.reconfiguration_s) is turns
+        assert (change.reconfiguration_s == fabric.switch.reconfiguration_s) is turns
         assert bool(change.moved_links.size) is turns
         back = skewed_flows(groups, "ep", {skew.turned(): PAYLOAD})
         assert fabric.connected(after, back)

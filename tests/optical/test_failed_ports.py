@@ -5,12 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from optical.fabrics.circuits import DARK, CircuitPolicy
+from optical.fabrics.circuits import DARK
 from optical.fabrics.cubes import CubeFabric
 from optical.fabrics.failed_ports import chassis_of, chassis_ports, check_spares
 from optical.fabrics.switches import load_switch, switch_chassis
 from optical.fabrics.transceiver_ring import TransceiverRing
 from simulator.errors import ParameterError, RouteError
+from simulator.fabric import CircuitPolicy
 from simulator.interfaces import Flows
 from simulator.reliability.failures import Failure, failed_parts, numbered
 from tests.conformance.failed_circuits import CASES, RAILS, SHIFT, run, traffic
@@ -39,11 +40,11 @@ def test_a_pair_without_lanes_borrows_one_and_gives_it_back():
     (poor, *_), rich = [peer for peer in counts if counts[peer] == 1], max(counts, key=counts.get)
     lane = int(np.flatnonzero(before.tx_peer[0] == poor)[0])
     hurt, change = RAILS.without(before, np.array([lane]))
-    assert change.dark_s == 0.0
+    assert change.reconfiguration_s == 0.0
     assert not RAILS.connected(hurt, three)
     after, change = RAILS.configure(hurt, three, (three,))
     assert RAILS.connected(after, three)
-    assert change.dark_s == RAILS.switch.reconfiguration_s
+    assert change.reconfiguration_s == RAILS.switch.reconfiguration_s
     assert (after.lit[0] == rich).sum() == 1
     assert after.lit[0, lane] == DARK
     back, change = RAILS.without(after, np.empty(0, dtype=np.int64))
@@ -107,7 +108,7 @@ def test_a_node_without_any_lane_is_cut_off():
 @pytest.mark.parametrize("seed", range(5))
 def test_no_light_begins_or_ends_on_a_port_that_is_down(seed):
     rng = np.random.default_rng(seed)
-    failed = rng.choice(RAILS.ports, 20, replace=False)
+    failed = rng.choice(RAILS.traits.ports.count, 20, replace=False)
     flows = traffic(SHIFT)
     circuits, _ = RAILS.without(RAILS.initial((flows,)), failed)
     circuits, _ = RAILS.configure(circuits, flows, (flows,))
@@ -141,7 +142,7 @@ def test_spare_ports_are_as_many_as_a_switch_keeps():
 def test_all_switches_together_take_all_ports(name):
     fabric = CASES[name][0]
     every = named(fabric, switches=list(range(fabric.switches)))
-    assert every.ports == tuple(range(fabric.ports))
+    assert every.ports == tuple(range(fabric.traits.ports.count))
     with pytest.raises(ParameterError, match=f"has no switch {fabric.switches}; choices: 0 to"):
         named(fabric, switches=[fabric.switches])
 
@@ -170,7 +171,7 @@ def test_a_ring_passes_by_as_many_nodes_as_its_fibres_reach(dead, passed):
     circuits, change = ring.without(ring.circuits(), np.array(dead))
     after = int(circuits.ahead(+1)[1])
     assert (after == dead[-1] + 1) is passed
-    assert change.dark_s == ring.switch.reconfiguration_s
+    assert change.reconfiguration_s == ring.switch.reconfiguration_s
     assert (int(circuits.ahead(-1)[dead[-1] + 1]) == 1) is passed
     over = Flows(sources=np.array([3]), destinations=np.array([2 * dead[-1] + 2]), size_bytes=1e9, axis="tp")
     circuits, _ = ring.configure(circuits, over, ())

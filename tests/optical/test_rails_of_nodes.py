@@ -9,7 +9,6 @@ import simpy
 from electronic.devices import load_scale_up
 from electronic.fabrics.packets import RailFabric
 from electronic.gpu import load_gpu
-from optical.fabrics.circuits import CircuitPolicy
 from optical.fabrics.rails import OcsRails
 from simulator.collectives.demand import ring_flows, step_demand
 from simulator.collectives.traffic import Traffic
@@ -18,22 +17,16 @@ from simulator.engine.replay import Replay, as_recorded
 from simulator.engine.simulation import Simulation
 from simulator.errors import WorkloadError
 from simulator.estimate.collectives import LinePrices, collective_lines
+from simulator.fabric import CircuitPolicy
 from simulator.layout import RankLayout
 from simulator.node import Node
 from simulator.operators import Collective, CollectiveKind, Phase, StepGraph, Task
 from simulator.rank_graph import RankGraph, RankTask, Together
+from tests.builders import REDUCING, Idle
 
-KINDS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER)
 FABRIC = OcsRails(endpoints=32, scale_up=load_scale_up("nvlink4"))
 """Four nodes of eight cards, with four lanes each."""
 SIZE_BYTES = 8.0 * 2**30
-
-
-class Idle:
-    name, static_w = "idle", 0.0
-
-    def accepts(self, work):
-        return True
 
 
 NODE = Node(
@@ -64,7 +57,7 @@ def step_of(one, layout):
 
 
 @pytest.mark.parametrize("policy", CircuitPolicy)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", REDUCING)
 def test_every_card_carries_its_share(kind, policy):
     """Circuits that suit take as long as packet rails of the same cards, but for latency.
 
@@ -81,7 +74,7 @@ def test_every_card_carries_its_share(kind, policy):
     assert bound_s <= time_s == pytest.approx(switched_s, rel=2e-3)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", REDUCING)
 def test_engine_closed_form_and_replay_agree(kind):
     one = work(kind)
     simulation = Simulation(step_of(one, RankLayout(dp=32)), NODE, FABRIC)
@@ -105,7 +98,7 @@ def test_a_way_does_not_hang_on_which_axis_has_the_circuits():
     one = work(CollectiveKind.ALL_REDUCE, 16)
     demand = step_demand(step_of(one, layout), fabric.node_size)
     sends = replace(
-        ring_flows(np.arange(32).reshape(2, 16).T, 1.0, "pp"), size_bytes=1.0
+        ring_flows(np.arange(32).reshape(2, 16).T, 1.0, "pp", CollectiveKind.SEND), size_bytes=1.0
     )  # a ring of two is what goes there and back
     found = {}
     for name, traffic in (("lit", demand), ("dark", {("pp", 0, 1): sends} | demand)):
@@ -118,7 +111,7 @@ def test_a_way_does_not_hang_on_which_axis_has_the_circuits():
 def test_demand_is_of_each_card_where_groups_fill_nodes():
     """What the cards of a node pass on together is what a flat ring leaves to one."""
     groups = np.arange(32).reshape(2, 16)
-    flat, rails = ring_flows(groups, 8.0, "dp"), ring_flows(groups, 8.0, "dp", 8)
+    flat, rails = (ring_flows(groups, 8.0, "dp", CollectiveKind.ALL_REDUCE, size) for size in (1, 8))
     leaving = rails.sources // 8 != rails.destinations // 8
     assert np.array_equal(rails.sources[leaving] % 8, rails.destinations[leaving] % 8)
     assert sorted(rails.sources[leaving]) == list(range(32))
@@ -132,7 +125,7 @@ def test_demand_is_of_each_card_where_groups_fill_nodes():
 )
 def test_demand_of_other_groups_is_one_ring(group):
     groups = np.array([group])
-    flat, rails = ring_flows(groups, 8.0, "dp"), ring_flows(groups, 8.0, "dp", 8)
+    flat, rails = (ring_flows(groups, 8.0, "dp", CollectiveKind.ALL_REDUCE, size) for size in (1, 8))
     assert np.array_equal(flat.sources, rails.sources)
     assert np.array_equal(flat.destinations, rails.destinations)
     assert flat.size_bytes == rails.size_bytes

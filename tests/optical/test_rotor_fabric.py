@@ -7,21 +7,20 @@ import numpy as np
 import pytest
 import simpy
 
-from electronic.devices import load_scale_up
 from optical.fabrics.rotor import Relaying, Rotation, RotorFabric, least_lanes, relay_always, relay_surplus
 from optical.fabrics.switches import load_optics, load_switch
-from simulator.engine.network import Bundle, Network
+from simulator.engine.network import FlowGroup, Network
 from simulator.errors import LinkError, ParameterError
 from simulator.interfaces import Flows
 from simulator.topology.scale_up import load_nic
+from tests.builders import SINGLE
 from tests.optical.slots import finished_s
 
-ALONE = replace(load_scale_up("nvlink4"), size=1)
 RACKS = 16
 ROTOR = replace(load_switch("rotor"), switch_s=10e-6, relock_s=0.0, control_s=0.0, positions=4)
 FABRIC = RotorFabric(
     endpoints=RACKS,
-    scale_up=ALONE,
+    scale_up=SINGLE,
     nic=replace(load_nic("connectx-7"), bandwidth_bytes_per_s=5e9, efficiency=1.0),
     switch=ROTOR,
     lanes=4,
@@ -36,7 +35,7 @@ def together_s(fabric, sources, destinations, size_bytes):
     flows = Flows(
         sources=np.asarray(sources), destinations=np.asarray(destinations), size_bytes=size_bytes, axis="ep"
     )
-    env.run(env.process(network.carry(Bundle(index=0, flows=flows, demand=()), size_bytes, 1)))
+    env.run(env.process(network.carry(FlowGroup(index=0, flows=flows, demand=()), size_bytes, 1)))
     return env.now
 
 
@@ -94,7 +93,7 @@ def test_relays_halve_a_permutation_and_spare_uniform_traffic():
     rates = {}
     for name, ((sources, destinations), size) in patterns().items():
         flows = Flows(sources=sources, destinations=destinations, size_bytes=size, axis="ep")
-        rates[name] = alone.alone(Bundle(index=0, flows=flows, demand=()))[1] / FABRIC.port_bytes_per_s
+        rates[name] = alone.alone(FlowGroup(index=0, flows=flows, demand=()))[1] / FABRIC.port_bytes_per_s
     assert rates["permutation"] == pytest.approx((1 + 1 / 15) / 2)
     assert rates["half of a permutation"] == pytest.approx(8 / 15)  # 64 of 240 circuits lead across
     assert 15 * rates["uniform"] == pytest.approx(1.0)
@@ -134,9 +133,9 @@ def test_no_circuit_carries_more_than_it_can(share):
 def test_guard_time_costs_its_share_of_a_slot():
     """Sirius: overhead guard / (guard + slot); a tenth where a guard of 3.84 ns is a tenth of the whole."""
     gratings = load_switch("sirius-awgr")
-    rotation = Rotation(ends=100, lanes=4, dark_s=gratings.step_s, hold_ratio=10.0)
+    rotation = Rotation(ends=100, lanes=4, reconfiguration_s=gratings.step_s, hold_ratio=10.0)
     assert gratings.step_s == pytest.approx(3.84e-9)
-    guard, useful = rotation.dark_s, rotation.slot_s - rotation.dark_s
+    guard, useful = rotation.reconfiguration_s, rotation.slot_s - rotation.reconfiguration_s
     assert 1 - rotation.duty == pytest.approx(guard / (guard + useful))
     assert rotation.round_s < 1e-6
 
@@ -144,7 +143,7 @@ def test_guard_time_costs_its_share_of_a_slot():
 @pytest.mark.parametrize(("ends", "lanes"), [(16, 4), (64, 8), (108, 6), (128, 8)])
 def test_lanes_lit_at_once_are_an_expander_within_moore(ends, lanes):
     """Opera (Mellette et al. 2020): u - 1 lit matchings reach all; the Moore bound limits how soon."""
-    rotation = Rotation(ends=ends, lanes=lanes, dark_s=1e-5, hold_ratio=10.0)
+    rotation = Rotation(ends=ends, lanes=lanes, reconfiguration_s=1e-5, hold_ratio=10.0)
     left, least, degree = ends - 1, 0, lanes - 1
     for hop in range(1, ends):
         here = min(left, degree**hop)
@@ -177,12 +176,12 @@ def test_too_few_settings_or_too_little_light_are_errors():
     assert least_lanes(load_switch("rotor"), 128) == 8
     assert least_lanes(load_switch("sirius-awgr"), 128) == 2
     with pytest.raises(ParameterError, match="must be at least 8"):
-        RotorFabric(endpoints=128, scale_up=ALONE, lanes=4)
+        RotorFabric(endpoints=128, scale_up=SINGLE, lanes=4)
     with pytest.raises(LinkError, match="optical switches"):
-        RotorFabric(endpoints=64, scale_up=ALONE, switch=load_switch("sirius-awgr"))
+        RotorFabric(endpoints=64, scale_up=SINGLE, switch=load_switch("sirius-awgr"))
     with pytest.raises(ParameterError, match="hold_ratio"):
         replace(FABRIC, hold_ratio=1.0)
-    assert math.isfinite(RotorFabric(endpoints=1, scale_up=ALONE).static_w)
+    assert math.isfinite(RotorFabric(endpoints=1, scale_up=SINGLE).static_w)
 
 
 def test_every_number_moves_an_answer():

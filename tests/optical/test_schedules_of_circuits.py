@@ -13,7 +13,7 @@ from optical.scheduling.bounds import duty, exposed_delay, is_worth_moving, make
 from optical.scheduling.covers import double, fewest
 from optical.scheduling.demand import degree, largest_line
 from optical.scheduling.eclipse import eclipse
-from optical.scheduling.ocs_bank import CircuitPlant
+from optical.scheduling.ocs_bank import OcsBank
 from optical.scheduling.parallel import spread
 from optical.scheduling.policies import BIRKHOFF, SchedulePolicy, schedule
 from optical.scheduling.schedule import DARK, CircuitSchedule
@@ -85,10 +85,10 @@ def optimum(demand, delay, switches=1, packet_rate=0.0):
 def test_every_schedule_serves_the_demand_above_the_bound(policy, matrix, delay, switches, packet_rate):
     demand = random_demand(*matrix)
     size = len(demand)
-    plant = CircuitPlant(
+    bank = OcsBank(
         rate_bytes_per_s=2.0, delay_s=delay, switches=switches, packet_rate_bytes_per_s=packet_rate
     )
-    found = schedule(demand, policy, plant)
+    found = schedule(demand, policy, bank)
     assert found.makespan_s >= found.bound_s * (1.0 - 1e-9)
     served = np.zeros(demand.shape)
     for row, length in zip(found.permutations, found.durations_s, strict=True):
@@ -116,8 +116,8 @@ def test_bound_below_optimum_below_every_policy(seed, delay, packet_rate):
     assert bound <= best * (1.0 + 1e-9)
     assert bound >= 0.5 * best
     for policy in POLICIES:
-        plant = CircuitPlant(rate_bytes_per_s=1.0, delay_s=delay, packet_rate_bytes_per_s=packet_rate)
-        assert schedule(demand, policy, plant).makespan_s >= best * (1.0 - 1e-9)
+        bank = OcsBank(rate_bytes_per_s=1.0, delay_s=delay, packet_rate_bytes_per_s=packet_rate)
+        assert schedule(demand, policy, bank).makespan_s >= best * (1.0 - 1e-9)
 
 
 @pytest.mark.parametrize(("seed", "delay"), [(0, 0.0), (1, 0.3), (2, 2.0)])
@@ -127,14 +127,14 @@ def test_bound_holds_for_two_switches(seed, delay):
     bound = makespan_bound(demand, rate_bytes_per_s=1.0, delay_s=delay, switches=2)
     assert bound <= best * (1.0 + 1e-9)
     for policy in POLICIES:
-        plant = CircuitPlant(rate_bytes_per_s=1.0, delay_s=delay, switches=2)
-        assert schedule(demand, policy, plant).makespan_s >= best * (1.0 - 1e-9)
+        bank = OcsBank(rate_bytes_per_s=1.0, delay_s=delay, switches=2)
+        assert schedule(demand, policy, bank).makespan_s >= best * (1.0 - 1e-9)
 
 
 @pytest.mark.parametrize("policy", list(BIRKHOFF))
 def test_decompositions_meet_the_bound_without_delay(policy):
     """Birkhoff: without delay the busiest port is never idle."""
-    found = schedule(random_demand(4, 12), policy, CircuitPlant(rate_bytes_per_s=3.0, delay_s=0.0))
+    found = schedule(random_demand(4, 12), policy, OcsBank(rate_bytes_per_s=3.0, delay_s=0.0))
     assert found.over_bound == pytest.approx(1.0, abs=1e-8)
     assert found.duty == 1.0
 
@@ -142,11 +142,11 @@ def test_decompositions_meet_the_bound_without_delay(policy):
 @pytest.mark.parametrize("policy", [one for one in POLICIES if one is not SchedulePolicy.DOUBLE])
 def test_uniform_all_to_all_takes_one_configuration_per_peer(policy):
     demand = 5.0 * (1.0 - np.eye(8))
-    found = schedule(demand, policy, CircuitPlant(rate_bytes_per_s=1.0, delay_s=0.5))
+    found = schedule(demand, policy, OcsBank(rate_bytes_per_s=1.0, delay_s=0.5))
     assert found.configurations == 7
     assert found.makespan_s == pytest.approx(7 * 5.5)
     assert found.over_bound == pytest.approx(1.0)
-    assert found.duty == pytest.approx(duty(held_s=5.0, delay_s=0.5))
+    assert found.duty == pytest.approx(duty(held_s=5.0, reconfiguration_s=0.5))
 
 
 @settings(max_examples=25, deadline=None)
@@ -214,7 +214,7 @@ def test_the_bisection_of_eclipse_finds_the_densest_matching():
 def test_switches_without_delay_divide_the_time(policy):
     demand = random_demand(5, 8)
     alone, four = (
-        schedule(demand, policy, CircuitPlant(rate_bytes_per_s=1.0, delay_s=0.0, switches=k)) for k in (1, 4)
+        schedule(demand, policy, OcsBank(rate_bytes_per_s=1.0, delay_s=0.0, switches=k)) for k in (1, 4)
     )
     assert four.makespan_s == pytest.approx(alone.makespan_s / 4)
 
@@ -224,7 +224,7 @@ def test_switches_without_delay_divide_the_time(policy):
 def test_loads_of_switches_differ_by_no_more_than_a_delay(seed, switches, delay):
     """Equalize of arXiv:2603.07373: what is left to move would not pay for its delay."""
     one = schedule(
-        random_demand(seed, 6, 0.7), SchedulePolicy.SPECTRA, CircuitPlant(rate_bytes_per_s=1.0, delay_s=delay)
+        random_demand(seed, 6, 0.7), SchedulePolicy.SPECTRA, OcsBank(rate_bytes_per_s=1.0, delay_s=delay)
     )
     many = spread(one, switches).validated()
     loads = [many.ends_s[many.switch_of == switch].max(initial=0.0) for switch in range(switches)]
@@ -237,7 +237,7 @@ def test_longer_delays_and_slower_circuits_only_cost_time():
     demand = random_demand(6, 10)
     for policy in (SchedulePolicy.BOTTLENECK, SchedulePolicy.DOUBLE, SchedulePolicy.SPECTRA):
         spans = [
-            schedule(demand, policy, CircuitPlant(rate_bytes_per_s=rate, delay_s=delay)).makespan_s
+            schedule(demand, policy, OcsBank(rate_bytes_per_s=rate, delay_s=delay)).makespan_s
             for rate, delay in ((4.0, 0.0), (2.0, 0.0), (2.0, 0.1), (2.0, 1.0))
         ]
         assert spans == sorted(spans)
@@ -246,19 +246,19 @@ def test_longer_delays_and_slower_circuits_only_cost_time():
 
 def test_packets_take_what_is_not_worth_a_circuit():
     demand = random_demand(8, 16)
-    plant = CircuitPlant(rate_bytes_per_s=1.0, delay_s=1.0, packet_rate_bytes_per_s=0.1)
+    bank = OcsBank(rate_bytes_per_s=1.0, delay_s=1.0, packet_rate_bytes_per_s=0.1)
     for policy in (SchedulePolicy.SOLSTICE, SchedulePolicy.ECLIPSE):
-        hybrid = schedule(demand, policy, plant)
-        alone = schedule(demand, policy, CircuitPlant(rate_bytes_per_s=1.0, delay_s=1.0))
+        hybrid = schedule(demand, policy, bank)
+        alone = schedule(demand, policy, OcsBank(rate_bytes_per_s=1.0, delay_s=1.0))
         assert 0.0 < hybrid.residue_bytes < 0.5 * demand.sum()
         assert hybrid.makespan_s < alone.makespan_s
 
 
 def test_moving_pays_if_it_saves_more_than_its_delay():
-    assert is_worth_moving(before_s=3.0, after_s=1.0, delay_s=1.9)
-    assert not is_worth_moving(before_s=3.0, after_s=1.0, delay_s=2.0)
-    assert exposed_delay(delay_s=3.0, idle_s=1.0) == 2.0
-    assert exposed_delay(delay_s=1.0, idle_s=3.0) == 0.0
+    assert is_worth_moving(before_s=3.0, after_s=1.0, reconfiguration_s=1.9)
+    assert not is_worth_moving(before_s=3.0, after_s=1.0, reconfiguration_s=2.0)
+    assert exposed_delay(reconfiguration_s=3.0, idle_s=1.0) == 2.0
+    assert exposed_delay(reconfiguration_s=1.0, idle_s=3.0) == 0.0
 
 
 def made(rows, lengths, demand, **changed):

@@ -7,7 +7,7 @@ import pytest
 
 from optical.fabrics.rotor import Rotation, completion_s, lit_s, round_bytes
 
-ROUND = Rotation(ends=16, lanes=4, dark_s=1e-5, hold_ratio=40.0)
+ROUND = Rotation(ends=16, lanes=4, reconfiguration_s=1e-5, hold_ratio=40.0)
 RATE = 1.25e9
 
 
@@ -23,7 +23,7 @@ def test_at_most_one_lane_is_dark_at_a_time():
 @pytest.mark.parametrize(("ends", "lanes", "hold_ratio"), [(16, 4, 40.36), (17, 4, 3.0), (128, 6, 1.5)])
 def test_small_packets_fill_what_is_lit(ends, lanes, hold_ratio):
     """RotorNet, SIGCOMM 2017: a lane is lit for 1 - r / slot of the time."""
-    one = Rotation(ends=ends, lanes=lanes, dark_s=1e-5, hold_ratio=hold_ratio)
+    one = Rotation(ends=ends, lanes=lanes, reconfiguration_s=1e-5, hold_ratio=hold_ratio)
     carried = round_bytes(one, RATE, 1.0) / (RATE * one.slot_s)
     assert carried == pytest.approx(np.full(ends, one.duty), rel=1e-3)
     lost = round_bytes(one, RATE, 1e4) / (RATE * one.slot_s)
@@ -40,7 +40,8 @@ def test_an_exchange_ends_within_a_round_of_the_mean_rate():
     assert np.all(np.abs(times - fluid_s) < ROUND.round_s)
     assert np.all(completion_s(ROUND, size, RATE, 9000.0) >= times)
     assert np.all(
-        completion_s(replace(ROUND, dark_s=2e-5, hold_ratio=20.0), size, RATE, 1.0).mean() > times.mean()
+        completion_s(replace(ROUND, reconfiguration_s=2e-5, hold_ratio=20.0), size, RATE, 1.0).mean()
+        > times.mean()
     )
 
 

@@ -24,16 +24,10 @@ from optical.transfer.conventions import clements_matrix, reck_matrix, symmetric
 from optical.transfer.mzi import settle, wrapped
 from optical.transfer.scattering import largest_gain
 from simulator.errors import ParameterError
+from tests.builders import haar
 
 SHAPES = list(MeshShape)
 TURN = 2.0 * math.pi
-
-
-def haar(n, seed=0):
-    generator = np.random.default_rng(seed)
-    normal = generator.standard_normal((2, n, n))
-    q, r = np.linalg.qr(normal[0] + 1j * normal[1])
-    return q * (np.diagonal(r) / np.abs(np.diagonal(r)))
 
 
 def special(n):

@@ -15,6 +15,7 @@ from optical.transfer.scattering import (
 )
 from simulator.errors import ParameterError
 from simulator.units import SPEED_OF_LIGHT_M_PER_S
+from tests.builders import haar
 
 WL = np.linspace(1.53, 1.57, 41)
 MODE = silicon_strip()
@@ -42,13 +43,6 @@ LOSSLESS = {
     "ring_all_pass": "loss_db_per_m",
     "ring_add_drop": "loss_db_per_m",
 }
-
-
-def haar(n, seed=0):
-    generator = np.random.default_rng(seed)
-    normal = generator.standard_normal((2, n, n))
-    q, r = np.linalg.qr(normal[0] + 1j * normal[1])
-    return q * (np.diagonal(r) / np.abs(np.diagonal(r)))
 
 
 def solve_netlist(instances, connections, ports):

@@ -14,8 +14,8 @@ from simulator.collectives.algorithms import (
 from simulator.errors import WorkloadError
 from simulator.operators import CollectiveKind
 from simulator.results.metrics import collective_bound_s, in_network_bound_s
+from tests.builders import REDUCING
 
-REDUCING = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER)
 SIZES = (2, 3, 4, 5, 8, 16)
 CASES = [(kind, a, n) for kind in REDUCING for n in SIZES for a in algorithms(kind, n)]
 IN_NETWORK = [(kind, "in_network", n) for kind in REDUCING for n in SIZES]

@@ -6,6 +6,7 @@ import pytest
 
 from simulator.engine.simulation import Simulation
 from simulator.errors import RouteError
+from simulator.fabric import Fabric, Traits
 from simulator.interfaces import Bound, Cost, LinkGraph, Reconfiguration
 from simulator.layout import RankLayout
 from simulator.node import Memory, Node
@@ -50,22 +51,14 @@ class Unit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Star:
+class Star(Fabric):
     """Every endpoint has one port into a switch that never blocks."""
 
     endpoints: int
     name: str = "star"
-    node_size: int = 1
     static_w: float = 5.0
-    cost_usd: float = 0.0
     latency: float = 0.0
     up: float = PORT
-
-    def initial(self, demand):
-        return None
-
-    def configure(self, circuits, flows, demand):
-        return circuits, Reconfiguration()
 
     def graph(self, circuits):
         capacity = np.full(2 * self.endpoints, self.up)
@@ -73,9 +66,6 @@ class Star:
 
     def route(self, circuits, flows):
         return np.stack([flows.sources, self.endpoints + flows.destinations], axis=1)
-
-    def connected(self, circuits, flows):
-        return True
 
     def transfer_energy_j(self, flows):
         return 1e-12 * flows.size_bytes * flows.sources.size
@@ -85,7 +75,7 @@ class Star:
 class Circuit(Star):
     """One circuit per endpoint: its peer, or -1; a change darkens the links that change."""
 
-    dark_s: float = 0.0
+    reconfiguration_s: float = 0.0
     first_axis: str = ""
 
     def initial(self, demand):
@@ -100,7 +90,9 @@ class Circuit(Star):
         peers[np.isin(peers, flows.destinations)] = -1
         peers[flows.sources] = flows.destinations
         return peers, Reconfiguration(
-            dark_s=self.dark_s, moved_links=np.flatnonzero(peers != circuits), energy_j=2.0
+            reconfiguration_s=self.reconfiguration_s,
+            moved_links=np.flatnonzero(peers != circuits),
+            energy_j=2.0,
         )
 
     def graph(self, circuits):
@@ -305,7 +297,7 @@ def test_circuits_that_move_at_once_equal_the_packet_switch():
 
 def test_dark_time_is_paid_counted_and_charged():
     graph = circuit_graph()
-    fabric = Circuit(endpoints=4, first_axis="dp", dark_s=0.25)
+    fabric = Circuit(endpoints=4, first_axis="dp", reconfiguration_s=0.25)
     _, trace = run(graph, fabric)
     assert trace.makespan_s == pytest.approx(2.25)
     assert trace.reconfiguration_energy_j == 2.0
@@ -318,12 +310,12 @@ def test_dark_time_is_paid_counted_and_charged():
 class Provident(Circuit):
     """Turns idle ports to what comes next."""
 
-    turns_ahead: bool = True
+    traits = Traits(prefetches=True)
 
 
 @pytest.mark.parametrize("idle", [0.0, 0.1, 0.25, 1.0])
 def test_turning_ahead_exposes_what_idle_time_does_not_hide(idle):
-    """Opus, arXiv:2507.08119: a move costs max(0, delta - idle); without foresight all of delta."""
+    """Opus, arXiv:2507.08119: a move costs max(0, delta - idle); without lookahead all of delta."""
     ops = [
         collective(CollectiveKind.ALL_GATHER, "dp", 2, 1e9),
         work(idle) if idle else None,
@@ -334,8 +326,8 @@ def test_turning_ahead_exposes_what_idle_time_does_not_hide(idle):
         Task(id=i, rank_class=0, operator=op, after=(i - 1,) if i else ()) for i, op in enumerate(kept)
     )
     graph = StepGraph(tasks=tasks, layout=RankLayout(dp=2, pp=2), tokens=1)
-    ahead = run(graph, Provident(endpoints=4, first_axis="dp", dark_s=0.25))[1]
-    asked = run(graph, Circuit(endpoints=4, first_axis="dp", dark_s=0.25))[1]
+    ahead = run(graph, Provident(endpoints=4, first_axis="dp", reconfiguration_s=0.25))[1]
+    asked = run(graph, Circuit(endpoints=4, first_axis="dp", reconfiguration_s=0.25))[1]
     assert ahead.makespan_s == pytest.approx(2.0 + idle + max(0.0, 0.25 - idle))
     assert asked.makespan_s == pytest.approx(2.25 + idle)
     assert ahead.reconfigurations == asked.reconfigurations == 1
@@ -351,7 +343,7 @@ def test_ports_stay_for_what_still_comes_over_them():
         Task(id=3, rank_class=0, operator=send, after=(2,)),
     )
     graph = StepGraph(tasks=tasks, layout=RankLayout(dp=2, pp=2), tokens=1)
-    trace = run(graph, Provident(endpoints=4, first_axis="dp", dark_s=0.25))[1]
+    trace = run(graph, Provident(endpoints=4, first_axis="dp", reconfiguration_s=0.25))[1]
     assert trace.reconfigurations == 1
     assert trace.makespan_s == pytest.approx(4.25)
 
@@ -361,7 +353,7 @@ def test_ports_do_not_move_while_they_carry_light():
     send = collective(CollectiveKind.SEND, "pp", 2, 1e9, 1)
     tasks = (Task(id=0, rank_class=0, operator=slow), Task(id=1, rank_class=0, operator=send))
     graph = StepGraph(tasks=tasks, layout=RankLayout(dp=2, pp=2), tokens=1)
-    _, trace = run(graph, Circuit(endpoints=4, first_axis="dp", dark_s=0.25))
+    _, trace = run(graph, Circuit(endpoints=4, first_axis="dp", reconfiguration_s=0.25))
     (change,) = [span for span in trace.spans if span.stream is Stream.CIRCUITS]
     assert change.start_s == pytest.approx(1.0)
     assert trace.makespan_s == pytest.approx(2.25)

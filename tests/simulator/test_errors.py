@@ -1,8 +1,11 @@
 """Hints of errors about names: near ones whatever their case, else the likest, each once."""
 
+from dataclasses import make_dataclass
+
 import pytest
 
 from optical.cores import load_core
+from optical.fabrics.switches import load_switch
 from simulator.errors import MOST_SHOWN, ParameterError, nearest
 from simulator.parameter_tree import get_at
 
@@ -37,3 +40,15 @@ def test_known_parameters_are_listed_once_and_the_likest_first():
     _, _, listed = str(caught.value).partition("known parameters: ")
     names = listed.removesuffix(", ...").split(", ")
     assert len(set(names)) == len(names) > 3
+
+
+@pytest.mark.parametrize("path", ["reconfiguration_s", "switch.reconfiguration_s"])
+def test_a_derived_number_names_those_that_it_follows_from(path):
+    switch = load_switch("palomar-mems")
+    tree = switch if "." not in path else dataclass_of(switch=switch)
+    with pytest.raises(ParameterError, match=r"it follows from other numbers; set one of .*switch_s"):
+        get_at(tree, path)
+
+
+def dataclass_of(**parts):
+    return make_dataclass("Tree", parts)(**parts)

@@ -34,7 +34,7 @@ def _arrays(order: Order, *, stages: int = 4, microbatches: int = 8, chunks: int
         sums_each=np.zeros(1, dtype=bool),
         pieces=np.ones(1),
         update_s=zero,
-        dark_s=np.zeros(1),
+        reconfiguration_s=np.zeros(1),
         changes_each=np.zeros(1),
         changes_once=np.zeros(1),
     )
@@ -71,7 +71,7 @@ def test_transfer_in_pieces_hides_behind_work() -> None:
 def test_dark_time_is_paid_by_every_change() -> None:
     """Changes of circuits that nothing hides add up."""
     still = _arrays(Order.ALTERNATING)
-    moving = dataclasses.replace(still, dark_s=np.array([0.5]), changes_once=np.array([2.0]))
+    moving = dataclasses.replace(still, reconfiguration_s=np.array([0.5]), changes_once=np.array([2.0]))
     assert estimate(moving).step_time_s - estimate(still).step_time_s == pytest.approx(1.0)
 
 

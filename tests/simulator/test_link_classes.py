@@ -11,17 +11,17 @@ from simulator.flow_groups import LinkClasses
 @given(st.integers(0, 10**6))
 def test_merged_links_give_the_rates_of_all_links(seed):
     rng = np.random.default_rng(seed)
-    links, bundles = 30, 7
+    links, flow_groups = 30, 7
     capacity = rng.choice([1.0, 2.0, 5.0], links)
     classes = LinkClasses(capacity)
     loads = []
-    for index in range(bundles):
+    for index in range(flow_groups):
         used = np.flatnonzero(rng.random(links) < 0.3)
         used = used if used.size else np.array([0])
         usage = rng.integers(1, 3, used.size).astype(float)
         loads.append((used, usage))
         classes.add(index, used, usage)
-    asked = tuple(int(i) for i in rng.permutation(bundles)[: rng.integers(1, bundles + 1)])
+    asked = tuple(int(i) for i in rng.permutation(flow_groups)[: rng.integers(1, flow_groups + 1)])
     owner, kind, usage, merged = classes.constraints(asked)
     flow = np.repeat(np.arange(len(asked)), [loads[i][0].size for i in asked])
     link = np.concatenate([loads[i][0] for i in asked])

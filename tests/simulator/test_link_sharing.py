@@ -3,34 +3,36 @@
 import numpy as np
 import pytest
 
-from simulator.collectives.traffic import APART, Plan, crowded, pair_slowdown, plan_slowdown
+from simulator.collectives.traffic import APART, collective_slowdown, crowded, pair_slowdown
 from simulator.engine.fairshare import max_min_rates
-from simulator.flow_groups import Bundle
+from simulator.flow_groups import FlowGroup, PricedCollective
 from simulator.interfaces import Flows
 
 
-def bundle(index: int, links: list[int], usage: list[float]) -> Bundle:
-    """Return a bundle that loads links."""
+def flow_group(index: int, links: list[int], usage: list[float]) -> FlowGroup:
+    """Return a flow group that loads links."""
     flows = Flows(sources=np.array([0]), destinations=np.array([1]), size_bytes=1.0)
-    return Bundle(
+    return FlowGroup(
         index=index, flows=flows, demand=(), links=np.array(links), usage=np.array(usage, dtype=float)
     )
 
 
-def plan(*parts: tuple[Bundle, float, int]) -> Plan:
+def plan(*parts: tuple[FlowGroup, float, int]) -> PricedCollective:
     """Return a collective of some rounds."""
-    return Plan(algorithm="ring", parts=parts, protocol_s=0.0, alone_s=1.0, wire_bytes=1.0, energy_j=0.0)
+    return PricedCollective(
+        algorithm="ring", parts=parts, protocol_s=0.0, alone_s=1.0, wire_bytes=1.0, energy_j=0.0
+    )
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_slowdown_is_that_of_max_min_rates(seed: int) -> None:
-    """Two bundles alone and together, against progressive filling (Bertsekas and Gallager, 6.5.2)."""
+    """Two flow groups alone and together, against progressive filling (Bertsekas and Gallager, 6.5.2)."""
     random = np.random.default_rng(seed)
     capacity = random.uniform(1.0, 4.0, 8)
     sides = []
     for index in range(2):
         links = np.sort(random.choice(8, 4, replace=False))
-        sides.append(bundle(index, links.tolist(), random.integers(1, 4, 4).tolist()))
+        sides.append(flow_group(index, links.tolist(), random.integers(1, 4, 4).tolist()))
     owner = np.repeat([0, 1], 4)
     links = np.concatenate([one.links for one in sides])
     usage = np.concatenate([one.usage for one in sides])
@@ -42,16 +44,16 @@ def test_slowdown_is_that_of_max_min_rates(seed: int) -> None:
 
 def test_collectives_without_a_common_link_do_not_meet() -> None:
     """Nothing is lost on links of one's own; a round that meets counts with its share of the time."""
-    near, far, other = bundle(0, [0], [1]), bundle(1, [1], [1]), bundle(2, [1], [1])
+    near, far, other = flow_group(0, [0], [1]), flow_group(1, [1], [1]), flow_group(2, [1], [1])
     capacity = np.ones(2)
-    assert plan_slowdown(plan((near, 1.0, 1)), plan((other, 1.0, 1)), capacity) == APART
-    both = plan_slowdown(plan((near, 3.0, 1), (far, 1.0, 1)), plan((other, 1.0, 1)), capacity)
+    assert collective_slowdown(plan((near, 1.0, 1)), plan((other, 1.0, 1)), capacity) == APART
+    both = collective_slowdown(plan((near, 3.0, 1), (far, 1.0, 1)), plan((other, 1.0, 1)), capacity)
     assert both.one == pytest.approx(1.25)
     assert both.other == pytest.approx(1.25)
 
 
 def test_a_crowd_shares_the_link_equally() -> None:
     """Of n stages that all use one link each is n times as long; a wide link takes them all."""
-    stages = [plan((bundle(index, [0, 1 + index], [1, 1]), 1.0, 1)) for index in range(4)]
+    stages = [plan((flow_group(index, [0, 1 + index], [1, 1]), 1.0, 1)) for index in range(4)]
     assert crowded(stages[0], stages[1:], np.array([1.0, 1.0, 1.0, 1.0, 1.0])) == pytest.approx(4.0)
     assert crowded(stages[0], stages[1:], np.array([4.0, 1.0, 1.0, 1.0, 1.0])) == pytest.approx(1.0)

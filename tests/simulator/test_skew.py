@@ -8,7 +8,7 @@ import pytest
 from simulator.collectives.all_to_all import two_level_rounds
 from simulator.collectives.demand import skewed_flows
 from simulator.errors import WorkloadError
-from simulator.flow_groups import loads
+from simulator.fabric import route_loads
 from simulator.interfaces import LinkGraph
 from simulator.operators import CollectiveKind, Skew, Spread, geometric_loads, spread_places
 from simulator.results.metrics import outside_bytes
@@ -70,8 +70,8 @@ def test_a_port_carries_the_bytes_of_its_flows_whatever_their_weights():
     flows = skewed_flows(np.arange(16).reshape(2, 8), "ep", {skew: 800.0})
     routes = np.stack([flows.sources, 16 + flows.destinations], axis=1)
     graph = LinkGraph(capacity_bytes_per_s=np.ones(32), latency_s=np.zeros(32))
-    links, usage, _ = loads(routes, graph, flows.weights)
-    sent = np.bincount(links, usage, minlength=32) * flows.size_bytes
+    found = route_loads(routes, graph.latency_s, flows.weights)
+    sent = np.bincount(found.links, found.usage, minlength=32) * flows.size_bytes
     np.testing.assert_allclose(sent[16:24], 700.0 * np.array(skew.loads))
     np.testing.assert_allclose(sent[:16].sum(), sent[16:].sum())
     assert sent.max() == pytest.approx(outside_bytes(CollectiveKind.ALL_TO_ALL, 8, 1, 800.0, skew))

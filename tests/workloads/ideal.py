@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.engine.simulation import Simulation
-from simulator.interfaces import Bound, Cost, LinkGraph, Reconfiguration
+from simulator.fabric import Fabric
+from simulator.interfaces import Bound, Cost, LinkGraph
 from simulator.node import Memory, Node
 from simulator.operators import Elementwise, MatMul, Sequence
 from workloads.models.architecture import TransformerConfig
@@ -35,21 +36,13 @@ class Unit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Star:
+class Star(Fabric):
     """Every endpoint has one port into a switch that never blocks."""
 
     endpoints: int
     port: float = 1e30
     name: str = "star"
-    node_size: int = 1
     static_w: float = 0.0
-    cost_usd: float = 0.0
-
-    def initial(self, demand):
-        return None
-
-    def configure(self, circuits, flows, demand):
-        return circuits, Reconfiguration()
 
     def graph(self, circuits):
         capacity = np.full(2 * self.endpoints, self.port)
@@ -57,9 +50,6 @@ class Star:
 
     def route(self, circuits, flows):
         return np.stack([flows.sources, self.endpoints + flows.destinations], axis=1)
-
-    def connected(self, circuits, flows):
-        return True
 
     def transfer_energy_j(self, flows):
         return 0.0

@@ -8,13 +8,13 @@ import simpy
 
 from electronic.devices import load_scale_up
 from heliograph.systems import build_system
-from optical.fabrics.circuits import Turning
 from optical.fabrics.rails import OcsRails
 from simulator.collectives.traffic import play
 from simulator.engine.network import Network
 from simulator.engine.replay import Clockwork, Replay, as_recorded
 from simulator.engine.simulation import Simulation
-from simulator.flow_groups import Bundle
+from simulator.fabric import PortTiming
+from simulator.flow_groups import FlowGroup
 from simulator.interfaces import Flows
 from simulator.operators import CollectiveKind, Phase
 from simulator.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
@@ -76,7 +76,7 @@ def test_bundles_that_want_the_same_ports_take_turns():
     ends = []
 
     def carry(one):
-        yield from network.carry(Bundle(index=network.number(), flows=one, demand=(one,)), 1e9, 1)
+        yield from network.carry(FlowGroup(index=network.number(), flows=one, demand=(one,)), 1e9, 1)
         ends.append(env.now)
 
     for one in flows:
@@ -113,7 +113,7 @@ def random_graph(rng, ranks, count):
     return RankGraph(name="random", tasks=tuple(tasks), classes=tuple((rank,) for rank in range(ranks)))
 
 
-@pytest.mark.parametrize("turning", list(Turning))
+@pytest.mark.parametrize("turning", list(PortTiming))
 @pytest.mark.parametrize("seed", range(3))
 def test_any_graph_ends_within_a_turn_for_each_round(seed, turning):
     """What ports turned for begins before they turn again, so rounds and turns one by one bound the time."""
@@ -122,7 +122,7 @@ def test_any_graph_ends_within_a_turn_for_each_round(seed, turning):
     replay = Replay(graph, Clockwork(), fabric)
     plans = [replay.traffic.plan(one, replay._numbers[name]) for name, one in replay._collectives.items()]
     rounds = sum(len(plan.parts) for plan in plans)
-    ahead = len(plans) * 3 if turning is Turning.AHEAD else 0
+    ahead = len(plans) * 3 if turning is PortTiming.PREFETCHED else 0
     replay.network.changes = Few(rounds + ahead)
     trace = replay.run()
     work_s = sum(one.operation.operator.duration_s for one in graph.tasks if isinstance(one.operation, Work))

@@ -1,7 +1,7 @@
 """Mixtures of experts as plans: capacity, drops, exchanges and the busiest rank, measured from the engine."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -20,6 +20,13 @@ from workloads.step.step import build_step
 
 ROUTED = replace(EVEN, layers=2, experts=16, experts_per_token=2)
 SPREAD = PLAN.with_(dp=8, ep=8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StarOfNodes(Star):
+    """A switch that joins nodes of four."""
+
+    node_size: int = 4
 
 
 def expert_flops(config, plan):
@@ -243,7 +250,7 @@ def test_gate_is_summed_over_all_ranks_and_experts_over_their_copies():
 def wire(plan):
     """Return what a rank puts on the wire in one exchange, over nodes of four, in units of its payload."""
     graph = build_step(ROUTED, plan)
-    trace = Simulation(graph, NODE, replace(Star(endpoints=8), node_size=4)).run()
+    trace = Simulation(graph, NODE, StarOfNodes(endpoints=8)).run()
     payload = 2 * 2 * plan.share.tokens * ROUTED.hidden
     exchanges = 4 * ROUTED.layers * plan.microbatches
     return trace.network_bytes["ep"] / 8 / exchanges / payload, trace.algorithms["ep all_to_all"]

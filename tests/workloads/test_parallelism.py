@@ -2,6 +2,7 @@
 
 import dataclasses
 import pickle
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from workloads.pipeline.stages import stage_layers
 from workloads.plan.choices import Attention, Place, Precision, Recompute
 from workloads.plan.parallelism import accelerators_of, default_sequence_length, parse_plan, plan_text
 from workloads.plan.plan import KEYS, PARTS, Plan
-from workloads.plan.rules import check
+from workloads.plan.rules import RULES, check
 from workloads.step.memory import check_fits, default_plan, fullest_stage, memory_by_kind
 from workloads.step.sharding import part_parameters, stage_parts, whole_stage
 
@@ -62,6 +63,8 @@ def test_a_plan_is_read_back_from_its_text(values):
     plan = Plan.of(**values)
     assert parse_plan(plan_text(plan)) == plan
     assert {key: plan.value(key) for key in values} == values
+    assert {key: plan.record()[key] for key in values} == values
+    assert list(plan.record()) == ["type", *KEYS]
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -77,6 +80,22 @@ def test_a_text_tells_its_accelerators():
     assert accelerators_of(" ") is None
     with pytest.raises(WorkloadError, match="unknown key"):
         accelerators_of("tpp=2")
+
+
+def test_every_rule_can_say_what_is_wrong():
+    """A text's fields are those of a model and a plan; one of all families has all."""
+    retro = load_model("retro-425m")
+    sizes = {item.name: getattr(retro, item.name) for item in dataclasses.fields(retro)}
+    every = SimpleNamespace(
+        **sizes | {"hidden": 100, "dense_ffn_hidden": 64, "context_width": retro.context_width}
+    )
+    plan = Plan.of(weight_density=0.5, tp=3)
+    said = [str(rule.error(plan, every)) for rule in RULES]
+    said += [str(rule.error(getattr(plan, name))) for name in PARTS for rule in PARTS[name].RULES]
+    assert len(said) > 60
+    for sentence in said:
+        assert not set("{}") & set(sentence)
+        assert sentence.isprintable()
 
 
 def test_an_unknown_key_is_refused():

@@ -32,7 +32,7 @@ def arrays(sum_s: float) -> StepArrays:
         sums_each=np.ones(1, dtype=bool),
         pieces=np.ones(1),
         update_s=zero,
-        dark_s=none,
+        reconfiguration_s=none,
         changes_each=none,
         changes_once=none,
     )

@@ -17,33 +17,12 @@ from simulator.operators import (
     topological_order,
     total_flops,
 )
-from workloads.models.architecture import TransformerConfig
+from tests.builders import EXPERTS, PLAN, TINY
 from workloads.models.config import load_model
 from workloads.pipeline import schedules
 from workloads.plan.choices import Attention, Recompute
 from workloads.plan.plan import Plan
 from workloads.step.step import build_step, model_flops
-
-TINY = TransformerConfig(
-    name="tiny",
-    layers=8,
-    hidden=64,
-    heads=8,
-    kv_heads=4,
-    head_dim=8,
-    ffn_hidden=128,
-    vocabulary=512,
-    max_sequence=256,
-    gated=True,
-)
-EXPERTS = replace(TINY, experts=8, experts_per_token=2)
-PLAN = Plan.of(
-    global_batch=16,
-    sequence_length=64,
-    attention=Attention.FULL,
-    vocabulary_multiple=1,
-    recompute=Recompute.NONE,
-)
 
 
 def product_flops(items):

@@ -3,7 +3,6 @@ import math
 
 import numpy as np
 import pytest
-import torch
 
 from electronic.numerics import BfloatNumerics, ExactNumerics
 from optical.execution import AnalogSpec, Rounding
@@ -32,12 +31,7 @@ NOISY = AnalogSpec(
 EXACT, ANALOG = Products.same(ExactNumerics()), Products.same(AnalogNumerics(NOISY))
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from simulator.operators import (
     MatMul,
     Phase,
 )
+from tests.builders import EXPERTS, PLAN, TINY
 from workloads.layers.transformer import (
     backward_layer,
     forward_embedding,
@@ -18,30 +19,8 @@ from workloads.layers.transformer import (
     forward_layer,
     gradients,
 )
-from workloads.models.architecture import Positions, TransformerConfig
+from workloads.models.architecture import Positions
 from workloads.plan.choices import Attention, Recompute
-from workloads.plan.plan import Plan
-
-TINY = TransformerConfig(
-    name="tiny",
-    layers=8,
-    hidden=64,
-    heads=8,
-    kv_heads=4,
-    head_dim=8,
-    ffn_hidden=128,
-    vocabulary=512,
-    max_sequence=256,
-    gated=True,
-)
-EXPERTS = replace(TINY, experts=8, experts_per_token=2)
-PLAN = Plan.of(
-    global_batch=16,
-    sequence_length=64,
-    attention=Attention.FULL,
-    vocabulary_multiple=1,
-    recompute=Recompute.NONE,
-)
 
 
 def products(items, phase=None):

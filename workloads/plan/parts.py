@@ -26,6 +26,7 @@ from simulator.errors import WorkloadError
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import SCHEDULES, Schedule
 from workloads.pipeline.schedules import ONE_FORWARD_ONE_BACKWARD
+from workloads.pipeline.stages import balanced_layers, stage_layers
 from workloads.plan.choices import (
     Attention,
     ContextExchange,
@@ -76,11 +77,18 @@ class Rule:
     """One thing that cannot be, with the way out."""
 
     broken: Callable[..., Flag]
-    """Whether it is so, plan by plan: of a part, or of a model and a plan."""
-    sentence: Callable[..., str]
-    """What is wrong, and what would keep the rule, for a single plan."""
+    """Whether it is so, plan by plan: of a part (p), or of a model (c) and a plan (p)."""
+    sentence: str | Callable[..., str]
+    """What is wrong and what would keep the rule, for a single plan: a text with fields of c and p in braces,
+    or a function of the same."""
     subject: str = "parts of the plan contradict each other"
     """What a search says of plans that break it."""
+
+    def error(self, p: object, c: TransformerConfig | None = None) -> WorkloadError:
+        """Return the error of a part, or of a plan for a model, that breaks the rule."""
+        if isinstance(self.sentence, str):
+            return WorkloadError(self.sentence.format(p=p, c=c))
+        return WorkloadError(self.sentence(p) if c is None else self.sentence(c, p))
 
 
 class _Part:
@@ -104,7 +112,7 @@ class _Part:
             return
         for rule in self.RULES:
             if rule.broken(self):
-                raise WorkloadError(rule.sentence(self))
+                raise rule.error(self)
 
     @classmethod
     def key(cls, name: str) -> str:
@@ -165,29 +173,21 @@ class Axes(_Part):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            lambda axes: (axes.tensor_grid is not TensorGrid.SQUARES) & (axes.tensor_depth > 1),
-            lambda axes: (
-                f"tensor_depth ({axes.tensor_depth}) must be 1 with tensor_grid={axes.tensor_grid}; "
-                "set tensor_grid=2.5d"
-            ),
+            lambda p: (p.tensor_grid is not TensorGrid.SQUARES) & (p.tensor_depth > 1),
+            "tensor_depth ({p.tensor_depth}) must be 1 with tensor_grid={p.tensor_grid}; set "
+            "tensor_grid=2.5d",
         ),
         Rule(
-            lambda axes: (axes.tensor_grid is TensorGrid.SQUARES) & (axes.tensor_depth == 1),
-            lambda axes: "tensor_grid=2.5d needs a tensor_depth of 2 or more; raise it or set tensor_grid=2d",
+            lambda p: (p.tensor_grid is TensorGrid.SQUARES) & (p.tensor_depth == 1),
+            "tensor_grid=2.5d needs a tensor_depth of 2 or more; raise it or set tensor_grid=2d",
         ),
         Rule(
-            lambda axes: (axes.tensor_grid is not TensorGrid.LINE) & (not axes.sequence_parallel),
-            lambda axes: (
-                f"tensor_grid={axes.tensor_grid} cuts the residual stream anyway; "
-                "leave sequence_parallel true"
-            ),
+            lambda p: (p.tensor_grid is not TensorGrid.LINE) & (not p.sequence_parallel),
+            "tensor_grid={p.tensor_grid} cuts the residual stream anyway; leave sequence_parallel true",
         ),
         Rule(
-            lambda axes: (axes.tensor_grid is not TensorGrid.LINE) & (axes.cp > 1),
-            lambda axes: (
-                f"context ({axes.cp}) must be 1 with tensor_grid={axes.tensor_grid}; "
-                "use tensor_depth or data instead"
-            ),
+            lambda p: (p.tensor_grid is not TensorGrid.LINE) & (p.cp > 1),
+            "context ({p.cp}) must be 1 with tensor_grid={p.tensor_grid}; use tensor_depth or data instead",
         ),
     )
 
@@ -295,14 +295,19 @@ class Pipelining(_Part):
     KIND: ClassVar[str] = "schedule"
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            lambda part: (part.vpp > 1) & trait(part.kind, lambda kind: kind.interleaved is None),
-            lambda part: (
-                f"vpp ({part.vpp}) needs schedule="
-                f"{' or '.join(name for name, one in SCHEDULES.items() if one.interleaved)}, not {part.kind}"
+            lambda p: (p.vpp > 1) & trait(p.kind, lambda kind: kind.interleaved is None),
+            lambda p: (
+                f"vpp ({p.vpp}) needs "
+                f"schedule={' or '.join((name for name, one in SCHEDULES.items() if one.interleaved))}, not "
+                f"{p.kind}"
             ),
             "chunks do not fit the stages",
         ),
     )
+
+    def blocks(self, layers: int, parts: int) -> tuple[int, ...]:
+        """Return how many of a model's blocks each of so many parts in a row holds."""
+        return (balanced_layers if self.embedding_as_layers else stage_layers)(layers, parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,66 +343,48 @@ class Sharding(_Part):
     MAY_BE_ZERO: ClassVar[frozenset[str]] = frozenset({"zero", "shard_group", "local_group"})
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            lambda part: part.zero > 3,
-            lambda part: f"plan: zero ({part.zero}) must be 0, 1, 2 or 3",
+            lambda p: p.zero > 3,
+            "plan: zero ({p.zero}) must be 0, 1, 2 or 3",
         ),
         Rule(
-            lambda part: (part.shard_group > 0) & ((part.zero == 0) | (part.shard_group == 1)),
-            lambda part: (
-                f"shard_group ({part.shard_group}) needs something to share among two or more: zero is "
-                f"{part.zero}; try zero=3, or leave shard_group out"
-            ),
+            lambda p: (p.shard_group > 0) & ((p.zero == 0) | (p.shard_group == 1)),
+            "shard_group ({p.shard_group}) needs something to share among two or more: zero is {p.zero}; "
+            "try zero=3, or leave shard_group out",
         ),
         Rule(
-            lambda part: part.secondary_copy & (part.local_group < 2),
-            lambda part: (
-                "secondary_copy needs a node to stay within; try local_group=8 for eight ranks in a node"
-            ),
+            lambda p: p.secondary_copy & (p.local_group < 2),
+            "secondary_copy needs a node to stay within; try local_group=8 for eight ranks in a node",
         ),
         Rule(
-            lambda part: part.fetches_parameters & ((part.zero != 3) | (not part.reshard)),
-            lambda part: (
-                f"parameter_place={part.parameter_place} needs parameters that are given up after every "
-                "pass; try zero=3,reshard=true"
-            ),
+            lambda p: p.fetches_parameters & ((p.zero != 3) | (not p.reshard)),
+            "parameter_place={p.parameter_place} needs parameters that are given up after every pass; try "
+            "zero=3,reshard=true",
         ),
         Rule(
-            lambda part: part.fetches_parameters & (not part.updates_on_host),
-            lambda part: (
-                f"parameter_place={part.parameter_place} needs the optimizer off the device too; "
-                "try optimizer_place=host"
-            ),
+            lambda p: p.fetches_parameters & (not p.updates_on_host),
+            "parameter_place={p.parameter_place} needs the optimizer off the device too; try "
+            "optimizer_place=host",
         ),
         Rule(
-            lambda part: (part.parameter_place is Place.NVME) & (part.optimizer_place is not Place.NVME),
-            lambda part: (
-                "parameter_place=nvme needs the larger optimizer on disk as well; try optimizer_place=nvme"
-            ),
+            lambda p: (p.parameter_place is Place.NVME) & (p.optimizer_place is not Place.NVME),
+            "parameter_place=nvme needs the larger optimizer on disk as well; try optimizer_place=nvme",
         ),
         Rule(
-            lambda part: part.delayed_update & (not part.updates_on_host),
-            lambda part: "delayed_update needs a host that runs the optimizer; try optimizer_place=host",
+            lambda p: p.delayed_update & (not p.updates_on_host),
+            "delayed_update needs a host that runs the optimizer; try optimizer_place=host",
         ),
         Rule(
-            lambda part: part.delayed_update & part.fetches_parameters,
-            lambda part: (
-                "delayed_update needs parameters on the device: on the host they would change under the "
-                "passes; try parameter_place=device"
-            ),
+            lambda p: p.delayed_update & p.fetches_parameters,
+            "delayed_update needs parameters on the device: on the host they would change under the "
+            "passes; try parameter_place=device",
         ),
         Rule(
-            lambda part: part.updates_on_host & (part.zero == 0),
-            lambda part: (
-                f"optimizer_place={part.optimizer_place} needs an optimizer that ranks share, not zero=0; "
-                "try zero=2"
-            ),
+            lambda p: p.updates_on_host & (p.zero == 0),
+            "optimizer_place={p.optimizer_place} needs an optimizer that ranks share, not zero=0; try zero=2",
         ),
         Rule(
-            lambda part: part.updates_on_host & (part.shard_group > 0),
-            lambda part: (
-                f"optimizer_place={part.optimizer_place} needs gradients that one group sums; "
-                "leave shard_group out"
-            ),
+            lambda p: p.updates_on_host & (p.shard_group > 0),
+            "optimizer_place={p.optimizer_place} needs gradients that one group sums; leave shard_group out",
         ),
     )
 
@@ -478,18 +465,16 @@ class ExpertRouting(_Part):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            lambda part: not 0.0 <= part.capacity_factor <= LARGEST_FACTOR,
-            lambda part: (
-                f"capacity_factor ({part.capacity_factor:g}) must be 0 (no capacity) or at most "
+            lambda p: not 0.0 <= p.capacity_factor <= LARGEST_FACTOR,
+            lambda p: (
+                f"capacity_factor ({p.capacity_factor:g}) must be 0 (no capacity) or at most "
                 f"{LARGEST_FACTOR:g}; try 1.25"
             ),
         ),
         Rule(
-            lambda part: part.expert_affinity > 1.0 and part.capacity_factor > 0.0,
-            lambda part: (
-                f"expert_affinity ({part.expert_affinity:g}) needs sizes that are not fixed by a capacity; "
-                f"leave capacity_factor ({part.capacity_factor:g}) out"
-            ),
+            lambda p: p.expert_affinity > 1.0 and p.capacity_factor > 0.0,
+            "expert_affinity ({p.expert_affinity:g}) needs sizes that are not fixed by a capacity; leave "
+            "capacity_factor ({p.capacity_factor:g}) out",
         ),
     )
 
@@ -543,10 +528,8 @@ class Traffic(_Part):
             for name in ("servers", "delay", "asynchronous")
         ),
         Rule(
-            lambda part: part.asynchronous and part.delay > 0,
-            lambda part: (
-                f"delay ({part.delay}) bounds what asynchronous leaves unbounded; keep one of the two"
-            ),
+            lambda p: p.asynchronous and p.delay > 0,
+            "delay ({p.delay}) bounds what asynchronous leaves unbounded; keep one of the two",
         ),
     )
 
@@ -589,18 +572,16 @@ class Formats(_Part):
     KIND: ClassVar[str] = "precision"
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            lambda part: part.grad_bytes not in {2, 4},
-            lambda part: f"plan: grad_bytes ({part.grad_bytes}) must be 2 or 4",
+            lambda p: p.grad_bytes not in {2, 4},
+            "plan: grad_bytes ({p.grad_bytes}) must be 2 or 4",
         ),
         Rule(
-            lambda part: part.pruned and part.kind is Precision.FP32,
-            lambda part: (
-                "weight_sparsity=2:4 needs a master copy to prune from; use precision=bf16, fp16 or fp8"
-            ),
+            lambda p: p.pruned and p.kind is Precision.FP32,
+            "weight_sparsity=2:4 needs a master copy to prune from; use precision=bf16, fp16 or fp8",
         ),
         Rule(
-            lambda part: not 0.0 < part.weight_density <= 1.0,
-            lambda part: f"weight_density ({part.weight_density}) must be above 0 and at most 1",
+            lambda p: not 0.0 < p.weight_density <= 1.0,
+            "weight_density ({p.weight_density}) must be above 0 and at most 1",
         ),
     )
 

@@ -108,6 +108,11 @@ class Plan:
         part, name = KEYS[key]
         return getattr(getattr(self, part), name)
 
+    def record(self) -> dict[str, object]:
+        """Return the plan as plain data: the value of every key of its text, and what it is."""
+        kept = {key: self.value(key) for key in KEYS}
+        return {"type": type(self).__name__} | kept | {"schedule": str(self.schedule.kind)}
+
     @property
     def share(self) -> Share:
         """Share of one rank in one microbatch."""

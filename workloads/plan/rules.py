@@ -2,7 +2,8 @@
 
 What a part cannot be by itself stands in its type (`workloads.plan.parts`). A condition here is written
 with comparisons, ``&`` and ``|``, so that it holds for a plan whose counts are numbers and for one whose
-counts are arrays with one number for each of many plans; the sentence is asked for of a single plan only.
+counts are arrays with one number for each of many plans; the sentence is asked for of a single plan only. In
+both, c is the model and p the plan.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ STAGES = "more stages than blocks"
 EXPERTS = "expert ranks are not of the data ranks"
 BATCH = "data ranks and microbatch do not divide the batch"
 CHUNKS = "chunks do not fit the stages"
-OTHER = "parts of the plan contradict each other"
 SUBJECTS = (HEADS, CONTEXT, TOKENS, STAGES, EXPERTS, BATCH, CHUNKS)
 """Subjects that a search always reports, in the order in which it counts plans that break them."""
 
@@ -60,7 +60,7 @@ def check(config: TransformerConfig, plan: Plan, *, accelerators: int | None = N
     """
     for rule in RULES:
         if rule.broken(config, plan):
-            raise WorkloadError(rule.sentence(config, plan))
+            raise rule.error(plan, config)
     if accelerators is not None and plan.axes.ranks != accelerators:
         axes = plan.axes
         msg = (
@@ -153,46 +153,38 @@ def _on_grid(plan: Plan) -> bool:
 
 GRID_RULES = (
     Rule(
-        lambda _, plan: (
-            _on_grid(plan)
-            & ((plan.axes.columns < 2) | (plan.axes.columns**2 * plan.axes.tensor_depth != plan.axes.tp))
+        lambda _, p: (
+            _on_grid(p) & ((p.axes.columns < 2) | (p.axes.columns**2 * p.axes.tensor_depth != p.axes.tp))
         ),
-        lambda _, plan: (
-            f"tensor ({plan.axes.tp}) must be q x q x {plan.axes.tensor_depth} with q of 2 or more for "
-            f"{plan.axes.tensor_grid}; try "
-            + ", ".join(str(one * one * plan.axes.tensor_depth) for one in (2, 3, 4, 8))
+        lambda _, p: (
+            f"tensor ({p.axes.tp}) must be q x q x {p.axes.tensor_depth} with q of 2 or more for "
+            f"{p.axes.tensor_grid}; try "
+            + ", ".join(str(one * one * p.axes.tensor_depth) for one in (2, 3, 4, 8))
         ),
         HEADS,
     ),
     Rule(
-        lambda _, plan: _on_grid(plan) & plan.traffic.overlap_tensor,
-        lambda _, plan: (
-            "overlap_tensor is for a line of tensor ranks; leave it out or set tensor_grid=1d, not "
-            f"{plan.axes.tensor_grid}"
-        ),
+        lambda _, p: _on_grid(p) & p.traffic.overlap_tensor,
+        "overlap_tensor is for a line of tensor ranks; leave it out or set tensor_grid=1d, not "
+        "{p.axes.tensor_grid}",
     ),
     Rule(
-        lambda config, plan: _on_grid(plan) & ((config.experts > 1) | (config.kv_rank > 0)),
-        lambda config, plan: (
-            f"{config.name} has experts or latent attention; tensor_grid must be 1d, not "
-            f"{plan.axes.tensor_grid}"
-        ),
+        lambda c, p: _on_grid(p) & ((c.experts > 1) | (c.kv_rank > 0)),
+        "{c.name} has experts or latent attention; tensor_grid must be 1d, not {p.axes.tensor_grid}",
     ),
     Rule(
-        lambda _, plan: _on_grid(plan) & (plan.batch.micro_batch % plan.axes.rows != 0),
-        lambda _, plan: (
-            f"micro_batch ({plan.batch.micro_batch}) must be a multiple of the {plan.axes.rows} rows of "
-            f"ranks that share its sequences on a {plan.axes.tensor_grid} grid; try {plan.axes.rows}"
-        ),
+        lambda _, p: _on_grid(p) & (p.batch.micro_batch % p.axes.rows != 0),
+        "micro_batch ({p.batch.micro_batch}) must be a multiple of the {p.axes.rows} rows of ranks that "
+        "share its sequences on a {p.axes.tensor_grid} grid; try {p.axes.rows}",
         TOKENS,
     ),
     *(
         _divides(
             "columns",
-            lambda _, plan: plan.axes.columns,
+            lambda _, p: p.axes.columns,
             name,
             _size(name),
-            when=lambda _, plan: _on_grid(plan),
+            when=lambda _, p: _on_grid(p),
             subject=HEADS,
         )
         for name in ("hidden", "kv_heads")
@@ -203,36 +195,31 @@ GRID_RULES = (
 AXES_RULES = (
     _divides(
         "context",
-        lambda _, plan: plan.axes.cp,
+        lambda _, p: p.axes.cp,
         "sequence_length",
-        lambda _, plan: plan.batch.sequence_length,
+        lambda _, p: p.batch.sequence_length,
         subject=CONTEXT,
     ),
     *(
         _divides(
             "tensor x context",
-            lambda _, plan: plan.axes.tp * plan.axes.cp,
+            lambda _, p: p.axes.tp * p.axes.cp,
             name,
             _size(name),
-            when=lambda _, plan: (
-                (plan.axes.cp > 1) & (plan.axes.context_exchange is ContextExchange.ALL_TO_ALL)
-            ),
+            when=lambda _, p: (p.axes.cp > 1) & (p.axes.context_exchange is ContextExchange.ALL_TO_ALL),
             subject=HEADS,
         )
         for name in ("heads", "kv_heads")
     ),
     Rule(
-        lambda config, plan: (plan.axes.cp > 1) & (0 < config.window < plan.batch.sequence_length),
-        lambda config, plan: (
-            f"context ({plan.axes.cp}) must be 1: {config.name}'s windows are not cut over ranks; "
-            "raise tp instead"
-        ),
+        lambda c, p: (p.axes.cp > 1) & (0 < c.window < p.batch.sequence_length),
+        "context ({p.axes.cp}) must be 1: {c.name}'s windows are not cut over ranks; raise tp instead",
         CONTEXT,
     ),
     *(
         _divides(
-            lambda _, plan: "tensor" if plan.axes.side == 1 else "columns",
-            lambda _, plan: plan.axes.columns,
+            lambda _, p: "tensor" if p.axes.side == 1 else "columns",
+            lambda _, p: p.axes.columns,
             name,
             _size(name),
             subject=HEADS,
@@ -241,45 +228,42 @@ AXES_RULES = (
     ),
     _divides(
         "tensor",
-        lambda _, plan: plan.axes.columns,
+        lambda _, p: p.axes.columns,
         "kv_heads",
-        lambda config, _: config.kv_heads,
-        when=lambda config, plan: plan.axes.columns % config.kv_heads != 0,
+        lambda c, _: c.kv_heads,
+        when=lambda c, p: p.axes.columns % c.kv_heads != 0,
         subject=HEADS,
     ),
     _divides(
         "tensor",
-        lambda _, plan: plan.axes.tp,
-        lambda _, plan: "micro_batch x sequence_length" + (" / context" if plan.axes.cp > 1 else ""),
-        lambda _, plan: plan.share.tokens,
-        when=lambda _, plan: plan.axes.sequence_parallel,
+        lambda _, p: p.axes.tp,
+        lambda _, p: "micro_batch x sequence_length" + (" / context" if p.axes.cp > 1 else ""),
+        lambda _, p: p.share.tokens,
+        when=lambda _, p: p.axes.sequence_parallel,
         subject=TOKENS,
     ),
     Rule(
-        lambda config, plan: plan.axes.pp > config.layers,
-        lambda config, plan: (
-            f"pipeline ({plan.axes.pp}) must be at most layers ({config.layers}); "
-            f"try {config.layers} or fewer"
-        ),
+        lambda c, p: p.axes.pp > c.layers,
+        "pipeline ({p.axes.pp}) must be at most layers ({c.layers}); try {c.layers} or fewer",
         STAGES,
     ),
     Rule(
-        lambda config, plan: (plan.axes.ep > 1) & (config.experts == 1),
-        lambda config, plan: f"expert ({plan.axes.ep}) must be 1: {config.name} has no experts",
+        lambda c, p: (p.axes.ep > 1) & (c.experts == 1),
+        "expert ({p.axes.ep}) must be 1: {c.name} has no experts",
         EXPERTS,
     ),
     _divides(
         "expert",
-        lambda _, plan: plan.axes.ep,
+        lambda _, p: p.axes.ep,
         "experts",
-        lambda config, _: config.experts,
+        lambda c, _: c.experts,
         subject=EXPERTS,
     ),
     _divides(
         "expert",
-        lambda _, plan: plan.axes.ep,
-        lambda _, plan: ("tensor x " if plan.axes.whole_experts else "") + _ranks_phrase(plan),
-        lambda _, plan: plan.axes.gradient_ranks * (plan.axes.tp if plan.axes.whole_experts else 1),
+        lambda _, p: p.axes.ep,
+        lambda _, p: ("tensor x " if p.axes.whole_experts else "") + _ranks_phrase(p),
+        lambda _, p: p.axes.gradient_ranks * (p.axes.tp if p.axes.whole_experts else 1),
         subject=EXPERTS,
     ),
 )
@@ -296,82 +280,62 @@ def _most_affinity(plan: Plan) -> Amount:
 
 EXPERT_RULES = (
     Rule(
-        lambda config, plan: not 1.0 <= plan.experts.expert_imbalance <= _most_imbalance(config),
-        lambda config, plan: (
-            f"expert_imbalance ({plan.experts.expert_imbalance:g}) must be from 1 (even) to experts over "
-            f"experts per token ({config.experts} / {config.experts_per_token}), for a token visits an "
-            f"expert once; try {min(2.0, _most_imbalance(config)):g}"
+        lambda c, p: not 1.0 <= p.experts.expert_imbalance <= _most_imbalance(c),
+        lambda c, p: (
+            f"expert_imbalance ({p.experts.expert_imbalance:g}) must be from 1 (even) to experts over "
+            f"experts per token ({c.experts} / {c.experts_per_token}), for a token visits an expert once; "
+            f"try {min(2.0, _most_imbalance(c)):g}"
         ),
     ),
     Rule(
-        lambda _, plan: np.logical_not(
-            (plan.experts.expert_affinity >= 1.0) & (plan.experts.expert_affinity <= _most_affinity(plan))
+        lambda _, p: np.logical_not(
+            (p.experts.expert_affinity >= 1.0) & (p.experts.expert_affinity <= _most_affinity(p))
         ),
-        lambda _, plan: (
-            f"expert_affinity ({plan.experts.expert_affinity:g}) must be from 1 (none) to half of the other "
-            f"expert ranks ({_most_affinity(plan):g}); try {min(2.0, _most_affinity(plan)):g}"
-        ),
-    ),
-    Rule(
-        lambda config, plan: (config.experts == 1) & (plan.experts.capacity_factor > 0.0),
-        lambda config, plan: (
-            f"capacity_factor ({plan.experts.capacity_factor:g}) needs experts, and {config.name} has none; "
-            "leave it out"
+        lambda _, p: (
+            f"expert_affinity ({p.experts.expert_affinity:g}) must be from 1 (none) to half of the other "
+            f"expert ranks ({_most_affinity(p):g}); try {min(2.0, _most_affinity(p)):g}"
         ),
     ),
     Rule(
-        lambda _, plan: (plan.experts.expert_exchange is not ExpertExchange.DIRECT) & (plan.axes.ep == 1),
-        lambda _, plan: (
-            f"expert_exchange={plan.experts.expert_exchange} needs expert ranks; "
-            f"raise ep ({plan.axes.ep}) or leave it out"
-        ),
+        lambda c, p: (c.experts == 1) & (p.experts.capacity_factor > 0.0),
+        "capacity_factor ({p.experts.capacity_factor:g}) needs experts, and {c.name} has none; leave it out",
     ),
     Rule(
-        lambda config, plan: (
-            plan.axes.whole_experts
-            & ((config.experts == 1) | (plan.axes.tp == 1) | (not plan.axes.sequence_parallel))
-        ),
-        lambda _, plan: (
-            "whole_experts=true needs experts, tensor ranks and sequence_parallel=true, so that each rank "
-            f"has tokens of its own; raise tp ({plan.axes.tp}) or leave it out"
-        ),
+        lambda _, p: (p.experts.expert_exchange is not ExpertExchange.DIRECT) & (p.axes.ep == 1),
+        "expert_exchange={p.experts.expert_exchange} needs expert ranks; raise ep ({p.axes.ep}) or leave "
+        "it out",
     ),
     Rule(
-        lambda _, plan: (
-            plan.experts.exchange_counts & ((plan.experts.capacity_factor > 0.0) | (plan.axes.ep == 1))
+        lambda c, p: (
+            p.axes.whole_experts & ((c.experts == 1) | (p.axes.tp == 1) | (not p.axes.sequence_parallel))
         ),
-        lambda _, plan: (
-            "exchange_counts=true needs expert ranks and sizes that are not fixed by a capacity; "
-            f"raise ep ({plan.axes.ep}) and leave capacity_factor ({plan.experts.capacity_factor:g}) out"
-        ),
+        "whole_experts=true needs experts, tensor ranks and sequence_parallel=true, so that each rank has "
+        "tokens of its own; raise tp ({p.axes.tp}) or leave it out",
     ),
     Rule(
-        lambda _, plan: plan.traffic.overlap_experts & (plan.axes.ep == 1),
-        lambda _, plan: f"overlap_experts=true needs expert ranks; raise ep ({plan.axes.ep}) or leave it out",
+        lambda _, p: p.experts.exchange_counts & ((p.experts.capacity_factor > 0.0) | (p.axes.ep == 1)),
+        "exchange_counts=true needs expert ranks and sizes that are not fixed by a capacity; raise ep "
+        "({p.axes.ep}) and leave capacity_factor ({p.experts.capacity_factor:g}) out",
     ),
     Rule(
-        lambda _, plan: plan.traffic.overlap_experts & _runs_alone(plan),
-        lambda _, plan: (
-            "overlap_experts=true needs a forward and a backward pass side by side, which schedule="
-            f"{plan.schedule.kind} with pp={plan.axes.pp} and vpp={plan.schedule.vpp} has not without "
-            "waiting; try vpp=2, schedule=dualpipe or pp=1"
-        ),
+        lambda _, p: p.traffic.overlap_experts & (p.axes.ep == 1),
+        "overlap_experts=true needs expert ranks; raise ep ({p.axes.ep}) or leave it out",
     ),
     Rule(
-        lambda _, plan: (
-            plan.traffic.overlap_experts & (plan.sharding.zero > 1) & (plan.axes.gradient_ranks > 1)
-        ),
-        lambda _, plan: f"overlap_experts=true with zero={plan.sharding.zero} is not modelled; try zero=1",
+        lambda _, p: p.traffic.overlap_experts & _runs_alone(p),
+        "overlap_experts=true needs a forward and a backward pass side by side, which "
+        "schedule={p.schedule.kind} with pp={p.axes.pp} and vpp={p.schedule.vpp} has not without waiting; "
+        "try vpp=2, schedule=dualpipe or pp=1",
     ),
     Rule(
-        lambda _, plan: (
-            plan.traffic.overlap_experts
-            & (plan.axes.cp > 1)
-            & (plan.axes.context_exchange is ContextExchange.RING)
+        lambda _, p: p.traffic.overlap_experts & (p.sharding.zero > 1) & (p.axes.gradient_ranks > 1),
+        "overlap_experts=true with zero={p.sharding.zero} is not modelled; try zero=1",
+    ),
+    Rule(
+        lambda _, p: (
+            p.traffic.overlap_experts & (p.axes.cp > 1) & (p.axes.context_exchange is ContextExchange.RING)
         ),
-        lambda _, plan: (
-            "overlap_experts=true with a ring of keys is not modelled; try context_exchange=all_gather"
-        ),
+        "overlap_experts=true with a ring of keys is not modelled; try context_exchange=all_gather",
     ),
 )
 """A mixture of experts has what its routing asks for."""
@@ -411,82 +375,71 @@ def _next(count: int, multiple: int) -> int:
 
 SCHEDULE_RULES = (
     Rule(
-        lambda _, plan: plan.batch.global_batch % (plan.axes.dp * plan.batch.micro_batch) != 0,
-        lambda _, plan: (
-            f"global_batch ({plan.batch.global_batch}) must be a multiple of data x micro_batch "
-            f"({plan.axes.dp} x {plan.batch.micro_batch} = {plan.axes.dp * plan.batch.micro_batch}); "
-            f"try {_near_batch(plan)}"
+        lambda _, p: p.batch.global_batch % (p.axes.dp * p.batch.micro_batch) != 0,
+        lambda _, p: (
+            f"global_batch ({p.batch.global_batch}) must be a multiple of data x micro_batch ({p.axes.dp} x "
+            f"{p.batch.micro_batch} = {p.axes.dp * p.batch.micro_batch}); try {_near_batch(p)}"
         ),
         BATCH,
     ),
     Rule(
-        lambda config, plan: (config.position_rows > 0) & (plan.batch.sequence_length > config.max_sequence),
-        lambda config, plan: (
-            f"sequence_length ({plan.batch.sequence_length}) must be at most {config.max_sequence}: "
-            f"{config.name} has learned positions for no more"
-        ),
+        lambda c, p: (c.position_rows > 0) & (p.batch.sequence_length > c.max_sequence),
+        "sequence_length ({p.batch.sequence_length}) must be at most {c.max_sequence}: {c.name} has "
+        "learned positions for no more",
     ),
     Rule(
-        lambda _, plan: (plan.schedule.vpp > 1) & (plan.axes.pp == 1),
-        lambda _, plan: (
-            f"vpp ({plan.schedule.vpp}) must be 1 without pipeline stages; raise pp or leave vpp out"
+        lambda _, p: (p.schedule.vpp > 1) & (p.axes.pp == 1),
+        "vpp ({p.schedule.vpp}) must be 1 without pipeline stages; raise pp or leave vpp out",
+        CHUNKS,
+    ),
+    Rule(
+        lambda c, p: (p.schedule.vpp > 1) & (p.axes.pp * p.schedule.vpp > c.layers),
+        lambda c, p: (
+            f"pipeline x vpp ({p.axes.pp} x {p.schedule.vpp}) must be at most layers ({c.layers}); try vpp "
+            f"of {c.layers // p.axes.pp} or less"
         ),
         CHUNKS,
     ),
     Rule(
-        lambda config, plan: (plan.schedule.vpp > 1) & (plan.axes.pp * plan.schedule.vpp > config.layers),
-        lambda config, plan: (
-            f"pipeline x vpp ({plan.axes.pp} x {plan.schedule.vpp}) must be at most layers "
-            f"({config.layers}); try vpp of {config.layers // plan.axes.pp} or less"
+        lambda _, p: (p.schedule.vpp > 1) & (p.microbatches % p.axes.pp != 0),
+        lambda _, p: (
+            f"microbatches ({p.microbatches}) must be a multiple of pipeline ({p.axes.pp}) with vpp; try a "
+            f"global_batch that is a multiple of {_batch_of(p, p.axes.pp)}"
         ),
         CHUNKS,
     ),
     Rule(
-        lambda _, plan: (plan.schedule.vpp > 1) & (plan.microbatches % plan.axes.pp != 0),
-        lambda _, plan: (
-            f"microbatches ({plan.microbatches}) must be a multiple of pipeline ({plan.axes.pp}) with vpp; "
-            f"try a global_batch that is a multiple of {_batch_of(plan, plan.axes.pp)}"
-        ),
-        CHUNKS,
-    ),
-    Rule(
-        lambda config, plan: (
-            trait(plan.schedule.kind, lambda one: one.folded) & (2 * plan.axes.pp > config.layers)
-        ),
-        lambda config, plan: (
-            f"pipeline ({plan.axes.pp}) must be at most half of layers ({config.layers}) with "
-            f"schedule={plan.schedule.kind}, two chunks a stage; try {config.layers // 2} or fewer"
+        lambda c, p: trait(p.schedule.kind, lambda one: one.folded) & (2 * p.axes.pp > c.layers),
+        lambda c, p: (
+            f"pipeline ({p.axes.pp}) must be at most half of layers ({c.layers}) with "
+            f"schedule={p.schedule.kind}, two chunks a stage; try {c.layers // 2} or fewer"
         ),
     ),
     Rule(
-        lambda _, plan: plan.axes.pp % _multiple(plan) != 0,
-        lambda _, plan: (
-            f"pipeline ({plan.axes.pp}) must be {plan.schedule.kind.multiple_phrase} with "
-            f"schedule={plan.schedule.kind}; try {_next(plan.axes.pp, _multiple(plan))}"
+        lambda _, p: p.axes.pp % _multiple(p) != 0,
+        lambda _, p: (
+            f"pipeline ({p.axes.pp}) must be {p.schedule.kind.multiple_phrase} with "
+            f"schedule={p.schedule.kind}; try {_next(p.axes.pp, _multiple(p))}"
         ),
     ),
     Rule(
-        lambda _, plan: (
-            (plan.microbatches % _multiple(plan) != 0) | (plan.microbatches < _least_microbatches(plan))
-        ),
-        lambda _, plan: (
-            f"microbatches ({plan.microbatches}) must be "
-            + (f"{plan.schedule.kind.multiple_phrase} and " if _multiple(plan) > 1 else "")
-            + f"at least {plan.schedule.kind.least_microbatches.phrase(plan.axes.pp)} with "
-            f"schedule={plan.schedule.kind}; try a global_batch of "
-            f"{_batch_of(plan, _next(_least_microbatches(plan), _multiple(plan)))} or more"
+        lambda _, p: (p.microbatches % _multiple(p) != 0) | (p.microbatches < _least_microbatches(p)),
+        lambda _, p: (
+            f"microbatches ({p.microbatches}) must be "
+            + (f"{p.schedule.kind.multiple_phrase} and " if _multiple(p) > 1 else "")
+            + f"at least {p.schedule.kind.least_microbatches.phrase(p.axes.pp)} with "
+            f"schedule={p.schedule.kind}; try a global_batch of "
+            f"{_batch_of(p, _next(_least_microbatches(p), _multiple(p)))} or more"
         ),
     ),
     Rule(
-        lambda _, plan: (
-            trait(plan.schedule.kind, lambda one: one.flows)
-            & (plan.sharding.zero > 0)
-            & (plan.axes.gradient_ranks > 1)
+        lambda _, p: (
+            trait(p.schedule.kind, lambda one: one.flows)
+            & (p.sharding.zero > 0)
+            & (p.axes.gradient_ranks > 1)
         ),
-        lambda _, plan: (
-            f"zero ({plan.sharding.zero}) must be 0 with schedule={plan.schedule.kind} and several "
-            "data-parallel ranks: several versions of the weights stand on every rank, whole; add zero=0"
-        ),
+        "zero ({p.sharding.zero}) must be 0 with schedule={p.schedule.kind} and several data-parallel "
+        "ranks: several versions of the weights stand on every rank, whole; add zero=0",
     ),
 )
 """The batch fills the pipeline as its schedule asks."""
@@ -495,10 +448,10 @@ SCHEDULE_RULES = (
 def _one_copy(key: Callable[[Plan], bool], name: Callable[[Plan], str]) -> Rule:
     """Return the rule that a key needs one copy of every parameter in a pipeline."""
     return Rule(
-        lambda _, plan: key(plan) & trait(plan.schedule.kind, lambda one: one.two_copies),
-        lambda _, plan: (
-            f"{name(plan)} needs one copy of every parameter a pipeline; "
-            f"try another schedule than {plan.schedule.kind}"
+        lambda _, p: key(p) & trait(p.schedule.kind, lambda one: one.two_copies),
+        lambda _, p: (
+            f"{name(p)} needs one copy of every parameter a pipeline; try another schedule than "
+            f"{p.schedule.kind}"
         ),
     )
 
@@ -506,10 +459,10 @@ def _one_copy(key: Callable[[Plan], bool], name: Callable[[Plan], str]) -> Rule:
 def _without_experts(key: Callable[[Plan], bool], name: Callable[[Plan], str]) -> Rule:
     """Return the rule that a key is not for experts."""
     return Rule(
-        lambda _, plan: key(plan) & (plan.axes.ep > 1),
-        lambda _, plan: (
-            f"{name(plan)} needs expert=1, not {plan.axes.ep}: experts are shared over other ranks than the "
-            f"rest; leave {name(plan)} or ep out"
+        lambda _, p: key(p) & (p.axes.ep > 1),
+        lambda _, p: (
+            f"{name(p)} needs expert=1, not {p.axes.ep}: experts are shared over other ranks than the rest; "
+            f"leave {name(p)} or ep out"
         ),
     )
 
@@ -522,130 +475,106 @@ def _quantised(plan: Plan) -> str:
 
 SHARDING_RULES = (
     Rule(
-        lambda _, plan: plan.axes.gradient_ranks % (plan.sharding.shard_group or 1) != 0,
-        lambda _, plan: (
-            f"shard_group ({plan.sharding.shard_group}) must divide {_ranks_phrase(plan)} "
-            f"({plan.axes.gradient_ranks}); try {divisors(plan.axes.gradient_ranks)}"
+        lambda _, p: p.axes.gradient_ranks % (p.sharding.shard_group or 1) != 0,
+        lambda _, p: (
+            f"shard_group ({p.sharding.shard_group}) must divide {_ranks_phrase(p)} "
+            f"({p.axes.gradient_ranks}); try {divisors(p.axes.gradient_ranks)}"
         ),
     ),
-    _without_experts(lambda plan: plan.sharding.shard_group > 0, lambda _: "shard_group"),
-    _one_copy(lambda plan: plan.sharding.shard_group > 0, lambda _: "shard_group"),
+    _without_experts(lambda p: p.sharding.shard_group > 0, lambda _: "shard_group"),
+    _one_copy(lambda p: p.sharding.shard_group > 0, lambda _: "shard_group"),
     Rule(
-        lambda _, plan: bool(_quantised(plan)) & ((plan.sharding.zero != 3) | (not plan.sharding.reshard)),
-        lambda _, plan: (
-            f"{_quantised(plan)} needs parameters that are shared and gathered for every pass (ZeRO++ stands "
-            f"on stage 3); got zero={plan.sharding.zero}, reshard={str(plan.sharding.reshard).lower()}; "
-            "try zero=3,reshard=true"
-        ),
-    ),
-    Rule(
-        lambda _, plan: bool(_quantised(plan)) & (plan.axes.gradient_ranks == 1),
-        lambda _, plan: (
-            f"{_quantised(plan)} needs several data-parallel ranks; raise dp or leave {_quantised(plan)} out"
+        lambda _, p: bool(_quantised(p)) & ((p.sharding.zero != 3) | (not p.sharding.reshard)),
+        lambda _, p: (
+            f"{_quantised(p)} needs parameters that are shared and gathered for every pass (ZeRO++ stands on "
+            f"stage 3); got zero={p.sharding.zero}, reshard={str(p.sharding.reshard).lower()}; try "
+            "zero=3,reshard=true"
         ),
     ),
     Rule(
-        lambda _, plan: (
-            bool(_quantised(plan)) & (plan.sharding.fetches_parameters | plan.sharding.updates_on_host)
-        ),
-        lambda _, plan: (
-            f"{_quantised(plan)} needs parameters and optimizer on the device; "
-            f"leave {_quantised(plan)} or the other places out"
+        lambda _, p: bool(_quantised(p)) & (p.axes.gradient_ranks == 1),
+        lambda _, p: (
+            f"{_quantised(p)} needs several data-parallel ranks; raise dp or leave {_quantised(p)} out"
         ),
     ),
     Rule(
-        lambda _, plan: bool(_quantised(plan)) & (plan.sharding.shard_group > 0),
-        lambda _, plan: (
-            f"{_quantised(plan)} needs parameters shared over all ranks, not in shard_group; leave one out"
-        ),
-    ),
-    _without_experts(lambda plan: bool(_quantised(plan)), _quantised),
-    Rule(
-        lambda _, plan: (
-            (plan.sharding.local_group > 0)
-            & (not (plan.sharding.secondary_copy or plan.traffic.quantised_gradients))
-        ),
-        lambda _, plan: (
-            f"local_group ({plan.sharding.local_group}) needs secondary_copy or quantised_gradients, which "
-            "use it; add one"
+        lambda _, p: bool(_quantised(p)) & (p.sharding.fetches_parameters | p.sharding.updates_on_host),
+        lambda _, p: (
+            f"{_quantised(p)} needs parameters and optimizer on the device; leave {_quantised(p)} or the "
+            "other places out"
         ),
     ),
     Rule(
-        lambda _, plan: (
-            (plan.sharding.local_group > 0)
+        lambda _, p: bool(_quantised(p)) & (p.sharding.shard_group > 0),
+        lambda _, p: (
+            f"{_quantised(p)} needs parameters shared over all ranks, not in shard_group; leave one out"
+        ),
+    ),
+    _without_experts(lambda p: bool(_quantised(p)), _quantised),
+    Rule(
+        lambda _, p: (
+            (p.sharding.local_group > 0) & (not (p.sharding.secondary_copy or p.traffic.quantised_gradients))
+        ),
+        "local_group ({p.sharding.local_group}) needs secondary_copy or quantised_gradients, which use it; "
+        "add one",
+    ),
+    Rule(
+        lambda _, p: (
+            (p.sharding.local_group > 0)
             & (
-                (plan.axes.gradient_ranks % (plan.sharding.local_group or 1) != 0)
-                | (plan.sharding.local_group == 1)
-                | (plan.sharding.local_group == plan.axes.gradient_ranks)
+                (p.axes.gradient_ranks % (p.sharding.local_group or 1) != 0)
+                | (p.sharding.local_group == 1)
+                | (p.sharding.local_group == p.axes.gradient_ranks)
             )
         ),
-        lambda _, plan: (
-            f"local_group ({plan.sharding.local_group}) must divide {_ranks_phrase(plan)} "
-            f"({plan.axes.gradient_ranks}) into several groups of two or more; "
-            f"try {divisors(plan.axes.gradient_ranks)}"
+        lambda _, p: (
+            f"local_group ({p.sharding.local_group}) must divide {_ranks_phrase(p)} "
+            f"({p.axes.gradient_ranks}) into several groups of two or more; try "
+            f"{divisors(p.axes.gradient_ranks)}"
         ),
     ),
     _one_copy(
-        lambda plan: plan.sharding.updates_on_host,
-        lambda plan: f"optimizer_place={plan.sharding.optimizer_place}",
+        lambda p: p.sharding.updates_on_host,
+        lambda p: f"optimizer_place={p.sharding.optimizer_place}",
     ),
     Rule(
-        lambda _, plan: plan.sharding.updates_on_host & (plan.precision.kind is Precision.FP8),
-        lambda _, plan: (
-            f"optimizer_place={plan.sharding.optimizer_place} needs parameters that come up as they are "
-            "used, not fp8; try precision=bf16"
-        ),
+        lambda _, p: p.sharding.updates_on_host & (p.precision.kind is Precision.FP8),
+        "optimizer_place={p.sharding.optimizer_place} needs parameters that come up as they are used, not "
+        "fp8; try precision=bf16",
     ),
 )
 """States that ranks share or place elsewhere go with the axes, the schedule and the precision."""
 
 TRAFFIC_RULES = (
     Rule(
-        lambda _, plan: plan.traffic.overlap_tensor & (plan.axes.tp == 1),
-        lambda _, plan: (
-            "overlap_tensor needs tensor ranks to talk to (tp is 1); raise tp or leave overlap_tensor out"
-        ),
+        lambda _, p: p.traffic.overlap_tensor & (p.axes.tp == 1),
+        "overlap_tensor needs tensor ranks to talk to (tp is 1); raise tp or leave overlap_tensor out",
     ),
     Rule(
-        lambda _, plan: plan.traffic.overlap_tensor & (not plan.axes.sequence_parallel),
-        lambda _, plan: (
-            "overlap_tensor cuts all-gathers and reduce-scatters into shards; set sequence_parallel=true"
-        ),
+        lambda _, p: p.traffic.overlap_tensor & (not p.axes.sequence_parallel),
+        "overlap_tensor cuts all-gathers and reduce-scatters into shards; set sequence_parallel=true",
     ),
     Rule(
-        lambda _, plan: plan.traffic.uses_servers & (plan.axes.gradient_ranks == 1),
-        lambda _, plan: (
-            "exchange=parameter_server needs data-parallel ranks; raise dp, or leave exchange out"
-        ),
+        lambda _, p: p.traffic.uses_servers & (p.axes.gradient_ranks == 1),
+        "exchange=parameter_server needs data-parallel ranks; raise dp, or leave exchange out",
     ),
     Rule(
-        lambda _, plan: plan.traffic.servers > plan.axes.gradient_ranks,
-        lambda _, plan: (
-            f"servers ({plan.traffic.servers}) must be at most the data-parallel ranks "
-            f"({plan.axes.gradient_ranks}), on which they stand; try {plan.axes.gradient_ranks} or fewer"
-        ),
+        lambda _, p: p.traffic.servers > p.axes.gradient_ranks,
+        "servers ({p.traffic.servers}) must be at most the data-parallel ranks ({p.axes.gradient_ranks}), "
+        "on which they stand; try {p.axes.gradient_ranks} or fewer",
     ),
     Rule(
-        lambda _, plan: plan.traffic.uses_servers & (plan.sharding.zero != 1),
-        lambda _, plan: (
-            f"zero ({plan.sharding.zero}) must be 1 with exchange=parameter_server: the optimizer stands on "
-            "the servers, weights and gradients on every rank; leave zero out"
-        ),
+        lambda _, p: p.traffic.uses_servers & (p.sharding.zero != 1),
+        "zero ({p.sharding.zero}) must be 1 with exchange=parameter_server: the optimizer stands on the "
+        "servers, weights and gradients on every rank; leave zero out",
     ),
     Rule(
-        lambda _, plan: plan.traffic.uses_servers & (plan.axes.ep > 1),
-        lambda _, plan: (
-            f"expert ({plan.axes.ep}) must be 1 with exchange=parameter_server; leave ep or exchange out"
-        ),
+        lambda _, p: p.traffic.uses_servers & (p.axes.ep > 1),
+        "expert ({p.axes.ep}) must be 1 with exchange=parameter_server; leave ep or exchange out",
     ),
     Rule(
-        lambda _, plan: (
-            plan.traffic.uses_servers & trait(plan.schedule.kind, lambda one: one.two_copies or one.flows)
-        ),
-        lambda _, plan: (
-            f"schedule={plan.schedule.kind} cannot be combined with exchange=parameter_server; "
-            "try schedule=1f1b"
-        ),
+        lambda _, p: p.traffic.uses_servers & trait(p.schedule.kind, lambda one: one.two_copies or one.flows),
+        "schedule={p.schedule.kind} cannot be combined with exchange=parameter_server; try schedule=1f1b",
     ),
 )
 """Traffic has the ranks that it runs between."""
@@ -653,33 +582,22 @@ TRAFFIC_RULES = (
 
 RETRIEVAL_RULES = (
     Rule(
-        lambda config, plan: (
-            (config.positions is Positions.RELATIVE) & ((plan.axes.cp > 1) | (plan.axes.side > 1))
-        ),
-        lambda config, _: (
-            f"{config.name} has relative positions; use tensor_grid=1d and cp=1, with more tp or data"
-        ),
+        lambda c, p: (c.positions is Positions.RELATIVE) & ((p.axes.cp > 1) | (p.axes.side > 1)),
+        "{c.name} has relative positions; use tensor_grid=1d and cp=1, with more tp or data",
         CONTEXT,
     ),
     Rule(
-        lambda config, plan: (
-            (config.retrieval is not None) & (plan.precision.pruned | (plan.precision.weight_density != 1.0))
-        ),
-        lambda config, _: f"{config.name}: sparse weights with retrieval are not modelled; leave them dense",
+        lambda c, p: (c.retrieval is not None) & (p.precision.pruned | (p.precision.weight_density != 1.0)),
+        "{c.name}: sparse weights with retrieval are not modelled; leave them dense",
     ),
     Rule(
-        lambda config, plan: (
-            plan.batch.sequence_length % (config.retrieval.chunk if config.retrieval else 1) != 0
-        ),
-        lambda config, plan: (
-            f"sequence_length ({plan.batch.sequence_length}) must be whole chunks of "
-            f"{config.retrieval.chunk} tokens"
-        ),
+        lambda c, p: p.batch.sequence_length % (c.retrieval.chunk if c.retrieval else 1) != 0,
+        "sequence_length ({p.batch.sequence_length}) must be whole chunks of {c.retrieval.chunk} tokens",
     ),
     *(
         _divides(
             "tensor",
-            lambda _, plan: plan.axes.tp,
+            lambda _, p: p.axes.tp,
             f"encoder {name}",
             _encoder_size(name),
             subject=HEADS,
@@ -708,53 +626,39 @@ def _uneven_sentence(config: TransformerConfig, plan: Plan) -> str:
 
 SPARSITY_RULES = (
     Rule(
-        lambda _, plan: (
-            plan.precision.pruned & (plan.sharding.shards_parameters | plan.sharding.updates_on_host)
-        ),
-        lambda _, plan: (
-            "weight_sparsity=2:4 compresses weights once a step on their rank; use zero of 2 or less there"
-        ),
+        lambda _, p: p.precision.pruned & (p.sharding.shards_parameters | p.sharding.updates_on_host),
+        "weight_sparsity=2:4 compresses weights once a step on their rank; use zero of 2 or less there",
     ),
     Rule(
-        lambda _, plan: (
-            (plan.precision.weight_density != 1.0) & (plan.precision.pruned | (plan.axes.side > 1))
-        ),
-        lambda _, plan: (
-            "weight_density is for weights that are not pruned otherwise, on tensor_grid=1d; leave one out"
-        ),
+        lambda _, p: (p.precision.weight_density != 1.0) & (p.precision.pruned | (p.axes.side > 1)),
+        "weight_density is for weights that are not pruned otherwise, on tensor_grid=1d; leave one out",
     ),
     Rule(
-        lambda config, plan: (plan.precision.weight_density != 1.0) & _uneven_width(config, plan),
+        lambda c, p: (p.precision.weight_density != 1.0) & _uneven_width(c, p),
         _uneven_sentence,
         HEADS,
     ),
     Rule(
-        lambda _, plan: (
-            (plan.recompute.attention_keys % ATTENTION_BLOCK != 0)
-            | (plan.recompute.attention_keys > plan.batch.sequence_length)
+        lambda _, p: (
+            (p.recompute.attention_keys % ATTENTION_BLOCK != 0)
+            | (p.recompute.attention_keys > p.batch.sequence_length)
         ),
-        lambda _, plan: (
-            f"attention_keys ({plan.recompute.attention_keys}) must be whole blocks of {ATTENTION_BLOCK}, at "
-            f"most sequence_length ({plan.batch.sequence_length})"
-        ),
-    ),
-    Rule(
-        lambda config, plan: (
-            (plan.recompute.attention_keys > 0) & (plan.recompute.causal_half | (config.window > 0))
-        ),
-        lambda _, plan: (
-            "attention_keys counts what a query sees; leave causal_half false, on a model without windows"
+        lambda _, p: (
+            f"attention_keys ({p.recompute.attention_keys}) must be whole blocks of {ATTENTION_BLOCK}, at "
+            f"most sequence_length ({p.batch.sequence_length})"
         ),
     ),
     Rule(
-        lambda _, plan: (
-            (plan.recompute.attention_keys > 0)
-            & (plan.axes.cp > 1)
-            & (plan.axes.context_exchange is not ContextExchange.ALL_TO_ALL)
+        lambda c, p: (p.recompute.attention_keys > 0) & (p.recompute.causal_half | (c.window > 0)),
+        "attention_keys counts what a query sees; leave causal_half false, on a model without windows",
+    ),
+    Rule(
+        lambda _, p: (
+            (p.recompute.attention_keys > 0)
+            & (p.axes.cp > 1)
+            & (p.axes.context_exchange is not ContextExchange.ALL_TO_ALL)
         ),
-        lambda _, plan: (
-            "attention_keys needs all tokens of a head on one rank; use context_exchange=all_to_all"
-        ),
+        "attention_keys needs all tokens of a head on one rank; use context_exchange=all_to_all",
     ),
 )
 """What a sparse run leaves out can be left out."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from simulator.estimate.collectives import CollectiveLines, LinePrices
 from simulator.estimate.step import StepArrays
-from simulator.interfaces import Fabric
+from simulator.fabric import Fabric
 from simulator.layout import RankLayout, placed
 from simulator.node import Node
 from simulator.operators import Collective, CollectiveKind, Phase
@@ -34,7 +34,7 @@ from workloads.search.plans import (
     priced,
     stage_blocks,
 )
-from workloads.step.sharding import MOST_UNITS, RankParameters, part_parameters, update_work, whole_stage
+from workloads.step.sharding import RankParameters, part_parameters, pieces_of, update_work, whole_stage
 
 AXES = ("tp", "cp", "ep")
 """Axes whose traffic lies within the passes."""
@@ -347,7 +347,7 @@ class _Pricing:
                 sums_each=zero >= 2,
                 pieces=self._pieces(),
                 update_s=update_s,
-                dark_s=np.zeros(len(plans)),
+                reconfiguration_s=np.zeros(len(plans)),
                 changes_each=np.zeros(len(plans)),
                 changes_once=np.zeros(len(plans)),
             ),
@@ -413,9 +413,7 @@ class _Pricing:
     def _pieces(self) -> np.ndarray:
         """Return in how many pieces a chunk's gradients and parameters travel, shape [P]."""
         plans, v = self.plans, self.plans["vpp"]
-        blocks = np.maximum(1, self.blocks[:, 0] / v)
-        once = np.minimum(np.ceil(plans.base.traffic.grad_buckets / v), blocks)
-        return np.where(plans["zero"] == 3, np.minimum(blocks, MOST_UNITS), np.maximum(1, once))
+        return np.asarray(pieces_of(plans.whole, np.maximum(1, self.blocks[:, 0] / v), v))
 
     def _gradients(self) -> dict[str, np.ndarray]:
         """Return times of gathers and sums of the three stages [P, 3], bytes of a rank and energy [P]."""

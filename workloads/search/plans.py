@@ -25,7 +25,6 @@ from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import SCHEDULES as KNOWN
 from workloads.pipeline.schedule import Pass
 from workloads.pipeline.schedules import ONE_FORWARD_ONE_BACKWARD
-from workloads.pipeline.stages import balanced_layers, stage_layers
 from workloads.plan.choices import Recompute
 from workloads.plan.parts import Axes, ChoiceColumn, trait
 from workloads.plan.plan import Plan, Share
@@ -40,7 +39,7 @@ from workloads.step.sharding import (
     layer_parameters,
     optimizer_bytes,
 )
-from workloads.step.step import MOST_TASKS
+from workloads.step.step import MOST_TASKS, task_count
 
 SHAPE = ("tp", "cp", "ep", "micro_batch", "recompute")
 """Columns that shape a rank's share of a microbatch."""
@@ -379,10 +378,11 @@ def broken_rules(config: TransformerConfig, plans: PlanArrays) -> dict[str, np.n
     if config.retrieval is not None:
         msg = f"{config.name} retrieves neighbours, which a search does not estimate; name a plan instead"
         raise WorkloadError(msg)
+    tasks = task_count(config, plans.whole, plans.base.steps_in_run)
     found = broken_by_subject(config, plans.whole, len(plans))
     named = {subject: found.pop(subject) for subject in SUBJECTS} | {
         "the same as another plan": _disguised(plans),
-        "more tasks than a step graph holds": _tasks(config, plans) > MOST_TASKS,
+        "more tasks than a step graph holds": np.asarray(tasks > MOST_TASKS),
     }
     left = ~np.logical_or.reduce(list(named.values()))
     return named | {subject: broken for subject, broken in found.items() if np.any(broken & left)}
@@ -409,13 +409,6 @@ def _same_order(plans: PlanArrays, one: list[str], other: list[str]) -> np.ndarr
     return same
 
 
-def _tasks(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
-    """Return how many tasks a step is taken to have, as `workloads.step.step.build_step` counts them."""
-    shards = plans["zero"] == 3
-    pieces = np.where(shards, 30, 2).astype(np.int64)
-    return plans["pp"] * plans.microbatches * plans["vpp"] * 2 * pieces
-
-
 def strides(order: str, tp: int, cp: int, dp: int, pp: int) -> dict[str, int]:
     """Return how far neighbours along each axis stand from each other."""
     sizes = {"tp": tp, "cp": cp, "dp": dp, "pp": pp}
@@ -437,12 +430,11 @@ def endpoints_of(axes: Axes, order: str) -> tuple[int, ...]:
 
 def stage_blocks(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
     """Return the blocks of the first, the fullest inner and the last stage, shape [P, 3]."""
-    share = balanced_layers if plans.base.schedule.embedding_as_layers else stage_layers
     first, place = plans.distinct(("pp", "vpp"))
     found = np.zeros((len(first), 3))
     for number, row in enumerate(first):
         pp, vpp = int(plans["pp"][row]), int(plans["vpp"][row])
-        layers = np.array(share(config.layers, pp * vpp)).reshape(vpp, pp).sum(axis=0)
+        layers = np.array(plans.base.schedule.blocks(config.layers, pp * vpp)).reshape(vpp, pp).sum(axis=0)
         inner = layers[1:-1] if pp > 2 else layers
         found[number] = layers[0], inner.max(), layers[-1]
     return found[place]

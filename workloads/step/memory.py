@@ -297,7 +297,7 @@ def state_bytes(plan: Plan, held: RankParameters, optimizer_each: Amount) -> dic
     """
     sharding, formats = plan.sharding, plan.precision
     whole = held.total * 1.0
-    shared = shared_share(plan, held)
+    shared = shared_share(sharding, plan.axes, held)
     weights = choose(sharding.shards_parameters, shared + (0.0 if sharding.reshard else whole), whole)
     weights = weights * (formats.element_bytes + (FP8_COPIES_BYTES if formats.kind is Precision.FP8 else 0))
     if sharding.secondary_copy:
@@ -400,9 +400,11 @@ def host_bytes(config: TransformerConfig, plan: Plan, stage: int) -> dict[Place,
     disk: dict[str, float] = {}
     if not plan.sharding.updates_on_host:
         return {Place.HOST: memory, Place.NVME: disk}
-    kept = shared_share(plan, part_parameters(config, plan, whole_stage(config, plan, stage)))
+    whole = part_parameters(config, plan, whole_stage(config, plan, stage))
+    kept = shared_share(plan.sharding, plan.axes, whole)
     parts = [
-        shared_share(plan, part_parameters(config, plan, part)) for part in stage_parts(config, plan, stage)
+        shared_share(plan.sharding, plan.axes, part_parameters(config, plan, part))
+        for part in stage_parts(config, plan, stage)
     ]
     staged = math.fsum(sorted(parts)[-STAGED_PARTS:])
     memory["gradients"] = kept * plan.precision.grad_bytes * (2 if plan.sharding.delayed_update else 1)

@@ -8,14 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from simulator.amounts import choose
+from simulator.amounts import Amount, ceiling, choose, larger, smaller
 from simulator.operators import Elementwise, Phase
 from workloads.layers.sparsity import compressed_bytes, kept_elements
 from workloads.models.architecture import TransformerConfig
 from workloads.pipeline.schedule import Schedule
-from workloads.pipeline.stages import balanced_layers, stage_layers
 from workloads.plan.choices import Optimizer, Precision
-from workloads.plan.parts import Axes, Formats, trait
+from workloads.plan.parts import Axes, Formats, Sharding, trait
 from workloads.plan.plan import Plan
 
 MOST_UNITS = 10
@@ -183,8 +182,7 @@ def stage_chunks(config: TransformerConfig, plan: Plan, stage: int) -> tuple[Sta
     """Return the chunks of a pipeline stage."""
     found: dict[int, StagePart] = {}
     for chain in plan.pipeline.chains:
-        share = balanced_layers if plan.schedule.embedding_as_layers else stage_layers
-        layers = share(config.layers, len(chain))
+        layers = plan.schedule.blocks(config.layers, len(chain))
         for position, (holder, chunk) in enumerate(chain):
             if holder == stage:
                 start, count = sum(layers[:position]), layers[position]
@@ -209,6 +207,22 @@ def stage_parts(config: TransformerConfig, plan: Plan, stage: int) -> tuple[Stag
     return tuple(part for chunk in chunks for part in chunk_parts(plan, chunk))
 
 
+def pieces_of(plan: Plan, layers: Amount, chunks: Amount) -> Amount:
+    """Return in how many pieces a chunk's gradients and parameters travel.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan, or one whose counts are arrays.
+    layers : float or array
+        Blocks of the chunk.
+    chunks : float or array
+        Chunks of a stage.
+    """
+    once = smaller(ceiling(plan.traffic.grad_buckets / chunks), layers)
+    return larger(1, choose(plan.sharding.shards_parameters, smaller(layers, MOST_UNITS), once))
+
+
 def chunk_parts(plan: Plan, chunk: StagePart) -> tuple[StagePart, ...]:
     """Return the parts in which a chunk's gradients and parameters travel, in forward order.
 
@@ -217,12 +231,10 @@ def chunk_parts(plan: Plan, chunk: StagePart) -> tuple[StagePart, ...]:
     What is gathered for every microbatch is cut finer than what is gathered once: its first and its last
     block stand alone, for nothing hides the first gather and the last sum.
     """
-    if plan.sharding.shards_parameters:
-        inner = chunk.layers - 2
-        count = min(inner, MOST_UNITS - 2)
-        sizes = [1, *_even(inner, count), 1] if inner > 0 else [1] * chunk.layers or [0]
+    count = int(pieces_of(plan, chunk.layers, plan.pipeline.chunks))
+    if plan.sharding.shards_parameters and count > 2:
+        sizes = [1, *_even(chunk.layers - 2, count - 2), 1]
     else:
-        count = max(1, min(-(-plan.traffic.grad_buckets // plan.pipeline.chunks), chunk.layers))
         sizes = _even(chunk.layers, count)
     return tuple(
         StagePart(
@@ -256,13 +268,13 @@ def optimizer_share(plan: Plan, held: RankParameters) -> float:
     """Return how many parameters' optimizer state one rank keeps (a share, not rounded)."""
     if plan.traffic.uses_servers:
         return held.total / plan.traffic.server_count(plan.axes)
-    count = choose(plan.sharding.zero > 0, shared_share(plan, held), held.total * 1.0)
+    count = choose(plan.sharding.zero > 0, shared_share(plan.sharding, plan.axes, held), held.total * 1.0)
     return count / trait(plan.schedule.kind, lambda one: 2 if one.two_copies else 1)
 
 
-def shared_share(plan: Plan, held: RankParameters) -> float:
+def shared_share(sharding: Sharding, axes: Axes, held: RankParameters) -> float:
     """Return a rank's share of parameters that are cut over the data-parallel ranks (not rounded)."""
-    axes, ranks = plan.axes, plan.sharding.ranks(plan.axes)
+    ranks = sharding.ranks(axes)
     if axes.whole_experts:
         return held.dense / ranks + held.expert / axes.expert_replicas
     return held.dense / ranks + held.expert * axes.ep / ranks

@@ -235,7 +235,11 @@ class StageRun:
         if gathered is not None:
             first = slot.direction is Pass.FORWARD and not self.runs[slot.chunk, slot.direction]
             held = part_parameters(self.config, self.plan, part)
-            items = (*gathered.at_arrival, *items, *(keep_copy(self.plan, held) if first else ()))
+            items = (
+                *gathered.at_arrival,
+                *items,
+                *(keep_copy(self.plan.sharding, self.plan.precision, held) if first else ()),
+            )
         if summed is not None:
             items = (*items, *self.sharded.before(summed))
         self.computed.append(self._sequence(slot, items, after))

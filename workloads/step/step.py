@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
+from simulator.amounts import choose
 from simulator.errors import WorkloadError
 from simulator.operators import BESIDE, Collective, CollectiveKind, StepGraph, Task
 from workloads.layers.routing import dropped_share
@@ -266,6 +267,14 @@ MOST_TASKS = 4_000_000
 """Tasks beyond which a step graph is refused before memory runs out; a choice."""
 
 
+def task_count(config: TransformerConfig, plan: Plan, steps: int) -> int:
+    """Return about how many tasks a run of so many steps has; of a plan whose counts are arrays, an array."""
+    pieces = choose(plan.sharding.shards_parameters, 3 * MOST_UNITS, 2) * steps
+    if plan.traffic.overlap_experts:
+        pieces = pieces * 8 * -(-config.layers // (plan.axes.pp * plan.schedule.vpp))
+    return pieces * 2 * plan.axes.pp * plan.microbatches * plan.schedule.vpp
+
+
 def build_step(config: TransformerConfig, plan: Plan) -> StepGraph:
     """Return one training step of a model under a plan.
 
@@ -299,11 +308,7 @@ def build_step(config: TransformerConfig, plan: Plan) -> StepGraph:
     two copies between the first and the last stage, and the few bytes of the gradient norm and the loss.
     """
     check(config, plan)
-    pieces = MOST_UNITS * 3 if plan.sharding.shards_parameters else 2
-    pieces *= (
-        8 * -(-config.layers // (plan.axes.pp * plan.schedule.vpp)) if plan.traffic.overlap_experts else 1
-    )
-    expected = plan.axes.pp * plan.microbatches * plan.schedule.vpp * 2 * pieces * plan.steps_in_run
+    expected = task_count(config, plan, plan.steps_in_run)
     if expected > MOST_TASKS:
         of_steps = f" x {plan.steps_in_run} steps" if plan.steps_in_run > 1 else ""
         msg = (

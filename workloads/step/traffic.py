@@ -23,6 +23,7 @@ from workloads.layers.sparsity import DEQUANTISE_FLOPS, INT4_BYTES, INT8_BYTES, 
 from workloads.layers.transformer import Item
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.choices import Place
+from workloads.plan.parts import Formats, Sharding
 from workloads.plan.plan import Plan
 from workloads.step.graph import Graph
 from workloads.step.sharding import (
@@ -74,7 +75,7 @@ class HostTraffic:
         plan = self.plan
         if not plan.sharding.fetches_parameters:
             return ()
-        size = shared_share(plan, held) * plan.precision.element_bytes
+        size = shared_share(plan.sharding, plan.axes, held) * plan.precision.element_bytes
         ahead = 3 if plan.axes.gradient_ranks > 1 else 2
         needs = tuple(computed[-ahead : 1 - ahead])
         if plan.sharding.parameter_place is Place.NVME:
@@ -88,13 +89,13 @@ class HostTraffic:
         plan = self.plan
         if not plan.sharding.updates_on_host:
             return
-        size = shared_share(plan, held) * plan.precision.grad_bytes
+        size = shared_share(plan.sharding, plan.axes, held) * plan.precision.grad_bytes
         ended = self._move("gradients", Phase.GRAD_WEIGHT, Lane.TO_HOST, size, after)
         if plan.sharding.shards_gradients and not first:
             work = HostWork(
                 name="gradients.add",
                 phase=Phase.GRAD_WEIGHT,
-                flops=shared_share(plan, held),
+                flops=shared_share(plan.sharding, plan.axes, held),
                 read_bytes=2 * size,
                 written_bytes=size,
             )
@@ -261,11 +262,11 @@ def gathering(plan: Plan, held: RankParameters, *, forward: bool) -> Gathering:
     return Gathering(at_source=(pack,), collectives=collectives, at_arrival=((unpack, 1),))
 
 
-def keep_copy(plan: Plan, held: RankParameters) -> tuple[Item, ...]:
+def keep_copy(sharding: Sharding, formats: Formats, held: RankParameters) -> tuple[Item, ...]:
     """Return the work of keeping a rank's part of the secondary copy, once a step, after a gather."""
-    if not plan.sharding.secondary_copy:
+    if not sharding.secondary_copy:
         return ()
-    kept = held.total / plan.sharding.local_group * plan.precision.element_bytes
+    kept = held.total / sharding.local_group * formats.element_bytes
     return ((_kernel("weights.secondary_copy", "parameters", flops=0, read=kept, written=kept), 1),)
 
 

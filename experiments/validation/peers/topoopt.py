@@ -31,7 +31,7 @@ from experiments.validation.rows import Outcome, Record, SkipError, check_proven
 from simulator.checks import check_positive, check_range
 from simulator.engine.replay import Clockwork, Replay
 from simulator.errors import HeliographError
-from simulator.interfaces import Fabric
+from simulator.fabric import Fabric
 from simulator.rank_graph import RankGraph
 from simulator.results.trace import Stream, Trace
 from simulator.tables import Table, read_table

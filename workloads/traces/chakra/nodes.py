@@ -189,11 +189,11 @@ def schema() -> Schema:
     )
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    classes = [
+    node, metadata = (
         message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{file.package}.{name}"))
         for name in ("Node", "GlobalMetadata")
-    ]
-    return Schema(*classes, message.DecodeError)
+    )
+    return Schema(node, metadata, message.DecodeError)
 
 
 def _field_of(form: Form) -> str:

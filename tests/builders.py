@@ -1,0 +1,69 @@
+"""Small models, plans, memories and flows that several test files ask about."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from electronic.devices import load_scale_up
+from simulator.node import Memory
+from simulator.operators import CollectiveKind
+from workloads.models.architecture import TransformerConfig
+from workloads.plan.choices import Attention, Recompute
+from workloads.plan.plan import Plan
+
+TINY = TransformerConfig(
+    name="tiny",
+    layers=8,
+    hidden=64,
+    heads=8,
+    kv_heads=4,
+    head_dim=8,
+    ffn_hidden=128,
+    vocabulary=512,
+    max_sequence=256,
+    gated=True,
+)
+
+
+PLAN = Plan.of(
+    global_batch=16,
+    sequence_length=64,
+    attention=Attention.FULL,
+    vocabulary_multiple=1,
+    recompute=Recompute.NONE,
+)
+
+
+EXPERTS = replace(TINY, experts=8, experts_per_token=2)
+
+
+HBM = Memory(
+    capacity_bytes=80e9, bandwidth_bytes_per_s=3e12, efficiency=0.9, energy_j_per_byte=31.2e-12, static_w=20.0
+)
+
+
+class Idle:
+    name, static_w = "idle", 0.0
+
+    def accepts(self, work):
+        return True
+
+
+REDUCING = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER)
+
+
+def permutation(n, seed=0):
+    order = np.random.default_rng(seed).permutation(n)
+    found = np.empty(n, dtype=int)
+    found[order] = np.roll(order, 1)
+    return found
+
+
+def haar(n, seed=0):
+    generator = np.random.default_rng(seed)
+    normal = generator.standard_normal((2, n, n))
+    q, r = np.linalg.qr(normal[0] + 1j * normal[1])
+    return q * (np.diagonal(r) / np.abs(np.diagonal(r)))
+
+
+SINGLE = replace(load_scale_up("nvlink4"), size=1)
