@@ -130,7 +130,8 @@ def encode(
         energy = x.new_empty((*x.shape[:2], 1) if summed_dim == -1 else (x.shape[0], 1, x.shape[2]))
         words = draws.take(x.numel() // draws.blocks) if dithers else NO_WORDS
         coded = kernels.Coded(codes.numpy(), energy.numpy(), summed_dim == -1)
-        kernels.encode(x.numpy(), scale.numpy(), np.float32(reach), words, coded)
+        memory = np.from_dlpack(x)  # `numpy` would keep FSDP from freeing it
+        kernels.encode(memory, scale.numpy(), np.float32(reach), words, coded)
     else:
         codes = x * (scale.new_tensor(reach) / scale)
         if dithers:
