@@ -9,6 +9,7 @@ product; G blocks of B / G matrices, each with a key.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -71,13 +72,15 @@ class Law(NamedTuple):
 def available(x: torch.Tensor) -> bool:
     """Return whether compiled passes take such tensors: float32 on a CPU, where numba is installed."""
     usual = x.dtype == torch.float32 and x.device.type == "cpu"
-    return usual and numba is not None and not numba.config.DISABLE_JIT
+    return usual and numba is not None and os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
 
 
 def _compiled(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # noqa: ANN401
     """Return what makes a function one that is compiled at its first call."""
-    options = {"nogil": True, "cache": True, "error_model": "numpy"} | options
-    return (lambda function: function) if numba is None else numba.njit(**options)
+    if numba is None:
+        return lambda function: function
+    made: Callable[..., Any] = numba.njit(nogil=True, cache=True, error_model="numpy", **options)
+    return made
 
 
 _inner = _compiled(no_cpython_wrapper=True, no_cfunc_wrapper=True)

@@ -122,8 +122,8 @@ class AnalogNumerics:
             return torch.bmm(a_BMK, b_BKN)
         second = bool(loads_second(a_BMK.shape[1], b_BKN.shape[2]))
         if self.spec.scale is Scale.BLOCK:
-            b = SharedBlocks.of(b_BKN, self.spec, None, loaded=second)
-            return self.multiply_scaled_blocks(a_BMK, b, draws).to(a_BMK.dtype)
+            scaled = SharedBlocks.of(b_BKN, self.spec, None, loaded=second)
+            return self.multiply_scaled_blocks(a_BMK, scaled, draws).to(a_BMK.dtype)
         kind = single or a_BMK.shape[0] == 1
         a = encode(a_BMK, -1, self.spec, draws, loaded=not second, order=orders[0], single=kind)
         b = encode(b_BKN, -2, self.spec, draws, loaded=second, order=orders[1], single=kind)
@@ -293,8 +293,8 @@ class SharedBlocks:
             Of the block of rows.
         """
         if self.coded is None:
-            samples = self.b_BKN[:, first * self.width : (first + count) * self.width]
-            return encode(_columns_of_samples(samples, self.width), -2, spec, draws, loaded=self.loaded)
+            part = self.b_BKN[:, first * self.width : (first + count) * self.width]
+            return encode(_columns_of_samples(part, self.width), -2, spec, draws, loaded=self.loaded)
         if len(self.coded) > 1:
             return self.coded[first]
         whole, samples = self.coded[0], slice(first, first + count)

@@ -167,16 +167,10 @@ def _samples(
     """Return what the gain stage reads, [G, S', T', M', N'], in code products."""
     if product is None or a.codes.shape[2] > spec.analog_length:
         return _probe(spec, a, blocks) @ _probe(spec, b.mT, blocks).mT
-    _, rows, columns = product.shape
     outputs = product.unflatten(0, (blocks, 1, -1)).transpose(1, 2)
-    matrices, rows, columns = outputs.shape[1], *outputs.shape[3:]
-    return outputs[
-        :,
-        :: _stride(matrices, _PROBE_BATCHES),
-        :,
-        :: _stride(rows, _PROBE_ROWS),
-        :: _stride(columns, _PROBE_ROWS),
-    ]
+    _, matrices, _, rows, columns = outputs.shape
+    outputs = outputs[:, :: _stride(matrices, _PROBE_BATCHES)]
+    return outputs[..., :: _stride(rows, _PROBE_ROWS), :: _stride(columns, _PROBE_ROWS)]
 
 
 def _stride(count: int, most: int) -> int:
