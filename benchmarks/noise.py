@@ -12,7 +12,7 @@ import time
 import torch
 
 from optical.cores import load_core
-from optical.execution.analog import AnalogSpec, Shot
+from optical.execution import AnalogSpec, Shot
 from optical.execution.numerics import AnalogNumerics
 from simulator.operators import Phase
 from simulator.parameter_tree import replace_at

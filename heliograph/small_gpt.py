@@ -17,7 +17,7 @@ from heliograph.processes import run_all
 from heliograph.records import TrainingCache
 from heliograph.systems import SYSTEMS, System
 from heliograph.tables import UNRESOLVED
-from optical.execution.analog import AnalogSpec
+from optical.execution import AnalogSpec
 from simulator.operators import Phase
 
 if TYPE_CHECKING:

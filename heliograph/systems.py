@@ -30,7 +30,7 @@ from heliograph.system_names import (
 from optical.accelerator import PhotonicUnit, proportionate_buffer_bytes
 from optical.cores.core import Core
 from optical.devices.named_parts import named_parts
-from optical.execution.analog import AnalogSpec
+from optical.execution import AnalogSpec
 from simulator.errors import ParameterError
 from simulator.fabric import CircuitPolicy, Fabric
 from simulator.node import Host, Node

@@ -32,7 +32,7 @@ from simulator.errors import LinkError
 from simulator.keys import mix_key
 
 if TYPE_CHECKING:
-    from optical.execution.counting import CountingNumerics, HomodyneNumerics
+    from optical.execution.photons import CountingNumerics, HomodyneNumerics
     from workloads.training.classifier import Classifier
     from workloads.training.digits import Digits
     from workloads.training.vision_transformer import VisionTransformer
@@ -382,9 +382,9 @@ class Request:
 
 def products_of(scheme: Scheme, photons_per_mac: float) -> CountingNumerics | HomodyneNumerics:
     """Return what executes products by a scheme with so many photons per multiplication."""
+    from optical.cores.few_photons import LitCore  # noqa: PLC0415
     from optical.cores.homodyne import default_homodyne  # noqa: PLC0415 - torch, only to execute
-    from optical.execution.counting import CountingNumerics, HomodyneNumerics, Signs  # noqa: PLC0415
-    from optical.execution.few_photons import LitCore  # noqa: PLC0415
+    from optical.execution.photons import CountingNumerics, HomodyneNumerics, Signs  # noqa: PLC0415
 
     match scheme:
         case Scheme.PAIR | Scheme.OFFSET:

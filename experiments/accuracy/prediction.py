@@ -36,7 +36,7 @@ from heliograph.small_gpt import (
     steps_to_loss,
     train_all,
 )
-from optical.execution.analog import AnalogSpec
+from optical.execution import AnalogSpec
 from simulator.errors import ParameterError, nearest
 from simulator.keys import mix_key
 from simulator.operators import Phase

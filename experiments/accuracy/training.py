@@ -30,7 +30,7 @@ from heliograph.style import PALETTE, REFERENCE, new_figure, styled
 from heliograph.systems import System
 from optical.cores.crossbar import Crossbar
 from optical.cores.number_formats import BlockFloatCore, in_short_residues
-from optical.execution.analog import AnalogSpec, Rounding, Scale
+from optical.execution import AnalogSpec, Rounding, Scale
 from simulator.errors import ParameterError
 from simulator.operators import Phase
 

@@ -12,7 +12,7 @@ from optical.conversion.interception import ProductCounts, watch_products
 from optical.conversion.noise_keys import NoiseKey, noise_key
 from optical.conversion.policy import Policy, ProductException, ProductKind
 from optical.conversion.report import ConversionReport, ReportRow, RunsOn, describe
-from optical.execution.product_specs import Mode, ProductSpecs
+from optical.execution import Mode, ProductSpecs
 
 __all__ = [
     "ConversionReport",

@@ -27,7 +27,7 @@ from optical.conversion.policy import (
     fits,
     specs_of,
 )
-from optical.execution.product_specs import ProductSpecs
+from optical.execution import ProductSpecs
 from simulator.errors import WorkloadError
 
 ATTENTION = "heliograph"

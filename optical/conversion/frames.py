@@ -15,9 +15,8 @@ import torch
 
 from optical.conversion.noise_keys import NoiseKey, TensorKey, open_key
 from optical.conversion.policy import Policy, ProductKind
-from optical.execution.analog import AnalogSpec
-from optical.execution.noisy_matmul import noisy_matmul
-from optical.execution.product_specs import Mode, ProductSpecs
+from optical.execution import AnalogSpec, Mode, ProductSpecs
+from optical.execution.matmul import noisy_matmul
 from simulator.errors import WorkloadError
 from simulator.keys import mix_key
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from optical.execution.analog import AnalogSpec
-from optical.execution.product_specs import Mode, ProductSpecs, record_from_json, record_to_json
+from optical.execution import AnalogSpec, Mode, ProductSpecs
+from optical.execution.spec import record_from_json, record_to_json
 from simulator.errors import ParameterError
 from simulator.operators import Phase
 

@@ -37,7 +37,7 @@ from optical.devices import (
     shipped,
     static_w,
 )
-from optical.execution.analog import AnalogSpec, Rounding
+from optical.execution import AnalogSpec, Rounding
 from optical.noise import (
     CalibrationCost,
     Chip,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from optical.devices import device_table
-from optical.execution.analog import AnalogSpec, Shot
+from optical.execution import AnalogSpec, Shot
 from optical.noise import LinkBudget
 from optical.noise.chip import (
     Chip,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from optical.devices import Events, Part
-from optical.execution.analog import AnalogSpec, loads_second
+from optical.execution import AnalogSpec, loads_second
 from optical.noise import CalibrationCost
 from simulator.amounts import Amount, Flag, ceiling, choose
 from simulator.operators import Phase, Products

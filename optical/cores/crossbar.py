@@ -37,7 +37,7 @@ from optical.devices import (
     Tia,
     shipped,
 )
-from optical.execution.analog import AnalogSpec, Shot
+from optical.execution import AnalogSpec, Shot
 from optical.noise import Chip, Element, LinkBudget, elements_of
 from simulator.amounts import ceiling
 from simulator.operators import Phase, Products

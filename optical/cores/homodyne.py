@@ -36,7 +36,7 @@ from optical.devices import (
     PhaseShifter,
     shipped,
 )
-from optical.execution.analog import AnalogSpec, Shot
+from optical.execution import AnalogSpec, Shot
 from optical.noise import (
     UNIFORM_MEAN_SQUARE,
     Chip,

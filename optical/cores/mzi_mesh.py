@@ -42,7 +42,7 @@ from optical.devices import (
     programmable_table,
     shipped,
 )
-from optical.execution.analog import AnalogSpec
+from optical.execution import AnalogSpec
 from optical.noise import (
     UNIFORM_MEAN_SQUARE,
     CalibrationCost,

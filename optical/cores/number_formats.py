@@ -21,14 +21,8 @@ from optical.cores.core import Budget, Core, Reload, Work
 from optical.cores.crossbar import Crossbar, default_crossbar
 from optical.devices import Events, FormatLogic, Part, Per, bytes_of_bits, device_table, energy_j
 from optical.devices.limits import bits_from_snr
-from optical.execution.analog import AnalogSpec, Scale
-from optical.execution.residues import (
-    Remainder,
-    Residues,
-    largest_mantissa,
-    largest_residue,
-    residue_mean_square,
-)
+from optical.execution import AnalogSpec, Residues, Scale
+from optical.execution.residues import Remainder, largest_mantissa, largest_residue, residue_mean_square
 from optical.noise import CalibrationCost
 from simulator.amounts import Amount, ceiling
 from simulator.checks import check_range, check_whole

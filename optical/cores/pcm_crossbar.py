@@ -38,7 +38,7 @@ from optical.devices import (
     programmable_table,
     shipped,
 )
-from optical.execution.analog import AnalogSpec
+from optical.execution import AnalogSpec
 from optical.noise import UNIFORM_MEAN_SQUARE, Chip, DifferenceBudget, Element, elements_of
 from simulator.checks import check_range
 from simulator.operators import Phase, Products

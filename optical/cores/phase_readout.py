@@ -15,7 +15,7 @@ import numpy as np
 import scipy
 
 from optical.devices.limits import bits_from_snr
-from optical.execution.residues import Residues
+from optical.execution import Residues
 from optical.noise import Element, NoiseRatio, Receiver, loss_db
 from simulator.checks import check_positive, check_range
 from simulator.units import ratio_from_db

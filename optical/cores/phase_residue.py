@@ -38,8 +38,8 @@ from optical.devices import (
     energy_j,
 )
 from optical.devices.limits import bits_from_snr
-from optical.execution.analog import AnalogSpec, Rounding, Scale
-from optical.execution.residues import Residues, largest_mantissa
+from optical.execution import AnalogSpec, Residues, Rounding, Scale
+from optical.execution.residues import largest_mantissa
 from optical.noise import CalibrationCost, Element, NoiseRatio, Receiver, check_closes
 from simulator.checks import check_positive, check_range, check_whole
 from simulator.errors import LinkError, ParameterError

@@ -42,7 +42,7 @@ from optical.devices import (
 )
 from optical.devices.programmable import NEIGHBOURS
 from optical.devices.rings import WeightCrosstalk, least_drop, weight_crosstalk
-from optical.execution.analog import AnalogSpec
+from optical.execution import AnalogSpec
 from optical.noise import (
     UNIFORM_MEAN_SQUARE,
     CalibrationCost,

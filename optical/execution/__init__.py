@@ -1,1 +1,25 @@
-"""Products executed in torch with the errors of a photonic core."""
+"""Executed products: what a photonic core makes of a matrix product, and of its gradients.
+
+A product walks one road: `spec` (what reaches it, a frozen record), `draws` (randomness by key and place),
+`operands` (codes on the converters' grids), `products` (their exact product), `readout` (gain and the law of
+noise, once, as data), `kernels` (the two passes that numba compiles), `numerics` (all of it in turn) and
+`matmul` (the same as a differentiable function of torch, in blocks of rows). Beside it stand `sharded`
+(distributed tensors), `residues` (residue numbers) and `photons` (products counted photon by photon).
+
+What is exported here needs no torch. `optical.execution.numerics.AnalogNumerics`,
+`optical.execution.matmul.noisy_matmul` and the numerics of `optical.execution.photons` do.
+"""
+
+from optical.execution.residues import Residues
+from optical.execution.spec import AnalogSpec, Mode, ProductSpecs, Rounding, Scale, Shot, loads_second
+
+__all__ = [
+    "AnalogSpec",
+    "Mode",
+    "ProductSpecs",
+    "Residues",
+    "Rounding",
+    "Scale",
+    "Shot",
+    "loads_second",
+]

@@ -1,144 +1,154 @@
-"""Random numbers for executed products, quick enough not to outlast the product itself."""
+"""Random draws of executed products, addressed by key and place rather than drawn in sequence.
+
+Shape suffixes: B matrices, G blocks of them, each with a key of its own.
+"""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from optical.execution import fused
-from optical.execution.scratch import scratch
+from simulator.keys import mix_key
 
 _WORD_VALUES = 2**16
 """Values of the 16-bit words that draws on the CPU are made of."""
-WORDS_AT_ONCE = 4
+WORDS_PER_NUMBER = 4
 """Words in a number of the generator."""
 _LATTICE_GENERATOR = 24247
 """Joins pairs of Gaussians with a correlation of 1e-5, the least of the generators tried."""
 _KEY_MASK = 2**64 - 1
-_MIXING = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, None))
-"""Shifts and multipliers of SplitMix64's finalizer."""
-_INCREMENT = 0x9E3779B97F4A7C15
+INCREMENT = 0x9E3779B97F4A7C15
 """Odd, near 2**64 over the golden ratio: how far numbers lie apart before they are mixed."""
+MIXING = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+"""Shifts and multipliers of SplitMix64's finalizer, which ends with one further shift."""
+LAST_SHIFT = 31
+
+
+class Words(NamedTuple):
+    """Words of the generators of all blocks, from the same place in each."""
+
+    keys: np.ndarray
+    """Of the blocks, uint64 [G]; none where nothing is drawn."""
+    first: int
+    """Place of the first word."""
+
+
+NO_WORDS = Words(np.empty(0, np.uint64), 0)
 
 
 class Draws:
-    """Random draws of one call, in order, from one key.
+    """Random draws of the blocks of a product, in order, from one key for each block.
 
-    On the CPU they are made of 16-bit words, since torch's Mersenne Twister would take longer than the
-    product itself: a dither has 65536 values, as has a Gaussian, up to 4.3 sigma. Number i of the generator
-    is the finalizer of SplitMix64 for ``key + (i + 1) increment``, so that any of them can be had without the
-    others.
+    What a block draws hangs on its key and on what it drew before, not on the other blocks that are executed
+    with it. On the CPU draws are made of 16-bit words, since torch's Mersenne Twister would take longer than
+    the product itself: a dither has 65536 values, as has a Gaussian, up to 4.3 sigma. Number i of a block is
+    the finalizer of SplitMix64 for ``key + (i + 1) increment``, so that any of them can be had without the
+    others. An accelerator draws from torch's own generator there.
+
+    Parameters
+    ----------
+    keys : sequence of int
+        One for each block, taken modulo 2**64.
+    device : torch.device
+        Where draws go.
 
     References
     ----------
     Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, section 5.
     """
 
-    def __init__(self, key: int, device: torch.device) -> None:
-        self._device = device
-        self._key, self._next = _signed(key & _KEY_MASK), 0
-        if device.type != "cpu":
-            self._generator = torch.Generator(device).manual_seed(key)
+    def __init__(self, keys: Sequence[int], device: torch.device) -> None:
+        self.keys = np.array([key & _KEY_MASK for key in keys], np.uint64)
+        self._device, self._next = device, 0
+        self._generators = [
+            torch.Generator(device).manual_seed(int(key)) for key in self.keys if device.type != "cpu"
+        ]
 
-    def on_host(self) -> np.random.Generator:
-        """Return what draws a few numbers on the host, whatever the device, each time from a new key."""
-        return np.random.Generator(np.random.SFC64(self._number()))
+    @property
+    def blocks(self) -> int:
+        """How many there are."""
+        return len(self.keys)
 
-    def gaussian(self, shape: torch.Size, dtype: torch.dtype, *, brief: bool = False) -> torch.Tensor:
+    def take(self, count: int) -> Words:
+        """Return the next so many words of every block, which the caller makes."""
+        first = self._next
+        self._next += count
+        return Words(self.keys, first)
+
+    def words(self, count: int) -> torch.Tensor:
+        """Return uniform 16-bit words of every block on the CPU, int16, shape [G, count]."""
+        start, skipped = divmod(self.take(count).first, WORDS_PER_NUMBER)
+        numbers = _numbers(self.keys, start, -(-(skipped + count) // WORDS_PER_NUMBER))
+        return numbers.view(torch.int16)[:, skipped : skipped + count]
+
+    def gaussian(self, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
         """Return independent draws of zero mean and unit variance.
 
         Parameters
         ----------
-        shape, dtype
+        shape : torch.Size
+            Of the result; the first dimension is divided evenly among the blocks.
+        dtype : torch.dtype
             Of the result.
-        brief : bool
-            Whether the result may lie in memory that the next brief draws overwrite.
         """
-        if self._device.type != "cpu":
-            return torch.empty(shape, dtype=dtype, device=self._device).normal_(generator=self._generator)
-        index = torch.from_numpy(self.words(-(-shape.numel() // 2)).astype(np.int32))
-        size, device = torch.Size((index.numel(),)), self._device
-        out = (
-            scratch("pairs", size, torch.float64, device) if brief else torch.empty(size, dtype=torch.float64)
-        )
-        pairs = torch.index_select(gaussian_pairs(), 0, index, out=out).view(torch.float32)
-        return pairs[: shape.numel()].view(shape).to(dtype)
+        if self._generators:
+            out = torch.empty(shape, dtype=dtype, device=self._device)
+            for part, generator in zip(out.chunk(self.blocks), self._generators, strict=True):
+                part.normal_(generator=generator)
+            return out
+        count = shape.numel() // self.blocks
+        index = self.words(-(-count // 2)).to(torch.int32).bitwise_and_(_WORD_VALUES - 1)
+        return gaussian_pairs()[index].view(torch.float32)[:, :count].reshape(shape).to(dtype)
+
+    def dither(self, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+        """Return independent draws, uniform over one step around zero; parameters as of `gaussian`."""
+        if self._generators:
+            out = torch.empty(shape, dtype=dtype, device=self._device)
+            for part, generator in zip(out.chunk(self.blocks), self._generators, strict=True):
+                part.uniform_(-0.5, 0.5, generator=generator)
+            return out
+        return self.words(shape.numel() // self.blocks).to(dtype).mul_(1.0 / _WORD_VALUES).view(shape)
 
     def poisson(self, mean: torch.Tensor) -> torch.Tensor:
         """Return independent Poisson numbers of these means, in double precision; below zero counts as zero.
 
         Notes
         -----
-        On the CPU they come from a generator of torch's own, keyed from this one's next number.
+        On the CPU they come from generators of torch's own, keyed from the next number of each block.
         """
-        if self._device.type != "cpu":
-            return torch.poisson(mean.double().clamp_(min=0.0), self._generator)
-        generator = torch.Generator().manual_seed(self._number() % 2**63)
-        return torch.poisson(mean.double().clamp_(min=0.0), generator)
+        generators = self._generators or [
+            torch.Generator().manual_seed(number % 2**63) for number in self._next_numbers()
+        ]
+        parts = zip(mean.double().clamp_(min=0.0).chunk(self.blocks), generators, strict=True)
+        return torch.cat([torch.poisson(part, generator) for part, generator in parts])
 
-    def dither_(self, x: torch.Tensor) -> None:
-        """Add independent draws, uniform over one step around zero, to a contiguous tensor in place."""
-        if self._device.type == "cpu":
-            words = torch.from_numpy(self.words(x.numel()).view(np.int16))
-            x.add_(words.view(x.shape), alpha=1.0 / _WORD_VALUES)
-        else:
-            x.add_(torch.empty_like(x).uniform_(-0.5, 0.5, generator=self._generator))
+    def on_host(self) -> np.random.Generator:
+        """Return a source of a few numbers on the host, whatever the device, for draws of a single block."""
+        (number,) = self._next_numbers()
+        return np.random.Generator(np.random.SFC64(number))
 
-    def words(self, count: int) -> np.ndarray:
-        """Return uniform 16-bit words, shape [count], on the CPU."""
-        key, first = self.take(count)
-        skipped, start = first % WORDS_AT_ONCE, first // WORDS_AT_ONCE
-        numbers = -(-(skipped + count) // WORDS_AT_ONCE)
-        found = (
-            fused.words(key, start, numbers)
-            if fused.is_there()
-            else _numbers(key, start, numbers).numpy().view(np.uint16)
-        )
-        return found[skipped : skipped + count]
-
-    def _number(self) -> int:
-        """Return 64 bits, from which another generator can be keyed."""
-        return int(self.words(WORDS_AT_ONCE).copy().view(np.uint64)[0])
-
-    def take(self, count: int) -> tuple[int, int]:
-        """Return the key, as an int64, and the place of the first of so many words, that the caller makes."""
-        first = self._next
-        self._next += count
-        return self._key, first
+    def _next_numbers(self) -> list[int]:
+        """Return 64 bits of each block, from which other generators can be keyed."""
+        return self.words(WORDS_PER_NUMBER).contiguous().numpy().view(np.uint64)[:, 0].tolist()
 
 
-class Blocks(NamedTuple):
-    """Blocks of matrices whose draws are their own."""
-
-    size: int
-    """Matrices of a block."""
-    keys: Sequence[int]
-    """Of their draws."""
-    first: int
-    """First word of each."""
-
-    def after(self, words: int) -> Blocks:
-        """Return the same, so many words for each matrix later."""
-        return self._replace(first=self.first + self.size * words)
-
-    @property
-    def signed(self) -> list[int]:
-        """Keys as `Draws` has them, int64."""
-        return [_signed(key & _KEY_MASK) for key in self.keys]
+def _numbers(keys: np.ndarray, first: int, count: int) -> torch.Tensor:
+    """Return numbers of the generator, int64, shape [G, count]."""
+    x = torch.arange(first + 1, first + 1 + count).mul_(_signed(INCREMENT))
+    x = x + torch.from_numpy(keys.view(np.int64))[:, None]
+    for shift, multiplier in MIXING:
+        _fold(x, shift).mul_(_signed(multiplier))
+    return _fold(x, LAST_SHIFT)
 
 
-def _numbers(key: int, first: int, count: int) -> torch.Tensor:
-    """Return numbers of the generator, int64, shape [count]."""
-    x = torch.arange(first + 1, first + 1 + count).mul_(_signed(_INCREMENT)).add_(key)
-    for shift, multiplier in _MIXING:
-        x.bitwise_xor_(x.bitwise_right_shift(shift).bitwise_and_(2 ** (64 - shift) - 1))
-        if multiplier is not None:
-            x.mul_(_signed(multiplier))
-    return x
+def _fold(x: torch.Tensor, shift: int) -> torch.Tensor:
+    """Mix the upper bits of 64 into the lower ones, in place."""
+    return x.bitwise_xor_(x.bitwise_right_shift(shift).bitwise_and_(2 ** (64 - shift) - 1))
 
 
 def _signed(value: int) -> int:
@@ -158,3 +168,22 @@ def gaussian_pairs() -> torch.Tensor:
     quantiles = (quantiles / quantiles.square().mean().sqrt()).to(torch.float32)
     partner = (slices * _LATTICE_GENERATOR).remainder(_WORD_VALUES).to(torch.int64)
     return torch.stack((quantiles, quantiles[partner]), 1).view(torch.float64).squeeze(1)
+
+
+@functools.lru_cache(maxsize=64)
+def fixed_gains(seed: int, kind: int, rows: int, columns: int, variance: float) -> torch.Tensor:
+    """Return the gains of a chip's parts of one kind, mean 1, [rows, columns]; the same on every device.
+
+    Parameters
+    ----------
+    seed : int
+        Of the chip.
+    kind : int
+        Tells kinds of parts of one chip apart.
+    rows, columns : int
+        Of parts.
+    variance : float
+        Of a gain, relative.
+    """
+    draws = Draws([mix_key(seed, kind)], torch.device("cpu"))
+    return draws.gaussian(torch.Size((rows, columns)), torch.float32).mul_(math.sqrt(variance)).add_(1.0)

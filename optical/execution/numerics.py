@@ -1,27 +1,49 @@
 """Executes an `AnalogSpec` in torch: what a photonic core makes of a matrix product.
 
-Shape suffixes: B batch, M rows of A and C, K summed, N columns of B and C.
+Shape suffixes: B matrices, M rows of A and C, K summed, N columns of B and C; T samples of a sum, of W
+products each.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import torch
 
-from optical.execution.analog import AnalogSpec, Scale
-from optical.execution.block_scales import multiply_blocks
-from optical.execution.chip_numerics import with_chip
 from optical.execution.draws import Draws
-from optical.execution.encoding import Orders, encode_both
-from optical.execution.fused import fuses
-from optical.execution.fused_products import deliver
-from optical.execution.operand_blocks import Target, whole
-from optical.execution.operands import SMALLEST_SCALE, Operand, cut
-from optical.execution.probes import probe
-from optical.execution.readout import read, set_gain, variance_of, whole_product
+from optical.execution.operands import Operand, Orders, encode, set_on_chip
+from optical.execution.products import multiply
+from optical.execution.readout import clipped_fraction, read, set_gain
+from optical.execution.residues import Residues, draw_misread
+from optical.execution.spec import AnalogSpec, Scale, loads_second
 from simulator.errors import WorkloadError
+
+_T = TypeVar("_T")
+
+_MISREAD_TOGETHER = 2**20
+"""Misread remainders, about, of samples that are computed together; so that their memory stays small."""
+_AUTOCASTING = ("cpu", "cuda")
+"""Devices that products are executed on, with an autocast each."""
+_LONGEST_SUM = 512
+"""Terms of a product of blocks; libraries cut longer sums by the number of threads, and round otherwise."""
+
+
+def executed(function: Callable[..., _T]) -> Callable[..., _T]:
+    """Return a function that computes without gradients and in the types of its tensors, autocast or not."""
+
+    @functools.wraps(function)
+    def run(*arguments: Any, **options: Any) -> _T:  # noqa: ANN401
+        with torch.no_grad():
+            if not any(torch.is_autocast_enabled(kind) for kind in _AUTOCASTING):
+                return function(*arguments, **options)
+            with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+                return function(*arguments, **options)
+
+    return run
 
 
 @dataclass(frozen=True)
@@ -55,14 +77,9 @@ class AnalogNumerics:
     exact_tiles: bool = False
     """Whether to execute every analog sample instead of one draw with the summed variance."""
 
-    @torch.no_grad()
+    @executed
     def matmul(
-        self,
-        a_BMK: torch.Tensor,
-        b_BKN: torch.Tensor,
-        key: int,
-        orders: Orders = (None, None),
-        target: Target | None = None,
+        self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int, orders: Orders = (None, None)
     ) -> torch.Tensor:
         """Return the product as the core delivers it, shape [B, M, N], in the type of A.
 
@@ -76,8 +93,6 @@ class AnalogNumerics:
             draw differently.
         orders : Orders
             Of the draws of A and of B.
-        target : Target or None
-            Where the product goes; fresh memory by default.
 
         Raises
         ------
@@ -85,59 +100,98 @@ class AnalogNumerics:
             If the shapes do not make a batched product.
         """
         _check_shapes(a_BMK, b_BKN)
-        draws = Draws(key, a_BMK.device)
-        if is_exact(self.spec):
-            product = torch.bmm(a_BMK, b_BKN)
-        elif self.spec.scale is Scale.BLOCK:
-            product = multiply_blocks(a_BMK, b_BKN, self.spec, draws)
-        else:
-            operands = encode_both(a_BMK, b_BKN, self.spec, draws, orders)
-            return self.multiply(*operands, draws, target=target).to(a_BMK.dtype)
-        return product.to(a_BMK.dtype) if target is None else target.put(product)
+        return self.matmul_blocks(a_BMK, b_BKN, Draws([key], a_BMK.device), orders)
 
-    def multiply(self, a: Operand, b: Operand, draws: Draws, *, target: Target | None = None) -> torch.Tensor:
+    def matmul_blocks(
+        self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, draws: Draws, orders: Orders, *, single: bool = False
+    ) -> torch.Tensor:
+        """Return the products of several blocks of matrices, each with a gain, scales and draws of its own.
+
+        Parameters
+        ----------
+        a_BMK, b_BKN : torch.Tensor
+            Operands, shapes [B, M, K] and [B, K, N].
+        draws : Draws
+            Of each block; there is one with block scales.
+        orders : Orders
+            Of the draws of A and of B.
+        single : bool
+            Whether a block is one matrix, large enough to be multiplied by itself.
+        """
+        if is_exact(self.spec):
+            return torch.bmm(a_BMK, b_BKN)
+        second = bool(loads_second(a_BMK.shape[1], b_BKN.shape[2]))
+        if self.spec.scale is Scale.BLOCK:
+            scaled = SharedBlocks.of(b_BKN, self.spec, None, loaded=second)
+            return self.multiply_scaled_blocks(a_BMK, scaled, draws).to(a_BMK.dtype)
+        kind = single or a_BMK.shape[0] == 1
+        a = encode(a_BMK, -1, self.spec, draws, loaded=not second, order=orders[0], single=kind)
+        b = encode(b_BKN, -2, self.spec, draws, loaded=second, order=orders[1], single=kind)
+        return self.multiply(a, b, draws).to(a_BMK.dtype)
+
+    def multiply(self, a: Operand, b: Operand, draws: Draws) -> torch.Tensor:
         """Return the product of coded operands, shape [B, M, N], in single or double precision.
 
         Parameters
         ----------
         a, b : Operand
-            Coded operands (`optical.execution.operands.encode`), not of a specification with block scales.
+            Coded operands (`optical.execution.operands.encode`), [B, M, K] and [B, K, N], or [1, K, N] for
+            all; not of a specification with block scales.
         draws : Draws
-            Source of all noise.
-        target : Target or None
-            Where the product goes; fresh memory by default.
+            Of each block of matrices.
         """
-        a, b = with_chip(a, b, self.spec)
-        if self.exact_tiles and a.codes.shape[-1] > self.spec.analog_length:
-            product = self._multiply_tiles(a, b, draws)
-        else:
-            known, exact = whole_product(self.spec, a, b), self.exact_tiles
-            delivered = deliver(self.spec, a, b, draws, known=known, exact=exact, target=target)
-            if delivered is not None:
-                return delivered
-            gain = set_gain(self.spec, a, b, known)
-            product = read(self.spec, a, b, gain, draws, known=known, exact=exact)
-        return product if target is None else target.put(product)
+        length, width = a.codes.shape[2], self.spec.analog_length
+        second = bool(loads_second(a.codes.shape[1], b.codes.shape[2]))
+        a, b = set_on_chip(a, b, self.spec.chip, draws.blocks, second=second)
+        if not self.exact_tiles or length <= width:
+            product = multiply(a.codes, b.codes)
+            gain = set_gain(self.spec, a, b, draws.blocks, product)
+            return read(self.spec, (a, b), product, gain, draws, second=second, exact=self.exact_tiles)
+        gain = set_gain(self.spec, a, b, draws.blocks, None)
+        total = a.energy.new_zeros(())
+        for start in range(0, length, width):
+            tile = slice(start, start + width)
+            tiles = a.recoded(a.codes[..., tile], -1), b.recoded(b.codes[:, tile], -2)
+            product = multiply(tiles[0].codes, tiles[1].codes)
+            total = total + read(self.spec, tiles, product, gain, draws, second=second, exact=True)
+        return total
 
-    def _multiply_tiles(self, a: Operand, b: Operand, draws: Draws) -> torch.Tensor:
-        """Return the sum of analog samples that are executed one by one."""
-        length = a.codes.shape[-1]
-        gain, c_BMN = set_gain(self.spec, a, b), torch.zeros_like(a.energy[:1, :1])
-        range_ = float(gain.range_) if fuses(a.energy) else None
-        for start in range(0, length, self.spec.analog_length):
-            tile = slice(start, start + self.spec.analog_length)
-            a_tile, b_tile = cut(a, a.codes[..., tile], -1), cut(b, b.codes[..., tile, :], -2)
-            part = (
-                None
-                if range_ is None
-                else deliver(self.spec, a_tile, b_tile, draws, range_=range_, exact=True)
-            )
-            if part is None:
-                part = read(self.spec, a_tile, b_tile, gain, draws, exact=True)
-            c_BMN = c_BMN + part
+    def multiply_scaled_blocks(self, a_BMK: torch.Tensor, b: SharedBlocks, draws: Draws) -> torch.Tensor:
+        """Return the product of block floating-point operands, one block and one scale per analog sample.
+
+        Parameters
+        ----------
+        a_BMK : torch.Tensor
+            Operand, shape [B, M, K].
+        b : SharedBlocks
+            The other, perhaps for other rows of A too.
+        draws : Draws
+            Source of all noise, of a single block.
+
+        Returns
+        -------
+        torch.Tensor
+            [B, M, N], in single or double precision.
+        """
+        each, width, residues = _spec_of_samples(self.spec), self.spec.analog_length, self.spec.residues
+        dtype = a_BMK.dtype if a_BMK.dtype == torch.float64 else torch.float32
+        c_BMN = a_BMK.new_zeros((*a_BMK.shape[:2], b.columns), dtype=dtype)
+        count = 1
+        if residues is not None:
+            wrong = max(1.0, c_BMN.numel() * math.fsum(residues.misreadings))
+            count = max(1, int(min(_MISREAD_TOGETHER / wrong, _LONGEST_SUM / width)))
+        for start in range(0, a_BMK.shape[-1], count * width):
+            part = _rows_of_samples(a_BMK[..., start : start + count * width], width)
+            a = encode(part, -1, each, draws, loaded=not b.loaded)
+            operands = (a, b.part(start // width, count, each, draws))
+            if residues is None:
+                c_BMN.add_(AnalogNumerics(each).multiply(*operands, draws))
+            else:
+                second = bool(loads_second(a.codes.shape[1], b.columns))
+                _add_residues(c_BMN, residues, set_on_chip(*operands, each.chip, 1, second=second), draws)
         return c_BMN
 
-    @torch.no_grad()
+    @executed
     def set_operands(
         self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -152,19 +206,15 @@ class AnalogNumerics:
             loading, they are as likely but drawn otherwise.
         """
         _check_shapes(a_BMK, b_BKN)
-        draws = Draws(key, a_BMK.device)
-        if self.spec.scale is not Scale.BLOCK:
-            a, b = with_chip(*encode_both(a_BMK, b_BKN, self.spec, draws), self.spec)
-            return a.values.to(a_BMK.dtype), b.values.to(b_BKN.dtype)
-        each, width = replace(self.spec, scale=Scale.ROW, residues=None), self.spec.analog_length
-        parts = []
-        for a_tile, b_tile in zip(a_BMK.split(width, 2), b_BKN.split(width, 1), strict=True):
-            a, b = with_chip(*encode_both(a_tile.contiguous(), b_tile.contiguous(), each, draws), each)
-            parts.append((a.values.to(a_BMK.dtype), b.values.to(b_BKN.dtype)))
-        firsts, seconds = zip(*parts, strict=True)
-        return torch.cat(firsts, 2), torch.cat(seconds, 1)
+        draws, spec, width = Draws([key], a_BMK.device), self.spec, a_BMK.shape[2]
+        if spec.scale is Scale.BLOCK:
+            spec, width = _spec_of_samples(spec), spec.analog_length
+        parts = zip(a_BMK.split(width, 2), b_BKN.split(width, 1), strict=True)
+        pairs = [_set(a_part, b_part, spec, draws) for a_part, b_part in parts]
+        firsts, seconds = zip(*((a.values, b.values) for a, b in pairs), strict=True)
+        return torch.cat(firsts, 2).to(a_BMK.dtype), torch.cat(seconds, 1).to(b_BKN.dtype)
 
-    @torch.no_grad()
+    @executed
     def clipped_fraction(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> float:
         """Return the expected fraction of the probe's analog samples that the converter clips.
 
@@ -176,15 +226,129 @@ class AnalogNumerics:
         _check_shapes(a_BMK, b_BKN)
         if math.isinf(self.spec.adc_bits):
             return 0.0
-        draws = Draws(0, a_BMK.device)
-        a, b = with_chip(*encode_both(a_BMK, b_BKN, self.spec, draws), self.spec)
-        gain = set_gain(self.spec, a, b)
-        a = cut(a, probe(self.spec, a.codes).to(a.energy.dtype), -1)
-        b = cut(b, probe(self.spec, b.codes.mT).mT.to(b.energy.dtype), -2)
-        signal, variance = a.codes @ b.codes, variance_of(self.spec, a, b, 1, gain)
-        spread = (math.sqrt(2.0) * variance.deviation(whole(signal.shape))).clamp_(min=SMALLEST_SCALE)
-        margins = torch.stack((gain.range_ - signal, gain.range_ + signal)) / spread
-        return float(torch.special.erfc(margins).mean())
+        return clipped_fraction(self.spec, *_set(a_BMK, b_BKN, self.spec, Draws([0], a_BMK.device)))
+
+
+def _set(a_BMK: torch.Tensor, b_BKN: torch.Tensor, spec: AnalogSpec, draws: Draws) -> tuple[Operand, Operand]:
+    """Return both operands as they are coded, loaded and set on a chip."""
+    second = bool(loads_second(a_BMK.shape[1], b_BKN.shape[2]))
+    a = encode(a_BMK, -1, spec, draws, loaded=not second)
+    b = encode(b_BKN, -2, spec, draws, loaded=second)
+    return set_on_chip(a, b, spec.chip, draws.blocks, second=second)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedBlocks:
+    """B with scales of its own in each sample, as it is loaded, or streamed, once for blocks of rows."""
+
+    b_BKN: torch.Tensor
+    """What is coded."""
+    width: int
+    """Products of a sample."""
+    loaded: bool
+    """Whether B is what stays in the core, rather than A."""
+    coded: tuple[Operand, ...] | None
+    """One sample each, [B, W, N]; of residue numbers one for all samples, [B T, W, N]. None where they are
+    coded as they are needed, from the draws of the one block that does."""
+
+    @classmethod
+    def of(cls, b_BKN: torch.Tensor, spec: AnalogSpec, draws: Draws | None, *, loaded: bool) -> SharedBlocks:
+        """Return B, coded already if there are draws for that.
+
+        Parameters
+        ----------
+        b_BKN : torch.Tensor
+            Operand, shape [B, K, N].
+        spec : AnalogSpec
+            With block scales.
+        draws : Draws or None
+            For stochastic rounding and errors of loading, shared by all blocks of rows.
+        loaded : bool
+            Whether it stays in the core, with the error of loading it.
+        """
+        coded, width = None, spec.analog_length
+        if draws is not None:
+            each = _spec_of_samples(spec)
+            parts = [b_BKN] if spec.residues is not None else b_BKN.split(width, dim=1)
+            coded = tuple(
+                encode(_columns_of_samples(part, width), -2, each, draws, loaded=loaded) for part in parts
+            )
+        return cls(b_BKN=b_BKN, width=width, loaded=loaded, coded=coded)
+
+    @property
+    def columns(self) -> int:
+        """N."""
+        return self.b_BKN.shape[2]
+
+    def part(self, first: int, count: int, spec: AnalogSpec, draws: Draws) -> Operand:
+        """Return some samples, [B count, W, N].
+
+        Parameters
+        ----------
+        first, count : int
+            Samples.
+        spec : AnalogSpec
+            Of a sample.
+        draws : Draws
+            Of the block of rows.
+        """
+        if self.coded is None:
+            part = self.b_BKN[:, first * self.width : (first + count) * self.width]
+            return encode(_columns_of_samples(part, self.width), -2, spec, draws, loaded=self.loaded)
+        if len(self.coded) > 1:
+            return self.coded[first]
+        whole, samples = self.coded[0], slice(first, first + count)
+        codes, scale, energy = (
+            x.unflatten(0, (self.b_BKN.shape[0], -1))[:, samples].flatten(0, 1)
+            for x in (whole.codes, whole.scale, whole.energy)
+        )
+        return replace(whole, codes=codes, scale=scale, energy=energy)
+
+
+def _spec_of_samples(spec: AnalogSpec) -> AnalogSpec:
+    """Return what is made of one sample of block floating point."""
+    return replace(spec, scale=Scale.ROW, residues=None)
+
+
+def _rows_of_samples(a_BMK: torch.Tensor, width: int) -> torch.Tensor:
+    """Return the samples of A, [B T, M, W]; a short one is filled up with zeros."""
+    a_BMK = torch.nn.functional.pad(a_BMK, (0, -a_BMK.shape[-1] % width))
+    return a_BMK.unflatten(2, (-1, width)).transpose(1, 2).flatten(0, 1).contiguous()
+
+
+def _columns_of_samples(b_BKN: torch.Tensor, width: int) -> torch.Tensor:
+    """Return the samples of B, [B T, W, N]; a short one is filled up with zeros."""
+    b_BKN = torch.nn.functional.pad(b_BKN, (0, 0, 0, -b_BKN.shape[1] % width))
+    return b_BKN.unflatten(1, (-1, width)).flatten(0, 1).contiguous()
+
+
+def _add_residues(
+    c_BMN: torch.Tensor, residues: Residues, operands: tuple[Operand, Operand], draws: Draws
+) -> None:
+    """Add the product of samples [B T, M, W] and [B T, W, N] through remainders.
+
+    A sample's sum is exact where no remainder is misread, hence so is one product of all samples together, as
+    `AnalogSpec` lets no sum leave the dynamic range. Only for misread ones is the integer formed, shifted by
+    what its wrong remainders weigh (`Residues.weights`) and folded into the range.
+    """
+    a, b = operands
+    samples, (rows, columns) = a.codes.shape[0] // c_BMN.shape[0], c_BMN.shape[1:]
+    a_BMK = a.values.to(c_BMN.dtype).unflatten(0, (-1, samples)).transpose(1, 2).flatten(2)
+    b_BKN = b.values.to(c_BMN.dtype).unflatten(0, (-1, samples)).flatten(1, 2)
+    c_BMN.baddbmm_(a_BMK, b_BKN)
+    misread = draw_misread(residues, a.codes.shape[0] * rows * columns, draws.on_host())
+    index, shift = (torch.from_numpy(x).to(c_BMN.device) for x in (misread.index, misread.shift))
+    batch, row, column = index // (rows * columns), index // columns % rows, index % columns
+    exact = (a.codes[batch, row].double() * b.codes[batch, :, column].double()).sum(-1)
+    found = exact + shift
+    found.sub_((found / residues.product).round_(), alpha=residues.product)
+    scale = a.scale[batch, row, 0].double() * b.scale[batch, 0, column].double()
+    error = found.sub_(exact).mul_(scale).mul_(a.step * b.step).to(c_BMN.dtype)
+    where = (batch // samples * rows + row) * columns + column
+    if c_BMN.device.type == "cpu":  # one thread adds along one dimension, hence always in the same order
+        c_BMN.view(-1).index_add_(0, where, error)
+    else:
+        c_BMN.view(-1).index_put_((where,), error, accumulate=True)
 
 
 def _check_shapes(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> None:

@@ -1,371 +1,511 @@
-"""What a receiver and its converter make of an exact product: gain, noise, clipping and rounding.
+"""Readout of exact products: gain, the law of noise, clipping and rounding, once and as data.
 
-Shape suffixes: B batch, M rows of A and C, K summed, N columns of B and C.
+The variance of an output is ``c + a e_i + b e_j + ab e_i e_j``, with the energies ``e_i`` of its row of A and
+``e_j`` of its column of B, sums of squared codes. `variance_of` works the coefficients out; torch applies
+them here, and `kernels.read` applies the same.
+
+Shape suffixes: B matrices, M rows of A and C, K summed, N columns of B and C; G blocks of S = B / G matrices,
+each with a gain and draws of its own; T' samples of a sum, M', N' and K' sizes of a probe.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+import warnings
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
-from optical.execution.analog import AnalogSpec, Shot
-from optical.execution.chip_numerics import common_encoding, common_noise, imbalance, output_gains
-from optical.execution.code_products import CodeProduct
-from optical.execution.collapse import doubt_collapse
-from optical.execution.draws import Draws
-from optical.execution.operand_blocks import Block, cachefuls, part_of, product_blocks
-from optical.execution.operands import (
-    NEGLIGIBLE_LASER,
-    SMALLEST_SCALE,
-    Operand,
-    largest_code,
-    multiply,
-)
-from optical.execution.probes import probe
-from optical.execution.residues import Residues, draw_misread
-from optical.execution.scratch import scratch
+from optical.execution import kernels
+from optical.execution.draws import NO_WORDS, Draws, fixed_gains, gaussian_pairs
+from optical.execution.kernels import Law, Lines
+from optical.execution.operands import SMALLEST_SCALE, Operand, largest_code, tiled
+from optical.execution.spec import AnalogSpec, Shot
+from optical.noise.chip import ChipErrors, CommonNoise
+from simulator.errors import ClippingWarning
+
+_PROBE_ROWS, _PROBE_BATCHES, _PROBE_SAMPLES = 64, 4, 8
+"""Most rows, columns, matrices and samples of a sum that a gain stage reads of each block."""
+_NEGLIGIBLE_LASER = 0.01
+"""Share of laser noise in the variance of an output, below which its spread over outputs is not followed."""
+_OUTPUT, _NODE = 2, 4
+"""Kinds of draws of a chip, folded into its seed."""
+_TOLERATED_CLIPPING = 0.1
+"""Largest share of clipping in the variance: beyond, tails and variance are not those of a Gaussian."""
+_WIDER = 1.5
+"""Times the range that is proposed; a Gaussian beyond 6 rms is one in a billion."""
+
+Amounts = Any
+"""One number of each block, [G]: an array on a CPU, a tensor on an accelerator, with the same arithmetic."""
+Operands = tuple[Operand, Operand]
+"""A, [B, M, K], and B, [B, K, N] or [1, K, N] for all; as a chip sets them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gain:
-    """What a probe of a product's analog samples tells; in code products."""
+    """Gain of each block as a probe of its analog samples sets it, float64 [G], in code products."""
 
-    range_: torch.Tensor
+    range_: Amounts
     """Half of the converter's range; not used where there is none."""
-    coupling: torch.Tensor
+    coupling: Amounts
     """Mean of ``sum((a b)^2)`` over that of ``sum(a^2) sum(b^2)``; zero without laser noise."""
-    clipping: torch.Tensor
+    clipping: Amounts
     """Mean square of what clipping takes off a sample."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Variance:
-    """Variance of each output, ``row + column + a_factor @ b_factor``, in code products squared."""
+class Units:
+    """Constants of a specification in the units of codes."""
 
-    row: torch.Tensor
-    """Part that depends on the row of A, and the constant part, [B, M, 1]; all sizes may be 1."""
-    column: torch.Tensor | None = None
-    """Part that depends on the column of B, [B, 1, N]; all sizes may be 1."""
-    a_factor: torch.Tensor | None = None
-    """Weighted squared codes, [B, M, K], or their sums, [B, M, 1]."""
-    b_factor: torch.Tensor | None = None
-    """Squared codes, [B, K, N], or their sums, [B, 1, N]."""
+    product: float
+    """Full-scale products in a product of codes, phase errors included."""
+    thermal: float
+    """Variance of a sample whatever the light, in code products squared."""
+    row: float
+    """Squared code of A, as a share of full scale, over that of a product."""
+    column: float
+    """The same of B."""
+    parts: float
+    """Analog samples of a sum, a short last one counted in proportion."""
 
-    def deviation(self, block: Block) -> torch.Tensor:
-        """Return the root of the variance of a block of outputs, broadcastable to it, until the next."""
-        row = part_of(self.row, block)
-        if self.column is None:
-            if self.a_factor is None:
-                return row.sqrt()
-            variance = row
-        else:
-            column = part_of(self.column, block[:1])
-            shape = _joint(row, column)
-            variance = torch.add(row, column, out=scratch("variance", shape, row.dtype, row.device))
-        if self.a_factor is None or self.b_factor is None:
-            return variance.sqrt_()
-        a, b = part_of(self.a_factor, block), part_of(self.b_factor, block[:1])
-        if a.shape[-1] == 1 == b.shape[-2]:
-            if variance is not row and _joint(variance, a) == _joint(variance, b) == variance.shape:
-                return variance.addcmul_(a, b).sqrt_()
-            return torch.addcmul(variance, a, b).sqrt_()
-        return torch.matmul(a, b).to(variance.dtype).add_(variance).sqrt_()
-
-    def mean(self) -> torch.Tensor:
-        """Return the mean over all outputs."""
-        total = self.row.mean()
-        if self.column is not None:
-            total = total + self.column.mean()
-        if self.a_factor is not None and self.b_factor is not None:
-            total = total + self.a_factor.mean() * self.b_factor.mean()
-        return total
+    @classmethod
+    def of(cls, spec: AnalogSpec, a: Operand, b: Operand) -> Units:
+        """Return the constants for two operands."""
+        unit = a.step * b.step * spec.product_gain
+        return cls(
+            product=unit,
+            thermal=spec.thermal_variance / unit**2,
+            row=(a.step / unit) ** 2,
+            column=(b.step / unit) ** 2,
+            parts=max(1.0, a.codes.shape[2] / spec.analog_length),
+        )
 
 
-def _joint(one: torch.Tensor, other: torch.Tensor) -> torch.Size:
-    """Return the shape that two tensors of three dimensions broadcast to."""
-    return torch.Size(map(max, one.shape, other.shape))
+class Energies(NamedTuple):
+    """Means over the outputs of each block, float64 [G]."""
+
+    row: Amounts
+    """Of the energies of rows of A."""
+    column: Amounts
+    """Of the energies of columns of B."""
+    both: Amounts
+    """Of the products of both."""
+
+    @classmethod
+    def of(cls, a: Operand, b: Operand, blocks: int) -> Energies:
+        """Return the means for two operands."""
+        row, column = (_amounts(x.energy.mean((1, 2), dtype=torch.float64)) for x in (a, b))
+        return cls(*(_of_blocks(x, min(blocks, len(x))) for x in (row, column, row * column)))
 
 
-def whole_product(spec: AnalogSpec, a: Operand, b: Operand) -> CodeProduct | None:
-    """Return the exact product of codes if it is one sample and one block of outputs, else None."""
-    sizes = (*a.codes.shape, b.codes.shape[2])
-    return multiply(a, b) if is_read_whole(spec, sizes, a.codes.device) else None
+def _of_blocks(x: Amounts, blocks: int) -> Amounts:
+    """Return the mean of what the matrices of each block have, [G] of [B]."""
+    return x if len(x) == blocks else x.reshape(blocks, -1).mean(1)
 
 
-def is_read_whole(spec: AnalogSpec, sizes: tuple[int, int, int, int], device: torch.device) -> bool:
-    """Return whether a product of sizes B, M, K and N is one sample and one block of outputs."""
-    batch, rows, length, columns = sizes
-    shape = torch.Size((batch, rows, columns))
-    return length <= spec.analog_length and len(product_blocks(shape, device)) == 1
+def _amounts(x: torch.Tensor) -> Amounts:
+    """Return one number of each block: an array on a CPU, where arithmetic on few of them costs less."""
+    return x.numpy() if x.device.type == "cpu" else x
 
 
-def read(
-    spec: AnalogSpec,
-    a: Operand,
-    b: Operand,
-    gain: Gain,
-    draws: Draws,
-    *,
-    known: CodeProduct | None = None,
-    exact: bool = False,
-) -> torch.Tensor:
-    """Return the product of coded operands: one executed sample, or several collapsed into one draw.
-
-    Parameters
-    ----------
-    spec, a, b, gain, draws
-        What is executed.
-    known : CodeProduct or None
-        The exact product of codes, if it is there already.
-    exact : bool
-        Whether laser noise follows every output, however small it is.
-    """
-    samples = -(-a.codes.shape[-1] // spec.analog_length)
-    variance = variance_of(spec, a, b, samples, gain, exact=exact)
-    if samples > 1:
-        doubt_collapse(spec, samples, gain.clipping, variance.mean)
-    c_BMN = a.energy.new_empty(*a.codes.shape[:2], b.codes.shape[2])
-    row_scale = a.scale * (a.step * b.step * spec.product_gain)
-    column_scale: torch.Tensor | None = b.scale
-    per_step, levels = None, 0
-    if samples == 1 and math.isfinite(spec.adc_bits):
-        step, levels = gain.range_ * 2.0 ** (1.0 - spec.adc_bits), largest_code(spec.adc_bits)
-        row_scale, per_step = row_scale * step, step.reciprocal()
-    if b.scale.numel() == 1:
-        row_scale, column_scale = row_scale * b.scale, None
-    readout = _Readout(
-        variance=variance if _is_noisy(spec, samples) else None,
-        counts=functools.partial(_counted, spec, (a, b)) if _counts(spec) else None,
-        added=_added(spec, a, b, draws),
-        gains=output_gains(spec.chip, c_BMN.shape, c_BMN),
-        per_step=per_step,
-        levels=levels,
-        row_scale=row_scale,
-        column_scale=column_scale,
-    )
-    for block in product_blocks(c_BMN.shape, c_BMN.device):
-        readout.finish(multiply(a, b, block) if known is None else known, block, draws, c_BMN)
-    return c_BMN
-
-
-def _added(spec: AnalogSpec, a: Operand, b: Operand, draws: Draws) -> list[torch.Tensor]:
-    """Return what several outputs have in common, [B or 1, M, N], in code products."""
-    parts = (common_noise(spec, a, b, draws), imbalance(spec, a, b), common_encoding(spec, a, b, draws))
-    return [part for part in parts if part is not None]
-
-
-def _own_encoding(spec: AnalogSpec) -> float:
-    """Return the encoding variance that each output draws for itself."""
-    return spec.encoding_variance if spec.encoding is None else spec.encoding.own_variance
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Readout:
-    """What happens to the exact product of codes."""
-
-    variance: Variance | None
-    """Of the noise of each output, if any."""
-    counts: Callable[[torch.Tensor, Block, Draws], torch.Tensor] | None
-    """Counts photons, if they are few."""
-    added: list[torch.Tensor]
-    """What is added, [B or 1, M, N]."""
-    gains: torch.Tensor | None
-    """What outputs are multiplied by, [1, M, N]."""
-    per_step: torch.Tensor | None
-    """Codes of the converter per unit; none where it is not executed."""
-    levels: int
-    """Largest code of the converter."""
-    row_scale: torch.Tensor
-    """Unit of the result by row, [B, M, 1]."""
-    column_scale: torch.Tensor | None
-    """Unit by column, [B, 1, N]."""
-
-    def finish(self, product: CodeProduct, block: Block, draws: Draws, c_BMN: torch.Tensor) -> None:
-        """Write a block of outputs, a cacheful at a time."""
-        for part, at in _within(block, c_BMN):
-            out = part_of(c_BMN, at)
-            if self.counts is not None or self.variance is None:
-                value = product.value(part, out.dtype)
-                value = value if self.counts is None else self.counts(value, at, draws)
-            if self.variance is not None:
-                noise = draws.gaussian(out.shape, out.dtype, brief=True).mul_(self.variance.deviation(at))
-                value = product.add_to(noise, part) if self.counts is None else noise.add_(value)
-            for each in self.added:
-                value.add_(part_of(each, at))
-            if self.gains is not None:
-                value.mul_(part_of(self.gains, at))
-            if self.per_step is not None:
-                value.mul_(self.per_step).round_().clamp_(-self.levels, self.levels)
-            torch.mul(value, part_of(self.row_scale, at), out=out)
-            if self.column_scale is not None:
-                out.mul_(part_of(self.column_scale, at[:1]))
-
-
-def _counts(spec: AnalogSpec) -> bool:
-    return spec.shot is Shot.COUNTED and spec.shot_variance > 0.0
-
-
-def _is_noisy(spec: AnalogSpec, samples: int) -> bool:
-    """Return whether outputs have any noise of their own, that of a converter's missing bits included."""
-    shot = 0.0 if _counts(spec) else spec.shot_variance
-    converter = math.isfinite(spec.adc_enob_bits) and (samples > 1 or spec.adc_enob_bits < spec.adc_bits)
-    return converter or spec.thermal_variance + shot + _own_encoding(spec) + spec.rin_variance > 0.0
-
-
-def _within(block: Block, c_BMN: torch.Tensor) -> Iterator[tuple[Block, Block]]:
-    """Yield parts of a block of outputs that stay in cache, within the block and within all outputs."""
-    batches, rows = block
-    shape = torch.Size((batches.stop - batches.start, rows.stop - rows.start, c_BMN.shape[2]))
-    for batch_part, row_part in cachefuls(shape, c_BMN.device):
-        yield (batch_part, row_part), (_moved(batch_part, batches.start), _moved(row_part, rows.start))
-
-
-def _moved(part: slice, start: int) -> slice:
-    return slice(part.start + start, part.stop + start)
-
-
-def _counted(
-    spec: AnalogSpec, operands: tuple[Operand, Operand], value: torch.Tensor, block: Block, draws: Draws
-) -> torch.Tensor:
-    """Return outputs, in code products, as the difference of photons counted in two detectors."""
-    a, b = operands
-    unit, variance = a.step * b.step * spec.product_gain, spec.shot_variance
-    energy = part_of(a.energy, block) * a.step**2 + part_of(b.energy, block) * b.step**2
-    swing = value * (2.0 * unit)
-    counts = [draws.poisson((energy + side * swing) / (8.0 * variance)) for side in (1.0, -1.0)]
-    return (counts[0] - counts[1]).mul_(2.0 * variance / unit).to(value.dtype)
-
-
-def variance_of(
-    spec: AnalogSpec, a: Operand, b: Operand, samples: int, gain: Gain, *, exact: bool = True
-) -> Variance:
-    """Return the variance before rounding, or with the rounding of several samples.
-
-    Parameters
-    ----------
-    spec, a, b, samples, gain
-        What is executed.
-    exact : bool
-        Whether the laser noise of a single sample follows every output, however small it is.
-    """
-    unit = a.step * b.step * spec.product_gain
-    shot_variance = 0.0 if spec.shot is Shot.COUNTED else spec.shot_variance
-    thermal, each = samples * spec.thermal_variance / unit**2, shot_variance + _own_encoding(spec)
-    if math.isfinite(spec.adc_enob_bits):
-        executed = 2.0 ** (1.0 - spec.adc_bits) if samples == 1 else 0.0
-        missing = ((2.0 ** (1.0 - spec.adc_enob_bits)) ** 2 - executed**2) * samples / 12.0
-        constant = gain.range_.square().mul_(missing).add_(thermal)
-        if samples > 1:
-            constant.add_(gain.clipping, alpha=samples)
-    else:
-        constant = a.energy.new_full((), thermal)
-    row, column, factor = constant.view(1, 1, 1), None, spec.rin_variance / spec.product_gain**2
-    if each > 0.0:
-        row = (a.energy * (each * (a.step / unit) ** 2)).add_(constant)
-        column = b.energy * (each * (b.step / unit) ** 2)
-    if factor == 0.0:
-        return Variance(row=row, column=column)
-    collapsed = Variance(
-        row=row, column=column, a_factor=a.energy * (gain.coupling * factor), b_factor=b.energy
-    )
-    if samples > 1 or (not exact and _has_little_laser_noise(collapsed)):
-        return collapsed
-    quick = a.energy.device.type != "cpu" or torch.backends.cpu.get_cpu_capability() == "AVX512"
-    dtype = torch.bfloat16 if quick else a.energy.dtype
-    a_factor, b_factor = (x.codes.to(a.energy.dtype, copy=True).square_() for x in (a, b))
-    a_factor, b_factor = a_factor.mul_(factor).to(dtype), b_factor.to(dtype)
-    return Variance(row=row, column=column, a_factor=a_factor, b_factor=b_factor)
-
-
-def _has_little_laser_noise(variance: Variance) -> bool:
-    """Return whether hardly any of the variance is laser noise; an accelerator is not waited for."""
-    if variance.row.device.type != "cpu":
-        return False
-    others = replace(variance, a_factor=None).mean()
-    return bool(variance.mean() - others <= NEGLIGIBLE_LASER * others)
-
-
-def set_gain(spec: AnalogSpec, a: Operand, b: Operand, known: CodeProduct | None = None) -> Gain:
+def set_gain(spec: AnalogSpec, a: Operand, b: Operand, blocks: int, product: torch.Tensor | None) -> Gain:
     """Return the converter's range and the spread of laser noise, from a probe of the samples.
 
     Parameters
     ----------
     spec, a, b
         What is executed.
-    known : CodeProduct or None
-        The exact product of codes, if it is there already and has one sample, to take the probe from.
+    blocks : int
+        Into which the matrices are divided.
+    product : torch.Tensor or None
+        The exact product of codes, if it is there already; each output of it is a sample where a sum is one.
     """
-    unit = a.step * b.step * spec.product_gain
-    most, none = a.energy.new_tensor(spec.analog_length / unit), a.energy.new_zeros(())
+    units, none = Units.of(spec, a, b), _amounts(a.energy.new_zeros(blocks, dtype=torch.float64))
+    most, energies = spec.analog_length / units.product, Energies(none, none, none)
+    if spec.shot_variance + spec.encoding_variance + spec.fluctuation > 0.0:
+        energies = Energies.of(a, b, blocks)
     sets_range = math.isfinite(spec.adc_enob_bits) and math.isfinite(spec.adc_range_sigma)
     if not sets_range and spec.fluctuation == 0.0:
-        return Gain(range_=most, coupling=none, clipping=none)
-    parts = max(1.0, a.codes.shape[-1] / spec.analog_length)
-    a_codes, b_codes = probe(spec, a.codes), probe(spec, b.codes.mT).mT
-    if known is not None:
-        signal = known.probed(a.energy.dtype)
-    else:
-        signal = a_codes.to(a.energy.dtype) @ b_codes.to(a.energy.dtype)
-    power = signal.square().mean() + spec.thermal_variance / unit**2
-    coupling, each = none, (spec.shot_variance + spec.encoding_variance) / (unit**2 * parts)
-    if each > 0.0:
-        power += (a.energy.mean() * a.step**2).add_(b.energy.mean(), alpha=b.step**2).mul_(each)
+        return Gain(range_=none + most, coupling=none, clipping=none)
+    cross = coupling = none
     if spec.fluctuation > 0.0:
-        squares = (x.to(a.energy.dtype).square().mean(dim) for x, dim in ((a_codes, 2), (b_codes, 3)))
-        cross = torch.mul(*squares).sum(2).mean()
-        power += cross * (spec.fluctuation / spec.product_gain**2)
-        energy = (a.energy.mean((1, 2)) * b.energy.mean((1, 2))).mean()
-        coupling = cross * parts / energy.clamp_(min=SMALLEST_SCALE)
+        squares = (x.square().mean(-2) for x in (_probe(spec, a, blocks), _probe(spec, b.mT, blocks)))
+        cross = _amounts(torch.mul(*squares).sum(-1).double().mean((1, 2)))
+        coupling = cross * units.parts / energies.both.clip(SMALLEST_SCALE, None)
     if not sets_range:
-        return Gain(range_=most, coupling=coupling, clipping=none)
-    range_ = torch.minimum((spec.adc_range_sigma * power.sqrt_()).clamp_(min=SMALLEST_SCALE), most)
-    if parts == 1.0 or math.isinf(spec.adc_bits):
-        return Gain(range_=range_, coupling=coupling, clipping=none)
-    clipping = (signal.abs_() - range_).relu_().square_().mean()
+        return Gain(range_=none + most, coupling=coupling, clipping=none)
+    samples = _samples(spec, a, b, blocks, product)
+    each = (spec.shot_variance + spec.encoding_variance) / units.parts
+    power = _amounts(samples.double().square().mean((1, 2, 3, 4))) + units.thermal
+    power = power + each * (units.row * energies.row + units.column * energies.column)
+    power = power + cross * (spec.fluctuation / spec.product_gain**2)
+    range_, clipping = (spec.adc_range_sigma * power**0.5).clip(SMALLEST_SCALE, most), none
+    if units.parts > 1.0 and math.isfinite(spec.adc_bits):
+        edge = torch.as_tensor(range_, dtype=a.energy.dtype).view(-1, 1, 1, 1, 1)
+        beyond = (samples.abs() - edge).relu_()
+        clipping = _amounts(beyond.square_().double().mean((1, 2, 3, 4)))
     return Gain(range_=range_, coupling=coupling, clipping=clipping)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class WrongSums:
-    """Sums of which a remainder is misread, one element of each tensor for each, shape [wrong]."""
-
-    batch: torch.Tensor
-    """Its matrix, int64."""
-    row: torch.Tensor
-    """Its row, int64."""
-    column: torch.Tensor
-    """Its column, int64."""
-    error: torch.Tensor
-    """What is read minus the sum, in the unit of the product, float64."""
+def _probe(spec: AnalogSpec, x: Operand, blocks: int) -> torch.Tensor:
+    """Return the codes of some analog samples, [G, S', T', M', K']; a short last one is left out."""
+    _, rows, length = x.codes.shape
+    codes = x.codes.unflatten(0, (min(blocks, x.codes.shape[0]), -1))
+    width = min(length, spec.analog_length)
+    samples = length // width
+    codes = codes[:, :: _stride(codes.shape[1], _PROBE_BATCHES), :: _stride(rows, _PROBE_ROWS)]
+    codes = codes[..., : samples * width].unflatten(-1, (samples, width))
+    return codes[..., :: _stride(samples, _PROBE_SAMPLES), :].transpose(2, 3).to(x.energy.dtype)
 
 
-def read_residues(residues: Residues, a: Operand, b: Operand, draws: Draws) -> WrongSums:
-    """Return where sums of coded operands through remainders are misread, and what that adds to them.
+def _samples(
+    spec: AnalogSpec, a: Operand, b: Operand, blocks: int, product: torch.Tensor | None
+) -> torch.Tensor:
+    """Return what the gain stage reads, [G, S', T', M', N'], in code products."""
+    if product is None or a.codes.shape[2] > spec.analog_length:
+        return _probe(spec, a, blocks) @ _probe(spec, b.mT, blocks).mT
+    outputs = product.unflatten(0, (blocks, 1, -1)).transpose(1, 2)
+    _, matrices, _, rows, columns = outputs.shape
+    outputs = outputs[:, :: _stride(matrices, _PROBE_BATCHES)]
+    return outputs[..., :: _stride(rows, _PROBE_ROWS), :: _stride(columns, _PROBE_ROWS)]
 
-    All others come out exactly, as `AnalogSpec` lets no sum leave the dynamic range. Only for these is the
-    integer formed, shifted by what its wrong remainders weigh (`Residues.weights`) and folded into the range.
+
+def _stride(count: int, most: int) -> int:
+    """Return how far apart they are if at most so many are taken."""
+    return -(-count // most)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variance:
+    """Law of noise: variance of each output, in code products squared.
+
+    It is ``constant + by_row e_i + by_column e_j + by_both e_i e_j + laser``; coefficients are float64 [G].
+    """
+
+    constant: Amounts
+    """What does not hang on the operands."""
+    by_row: Amounts
+    """Per energy of the row of A."""
+    by_column: Amounts
+    """Per energy of the column of B."""
+    by_both: Amounts
+    """Per product of the two energies; zero where `laser` follows every output."""
+    laser: torch.Tensor | None = None
+    """Laser noise of each output, [B, M, N]."""
+
+    def mean(self, energies: Energies) -> Amounts:
+        """Return the mean over the outputs of each block, without `laser`, [G]."""
+        row, column, both = energies
+        return self.constant + self.by_row * row + self.by_column * column + self.by_both * both
+
+    def of_outputs(self, a: Operand, b: Operand) -> torch.Tensor:
+        """Return the variance of each output, [B, M, N]."""
+        coefficients = (self.constant, self.by_row, self.by_column, self.by_both)
+        constant, by_row, by_column, by_both = (_of_matrices(x, a) for x in coefficients)
+        base = (constant + by_row * a.energy).to(a.energy.dtype)
+        slope = (by_column + by_both * a.energy).to(a.energy.dtype)
+        variance = base + slope * b.energy
+        return variance if self.laser is None else variance + self.laser
+
+
+def variance_of(spec: AnalogSpec, a: Operand, b: Operand, gain: Gain, *, exact: bool = True) -> Variance:
+    """Return the variance of outputs before rounding, or with the rounding of several samples.
 
     Parameters
     ----------
-    residues : Residues
-        The moduli, and the noise of each.
-    a, b : Operand
-        Whole codes, [B, M, K] and [B, K, N].
-    draws : Draws
-        Source of all noise.
+    spec, a, b, gain
+        What is executed.
+    exact : bool
+        Whether the laser noise of a single sample follows every output, however small it is.
     """
-    rows, columns = a.codes.shape[1], b.codes.shape[2]
-    misread = draw_misread(residues, a.codes.shape[0] * rows * columns, draws.on_host())
-    index, shift = (torch.from_numpy(x).to(a.codes.device) for x in (misread.index, misread.shift))
-    batch, row = index // (rows * columns), index // columns % rows
-    column = index % columns
-    exact = (a.codes[batch, row].double() * b.codes[batch, :, column].double()).sum(-1)
-    read = exact + shift
-    read.sub_((read / residues.product).round_(), alpha=residues.product)
-    scale = a.scale[batch, row, 0].double() * b.scale[batch, 0, column].double()
-    error = read.sub_(exact).mul_(scale).mul_(a.step * b.step)
-    return WrongSums(batch=batch, row=row, column=column, error=error)
+    units, samples = Units.of(spec, a, b), -(-a.codes.shape[2] // spec.analog_length)
+    own = spec.encoding_variance if spec.encoding is None else spec.encoding.own_variance
+    each = own + (0.0 if spec.shot is Shot.COUNTED else spec.shot_variance)
+    laser, none = spec.rin_variance / spec.product_gain**2, gain.range_ * 0.0
+    constant = none + samples * units.thermal
+    if math.isfinite(spec.adc_enob_bits):
+        executed = 2.0 ** (1.0 - spec.adc_bits) if samples == 1 else 0.0
+        missing = ((2.0 ** (1.0 - spec.adc_enob_bits)) ** 2 - executed**2) * samples / 12.0
+        constant = gain.range_**2 * missing + constant
+    if samples > 1:
+        constant = constant + samples * gain.clipping
+    variance = Variance(
+        constant=constant,
+        by_row=none + each * units.row,
+        by_column=none + each * units.column,
+        by_both=gain.coupling * laser,
+    )
+    if samples > 1:
+        _warn_of_clipping(spec, samples, gain, variance.mean(Energies.of(a, b, len(none))))
+        return variance
+    return variance if laser == 0.0 else _with_laser(variance, a, b, laser, exact=exact)
+
+
+def _with_laser(variance: Variance, a: Operand, b: Operand, laser: float, *, exact: bool) -> Variance:
+    """Return the variance with the laser noise of every output, in the blocks where it is more than a little.
+
+    An accelerator is not waited for: there it is followed in all of them.
+    """
+    follows = variance.constant == variance.constant
+    if not exact and a.energy.device.type == "cpu":
+        energies = Energies.of(a, b, len(follows))
+        others = replace(variance, by_both=variance.by_both * 0.0).mean(energies)
+        follows = variance.by_both * energies.both > _NEGLIGIBLE_LASER * others
+        if not follows.any():
+            return variance
+    quick = a.energy.device.type != "cpu" or torch.backends.cpu.get_cpu_capability() == "AVX512"
+    dtype = torch.bfloat16 if quick else a.energy.dtype
+    a2, b2 = (x.floating.square().mul_(factor).to(dtype) for x, factor in ((a, laser), (b, 1.0)))
+    each = torch.matmul(a2, b2).to(a.energy.dtype) * _of_matrices(follows, a)
+    return replace(variance, by_both=variance.by_both * ~follows, laser=each)
+
+
+def _of_matrices(x: Amounts, a: Operand) -> torch.Tensor:
+    """Return what each block has, [G], for each of its matrices, [B, 1, 1]."""
+    of_blocks = torch.as_tensor(x, device=a.energy.device)
+    return of_blocks.repeat_interleave(a.codes.shape[0] // len(of_blocks)).view(-1, 1, 1)
+
+
+class _Watch:
+    """How often a specification was collapsed, and whether that was doubted."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.doubted = False
+
+
+@functools.lru_cache(maxsize=1024)
+def watch(spec: AnalogSpec) -> _Watch:
+    """Return the watch of a specification."""
+    del spec
+    return _Watch()
+
+
+def _warn_of_clipping(spec: AnalogSpec, samples: int, gain: Gain, mean: Amounts) -> None:
+    """Warn, once for a specification, where clipping has a large share in the variance of a collapsed sum.
+
+    Only the 1st, 2nd, 4th, 8th ... product of a specification is looked at, since the look waits for an
+    accelerator to finish.
+    """
+    seen = watch(spec)
+    seen.calls += 1
+    if seen.doubted or seen.calls & (seen.calls - 1):
+        return
+    share = float((samples * gain.clipping / mean.clip(1e-300, None)).mean())
+    if share > _TOLERATED_CLIPPING:
+        seen.doubted = True
+        sentence = (
+            f"{share:.0%} of the error of a product is clipping by the output converter (range "
+            f"{spec.adc_range_sigma:g} rms, {spec.adc_bits:g} bits), which one draw for {samples} samples "
+            "does not follow; widen the range (a command: --set core.adc_range_sigma="
+            f"{_WIDER * spec.adc_range_sigma:g}), or execute them with exact_tiles"
+        )
+        warnings.warn(ClippingWarning(sentence, share), stacklevel=2)
+
+
+def read(
+    spec: AnalogSpec,
+    operands: Operands,
+    product: torch.Tensor,
+    gain: Gain,
+    draws: Draws,
+    *,
+    second: bool,
+    exact: bool,
+) -> torch.Tensor:
+    """Return the product of coded operands: one executed sample, or several collapsed into one draw.
+
+    Parameters
+    ----------
+    spec, operands
+        What is executed.
+    product : torch.Tensor
+        Exact product of codes, [B, M, N], whose memory may be written to.
+    gain : Gain
+        Of each block.
+    draws : Draws
+        Source of noise.
+    second : bool
+        Whether B is the operand that a core which holds weights loads.
+    exact : bool
+        Whether laser noise follows every output, however small it is.
+    """
+    a, b = operands
+    single, dtype = a.codes.shape[2] <= spec.analog_length, a.energy.dtype
+    variance = variance_of(spec, a, b, gain, exact=exact)
+    law = Law(
+        variance.constant,
+        variance.by_row,
+        variance.by_column,
+        variance.by_both,
+        step=gain.range_ * 2.0 ** (1.0 - spec.adc_bits),
+        largest_code=largest_code(spec.adc_bits) if single and math.isfinite(spec.adc_bits) else 0,
+        unit=a.step * b.step * spec.product_gain,
+    )
+    noisy = _is_noisy(spec, single)
+    counted = spec.shot is Shot.COUNTED and spec.shot_variance > 0.0
+    added = _added(spec, a, b, draws, second=second)
+    gains, value = _output_gains(spec.chip, product, second=second), product.to(dtype)
+    if kernels.available(a.energy) and not (counted or added) and gains is None and variance.laser is None:
+        words = draws.take(-(-product.numel() // (2 * draws.blocks))) if noisy else NO_WORDS
+        lines = Lines(*_arrays(a, 2)), Lines(*_arrays(b, 1))
+        kernels.read(value.numpy(), lines, law, words, gaussian_pairs().numpy())
+        return value
+    if counted:
+        value = _counted(spec, a, b, value, draws)
+    if noisy:
+        deviation = (
+            variance.of_outputs(a, b).double().sqrt_().to(dtype)
+        )  # in float32 libraries round otherwise
+        value = value + draws.gaussian(value.shape, dtype) * deviation
+    for part in added:
+        value = value + part
+    if gains is not None:
+        value = value * gains
+    unit = a.scale * law.unit
+    if law.largest_code:
+        step = _of_matrices(law.step, a).to(dtype)
+        value = (value * step.reciprocal()).round().clamp(-law.largest_code, law.largest_code)
+        unit = unit * step
+    return value * unit * b.scale if b.scale.shape[2] > 1 else value * (unit * b.scale)
+
+
+def _arrays(x: Operand, dim: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the energies and the full scales of lines that have one element along a dimension."""
+    return x.energy.squeeze(dim).numpy(), x.scale.squeeze(dim).numpy()
+
+
+def _is_noisy(spec: AnalogSpec, single: bool) -> bool:
+    """Return whether outputs have any noise of their own, that of a converter's missing bits included."""
+    shot = 0.0 if spec.shot is Shot.COUNTED else spec.shot_variance
+    encoding = spec.encoding_variance if spec.encoding is None else spec.encoding.own_variance
+    converter = math.isfinite(spec.adc_enob_bits) and (not single or spec.adc_enob_bits < spec.adc_bits)
+    return converter or spec.thermal_variance + shot + encoding + spec.rin_variance > 0.0
+
+
+def _counted(spec: AnalogSpec, a: Operand, b: Operand, value: torch.Tensor, draws: Draws) -> torch.Tensor:
+    """Return outputs, in code products, as the difference of photons counted in two detectors."""
+    unit, variance = a.step * b.step * spec.product_gain, spec.shot_variance
+    energy, swing = a.energy * a.step**2 + b.energy * b.step**2, value * (2.0 * unit)
+    counts = [draws.poisson((energy + side * swing) / (8.0 * variance)) for side in (1.0, -1.0)]
+    return (counts[0] - counts[1]).mul_(2.0 * variance / unit).to(value.dtype)
+
+
+def _added(spec: AnalogSpec, a: Operand, b: Operand, draws: Draws, *, second: bool) -> list[torch.Tensor]:
+    """Return what several outputs have in common, [B, M, N], in code products."""
+    parts = (
+        _common_noise(spec, a, b, draws, second=second),
+        _imbalance(spec, a, b),
+        _common_encoding(spec, a, b, draws, second=second),
+    )
+    return [part for part in parts if part is not None]
+
+
+def _output_gains(chip: ChipErrors | None, product: torch.Tensor, *, second: bool) -> torch.Tensor | None:
+    """Return what the receivers multiply the outputs by, [M, N], or None where that is one."""
+    if chip is None or chip.output_gain == 0.0:
+        return None
+    rows, columns = product.shape[1:]
+    turned = chip.holds_weights and not second
+    grid = fixed_gains(chip.seed, _OUTPUT, chip.rows, chip.columns, chip.output_gain)
+    gains = tiled(grid, columns, rows).mT if turned else tiled(grid, rows, columns)
+    return gains.to(product.device, torch.float32 if not product.is_floating_point() else product.dtype)
+
+
+def _imbalance(spec: AnalogSpec, a: Operand, b: Operand) -> torch.Tensor | None:
+    """Return what couplers that do not divide evenly add, in code products [B, M, N], or None.
+
+    Notes
+    -----
+    (2 k - 1)(sum(a^2) - sum(b^2))/2 for a node, and the same line by line for wavelengths.
+    """
+    chip = spec.chip
+    if chip is None or (chip.imbalance == 0.0 and chip.edge_imbalance == 0.0):
+        return None
+    of_a, of_b = 0.5 * a.step / b.step, 0.5 * b.step / a.step
+    grid = fixed_gains(chip.seed, _NODE, chip.rows, chip.columns, chip.imbalance) - 1.0
+    nodes = tiled(grid, a.codes.shape[1], b.codes.shape[2]).to(a.energy)
+    added = nodes * (a.energy * of_a - b.energy * of_b)
+    if chip.edge_imbalance == 0.0:
+        return added
+    line = torch.arange(a.codes.shape[2], device=a.codes.device) % chip.lines
+    weight = (chip.edge_imbalance * (2.0 * line / max(1, chip.lines - 1) - 1.0)).to(a.energy)
+    one = (a.floating.square() * weight).sum(-1, keepdim=True) * of_a
+    return added + one - (b.floating.square() * weight[:, None]).sum(-2, keepdim=True) * of_b
+
+
+def _common_noise(
+    spec: AnalogSpec, a: Operand, b: Operand, draws: Draws, *, second: bool
+) -> torch.Tensor | None:
+    """Return what shared intensity noise adds to the outputs, in code products [B, M, N], or None."""
+    common = spec.common
+    if common is None or common.variance == 0.0:
+        return None
+    a_BMK, b_BKN = _both_floating(a, b)
+    if common.holds_weights and not second:
+        return _shared(b_BKN.mT, a_BMK.mT, common, draws).mT
+    return _shared(a_BMK, b_BKN, common, draws)
+
+
+def _both_floating(a: Operand, b: Operand) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return both operands' codes in floating point, [B, M, K] and [B, K, N]."""
+    return a.floating, b.floating.expand(a.codes.shape[0], -1, -1)
+
+
+def _shared(a_BMK: torch.Tensor, b_BKN: torch.Tensor, common: CommonNoise, draws: Draws) -> torch.Tensor:
+    """Return A diag(r) B, one block of columns after the other."""
+    batch, rows, length = a_BMK.shape
+    blocks = -(-rows // common.rows)
+    padded = torch.nn.functional.pad(a_BMK, (0, 0, 0, blocks * common.rows - rows))
+    in_blocks = padded.unflatten(1, (blocks, common.rows))
+    shape, deviation = torch.Size((batch, blocks, -(-length // common.length))), math.sqrt(common.variance)
+    parts = []
+    for columns in b_BKN.split(common.columns, dim=2):
+        draw = draws.gaussian(shape, a_BMK.dtype).mul_(deviation)
+        each = draw.repeat_interleave(common.length, 2)[..., :length] if common.length > 1 else draw
+        parts.append(torch.bmm((in_blocks * each.unsqueeze(2)).flatten(1, 2), columns))
+    return torch.cat(parts, dim=2)[:, :rows]
+
+
+def _common_encoding(
+    spec: AnalogSpec, a: Operand, b: Operand, draws: Draws, *, second: bool
+) -> torch.Tensor | None:
+    """Return what errors of the operands' converters add to outputs that share them, [B, M, N], or None.
+
+    Notes
+    -----
+    (A + E) B with an E of its own for each block of columns, and the same for rows of B; in code products.
+    """
+    shared = spec.encoding
+    if shared is None or spec.encoding_variance <= shared.own_variance:
+        return None
+    a_BMK, b_BKN = _both_floating(a, b)
+    deviation = math.sqrt(spec.encoding_variance - shared.own_variance) / spec.product_gain
+    turned = shared.holds_weights and not second
+    first, other = (b_BKN.mT, a_BMK.mT) if turned else (a_BMK, b_BKN)
+    steps = (b.step, a.step) if turned else (a.step, b.step)
+    errs = _erring(other, shared.columns, deviation / steps[0], draws, first.shape[1])
+    errs += _erring(first.mT, shared.rows, deviation / steps[1], draws, other.shape[2]).mT
+    return errs.mT if turned else errs
+
+
+def _erring(y_BKN: torch.Tensor, width: int, deviation: float, draws: Draws, rows: int) -> torch.Tensor:
+    """Return E Y, [B, rows, N], E drawn anew for each block of columns of Y, [B, K, N]."""
+    shape = torch.Size((y_BKN.shape[0], rows, y_BKN.shape[1]))
+    parts = [draws.gaussian(shape, y_BKN.dtype).bmm(columns) for columns in y_BKN.split(width, dim=2)]
+    return torch.cat(parts, dim=2).mul_(deviation)
+
+
+def clipped_fraction(spec: AnalogSpec, a: Operand, b: Operand) -> float:
+    """Return the expected fraction of a probe's samples that the converter clips, of a single block."""
+    gain = set_gain(spec, a, b, 1, None)
+    probes = (_probe(spec, x, 1).flatten(0, 2) for x in (a, b.mT))
+    a, b = (x.recoded(codes, -1) for x, codes in zip((a, b.mT), probes, strict=True))
+    signal, variance = a.codes @ b.codes.mT, variance_of(spec, a, b.mT, gain).of_outputs(a, b.mT)
+    spread = (math.sqrt(2.0) * variance.sqrt()).clamp_(min=SMALLEST_SCALE)
+    range_ = _of_matrices(gain.range_, a)
+    margins = torch.stack((range_ - signal, range_ + signal)) / spread
+    return float(torch.special.erfc(margins).mean())

@@ -2,7 +2,7 @@
 
 A chip differs from its neighbour by how it was made. A receiver as noisy as the core's own measures that, so
 many times, and the digital side takes out what was found; what is left is drawn once from the chip's seed.
-Variances are relative, or in the units of `optical.execution.analog.AnalogSpec`.
+Variances are relative, or in the units of `optical.execution.AnalogSpec`.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class ChipErrors:
     -----
     A sum over K meets the positions 0 .. `length` - 1 in turn; outputs meet rows and columns alike. For a
     core that holds weights, rows are vectors that pass at once, columns its outputs, and the product is
-    turned if A is loaded (`optical.execution.analog.loads_second`); otherwise rows belong to A and columns to
+    turned if A is loaded (`optical.execution.loads_second`); otherwise rows belong to A and columns to
     B. A coupler that does not divide evenly adds (2 k - 1)(a^2 - b^2)/2 to each product of its node. Every
     array of an accelerator is taken to be a copy of this one.
     """
@@ -270,7 +270,7 @@ class CommonEncoding:
     -----
     An element of A errs alike for `columns` outputs of its row, an element of B for `rows` outputs of its
     column: those that one setting of its modulator serves. The next block of outputs is another symbol. How
-    large the error is stands in `optical.execution.analog.AnalogSpec.encoding_variance`.
+    large the error is stands in `optical.execution.AnalogSpec.encoding_variance`.
     """
 
     rows: int

@@ -1,6 +1,6 @@
 """Link budgets of arrays that hold weights: powers divided, fields beside an oscillator, cells in columns.
 
-Variances are in the units of `optical.execution.analog.AnalogSpec`: one full-scale product is 1, per ADC
+Variances are in the units of `optical.execution.AnalogSpec`: one full-scale product is 1, per ADC
 sample.
 """
 

@@ -1,7 +1,7 @@
 """Light from the source to one ADC sample: the only road from laser power to accuracy.
 
 A core lists what its light passes; a budget turns it into received power, currents and variances. Variances
-are in the units of `optical.execution.analog.AnalogSpec`: one full-scale product is 1, per ADC sample.
+are in the units of `optical.execution.AnalogSpec`: one full-scale product is 1, per ADC sample.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import torch
 from optical.accelerator import PhotonicUnit, proportionate_buffer_bytes
 from optical.cores import CORES, Core, load_core
 from optical.devices import Domain, area_m2, full_load_w, static_w
-from optical.execution.analog import AnalogSpec, Scale, loads_second
+from optical.execution import AnalogSpec, Scale, loads_second
 from optical.execution.numerics import AnalogNumerics
 from simulator.errors import HeliographError
 from simulator.operators import MatMul, Phase

@@ -29,7 +29,7 @@ from heliograph.report import report_text
 from heliograph.small_gpt import EXACT as EXACTLY
 from heliograph.small_gpt import NOTHING, Accuracy, Arithmetic
 from heliograph.tables import UNRESOLVED
-from optical.execution.analog import AnalogSpec
+from optical.execution import AnalogSpec
 from simulator.errors import ParameterError
 from simulator.operators import Phase
 from workloads.training.probes import ErrorClass

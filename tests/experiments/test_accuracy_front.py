@@ -23,7 +23,7 @@ from experiments.study import draw
 from heliograph.report import report_text
 from heliograph.small_gpt import FLOAT8, FLOAT8_ROWS, Accuracy, Arithmetic, products_of
 from heliograph.systems import build_system
-from optical.execution.analog import Scale
+from optical.execution import Scale
 from simulator.errors import ParameterError
 from simulator.operators import Phase
 

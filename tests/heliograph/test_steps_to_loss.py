@@ -9,7 +9,7 @@ from heliograph.small_gpt import Accuracy, steps_to_loss
 from heliograph.systems import build_system
 from heliograph.tables import UNRESOLVED, comparison_rows
 from optical.cores import load_core
-from optical.execution.analog import AnalogSpec
+from optical.execution import AnalogSpec
 from optical.execution.numerics import AnalogNumerics
 from simulator.operators import Phase
 from workloads.training.corpora import python_source

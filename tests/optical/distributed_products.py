@@ -11,8 +11,8 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 from optical.conversion import convert, noise_key
 from optical.cores import load_core
-from optical.execution.noisy_matmul import noisy_matmul
-from optical.execution.product_specs import ProductSpecs
+from optical.execution import ProductSpecs
+from optical.execution.matmul import noisy_matmul
 from simulator.errors import WorkloadError
 
 ROWS, WIDTH, KEY = 64, 24, 9

@@ -11,8 +11,7 @@ from collections.abc import Callable
 import torch
 from scipy.special import ndtr
 
-from optical.execution.analog import AnalogSpec, Rounding, Scale, Shot
-from optical.execution.residues import Residues
+from optical.execution import AnalogSpec, Residues, Rounding, Scale, Shot
 from optical.noise.chip import ChipErrors, CommonEncoding, CommonNoise
 
 ROWS, COLUMNS, LENGTH = 12, 10, 16

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from optical.conversion import ProductSpecs, convert, noise_key
 from optical.cores import load_core
-from optical.execution.row_blocks import RowBlocks
+from optical.execution.matmul import RowBlocks
 from tests.optical.architectures import WIDTH, Llama, Mixture
 
 SPECS = ProductSpecs.of(load_core("crossbar").analog, row_block=16)

@@ -9,7 +9,7 @@ import torch
 
 from optical.cores import load_core
 from optical.cores.array_errors import default_chip
-from optical.execution.analog import AnalogSpec, Scale, Shot
+from optical.execution import AnalogSpec, Scale, Shot
 from optical.execution.numerics import AnalogNumerics
 from optical.noise.chip import ChipErrors, CommonEncoding, CommonNoise, left_after
 from simulator.operators import Phase

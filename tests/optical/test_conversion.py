@@ -21,7 +21,7 @@ from optical.conversion import (
     watch_products,
 )
 from optical.cores import CORES, load_core
-from optical.execution.analog import AnalogSpec
+from optical.execution import AnalogSpec
 from simulator.errors import ParameterError, WorkloadError
 from tests.optical.architectures import ARCHITECTURES, build
 

@@ -9,8 +9,8 @@ from torch.utils.checkpoint import checkpoint
 
 from optical.conversion import KeyedModel, NoiseKey, ProductSpecs, StepwiseConverter, convert, noise_key
 from optical.cores import load_core
-from optical.execution.analog import Rounding
-from optical.execution.noisy_matmul import noisy_matmul
+from optical.execution import Rounding
+from optical.execution.matmul import noisy_matmul
 from simulator.errors import WorkloadError
 from tests.optical.architectures import ARCHITECTURES, WIDTH, build
 

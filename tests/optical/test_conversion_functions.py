@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from optical.conversion import Mode, Policy, ProductSpecs, convert, noise_key, watch_products
 from optical.cores import load_core
-from optical.execution.noisy_matmul import noisy_matmul
+from optical.execution.matmul import noisy_matmul
 from optical.execution.numerics import AnalogNumerics
 from simulator.errors import ParameterError, WorkloadError
 

@@ -6,11 +6,11 @@ import math
 import pytest
 import torch
 
+from optical.cores.few_photons import LitCore, lit_for, shot_limited
 from optical.cores.homodyne import default_homodyne
 from optical.devices.limits import standard_quantum_limit
-from optical.execution.counting import CountingNumerics, HomodyneNumerics, Signs
-from optical.execution.few_photons import LitCore, lit_for, shot_limited
 from optical.execution.numerics import AnalogNumerics
+from optical.execution.photons import CountingNumerics, HomodyneNumerics, Signs
 from simulator.errors import LinkError, ParameterError
 from simulator.operators import Phase
 

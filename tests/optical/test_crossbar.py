@@ -5,7 +5,7 @@ import pytest
 
 from optical.accelerator import PhotonicUnit, memory_traffic_bytes
 from optical.cores import Crossbar, default_crossbar
-from optical.execution.analog import Rounding
+from optical.execution import Rounding
 from simulator.errors import LinkError, ParameterError, WorkloadError
 from simulator.interfaces import Bound, ComputeUnit
 from simulator.operators import Elementwise, MatMul, Phase

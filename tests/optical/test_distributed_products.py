@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from optical.conversion import NoiseKey
-from optical.execution.noisy_matmul import noisy_matmul
+from optical.execution.matmul import noisy_matmul
 from tests.optical import distributed_products as worker
 
 pytestmark = pytest.mark.slow

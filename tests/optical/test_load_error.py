@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from optical.execution.analog import AnalogSpec, loads_second
+from optical.execution import AnalogSpec, loads_second
 from optical.execution.numerics import AnalogNumerics
 
 SPEC = dataclasses.replace(AnalogSpec.ideal(), load_variance=1e-4)

@@ -11,12 +11,10 @@ import pytest
 import torch
 
 from optical.cores import CORES, load_core
-from optical.execution.analog import AnalogSpec, Rounding, Scale, Shot
-from optical.execution.noisy_matmul import noisy_matmul
+from optical.execution import AnalogSpec, ProductSpecs, Residues, Rounding, Scale, Shot
+from optical.execution.matmul import noisy_matmul
 from optical.execution.numerics import AnalogNumerics
 from optical.execution.operands import largest_code
-from optical.execution.product_specs import ProductSpecs
-from optical.execution.residues import Residues
 from simulator.operators import Phase
 
 LENGTH = 36

@@ -8,13 +8,12 @@ import warnings
 import pytest
 import torch
 
-import optical.execution.collapse
+import optical.execution.readout
 from optical.cores import load_core
-from optical.execution.analog import AnalogSpec, Scale
+from optical.execution import AnalogSpec, ProductSpecs, Scale
 from optical.execution.draws import Draws
-from optical.execution.noisy_matmul import noisy_matmul
+from optical.execution.matmul import noisy_matmul
 from optical.execution.numerics import AnalogNumerics
-from optical.execution.product_specs import ProductSpecs
 from optical.noise.detection import OscillatorBudget
 from simulator.errors import ClippingWarning, SuspectWarning
 from simulator.operators import Phase
@@ -29,7 +28,7 @@ def spec(**changes):
 
 
 def gaussians(key, count=2**13):
-    return Draws(key, torch.device("cpu")).gaussian(torch.Size((count,)), torch.float64)
+    return Draws([key], torch.device("cpu")).gaussian(torch.Size((count,)), torch.float64)
 
 
 def standard(noise):
@@ -155,7 +154,7 @@ def test_output_codes_are_as_likely_as_the_gaussian_says():
 def test_counted_photons_are_poisson_numbers(mean):
     """Dispersion: (n - 1) s^2 / mean is chi-square; skewness 1/sqrt(mean), which bright light loses."""
     count = 2**16
-    x = Draws(5, torch.device("cpu")).poisson(torch.full((count,), mean))
+    x = Draws([5], torch.device("cpu")).poisson(torch.full((count,), mean))
     assert torch.equal(x, x.round())
     assert x.mean().item() == pytest.approx(mean, abs=5 * math.sqrt(mean / count))
     dispersion = ((x - x.mean()).square().sum() / mean).item()
@@ -209,7 +208,7 @@ def long_operands():
 
 
 def test_a_collapsed_sum_that_clips_is_doubted_once():
-    optical.execution.collapse._watch.cache_clear()  # other tests may have run the same specification
+    optical.execution.readout.watch.cache_clear()  # other tests may have run the same specification
     a, b = long_operands()
     with pytest.warns(SuspectWarning, match="or execute them with exact_tiles"):
         AnalogNumerics(CLIPPED).matmul(a, b, 0)

@@ -10,10 +10,9 @@ import math
 import pytest
 import torch
 
-from optical.execution.analog import AnalogSpec
-from optical.execution.noisy_matmul import noisy_matmul
+from optical.execution import AnalogSpec, ProductSpecs
+from optical.execution.matmul import noisy_matmul
 from optical.execution.numerics import AnalogNumerics
-from optical.execution.product_specs import ProductSpecs
 from tests.optical.noise_terms import COLUMNS, LENGTH, PER_CHIP, PER_LOAD, PER_USE, ROWS, alone
 
 IDEAL = dataclasses.replace(AnalogSpec.ideal(), analog_length=LENGTH)

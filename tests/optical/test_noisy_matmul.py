@@ -6,9 +6,8 @@ from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 from optical.cores import load_core
-from optical.execution.analog import AnalogSpec
-from optical.execution.noisy_matmul import noisy_matmul
-from optical.execution.product_specs import ProductSpecs
+from optical.execution import AnalogSpec, ProductSpecs
+from optical.execution.matmul import noisy_matmul
 from simulator.errors import WorkloadError
 
 COMPILES = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")

@@ -1,23 +1,19 @@
 """What hardly ever happens in a product, and what only a rare call of it meets."""
 
 import dataclasses
-import gc
 import importlib
 import math
-from unittest import mock
 
 import pytest
 import torch
 
-from optical.execution import fused, row_blocks, weight_codes
-from optical.execution.analog import AnalogSpec, Rounding, Scale
+from optical.execution import AnalogSpec, ProductSpecs, Rounding, Scale, kernels
 from optical.execution.draws import Draws
-from optical.execution.encoding import encode
-from optical.execution.noisy_matmul import noisy_matmul
+from optical.execution.matmul import noisy_matmul
 from optical.execution.numerics import AnalogNumerics
-from optical.execution.product_specs import ProductSpecs
+from optical.execution.operands import encode
 
-noisy_matmul_module = importlib.import_module("optical.execution.noisy_matmul")
+noisy_matmul_module = importlib.import_module("optical.execution.matmul")
 
 EIGHT_BITS = dataclasses.replace(
     AnalogSpec.ideal(), dac_bits=8.0, analog_length=64, rounding=Rounding.STOCHASTIC, scale=Scale.TENSOR
@@ -38,15 +34,15 @@ def test_clipping_at_either_end_of_the_range_is_counted_once(sign):
 def test_no_dither_reaches_beyond_the_last_code(compiled, monkeypatch):
     """One dither in 65536 is half a step, which would round the last code, -127, to -128."""
     if not compiled:
-        monkeypatch.setattr(fused, "fuses", lambda x: False)
+        monkeypatch.setattr(kernels, "available", lambda x: False)
     x = torch.full((1, 2**10, 2**10), -1.0)
-    codes = encode(x, -1, EIGHT_BITS, Draws(5, x.device), loaded=False).codes
+    codes = encode(x, -1, EIGHT_BITS, Draws([5], x.device), loaded=False).codes
     assert codes.min() == -127
 
 
 def test_poisson_numbers_of_two_detectors_are_drawn_apart():
     """Alike, their difference would have no shot noise: 100 000 pairs are correlated by less than 5 sigma."""
-    draws, mean = Draws(3, torch.device("cpu")), torch.full((100_000,), 50.0)
+    draws, mean = Draws([3], torch.device("cpu")), torch.full((100_000,), 50.0)
     pair = torch.stack((draws.poisson(mean), draws.poisson(mean)))
     assert abs(float(torch.corrcoef(pair)[0, 1])) < 5.0 / math.sqrt(mean.numel())
 
@@ -72,25 +68,6 @@ def test_derivatives_of_every_order_draw_apart():
         order = [noisy_matmul_module._follower(call, number) for call in order for number in (1, 2, 3, 4)]
         calls = calls + order
     assert len({call.number for call in calls}) == len(calls) == 1 + 4 + 16 + 64
-
-
-def test_gradients_of_gradients_keep_no_codes():
-    """Their second operands are no weights, though the product is of one."""
-    x, weight = torch.randn(24, 16, requires_grad=True), torch.nn.Parameter(torch.randn(16, 8))
-    spec = dataclasses.replace(AnalogSpec.ideal(), dac_bits=8.0, adc_bits=8.0, adc_enob_bits=8.0)
-    specs = ProductSpecs.same(dataclasses.replace(spec, adc_range_sigma=4.0, analog_length=64))
-    y = noisy_matmul(x, weight, specs, 1)
-    of_weight = weight_codes._STORAGES.get(id(weight.untyped_storage()))
-    gc.collect()
-    before = set(weight_codes._STORAGES)
-    kept = []
-    with mock.patch.object(row_blocks, "kept_codes", lambda b, how, encode: kept.append(b) or encode(None)):
-        grads = torch.autograd.grad(y.square().sum(), (x, weight), create_graph=True)
-        sum(grad.square().sum() for grad in grads).backward()
-    assert of_weight is not None
-    assert set(weight_codes._STORAGES) == before
-    assert kept
-    assert all(one.untyped_storage().data_ptr() == weight.untyped_storage().data_ptr() for one in kept)
 
 
 @pytest.mark.parametrize("scale", [Scale.ROW, Scale.TENSOR])

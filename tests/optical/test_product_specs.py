@@ -5,8 +5,7 @@ import math
 import pytest
 
 from optical.cores import CORES, load_core
-from optical.execution.analog import AnalogSpec, Rounding, Scale
-from optical.execution.product_specs import Mode, ProductSpecs
+from optical.execution import AnalogSpec, Mode, ProductSpecs, Rounding, Scale
 from simulator.errors import ParameterError
 from simulator.operators import Phase
 

@@ -71,8 +71,7 @@ def test_analytic_runs_start_without_torch(module):
 def test_modules_form_no_cycle():
     names = {".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in FILES}
     graph = {
-        name: {module for module, _ in imports_of((ROOT / path).read_text(), only_at_import=True)}
-        & set(names) - {name}
+        name: {module for module, _ in imports_of((ROOT / path).read_text())} & set(names) - {name}
         for name, path in names.items()
     }
     while leaves := {name for name, needed in graph.items() if not needed}:

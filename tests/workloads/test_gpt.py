@@ -8,7 +8,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from electronic.numerics import BfloatNumerics, ExactNumerics
-from optical.execution.analog import AnalogSpec
+from optical.execution import AnalogSpec
 from optical.execution.numerics import AnalogNumerics
 from simulator.errors import ParameterError, WorkloadError
 from simulator.operators import Phase

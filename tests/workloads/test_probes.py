@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from optical.execution.analog import AnalogSpec, Scale
+from optical.execution import AnalogSpec, Scale
 from optical.execution.numerics import AnalogNumerics
 from simulator.errors import ParameterError, WorkloadError
 from workloads.training.corpora import Corpus

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from electronic.numerics import BfloatNumerics, ExactNumerics
-from optical.execution.analog import AnalogSpec, Rounding
+from optical.execution import AnalogSpec, Rounding
 from optical.execution.numerics import AnalogNumerics
 from simulator.errors import ParameterError, WorkloadError
 from workloads.training.corpora import Corpus, python_source

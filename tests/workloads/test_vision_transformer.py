@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from optical.execution.counting import CountingNumerics, Signs
+from optical.execution.photons import CountingNumerics, Signs
 from simulator.errors import WorkloadError
 from workloads.training.digits import draw_digits
 from workloads.training.vision_transformer import (

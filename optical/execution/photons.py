@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 import torch
 
-from optical.execution.few_photons import LitCore
 from optical.execution.numerics import AnalogNumerics
+from optical.execution.spec import AnalogSpec
 from simulator.checks import check_positive
 
 _TINY = 1e-30
@@ -84,6 +85,14 @@ class CountingNumerics:
 
     def _gain(self, mean_rate: float, length: int) -> float:
         return self.photons_per_mac * length / max(mean_rate, _TINY)
+
+
+class LitCore(Protocol):
+    """A core whose light is set product by product."""
+
+    def spec(self, mean_square: float) -> AnalogSpec:
+        """Return what reaches a product whose operands have a mean square, full scale being 1."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

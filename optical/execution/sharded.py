@@ -1,6 +1,6 @@
 """Products of sharded tensors: every process runs its part on a core of its own.
 
-Shape suffixes: as in `optical.execution.noisy_matmul`.
+Shape suffixes: as in `optical.execution.matmul`.
 """
 
 from __future__ import annotations

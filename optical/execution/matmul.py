@@ -8,17 +8,19 @@ from __future__ import annotations
 import functools
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch.autograd import forward_ad
 
-from optical.execution.encoding import Order, Orders
-from optical.execution.numerics import check_types
-from optical.execution.product_specs import ProductSpecs, spec_from_json
-from optical.execution.row_blocks import RowBlocks, multiply_in_blocks
+from optical.execution.draws import Draws
+from optical.execution.numerics import AnalogNumerics, SharedBlocks, check_types, executed, is_exact
+from optical.execution.operands import Order, Orders, encode
+from optical.execution.spec import AnalogSpec, ProductSpecs, Scale, loads_second, spec_from_json
 from simulator.errors import WorkloadError
+from simulator.keys import mix_key
 
 _KEY_MASK = 2**64 - 1
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -34,8 +36,12 @@ _ORDERS: tuple[Orders, ...] = (
 """Orders of draws, by product: those in which a layer's input, weight and gradient lie in memory."""
 _ANY_ORDER: Orders = (Order.ROWS, Order.ROWS)
 """The same for derivatives of higher order."""
-_SUMS_ROWS, _KEEPS_CODES, _EXACT_TILES = 1, 2, 4
+_SUMS_ROWS, _EXACT_TILES = 1, 2
 """Flags of the operator."""
+_SHARED = -1
+"""Stands in a key where the number of a row block would, for draws that all of them share."""
+_MOST_AT_ONCE = 2**22
+"""Outputs of row blocks that are made before they are added up, so that their memory stays small."""
 
 
 def noisy_matmul(
@@ -105,7 +111,7 @@ def noisy_matmul(
         place=(*place, first_block),
         block=block,
         part_blocks=part_blocks,
-        flags=_KEEPS_CODES * (plain and weight and batch == 1) + _EXACT_TILES * specs.exact_tiles,
+        flags=_EXACT_TILES * specs.exact_tiles,
     )
     if plain and (isinstance(key, int) or type(key) is torch.Tensor):
         numbers = (key & _KEY_MASK,) if isinstance(key, int) else tuple(key.reshape(-1).tolist())
@@ -144,7 +150,7 @@ def _multiply_distributed(
     """Return the product of distributed tensors, or None if neither is one."""
     if not torch.distributed.is_available() or "torch.distributed.tensor" not in sys.modules:
         return None
-    from optical.execution.sharded_matmul import DTensor, sharded_matmul
+    from optical.execution.sharded import DTensor, sharded_matmul  # noqa: PLC0415 - slow, and rarely needed
 
     if not isinstance(a, DTensor) and not isinstance(b, DTensor):
         return None
@@ -200,8 +206,7 @@ class _Call(NamedTuple):
     part_blocks: int
     """Row blocks of each part of the global batch, of which the key says the number."""
     flags: int
-    """How all three products are executed; codes of B are kept if it is a weight whose memory no compiler
-    rewrites."""
+    """How all three products are executed."""
 
 
 class _PlainProduct(torch.autograd.Function):
@@ -307,15 +312,11 @@ def _follower(call: _Call, number: int) -> _Call:
 
     Gradients of gradients are products of the phases of gradients.
     """
-    sums_rows, texts, flags = call.sums_rows, call.texts, call.flags
+    sums_rows, texts = call.sums_rows, call.texts
     if number in (_FIRST, _SECOND):
         sums_rows = number == _SECOND and not sums_rows
         texts = (texts[2 if sums_rows and call.weight else 1], *texts[1:])
-    if call.sums_rows or number == _TANGENT_SECOND:
-        flags &= ~_KEEPS_CODES
-    return call._replace(
-        texts=texts, number=_FOLLOWERS * call.number + number, sums_rows=sums_rows, flags=flags
-    )
+    return call._replace(texts=texts, number=_FOLLOWERS * call.number + number, sums_rows=sums_rows)
 
 
 def _gradients(
@@ -353,9 +354,9 @@ def _execute(
         `AnalogSpec` as JSON (`spec_to_json`).
     layout : list of int
         Rows of a block (of a batch of several matrices: matrices), flags (1 where the rows of the batch are
-        summed over, as in the gradient of a weight; 2 where codes of B may be kept for later calls; 4 where
-        every analog sample is executed), which of the three products it is, what else tells it from others of
-        this key, the number of the first block, and the number of blocks of a part.
+        summed over, as in the gradient of a weight; 2 where every analog sample is executed), which of the
+        three products it is, what else tells it from others of this key, the number of the first block, and
+        the number of blocks of a part.
     """
     return _run(a_BMK, b_BKN, tuple(key.reshape(-1).tolist()), spec, layout)
 
@@ -377,11 +378,122 @@ def _run(
             first=first + sum(part) * part_blocks,
             size=block,
             sums_rows=bool(flags & _SUMS_ROWS),
-            keeps_codes=bool(flags & _KEEPS_CODES),
             exact_tiles=bool(flags & _EXACT_TILES),
             orders=_ORDERS[place[0]] if place[0] < len(_ORDERS) else _ANY_ORDER,
         ),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowBlocks:
+    """Blocks of rows of a product, each with a gain and draws of its own, and what their draws hang on."""
+
+    key: int
+    """Source of all draws."""
+    place: tuple[int, ...]
+    """What tells the product from others of the key."""
+    first: int
+    """Number of the first block in the global batch."""
+    size: int
+    """Rows of a block; matrices, where the batch has several."""
+    sums_rows: bool
+    """Whether the rows are summed over, so that results of blocks are added."""
+    exact_tiles: bool = False
+    """Whether every analog sample of a sum is executed."""
+    orders: Orders = (None, None)
+    """Orders of the draws of A and of B."""
+
+    def key_of(self, number: int) -> int:
+        """Return the key of a block's draws."""
+        return mix_key(self.key, *self.place, number)
+
+    def groups(self, count: int, most: int) -> Iterator[tuple[list[int], slice]]:
+        """Yield the keys and the rows of blocks that are executed together: equally long ones.
+
+        Parameters
+        ----------
+        count : int
+            Rows of all blocks.
+        most : int
+            Blocks of a group.
+        """
+        whole, start = count // self.size, 0
+        while start < count:
+            number = start // self.size
+            blocks = min(most, whole - number) if number < whole else 1
+            stop = min(start + blocks * self.size, count)
+            yield [self.key_of(self.first + number + each) for each in range(blocks)], slice(start, stop)
+            start = stop
+
+
+@executed
+def multiply_in_blocks(
+    a_BMK: torch.Tensor, b_BKN: torch.Tensor, spec: AnalogSpec, blocks: RowBlocks
+) -> torch.Tensor:
+    """Return the product, shape [B, M, N].
+
+    Parameters
+    ----------
+    a_BMK, b_BKN : torch.Tensor
+        Operands, shapes [B, M, K] and [B, K, N].
+    spec : AnalogSpec
+        What the core makes of a product.
+    blocks : RowBlocks
+        How it is cut.
+
+    Notes
+    -----
+    B is loaded, or streamed, once for all row blocks: its stochastic rounding and its errors of loading are
+    drawn from a key without the block's number. Per-block partial sums of a gradient are added digitally.
+    """
+    numerics, (batch, rows, length) = AnalogNumerics(spec, blocks.exact_tiles), a_BMK.shape
+    if is_exact(spec):
+        return torch.bmm(a_BMK, b_BKN)
+    together = 1 if spec.scale is Scale.BLOCK else rows * length * batch
+    if batch > 1:
+        parts = [
+            numerics.matmul_blocks(a_BMK[at], b_BKN[at], Draws(keys, a_BMK.device), blocks.orders)
+            for keys, at in blocks.groups(batch, together)
+        ]
+        return torch.cat(parts)
+    if blocks.sums_rows:
+        together = min(together, max(1, _MOST_AT_ONCE // (rows * b_BKN.shape[2])))
+        return _sum_of_blocks(a_BMK, b_BKN, numerics, blocks, together)
+    return _rows_of_blocks(a_BMK, b_BKN, numerics, blocks, together)
+
+
+def _sum_of_blocks(
+    a_BMK: torch.Tensor, b_BKN: torch.Tensor, numerics: AnalogNumerics, blocks: RowBlocks, together: int
+) -> torch.Tensor:
+    """Return the sum of the products of blocks of the summed dimension, added one after the other."""
+    total = None
+    for keys, at in blocks.groups(a_BMK.shape[2], together):
+        a_GKM = a_BMK[0].mT[at].unflatten(0, (len(keys), -1))
+        b_GKN = b_BKN[0, at].unflatten(0, (len(keys), -1))
+        draws = Draws(keys, a_BMK.device)
+        for part in numerics.matmul_blocks(a_GKM.mT, b_GKN, draws, blocks.orders, single=True):
+            total = part if total is None else total.add_(part)
+    return a_BMK.new_zeros((1, a_BMK.shape[1], b_BKN.shape[2])) if total is None else total[None]
+
+
+def _rows_of_blocks(
+    a_BMK: torch.Tensor, b_BKN: torch.Tensor, numerics: AnalogNumerics, blocks: RowBlocks, together: int
+) -> torch.Tensor:
+    """Return the product of a single matrix A by a B that all blocks of its rows share."""
+    spec, (_, rows, length) = numerics.spec, a_BMK.shape
+    second = bool(loads_second(min(blocks.size, rows), b_BKN.shape[2]))
+    shared, parts = Draws([blocks.key_of(_SHARED)], b_BKN.device), []
+    if spec.scale is Scale.BLOCK:
+        scaled = SharedBlocks.of(b_BKN, spec, shared, loaded=second)
+        for keys, at in blocks.groups(rows, together):
+            parts.append(numerics.multiply_scaled_blocks(a_BMK[:, at], scaled, Draws(keys, a_BMK.device)))
+        return torch.cat(parts, 1).to(a_BMK.dtype)
+    b = encode(b_BKN, -2, spec, shared, loaded=second, order=blocks.orders[1])
+    for keys, at in blocks.groups(rows, together):
+        draws, a_GMK = Draws(keys, a_BMK.device), a_BMK[:, at].reshape(len(keys), -1, length)
+        a = encode(a_GMK, -1, spec, draws, loaded=not second, order=blocks.orders[0], single=True)
+        parts.append(numerics.multiply(a, b, draws).flatten(0, 1))
+    return (torch.cat(parts) if len(parts) > 1 else parts[0])[None].to(a_BMK.dtype)
 
 
 def _shape_only(

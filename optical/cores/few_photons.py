@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 from optical.cores.homodyne import Homodyne
-from optical.execution.analog import AnalogSpec
+from optical.execution import AnalogSpec
 from simulator.checks import check_positive
 from simulator.errors import ParameterError
 from simulator.operators import Phase

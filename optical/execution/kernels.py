@@ -1,0 +1,251 @@
+"""Two passes over arrays, compiled by numba where that is installed: rounding to codes, and readout.
+
+Each does what the torch code of `operands.encode` and of `readout.read` does, operation by operation and from
+the same draws, hence with the same bits. They run on one thread and let others run.
+
+Shape suffixes: B matrices, R rows and C columns of an operand as it lies in memory, M rows and N columns of a
+product; G blocks of B / G matrices, each with a key.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from optical.execution.draws import INCREMENT, LAST_SHIFT, MIXING, WORDS_PER_NUMBER, Words
+
+try:
+    import numba
+except ImportError:  # it is an extra; torch does the same
+    numba = None
+
+_INCREMENT, _LAST_SHIFT = np.uint64(INCREMENT), np.uint64(LAST_SHIFT)
+_SHIFTS = tuple(np.uint64(shift) for shift, _ in MIXING)
+_MULTIPLIERS = tuple(np.uint64(multiplier) for _, multiplier in MIXING)
+_DITHER_UNIT = np.float32(2.0**-16)
+"""One 16-bit word of dither, in steps."""
+
+
+class Coded(NamedTuple):
+    """Memory for an operand's codes."""
+
+    codes: np.ndarray
+    """Int8 or float32, [B, R, C]."""
+    energy: np.ndarray
+    """Sums of squared codes, float32 [B, R, 1] or [B, 1, C]."""
+    by_rows: bool
+    """Which of them."""
+
+
+class Lines(NamedTuple):
+    """Energies and full scales of rows of A, or of columns of B; float32."""
+
+    energy: np.ndarray
+    """Sums of squared codes, [B, M] or [B or 1, N]."""
+    scale: np.ndarray
+    """Full scales, the same, or with one of all lines."""
+
+
+class Law(NamedTuple):
+    """Readout of each block of outputs, float64 [G] where nothing else is said, in code products.
+
+    The variance of an output is ``constant + by_row e_i + by_column e_j + by_both e_i e_j``, with the
+    energies of its row of A and of its column of B. Arrays on a CPU, tensors on an accelerator.
+    """
+
+    constant: Any
+    by_row: Any
+    by_column: Any
+    by_both: Any
+    step: Any
+    """Of the output converter."""
+    largest_code: int
+    """Of the output converter; 0 without one."""
+    unit: float
+    """Value of a code product for full scales of 1."""
+
+
+def available(x: torch.Tensor) -> bool:
+    """Return whether compiled passes take such tensors: float32 on a CPU, where numba is installed."""
+    usual = x.dtype == torch.float32 and x.device.type == "cpu"
+    return usual and numba is not None and os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
+
+
+def _compiled(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # noqa: ANN401
+    """Return what makes a function one that is compiled at its first call."""
+    if numba is None:
+        return lambda function: function
+    made: Callable[..., Any] = numba.njit(nogil=True, cache=True, error_model="numpy", **options)
+    return made
+
+
+_inner = _compiled(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+"""For functions that only compiled ones call, which takes half the time."""
+
+
+@_compiled()
+def encode(x_BRC: np.ndarray, scale: np.ndarray, reach: np.float32, words: Words, coded: Coded) -> None:
+    """Round an operand to codes, stochastically if there are words.
+
+    Parameters
+    ----------
+    x_BRC : numpy.ndarray
+        Operand, float32 without gaps.
+    scale : numpy.ndarray
+        Full scales, float32 [B, R, 1], [B, 1, C] or [B, 1, 1].
+    reach : float
+        Code of full scale.
+    words : Words
+        Source of dithers.
+    coded : Coded
+        Where codes go.
+    """
+    batch, rows, columns = x_BRC.shape
+    numbers = np.zeros(columns // WORDS_PER_NUMBER + 2, np.uint64)
+    dither, factor = np.zeros(columns, np.float32), np.empty(columns, np.float32)
+    squares = np.empty(columns, np.float64)
+    for matrix in range(batch):
+        squares[:] = 0.0
+        for row in range(rows):
+            if row < scale.shape[1]:
+                _spread(reach / scale[matrix, row], factor)
+            if words.keys.size > 0:
+                each = batch // words.keys.size
+                place = words.first + (matrix % each * rows + row) * columns
+                start = _fill(numbers, words.keys[matrix // each], place)
+                _dither(numbers.view(np.int16)[start : start + columns], dither)
+            codes = coded.codes[matrix, row]
+            _round(x_BRC[matrix, row], factor, dither, codes)
+            if coded.by_rows:
+                coded.energy[matrix, row, 0] = _sum_of_squares(codes)
+            else:
+                _add_squares(codes, squares)
+        if not coded.by_rows:
+            coded.energy[matrix, 0] = squares
+
+
+@_compiled()
+def read(
+    value_BMN: np.ndarray, operands: tuple[Lines, Lines], law: Law, words: Words, pairs: np.ndarray
+) -> None:
+    """Add noise to outputs, convert and scale them, in place.
+
+    Parameters
+    ----------
+    value_BMN : numpy.ndarray
+        Exact products of codes, float32 without gaps; delivered outputs afterwards.
+    operands : tuple of Lines
+        Rows of A and columns of B.
+    law : Law
+        What happens to outputs.
+    words : Words
+        Source of noise, if there is any.
+    pairs : numpy.ndarray
+        Pairs of Gaussians by word (`draws.gaussian_pairs`).
+    """
+    (batch, rows, columns), (of_rows, of_columns) = value_BMN.shape, operands
+    numbers = np.zeros(columns // 2 // WORDS_PER_NUMBER + 2, np.uint64)
+    drawn, ones = np.zeros(columns // 2 + 1, np.float64), np.ones(columns, np.float32)
+    for matrix in range(batch):
+        each = batch // law.constant.size
+        block, step = matrix // each, np.float32(law.step[matrix // each])
+        energy = of_columns.energy[matrix % of_columns.energy.shape[0]]
+        scales = of_columns.scale[matrix % of_columns.scale.shape[0]]
+        for row in range(rows):
+            value = value_BMN[matrix, row]
+            if words.keys.size > 0:
+                place = (matrix % each * rows + row) * columns
+                start = _fill(numbers, words.keys[block], words.first + place // 2)
+                _look_up(numbers.view(np.uint16)[start : start + drawn.size], pairs, drawn)
+                mine = of_rows.energy[matrix, row]
+                base = np.float32(law.constant[block] + law.by_row[block] * mine)
+                slope = np.float32(law.by_column[block] + law.by_both[block] * mine)
+                _add_noise(value, drawn.view(np.float32)[place % 2 :], base, slope, energy)
+            unit = of_rows.scale[matrix, row % of_rows.scale.shape[1]] * np.float32(law.unit)
+            if law.largest_code > 0:
+                _convert(value, np.float32(1.0) / step, np.float32(law.largest_code))
+                unit *= step
+            if scales.size > 1:
+                _scale(value, unit, scales)
+            else:
+                _scale(value, unit * scales[0], ones)
+
+
+@_inner
+def _fill(numbers: np.ndarray, key: np.uint64, first: int) -> int:
+    """Write numbers of a generator that hold the words from a first one; return where that begins."""
+    start = key + np.uint64(first // WORDS_PER_NUMBER + 1) * _INCREMENT
+    for place in range(numbers.size):
+        x = start + np.uint64(place) * _INCREMENT
+        x = (x ^ (x >> _SHIFTS[0])) * _MULTIPLIERS[0]
+        x = (x ^ (x >> _SHIFTS[1])) * _MULTIPLIERS[1]
+        numbers[place] = x ^ (x >> _LAST_SHIFT)
+    return first % WORDS_PER_NUMBER
+
+
+@_inner
+def _spread(values: np.ndarray, out: np.ndarray) -> None:
+    """Write values, or one for all."""
+    for place in range(out.size):
+        out[place] = values[place if values.size > 1 else 0]
+
+
+@_inner
+def _dither(words: np.ndarray, dither: np.ndarray) -> None:
+    for place in range(dither.size):
+        dither[place] = np.float32(words[place]) * _DITHER_UNIT
+
+
+@_inner
+def _round(x: np.ndarray, factor: np.ndarray, dither: np.ndarray, codes: np.ndarray) -> None:
+    for place in range(x.size):
+        codes[place] = np.rint(x[place] * factor[place] + dither[place])
+
+
+@_compiled(fastmath={"reassoc"}, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+def _sum_of_squares(codes: np.ndarray) -> float:
+    """Return a sum of whole numbers, exact in any order."""
+    total = 0.0
+    for place in range(codes.size):
+        total += np.float64(codes[place]) * np.float64(codes[place])
+    return total
+
+
+@_inner
+def _add_squares(codes: np.ndarray, squares: np.ndarray) -> None:
+    for place in range(codes.size):
+        squares[place] += np.float64(codes[place]) * np.float64(codes[place])
+
+
+@_inner
+def _look_up(words: np.ndarray, pairs: np.ndarray, drawn: np.ndarray) -> None:
+    for place in range(drawn.size):
+        drawn[place] = pairs[words[place]]
+
+
+@_inner
+def _add_noise(
+    value: np.ndarray, gaussian: np.ndarray, base: np.float32, slope: np.float32, energy: np.ndarray
+) -> None:
+    """Add Gaussians of the variance ``base + slope * energy``."""
+    for place in range(value.size):
+        value[place] += gaussian[place] * np.sqrt(base + slope * energy[place])
+
+
+@_inner
+def _convert(value: np.ndarray, codes_per_unit: np.float32, largest: np.float32) -> None:
+    """Round to codes of the output converter, and clip."""
+    for place in range(value.size):
+        code = np.rint(value[place] * codes_per_unit)
+        code = -largest if code < -largest else code
+        value[place] = largest if code > largest else code
+
+
+@_inner
+def _scale(value: np.ndarray, unit: np.float32, scale: np.ndarray) -> None:
+    for place in range(value.size):
+        value[place] = value[place] * unit * scale[place]
