@@ -239,7 +239,8 @@ def test_command_writes_pictures_and_every_point_in_them(capsys, tmp_path):
     arguments = ("--precision", "6:7", "--reuse", "64:256", "--gpu", "b200", "--basis", "area")
     code = main(("core", "compare", *arguments, "--json", "--out", str(tmp_path)))
     captured = capsys.readouterr()
-    assert (code, captured.err) == (0, "")
+    assert code == 0
+    assert all("scanner exposes" in line for line in captured.err.splitlines())  # a B200 is two dies
     record = json.loads(captured.out)
     for what in ("size", "reuse", "map"):
         assert imread(tmp_path / f"cores_{what}.png").shape[1] == WIDTH_IN * DPI

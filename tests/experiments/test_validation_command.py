@@ -27,7 +27,8 @@ def test_json_is_one_object_with_the_promised_keys(capsys):
     code, out, _ = run(capsys, "memory", "--json")
     assert code == 0
     found = json.loads(out)
-    assert set(found) == {"rows", "by_source", "overall"}
+    assert set(found) >= {"rows", "by_source", "overall"}
+    assert found["command"] == "validate"
     assert found["overall"]["n"] == sum(one["n"] for one in found["by_source"].values())
     assert found["overall"]["n"] + sum(bool(row["skipped"]) for row in found["rows"]) == len(found["rows"])
 
@@ -129,11 +130,25 @@ def test_tables_of_one_publication_are_one_family():
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
-def test_a_directory_that_cannot_be_made_takes_nothing_away(capsys, tmp_path, form):
+def test_a_directory_that_cannot_be_made_is_told_before_anything_runs(capsys, tmp_path, monkeypatch, form):
+    monkeypatch.setattr("experiments.validate.validate", lambda *_, **__: pytest.fail("ran"))
     blocked = tmp_path / "file"
     blocked.write_text("", encoding="utf-8")
     code, out, err = run(capsys, "memory", "--out", str(blocked / "inside"), *form)
-    assert code == 2
+    assert (code, out) == (2, "")
     assert "cannot make" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_files_that_cannot_be_written_take_nothing_away(capsys, tmp_path, monkeypatch, form):
+    def full(*_):
+        msg = "the disk is full"
+        raise HeliographError(msg)
+
+    monkeypatch.setattr("experiments.validate.write", full)
+    code, out, err = run(capsys, "memory", "--out", str(tmp_path), *form)
+    assert code == 2
+    assert "the disk is full" in err
     assert err.count("\n") == 1
     assert ("overall" in json.loads(out)) if form else ("Korthikanti" in out)

@@ -145,7 +145,7 @@ def test_a_shape_that_is_none_skips_its_row(tmp_path):
 def test_json_and_files_have_the_promised_form(tmp_path, capsys):
     assert main(["validate", "network", "--json", "--out", str(tmp_path)]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert set(found) == {"rows", "by_source", "overall"}
+    assert set(found) >= {"rows", "by_source", "overall"}
     runs = json.loads((tmp_path / "validate-network-rings.json").read_text(encoding="utf-8"))
     assert len({one["run"] for one in runs}) == len(runs) > 100
     assert all(one["wires_s"] >= one["ports_bound_s"] > 0 for one in runs)
