@@ -21,7 +21,7 @@ from optical.execution.draws import INCREMENT, LAST_SHIFT, MIXING, WORDS_PER_NUM
 try:
     import numba
 except ImportError:  # it is an extra; torch does the same
-    numba = None
+    numba = None  # type: ignore[assignment]
 
 _INCREMENT, _LAST_SHIFT = np.uint64(INCREMENT), np.uint64(LAST_SHIFT)
 _SHIFTS = tuple(np.uint64(shift) for shift, _ in MIXING)
