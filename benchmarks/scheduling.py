@@ -28,7 +28,7 @@ from optical.scheduling import (
     schedule,
     sinkhorn,
 )
-from optical.scheduling.eclipse import eclipse
+from optical.scheduling.birkhoff import eclipse
 
 _FIRST = 12
 _RATE_BYTES_PER_S = 50e9

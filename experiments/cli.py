@@ -283,7 +283,7 @@ def drive(name: str, study: Study, driven: Driven) -> None:
         What the study raises, or if files cannot be written. What it kept is written before.
     """
     from experiments.study import PICTURES, Progress, document, headed  # noqa: PLC0415 - not for --help alone
-    from heliograph.progress import reporting  # noqa: PLC0415 - rich takes its time
+    from heliograph.processes import reporting  # noqa: PLC0415 - rich takes its time
     from heliograph.records import canonical_json, csv_text  # noqa: PLC0415 - not for --help alone
     from heliograph.report import print_report  # noqa: PLC0415 - not for --help alone
 

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from experiments.options import options_of
 from heliograph import __version__
-from heliograph.records import TrainingCache, canonical_json, csv_text, write_atomically
+from heliograph.records import SCHEMA, TrainingCache, canonical_json, csv_text, write_atomically
 from heliograph.report import ReportTable
-from heliograph.result_rows import SCHEMA
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,8 +12,8 @@ import numpy as np
 from experiments.hardware import DEFAULT_ACCELERATORS, SYSTEM, Hardware, Workload
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.records import COLUMNS
 from heliograph.report import ReportRow, ReportTable, format_quantity
-from heliograph.result_rows import COLUMNS
 from heliograph.sweeps import CHOICES, Grid, sweep
 from heliograph.workload import ranks_of
 from simulator.errors import ParameterError, nearest

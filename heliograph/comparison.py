@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING, Any
 from heliograph._version import __version__
 from heliograph.fabrics import DEFAULT_FABRIC
 from heliograph.parameters import status_counts, tables
-from heliograph.records import RunWriter, TrainingCache, configuration, fingerprint, new_run_directory
+from heliograph.records import (
+    RunWriter,
+    TrainingCache,
+    configuration,
+    fingerprint,
+    new_run_directory,
+    part_rows,
+    row_of,
+)
 from heliograph.report import format_si
-from heliograph.result_rows import part_rows, row_of
 from heliograph.results import Tabular
 from heliograph.simulation import StepResult, run_step, system_of
 from heliograph.small_gpt import EXACT, Accuracy, steps_to_loss, system_arithmetic, train_all
@@ -89,11 +96,11 @@ class Comparison(Tabular):
     """Label of each system's arithmetic."""
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each system, with the columns of `heliograph.result_rows.COLUMNS`."""
+        """Return a row for each system, with the columns of `heliograph.records.COLUMNS`."""
         return [row_of(record) for record in self.records()]
 
     def parts(self) -> list[dict[str, Any]]:
-        """Return a row for each system, quantity and part, `heliograph.result_rows.PART_COLUMNS`."""
+        """Return a row for each system, quantity and part, `heliograph.records.PART_COLUMNS`."""
         return [row for record in self.records() for row in part_rows(record)]
 
     def plot(self) -> Figure:

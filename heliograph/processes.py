@@ -2,7 +2,8 @@
 
 Under torchrun the process of rank 0 runs the command as it is; the others only take jobs, of which it makes a
 queue in the store that torchrun's processes have in common; caches, figures and text are those of rank 0.
-Warnings about a result (`SuspectWarning`) come back with it from wherever it was computed.
+Warnings about a result (`SuspectWarning`) come back with it from wherever it was computed. Progress goes to
+standard error: a bar on a terminal, plain lines elsewhere.
 """
 
 from __future__ import annotations
@@ -15,14 +16,40 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
 from simulator.errors import HeliographError, ParameterError, SuspectWarning
+
+
+@contextmanager
+def reporting() -> Iterator[Callable[[str, int, int], None]]:
+    """Yield a function that is told what is done: label, number done, number in all."""
+    if not sys.stderr.isatty():
+        yield _line
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task("", total=None)
+
+        def show(label: str, done: int, total: int) -> None:
+            bars.update(task, description=label, completed=done, total=total)
+
+        yield show
+
+
+def _line(label: str, done: int, total: int) -> None:
+    sys.stderr.write(f"{label}: {done} of {total}\n")
+    sys.stderr.flush()
+
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from heliograph._version import __version__
+from heliograph.records import SCHEMA, part_rows, row_of
 from heliograph.report import format_si
-from heliograph.result_rows import SCHEMA, part_rows, row_of
 from heliograph.results import Tabular
 from heliograph.system_names import DEFAULT_ACCELERATORS
 from heliograph.systems import System, build_system
@@ -206,11 +206,11 @@ class StepResult(Tabular):
         return self.system.effective_bits()
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row, with the columns of `heliograph.result_rows.COLUMNS`."""
+        """Return one row, with the columns of `heliograph.records.COLUMNS`."""
         return [row_of(self.record())]
 
     def parts(self) -> list[dict[str, Any]]:
-        """Return one row for each part of each quantity, `heliograph.result_rows.PART_COLUMNS`."""
+        """Return one row for each part of each quantity, `heliograph.records.PART_COLUMNS`."""
         return part_rows(self.record())
 
     def plot(self) -> Figure:

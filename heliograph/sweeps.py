@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from heliograph._version import __version__
+from heliograph.records import COLUMNS, SCHEMA, row_of
 from heliograph.report import format_quantity
-from heliograph.result_rows import COLUMNS, SCHEMA, row_of
 from heliograph.results import Tabular
 from heliograph.simulation import run_step, step_graph, system_of
 from heliograph.systems import System
@@ -41,7 +41,7 @@ class Point:
     inputs: Mapping[str, Value | None]
     """Values of what is swept, by name, in SI where they are numbers."""
     row: Mapping[str, Any]
-    """Result, with the columns of `heliograph.result_rows.COLUMNS`."""
+    """Result, with the columns of `heliograph.records.COLUMNS`."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -54,7 +54,7 @@ class Grid(Tabular):
     """The points, in order."""
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row for each point: what is swept, then `heliograph.result_rows.COLUMNS`.
+        """Return one row for each point: what is swept, then `heliograph.records.COLUMNS`.
 
         A point that could not be built or run says why in the column ``error``.
         """

@@ -24,7 +24,7 @@ from optical.fabrics.node_circuits import (
     region_links,
 )
 from optical.fabrics.switches import LaneOptics, OpticalSwitch, load_optics, load_switch
-from optical.scheduling.bounds import is_worth_moving
+from optical.scheduling.demand import is_worth_moving
 from simulator.checks import check_choices, check_range
 from simulator.errors import ParameterError
 from simulator.fabric import CircuitPolicy, Fabric, PortTiming, Traits, route_loads
@@ -47,7 +47,7 @@ class HybridFabric(NodeCircuits):
     A flow of an axis that circuits are for takes one if its nodes have it; all others take packets. With the
     policy ``static`` circuits are chosen once for the step's traffic, as c-Through and Helios do each epoch.
     With ``per-axis`` a region's circuits turn to an axis that asks if that pays: if circuits save more of the
-    axis's time in a step than a turn takes (`optical.scheduling.bounds.is_worth_moving`). Where experts'
+    axis's time in a step than a turn takes (`optical.scheduling.demand.is_worth_moving`). Where experts'
     traffic is uneven and the choice greedy, they are even until the first exchange of a step, and turn to its
     pairs then if that pays; an exchange and its way back take the same circuits. Links: those of the
     packet fabric, then circuits ``node * degree + card``.

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from optical.scheduling.birkhoff import birkhoff_von_neumann, most_permutations, permutations_for
-from optical.scheduling.bounds import duty, exposed_delay, is_worth_moving, makespan_bound
+from optical.scheduling.birkhoff import birkhoff_von_neumann, eclipse, most_permutations, permutations_for
 from optical.scheduling.covers import double, fewest, solstice
-from optical.scheduling.demand import sinkhorn, stuffed
-from optical.scheduling.eclipse import eclipse
+from optical.scheduling.demand import duty, exposed_delay, is_worth_moving, makespan_bound, sinkhorn, stuffed
 from optical.scheduling.matchings import Matching
 from optical.scheduling.ocs_bank import Lanes, OcsBank
 from optical.scheduling.overlap import CollectiveStep, OverlapPlan, bruck_steps, collective_steps, overlap
-from optical.scheduling.parallel import spread
 from optical.scheduling.phases import PhasePlan, TrafficPhase, plan_phases
-from optical.scheduling.policies import SchedulePolicy, schedule
+from optical.scheduling.policies import SchedulePolicy, schedule, spread
 from optical.scheduling.schedule import DARK, CircuitSchedule
 from optical.scheduling.topology import AllReduceGroup, JobTime, JobTopology, job_time, job_topology
 

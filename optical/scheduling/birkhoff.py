@@ -1,12 +1,19 @@
-"""A demand as a sum of permutations."""
+"""Decompositions of a demand into permutations: Birkhoff-von Neumann, and Eclipse.
+
+Eclipse chooses configurations one by one for the most bytes in the time that they and their delay take.
+"""
 
 from __future__ import annotations
 
+import heapq
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import scipy
 
-from optical.scheduling.demand import BALANCE_TOLERANCE, checked, common_sum
+from optical.scheduling.demand import BALANCE_TOLERANCE, checked, common_sum, largest_line
 from optical.scheduling.matchings import Matching, Support, heaviest, lower_until_perfect
 
 Part = tuple[np.ndarray, float]
@@ -106,3 +113,117 @@ def permutations_for(parts: Sequence[Part], share: float) -> int:
     """Return how many of the first parts carry a share (0 to 1) of the volume."""
     carried = np.cumsum([duration for _, duration in parts])
     return int(np.searchsorted(carried, share * carried[-1] * (1.0 - BALANCE_TOLERANCE))) + 1
+
+
+_TOLERANCE = 0.05
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Choice:
+    """A matching, held for as long as `held` bytes take."""
+
+    columns: np.ndarray
+    held: float
+    carried: float
+    density: float
+
+
+def eclipse(
+    demand: np.ndarray,
+    *,
+    delay_bytes: float,
+    window_bytes: float = math.inf,
+    packet_share: float = 0.0,
+    tolerance: float = _TOLERANCE,
+) -> list[Part]:
+    """Return configurations, each with the greatest number of bytes per time that it and its delay take.
+
+    Parameters
+    ----------
+    demand : numpy.ndarray
+        Bytes from input i to output j, shape [N, N].
+    delay_bytes : float
+        What a circuit would carry during one delay.
+    window_bytes : float
+        What a circuit would carry in all the time there is, delays included; by default until all is served.
+    packet_share : float
+        Rate of the packet switch over that of a circuit: circuits stop when packets have carried the rest.
+    tolerance : float
+        Bytes per time may be less than the greatest by this share; zero for the exact greedy choice.
+
+    Returns
+    -------
+    list of (numpy.ndarray, float)
+        Destination of each source, shape [N], and bytes that each circuit may carry.
+
+    Notes
+    -----
+    Bojja Venkatakrishnan, Alizadeh and Viswanath, "Costly circuits, submodular schedules and approximate
+    Caratheodory theorems", SIGMETRICS 2016: bytes served are submodular in configurations, so the greedy
+    choice serves at least half of what any schedule serves within the window (up to `tolerance`
+    less). A matching is best held until
+    one of its entries is served or the window ends; of these lengths the best is found by bisection with
+    bounds (`_densest`), in few matchings instead of one for each entry.
+    """
+    left = np.array(demand, dtype=float)
+    floor = largest_line(left) * BALANCE_TOLERANCE
+    sources = np.arange(len(left))
+    parts: list[Part] = []
+    used, held = 0.0, math.inf
+    while left.max(initial=0.0) > floor and window_bytes - used > delay_bytes:
+        if packet_share > 0.0 and largest_line(left) <= packet_share * used:
+            break
+        longest = min(window_bytes - used - delay_bytes, float(left.max()))
+        choice = _densest(left, delay_bytes, min(held, longest), longest, tolerance)
+        held = choice.held
+        parts.append((choice.columns, choice.held))
+        used += choice.held + delay_bytes
+        rest = left[sources, choice.columns] - choice.held
+        left[sources, choice.columns] = np.where(rest > floor, rest, 0.0)
+    return parts
+
+
+def _held(left: np.ndarray, held: float, delay: float) -> _Choice:
+    """Return the matching that carries most when every circuit may carry `held` bytes."""
+    weights = np.minimum(left, held)
+    rows, columns = scipy.optimize.linear_sum_assignment(weights, maximize=True)
+    carried = float(weights[rows, columns].sum())
+    return _Choice(columns=columns, held=held, carried=carried, density=carried / (held + delay))
+
+
+def _densest(left: np.ndarray, delay: float, guess: float, longest: float, tolerance: float) -> _Choice:
+    """Return the matching and length of the greatest bytes per time, by best-first bisection over lengths.
+
+    The search begins at a guess: the last length found is seldom far off.
+
+    Notes
+    -----
+    Between lengths a < b the bytes W of the best matching obey ``W(h) <= W(b)`` and ``W(h) <= W(a) h / a``,
+    so that bytes per time stay below ``W(b) / (h + delta)`` at the h where both meet. Intervals that cannot
+    beat the best found are never looked into.
+    """
+    entries = np.unique(left[(left > 0.0) & (left < longest)])
+    lengths = np.append(entries, longest)
+    first = min(int(np.searchsorted(lengths, guess)), len(lengths) - 1)
+    tried = {index: _held(left, float(lengths[index]), delay) for index in {0, first, len(lengths) - 1}}
+    best = max(tried.values(), key=lambda one: one.density)
+    waiting: list[tuple[float, int, int]] = []
+
+    def wait(low: int, high: int) -> None:
+        short, long = tried[low], tried[high]
+        meet = min(max(short.held * long.carried / short.carried, short.held), long.held)
+        heapq.heappush(waiting, (-long.carried / (meet + delay), low, high))
+
+    wait(0, first)
+    wait(first, len(lengths) - 1)
+    while waiting:
+        bound, low, high = heapq.heappop(waiting)
+        if -bound <= best.density * (1.0 + tolerance):
+            break
+        if high - low > 1:
+            middle = (low + high) // 2
+            tried[middle] = _held(left, float(lengths[middle]), delay)
+            best = max(best, tried[middle], key=lambda one: one.density)
+            wait(low, middle)
+            wait(middle, high)
+    return best

@@ -1,21 +1,86 @@
-"""Every way to schedule a demand on one circuit switch or several, by name."""
+"""Schedules of a demand on one circuit switch, or spread over several at equal load, by policy."""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
 import numpy as np
 
-from optical.scheduling.birkhoff import Part, birkhoff_von_neumann
+from optical.scheduling.birkhoff import Part, birkhoff_von_neumann, eclipse
 from optical.scheduling.covers import double, fewest, solstice
 from optical.scheduling.demand import checked, stuffed
-from optical.scheduling.eclipse import eclipse
 from optical.scheduling.matchings import Matching
 from optical.scheduling.ocs_bank import OcsBank
-from optical.scheduling.parallel import spread
 from optical.scheduling.schedule import CircuitSchedule, schedule_of
+
+
+def spread(schedule: CircuitSchedule, switches: int) -> CircuitSchedule:
+    """Return the same configurations on several switches at once.
+
+    Parameters
+    ----------
+    schedule : CircuitSchedule
+        On one switch.
+    switches : int
+        Circuit switches side by side, each with a circuit of every port.
+
+    Notes
+    -----
+    Liang et al., arXiv:2603.07373, steps "schedule" and "equalize": the longest configuration goes to the
+    least loaded switch (Graham 1969), its load being lengths and delays; then, while the loads differ by more
+    than the delay that a split costs, half of the difference moves from the most to the least loaded.
+    """
+    delay_s, count = schedule.delay_s, schedule.configurations
+    held: list[list[tuple[int, float]]] = [[] for _ in range(switches)]
+    loads = [(0.0, switch) for switch in range(switches)]
+    for index in np.argsort(-schedule.durations_s, kind="stable").tolist():
+        load, switch = heapq.heappop(loads)
+        length_s = float(schedule.durations_s[index])
+        held[switch].append((index, length_s))
+        heapq.heappush(loads, (load + length_s + delay_s, switch))
+    equalised = _equalised(held, np.array([load for load, _ in sorted(loads, key=lambda x: x[1])]), delay_s)
+    rows = [(index, length_s, switch) for switch, mine in enumerate(equalised) for index, length_s in mine]
+    order = [index for index, _, _ in rows]
+    return CircuitSchedule(
+        policy=schedule.policy,
+        demand=schedule.demand,
+        permutations=schedule.permutations[order] if count else schedule.permutations,
+        durations_s=np.array([length_s for _, length_s, _ in rows], dtype=float),
+        switch_of=np.array([switch for _, _, switch in rows], dtype=np.int64),
+        switches=switches,
+        rate_bytes_per_s=schedule.rate_bytes_per_s,
+        delay_s=delay_s,
+        packet_rate_bytes_per_s=schedule.packet_rate_bytes_per_s,
+    )
+
+
+def _equalised(
+    held: list[list[tuple[int, float]]], loads: np.ndarray, delay_s: float
+) -> list[list[tuple[int, float]]]:
+    """Return configurations and lengths of each switch after moving load from the fullest to the emptiest."""
+    held = [list(mine) for mine in held]
+    most = 4 * sum(len(mine) for mine in held) + 4 * len(held)
+    for _ in range(most):
+        fullest, emptiest = int(loads.argmax()), int(loads.argmin())
+        gap_s = float(loads[fullest] - loads[emptiest])
+        if gap_s <= delay_s or gap_s <= 1e-12 * float(loads[fullest]) or not held[fullest]:
+            break
+        place = max(range(len(held[fullest])), key=lambda one: held[fullest][one][1])
+        index, length_s = held[fullest][place]
+        moved_s = (gap_s - delay_s) / 2
+        if moved_s >= length_s:
+            moved_s = length_s
+            held[fullest].pop(place)
+            loads[fullest] -= length_s + delay_s
+        else:
+            held[fullest][place] = (index, length_s - moved_s)
+            loads[fullest] -= moved_s
+        held[emptiest].append((index, moved_s))
+        loads[emptiest] += moved_s + delay_s
+    return held
 
 
 class SchedulePolicy(StrEnum):

@@ -7,8 +7,13 @@ from functools import cached_property
 
 import numpy as np
 
-from optical.scheduling.bounds import least_line_time, makespan_bound
-from optical.scheduling.demand import BALANCE_TOLERANCE, checked, largest_line
+from optical.scheduling.demand import (
+    BALANCE_TOLERANCE,
+    checked,
+    largest_line,
+    least_line_time,
+    makespan_bound,
+)
 from simulator.checks import check_positive, check_range
 from simulator.errors import ParameterError
 

@@ -4,12 +4,13 @@ Each is a plain function of keyword arguments with defaults and returns {(port i
 ways of every path, over the shape of `wl`. Here alone, at this edge, `wl`, `length` and `radius` are
 micrometres: solvers hand wavelengths and layout settings over under these names, and drop settings whose
 name they do not find. Everything else is SI and carries its unit. Wavelengths are concrete numbers, not
-traced ones.
+traced ones. Laws that every scattering dictionary must obey stand beside them.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -32,9 +33,85 @@ from optical.transfer.elements import (
 )
 from optical.transfer.mesh import Mesh, MeshErrors
 from optical.transfer.mzi import mzi_matrix
-from optical.transfer.scattering import Scattering, reciprocal, scattering_of_transfer
-from simulator.errors import ParameterError
+from simulator.errors import ParameterError, nearest
 from simulator.units import to_si
+
+Scattering = dict[tuple[str, str], Complex]
+"""(port in, port out) -> field transfer over wavelength; a pair that is absent is zero."""
+
+
+def reciprocal(forward: Mapping[tuple[str, str], Complex]) -> Scattering:
+    """Return a scattering dictionary with every way also taken backwards."""
+    return {(a, b): value for (a, b), value in forward.items()} | {
+        (b, a): value for (a, b), value in forward.items()
+    }
+
+
+def scattering_of_transfer(transfer: Complex) -> Scattering:
+    """Return the reciprocal scattering dictionary of a transfer matrix without reflections.
+
+    Parameters
+    ----------
+    transfer : numpy.ndarray
+        Fields out over fields in, shape (..., outputs, inputs).
+
+    Returns
+    -------
+    dict
+        Ports in0, in1, ... and out0, out1, ...
+    """
+    outputs, inputs = transfer.shape[-2:]
+    forward = {(f"in{j}", f"out{i}"): transfer[..., i, j] for j in range(inputs) for i in range(outputs)}
+    return reciprocal(forward)
+
+
+def ports_of(scattering: Mapping[tuple[str, str], Complex]) -> tuple[str, ...]:
+    """Return the ports of a scattering dictionary, sorted."""
+    return tuple(sorted({port for pair in scattering for port in pair}))
+
+
+def scattering_matrix(
+    scattering: Mapping[tuple[str, str], Complex], ports: Sequence[str] | None = None
+) -> Complex:
+    """Return the matrix of a scattering dictionary, shape (..., ports, ports), row = out, column = in.
+
+    Parameters
+    ----------
+    scattering : mapping
+        Pair of ports -> field.
+    ports : sequence of str, optional
+        Order of the ports; sorted by name if not given.
+
+    Raises
+    ------
+    ParameterError
+        If the dictionary has a port that `ports` lacks.
+    """
+    order = ports_of(scattering) if ports is None else tuple(ports)
+    for port in ports_of(scattering):
+        if port not in order:
+            msg = f"port '{port}' of the circuit is not listed; {nearest(port, order, noun='port')}"
+            raise ParameterError(msg)
+    shape = np.broadcast_shapes(*(np.shape(value) for value in scattering.values()))
+    matrix = np.zeros((*shape, len(order), len(order)), dtype=complex)
+    for (a, b), value in scattering.items():
+        matrix[..., order.index(b), order.index(a)] = value
+    return matrix
+
+
+def transfer_of_scattering(scattering: Mapping[tuple[str, str], Complex]) -> Complex:
+    """Return the transfer matrix from in0, in1, ... to out0, out1, ..., shape (..., outputs, inputs)."""
+    ports = ports_of(scattering)
+    entries = sorted((port for port in ports if port.startswith("in")), key=lambda port: int(port[2:]))
+    exits = sorted((port for port in ports if port.startswith("out")), key=lambda port: int(port[3:]))
+    full = scattering_matrix(scattering, (*entries, *exits))
+    return full[..., len(entries) :, : len(entries)]
+
+
+def largest_gain(matrix: Complex) -> float:
+    """Return the greatest field gain of any input, the largest singular value; at most 1 if passive."""
+    return float(np.linalg.norm(matrix, ord=2, axis=(-2, -1)).max())
+
 
 MICROMETRE_M = to_si("wavelength_m", 1.0, "um")
 _MODE = silicon_strip()

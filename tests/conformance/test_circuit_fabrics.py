@@ -11,9 +11,8 @@ from electronic.devices import load_scale_up
 from electronic.fabrics.fat_tree import FatTree
 from optical.fabrics.direct_connect import DirectConnect
 from optical.fabrics.hybrid import HybridFabric
-from optical.fabrics.in_network_reduction import OpticalReduction
+from optical.fabrics.in_network_reduction import OpticalReduction, load_optical_adder
 from optical.fabrics.node_circuits import CircuitChoice
-from optical.fabrics.optical_adder import load_optical_adder
 from optical.fabrics.switches import load_optics, load_switch
 from optical.fabrics.wafer import WaferFabric, load_wafer, wafer_names
 from simulator.collectives.traffic import Traffic

@@ -22,8 +22,8 @@ from experiments.search import Objective
 from experiments.study import Result, Study
 from experiments.sweep import values_of
 from heliograph import __version__
+from heliograph.records import SCHEMA
 from heliograph.report import ReportRow, in_encoding, table_text
-from heliograph.result_rows import SCHEMA
 from simulator.errors import HeliographError, ParameterError
 
 ROOT = Path(__file__).parents[2]

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 import heliograph as hg
-from heliograph import result_rows
+from heliograph import records as result_rows
 from heliograph.comparison import write
-from heliograph.result_rows import COLUMNS, IDENTITY, PART_COLUMNS
+from heliograph.records import COLUMNS, IDENTITY, PART_COLUMNS
 
 PAGE = Path(__file__).parents[2] / "docs" / "records.md"
 PLAN = "tp=8,dp=2,global_batch=16,sequence_length=2048"

@@ -5,7 +5,7 @@ import types
 import pytest
 
 import heliograph as hg
-from heliograph.result_rows import COLUMNS
+from heliograph.records import COLUMNS
 from simulator.errors import HeliographError, ParameterError
 
 PLAN = "tp=8,dp=2,global_batch=16,sequence_length=2048"

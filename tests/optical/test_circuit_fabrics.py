@@ -13,10 +13,9 @@ from electronic.fabrics.fat_tree import FatTree
 from optical.fabrics.circuits import DARK, Circuits
 from optical.fabrics.direct_connect import DirectConnect
 from optical.fabrics.hybrid import HybridFabric
-from optical.fabrics.in_network_reduction import OpticalReduction
+from optical.fabrics.in_network_reduction import OpticalReduction, load_optical_adder
 from optical.fabrics.lane_assignment import DomainDemand, busiest_first, domain_demands, job_links
 from optical.fabrics.node_circuits import CircuitChoice, region_links
-from optical.fabrics.optical_adder import load_optical_adder
 from optical.fabrics.wafer import WaferFabric, load_wafer
 from optical.scheduling.topology import coin_change_hops, spread_strides
 from simulator.collectives.algorithms import strided_rounds

@@ -9,13 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from optical.scheduling.bounds import duty, exposed_delay, is_worth_moving, makespan_bound
+from optical.scheduling.birkhoff import eclipse
 from optical.scheduling.covers import double, fewest
-from optical.scheduling.demand import degree, largest_line
-from optical.scheduling.eclipse import eclipse
+from optical.scheduling.demand import (
+    degree,
+    duty,
+    exposed_delay,
+    is_worth_moving,
+    largest_line,
+    makespan_bound,
+)
 from optical.scheduling.ocs_bank import OcsBank
-from optical.scheduling.parallel import spread
-from optical.scheduling.policies import BIRKHOFF, SchedulePolicy, schedule
+from optical.scheduling.policies import BIRKHOFF, SchedulePolicy, schedule, spread
 from optical.scheduling.schedule import DARK, CircuitSchedule
 from simulator.errors import ParameterError
 
