@@ -1,12 +1,12 @@
 """Run store: descriptions as plain data, and files that are written whole or not at all.
 
 A run's directory holds ``summary.json`` (the results), ``systems.csv`` and ``table.csv``, ``config.json``
-(every parameter with its value, versions, seed, hashes) and ``trace.json`` (opens in Perfetto). `TrainingCache` keeps
-finished training runs across interrupted commands.
+(every parameter with its value, versions, seed, hashes) and ``trace.json`` (opens in Perfetto).
+`TrainingCache` keeps finished training runs across interrupted commands.
 
-Tables have the same columns whatever was run: ``systems.csv`` and `rows()` hold one row for each system, with
-`COLUMNS`; ``table.csv`` and `parts()` one row for each part of each quantity, with `PART_COLUMNS`. Names end in
-their SI unit.
+Tables have the same columns whatever was run: ``systems.csv`` and `rows()` hold one row for each system,
+with `COLUMNS`; ``table.csv`` and `parts()` one row for each part of each quantity, with `PART_COLUMNS`.
+Names end in their SI unit.
 """
 
 from __future__ import annotations
