@@ -16,7 +16,7 @@ from simulator.reliability.failures import Failure, failed_parts
 from simulator.topology.clos import Spreading
 from simulator.topology.graphs import switch_links
 from tests.conformance.test_graph_fabrics import CUBE, FLY, NVLINK, PAIRS, PLUS, RAILS, SMALL, TREE, pairs
-from tests.simulator.test_jobs import job
+from tests.simulator.engine.test_jobs import job
 
 FABRICS = {
     "fat-tree": TREE,

@@ -9,7 +9,7 @@ from experiments.search import Objective, Search, search
 from heliograph.simulation import run_step
 from heliograph.systems import build_system
 from simulator.errors import WorkloadError
-from tests.workloads.eager import EAGER
+from tests.workloads.pipeline.eager import EAGER
 from workloads import (
     build_step,
     check,

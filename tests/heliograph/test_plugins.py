@@ -17,7 +17,7 @@ from optical.cores import CORES, registry
 from simulator.errors import HeliographError, ParameterError
 from tests.conformance.lithium_niobate import LithiumNiobate
 from tests.conformance.registered import Hub
-from tests.workloads.eager import EAGER
+from tests.workloads.pipeline.eager import EAGER
 from workloads.models import config as models
 from workloads.pipeline import schedule as schedules
 
@@ -131,7 +131,7 @@ def test_installed_packages_are_asked_only_for_names_that_are_not_known(tmp_path
     module = (
         "from tests.conformance.lithium_niobate import LithiumNiobate\n"
         "from tests.conformance.registered import Hub\n"
-        "from tests.workloads.eager import EAGER\n"
+        "from tests.workloads.pipeline.eager import EAGER\n"
         f"SHAPE = {SHAPE!r}\n"
     )
     points = {

@@ -149,7 +149,7 @@ NOT_COUNTED = {
 }
 CHUNKS = ".chunk_bytes"
 """Counts in all-reduces of groups with several ranks in each of several nodes, of which the plan has none
-(`tests/electronic/test_pipelined_levels.py` holds them alive)."""
+(`tests/electronic/fabrics/test_pipelined_levels.py` holds them alive)."""
 
 
 @pytest.mark.slow

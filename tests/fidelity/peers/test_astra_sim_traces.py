@@ -18,7 +18,7 @@ from experiments.validation.peers.astra_sim_traces import (
 )
 from simulator.errors import ParameterError, WorkloadError
 from simulator.operators import CollectiveKind
-from tests.workloads.test_chakra_steps import coll, end, write
+from tests.workloads.traces.test_chakra_steps import coll, end, write
 from workloads.traces.chakra import CommType, Node, NodeType
 from workloads.traces.chakra.importing import rank_files
 

@@ -1,4 +1,4 @@
-"""One of two processes that train a model together: ``python -m tests.optical.ranks RANK DIRECTORY``."""
+"""One of two processes that train together: ``python -m tests.optical.conversion.ranks RANK DIRECTORY``."""
 
 import contextlib
 import dataclasses
@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from optical.conversion import ProductSpecs, convert, noise_key
 from optical.cores import load_core
 from optical.execution.matmul import RowBlocks
-from tests.optical.architectures import WIDTH, Llama, Mixture
+from tests.optical.conversion.architectures import WIDTH, Llama, Mixture
 
 SPECS = ProductSpecs.of(load_core("crossbar").analog, row_block=16)
 RANKS, SAMPLES, LENGTH = 2, 8, 8

@@ -16,10 +16,10 @@ from torch.utils.checkpoint import checkpoint
 from optical.conversion import NoiseKey, ProductSpecs, StepwiseConverter, convert, noise_key
 from optical.cores import load_core
 from simulator.errors import WorkloadError
-from tests.optical import ranks
-from tests.optical.architectures import LENGTH, TOKENS, WIDTH, Mixture, build
+from tests.optical.conversion import ranks
+from tests.optical.conversion.architectures import LENGTH, TOKENS, WIDTH, Mixture, build
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CORE = ProductSpecs.of(load_core("crossbar").analog, row_block=16)
 
 
@@ -145,7 +145,7 @@ def test_two_processes_train_as_one(tmp_path):
     Experts that gather unequal numbers of tokens share no draw between the processes.
     """
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-W", "ignore", "-m", "tests.optical.ranks"]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.optical.conversion.ranks"]
     workers = [
         subprocess.Popen(
             [*command, str(rank), str(tmp_path)], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True

@@ -1,6 +1,6 @@
 """Each noise term by mean, variance, tails and correlations over outputs, calls, keys, products and ranks.
 
-The laws are those of the table in docs/noise.md (`tests/optical/noise_terms.py`). Every statistic is bounded
+The laws are those of the table in docs/noise.md (`noise_terms.py` beside this file). Every statistic is bounded
 by 5 of its own standard errors over independent samples, a significance of 1e-6, with fixed keys.
 """
 
@@ -13,7 +13,7 @@ import torch
 from optical.execution import AnalogSpec, ProductSpecs
 from optical.execution.matmul import noisy_matmul
 from optical.execution.numerics import AnalogNumerics
-from tests.optical.noise_terms import COLUMNS, LENGTH, PER_CHIP, PER_LOAD, PER_USE, ROWS, alone
+from tests.optical.execution.noise_terms import COLUMNS, LENGTH, PER_CHIP, PER_LOAD, PER_USE, ROWS, alone
 
 IDEAL = dataclasses.replace(AnalogSpec.ideal(), analog_length=LENGTH)
 DRAWN = PER_USE | PER_LOAD

@@ -23,7 +23,7 @@ from optical.conversion import (
 from optical.cores import CORES, load_core
 from optical.execution import AnalogSpec
 from simulator.errors import ParameterError, WorkloadError
-from tests.optical.architectures import ARCHITECTURES, build
+from tests.optical.conversion.architectures import ARCHITECTURES, build
 
 IDEAL = ProductSpecs.ideal()
 CORE = ProductSpecs.of(load_core("crossbar").analog, row_block=16)

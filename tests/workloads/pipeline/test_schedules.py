@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import WorkloadError
-from tests.workloads.eager import EAGER
-from tests.workloads.eager import order as eager_order
+from tests.workloads.pipeline.eager import EAGER
+from tests.workloads.pipeline.eager import order as eager_order
 from workloads.pipeline import schedules
 from workloads.pipeline.pipeline import PassTimes, Pipeline, play
 from workloads.pipeline.schedule import (

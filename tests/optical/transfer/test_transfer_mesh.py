@@ -265,7 +265,7 @@ def test_what_no_mesh_can_make_is_refused(call, words):
 
 
 def test_the_plain_ways_of_the_benchmark_agree_with_ours(monkeypatch, capsys):
-    path = Path(__file__).parents[2] / "benchmarks" / "mesh.py"
+    path = Path(__file__).parents[3] / "benchmarks" / "mesh.py"
     spec = importlib.util.spec_from_file_location("benchmark_mesh", path)
     benchmark = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(benchmark)

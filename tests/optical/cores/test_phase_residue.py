@@ -15,7 +15,7 @@ from optical.execution.numerics import AnalogNumerics
 from optical.execution.residues import misreading
 from simulator.errors import LinkError, ParameterError
 from simulator.operators import MatMul, Phase
-from tests.optical.phase_arithmetic import (
+from tests.optical.cores.phase_arithmetic import (
     accumulated_phase,
     digits_of,
     moduli_of,

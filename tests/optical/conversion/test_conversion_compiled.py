@@ -12,7 +12,7 @@ from optical.cores import load_core
 from optical.execution import Rounding
 from optical.execution.matmul import noisy_matmul
 from simulator.errors import WorkloadError
-from tests.optical.architectures import ARCHITECTURES, WIDTH, build
+from tests.optical.conversion.architectures import ARCHITECTURES, WIDTH, build
 
 CORE = ProductSpecs.of(load_core("crossbar").analog, row_block=16)
 NOT_WHOLE_IN_TORCH = {"recurrent"}

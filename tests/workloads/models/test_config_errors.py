@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from simulator.errors import WorkloadError
 from simulator.files import MAX_BYTES
-from tests.workloads.llama_config import LLAMA
+from tests.workloads.models.llama_config import LLAMA
 from workloads.models.config import FAMILIES, from_hugging_face, load_model
 
 

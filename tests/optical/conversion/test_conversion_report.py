@@ -16,7 +16,7 @@ from optical.conversion import (
 )
 from optical.cores import load_core
 from simulator.errors import WorkloadError
-from tests.optical.architectures import ARCHITECTURES, build
+from tests.optical.conversion.architectures import ARCHITECTURES, build
 
 IDEAL = ProductSpecs.ideal()
 OWN_WARNINGS = pytest.mark.filterwarnings(

@@ -217,7 +217,7 @@ def test_a_limit_of_nothing_is_refused(value):
 
 
 def test_the_named_parts_say_where_each_number_is_from():
-    table = Path(__file__).parents[2] / "optical" / "parameters" / "named_parts.csv"
+    table = Path(__file__).parents[3] / "optical" / "parameters" / "named_parts.csv"
     lines = table.read_text(encoding="utf-8").splitlines()[1:]
     assert len(lines) > 60
     assert all(line.split(",", 7)[7] for line in lines)

@@ -14,7 +14,7 @@ from simulator.errors import LinkError, ParameterError
 from simulator.interfaces import Flows
 from simulator.topology.scale_up import load_nic
 from tests.builders import SINGLE
-from tests.optical.slots import finished_s
+from tests.optical.fabrics.slots import finished_s
 
 RACKS = 16
 ROTOR = replace(load_switch("rotor"), switch_s=10e-6, relock_s=0.0, control_s=0.0, positions=4)

@@ -8,7 +8,7 @@ import torch
 
 from optical.conversion import NoiseKey
 from optical.execution.matmul import noisy_matmul
-from tests.optical import distributed_products as worker
+from tests.optical.execution import distributed_products as worker
 
 pytestmark = pytest.mark.slow
 
@@ -17,9 +17,9 @@ pytestmark = pytest.mark.slow
 def found(tmp_path_factory):
     """Results of two processes that talk over gloo."""
     folder = tmp_path_factory.mktemp("processes")
-    root = pathlib.Path(__file__).parents[2]
+    root = pathlib.Path(__file__).parents[3]
     environment = {**os.environ, "PYTHONPATH": str(root), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.optical.distributed_products"]
+    command = [sys.executable, "-m", "tests.optical.execution.distributed_products"]
     running = [
         subprocess.Popen(
             [*command, str(rank), str(folder)], env=environment, cwd=root, stderr=subprocess.PIPE

@@ -8,7 +8,7 @@ import torch
 
 from optical.conversion import NoiseKey, Policy, ProductSpecs, convert, to_digital, watch_products
 from optical.cores import load_core
-from tests.optical import ranks
+from tests.optical.conversion import ranks
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore")

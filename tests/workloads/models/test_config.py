@@ -3,7 +3,7 @@
 import pytest
 
 from simulator.errors import WorkloadError
-from tests.workloads.llama_config import LLAMA
+from tests.workloads.models.llama_config import LLAMA
 from workloads.layers.transformer import forward_layer
 from workloads.models.architecture import Activation
 from workloads.models.config import from_hugging_face, load_model, shipped_models
