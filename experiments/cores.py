@@ -475,7 +475,7 @@ MEMORY = len(CORES)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Winners:
-    """Who takes least, over bits and reuse; arrays of shape (bits, reuse)."""
+    """Cores that take least, over bits and reuse; arrays of shape (bits, reuse)."""
 
     core: NDArray[np.int_]
     """Place of the core in `CORES`; `NOBODY` where none reaches the bits, `MEMORY` where all are alike."""

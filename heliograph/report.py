@@ -1,4 +1,4 @@
-"""What the terminal shows: one table with units and provenance, readable without colours too."""
+"""Reports on the terminal: one table with units and provenance, readable without colours too."""
 
 from __future__ import annotations
 

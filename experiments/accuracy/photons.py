@@ -1,14 +1,8 @@
-"""With how few photons per multiplication small networks still read digits, as Wang et al. (2022) measured.
+"""Accuracy of small networks that read digits with few photons per multiplication, beside Wang et al. (2022).
 
-Digits (`workloads.training.digits`) and networks are not theirs, so published
-accuracies on MNIST are marks, not targets. The vision transformer asks for what a perceptron never does:
-operands of either sign, and two that both come from the image.
-
-What a run with few photons found, beside what was published; plain data without torch.
-
-What a run with few photons is asked for: networks, images, seeds, and how products are made of light.
-
-The vision transformer of a run with few photons: every product in light, then some apart.
+Digits (`workloads.training.digits`) and networks are not theirs, so published accuracies on MNIST are marks,
+not targets. The vision transformer asks for what a perceptron never does: operands of either sign, and two
+that both come from the image; it runs with every product in light, then with some apart.
 """
 
 from __future__ import annotations

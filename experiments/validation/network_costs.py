@@ -54,7 +54,7 @@ MIXNET_ELECTRICAL = 2
 
 @dataclass(frozen=True, kw_only=True)
 class DomainParts:
-    """What a paper counts for one accelerator of a scale-up domain, and what it pays for it."""
+    """Parts that a paper counts for one accelerator of a scale-up domain, and their prices."""
 
     name: str = "paper"
     """Paper and domain."""

@@ -64,7 +64,7 @@ Rule = Callable[[Record, "re.Match[str]"], tuple[float, str]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Statistics:
-    """What a trace tells of its servers."""
+    """Failure statistics of the servers of a trace."""
 
     availability: float
     """Share of server-time in which no fault lasts."""

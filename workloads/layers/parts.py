@@ -1,10 +1,7 @@
 """The parts of a transformer as forward steps on one rank, which `workloads.layers.transformer` mirrors.
 
-Element-wise steps as an eager framework runs them: a kernel and its traffic for each operation.
-
-What a forward step of a part may be besides an operator: edges of regions, exchanges and gathers.
-
-The feed-forward half of a block with experts, as forward steps on one rank.
+A step is an operator, the edge of a region, an exchange or a gather. Element-wise steps may be split as an
+eager framework runs them, into a kernel with its own traffic for each operation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a router sends tokens: loads of experts, capacities, what is dropped and what a rank sends."""
+"""Routing of tokens to experts: loads, capacities, dropped tokens, and what a rank sends."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a sparse run leaves out: weights pruned 2 of 4, blocks of weights, blocks of keys.
+"""Compressed values: weights pruned 2 of 4, and quantised traffic with a scale per block.
 
-What a value takes that travels in fewer bits, with a scale per block (ZeRO++, arXiv:2306.10209).
+Sparse tensor cores: Mishra et al., arXiv:2104.08378. Scales per block: ZeRO++, arXiv:2306.10209.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Tensor parallelism on a grid: products with a weight run as SUMMA over rows and columns of ranks.
+"""Tensor parallelism on a grid (SUMMA over rows and columns of ranks), and with its traffic overlapped.
 
-Tensor-parallel traffic beside the products it feeds: all-gathers and reduce-scatters cut into shards.
+Overlapped all-gathers and reduce-scatters are cut into shards that travel beside the products they feed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """One rank's work in one layer, in closed form: products, elementwise work and tensor-parallel traffic.
 
 Every part of the model is written once, as forward steps (`workloads.layers.parts`); the backward pass
-mirrors them.
-
-How many operations a step's model is worth, by the conventions that published utilisations use.
+mirrors them. Model operations of a step are counted by the conventions of published utilisations.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The shape of a transformer, from which every operator and byte of a training step follows.
 
-The functions between the products of a feed-forward part, and what each costs an element.
-
-The shape of what a model retrieves and reads: RETRO's encoder of neighbours and cross-attention.
+With it stand the activation functions of its feed-forward parts, with their cost an element, and the shape of
+retrieval: RETRO's encoder of neighbours and its cross-attention.
 """
 
 from __future__ import annotations
@@ -154,7 +153,7 @@ LARGEST_SIZE = 10**12
 
 
 class Norm(StrEnum):
-    """How a layer normalises its input: a layer norm, one without a shift, or by the root mean square."""
+    """Normalisation of a layer's input: a layer norm, one without a shift, or by the root mean square."""
 
     LAYER = "layer"
     RMS = "rms"
@@ -162,7 +161,7 @@ class Norm(StrEnum):
 
 
 class Positions(StrEnum):
-    """How a model knows where a token stands; relative with a matrix in each block (Transformer-XL)."""
+    """Position encoding of tokens; relative with a matrix in each block (Transformer-XL)."""
 
     LEARNED = "learned"
     ROTARY = "rotary"

@@ -1,6 +1,6 @@
-"""Reads the config.json files that published models come with, strictly and without their library.
+"""Reader of the config.json files of published models, strict and without their library.
 
-The families of published models: which keys their config.json writes sizes under, and what each fixes.
+Each family of models states the keys under which it writes its sizes, and what it fixes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from workloads.models.architecture import (
 
 @dataclass(frozen=True, kw_only=True)
 class Windows:
-    """Which blocks of a family see a window of keys only, where ``layer_types`` does not say it."""
+    """Blocks of a family that see a window of keys only, where ``layer_types`` does not say it."""
 
     every: int = 1
     """Of so many neighbouring blocks all but the last; 1 means every block."""
@@ -42,7 +42,7 @@ class Windows:
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """Which keys a model family writes its sizes under, and what it fixes; see `TransformerConfig`."""
+    """Keys under which a model family writes its sizes, and what it fixes; see `TransformerConfig`."""
 
     layers: tuple[str, ...] = ("num_hidden_layers",)
     hidden: tuple[str, ...] = ("hidden_size",)

@@ -1,6 +1,6 @@
 """Pipeline of one plan: chunks of the model by stage, way of a microbatch, activations kept.
 
-When each pass of a schedule runs if every pass takes a given time and sending takes none.
+Its time line holds for passes of given length and sends that take no time.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ _DURATION_PARTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class PassTimes:
-    """How long the passes of one microbatch through all that a stage holds take, in any unit."""
+    """Times of the passes of one microbatch through all that a stage holds, in any unit."""
 
     forward: float = 1.0
     """Forward pass."""

@@ -255,7 +255,7 @@ PERIOD = 6
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """When the four passes of one microbatch that depend on each other run; repeated every `PERIOD`."""
+    """Start times of the four dependent passes of one microbatch; repeated every `PERIOD`."""
 
     steps: tuple[int, int, int, int]
     """From stage to stage: down and up the V forward, down and up again backward."""
@@ -339,7 +339,7 @@ def _filled(block: _Block, stages: int, microbatches: int, *, most: int) -> Orde
 
 
 class _Greedy:
-    """What every stage has run so far, and what it could run next."""
+    """State of a greedy schedule: passes that every stage has run, and those it could run next."""
 
     def __init__(self, block: _Block, stages: int, microbatches: int, most: int) -> None:
         self.slots: list[list[Slot]] = [[] for _ in range(stages)]

@@ -1,4 +1,4 @@
-"""How many blocks each pipeline stage holds."""
+"""Blocks of the model on each pipeline stage."""
 
 from __future__ import annotations
 

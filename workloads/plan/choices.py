@@ -11,7 +11,7 @@ ATTENTION_BLOCK = 64
 
 
 class Recompute(StrEnum):
-    """Which activations are computed again in the backward pass instead of being kept."""
+    """Activations that are computed again in the backward pass instead of being kept."""
 
     NONE = "none"
     SELECTIVE = "selective"
@@ -19,7 +19,7 @@ class Recompute(StrEnum):
 
 
 class Attention(StrEnum):
-    """Whether attention's score matrix is written to memory (full) or stays on chip (flash)."""
+    """Attention kernel: its score matrix is written to memory (full) or stays on chip (flash)."""
 
     FULL = "full"
     FLASH = "flash"
@@ -45,7 +45,7 @@ class Precision(StrEnum):
 
 
 class ContextExchange(StrEnum):
-    """How context-parallel ranks let every query meet every key.
+    """Exchange by which context-parallel ranks let every query meet every key.
 
     The ring hands keys and values on while the block before is worked on (Ring Attention, arXiv:2310.01889);
     all_gather collects them first (Llama 3, arXiv:2407.21783, section 3.3.2); all_to_all gives every rank
@@ -58,14 +58,14 @@ class ContextExchange(StrEnum):
 
 
 class WeightSparsity(StrEnum):
-    """Which elements of a block's weights are pruned: none, or two of every four (arXiv:2104.08378)."""
+    """Pruned elements of a block's weights: none, or two of every four (arXiv:2104.08378)."""
 
     NONE = "none"
     TWO_OF_FOUR = "2:4"
 
 
 class ExpertExchange(StrEnum):
-    """How tokens reach the ranks of their experts on other nodes.
+    """Exchange of tokens with the ranks of their experts on other nodes.
 
     direct sends a message to every rank; hierarchical collects within a node what goes to each place of the
     other nodes, and sends that as one message (HetuMoE, arXiv:2203.14685; Tutel, arXiv:2206.03382);
@@ -78,7 +78,7 @@ class ExpertExchange(StrEnum):
 
 
 class TensorGrid(StrEnum):
-    """How tensor-parallel ranks stand.
+    """Arrangement of tensor-parallel ranks.
 
     On a line (Megatron-LM, arXiv:1909.08053), on a square (Optimus, arXiv:2104.05343), or on several squares
     that share the batch (Tesseract, arXiv:2105.14500).
@@ -90,7 +90,7 @@ class TensorGrid(StrEnum):
 
 
 class Optimizer(StrEnum):
-    """What turns gradients into steps, hence what is kept of every parameter."""
+    """Optimizer of the parameters, which fixes the states kept of each."""
 
     ADAM = "adam"
     ADAM_8BIT = "adam_8bit"
@@ -100,7 +100,7 @@ class Optimizer(StrEnum):
 
 
 class Place(StrEnum):
-    """Where parameters or the optimizer stay: the accelerator's memory, its host's, or the host's storage."""
+    """Place of parameters or optimizer states: the accelerator's memory, its host's, or host storage."""
 
     DEVICE = "device"
     HOST = "host"
@@ -108,7 +108,7 @@ class Place(StrEnum):
 
 
 class Exchange(StrEnum):
-    """How data-parallel ranks bring their gradients together: among themselves, or through servers."""
+    """Gradient exchange of data-parallel ranks: among themselves, or through servers."""
 
     COLLECTIVE = "collective"
     PARAMETER_SERVER = "parameter_server"

@@ -1,6 +1,6 @@
 """From arrays of plans to the pieces of their steps on one fabric, for `simulator.estimate.step`.
 
-What a step loses where gathers and sums share links with the traffic inside its passes.
+They include the time lost where gathers and sums share links with the traffic inside passes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Arrays of plans: the grid of a joint search, and the rules of a model over all of it.
+"""Arrays of plans: the grid of a joint search, a model's rules over all of it, and work and memory of each.
 
-What one microbatch costs one rank by the shape of its share: work, launches and traffic.
-
-Memory of arrays of plans: the formulas of `workloads.step.memory`, stage by representative stage.
+Work, launches and traffic of a microbatch follow from the shape of a rank's share; memory from the formulas
+of `workloads.step.memory`, stage by representative stage.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Bytes that one rank of a pipeline stage needs, by kind, before anything is launched.
+"""Memory of a plan before anything is launched: bytes on one rank, on its host and on its disk, by kind.
 
-Bytes that a plan needs on the hosts of its ranks and on their disks, before anything is launched.
-
-A plan for somebody who names none: one that fits, and idles least among those.
+The default plan is chosen by it: of those that fit, the one that idles least.
 """
 
 from __future__ import annotations

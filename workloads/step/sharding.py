@@ -1,7 +1,4 @@
-"""Which parameters one rank holds, and the pieces in which a stage's gradients and parameters travel.
-
-What an optimizer keeps of each parameter, and what its step takes.
-"""
+"""Sharding: parameters and optimizer states of one rank, and the pieces in which a stage's share travels."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Training steps as a graph of tasks: pipeline stages, microbatches, gradient sums and updates.
 
-A microbatch's expert exchanges beside another microbatch's work: two passes woven into one.
-
-Several steps in one graph: the same step over and over, or microbatches that flow on across updates.
+Passes of two microbatches may be woven into one, so that one's expert exchanges run beside the other's work;
+several steps may stand in one graph, repeated or with microbatches that flow on across updates.
 """
 
 from __future__ import annotations
@@ -201,7 +200,7 @@ def unrolled(step: StepGraph, plan: Plan) -> StepGraph:
 
 
 class _Link:
-    """How the tasks of one step wait for those of steps before."""
+    """Dependences of the tasks of one step on those of steps before."""
 
     def __init__(self, step: StepGraph, plan: Plan) -> None:
         self._plan = plan

@@ -1,14 +1,11 @@
-"""What brings shared parameters together and sums gradients: over all ranks, in groups, and in fewer bits.
+"""Traffic of parameters and gradients: gathers and sums among ranks, and copies to the host and back.
+
+Ranks exchange all together, in groups, or in fewer bits; the host's processors may run the optimizer's step.
 
 References
 ----------
 Zhang et al., arXiv:2205.00119 (MiCS): partition groups, section 3.2; gradients in two hops, section 3.4. Wang
 et al., arXiv:2306.10209 (ZeRO++): qwZ, section 3.1; hpZ, section 3.2; qgZ, section 3.3.
-
-What a plan moves to the host and back, and the optimizer's step on the host's processors.
-
-References
-----------
 Ren et al., arXiv:2101.06840 (ZeRO-Offload): gradients down, parameters up, the update on the processors in
 pieces whose copies overlap it (sections 3 and 4), delayed parameter update (section 5.2). Rajbhandari et al.,
 arXiv:2104.07857 (ZeRO-Infinity): parameters on the host or on disk, fetched ahead of use (sections 5 and 6).
@@ -155,7 +152,7 @@ class HostTraffic:
 
 @dataclass(frozen=True, kw_only=True)
 class Gathering:
-    """How a part's parameters come together for a pass."""
+    """Gather of a part's parameters for a pass."""
 
     at_source: tuple[Elementwise, ...] = ()
     """Work on a rank's share before."""

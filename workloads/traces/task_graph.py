@@ -24,7 +24,7 @@ from simulator.units import to_si
 
 
 class TaskType(IntEnum):
-    """What a task does; the schema's numbers."""
+    """Type of a task; the schema's numbers."""
 
     FORWARD = 0
     BACKWARD = 1
@@ -36,7 +36,7 @@ class TaskType(IntEnum):
 
 
 class DeviceType(IntEnum):
-    """What runs a task, as far as graphs name it; the schema's numbers."""
+    """Type of the device that runs a task, as far as graphs name it; the schema's numbers."""
 
     GPU = 0
     NETWORK = 13

@@ -44,7 +44,7 @@ BYTES_PER_GB_OF_MEMORY = 1e9
 
 
 class Shape(Enum):
-    """How the ranks of a dimension are wired."""
+    """Topology of the ranks of a dimension."""
 
     RING = "Ring"
     SWITCH = "Switch"
@@ -107,7 +107,7 @@ class Wires:
 
 
 class Network(Protocol):
-    """What carries messages."""
+    """Network that carries messages."""
 
     def send(self, source: int, offset: int, dimension: int, size_bytes: int, arrived: Call) -> None:
         """Carry a message to the rank `offset` places ahead along a dimension, and call when it is there."""
@@ -217,7 +217,7 @@ class _Chunk:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """What a rank adds to each message."""
+    """Delays that a rank adds to each message."""
 
     delay_ns: int
     """Delay of each pass over the memory bus."""
@@ -359,7 +359,7 @@ def _stride(sizes: Sequence[int], dimension: int) -> int:
 
 @dataclass(frozen=True)
 class _ChunkPort:
-    """What an algorithm sees of its rank."""
+    """Port of a rank that one chunk's algorithm sees."""
 
     rank: Rank
     chunk: _Chunk

@@ -11,7 +11,7 @@ from simulator.operators import CollectiveKind
 
 
 class Method(Enum):
-    """What a dimension's ranks do."""
+    """Collective algorithm of a dimension's ranks."""
 
     RING = "ring"
     DIRECT = "direct"
@@ -65,7 +65,7 @@ class Message:
 
 
 class Port(Protocol):
-    """What an algorithm asks of its rank."""
+    """Port of a rank: all that an algorithm asks of it."""
 
     def pass_memory(self, size_bytes: int, *, summed: bool) -> None:
         """Move a message over the memory bus, then call `Algorithm.moved`."""
@@ -84,7 +84,7 @@ class Port(Protocol):
 
 
 class Algorithm(Protocol):
-    """What one rank does for one phase."""
+    """Part of one rank in one phase of a collective."""
 
     def start(self) -> None:
         """Begin."""

@@ -26,7 +26,7 @@ WORD_BYTES = 8
 
 @dataclass(frozen=True, kw_only=True)
 class AlbireoScenario:
-    """What Albireo's devices take in one of its three scenarios."""
+    """Power, energy and area of Albireo's devices in one of its three scenarios."""
 
     name: str
     """Name of the rows."""

@@ -43,7 +43,7 @@ LAYER_BEFORE_ATTENTION = "qkv"
 
 
 class BaselineCorrection(StrEnum):
-    """What is wrong with the baselines' rules, or can be read otherwise.
+    """Corrections of the baselines' rules where they are wrong, or can be read otherwise.
 
     Each was found by reading the public simulator at 7c3d4ad and by running it.
     """
@@ -81,7 +81,7 @@ def _parts() -> BaselineParts:
 
 
 class Baseline(Protocol):
-    """What the two have in common."""
+    """Interface that the two baselines have in common."""
 
     attention: ClassVar[bool]
     """Whether products of two activations are done."""
@@ -140,7 +140,7 @@ class Baseline(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineSize:
-    """How large a baseline is, and what it shares with the machine that it is compared with."""
+    """Size of a baseline, and what it shares with the machine that it is compared with."""
 
     tiles: int
     """Tiles."""

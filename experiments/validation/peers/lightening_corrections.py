@@ -130,7 +130,7 @@ def _signed(value: float) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineEffect:
-    """What a baseline takes with some rules put right."""
+    """Area, energy and time of a baseline with some rules put right."""
 
     system: str
     """Ring bank or mesh."""

@@ -32,7 +32,7 @@ SECONDS_AS_MILLISECONDS = 0.001
 
 
 class Correction(StrEnum):
-    """What is wrong with the published rules, and can be put right.
+    """Corrections of the published rules where they are wrong.
 
     Each was found by reading the public simulator beside its paper and by running it.
     """
@@ -343,7 +343,7 @@ def products(workload: Workload) -> tuple[Product, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Tiles:
-    """How a product falls into cores."""
+    """Tiling of a product over cores."""
 
     rows: int
     columns: int

@@ -487,7 +487,7 @@ def _groups(graph: StepGraph, classes: list[list[Entry]]) -> Iterator[Group]:
 
 @dataclass(frozen=True)
 class _Rank:
-    """What nodes of a class are on one of its ranks."""
+    """Nodes of a class as they are on one of its ranks."""
 
     graph: StepGraph
     rank_class: int

@@ -162,7 +162,7 @@ _PENDING = {NodeType.COMM_SEND, NodeType.COMM_RECV, NodeType.COMM_COLL}
 
 
 class Compute(StrEnum):
-    """How long compute takes."""
+    """Source of the durations of compute."""
 
     RECORDED = "recorded"
     MODELLED = "modelled"

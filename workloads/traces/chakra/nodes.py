@@ -25,7 +25,7 @@ EXTRA = "traces of Chakra need the package protobuf; install it with pip install
 
 
 class NodeType(IntEnum):
-    """What a node is; the schema's numbers."""
+    """Type of a node; the schema's numbers."""
 
     INVALID = 0
     METADATA = 1
@@ -38,7 +38,7 @@ class NodeType(IntEnum):
 
 
 class CommType(IntEnum):
-    """What a collective does; the schema's numbers."""
+    """Type of a collective; the schema's numbers."""
 
     ALL_REDUCE = 0
     REDUCE = 1
@@ -53,7 +53,7 @@ class CommType(IntEnum):
 
 
 class Form(IntEnum):
-    """Which of the alternatives an attribute's value is: its field number; a list of them has one more."""
+    """Alternative that an attribute's value is, as its field number; a list of them has one more."""
 
     DOUBLE = 3
     FLOAT = 5
