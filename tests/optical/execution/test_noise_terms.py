@@ -1,7 +1,7 @@
 """Each noise term by mean, variance, tails and correlations over outputs, calls, keys, products and ranks.
 
-The laws are those of the table in docs/noise.md (`noise_terms.py` beside this file). Every statistic is bounded
-by 5 of its own standard errors over independent samples, a significance of 1e-6, with fixed keys.
+The laws are those of the table in docs/noise.md (`noise_terms.py` beside this file). Every statistic is
+bounded by 5 of its own standard errors over independent samples, a significance of 1e-6, with fixed keys.
 """
 
 import dataclasses
