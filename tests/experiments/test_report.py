@@ -68,7 +68,8 @@ def test_a_narrow_table_breaks_neither_title_nor_names():
     assert heads[0] in table_text("t", heads[:1], one)
 
 
-def test_a_pipe_gets_no_escapes():
+def test_a_pipe_gets_no_escapes(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
     stream = io.StringIO()
     print_table("title", SYSTEMS, rows(), stream=stream)
     assert "\x1b" not in stream.getvalue()

@@ -91,7 +91,7 @@ def test_a_number_or_unit_that_cannot_be_one_is_an_error_of_the_file(capsys, tmp
 def test_the_table_that_ships_is_read_and_what_is_put_right_stands_below(capsys, tmp_path):
     assert main(["validate", "photonic", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert set(found) == {"rows", "by_source", "overall"}
+    assert set(found) >= {"rows", "by_source", "overall"}
     assert found["overall"]["n"] >= 200
     assert main(["validate", "photonic", "--out", str(tmp_path)]) == 0
     text = capsys.readouterr().out
