@@ -1,9 +1,8 @@
 """Flow groups, identical flows that move as one, at work or waiting; and collectives made of them.
 
-Links that are alike to all traffic, merged, so that a solve costs the same at any size.
-
 Two links are alike when they have the same capacity and every flow group loads them equally; they are
-one constraint. A new flow group splits the classes it crosses, and nothing else has to be looked at again.
+one constraint, so that a solve costs the same at any size. A new flow group splits the classes it crosses,
+and nothing else has to be looked at again.
 """
 
 from __future__ import annotations

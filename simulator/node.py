@@ -1,10 +1,7 @@
-"""Node of an accelerator: its units, the operators that each runs, and their cost.
+"""Node of an accelerator: its units, its memory, its host, and the operators that each unit runs.
 
-Off-chip memory: the wall that light does not remove, shared by GPUs and photonic accelerators.
-
-The host of an accelerator: its processors, memory, storage and link, for what is moved off the chip.
-
-Accelerators of a node work alike and at the same time, hence each is given its share of what they share.
+Memory off the chip is the wall that light does not remove. Accelerators of a node work alike and at the same
+time, hence each is given its share of the host's processors, memory, storage and link.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Operators, tasks and the graph of a training step.
 
-Uneven all-to-alls: which share of what a rank sends goes to whom, when experts are not all alike.
-
-Where copies of a token go, and hence how many nodes it visits.
-
-Many products at once: their shapes as arrays, so that a unit prices them all in one go.
+Uneven all-to-alls carry a skew: the share of a rank's bytes for each peer, and the nodes that copies of a
+token visit. Many products at once are shapes as arrays, so that a unit prices them all in one go.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""Dotted paths into a tree of frozen dataclasses: list, read and change one number by its name.
+"""Dotted paths into a tree of frozen dataclasses: list, read and change one number, or exchange a whole part.
 
 A path names the fields from the root down (``core.laser.wall_plug_efficiency``); any ending of it that fits
 one parameter only is accepted as well. Members of a tuple are named by their ``name``, or by their index
-where names are missing or repeat.
-
-Places for whole parts in a tree of frozen dataclasses: find one by its path, put a part into it.
-
-Where `simulator.parameter_tree` changes one number, this exchanges the dataclass that holds several. A place
-is a field whose annotation names dataclasses; it may stand empty where the annotation allows None.
+where names are missing or repeat. The place of a part is a field whose annotation names dataclasses; it may
+stand empty where the annotation allows None.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def _is_plain(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 class _Origin(NamedTuple):
-    """Where a product of distributed tensors stands as a whole."""
+    """Place of a product of distributed tensors in the whole."""
 
     place: tuple[int, ...]
     first_block: int
@@ -189,7 +189,7 @@ def _batched(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
 
 
 class _Call(NamedTuple):
-    """How one product is run; plain values, so that a compiler takes them as constants."""
+    """Settings of one product; plain values, so that a compiler takes them as constants."""
 
     texts: tuple[str, str, str]
     """Specifications of this product, of grad_input and of grad_weight, as JSON."""

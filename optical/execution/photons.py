@@ -21,7 +21,7 @@ _TINY = 1e-30
 
 
 class Signs(StrEnum):
-    """How light, which is never negative, carries operands that are."""
+    """Encoding of signed operands in light, which is never negative."""
 
     OFFSET = "offset"
     """Operands are moved to zero and above; the digital side takes what the offsets add off."""

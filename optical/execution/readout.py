@@ -270,7 +270,7 @@ def _of_matrices(x: Amounts, a: Operand) -> torch.Tensor:
 
 
 class _Watch:
-    """How often a specification was collapsed, and whether that was doubted."""
+    """Count of a specification's collapsed products, and whether a warning was given."""
 
     def __init__(self) -> None:
         self.calls = 0

@@ -19,7 +19,7 @@ from simulator.errors import ParameterError
 
 
 class Remainder(StrEnum):
-    """Where the remainder of a sum is taken."""
+    """Place at which the remainder of a sum is taken."""
 
     ANALOG = "analog"
     """Before the ADC, by folding, so that it resolves one modulus only."""

@@ -41,7 +41,7 @@ class LocalProduct(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class _Layout:
-    """How operands, gradients and the result lie on one dimension of the mesh."""
+    """Layout of operands, gradients and the result on one dimension of the mesh."""
 
     a: Placement
     b: Placement

@@ -38,14 +38,14 @@ class Scale(StrEnum):
 
 
 class Rounding(StrEnum):
-    """How an operand reaches the converter's grid."""
+    """Rounding of an operand to the converter's grid."""
 
     NEAREST = "nearest"
     STOCHASTIC = "stochastic"
 
 
 class Shot(StrEnum):
-    """How shot noise is drawn."""
+    """Drawing of shot noise."""
 
     GAUSSIAN = "gaussian"
     """Of the right variance: right where a sample holds many photons."""
@@ -55,7 +55,7 @@ class Shot(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class AnalogSpec:
-    """How one product of a photonic core comes out.
+    """Errors of one product of a photonic core, as its link budget leaves them.
 
     Notes
     -----
@@ -194,7 +194,7 @@ def loads_second(m: Amount, n: Amount) -> Flag:
 
 
 class Mode(StrEnum):
-    """Where a core's errors enter training."""
+    """Passes of training in which a core's errors enter."""
 
     INFERENCE = "inference"
     """Only where no gradient is wanted: the model is trained digitally and run on the core."""
@@ -206,7 +206,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ProductSpecs:
-    """What a core makes of a product and of its two gradient products.
+    """Specifications of a product and of its two gradient products.
 
     Notes
     -----

@@ -1,16 +1,13 @@
 """Collectives as rounds of flows: who sends which part of the vector to whom, and how often.
 
 An algorithm is a schedule of steps on one group of n ranks; `rounds` lays it over all groups of a class
-at once and merges steps that load the same links. Tests replay the schedules on data.
+at once and merges steps that load the same links. Tests replay the schedules on data. Parameter servers are
+flows of every worker of a group; several rings at once are those that circuits between the same members form.
 
 References
 ----------
 Patarasuk and Yuan, J. Parallel Distrib. Comput. 69 (2009) 117: ring. Thakur, Rabenseifner and Gropp,
 IJHPCA 19 (2005) 49: recursive halving and doubling, binomial trees.
-
-Parameter servers as flows: what every worker of a group pushes to them and pulls from them.
-
-Collectives on several rings at once, which circuits between the same members may form.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Protocols, hops and copies that a communication library adds to the flows of a collective.
 
-All-reduces whose levels, inside nodes and between them, work on different chunks at the same time.
-
-An all-reduce of two levels cuts its vector into chunks. While one chunk is between nodes, the next is inside:
-it takes as long as its slowest level does for the whole vector, and one chunk's way through the other.
+An all-reduce of two levels, inside nodes and between them, cuts its vector into chunks. While one chunk is
+between nodes, the next is inside: it takes as long as its slowest level does for the whole vector, and one
+chunk's way through the other.
 
 References
 ----------

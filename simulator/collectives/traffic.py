@@ -1,14 +1,12 @@
-"""The traffic of a step: every collective as flow groups, priced with the network to itself.
+"""Traffic of a step: every collective as flow groups, carried out in the fastest way that its fabric has.
+
+A way is a list of rounds of flows, priced with the network to itself, and goes through the network round
+after round or with all its levels at once. Two collectives slow each other down where their flows meet on
+links.
 
 References
 ----------
 Chan et al., Concurrency Computat. Pract. Exper. 19 (2007) 1749: which collective algorithm for which size.
-
-The ways to carry out a collective of a class on the fabric at hand, as rounds of flows.
-
-How plans of collectives go through a network: round after round, or all their levels at once.
-
-How two collectives slow each other down where their flows meet on the same links.
 """
 
 from __future__ import annotations

@@ -1,43 +1,24 @@
 """Flow-level simulation: max-min fair rates on shared links, followed from one event to the next.
 
-Events are starts, ends and changes of capacity; those that coincide are one. Flows that behave alike are one
-class. After an event only those rates are found anew that it can have moved: of flows joined to it by shared
-links, and of these the ones at least as fast as the slowest flow that left.
+Events are starts, ends and changes of capacity; those that coincide are one. After an event only those rates
+are found anew that it can have moved: of flows joined to it by shared links, and of these the ones at least
+as fast as the slowest flow that left.
+
+Flows that are alike are one class, by the coarsest equitable partition of flows and links: flows of one class
+cross as many links of every class, and links of one class are crossed by as many flows of every class.
+Max-min rates follow from these numbers alone and are unique, so an all-to-all on a torus shrinks to one flow
+for every displacement, and the links of one direction to one link.
+
+A fluid flows on all its links at once; a chunk of a store-and-forward network is on one link at a time. Each
+chunk's hop is a flow of one link, after the same chunk's hop before it and after the chunk ahead of it.
 
 References
 ----------
 Bertsekas and Gallager, Data Networks, 2nd ed., section 6.5.2: max-min fairness.
-
-Flows that are alike, merged: the coarsest equitable partition of flows and links.
-
-Flows of one class cross as many links of every class, and links of one class are crossed by as many flows of
-every class. Max-min rates follow from these numbers alone and are unique, so flows of a class have equal
-rates at all times: an all-to-all on a torus shrinks to one flow for every displacement, identical routes to
-one.
-
-References
-----------
 Cardon and Crochemore, "Partitioning a graph in O(|A| log2 |V|)", Theoretical Computer Science 19 (1982).
-
-Flows merged into classes, with the links that the classes load: what one solve for rates works on.
-
-Arbitrary flows on a capacitated graph: what is handed to the flow-level simulator, and what it answers.
-
-Traffic on tori as flows: routes in the order of axes, and collectives as one flow for every orbit.
-
-A torus looks the same from every node, so that N flows which differ by a translation only are one flow with a
-usage, and the links of one direction are one link: 4,096 nodes cost what one does.
-
-References
-----------
 Dally and Towles, Principles and Practices of Interconnection Networks, section 8.4: dimension order.
 Sack and Gropp, "Collective algorithms for multiported torus networks", ACM TOPC 1 (2015): all-reduces that
 use all ports of a node.
-
-Store and forward: flows cut into chunks, each passed on when it has arrived as a whole.
-
-A fluid flows on all its links at once; a chunk of a store-and-forward network is on one link at a time. Each
-chunk's hop is a flow of one link, after the same chunk's hop before it and after the chunk ahead of it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Lookahead of ports: traffic that they should wait for, and traffic whose circuits they may prefetch.
 
-In which order the tasks of a step run, and where a run of operators is cut.
-
-What a training step, or a recorded graph of ranks, foresees of its communication.
+It is found from the order of a step's tasks and from where runs of operators are cut, or from a recorded
+graph of ranks.
 """
 
 from __future__ import annotations

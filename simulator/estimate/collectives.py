@@ -1,6 +1,6 @@
-"""Lines of the collectives of many layouts on one fabric, each geometry of groups worked out once.
+"""Time of a collective as a function of its payload: the lower envelope of straight lines.
 
-The time of a collective as a function of its payload: the lower envelope of straight lines.
+Lines of many layouts on one fabric are found together, each geometry of groups worked out once.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Failures during a step: links and endpoints that stop, their repair, and spares that take over.
-
-Parts that fail, named as their users know them: ports, switches, nodes.
-
-What does not work at an instant of a run: links, ports, endpoints, and who stands in for them.
-"""
+"""Failures during a step: ports, switches, nodes and links that stop, repairs, and spares that take over."""
 
 from __future__ import annotations
 

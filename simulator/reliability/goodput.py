@@ -1,8 +1,7 @@
 """Goodput of training under failures: what checkpoints and restarts leave, and what a machine can place.
 
-Accelerators that work and still find no place: stranded by failed nodes in domains, cubes and rings.
-
-How often hosts and parts of fabrics fail, how long hosts are away, and what stops a job.
+Accelerators that work and still find no place are stranded by failed nodes in domains, cubes and rings. Rates
+of failure and repair are those of published clusters.
 """
 
 from __future__ import annotations

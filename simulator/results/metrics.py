@@ -1,10 +1,7 @@
-"""Pure functions of a trace: where the time and the energy of a step went.
+"""Pure functions of a trace: where the time, the energy and the money of a step went.
 
-What every run must lie between: critical path, serial sum, and the cut of a collective.
-
-What a token costs: hardware written off over its life, and electricity.
-
-A step among others: the steady state of a run that holds several.
+Every run lies between its critical path and its serial sum. Hardware is written off over its life. A run of
+several steps is judged by its steady state.
 """
 
 from __future__ import annotations

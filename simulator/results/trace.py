@@ -1,7 +1,4 @@
-"""Spans of a step on one clock, and their form for Perfetto.
-
-Under which names the time of a class is reported while it works or waits inside a run of operators.
-"""
+"""Spans of a step on one clock, their categories, and their form for Perfetto."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Folded Clos networks (fat-trees) of one to three levels, as arithmetic on port numbers.
 
-Links between neighbours without a packet switch, which electrical and circuit-switched tori share.
-
-Direct links from every group of switches to every other, laid over the switches of a group evenly.
+Beside them: links between neighbours without a packet switch, which electrical and circuit-switched tori
+share, and direct links from every group of switches to every other.
 """
 
 from __future__ import annotations

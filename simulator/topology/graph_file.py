@@ -1,7 +1,4 @@
-"""Any network from a file: GraphML or JSON node-link, checked with file and key, routed on shortest paths.
-
-Graphs as files hold them: GraphML, or the node-link form of JSON, with where each thing stands.
-"""
+"""Networks from a file: GraphML or JSON node-link, checked with file and key, routed on shortest paths."""
 
 from __future__ import annotations
 

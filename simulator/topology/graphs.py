@@ -1,13 +1,8 @@
 """Fabrics that are a fixed graph: a topology says its links, its routes and its parts, the rest follows.
 
 Routes are computed by the topology, in closed form where it has one, so that tens of thousands of endpoints
-cost arithmetic on arrays and no search.
-
-Directed links between endpoints and switches, and how wirings are put together.
-
-Shortest paths on any graph, many flows at a time, spread evenly over equally short ones.
-
-Ways round links that failed, on any wiring.
+cost arithmetic on arrays and no search; on any other graph flows spread evenly over equally short paths.
+Detours lead round links that failed.
 """
 
 from __future__ import annotations

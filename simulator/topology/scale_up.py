@@ -1,8 +1,6 @@
-"""Switched domain, cards and bill of materials of a node, whichever fabric joins the nodes.
+"""Switched domain, cards, cables and bill of materials of a node, whichever fabric joins the nodes.
 
-Whether the light of a module arrives: the loss a link may have against what lies on its way.
-
-Fibres and patch panels between the boxes of a fabric: what the lit ends on its bill need.
+The light of a module must arrive: the loss that a link may have is held against what lies on its way.
 """
 
 from __future__ import annotations

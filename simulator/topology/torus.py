@@ -1,12 +1,9 @@
-"""Tori of any shape, regular and twisted, and the load that a uniform all-to-all puts on their links.
+"""Tori of any shape, regular and twisted: links, shortest ways, and the load of a uniform all-to-all.
 
 A torus is the integer grid modulo a lattice. It looks the same from every node, so what holds for node 0
 holds for all, and the links of one direction carry equal loads: sums over N displacements give exact answers
-where a linear programme over N^2 flows would be needed.
-
-A torus built of cubes that circuit switches join: switches and ports from geometry, slices and goodput.
-
-Links and shortest ways of a torus, regular or twisted, as arithmetic on displacements.
+where a linear programme over N^2 flows would be needed. A torus may be built of cubes that circuit switches
+join.
 """
 
 from __future__ import annotations
