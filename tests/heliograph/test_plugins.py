@@ -24,7 +24,7 @@ from workloads.pipeline import schedule as schedules
 ROOT = Path(__file__).parents[2]
 CORE = f"{ROOT}/tests/conformance/lithium_niobate.py:LithiumNiobate"
 FABRIC = f"{ROOT}/tests/conformance/registered.py:Hub"
-SCHEDULE = f"{ROOT}/tests/workloads/eager.py:EAGER"
+SCHEDULE = f"{ROOT}/tests/workloads/pipeline/eager.py:EAGER"
 SHAPE = {
     "model_type": "llama",
     "hidden_size": 512,
