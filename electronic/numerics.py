@@ -73,7 +73,7 @@ class Float8(StrEnum):
 
 
 class Float8Scale(StrEnum):
-    """Over which elements of an operand one scale is shared."""
+    """Elements of an operand that share one scale."""
 
     TENSOR = "tensor"
     ROW = "row"

@@ -101,7 +101,7 @@ class Traits:
     prefetches: bool = False
     """Whether idle ports turn to traffic before it asks."""
     reconfiguration_s: float = 0.0
-    """Time for which circuits that move are dark."""
+    """Reconfiguration time, in which circuits that move carry nothing."""
     routes_by_size: bool = False
     """Whether small transfers go other ways than large ones."""
     ports: Ports | None = None

@@ -1,4 +1,4 @@
-"""Flow groups, identical flows that move as one, at work or waiting; and collectives made of them.
+"""Flow groups, identical flows that move as one; the classes of links that they load; priced collectives.
 
 Two links are alike when they have the same capacity and every flow group loads them equally; they are
 one constraint, so that a solve costs the same at any size. A new flow group splits the classes it crosses,
@@ -129,12 +129,12 @@ class Transfer:
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting:
-    """Flow group without a lit path."""
+    """Flow group that waits for circuits."""
 
     flow_group: FlowGroup
     """What wants to move."""
     ready: simpy.Event
-    """Succeeds when the path is lit."""
+    """Succeeds when its path stands."""
     patient: Callable[[], bool]
     """Whether its ports should still serve others before they turn to it."""
 

@@ -1,6 +1,6 @@
 """READ FIRST: the seams of compute units and their numerics, and the flows that a fabric carries.
 
-The engine sees only these types and `heliograph.fabric`; it cannot know whether a product is made of light.
+The engine sees only these types and `simulator.fabric`; it cannot know whether a product is made of light.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Flows:
     """Members of the groups around each of which the flows go, each member to the next and the last to the
     first, shape [G, n]; None where they are pairs."""
     weights: np.ndarray | None = None
-    """Bytes of each over `size_bytes`, shape [F]; all are equal if left out. Flows of a bundle end together,
+    """Bytes of each over `size_bytes`, shape [F]; all are equal if left out. Flows of a group end together,
     so their rates stand to each other as these do."""
 
     @classmethod
@@ -172,7 +172,7 @@ class LinkGraph:
     """The directed links that exist now."""
 
     capacity_bytes_per_s: np.ndarray
-    """Capacity of each link, shape [L]; zero for a link that is dark."""
+    """Capacity of each link, shape [L]; zero for a circuit that does not stand."""
     latency_s: np.ndarray
     """Latency of each link, shape [L]."""
 

@@ -160,7 +160,7 @@ class Core(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TiledLoads:
-    """Schedule of one product on weight-stationary arrays: which operand is loaded, and how often."""
+    """Schedule of one product on weight-stationary arrays: the operand that is loaded, and how often."""
 
     second: Flag
     """Whether B is loaded and A streams, or the reverse."""

@@ -1,4 +1,4 @@
-"""A homodyne core lit for so many photons per multiplication, as built or with no noise but shot noise."""
+"""Homodyne core sized for so many photons per multiplication, as built or with no noise but shot noise."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def shot_limited(core: Homodyne) -> AnalogSpec:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LitCore:
-    """A core and how it is lit, from which each product's specification follows."""
+    """Homodyne core with the sizing of its laser, from which each product's specification follows."""
 
     core: Homodyne
     """What multiplies."""

@@ -1,8 +1,7 @@
-"""Circuits of optical lanes: the endpoint that each reaches, and how lanes are shared out.
+"""Circuits of optical lanes: the peer of each lane, assignment of lanes to pairs, and routes over circuits.
 
-Ways round dead links where some links are circuits, which exist only while they are lit.
-
-Circuits between vertices that pass on what is not for them: routes over several circuits.
+Vertices may pass on what is not for them, over several circuits; detours round failed links take only the
+circuits that stand at the time.
 """
 
 from __future__ import annotations
@@ -356,7 +355,7 @@ class ForwardingCircuits:
     """
 
     circuits: Circuits
-    """Which vertex each lane of each vertex reaches, shape [V, degree]."""
+    """Vertex that each lane of each vertex reaches, shape [V, degree]."""
     domain: int
     """Vertices of a domain, consecutive numbers; circuits do not leave it."""
     axes: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Ports of circuits that fail: whose lanes they are, which chassis holds them, who lends a lane instead."""
+"""Failed ports of circuit switches: their lanes, their chassis, and the lanes lent in their place."""
 
 from __future__ import annotations
 

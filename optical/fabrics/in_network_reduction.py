@@ -1,6 +1,6 @@
-"""Reductions made in light on the way between nodes, beside a packet fabric for everything else.
+"""In-network reduction by optical adders between nodes, beside a packet fabric for everything else.
 
-An optical adder's detector can tell so many senders apart, and its mean comes out with so much noise.
+Laser, losses and noise of an adder's detector set how many senders it can add and how exact their mean is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lanes for the traffic of a step: who adds up with whom, who sends to whom, and circuits that fit both."""
+"""Assignment of lanes to the traffic of a step: circuits that fit its reductions and its other pairs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Circuits between nodes with optical cards, their light and their bill, as several fabrics have them.
+"""Circuits between nodes with optical cards: their state, power and bill, as several fabrics have them.
 
-What stands beside circuits that serve only some traffic: packets, the circuits' state, who gets them.
+Where circuits serve only some traffic, a packet fabric stands beside them, and a choice of pairs gets them.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class RegionCircuits:
     """Circuits of all regions, and whom they serve; treat as immutable."""
 
     circuits: Circuits
-    """Which node each card of each node reaches, shape [N, degree]."""
+    """Node that each card of each node reaches, shape [N, degree]."""
     axes: tuple[str, ...]
     """Axis of parallelism that each region's circuits were turned to; empty before the first."""
     big: Mapping[str, bool] = field(default_factory=lambda: MappingProxyType({}))

@@ -307,9 +307,9 @@ class OcsRails(RailPorts):
         -----
         Only the endpoints that lack a circuit for `flows` move, or all that send in `flows` should the movers
         take away a circuit that another of them needs. They take the lanes that the plan of the axis made by
-        `initial` gives them; for traffic it did not foresee, those that `demand` on the axis of `flows` gives
+        `initial` gives them; for traffic not in that plan, those that `demand` on the axis of `flows` gives
         them, or, when that is more than fits, `flows` alone. A circuit that ends on a lane taken by another
-        goes dark.
+        is taken down.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Optical switches that turn in a fixed round, and traffic that waits for them or goes over relays.
+"""Rotor switches, whose matchings follow a fixed round, and traffic that waits for one or takes relays.
 
 Beside the fabric stand its matchings, which follow each other without anybody asking for them; the share of
 traffic that goes direct or over relays, in rates of a direct circuit (an end with N - 1 circuits sends at
@@ -144,7 +144,7 @@ class Rotation:
     reconfiguration_s: float
     """Time in which a lane that turns carries nothing."""
     hold_ratio: float
-    """Slot, its dark time included, over the dark time, above 1; dimensionless."""
+    """Slot, its reconfiguration time included, over that time, above 1; dimensionless."""
 
     def __post_init__(self) -> None:
         check_range(self, "ends", "lanes", low=1)
@@ -367,7 +367,7 @@ class RotorFabric(GraphFabric):
     lanes: int = 8
     """Optical lanes of each accelerator."""
     hold_ratio: float = 10.0
-    """Slot, its dark time included, over the dark time, above 1; dimensionless."""
+    """Slot, its reconfiguration time included, over that time, above 1; dimensionless."""
     relaying: Relaying = Relaying.SURPLUS
     """Which bytes go by way of a relay."""
     bulk_bytes: float = 0.0

@@ -1,6 +1,6 @@
 """Nodes in a ring whose transceivers are the switches: each reaches several neighbours, one at a time.
 
-Circuits of a ring of nodes that pass by those that failed, as far as their fibres reach.
+Circuits pass by nodes that failed, as far as their fibres reach.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from simulator.units import BITS_PER_BYTE
 
 @dataclass(frozen=True, kw_only=True)
 class RingCircuits:
-    """To which of the nodes that work every node of a ring shines; treat as immutable.
+    """Circuits of a ring, from every node to nodes that work; treat as immutable.
 
     References
     ----------

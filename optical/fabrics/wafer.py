@@ -1,6 +1,6 @@
 """Optical circuits inside the scale-up domain: chips of a wafer joined by light, wafers by packets.
 
-Wafers and interposers that join chips by light: their geometry, their losses and their lanes.
+Geometry, losses and lanes are those of wafers and optical interposers.
 """
 
 from __future__ import annotations

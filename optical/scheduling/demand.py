@@ -160,7 +160,7 @@ def makespan_bound(
     rate_bytes_per_s : float
         Rate of one circuit.
     delay_s : float
-        Dark time before each configuration, also the first.
+        Reconfiguration time before each configuration, also the first.
     switches : int
         Circuit switches side by side; every port has a circuit on each.
     packet_rate_bytes_per_s : float

@@ -1,4 +1,4 @@
-"""Banks of circuit switches that schedules are made for."""
+"""Banks of optical circuit switches that schedules are made for, and lanes of a port."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class OcsBank:
     rate_bytes_per_s: float
     """Rate of one circuit."""
     delay_s: float
-    """Dark time before each configuration."""
+    """Reconfiguration time before each configuration."""
     switches: int = 1
     """Circuit switches side by side, each with a circuit of every port."""
     packet_rate_bytes_per_s: float = 0.0
@@ -39,7 +39,7 @@ class Lanes:
     rate_bytes_per_s: float
     """Rate of one lane."""
     delay_s: float
-    """Dark time of a move."""
+    """Reconfiguration time of a move."""
 
     def __post_init__(self) -> None:
         check_range(self, "count", low=1)

@@ -104,7 +104,7 @@ def collective_steps(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Problem:
-    """Steps as numbers: seconds on one plane, and which permutation."""
+    """Steps as numbers: seconds on one plane, and the index of the permutation."""
 
     seconds: np.ndarray
     kinds: np.ndarray
@@ -150,7 +150,7 @@ def overlap(steps: Sequence[CollectiveStep], bank: OcsBank, *, nodes: int = NODE
         One after the other: a step begins when the one before has ended.
     bank : OcsBank
         Planes (its switches), each with a circuit of every rank. Before the first step they are set as they
-        are wanted; afterwards a plane that moves is dark for the delay. Nothing goes through packets.
+        are wanted; afterwards a plane that moves carries nothing for the delay. Nothing goes through packets.
     nodes : int
         Nodes of the branch and bound at most; zero for the heuristic alone.
 

@@ -57,7 +57,7 @@ class PhasePlan:
     turns: tuple[int, ...]
     """Moves within each phase, since its peers are more than its lanes."""
     turning_s: tuple[float, ...]
-    """Dark time of those moves; of the first what the idle time before the phase does not hide."""
+    """Reconfiguration time of those moves; of the first what idle time before the phase does not hide."""
     static_s: float
     """Least time of all transfers if circuits never move; infinite if lanes are too few."""
     bound_s: float
@@ -82,7 +82,7 @@ def plan_phases(phases: Sequence[TrafficPhase], lanes: Lanes, *, repeats: bool =
     phases : sequence of TrafficPhase
         In their order.
     lanes : Lanes
-        Lanes of a port, their rate and the dark time of a move.
+        Lanes of a port, their rate and the reconfiguration time of a move.
     repeats : bool
         Whether the step follows itself, so that the last phase's circuits are the first one's. Otherwise they
         stand before the first phase as it wants them.

@@ -1,4 +1,4 @@
-"""A schedule of circuits: which are lit, when, for how long, what they leave, and how far from the bound."""
+"""Schedules of circuits: configurations and their durations, the residue, and the distance from the bound."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ class CircuitSchedule:
 
     Notes
     -----
-    Before each configuration of a switch, also the first, all its circuits are dark for the delay. A circuit
-    carries what its pair still has. A packet switch, if there is one, carries the residue from the start.
+    Before each configuration of a switch, also the first, its circuits carry nothing for the delay; then a
+    circuit carries what its pair still has. A packet switch, if there is one, carries the residue from the
+    start.
     """
 
     policy: str = ""
@@ -46,7 +47,7 @@ class CircuitSchedule:
     rate_bytes_per_s: float
     """Rate of one circuit."""
     delay_s: float
-    """Dark time before each configuration."""
+    """Reconfiguration time before each configuration."""
     packet_rate_bytes_per_s: float = 0.0
     """Rate of each port into the packet switch; zero for none."""
 

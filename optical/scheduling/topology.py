@@ -42,7 +42,7 @@ class AllReduceGroup:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class JobTopology:
-    """Direct circuits between servers, and which of them belong to rings."""
+    """Direct circuits between servers, and those of them that belong to rings."""
 
     links: np.ndarray
     """Circuits from server i to server j, shape [N, N], whole numbers."""

@@ -446,7 +446,7 @@ def _shares(priced: PricedCollective, capacity_bytes_per_s: np.ndarray) -> list[
 
 
 class Traffic:
-    """Plans of all collectives of a step on one network, each made once.
+    """Priced collectives of a step on one network, each found once.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ def max_min_rates(
     flows : int
         Number of flows; those without a pair get an infinite rate.
     usage : numpy.ndarray, optional
-        How often flow[i] loads link[i], shape [I] (a bundle of identical flows); one by default.
+        How often flow[i] loads link[i], shape [I] (a group of identical flows); one by default.
 
     Returns
     -------

@@ -4,9 +4,8 @@ All flows of one collective round of one rank class form a flow group; by symmet
 on which the same groups meet in the same numbers are one constraint, so the cost of a solve does not grow
 with the number of accelerators. On a fabric with circuits a group that has no path waits until the fabric has
 moved its ports; ports move only when idle, carry nothing while they move, and stay until the group that they
-moved for has begun. What crosses a failed link goes round it if the fabric knows a way, or waits.
-
-Changes of circuits that happened during a step, and how they look on its time line.
+moved for has begun. What crosses a failed link goes round it if the fabric knows a way, or waits. Every
+change of circuits becomes a span on the step's time line.
 """
 
 from __future__ import annotations

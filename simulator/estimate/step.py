@@ -20,7 +20,7 @@ import numpy as np
 
 
 class Order(IntEnum):
-    """In which order stages run their microbatches."""
+    """Order in which stages run their microbatches."""
 
     ALTERNATING = 0
     """One forward, one backward, with a flush; interleaved where stages hold several chunks."""
@@ -71,7 +71,7 @@ class StepArrays:
     update_s: np.ndarray
     """Optimizer of a stage, shape [P, 3]."""
     reconfiguration_s: np.ndarray
-    """Dark time of one change of circuits, shape [P]; 0 without circuits."""
+    """Reconfiguration time of one change of circuits, shape [P]; 0 without circuits."""
     changes_each: np.ndarray
     """Changes of circuits of a stage per microbatch, shape [P]."""
     changes_once: np.ndarray

@@ -55,7 +55,7 @@ def critical_path_s(graph: StepGraph, duration_s: Callable[[Task], float]) -> fl
 
 
 def serial_sum_s(graph: StepGraph, duration_s: Callable[[Task], float]) -> float:
-    """Return the time of all tasks one after the other: no sensible run is slower, dark time apart."""
+    """Return the time of all tasks one after the other: no sensible run is slower, reconfiguration apart."""
     return math.fsum(duration_s(task) for task in graph.tasks)
 
 
@@ -313,7 +313,7 @@ class StepMetrics:
     mean_power_w: float
     """Energy over time, all accelerators and the fabric."""
     dark_s: float
-    """Longest dark time of one rank class, hidden or not."""
+    """Longest reconfiguration time of one rank class, hidden or not."""
     reconfigurations: int
     """Changes of circuits."""
     network_bytes: dict[str, float]

@@ -62,7 +62,7 @@ def load_direct_link(name: str) -> DirectLink:
 
 @dataclass(frozen=True, kw_only=True)
 class GlobalLinks:
-    """As many links between any two groups as their ports allow.
+    """Global links, as many between any two groups as their ports allow.
 
     Notes
     -----
