@@ -16,8 +16,9 @@ from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.fabrics import CIRCUITS, check_fabric
 from heliograph.registry import model_named
 from heliograph.report import ReportRow, ReportTable, format_si, report_row
-from heliograph.simulation import TOKENS_PER_ACCELERATOR, CircuitMode, StepResult, modes, run_step
+from heliograph.simulation import CircuitMode, StepResult, modes, run_step
 from heliograph.systems import SYSTEMS, System
+from heliograph.workload import TOKENS_PER_ACCELERATOR
 from optical.fabrics.direct_connect import DirectConnect
 from optical.fabrics.lane_assignment import domain_demands
 from optical.fabrics.rails import OcsRails

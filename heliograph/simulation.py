@@ -15,13 +15,7 @@ from heliograph.report import format_si
 from heliograph.results import Tabular
 from heliograph.system_names import DEFAULT_ACCELERATORS
 from heliograph.systems import System, build_system
-from heliograph.workload import (  # noqa: F401 - until experiments take them from there
-    TOKENS_PER_ACCELERATOR,
-    ModelLike,
-    PlanLike,
-    plan_for,
-    ranks_of,
-)
+from heliograph.workload import ModelLike, PlanLike, ranks_of
 from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
 from optical.accelerator import PhotonicUnit

@@ -22,7 +22,7 @@ from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.records import TrainingCache, plain
 from heliograph.registry import model_named
 from heliograph.report import ReportRow, ReportTable, format_si
-from heliograph.simulation import plan_for, run_step
+from heliograph.simulation import run_step
 from heliograph.small_gpt import (
     BFLOAT16,
     FLOAT8,
@@ -34,6 +34,7 @@ from heliograph.small_gpt import (
 )
 from heliograph.style import PALETTE, REFERENCE, new_figure, styled
 from heliograph.systems import System, build_system
+from heliograph.workload import plan_for
 from optical.devices import Converter
 from simulator.errors import LinkError, ParameterError
 from simulator.parameter_tree import get_at

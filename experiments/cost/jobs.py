@@ -13,8 +13,8 @@ import numpy as np
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.report import ReportRow, ReportTable
-from heliograph.simulation import plan_for
 from heliograph.systems import System, build_system
+from heliograph.workload import plan_for
 from simulator.engine.jobs import Job, JobRun, block, simulate_jobs
 from simulator.errors import HeliographError, ParameterError, nearest
 from simulator.fabric import Fabric

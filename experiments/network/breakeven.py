@@ -17,9 +17,10 @@ from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.registry import model_named
 from heliograph.report import ReportRow, ReportTable, format_si, report_row
-from heliograph.simulation import plan_for, run_step
+from heliograph.simulation import run_step
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
 from heliograph.systems import System
+from heliograph.workload import plan_for
 from optical.fabrics.rails import OcsRails
 from optical.fabrics.switches import OpticalSwitch, load_switch, switch_names
 from simulator.errors import ParameterError, RouteError

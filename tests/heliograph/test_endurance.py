@@ -5,8 +5,9 @@ import math
 import pytest
 
 from experiments.__main__ import main
-from heliograph.simulation import lifetime_steps, plan_for, run_step, run_steps, wear_warnings
+from heliograph.simulation import lifetime_steps, run_step, run_steps, wear_warnings
 from heliograph.systems import build_system
+from heliograph.workload import plan_for
 from optical.cores import CORES
 from simulator.layout import RankLayout
 from simulator.operators import Held, MatMul, Phase, Sequence, StepGraph, Task

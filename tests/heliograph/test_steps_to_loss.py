@@ -108,7 +108,8 @@ def test_a_curve_that_never_comes_down_is_told_as_such():
 
 def test_comparison_tells_steps_time_and_energy_to_loss():
     from heliograph.comparison import Comparison, Request
-    from heliograph.simulation import plan_for, run_step
+    from heliograph.simulation import run_step
+    from heliograph.workload import plan_for
     from workloads.models.config import load_model
 
     system = build_system("photonic_packet", accelerators=8)

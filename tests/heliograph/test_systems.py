@@ -3,8 +3,9 @@ import math
 
 import pytest
 
-from heliograph.simulation import plan_for, run_step
+from heliograph.simulation import run_step
 from heliograph.systems import SYSTEMS, build_system
+from heliograph.workload import plan_for
 from simulator.errors import HeliographError, ParameterError, WorkloadError
 from simulator.fabric import CircuitPolicy
 from simulator.operators import Phase

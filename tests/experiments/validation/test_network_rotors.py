@@ -9,9 +9,10 @@ from experiments.validation import validate
 from experiments.validation.network import validate_network
 from experiments.validation.network_costs import hbd_ratios, paper_parts
 from experiments.validation.rows import Record
-from heliograph.simulation import plan_for, run_step
+from heliograph.simulation import run_step
 from heliograph.systems import build_system
 from heliograph.tables import comparison_rows
+from heliograph.workload import plan_for
 from workloads.models.config import load_model
 
 SETTING = "N=16, u=4, r=10 us, T_ss=100.9 us, hosts=4, rate=10 Gb/s, pair=3 MB, payload=1436 B, packet=1500 B"
