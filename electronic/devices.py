@@ -249,10 +249,13 @@ class PacketSwitch:
     """Power per port, chassis and fans included, optics not."""
     port_price_usd: float
     """Price per port, optics not included."""
+    adaptive_efficiency: float
+    """Share of the joint rate of parallel links that adaptive routing reaches, 0 to 1."""
 
     def __post_init__(self) -> None:
         check_range(self, "radix", low=2)
         check_positive(self, "bandwidth_bytes_per_s")
+        check_range(self, "adaptive_efficiency", high=1.0, open_low=True)
         check_range(self, "latency_s", "port_w", "port_price_usd")
 
 

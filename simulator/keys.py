@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import operator
 
+import numpy as np
+
 _MASK = 2**64 - 1
 _INCREMENT = 0x9E3779B97F4A7C15
 _MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
@@ -40,3 +42,18 @@ def mix_key(*parts: int) -> int:
         state = ((state ^ (state >> 27)) * _MULTIPLIERS[1]) & _MASK
         state ^= state >> 31
     return state
+
+
+def mix_keys(states: np.ndarray, parts: np.ndarray) -> np.ndarray:
+    """Return the keys that `mix_key` gives when one more part is added to each state.
+
+    Parameters
+    ----------
+    states, parts : numpy.ndarray
+        Keys so far and what is added, uint64, shapes that broadcast; a state of zero begins a key.
+    """
+    with np.errstate(over="ignore"):
+        state = states + np.uint64(_INCREMENT) + parts
+        state = (state ^ (state >> np.uint64(30))) * np.uint64(_MULTIPLIERS[0])
+        state = (state ^ (state >> np.uint64(27))) * np.uint64(_MULTIPLIERS[1])
+        return state ^ (state >> np.uint64(31))

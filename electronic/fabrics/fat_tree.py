@@ -17,8 +17,9 @@ from electronic.devices import (
     load_transceiver,
 )
 from electronic.fabrics.packets import PacketFabric, Reduction
+from simulator.checks import check_range, check_whole
 from simulator.interfaces import Flows, Wiring
-from simulator.topology.clos import Clos, Spreading
+from simulator.topology.clos import Clos, Spreading, queue_pair_views
 from simulator.topology.graphs import NO_LINK, joined, packed
 from simulator.topology.scale_up import Adder, Nic, OpticalHop, ScaleUp, load_hop, load_nic
 
@@ -51,7 +52,11 @@ class FatTree(PacketFabric):
     spine_oversubscription: float = 1.0
     """The same of spines, where there are three levels."""
     spreading: Spreading = Spreading.SPRAYED
-    """How flows are laid over equally short paths."""
+    """Spreading of flows over equally short paths."""
+    queue_pairs: int = 1
+    """Queue pairs of a flow, each on a path of its own where they are hashed; dimensionless."""
+    hash_seed: int = 1
+    """Key of the hash, where flows are hashed; a choice."""
     reduction: Reduction = Reduction.ENDPOINTS
     """Who adds in collectives that leave the nodes."""
     adder: Adder = field(default_factory=lambda: load_adder("sharp"))
@@ -59,6 +64,8 @@ class FatTree(PacketFabric):
 
     def __post_init__(self) -> None:
         self.check()
+        check_range(self, "queue_pairs", low=1)
+        check_whole(self, "queue_pairs")
         _ = self.clos
 
     @cached_property
@@ -70,7 +77,13 @@ class FatTree(PacketFabric):
             oversubscription=self.oversubscription,
             spine_oversubscription=self.spine_oversubscription,
             spreading=self.spreading,
+            hash_seed=self.hash_seed,
         )
+
+    @cached_property
+    def views(self) -> tuple[FatTree, ...]:  # type: ignore[override]
+        """The fabric as each queue pair of a flow sees it."""
+        return queue_pair_views(self)
 
     @cached_property
     def edges(self) -> np.ndarray:
@@ -133,7 +146,11 @@ class RailOnly(PacketFabric):
     oversubscription: float = 1.0
     """Links below over links above a rail's leaf, at least 1; dimensionless."""
     spreading: Spreading = Spreading.SPRAYED
-    """How flows are laid over equally short paths of a rail."""
+    """Spreading of flows over equally short paths of a rail."""
+    queue_pairs: int = 1
+    """Queue pairs of a flow, each on a path of its own where they are hashed; dimensionless."""
+    hash_seed: int = 1
+    """Key of the hash, where flows are hashed; a choice."""
     reduction: Reduction = Reduction.ENDPOINTS
     """Who adds in collectives that leave the nodes."""
     adder: Adder = field(default_factory=lambda: load_adder("sharp"))
@@ -141,6 +158,8 @@ class RailOnly(PacketFabric):
 
     def __post_init__(self) -> None:
         self.check()
+        check_range(self, "queue_pairs", low=1)
+        check_whole(self, "queue_pairs")
         _ = self.clos
 
     @property
@@ -156,7 +175,13 @@ class RailOnly(PacketFabric):
             radix=self.switch.radix,
             oversubscription=self.oversubscription,
             spreading=self.spreading,
+            hash_seed=self.hash_seed,
         )
+
+    @cached_property
+    def views(self) -> tuple[RailOnly, ...]:  # type: ignore[override]
+        """The fabric as each queue pair of a flow sees it."""
+        return queue_pair_views(self)
 
     @cached_property
     def edges(self) -> np.ndarray:

@@ -10,6 +10,7 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -21,10 +22,11 @@ from electronic.devices import (
     load_scale_up,
     load_transceiver,
 )
-from simulator.checks import check_choices, check_positive, check_range
+from simulator.checks import check_choices, check_positive, check_range, check_whole
 from simulator.errors import ParameterError
 from simulator.fabric import Fabric, Traits
 from simulator.interfaces import Flows, LinkGraph, Wiring
+from simulator.topology.clos import Spreading, hashed, queue_pair_views
 from simulator.topology.graphs import NO_LINK, GraphFabric, bundle, joined, packed
 from simulator.topology.scale_up import (
     Adder,
@@ -47,6 +49,37 @@ class Reduction(StrEnum):
     """Packet switches, on the way (SHARP)."""
 
 
+class Spread(Protocol):
+    """A packet fabric with parallel links."""
+
+    @property
+    def spreading(self) -> Spreading:
+        """Spreading of flows over them."""
+        ...
+
+    @property
+    def switch(self) -> PacketSwitch:
+        """Switches at their ends."""
+        ...
+
+
+def spread_efficiency(fabric: Spread) -> float:
+    """Return the share of the joint rate of parallel links that the spreading itself leaves, 0 to 1."""
+    return fabric.switch.adaptive_efficiency if fabric.spreading is Spreading.ADAPTIVE else 1.0
+
+
+def idle_spreading(spreading: Spreading) -> dict[str, str]:
+    """Return the numbers that a spreading does not use, each with the reason (`Traits.idle_numbers`)."""
+    idle = {}
+    if spreading is not Spreading.HASHED:
+        idle = dict.fromkeys(
+            ("queue_pairs", "hash_seed"), "it is for hashed flows: also set spreading=hashed"
+        )
+    if spreading is not Spreading.ADAPTIVE:
+        idle["adaptive_efficiency"] = "it is for adaptive routing: also set spreading=adaptive"
+    return idle
+
+
 class PacketFabric(GraphFabric, Protocol):
     """Nodes with one network card per accelerator, joined by packet switches in some topology.
 
@@ -66,6 +99,11 @@ class PacketFabric(GraphFabric, Protocol):
     hop: OpticalHop
     reduction: Reduction
     adder: Adder
+
+    @property
+    def spreading(self) -> Spreading:
+        """Spreading of flows over equally short paths: all at once, where a topology offers no choice."""
+        return Spreading.SPRAYED
 
     @property
     @abstractmethod
@@ -117,18 +155,24 @@ class PacketFabric(GraphFabric, Protocol):
             scale_up=self.scale_up,
             network_adder=self.network_adder,
             card_bytes_per_s=self.nic.bandwidth_bytes_per_s,
+            symmetric=not self.spreading.apart,
+            idle_numbers=MappingProxyType(idle_spreading(self.spreading)),
         )
+
+    @property
+    def line_bytes_per_s(self) -> float:
+        """Line rate of a link between switches, one way."""
+        return min(self.switch.bandwidth_bytes_per_s, self.transceiver.bandwidth_bytes_per_s)
 
     @property
     def trunk_bytes_per_s(self) -> float:
         """Rate of a link between switches that a long transfer reaches, one way."""
-        line = min(self.switch.bandwidth_bytes_per_s, self.transceiver.bandwidth_bytes_per_s)
-        return line * self.nic.efficiency
+        return self.line_bytes_per_s * self.nic.efficiency * spread_efficiency(self)
 
     @property
     def port_bytes_per_s(self) -> float:
         """Rate of a card that a long transfer reaches, one way."""
-        return min(self.trunk_bytes_per_s, self.nic.bandwidth_bytes_per_s * self.nic.efficiency)
+        return min(self.line_bytes_per_s, self.nic.bandwidth_bytes_per_s) * self.nic.efficiency
 
     @property
     def trunk_latency_s(self) -> float:
@@ -290,10 +334,11 @@ class RailFabric(GraphFabric):
     Accelerator e stands in node ``e // size`` on rail ``e % size``. If all fit one switch there is one; else
     a leaf holds as many whole rails as its downlinks take, or one rail of as many nodes as they take, and
     spines join the leaves (a third level when the leaves outnumber a spine's ports). Uplinks of a leaf are
-    one pool of its downlinks' capacity over `oversubscription`: perfect spreading of flows.
+    one pool of its downlinks' capacity over `oversubscription` where flows are sprayed or sent adaptively.
+    Else they stand apart, one to each spine, and of three levels the upper two are spines that never block.
 
     Links, in this order: accelerator to node switch [E], node switch to accelerator [E], card to leaf [E],
-    leaf to card [E], and with spines leaf to spines [leaves], spines to leaf [leaves].
+    leaf to card [E], and with spines leaf to spines [leaves, P], spines to leaf [leaves, P] for P pools.
     """
 
     name: str = "packet rails"
@@ -310,9 +355,17 @@ class RailFabric(GraphFabric):
     """Module at both ends of every link outside the node."""
     oversubscription: float = 1.0
     """Downlink over uplink capacity of a leaf, at least 1."""
+    spreading: Spreading = Spreading.SPRAYED
+    """Spreading of flows over the spines."""
+    queue_pairs: int = 1
+    """Queue pairs of a flow, each on a path of its own where they are hashed; dimensionless."""
+    hash_seed: int = 1
+    """Key of the hash, where flows are hashed; a choice."""
 
     def __post_init__(self) -> None:
-        check_range(self, "oversubscription", low=1.0)
+        check_choices(self)
+        check_range(self, "oversubscription", "queue_pairs", low=1.0)
+        check_whole(self, "queue_pairs", "hash_seed")
         self.scale_up.nodes(self.endpoints)
         load_hop(RAIL_OPTICS).closed(f"two ports of '{self.name}'", self.transceiver.fibre_m)
         limit = self.switch.radix * self.switch.radix // 2
@@ -402,7 +455,24 @@ class RailFabric(GraphFabric):
     @cached_property
     def traits(self) -> Traits:
         """Library of the nodes."""
-        return Traits(scale_up=self.scale_up, card_bytes_per_s=self.nic.bandwidth_bytes_per_s)
+        return Traits(
+            scale_up=self.scale_up,
+            card_bytes_per_s=self.nic.bandwidth_bytes_per_s,
+            symmetric=not self.spreading.apart,
+            idle_numbers=MappingProxyType(idle_spreading(self.spreading)),
+        )
+
+    @cached_property
+    def views(self) -> tuple[RailFabric, ...]:  # type: ignore[override]
+        """The fabric as each queue pair of a flow sees it."""
+        return queue_pair_views(self)
+
+    @cached_property
+    def pools(self) -> int:
+        """Spines that stand apart; one where a flow uses all at once."""
+        if not self.spreading.apart:
+            return 1
+        return math.ceil(int(np.bincount(self.leaf_of).max()) / self.oversubscription)
 
     @cached_property
     def wiring(self) -> Wiring:
@@ -421,9 +491,11 @@ class RailFabric(GraphFabric):
         ]
         up = self.levels - 1
         if up:
-            firsts = self.endpoints + self.nodes + leaves
-            spines = np.full(self.leaves, firsts[-1] + 1)
-            pool = self.port_bytes_per_s / self.oversubscription * np.bincount(self.leaf_of)
+            spine = np.tile(np.arange(self.pools), self.leaves)
+            firsts = self.endpoints + self.nodes + np.repeat(leaves, self.pools)
+            spines = self.endpoints + self.nodes + self.leaves + spine
+            share = spread_efficiency(self) / (self.oversubscription * self.pools)
+            pool = self.port_bytes_per_s * share * np.repeat(np.bincount(self.leaf_of), self.pools)
             climb_s = up * (self.switch.latency_s + self.transceiver.link_latency_s)
             parts += [
                 bundle(firsts, spines, rate_bytes_per_s=pool, latency_s=climb_s),
@@ -438,15 +510,22 @@ class RailFabric(GraphFabric):
         source_leaf, destination_leaf = self.leaf_of[sources], self.leaf_of[destinations]
         climbs = off_node & (source_leaf != destination_leaf)
         flat, inside = off_node & ~climbs, ~off_node
+        pick = self._pick(sources, destinations)
         links = np.full((len(sources), 4), NO_LINK, dtype=np.int64)
         links[inside, 0] = sources[inside]
         links[inside, 1] = total + destinations[inside]
         links[off_node, 0] = 2 * total + sources[off_node]
         links[flat, 1] = 3 * total + destinations[flat]
-        links[climbs, 1] = 4 * total + source_leaf[climbs]
-        links[climbs, 2] = 4 * total + self.leaves + destination_leaf[climbs]
+        links[climbs, 1] = 4 * total + (source_leaf * self.pools + pick)[climbs]
+        links[climbs, 2] = 4 * total + ((self.leaves + destination_leaf) * self.pools + pick)[climbs]
         links[climbs, 3] = 3 * total + destinations[climbs]
         return links
+
+    def _pick(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
+        """Return the spine that flows take, shape [F]."""
+        if self.spreading is Spreading.HASHED:
+            return hashed(self.hash_seed, sources, destinations) % self.pools
+        return self.scale_up.node_of(destinations) % self.pools
 
     def transfer_energy_j(self, flows: Flows) -> float:
         """Return the dynamic energy of carrying all the flows once; switches and modules count as static."""

@@ -13,10 +13,18 @@ from simulator.checks import check_choices, check_range
 from simulator.errors import ParameterError
 from simulator.fabric import Fabric, Loads, Splicing, Traits
 from simulator.interfaces import Flows, Wiring
-from simulator.topology.clos import DirectLink, Spreading, load_direct_link
+from simulator.topology.clos import DirectLink, load_direct_link
 from simulator.topology.graphs import GraphFabric, bundle
 from simulator.topology.scale_up import BillItem, HopBudget, OpticalHop, load_hop
-from simulator.topology.torus import Torus, TorusPaths, box_sides, cube_sides, regular, twisted
+from simulator.topology.torus import (
+    Torus,
+    TorusPaths,
+    TorusSpreading,
+    box_sides,
+    cube_sides,
+    regular,
+    twisted,
+)
 from simulator.units import BITS_PER_BYTE
 
 LEAST_SIDE = 4
@@ -73,7 +81,7 @@ class TorusFabric(GraphFabric):
     """Module at both ends of a link, where links are optical."""
     hop: OpticalHop = field(default_factory=lambda: load_hop("dr4"))
     """Loss that an optical link may have."""
-    spreading: Spreading = Spreading.SPRAYED
+    spreading: TorusSpreading = TorusSpreading.SPRAYED
     """How a flow uses the shortest ways that there are."""
 
     def __post_init__(self) -> None:
@@ -162,7 +170,7 @@ class TorusFabric(GraphFabric):
 
     def loads(self, circuits: None, flows: Flows) -> Loads:
         """Return what flows of equal rate take of every link; sprayed ones share all shortest ways evenly."""
-        if self.spreading is Spreading.SPRAYED:
+        if self.spreading is TorusSpreading.SPRAYED:
             return self.ways.sprayed(flows, self.graph(circuits))
         return super().loads(circuits, flows)
 

@@ -23,10 +23,19 @@ from simulator.checks import check_choices, check_range
 from simulator.errors import ParameterError, RouteError
 from simulator.fabric import Fabric, Loads, PortOwner, Ports, Splicing, Traits
 from simulator.interfaces import Flows, LinkGraph, Reconfiguration, Wiring
-from simulator.topology.clos import DirectLink, Spreading, load_direct_link
+from simulator.topology.clos import DirectLink, load_direct_link
 from simulator.topology.graphs import NO_LINK, detours
 from simulator.topology.scale_up import BillItem
-from simulator.topology.torus import CubeMachine, Torus, TorusPaths, box_sides, cube_sides, regular, twisted
+from simulator.topology.torus import (
+    CubeMachine,
+    Torus,
+    TorusPaths,
+    TorusSpreading,
+    box_sides,
+    cube_sides,
+    regular,
+    twisted,
+)
 from simulator.units import BITS_PER_BYTE
 
 
@@ -84,7 +93,7 @@ class CubeFabric(Fabric):
     """Transmitter and receiver of each wavelength between cubes."""
     lanes: int = 4
     """Wavelengths of a link between cubes, all in one fibre."""
-    spreading: Spreading = Spreading.SPRAYED
+    spreading: TorusSpreading = TorusSpreading.SPRAYED
     """How a flow uses the shortest ways that there are."""
 
     def __post_init__(self) -> None:
@@ -332,7 +341,7 @@ class CubeFabric(Fabric):
 
     def loads(self, circuits: Closing, flows: Flows) -> Loads:
         """Return what flows of equal rate take of every link; sprayed ones share all shortest ways evenly."""
-        if self.spreading is Spreading.STATIC:
+        if self.spreading is TorusSpreading.STATIC:
             return super().loads(circuits, flows)
         return self._ways(circuits).sprayed(flows, self.graph(circuits))
 

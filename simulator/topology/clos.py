@@ -7,16 +7,18 @@ share, and direct links from every group of switches to every other.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
-from simulator.checks import check_choices, check_positive, check_range
+from simulator.checks import check_choices, check_positive, check_range, check_whole
 from simulator.errors import ParameterError
 from simulator.interfaces import Wiring
+from simulator.keys import mix_key, mix_keys
 from simulator.tables import Table, read_table
 from simulator.topology.graphs import NO_LINK, bundle, joined
 
@@ -142,8 +144,66 @@ class Spreading(StrEnum):
 
     SPRAYED = "sprayed"
     """Every packet takes any of them: links side by side act as one of their joint capacity."""
+    ADAPTIVE = "adaptive"
+    """Switches send every packet where the queue is shortest: the same, at the share of the joint capacity
+    that such switches reach."""
+    HASHED = "hashed"
+    """Every queue pair of a flow takes one, by a hash of its ends (equal-cost multipath): some links get
+    several, others none."""
     STATIC = "static"
     """Every flow takes the one that its destination's number gives."""
+
+    @property
+    def apart(self) -> bool:
+        """Whether parallel links carry different loads, so that they stand apart."""
+        return self in (Spreading.HASHED, Spreading.STATIC)
+
+
+def hashed(seed: int, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
+    """Return a hash of flows as equal-cost multipath draws it from their headers, shape [F], from 0 to 2**62.
+
+    Parameters
+    ----------
+    seed : int
+        Key of the switches' hash.
+    sources, destinations : numpy.ndarray
+        Ends of each flow, shape [F].
+    """
+    key = np.array([mix_key(seed)], dtype=np.uint64)
+    mixed = mix_keys(mix_keys(key, sources.astype(np.uint64)), destinations.astype(np.uint64))
+    return (mixed >> np.uint64(2)).astype(np.int64)
+
+
+class Multipath(Protocol):
+    """A fabric whose flows may be hashed over equally short paths: a frozen dataclass with these fields."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def spreading(self) -> Spreading:
+        """Spreading of flows over equally short paths."""
+        ...
+
+    @property
+    def queue_pairs(self) -> int:
+        """Queue pairs of a flow."""
+        ...
+
+    @property
+    def hash_seed(self) -> int:
+        """Key of the hash."""
+        ...
+
+
+MultipathT = TypeVar("MultipathT", bound=Multipath)
+
+
+def queue_pair_views(fabric: MultipathT) -> tuple[MultipathT, ...]:
+    """Return a fabric as each queue pair of a flow sees it: the same links, and a hash of its own."""
+    if fabric.spreading is not Spreading.HASHED or fabric.queue_pairs == 1:
+        return (fabric,)
+    seeds = (mix_key(fabric.hash_seed, pair) for pair in range(fabric.queue_pairs))
+    return tuple(replace(fabric, queue_pairs=1, hash_seed=seed) for seed in seeds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,10 +216,12 @@ class Clos:
     links to every spine. When there are more leaves than a spine has ports, leaves with their spines form
     pods, and cores join the pods. A leaf has ``ceil(down / oversubscription)`` links upwards, so that ratios
     come out in whole links. Static spreading is destination-modulo routing, which has no collision in shifts
-    of full trees.
+    of full trees. Hashed spreading is equal-cost multipath: a hash of both ends, of the queue pair between
+    them and of a seed picks the spine, and the core behind it.
 
     References
     ----------
+    Hopps, "Analysis of an Equal-Cost Multi-Path Algorithm", RFC 2992 (2000).
     Zahavi, "Fat-tree routing and node ordering providing contention free traffic for MPI global
     collectives", J. Parallel Distrib. Comput. 72 (2012): destination-modulo routing.
     """
@@ -174,9 +236,12 @@ class Clos:
     """The same of a pod's spines, where there are three levels."""
     spreading: Spreading = Spreading.SPRAYED
     """Spreading of flows over equally short paths."""
+    hash_seed: int = 1
+    """Key of the hash, where flows are hashed; a choice."""
 
     def __post_init__(self) -> None:
         check_choices(self)
+        check_whole(self, "hash_seed")
         check_range(self, "ports", low=1)
         check_range(self, "radix", low=2)
         check_range(self, "oversubscription", "spine_oversubscription", low=1.0)
@@ -244,13 +309,11 @@ class Clos:
     @property
     def _lanes(self) -> tuple[int, int]:
         """Links of a leaf and of a pod that stand apart."""
-        if self.spreading is Spreading.SPRAYED:
-            return 1, 1
-        return self.up, self.up * self.spine_up
+        return (self.up, self.up * self.spine_up) if self.spreading.apart else (1, 1)
 
     @property
     def vertices(self) -> int:
-        """Leaves, spines (of a pod, where flows are sprayed) and cores (all in one, where sprayed)."""
+        """Leaves, spines and cores; where flows use all at once, a pod's spines are one, and all cores."""
         lanes, core_lanes = self._lanes
         return self.leaves + (self.pods * lanes if self.up else 0) + (core_lanes if self.spine_up else 0)
 
@@ -300,7 +363,7 @@ class Clos:
             return []
         lanes, core_lanes = self._lanes
         here, there = self.leaf_of(sources), self.leaf_of(destinations)
-        slot = destinations % lanes
+        slot, core = self._picks(sources, destinations)
         leaf_links = self.leaves * lanes
         climbs = here != there
         first = np.where(climbs, here * lanes + slot, NO_LINK)
@@ -308,12 +371,20 @@ class Clos:
         if self.levels == 2:
             return [first, last]
         pod, far_pod = here // self.leaves_per_pod, there // self.leaves_per_pod
-        core = slot * (core_lanes // lanes) + destinations // lanes % (core_lanes // lanes)
         tops = pod != far_pod
         base, pod_links = 2 * leaf_links, self.pods * core_lanes
         rises = np.where(tops, base + pod * core_lanes + core, NO_LINK)
         falls = np.where(tops, base + pod_links + far_pod * core_lanes + core, NO_LINK)
         return [first, rises, falls, last]
+
+    def _picks(self, sources: np.ndarray, destinations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the spine of a pod and the core that flows take, shape [F] each."""
+        lanes, core_lanes = self._lanes
+        number, each = destinations, max(1, core_lanes // lanes)
+        if self.spreading is Spreading.HASHED:
+            number = hashed(self.hash_seed, sources, destinations)
+        slot = number % lanes
+        return slot, slot * each + number // lanes % each
 
 
 def _below(radix: int, oversubscription: float) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 import scipy
 
 from simulator.errors import RouteError
-from simulator.fabric import Fabric
+from simulator.fabric import Fabric, Loads, route_loads
 from simulator.interfaces import Flows, LinkGraph, Wiring
 
 NO_LINK = -1
@@ -292,6 +292,31 @@ class GraphFabric(Fabric, Protocol):
     def around(self, circuits: None, flows: Flows, failed: np.ndarray) -> np.ndarray:
         """Return the links of each flow as `route` does, past failed links where a way is left."""
         return detours(self.wiring, self.route(circuits, flows), flows, failed)
+
+    @property
+    def views(self) -> tuple[GraphFabric, ...]:
+        """The fabric as each equal share of a flow sees it; itself alone where a flow has one path."""
+        return (self,)
+
+    def loads(self, circuits: None, flows: Flows) -> Loads:
+        """Return what flows of equal rate take of every link, each share of a flow on a path of its own."""
+        return self._shared([view.route(circuits, flows) for view in self.views], flows)
+
+    def loads_around(self, circuits: None, flows: Flows, failed: np.ndarray) -> Loads:
+        """Return the same past links that carry nothing, shape [n]."""
+        return self._shared([view.around(circuits, flows, failed) for view in self.views], flows)
+
+    def _shared(self, ways: list[np.ndarray], flows: Flows) -> Loads:
+        """Return the loads of flows of which each route carries an equal share."""
+        if len(ways) == 1:
+            return route_loads(ways[0], self._link_graph.latency_s, flows.weights)
+        longest = max(way.shape[1] for way in ways)
+        routes = np.concatenate(
+            [np.pad(way, ((0, 0), (0, longest - way.shape[1])), constant_values=NO_LINK) for way in ways]
+        )
+        weights = np.ones(len(flows.sources)) if flows.weights is None else flows.weights
+        share = np.tile(weights / len(ways), len(ways))
+        return route_loads(routes, self._link_graph.latency_s, share)
 
     def wired(self, circuits: None) -> Wiring:
         """Return the links, whose ends never change."""

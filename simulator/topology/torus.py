@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 
 import numpy as np
@@ -20,6 +21,15 @@ from simulator.errors import ParameterError
 from simulator.fabric import Loads
 from simulator.interfaces import Flows, LinkGraph
 from simulator.topology.graphs import NO_LINK
+
+
+class TorusSpreading(StrEnum):
+    """Spreading of flows over the equally short ways of a torus."""
+
+    SPRAYED = "sprayed"
+    """Packets take all of them alike."""
+    STATIC = "static"
+    """Every flow takes one that its places give."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from electronic.devices import load_packet_switch, load_scale_up
 from electronic.fabrics.dragonfly import Dragonfly, DragonflyPlus, Routing
 from electronic.fabrics.fat_tree import FatTree, RailOnly
 from electronic.fabrics.nvlink import SwitchedDomain
-from electronic.fabrics.packets import Reduction
+from electronic.fabrics.packets import RailFabric, Reduction
 from electronic.fabrics.torus import Medium, TorusFabric, Wrap
 from optical.fabrics.rotor import Relaying, RotorFabric
 from optical.fabrics.switches import load_optics, load_switch
@@ -21,6 +21,7 @@ from simulator.operators import CollectiveKind
 from simulator.parameter_tree import numeric_leaves, replace_at
 from simulator.results.metrics import collective_bound_s, in_network_bound_s
 from simulator.topology.clos import Spreading
+from simulator.topology.torus import TorusSpreading
 from tests.conformance.graphs import (
     alone_s,
     collective_s,
@@ -55,6 +56,10 @@ FABRICS = {
     "fat-tree, one switch": FatTree(endpoints=N, scale_up=PAIRS),
     "fat-tree, oversubscribed": replace(TREE, oversubscription=3.0, spine_oversubscription=2.0),
     "fat-tree, static": replace(TREE, spreading=Spreading.STATIC),
+    "fat-tree, hashed": replace(TREE, spreading=Spreading.HASHED),
+    "fat-tree, hashed by queue pairs": replace(TREE, spreading=Spreading.HASHED, queue_pairs=4),
+    "fat-tree, adaptive": replace(TREE, spreading=Spreading.ADAPTIVE),
+    "rails, hashed": RailFabric(endpoints=N, scale_up=PAIRS, switch=SMALL, spreading=Spreading.HASHED),
     "fat-tree, adding": replace(TREE, reduction=Reduction.SWITCHES),
     "rail-only": RAILS,
     "rail-only, static": replace(RAILS, spreading=Spreading.STATIC, oversubscription=2.0),
@@ -213,7 +218,8 @@ def test_no_number_of_a_fabric_is_a_dead_knob(name):
     fabric, dead = KNOBS[name], []
     before = outputs(fabric)
     for path, value in numeric_leaves(fabric).items():
-        if path.startswith((*LIBRARY, *SILENT.get(name, ()))):
+        idle = path.rpartition(".")[2] in fabric.traits.idle_numbers
+        if idle or path.startswith((*LIBRARY, *SILENT.get(name, ()))):
             continue
         moved = False
         for factor in (2, 0.5, 0.01):
@@ -234,6 +240,6 @@ def test_no_choice_of_a_fabric_is_without_effect(name):
     fabric = KNOBS[name]
     for item in dataclasses.fields(fabric):
         value = getattr(fabric, item.name)
-        if isinstance(value, Spreading | Reduction | Medium | Routing | Relaying):
+        if isinstance(value, Spreading | TorusSpreading | Reduction | Medium | Routing | Relaying):
             others = [outputs(replace(fabric, **{item.name: other})) for other in type(value)]
             assert others[0] != others[1], item.name

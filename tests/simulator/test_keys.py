@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from simulator.keys import mix_key
+from simulator.keys import mix_key, mix_keys
 
 
 def test_one_part_is_the_published_splitmix64_sequence():
@@ -38,3 +38,9 @@ def test_keys_fit_a_generator_and_accept_numpy_and_negative_integers():
 def test_a_part_that_is_no_integer_is_refused():
     with pytest.raises(TypeError):
         mix_key(1.5)
+
+
+def test_keys_of_arrays_are_those_of_their_members():
+    parts = np.arange(5, dtype=np.uint64)
+    found = mix_keys(mix_keys(np.zeros(5, dtype=np.uint64), parts), parts[::-1])
+    assert found.tolist() == [mix_key(one, 4 - one) for one in range(5)]

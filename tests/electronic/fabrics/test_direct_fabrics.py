@@ -11,7 +11,8 @@ from electronic.fabrics.torus import Medium, TorusFabric, Wrap, cube_sides
 from simulator.errors import LinkError, ParameterError
 from simulator.operators import CollectiveKind
 from simulator.results.metrics import collective_bound_s
-from simulator.topology.clos import GlobalLinks, Spreading
+from simulator.topology.clos import GlobalLinks
+from simulator.topology.torus import TorusSpreading
 from tests.builders import SINGLE, permutation
 from tests.conformance.graphs import collective_s, cut_bytes_per_s, flows, plan, rates
 
@@ -146,7 +147,7 @@ def test_a_twist_speeds_an_all_to_all_up():
     one static way a pair 1.49."""
     kind = CollectiveKind.ALL_TO_ALL
     gains = []
-    for how in Spreading:
+    for how in TorusSpreading:
         times = [
             collective_s(TorusFabric(endpoints=128, x=4, y=4, wrap=wrap, spreading=how), kind=kind)
             for wrap in Wrap

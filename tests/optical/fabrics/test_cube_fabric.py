@@ -17,7 +17,7 @@ from simulator.fabric import missing_members
 from simulator.interfaces import Flows
 from simulator.operators import CollectiveKind
 from simulator.parameter_tree import numeric_leaves, replace_at
-from simulator.topology.clos import Spreading
+from simulator.topology.torus import TorusSpreading
 from tests.conformance.graphs import collective_s
 
 PAYLOAD = 1e9
@@ -63,7 +63,7 @@ def test_static_ways_gain_less():
         collective_s(
             shaped(4, 4, 8, Closing.TWISTED, spreading=how), kind=CollectiveKind.ALL_TO_ALL, payload=PAYLOAD
         )
-        for how in (Spreading.SPRAYED, Spreading.STATIC)
+        for how in (TorusSpreading.SPRAYED, TorusSpreading.STATIC)
     )
     assert static > 1.1 * sprayed
 
