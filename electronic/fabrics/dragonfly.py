@@ -20,9 +20,10 @@ from electronic.devices import (
 from electronic.fabrics.packets import PacketFabric, Reduction
 from simulator.checks import check_range
 from simulator.errors import ParameterError
-from simulator.interfaces import Wiring
+from simulator.fabric import Loads, route_loads
+from simulator.interfaces import Flows, Wiring
 from simulator.topology.clos import GlobalLinks
-from simulator.topology.graphs import NO_LINK, bundle, joined
+from simulator.topology.graphs import NO_LINK, bundle, joined, stacked
 from simulator.topology.scale_up import Adder, Nic, OpticalHop, ScaleUp, load_hop, load_nic
 
 
@@ -35,6 +36,12 @@ class Routing(StrEnum):
     """By way of another group, or another router of the same group: twice the traffic, evenly spread."""
 
 
+def _passing(first: np.ndarray, last: np.ndarray, number: np.ndarray, count: int) -> np.ndarray:
+    """Return members of a ring but first and last, counted from the first onwards, shape [F]."""
+    ahead = 1 + number % max(1, count - 2)
+    return (first + ahead + (ahead >= (last - first) % count)) % count
+
+
 @dataclass(frozen=True, kw_only=True)
 class Dragonfly(PacketFabric):
     """Groups of fully joined routers, and links from every group to every other.
@@ -45,7 +52,7 @@ class Dragonfly(PacketFabric):
     hop, one global and one local; of parallel global links the one that the destination's number gives.
     Balanced for uniform traffic is a = 2 p = 2 h; a group then has a h + 1 peers at most. Where fewer groups
     stand, pairs of groups share the global links equally, and what does not divide stays dark. Valiant
-    routing goes by way of a group, or within a group a router, that source and destination pick.
+    routing goes by way of every other group, or within a group every other router, in equal shares.
 
     References
     ----------
@@ -150,18 +157,43 @@ class Dragonfly(PacketFabric):
         return joined([local, between])
 
     def trunk_paths(self, sources: np.ndarray, destinations: np.ndarray) -> list[np.ndarray]:
-        """Return the links between routers at each place of the way."""
+        """Return the links between routers at each place of the way; of Valiant's ways, one."""
         here, there = sources // self.terminals, destinations // self.terminals
         if self.routing is Routing.MINIMAL:
             return self._leg(here, there, destinations)
-        a = self.routers
+        return self._detour(sources, destinations, sources + destinations // self.terminals)
+
+    def loads(self, circuits: None, flows: Flows) -> Loads:
+        """Return what flows of equal rate take of every link; Valiant's are spread over all detours alike."""
+        if self.routing is Routing.MINIMAL:
+            return super().loads(circuits, flows)
+        sources, destinations = flows.sources, flows.destinations
+        weights = np.ones(len(sources)) if flows.weights is None else flows.weights
+        far = sources // self.group_endpoints != destinations // self.group_endpoints
+        moving = sources != destinations
+        routes, shares = [], []
+        for some, ways in ((far, self.groups - 2), (moving & ~far, self.routers - 2)):
+            begin, end = sources[some], destinations[some]
+            for number in range(max(1, ways)):
+                detour = self._detour(begin, end, np.full(begin.size, number))
+                routes.append(self.by_way_of(detour, begin, end))
+                shares.append(weights[some] / max(1, ways))
+        return route_loads(stacked(routes), self.graph(circuits).latency_s, np.concatenate(shares))
+
+    def _detour(self, sources: np.ndarray, destinations: np.ndarray, number: np.ndarray) -> list[np.ndarray]:
+        """Return the links of flows by way of the group, or within one the router, that a number gives.
+
+        Groups that are neither a flow's first nor its last are counted from the first onwards, routers alike.
+        """
+        a, groups = self.routers, self.groups
+        here, there = sources // self.terminals, destinations // self.terminals
         group, far = here // a, there // a
-        detour = (sources + destinations // self.group_endpoints) % self.groups
-        around = (group != far) & (detour != group) & (detour != far)
-        channel = self.peers.channel(group, detour, spread=destinations)
+        around = (group != far) & (groups > 2)
+        detour = _passing(group, far, number, groups)
+        channel = self.peers.channel(group, detour, spread=destinations + number)
         begin, end = self.peers.ends
-        router = group * a + (sources + destinations // self.terminals) % a
-        aside = (group == far) & (here != there) & (router != here) & (router != there)
+        aside = (group == far) & (here != there) & (a > 2)
+        router = group * a + _passing(here % a, there % a, number, a)
         stop = np.where(around, begin[channel], np.where(aside, router, here))
         first = np.where(stop != here, here * a + stop % a, NO_LINK)
         second = np.where(around, self._local_links + channel, NO_LINK)

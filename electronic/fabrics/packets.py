@@ -231,12 +231,15 @@ class PacketFabric(GraphFabric, Protocol):
 
     def paths(self, sources: np.ndarray, destinations: np.ndarray) -> np.ndarray:
         """Return the links from sources to other endpoints, shape [F, H], padded with `NO_LINK`."""
+        return self.by_way_of(self.trunk_paths(sources, destinations), sources, destinations)
+
+    def by_way_of(
+        self, trunks: list[np.ndarray], sources: np.ndarray, destinations: np.ndarray
+    ) -> np.ndarray:
+        """Return the same over links between switches as `trunk_paths` tells them."""
         total = self.endpoints
         off_node = self.scale_up.node_of(sources) != self.scale_up.node_of(destinations)
-        between = [
-            np.where(off_node & (links != NO_LINK), links + 4 * total, NO_LINK)
-            for links in self.trunk_paths(sources, destinations)
-        ]
+        between = [np.where(off_node & (links != NO_LINK), links + 4 * total, NO_LINK) for links in trunks]
         first = np.where(off_node, 2 * total + sources, sources)
         last = np.where(off_node, 3 * total + destinations, total + destinations)
         return packed([first, *between, last])

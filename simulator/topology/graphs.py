@@ -74,6 +74,14 @@ def packed(columns: Sequence[np.ndarray]) -> np.ndarray:
     return np.take_along_axis(links, order, axis=1)
 
 
+def stacked(routes: Sequence[np.ndarray]) -> np.ndarray:
+    """Return routes [F, H] of several sets of flows one after the other, short ones padded."""
+    longest = max(one.shape[1] for one in routes)
+    return np.concatenate(
+        [np.pad(one, ((0, 0), (0, longest - one.shape[1])), constant_values=NO_LINK) for one in routes]
+    )
+
+
 MOST_DISTANCES = 2**24
 """Distances that are held at a time; dimensionless."""
 
@@ -310,13 +318,9 @@ class GraphFabric(Fabric, Protocol):
         """Return the loads of flows of which each route carries an equal share."""
         if len(ways) == 1:
             return route_loads(ways[0], self._link_graph.latency_s, flows.weights)
-        longest = max(way.shape[1] for way in ways)
-        routes = np.concatenate(
-            [np.pad(way, ((0, 0), (0, longest - way.shape[1])), constant_values=NO_LINK) for way in ways]
-        )
         weights = np.ones(len(flows.sources)) if flows.weights is None else flows.weights
         share = np.tile(weights / len(ways), len(ways))
-        return route_loads(routes, self._link_graph.latency_s, share)
+        return route_loads(stacked(ways), self._link_graph.latency_s, share)
 
     def wired(self, circuits: None) -> Wiring:
         """Return the links, whose ends never change."""

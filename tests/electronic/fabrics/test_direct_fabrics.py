@@ -9,6 +9,7 @@ from electronic.devices import load_packet_switch
 from electronic.fabrics.dragonfly import Dragonfly, DragonflyPlus, Routing
 from electronic.fabrics.torus import Medium, TorusFabric, Wrap, cube_sides
 from simulator.errors import LinkError, ParameterError
+from simulator.interfaces import Flows
 from simulator.operators import CollectiveKind
 from simulator.results.metrics import collective_bound_s
 from simulator.topology.clos import GlobalLinks
@@ -90,6 +91,18 @@ def test_valiant_routing_gives_the_worst_case_near_half_and_costs_the_uniform_on
     assert 0.25 <= valiant_share <= 0.5 + 1 / 8
     kind = CollectiveKind.ALL_TO_ALL
     assert collective_s(valiant, kind=kind) > 1.3 * collective_s(FLY, kind=kind)
+
+
+@pytest.mark.parametrize(("width", "flows_of_a_link"), [(1, 24 / 7), (2, 16 / 7)])
+def test_valiant_detours_carry_a_shift_of_groups_in_equal_shares(width, flows_of_a_link):
+    """Nine groups: 7 detours for each of 8 flows, over two global links, give 16/7. Single local links have
+    more: 16/7 that pass through a group, and 4/7 each that leave and arrive (Garcia et al., ICPP 2012)."""
+    valiant = replace(FLY, routing=Routing.VALIANT, local_width=width)
+    every = np.arange(72)
+    shift = Flows(sources=every, destinations=(every + valiant.group_endpoints) % 72, size_bytes=1.0)
+    loads = valiant.loads(None, shift)
+    busiest = (loads.usage / valiant.graph(None).capacity_bytes_per_s[loads.links]).max()
+    assert busiest * valiant.port_bytes_per_s == pytest.approx(flows_of_a_link)
 
 
 def test_wide_local_and_many_global_links_make_a_dragonfly_a_switch():
