@@ -163,9 +163,14 @@ def unit_flop_per_s(chip: GpuChip, product: MatMul) -> float:
     -----
     Operations of a sparse product are counted as if it were dense, as vendors quote their sparse peaks.
     """
-    rates = {1: chip.byte_flops_per_cycle, 2: chip.flops_per_cycle}
     faster = chip.sparse_ratio if product.sparse else 1.0
-    return rates.get(product.element_bytes, chip.single_flops_per_cycle) * chip.clock_hz * faster
+    return _flops_per_cycle(chip, product.element_bytes) * chip.clock_hz * faster
+
+
+def _flops_per_cycle(chip: GpuChip, element_bytes: int) -> float:
+    """Return the operations of one unit in a cycle on elements of so many bytes."""
+    rates = {1: chip.byte_flops_per_cycle, 2: chip.flops_per_cycle}
+    return rates.get(element_bytes, chip.single_flops_per_cycle)
 
 
 def _mainloop_s(chip: GpuChip, product: MatMul, split: int) -> float:
@@ -302,7 +307,11 @@ class Gpu:
     @property
     def peak_flop_per_s(self) -> float:
         """Dense bf16 peak."""
-        return self.chip.units * self.chip.flops_per_cycle * self.chip.clock_hz
+        return self.peak_flop_per_s_of(element_bytes=2)
+
+    def peak_flop_per_s_of(self, element_bytes: int) -> float:
+        """Return the dense peak of products whose operands have elements of so many bytes."""
+        return self.chip.units * _flops_per_cycle(self.chip, element_bytes) * self.chip.clock_hz
 
     @property
     def vector_flop_per_s(self) -> float:

@@ -15,8 +15,8 @@ from heliograph.records import new_run_directory
 from heliograph.registry import model_named
 from heliograph.report import ReportTable
 from heliograph.simulation import wear_warnings
-from heliograph.systems import SYSTEMS
-from heliograph.tables import comparison_rows
+from heliograph.tables import best_of, comparison_rows, deciding_table
+from simulator.errors import ParameterError
 from workloads.plan.parallelism import plan_text
 
 if TYPE_CHECKING:
@@ -29,20 +29,24 @@ class Compared(Result):
 
     comparison: Comparison
     """Steps, and what training came to."""
+    detail: bool = False
+    """Whether the report tells where time and energy go."""
 
     def report(self) -> list[Block]:
         """Return the table of all systems."""
         comparison, records = self.comparison, self.comparison.records()
-        title = f"{comparison.config.name} on {comparison.results[0].system.accelerators} accelerators"
-        blocks: list[Block] = [
-            ReportTable(title, [record["system"] for record in records], comparison_rows(records))
-        ]
-        blocks += [f"\nWarning: {line}" for line in wear_warnings(records)]
+        title = f"{comparison.config.name} on {comparison.results[0].system.accelerators:,} accelerators"
+        blocks: list[Block] = [deciding_table(title, records, comparison.refused), best_of(records)]
+        blocks += [f"{name}: {reason}." for name, reason in comparison.refused.items()]
+        if self.detail or comparison.accuracies:
+            blocks.append("")
+            blocks += [ReportTable("In detail", [one["system"] for one in records], comparison_rows(records))]
+        blocks += [f"Warning: {line}" for line in wear_warnings(records)]
         return [
             *blocks,
-            f"\nPlan: {plan_text(comparison.plan)}",
+            f"Plan: {plan_text(comparison.plan)}",
             "Prices are assumed: heliograph show SYSTEM lists every source.",
-            "trace.json opens at ui.perfetto.dev.",
+            *(() if self.detail else ("Where time and energy go: --detail, or table.csv.",)),
         ]
 
     def record(self) -> dict[str, Any]:
@@ -69,12 +73,27 @@ class Compare(Study):
 
     workload: Workload = field(default_factory=Workload)
     accelerators: int | None = option(None, "per system; default: what the plan uses, or 1024", metavar="N")
-    systems: tuple[str, ...] = option(
-        tuple(SYSTEMS), "systems by name, or TOML files, separated by commas", metavar="NAMES", commas=True
+    systems: tuple[str, ...] | None = option(
+        None,
+        "systems by name, or TOML files, separated by commas; default: H100 in bf16 and fp8, B200 in fp8, "
+        "and light in place of each",
+        metavar="NAMES",
+        commas=True,
     )
-    quick: bool = option(False, "train the small GPT for fewer steps and seeds")
-    accuracy: bool = option(True, "train the small GPT")
-    seed: int = option(0, "first seed of the training runs")
+    without: tuple[str, ...] = option(
+        (), "systems left out, by name or a word of it (b200, gpu_ocs)", metavar="NAMES", commas=True
+    )
+    detail: bool = option(False, "tell where time and energy of each system go")
+    accuracy: bool = option(False, "train a small GPT through each system's arithmetic (minutes)")
+    quick: bool = option(False, "train it for fewer steps and seeds")
+    seed: int | None = option(None, "first seed of its training; default 0")
+
+    def __post_init__(self) -> None:
+        for given, flag in ((self.quick, "--quick"), (self.seed is not None, "--seed")):
+            if given and not self.accuracy:
+                msg = f"{flag} is of the training that --accuracy runs; add that, or leave {flag} out"
+                raise ParameterError(msg)
+
     hardware: Hardware = field(default_factory=Hardware)
 
     def request(self) -> Request:
@@ -83,18 +102,19 @@ class Compare(Study):
             model=self.workload.model,
             accelerators=self.accelerators,
             systems=self.systems,
+            without=self.without,
             plan=self.workload.plan,
             **self.hardware.given(),
             assignments=self.hardware.settings,
             quick=self.quick,
-            seed=self.seed,
+            seed=self.seed or 0,
             accuracy=self.accuracy,
         )
 
     def default_out(self) -> Path:
         """Return a new directory below ``results``."""
         name = model_named(self.workload.model).name
-        accelerators = build_systems(self.request())[0].accelerators
+        accelerators = build_systems(self.request()).systems[0].accelerators
         return new_run_directory(Path("results"), f"{name}-{accelerators}")
 
     def run(self, progress: Progress) -> Compared:
@@ -105,5 +125,6 @@ class Compare(Study):
                 cache=progress.training,
                 progress=progress,
                 stepped=lambda one: reserve(one, progress.directory),
-            )
+            ),
+            detail=self.detail,
         )

@@ -455,6 +455,7 @@ def search(
         Told a label, how much is done, and how much there is.
     """
     some = next(iter(systems.values()))
+    base = some.planned(base)
     plans = grid(base, some.accelerators, config.experts, choices)
     plans, found.rejected = feasible(config, plans, some.node().memory.capacity_bytes)
     pricer = PlanPricer(config, some.node())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,16 +30,20 @@ from heliograph.system_names import (
     SYSTEMS,
     Options,
     choice_of,
+    left,
+    rivals,
 )
 from heliograph.systems import System, build_system, has_parameter
 from heliograph.workload import ModelLike, PlanLike, plan_for, ranks_of
 from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
-from simulator.errors import ParameterError
+from simulator.errors import BudgetError, HeliographError, LinkError, ParameterError, WorkloadError
+from simulator.operators import StepGraph
 from simulator.parameter_tree import parse_assignment
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.parallelism import plan_text
 from workloads.plan.plan import Plan
+from workloads.step.memory import check_fits
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,8 +60,10 @@ class Request:
     """Shipped model, or path of a Hugging Face ``config.json``."""
     accelerators: int | None = None
     """Accelerators in every system; None for those of the plan, of the files, or 1,024."""
-    systems: tuple[str, ...] = tuple(SYSTEMS)
-    """Systems by name, or paths of TOML files."""
+    systems: tuple[str, ...] | None = None
+    """Systems by name, or paths of TOML files; None for `heliograph.system_names.rivals`."""
+    without: tuple[str, ...] = ()
+    """Systems that are left out, by name or by a word of it."""
     plan: str = ""
     """Plan such as ``tp=8,pp=16,...``; empty for the one the program names."""
     gpu: str | None = None
@@ -74,8 +80,13 @@ class Request:
     """Shorter training of the small GPT, fewer seeds."""
     seed: int = 0
     """First seed; the others follow."""
-    accuracy: bool = True
+    accuracy: bool = False
     """Whether the small GPT is trained."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the systems, without those that are left out."""
+        return left(rivals(self.gpu) if self.systems is None else self.systems, self.without)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -92,12 +103,20 @@ class Comparison(Tabular):
     """One per system."""
     accuracies: dict[str, Accuracy]
     """By label of the arithmetic; empty if not asked for."""
-    labels: dict[str, str]
-    """Label of each system's arithmetic."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Reason of each system that cannot be built or cannot run the plan, by its name."""
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each system, with the columns of `heliograph.records.COLUMNS`."""
-        return [row_of(record) for record in self.records()]
+        """Return a row for each system, with the columns of `heliograph.records.COLUMNS`.
+
+        Systems that did not run stand last, with the reason as their ``error``.
+        """
+        same = {
+            name: self.results[0].record()[name] for name in ("schema", "version", "model", "accelerators")
+        }
+        same |= {"seed": self.request.seed if self.request.accuracy else None, "plan": plan_text(self.plan)}
+        failed = [same | {"system": name, "error": reason} for name, reason in self.refused.items()]
+        return [row_of(record) for record in [*self.records(), *failed]]
 
     def parts(self) -> list[dict[str, Any]]:
         """Return a row for each system, quantity and part, `heliograph.records.PART_COLUMNS`."""
@@ -116,7 +135,7 @@ class Comparison(Tabular):
             time, energy = format_si(one.step_time_s, "s"), format_si(one.energy_per_token_j, "J/token")
             cost = f"{one.usd_per_million_tokens:.3g} USD a million tokens"
             lines.append((one.system.name, f"{time}, {energy}, {cost}, {one.effective_bits:.2f} bits"))
-        return lines
+        return [*lines, *self.refused.items()]
 
     def records(self) -> list[dict[str, Any]]:
         """Return one plain record per system."""
@@ -124,14 +143,15 @@ class Comparison(Tabular):
         for result in self.results:
             record = result.record() | {"inputs_by_status": status_counts(result.system)}
             record["seed"] = self.request.seed if self.request.accuracy else None
-            label = self.labels[result.system.name]
+            label = system_arithmetic(result.system).label
             if label in self.accuracies:
                 steps = steps_to_loss(self.accuracies[label])
                 record |= self.accuracies[label].record() | steps.record()
-                record |= {
-                    "time_to_loss_s": result.run_steps * record["step_time_s"] * steps.factor,
-                    "energy_to_loss_j": result.run_steps * record["energy_j"] * steps.factor,
-                }
+                if steps.resolved:
+                    record |= {
+                        "time_to_loss_s": result.run_steps * record["step_time_s"] * steps.mean,
+                        "energy_to_loss_j": result.run_steps * record["energy_j"] * steps.mean,
+                    }
             found.append(record)
         return found
 
@@ -152,6 +172,7 @@ class Comparison(Tabular):
             "tokens_per_step": self.plan.batch.global_batch * self.plan.batch.sequence_length,
             "seed": self.request.seed,
             "systems": self.records(),
+            "refused": dict(self.refused),
             "exact_arithmetic": exact.record() if exact else None,
         }
 
@@ -168,15 +189,28 @@ class Comparison(Tabular):
         ]
 
 
-def build_systems(request: Request) -> list[System]:
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """Systems of a request."""
+
+    systems: tuple[System, ...]
+    """Those that can be built, in their order."""
+    refused: Mapping[str, str]
+    """Reason of each that physics or its budget forbid, by its name."""
+
+
+def build_systems(request: Request) -> Built:
     """Return the systems of a request; a change applies to every system that has the parameter.
 
     Raises
     ------
     ParameterError
         If a name repeats, or no system has a parameter that is to be changed.
+    HeliographError
+        If none of them can be built: the reason of the first.
     """
-    if not request.systems:
+    names = request.names
+    if not names:
         msg = f"no system to compare; name some of {', '.join(SYSTEMS)}"
         raise ParameterError(msg)
     usual = ranks_of(request.plan) or DEFAULT_ACCELERATORS
@@ -184,35 +218,61 @@ def build_systems(request: Request) -> list[System]:
     given = {name: value for name, value in choices.items() if value is not None}
     refused = [
         choice_of(name, Options(accelerators=request.accelerators, **given), usual).contradictions
-        for name in request.systems
+        for name in names
     ]
     for option in given:  # a choice must be of use to one system
         if all(option in sentences for sentences in refused):
             raise ParameterError(refused[-1][option])
     systems: list[System] = []
+    reasons: dict[str, HeliographError] = {}
     unused = set(request.assignments)
-    for name, sentences in zip(request.systems, refused, strict=True):
+    for name, sentences in zip(names, refused, strict=True):
         options: dict[str, Any] = {one: value for one, value in given.items() if one not in sentences}
         options |= {"accelerators": request.accelerators, "usual_accelerators": usual}
-        plain = build_system(name, **options)
-        fitting = [text for text in request.assignments if has_parameter(plain, parse_assignment(text)[0])]
-        unused -= set(fitting)
-        systems.append(build_system(name, **options, assignments=fitting))
+        try:
+            plain = build_system(name, **options)
+            fitting = [
+                text for text in request.assignments if has_parameter(plain, parse_assignment(text)[0])
+            ]
+            unused -= set(fitting)
+            systems.append(build_system(name, **options, assignments=fitting))
+        except (BudgetError, LinkError) as error:
+            reasons[name] = error
     for text in sorted(unused):  # no system has it: build the last one with it to say why
-        build_system(request.systems[-1], **options, assignments=(text,))
+        build_system(names[-1], **options, assignments=(text,))
+    if not systems:
+        raise next(iter(reasons.values()))
     _check_names(systems)
-    return systems
+    return Built(systems=tuple(systems), refused={name: str(error) for name, error in reasons.items()})
 
 
 def choose_plan(request: Request, config: TransformerConfig, systems: Sequence[System]) -> Plan:
-    """Return the plan of a request, or the default one for the smallest memory among the systems."""
+    """Return the plan of a request, or the default one that fits every system in its own format."""
     memory_bytes = min(system.node().memory.capacity_bytes for system in systems)
-    return plan_for(config, request.plan, accelerators=systems[0].accelerators, memory_bytes=memory_bytes)
+    accelerators = systems[0].accelerators
+    while True:
+        plan = plan_for(config, request.plan, accelerators=accelerators, memory_bytes=memory_bytes)
+        if request.plan or all(_fits(system, config, plan) for system in systems):
+            return plan
+        memory_bytes *= LESS_MEMORY
+
+
+LESS_MEMORY = 0.97
+"""Factor by which the memory of a default plan shrinks until formats that keep copies fit too; a choice."""
+
+
+def _fits(system: System, config: TransformerConfig, plan: Plan) -> bool:
+    """Return whether a plan fits a system's memory in the format of its products."""
+    try:
+        check_fits(config, system.planned(plan), system.node().memory.capacity_bytes)
+    except WorkloadError:
+        return False
+    return True
 
 
 def compare(
-    systems: Sequence[System | str],
-    model: ModelLike,
+    systems: Sequence[System | str] | None = None,
+    model: ModelLike = "llama-3.1-405b",
     plan: PlanLike | None = None,
     *,
     accuracy: bool = False,
@@ -225,8 +285,9 @@ def compare(
 
     Parameters
     ----------
-    systems : sequence of System or str
-        Hardware, or names of it; a name has as many accelerators as the plan takes.
+    systems : sequence of System or str, optional
+        Hardware, or names of it; a name has as many accelerators as the plan takes. Without it, those of
+        `heliograph.system_names.rivals`.
     model : str, pathlib.Path, mapping or TransformerConfig
         As `heliograph.model` takes it.
     plan : str, mapping or Plan
@@ -247,6 +308,7 @@ def compare(
     HeliographError
         For names that are not known, a plan that does not fit, a link that does not close.
     """
+    systems = rivals() if systems is None else systems
     if isinstance(systems, str | System) or not isinstance(systems, Sequence) or not systems:
         msg = f'systems must be a list, such as ["gpu_packet", "photonic_packet"]; got {systems!r}'
         raise ParameterError(msg)
@@ -255,7 +317,8 @@ def compare(
     _check_names(built)
     light = next((one for one in built if one.photonic), None)
     smallest = min(built, key=lambda one: one.node().memory.capacity_bytes)
-    spread = plan_of(plan, model=config, system=smallest)
+    asked = plan_of(plan, model=config, system=smallest) if plan else None
+    spread = asked or choose_plan(Request(), config, built)
     request = Request(
         model=config.name,
         accelerators=smallest.accelerators,
@@ -269,7 +332,8 @@ def compare(
         accuracy=accuracy,
     )
     kept = cache or TrainingCache(Path("results") / ".training")
-    return _compared(request, built, config, spread, cache=kept, progress=progress)
+    hardware = Built(systems=tuple(built), refused={})
+    return _compared(request, hardware, config, spread, cache=kept, progress=progress)
 
 
 def compare_request(
@@ -299,14 +363,14 @@ def compare_request(
         close.
     """
     config = model_of(request.model)
-    systems = build_systems(request)
-    plan = choose_plan(request, config, systems)
-    return _compared(request, systems, config, plan, cache=cache, progress=progress, stepped=stepped)
+    built = build_systems(request)
+    plan = choose_plan(request, config, built.systems)
+    return _compared(request, built, config, plan, cache=cache, progress=progress, stepped=stepped)
 
 
 def _compared(
     request: Request,
-    systems: Sequence[System],
+    built: Built,
     config: TransformerConfig,
     plan: Plan,
     *,
@@ -314,28 +378,41 @@ def _compared(
     progress: Progress,
     stepped: Callable[[Comparison], object] = lambda comparison: None,
 ) -> Comparison:
-    """Return all steps, and what training comes to where it is asked for."""
+    """Return all steps, and what training comes to where it is asked for.
+
+    Raises
+    ------
+    HeliographError
+        If no system runs the plan: the reason of the first.
+    """
     results: list[StepResult] = []
-    graph = None
-    for index, system in enumerate(systems):
-        progress(f"step on {system.name}", index, len(systems))
-        results.append(run_step(system, config, plan, graph=graph))
-        graph = results[0].graph
-    progress("steps", len(systems), len(systems))
-    arithmetics = {system.name: system_arithmetic(system) for system in systems}
+    reasons: dict[str, HeliographError] = {}
+    graphs: dict[Plan, StepGraph] = {}
+    for index, system in enumerate(built.systems):
+        progress(f"step on {system.name}", index, len(built.systems))
+        own = system.planned(plan)
+        try:
+            results.append(run_step(system, config, own, graph=graphs.get(own)))
+            graphs[own] = results[-1].graph
+        except HeliographError as error:
+            reasons[system.name] = error
+    progress("steps", len(built.systems), len(built.systems))
+    if not results:
+        raise next(iter(reasons.values()))
     found = Comparison(
         request=request,
         config=config,
         plan=plan,
         results=tuple(results),
         accuracies={},
-        labels={name: one.label for name, one in arithmetics.items()},
+        refused={**built.refused, **{name: str(error) for name, error in reasons.items()}},
     )
     stepped(found)
     if not request.accuracy:
         return found
+    arithmetics = [system_arithmetic(result.system) for result in results]
     accuracies = train_all(
-        {one.label: one for one in arithmetics.values()}.values(),
+        {one.label: one for one in arithmetics}.values(),
         seeds=range(request.seed, request.seed + (QUICK_SEEDS if request.quick else SEEDS)),
         quick=request.quick,
         cache=cache,

@@ -167,6 +167,13 @@ class ReportTable:
     """Heads of the columns of values."""
     rows: Sequence[ReportRow]
     """Lines, each with one value per head."""
+    dense: bool = False
+    """Whether columns stand closer, the words of their heads below one another, so that more fit."""
+
+    @property
+    def gap(self) -> int:
+        """Columns of the terminal between two columns of the table."""
+        return _DENSE_GAP if self.dense else _GAP
 
 
 def table_text(title: str, systems: Sequence[str], rows: Sequence[ReportRow], *, width: int = WIDTH) -> str:
@@ -184,8 +191,13 @@ def table_text(title: str, systems: Sequence[str], rows: Sequence[ReportRow], *,
         Columns of the text. What does not fit side by side stands in blocks below one another; numbers and
         words stay whole.
     """
+    return _text_of(ReportTable(title, systems, rows), width)
+
+
+def _text_of(table: ReportTable, width: int) -> str:
+    """Return a table as plain text, at most so wide where no single word is wider."""
     stream = io.StringIO()
-    _print(Console(file=stream, width=width, color_system=None, force_terminal=False), title, systems, rows)
+    _print(Console(file=stream, width=width, color_system=None, force_terminal=False), table)
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 
@@ -229,15 +241,12 @@ def print_report(blocks: Sequence[ReportTable | str], *, stream: TextIO | None =
         if isinstance(block, str):
             target.write(f"{block}\n")
         else:
-            _print(Console(file=target, width=width), block.title, block.heads, block.rows)
+            _print(Console(file=target, width=width), block)
 
 
 def report_text(blocks: Sequence[ReportTable | str], *, width: int = WIDTH) -> str:
     """Return tables and text as plain text, tables at most `width` columns wide."""
-    return "".join(
-        f"{one}\n" if isinstance(one, str) else table_text(one.title, one.heads, one.rows, width=width)
-        for one in blocks
-    )
+    return "".join(f"{one}\n" if isinstance(one, str) else _text_of(one, width) for one in blocks)
 
 
 def in_encoding(text: str, encoding: str) -> str:
@@ -277,16 +286,18 @@ def _width(target: TextIO) -> int:
     return max(int(told), MIN_WIDTH) if told.isdigit() and int(told) else WIDTH
 
 
-def _print(console: Console, title: str, systems: Sequence[str], rows: Sequence[ReportRow]) -> None:
+def _print(console: Console, shown_table: ReportTable) -> None:
+    title, systems, rows = shown_table.title, shown_table.heads, shown_table.rows
     for row in rows:
         if len(row.values) != len(systems):
             msg = f"row '{row.label}' has {len(row.values)} values for {len(systems)} systems"
             raise ValueError(msg)
     width = console.width
-    cells = _Cells.of(systems, rows, width)
+    cells = _Cells.of(systems, rows, width, shown_table.gap)
     console.print(Text(plain_text(title), "bold"), soft_wrap=True)
     for columns in cells.blocks(width):
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        padding = (0, 1, 0, shown_table.gap - _DENSE_GAP)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=padding)
         table.add_column("", no_wrap=True)
         for column in columns:
             table.add_column(Text(cells.heads[column], "bold"), justify="right", no_wrap=True)
@@ -309,19 +320,21 @@ class _Cells:
     heads: tuple[str, ...]
     values: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...]
+    gap: int
 
     @classmethod
-    def of(cls, heads: Sequence[str], rows: Sequence[ReportRow], width: int) -> _Cells:
+    def of(cls, heads: Sequence[str], rows: Sequence[ReportRow], width: int, gap: int) -> _Cells:
         """Return the texts of a table that is to be so wide; long ones in lines if all then fit."""
         label_width = max((len(plain_text(row.label)) for row in rows), default=0)
         notes = tuple(_lines(plain_text(row.note), max(NOTE_WIDTH, width // 4)) for row in rows)
-        room = max(1, width - label_width - _EDGES - (_longest(notes) + _GAP if any(notes) else 0))
+        room = max(1, width - label_width - _EDGES - (_longest(notes) + gap if any(notes) else 0))
         for most in (room, *(one for one in _SHORT_LINES if one < room)):
             found = cls(
                 label_width=label_width,
-                heads=tuple(_heads(heads, room, most)),
+                heads=tuple(_heads(heads, room, most, gap)),
                 values=tuple(tuple(_lines(plain_text(one), most) for one in row.values) for row in rows),
                 notes=notes,
+                gap=gap,
             )
             if len(found.blocks(width)) == 1:
                 return found
@@ -337,8 +350,8 @@ class _Cells:
 
     def width_of(self, columns: Sequence[int]) -> int:
         """Return the columns of the terminal that some columns of the table take."""
-        notes = _longest(self.notes) + _GAP if self.noted else 0
-        return self.label_width + _EDGES + notes + sum(self._width(column) + _GAP for column in columns)
+        notes = _longest(self.notes) + self.gap if self.noted else 0
+        return self.label_width + _EDGES + notes + sum(self._width(column) + self.gap for column in columns)
 
     def _width(self, column: int) -> int:
         return _longest((self.heads[column], *(row[column] for row in self.values)))
@@ -357,8 +370,8 @@ _SHORT_LINES = (40, 32, 24, 18)
 """Letters of a line to which long values are shortened if all columns then fit side by side."""
 _EDGES = 2
 """Columns that a table's edges take."""
-_GAP = 3
-"""Columns between two columns of a table."""
+_GAP, _DENSE_GAP = 3, 2
+"""Columns between two columns of a table, and of a dense one."""
 
 
 def _longest(texts: Iterable[str]) -> int:
@@ -377,10 +390,12 @@ def _lines(text: str, width: int) -> str:
     return "\n".join([*lines, line.rstrip()])
 
 
-def _heads(systems: Sequence[str], room: int, most: int) -> list[str]:
+def _heads(systems: Sequence[str], room: int, most: int, gap: int) -> list[str]:
     """Return the heads of columns; where they do not fit side by side, core and fabric on own lines."""
     heads = [plain_text(system) for system in systems]
-    if most >= room and sum(len(head) + _GAP for head in heads) <= room:
+    if gap == _DENSE_GAP:
+        return [head.replace(" ", "\n") for head in heads]
+    if most >= room and sum(len(head) + gap for head in heads) <= room:
         return heads
     return [re.sub(r"(?<=.)(?=[:@])", "\n", head) for head in heads]
 

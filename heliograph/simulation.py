@@ -223,7 +223,7 @@ class StepResult(Tabular):
             ("time", _largest(time, self.step_time_s)),
             ("energy", f"{format_si(self.energy_per_token_j, 'J/token')}: {_largest(energy, self.energy_j)}"),
             ("cost", f"{self.usd_per_million_tokens:.3g} USD a million tokens (assumed prices)"),
-            ("precision", f"{self.effective_bits:.2f} effective bits"),
+            ("precision", self.system.precision_text()),
             ("memory", f"{format_si(sum(self.memory_bytes.values()), 'B')} of the fullest accelerator"),
             ("circuits", self.circuits),
             ("changed", self.system.settings_text() or "nothing"),
@@ -255,6 +255,7 @@ class StepResult(Tabular):
             "settings": self.system.settings_text(),
             "gpu": self.system.gpu.name,
             "basis": str(self.system.basis) if self.system.photonic else "",
+            "precision": str(self.plan.precision.kind),
             "accelerator": self.system.node().name,
             "accelerators": self.system.accelerators,
             "step_time_s": metrics.step_time_s,
@@ -379,13 +380,16 @@ def run_step(
     placement : str
         Axes from the nearest ranks to the farthest, such as ``tp cp dp pp``.
     graph : StepGraph
-        What `step_graph` returns for model, plan and placement, where a caller runs it on several systems.
+        What `step_graph` returns for model, placement and `System.planned` of the plan, where a caller runs
+        it on several systems.
 
     Raises
     ------
     WorkloadError
         If the plan does not fit the model, the number of accelerators, or the memory.
     """
+    plan = system.planned(plan)
+    system = system.with_plan(plan)
     check(config, plan, accelerators=system.accelerators)
     check_fits(config, plan, system.node().memory.capacity_bytes)
     if plan.sharding.updates_on_host:

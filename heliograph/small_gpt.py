@@ -19,6 +19,7 @@ from heliograph.systems import SYSTEMS, System
 from heliograph.tables import UNRESOLVED
 from optical.execution import AnalogSpec
 from simulator.operators import Phase
+from workloads.plan.choices import Precision
 
 if TYPE_CHECKING:
     from electronic.numerics import Float8Scale
@@ -209,10 +210,13 @@ MODELS: Mapping[str, Mapping[str, int]] = MappingProxyType(
 
 
 def system_arithmetic(system: System) -> Arithmetic:
-    """Return how the products of a system come out, named by its core, or as its GPU's."""
+    """Return how the products of a system come out, named by its core, or by its GPU's format.
+
+    Of a GPU in fp16 or fp32 it is bf16, whose products are no better than theirs.
+    """
     analog = system.analog()
     if analog is None or system.photonic is None:
-        return Arithmetic(label=BFLOAT16)
+        return Arithmetic(label=FLOAT8 if system.precision is Precision.FP8 else BFLOAT16)
     others = "" if system.name.partition("@")[0].partition(":")[0] in SYSTEMS else f" of {system.name}"
     return Arithmetic(label=f"{system.photonic.core.name}{others}", analog=analog)
 

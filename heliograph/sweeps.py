@@ -191,7 +191,7 @@ def _point(
     spread = plan
     try:
         built = _built(system, inputs, plan)
-        spread = plan or plan_of(None, model=config, system=built)
+        spread = built.planned(plan or plan_of(None, model=config, system=built))
         if spread not in graphs:
             graphs[spread] = step_graph(config, spread)
         row = row_of(run_step(built, config, spread, graph=graphs[spread]).record())

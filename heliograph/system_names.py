@@ -1,23 +1,32 @@
-"""Named systems, and the choice that a name, a file and options make together."""
+"""Named systems, and the choice that a name, a file and options make together.
+
+A name is ``BASE[:WORD...][@FABRIC]``: one of `SYSTEMS`, then words in any order, each a GPU
+(``gpu_packet:b200``), the format of its products (``gpu_packet:b200:fp8``) or a photonic core
+(``photonic_ocs:ring_bank:b200``), then a fabric. What the name leaves out, options, file or defaults say.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 
-from electronic.gpu import load_gpu
+from electronic.gpu import gpu_names, load_gpu
 from heliograph.fabrics import CIRCUITS, DEFAULT_FABRIC, check_fabric, fabric_in_file
 from heliograph.registry import core_named
 from heliograph.system_file import Change, flattened, naming
 from simulator.errors import ParameterError, nearest
 from simulator.files import read_toml
+from workloads.plan.choices import Precision
 
 DEFAULT_GPU = "h100"
 """The GPU, or the one that light replaces, where nobody names one."""
+RIVAL_GPUS = ("h100", "b200")
+"""GPUs that a comparison sets light beside where nobody names one: that of most published training runs, in
+bf16 and fp8, and the next generation's, in fp8."""
 DEFAULT_CORE = "crossbar"
 """Core of photonic accelerators where nobody names one."""
 DEFAULT_ACCELERATORS = 1024
@@ -85,9 +94,11 @@ class Options:
     """Core of photonic accelerators."""
     fabric: str | None = None
     """Fabric of packet systems."""
+    precision: Precision | str | None = None
+    """Format of a GPU's products."""
 
     def __post_init__(self) -> None:
-        for option in ("gpu", "basis", "core", "fabric"):
+        for option in ("gpu", "basis", "core", "fabric", "precision"):
             value = getattr(self, option)
             if value is not None and not isinstance(value, str):
                 msg = f"{option} must be text, a name; got {value!r}"
@@ -96,6 +107,8 @@ class Options:
             check_accelerators(self.accelerators)
         if self.basis is not None:
             object.__setattr__(self, "basis", _basis(self.basis))
+        if self.precision is not None:
+            object.__setattr__(self, "precision", _precision(self.precision))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +129,8 @@ class Choice:
     """Their core."""
     fabric: str
     """Its fabric."""
+    precision: Precision | None
+    """Format of a GPU's products; None for that of the plan."""
     changes: tuple[Change, ...]
     """Numbers and parts that its file changes."""
     contradictions: Mapping[str, str]
@@ -129,6 +144,8 @@ class _Said:
     label: str
     base: str
     core: str | None = None
+    gpu: str | None = None
+    precision: Precision | None = None
     fabric: str | None = None
     options: Options = Options()
     changes: tuple[Change, ...] = ()
@@ -158,8 +175,8 @@ def choice_of(name: str, options: Options, usual_accelerators: int = DEFAULT_ACC
     Parameters
     ----------
     name : str
-        One of `SYSTEMS`, with a core (``photonic_ocs:crossbar``) or a fabric (``gpu_packet@torus``) of its
-        own, or the path of a ``.toml`` file.
+        One of `SYSTEMS`, with a GPU, format or core (``gpu_packet:b200:fp8``, ``photonic_ocs:crossbar``) or a
+        fabric (``gpu_packet@torus``) of its own, or the path of a ``.toml`` file.
     options : Options
         Choices beside the name; those that contradict it are told in `Choice.contradictions`.
     usual_accelerators : int
@@ -177,7 +194,7 @@ def choice_of(name: str, options: Options, usual_accelerators: int = DEFAULT_ACC
         core_named(str(core))  # a wrong name is an error where no light is used, too
     for fabric in {said.fabric, options.fabric, own.fabric} - {None}:
         check_fabric(str(fabric))
-    gpu = options.gpu or own.gpu or DEFAULT_GPU
+    gpu = said.gpu or options.gpu or own.gpu or DEFAULT_GPU
     load_gpu(gpu)
     packets = said.fabric or options.fabric or own.fabric or DEFAULT_FABRIC
     return Choice(
@@ -188,13 +205,14 @@ def choice_of(name: str, options: Options, usual_accelerators: int = DEFAULT_ACC
         basis=Basis(options.basis or own.basis or Basis.POWER),
         core=said.core or options.core or own.core or DEFAULT_CORE,
         fabric=CIRCUITS if base.circuits else packets,
+        precision=_format(said.precision or options.precision or own.precision),
         changes=said.changes,
         contradictions=_contradictions(name, said, options),
     )
 
 
 def is_system(name: str) -> bool:
-    """Return whether a name is that of a named system, with core or fabric or without, or of a file."""
+    """Return whether a name is that of a named system, with words and fabric or without, or of a file."""
     base = name.partition("@")[0]
     return base.partition(":")[0] in SYSTEMS or base.endswith(".toml")
 
@@ -205,20 +223,79 @@ def _said(name: str) -> _Said:
         msg = f"a system's name must be text, such as {', '.join(SYSTEMS)}; got {name!r}"
         raise ParameterError(msg)
     base, _, fabric = name.partition("@") if is_system(name) else (name, "", "")
-    plain, colon, core = base.partition(":")
+    plain = base.partition(":")[0]
     if plain not in SYSTEMS and (base.endswith(".toml") or "/" in base):
         return dataclasses.replace(_from_file(Path(base)), fabric=fabric or None)
     if plain not in SYSTEMS:
         msg = f"no system '{plain}'; {nearest(plain, SYSTEMS, noun='system')}"
         raise ParameterError(msg)
-    if colon and not SYSTEMS[plain].light:
-        msg = f"system '{base}': {plain} has no photonic core; write {plain}, or photonic_ocs:{core}"
-        raise ParameterError(msg)
+    own = _words(base)
     if fabric and SYSTEMS[plain].circuits and fabric != CIRCUITS:
         check_fabric(fabric)
         msg = f"system '{name}': {plain} has optical circuits for a fabric; write {_packets(plain)}@{fabric}"
         raise ParameterError(msg)
-    return _Said(label=name, base=plain, core=core if colon else None, fabric=fabric or None)
+    return dataclasses.replace(own, label=name, fabric=fabric or None)
+
+
+def words_of(name: str) -> tuple[str, ...]:
+    """Return the base of a system's name, its words and its fabric, each by itself."""
+    base, _, fabric = name.partition("@")
+    return tuple(one for one in (*_pieces(base), fabric) if one)
+
+
+def _pieces(base: str) -> list[str]:
+    """Return a name's base and words; a core of a file (``FILE.py:NAME``) is one word."""
+    found: list[str] = []
+    for piece in base.split(":"):
+        if found and found[-1].endswith(".py"):
+            found[-1] += f":{piece}"
+        else:
+            found.append(piece)
+    return found
+
+
+def _words(base: str) -> _Said:
+    """Return what the words of a name say.
+
+    Raises
+    ------
+    ParameterError
+        If two say the same thing, or one says what the system does not have.
+    """
+    plain, *words = _pieces(base)
+    light = SYSTEMS[plain].light
+    found: dict[str, str] = {}
+    for word in words:
+        kind = "gpu" if word in gpu_names() else "precision" if word in set(Precision) else "core"
+        if kind in found:
+            msg = f"system '{base}' names two {_KINDS[kind]}, {found[kind]} and {word}; leave one of them out"
+            raise ParameterError(msg)
+        if kind == "core" and not light:
+            raise ParameterError(_no_word(base, plain, word))
+        if kind == "precision" and light:
+            raise ParameterError(no_format(base, word))
+        found[kind] = word
+    return _Said(
+        label=base,
+        base=plain,
+        core=found.get("core"),
+        gpu=found.get("gpu"),
+        precision=Precision(found["precision"]) if "precision" in found else None,
+    )
+
+
+_KINDS: Mapping[str, str] = MappingProxyType({"gpu": "GPUs", "precision": "formats", "core": "cores"})
+"""Kinds of words in a name, in the plural."""
+
+
+def _no_word(base: str, plain: str, word: str) -> str:
+    """Return a sentence on a word of an electronic system that is neither GPU nor format."""
+    try:
+        core_named(word)
+    except ParameterError:
+        hint = nearest(word, {*gpu_names(), *set(Precision)}, noun="word")
+        return f"system '{base}': '{word}' is neither a GPU nor a format; {hint}"
+    return f"system '{base}': {plain} has no photonic core; write {plain}, or photonic_ocs:{word}"
 
 
 def _contradictions(name: str, said: _Said, options: Options) -> dict[str, str]:
@@ -231,6 +308,14 @@ def _contradictions(name: str, said: _Said, options: Options) -> dict[str, str]:
         )
     elif options.core is not None and said.core not in (None, options.core):
         found["core"] = f"core '{options.core}' contradicts system '{name}'; leave one of them out"
+    if options.gpu is not None and said.gpu not in (None, options.gpu):
+        found["gpu"] = f"gpu '{options.gpu}' contradicts system '{name}'; leave one of them out"
+    if options.precision is not None and base.light:
+        found["precision"] = no_format(name, options.precision)
+    elif options.precision is not None and said.precision not in (None, options.precision):
+        found["precision"] = (
+            f"precision '{options.precision}' contradicts system '{name}'; leave one of them out"
+        )
     if options.basis is not None and not base.light:
         found["basis"] = (
             f"basis '{options.basis}' is not used: it sizes photonic accelerators, and system '{name}' has "
@@ -244,6 +329,14 @@ def _contradictions(name: str, said: _Said, options: Options) -> dict[str, str]:
     elif options.fabric is not None and said.fabric not in (None, options.fabric):
         found["fabric"] = f"fabric '{options.fabric}' contradicts system '{name}'; leave one of them out"
     return found
+
+
+def no_format(name: str, precision: str) -> str:
+    """Return a sentence on the format of a GPU's products where a system has none."""
+    return (
+        f"precision '{precision}' is not used: it is the format of a GPU's products, and those of system "
+        f"'{name}' are done in light; leave it out"
+    )
 
 
 def _packets(name: str) -> str:
@@ -261,6 +354,71 @@ def _basis(text: str) -> Basis:
     return Basis(text)
 
 
+def _precision(text: str) -> Precision:
+    if text not in set(Precision):
+        msg = f"no precision '{text}'; {nearest(str(text), set(Precision), noun='precision')}"
+        raise ParameterError(msg)
+    return Precision(text)
+
+
+def _format(text: str | None) -> Precision | None:
+    return None if text is None else Precision(text)
+
+
+def rivals(gpu: str | None = None) -> tuple[str, ...]:
+    """Return the systems that a comparison shows where nobody names any.
+
+    Parameters
+    ----------
+    gpu : str, optional
+        The GPU to compare with; by default those of `RIVAL_GPUS`.
+
+    Notes
+    -----
+    Each GPU in fp8, where it has that, and the first one in bf16 too, on packets and on circuits; and
+    accelerators in light that replace each of them.
+    """
+    gpus = RIVAL_GPUS if gpu is None else (gpu,)
+    electronic = [f"{gpus[0]}:{Precision.BF16}", *(f"{one}:{Precision.FP8}" for one in gpus if _has_fp8(one))]
+    return tuple(
+        f"{name}:{word}"
+        for name, kind in sorted(SYSTEMS.items(), key=lambda item: item[1].light)
+        for word in (gpus if kind.light else electronic)
+    )
+
+
+def _has_fp8(gpu: str) -> bool:
+    """Return whether a GPU multiplies operands of a byte faster than those of two."""
+    chip = load_gpu(gpu).chip
+    return chip.byte_flops_per_cycle > chip.flops_per_cycle
+
+
+def left(names: Iterable[str], without: Iterable[str]) -> tuple[str, ...]:
+    """Return the systems that are left without those of some names or words.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Systems by name.
+    without : iterable of str
+        What is left out: a system by its name, or all that have a word of it (``b200``, ``gpu_ocs``).
+
+    Raises
+    ------
+    ParameterError
+        If one of them fits no system.
+    """
+    names = tuple(names)
+    kept = names
+    for word in without:
+        if not any(word == name or word in words_of(name) for name in names):
+            known = {*names, *(one for name in names for one in words_of(name))}
+            msg = f"--without {word}: no system of the comparison has it; {nearest(word, known)}"
+            raise ParameterError(msg)
+        kept = tuple(name for name in kept if word != name and word not in words_of(name))
+    return kept
+
+
 def _from_file(path: Path) -> _Said:
     """Return what a system's file says; its keys are taken out of what it changes."""
     content = read_toml(path)
@@ -268,18 +426,20 @@ def _from_file(path: Path) -> _Said:
     if not isinstance(written, str):
         msg = f"{path}: key 'base' must name the system to start from: {', '.join(SYSTEMS)}"
         raise ParameterError(msg)
-    base, colon, own_core = written.partition(":")
-    if base not in SYSTEMS:
-        with naming(path, "base"):
+    base = written.partition(":")[0]
+    with naming(path, "base"):
+        if base not in SYSTEMS:
             msg = f"base: no system '{base}'; {nearest(base, SYSTEMS, noun='system')}"
             raise ParameterError(msg)
-    if colon and not SYSTEMS[base].light:
-        with naming(path, "base"):
-            msg = f"base '{written}': {base} has no photonic core; write {base}, or photonic_ocs:{own_core}"
-            raise ParameterError(msg)
+        said = _words(written)
     fabric = fabric_in_file(content, path, "") or None
     found: dict[str, str] = {}
-    for key, load in (("basis", _basis), ("gpu", load_gpu), ("core", core_named)):
+    for key, load in (
+        ("basis", _basis),
+        ("gpu", load_gpu),
+        ("core", core_named),
+        ("precision", _precision),
+    ):
         if key in content:
             with naming(path, key):
                 found[key] = str(content.pop(key))
@@ -287,10 +447,14 @@ def _from_file(path: Path) -> _Said:
     accelerators = content.pop("accelerators", None)
     with naming(path, "accelerators"):
         options = Options(accelerators=accelerators, fabric=fabric, **found)
-    said = _Said(label=path.stem, base=base, core=own_core if colon else None)
     for key, sentence in _contradictions(written, said, options).items():
         with naming(path, key):
             raise ParameterError(sentence)
-    options = dataclasses.replace(options, core=own_core if colon else options.core)
+    options = dataclasses.replace(
+        options,
+        core=said.core or options.core,
+        gpu=said.gpu or options.gpu,
+        precision=said.precision or options.precision,
+    )
     label = str(content.pop("name", path.stem))
     return _Said(label=label, base=base, options=options, changes=tuple(flattened(content, path)))

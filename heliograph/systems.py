@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from electronic.gpu import Gpu, load_gpu
@@ -26,17 +27,20 @@ from heliograph.system_names import (
     Choice,
     Options,
     choice_of,
+    no_format,
 )
 from optical.accelerator import PhotonicUnit, proportionate_buffer_bytes
 from optical.cores.core import Core
 from optical.devices.named_parts import named_parts
 from optical.execution import AnalogSpec
-from simulator.errors import ParameterError
+from simulator.errors import BudgetError, ParameterError
 from simulator.fabric import CircuitPolicy, Fabric
 from simulator.node import Host, Node
 from simulator.operators import Phase
 from simulator.parameter_tree import get_at, parse_assignment, path_of, replace_at
 from simulator.results.metrics import Economics, default_economics
+from workloads.plan.choices import Precision
+from workloads.plan.plan import Plan
 
 __all__ = [
     "DEFAULT_CORE",
@@ -77,10 +81,16 @@ class System(Summary):
     """Sizing of the photonic accelerator."""
     circuits: CircuitPolicy | None = None
     """Circuit policy, or None to take the faster one."""
+    precision: Precision | None = None
+    """Format of a GPU's products, whatever the plan's; None for that of the plan."""
     host: Host | None = None
     """Server that carries the accelerators; part of the system where a plan moves something to it."""
     settings: tuple[tuple[str, str], ...] = dataclasses.field(default=(), compare=False)
     """Paths of what was changed, each with its value as it was written."""
+
+    def __post_init__(self) -> None:
+        if self.photonic is not None and self.precision is not None:
+            raise ParameterError(no_format(self.name, self.precision))
 
     def with_(self, changes: Mapping[str, float | str] | None = None, /, **numbers: float | str) -> System:
         """Return the system with numbers and parts changed, and with as many photonic cores as then fit.
@@ -136,7 +146,7 @@ class System(Summary):
             (f"System {self.name}", f"{self.accelerators:,} accelerators"),
             ("accelerator", each),
             ("each at most", f"{power}, {area}, {format_si(self.node().peak_flop_per_s, 'FLOP/s')}"),
-            ("precision", f"{self.effective_bits():.2f} effective bits"),
+            ("precision", self.precision_text()),
             ("fabric", self.fabric.name),
             ("price", f"{self.capital_usd():,.0f} USD (assumed)"),
         ]
@@ -147,6 +157,18 @@ class System(Summary):
         """Accelerators in the system."""
         return self.fabric.endpoints
 
+    def planned(self, plan: Plan) -> Plan:
+        """Return a plan with the format that the system's products have, if it has one of its own."""
+        if self.precision in (None, plan.precision.kind):
+            return plan
+        return dataclasses.replace(plan, precision=dataclasses.replace(plan.precision, kind=self.precision))
+
+    def with_plan(self, plan: Plan) -> System:
+        """Return the system with the format of its products named, that of a plan where it has none."""
+        if self.photonic is not None or self.precision is not None:
+            return self
+        return dataclasses.replace(self, precision=plan.precision.kind)
+
     def node(self) -> Node:
         """Return one accelerator as the engine sees it."""
         if self.photonic is None or self.vector is None:
@@ -156,7 +178,7 @@ class System(Summary):
                     dataclasses.replace(self.gpu, slowest_of=max(self.gpu.slowest_of, self.accelerators)),
                 ),
                 memory=self.gpu.memory,
-                peak_flop_per_s=self.gpu.peak_flop_per_s,
+                peak_flop_per_s=self.gpu.peak_flop_per_s_of((self.precision or Precision.BF16).linear_bytes),
                 static_parts_w={"gpu idle": self.gpu.static_w},
                 host=self.host,
             )
@@ -189,10 +211,16 @@ class System(Summary):
         return {phase: self.photonic.core.analog(phase) for phase in phases}
 
     def effective_bits(self) -> float:
-        """Return effective bits: of a full-scale analog sample with its converters, or bf16's significand."""
+        """Return effective bits: of a full-scale analog sample with converters, or a format's significand."""
         if self.photonic is None:
-            return BF16_SIGNIFICAND_BITS
+            return float(SIGNIFICAND_BITS[self.precision or Precision.BF16])
         return self.photonic.core.effective_bits
+
+    def precision_text(self) -> str:
+        """Return the precision of products in words."""
+        if self.photonic is None:
+            return str(self.precision) if self.precision else "of the plan"
+        return f"{self.effective_bits():.2f} effective bits"
 
     def accelerator_peak_w(self) -> float:
         """Return the power of one accelerator with all its parts at full load."""
@@ -221,7 +249,7 @@ class System(Summary):
 
         Raises
         ------
-        ParameterError
+        BudgetError
             If not even one cluster of cores fits.
         """
         if self.photonic is None or self.vector is None or self._cores_are_set:
@@ -245,12 +273,14 @@ class System(Summary):
                 f"{rest:g}, and {cluster} photonic cores need {each:g} {unit}; try --basis count, or smaller "
                 "cores"
             )
-            raise ParameterError(msg)
+            raise BudgetError(msg)
         return dataclasses.replace(self, photonic=self.photonic.resized(clusters * cluster))
 
 
-BF16_SIGNIFICAND_BITS = 8.0
-"""Significand of bfloat16 with its hidden bit."""
+SIGNIFICAND_BITS: Mapping[Precision, int] = MappingProxyType(
+    {Precision.BF16: 8, Precision.FP16: 11, Precision.FP8: 4, Precision.FP32: 24}
+)
+"""Significand of each format with its hidden bit; of fp8 that of E4M3, which weights and activations have."""
 
 
 def _electronics_w(vector: VectorUnit) -> float:
@@ -281,6 +311,7 @@ def _plain(chosen: Choice) -> System:
         fabric=build_fabric(chosen.fabric, chosen.accelerators, chosen.gpu),
         economics=default_economics(),
         basis=chosen.basis,
+        precision=chosen.precision,
         **parts,
     )
 
@@ -295,6 +326,7 @@ def system(
     basis: str | None = None,
     core: str | None = None,
     fabric: str | None = None,
+    precision: str | None = None,
     **numbers: float | str,
 ) -> System:
     """Return a system by its name, or from a TOML file, with numbers and parts changed.
@@ -303,7 +335,8 @@ def system(
     ----------
     name : str
         ``gpu_packet``, ``gpu_ocs``, ``photonic_packet`` or ``photonic_ocs``; the same with a core
-        (``photonic_ocs:ring_bank``) or a fabric (``gpu_packet@torus``); or the path of a ``.toml`` file.
+        (``photonic_ocs:ring_bank``), a GPU and its format (``gpu_packet:b200:fp8``) or a fabric
+        (``gpu_packet@torus``); or the path of a ``.toml`` file.
     changes, **numbers : mapping and keywords
         As `System.with_` takes them.
     accelerators : int
@@ -316,6 +349,8 @@ def system(
         Core of photonic accelerators, registered, or ``FILE.py:NAME``.
     fabric : str
         Fabric of packet systems, registered, or ``FILE.py:NAME``, or ``graph:FILE``.
+    precision : str
+        Format of a GPU's products, such as ``fp8``; that of the plan where nobody names one.
 
     Raises
     ------
@@ -323,7 +358,9 @@ def system(
         For unknown names, choices that the system does not use, values out of range, or a basis that has no
         room for a core.
     """
-    options = Options(accelerators=accelerators, gpu=gpu, basis=basis, core=core, fabric=fabric)
+    options = Options(
+        accelerators=accelerators, gpu=gpu, basis=basis, core=core, fabric=fabric, precision=precision
+    )
     return _built(name, options, _changes(changes, numbers))
 
 
@@ -335,6 +372,7 @@ def build_system(
     basis: Basis | str | None = None,
     core: str | None = None,
     fabric: str | None = None,
+    precision: str | None = None,
     assignments: Iterable[str] = (),
     usual_accelerators: int = DEFAULT_ACCELERATORS,
 ) -> System:
@@ -342,7 +380,7 @@ def build_system(
 
     Parameters
     ----------
-    name, accelerators, gpu, basis, core, fabric
+    name, accelerators, gpu, basis, core, fabric, precision
         As in `system`; None where nobody chose.
     assignments : iterable of str
         ``path=value``; a path may be shortened to any ending that fits one parameter only. A path that ends
@@ -356,7 +394,9 @@ def build_system(
     ParameterError
         As `system`, and for a parameter that is set twice.
     """
-    options = Options(accelerators=accelerators, gpu=gpu, basis=basis, core=core, fabric=fabric)
+    options = Options(
+        accelerators=accelerators, gpu=gpu, basis=basis, core=core, fabric=fabric, precision=precision
+    )
     changes = [Change(key=key, value=value) for key, value in map(parse_assignment, assignments)]
     return _built(name, options, changes, usual_accelerators)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from heliograph.report import ReportRow, format_si
+from heliograph.report import ReportRow, ReportTable, format_si, prefix_of, report_row
 from simulator.results.metrics import BUBBLE, DARK, EXPOSED, HOST
 from simulator.results.trace import ISSUE, LOADING_BOUND, MEMORY_BOUND, OTHER_WORK, PRODUCTS
 
@@ -63,14 +64,18 @@ def _steps_to_loss(record: Record) -> str:
 
 def _time_to_loss(record: Record) -> str:
     if "time_to_loss_s" not in record:
-        return "not trained"
+        return _untold(record)
     seconds = record["time_to_loss_s"]
     return f"{seconds / DAY_S:,.1f} days" if math.isfinite(seconds) else "not reached"
 
 
+def _untold(record: Record) -> str:
+    return UNRESOLVED if "steps_to_loss_relative" in record else "not trained"
+
+
 def _energy_to_loss(record: Record) -> str:
     if "energy_to_loss_j" not in record:
-        return "not trained"
+        return _untold(record)
     joules = record["energy_to_loss_j"]
     return format_si(joules / HOUR_S, "Wh") if math.isfinite(joules) else "not reached"
 
@@ -168,6 +173,99 @@ _REDUCED = (
     lambda r: f"{r[REDUCED]:.2f}" if REDUCED in r else "not in light",
 )
 """Line on them, if any fabric does."""
+
+
+_BINDING: Mapping[str, str] = MappingProxyType(
+    {
+        PRODUCTS: "products",
+        OTHER_WORK: "other",
+        EXPOSED: "network",
+        DARK: "circuits",
+        HOST: "host",
+        BUBBLE: "bubble",
+        ISSUE: "launches",
+    }
+)
+"""Short words for what a step's time goes to."""
+
+
+def binding(record: Record) -> str:
+    """Return what most of a step's time goes to, and its share."""
+    times: dict[str, float] = {}
+    for part, seconds in record["time_by_category_s"].items():
+        word = next(
+            (short for end, short in _WAITING.items() if part.endswith(end)), _BINDING.get(part, part)
+        )
+        times[word] = times.get(word, 0.0) + seconds
+    most = max(times, key=lambda word: times[word])
+    return f"{most} {100.0 * times[most] / record['step_time_s']:.0f}%"
+
+
+_WAITING: Mapping[str, str] = MappingProxyType({MEMORY_BOUND: "memory", LOADING_BOUND: "loading"})
+"""Short words for what products and other work wait for, by how the category's name ends."""
+
+DECIDING: Mapping[str, str] = MappingProxyType(
+    {
+        "step": "step_time_s",
+        "energy": "energy_per_token_j",
+        "cost": "usd_per_million_tokens",
+        "power": "mean_power_w",
+        "price": "capital_usd",
+    }
+)
+"""Columns of the few numbers that decide, with the keys of a record that they show."""
+
+
+def deciding_table(title: str, records: Sequence[Record], refused: Mapping[str, str]) -> ReportTable:
+    """Return the table of the few numbers that decide: a row for each system, at most 80 columns wide.
+
+    Parameters
+    ----------
+    title : str
+        Line above it.
+    records : sequence of mapping
+        One per system, as `StepResult.record` gives them.
+    refused : mapping of str to str
+        Systems that did not run, by name; their row is empty, and their sentence for the text beneath.
+    """
+    columns = [[float(record[key]) for record in records] for key in DECIDING.values()]
+    time, energy, power = (prefix_of(max(columns[index])) for index in (0, 1, 3))
+    large = max(columns[4]) >= MILLION_USD
+    scales = (time[1], energy[1], 1.0, power[1], MILLION_USD if large else THOUSAND_USD)
+    heads = (
+        f"step {time[0]}s",
+        f"energy {energy[0]}J/tok",
+        "cost $/Mtok",
+        f"power {power[0]}W",
+        f"price {'M$' if large else 'k$'}",
+        "bits",
+        "most time",
+    )
+    rows = []
+    for index, record in enumerate(records):
+        cells = [format_si(column[index] / scale) for column, scale in zip(columns, scales, strict=True)]
+        rows.append(
+            report_row(record["system"], (*cells, f"{record['effective_bits']:.2f}", binding(record)))
+        )
+    none = ("\u2013",) * len(heads)
+    rows += [report_row(name, none) for name in refused]
+    return ReportTable(title, heads, rows, dense=True)
+
+
+def best_of(records: Sequence[Record]) -> str:
+    """Return a sentence on the systems with the least time, energy and cost."""
+    found: dict[str, list[str]] = {}
+    for word, key in _JUDGED.items():
+        best = min(records, key=lambda one: float(one[key]))
+        found.setdefault(best["system"], []).append(word)
+    told = "; ".join(f"least {' and '.join(words)}: {name}" for name, words in found.items())
+    return f"{told[0].upper()}{told[1:]}."
+
+
+_JUDGED: Mapping[str, str] = MappingProxyType(
+    {"time": "step_time_s", "energy": "energy_per_token_j", "cost": "usd_per_million_tokens"}
+)
+"""Numbers of which less is better, with the keys of a record that hold them."""
 
 
 def _block(

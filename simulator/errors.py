@@ -21,6 +21,10 @@ class WorkloadError(HeliographError):
     """A model, plan or step graph that cannot be run as described."""
 
 
+class BudgetError(ParameterError):
+    """An accelerator for which a budget of power or area has no room."""
+
+
 class LinkError(HeliographError):
     """An optical path that does not close: too little light reaches the detector."""
 

@@ -192,6 +192,7 @@ def _job(file: _File, index: int, given: dict[str, Any], system: System, before:
         file.refuse("job", index, f"'{name}' is another job's name too; give each job a name of its own")
     memory_bytes = system.node().memory.capacity_bytes
     plan = plan_for(config, given["plan"], accelerators=system.accelerators, memory_bytes=memory_bytes)
+    plan = system.planned(plan)
     next_free = max((max(job.endpoints) + 1 for job in before), default=0)
     try:
         check(config, plan, accelerators=plan.axes.ranks)
@@ -199,7 +200,7 @@ def _job(file: _File, index: int, given: dict[str, Any], system: System, before:
         return Job(
             name=name,
             graph=build_step(config, plan),
-            node=system.node(),
+            node=system.with_plan(plan).node(),
             endpoints=block(given.get("first", next_free), plan.axes.ranks),
             start_s=float(given.get("start_s", 0.0)),
         )

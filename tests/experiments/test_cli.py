@@ -8,6 +8,7 @@ import pytest
 
 from experiments.__main__ import main
 from experiments.cli import BAD_INPUT
+from heliograph.system_names import SYSTEMS
 from heliograph.tables import hardware_price, tokens_price
 
 ROOT = Path(__file__).parents[2]
@@ -85,17 +86,8 @@ def test_set_changes_one_number(capsys):
 
 
 def compared(capsys, out, *extra):
-    arguments = (
-        "compare",
-        *SMALL,
-        "--accelerators",
-        "32",
-        "--no-accuracy",
-        "--json",
-        "--out",
-        str(out),
-        *extra,
-    )
+    systems = ("--systems", ",".join(SYSTEMS))
+    arguments = ("compare", *SMALL, *systems, "--accelerators", "32", "--json", "--out", str(out), *extra)
     code, text, _ = call(capsys, *arguments)
     assert code == 0
     return json.loads(text)
@@ -105,12 +97,7 @@ def test_compare_writes_a_whole_run(capsys, tmp_path):
     summary = compared(capsys, tmp_path / "run")
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"summary.json", "table.csv", "config.json", "trace.json", "step_time.png", "energy.png"} <= names
-    assert [one["system"] for one in summary["systems"]] == [
-        "gpu_packet",
-        "gpu_ocs",
-        "photonic_packet",
-        "photonic_ocs",
-    ]
+    assert [one["system"] for one in summary["systems"]] == list(SYSTEMS)
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["table_sha256"]
     assert config["versions"]["numpy"]
@@ -141,7 +128,7 @@ def test_a_change_applies_to_the_systems_that_have_the_parameter(capsys, tmp_pat
 
 def test_a_finished_run_is_not_overwritten_by_another(capsys, tmp_path):
     compared(capsys, tmp_path / "run")
-    arguments = ("compare", *SMALL, "--accelerators", "32", "--no-accuracy", "--basis", "area")
+    arguments = ("compare", *SMALL, "--accelerators", "32", "--basis", "area")
     code, _, error = call(capsys, *arguments, "--out", str(tmp_path / "run"))
     assert code == BAD_INPUT
     assert "another run" in error
@@ -152,7 +139,7 @@ def test_a_directory_that_cannot_be_used_is_told_before_the_training(capsys, tmp
     (tmp_path / "file").write_text("no directory")
     monkeypatch.setattr("heliograph.comparison.train_all", lambda *_, **__: pytest.fail("trained first"))
     for out, says in ((tmp_path / "run", "another run"), (tmp_path / "file" / "run", "cannot make")):
-        changed = ("--accelerators", "32", "--quick", "--basis", "area", "--out", str(out))
+        changed = ("--accelerators", "32", "--accuracy", "--quick", "--basis", "area", "--out", str(out))
         code, _, error = call(capsys, "compare", *SMALL, *changed)
         assert code == BAD_INPUT
         assert says in error
@@ -191,9 +178,9 @@ BAD = [
     (("step", "--system", "gpu_packet", *SMALL, "--set", "gpu.chip.tpd_w=5"), "gpu.chip.tdp_w"),
     (("step", "--system", "photonic_packet", *SMALL, "--set", "laser_power_w=1 nW"), "does not close"),
     (("step", "--system", "gpu_ocs", *SMALL, "--set", "switch.insertion_loss_db=50"), "dB"),
-    (("compare", "--no-accuracy", "--systems", "gpu_packet,gpu_packet"), "once"),
-    (("compare", "--no-accuracy", "--accelerators", "7"), "7 accelerators"),
-    (("compare", "--no-accuracy", "--systems", ""), "system"),
+    (("compare", "--systems", "gpu_packet,gpu_packet"), "once"),
+    (("compare", "--accelerators", "7"), "7 accelerators"),
+    (("compare", "--systems", ""), "system"),
     (("step", *SMALL, "--accelerators", "1000000000"), "accelerators must be at most 16,777,216"),
     (("step", "--system", "photonic_packet", *SMALL, "--set", "core.rows=1e9"), "no light is left"),
     (

@@ -102,7 +102,7 @@ def test_what_is_registered_runs_by_name():
 
 def test_files_bring_the_same_on_the_command_line(capsys, tmp_path, file):
     shape = file(f"SHAPE = {SHAPE!r}")
-    arguments = ["compare", "--no-accuracy", "--json", "--systems", "photonic_packet,gpu_packet"]
+    arguments = ["compare", "--json", "--systems", "photonic_packet,gpu_packet"]
     arguments += ["--core", CORE, "--fabric", FABRIC, "--model", f"{shape}:SHAPE"]
     arguments += ["--plan", f"{PLAN},schedule={SCHEDULE}", "--out", str(tmp_path / "run")]
     assert main(arguments) == 0
