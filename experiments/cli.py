@@ -56,6 +56,10 @@ COMMANDS = MappingProxyType(
         "network breakeven": Command(
             "experiments.network.breakeven:Breakeven", "step time against the time that circuits take to move"
         ),
+        "network spreading": Command(
+            "experiments.network.spreading:BySpreading",
+            "step time by how packets share parallel links, beside optical circuits",
+        ),
         "network circuits": Command(
             "experiments.network.circuits:Circuits",
             "schedules of optical circuits for a demand, a collective or a step's phases",

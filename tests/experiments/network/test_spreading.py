@@ -1,0 +1,55 @@
+"""`heliograph network spreading`: packets as networks carry them, beside circuits."""
+
+import dataclasses
+
+import pytest
+
+from experiments.hardware import Hardware
+from experiments.network.spreading import BySpreading
+from experiments.study import Progress
+from simulator.errors import ParameterError
+from simulator.topology.clos import Spreading
+
+ASKED = BySpreading(
+    model="llama-3-8b",
+    plan="tp=8,dp=64,zero=1,global_batch=64,sequence_length=2048",
+    queue_pairs=(1, 4, 16),
+    seeds=3,
+    hardware=Hardware(fabric="fat_tree"),
+)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return ASKED.run(Progress())
+
+
+def test_spraying_is_the_least_and_more_queue_pairs_come_near_it(found):
+    sprayed, adaptive, one, few, many = (step.mean_s for step in found.steps)
+    assert sprayed <= adaptive <= one
+    assert sprayed <= many < few < one
+
+
+def test_hashes_differ_and_their_band_holds_the_mean(found):
+    hashed = found.steps[3]
+    assert hashed.spreading is Spreading.HASHED
+    assert hashed.steps_s.min() < hashed.mean_s < hashed.steps_s.max()
+
+
+def test_the_verdict_is_the_range_over_real_networks(found):
+    least, most = found.losses
+    every = [step for one in found.steps[1:] for step in one.steps_s]
+    assert least == pytest.approx(found.circuits.mean_s / max(every) - 1)
+    assert most == pytest.approx(found.circuits.mean_s / min(every) - 1)
+    assert f"{100 * least:+.2f} to {100 * most:+.2f} %" in found.report()[1]
+
+
+def test_a_fabric_without_parallel_links_is_refused():
+    with pytest.raises(ParameterError, match="spreading"):
+        dataclasses.replace(ASKED, hardware=Hardware(fabric="dragonfly")).run(Progress())
+
+
+@pytest.mark.parametrize("wrong", [{"seeds": 0}, {"queue_pairs": (0,)}])
+def test_numbers_below_one_are_refused(wrong):
+    with pytest.raises(ParameterError, match="1"):
+        dataclasses.replace(ASKED, **wrong)
