@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
-from statistics import NormalDist
+from functools import cache, cached_property, lru_cache
 from types import MappingProxyType
 
 from electronic.devices import GpuChip, accelerator_names, check_accelerator, load_memory, table
@@ -18,6 +17,7 @@ from simulator.errors import ParameterError, nearest
 from simulator.interfaces import Bound, Cost, Numerics
 from simulator.node import Memory
 from simulator.operators import Elementwise, Held, MatMul, Phase
+from simulator.penalties import StepPenalties, library_calls, weighted
 
 STEPS = 40
 """Halvings of the interval in which the clock is sought."""
@@ -118,7 +118,6 @@ def product_work(chip: GpuChip, memory: Memory, product: MatMul) -> Work:
     stored = outputs * output_bytes(product)
     traffic = operands + stored - outputs * product.element_bytes
     share = alignment_share(chip, product)
-    calls = product.batch if weighted(product) else 1
     best = Work(compute_s=math.inf, memory_s=math.inf, moved_bytes=traffic)
     for split in SPLITS:
         partial = 2 * split * outputs * PARTIAL_SUM_BYTES if split > 1 else 0
@@ -127,7 +126,7 @@ def product_work(chip: GpuChip, memory: Memory, product: MatMul) -> Work:
             compute_s=_mainloop_s(chip, product, split) / share + written_s,
             memory_s=memory.time_s(traffic + partial),
             moved_bytes=traffic + partial,
-            calls=calls,
+            calls=int(library_calls(product)),
         )
         if candidate.time_s < best.time_s:
             best = candidate
@@ -203,11 +202,6 @@ def _waves(chip: GpuChip, product: MatMul, tiles: int) -> int:
     return rounds * math.ceil(together * tiles / chip.units) + math.ceil(left * tiles / chip.units)
 
 
-def weighted(product: MatMul) -> bool:
-    """Return whether a product has a weight or its gradient, not activations alone."""
-    return product.held is not Held.NONE or product.phase is Phase.GRAD_WEIGHT
-
-
 def _traffic_bytes(chip: GpuChip, product: MatMul) -> float:
     """Return the bytes a product moves to and from memory, given the cache (Hong and Kung's bound)."""
     cached = math.sqrt(chip.l2_bytes / product.element_bytes)
@@ -230,18 +224,14 @@ def _fused(chip: GpuChip, memory: Memory, product: MatMul) -> Work:
     rate = unit_flop_per_s(chip, product) * share
     block_s = 2 * ATTENTION_ROWS * head * sizes[1] / rate
     moved = float(product.operand_bytes)
-    first = product.on_chip == "c"
+    calls = int(library_calls(product))
     return Work(
         compute_s=(max(blocks / chip.units, 1.0) + 1.0) * block_s,
         memory_s=memory.time_s(moved),
         moved_bytes=moved,
-        launches=int(first),
-        calls=int(first),
+        launches=calls,
+        calls=calls,
     )
-
-
-BLOM = 0.375
-"""Plotting position for the expected order statistics of normal draws (Blom 1958, section 6.9)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,11 +253,8 @@ class Gpu:
     in its last wave is throttled less, and one set of constants serves a chip at any power limit. Operands of
     half the width take half the energy. Vector operations draw the limit at the vector peak, an upper bound.
 
-    *Within a step.* Unless `alone`, products but fused attention run at `in_situ_efficiency` of their rate,
-    before the clock gives way; and everything goes at the pace of the slowest of `slowest_of` chips.
-
-    *Host.* `Cost.host_s` is the time to issue an operator, and each further library call of a product of
-    several experts; it binds over a run of operators only, as the host runs ahead.
+    *Within a step.* Unless `alone`, products run in company, before the clock gives way; everything goes at
+    the pace of the slowest chip, waits for its host and draws idle power (`simulator.penalties`).
 
     *Sparsity.* Products with a weight pruned 2 of 4 run at `sparse_ratio` times the rate, with as much of the
     peak as dense ones and half the energy; what feeds them (`MatMul.operand_bytes`) and fills stays.
@@ -289,6 +276,8 @@ class Gpu:
     """Chips that wait for each other: the slowest of so many sets the pace."""
     alone: bool = False
     """Whether kernels run one by one, as in a benchmark of kernels, rather than within a training step."""
+    penalised: bool = True
+    """Whether it pays what accelerators pay within a step, idle power included."""
 
     def __post_init__(self) -> None:
         check_range(self, "slowest_of", low=1)
@@ -299,10 +288,19 @@ class Gpu:
             )
             raise ParameterError(msg)
 
-    @property
-    def lag(self) -> float:
-        """Factor by which the slowest of `slowest_of` chips is expected to be slower than the mean one."""
-        return 1.0 + self.chip.clock_spread * expected_maximum(self.slowest_of)
+    @cached_property
+    def penalties(self) -> StepPenalties:
+        """Penalties that it pays within a step; none where it is not to pay any."""
+        if not self.penalised:
+            return StepPenalties()
+        return StepPenalties(
+            host_operator_s=self.chip.host_operator_s,
+            host_launch_s=self.chip.host_launch_s,
+            in_situ_efficiency=1.0 if self.alone else self.chip.in_situ_efficiency,
+            clock_spread=self.chip.clock_spread,
+            slowest_of=self.slowest_of,
+            idle_w=self.chip.idle_w,
+        )
 
     @property
     def peak_flop_per_s(self) -> float:
@@ -321,12 +319,12 @@ class Gpu:
     @property
     def static_w(self) -> float:
         """Idle power, without the memory's."""
-        return self.chip.idle_w
+        return self.penalties.idle_w
 
     @property
     def dynamic_w(self) -> float:
         """Power that work may add before the limit is reached."""
-        return self.chip.tdp_w - self.chip.idle_w - self.memory.static_w
+        return self.chip.tdp_w - self.static_w - self.memory.static_w
 
     @property
     def energy_j_per_flop(self) -> float:
@@ -413,9 +411,8 @@ def _matmul_cost(gpu: Gpu, product: MatMul) -> Cost:
     # An operation on half as wide operands takes half the energy, as half the peak power per rate shows.
     width = gpu.chip.flops_per_cycle * gpu.chip.clock_hz / unit_flop_per_s(gpu.chip, product)
     compute_j = product.flops * gpu.energy_j_per_flop * width
-    # A fused attention kernel keeps its operands on chip, whatever ran before it.
-    company = 1.0 if gpu.alone or product.on_chip else gpu.chip.in_situ_efficiency
-    return _cost(gpu, replace(work, compute_s=work.compute_s / company), compute_j)
+    compute_s = gpu.penalties.in_company_s(work.compute_s, product)
+    return _cost(gpu, replace(work, compute_s=float(compute_s)), compute_j)
 
 
 @lru_cache(maxsize=65536)
@@ -431,13 +428,7 @@ def _elementwise_cost(gpu: Gpu, operator: Elementwise) -> Cost:
     compute_j = operator.flops * gpu.vector_energy_j_per_flop
     if not moved:
         return Cost(time_s=0.0, energy_j=MappingProxyType({"compute": compute_j, "hbm": 0.0}))
-    return replace(_cost(gpu, work, compute_j), host_s=gpu.chip.host_operator_s * operator.issued)
-
-
-@cache
-def expected_maximum(count: int) -> float:
-    """Return the expected largest of so many standard normal draws, in standard deviations (Blom 1958)."""
-    return NormalDist().inv_cdf((count - BLOM) / (count - 2 * BLOM + 1))
+    return replace(_cost(gpu, work, compute_j), host_s=gpu.penalties.host_operator_s * operator.issued)
 
 
 def _cost(gpu: Gpu, work: Work, compute_j: float) -> Cost:
@@ -450,7 +441,7 @@ def _cost(gpu: Gpu, work: Work, compute_j: float) -> Cost:
         other_j=hbm_j,
         limit_w=gpu.dynamic_w,
     )
-    compute_s = work.compute_s * factor * gpu.lag
+    compute_s = work.compute_s * factor * gpu.penalties.lag
     work_s = max(compute_s, work.memory_s)
     time_s = gpu.chip.launch_s * work.launches + work_s
     bound = Bound.MEMORY if work.memory_s > compute_s else Bound.COMPUTE
@@ -458,6 +449,5 @@ def _cost(gpu: Gpu, work: Work, compute_j: float) -> Cost:
         time_s=time_s,
         energy_j=MappingProxyType({"compute": compute_j / factor**2, "hbm": hbm_j}),
         bound=Bound.LAUNCH if time_s - work_s > work_s else bound,
-        host_s=gpu.chip.host_operator_s * min(work.calls, 1)
-        + gpu.chip.host_launch_s * max(work.calls - 1, 0),
+        host_s=float(gpu.penalties.issue_s(work.calls)),
     )

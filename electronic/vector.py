@@ -11,6 +11,7 @@ from simulator.errors import ParameterError
 from simulator.interfaces import Bound, Cost, Numerics
 from simulator.node import Memory
 from simulator.operators import Elementwise, MatMul, Phase
+from simulator.penalties import NO_PENALTIES, StepPenalties
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,8 @@ class VectorUnit:
     """The lanes."""
     memory: Memory
     """The memory they stream from."""
+    penalties: StepPenalties | None = None
+    """Penalties that they pay within a step; None for lanes by themselves."""
 
     @property
     def static_w(self) -> float:
@@ -80,7 +83,9 @@ class VectorUnit:
 @lru_cache(maxsize=65536)
 def _cost(unit: VectorUnit, operator: Elementwise) -> Cost:
     moved = operator.read_bytes + operator.written_bytes
-    compute_s, memory_s = operator.flops / unit.engine.rate_flop_per_s, unit.memory.mixed_time_s(moved)
+    paid = unit.penalties or NO_PENALTIES
+    compute_s = operator.flops / unit.engine.rate_flop_per_s * paid.lag
+    memory_s = unit.memory.mixed_time_s(moved)
     work_s = max(compute_s, memory_s)
     bound = Bound.MEMORY if memory_s > compute_s else Bound.COMPUTE
     parts = {"vector": operator.flops * unit.engine.energy_j_per_flop, "hbm": unit.memory.energy_j(moved)}
@@ -88,6 +93,7 @@ def _cost(unit: VectorUnit, operator: Elementwise) -> Cost:
         time_s=unit.engine.launch_s + work_s,
         energy_j=MappingProxyType(parts),
         bound=Bound.LAUNCH if unit.engine.launch_s > work_s else bound,
+        host_s=paid.host_operator_s * operator.issued if moved else 0.0,
     )
 
 

@@ -105,7 +105,7 @@ class Compare(Study):
             without=self.without,
             plan=self.workload.plan,
             **self.hardware.given(),
-            assignments=self.hardware.settings,
+            assignments=self.hardware.assignments,
             quick=self.quick,
             seed=self.seed or 0,
             accuracy=self.accuracy,

@@ -10,6 +10,7 @@ from heliograph.registry import model_named
 from heliograph.simulation import StepResult, run_step
 from heliograph.systems import System, build_system
 from heliograph.workload import plan_for, ranks_of
+from simulator.penalties import Penalties
 
 DEFAULT_ACCELERATORS = 1024
 """Accelerators where neither the plan nor the user says how many."""
@@ -59,7 +60,16 @@ class Hardware:
         "default rails",
     )
     replaced: Replaced = field(default_factory=Replaced)
+    penalties: Penalties | None = option(
+        None, "accelerators that pay for host, company, the slowest of them and idle power; default both"
+    )
     settings: tuple[str, ...] = changes()
+
+    @property
+    def assignments(self) -> tuple[str, ...]:
+        """Changes of the system: those of ``--set``, and the penalties if somebody chose."""
+        chosen = () if self.penalties is None else (f"penalties={self.penalties}",)
+        return (*self.settings, *chosen)
 
     def given(self) -> dict[str, Any]:
         """Return what somebody gave, as `build_system` takes it."""
@@ -81,7 +91,7 @@ class Hardware:
             accelerators=accelerators,
             usual_accelerators=usual_accelerators,
             **self.given(),
-            assignments=self.settings,
+            assignments=self.assignments,
         )
 
 

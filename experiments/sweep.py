@@ -98,8 +98,8 @@ class Sweep(Study):
         HeliographError
             If a name, a value or a range is wrong, or no point runs.
         """
-        axes = dict(map(values_of, self.hardware.settings))
-        if len(axes) < len(self.hardware.settings):
+        axes = dict(map(values_of, self.hardware.assignments))
+        if len(axes) < len(self.hardware.assignments):
             msg = "--set names a parameter twice; write all its values after one: PATH=V1,V2,..."
             raise ParameterError(msg)
         if not axes:
@@ -117,7 +117,7 @@ class Sweep(Study):
         """Return the grid: of a built system where none of what it is built from is swept."""
         plan = self.workload.plan or None
         work: dict[str, Any] = {"model": self.workload.model, "plan": plan, "progress": progress}
-        plain = dataclasses.replace(self.hardware, settings=())
+        plain = dataclasses.replace(self.hardware, settings=(), penalties=None)
         if not any(name in CHOICES for name in axes):
             usual = ranks_of(self.workload.plan) or DEFAULT_ACCELERATORS
             built = plain.system(self.system, accelerators=self.accelerators, usual_accelerators=usual)

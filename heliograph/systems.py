@@ -38,6 +38,7 @@ from simulator.fabric import CircuitPolicy, Fabric
 from simulator.node import Host, Node
 from simulator.operators import Phase
 from simulator.parameter_tree import get_at, parse_assignment, path_of, replace_at
+from simulator.penalties import NO_PENALTIES, Penalties
 from simulator.results.metrics import Economics, default_economics
 from workloads.plan.choices import Precision
 from workloads.plan.plan import Plan
@@ -85,6 +86,8 @@ class System(Summary):
     """Format of a GPU's products, whatever the plan's; None for that of the plan."""
     host: Host | None = None
     """Server that carries the accelerators; part of the system where a plan moves something to it."""
+    penalties: Penalties = Penalties.BOTH
+    """Accelerators that pay for host, company, the slowest of them and idle power (`simulator.penalties`)."""
     settings: tuple[tuple[str, str], ...] = dataclasses.field(default=(), compare=False)
     """Paths of what was changed, each with its value as it was written."""
 
@@ -171,25 +174,44 @@ class System(Summary):
 
     def node(self) -> Node:
         """Return one accelerator as the engine sees it."""
+        gpu = self._penalised_gpu()
         if self.photonic is None or self.vector is None:
             return Node(
-                name=self.gpu.name,
-                units=(
-                    dataclasses.replace(self.gpu, slowest_of=max(self.gpu.slowest_of, self.accelerators)),
-                ),
-                memory=self.gpu.memory,
-                peak_flop_per_s=self.gpu.peak_flop_per_s_of((self.precision or Precision.BF16).linear_bytes),
-                static_parts_w={"gpu idle": self.gpu.static_w},
+                name=gpu.name,
+                units=(gpu,),
+                memory=gpu.memory,
+                peak_flop_per_s=gpu.peak_flop_per_s_of((self.precision or Precision.BF16).linear_bytes),
+                static_parts_w={"gpu idle": gpu.static_w},
                 host=self.host,
             )
+        paid = gpu.penalties if self.penalties is Penalties.BOTH else NO_PENALTIES
+        photonic = dataclasses.replace(
+            self.photonic, penalties=dataclasses.replace(paid, idle_w=self._photonic_idle_w)
+        )
+        vector = dataclasses.replace(self.vector, penalties=paid)
         return Node(
-            name=self.photonic.name,
-            units=(self.photonic, self.vector),
-            memory=self.photonic.memory,
-            peak_flop_per_s=self.photonic.peak_flop_per_s,
-            static_parts_w=self.photonic.static_parts_w() | {"vector static": self.vector.static_w},
+            name=photonic.name,
+            units=(photonic, vector),
+            memory=photonic.memory,
+            peak_flop_per_s=photonic.peak_flop_per_s,
+            static_parts_w=photonic.static_parts_w() | {"vector static": vector.static_w},
             host=self.host,
         )
+
+    def _penalised_gpu(self) -> Gpu:
+        """Return the GPU as one of all accelerators, with what it pays within a step."""
+        return dataclasses.replace(
+            self.gpu,
+            slowest_of=max(self.gpu.slowest_of, self.accelerators),
+            penalised=self.penalties is not Penalties.NONE,
+        )
+
+    @property
+    def _photonic_idle_w(self) -> float:
+        """Idle power of a photonic accelerator beside its parts: a GPU's, less what its vector lanes draw."""
+        if self.vector is None or self.penalties is not Penalties.BOTH:
+            return 0.0
+        return max(0.0, self.gpu.chip.idle_w - self.vector.static_w)
 
     def hosted(self) -> System:
         """Return the system with the server that comes with its GPU, unless it has one.
@@ -226,7 +248,7 @@ class System(Summary):
         """Return the power of one accelerator with all its parts at full load."""
         if self.photonic is None or self.vector is None:
             return self.gpu.chip.tdp_w
-        return self.photonic.peak_power_w + _electronics_w(self.vector)
+        return self.photonic.peak_power_w + self._photonic_idle_w + _electronics_w(self.vector)
 
     def accelerator_area_m2(self) -> float:
         """Return the die area of one accelerator, memory apart."""
@@ -258,8 +280,8 @@ class System(Summary):
         one = self.photonic.resized(cluster)
         match self.basis:
             case Basis.POWER:
-                budget, rest, each = self.gpu.chip.tdp_w, _electronics_w(self.vector), one.peak_power_w
-                unit = "W"
+                rest = _electronics_w(self.vector) + self._photonic_idle_w
+                budget, each, unit = self.gpu.chip.tdp_w, one.peak_power_w, "W"
             case Basis.AREA:
                 budget, rest, each = self.gpu.area_m2, self.vector.area_m2, one.area_m2
                 unit = "m^2"

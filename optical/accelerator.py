@@ -26,6 +26,7 @@ from simulator.interfaces import Bound, Cost, Numerics
 from simulator.node import Memory
 from simulator.operators import Elementwise, MatMul, MatMuls, Phase, Products
 from simulator.parameter_tree import numeric_leaves
+from simulator.penalties import NO_PENALTIES, StepPenalties, library_calls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,6 +107,8 @@ class Costs:
     """Dynamic energy of each by component."""
     bound: Bound | NDArray[np.str_]
     """Limit of each duration, a value of `Bound`."""
+    host_s: Amount = 0.0
+    """Time the host needs to issue each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +139,8 @@ class PhotonicUnit:
     """Price of photonic area."""
     cmos_die: Die = shipped(Die, "cmos_die")
     """Price of electronic area."""
+    penalties: StepPenalties | None = None
+    """Penalties that it pays within a step; None for the unit by itself."""
 
     def __post_init__(self) -> None:
         check_range(self, "cores", low=1)
@@ -194,6 +199,10 @@ class PhotonicUnit:
         """Operations per second with all nodes busy, two per multiply-accumulate."""
         return 2.0 * self.peak_macs_per_s
 
+    @property
+    def _paid(self) -> StepPenalties:
+        return self.penalties or NO_PENALTIES
+
     @cached_property
     def listed(self) -> tuple[Part, ...]:
         """Parts list of one core, made once."""
@@ -202,7 +211,8 @@ class PhotonicUnit:
     def static_parts_w(self) -> dict[str, float]:
         """Return the power drawn all the time by part."""
         parts = {part: self.cores * power for part, power in static_w(self.listed).items()}
-        return parts | {"sram leakage": self.sram.bank_static_w * self.sram_bytes / self.sram.bank_bytes}
+        parts |= {"sram leakage": self.sram.bank_static_w * self.sram_bytes / self.sram.bank_bytes}
+        return parts | ({"idle": self._paid.idle_w} if self._paid.idle_w else {})
 
     @property
     def static_w(self) -> float:
@@ -266,7 +276,12 @@ class PhotonicUnit:
             raise WorkloadError(msg)
         found = self._priced(operator)
         parts = MappingProxyType(single(found.energy_j))
-        return Cost(time_s=float(found.time_s), energy_j=parts, bound=Bound(str(found.bound)))
+        return Cost(
+            time_s=float(found.time_s),
+            energy_j=parts,
+            bound=Bound(str(found.bound)),
+            host_s=float(found.host_s),
+        )
 
     def costs(self, operators: MatMuls) -> Costs:
         """Return time and dynamic energy of each of many products at once, by the formulas of one.
@@ -285,7 +300,7 @@ class PhotonicUnit:
         -----
         Cores and memory overlap (double buffering): the longer of the two is the time. A core that is loaded
         waits for it. Every word that a DAC converts is read from the buffer; every byte from or to memory is
-        written to and read from it once.
+        written to and read from it once. Penalties slow the cores, whose energy stays.
         """
         work = self.core.work(operator, self.cores)
         moved_bytes = memory_traffic_bytes(operator, self.sram_bytes / 2.0)
@@ -295,10 +310,15 @@ class PhotonicUnit:
             "sram": touched_bytes * self.sram.energy_j_per_byte,
             "hbm": self.memory.energy_j(moved_bytes),
         }
-        cores_s = work.time_s
+        cores_s = self._paid.in_company_s(work.time_s, operator) * self._paid.lag
         bound = choose(work.light_s >= work.programming_s, Bound.COMPUTE, Bound.PROGRAMMING)
         bound = choose(cores_s >= memory_s, bound, Bound.MEMORY)
-        return Costs(time_s=larger(cores_s, memory_s), energy_j=MappingProxyType(energy), bound=bound)
+        return Costs(
+            time_s=larger(cores_s, memory_s),
+            energy_j=MappingProxyType(energy),
+            bound=bound,
+            host_s=self._paid.issue_s(library_calls(operator)),
+        )
 
     def wear(self, operator: MatMul) -> float:
         """Return the share of its cells' life that a product takes of the busiest core; 0 where none wear."""

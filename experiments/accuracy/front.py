@@ -582,7 +582,7 @@ class KnobFront(Study):
             self.system,
             accelerators=self.accelerators,
             **self.hardware.given(),
-            assignments=self.hardware.settings,
+            assignments=self.hardware.assignments,
         )
         trained_steps = QUICK_TRAINED_STEPS if self.quick else TRAINED_STEPS
         return accuracy_front(

@@ -1,0 +1,88 @@
+"""Penalties within a step: one law, charged to GPUs, to photonic accelerators, to both or to neither."""
+
+import dataclasses
+import math
+
+import pytest
+
+from heliograph.simulation import StepResult, run_step
+from heliograph.systems import System, build_system
+from heliograph.workload import model, plan_for
+from simulator.operators import Held, MatMul, Phase
+from simulator.penalties import NO_PENALTIES, Penalties, StepPenalties, library_calls
+
+PRODUCT = MatMul(name="up", layer="block", phase=Phase.FORWARD, batch=1, m=4096, k=4096, n=4096, held=Held.B)
+FUSED = dataclasses.replace(PRODUCT, held=Held.NONE, on_chip="c")
+EXPERTS = dataclasses.replace(PRODUCT, batch=8)
+
+
+def step_of(system: System) -> StepResult:
+    """Return a small step on a system."""
+    config = dataclasses.replace(model("llama-3-8b"), layers=2)
+    text = "tp=8,pp=1,dp=2,global_batch=8,sequence_length=2048"
+    return run_step(system, config, plan_for(config, text, accelerators=16, memory_bytes=math.inf))
+
+
+def test_nothing_is_paid_without_penalties():
+    assert NO_PENALTIES.lag == 1.0
+    assert NO_PENALTIES.in_company_s(2.0, PRODUCT) == 2.0
+    assert NO_PENALTIES.issue_s(8) == 0.0
+
+
+def test_the_slowest_of_more_lags_further():
+    lags = [StepPenalties(clock_spread=0.015, slowest_of=n).lag for n in (1, 8, 1024)]
+    assert lags == sorted(lags)
+    assert lags[0] == pytest.approx(1.0)
+    assert lags[-1] == pytest.approx(1.0 + 0.015 * 3.24, rel=2e-3)  # largest of 1,024 normal draws
+
+
+def test_fused_attention_keeps_its_rate_and_is_called_once():
+    paid = StepPenalties(in_situ_efficiency=0.5, host_operator_s=1.0, host_launch_s=0.25)
+    assert paid.in_company_s(1.0, PRODUCT) == 2.0
+    assert paid.in_company_s(1.0, FUSED) == 1.0
+    later = dataclasses.replace(FUSED, on_chip="a")
+    assert [library_calls(one) for one in (PRODUCT, FUSED, later, EXPERTS)] == [1, 1, 0, 8]
+    assert [paid.issue_s(calls) for calls in (0, 1, 8)] == [0.0, 1.0, 2.75]
+
+
+@pytest.mark.parametrize("name", ["gpu_packet", "photonic_packet"])
+def test_penalties_cost_time_and_energy(name):
+    found = {
+        one: step_of(build_system(name, accelerators=16, assignments=[f"penalties={one}"]))
+        for one in Penalties
+    }
+    none, gpu, both = (found[one] for one in Penalties)
+    light = name.startswith("photonic")
+    assert none.step_time_s < both.step_time_s
+    assert none.energy_j < both.energy_j
+    charged = none if light else both  # what only GPUs pay leaves light as it is, and GPUs as if both paid
+    assert gpu.step_time_s == pytest.approx(charged.step_time_s)
+    assert gpu.energy_j == pytest.approx(charged.energy_j)
+
+
+def test_light_pays_what_its_gpu_pays():
+    system = build_system("photonic_packet", accelerators=64)
+    photonic, vector = system.node().units
+    gpu = build_system("gpu_packet", accelerators=64).node().units[0]
+    for name in ("host_operator_s", "host_launch_s", "in_situ_efficiency", "clock_spread", "slowest_of"):
+        assert getattr(photonic.penalties, name) == getattr(gpu.penalties, name)
+        assert getattr(vector.penalties, name) == getattr(gpu.penalties, name)
+    assert photonic.cost(PRODUCT).host_s == gpu.cost(PRODUCT).host_s > 0.0
+    idle_w = system.node().static_by_part_w()["idle"]
+    assert idle_w + vector.static_w == pytest.approx(gpu.static_w)
+
+
+def test_a_slower_host_slows_light_too():
+    usual, slow = (
+        step_of(build_system("photonic_packet", accelerators=16, assignments=[f"host_operator_s={text}"]))
+        for text in ("75 us", "5 ms")
+    )
+    assert slow.step_time_s > 2.0 * usual.step_time_s
+
+
+def test_idle_power_counts_against_the_budget():
+    free, paying = (
+        build_system("photonic_packet", accelerators=8, assignments=[f"penalties={one}", "idle_w=400"])
+        for one in ("none", "both")
+    )
+    assert paying.photonic.cores < free.photonic.cores
