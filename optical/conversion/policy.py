@@ -9,8 +9,8 @@ from enum import StrEnum
 from typing import Protocol
 
 from optical.execution import AnalogSpec, Mode, ProductSpecs
-from optical.execution.spec import record_from_json, record_to_json
 from simulator.errors import ParameterError
+from simulator.json_records import record_from_json, record_to_json
 from simulator.operators import Phase
 
 

@@ -1,9 +1,10 @@
 """Executed products: what a photonic core makes of a matrix product, and of its gradients.
 
-A product walks one road: `spec` (what reaches it, a frozen record), `draws` (randomness by key and place),
-`operands` (codes on the converters' grids), `products` (their exact product), `readout` (gain and the law of
-noise, once, as data), `kernels` (the two passes that numba compiles), `numerics` (all of it in turn) and
-`matmul` (the same as a differentiable function of torch, in blocks of rows). Beside it stand `sharded`
+A product walks one road: `spec` (what reaches it, a frozen record with the law of noise as data), `draws`
+(randomness by key and place), `operands` (codes on the converters' grids, as a chip sets them), `products`
+(their exact product), `readout` (gain, and the law in units of codes), `kernels` (rounding and readout on
+arrays, in torch and compiled by numba), `numerics` (all of it in turn) and `matmul` (the same as a
+differentiable function of torch, in blocks of rows). Beside it stand `sharded`
 (distributed tensors), `residues` (residue numbers) and `photons` (products counted photon by photon).
 
 What is exported here needs no torch. `optical.execution.numerics.AnalogNumerics`,
@@ -11,11 +12,21 @@ What is exported here needs no torch. `optical.execution.numerics.AnalogNumerics
 """
 
 from optical.execution.residues import Residues
-from optical.execution.spec import AnalogSpec, Mode, ProductSpecs, Rounding, Scale, Shot, loads_second
+from optical.execution.spec import (
+    AnalogSpec,
+    Mode,
+    NoiseLaw,
+    ProductSpecs,
+    Rounding,
+    Scale,
+    Shot,
+    loads_second,
+)
 
 __all__ = [
     "AnalogSpec",
     "Mode",
+    "NoiseLaw",
     "ProductSpecs",
     "Residues",
     "Rounding",

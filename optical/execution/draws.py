@@ -170,9 +170,10 @@ def gaussian_pairs() -> torch.Tensor:
     return torch.stack((quantiles, quantiles[partner]), 1).view(torch.float64).squeeze(1)
 
 
-@functools.lru_cache(maxsize=64)
-def fixed_gains(seed: int, kind: int, rows: int, columns: int, variance: float) -> torch.Tensor:
-    """Return the gains of a chip's parts of one kind, mean 1, [rows, columns]; the same on every device.
+def fixed_gains(
+    seed: int, kind: int, parts: tuple[int, int], variance: float, *, over: tuple[int, ...]
+) -> torch.Tensor:
+    """Return the gains of a chip's parts of one kind, repeated over a matrix; the same on every device.
 
     Parameters
     ----------
@@ -180,10 +181,19 @@ def fixed_gains(seed: int, kind: int, rows: int, columns: int, variance: float) 
         Of the chip.
     kind : int
         Tells kinds of parts of one chip apart.
-    rows, columns : int
-        Of parts.
+    parts : tuple of int
+        Rows and columns of parts.
     variance : float
-        Of a gain, relative.
+        Of a gain, relative; their mean is 1.
+    over : tuple of int
+        Rows and columns of the matrix.
     """
+    grid = _grid_of_gains(seed, kind, parts, variance)
+    repeats = [-(-size // count) for size, count in zip(over, parts, strict=True)]
+    return grid.repeat(*repeats)[: over[0], : over[1]]
+
+
+@functools.lru_cache(maxsize=64)
+def _grid_of_gains(seed: int, kind: int, parts: tuple[int, int], variance: float) -> torch.Tensor:
     draws = Draws([mix_key(seed, kind)], torch.device("cpu"))
-    return draws.gaussian(torch.Size((rows, columns)), torch.float32).mul_(math.sqrt(variance)).add_(1.0)
+    return draws.gaussian(torch.Size(parts), torch.float32).mul_(math.sqrt(variance)).add_(1.0)

@@ -1,22 +1,33 @@
-"""Two passes over arrays, compiled by numba where that is installed: rounding to codes, and readout.
+"""Both passes over arrays, in torch and compiled by numba where that is installed: rounding, and readout.
 
-Each does what the torch code of `operands.encode` and of `readout.read` does, operation by operation and from
-the same draws, hence with the same bits. They run on one thread and let others run.
+`to_codes` and `read` run the compiled pass on a CPU and torch elsewhere; both do the same operation by
+operation and from the same draws, hence with the same bits. Compiled passes run on one thread and let others
+run.
 
 Shape suffixes: B matrices, R rows and C columns of an operand as it lies in memory, M rows and N columns of a
-product; G blocks of B / G matrices, each with a key.
+product; G blocks of B / G matrices, each with a gain and draws of its own.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from optical.execution.draws import INCREMENT, LAST_SHIFT, MIXING, WORDS_PER_NUMBER, Words
+from optical.execution.draws import (
+    INCREMENT,
+    LAST_SHIFT,
+    MIXING,
+    NO_WORDS,
+    WORDS_PER_NUMBER,
+    Draws,
+    Words,
+    gaussian_pairs,
+)
 
 try:
     import numba
@@ -30,24 +41,25 @@ _DITHER_UNIT = np.float32(2.0**-16)
 """One 16-bit word of dither, in steps."""
 
 
-class Coded(NamedTuple):
-    """Memory for an operand's codes."""
+class Rounded(NamedTuple):
+    """Codes of an operand, with their energies."""
 
-    codes: np.ndarray
-    """Int8 or float32, [B, R, C]."""
-    energy: np.ndarray
-    """Sums of squared codes, float32 [B, R, 1] or [B, 1, C]."""
-    by_rows: bool
-    """Which of them."""
+    codes: torch.Tensor
+    """Int8, or of the operand's own type; [B, R, C]."""
+    energy: torch.Tensor
+    """Sums of squared codes along a dimension, which it keeps with one element."""
 
 
 class Lines(NamedTuple):
-    """Energies and full scales of rows of A, or of columns of B; float32."""
+    """Energies and full scales of rows of A, or of columns of B, or of blocks of them.
 
-    energy: np.ndarray
-    """Sums of squared codes, [B, M] or [B or 1, N]."""
-    scale: np.ndarray
-    """Full scales, the same, or with one of all lines."""
+    Tensors that are broadcast to [B, M, N]; arrays without the dimension of the other operand's lines.
+    """
+
+    energy: Any
+    """Sums of squared codes."""
+    scale: Any
+    """Full scales."""
 
 
 class Law(NamedTuple):
@@ -69,8 +81,121 @@ class Law(NamedTuple):
     """Value of a code product for full scales of 1."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """Errors that no law of single outputs states; [B, M, N] or broadcast to it, none of them without."""
+
+    variance: torch.Tensor | None = None
+    """Noise beyond the law, as variance in code products squared."""
+    added: tuple[torch.Tensor, ...] = ()
+    """Errors to add, in code products."""
+    gain: torch.Tensor | None = None
+    """Gains of the outputs."""
+
+
+NOTHING_SHARED = Shared()
+
+
+def to_codes(
+    x_BRC: torch.Tensor, scale: torch.Tensor, reach: float, dim: int, draws: Draws | None, *, small: bool
+) -> Rounded:
+    """Return an operand rounded to codes.
+
+    Parameters
+    ----------
+    x_BRC : torch.Tensor
+        Operand, without gaps.
+    scale : torch.Tensor
+        Full scales, [B, R, 1], [B, 1, C] or [B, 1, 1].
+    reach : float
+        Code of full scale.
+    dim : int
+        -1 or -2, along which energies are summed.
+    draws : Draws or None
+        Source of dithers; none to round to nearest.
+    small : bool
+        Whether codes are to be int8.
+    """
+    if not available(x_BRC):
+        codes = x_BRC * (scale.new_tensor(reach) / scale)
+        if draws is not None:
+            codes.add_(draws.dither(x_BRC.shape, x_BRC.dtype))
+        codes.round_()
+        return Rounded(codes.to(torch.int8) if small else codes, energy_of(codes, dim, x_BRC.dtype))
+    batch, rows, columns = x_BRC.shape
+    codes = torch.empty_like(x_BRC, dtype=torch.int8 if small else x_BRC.dtype)
+    energy = x_BRC.new_empty((batch, rows, 1) if dim == -1 else (batch, 1, columns))
+    words = NO_WORDS if draws is None else draws.take(x_BRC.numel() // draws.blocks)
+    memory = np.from_dlpack(x_BRC)  # `numpy` would keep FSDP from freeing it
+    _encode(memory, scale.numpy(), np.float32(reach), words, (codes.numpy(), energy.numpy()))
+    return Rounded(codes, energy)
+
+
+def energy_of(codes: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return sums of squared codes, exact as far as their type: those of whole codes do not hang on order."""
+    return codes.double().square().sum(dim, keepdim=True).to(dtype)
+
+
+def read(
+    value_BMN: torch.Tensor, operands: tuple[Lines, Lines], law: Law, shared: Shared, draws: Draws | None
+) -> torch.Tensor:
+    """Return products of codes with noise, converted and scaled.
+
+    Parameters
+    ----------
+    value_BMN : torch.Tensor
+        Products of codes, floating point, whose memory may be written to.
+    operands : tuple of Lines
+        Rows of A and columns of B.
+    law : Law
+        What happens to outputs.
+    shared : Shared
+        What else happens to them.
+    draws : Draws or None
+        Source of noise; none without.
+    """
+    if available(value_BMN) and shared is NOTHING_SHARED:
+        words = NO_WORDS if draws is None else draws.take(-(-value_BMN.numel() // (2 * draws.blocks)))
+        rows, columns = (
+            Lines(*(x.squeeze(dim).numpy() for x in lines))
+            for lines, dim in zip(operands, (2, 1), strict=True)
+        )
+        _read(value_BMN.numpy(), (rows, columns), law, words, gaussian_pairs().numpy())
+        return value_BMN
+    (rows, columns), dtype, value = operands, value_BMN.dtype, value_BMN
+    if draws is not None:
+        variance = variance_of(law, rows.energy, columns.energy)
+        variance = variance if shared.variance is None else variance + shared.variance
+        deviation = variance.double().sqrt_().to(dtype)  # in float32 libraries round otherwise
+        value = value + draws.gaussian(value.shape, dtype) * deviation
+    for part in shared.added:
+        value = value + part
+    if shared.gain is not None:
+        value = value * shared.gain
+    unit = rows.scale * law.unit
+    if law.largest_code:
+        step = of_matrices(law.step, value).to(dtype)
+        value = (value * step.reciprocal()).round().clamp(-law.largest_code, law.largest_code)
+        unit = unit * step
+    return value * unit * columns.scale if columns.scale.shape[2] > 1 else value * (unit * columns.scale)
+
+
+def variance_of(law: Law, row_energy: torch.Tensor, column_energy: torch.Tensor) -> torch.Tensor:
+    """Return the variance that a law gives to each output, [B, M, N], of energies [B, M, 1] and [B, 1, N]."""
+    constant, by_row, by_column, by_both = (of_matrices(x, row_energy) for x in law[:4])
+    base = (constant + by_row * row_energy).to(row_energy.dtype)
+    slope = (by_column + by_both * row_energy).to(row_energy.dtype)
+    return base + slope * column_energy
+
+
+def of_matrices(x: Any, like: torch.Tensor) -> torch.Tensor:  # noqa: ANN401
+    """Return what each block has, [G], for each of the matrices of a tensor, [B, 1, 1]."""
+    of_blocks = torch.as_tensor(x, device=like.device)
+    return of_blocks.repeat_interleave(like.shape[0] // len(of_blocks)).view(-1, 1, 1)
+
+
 def available(x: torch.Tensor) -> bool:
-    """Return whether compiled passes take such tensors: float32 on a CPU, where numba is installed."""
+    """Return whether compiled passes take such a tensor: float32 on a CPU, where numba is installed."""
     usual = x.dtype == torch.float32 and x.device.type == "cpu"
     return usual and numba is not None and os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
 
@@ -88,23 +213,16 @@ _inner = _compiled(no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 @_compiled()
-def encode(x_BRC: np.ndarray, scale: np.ndarray, reach: np.float32, words: Words, coded: Coded) -> None:
-    """Round an operand to codes, stochastically if there are words.
-
-    Parameters
-    ----------
-    x_BRC : numpy.ndarray
-        Operand, float32 without gaps.
-    scale : numpy.ndarray
-        Full scales, float32 [B, R, 1], [B, 1, C] or [B, 1, 1].
-    reach : float
-        Code of full scale.
-    words : Words
-        Source of dithers.
-    coded : Coded
-        Where codes go.
-    """
-    batch, rows, columns = x_BRC.shape
+def _encode(
+    x_BRC: np.ndarray,
+    scale: np.ndarray,
+    reach: np.float32,
+    words: Words,
+    made: tuple[np.ndarray, np.ndarray],
+) -> None:
+    """Write codes and energies of an operand, rounded stochastically if there are words."""
+    (batch, rows, columns), (codes_BRC, energy) = x_BRC.shape, made
+    by_rows = energy.shape[1] == rows and energy.shape[2] == 1
     numbers = np.zeros(columns // WORDS_PER_NUMBER + 2, np.uint64)
     dither, factor = np.zeros(columns, np.float32), np.empty(columns, np.float32)
     squares = np.empty(columns, np.float64)
@@ -118,35 +236,21 @@ def encode(x_BRC: np.ndarray, scale: np.ndarray, reach: np.float32, words: Words
                 place = words.first + (matrix % each * rows + row) * columns
                 start = _fill(numbers, words.keys[matrix // each], place)
                 _dither(numbers.view(np.int16)[start : start + columns], dither)
-            codes = coded.codes[matrix, row]
+            codes = codes_BRC[matrix, row]
             _round(x_BRC[matrix, row], factor, dither, codes)
-            if coded.by_rows:
-                coded.energy[matrix, row, 0] = _sum_of_squares(codes)
+            if by_rows:
+                energy[matrix, row, 0] = _sum_of_squares(codes)
             else:
                 _add_squares(codes, squares)
-        if not coded.by_rows:
-            coded.energy[matrix, 0] = squares
+        if not by_rows:
+            energy[matrix, 0] = squares
 
 
 @_compiled()
-def read(
+def _read(
     value_BMN: np.ndarray, operands: tuple[Lines, Lines], law: Law, words: Words, pairs: np.ndarray
 ) -> None:
-    """Add noise to outputs, convert and scale them, in place.
-
-    Parameters
-    ----------
-    value_BMN : numpy.ndarray
-        Exact products of codes, float32 without gaps; delivered outputs afterwards.
-    operands : tuple of Lines
-        Rows of A and columns of B.
-    law : Law
-        What happens to outputs.
-    words : Words
-        Source of noise, if there is any.
-    pairs : numpy.ndarray
-        Pairs of Gaussians by word (`draws.gaussian_pairs`).
-    """
+    """Add noise to outputs, convert and scale them, in place, from pairs of Gaussians by word."""
     (batch, rows, columns), (of_rows, of_columns) = value_BMN.shape, operands
     numbers = np.zeros(columns // 2 // WORDS_PER_NUMBER + 2, np.uint64)
     drawn, ones = np.zeros(columns // 2 + 1, np.float64), np.ones(columns, np.float32)

@@ -16,9 +16,9 @@ import torch
 from torch.autograd import forward_ad
 
 from optical.execution.draws import Draws
-from optical.execution.numerics import AnalogNumerics, SharedBlocks, check_types, executed, is_exact
-from optical.execution.operands import Order, Orders, encode
-from optical.execution.spec import AnalogSpec, ProductSpecs, Scale, loads_second, spec_from_json
+from optical.execution.numerics import AnalogNumerics, Loading, check_types, executed
+from optical.execution.operands import Order, Orders
+from optical.execution.spec import AnalogSpec, ProductSpecs, loads_second, spec_from_json
 from simulator.errors import WorkloadError
 from simulator.keys import mix_key
 
@@ -447,9 +447,9 @@ def multiply_in_blocks(
     drawn from a key without the block's number. Per-block partial sums of a gradient are added digitally.
     """
     numerics, (batch, rows, length) = AnalogNumerics(spec, blocks.exact_tiles), a_BMK.shape
-    if is_exact(spec):
+    if spec.is_exact:
         return torch.bmm(a_BMK, b_BKN)
-    together = 1 if spec.scale is Scale.BLOCK else rows * length * batch
+    together = 1 if spec.residues is not None else rows * length * batch
     if batch > 1:
         parts = [
             numerics.matmul_blocks(a_BMK[at], b_BKN[at], Draws(keys, a_BMK.device), blocks.orders)
@@ -459,7 +459,13 @@ def multiply_in_blocks(
     if blocks.sums_rows:
         together = min(together, max(1, _MOST_AT_ONCE // (rows * b_BKN.shape[2])))
         return _sum_of_blocks(a_BMK, b_BKN, numerics, blocks, together)
-    return _rows_of_blocks(a_BMK, b_BKN, numerics, blocks, together)
+    second, parts = bool(loads_second(min(blocks.size, rows), b_BKN.shape[2])), []
+    for keys, at in blocks.groups(rows, together):
+        draws, a_GMK = Draws(keys, a_BMK.device), a_BMK[:, at].reshape(len(keys), -1, length)
+        loading = Loading(Draws([blocks.key_of(_SHARED)], b_BKN.device), second)
+        made = numerics.matmul_blocks(a_GMK, b_BKN, draws, blocks.orders, single=True, loading=loading)
+        parts.append(made.flatten(0, 1))
+    return (torch.cat(parts) if len(parts) > 1 else parts[0])[None]
 
 
 def _sum_of_blocks(
@@ -474,26 +480,6 @@ def _sum_of_blocks(
         for part in numerics.matmul_blocks(a_GKM.mT, b_GKN, draws, blocks.orders, single=True):
             total = part if total is None else total.add_(part)
     return a_BMK.new_zeros((1, a_BMK.shape[1], b_BKN.shape[2])) if total is None else total[None]
-
-
-def _rows_of_blocks(
-    a_BMK: torch.Tensor, b_BKN: torch.Tensor, numerics: AnalogNumerics, blocks: RowBlocks, together: int
-) -> torch.Tensor:
-    """Return the product of a single matrix A by a B that all blocks of its rows share."""
-    spec, (_, rows, length) = numerics.spec, a_BMK.shape
-    second = bool(loads_second(min(blocks.size, rows), b_BKN.shape[2]))
-    shared, parts = Draws([blocks.key_of(_SHARED)], b_BKN.device), []
-    if spec.scale is Scale.BLOCK:
-        scaled = SharedBlocks.of(b_BKN, spec, shared, loaded=second)
-        for keys, at in blocks.groups(rows, together):
-            parts.append(numerics.multiply_scaled_blocks(a_BMK[:, at], scaled, Draws(keys, a_BMK.device)))
-        return torch.cat(parts, 1).to(a_BMK.dtype)
-    b = encode(b_BKN, -2, spec, shared, loaded=second, order=blocks.orders[1])
-    for keys, at in blocks.groups(rows, together):
-        draws, a_GMK = Draws(keys, a_BMK.device), a_BMK[:, at].reshape(len(keys), -1, length)
-        a = encode(a_GMK, -1, spec, draws, loaded=not second, order=blocks.orders[0], single=True)
-        parts.append(numerics.multiply(a, b, draws).flatten(0, 1))
-    return (torch.cat(parts) if len(parts) > 1 else parts[0])[None].to(a_BMK.dtype)
 
 
 def _shape_only(

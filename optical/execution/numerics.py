@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+import typing
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from optical.execution.draws import Draws
-from optical.execution.operands import Operand, Orders, encode, set_on_chip
+from optical.execution.operands import Operand, Order, Orders, encode
 from optical.execution.products import multiply
-from optical.execution.readout import clipped_fraction, read, set_gain
+from optical.execution.readout import Operands, clipped_fraction, read, set_gain
 from optical.execution.residues import Residues, draw_misread
 from optical.execution.spec import AnalogSpec, Scale, loads_second
 from simulator.errors import WorkloadError
@@ -44,6 +45,15 @@ def executed(function: Callable[..., _T]) -> Callable[..., _T]:
                 return function(*arguments, **options)
 
     return run
+
+
+class Loading(NamedTuple):
+    """How B is set: loaded, or streamed, once for all rows that meet it."""
+
+    draws: Draws
+    """For its stochastic rounding and errors of loading."""
+    second: bool
+    """Whether B is what stays in a core that holds weights, rather than A."""
 
 
 @dataclass(frozen=True)
@@ -100,96 +110,73 @@ class AnalogNumerics:
             If the shapes do not make a batched product.
         """
         _check_shapes(a_BMK, b_BKN)
+        if self.spec.is_exact:
+            return torch.bmm(a_BMK, b_BKN)
         return self.matmul_blocks(a_BMK, b_BKN, Draws([key], a_BMK.device), orders)
 
     def matmul_blocks(
-        self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, draws: Draws, orders: Orders, *, single: bool = False
+        self,
+        a_BMK: torch.Tensor,
+        b_BKN: torch.Tensor,
+        draws: Draws,
+        orders: Orders,
+        *,
+        single: bool = False,
+        loading: Loading | None = None,
     ) -> torch.Tensor:
         """Return the products of several blocks of matrices, each with a gain, scales and draws of its own.
 
         Parameters
         ----------
         a_BMK, b_BKN : torch.Tensor
-            Operands, shapes [B, M, K] and [B, K, N].
+            Operands, shapes [B, M, K] and [B, K, N], or [1, K, N] for all.
         draws : Draws
-            Of each block; there is one with block scales.
+            Of each block; there is one with residue numbers.
         orders : Orders
             Of the draws of A and of B.
         single : bool
             Whether a block is one matrix, large enough to be multiplied by itself.
+        loading : Loading or None
+            How B is coded where other rows meet it too.
         """
-        if is_exact(self.spec):
-            return torch.bmm(a_BMK, b_BKN)
-        second = bool(loads_second(a_BMK.shape[1], b_BKN.shape[2]))
-        if self.spec.scale is Scale.BLOCK:
-            scaled = SharedBlocks.of(b_BKN, self.spec, None, loaded=second)
-            return self.multiply_scaled_blocks(a_BMK, scaled, draws).to(a_BMK.dtype)
-        kind = single or a_BMK.shape[0] == 1
-        a = encode(a_BMK, -1, self.spec, draws, loaded=not second, order=orders[0], single=kind)
-        b = encode(b_BKN, -2, self.spec, draws, loaded=second, order=orders[1], single=kind)
-        return self.multiply(a, b, draws).to(a_BMK.dtype)
+        if loading is None:
+            loading = Loading(draws, bool(loads_second(a_BMK.shape[1], b_BKN.shape[2])))
+        total: torch.Tensor | None = None
+        in_blocks, width = self.spec.scale is Scale.BLOCK, self.spec.analog_length
+        of_a, of_b = (Order.ROWS, Order.ROWS) if in_blocks else orders
+        for at in self._pieces(a_BMK, b_BKN) if in_blocks else [slice(None)]:
+            a_part, b_part = a_BMK[..., at], b_BKN[:, at]
+            if in_blocks:
+                a_part, b_part = _rows_of_samples(a_part, width), _columns_of_samples(b_part, width)
+            kind = single or a_part.shape[0] == 1
+            a = encode(a_part, -1, self.spec, draws, loaded=not loading.second, order=of_a, single=kind)
+            b = encode(b_part, -2, self.spec, loading.draws, loaded=loading.second, order=of_b, single=kind)
+            for part in self._readings(a, b, draws, a_BMK.shape[0]):
+                total = part if total is None else total.add_(part)
+        return typing.cast("torch.Tensor", total).to(a_BMK.dtype)
 
-    def multiply(self, a: Operand, b: Operand, draws: Draws) -> torch.Tensor:
-        """Return the product of coded operands, shape [B, M, N], in single or double precision.
-
-        Parameters
-        ----------
-        a, b : Operand
-            Coded operands (`optical.execution.operands.encode`), [B, M, K] and [B, K, N], or [1, K, N] for
-            all; not of a specification with block scales.
-        draws : Draws
-            Of each block of matrices.
-        """
-        length, width = a.codes.shape[2], self.spec.analog_length
-        second = bool(loads_second(a.codes.shape[1], b.codes.shape[2]))
-        a, b = set_on_chip(a, b, self.spec.chip, draws.blocks, second=second)
-        if not self.exact_tiles or length <= width:
-            product = multiply(a.codes, b.codes)
-            gain = set_gain(self.spec, a, b, draws.blocks, product)
-            return read(self.spec, (a, b), product, gain, draws, second=second, exact=self.exact_tiles)
-        gain = set_gain(self.spec, a, b, draws.blocks, None)
-        total = a.energy.new_zeros(())
-        for start in range(0, length, width):
-            tile = slice(start, start + width)
-            tiles = a.recoded(a.codes[..., tile], -1), b.recoded(b.codes[:, tile], -2)
-            product = multiply(tiles[0].codes, tiles[1].codes)
-            total = total + read(self.spec, tiles, product, gain, draws, second=second, exact=True)
-        return total
-
-    def multiply_scaled_blocks(self, a_BMK: torch.Tensor, b: SharedBlocks, draws: Draws) -> torch.Tensor:
-        """Return the product of block floating-point operands, one block and one scale per analog sample.
-
-        Parameters
-        ----------
-        a_BMK : torch.Tensor
-            Operand, shape [B, M, K].
-        b : SharedBlocks
-            The other, perhaps for other rows of A too.
-        draws : Draws
-            Source of all noise, of a single block.
-
-        Returns
-        -------
-        torch.Tensor
-            [B, M, N], in single or double precision.
-        """
-        each, width, residues = _spec_of_samples(self.spec), self.spec.analog_length, self.spec.residues
-        dtype = a_BMK.dtype if a_BMK.dtype == torch.float64 else torch.float32
-        c_BMN = a_BMK.new_zeros((*a_BMK.shape[:2], b.columns), dtype=dtype)
-        count = 1
+    def _pieces(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> list[slice]:
+        """Return which products of a sum go together: those of a sample, or of several of residue numbers."""
+        width, residues, together = self.spec.analog_length, self.spec.residues, 1
         if residues is not None:
-            wrong = max(1.0, c_BMN.numel() * math.fsum(residues.misreadings))
-            count = max(1, int(min(_MISREAD_TOGETHER / wrong, _LONGEST_SUM / width)))
-        for start in range(0, a_BMK.shape[-1], count * width):
-            part = _rows_of_samples(a_BMK[..., start : start + count * width], width)
-            a = encode(part, -1, each, draws, loaded=not b.loaded)
-            operands = (a, b.part(start // width, count, each, draws))
-            if residues is None:
-                c_BMN.add_(AnalogNumerics(each).multiply(*operands, draws))
-            else:
-                second = bool(loads_second(a.codes.shape[1], b.columns))
-                _add_residues(c_BMN, residues, set_on_chip(*operands, each.chip, 1, second=second), draws)
-        return c_BMN
+            outputs = a_BMK.shape[0] * a_BMK.shape[1] * b_BKN.shape[2]
+            wrong = max(1.0, outputs * math.fsum(residues.misreadings))
+            together = max(1, int(min(_MISREAD_TOGETHER / wrong, _LONGEST_SUM / width)))
+        starts = range(0, a_BMK.shape[2], together * width)
+        return [slice(start, start + together * width) for start in starts]
+
+    def _readings(self, a: Operand, b: Operand, draws: Draws, matrices: int) -> Iterator[torch.Tensor]:
+        """Yield what adds up to the product of so many coded matrices: all at once, or sample by sample."""
+        if self.spec.residues is not None:
+            yield _read_residues(self.spec.residues, (a, b), draws, matrices)
+            return
+        tiles, gain = [(a, b)], None
+        if self.exact_tiles and a.codes.shape[2] > self.spec.analog_length:
+            tiles = _tiles(a, b, self.spec.analog_length)
+            gain = set_gain(self.spec, a, b, draws.blocks, None)
+        for one, other in tiles:
+            product = multiply(one.codes, other.codes)
+            yield read(self.spec, (one, other), product, gain, draws, exact=self.exact_tiles)
 
     @executed
     def set_operands(
@@ -208,7 +195,7 @@ class AnalogNumerics:
         _check_shapes(a_BMK, b_BKN)
         draws, spec, width = Draws([key], a_BMK.device), self.spec, a_BMK.shape[2]
         if spec.scale is Scale.BLOCK:
-            spec, width = _spec_of_samples(spec), spec.analog_length
+            width = spec.analog_length
         parts = zip(a_BMK.split(width, 2), b_BKN.split(width, 1), strict=True)
         pairs = [_set(a_part, b_part, spec, draws) for a_part, b_part in parts]
         firsts, seconds = zip(*((a.values, b.values) for a, b in pairs), strict=True)
@@ -233,81 +220,13 @@ def _set(a_BMK: torch.Tensor, b_BKN: torch.Tensor, spec: AnalogSpec, draws: Draw
     """Return both operands as they are coded, loaded and set on a chip."""
     second = bool(loads_second(a_BMK.shape[1], b_BKN.shape[2]))
     a = encode(a_BMK, -1, spec, draws, loaded=not second)
-    b = encode(b_BKN, -2, spec, draws, loaded=second)
-    return set_on_chip(a, b, spec.chip, draws.blocks, second=second)
+    return a, encode(b_BKN, -2, spec, draws, loaded=second)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SharedBlocks:
-    """B with scales of its own in each sample, as it is loaded, or streamed, once for blocks of rows."""
-
-    b_BKN: torch.Tensor
-    """What is coded."""
-    width: int
-    """Products of a sample."""
-    loaded: bool
-    """Whether B is what stays in the core, rather than A."""
-    coded: tuple[Operand, ...] | None
-    """One sample each, [B, W, N]; of residue numbers one for all samples, [B T, W, N]. None where they are
-    coded as they are needed, from the draws of the one block that does."""
-
-    @classmethod
-    def of(cls, b_BKN: torch.Tensor, spec: AnalogSpec, draws: Draws | None, *, loaded: bool) -> SharedBlocks:
-        """Return B, coded already if there are draws for that.
-
-        Parameters
-        ----------
-        b_BKN : torch.Tensor
-            Operand, shape [B, K, N].
-        spec : AnalogSpec
-            With block scales.
-        draws : Draws or None
-            For stochastic rounding and errors of loading, shared by all blocks of rows.
-        loaded : bool
-            Whether it stays in the core, with the error of loading it.
-        """
-        coded, width = None, spec.analog_length
-        if draws is not None:
-            each = _spec_of_samples(spec)
-            parts = [b_BKN] if spec.residues is not None else b_BKN.split(width, dim=1)
-            coded = tuple(
-                encode(_columns_of_samples(part, width), -2, each, draws, loaded=loaded) for part in parts
-            )
-        return cls(b_BKN=b_BKN, width=width, loaded=loaded, coded=coded)
-
-    @property
-    def columns(self) -> int:
-        """N."""
-        return self.b_BKN.shape[2]
-
-    def part(self, first: int, count: int, spec: AnalogSpec, draws: Draws) -> Operand:
-        """Return some samples, [B count, W, N].
-
-        Parameters
-        ----------
-        first, count : int
-            Samples.
-        spec : AnalogSpec
-            Of a sample.
-        draws : Draws
-            Of the block of rows.
-        """
-        if self.coded is None:
-            part = self.b_BKN[:, first * self.width : (first + count) * self.width]
-            return encode(_columns_of_samples(part, self.width), -2, spec, draws, loaded=self.loaded)
-        if len(self.coded) > 1:
-            return self.coded[first]
-        whole, samples = self.coded[0], slice(first, first + count)
-        codes, scale, energy = (
-            x.unflatten(0, (self.b_BKN.shape[0], -1))[:, samples].flatten(0, 1)
-            for x in (whole.codes, whole.scale, whole.energy)
-        )
-        return replace(whole, codes=codes, scale=scale, energy=energy)
-
-
-def _spec_of_samples(spec: AnalogSpec) -> AnalogSpec:
-    """Return what is made of one sample of block floating point."""
-    return replace(spec, scale=Scale.ROW, residues=None)
+def _tiles(a: Operand, b: Operand, width: int) -> list[Operands]:
+    """Return the operands of each analog sample, on the scales of all."""
+    pairs = zip(a.codes.split(width, 2), b.codes.split(width, 1), strict=True)
+    return [(a.recoded(a_part, -1), b.recoded(b_part, -2)) for a_part, b_part in pairs]
 
 
 def _rows_of_samples(a_BMK: torch.Tensor, width: int) -> torch.Tensor:
@@ -322,20 +241,18 @@ def _columns_of_samples(b_BKN: torch.Tensor, width: int) -> torch.Tensor:
     return b_BKN.unflatten(1, (-1, width)).flatten(0, 1).contiguous()
 
 
-def _add_residues(
-    c_BMN: torch.Tensor, residues: Residues, operands: tuple[Operand, Operand], draws: Draws
-) -> None:
-    """Add the product of samples [B T, M, W] and [B T, W, N] through remainders.
+def _read_residues(residues: Residues, operands: Operands, draws: Draws, matrices: int) -> torch.Tensor:
+    """Return the product of the samples of so many matrices, [B T, M, W] and [B T, W, N], through remainders.
 
     A sample's sum is exact where no remainder is misread, hence so is one product of all samples together, as
     `AnalogSpec` lets no sum leave the dynamic range. Only for misread ones is the integer formed, shifted by
     what its wrong remainders weigh (`Residues.weights`) and folded into the range.
     """
     a, b = operands
-    samples, (rows, columns) = a.codes.shape[0] // c_BMN.shape[0], c_BMN.shape[1:]
-    a_BMK = a.values.to(c_BMN.dtype).unflatten(0, (-1, samples)).transpose(1, 2).flatten(2)
-    b_BKN = b.values.to(c_BMN.dtype).unflatten(0, (-1, samples)).flatten(1, 2)
-    c_BMN.baddbmm_(a_BMK, b_BKN)
+    samples, rows, columns = a.codes.shape[0] // matrices, a.codes.shape[1], b.codes.shape[2]
+    a_BMK = a.values.to(a.energy.dtype).unflatten(0, (-1, samples)).transpose(1, 2).flatten(2)
+    b_BKN = b.values.to(b.energy.dtype).unflatten(0, (-1, samples)).flatten(1, 2)
+    c_BMN = a_BMK.bmm(b_BKN)
     misread = draw_misread(residues, a.codes.shape[0] * rows * columns, draws.on_host())
     index, shift = (torch.from_numpy(x).to(c_BMN.device) for x in (misread.index, misread.shift))
     batch, row, column = index // (rows * columns), index // columns % rows, index % columns
@@ -349,6 +266,7 @@ def _add_residues(
         c_BMN.view(-1).index_add_(0, where, error)
     else:
         c_BMN.view(-1).index_put_((where,), error, accumulate=True)
+    return c_BMN
 
 
 def _check_shapes(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> None:
@@ -371,14 +289,3 @@ def check_types(a: torch.Tensor, b: torch.Tensor) -> None:
     if a.dtype != b.dtype or not a.is_floating_point():
         msg = f"operands must have one floating-point type; got {a.dtype} and {b.dtype}: convert with .to()"
         raise WorkloadError(msg)
-
-
-def is_exact(spec: AnalogSpec) -> bool:
-    """Return whether the core does to a product nothing at all."""
-    noise = spec.thermal_variance + spec.shot_variance + spec.rin_variance
-    noise += spec.encoding_variance + spec.load_variance
-    if spec.chip is not None and not spec.chip.is_empty:
-        return False
-    if spec.common is not None:
-        noise += spec.common.variance
-    return noise == 0.0 and spec.product_gain == 1.0 and math.isinf(min(spec.dac_bits, spec.adc_enob_bits))

@@ -10,11 +10,10 @@ import math
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-import numpy as np
 import torch
 
-from optical.execution import kernels
-from optical.execution.draws import NO_WORDS, Draws, fixed_gains
+from optical.execution.draws import Draws, fixed_gains
+from optical.execution.kernels import energy_of, to_codes
 from optical.execution.products import code_type
 from optical.execution.spec import AnalogSpec, Rounding, Scale
 from optical.noise.chip import ChipErrors
@@ -45,7 +44,7 @@ Orders = tuple[Order | None, Order | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Operand:
-    """An operand on its converter's grid."""
+    """An operand on its converter's grid, as the parts of a chip set it."""
 
     codes: torch.Tensor
     """Values in steps of the grid, [B, M, K] or [B, K, N]; of a type that `products.multiply` takes."""
@@ -55,11 +54,13 @@ class Operand:
     """Full scale, broadcastable to the operand."""
     energy: torch.Tensor
     """Sum of squared codes over K, floating point, [B, M, 1] or [B, 1, N]."""
+    loaded: bool
+    """Whether it stays in a core that holds weights, past which the other operand streams."""
 
     @property
     def mT(self) -> Operand:
         """The transposed operand, [B, K, M] of [B, M, K]."""
-        return Operand(codes=self.codes.mT, step=self.step, scale=self.scale.mT, energy=self.energy.mT)
+        return replace(self, codes=self.codes.mT, scale=self.scale.mT, energy=self.energy.mT)
 
     @property
     def floating(self) -> torch.Tensor:
@@ -73,7 +74,7 @@ class Operand:
 
     def recoded(self, codes: torch.Tensor, summed_dim: int) -> Operand:
         """Return an operand of other codes on the same grid, or of some of them."""
-        return replace(self, codes=codes, energy=_energy_of(codes, summed_dim, self.energy.dtype))
+        return replace(self, codes=codes, energy=energy_of(codes, summed_dim, self.energy.dtype))
 
 
 def largest_code(bits: float) -> int:
@@ -91,7 +92,7 @@ def encode(
     order: Order | None = None,
     single: bool | None = None,
 ) -> Operand:
-    """Return an operand scaled to its converter and rounded to the converter's grid.
+    """Return an operand scaled to its converter, rounded to the converter's grid and set on the chip.
 
     Parameters
     ----------
@@ -100,7 +101,8 @@ def encode(
     summed_dim : int
         -1 for A, -2 for B.
     spec : AnalogSpec
-        Bits, scale and rounding of the converter.
+        Bits, scale and rounding of the converter, and the chip. Block scales count as those of rows: what is
+        given is a sample.
     draws : Draws
         For stochastic rounding and errors of loading; its blocks have scales of their own.
     loaded : bool
@@ -115,34 +117,27 @@ def encode(
     x = x.detach() if x.dtype in (torch.float32, torch.float64) else x.detach().to(torch.float32)
     if order is None or not (dithers or error > 0.0):
         order = Order.ROWS if x.is_contiguous() else Order.COLUMNS
-    turned = order is Order.COLUMNS
+    turned, dim = order is Order.COLUMNS, summed_dim
     if turned:
-        x, summed_dim = x.mT, -3 - summed_dim
+        x, dim = x.mT, -3 - dim
     x = x.contiguous()
     levels = largest_code(spec.dac_bits) if math.isfinite(spec.dac_bits) else None
     reach = (levels or 1.0) * (1.0 - _HAIR if dithers else 1.0)
-    scale = _full_scale(x, summed_dim, None if spec.scale is Scale.ROW else draws.blocks)
-    single = x.shape[0] == 1 if single is None else single
-    whole = levels if single and spec.load_variance == 0.0 else None
-    dtype = code_type(x, x.shape[summed_dim], whole)
-    if kernels.available(x) and levels is not None and error == 0.0:
-        codes = torch.empty_like(x, dtype=torch.int8 if dtype == torch.int8 else x.dtype)
-        energy = x.new_empty((*x.shape[:2], 1) if summed_dim == -1 else (x.shape[0], 1, x.shape[2]))
-        words = draws.take(x.numel() // draws.blocks) if dithers else NO_WORDS
-        coded = kernels.Coded(codes.numpy(), energy.numpy(), summed_dim == -1)
-        memory = np.from_dlpack(x)  # `numpy` would keep FSDP from freeing it
-        kernels.encode(memory, scale.numpy(), np.float32(reach), words, coded)
-    else:
+    scale = _full_scale(x, dim, draws.blocks if spec.scale is Scale.TENSOR else None)
+    if levels is None:
         codes = x * (scale.new_tensor(reach) / scale)
-        if dithers:
-            codes.add_(draws.dither(x.shape, x.dtype))
-        if levels is not None:
-            codes.round_()
-        if error > 0.0:
-            codes.add_(draws.gaussian(x.shape, x.dtype), alpha=reach * error)
-        energy = _energy_of(codes, summed_dim, x.dtype)
-    operand = Operand(codes=codes.to(dtype), step=1.0 / reach, scale=scale, energy=energy)
-    return operand.mT if turned else operand
+        energy = energy_of(codes, dim, x.dtype)
+    else:
+        single = x.shape[0] == 1 if single is None else single
+        dtype = code_type(x, x.shape[dim], levels if single and spec.load_variance == 0.0 else None)
+        codes, energy = to_codes(x, scale, reach, dim, draws if dithers else None, small=dtype == torch.int8)
+        codes = codes.to(dtype)
+    if error > 0.0:
+        codes = codes.add(draws.gaussian(x.shape, x.dtype), alpha=reach * error)
+        energy = energy_of(codes, dim, x.dtype)
+    operand = Operand(codes=codes, step=1.0 / reach, scale=scale, energy=energy, loaded=loaded)
+    operand = operand.mT if turned else operand
+    return operand if spec.chip is None else _on_chip(operand, summed_dim, spec.chip, draws.blocks)
 
 
 def _full_scale(x: torch.Tensor, summed_dim: int, blocks: int | None) -> torch.Tensor:
@@ -150,57 +145,39 @@ def _full_scale(x: torch.Tensor, summed_dim: int, blocks: int | None) -> torch.T
     if blocks is None:
         scale = torch.maximum(x.amax(summed_dim, keepdim=True), x.amin(summed_dim, keepdim=True).neg_())
         return scale.clamp_(min=SMALLEST_SCALE)
+    blocks = min(blocks, x.shape[0])
     low, high = x.reshape(blocks, -1).aminmax(dim=1)
     scale = torch.maximum(high, low.neg_()).clamp_(min=SMALLEST_SCALE)
     return scale.repeat_interleave(x.shape[0] // blocks).view(-1, 1, 1)
 
 
-def _energy_of(codes: torch.Tensor, summed_dim: int, dtype: torch.dtype) -> torch.Tensor:
-    """Return sums of squared codes, exact as far as their type: those of whole codes do not hang on order."""
-    return codes.double().square().sum(summed_dim, keepdim=True).to(dtype)
+def _on_chip(x: Operand, summed_dim: int, chip: ChipErrors, blocks: int) -> Operand:
+    """Return an operand with the gains of its positions, and with what this chip does to just these codes.
 
-
-def set_on_chip(
-    a: Operand, b: Operand, chip: ChipErrors | None, blocks: int, *, second: bool
-) -> tuple[Operand, Operand]:
-    """Return both operands as the parts of a chip set them.
-
-    Parameters
-    ----------
-    a, b : Operand
-        Coded operands, [B, M, K] and [B or 1, K, N].
-    chip : ChipErrors or None
-        What is fixed for the chip.
-    blocks : int
-        Into which the matrices are divided.
-    second : bool
-        Whether B is the operand that a core which holds weights loads.
+    A core that holds weights loads its second operand; any other takes B for it.
     """
-    if chip is None or (chip.element_gain == 0.0 and chip.repeated_variance == 0.0):
-        return a, b
-    turned = chip.holds_weights and not second
-    streamed, held = (b.mT, a.mT) if turned else (a, b)
-    if chip.repeated_variance > 0.0:
-        held = _with_repeated(held, chip, min(blocks, held.codes.shape[0]))
-    streamed = _with_gains(streamed, chip, _FIRST, chip.rows, chip.first_gain)
-    held = _with_gains(held, chip, _SECOND, chip.columns, chip.second_gain)
-    return (held.mT, streamed.mT) if turned else (streamed, held)
-
-
-def _with_gains(x: Operand, chip: ChipErrors, kind: int, width: int, variance: float) -> Operand:
-    """Return an operand times the gains of its positions; [B, M, K] for the first, else [B, K, N]."""
+    if chip.element_gain == 0.0 and chip.repeated_variance == 0.0:
+        return x
+    if x.loaded if chip.holds_weights else summed_dim == -2:
+        kind, lines, variance = _SECOND, chip.columns, chip.second_gain
+        if chip.repeated_variance > 0.0:
+            x = _with_repeated(x, summed_dim, chip, min(blocks, x.codes.shape[0]))
+    else:
+        kind, lines, variance = _FIRST, chip.rows, chip.first_gain
     if variance == 0.0:
-        return replace(x, codes=x.floating)
-    gains = fixed_gains(chip.seed, kind, width, chip.length, variance)
-    gains = tiled(gains if kind == _FIRST else gains.mT, *x.codes.shape[1:]).to(x.energy)
-    return x.recoded(x.floating * gains, -1 if kind == _FIRST else -2)
+        return x
+    size = x.codes.shape[1:] if summed_dim == -1 else x.codes.mT.shape[1:]
+    gains = fixed_gains(chip.seed, kind, (lines, chip.length), variance, over=size).to(x.energy)
+    return x.recoded(x.floating * (gains if summed_dim == -1 else gains.mT), summed_dim)
 
 
-def _with_repeated(x: Operand, chip: ChipErrors, blocks: int) -> Operand:
+def _with_repeated(x: Operand, summed_dim: int, chip: ChipErrors, blocks: int) -> Operand:
     """Return a loaded operand with the errors that this chip gives just these codes, block by block."""
-    keys = [mix_key(chip.seed, _REPEATED, _content(part)) for part in x.codes.chunk(blocks)]
-    error = Draws(keys, torch.device("cpu")).gaussian(x.codes.shape, x.energy.dtype).to(x.energy.device)
-    return x.recoded(x.floating + error * (math.sqrt(chip.repeated_variance) / x.step), -2)
+    codes_BKN = x.codes if summed_dim == -2 else x.codes.mT
+    keys = [mix_key(chip.seed, _REPEATED, _content(part)) for part in codes_BKN.chunk(blocks)]
+    error = Draws(keys, torch.device("cpu")).gaussian(codes_BKN.shape, x.energy.dtype).to(x.energy.device)
+    error = error if summed_dim == -2 else error.mT
+    return x.recoded(x.floating + error * (math.sqrt(chip.repeated_variance) / x.step), summed_dim)
 
 
 def _content(codes: torch.Tensor) -> int:
@@ -209,9 +186,3 @@ def _content(codes: torch.Tensor) -> int:
     places = torch.arange(1, words.numel() + 1, device=words.device) * _ODD
     mixed = (words + places) * (places ^ (places >> 29) | 1)
     return int((mixed ^ (mixed >> 32)).sum())
-
-
-def tiled(grid: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
-    """Return a grid repeated over a matrix, [rows, columns]."""
-    height, width = grid.shape
-    return grid.repeat(-(-rows // height), -(-columns // width))[:rows, :columns]

@@ -1,8 +1,8 @@
-"""Readout of exact products: gain, the law of noise, clipping and rounding, once and as data.
+"""Readout of exact products: gain, noise, clipping and rounding.
 
 The variance of an output is ``c + a e_i + b e_j + ab e_i e_j``, with the energies ``e_i`` of its row of A and
-``e_j`` of its column of B, sums of squared codes. `variance_of` works the coefficients out; torch applies
-them here, and `kernels.read` applies the same.
+``e_j`` of its column of B (`AnalogSpec.noise_law`); `kernels.read` applies it. Errors that outputs have in
+common are terms of their own (`_SHARED_TERMS`).
 
 Shape suffixes: B matrices, M rows of A and C, K summed, N columns of B and C; G blocks of S = B / G matrices,
 each with a gain and draws of its own; T' samples of a sum, M', N' and K' sizes of a probe.
@@ -13,18 +13,18 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
-from optical.execution import kernels
-from optical.execution.draws import NO_WORDS, Draws, fixed_gains, gaussian_pairs
-from optical.execution.kernels import Law, Lines
-from optical.execution.operands import SMALLEST_SCALE, Operand, largest_code, tiled
+from optical.execution.draws import Draws, fixed_gains
+from optical.execution.kernels import NOTHING_SHARED, Law, Lines, Shared, of_matrices, variance_of
+from optical.execution.kernels import read as read_codes
+from optical.execution.operands import SMALLEST_SCALE, Operand, largest_code
 from optical.execution.spec import AnalogSpec, Shot
-from optical.noise.chip import ChipErrors, CommonNoise
+from optical.noise.chip import CommonNoise
 from simulator.errors import ClippingWarning
 
 _PROBE_ROWS, _PROBE_BATCHES, _PROBE_SAMPLES = 64, 4, 8
@@ -178,95 +178,60 @@ def _stride(count: int, most: int) -> int:
     return -(-count // most)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Variance:
-    """Law of noise: variance of each output, in code products squared.
-
-    It is ``constant + by_row e_i + by_column e_j + by_both e_i e_j + laser``; coefficients are float64 [G].
-    """
-
-    constant: Amounts
-    """What does not hang on the operands."""
-    by_row: Amounts
-    """Per energy of the row of A."""
-    by_column: Amounts
-    """Per energy of the column of B."""
-    by_both: Amounts
-    """Per product of the two energies; zero where `laser` follows every output."""
-    laser: torch.Tensor | None = None
-    """Laser noise of each output, [B, M, N]."""
-
-    def mean(self, energies: Energies) -> Amounts:
-        """Return the mean over the outputs of each block, without `laser`, [G]."""
-        row, column, both = energies
-        return self.constant + self.by_row * row + self.by_column * column + self.by_both * both
-
-    def of_outputs(self, a: Operand, b: Operand) -> torch.Tensor:
-        """Return the variance of each output, [B, M, N]."""
-        coefficients = (self.constant, self.by_row, self.by_column, self.by_both)
-        constant, by_row, by_column, by_both = (_of_matrices(x, a) for x in coefficients)
-        base = (constant + by_row * a.energy).to(a.energy.dtype)
-        slope = (by_column + by_both * a.energy).to(a.energy.dtype)
-        variance = base + slope * b.energy
-        return variance if self.laser is None else variance + self.laser
-
-
-def variance_of(spec: AnalogSpec, a: Operand, b: Operand, gain: Gain, *, exact: bool = True) -> Variance:
-    """Return the variance of outputs before rounding, or with the rounding of several samples.
-
-    Parameters
-    ----------
-    spec, a, b, gain
-        What is executed.
-    exact : bool
-        Whether the laser noise of a single sample follows every output, however small it is.
-    """
-    units, samples = Units.of(spec, a, b), -(-a.codes.shape[2] // spec.analog_length)
-    own = spec.encoding_variance if spec.encoding is None else spec.encoding.own_variance
-    each = own + (0.0 if spec.shot is Shot.COUNTED else spec.shot_variance)
-    laser, none = spec.rin_variance / spec.product_gain**2, gain.range_ * 0.0
-    constant = none + samples * units.thermal
-    if math.isfinite(spec.adc_enob_bits):
-        executed = 2.0 ** (1.0 - spec.adc_bits) if samples == 1 else 0.0
-        missing = ((2.0 ** (1.0 - spec.adc_enob_bits)) ** 2 - executed**2) * samples / 12.0
-        constant = gain.range_**2 * missing + constant
-    if samples > 1:
-        constant = constant + samples * gain.clipping
-    variance = Variance(
-        constant=constant,
-        by_row=none + each * units.row,
-        by_column=none + each * units.column,
-        by_both=gain.coupling * laser,
+def law_of(spec: AnalogSpec, a: Operand, b: Operand, gain: Gain) -> Law:
+    """Return the readout of outputs: the law of noise in units of codes, and the converter's grid."""
+    units, samples = Units.of(spec, a, b), _samples_of(spec, a)
+    square, zero = units.product**2, gain.range_ * 0.0
+    law = spec.noise_law(
+        samples,
+        range_=gain.range_ * units.product,
+        coupling=gain.coupling,
+        clipping=gain.clipping * square,
     )
-    if samples > 1:
-        _warn_of_clipping(spec, samples, gain, variance.mean(Energies.of(a, b, len(none))))
-        return variance
-    return variance if laser == 0.0 else _with_laser(variance, a, b, laser, exact=exact)
+    return Law(
+        constant=law.constant / square + zero,
+        by_row=law.by_row * units.row + zero,
+        by_column=law.by_column * units.column + zero,
+        by_both=law.by_both / spec.product_gain**2 + zero,
+        step=gain.range_ * 2.0 ** (1.0 - spec.adc_bits),
+        largest_code=largest_code(spec.adc_bits) if samples == 1 and math.isfinite(spec.adc_bits) else 0,
+        unit=units.product,
+    )
 
 
-def _with_laser(variance: Variance, a: Operand, b: Operand, laser: float, *, exact: bool) -> Variance:
-    """Return the variance with the laser noise of every output, in the blocks where it is more than a little.
+def _samples_of(spec: AnalogSpec, a: Operand) -> int:
+    """Return how many analog samples a sum takes."""
+    return -(-a.codes.shape[2] // spec.analog_length)
 
-    An accelerator is not waited for: there it is followed in all of them.
+
+def _mean_variance(law: Law, energies: Energies) -> Amounts:
+    """Return the mean variance of the outputs of each block, [G]."""
+    row, column, both = energies
+    return law.constant + law.by_row * row + law.by_column * column + law.by_both * both
+
+
+def _with_laser(
+    spec: AnalogSpec, a: Operand, b: Operand, law: Law, *, exact: bool
+) -> tuple[Law, torch.Tensor | None]:
+    """Return the law without laser noise where that follows every output, and its variance there.
+
+    It follows the outputs of a single sample, as ``sum((a b)^2)``, where it makes more than a little of the
+    variance, or everywhere if that is asked for. An accelerator is not waited for: there it always does.
     """
-    follows = variance.constant == variance.constant
+    if spec.rin_variance == 0.0 or _samples_of(spec, a) > 1:
+        return law, None
+    follows = law.constant == law.constant
     if not exact and a.energy.device.type == "cpu":
         energies = Energies.of(a, b, len(follows))
-        others = replace(variance, by_both=variance.by_both * 0.0).mean(energies)
-        follows = variance.by_both * energies.both > _NEGLIGIBLE_LASER * others
+        others = _mean_variance(law._replace(by_both=law.by_both * 0.0), energies)
+        follows = law.by_both * energies.both > _NEGLIGIBLE_LASER * others
         if not follows.any():
-            return variance
+            return law, None
     quick = a.energy.device.type != "cpu" or torch.backends.cpu.get_cpu_capability() == "AVX512"
-    dtype = torch.bfloat16 if quick else a.energy.dtype
+    dtype, laser = torch.bfloat16 if quick else a.energy.dtype, spec.rin_variance / spec.product_gain**2
     a2, b2 = (x.floating.square().mul_(factor).to(dtype) for x, factor in ((a, laser), (b, 1.0)))
-    each = torch.matmul(a2, b2).to(a.energy.dtype) * _of_matrices(follows, a)
-    return replace(variance, by_both=variance.by_both * ~follows, laser=each)
-
-
-def _of_matrices(x: Amounts, a: Operand) -> torch.Tensor:
-    """Return what each block has, [G], for each of its matrices, [B, 1, 1]."""
-    of_blocks = torch.as_tensor(x, device=a.energy.device)
-    return of_blocks.repeat_interleave(a.codes.shape[0] // len(of_blocks)).view(-1, 1, 1)
+    each = torch.matmul(a2, b2).to(a.energy.dtype) * of_matrices(follows, a.energy)
+    return law._replace(by_both=law.by_both * ~follows), each
 
 
 class _Watch:
@@ -284,16 +249,20 @@ def watch(spec: AnalogSpec) -> _Watch:
     return _Watch()
 
 
-def _warn_of_clipping(spec: AnalogSpec, samples: int, gain: Gain, mean: Amounts) -> None:
+def _warn_of_clipping(spec: AnalogSpec, a: Operand, b: Operand, gain: Gain, law: Law) -> None:
     """Warn, once for a specification, where clipping has a large share in the variance of a collapsed sum.
 
     Only the 1st, 2nd, 4th, 8th ... product of a specification is looked at, since the look waits for an
     accelerator to finish.
     """
+    samples = _samples_of(spec, a)
+    if samples == 1:
+        return
     seen = watch(spec)
     seen.calls += 1
     if seen.doubted or seen.calls & (seen.calls - 1):
         return
+    mean = _mean_variance(law, Energies.of(a, b, len(law.constant)))
     share = float((samples * gain.clipping / mean.clip(1e-300, None)).mean())
     if share > _TOLERATED_CLIPPING:
         seen.doubted = True
@@ -310,10 +279,9 @@ def read(
     spec: AnalogSpec,
     operands: Operands,
     product: torch.Tensor,
-    gain: Gain,
+    gain: Gain | None,
     draws: Draws,
     *,
-    second: bool,
     exact: bool,
 ) -> torch.Tensor:
     """Return the product of coded operands: one executed sample, or several collapsed into one draw.
@@ -324,66 +292,26 @@ def read(
         What is executed.
     product : torch.Tensor
         Exact product of codes, [B, M, N], whose memory may be written to.
-    gain : Gain
-        Of each block.
+    gain : Gain or None
+        Of each block, if it was set already by more than these operands.
     draws : Draws
         Source of noise.
-    second : bool
-        Whether B is the operand that a core which holds weights loads.
     exact : bool
         Whether laser noise follows every output, however small it is.
     """
     a, b = operands
-    single, dtype = a.codes.shape[2] <= spec.analog_length, a.energy.dtype
-    variance = variance_of(spec, a, b, gain, exact=exact)
-    law = Law(
-        variance.constant,
-        variance.by_row,
-        variance.by_column,
-        variance.by_both,
-        step=gain.range_ * 2.0 ** (1.0 - spec.adc_bits),
-        largest_code=largest_code(spec.adc_bits) if single and math.isfinite(spec.adc_bits) else 0,
-        unit=a.step * b.step * spec.product_gain,
-    )
-    noisy = _is_noisy(spec, single)
-    counted = spec.shot is Shot.COUNTED and spec.shot_variance > 0.0
-    added = _added(spec, a, b, draws, second=second)
-    gains, value = _output_gains(spec.chip, product, second=second), product.to(dtype)
-    if kernels.available(a.energy) and not (counted or added) and gains is None and variance.laser is None:
-        words = draws.take(-(-product.numel() // (2 * draws.blocks))) if noisy else NO_WORDS
-        lines = Lines(*_arrays(a, 2)), Lines(*_arrays(b, 1))
-        kernels.read(value.numpy(), lines, law, words, gaussian_pairs().numpy())
-        return value
-    if counted:
+    gain = set_gain(spec, a, b, draws.blocks, product) if gain is None else gain
+    law = law_of(spec, a, b, gain)
+    _warn_of_clipping(spec, a, b, gain, law)
+    law, laser = _with_laser(spec, a, b, law, exact=exact)
+    added = tuple(each for term in _SHARED_TERMS if (each := term(spec, a, b, draws)) is not None)
+    gains, value = _output_gains(spec, a, b), product.to(a.energy.dtype)
+    if spec.shot is Shot.COUNTED and spec.shot_variance > 0.0:
         value = _counted(spec, a, b, value, draws)
-    if noisy:
-        deviation = (
-            variance.of_outputs(a, b).double().sqrt_().to(dtype)
-        )  # in float32 libraries round otherwise
-        value = value + draws.gaussian(value.shape, dtype) * deviation
-    for part in added:
-        value = value + part
-    if gains is not None:
-        value = value * gains
-    unit = a.scale * law.unit
-    if law.largest_code:
-        step = _of_matrices(law.step, a).to(dtype)
-        value = (value * step.reciprocal()).round().clamp(-law.largest_code, law.largest_code)
-        unit = unit * step
-    return value * unit * b.scale if b.scale.shape[2] > 1 else value * (unit * b.scale)
-
-
-def _arrays(x: Operand, dim: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the energies and the full scales of lines that have one element along a dimension."""
-    return x.energy.squeeze(dim).numpy(), x.scale.squeeze(dim).numpy()
-
-
-def _is_noisy(spec: AnalogSpec, single: bool) -> bool:
-    """Return whether outputs have any noise of their own, that of a converter's missing bits included."""
-    shot = 0.0 if spec.shot is Shot.COUNTED else spec.shot_variance
-    encoding = spec.encoding_variance if spec.encoding is None else spec.encoding.own_variance
-    converter = math.isfinite(spec.adc_enob_bits) and (not single or spec.adc_enob_bits < spec.adc_bits)
-    return converter or spec.thermal_variance + shot + encoding + spec.rin_variance > 0.0
+    nothing = laser is None and gains is None and not added
+    shared = NOTHING_SHARED if nothing else Shared(variance=laser, added=added, gain=gains)
+    noise = draws if spec.is_noisy(_samples_of(spec, a)) else None
+    return read_codes(value, (Lines(a.energy, a.scale), Lines(b.energy, b.scale)), law, shared, noise)
 
 
 def _counted(spec: AnalogSpec, a: Operand, b: Operand, value: torch.Tensor, draws: Draws) -> torch.Tensor:
@@ -394,40 +322,31 @@ def _counted(spec: AnalogSpec, a: Operand, b: Operand, value: torch.Tensor, draw
     return (counts[0] - counts[1]).mul_(2.0 * variance / unit).to(value.dtype)
 
 
-def _added(spec: AnalogSpec, a: Operand, b: Operand, draws: Draws, *, second: bool) -> list[torch.Tensor]:
-    """Return what several outputs have in common, [B, M, N], in code products."""
-    parts = (
-        _common_noise(spec, a, b, draws, second=second),
-        _imbalance(spec, a, b),
-        _common_encoding(spec, a, b, draws, second=second),
-    )
-    return [part for part in parts if part is not None]
-
-
-def _output_gains(chip: ChipErrors | None, product: torch.Tensor, *, second: bool) -> torch.Tensor | None:
+def _output_gains(spec: AnalogSpec, a: Operand, b: Operand) -> torch.Tensor | None:
     """Return what the receivers multiply the outputs by, [M, N], or None where that is one."""
+    chip = spec.chip
     if chip is None or chip.output_gain == 0.0:
         return None
-    rows, columns = product.shape[1:]
-    turned = chip.holds_weights and not second
-    grid = fixed_gains(chip.seed, _OUTPUT, chip.rows, chip.columns, chip.output_gain)
-    gains = tiled(grid, columns, rows).mT if turned else tiled(grid, rows, columns)
-    return gains.to(product.device, torch.float32 if not product.is_floating_point() else product.dtype)
+    turned, (rows, columns) = chip.holds_weights and a.loaded, (a.codes.shape[1], b.codes.shape[2])
+    over, parts = (columns, rows) if turned else (rows, columns), (chip.rows, chip.columns)
+    gains = fixed_gains(chip.seed, _OUTPUT, parts, chip.output_gain, over=over).to(a.energy)
+    return gains.mT if turned else gains
 
 
-def _imbalance(spec: AnalogSpec, a: Operand, b: Operand) -> torch.Tensor | None:
+def _imbalance(spec: AnalogSpec, a: Operand, b: Operand, draws: Draws) -> torch.Tensor | None:
     """Return what couplers that do not divide evenly add, in code products [B, M, N], or None.
 
     Notes
     -----
     (2 k - 1)(sum(a^2) - sum(b^2))/2 for a node, and the same line by line for wavelengths.
     """
+    del draws
     chip = spec.chip
     if chip is None or (chip.imbalance == 0.0 and chip.edge_imbalance == 0.0):
         return None
     of_a, of_b = 0.5 * a.step / b.step, 0.5 * b.step / a.step
-    grid = fixed_gains(chip.seed, _NODE, chip.rows, chip.columns, chip.imbalance) - 1.0
-    nodes = tiled(grid, a.codes.shape[1], b.codes.shape[2]).to(a.energy)
+    over, parts = (a.codes.shape[1], b.codes.shape[2]), (chip.rows, chip.columns)
+    nodes = (fixed_gains(chip.seed, _NODE, parts, chip.imbalance, over=over) - 1.0).to(a.energy)
     added = nodes * (a.energy * of_a - b.energy * of_b)
     if chip.edge_imbalance == 0.0:
         return added
@@ -437,17 +356,15 @@ def _imbalance(spec: AnalogSpec, a: Operand, b: Operand) -> torch.Tensor | None:
     return added + one - (b.floating.square() * weight[:, None]).sum(-2, keepdim=True) * of_b
 
 
-def _common_noise(
-    spec: AnalogSpec, a: Operand, b: Operand, draws: Draws, *, second: bool
-) -> torch.Tensor | None:
+def _common_noise(spec: AnalogSpec, a: Operand, b: Operand, draws: Draws) -> torch.Tensor | None:
     """Return what shared intensity noise adds to the outputs, in code products [B, M, N], or None."""
     common = spec.common
     if common is None or common.variance == 0.0:
         return None
     a_BMK, b_BKN = _both_floating(a, b)
-    if common.holds_weights and not second:
-        return _shared(b_BKN.mT, a_BMK.mT, common, draws).mT
-    return _shared(a_BMK, b_BKN, common, draws)
+    if common.holds_weights and a.loaded:
+        return _fluctuating(b_BKN.mT, a_BMK.mT, common, draws).mT
+    return _fluctuating(a_BMK, b_BKN, common, draws)
 
 
 def _both_floating(a: Operand, b: Operand) -> tuple[torch.Tensor, torch.Tensor]:
@@ -455,7 +372,7 @@ def _both_floating(a: Operand, b: Operand) -> tuple[torch.Tensor, torch.Tensor]:
     return a.floating, b.floating.expand(a.codes.shape[0], -1, -1)
 
 
-def _shared(a_BMK: torch.Tensor, b_BKN: torch.Tensor, common: CommonNoise, draws: Draws) -> torch.Tensor:
+def _fluctuating(a_BMK: torch.Tensor, b_BKN: torch.Tensor, common: CommonNoise, draws: Draws) -> torch.Tensor:
     """Return A diag(r) B, one block of columns after the other."""
     batch, rows, length = a_BMK.shape
     blocks = -(-rows // common.rows)
@@ -470,9 +387,7 @@ def _shared(a_BMK: torch.Tensor, b_BKN: torch.Tensor, common: CommonNoise, draws
     return torch.cat(parts, dim=2)[:, :rows]
 
 
-def _common_encoding(
-    spec: AnalogSpec, a: Operand, b: Operand, draws: Draws, *, second: bool
-) -> torch.Tensor | None:
+def _common_encoding(spec: AnalogSpec, a: Operand, b: Operand, draws: Draws) -> torch.Tensor | None:
     """Return what errors of the operands' converters add to outputs that share them, [B, M, N], or None.
 
     Notes
@@ -484,7 +399,7 @@ def _common_encoding(
         return None
     a_BMK, b_BKN = _both_floating(a, b)
     deviation = math.sqrt(spec.encoding_variance - shared.own_variance) / spec.product_gain
-    turned = shared.holds_weights and not second
+    turned = shared.holds_weights and a.loaded
     first, other = (b_BKN.mT, a_BMK.mT) if turned else (a_BMK, b_BKN)
     steps = (b.step, a.step) if turned else (a.step, b.step)
     errs = _erring(other, shared.columns, deviation / steps[0], draws, first.shape[1])
@@ -499,13 +414,23 @@ def _erring(y_BKN: torch.Tensor, width: int, deviation: float, draws: Draws, row
     return torch.cat(parts, dim=2).mul_(deviation)
 
 
+_SHARED_TERMS: tuple[Callable[[AnalogSpec, Operand, Operand, Draws], torch.Tensor | None], ...] = (
+    _common_noise,
+    _imbalance,
+    _common_encoding,
+)
+"""Errors that outputs have in common, in the order of their draws: what each adds, or None."""
+
+
 def clipped_fraction(spec: AnalogSpec, a: Operand, b: Operand) -> float:
     """Return the expected fraction of a probe's samples that the converter clips, of a single block."""
     gain = set_gain(spec, a, b, 1, None)
     probes = (_probe(spec, x, 1).flatten(0, 2) for x in (a, b.mT))
     a, b = (x.recoded(codes, -1) for x, codes in zip((a, b.mT), probes, strict=True))
-    signal, variance = a.codes @ b.codes.mT, variance_of(spec, a, b.mT, gain).of_outputs(a, b.mT)
+    law, laser = _with_laser(spec, a, b.mT, law_of(spec, a, b.mT, gain), exact=True)
+    signal, variance = a.codes @ b.codes.mT, variance_of(law, a.energy, b.energy.mT)
+    variance = variance if laser is None else variance + laser
     spread = (math.sqrt(2.0) * variance.sqrt()).clamp_(min=SMALLEST_SCALE)
-    range_ = _of_matrices(gain.range_, a)
+    range_ = of_matrices(gain.range_, a.energy)
     margins = torch.stack((range_ - signal, range_ + signal)) / spread
     return float(torch.special.erfc(margins).mean())

@@ -9,23 +9,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import math
-import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from enum import Enum, StrEnum
-from types import NoneType, UnionType
-from typing import Any, TypeVar
+from enum import StrEnum
+from typing import Any
 
 from optical.execution.residues import Residues, largest_mantissa
 from optical.noise.chip import ChipErrors, CommonEncoding, CommonNoise
 from simulator.amounts import Amount, Flag
 from simulator.checks import check_positive, check_range
 from simulator.errors import ParameterError
+from simulator.json_records import record_from_json, record_to_json
 from simulator.operators import Phase
-
-_T = TypeVar("_T")
 
 
 class Scale(StrEnum):
@@ -51,6 +47,24 @@ class Shot(StrEnum):
     """Of the right variance: right where a sample holds many photons."""
     COUNTED = "counted"
     """Photons of both detectors of a balanced pair are counted, each a Poisson number."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoiseLaw:
+    """Law of noise: variance of an output by the energies of its row of A and of its column of B.
+
+    It is ``constant + by_row e + by_column f + by_both e f`` in full-scale products squared, with ``e =
+    sum(a^2)`` and ``f = sum(b^2)`` over the whole sum, operands at most 1.
+    """
+
+    constant: Amount
+    """What does not hang on the operands."""
+    by_row: Amount
+    """Per energy of the row of A."""
+    by_column: Amount
+    """Per energy of the column of B."""
+    by_both: Amount
+    """Per product of both."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,9 +171,46 @@ class AnalogSpec:
         return self.rin_variance + (self.common.variance if self.common is not None else 0.0)
 
     @property
-    def needs_energy(self) -> bool:
-        """Whether any error hangs on the squares of the operands."""
-        return self.shot_variance + self.encoding_variance + self.fluctuation > 0.0 or self.chip is not None
+    def is_exact(self) -> bool:
+        """Whether nothing at all happens to a product."""
+        converted = math.isfinite(min(self.dac_bits, self.adc_enob_bits))
+        wrong = self.load_variance + self.encoding_variance + self.shot_variance + self.fluctuation
+        if converted or self.product_gain != 1.0 or wrong > 0.0 or self.is_noisy(samples=1):
+            return False
+        return self.chip is None or self.chip.is_empty
+
+    def is_noisy(self, samples: int) -> bool:
+        """Return whether outputs have any noise of their own, rounding of several samples included."""
+        law = self.noise_law(samples, range_=1.0, coupling=1.0)
+        return bool(law.constant + law.by_row + law.by_column + law.by_both > 0.0)
+
+    def noise_law(
+        self, samples: int, *, range_: Amount, coupling: Amount, clipping: Amount = 0.0
+    ) -> NoiseLaw:
+        """Return the law of what each output draws for itself.
+
+        Parameters
+        ----------
+        samples : int
+            Analog samples of a sum. A single one is rounded as it is executed; of several, rounding and
+            clipping count as variance.
+        range_ : float or array
+            Half of the converter's range, in full-scale products.
+        coupling : float or array
+            Mean of ``sum((a b)^2)`` over that of ``sum(a^2) sum(b^2)``; 1/n for independent operands.
+        clipping : float or array
+            Mean square of what clipping takes off a sample, in full-scale products squared.
+        """
+        constant: Amount = samples * self.thermal_variance
+        if math.isfinite(self.adc_enob_bits):
+            executed = 2.0 ** (1.0 - self.adc_bits) if samples == 1 else 0.0
+            missing = ((2.0 ** (1.0 - self.adc_enob_bits)) ** 2 - executed**2) * samples / 12.0
+            constant = range_**2 * missing + constant
+        if samples > 1:
+            constant = constant + samples * clipping
+        each = self.encoding_variance if self.encoding is None else self.encoding.own_variance
+        each += 0.0 if self.shot is Shot.COUNTED else self.shot_variance
+        return NoiseLaw(constant=constant, by_row=each, by_column=each, by_both=coupling * self.rin_variance)
 
     @classmethod
     def ideal(cls) -> AnalogSpec:
@@ -309,89 +360,3 @@ def spec_from_json(text: str) -> AnalogSpec:
         If the text is no JSON, or a key is missing, unknown or of the wrong kind.
     """
     return record_from_json(AnalogSpec, text)
-
-
-@functools.lru_cache(maxsize=1024)
-def record_to_json(value: object) -> str:
-    """Return the canonical JSON text of a frozen record of records, numbers, choices and texts."""
-    return json.dumps(_plain(value), sort_keys=True, allow_nan=False)
-
-
-def _plain(value: object) -> object:
-    """Return a frozen record as plain data; infinite numbers as text, since JSON has none."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {
-            item.name: _plain(getattr(value, item.name)) for item in dataclasses.fields(value) if item.init
-        }
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and math.isinf(value):
-        return "inf" if value > 0.0 else "-inf"
-    return value
-
-
-def record_from_json(kind: type[_T], text: str) -> _T:
-    """Return the record of a kind that `record_to_json` wrote.
-
-    Raises
-    ------
-    ParameterError
-        If the text is no JSON, or a key is missing, unknown or of the wrong kind.
-    """
-    try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
-        msg = (
-            f"{kind.__name__}: line {error.lineno}, column {error.colno}: {error.msg}; write it with to_json"
-        )
-        raise ParameterError(msg) from None
-    return typing.cast("_T", _read(kind, content, kind.__name__))
-
-
-def _read(kind: Any, content: Any, where: str) -> object:  # noqa: ANN401
-    """Return plain data as a value of a kind that a field is declared with."""
-    if isinstance(kind, UnionType):
-        if content is None:
-            return None
-        (kind,) = (choice for choice in typing.get_args(kind) if choice is not NoneType)
-    if dataclasses.is_dataclass(kind):
-        return _record(typing.cast("type", kind), content, where)
-    if typing.get_origin(kind) is tuple:
-        if not isinstance(content, list):
-            msg = f"{where} cannot be {content!r}; it takes a list"
-            raise ParameterError(msg)
-        return tuple(_read(typing.get_args(kind)[0], item, where) for item in content)
-    try:
-        value = kind(content)
-    except (TypeError, ValueError):
-        value = None
-    plain = (int, float) if kind is float else (kind,)
-    infinite = kind is float and content in ("inf", "-inf")
-    strange = type(content) not in plain and not infinite
-    if value is None or (kind in (int, bool, float, str) and strange):
-        msg = f"{where} cannot be {content!r}; it takes a {kind.__name__}"
-        raise ParameterError(msg)
-    return value
-
-
-def _record(kind: type, content: Any, where: str) -> object:  # noqa: ANN401
-    fields = {item.name: item for item in dataclasses.fields(kind) if item.init}
-    if not isinstance(content, Mapping):
-        msg = f"{where} must hold {', '.join(fields)}; got {content!r}"
-        raise ParameterError(msg)
-    unknown = [key for key in content if key not in fields]
-    missing = [
-        name
-        for name, item in fields.items()
-        if name not in content
-        and item.default is dataclasses.MISSING
-        and item.default_factory is dataclasses.MISSING
-    ]
-    if unknown or missing:
-        wrong = f"has no field '{unknown[0]}'" if unknown else f"lacks '{missing[0]}'"
-        msg = f"{where} {wrong}; its fields are {', '.join(fields)}"
-        raise ParameterError(msg)
-    hints = typing.get_type_hints(kind)
-    return kind(**{key: _read(hints[key], value, f"{where}.{key}") for key, value in content.items()})
