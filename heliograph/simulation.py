@@ -19,7 +19,7 @@ from heliograph.workload import ModelLike, PlanLike, ranks_of
 from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
 from optical.accelerator import PhotonicUnit
-from simulator.engine.simulation import Simulation
+from simulator.engine.compiled.step import play_step
 from simulator.errors import ParameterError, RouteError
 from simulator.fabric import CircuitPolicy, Fabric, PortTiming
 from simulator.layout import placed
@@ -427,7 +427,7 @@ def _run(
     system: System, config: TransformerConfig, plan: Plan, graph: StepGraph, circuits: str
 ) -> StepResult:
     node = system.node()
-    trace = Simulation(graph, node, system.fabric).run()
+    trace = play_step(graph, node, system.fabric)
     metrics = summarise(trace, graph, node, system.fabric)
     stages = [memory_by_kind(config, plan, stage) for stage in range(plan.axes.pp)]
     capital_usd = system.capital_usd()

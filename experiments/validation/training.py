@@ -12,7 +12,7 @@ from experiments.validation.machines import system_of
 from experiments.validation.plans import HOST_MEMORY_BYTES, model_of, plan_of, with_ends_counted, with_room
 from experiments.validation.rows import Outcome, Record, SkipError, begun, check_provenance, skipped
 from heliograph.systems import System
-from simulator.engine.simulation import Simulation
+from simulator.engine.compiled.step import play_step
 from simulator.errors import HeliographError
 from simulator.operators import MatMul, total_flops
 from simulator.results.metrics import summarise
@@ -108,7 +108,7 @@ def _continued(short: float, long: float, rounds: float) -> float:
 def _run(system: System, config: TransformerConfig, plan: Plan) -> Forecast:
     node = system.node()
     graph = build_step(config, plan)
-    trace = Simulation(graph, node, system.fabric).run()
+    trace = play_step(graph, node, system.fabric)
     metrics = summarise(trace, graph, node, system.fabric)
     return Forecast(step_time_s=metrics.step_time_s, parts_s=metrics.time_by_category_s)
 

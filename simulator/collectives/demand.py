@@ -9,7 +9,7 @@ import numpy as np
 
 from simulator.collectives.algorithms import SERVED, server_rounds, vector_bytes
 from simulator.interfaces import Flows
-from simulator.operators import Collective, CollectiveKind, Skew, StepGraph, communications
+from simulator.operators import Collective, CollectiveKind, Sequence, Skew, StepGraph, communications
 
 
 def step_demand(graph: StepGraph, node_size: int = 1) -> dict[tuple[str, int, int], Flows]:
@@ -32,8 +32,13 @@ def step_demand(graph: StepGraph, node_size: int = 1) -> dict[tuple[str, int, in
     skewed: defaultdict[tuple[str, int, int], defaultdict[Skew, float]] = defaultdict(
         lambda: defaultdict(float)
     )
+    known: dict[int, list[tuple[Collective, int]]] = {}  # runs of many microbatches share their items
     for task in graph.tasks:
-        for one, repeat in communications(task.operator):
+        what = id(task.operator.items) if isinstance(task.operator, Sequence) else id(task.operator)
+        found_here = known.get(what)
+        if found_here is None:
+            found_here = known[what] = communications(task.operator)
+        for one, repeat in found_here:
             if one.size > 1:
                 key = (one.axis, task.rank_class, one.shift)
                 totals[key] += one.payload_bytes * repeat * task.multiplicity

@@ -483,6 +483,8 @@ class Traffic:
         self._beside = {key: tuple(flows) for key, flows in beside.items()}
         self._flow_groups: dict[tuple[object, ...], FlowGroup] = {}
         self._plans: dict[tuple[object, ...], PricedCollective] = {}
+        self._asked: dict[FlowGroup, None] = {}
+        self._asked_for: dict[int, tuple[FlowGroup, ...]] = {}
         self._private: dict[tuple[str, int], bool] = {}
         self._traits = fabric.traits
         self._scale_up = self._traits.scale_up
@@ -505,8 +507,17 @@ class Traffic:
         )
         found = self._plans.get(key)
         if found is None:
+            self._asked = {}
             found = self._plans[key] = self._best(operator, rank_class)
+            self._asked_for[id(found)] = tuple(self._asked)
         return found
+
+    def asked_for(self, plan: PricedCollective) -> tuple[FlowGroup, ...]:
+        """Return the flow groups of all ways that were weighed for what `plan` returned, in order.
+
+        The first collective that needs a flow group numbers it; numbers order what happens at one instant.
+        """
+        return self._asked_for[id(plan)]
 
     def private(self, sequence: Sequence, rank_class: int) -> bool:
         """Return whether a sequence's collectives share no link with other traffic, none of which fails."""
@@ -546,6 +557,7 @@ class Traffic:
             demand = self._beside.get(flows.axis if self._by_axis else rank_class, ())
             found = FlowGroup(index=self._network.number(), flows=flows, demand=demand)
             self._flow_groups[key] = found
+        self._asked[found] = None
         return found
 
     def _best(self, operator: Collective, rank_class: int) -> PricedCollective:

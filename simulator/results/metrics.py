@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -27,7 +27,8 @@ from simulator.results.trace import (
     MEMORY_BOUND,
     OTHER_WORK,
     PRODUCTS,
-    Span,
+    STREAMS,
+    SpanTable,
     Stream,
     Trace,
 )
@@ -227,7 +228,7 @@ def step_ends_s(trace: Trace, graph: StepGraph) -> list[float]:
     """Return when each step of a run ended, seconds; one number if the graph is a single step."""
     if not graph.ends:
         return [trace.makespan_s]
-    ended = {span.task: span.end_s for span in trace.spans if span.task >= 0}
+    ended = dict(zip(trace.table.task.tolist(), trace.table.end_s.tolist(), strict=True))
     return [max(ended[task] for task in tasks) for tasks in graph.ends]
 
 
@@ -252,19 +253,18 @@ def steady(trace: Trace, graph: StepGraph) -> Steady:
     inner = len(ends) - 1 - 2 * first
     last = first + max(inner // graph.period * graph.period, 1)
     start, end = ends[first], ends[last]
-    inside = [_cut(span, start, end) for span in trace.spans if span.end_s > start and span.start_s < end]
-    window = replace(trace, spans=tuple(inside), makespan_s=end - start)
+    window = replace(trace, spans=_cut(trace.table, start, end), makespan_s=end - start)
     return Steady(trace=window, steps=last - first, run_steps=len(ends))
 
 
-def _cut(span: Span, start_s: float, end_s: float) -> Span:
-    begin, finish = max(span.start_s, start_s), min(span.end_s, end_s)
-    share = (finish - begin) / span.duration_s if span.duration_s > 0.0 else 1.0
+def _cut(table: SpanTable, start_s: float, end_s: float) -> SpanTable:
+    """Return what of spans lies between two instants, on a clock that starts with the first."""
+    inside = table.rows((table.end_s > start_s) & (table.start_s < end_s))
+    begin, finish = np.maximum(inside.start_s, start_s), np.minimum(inside.end_s, end_s)
+    length_s = inside.end_s - inside.start_s
+    share = np.divide(finish - begin, length_s, out=np.ones(len(inside)), where=length_s > 0.0)
     return replace(
-        span,
-        start_s=begin - start_s,
-        end_s=finish - start_s,
-        parts_s={part: seconds * share for part, seconds in span.parts_s.items()},
+        inside, start_s=begin - start_s, end_s=finish - start_s, parts_s=inside.parts_s * share[:, None]
     )
 
 
@@ -290,8 +290,6 @@ CATEGORIES = (
     BUBBLE,
 )
 """All categories of a rank's time, in the order in which they are shown."""
-
-Interval = tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,55 +329,52 @@ class StepMetrics:
         return self.energy_j / (self.tokens_per_s * self.step_time_s)
 
 
-def merged(intervals: Iterable[Interval]) -> list[Interval]:
-    """Return intervals in order, overlapping ones joined."""
-    joined: list[Interval] = []
-    for start, end in sorted(intervals):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
-        elif end > start:
-            joined.append((start, end))
-    return joined
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Intervals:
+    """Intervals in order that neither overlap nor touch; shape [n] each."""
+
+    start_s: np.ndarray
+    """Starts."""
+    end_s: np.ndarray
+    """Ends, later than the starts."""
+
+    @classmethod
+    def merged(cls, start_s: np.ndarray, end_s: np.ndarray) -> Intervals:
+        """Return intervals in order, those joined that overlap or touch; shape [n] each."""
+        long = end_s > start_s
+        order = np.lexsort((end_s[long], start_s[long]))
+        start_s, end_s = start_s[long][order], np.maximum.accumulate(end_s[long][order])
+        begins = np.ones(start_s.size, dtype=bool)
+        begins[1:] = start_s[1:] > end_s[:-1]
+        ends = np.append(begins[1:], True)[: start_s.size]
+        return cls(start_s=start_s[begins], end_s=end_s[ends])
+
+    def common(self, others: Intervals) -> Intervals:
+        """Return what they have in common with others."""
+        first = np.searchsorted(others.end_s, self.start_s, side="right")
+        last = np.searchsorted(others.start_s, self.end_s, side="left")
+        met = np.maximum(last - first, 0)
+        mine = np.repeat(np.arange(met.size), met)
+        theirs = np.arange(mine.size) - np.repeat(np.cumsum(met) - met, met) + first[mine]
+        return Intervals(
+            start_s=np.maximum(self.start_s[mine], others.start_s[theirs]),
+            end_s=np.minimum(self.end_s[mine], others.end_s[theirs]),
+        )
+
+    def without(self, holes: Intervals) -> Intervals:
+        """Return what of them lies outside others."""
+        between = Intervals(start_s=np.append(-np.inf, holes.end_s), end_s=np.append(holes.start_s, np.inf))
+        return self.common(between)
+
+    @property
+    def length_s(self) -> float:
+        """Length of all together."""
+        return math.fsum((self.end_s - self.start_s).tolist())
 
 
-def without(intervals: list[Interval], holes: list[Interval]) -> list[Interval]:
-    """Return what of merged intervals lies outside merged holes."""
-    left: list[Interval] = []
-    for interval_start, end in intervals:
-        start = interval_start
-        for hole_start, hole_end in holes:
-            if hole_end <= start or hole_start >= end:
-                continue
-            if hole_start > start:
-                left.append((start, hole_start))
-            start = max(start, hole_end)
-        if start < end:
-            left.append((start, end))
-    return left
-
-
-def common(intervals: list[Interval], others: list[Interval]) -> list[Interval]:
-    """Return what merged intervals have in common with other merged ones."""
-    shared, one, other = [], 0, 0
-    while one < len(intervals) and other < len(others):
-        start = max(intervals[one][0], others[other][0])
-        end = min(intervals[one][1], others[other][1])
-        if start < end:
-            shared.append((start, end))
-        if intervals[one][1] <= others[other][1]:
-            one += 1
-        else:
-            other += 1
-    return shared
-
-
-def length_s(intervals: Iterable[Interval]) -> float:
-    """Return the total length of intervals that do not overlap."""
-    return math.fsum(end - start for start, end in intervals)
-
-
-def _interval(span: Span) -> Interval:
-    return (span.start_s, span.end_s)
+def _busy(table: SpanTable, chosen: np.ndarray) -> Intervals:
+    """Return the time in which any of some spans, a mask of shape [spans], lasts."""
+    return Intervals.merged(table.start_s[chosen], table.end_s[chosen])
 
 
 def time_of_class_s(trace: Trace, rank_class: int) -> dict[str, float]:
@@ -390,30 +385,40 @@ def time_of_class_s(trace: Trace, rank_class: int) -> dict[str, float]:
     class, else as bubble. Of what a run of operators spends on communication within itself, as much counts as
     dark time as circuits move meanwhile.
     """
-    times: defaultdict[str, float] = defaultdict(float)
-    compute = trace.of(rank_class, Stream.COMPUTE)
-    for span in compute:
-        for part, seconds in span.parts_s.items():
-            times[EXPOSED if part == COMMUNICATION else part] += seconds
-    idle = without([(0.0, trace.makespan_s)], merged(_interval(span) for span in compute))
-    dark = merged(_interval(span) for span in trace.of(rank_class, Stream.CIRCUITS))
-    waiting = without(idle, dark)
-    transfers = merged(
-        _interval(span)
-        for span in trace.spans
-        if span.stream is Stream.NETWORK and rank_class in {span.rank_class, span.peer_class}
-    )
-    busy = merged(_interval(span) for span in compute if COMMUNICATION in span.parts_s)
-    within_s = min(times[EXPOSED], length_s(common(dark, busy)))
-    times[DARK] = length_s(idle) - length_s(waiting) + within_s
-    unsent = without(waiting, transfers)
-    times[EXPOSED] += length_s(waiting) - length_s(unsent) - within_s
-    hosted = merged(_interval(span) for span in trace.of(rank_class, Stream.HOST))
-    bubble = without(unsent, hosted)
-    if hosted:
-        times[HOST] = length_s(unsent) - length_s(bubble)
-    times[BUBBLE] = length_s(bubble)
+    table = trace.table
+    computes = table.mask(rank_class, Stream.COMPUTE)
+    times = _computing_s(table, computes)
+    whole = Intervals(start_s=np.zeros(1), end_s=np.array([trace.makespan_s]))
+    idle = whole.without(_busy(table, computes))
+    dark = _busy(table, table.mask(rank_class, Stream.CIRCUITS))
+    waiting = idle.without(dark)
+    ours = (table.rank_class == rank_class) | (table.peer_class == rank_class)
+    transfers = _busy(table, ours & (table.stream == STREAMS.index(Stream.NETWORK)))
+    within_s = 0.0
+    if dark.start_s.size and COMMUNICATION in table.categories:
+        waits = ~np.isnan(table.parts_s[:, table.categories.index(COMMUNICATION)])
+        within_s = min(times[EXPOSED], dark.common(_busy(table, computes & waits)).length_s)
+    times[DARK] = idle.length_s - waiting.length_s + within_s
+    unsent = waiting.without(transfers)
+    times[EXPOSED] += waiting.length_s - unsent.length_s - within_s
+    hosted = _busy(table, table.mask(rank_class, Stream.HOST))
+    bubble = unsent.without(hosted)
+    if hosted.start_s.size:
+        times[HOST] = unsent.length_s - bubble.length_s
+    times[BUBBLE] = bubble.length_s
     return {name: times[name] for name in CATEGORIES if name in times}
+
+
+def _computing_s(table: SpanTable, computes: np.ndarray) -> defaultdict[str, float]:
+    """Return the time of spans of compute, a mask of shape [spans], by category, added up in their order."""
+    times: defaultdict[str, float] = defaultdict(float)
+    chosen = np.flatnonzero(computes)
+    chosen = chosen[np.argsort(table.start_s[chosen], kind="stable")]
+    for part, seconds in zip(table.categories, table.parts_s[chosen].T, strict=True):
+        known = seconds[~np.isnan(seconds)]
+        if known.size:
+            times[EXPOSED if part == COMMUNICATION else part] += float(np.cumsum(known)[-1])
+    return times
 
 
 def summarise(trace: Trace, graph: StepGraph, node: Node, fabric: Fabric) -> StepMetrics:
@@ -457,9 +462,7 @@ def summarise(trace: Trace, graph: StepGraph, node: Node, fabric: Fabric) -> Ste
         energy_j=total,
         energy_by_component_j=energy,
         mean_power_w=total / step_time_s,
-        dark_s=max(
-            length_s(merged(_interval(span) for span in trace.of(one, Stream.CIRCUITS))) for one in classes
-        )
+        dark_s=max(_busy(trace.table, trace.table.mask(one, Stream.CIRCUITS)).length_s for one in classes)
         / late.steps,
         reconfigurations=round(whole.reconfigurations / late.run_steps),
         network_bytes={axis: moved / late.run_steps for axis, moved in whole.network_bytes.items()},

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, overload
+
+import numpy as np
 
 from simulator.interfaces import Bound, Cost
 from simulator.operators import Elementwise, MatMul
@@ -77,11 +80,121 @@ class Span:
         return self.end_s - self.start_s
 
 
+STREAMS = tuple(Stream)
+"""Streams, in the order in which columns number them."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SpanTable(Sequence[Span]):
+    """Spans as columns, of shape [spans] where nothing else is said; single ones are made when asked for."""
+
+    rank_class: np.ndarray
+    """Class of identical ranks."""
+    stream: np.ndarray
+    """Place in `STREAMS`."""
+    name: np.ndarray
+    """Place in `names`."""
+    names: tuple[str, ...]
+    """Names that occur."""
+    start_s: np.ndarray
+    """Starts, from the beginning of the step."""
+    end_s: np.ndarray
+    """Ends."""
+    microbatch: np.ndarray
+    """Microbatch, or -1."""
+    peer_class: np.ndarray
+    """Receiving class of a send, or -1."""
+    task: np.ndarray
+    """Task of the graph, or -1."""
+    categories: tuple[str, ...]
+    """Categories of compute that occur."""
+    parts_s: np.ndarray
+    """Seconds by category, not a number where a span has none; shape [spans, categories]."""
+
+    @classmethod
+    def of(cls, spans: Iterable[Span]) -> SpanTable:
+        """Return spans as columns."""
+        every = tuple(spans)
+        names = tuple(dict.fromkeys(span.name for span in every))
+        categories = tuple(dict.fromkeys(part for span in every for part in span.parts_s))
+        places = {name: place for place, name in enumerate(names)}
+        parts_s = np.array(
+            [[span.parts_s.get(part, np.nan) for part in categories] for span in every], dtype=float
+        )
+        return cls(
+            rank_class=np.array([span.rank_class for span in every], dtype=np.int64),
+            stream=np.array([STREAMS.index(span.stream) for span in every], dtype=np.int64),
+            name=np.array([places[span.name] for span in every], dtype=np.int64),
+            names=names,
+            start_s=np.array([span.start_s for span in every], dtype=float),
+            end_s=np.array([span.end_s for span in every], dtype=float),
+            microbatch=np.array([span.microbatch for span in every], dtype=np.int64),
+            peer_class=np.array([span.peer_class for span in every], dtype=np.int64),
+            task=np.array([span.task for span in every], dtype=np.int64),
+            categories=categories,
+            parts_s=parts_s.reshape(len(every), len(categories)),
+        )
+
+    def rows(self, kept: np.ndarray) -> SpanTable:
+        """Return some of the spans: a mask of shape [spans], or their places."""
+        names = ("rank_class", "stream", "name", "start_s", "end_s", "microbatch", "peer_class", "task")
+        return replace(self, **{name: getattr(self, name)[kept] for name in (*names, "parts_s")})
+
+    def mask(self, rank_class: int, stream: Stream) -> np.ndarray:
+        """Return which spans a class has on a stream, shape [spans]."""
+        return np.asarray((self.rank_class == rank_class) & (self.stream == STREAMS.index(stream)))
+
+    def __len__(self) -> int:
+        return int(self.start_s.size)
+
+    @cached_property
+    def _made(self) -> tuple[Span, ...]:
+        columns = (self.rank_class, self.stream, self.name, self.start_s, self.end_s, self.microbatch)
+        rows = zip(
+            *(column.tolist() for column in (*columns, self.peer_class, self.task, self.parts_s)), strict=True
+        )
+        return tuple(
+            Span(
+                rank_class=rank_class,
+                stream=STREAMS[stream],
+                name=self.names[name],
+                start_s=start_s,
+                end_s=end_s,
+                microbatch=microbatch,
+                peer_class=peer_class,
+                parts_s={
+                    part: seconds
+                    for part, seconds in zip(self.categories, parts_s, strict=True)
+                    if seconds == seconds  # noqa: PLR0124 - false of what is not a number
+                },
+                task=task,
+            )
+            for rank_class, stream, name, start_s, end_s, microbatch, peer_class, task, parts_s in rows
+        )
+
+    @overload
+    def __getitem__(self, index: int) -> Span: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Span, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Span | tuple[Span, ...]:
+        return self._made[index]
+
+    def __iter__(self) -> Iterator[Span]:
+        return iter(self._made)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._made == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Trace:
     """Everything a run of the engine produced."""
 
-    spans: tuple[Span, ...]
+    spans: Sequence[Span]
     """All spans, in order of their end."""
     makespan_s: float
     """Time from the start of the step to the end of its last task."""
@@ -99,6 +212,11 @@ class Trace:
     """Algorithm chosen by collective and axis."""
     host_bytes: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """Bytes moved between accelerators, hosts and storage by lane, all ranks."""
+
+    @cached_property
+    def table(self) -> SpanTable:
+        """All spans as columns."""
+        return self.spans if isinstance(self.spans, SpanTable) else SpanTable.of(self.spans)
 
     def of(self, rank_class: int, stream: Stream) -> list[Span]:
         """Return the spans of a class on one stream, in order of their start."""

@@ -1,0 +1,540 @@
+"""Event loop of a step on two flat memories, compiled by numba where that is installed.
+
+The loop takes the events of the reference (`simulator.engine.simulation`, on simpy) in the reference's order,
+ties included: events of one instant go by the order in which they were set, starts of processes before all
+others. Every state is a number in one of two memories, whole numbers and reals; `At` says where each table
+begins. The same functions run on lists in plain Python, and then give the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from functools import cache
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from simulator.engine.compiled.memory import (
+    BEGIN,
+    BESIDE,
+    CHARGE,
+    DONE,
+    ENDED,
+    FORK,
+    KINDS,
+    LATE,
+    MARK,
+    MOVE,
+    RELEASE,
+    RESUME,
+    RUNNING,
+    SLEEP,
+    TURN,
+    WAITED,
+    WAITING,
+    WAKE,
+    At,
+    Ints,
+    Reals,
+)
+
+DONE_SHARE = 1e-12
+"""Share of a transfer that may be left over by rounding, as in `simulator.engine.network`; dimensionless."""
+TOLERANCE = 1e-12
+"""Relative slack within which two shares are equal, as in `simulator.engine.fairshare`; dimensionless."""
+
+
+def push(ints: Ints, at: At, event: int) -> None:
+    """Set an event for the present instant, behind those that are set already."""
+    tail = ints[at.queue_tail]
+    if tail - ints[at.queue_head] > at.ring:
+        ints[at.lost] = 1
+    ints[at.queue + (tail & at.ring)] = event
+    ints[at.queue_tail] = tail + 1
+
+
+def start_process(ints: Ints, at: At, actor: int) -> None:
+    """Let an actor begin before any other event of the present instant."""
+    tail = ints[at.starts_tail]
+    ints[at.starts + (tail & at.ring)] = actor
+    ints[at.starts_tail] = tail + 1
+
+
+def push_later(ints: Ints, reals: Reals, at: At, delay_s: float, event: int) -> None:
+    """Set an event for a later instant; one that is not later in double precision joins the present."""
+    when = reals[at.now] + delay_s
+    if when == reals[at.now]:
+        push(ints, at, event)
+        return
+    order = ints[at.sequence]
+    ints[at.sequence] = order + 1
+    hole = ints[at.heap_size]
+    ints[at.heap_size] = hole + 1
+    while hole > 0:
+        parent = (hole - 1) >> 1
+        above = reals[at.heap_s + parent]
+        if above < when or (above == when and ints[at.heap_order + parent] < order):
+            break
+        reals[at.heap_s + hole] = above
+        ints[at.heap_order + hole] = ints[at.heap_order + parent]
+        ints[at.heap_event + hole] = ints[at.heap_event + parent]
+        hole = parent
+    reals[at.heap_s + hole] = when
+    ints[at.heap_order + hole] = order
+    ints[at.heap_event + hole] = event
+
+
+def pop_heap(ints: Ints, reals: Reals, at: At) -> int:
+    """Take the earliest event off the heap and return it."""
+    event = ints[at.heap_event]
+    size = ints[at.heap_size] - 1
+    ints[at.heap_size] = size
+    when, order = reals[at.heap_s + size], ints[at.heap_order + size]
+    last = ints[at.heap_event + size]
+    hole = 0
+    while 2 * hole + 1 < size:
+        child = 2 * hole + 1
+        other = child + 1
+        if other < size:
+            one_s, other_s = reals[at.heap_s + child], reals[at.heap_s + other]
+            earlier = other_s == one_s and ints[at.heap_order + other] < ints[at.heap_order + child]
+            if other_s < one_s or earlier:
+                child = other
+        below = reals[at.heap_s + child]
+        if when < below or (when == below and order < ints[at.heap_order + child]):
+            break
+        reals[at.heap_s + hole] = below
+        ints[at.heap_order + hole] = ints[at.heap_order + child]
+        ints[at.heap_event + hole] = ints[at.heap_event + child]
+        hole = child
+    reals[at.heap_s + hole] = when
+    ints[at.heap_order + hole] = order
+    ints[at.heap_event + hole] = last
+    return event
+
+
+def advance(ints: Ints, reals: Reals, at: At) -> None:
+    """Move all transfers on to the present instant."""
+    elapsed = reals[at.now] - reals[at.clock]
+    reals[at.clock] = reals[at.now]
+    if elapsed > 0.0:
+        for k in range(ints[at.transfers]):
+            reals[at.bytes_left + k] -= reals[at.rate + k] * elapsed
+
+
+def fill_shares(ints: Ints, reals: Reals, at: At) -> None:
+    """Set the fair share of every transfer that is not frozen, and of each class of links its slowest."""
+    count = ints[at.transfers]
+    for k in range(count):
+        if not ints[at.frozen + k]:
+            group = ints[at.group + k]
+            for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
+                link = ints[at.link + p]
+                reals[at.demand + link] = 0.0
+                reals[at.used + link] = 0.0
+                reals[at.slowest + link] = math.inf
+    for k in range(count):
+        if not ints[at.frozen + k]:
+            group = ints[at.group + k]
+            for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
+                reals[at.demand + ints[at.link + p]] += reals[at.load + p]
+    for k in range(count):
+        if not ints[at.frozen + k]:
+            group = ints[at.group + k]
+            fair = math.inf
+            for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
+                link = ints[at.link + p]
+                fair = min(fair, max(reals[at.remaining + link], 0.0) / reals[at.demand + link])
+            reals[at.fair + k] = fair
+            for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
+                link = ints[at.link + p]
+                reals[at.slowest + link] = min(reals[at.slowest + link], fair)
+
+
+def freeze(ints: Ints, reals: Reals, at: At) -> int:
+    """Freeze transfers that cross a class of links on which none is held back further; return how many."""
+    count = ints[at.transfers]
+    stopped = 0
+    for k in range(count):
+        if not ints[at.frozen + k]:
+            group = ints[at.group + k]
+            for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
+                link = ints[at.link + p]
+                share = max(reals[at.remaining + link], 0.0) / reals[at.demand + link]
+                if share <= reals[at.slowest + link] * (1.0 + TOLERANCE):
+                    ints[at.frozen + k] = 2
+                    stopped += 1
+                    break
+    for k in range(count):
+        if ints[at.frozen + k] == 2:
+            reals[at.rate + k] = reals[at.fair + k]
+            group = ints[at.group + k]
+            for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
+                reals[at.used + ints[at.link + p]] += reals[at.load + p] * reals[at.fair + k]
+    for k in range(count):
+        if ints[at.frozen + k] == 2:
+            ints[at.frozen + k] = 1
+            group = ints[at.group + k]
+            for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
+                link = ints[at.link + p]
+                reals[at.remaining + link] -= reals[at.used + link]
+                reals[at.used + link] = 0.0
+    return stopped
+
+
+def solve(ints: Ints, reals: Reals, at: At) -> None:
+    """Set max-min fair rates of all transfers, by the rule of `simulator.engine.fairshare.max_min_rates`."""
+    going = ints[at.transfers]
+    for k in range(going):
+        ints[at.frozen + k] = 0
+        group = ints[at.group + k]
+        for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
+            link = ints[at.link + p]
+            reals[at.remaining + link] = reals[at.capacity + link]
+    while going > 0:
+        fill_shares(ints, reals, at)
+        going -= freeze(ints, reals, at)
+
+
+def set_wake(ints: Ints, reals: Reals, at: At) -> None:
+    """Wake up when the first of the transfers ends; what was set before is void."""
+    token = ints[at.token] + 1
+    ints[at.token] = token
+    reals[at.wake_s] = math.inf
+    if ints[at.transfers] == 0:
+        return
+    soonest = math.inf
+    for k in range(ints[at.transfers]):
+        soonest = min(soonest, reals[at.bytes_left + k] / reals[at.rate + k])
+    when = reals[at.now] + max(soonest, 0.0)
+    if when == reals[at.now]:
+        push(ints, at, WAKE + KINDS * token)
+        return
+    reals[at.wake_s] = when
+    ints[at.wake_order] = ints[at.sequence]
+    ints[at.sequence] += 1
+
+
+def begin_transfer(ints: Ints, reals: Reals, at: At, actor: int, counter: int) -> None:
+    """Let a group of flows move as an instruction says, behind those that were numbered before it."""
+    group, size = ints[at.i + counter], reals[at.x + counter]
+    advance(ints, reals, at)
+    k = ints[at.transfers]
+    ints[at.transfers] = k + 1
+    mine = ints[at.number + group]
+    while k > 0 and ints[at.number + ints[at.group + k - 1]] > mine:
+        ints[at.group + k] = ints[at.group + k - 1]
+        ints[at.moving + k] = ints[at.moving + k - 1]
+        reals[at.bytes_left + k] = reals[at.bytes_left + k - 1]
+        reals[at.size + k] = reals[at.size + k - 1]
+        reals[at.rate + k] = reals[at.rate + k - 1]
+        k -= 1
+    ints[at.group + k] = group
+    ints[at.moving + k] = actor
+    reals[at.bytes_left + k] = size
+    reals[at.size + k] = size
+    reals[at.rate + k] = reals[at.alone + group]
+    shared = False
+    for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
+        link = ints[at.link + p]
+        shared = shared or ints[at.users + link] > 0
+        ints[at.users + link] += 1
+    if shared:
+        solve(ints, reals, at)
+    set_wake(ints, reals, at)
+
+
+def end_transfers(ints: Ints, reals: Reals, at: At) -> None:
+    """End the transfers whose last byte has left, and share what they leave."""
+    advance(ints, reals, at)
+    count = ints[at.transfers]
+    soonest = math.inf
+    for k in range(count):
+        soonest = min(soonest, reals[at.bytes_left + k] / reals[at.rate + k])
+    kept = 0
+    for k in range(count):
+        left, group = reals[at.bytes_left + k], ints[at.group + k]
+        if left <= reals[at.size + k] * DONE_SHARE or left / reals[at.rate + k] <= soonest:
+            push(ints, at, RESUME + KINDS * ints[at.moving + k])
+            for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
+                ints[at.users + ints[at.link + p]] -= 1
+            ints[at.frozen + k - kept] = group  # behind what is kept, room for the groups that ended
+            continue
+        ints[at.group + kept] = group
+        ints[at.moving + kept] = ints[at.moving + k]
+        reals[at.bytes_left + kept] = left
+        reals[at.size + kept] = reals[at.size + k]
+        reals[at.rate + kept] = reals[at.rate + k]
+        kept += 1
+    ints[at.transfers] = kept
+    shared = False
+    for e in range(count - kept):
+        group = ints[at.frozen + e]
+        for p in range(ints[at.first_link + group], ints[at.first_link + group + 1]):
+            shared = shared or ints[at.users + ints[at.link + p]] > 0
+    if shared:
+        solve(ints, reals, at)
+    set_wake(ints, reals, at)
+
+
+def grant(ints: Ints, at: At, channel: int) -> None:
+    """Give a free channel to the first that waits for it."""
+    actor = ints[at.first_queued + channel]
+    if ints[at.busy + channel] or actor < 0:
+        return
+    ints[at.first_queued + channel] = ints[at.next_queued + actor]
+    ints[at.busy + channel] = 1
+    push(ints, at, RESUME + KINDS * actor)
+
+
+def request(ints: Ints, at: At, channel: int, actor: int) -> None:
+    """Queue for a channel."""
+    ints[at.next_queued + actor] = -1
+    if ints[at.first_queued + channel] < 0:
+        ints[at.first_queued + channel] = actor
+    else:
+        ints[at.next_queued + ints[at.last_queued + channel]] = actor
+    ints[at.last_queued + channel] = actor
+    grant(ints, at, channel)
+
+
+def wait_for_others(ints: Ints, at: At, actor: int, task: int) -> bool:
+    """Return whether all that a task waits for is done; if not, wait for the first that is not."""
+    place, last = ints[at.wait + actor], ints[at.first_after + task + 1]
+    while place < last:
+        other = ints[at.after + place]
+        if not ints[at.done + other]:
+            ints[at.wait + actor] = place
+            ints[at.next_waiter + actor] = -1
+            if ints[at.first_waiter + other] < 0:
+                ints[at.first_waiter + other] = actor
+            else:
+                ints[at.next_waiter + ints[at.last_waiter + other]] = actor
+            ints[at.last_waiter + other] = actor
+            return False
+        place += 1
+    ints[at.wait + actor] = place
+    return True
+
+
+def charge(ints: Ints, at: At, number: int) -> None:
+    """Note a charge; the first time, groups of flows that its pricing asks for get their numbers."""
+    ints[at.log + ints[at.logged]] = number
+    ints[at.logged] += 1
+    for p in range(ints[at.first_asked + number], ints[at.first_asked + number + 1]):
+        group = ints[at.asked + p]
+        if ints[at.number + group] < 0:
+            ints[at.number + group] = ints[at.numbered]
+            ints[at.numbered] += 1
+
+
+def fork(ints: Ints, at: At, actor: int, counter: int) -> int:
+    """Start the levels of a collective and return the instruction behind them."""
+    many = ints[at.j + counter]
+    ints[at.left + actor] = many
+    for level in range(many):
+        child = ints[at.first_child + actor] + 1 + level
+        ints[at.counter + child] = ints[at.i + counter + 1 + level]
+        ints[at.place + child] = actor  # whom it belongs to
+        start_process(ints, at, child)
+    return counter + 1 + many
+
+
+def step_program(ints: Ints, reals: Reals, at: At, actor: int, task: int) -> bool:
+    """Run an actor's program up to where it waits; return False there, and True at its end."""
+    counter = ints[at.counter + actor]
+    while True:
+        op, x = ints[at.op + counter], reals[at.x + counter]
+        counter += 1
+        ints[at.counter + actor] = counter
+        if op == SLEEP:
+            push_later(ints, reals, at, x, RESUME + KINDS * actor)
+            return False
+        if op == MOVE:
+            begin_transfer(ints, reals, at, actor, counter - 1)
+            return False
+        if op == CHARGE:
+            charge(ints, at, ints[at.i + counter - 1])
+        elif op == MARK:
+            reals[at.mark_s + actor] = reals[at.now]
+        elif op == WAITED:
+            reals[at.waited_s + task] += reals[at.now] - reals[at.mark_s + actor] - x
+        elif op == BEGIN:
+            reals[at.begin_s + actor] = reals[at.now]
+        elif op == LATE:
+            late_s = x - (reals[at.now] - reals[at.begin_s + actor])
+            if late_s > 0.0:
+                reals[at.issued_s + task] += late_s
+                push_later(ints, reals, at, late_s, RESUME + KINDS * actor)
+                return False
+        elif op == FORK:
+            ints[at.counter + actor] = fork(ints, at, actor, counter - 1)
+            return False
+        elif op == BESIDE:
+            child = ints[at.first_child + actor]
+            ints[at.left + actor] = 2
+            ints[at.counter + child] = ints[at.i + counter - 1]
+            ints[at.place + child] = actor
+            start_process(ints, at, child)
+            push_later(ints, reals, at, x, ENDED + KINDS * actor)
+            return False
+        else:
+            return True
+
+
+def end_task(ints: Ints, reals: Reals, at: At, actor: int, task: int) -> None:
+    """Note the end of a task, free its channel, and go on to the actor's next one."""
+    reals[at.end_s + task] = reals[at.now]
+    ints[at.finished + ints[at.ended]] = task
+    ints[at.ended] += 1
+    channel = ints[at.channel + task]
+    if channel >= 0:
+        ints[at.busy + channel] = 0
+        push(ints, at, RELEASE + KINDS * channel)
+    push(ints, at, DONE + KINDS * task)
+    place = ints[at.place + actor] + 1
+    ints[at.place + actor] = place
+    ints[at.phase + actor] = WAITING
+    if place < ints[at.first_order + actor + 1]:
+        ints[at.wait + actor] = ints[at.first_after + ints[at.order + place]]
+
+
+def resume(ints: Ints, reals: Reals, at: At, actor: int) -> None:
+    """Let an actor go on until it waits again."""
+    if actor >= at.actors:
+        if step_program(ints, reals, at, actor, -1):
+            push(ints, at, ENDED + KINDS * ints[at.place + actor])
+        return
+    while ints[at.place + actor] < ints[at.first_order + actor + 1]:
+        task = ints[at.order + ints[at.place + actor]]
+        if ints[at.phase + actor] == WAITING:
+            if not wait_for_others(ints, at, actor, task):
+                return
+            ints[at.phase + actor] = TURN
+            if ints[at.channel + task] >= 0:
+                request(ints, at, ints[at.channel + task], actor)
+                return
+        if ints[at.phase + actor] == TURN:
+            ints[at.phase + actor] = RUNNING
+            reals[at.start_s + task] = reals[at.now]
+            ints[at.again + actor] = ints[at.times + task]
+            ints[at.counter + actor] = ints[at.program + task]
+        while ints[at.again + actor] > 0:
+            if not step_program(ints, reals, at, actor, task):
+                return
+            ints[at.again + actor] -= 1
+            ints[at.counter + actor] = ints[at.program + task]
+        end_task(ints, reals, at, actor, task)
+
+
+def next_event(ints: Ints, reals: Reals, at: At) -> int:
+    """Take the next event and set the clock to it; -1 if there is none."""
+    head = ints[at.starts_head]
+    if head < ints[at.starts_tail]:
+        ints[at.starts_head] = head + 1
+        return RESUME + KINDS * ints[at.starts + (head & at.ring)]
+    earliest, wakes = reals[at.wake_s], True
+    if ints[at.heap_size] > 0:
+        first = reals[at.heap_s]
+        if first < earliest or (first == earliest and ints[at.heap_order] < ints[at.wake_order]):
+            earliest, wakes = first, False
+    if earliest > reals[at.now]:
+        head = ints[at.queue_head]
+        if head < ints[at.queue_tail]:
+            ints[at.queue_head] = head + 1
+            return ints[at.queue + (head & at.ring)]
+        if earliest == math.inf:
+            return -1
+        reals[at.now] = earliest
+    if not wakes:
+        return pop_heap(ints, reals, at)
+    reals[at.wake_s] = math.inf
+    return WAKE + KINDS * ints[at.token]
+
+
+def play(ints: Ints, reals: Reals, at: At) -> None:
+    """Run all events."""
+    while True:
+        event = next_event(ints, reals, at)
+        if event < 0:
+            return
+        kind, what = event % KINDS, event // KINDS
+        if kind == RESUME:
+            resume(ints, reals, at, what)
+        elif kind == DONE:
+            ints[at.done + what] = 1
+            actor = ints[at.first_waiter + what]
+            while actor >= 0:
+                following = ints[at.next_waiter + actor]
+                resume(ints, reals, at, actor)
+                actor = following
+        elif kind == RELEASE:
+            grant(ints, at, what)
+        elif kind == ENDED:
+            ints[at.left + what] -= 1
+            if ints[at.left + what] == 0:
+                push(ints, at, RESUME + KINDS * what)
+        elif what == ints[at.token]:
+            end_transfers(ints, reals, at)
+
+
+_FUNCTIONS = (
+    push,
+    start_process,
+    push_later,
+    pop_heap,
+    advance,
+    fill_shares,
+    freeze,
+    solve,
+    set_wake,
+    begin_transfer,
+    end_transfers,
+    grant,
+    request,
+    wait_for_others,
+    charge,
+    fork,
+    step_program,
+    end_task,
+    resume,
+    next_event,
+)
+"""What `play` calls, each behind those that it calls itself."""
+
+
+@cache
+def compiled_play() -> Callable[[np.ndarray, np.ndarray, At], None] | None:
+    """Return `play` compiled, for arrays in place of lists; None where numba is missing or switched off.
+
+    Notes
+    -----
+    The functions are compiled as copies that call each other's copies, so that the plain ones stay plain.
+    numba keeps machine code on disk where it finds a folder to write to; else each process makes it anew.
+    """
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0":
+        return None
+    try:
+        import numba  # noqa: PLC0415 - its import takes longer than most steps
+    except ImportError:  # it is an extra
+        return None
+    names = dict(globals())
+    inner: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # half the time to compile
+    for function in _FUNCTIONS:
+        copied = FunctionType(function.__code__, names, function.__name__)
+        names[function.__name__] = numba.njit(error_model="numpy", **inner)(copied)
+    copied = FunctionType(play.__code__, names, play.__name__)
+    try:
+        found: Any = numba.njit(nogil=True, cache=True, error_model="numpy")(copied)
+    except RuntimeError:  # no folder for what is compiled
+        found = numba.njit(nogil=True, error_model="numpy")(copied)
+    fast: Callable[[np.ndarray, np.ndarray, At], None] = found
+    return fast
+
+
+def is_compiled() -> bool:
+    """Return whether this process has compiled the loop already."""
+    return compiled_play.cache_info().currsize > 0 and compiled_play() is not None

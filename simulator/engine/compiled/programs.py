@@ -1,0 +1,297 @@
+"""Prices of a step on one node and one network, as programs of its distinct works.
+
+A program is the list of instructions (`Op`) that the loop takes for a task: what the reference does in the
+generators of `simulator.engine.simulation`, with every price worked out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import simpy
+
+from simulator.collectives.demand import step_demand
+from simulator.collectives.traffic import Traffic
+from simulator.engine.compiled.memory import Op
+from simulator.engine.compiled.structure import StepStructure, Work
+from simulator.engine.lookahead import computed, pieces
+from simulator.engine.network import Network
+from simulator.fabric import Fabric, lone_cards
+from simulator.flow_groups import FlowGroup, PricedCollective
+from simulator.interfaces import Cost
+from simulator.node import Node
+from simulator.operators import Collective, HostWork, Operator, Overlapped, Sequence, StepGraph, Transfer
+from simulator.results.trace import COMMUNICATION, ISSUE, category
+
+
+class NotCoveredError(Exception):
+    """Trait of a step that only the reference plays; never leaves the engine."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Charge:
+    """What is counted when a task, or a part of it, begins."""
+
+    compute_j: dict[str, float] = field(default_factory=dict)
+    """Dynamic energy by component, all ranks."""
+    host_bytes: dict[str, float] = field(default_factory=dict)
+    """Bytes by lane, all ranks."""
+    carried: list[tuple[Collective, PricedCollective, int]] = field(default_factory=list)
+    """Collectives with how often they run, in order."""
+
+
+class Instruction(NamedTuple):
+    """Instruction of a program; see `Op`."""
+
+    op: Op
+    x: float = 0.0
+    i: int = 0
+    j: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Program:
+    """A work with its prices."""
+
+    entry: int
+    """First instruction."""
+    parts_s: dict[str, float]
+    """Seconds by category that do not hang on what others do."""
+    waits: bool
+    """Whether it also waits for collectives that share links, and for the host, which the loop counts."""
+    forks: bool
+    """Whether it starts others."""
+    charges: int
+    """Charges that fall due each time it runs."""
+
+
+class StepNetwork:
+    """The network of a step with the prices of its collectives, which no change of a node alters.
+
+    Parameters
+    ----------
+    graph : StepGraph
+        The step.
+    fabric : Fabric
+        What connects its ranks.
+    """
+
+    def __init__(self, graph: StepGraph, fabric: Fabric) -> None:
+        demand = step_demand(graph, lone_cards(fabric))
+        self.fabric = fabric
+        self.network = Network(simpy.Environment(), fabric, tuple(demand.values()))
+        self.traffic = Traffic(graph.layout, fabric, self.network, demand)
+        self._private: dict[tuple[int, int], bool] = {}
+
+    def plan(self, operator: Collective, rank_class: int) -> PricedCollective:
+        """Return how a class carries out a collective.
+
+        Raises
+        ------
+        NotCoveredError
+            If it has to wait for circuits.
+        """
+        plan = self.traffic.plan(operator, rank_class)
+        capacity = self.network.graph.capacity_bytes_per_s
+        for group, _, _ in plan.parts:
+            if not self.network.locate(group):
+                msg = "circuits turn during the step"
+                raise NotCoveredError(msg)
+            if (capacity[group.links] <= 0.0).any():
+                msg = "a link has no capacity"
+                raise NotCoveredError(msg)
+        return plan
+
+    def asked_for(self, plan: PricedCollective) -> tuple[FlowGroup, ...]:
+        """Return the flow groups that pricing a collective asks for, in order."""
+        return self.traffic.asked_for(plan)
+
+    def private(self, sequence: Sequence, rank_class: int) -> bool:
+        """Return whether a sequence's collectives share no link with other traffic."""
+        key = (id(sequence.items), rank_class)
+        found = self._private.get(key)
+        if found is None:
+            found = self._private[key] = self.traffic.private(sequence, rank_class)
+        return found
+
+
+class Programs:
+    """Programs of all works of a step on one node and one network.
+
+    Parameters
+    ----------
+    structure : StepStructure
+        The step.
+    node : Node
+        The accelerator of every rank.
+    network : StepNetwork
+        What connects them.
+
+    Raises
+    ------
+    NotCoveredError
+        If only the reference plays such a step.
+    """
+
+    def __init__(self, structure: StepStructure, node: Node, network: StepNetwork) -> None:
+        self.ranks = structure.graph.layout.ranks_per_class
+        self._node = node
+        self._network = network
+        self.code: list[Instruction] = []
+        self.charges: list[Charge] = []
+        self.groups: dict[FlowGroup, int] = {}
+        self._parts: list[tuple[str, float]] = []
+        self.of_work = [self._program(work) for work in structure.works]
+
+    def _place(self, code: list[Instruction]) -> int:
+        """Add a program and return its first instruction."""
+        entry = len(self.code)
+        self.code += code
+        self.code.append(Instruction(Op.END))
+        return entry
+
+    def _charged(self, charge: Charge) -> Instruction:
+        self.charges.append(charge)
+        return Instruction(Op.CHARGE, i=len(self.charges) - 1)
+
+    def _program(self, work: Work) -> Program:
+        self._parts, before = [], len(self.charges)
+        operator, rank_class = work.operator, work.rank_class
+        match operator:
+            case Collective() if work.beside:
+                code = self._carried(operator, rank_class, 1)
+            case Transfer() | HostWork() if work.beside:
+                code = self._on_host(operator)
+            case _:
+                code = self._executed(operator, rank_class)
+        parts: defaultdict[str, float] = defaultdict(float)
+        for _ in range(work.times):  # in the order in which the reference adds them up
+            for part, seconds in self._parts:
+                parts[part] += seconds
+        waits = any(one.op in {Op.WAITED, Op.LATE} for one in code)
+        forks = any(one.op in {Op.FORK, Op.BESIDE} for one in code)
+        charges = len(self.charges) - before
+        return Program(
+            entry=self._place(code), parts_s=dict(parts), waits=waits, forks=forks, charges=charges
+        )
+
+    def _on_host(self, operator: Transfer | HostWork) -> list[Instruction]:
+        cost = self._node.host_cost(operator)
+        charge = Charge(compute_j=self._joules(cost, 1))
+        if isinstance(operator, Transfer):
+            charge.host_bytes[str(operator.lane)] = operator.moved_bytes * self.ranks
+        return [self._charged(charge), Instruction(Op.SLEEP, cost.time_s)]
+
+    def _joules(self, cost: Cost, times: int) -> dict[str, float]:
+        """Return the dynamic energy of a cost on all ranks of a class by component."""
+        ranks = self.ranks * times
+        return {part: energy * ranks for part, energy in cost.energy_j.items()}
+
+    def _executed(self, operator: Operator, rank_class: int) -> list[Instruction]:
+        """Return what the compute stream does for an operator."""
+        match operator:
+            case Sequence():
+                if self._network.private(operator, rank_class):
+                    return self._fused(operator, rank_class)
+                return self._in_pieces(operator, rank_class)
+            case Overlapped():
+                return self._overlapped(operator, rank_class, 1)
+            case Collective() | Transfer() | HostWork():
+                msg = f"'{operator.name}' stands in the order of compute"
+                raise NotCoveredError(msg)
+            case _:
+                cost = self._node.cost(operator)
+                self._parts.append((category(operator, cost), cost.time_s))
+                charge = Charge(compute_j=self._joules(cost, 1))
+                return [self._charged(charge), Instruction(Op.SLEEP, cost.time_s)]
+
+    def _in_pieces(self, sequence: Sequence, rank_class: int) -> list[Instruction]:
+        """Return a run of operators whose collectives share links: one event for what lies between two."""
+        code = [Instruction(Op.BEGIN)]
+        for piece in pieces(sequence):
+            if isinstance(piece, Sequence):
+                code += self._fused(piece, rank_class, issued=True)
+                continue
+            one, repeat = piece
+            if isinstance(one, Overlapped):
+                code += self._overlapped(one, rank_class, repeat)
+                continue
+            carried = self._carried(one, rank_class, repeat)
+            code += [Instruction(Op.MARK), *carried, Instruction(Op.WAITED)]
+        return [*code, Instruction(Op.LATE, self._issue_s(sequence))]
+
+    def _fused(self, sequence: Sequence, rank_class: int, *, issued: bool = False) -> list[Instruction]:
+        """Return a run of operators that is one event."""
+        node, network = self._node, self._network
+        seconds: defaultdict[str, float] = defaultdict(float)
+        joules: defaultdict[str, float] = defaultdict(float)
+        charge = Charge()
+        for one, repeat in sequence.items:
+            if isinstance(one, Collective):
+                plan = network.plan(one, rank_class)
+                seconds[COMMUNICATION] += plan.alone_s * repeat
+                charge.carried.append((one, plan, repeat))
+                continue
+            if isinstance(one, Overlapped):
+                plan = network.plan(one.collective, rank_class)
+                hidden_s = node.cost(one.product).time_s * one.beside
+                seconds[COMMUNICATION] += max(0.0, plan.alone_s - hidden_s) * repeat
+                charge.carried.append((one.collective, plan, repeat))
+            for product, times in computed(one, repeat):
+                cost = node.cost(product)
+                seconds[category(product, cost)] += cost.time_s * times
+                for part, energy in cost.energy_j.items():
+                    joules[part] += energy * times
+        late_s = 0.0 if issued else self._issue_s(sequence) - math.fsum(seconds.values())
+        if late_s > 0.0:
+            seconds[ISSUE] += late_s
+        charge.compute_j = {part: energy * self.ranks for part, energy in joules.items()}
+        self._parts += seconds.items()
+        return [self._charged(charge), Instruction(Op.SLEEP, math.fsum(seconds.values()))]
+
+    def _issue_s(self, sequence: Sequence) -> float:
+        """Return the time the host needs to issue all operators of a sequence."""
+        return math.fsum(
+            self._node.cost(one.product if isinstance(one, Overlapped) else one).host_s * times
+            for one, times in sequence.items
+            if not isinstance(one, Collective)
+        )
+
+    def _overlapped(self, operator: Overlapped, rank_class: int, repeat: int) -> list[Instruction]:
+        """Return the pieces that stand alone, then the others beside the collective."""
+        cost = self._node.cost(operator.product)
+        self._parts.append((category(operator.product, cost), cost.time_s * operator.pieces * repeat))
+        code = [self._charged(Charge(compute_j=self._joules(cost, operator.pieces * repeat)))]
+        if operator.alone:
+            code.append(Instruction(Op.SLEEP, cost.time_s * operator.alone * repeat))
+        beside_s = cost.time_s * operator.beside * repeat
+        child = self._place(self._carried(operator.collective, rank_class, repeat))
+        code += [Instruction(Op.MARK), Instruction(Op.BESIDE, beside_s, child)]
+        return [*code, Instruction(Op.WAITED, beside_s)]
+
+    def _carried(self, operator: Collective, rank_class: int, repeat: int) -> list[Instruction]:
+        """Return what carries a collective out, as `simulator.collectives.traffic.carry_collective` does."""
+        plan = self._network.plan(operator, rank_class)
+        code = [self._charged(Charge(carried=[(operator, plan, repeat)]))]
+        if plan.protocol_s:
+            code.append(Instruction(Op.SLEEP, plan.protocol_s * repeat))
+        if plan.at_once:
+            levels = [
+                self._place(self._moved(one, size * (count * repeat))) for one, size, count in plan.parts
+            ]
+            code.append(Instruction(Op.FORK, j=len(levels)))
+            return code + [Instruction(Op.END, i=entry) for entry in levels]
+        together = 1 if plan.in_turns else repeat
+        for flow_group, size_bytes, count in plan.parts * (repeat // together):
+            code += self._moved(flow_group, size_bytes * (count * together))
+            code.append(Instruction(Op.SLEEP, flow_group.latency_s * (count * together)))
+        return code
+
+    def _moved(self, flow_group: FlowGroup, total_bytes: float) -> list[Instruction]:
+        if total_bytes <= 0.0 or not flow_group.links.size:
+            return []
+        number = self.groups.setdefault(flow_group, len(self.groups))
+        return [Instruction(Op.MOVE, total_bytes, number)]

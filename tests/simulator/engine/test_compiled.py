@@ -1,0 +1,273 @@
+"""Steps in arrays give the reference's traces to the last bit, whatever falls on one instant."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from simulator.engine.compiled.loop import compiled_play
+from simulator.engine.compiled.programs import NotCoveredError, StepNetwork
+from simulator.engine.compiled.step import CompiledStep, StepRuns
+from simulator.engine.compiled.structure import StepStructure
+from simulator.engine.simulation import Simulation
+from simulator.errors import WorkloadError
+from simulator.interfaces import Bound
+from simulator.layout import RankLayout
+from simulator.operators import (
+    Collective,
+    CollectiveKind,
+    Elementwise,
+    HostWork,
+    Lane,
+    MatMul,
+    Overlapped,
+    Phase,
+    Sequence,
+    StepGraph,
+    Task,
+    Transfer,
+)
+from tests.simulator.engine.test_engine import NODE, Circuit, Star, Unit, pipeline
+from tests.workloads.ideal import EVEN, PLAN
+from tests.workloads.step.test_offload import INFINITY, OFFLOAD, a_host
+from workloads.models.architecture import TransformerConfig
+from workloads.pipeline.schedule import SCHEDULES
+from workloads.plan.parallelism import parse_plan
+from workloads.step.step import build_step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launched(Unit):
+    """A unit whose operators a host issues, not always in time."""
+
+    def cost(self, operator):
+        cost = super().cost(operator)
+        bound = Bound.MEMORY if isinstance(operator, Elementwise) else Bound.COMPUTE
+        return replace(cost, bound=bound, host_s=0.3, energy_j={"compute": 1.5 * cost.time_s, "memory": 0.1})
+
+
+HOSTED = replace(NODE, units=(Launched(),), host=a_host(link=1e9, ddr=1e9, disk=1e9))
+TICK_S = 0.25
+"""Durations are multiples of it, so that events fall on one instant often."""
+
+
+def expect_equal(graph, node, fabric, *, compiled=False):
+    """Run both, and return the trace if they are equal to the last bit."""
+    expected = Simulation(graph, node, fabric).run()
+    step = CompiledStep(StepStructure(graph), StepNetwork(graph, fabric))
+    found = step.run(node, compiled=compiled)
+    assert tuple(found.spans) == expected.spans
+    assert found == replace(expected, spans=found.spans)
+    for name in ("compute_energy_j", "network_bytes", "host_bytes", "algorithms"):
+        assert list(getattr(found, name)) == list(getattr(expected, name))  # records keep the order, too
+    return found
+
+
+class Drawn:
+    """A random graph on classes of four ranks in two pairs, full of events at one instant."""
+
+    def __init__(self, seed, stages=3):
+        self.random = np.random.default_rng(seed)
+        self.stages = stages
+        self.layout = RankLayout(tp=2, dp=2, pp=stages)
+        self.tasks = []
+
+    def ticks(self, most=4):
+        return TICK_S * int(self.random.integers(1, most))
+
+    def work(self):
+        flops = self.ticks() * 1e12
+        if self.random.random() < 0.5:
+            return Elementwise(
+                name="e", layer="l", phase=Phase.FORWARD, flops=flops, read_bytes=0.0, written_bytes=0.0
+            )
+        return MatMul(name="m", layer="l", phase=Phase.FORWARD, batch=1, m=int(flops / 2e6), k=1000, n=1000)
+
+    def collective(self, axis=None):
+        axis = axis or self.random.choice(["tp", "dp"])
+        kind = self.random.choice([CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER])
+        payload = float(self.random.choice([0.0, 0.25e9, 0.5e9, 1e9]))
+        return Collective(
+            name="c",
+            layer="l",
+            phase=Phase.FORWARD,
+            kind=CollectiveKind(kind),
+            axis=str(axis),
+            size=2,
+            payload_bytes=payload,
+        )
+
+    def send(self, stage):
+        others = [other - stage for other in range(self.stages) if other != stage]
+        one = replace(self.collective(), kind=CollectiveKind.SEND, axis="pp", name="send")
+        return replace(one, shift=int(self.random.choice(others)))
+
+    def overlapped(self):
+        pieces = int(self.random.integers(1, 4))
+        product = MatMul(name="o", layer="l", phase=Phase.FORWARD, batch=1, m=125_000, k=1000, n=1000)
+        alone = int(self.random.integers(0, pieces + 1))
+        return Overlapped(product=product, pieces=pieces, alone=alone, collective=self.collective())
+
+    def items(self):
+        makers = (self.work, self.work, self.collective, self.overlapped)
+        return tuple(
+            (makers[int(self.random.integers(len(makers)))](), int(self.random.integers(1, 3)))
+            for _ in range(int(self.random.integers(1, 5)))
+        )
+
+    def operator(self, stage):
+        match int(self.random.integers(8)):
+            case 0 | 1:
+                return self.send(stage)
+            case 2:
+                return self.collective()
+            case 3:
+                lane = self.random.choice(list(Lane))
+                return Transfer(
+                    name="t", phase=Phase.FORWARD, lane=Lane(lane), moved_bytes=self.ticks() * 1e9
+                )
+            case 4:
+                return HostWork(
+                    name="h",
+                    phase=Phase.UPDATE,
+                    flops=1.0,
+                    read_bytes=self.ticks() * 1e9,
+                    written_bytes=0.0,
+                )
+            case 5:
+                return self.work()
+            case _:
+                return Sequence(name="s", phase=Phase.FORWARD, items=self.items(), microbatch=1)
+
+    def graph(self, count=24):
+        for number in range(count):
+            stage = int(self.random.integers(self.stages))
+            earlier = int(self.random.integers(0, min(number, 3) + 1))
+            after = tuple({int(one) for one in self.random.integers(0, number, earlier)} if number else ())
+            operator = self.operator(stage)
+            task = Task(
+                id=number,
+                rank_class=stage,
+                operator=operator,
+                after=after,
+                multiplicity=int(self.random.integers(1, 3)),
+                priority=number,
+                beside=bool(self.random.random() < 0.2),
+            )
+            self.tasks.append(task)
+        return StepGraph(tasks=tuple(self.tasks), layout=self.layout, tokens=1)
+
+
+@pytest.mark.parametrize("latency", [0.0, TICK_S])
+@pytest.mark.parametrize("seed", range(60))
+def test_random_graphs_end_alike_where_events_coincide(seed, latency):
+    expect_equal(Drawn(seed).graph(), HOSTED, Star(endpoints=12, latency=latency))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_graphs_end_alike_on_crowded_ports_of_odd_speed(seed):
+    expect_equal(Drawn(seed, stages=5).graph(60), HOSTED, Star(endpoints=20, latency=1e-3, up=0.7e9 + seed))
+
+
+def test_compiled_loop_gives_the_same_bits():
+    pytest.importorskip("numba")
+    if compiled_play() is None:
+        pytest.skip("compilation is switched off")
+    for seed in range(40):
+        expect_equal(Drawn(seed).graph(), HOSTED, Star(endpoints=12), compiled=True)
+
+
+@pytest.mark.parametrize("bandwidth", np.linspace(0.1e9, 2e9, 20))
+def test_two_events_on_one_instant_set_every_rate(bandwidth):
+    # A sweep over bandwidths puts ends of transfers on starts of others, one after the other.
+    expect_equal(pipeline(4, 6, payload=0.5e9), NODE, Star(endpoints=8, up=bandwidth, latency=0.125))
+
+
+SPREADS = ("", "zero=1,dp=2", "tp=2,dp=2", "zero=2,dp=2")
+FLOWING = ("pipedream", "pipedream_2bw")
+"""Pipelines that are never emptied; their parameters are not sharded."""
+
+
+@pytest.mark.parametrize("schedule", sorted(SCHEDULES))
+@pytest.mark.parametrize("spread", SPREADS)
+def test_every_schedule_ends_as_the_reference_does(schedule, spread):
+    text = f"pp=4,schedule={schedule},{'zero=0,' if schedule in FLOWING else ''}{spread}".strip(",")
+    if schedule in FLOWING and "zero=" in spread:
+        text = text.replace(spread, "dp=2")
+    plan = parse_plan(text, base=PLAN)
+    expect_equal(build_step(EVEN, plan), HOSTED, Star(endpoints=plan.axes.ranks, up=1e9))
+
+
+EXPERTS = TransformerConfig(
+    name="experts",
+    layers=4,
+    hidden=64,
+    heads=8,
+    kv_heads=8,
+    head_dim=8,
+    ffn_hidden=128,
+    vocabulary=128,
+    max_sequence=256,
+    experts=8,
+    experts_per_token=2,
+)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dp": 8, "zero": 3},
+        {"tp": 4, "overlap_tensor": True},
+        {"tp": 2, "cp": 2, "dp": 2},
+        {"dp": 8, "ep": 4},
+        {"dp": 4, "ep": 4, "pp": 2, "vpp": 2, "overlap_experts": True, "global_batch": 32},
+    ],
+)
+def test_plans_whose_collectives_meet_end_as_the_reference_does(changes):
+    plan = PLAN.with_(**{"global_batch": 16, **changes})
+    for port in (1e6, 1e8, 1e12):
+        expect_equal(build_step(EXPERTS, plan), HOSTED, Star(endpoints=plan.axes.ranks, up=port))
+
+
+@pytest.mark.parametrize("plan", [OFFLOAD, INFINITY, INFINITY.with_(dp=2, global_batch=4)])
+def test_hosts_end_as_the_reference_does(plan):
+    node = replace(NODE, host=a_host(link=1e7, ddr=1e8, disk=1e6))
+    expect_equal(build_step(EVEN, plan), node, Star(endpoints=plan.axes.ranks, up=1e8))
+
+
+def test_circuits_that_turn_are_the_references():
+    graph = pipeline(2, 3, payload=1e9)
+    fabric = Circuit(endpoints=4, reconfiguration_s=0.1)
+    with pytest.raises(NotCoveredError, match="circuits turn"):
+        CompiledStep(StepStructure(graph), StepNetwork(graph, fabric)).run(NODE, compiled=False)
+    runs = StepRuns(graph)
+    assert runs.run(NODE, fabric) == Simulation(graph, NODE, fabric).run()
+    assert "circuits turn" in runs.why_reference
+
+
+def test_circuits_that_stand_are_in_arrays():
+    send = replace(Drawn(0).send(0), payload_bytes=1e9, shift=1)
+    graph = StepGraph(
+        tasks=tuple(Task(id=one, rank_class=0, operator=send) for one in range(3)),
+        layout=RankLayout(pp=2),
+        tokens=1,
+    )
+    fabric = Circuit(endpoints=2, first_axis="pp")
+    assert expect_equal(graph, NODE, fabric).makespan_s == 3.0
+    runs = StepRuns(graph)
+    runs.run(NODE, fabric)
+    assert not runs.why_reference
+
+
+def test_a_kept_structure_meets_another_node_and_another_network():
+    graph = build_step(EVEN, PLAN.with_(tp=2, pp=2, dp=2))
+    runs = StepRuns(graph, runs=4)
+    slow, fast = Star(endpoints=8, up=1e6), Star(endpoints=8, up=1e9)
+    for node, fabric in ((NODE, slow), (HOSTED, slow), (HOSTED, fast), (NODE, slow)):
+        assert runs.run(node, fabric) == Simulation(graph, node, fabric).run()
+
+
+def test_a_node_that_runs_nothing_says_so():
+    graph = build_step(EVEN, PLAN)
+    with pytest.raises(WorkloadError, match="no unit"):
+        StepRuns(graph).run(replace(NODE, units=()), Star(endpoints=1))
