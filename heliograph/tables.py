@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from heliograph.parameters import CHOICE, SET
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of, report_row
 from simulator.results.metrics import BUBBLE, DARK, EXPOSED, HOST
 from simulator.results.trace import ISSUE, LOADING_BOUND, MEMORY_BOUND, OTHER_WORK, PRODUCTS
+from simulator.tables import Status
 
 Record = Mapping[str, Any]
 
@@ -325,7 +327,7 @@ def comparison_rows(records: Sequence[Record], *, rest_note: str = "see table.cs
 
 
 def _inputs(records: Sequence[Record]) -> list[ReportRow]:
-    names = ("measured", "published", "derived", "recalled", "assumed", "choice", "set")
+    names = (*Status, CHOICE, SET)
     counted = [name for name in names if any(record["inputs_by_status"].get(name) for record in records)]
     return [
         ReportRow(

@@ -26,13 +26,22 @@ DeviceT = TypeVar("DeviceT")
 
 
 class Status(StrEnum):
-    """Trust in a number."""
+    """Trust in a number, from the most trusted down."""
 
     MEASURED = "measured"
+    """Measured for this project."""
     PUBLISHED = "published"
+    """Measured, and stated by those who did."""
+    QUOTED = "quoted"
+    """Stated by somebody who has it from elsewhere: a simulator's device library, another paper's table."""
     DERIVED = "derived"
+    """Worked out from published numbers, as the source says."""
+    SIMULATED = "simulated"
+    """Result of another simulator, or of a circuit that was not built."""
     RECALLED = "recalled"
+    """Remembered, to be looked up."""
     ASSUMED = "assumed"
+    """Nobody's but ours."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +61,7 @@ class Row:
     high: float | None
     """High end of the published range, SI."""
     status: Status
-    """Measured, published, derived, recalled or assumed."""
+    """Trust in it."""
     source: str
     """Where it comes from."""
     where: str

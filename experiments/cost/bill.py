@@ -22,6 +22,7 @@ from heliograph.style import PALETTE, label, new_figure, styled
 from heliograph.systems import System, build_system
 from simulator.errors import HeliographError, ParameterError
 from simulator.parameter_tree import replace_at
+from simulator.tables import Status
 from simulator.topology.scale_up import BillItem, CablePlant, bill_power_w, bill_price_usd, load_cables
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 ACCELERATOR = "accelerator"
 """Line of the accelerators, of a system's bill."""
-TRUST = ("measured", "published", "derived", "recalled", "assumed", CHOICE, SET)
+TRUST = (*Status, CHOICE, SET)
 """Status of numbers, from the most trusted down."""
 PRICES = ("_usd", "_usd_per_m", "_usd_per_m2")
 """Endings of the names of prices."""

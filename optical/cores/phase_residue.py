@@ -558,7 +558,7 @@ def default_phase_residue() -> PhaseResidueCore:
         rows=32,
         exponent=4,
         symbol_rate_hz=to_si("symbol_rate_hz", 10.0, "GHz"),
-        laser_power_w=to_si("laser_power_w", 50.0, "mW"),
+        laser_power_w=to_si("laser_power_w", 80.0, "mW"),
         laser=table.build(Laser, "laser"),
         branch=table.build(PassiveElement, "y_branch"),
         switch=table.build(DigitSwitch, "digit_switch"),

@@ -36,7 +36,7 @@ from optical.devices.programmable import (
 )
 from optical.devices.rings import WeightRing
 from simulator.errors import ParameterError
-from simulator.tables import Table, read_table
+from simulator.tables import Status, Table, read_table
 
 
 class Role(StrEnum):
@@ -133,8 +133,8 @@ class NamedPart:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Sources of its rows, each once, the published ones first."""
-        rows = sorted(self.table.of(self.name), key=lambda row: row.status not in ("measured", "published"))
+        """Sources of its rows, each once, the most trusted first."""
+        rows = sorted(self.table.of(self.name), key=lambda row: list(Status).index(row.status))
         return tuple(dict.fromkeys(row.source for row in rows))
 
     def build(self) -> Any:  # noqa: ANN401 - one of many dataclasses

@@ -5,6 +5,7 @@ import pytest
 
 from optical.accelerator import PhotonicUnit, memory_traffic_bytes
 from optical.cores import Crossbar, default_crossbar
+from optical.devices.named_parts import named_parts
 from optical.execution import Rounding
 from simulator.errors import LinkError, ParameterError, WorkloadError
 from simulator.interfaces import Bound, ComputeUnit
@@ -13,7 +14,8 @@ from simulator.parameter_tree import replace_at
 from tests.builders import HBM
 
 CORE = default_crossbar()
-LT_B = PhotonicUnit(cores=8, memory=HBM, sram_bytes=2**21)
+LT_CORE = dataclasses.replace(CORE, tia=named_parts()["tia_lightening_transformer"].build())
+LT_B = PhotonicUnit(core=LT_CORE, cores=8, memory=HBM, sram_bytes=2**21)
 PICO = 1e-12
 
 

@@ -1,12 +1,16 @@
 import dataclasses
 import functools
+import math
 
 import pytest
 
 from optical.cores import CORES, default_crossbar, load_core
-from optical.devices import Converter, Die, Laser, Modulator, Sram, device_table
+from optical.devices import Converter, Die, Laser, Modulator, Sram, Tia, device_table
+from optical.devices.named_parts import named_parts, named_parts_table
+from optical.devices.programmable import programmable_table
 from simulator.errors import ParameterError
 from simulator.parameter_tree import numeric_leaves, replace_at
+from simulator.tables import Status
 
 ADC = device_table().build(Converter, "adc")
 
@@ -21,12 +25,6 @@ def test_every_row_of_the_table_is_used_by_a_default():
         fields = [getattr(part, field.name) for field in dataclasses.fields(part)]
         found += [value for value in fields if dataclasses.is_dataclass(value)]
     assert set(device_table().names) <= built
-
-
-def test_every_range_of_the_table_holds_its_value():
-    for row in device_table().rows:
-        assert row.low is None or row.low <= row.value, row.where
-        assert row.high is None or row.high >= row.value, row.where
 
 
 def test_every_device_number_is_a_row_of_the_table():
@@ -84,3 +82,30 @@ def test_modulator_takes_its_numbers_in_si():
     modulator = device_table().build(Modulator, "mzm")
     assert modulator.symbol_energy_j == pytest.approx(450e-15)
     assert modulator.area_m2 == pytest.approx(260e-6 * 20e-6)
+
+
+def test_every_row_of_a_device_has_a_range_about_its_value():
+    """Else no study of doubt can reach it."""
+    for row in device_table().rows:
+        assert row.low is not None, row.where
+        assert row.high is not None, row.where
+        assert row.low <= row.value <= row.high, row.where
+        assert row.low < row.high, row.where
+
+
+def test_a_library_or_another_simulator_is_not_called_published():
+    libraries = ("Lightening-Transformer", "SimPhony", "M3ICRO", "Albireo", "SCATTER", "IJERT")
+    for table in (device_table(), named_parts_table(), programmable_table()):
+        for row in table.rows:
+            if row.source.startswith(libraries):
+                assert row.status is not Status.PUBLISHED, row.where
+
+
+def test_the_amplifier_is_one_circuit():
+    """Noise, power and area of Atef and Zimmermann 2013; 24 uW at Q = 7.03 and 0.7 A/W over pi/2 x 8 GHz."""
+    rms_a = 0.7 * 2 * 1e-3 * 10**-1.62 / (2 * 7.03)
+    tia = device_table().build(Tia, "tia")
+    assert tia.noise_a_per_sqrt_hz == pytest.approx(rms_a / math.sqrt(math.pi / 2 * 8e9), rel=0.02)
+    assert tia == dataclasses.replace(
+        named_parts()["tia_inverter_40nm_2013"].build(), name="tia", bandwidth_hz=tia.bandwidth_hz
+    )
