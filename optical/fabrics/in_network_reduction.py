@@ -12,6 +12,7 @@ from functools import cache, cached_property
 import numpy as np
 
 from optical.devices import Laser, Modulator, Photodetector, Tia, device_table
+from optical.devices.named_parts import named_parts_table
 from optical.fabrics.node_circuits import Packets
 from optical.fabrics.switches import PARAMETERS
 from optical.noise.link_budget import symbol_residue
@@ -85,7 +86,7 @@ class OpticalAdder:
         default_factory=lambda: device_table().build(Photodetector, "photodetector")
     )
     """Detector of a sum."""
-    tia: Tia = field(default_factory=lambda: device_table().build(Tia, "tia"))
+    tia: Tia = field(default_factory=lambda: named_parts_table().build(Tia, "tia_28nm_2025"))
     """Amplifier behind it."""
 
     def __post_init__(self) -> None:
