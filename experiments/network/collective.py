@@ -23,6 +23,7 @@ from optical.scheduling.overlap import (
     bruck_steps,
     collective_steps,
     overlap,
+    staged,
 )
 from simulator.checks import check_range
 from simulator.collectives.algorithms import Algorithm, algorithms
@@ -203,11 +204,10 @@ def plan_collective(request: CollectiveCircuits) -> CollectivePlans:
     found, left_out = [], []
     for name in [request.algorithm] if request.algorithm else names:
         steps = _steps(kind, name, request.ranks, size_bytes)
-        size = len(steps) * plant.switches
-        if size > MOST_CHOICES and _changes(steps):
+        plan = _planned(steps, plant)
+        if plan is None:
             left_out.append(f"{name} ({len(steps)} steps)")
             continue
-        plan = overlap(steps, plant, nodes=NODES if size <= MOST_EXACT else 0)
         found.append(
             PlannedCollective(algorithm=name, steps=steps, together_s=_together_s(steps, plant), plan=plan)
         )
@@ -231,6 +231,17 @@ def _steps(kind: CollectiveKind, name: str, ranks: int, size_bytes: float) -> tu
     if name == BRUCK:
         return bruck_steps(ranks, size_bytes)
     return collective_steps(kind, Algorithm(name), ranks, size_bytes)
+
+
+def _planned(steps: Sequence[CollectiveStep], plant: OcsBank) -> OverlapPlan | None:
+    """Return the shortest plan that is found, or None where stages follow each other too often to plan."""
+    size, found = len(steps) * plant.switches, []
+    stages = {step.stage for step in steps}
+    if len(stages) < len(steps):
+        found.append(staged(steps, plant))
+    if size <= MOST_CHOICES or not _changes(steps):
+        found.append(overlap(steps, plant, nodes=NODES if size <= MOST_EXACT else 0))
+    return min(found, key=lambda plan: plan.makespan_s, default=None)
 
 
 def _changes(steps: Sequence[CollectiveStep]) -> int:
@@ -272,8 +283,11 @@ def collective_report(study: CollectivePlans) -> list[Block]:
         f"{format_si(plant.delay_s, 's')} dark"
     )
     heads = ("steps", "changes", "all move together", "overlapped", "saved", "over bound")
-    left = f" Too long to plan: {', '.join(study.left_out)}." if study.left_out else ""
-    return [ReportTable(title, heads, rows), f"Least: {study.best.algorithm}.{left}"]
+    best = f"Least: {study.best.algorithm}."
+    if study.left_out:
+        left = ", ".join(study.left_out)
+        best = f"Least of those planned: {study.best.algorithm}. Too long to plan, and maybe less: {left}."
+    return [ReportTable(title, heads, rows), best]
 
 
 def draw_collective(study: CollectivePlans) -> Figure:

@@ -20,7 +20,13 @@ NODES = 1000
 """Nodes of the branch and bound after which the best plan found is taken."""
 MOST_BINARIES = 160
 """Steps times planes up to which the exact search runs at all."""
+MOST_SHARED = 16
+"""Permutations of a stage times planes up to which its best shares are searched exactly."""
 _FLIPS = 256
+_LEAST_SHARE = 1e-9
+_HALVINGS = 60
+_Piece = tuple[int, int, float, float]
+"""Job, plane, and when the plane begins and ends to carry it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +37,8 @@ class CollectiveStep:
     """Peer of each rank; the rank itself for none."""
     size_bytes: float
     """Bytes from each rank."""
+    stage: int = 0
+    """Steps of one stage wait for those of the stage before, and not for each other."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,7 +76,7 @@ def bruck_steps(ranks: int, payload_bytes: float) -> tuple[CollectiveStep, ...]:
         shift = 1 << bit
         blocks = sum(1 for distance in range(ranks) if distance & shift)
         peers = tuple((rank + shift) % ranks for rank in range(ranks))
-        steps.append(CollectiveStep(destinations=peers, size_bytes=block * blocks))
+        steps.append(CollectiveStep(destinations=peers, size_bytes=block * blocks, stage=bit))
     return tuple(steps)
 
 
@@ -88,17 +96,19 @@ def collective_steps(
 
     Notes
     -----
-    A step in which a rank has several peers (direct) becomes as many permutations as it has.
+    A step in which a rank has several peers (direct) becomes as many permutations as it has, of one stage.
     """
     block = vector_bytes(kind, payload_bytes, ranks) / ranks
     found: list[CollectiveStep] = []
-    for step in steps_of_algorithm(kind, algorithm, ranks):
+    for stage, step in enumerate(steps_of_algorithm(kind, algorithm, ranks)):
         demand = np.zeros((ranks, ranks))
         np.add.at(demand, (step.sources, step.destinations), step.chunks.shape[1] * block)
         for columns, size_bytes in fewest(demand):
             lit = demand[np.arange(ranks), columns] > 0.0
             peers = np.where(lit, columns, np.arange(ranks))
-            found.append(CollectiveStep(destinations=tuple(peers.tolist()), size_bytes=size_bytes))
+            found.append(
+                CollectiveStep(destinations=tuple(peers.tolist()), size_bytes=size_bytes, stage=stage)
+            )
     return tuple(found)
 
 
@@ -193,6 +203,194 @@ def overlap(steps: Sequence[CollectiveStep], bank: OcsBank, *, nodes: int = NODE
         bound_s=bound_s,
         is_optimal=proven or best.makespan_s <= bound_s * (1.0 + 1e-9),
     )
+
+
+def staged(steps: Sequence[CollectiveStep], bank: OcsBank) -> OverlapPlan:
+    """Return how planes share the steps of a collective, those of a stage in any order and several at once.
+
+    Parameters
+    ----------
+    steps : sequence of CollectiveStep
+        Stage after stage.
+    bank : OcsBank
+        Planes, as in `overlap`; the first permutations stand already.
+
+    Raises
+    ------
+    ParameterError
+        If there is no step.
+
+    Notes
+    -----
+    A stage is one of divisible jobs with setup times on like machines. No plan beats its work and, of n
+    distinct permutations on P planes, n - P moves, shared equally. The best of these is taken: whole
+    permutations, the longest first, each on the plane that is free first (Graham 1969); planes filled one
+    after the other up to a common end, where the permutation at a plane's end goes on at the next plane's
+    beginning (McNaughton 1959), which is at most (P - 1) / P moves above that; or, of few permutations, the
+    best of all shares, by a mixed-integer programme. Between stages all planes move, unless the next asks for
+    the same permutations: it then runs backwards from those that stand.
+    """
+    if not steps:
+        msg = "a plan needs at least one step"
+        raise ParameterError(msg)
+    places = [
+        np.flatnonzero([step.stage == stage for step in steps])
+        for stage in sorted({step.stage for step in steps})
+    ]
+    starts, ends = (np.zeros((len(steps), bank.switches)) for _ in range(2))
+    now = bound_s = 0.0
+    before: tuple[tuple[int, ...], ...] = ()
+    backwards = False
+    for turn, mine in enumerate(places):
+        peers = tuple(steps[int(place)].destinations for place in mine)
+        seconds = np.array([steps[int(place)].size_bytes for place in mine]) / bank.rate_bytes_per_s
+        plan = _stage(peers, seconds, bank)
+        again = peers == before
+        now += bank.delay_s if turn > 0 and not again else 0.0
+        backwards = again and not backwards
+        begin, end = plan.starts_s, plan.ends_s
+        if backwards:
+            begin, end = plan.makespan_s - end, plan.makespan_s - begin
+        starts[mine], ends[mine] = now + begin, now + end
+        now, bound_s, before = now + plan.makespan_s, bound_s + plan.bound_s, peers
+    return OverlapPlan(
+        starts_s=starts,
+        ends_s=ends,
+        makespan_s=now,
+        bound_s=min(bound_s, now),
+        is_optimal=now <= bound_s * (1.0 + 1e-5),
+    )
+
+
+def _stage(peers: Sequence[tuple[int, ...]], seconds: np.ndarray, bank: OcsBank) -> OverlapPlan:
+    """Return how planes share permutations that wait for nothing.
+
+    Parameters
+    ----------
+    peers : sequence of tuple of int
+        Permutations; equal ones are one job.
+    seconds : numpy.ndarray
+        Time of each on one plane, shape [S].
+    bank : OcsBank
+        Planes.
+    """
+    kinds = np.array([peers.index(one) for one in peers])
+    work = np.bincount(kinds, weights=seconds, minlength=len(peers))
+    jobs = [int(job) for job in np.argsort(-work, kind="stable") if work[job] > 0.0]
+    moves = max(0, len(jobs) - bank.switches)
+    bound_s = (float(work.sum()) + moves * bank.delay_s) / bank.switches
+    tried = [_whole(work, jobs, bank), _filled(work, jobs, bank, bound_s)]
+    if 1 < len(jobs) * bank.switches <= MOST_SHARED:
+        shares, proven_s = _shared(work[jobs], bank)
+        tried += [_one_after_the_other(shares, jobs, bank)] if shares is not None else []
+        bound_s = max(bound_s, proven_s)
+    best = min(tried, key=_makespan_s)
+    starts, ends = (np.zeros((len(peers), bank.switches)) for _ in range(2))
+    for job, plane, start, end in best:
+        mine = np.flatnonzero(kinds == job)
+        edges = start + (end - start) * np.cumsum([0.0, *(seconds[mine] / work[job])])
+        starts[mine, plane], ends[mine, plane] = edges[:-1], edges[1:]
+    makespan_s = _makespan_s(best)
+    return OverlapPlan(
+        starts_s=starts,
+        ends_s=ends,
+        makespan_s=makespan_s,
+        bound_s=min(bound_s, makespan_s),
+        is_optimal=makespan_s <= bound_s * (1.0 + 1e-5),
+    )
+
+
+def _makespan_s(pieces: Sequence[_Piece]) -> float:
+    return max((end for *_, end in pieces), default=0.0)
+
+
+def _whole(work: np.ndarray, jobs: Sequence[int], bank: OcsBank) -> list[_Piece]:
+    """Return pieces of which each is a whole job, the longest first, on the plane that is free first."""
+    free = np.full(bank.switches, -bank.delay_s)
+    pieces = []
+    for job in jobs:
+        plane = int(np.argmin(free))
+        start = free[plane] + bank.delay_s
+        free[plane] = start + work[job]
+        pieces.append((job, plane, float(start), float(free[plane])))
+    return pieces
+
+
+def _shared(work: np.ndarray, bank: OcsBank) -> tuple[np.ndarray | None, float]:
+    """Return the least plan's time of each job on each plane, shape [jobs, planes], and a bound on any's end.
+
+    Notes
+    -----
+    A mixed-integer programme: a job's shares add up to its work, and a plane ends after its shares and a move
+    before each job but its first. Solved to within 10^-6, or as far as the nodes go.
+    """
+    jobs, planes = len(work), bank.switches
+    size = jobs * planes
+    scale = float(work.sum()) + max(0, jobs - planes) * bank.delay_s
+    delay = min(bank.delay_s / scale, 2.0)
+    rows = _Rows()
+    for job in range(jobs):
+        rows.add([(job * planes + plane, 1.0) for plane in range(planes)], work[job] / scale)
+        for plane in range(planes):
+            place = job * planes + plane
+            rows.add([(size + place, work[job] / scale), (place, -1.0)], 0.0)
+    for plane in range(planes):
+        mine = [job * planes + plane for job in range(jobs)]
+        shares = [(place, -1.0) for place in mine] + [(size + place, -delay) for place in mine]
+        rows.add([(2 * size, 1.0), *shares], -delay)
+    high = np.full(2 * size + 1, np.inf)
+    high[size : 2 * size] = 1.0
+    found = scipy.optimize.milp(
+        np.concatenate([np.zeros(2 * size), [1.0]]),
+        constraints=rows.constraint(2 * size + 1),
+        bounds=scipy.optimize.Bounds(np.zeros(2 * size + 1), high),
+        integrality=np.concatenate([np.zeros(size), np.ones(size), [0.0]]),
+        options={"node_limit": NODES, "mip_rel_gap": 1e-6},
+    )
+    bound_s = float(getattr(found, "mip_dual_bound", None) or 0.0) * scale
+    if found.x is None:
+        return None, bound_s
+    shares = found.x[:size].reshape(jobs, planes)
+    shares[shares < _LEAST_SHARE] = 0.0
+    return shares / shares.sum(axis=1, keepdims=True) * work[:, None], bound_s
+
+
+def _one_after_the_other(shares: np.ndarray, jobs: Sequence[int], bank: OcsBank) -> list[_Piece]:
+    """Return the pieces of every plane in turn, a move between them."""
+    pieces: list[_Piece] = []
+    for plane in range(bank.switches):
+        now = 0.0
+        for place in np.flatnonzero(shares[:, plane]):
+            end = now + float(shares[place, plane])
+            pieces.append((jobs[int(place)], plane, now, end))
+            now = end + bank.delay_s
+    return pieces
+
+
+def _filled(work: np.ndarray, jobs: Sequence[int], bank: OcsBank, bound_s: float) -> list[_Piece]:
+    """Return pieces that fill one plane after the other up to the earliest common end at which all fit."""
+    low, high = bound_s, bound_s + bank.delay_s + float(work.max())
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2.0
+        low, high = (low, middle) if _fill(work, jobs, bank, middle) is not None else (middle, high)
+    return _fill(work, jobs, bank, high) or _whole(work, jobs, bank)
+
+
+def _fill(work: np.ndarray, jobs: Sequence[int], bank: OcsBank, end_s: float) -> list[_Piece] | None:
+    """Return such pieces for one common end, or None if they do not fit."""
+    pieces: list[_Piece] = []
+    plane, now = 0, 0.0
+    for job in jobs:
+        left = float(work[job])
+        while left > 0.0:
+            if now >= end_s:
+                plane, now = plane + 1, 0.0
+            if plane == bank.switches:
+                return None
+            carried = min(left, end_s - now)
+            pieces.append((job, plane, now, now + carried))
+            left, now = left - carried, now + carried + bank.delay_s
+    return pieces
 
 
 def _in_turns(problem: _Problem) -> np.ndarray:

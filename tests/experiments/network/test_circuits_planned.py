@@ -56,6 +56,25 @@ def test_a_ring_never_moves():
     assert ring.plan.makespan_s == pytest.approx(2 * 3 * 1e6 / 4 / (2 * 10e9))
 
 
+@pytest.mark.parametrize(
+    ("ranks", "most_s"), [(16, 436.1e-6), (24, 0.6735e-3), (32, 0.9107e-3), (64, 1.8606e-3)]
+)
+def test_a_direct_exchange_keeps_four_planes_busy_and_beats_bruck(ranks, most_s):
+    """By hand: ceil((n - 1) / 4) blocks of 80 us and a move of 38.7 us between them on the fullest plane."""
+    study = planned(ranks=ranks, size_bytes=ranks * 1e6, planes=4, delay_s=38.7e-6, rate_bytes_per_s=12.5e9)
+    blocks = -(-(ranks - 1) // 4)
+    assert most_s == pytest.approx(blocks * 80e-6 + (blocks - 1) * 38.7e-6, rel=1e-3)
+    assert algorithm_of(study, "direct").plan.makespan_s <= most_s
+    assert study.best.algorithm == "direct"
+
+
+def test_no_winner_is_named_over_what_was_left_out(capsys):
+    options = ("--collective", "all_to_all", "--ranks", 512, "--planes", 8, "--rate", "10GB/s")
+    code, out, _ = call(capsys, *options, "--delay", "50us")
+    assert code == 0
+    assert "Least of those planned: direct. Too long to plan, and maybe less: bruck (9 steps)." in out
+
+
 def test_two_planes_take_turns_where_a_move_costs_more_than_a_step():
     """Direct exchange of 4 ranks: 3 blocks of 25 us; the first two steps stand, one plane moves beside."""
     direct = algorithm_of(planned(), "direct")
@@ -71,7 +90,7 @@ def test_two_planes_take_turns_where_a_move_costs_more_than_a_step():
         ({"algorithm": "rings"}, "no algorithm 'rings' of all_to_all"),
         ({"ranks": 1}, "ranks \\(1\\) must be 2"),
         ({"size_bytes": 0.0}, "size_bytes"),
-        ({"ranks": 100, "algorithm": "direct"}, "too long to plan"),
+        ({"ranks": 512, "algorithm": "bruck", "planes": 8}, "too long to plan"),
     ],
 )
 def test_what_cannot_be_planned_says_why(changes, message):

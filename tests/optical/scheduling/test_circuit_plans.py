@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optical.scheduling.ocs_bank import Lanes, OcsBank
-from optical.scheduling.overlap import CollectiveStep, bruck_steps, collective_steps, overlap
+from optical.scheduling.overlap import CollectiveStep, bruck_steps, collective_steps, overlap, staged
 from optical.scheduling.phases import TrafficPhase, plan_phases
 from optical.scheduling.topology import (
     AllReduceGroup,
@@ -274,3 +274,87 @@ def test_jobs_that_cannot_be_wired_are_refused():
     demand[0, 1:] = 1.0
     with pytest.raises(RouteError, match="no path of circuits from server 0"):
         job_time(job_topology([], demand, degree=1), [], demand, rate_bytes_per_s=1.0)
+
+
+def shifts(sizes, stages=None):
+    """Steps of distinct permutations of as many ranks and one, of given bytes."""
+    ranks = len(sizes) + 1
+    stages = stages or [0] * len(sizes)
+    return [
+        CollectiveStep(
+            destinations=tuple((rank + shift) % ranks for rank in range(ranks)), size_bytes=size, stage=stage
+        )
+        for shift, (size, stage) in enumerate(zip(sizes, stages, strict=True), start=1)
+    ]
+
+
+def least_by_enumeration(sizes, planes, delay_s):
+    """Least makespan over every choice of planes for each job; shares are a flow (Gale 1957): what some jobs
+    need must find room on the planes that serve them."""
+    least, some = math.inf, range(1, 2**planes)
+    for served in product(some, repeat=len(sizes)):
+        moves = [max(0, sum(one >> plane & 1 for one in served) - 1) for plane in range(planes)]
+        jobs = [
+            [job for job in range(len(sizes)) if subset >> job & 1] for subset in range(1, 2 ** len(sizes))
+        ]
+        needed = []
+        for mine in jobs:
+            room = [plane for plane in range(planes) if any(served[job] >> plane & 1 for job in mine)]
+            work = sum(sizes[job] for job in mine)
+            needed.append(_level(work, sorted(moves[plane] * delay_s for plane in room)))
+        least = min(least, max(needed))
+    return least
+
+
+def _level(work, floors):
+    """Height to which work fills vessels with floors of given heights; those above stay as they are."""
+    level = floors[0]
+    for count, floor in enumerate([*floors[1:], math.inf], start=1):
+        if work <= count * (floor - level):
+            return max(level + work / count, floors[-1])
+        work -= count * (floor - level)
+        level = floor
+    return level
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_free_steps_end_with_the_least_of_all_plans(seed):
+    """The exact search over shares equals an enumeration of who serves what."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.uniform(0.5, 3.0, size=int(rng.integers(2, 6)))
+    bank = OcsBank(switches=2, rate_bytes_per_s=1.0, delay_s=float(rng.uniform(0.05, 1.5)))
+    plan, least = staged(shifts(sizes), bank), least_by_enumeration(sizes, 2, bank.delay_s)
+    assert plan.bound_s <= least * (1 + 1e-6)
+    assert plan.makespan_s == pytest.approx(least, rel=2e-6)
+    assert plan.is_optimal
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.floats(0.01, 5.0), min_size=1, max_size=9),
+    planes=st.integers(1, 5),
+    delay_s=st.floats(0.0, 3.0),
+    cuts=st.integers(1, 3),
+)
+def test_planes_carry_all_work_one_permutation_at_a_time_and_move_between(sizes, planes, delay_s, cuts):
+    stages = [place * cuts // len(sizes) for place in range(len(sizes))]
+    bank = OcsBank(switches=planes, rate_bytes_per_s=1.0, delay_s=delay_s)
+    plan = staged(shifts(sizes, stages), bank)
+    np.testing.assert_allclose((plan.ends_s - plan.starts_s).sum(axis=1), sizes, rtol=1e-9)
+    assert plan.ends_s.max() == pytest.approx(plan.makespan_s)
+    for plane in range(planes):
+        used = np.flatnonzero(plan.ends_s[:, plane] > plan.starts_s[:, plane])
+        order = used[np.argsort(plan.starts_s[used, plane])]
+        gaps = plan.starts_s[order[1:], plane] - plan.ends_s[order[:-1], plane]
+        assert (gaps >= delay_s * (1 - 1e-9) - 1e-9).all()
+    for stage in range(1, max(stages) + 1):
+        later = np.array(stages) >= stage
+        busy = plan.ends_s > plan.starts_s
+        assert plan.starts_s[later][busy[later]].min() >= plan.ends_s[~later].max() * (1 - 1e-12)
+
+
+def test_a_stage_that_asks_for_the_same_permutations_again_runs_backwards_without_a_move():
+    bank = OcsBank(switches=2, rate_bytes_per_s=1.0, delay_s=1.0)
+    once, twice = shifts([1.0] * 5), []
+    twice = [*once, *(CollectiveStep(destinations=one.destinations, size_bytes=1.0, stage=1) for one in once)]
+    assert staged(twice, bank).makespan_s == pytest.approx(2 * staged(once, bank).makespan_s)
