@@ -1,0 +1,372 @@
+"""Number formats of matrix engines: what they make of a product, executed, and its predicted signal-to-noise ratio.
+
+Formats are executed in numpy, bit for bit as their specifications say; `electronic.numerics` has those that a model
+is trained in as functions of torch.
+
+Shape suffixes: M rows of A, K summed, N columns of B.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+from simulator.amounts import Reals
+from simulator.checks import check_positive, check_range
+from simulator.errors import ParameterError, nearest
+from simulator.operand_statistics import OperandLaw, Operands
+from simulator.operators import Phase
+from simulator.scaled_operands import (
+    Codes,
+    Precision,
+    Scaled,
+    blocks_of,
+    mean_of,
+    product_rounding,
+    scaled_moments,
+)
+from simulator.tables import Table, read_table
+
+ROUNDING = "rounding of operands"
+RESULT = "rounding of the result"
+"""Causes of noise."""
+_OCTAVES = 40
+"""Binary orders of magnitude below the largest number of which the codes are listed."""
+_TOP = 20
+"""Octave of the largest code that is listed of a format without scales; a choice."""
+_MANY = 4096
+"""Results of which the rounding is averaged; a choice."""
+_SMALLEST_SCALE = 2.0**-126
+"""Least scale, so that rows of zeros stay zero."""
+
+
+@functools.cache
+def format_table() -> Table:
+    """Return the table of number formats that ships with the package."""
+    return read_table(Path(__file__).parent / "parameters" / "number_formats.csv")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElementFormat:
+    """Numbers that one element can be: a float, or a whole number where it has no exponent."""
+
+    name: str
+    """Name in the table."""
+    exponent_bits: float
+    """Bits of the exponent; 0 for whole numbers."""
+    mantissa_bits: float
+    """Bits of the mantissa without sign and hidden bit."""
+    largest: float
+    """Largest number, dimensionless."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "exponent_bits", "mantissa_bits")
+        check_positive(self, "largest")
+
+    def rounded(self, x: Reals) -> Reals:
+        """Return numbers rounded to the nearest of the format, ties to even, held at the largest."""
+        step = np.ones_like(x)
+        if self.exponent_bits:
+            least = 2.0 - 2.0 ** (self.exponent_bits - 1.0)
+            exponent = np.maximum(np.frexp(x)[1] - 1.0, least)
+            step = np.exp2(exponent - self.mantissa_bits)
+        found: Reals = np.clip(np.rint(x / step) * step, -self.largest, self.largest)
+        return found
+
+    @property
+    def codes_from(self) -> float:
+        """Largest magnitude that is listed; of formats far wider than any operand of unit size, 2^21 or so."""
+        return min(self.largest, 2.0**_TOP * (2.0 - 2.0**-self.mantissa_bits))
+
+    @functools.cached_property
+    def codes(self) -> Codes:
+        """Magnitudes over the largest that is listed; of wide formats those of the upper octaves."""
+        if not self.exponent_bits:
+            return Codes(values=np.arange(self.largest + 1.0) / self.largest)
+        top = math.floor(math.log2(self.codes_from))
+        least = max(2 - 2 ** (int(self.exponent_bits) - 1), top - _OCTAVES)
+        parts = int(2**self.mantissa_bits)
+        fractions = 1.0 + np.arange(parts) / parts
+        values = np.outer(np.exp2(np.arange(least, top + 1)), fractions).ravel()
+        below = np.arange(parts) / parts * 2.0**least
+        values = np.concatenate((below, values[values <= self.codes_from]))
+        return Codes(values=values / self.codes_from)
+
+
+class Shared(StrEnum):
+    """Elements of an operand that share a scale."""
+
+    NOTHING = "nothing"
+    """There is no scale."""
+    TENSOR = "tensor"
+    ROW = "row"
+    """Those of a row of A, or of a column of B."""
+    BLOCK = "block"
+    """So many in a row along the sum."""
+
+
+class ScaleRule(StrEnum):
+    """Numbers that a scale can be."""
+
+    ANY = "any"
+    """Those of float32: the largest element is at the largest number."""
+    POWER_OF_TWO = "power of two"
+    """E8M0, rounded up, so that nothing is held at the largest number."""
+    E4M3 = "e4m3"
+    """E4M3 times one float32 of the tensor, which puts the largest scale at 448."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberFormat:
+    """Format of both operands of a product; the result is rounded to bfloat16, sums are kept in float32."""
+
+    name: str
+    """Name by which it can be asked for."""
+    element: ElementFormat
+    """Of weights and activations."""
+    gradient: ElementFormat
+    """Of gradients."""
+    shared: Shared
+    """How far a scale reaches."""
+    block: int = 0
+    """Elements of a block along the sum, if blocks share one."""
+    square_weights: bool = False
+    """Whether as many columns of B as a block is long share its scale in a forward product: weights."""
+    rule: ScaleRule = ScaleRule.ANY
+    """What a scale can be."""
+
+    def product(self, a_MK: Reals, b_KN: Reals, phase: Phase = Phase.FORWARD) -> Reals:
+        """Return what an engine of this format makes of a product, float64 [M, N].
+
+        Parameters
+        ----------
+        a_MK, b_KN : numpy.ndarray
+            Operands, shapes [M, K] and [K, N].
+        phase : Phase
+            Says which operand is a gradient: A of the input's gradient, B of the weight's.
+        """
+        first, second = self._elements(phase)
+        a = self._rounded(np.asarray(a_MK, dtype=np.float64), first, 1)
+        weights = self.square_weights and phase is not Phase.GRAD_WEIGHT
+        b = self._rounded(np.asarray(b_KN, dtype=np.float64).T, second, self.block if weights else 1)
+        return element_format("bfloat16").rounded(a @ b.T)
+
+    def _elements(self, phase: Phase) -> tuple[ElementFormat, ElementFormat]:
+        a = self.gradient if phase is Phase.GRAD_INPUT else self.element
+        return a, self.gradient if phase is Phase.GRAD_WEIGHT else self.element
+
+    def _rounded(self, x: Reals, element: ElementFormat, lines: int) -> Reals:
+        """Return an operand's rows, [rows, K], with elements and scales as the format has them."""
+        if self.shared is Shared.NOTHING:
+            return element.rounded(x)
+        size = np.abs(x)
+        if self.shared is Shared.TENSOR:
+            scale = size.max(keepdims=True)
+        elif self.shared is Shared.ROW:
+            scale = size.max(1, keepdims=True)
+        else:
+            scale = _block_maxima(size, lines, self.block)
+        scale = np.maximum(self._full_scale(scale, element, float(size.max())), _SMALLEST_SCALE)
+        return element.rounded(x / scale * element.largest) * (scale / element.largest)
+
+    def _full_scale(self, largest: Reals, element: ElementFormat, of_tensor: float) -> Reals:
+        """Return the magnitude that the largest number stands for, of elements with a largest magnitude."""
+        rule = self.full_scale(element, of_tensor)
+        return largest if rule is None else rule(largest)
+
+    def full_scale(self, element: ElementFormat, of_tensor: float) -> FullScale | None:
+        """Return how scales follow largest magnitudes; None where they are these."""
+        if self.rule is ScaleRule.ANY:
+            return None
+        return FullScale(rule=self.rule, element=element, of_tensor=of_tensor)
+
+    def predicted(
+        self,
+        operands: Operands,
+        length: int,
+        *,
+        rows: int = 128,
+        columns: int = 128,
+        phase: Phase = Phase.FORWARD,
+    ) -> Precision:
+        """Return the precision of products of this format.
+
+        Parameters
+        ----------
+        operands : Operands
+            Statistics of A and B.
+        length : int
+            K of the product.
+        rows, columns : int
+            M and N, which matter to scales that rows share.
+        phase : Phase
+            Says which operand is a gradient.
+
+        Raises
+        ------
+        ParameterError
+            If a size is below 1.
+        """
+        if min(length, rows, columns) < 1:
+            msg = f"a product needs at least one row, product and column; got {rows}, {length} and {columns}"
+            raise ParameterError(msg)
+        first, second = self._elements(phase)
+        weights = self.square_weights and phase is not Phase.GRAD_WEIGHT
+        a = self._moments(operands.a, length, rows, first, 1)
+        b = self._moments(operands.b, length, columns, second, self.block if weights else 1)
+        result = math.sqrt(length * a.square * b.square * operands.coherence)
+        noise = {
+            ROUNDING: product_rounding(a, b) / operands.coherence,
+            RESULT: _result_rounding(result),
+        }
+        return Precision(noise={cause: ratio for cause, ratio in noise.items() if ratio > 0.0})
+
+    def _moments(
+        self, law: OperandLaw, length: int, rows: int, element: ElementFormat, lines: int
+    ) -> Scaled:
+        """Return the moments of an operand in this format."""
+        if self.shared is Shared.NOTHING:
+            rule = FullScale(rule=ScaleRule.ANY, element=element, of_tensor=element.codes_from)
+            return scaled_moments(law, length, element.codes, full_scale=rule)
+        if self.shared is Shared.ROW:
+            return scaled_moments(law, length, element.codes)
+        whole = law.without_rows()
+        if self.shared is Shared.TENSOR:
+            return scaled_moments(whole, length * rows, element.codes, outliers=rows * law.outliers(length))
+        of_tensor = 0.0
+        if self.rule is ScaleRule.E4M3:
+            tensor = scaled_moments(whole, length * rows, None, outliers=rows * law.outliers(length))
+            of_tensor = math.sqrt(tensor.scale_square)
+        rule_of_blocks = self.full_scale(element, of_tensor)
+        height = min(lines, rows)
+        parts = []
+        for weight, width, larger in blocks_of(law, length, self.block):
+            kind = whole if height > 1 else law
+            found = scaled_moments(
+                kind, width * height, element.codes, outliers=larger * height, full_scale=rule_of_blocks
+            )
+            parts.append((weight * width, found))
+        return mean_of(parts)
+
+
+def _block_maxima(size: Reals, lines: int, block: int) -> Reals:
+    """Return the largest magnitude of the block of each element, of so many lines, shape as `size`."""
+    rows, length = size.shape
+    padded = np.pad(size, ((0, -rows % lines), (0, -length % block)))
+    tiles = padded.reshape(padded.shape[0] // lines, lines, padded.shape[1] // block, block)
+    largest = tiles.max((1, 3), keepdims=True)
+    found: Reals = np.broadcast_to(largest, tiles.shape).reshape(padded.shape)[:rows, :length]
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullScale:
+    """Magnitude that a format's largest number stands for, of elements with a largest magnitude."""
+
+    rule: ScaleRule
+    """What a scale can be."""
+    element: ElementFormat
+    """Format of an element."""
+    of_tensor: float
+    """Largest magnitude of the tensor; for `ScaleRule.ANY` the constant full scale itself."""
+
+    def __call__(self, largest: Reals) -> Reals:
+        """Return full scales, shape as `largest`."""
+        if self.rule is ScaleRule.ANY:
+            return np.full_like(largest, self.of_tensor)
+        top, safe = self.element.largest, np.maximum(largest, _SMALLEST_SCALE)
+        if self.rule is ScaleRule.POWER_OF_TWO:
+            found: Reals = np.exp2(np.ceil(np.log2(safe / top))) * top
+            return found
+        scales = element_format("e4m3")
+        unit = max(self.of_tensor, _SMALLEST_SCALE) / (top * scales.largest)
+        return scales.rounded(safe / top / unit) * unit * top
+
+
+@functools.cache
+def element_format(name: str) -> ElementFormat:
+    """Return the format of an element by its name in the table."""
+    return format_table().build(ElementFormat, name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Block:
+    """Elements that share a scale."""
+
+    block: int
+    """Along the sum."""
+
+
+def _block(name: str) -> int:
+    return format_table().build(_Block, name).block
+
+
+def _result_rounding(deviation: float) -> float:
+    """Return noise over signal of rounding results of a standard deviation to bfloat16."""
+    codes = element_format("bfloat16")
+    rule = FullScale(rule=ScaleRule.ANY, element=codes, of_tensor=codes.codes_from / deviation)
+    found = scaled_moments(OperandLaw(), _MANY, codes.codes, full_scale=rule)
+    return found.error_square / found.square
+
+
+def _format(name: str, element: str, shared: Shared, gradient: str | None = None) -> NumberFormat:
+    """Return a format whose scales are float32, of elements by their names in the table."""
+    found = element_format(element)
+    return NumberFormat(
+        name=name,
+        element=found,
+        gradient=found if gradient is None else element_format(gradient),
+        shared=shared,
+    )
+
+
+def _in_blocks(name: str, element: str, rule: ScaleRule, *, square_weights: bool = False) -> NumberFormat:
+    """Return a format of blocks, as long as the table says."""
+    found = element_format(element)
+    return NumberFormat(
+        name=name,
+        element=found,
+        gradient=found,
+        shared=Shared.BLOCK,
+        block=_block(name),
+        square_weights=square_weights,
+        rule=rule,
+    )
+
+
+FORMATS: Mapping[str, NumberFormat] = MappingProxyType(
+    {
+        one.name: one
+        for one in (
+            _format("bf16", "bfloat16", Shared.NOTHING),
+            _format("fp8", "e4m3", Shared.TENSOR, "e5m2"),
+            _in_blocks("fp8_block", "e4m3", ScaleRule.ANY, square_weights=True),
+            _format("int8", "int8", Shared.ROW),
+            _format("int8_tensor", "int8", Shared.TENSOR),
+            _in_blocks("mxfp8", "e4m3", ScaleRule.POWER_OF_TWO),
+            _in_blocks("nvfp4", "e2m1", ScaleRule.E4M3),
+        )
+    }
+)
+"""Number formats by name. fp8 is that of tensor-scaled recipes, E5M2 for gradients (Micikevicius et al., section 3)."""
+
+
+def format_named(name: str) -> NumberFormat:
+    """Return a number format by its name.
+
+    Raises
+    ------
+    ParameterError
+        If there is none of that name.
+    """
+    if name not in FORMATS:
+        msg = f"no number format '{name}'; {nearest(name, FORMATS, noun='format')}"
+        raise ParameterError(msg)
+    return FORMATS[name]
