@@ -1,13 +1,14 @@
-"""Number formats of matrix engines: what they make of a product, executed, and its predicted signal-to-noise ratio.
+"""Number formats of matrix engines: their products, executed, and the predicted signal-to-noise ratio.
 
-Formats are executed in numpy, bit for bit as their specifications say; `electronic.numerics` has those that a model
-is trained in as functions of torch.
+Formats are executed in numpy, bit for bit as their specifications say; `electronic.numerics` has those
+that a model is trained in as functions of torch.
 
 Shape suffixes: M rows of A, K summed, N columns of B.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Mapping
@@ -41,6 +42,8 @@ _OCTAVES = 40
 """Binary orders of magnitude below the largest number of which the codes are listed."""
 _TOP = 20
 """Octave of the largest code that is listed of a format without scales; a choice."""
+_MOST_LISTED_BITS = 7
+"""Bits of the mantissa up to which codes are listed."""
 _MANY = 4096
 """Results of which the rounding is averaged; a choice."""
 _SMALLEST_SCALE = 2.0**-126
@@ -82,22 +85,42 @@ class ElementFormat:
 
     @property
     def codes_from(self) -> float:
-        """Largest magnitude that is listed; of formats far wider than any operand of unit size, 2^21 or so."""
+        """Largest magnitude that is listed: of formats without a scale about 2^21, far above unit size."""
         return min(self.largest, 2.0**_TOP * (2.0 - 2.0**-self.mantissa_bits))
 
     @functools.cached_property
     def codes(self) -> Codes:
-        """Magnitudes over the largest that is listed; of wide formats those of the upper octaves."""
+        """Magnitudes over the largest that is listed; of wide formats those of the upper octaves.
+
+        Notes
+        -----
+        Of long mantissas the first bits only; `moments` then scales the error, which falls by 4 with every
+        bit.
+        """
         if not self.exponent_bits:
             return Codes(values=np.arange(self.largest + 1.0) / self.largest)
         top = math.floor(math.log2(self.codes_from))
         least = max(2 - 2 ** (int(self.exponent_bits) - 1), top - _OCTAVES)
-        parts = int(2**self.mantissa_bits)
+        parts = int(2 ** min(self.mantissa_bits, _MOST_LISTED_BITS))
         fractions = 1.0 + np.arange(parts) / parts
         values = np.outer(np.exp2(np.arange(least, top + 1)), fractions).ravel()
         below = np.arange(parts) / parts * 2.0**least
         values = np.concatenate((below, values[values <= self.codes_from]))
         return Codes(values=values / self.codes_from)
+
+    def moments(
+        self,
+        law: OperandLaw,
+        length: int,
+        *,
+        outliers: int | None = None,
+        full_scale: FullScale | None = None,
+    ) -> Scaled:
+        """Return the moments of so many elements of an operand that share a scale (`scaled_moments`)."""
+        found = scaled_moments(law, length, self.codes, outliers=outliers, full_scale=full_scale)
+        finer = 4.0 ** -max(0.0, self.mantissa_bits - _MOST_LISTED_BITS) if self.exponent_bits else 1.0
+        error, overlap = finer * found.error_square, finer * found.error_overlap
+        return dataclasses.replace(found, error_square=error, error_overlap=overlap)
 
 
 class Shared(StrEnum):
@@ -125,7 +148,7 @@ class ScaleRule(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class NumberFormat:
-    """Format of both operands of a product; the result is rounded to bfloat16, sums are kept in float32."""
+    """Format of both operands of a product and of its result; sums are exact, as good as in float32."""
 
     name: str
     """Name by which it can be asked for."""
@@ -141,6 +164,8 @@ class NumberFormat:
     """Whether as many columns of B as a block is long share its scale in a forward product: weights."""
     rule: ScaleRule = ScaleRule.ANY
     """What a scale can be."""
+    result: str = "bfloat16"
+    """Element format of the result, by its name."""
 
     def product(self, a_MK: Reals, b_KN: Reals, phase: Phase = Phase.FORWARD) -> Reals:
         """Return what an engine of this format makes of a product, float64 [M, N].
@@ -156,7 +181,7 @@ class NumberFormat:
         a = self._rounded(np.asarray(a_MK, dtype=np.float64), first, 1)
         weights = self.square_weights and phase is not Phase.GRAD_WEIGHT
         b = self._rounded(np.asarray(b_KN, dtype=np.float64).T, second, self.block if weights else 1)
-        return element_format("bfloat16").rounded(a @ b.T)
+        return element_format(self.result).rounded(a @ b.T)
 
     def _elements(self, phase: Phase) -> tuple[ElementFormat, ElementFormat]:
         a = self.gradient if phase is Phase.GRAD_INPUT else self.element
@@ -224,22 +249,20 @@ class NumberFormat:
         result = math.sqrt(length * a.square * b.square * operands.coherence)
         noise = {
             ROUNDING: product_rounding(a, b) / operands.coherence,
-            RESULT: _result_rounding(result),
+            RESULT: _result_rounding(element_format(self.result), result),
         }
         return Precision(noise={cause: ratio for cause, ratio in noise.items() if ratio > 0.0})
 
-    def _moments(
-        self, law: OperandLaw, length: int, rows: int, element: ElementFormat, lines: int
-    ) -> Scaled:
+    def _moments(self, law: OperandLaw, length: int, rows: int, element: ElementFormat, lines: int) -> Scaled:
         """Return the moments of an operand in this format."""
         if self.shared is Shared.NOTHING:
             rule = FullScale(rule=ScaleRule.ANY, element=element, of_tensor=element.codes_from)
-            return scaled_moments(law, length, element.codes, full_scale=rule)
+            return element.moments(law, length, full_scale=rule)
         if self.shared is Shared.ROW:
-            return scaled_moments(law, length, element.codes)
+            return element.moments(law, length)
         whole = law.without_rows()
         if self.shared is Shared.TENSOR:
-            return scaled_moments(whole, length * rows, element.codes, outliers=rows * law.outliers(length))
+            return element.moments(whole, length * rows, outliers=rows * law.outliers(length))
         of_tensor = 0.0
         if self.rule is ScaleRule.E4M3:
             tensor = scaled_moments(whole, length * rows, None, outliers=rows * law.outliers(length))
@@ -249,9 +272,7 @@ class NumberFormat:
         parts = []
         for weight, width, larger in blocks_of(law, length, self.block):
             kind = whole if height > 1 else law
-            found = scaled_moments(
-                kind, width * height, element.codes, outliers=larger * height, full_scale=rule_of_blocks
-            )
+            found = element.moments(kind, width * height, outliers=larger * height, full_scale=rule_of_blocks)
             parts.append((weight * width, found))
         return mean_of(parts)
 
@@ -308,15 +329,16 @@ def _block(name: str) -> int:
     return format_table().build(_Block, name).block
 
 
-def _result_rounding(deviation: float) -> float:
-    """Return noise over signal of rounding results of a standard deviation to bfloat16."""
-    codes = element_format("bfloat16")
-    rule = FullScale(rule=ScaleRule.ANY, element=codes, of_tensor=codes.codes_from / deviation)
-    found = scaled_moments(OperandLaw(), _MANY, codes.codes, full_scale=rule)
+def _result_rounding(element: ElementFormat, deviation: float) -> float:
+    """Return noise over signal of rounding results of a standard deviation."""
+    rule = FullScale(rule=ScaleRule.ANY, element=element, of_tensor=element.codes_from / deviation)
+    found = element.moments(OperandLaw(), _MANY, full_scale=rule)
     return found.error_square / found.square
 
 
-def _format(name: str, element: str, shared: Shared, gradient: str | None = None) -> NumberFormat:
+def _format(
+    name: str, element: str, shared: Shared, gradient: str | None = None, result: str = "bfloat16"
+) -> NumberFormat:
     """Return a format whose scales are float32, of elements by their names in the table."""
     found = element_format(element)
     return NumberFormat(
@@ -324,6 +346,7 @@ def _format(name: str, element: str, shared: Shared, gradient: str | None = None
         element=found,
         gradient=found if gradient is None else element_format(gradient),
         shared=shared,
+        result=result,
     )
 
 
@@ -345,8 +368,11 @@ FORMATS: Mapping[str, NumberFormat] = MappingProxyType(
     {
         one.name: one
         for one in (
+            _format("fp32", "float32", Shared.NOTHING, result="float32"),
+            _format("fp16", "float16", Shared.NOTHING, result="float16"),
             _format("bf16", "bfloat16", Shared.NOTHING),
-            _format("fp8", "e4m3", Shared.TENSOR, "e5m2"),
+            _format("fp8", "e4m3", Shared.TENSOR),
+            _format("fp8_hybrid", "e4m3", Shared.TENSOR, "e5m2"),
             _in_blocks("fp8_block", "e4m3", ScaleRule.ANY, square_weights=True),
             _format("int8", "int8", Shared.ROW),
             _format("int8_tensor", "int8", Shared.TENSOR),
@@ -355,7 +381,8 @@ FORMATS: Mapping[str, NumberFormat] = MappingProxyType(
         )
     }
 )
-"""Number formats by name. fp8 is that of tensor-scaled recipes, E5M2 for gradients (Micikevicius et al., section 3)."""
+"""Number formats by name. fp8 is the more precise of two recipes that are equally fast, E4M3 in all products;
+fp8_hybrid has E5M2 for gradients (Micikevicius et al., section 3)."""
 
 
 def format_named(name: str) -> NumberFormat:

@@ -77,6 +77,7 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
         "mean_power_w": "mean power of the whole system",
         "usd_per_million_tokens": "cost of a million tokens, at assumed prices",
         "capital_usd": "price of the whole system, assumed",
+        "snr_db": "executed signal-to-noise ratio of all products, Gaussian operands",
         "effective_bits": "effective bits of a full-scale sample; of a GPU, its format's significand",
         "reduction_effective_bits": "effective bits of gradients that the fabric adds in light",
         "memory_bytes": "memory of the fullest accelerator",

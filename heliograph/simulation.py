@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from heliograph._version import __version__
+from heliograph.precision import Delivered, delivered, matmuls_of, products_of
 from heliograph.records import SCHEMA, part_rows, row_of
 from heliograph.report import format_si
 from heliograph.results import Tabular
@@ -23,8 +25,7 @@ from simulator.engine.compiled.step import play_step
 from simulator.errors import ParameterError, RouteError
 from simulator.fabric import CircuitPolicy, Fabric, PortTiming
 from simulator.layout import placed
-from simulator.operators import MatMul, Operator, Overlapped, StepGraph
-from simulator.operators import Sequence as Run
+from simulator.operators import StepGraph
 from simulator.results.metrics import StepMetrics, summarise
 from simulator.results.trace import Trace
 from workloads.models.architecture import TransformerConfig
@@ -101,7 +102,7 @@ def lifetime_steps(unit: PhotonicUnit | None, graph: StepGraph) -> float:
         return math.inf
     worn: defaultdict[int, float] = defaultdict(float)
     for task in graph.tasks:
-        for product, count in _products(task.operator):
+        for product, count in matmuls_of(task.operator):
             worn[task.rank_class] += unit.wear(product) * count * task.multiplicity
     most = max(worn.values(), default=0.0)
     return max(1, len(graph.ends)) / most if most > 0.0 else math.inf
@@ -121,20 +122,6 @@ def wear_warnings(records: Sequence[Mapping[str, Any]]) -> list[str]:
         for record in records
         if record["core_lifetime_steps"] is not None and record["core_lifetime_steps"] < record["run_steps"]
     ]
-
-
-def _products(operator: Operator) -> Iterator[tuple[MatMul, int]]:
-    match operator:
-        case MatMul():
-            yield operator, 1
-        case Overlapped():
-            yield operator.product, operator.pieces
-        case Run():
-            for item, repeat in operator.items:
-                for product, count in _products(item):
-                    yield product, count * repeat
-        case _:
-            return
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -194,6 +181,16 @@ class StepResult(Tabular):
         """Energy of the whole system per token."""
         return self.metrics.energy_per_token_j
 
+    @cached_property
+    def precision(self) -> Delivered:
+        """Precision that the system delivers to the step's products, on Gaussian operands."""
+        return delivered(self.system, products_of(self.graph))
+
+    @property
+    def snr_db(self) -> float:
+        """Executed signal-to-noise ratio of the step's products, noise over signal averaged over all."""
+        return self.precision.snr_db
+
     @property
     def effective_bits(self) -> float:
         """Precision that the system delivers, effective bits of a full-scale sample."""
@@ -223,7 +220,7 @@ class StepResult(Tabular):
             ("time", _largest(time, self.step_time_s)),
             ("energy", f"{format_si(self.energy_per_token_j, 'J/token')}: {_largest(energy, self.energy_j)}"),
             ("cost", f"{self.usd_per_million_tokens:.3g} USD a million tokens (assumed prices)"),
-            ("precision", self.system.precision_text()),
+            ("precision", f"{self.snr_db:.1f} dB of signal over noise on {self.precision.operands} operands"),
             ("memory", f"{format_si(sum(self.memory_bytes.values()), 'B')} of the fullest accelerator"),
             ("circuits", self.circuits),
             ("changed", self.system.settings_text() or "nothing"),
@@ -275,6 +272,7 @@ class StepResult(Tabular):
             "memory_bytes": sum(self.memory_bytes.values()),
             "memory_by_kind_bytes": self.memory_bytes,
             "memory_capacity_bytes": self.system.node().memory.capacity_bytes,
+            "snr_db": self.snr_db,
             "effective_bits": self.system.effective_bits(),
             "peak_flop_per_s": self.system.node().peak_flop_per_s,
             "accelerator_peak_w": self.system.accelerator_peak_w(),

@@ -1,7 +1,7 @@
 """Statistics of the operands of a product, from which they are drawn, and what a product is worth: its SNR.
 
-One currency of precision for all machines: the executed signal-to-noise ratio (`signal_to_noise_db`) of products
-of stated operands (`OperandKind`). Without torch, so that everything analytic can ask for it.
+One currency of precision for all machines: the executed signal-to-noise ratio (`signal_to_noise_db`) of
+products of stated operands (`OperandKind`). Without torch, so that everything analytic can ask for it.
 
 Shape suffixes: M rows of A, K summed, N columns of B.
 """
@@ -21,13 +21,18 @@ from simulator.errors import ParameterError
 
 OUTLIER_SHARE = 0.001
 """Share of the channels that are larger in `OperandKind.OUTLIERS`, dimensionless; a choice. Dettmers et al.,
-"LLM.int8()", arXiv:2208.07339, section 4: about 0.1 % of all feature dimensions from 6.7 billion parameters on."""
+"LLM.int8()", arXiv:2208.07339, section 4: about 0.1 % of all feature dimensions from 6.7 billion
+parameters on."""
 OUTLIER_SIZE = 20.0
 """Times that they are larger, dimensionless; a choice. The same: up to 20 times the other dimensions."""
 GRADIENT_SPREAD = 1.0
-"""Standard deviation of the logarithm of single elements' scales in `OperandKind.GRADIENTS`, dimensionless; assumed.
-With the Gaussian's own 1.11, that of ln|x| is 1.5. Chmiel et al., "Neural gradients are near-lognormal",
-arXiv:2006.08173: the shape is measured there; the width differs by layer and is our choice."""
+"""Standard deviation of the logarithm of single elements' scales in `OperandKind.GRADIENTS`,
+dimensionless; assumed. With the Gaussian's own 1.11, that of ln|x| is 1.5. Chmiel et al., "Neural
+gradients are near-lognormal", arXiv:2006.08173: the shape is measured there; the width differs by layer
+and is our choice."""
+
+_DRAWS_OF_ONE = 16
+"""Draws of which the middle one, in order, stands for all; a choice."""
 
 
 class OperandKind(StrEnum):
@@ -38,7 +43,8 @@ class OperandKind(StrEnum):
     GAUSSIAN = "gaussian"
     """Both Gaussian."""
     OUTLIERS = "outliers"
-    """Gaussian, 0.1 % of A's channels along the sum (at least one) 20 times larger: activations of large models."""
+    """Gaussian, 0.1 % of A's channels along the sum (at least one) 20 times larger: activations of large
+    models."""
     GRADIENTS = "gradients"
     """A near lognormal over decades of magnitude, as gradients are; B Gaussian."""
     CAPTURED = "captured"
@@ -58,9 +64,9 @@ class OperandLaw:
 
     Notes
     -----
-    An element is e^(t w) c_k r_i z: z of shape `element`, w Gaussian, ln c_k and ln r_i Gaussian; some channels
-    are larger by a factor. All deviations are of natural logarithms, all fields dimensionless. Excess of kurtosis
-    over the shape's own is e^(4 t^2).
+    An element is e^(t w) c_k r_i z: z of shape `element`, w Gaussian, ln c_k and ln r_i Gaussian; some
+    channels are larger by a factor. All deviations are of natural logarithms, all fields dimensionless.
+    Excess of kurtosis over the shape's own is e^(4 t^2).
     """
 
     element: Element = Element.GAUSSIAN
@@ -105,10 +111,19 @@ class OperandLaw:
         return x
 
     def vectors(self, generator: np.random.Generator, count: int, length: int, larger: int) -> Reals:
-        """Return pieces of different rows and channels, of which so many are larger, shape [count, length]."""
-        x = self._elements(generator, count, length)
-        x *= np.exp(self.channel_spread * generator.standard_normal(x.shape))
-        x[:, :larger] *= self.outlier_size
+        """Return pieces of different rows, so many of their channels larger, shape [count, length].
+
+        Notes
+        -----
+        The larger channels, on which most hangs, are spread over the quantiles of their distribution.
+        """
+        whole = replace(self, element_spread=self.spread, channel_spread=0.0)
+        x = whole._elements(generator, count, length)
+        for channel in range(larger):
+            many = np.sort(whole._elements(generator, count * _DRAWS_OF_ONE, 1)[:, 0])
+            x[:, channel] = self.outlier_size * generator.permutation(
+                many[_DRAWS_OF_ONE // 2 :: _DRAWS_OF_ONE]
+            )
         return x
 
     def _elements(self, generator: np.random.Generator, rows: int, length: int) -> Reals:
@@ -130,8 +145,8 @@ class Operands:
     b: OperandLaw
     """Of B, whose channels are its rows."""
     coherence: float = 1.0
-    """Mean square of the product over that of independent operands of the same scales, dimensionless, at least 1:
-    above 1 where both follow a common pattern along the sum."""
+    """Mean square of the product over that of independent operands of the same scales, dimensionless, at
+    least 1: above 1 where both follow a common pattern along the sum."""
 
     def __post_init__(self) -> None:
         check_range(self, "coherence", low=1.0)
@@ -150,8 +165,8 @@ class Operands:
 
         Notes
         -----
-        Coherence c: a share p of the power of each element, p^2 = (c - 1)/(K - 1), follows a pattern of signs along
-        the sum that A and B have in common, times a Gaussian of the row (column).
+        Coherence c: a share p of the power of each element, p^2 = (c - 1)/(K - 1), follows a pattern of
+        signs along the sum that A and B have in common, times a Gaussian of the row (column).
         """
         if min(rows, length, columns) < 1:
             msg = f"operands need at least one row, product and column; got {rows}, {length} and {columns}"
@@ -204,9 +219,9 @@ def signal_to_noise_db(exact: Any, delivered: Any) -> float:  # noqa: ANN401 - n
 
     Notes
     -----
-    g = <y, r>/<r, r> is the gain that fits best; the signal is g r, the noise y - g r. Power is summed over all
-    outputs before the ratio is taken. A product without noise has infinitely many decibels, one without signal
-    (nothing of the exact product is left) minus infinitely many.
+    g = <y, r>/<r, r> is the gain that fits best; the signal is g r, the noise y - g r. Power is summed
+    over all outputs before the ratio is taken. A product without noise has infinitely many decibels, one
+    without signal (nothing of the exact product is left) minus infinitely many.
 
     Raises
     ------

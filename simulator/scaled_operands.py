@@ -1,8 +1,9 @@
 """Moments of operands that are scaled by their largest element and rounded to a grid, by quadrature.
 
-Every machine does this to its operands, converters and number formats alike: a vector's largest magnitude becomes
-full scale, what is smaller is rounded to the codes below. How large the largest of K random elements is, and what
-rounding then costs, is worked out here from the distribution (`OperandLaw`), in a millisecond and without drawing.
+Every machine does this to its operands, converters and number formats alike: a vector's largest magnitude
+becomes full scale, what is smaller is rounded to the codes below. How large the largest of K random
+elements is, and what rounding then costs, is worked out here from the distribution (`OperandLaw`), in a
+millisecond and without drawing.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ _OCTAVES = 40.0
 _SCALES = np.linspace(-8.0, 8.0, 65)
 """Logarithms of element scales, in standard deviations, by which a lognormal spread is summed."""
 _LEVELS, _LEVELS_OF_STEPS = 24, 128
-"""Values of the largest magnitude over which is averaged, and where full scale follows it in steps; choices."""
+"""Values of the largest magnitude over which is averaged, and where full scale follows it in steps;
+choices."""
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(3)
 _MOST_CODES = 700
 """Codes above which a grid is taken to be locally even, its steps known but not each cell's own density."""
@@ -171,6 +173,13 @@ class Scaled:
         """Mean of x q per element."""
         return self.square + self.error_overlap
 
+    @property
+    def rounding(self) -> float:
+        """Noise over signal of rounded elements, best gain removed; infinite where nothing is left."""
+        if self.overlap <= 0.0:
+            return math.inf
+        return (self.error_square - self.error_overlap**2 / self.square) * self.square / self.overlap**2
+
 
 Round = Callable[[Reals], Reals]
 """Full scale that a vector with a largest magnitude is given: the next power of two, or a code of a scale."""
@@ -202,15 +211,16 @@ def scaled_moments(
     Notes
     -----
     With n_j elements of distribution F_j, the largest of all is no larger than s with the probability
-    prod F_j(s)^n_j. Given that it is s, one element is s, of kind j as likely as n_j f_j(s)/F_j(s) is to the sum,
-    and all others are as before but no larger than s. The average over s is a quadrature in its quantiles.
+    prod F_j(s)^n_j. Given that it is s, one element is s, of kind j as likely as n_j f_j(s)/F_j(s) is to
+    the sum, and all others are as before but no larger than s. The average over s is a quadrature in its
+    quantiles.
     """
     count = law.outliers(length) if outliers is None else outliers
     return _moments(law.element, law.spread, law.outlier_size, (length - count, count), codes, full_scale)
 
 
 @functools.lru_cache(maxsize=4096)
-def _moments(
+def _moments(  # noqa: PLR0917 - a cache takes no keywords
     element: Element,
     spread: float,
     size: float,
@@ -219,9 +229,7 @@ def _moments(
     full_scale: Round | None,
 ) -> Scaled:
     base = magnitudes(element, spread)
-    kinds = [
-        (base if place == 0 else base.scaled(size), float(n)) for place, n in enumerate(counts) if n > 0
-    ]
+    kinds = [(base if place == 0 else base.scaled(size), float(n)) for place, n in enumerate(counts) if n > 0]
     length = sum(counts)
     s, weights = _largest(kinds, _LEVELS if full_scale is None else _LEVELS_OF_STEPS)
     scale = s if full_scale is None else full_scale(s)
@@ -357,10 +365,20 @@ def blocks_of(law: OperandLaw, length: int, width: int) -> list[tuple[float, int
         if not blocks:
             continue
         for larger in range(max(0, wide - length + count), min(count, wide) + 1):
-            chance = float(scipy.stats.hypergeom.pmf(larger, length, count, wide)) if count else 1.0
+            chance = _hypergeometric(larger, length, count, wide) if count else 1.0
             if chance > _UNLIKELY:
                 found.append((blocks * chance, wide, larger))
     return found
+
+
+def _hypergeometric(larger: int, length: int, count: int, width: int) -> float:
+    """Return how likely so many of `count` marked elements of `length` are among `width` of them."""
+
+    def ways(of: int, some: int) -> float:
+        return math.lgamma(of + 1) - math.lgamma(some + 1) - math.lgamma(of - some + 1)
+
+    chance = ways(count, larger) + ways(length - count, width - larger) - ways(length, width)
+    return math.exp(chance)
 
 
 def mean_of(parts: Iterable[tuple[float, Scaled]]) -> Scaled:
@@ -375,10 +393,8 @@ def mean_of(parts: Iterable[tuple[float, Scaled]]) -> Scaled:
 
 def product_rounding(a: Scaled, b: Scaled) -> float:
     """Return noise over signal of products of rounded, independent operands, best gain removed."""
-    kept = (a.overlap * b.overlap) ** 2
-    if kept == 0.0:
-        return math.inf
-    return a.coded_square * b.coded_square * a.square * b.square / kept - 1.0
+    of_a, of_b = a.rounding, b.rounding
+    return of_a + of_b + of_a * of_b
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,14 +8,25 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import scipy
 
 from optical.cores.analog import AnalogCore
 from optical.cores.core import Core
 from optical.cores.number_formats import BlockFloatCore
 from optical.devices.limits import bits_from_snr, snr_from_bits
+from optical.execution.precision import predicted
 from optical.noise import NoiseRatio
 from simulator.errors import LinkError, ParameterError
+from simulator.operand_statistics import Operands
+from simulator.operators import Phase
 from simulator.parameter_tree import get_at, replace_at
+from simulator.scaled_operands import Precision, average
+
+CoreT = TypeVar("CoreT", bound=Core)
 
 LASER = "laser_power_w"
 """Where every core keeps the power of its laser, a number format's in the core within."""
@@ -25,6 +36,8 @@ STEP = 4.0
 """Factor between the powers of a coarse search; dimensionless."""
 HALVINGS = 24
 """Halvings of such a step, to one part in ten million."""
+_SETTLED_LOG = 1e-5
+"""How closely the logarithm of a power is found, 0.00004 dB."""
 _SETTLED, _HALVINGS = 1e-9, 60
 """How well the noise must meet its target, relative, and halvings of a range in power by which it does."""
 
@@ -171,6 +184,165 @@ def most_bits(core: Core) -> tuple[float, str]:
         return endless.effective_bits, worst.removeprefix("the ")
     power_w = _power_of(core)
     return max(_bits_at(core, power_w * relative) for relative in _relatives()), "number format"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Product:
+    """Products that a laser is sized for, alike in shape and operands."""
+
+    operands: Operands
+    """Statistics of A and B."""
+    length: int
+    """K."""
+    rows: int = 128
+    """M."""
+    columns: int = 128
+    """N."""
+    phase: Phase = Phase.FORWARD
+    """Forward, or one of the gradients."""
+    weight: float = 1.0
+    """Multiply-accumulates of all of them, or any other weight of their noise in the average."""
+
+
+def core_precision(core: Core, products: Sequence[Product]) -> Precision:
+    """Return the precision that a core delivers to products: noise over signal, averaged with their weights.
+
+    Parameters
+    ----------
+    core : Core
+        Any core whose record is an `AnalogSpec`.
+    products : sequence of Product
+        At least one.
+
+    Raises
+    ------
+    LinkError
+        If its link does not close.
+    """
+    specs = {phase: core.analog(phase) for phase in {one.phase for one in products}}
+    return average(
+        (
+            one.weight,
+            predicted(specs[one.phase], one.operands, one.length, rows=one.rows, columns=one.columns),
+        )
+        for one in products
+    )
+
+
+def with_laser_for(core: CoreT, target_db: float, products: Sequence[Product]) -> CoreT:
+    """Return a core with the smallest laser power at which it delivers a signal-to-noise ratio to products.
+
+    Parameters
+    ----------
+    core : Core
+        Any core; its present power is where the search begins.
+    target_db : float
+        Executed signal-to-noise ratio, noise over signal averaged over the products, in decibels.
+    products : sequence of Product
+        Operands, lengths and weights.
+
+    Raises
+    ------
+    LinkError
+        If no power reaches it; the sentence says how much can be reached and what takes the rest.
+    ParameterError
+        If the target is no number of decibels.
+    """
+    if not math.isfinite(target_db):
+        msg = f"a target of signal over noise must be a finite number of decibels; got {target_db:g}"
+        raise ParameterError(msg)
+    power_w = _power_of(core)
+
+    def excess(log_relative: float) -> float:
+        found = _at(core, power_w * math.exp(log_relative), products)
+        return math.inf if found is None else target_db - found.snr_db
+
+    low, high = _bracket(core, target_db, products)
+    if low == high or not math.isfinite(excess(low)):
+        for _ in range(HALVINGS):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if excess(middle) > 0.0 else (low, middle)
+        return replace_at(core, LASER, power_w * math.exp(high))
+    root = float(scipy.optimize.brentq(excess, low, high, xtol=_SETTLED_LOG))
+    return replace_at(core, LASER, power_w * math.exp(root + _SETTLED_LOG))
+
+
+def most_precision(core: Core, products: Sequence[Product]) -> tuple[Precision, str]:
+    """Return the best precision that any light gives, and what keeps it from more.
+
+    Parameters
+    ----------
+    core : Core
+        Any core; its present power is where the search begins.
+    products : sequence of Product
+        Operands, lengths and weights.
+
+    Raises
+    ------
+    LinkError
+        If the core works at no power.
+    """
+    best, reason, power_w = None, "", _power_of(core)
+    for relative in _relatives():
+        try:
+            found = core_precision(replace_at(core, LASER, power_w * relative), products)
+        except LinkError as error:
+            reason = str(error) if best is not None else reason
+            if best is not None:
+                break
+            continue
+        if best is None or found.snr_db > best.snr_db:
+            best, reason = found, ""
+    if best is None:
+        core_precision(core, products)
+        msg = (
+            f"'{core.name}' works at no laser power from {power_w / BRIGHTEST:g} to {power_w * BRIGHTEST:g} W"
+        )
+        raise LinkError(msg)
+    return best, reason or best.worst
+
+
+def _at(core: Core, power_w: float, products: Sequence[Product]) -> Precision | None:
+    """Return the precision at a power; none where the core does not work."""
+    try:
+        return core_precision(replace_at(core, LASER, power_w), products)
+    except LinkError:
+        return None
+
+
+def _bracket(core: Core, target_db: float, products: Sequence[Product]) -> tuple[float, float]:
+    """Return logarithms of two relative powers: the dimmer misses the target, the brighter meets it.
+
+    Raises
+    ------
+    LinkError
+        If no power meets it.
+    """
+    power_w, step, most = _power_of(core), math.log(STEP), math.log(BRIGHTEST)
+
+    def meets(place: float) -> bool:
+        found = _at(core, power_w * math.exp(place), products)
+        return found is not None and found.snr_db >= target_db
+
+    place = 0.0
+    if meets(place):
+        while meets(place - step) and place > -most:
+            place -= step
+        return place - step, place
+    while place < most:
+        place += step
+        if meets(place):
+            return place - step, place
+    best, cause = most_precision(core, products)
+    if best.snr_db >= target_db:  # between two steps of the search: too dim below, refused above
+        places = [math.log(one) for one in _relatives()]
+        high = next(one for one in places if meets(one))
+        return high - step, high
+    msg = (
+        f"'{core.name}' cannot deliver {target_db:.1f} dB on these operands at any laser power: "
+        f"{best.snr_db:.1f} dB are the most, kept from more by: {cause}; ask for less or improve that part"
+    )
+    raise LinkError(msg)
 
 
 def _power_of(core: Core) -> float:

@@ -1,7 +1,8 @@
 """Signal-to-noise ratio of executed products, predicted from a core's record and the operands' statistics.
 
-What `optical.execution.numerics.AnalogNumerics` executes draw by draw is summed here in closed form: the same law of
-noise, in the mean over operands. Their maxima and roundings come from `simulator.scaled_operands`.
+What `optical.execution.numerics.AnalogNumerics` executes draw by draw is summed here in closed form: the
+same law of noise, in the mean over operands. Their maxima and roundings come from
+`simulator.scaled_operands`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ from optical.execution.spec import AnalogSpec, Rounding, Scale, loads_second
 from simulator.amounts import Reals
 from simulator.errors import ParameterError
 from simulator.operand_statistics import OperandLaw, Operands
-from simulator.scaled_operands import Codes, Precision, Scaled, blocks_of, even_codes, scaled_moments
+from simulator.scaled_operands import (
+    Codes,
+    Precision,
+    Scaled,
+    blocks_of,
+    even_codes,
+    product_rounding,
+    scaled_moments,
+)
 
 ROUNDING = "rounding of operands"
 READOUT = "output converter"
@@ -35,11 +44,14 @@ MISREAD = "misread remainders"
 _FINEST = 4096.0
 """Codes beyond which rounding is not followed, its noise being below -80 dB of full scale; dimensionless."""
 _SELDOM = 1e-4
-"""Chance of samples with so many larger channels below which they are left out where clipping is looked at."""
-_VECTORS, _SEED = 160, 5
-"""Vectors of each operand from which samples are drawn to see how many clip, and key of that draw; choices."""
+"""Chance of samples with so many larger channels below which they are left out where clipping is looked
+at."""
+_VECTORS, _SEED = 256, 5
+"""Vectors of each operand from which samples are drawn to see how many clip, and key of that draw;
+choices."""
 _WHOLE_ROWS = 2048
-"""Longest sums of which whole rows are drawn for that; of longer ones all rows have nearly the same maximum."""
+"""Longest sums of which whole rows are drawn for that; of longer ones all rows have nearly the same
+maximum."""
 _TINY = 1e-300
 
 
@@ -82,9 +94,9 @@ def predicted(
 
     Notes
     -----
-    Powers are means over outputs, in products of operands squared; y = g (Q(a) Q(b) + noise), with the best gain
-    removed. Elements of the two operands are independent, but for a common pattern that raises the signal by
-    their coherence.
+    Powers are means over outputs, in products of operands squared; y = g (Q(a) Q(b) + noise), with the
+    best gain removed. Elements of the two operands are independent, but for a common pattern that raises
+    the signal by their coherence.
     """
     if min(length, rows, columns) < 1:
         msg = f"a product needs at least one row, product and column; got {rows}, {length} and {columns}"
@@ -123,9 +135,7 @@ def _vectors(
             all_of_them = math.fsum(weight for weight, _ in alike)
             for weight, of_b in alike:
                 b = scaled_moments(operands.b, wide, codes, outliers=of_b)
-                yield _Vectors(
-                    count=count * weight / all_of_them, length=wide, a=a, b=b, larger=(of_a, of_b)
-                )
+                yield _Vectors(count=count * weight / all_of_them, length=wide, a=a, b=b, larger=(of_a, of_b))
         return
     counts = (rows, columns) if spec.scale is Scale.TENSOR else (1, 1)
     a, b = (
@@ -154,7 +164,7 @@ def _noise(
     signal = squared_gain * kept * operands.coherence
     by_energy = length * (a.coded_square * b.scale_square + a.scale_square * b.coded_square)
     noise = {
-        ROUNDING: squared_gain * (product - kept),
+        ROUNDING: squared_gain * kept * product_rounding(a, b) if kept else math.inf,
         RECEIVER: spec.thermal_variance * samples * scales,
         SHOT: spec.shot_variance * by_energy,
         ENCODING: spec.encoding_variance * by_energy,
@@ -199,9 +209,7 @@ def _unlike(spec: AnalogSpec, a: Scaled, b: Scaled, length: int, signal: float) 
     return gains + 0.25 * spec.product_gain**2 * (chip.imbalance * max(0.0, uneven) + ramp)
 
 
-def _range(
-    spec: AnalogSpec, operands: Operands, vectors: _Vectors, width: int
-) -> tuple[float, float]:
+def _range(spec: AnalogSpec, operands: Operands, vectors: _Vectors, width: int) -> tuple[float, float]:
     """Return half of the output converter's range and the mean square of what it cuts off, in full scales."""
     a, b = vectors.a.unit_square, vectors.b.unit_square
     signal = spec.product_gain**2 * width * a * b * operands.coherence
@@ -254,10 +262,19 @@ class _Samples:
     weight: Reals
     """Product of the squares of both full scales over its mean."""
 
-    @property
+    @functools.cached_property
     def mean_square(self) -> float:
         """Mean square of the samples, each counting alike."""
         return float(np.mean(self.size**2))
+
+    @functools.cached_property
+    def _tails(self) -> tuple[Reals, Reals]:
+        """Samples in order; sums from a place on of their number, size and square, plain and weighted."""
+        order = np.argsort(self.size)
+        size, weight = self.size[order], self.weight[order]
+        terms = np.stack((np.ones_like(size), size, size**2, weight, weight * size, weight * size**2))
+        sums = np.concatenate((np.cumsum(terms[:, ::-1], axis=1)[:, ::-1], np.zeros((6, 1))), axis=1)
+        return size, sums / len(size)
 
     def cut_off(self, range_: float, *, whole: bool) -> float:
         """Return the mean square of what is cut off; of sums that are one sample, what no gain explains.
@@ -266,17 +283,21 @@ class _Samples:
         -----
         Several samples collapse into one draw, which spreads what they lose over all outputs by their scales.
         """
-        beyond = np.maximum(self.size - range_, 0.0)
-        lost = float(np.mean(beyond**2))
-        if not whole or lost == 0.0:
-            return lost
-        kept, power = self.size - beyond, self.weight * self.size
-        gain = float(np.sum(power * kept) / np.sum(power * self.size))
-        return float(np.mean(self.weight * (kept / gain - self.size) ** 2))
+        size, sums = self._tails
+        count, first, second, weight, weighted, power = sums[:, np.searchsorted(size, range_)]
+        if count == 0.0:
+            return 0.0
+        if not whole:
+            return float(second - 2.0 * range_ * first + range_**2 * count)
+        everything = sums[5, 0]
+        overlap = everything - power + range_ * weighted
+        kept = everything - power + range_**2 * weight
+        gain = overlap / everything
+        return float(max(0.0, kept / gain**2 - everything))
 
 
 @functools.lru_cache(maxsize=512)
-def _samples(
+def _samples(  # noqa: PLR0917 - a cache takes no keywords
     a: OperandLaw, b: OperandLaw, width: int, row: int, larger: tuple[int, int], most: tuple[int, int]
 ) -> _Samples:
     """Return samples of so many products, of vectors scaled by the largest of their rows; 0 for all alike.
@@ -310,8 +331,8 @@ def misread_variance(spec: AnalogSpec, a: Scaled, b: Scaled, width: int) -> floa
 
     Notes
     -----
-    How many steps each remainder is off is convolved over all residues of the dynamic range; a sum that leaves
-    the range by it wraps around. Sums are Gaussian with the operands' mean square.
+    How many steps each remainder is off is convolved over all residues of the dynamic range; a sum that
+    leaves the range by it wraps around. Sums are Gaussian with the operands' mean square.
     """
     residues = spec.residues
     if residues is None:
@@ -328,7 +349,7 @@ def misread_variance(spec: AnalogSpec, a: Scaled, b: Scaled, width: int) -> floa
 
 @functools.lru_cache(maxsize=256)
 def _shifts(residues: Residues) -> tuple[Reals, Reals]:
-    """Return what misread remainders add to a sum, modulo the dynamic range, and how likely; none left out."""
+    """Return what misread remainders may add to a sum, modulo the dynamic range, and how likely."""
     whole = residues.product
     chance = np.zeros(whole)
     chance[0] = 1.0
@@ -339,7 +360,9 @@ def _shifts(residues: Residues) -> tuple[Reals, Reals]:
         steps = np.arange(-most, most + 1)
         bounds = scipy.special.ndtr((steps[:, None] + np.array([-0.5, 0.5])) / sigma)
         each = np.where(steps > 0, bounds[::-1, 1] - bounds[::-1, 0], bounds[:, 1] - bounds[:, 0])
-        chance = sum(share * np.roll(chance, int(step * weight)) for step, share in zip(steps, each, strict=True))
+        chance = sum(
+            share * np.roll(chance, int(step * weight)) for step, share in zip(steps, each, strict=True)
+        )
     place = np.arange(whole)
     shift = np.where(place > whole // 2, place - whole, place).astype(np.float64)
     return shift, chance

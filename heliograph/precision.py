@@ -1,0 +1,276 @@
+"""Precision that a system delivers to a model's products, photonic cores and number formats by one law.
+
+The one currency is the executed signal-to-noise ratio on stated operands (`simulator.operand_statistics`);
+over many products noise over signal is averaged with multiply-accumulates as weights. A laser is sized for
+it, too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from electronic.formats import FORMATS, NumberFormat, format_named
+from optical.cores.core import Core
+from optical.cores.sizing import Product, core_precision, with_laser_for
+from simulator.operand_statistics import OperandKind, Operands, operands_of
+from simulator.operators import MatMul, Operator, Overlapped, Phase, StepGraph
+from simulator.operators import Sequence as Run
+from simulator.scaled_operands import Precision, average
+
+if TYPE_CHECKING:
+    from heliograph.systems import System
+
+DEFAULT_OPERANDS = OperandKind.GAUSSIAN
+"""Operands on which precision is told where nobody names others."""
+LENGTHS = (256, 4096, 16384)
+"""Lengths of a sum at which a core's precision is told; a choice."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelProduct:
+    """All products of a step that are alike: of one name, phase and shape."""
+
+    name: str
+    """What it is, e.g. ``"attention.scores"``."""
+    phase: Phase
+    """Forward, or one of the gradients."""
+    rows: int
+    """M."""
+    length: int
+    """K."""
+    columns: int
+    """N."""
+    element_bytes: int
+    """Bytes of an operand's element as the plan stores it."""
+    macs: float
+    """Multiply-accumulates of all of them."""
+
+    def on(self, kind: OperandKind) -> tuple[Product, ...]:
+        """Return the product with operands of a kind, as many as there are statistics of it."""
+        found = statistics_of(kind, self.name, self.phase)
+        return tuple(
+            Product(
+                operands=one,
+                rows=self.rows,
+                length=self.length,
+                columns=self.columns,
+                phase=self.phase,
+                weight=self.macs / len(found),
+            )
+            for one in found
+        )
+
+
+def statistics_of(kind: OperandKind, name: str, phase: Phase) -> tuple[Operands, ...]:
+    """Return the statistics of the operands of a product, one or a layer's each."""
+    del name, phase
+    return (operands_of(kind),)
+
+
+def matmuls_of(operator: Operator) -> Iterator[tuple[MatMul, int]]:
+    """Yield the products of an operator, each with how often it is run."""
+    match operator:
+        case MatMul():
+            yield operator, 1
+        case Overlapped():
+            yield operator.product, operator.pieces
+        case Run():
+            for item, repeat in operator.items:
+                for product, count in matmuls_of(item):
+                    yield product, count * repeat
+        case _:
+            return
+
+
+def products_of(graph: StepGraph) -> tuple[ModelProduct, ...]:
+    """Return the products of a step, alike ones together, largest first.
+
+    Parameters
+    ----------
+    graph : StepGraph
+        One step, or several.
+    """
+    found: dict[ModelProduct, float] = {}
+    for task in graph.tasks:
+        for product, count in matmuls_of(task.operator):
+            one = ModelProduct(
+                name=product.name,
+                phase=product.phase,
+                rows=product.m,
+                length=product.k,
+                columns=product.n,
+                element_bytes=product.element_bytes,
+                macs=1.0,
+            )
+            found[one] = found.get(one, 0.0) + float(product.macs * count * task.multiplicity)
+    alike = [dataclasses.replace(one, macs=macs) for one, macs in found.items()]
+    return tuple(sorted(alike, key=lambda one: -one.macs))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delivered:
+    """Precision that a machine delivers to the products of a model."""
+
+    operands: OperandKind
+    """Statistics of the operands."""
+    parts: tuple[tuple[ModelProduct, Precision], ...]
+    """Each kind of product, and its precision."""
+
+    @functools.cached_property
+    def total(self) -> Precision:
+        """Of all products together, noise over signal averaged with multiply-accumulates as weights."""
+        return average((product.macs, precision) for product, precision in self.parts)
+
+    @property
+    def snr_db(self) -> float:
+        """Signal-to-noise ratio of all products together."""
+        return self.total.snr_db
+
+    def rows(self) -> list[dict[str, str | float]]:
+        """Return a row for each kind of product, with its share of the work and what takes most."""
+        whole = sum(product.macs for product, _ in self.parts)
+        return [
+            {
+                "product": product.name,
+                "phase": str(product.phase),
+                "rows": product.rows,
+                "length": product.length,
+                "columns": product.columns,
+                "share": product.macs / whole,
+                "snr_db": precision.snr_db,
+                "worst": precision.worst,
+            }
+            for product, precision in self.parts
+        ]
+
+
+def delivered(
+    system: System, products: Sequence[ModelProduct], kind: OperandKind = DEFAULT_OPERANDS
+) -> Delivered:
+    """Return the precision that a system delivers to the products of a model.
+
+    Parameters
+    ----------
+    system : System
+        Photonic, or a GPU: its format, of products whose operands are stored in one byte; of others bf16.
+    products : sequence of ModelProduct
+        As `products_of` returns them.
+    kind : OperandKind
+        Statistics of the operands.
+
+    Raises
+    ------
+    LinkError
+        If a core's link does not close.
+    """
+    if system.photonic is not None:
+        return of_core(system.photonic.core, products, kind)
+    return of_format(_format_of(system), products, kind)
+
+
+def _format_of(system: System) -> NumberFormat:
+    return FORMATS["bf16" if system.precision is None else str(system.precision)]
+
+
+def of_core(core: Core, products: Sequence[ModelProduct], kind: OperandKind = DEFAULT_OPERANDS) -> Delivered:
+    """Return the precision that a photonic core delivers to the products of a model."""
+    parts = tuple((product, core_precision(core, product.on(kind))) for product in products)
+    return Delivered(operands=kind, parts=parts)
+
+
+def of_format(
+    number_format: NumberFormat,
+    products: Sequence[ModelProduct],
+    kind: OperandKind = DEFAULT_OPERANDS,
+    *,
+    everywhere: bool = False,
+) -> Delivered:
+    """Return the precision that a number format delivers to the products of a model.
+
+    Parameters
+    ----------
+    number_format : NumberFormat
+        The format.
+    products : sequence of ModelProduct
+        As `products_of` returns them.
+    kind : OperandKind
+        Statistics of the operands.
+    everywhere : bool
+        Whether products that a plan keeps in bf16 (attention and head of an fp8 plan) are in the format, too.
+    """
+    parts = []
+    for product in products:
+        narrow = number_format.element.exponent_bits + number_format.element.mantissa_bits < 8
+        kept = narrow and product.element_bytes > 1 and not everywhere
+        form = FORMATS["bf16"] if kept else number_format
+        found = average(
+            (
+                one.weight,
+                form.predicted(one.operands, one.length, rows=one.rows, columns=one.columns, phase=one.phase),
+            )
+            for one in product.on(kind)
+        )
+        parts.append((product, found))
+    return Delivered(operands=kind, parts=tuple(parts))
+
+
+def target_db(
+    target: str | float, products: Sequence[ModelProduct], kind: OperandKind = DEFAULT_OPERANDS
+) -> float:
+    """Return the decibels of a target: a number, or what a number format delivers to the same products.
+
+    Parameters
+    ----------
+    target : str or float
+        ``"fp8"``, ``"int8"`` or another of `electronic.formats.FORMATS`, in all products; or decibels,
+        with or without the unit.
+    products : sequence of ModelProduct
+        As `products_of` returns them.
+    kind : OperandKind
+        Statistics of the operands.
+
+    Raises
+    ------
+    ParameterError
+        If it is neither.
+    """
+    if not isinstance(target, str):
+        return float(target)
+    text = target.strip()
+    try:
+        return float(text.lower().removesuffix("db"))
+    except ValueError:
+        pass
+    return of_format(format_named(text), products, kind, everywhere=True).snr_db
+
+
+def sized_core(
+    core: Core,
+    target: str | float,
+    products: Sequence[ModelProduct],
+    kind: OperandKind = DEFAULT_OPERANDS,
+) -> Core:
+    """Return a core whose laser is just bright enough for a target over the products of a model.
+
+    Parameters
+    ----------
+    core : Core
+        Any core.
+    target : str or float
+        As `target_db` takes it.
+    products : sequence of ModelProduct
+        As `products_of` returns them.
+    kind : OperandKind
+        Statistics of the operands.
+
+    Raises
+    ------
+    LinkError
+        If no light reaches it.
+    """
+    each = [one for product in products for one in product.on(kind)]
+    return with_laser_for(core, target_db(target, products, kind), each)

@@ -1,0 +1,59 @@
+"""Predicted against executed signal-to-noise ratio of the cores."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from optical.cores import CORES, load_core
+from optical.execution import AnalogSpec
+from optical.execution.numerics import AnalogNumerics
+from optical.execution.precision import predicted
+from simulator.operand_statistics import OperandKind, operands_of, signal_to_noise_db
+from simulator.operators import Phase
+
+KINDS = [kind for kind in OperandKind if kind is not OperandKind.CAPTURED]
+
+
+def executed_db(spec, operands, length, draws, rows=128):
+    """Return the mean noise over signal of some draws, in decibels of signal over noise."""
+    noise = []
+    for seed in range(draws):
+        a, b = operands.draw(np.random.default_rng(seed), rows, length, rows)
+        single = [torch.tensor(np.ascontiguousarray(x), dtype=torch.float32)[None] for x in (a, b)]
+        found = AnalogNumerics(spec).matmul(*single, seed)[0].numpy()
+        noise.append(10.0 ** (-signal_to_noise_db(a @ b, found) / 10.0))
+    return -10.0 * math.log10(np.mean(noise))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", list(CORES))
+def test_predicted_ratio_is_the_executed_one(name, kind):
+    """Within the half decibel that the law is held to."""
+    phase = Phase.GRAD_INPUT if kind is OperandKind.GRADIENTS else Phase.FORWARD
+    spec, operands = load_core(name).analog(phase), operands_of(kind)
+    draws = 4 if kind in {OperandKind.OUTLIERS, OperandKind.GRADIENTS} else 1
+    length = 1024
+    assert predicted(spec, operands, length).snr_db == pytest.approx(
+        executed_db(spec, operands, length, draws), abs=0.5
+    )
+
+
+def test_exact_core_loses_nothing():
+    spec = AnalogSpec.ideal()
+    found = predicted(spec, operands_of(OperandKind.GAUSSIAN), 512)
+    assert math.isinf(found.snr_db)
+    assert not found.noise
+
+
+def test_every_noise_lowers_the_ratio():
+    spec, operands = load_core("crossbar").analog(Phase.FORWARD), operands_of(OperandKind.GAUSSIAN)
+    present = predicted(spec, operands, 1024).snr_db
+    for name in ("thermal", "shot", "rin", "encoding", "load"):
+        field = f"{name}_variance"
+        worse = dataclasses.replace(spec, **{field: 4.0 * getattr(spec, field) + 1e-3})
+        assert predicted(worse, operands, 1024).snr_db < present
+    assert predicted(dataclasses.replace(spec, adc_enob_bits=4.0), operands, 1024).snr_db < present
+    assert predicted(dataclasses.replace(spec, dac_bits=4.0), operands, 1024).snr_db < present
