@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -44,18 +44,41 @@ class Algorithm(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """Transfers of one group that happen together."""
+    """Transfers of one group that happen together, and again with other chunks."""
 
     sources: np.ndarray
     """Positions in the group that send, shape [T]."""
     destinations: np.ndarray
     """Positions that receive, shape [T]."""
-    chunks: np.ndarray
-    """Which of the n chunks each transfer carries, shape [T, C]."""
+    carried: int
+    """Chunks that each transfer carries."""
+    chunks_at: Callable[[int], np.ndarray]
+    """Gives the chunks of a repetition, from 0, shape [T, carried]; all would take n^2 numbers on a ring."""
     reduces: bool
     """Whether the receiver adds (reduction) or stores."""
     rings: np.ndarray | None = None
     """Positions around which the transfers go, each row a ring, shape [R, m]; None if they are pairs."""
+    times: int = 1
+    """Repetitions, one after the other."""
+
+    @property
+    def chunks(self) -> np.ndarray:
+        """Which of the n chunks each transfer carries the first time, shape [T, carried]."""
+        return self.chunks_at(0)
+
+    def one_by_one(self) -> list[Step]:
+        """Return its repetitions."""
+        return [
+            replace(self, times=1, chunks_at=lambda _, time=time: self.chunks_at(time))
+            for time in range(self.times)
+        ]
+
+    def moves_like(self, other: Step) -> bool:
+        """Return whether as much goes between the same positions as in another step."""
+        return self.carried == other.carried and all(
+            one is another or np.array_equal(one, another)
+            for one, another in ((self.sources, other.sources), (self.destinations, other.destinations))
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,14 +91,21 @@ class Round:
     """Repetitions."""
 
 
-def _ring_step(n: int, first_chunk: np.ndarray, *, reduces: bool) -> Step:
+def _always(chunks: np.ndarray) -> Callable[[int], np.ndarray]:
+    return lambda _: chunks
+
+
+def _around(n: int, first: int, *, reduces: bool) -> Step:
+    """Return n - 1 steps around a ring: rank i passes chunk first + i - t on in step t."""
     ranks = np.arange(n)
     return Step(
         sources=ranks,
         destinations=(ranks + 1) % n,
-        chunks=(first_chunk % n)[:, None],
+        carried=1,
+        chunks_at=lambda time: ((ranks + first - time) % n)[:, None],
         reduces=reduces,
         rings=ranks[None, :],
+        times=n - 1,
     )
 
 
@@ -84,15 +114,22 @@ def _chain(n: int) -> list[Step]:
     steps = []
     for time in range(2 * n - 2):
         senders = np.arange(max(0, time - n + 1), min(time, n - 2) + 1)
-        chunks = (time - senders)[:, None]
-        steps.append(Step(sources=senders, destinations=senders + 1, chunks=chunks, reduces=False))
+        steps.append(
+            Step(
+                sources=senders,
+                destinations=senders + 1,
+                carried=1,
+                chunks_at=_always((time - senders)[:, None]),
+                reduces=False,
+            )
+        )
     return steps
 
 
 def _backwards(steps: list[Step]) -> list[Step]:
     """Return how what has been spread is collected: every transfer the other way, the last one first."""
     return [
-        Step(sources=step.destinations, destinations=step.sources, chunks=step.chunks, reduces=True)
+        replace(step, sources=step.destinations, destinations=step.sources, reduces=True, rings=None)
         for step in reversed(steps)
     ]
 
@@ -102,9 +139,8 @@ def _ring(kind: CollectiveKind, n: int) -> list[Step]:
         return _chain(n)
     if kind is CollectiveKind.REDUCE:
         return _backwards(_chain(n))
-    ranks = np.arange(n)
-    scatter = [_ring_step(n, ranks - 1 - step, reduces=True) for step in range(n - 1)]
-    gather = [_ring_step(n, ranks - step, reduces=False) for step in range(n - 1)]
+    scatter = [_around(n, -1, reduces=True)]
+    gather = [_around(n, 0, reduces=False)]
     match kind:
         case CollectiveKind.REDUCE_SCATTER:
             return scatter
@@ -116,21 +152,24 @@ def _ring(kind: CollectiveKind, n: int) -> list[Step]:
 
 def _halving_doubling(kind: CollectiveKind, n: int) -> list[Step]:
     ranks = np.arange(n)
-    scatter, gather = [], []
+    scatter: list[Step] = []
+    gather: list[Step] = []
     distance = n // 2
     while distance >= 1:
         peer = ranks ^ distance
         lower = ranks[ranks < peer]
         rings = np.stack([lower, lower ^ distance], axis=1)
-        # Each rank keeps the half of its current block that holds its own index and sends the other.
-        block = 2 * distance
-        start = (ranks // block) * block
-        other_half = np.where(ranks & distance, start, start + distance)
-        sent = other_half[:, None] + np.arange(distance)[None, :]
-        own_half = (ranks // distance) * distance
-        kept = own_half[:, None] + np.arange(distance)[None, :]
-        scatter.append(Step(sources=ranks, destinations=peer, chunks=sent, reduces=True, rings=rings))
-        gather.append(Step(sources=ranks, destinations=peer, chunks=kept, reduces=False, rings=rings))
+        for steps, sent, reduces in ((scatter, True, True), (gather, False, False)):
+            steps.append(
+                Step(
+                    sources=ranks,
+                    destinations=peer,
+                    carried=distance,
+                    chunks_at=partial(_halves, n, distance, sent),
+                    reduces=reduces,
+                    rings=rings,
+                )
+            )
         distance //= 2
     gather.reverse()
     match kind:
@@ -142,14 +181,26 @@ def _halving_doubling(kind: CollectiveKind, n: int) -> list[Step]:
             return scatter + gather
 
 
+def _halves(n: int, distance: int, sent: bool, _time: int) -> np.ndarray:
+    """Return the half of its block that each rank sends, or else keeps: that which holds its own index."""
+    ranks = np.arange(n)
+    block = 2 * distance
+    start = (ranks // block) * block
+    other_half = np.where(ranks & distance, start, start + distance)
+    begin = other_half if sent else (ranks // distance) * distance
+    return np.asarray(begin[:, None] + np.arange(distance)[None, :])
+
+
 def _tree(kind: CollectiveKind, n: int) -> list[Step]:
     """Binomial tree to and from position 0, the whole vector at each step."""
     spread = []
     distance = 1
     while distance < n:
         senders = np.arange(min(distance, n - distance))
-        everything = np.broadcast_to(np.arange(n), (senders.size, n))
-        step = Step(sources=senders, destinations=senders + distance, chunks=everything, reduces=False)
+        everything = _always(np.broadcast_to(np.arange(n), (senders.size, n)))
+        step = Step(
+            sources=senders, destinations=senders + distance, carried=n, chunks_at=everything, reduces=False
+        )
         spread.append(step)
         distance *= 2
     if kind is CollectiveKind.BROADCAST:
@@ -167,13 +218,12 @@ def _direct(kind: CollectiveKind, n: int) -> list[Step]:
     to_owner = Step(
         sources=sources,
         destinations=destinations,
-        chunks=destinations[:, None],
+        carried=1,
+        chunks_at=_always(destinations[:, None]),
         reduces=kind is not CollectiveKind.ALL_TO_ALL,
         rings=rings,
     )
-    from_owner = Step(
-        sources=sources, destinations=destinations, chunks=sources[:, None], reduces=False, rings=rings
-    )
+    from_owner = replace(to_owner, chunks_at=_always(sources[:, None]), reduces=False)
     match kind:
         case CollectiveKind.REDUCE_SCATTER | CollectiveKind.ALL_TO_ALL:
             return [to_owner]
@@ -205,7 +255,6 @@ def algorithms(kind: CollectiveKind, n: int) -> tuple[Algorithm, ...]:
     )
 
 
-@lru_cache(maxsize=512)
 def schedule(kind: CollectiveKind, algorithm: Algorithm, n: int) -> tuple[Step, ...]:
     """Return the steps of an algorithm on one group.
 
@@ -225,6 +274,12 @@ def schedule(kind: CollectiveKind, algorithm: Algorithm, n: int) -> tuple[Step, 
     WorkloadError
         If the algorithm cannot do this.
     """
+    return tuple(one for step in _steps(kind, algorithm, n) for one in step.one_by_one())
+
+
+@lru_cache(maxsize=512)
+def _steps(kind: CollectiveKind, algorithm: Algorithm, n: int) -> tuple[Step, ...]:
+    """Return the same with steps that are repeated as one."""
     if n == 1:
         return ()
     if algorithm == Algorithm.IN_NETWORK and kind in _REDUCING:
@@ -263,25 +318,19 @@ def rounds(
     chunk_bytes = vector_bytes(kind, payload_bytes, n) / n
     merged: list[Round] = []
     previous: Step | None = None
-    for step in schedule(kind, algorithm, n):
-        same = (
-            previous is not None
-            and step.chunks.shape == previous.chunks.shape
-            and np.array_equal(step.sources, previous.sources)
-            and np.array_equal(step.destinations, previous.destinations)
-        )
-        if same:
-            merged[-1] = Round(flows=merged[-1].flows, count=merged[-1].count + 1)
+    for step in _steps(kind, algorithm, n):
+        if previous is not None and step.moves_like(previous):
+            merged[-1] = Round(flows=merged[-1].flows, count=merged[-1].count + step.times)
         else:
             flows = Flows(
                 sources=groups[:, step.sources].ravel(),
                 destinations=groups[:, step.destinations].ravel(),
-                size_bytes=chunk_bytes * step.chunks.shape[1],
+                size_bytes=chunk_bytes * step.carried,
                 axis=axis,
                 kind=kind,
                 groups=None if step.rings is None else groups[:, step.rings].reshape(-1, step.rings.shape[1]),
             )
-            merged.append(Round(flows=flows, count=1))
+            merged.append(Round(flows=flows, count=step.times))
         previous = step
     return tuple(merged)
 

@@ -78,6 +78,7 @@ class StageRun:
         self.gathered: tuple[int, ...] = ()
         self.computed: list[int] = []
         self.sending: tuple[int, ...] = ()
+        self._sends: dict[tuple[int, int, bool], Collective] = {}
         self.runs: Counter[tuple[int, Pass]] = Counter()
         every = Counter(slot.chunk for slot in self.pipeline.order()[stage] if slot.direction is Pass.FORWARD)
         self.last = {chunk: count - 1 for chunk, count in every.items()}
@@ -277,6 +278,20 @@ class StageRun:
             self.graph.arrived[key] = finished
             return
         plan = self.plan
+        send = self._sends.get((receiver, slot.chunk, forward))
+        if send is None:
+            send = self._message(slot, receiver, chunk)
+            self._sends[receiver, slot.chunk, forward] = send
+        sent = self.graph.add(self.stage, send, (finished,), self.priority)
+        if not plan.traffic.overlap_sends:
+            self.sending = (sent,)
+        if plan.axes.tp > 1 and not plan.axes.sequence_parallel:
+            sent = self._gathered(receiver, send, sent)
+        self.graph.arrived[key] = sent
+
+    def _message(self, slot: Slot, receiver: int, chunk: int) -> Collective:
+        """Return the send of what a slot makes to a chunk of another stage."""
+        plan, forward = self.plan, slot.direction is Pass.FORWARD
         boundary = self.chunks[slot.chunk]
         if not forward:
             boundary = stage_chunks(self.config, plan, receiver)[chunk]
@@ -284,7 +299,7 @@ class StageRun:
         if self.config.retrieval and boundary.hands_on:
             reads = self.config.retrieval
             elements += self.tokens * reads.tokens_per_token * reads.hidden / plan.axes.tp
-        send = Collective(
+        return Collective(
             name="activations" if forward else "activation gradients",
             layer="pipeline",
             phase=Phase.FORWARD if forward else Phase.GRAD_INPUT,
@@ -294,12 +309,6 @@ class StageRun:
             payload_bytes=elements * plan.precision.element_bytes,
             shift=receiver - self.stage,
         )
-        sent = self.graph.add(self.stage, send, (finished,), self.priority)
-        if not plan.traffic.overlap_sends:
-            self.sending = (sent,)
-        if plan.axes.tp > 1 and not plan.axes.sequence_parallel:
-            sent = self._gathered(receiver, send, sent)
-        self.graph.arrived[key] = sent
 
     def _gathered(self, receiver: int, send: Collective, sent: int) -> int:
         """Add the gather of what tensor-parallel ranks sent, a share each (arXiv:2104.04473, section 4.1)."""

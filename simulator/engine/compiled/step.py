@@ -47,11 +47,13 @@ def link_classes(
     classes: list[list[int]] = [[] for _ in every]
     loads: list[list[float]] = [[] for _ in every]
     capacities: list[float] = []
-    for loaded in np.unique(count):
+    for loaded in np.flatnonzero(np.bincount(count)).tolist():
         mine = np.flatnonzero(count == loaded)
         entry = first[mine, None] + np.arange(loaded)
         rows = np.hstack([capacity_bytes_per_s[used[mine], None], owner[entry], usage[entry]])
-        for row in np.unique(rows, axis=0).tolist():
+        rows = rows[np.lexsort(rows.T)]
+        kinds = np.append(True, (rows[1:] != rows[:-1]).any(axis=1))
+        for row in rows[kinds].tolist():
             for group, load in zip(row[1 : 1 + loaded], row[1 + loaded :], strict=True):
                 classes[int(group)].append(len(capacities))
                 loads[int(group)].append(load)

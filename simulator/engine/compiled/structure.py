@@ -85,20 +85,22 @@ class StepStructure:
         channels: dict[tuple[int, str, int], int] = {}
         for task in tasks:
             operator = task.operator
-            # What is run many times is one object: hashing it each time would take longer than running it.
+            # What is run many times is one object mostly: hashing it each time would take longer than running it.
             what = (id(operator.items), operator.name) if isinstance(operator, Sequence) else id(operator)
             key = (what, task.rank_class, task.multiplicity, task.id in computed)
             number = works.get(key)
             if number is None:
-                number = works[key] = len(self.works)
-                self.works.append(
-                    Work(
-                        operator=operator,
-                        rank_class=task.rank_class,
-                        times=task.multiplicity,
-                        beside=task.id not in computed,
+                same = what if isinstance(operator, Sequence) else operator
+                number = works[key] = works.setdefault((same, *key[1:]), len(self.works))
+                if number == len(self.works):
+                    self.works.append(
+                        Work(
+                            operator=operator,
+                            rank_class=task.rank_class,
+                            times=task.multiplicity,
+                            beside=task.id not in computed,
+                        )
                     )
-                )
             self.work_of.append(number)
             if task.id in computed:
                 self.channel.append(-1)
