@@ -21,7 +21,7 @@ from heliograph.records import (
 )
 from heliograph.report import format_si
 from heliograph.results import Tabular
-from heliograph.simulation import StepResult, run_step, system_of
+from heliograph.simulation import StepResult, run_step, step_graph, system_of
 from heliograph.small_gpt import EXACT, Accuracy, steps_to_loss, system_arithmetic, train_all
 from heliograph.system_names import (
     DEFAULT_ACCELERATORS,
@@ -37,8 +37,8 @@ from heliograph.systems import System, build_system, has_parameter
 from heliograph.workload import ModelLike, PlanLike, plan_for, ranks_of
 from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
+from simulator.engine.compiled.step import StepRuns
 from simulator.errors import BudgetError, HeliographError, LinkError, ParameterError, WorkloadError
-from simulator.operators import StepGraph
 from simulator.parameter_tree import parse_assignment
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.parallelism import plan_text
@@ -387,13 +387,14 @@ def _compared(
     """
     results: list[StepResult] = []
     reasons: dict[str, HeliographError] = {}
-    graphs: dict[Plan, StepGraph] = {}
+    runs: dict[Plan, StepRuns] = {}
     for index, system in enumerate(built.systems):
         progress(f"step on {system.name}", index, len(built.systems))
         own = system.planned(plan)
         try:
-            results.append(run_step(system, config, own, graph=graphs.get(own)))
-            graphs[own] = results[-1].graph
+            if own not in runs:
+                runs[own] = StepRuns(step_graph(config, own), runs=len(built.systems) - index)
+            results.append(run_step(system, config, own, runs=runs[own]))
         except HeliographError as error:
             reasons[system.name] = error
     progress("steps", len(built.systems), len(built.systems))

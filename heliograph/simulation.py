@@ -21,7 +21,7 @@ from heliograph.workload import ModelLike, PlanLike, ranks_of
 from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
 from optical.accelerator import PhotonicUnit
-from simulator.engine.compiled.step import play_step
+from simulator.engine.compiled.step import StepRuns
 from simulator.errors import ParameterError, RouteError
 from simulator.fabric import CircuitPolicy, Fabric, PortTiming
 from simulator.layout import placed
@@ -363,7 +363,7 @@ def run_step(
     plan: Plan,
     *,
     placement: str = PLACEMENTS[0],
-    graph: StepGraph | None = None,
+    runs: StepRuns | None = None,
 ) -> StepResult:
     """Run one training step.
 
@@ -393,13 +393,13 @@ def run_step(
     if plan.sharding.updates_on_host:
         system = system.hosted()
         check_host_fits(config, plan, system.host)
-    graph = graph or step_graph(config, plan, placement)
+    runs = runs or StepRuns(step_graph(config, plan, placement))
     if system.fabric.traits.policy is not None:
-        return _fastest(system, config, plan, graph)
-    return _run(system, config, plan, graph, "none")
+        return _fastest(system, config, plan, runs)
+    return _run(system, config, plan, runs, "none")
 
 
-def _fastest(system: System, config: TransformerConfig, plan: Plan, graph: StepGraph) -> StepResult:
+def _fastest(system: System, config: TransformerConfig, plan: Plan, runs: StepRuns) -> StepResult:
     """Return the run with the circuit policy that was asked for, or with the faster one.
 
     Circuits that stay are tried first; where one change takes as long as that whole step, moving is slower.
@@ -413,7 +413,7 @@ def _fastest(system: System, config: TransformerConfig, plan: Plan, graph: StepG
         fabric = circuits.with_policy(policy)
         try:
             moved = dataclasses.replace(system, fabric=fabric)
-            results.append(_run(moved, config, plan, graph, str(policy)))
+            results.append(_run(moved, config, plan, runs, str(policy)))
         except RouteError as error:  # a plan may have more neighbours than lanes, and still run in turns
             reason = error
     if not results and reason is not None:
@@ -421,11 +421,9 @@ def _fastest(system: System, config: TransformerConfig, plan: Plan, graph: StepG
     return min(results, key=lambda result: result.metrics.step_time_s)
 
 
-def _run(
-    system: System, config: TransformerConfig, plan: Plan, graph: StepGraph, circuits: str
-) -> StepResult:
-    node = system.node()
-    trace = play_step(graph, node, system.fabric)
+def _run(system: System, config: TransformerConfig, plan: Plan, runs: StepRuns, circuits: str) -> StepResult:
+    node, graph = system.node(), runs.graph
+    trace = runs.run(node, system.fabric)
     metrics = summarise(trace, graph, node, system.fabric)
     stages = [memory_by_kind(config, plan, stage) for stage in range(plan.axes.pp)]
     capital_usd = system.capital_usd()

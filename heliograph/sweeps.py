@@ -17,8 +17,8 @@ from heliograph.systems import system as named_system
 from heliograph.workload import ModelLike, PlanLike
 from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
+from simulator.engine.compiled.step import StepRuns
 from simulator.errors import HeliographError, ParameterError, nearest
-from simulator.operators import StepGraph
 from simulator.parameter_tree import value_at
 from simulator.units import dimension_of
 from workloads.models.architecture import TransformerConfig
@@ -148,13 +148,13 @@ def sweep(
     config = model_of(model)
     axes = _axes(system, {**(changes or {}), **numbers})
     combinations = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-    graphs: dict[Plan, StepGraph] = {}
+    runs: dict[Plan, StepRuns] = {}
     points: list[Point] = []
     base = system_of(system, plan) if isinstance(system, System) else None
     chosen = plan_of(plan, model=config, system=base) if plan is not None or base is not None else None
     for index, inputs in enumerate(combinations):
         progress("sweep", index, len(combinations))
-        points.append(_point(system, inputs, config, chosen, graphs))
+        points.append(_point(system, inputs, config, chosen, runs, left=len(combinations) - index))
     progress("sweep", len(combinations), len(combinations))
     if all(point.row["error"] for point in points) and len(points) > 0:
         msg = f"no point of the sweep runs; the first says: {points[0].row['error']}"
@@ -184,17 +184,22 @@ def _point(
     inputs: Mapping[str, Value],
     config: TransformerConfig,
     plan: Plan | None,
-    graphs: dict[Plan, StepGraph],
+    runs: dict[Plan, StepRuns],
+    *,
+    left: int,
 ) -> Point:
-    """Return one point; `graphs` keeps the steps of plans, which no change of a system alters."""
+    """Return one point; `runs` keeps the steps of plans, which no change of a system alters.
+
+    With `left` points, this one included, still to run.
+    """
     built: System | None = None
     spread = plan
     try:
         built = _built(system, inputs, plan)
         spread = built.planned(plan or plan_of(None, model=config, system=built))
-        if spread not in graphs:
-            graphs[spread] = step_graph(config, spread)
-        row = row_of(run_step(built, config, spread, graph=graphs[spread]).record())
+        if spread not in runs:
+            runs[spread] = StepRuns(step_graph(config, spread), runs=left)
+        row = row_of(run_step(built, config, spread, runs=runs[spread]).record())
     except HeliographError as error:
         row = row_of(_failed(system, built, config, spread, str(error)))
     known = built or (system if isinstance(system, System) else None)

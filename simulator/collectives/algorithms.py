@@ -69,9 +69,11 @@ class Step:
     def one_by_one(self) -> list[Step]:
         """Return its repetitions."""
         return [
-            replace(self, times=1, chunks_at=lambda _, time=time: self.chunks_at(time))
-            for time in range(self.times)
+            replace(self, times=1, chunks_at=partial(self._chunks_behind, time)) for time in range(self.times)
         ]
+
+    def _chunks_behind(self, time: int, more: int) -> np.ndarray:
+        return self.chunks_at(time + more)
 
     def moves_like(self, other: Step) -> bool:
         """Return whether as much goes between the same positions as in another step."""

@@ -486,6 +486,7 @@ class Traffic:
         self._asked: dict[FlowGroup, None] = {}
         self._asked_for: dict[int, tuple[FlowGroup, ...]] = {}
         self._private: dict[tuple[str, int], bool] = {}
+        self._axis_groups: dict[tuple[str, int], tuple[FlowGroup, ...]] = {}
         self._traits = fabric.traits
         self._scale_up = self._traits.scale_up
         self._adder = self._traits.network_adder
@@ -531,25 +532,31 @@ class Traffic:
         if key not in self._private:
             mine = self._axis_links(key)
             others = {(an_axis, a_class) for an_axis, a_class, _ in self._demand} - {key}
+            if mine is not None:
+                taken = np.zeros(self._network.graph.capacity_bytes_per_s.size, dtype=bool)
+                taken[mine] = True
             self._private[key] = mine is not None and not any(
-                self._meet(mine, other) for other in sorted(others)
+                self._meet(taken, other) for other in sorted(others)
             )
         return self._private[key]
 
-    def _meet(self, mine: np.ndarray, other: tuple[str, int]) -> bool:
+    def _meet(self, taken: np.ndarray, other: tuple[str, int]) -> bool:
+        """Return whether an axis of a class crosses any of some links, a mask of shape [L]."""
         links = self._axis_links(other)
-        return links is not None and bool(np.intersect1d(mine, links).size)
+        return links is not None and bool(taken[links].any())
 
     def _axis_links(self, key: tuple[str, int]) -> np.ndarray | None:
         """Return the links of an axis of a class, or None if it has no path yet (it needs circuits)."""
-        links = []
-        for (axis, rank_class, shift), flows in self._demand.items():
-            if (axis, rank_class) == key:
-                flow_group = self._flow_group(("demand", axis, rank_class, shift), flows, rank_class)
-                if not self._network.locate(flow_group):
-                    return None
-                links.append(flow_group.links)
-        return np.concatenate(links)
+        groups = self._axis_groups.get(key)
+        if groups is None:
+            groups = self._axis_groups[key] = tuple(
+                self._flow_group(("demand", axis, rank_class, shift), flows, rank_class)
+                for (axis, rank_class, shift), flows in self._demand.items()
+                if (axis, rank_class) == key
+            )
+        if not all(map(self._network.locate, groups)):
+            return None
+        return groups[0].links if len(groups) == 1 else np.concatenate([one.links for one in groups])
 
     def _flow_group(self, key: tuple[object, ...], flows: Flows, rank_class: int) -> FlowGroup:
         found = self._flow_groups.get(key)

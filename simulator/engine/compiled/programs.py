@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import simpy
 
-from simulator.collectives.demand import step_demand
 from simulator.collectives.traffic import Traffic
 from simulator.engine.compiled.memory import Op
 from simulator.engine.compiled.structure import StepStructure, Work
@@ -23,7 +22,7 @@ from simulator.fabric import Fabric, lone_cards
 from simulator.flow_groups import FlowGroup, PricedCollective
 from simulator.interfaces import Cost
 from simulator.node import Node
-from simulator.operators import Collective, HostWork, Operator, Overlapped, Sequence, StepGraph, Transfer
+from simulator.operators import Collective, HostWork, Operator, Overlapped, Sequence, Transfer
 from simulator.results.trace import COMMUNICATION, ISSUE, category
 
 
@@ -68,23 +67,39 @@ class Program:
     """Charges that fall due each time it runs."""
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Computed:
+    """Time and energy of a run's operators without its collectives."""
+
+    sequence: Sequence
+    """The run, kept because its items are known by their identity."""
+    seconds: dict[str, float]
+    """Time by category."""
+    compute_j: dict[str, float]
+    """Dynamic energy by component, all ranks."""
+    issue_s: float
+    """Time that the host needs to issue them."""
+
+
 class StepNetwork:
     """The network of a step with the prices of its collectives, which no change of a node alters.
 
     Parameters
     ----------
-    graph : StepGraph
+    structure : StepStructure
         The step.
     fabric : Fabric
         What connects its ranks.
     """
 
-    def __init__(self, graph: StepGraph, fabric: Fabric) -> None:
-        demand = step_demand(graph, lone_cards(fabric))
+    def __init__(self, structure: StepStructure, fabric: Fabric) -> None:
+        demand = structure.demand(lone_cards(fabric))
+        self.structure = structure  # whose operators are known by their identity
         self.fabric = fabric
         self.network = Network(simpy.Environment(), fabric, tuple(demand.values()))
-        self.traffic = Traffic(graph.layout, fabric, self.network, demand)
+        self.traffic = Traffic(structure.graph.layout, fabric, self.network, demand)
         self._private: dict[tuple[int, int], bool] = {}
+        self._plans: dict[tuple[int, int], PricedCollective] = {}
 
     def plan(self, operator: Collective, rank_class: int) -> PricedCollective:
         """Return how a class carries out a collective.
@@ -94,7 +109,14 @@ class StepNetwork:
         NotCoveredError
             If it has to wait for circuits.
         """
-        plan = self.traffic.plan(operator, rank_class)
+        key = (id(operator), rank_class)
+        found = self._plans.get(key)
+        if found is None:
+            found = self._plans[key] = self._checked(self.traffic.plan(operator, rank_class))
+        return found
+
+    def _checked(self, plan: PricedCollective) -> PricedCollective:
+        """Return a plan whose circuits all stand."""
         capacity = self.network.graph.capacity_bytes_per_s
         for group, _, _ in plan.parts:
             if not self.network.locate(group):
@@ -144,6 +166,7 @@ class Programs:
         self.charges: list[Charge] = []
         self.groups: dict[FlowGroup, int] = {}
         self._parts: list[tuple[str, float]] = []
+        self._alone: dict[int, Computed] = {}
         self.of_work = [self._program(work) for work in structure.works]
 
     def _place(self, code: list[Instruction]) -> int:
@@ -225,32 +248,43 @@ class Programs:
 
     def _fused(self, sequence: Sequence, rank_class: int, *, issued: bool = False) -> list[Instruction]:
         """Return a run of operators that is one event."""
-        node, network = self._node, self._network
-        seconds: defaultdict[str, float] = defaultdict(float)
-        joules: defaultdict[str, float] = defaultdict(float)
-        charge = Charge()
+        found = self._alone.get(id(sequence.items))
+        if found is None:
+            found = self._alone[id(sequence.items)] = self._computed(sequence)
+        charge = Charge(compute_j=found.compute_j)
+        seconds = dict(found.seconds)
         for one, repeat in sequence.items:
             if isinstance(one, Collective):
-                plan = network.plan(one, rank_class)
-                seconds[COMMUNICATION] += plan.alone_s * repeat
+                plan = self._network.plan(one, rank_class)
+                seconds[COMMUNICATION] = seconds.get(COMMUNICATION, 0.0) + plan.alone_s * repeat
                 charge.carried.append((one, plan, repeat))
-                continue
-            if isinstance(one, Overlapped):
-                plan = network.plan(one.collective, rank_class)
-                hidden_s = node.cost(one.product).time_s * one.beside
-                seconds[COMMUNICATION] += max(0.0, plan.alone_s - hidden_s) * repeat
+            elif isinstance(one, Overlapped):
+                plan = self._network.plan(one.collective, rank_class)
+                exposed_s = max(0.0, plan.alone_s - self._node.cost(one.product).time_s * one.beside)
+                seconds[COMMUNICATION] = seconds.get(COMMUNICATION, 0.0) + exposed_s * repeat
                 charge.carried.append((one.collective, plan, repeat))
+        late_s = 0.0 if issued else found.issue_s - math.fsum(seconds.values())
+        if late_s > 0.0:
+            seconds[ISSUE] = late_s
+        self._parts += seconds.items()
+        return [self._charged(charge), Instruction(Op.SLEEP, math.fsum(seconds.values()))]
+
+    def _computed(self, sequence: Sequence) -> Computed:
+        """Return what the products and other work of a run of operators take, whoever runs them."""
+        seconds: defaultdict[str, float] = defaultdict(float)
+        joules: defaultdict[str, float] = defaultdict(float)
+        for one, repeat in sequence.items:
             for product, times in computed(one, repeat):
-                cost = node.cost(product)
+                cost = self._node.cost(product)
                 seconds[category(product, cost)] += cost.time_s * times
                 for part, energy in cost.energy_j.items():
                     joules[part] += energy * times
-        late_s = 0.0 if issued else self._issue_s(sequence) - math.fsum(seconds.values())
-        if late_s > 0.0:
-            seconds[ISSUE] += late_s
-        charge.compute_j = {part: energy * self.ranks for part, energy in joules.items()}
-        self._parts += seconds.items()
-        return [self._charged(charge), Instruction(Op.SLEEP, math.fsum(seconds.values()))]
+        return Computed(
+            sequence=sequence,
+            seconds=dict(seconds),
+            compute_j={part: energy * self.ranks for part, energy in joules.items()},
+            issue_s=self._issue_s(sequence),
+        )
 
     def _issue_s(self, sequence: Sequence) -> float:
         """Return the time the host needs to issue all operators of a sequence."""

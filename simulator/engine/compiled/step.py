@@ -248,7 +248,7 @@ class StepRuns:
         if self._structure is None:
             self._structure = StepStructure(self.graph)
         if self._network is None or self._network.fabric is not fabric:
-            self._network = StepNetwork(self.graph, fabric)
+            self._network = StepNetwork(self._structure, fabric)
         compiled = self._compiled or is_compiled()
         return CompiledStep(self._structure, self._network).run(node, compiled=compiled)
 

@@ -7,7 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
+from simulator.collectives.demand import step_demand
 from simulator.engine.lookahead import compute_orders
+from simulator.interfaces import Flows
 from simulator.operators import (
     Collective,
     HostWork,
@@ -77,6 +79,7 @@ class StepStructure:
         self.work_of: list[int] = []
         self.channel: list[int] = []
         self.channels = 0
+        self._demand: dict[int, dict[tuple[str, int, int], Flows]] = {}
         self._number(graph.tasks, computed)
 
     def _number(self, tasks: tuple[Task, ...], computed: set[int]) -> None:
@@ -85,7 +88,7 @@ class StepStructure:
         channels: dict[tuple[int, str, int], int] = {}
         for task in tasks:
             operator = task.operator
-            # What is run many times is one object mostly: hashing it each time would take longer than running it.
+            # What runs many times is one object mostly: hashing it each time takes longer than its events.
             what = (id(operator.items), operator.name) if isinstance(operator, Sequence) else id(operator)
             key = (what, task.rank_class, task.multiplicity, task.id in computed)
             number = works.get(key)
@@ -110,6 +113,13 @@ class StepStructure:
                 channels.setdefault((task.rank_class, channel_of(operator), shift), len(channels))
             )
         self.channels = len(channels)
+
+    def demand(self, node_size: int) -> dict[tuple[str, int, int], Flows]:
+        """Return the traffic of the whole step; see `step_demand`."""
+        found = self._demand.get(node_size)
+        if found is None:
+            found = self._demand[node_size] = step_demand(self.graph, node_size)
+        return found
 
     @cached_property
     def labels(self) -> Labels:

@@ -54,8 +54,8 @@ TICK_S = 0.25
 def expect_equal(graph, node, fabric, *, compiled=False):
     """Run both, and return the trace if they are equal to the last bit."""
     expected = Simulation(graph, node, fabric).run()
-    step = CompiledStep(StepStructure(graph), StepNetwork(graph, fabric))
-    found = step.run(node, compiled=compiled)
+    structure = StepStructure(graph)
+    found = CompiledStep(structure, StepNetwork(structure, fabric)).run(node, compiled=compiled)
     assert tuple(found.spans) == expected.spans
     assert found == replace(expected, spans=found.spans)
     for name in ("compute_energy_j", "network_bytes", "host_bytes", "algorithms"):
@@ -238,8 +238,9 @@ def test_hosts_end_as_the_reference_does(plan):
 def test_circuits_that_turn_are_the_references():
     graph = pipeline(2, 3, payload=1e9)
     fabric = Circuit(endpoints=4, reconfiguration_s=0.1)
+    structure = StepStructure(graph)
     with pytest.raises(NotCoveredError, match="circuits turn"):
-        CompiledStep(StepStructure(graph), StepNetwork(graph, fabric)).run(NODE, compiled=False)
+        CompiledStep(structure, StepNetwork(structure, fabric)).run(NODE, compiled=False)
     runs = StepRuns(graph)
     assert runs.run(NODE, fabric) == Simulation(graph, NODE, fabric).run()
     assert "circuits turn" in runs.why_reference
