@@ -33,7 +33,7 @@ from workloads.plan.parallelism import plan_text
 from workloads.plan.plan import Plan
 from workloads.plan.rules import check
 from workloads.search.plans import PLACEMENTS, endpoints_of
-from workloads.step.memory import check_fits, check_host_fits, memory_by_kind
+from workloads.step.memory import check_fits, check_host_fits, fullest_stage, memory_by_kind
 from workloads.step.step import build_step
 
 if TYPE_CHECKING:
@@ -425,13 +425,12 @@ def _run(system: System, config: TransformerConfig, plan: Plan, runs: StepRuns, 
     node, graph = system.node(), runs.graph
     trace = runs.run(node, system.fabric)
     metrics = summarise(trace, graph, node, system.fabric)
-    stages = [memory_by_kind(config, plan, stage) for stage in range(plan.axes.pp)]
     capital_usd = system.capital_usd()
     return StepResult(
         system=system,
         trace=trace,
         metrics=metrics,
-        memory_bytes=max(stages, key=lambda kinds: sum(kinds.values())),
+        memory_bytes=memory_by_kind(config, plan, fullest_stage(config, plan)),
         capital_usd=capital_usd,
         step_usd=system.economics.step_usd(
             capital_usd=capital_usd, step_time_s=metrics.step_time_s, energy_j=metrics.energy_j

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from simulator.amounts import Amount, choose
 from simulator.errors import WorkloadError
@@ -334,6 +335,7 @@ def gathered_bytes(config: TransformerConfig, plan: Plan, stage: int) -> float:
     return float(two * (plan.precision.grad_bytes + weights + packed))
 
 
+@lru_cache(maxsize=256)
 def fullest_stage(config: TransformerConfig, plan: Plan) -> int:
     """Return the stage that needs most memory, the earliest of equals."""
     needs = [sum(memory_by_kind(config, plan, stage).values()) for stage in range(plan.axes.pp)]

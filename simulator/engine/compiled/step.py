@@ -103,7 +103,7 @@ class _Memories:
         return whole, real
 
 
-def _laid_out(structure: StepStructure, programs: Programs, network: StepNetwork) -> _Memories:
+def laid_out(structure: StepStructure, programs: Programs, network: StepNetwork) -> _Memories:
     """Return both memories as they are before the first event."""
     memories = _Memories()
     every = _lay_actors(memories, structure, programs)
@@ -258,6 +258,17 @@ def play_step(graph: StepGraph, node: Node, fabric: Fabric) -> Trace:
     return StepRuns(graph).run(node, fabric)
 
 
+def played(whole: np.ndarray, real: np.ndarray, at: At, *, compiled: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return both memories after the last event."""
+    fast = compiled_play() if compiled else None
+    if fast is None:
+        ints, reals = whole.tolist(), real.tolist()
+        play(ints, reals, at)
+        return np.array(ints, dtype=np.int64), np.array(reals)
+    fast(whole, real, at)
+    return whole, real
+
+
 class CompiledStep:
     """A step on one network, which runs on any node.
 
@@ -291,16 +302,9 @@ class CompiledStep:
             If no unit of the node runs an operator, or a task needs a host that is not described.
         """
         programs = Programs(self.structure, node, self.network)
-        memories = _laid_out(self.structure, programs, self.network)
+        memories = laid_out(self.structure, programs, self.network)
         at = At(**memories.at)
-        whole, real = memories.joined()
-        fast = compiled_play() if compiled else None
-        if fast is None:
-            ints, reals = whole.tolist(), real.tolist()
-            play(ints, reals, at)
-            whole, real = np.array(ints, dtype=np.int64), np.array(reals)
-        else:
-            fast(whole, real, at)
+        whole, real = played(*memories.joined(), at, compiled=compiled)
         tasks = len(self.structure.work_of)
         if whole[at.lost] or whole[at.ended] < tasks:
             msg = f"the step stops with {tasks - int(whole[at.ended])} tasks undone; check its order"

@@ -93,7 +93,7 @@ class StepStructure:
             key = (what, task.rank_class, task.multiplicity, task.id in computed)
             number = works.get(key)
             if number is None:
-                same = what if isinstance(operator, Sequence) else operator
+                same = (operator.items, operator.name) if isinstance(operator, Sequence) else operator
                 number = works[key] = works.setdefault((same, *key[1:]), len(self.works))
                 if number == len(self.works):
                     self.works.append(

@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -200,3 +202,17 @@ def test_adding_switches_nearly_halve_a_large_all_reduce():
 def test_switches_do_not_add_for_an_all_to_all():
     with pytest.raises(WorkloadError, match="cannot add"):
         in_network_rounds(CollectiveKind.ALL_TO_ALL, np.arange(4)[None, :], 1.0, "dp")
+
+
+def test_rounds_of_thousands_of_ranks_are_counted_and_not_listed():
+    # 2(n - 1) steps of a ring, each with n chunks, would take 770 MB.
+    groups = np.arange(4096)[None, :]
+    tracemalloc.start()
+    (ring,) = rounds(CollectiveKind.ALL_REDUCE, "ring", groups, 4096.0, "dp")
+    halves = rounds(CollectiveKind.ALL_REDUCE, "halving_doubling", groups, 4096.0, "dp")
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert ring.count == 2 * 4095
+    assert sum(one.count for one in halves) == 24
+    assert sum(one.count * one.flows.size_bytes for one in halves) == 2 * 4095
+    assert most_bytes < 20e6
