@@ -1,8 +1,9 @@
 """Steps in arrays beside the reference on simpy, in one run: events alone, whole steps, and steps repeated.
 
-Prints, for each plan: tasks, CPU time of the loop's events, of a whole step from its graph to its metrics, and
-of the same with another laser and with another bandwidth where its structure is kept. In brackets is how many
-times as long the reference takes for the same. Beside them stands the largest difference of any start or end.
+Prints, for each plan: tasks, CPU time of the loop's events, of a whole step from its graph to its metrics,
+and of the same with another laser and with another bandwidth where its structure is kept. In brackets is how
+many times as long the reference takes for the same. Beside them stands the largest difference of any start or
+end.
 """
 
 from __future__ import annotations
