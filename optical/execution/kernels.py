@@ -39,13 +39,15 @@ _SHIFTS = tuple(np.uint64(shift) for shift, _ in MIXING)
 _MULTIPLIERS = tuple(np.uint64(multiplier) for _, multiplier in MIXING)
 _DITHER_UNIT = np.float32(2.0**-16)
 """One 16-bit word of dither, in steps."""
+_WHOLE = (torch.int8, torch.int16)
+"""Types that codes are written in, if they hold the largest."""
 
 
 class Rounded(NamedTuple):
     """Codes of an operand, with their energies."""
 
     codes: torch.Tensor
-    """Int8, or of the operand's own type; [B, R, C]."""
+    """Whole numbers, in the smallest type that holds them or the operand's own; [B, R, C]."""
     energy: torch.Tensor
     """Sums of squared codes along a dimension, which it keeps with one element."""
 
@@ -97,7 +99,7 @@ NOTHING_SHARED = Shared()
 
 
 def to_codes(
-    x_BRC: torch.Tensor, scale: torch.Tensor, reach: float, dim: int, draws: Draws | None, *, small: bool
+    x_BRC: torch.Tensor, scale: torch.Tensor, reach: float, dim: int, draws: Draws | None
 ) -> Rounded:
     """Return an operand rounded to codes.
 
@@ -113,17 +115,16 @@ def to_codes(
         -1 or -2, along which energies are summed.
     draws : Draws or None
         Source of dithers; none to round to nearest.
-    small : bool
-        Whether codes are to be int8.
     """
     if not available(x_BRC):
         codes = x_BRC * (scale.new_tensor(reach) / scale)
         if draws is not None:
             codes.add_(draws.dither(x_BRC.shape, x_BRC.dtype))
         codes.round_()
-        return Rounded(codes.to(torch.int8) if small else codes, energy_of(codes, dim, x_BRC.dtype))
+        return Rounded(codes, energy_of(codes, dim, x_BRC.dtype))
     batch, rows, columns = x_BRC.shape
-    codes = torch.empty_like(x_BRC, dtype=torch.int8 if small else x_BRC.dtype)
+    dtype = next((kind for kind in _WHOLE if reach <= torch.iinfo(kind).max), x_BRC.dtype)
+    codes = torch.empty_like(x_BRC, dtype=dtype)
     energy = x_BRC.new_empty((batch, rows, 1) if dim == -1 else (batch, 1, columns))
     words = NO_WORDS if draws is None else draws.take(x_BRC.numel() // draws.blocks)
     memory = np.from_dlpack(x_BRC)  # `numpy` would keep FSDP from freeing it
@@ -222,28 +223,29 @@ def _encode(
 ) -> None:
     """Write codes and energies of an operand, rounded stochastically if there are words."""
     (batch, rows, columns), (codes_BRC, energy) = x_BRC.shape, made
-    by_rows = energy.shape[1] == rows and energy.shape[2] == 1
+    by_rows, by_columns = energy.shape[1] == rows and energy.shape[2] == 1, scale.shape[2] > 1
     numbers = np.zeros(columns // WORDS_PER_NUMBER + 2, np.uint64)
-    dither, factor = np.zeros(columns, np.float32), np.empty(columns, np.float32)
-    squares = np.empty(columns, np.float64)
+    dither, squares = np.zeros(columns, np.float32), np.empty(columns, np.float64)
     for matrix in range(batch):
         squares[:] = 0.0
+        factor = reach / scale[matrix]
         for row in range(rows):
-            if row < scale.shape[1]:
-                _spread(reach / scale[matrix, row], factor)
             if words.keys.size > 0:
                 each = batch // words.keys.size
                 place = words.first + (matrix % each * rows + row) * columns
                 start = _fill(numbers, words.keys[matrix // each], place)
                 _dither(numbers.view(np.int16)[start : start + columns], dither)
-            codes = codes_BRC[matrix, row]
-            _round(x_BRC[matrix, row], factor, dither, codes)
+            x, codes = x_BRC[matrix, row], codes_BRC[matrix, row]
+            if by_columns:
+                _round_columns(x, factor[0], dither, codes)
+            else:
+                _round_row(x, factor[row % scale.shape[1], 0], dither, codes)
             if by_rows:
                 energy[matrix, row, 0] = _sum_of_squares(codes)
             else:
                 _add_squares(codes, squares)
         if not by_rows:
-            energy[matrix, 0] = squares
+            _copy(squares, energy[matrix, 0])
 
 
 @_compiled()
@@ -292,27 +294,32 @@ def _fill(numbers: np.ndarray, key: np.uint64, first: int) -> int:
 
 
 @_inner
-def _spread(values: np.ndarray, out: np.ndarray) -> None:
-    """Write values, or one for all."""
-    for place in range(out.size):
-        out[place] = values[place if values.size > 1 else 0]
-
-
-@_inner
 def _dither(words: np.ndarray, dither: np.ndarray) -> None:
     for place in range(dither.size):
         dither[place] = np.float32(words[place]) * _DITHER_UNIT
 
 
 @_inner
-def _round(x: np.ndarray, factor: np.ndarray, dither: np.ndarray, codes: np.ndarray) -> None:
+def _round_row(x: np.ndarray, factor: np.float32, dither: np.ndarray, codes: np.ndarray) -> None:
+    for place in range(x.size):
+        codes[place] = np.rint(x[place] * factor + dither[place])
+
+
+@_inner
+def _round_columns(x: np.ndarray, factor: np.ndarray, dither: np.ndarray, codes: np.ndarray) -> None:
     for place in range(x.size):
         codes[place] = np.rint(x[place] * factor[place] + dither[place])
 
 
 @_compiled(fastmath={"reassoc"}, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def _sum_of_squares(codes: np.ndarray) -> float:
-    """Return a sum of whole numbers, exact in any order."""
+    """Return a sum of whole numbers, exact in any order; of int8 codes an int32 holds it."""
+    if codes.itemsize == 1:
+        small = np.int32(0)
+        for place in range(codes.size):
+            code = np.int32(codes[place])
+            small = np.int32(small + np.int32(code * code))
+        return np.float64(small)
     total = 0.0
     for place in range(codes.size):
         total += np.float64(codes[place]) * np.float64(codes[place])
@@ -323,6 +330,13 @@ def _sum_of_squares(codes: np.ndarray) -> float:
 def _add_squares(codes: np.ndarray, squares: np.ndarray) -> None:
     for place in range(codes.size):
         squares[place] += np.float64(codes[place]) * np.float64(codes[place])
+
+
+@_inner
+def _copy(values: np.ndarray, out: np.ndarray) -> None:
+    """Write values one by one; an assignment of arrays takes seconds to compile."""
+    for place in range(out.size):
+        out[place] = values[place]
 
 
 @_inner

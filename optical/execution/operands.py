@@ -130,7 +130,7 @@ def encode(
     else:
         single = x.shape[0] == 1 if single is None else single
         dtype = code_type(x, x.shape[dim], levels if single and spec.load_variance == 0.0 else None)
-        codes, energy = to_codes(x, scale, reach, dim, draws if dithers else None, small=dtype == torch.int8)
+        codes, energy = to_codes(x, scale, reach, dim, draws if dithers else None)
         codes = codes.to(dtype)
     if error > 0.0:
         codes = codes.add(draws.gaussian(x.shape, x.dtype), alpha=reach * error)

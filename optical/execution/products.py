@@ -91,8 +91,8 @@ def _halved_product(a_BMK: torch.Tensor, b_BKN: torch.Tensor) -> torch.Tensor:
 
 def _halves(codes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return high and low of ``_RADIX high + low``, int8, low from -64 to 63."""
-    high = (codes + _RADIX // 2) >> _RADIX_BITS
-    return high.to(torch.int8), (codes - (high << _RADIX_BITS)).to(torch.int8)
+    high = (codes + _RADIX // 2).bitwise_right_shift_(_RADIX_BITS).to(torch.int8)
+    return high, codes.to(torch.int8).sub_(high << _RADIX_BITS)  # modulo 256, of which a half has less
 
 
 def _dense(codes: torch.Tensor) -> torch.Tensor:
