@@ -40,6 +40,7 @@ PART_LOOKS = {
     "photodetector": (PALETTE[3], "///"),
     "adc": (PALETTE[6], ""),
     "tia": (PALETTE[6], "///"),
+    "readout": (PALETTE[6], "..."),
     "sram": (PALETTE[2], ""),
     "sram leakage": (PALETTE[2], "///"),
     "hbm": (PALETTE[8], ""),

@@ -12,12 +12,15 @@ from heliograph.report import format_si as _si
 from optical.devices import (
     Comb,
     Converter,
+    Integrator,
     Laser,
     Modulator,
     PassiveElement,
     PhaseShifter,
     Photodetector,
+    PulsedLaser,
     RingModulator,
+    Sampler,
     Tia,
     Waveguide,
 )
@@ -169,8 +172,8 @@ def _shifter(part: Heater | CapacitiveShifter | CarrierShifter) -> str:
 
 
 def _tia(part: Tia) -> str:
-    band = "any rate" if part.bandwidth_hz is None else _si(part.bandwidth_hz, "Hz")
-    return f"{_si(part.noise_a_per_sqrt_hz, 'A')}/sqrt(Hz), {band}, {_si(part.power_w, 'W')}"
+    band, power = _si(part.bandwidth_hz, "Hz"), _si(part.power_w, "W")
+    return f"{_si(part.noise_a_per_sqrt_hz, 'A')}/sqrt(Hz), {band}, {power}"
 
 
 def _amplifier(part: Soa) -> str:
@@ -198,6 +201,9 @@ _FIGURES: Mapping[type, Callable[[Any], str]] = MappingProxyType(
     {
         Converter: _converter,
         Laser: _laser,
+        PulsedLaser: lambda part: (
+            f"{_laser(part)}, pulses of {part.duty:.3g} of a symbol, jitter {_si(part.jitter_s, 's')}"
+        ),
         Comb: lambda part: f"conversion efficiency {100.0 * part.conversion_efficiency:g} %",
         Modulator: _modulator,
         RingModulator: _modulator,
@@ -212,6 +218,13 @@ _FIGURES: Mapping[type, Callable[[Any], str]] = MappingProxyType(
             f"dark {_si(part.dark_current_a, 'A')}"
         ),
         Tia: _tia,
+        Integrator: lambda part: (
+            f"adds {100.0 * part.window:g} % of each symbol, jitter {_si(part.jitter_s, 's')}"
+        ),
+        Sampler: lambda part: (
+            f"an instant of each symbol, bandwidth {part.bandwidth_ratio:g} of its rate, "
+            f"jitter {_si(part.jitter_s, 's')}"
+        ),
         Soa: _amplifier,
         WeightRing: _ring,
         PcmCell: _cell,

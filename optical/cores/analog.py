@@ -21,13 +21,16 @@ from optical.devices import (
     Converter,
     Events,
     IntegratingReceiver,
+    Integrator,
     Laser,
     Modulator,
     Part,
     PassiveElement,
     Per,
     Photodetector,
+    PulsedLaser,
     RingModulator,
+    Sampler,
     Soa,
     Tia,
     Waveguide,
@@ -46,10 +49,11 @@ from optical.noise import (
     NoiseRatio,
     Receiver,
     Source,
+    Symbols,
     check_closes,
     converter_ratios,
+    reading_of,
     source_of,
-    symbol_residue,
 )
 from simulator.amounts import ceiling
 from simulator.checks import check_positive, check_range, check_whole
@@ -315,10 +319,13 @@ def receiver_of(
     core: AnalogCore,
     detector: Photodetector,
     tia: Tia,
+    readout: Integrator | Sampler,
     source: Source,
     *,
-    also_hz: tuple[float, ...] = (),
+    symbols: int = 1,
+    ring_hz: tuple[float, ...] = (),
     pairs: int = 1,
+    pair_load: float = 0.0,
 ) -> Receiver:
     """Return the receiver of a core's outputs.
 
@@ -330,48 +337,93 @@ def receiver_of(
         Each of a pair.
     tia : Tia
         Their amplifier.
+    readout : Integrator or Sampler
+        What reads the amplifier.
     source : Source
         The light.
-    also_hz : tuple of float
+    symbols : int
+        Symbols added in one sample.
+    ring_hz : tuple of float
         Bandwidths of what light passes between modulator and detector.
     pairs : int
         Detector pairs on one amplifier.
+    pair_load : float
+        Capacitance that a further pair adds, over that of the amplifier with the first.
+
+    Notes
+    -----
+    An amplifier made anew for a larger capacitance keeps its bandwidth by a smaller feedback resistor and
+    larger transistors: its noise, as power, grows with the capacitance (E. Sackinger, "Broadband Circuits for
+    Optical Fiber Communication", 2005, chapter on transimpedance amplifiers, optimum device size; recalled).
     """
-    return Receiver.of(
-        detector,
-        tia,
-        symbol_rate_hz=core.symbol_rate_hz,
-        shaped_by_hz=(core.modulator.bandwidth_hz, *also_hz),
+    read = reading_of(
+        Symbols(
+            rate_hz=core.symbol_rate_hz,
+            symbols=symbols,
+            operands=1 if core.holds_weights else 2,
+            modulator_hz=(core.modulator.bandwidth_hz,),
+            ring_hz=ring_hz,
+            detector_hz=(detector.bandwidth_hz,),
+            amplifier_hz=(tia.bandwidth_hz,),
+            readout=readout,
+        )
+    )
+    return Receiver(
+        bandwidth_hz=read.bandwidth_hz,
+        light_bandwidth_hz=read.light_bandwidth_hz,
+        responsivity_a_per_w=detector.responsivity_a_per_w,
+        dark_current_a=detector.dark_current_a,
+        cmrr_db=detector.cmrr_db,
+        noise_a_per_sqrt_hz=tia.noise_a_per_sqrt_hz * math.sqrt(1.0 + pair_load * (pairs - 1)),
         rin_db_per_hz=source.rin_db_per_hz,
+        gain=read.gain,
+        interference=read.interference,
         leakage=ratio_from_db(-core.modulator.extinction_ratio_db),
         pairs=pairs,
     )
 
 
 def integrating_receiver_of(
-    core: AnalogCore, pair: IntegratingReceiver, source: Source, symbols: int
+    core: AnalogCore, pair: IntegratingReceiver, gate: Integrator | None, source: Source, symbols: int
 ) -> Receiver:
     """Return the receiver of outputs that integrate so many symbols between two readings.
 
     Parameters
     ----------
     core : AnalogCore
-        Its modulator and rate shape the symbols; the pair need not follow them.
+        Its modulator, rate and the pulses of its laser, if any, shape the symbols.
     pair : IntegratingReceiver
-        Balanced pair with its capacitor.
+        Balanced pair with its capacitor, which need not follow the symbols.
+    gate : Integrator, optional
+        What lets the current through to the capacitor; none lets all of it through.
     source : Source
         The light.
     symbols : int
         Symbols between two readings.
     """
+    window = 1.0 if gate is None else gate.window
+    pulsed = core.laser if isinstance(core.laser, PulsedLaser) else None
+    read = reading_of(
+        Symbols(
+            rate_hz=core.symbol_rate_hz,
+            symbols=symbols,
+            operands=2,
+            modulator_hz=(core.modulator.bandwidth_hz,),
+            readout=gate,
+            pulse=pulsed.duty if pulsed else None,
+            jitter_s=pulsed.jitter_s if pulsed else 0.0,
+        )
+    )
     return Receiver(
-        bandwidth_hz=core.symbol_rate_hz / 2.0,
+        bandwidth_hz=read.bandwidth_hz,
+        light_bandwidth_hz=read.light_bandwidth_hz,
         responsivity_a_per_w=pair.responsivity_a_per_w,
         dark_current_a=pair.dark_current_a,
         cmrr_db=pair.cmrr_db,
-        noise_a_per_sqrt_hz=pair.noise_density_a_per_sqrt_hz(core.symbol_rate_hz, symbols),
+        noise_a_per_sqrt_hz=pair.noise_density_a_per_sqrt_hz(core.symbol_rate_hz, symbols, window),
         rin_db_per_hz=source.rin_db_per_hz,
-        residue=symbol_residue((core.modulator.bandwidth_hz,), core.symbol_rate_hz),
+        gain=read.gain,
+        interference=read.interference,
         leakage=ratio_from_db(-core.modulator.extinction_ratio_db),
     )
 
@@ -390,12 +442,21 @@ def source_parts(core: AnalogCore, *, lines: int = 1, comb: Comb | None = None) 
     """
     efficiency = 1.0 if comb is None else comb.conversion_efficiency
     pump_w = lines * core.laser_power_w / (efficiency * core.laser.wall_plug_efficiency)
-    found = [Part("laser", core.laser, 1, pump_w)]
+    driver_w = core.laser.driver_w if isinstance(core.laser, PulsedLaser) else 0.0
+    found = [Part("laser", core.laser, 1, pump_w + driver_w)]
     if comb is not None:
         found.append(Part("micro-comb", comb, 1))
     if core.amplifier is not None:
         found.append(Part("amplifier", core.amplifier, 1, core.amplifier.power_w))
     return tuple(found)
+
+
+def readout_parts(core: AnalogCore, readout: Integrator | Sampler) -> tuple[Part, ...]:
+    """Return the readouts, one for each output, as they stand and as they are used by samples."""
+    return (
+        Part("readout", readout, 1, readout.sample_energy_j, Per.SAMPLE),
+        Part("readout", readout, core.receivers),
+    )
 
 
 def converter_parts(core: AnalogCore, *, adcs: float | None = None) -> tuple[Part, ...]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import ClassVar
 
-from optical.cores.analog import AnalogCore, converter_parts, receiver_of, source_parts
+from optical.cores.analog import AnalogCore, converter_parts, readout_parts, receiver_of, source_parts
 from optical.cores.array_errors import ArrayShape, counted, default_interfering_chip
 from optical.devices import (
     QUARTER_TURN_RAD,
@@ -28,12 +28,15 @@ from optical.devices import (
     CrossbarLayout,
     Events,
     Heater,
+    Integrator,
     Modulator,
     Part,
     PassiveElement,
     PhaseShifter,
     Photodetector,
     RingRouter,
+    Sampler,
+    SummingWires,
     Tia,
     shipped,
 )
@@ -99,6 +102,10 @@ class Crossbar(AnalogCore):
     """Two per node."""
     tia: Tia = shipped(Tia, "tia")
     """Amplifier of an output."""
+    readout: Integrator | Sampler = shipped(Integrator, "integrator")
+    """What adds the symbols of a sample behind it."""
+    summing: SummingWires = shipped(SummingWires, "summing_wires")
+    """What brings the currents of `summed` cores to their amplifier."""
     layout: CrossbarLayout = shipped(CrossbarLayout, "crossbar_layout")
     """Density of the array."""
     chip: Chip = field(default_factory=lambda: default_interfering_chip(on_lines=True))
@@ -180,7 +187,16 @@ class Crossbar(AnalogCore):
             elements=self.path,
             split=2.0 * self.nodes,
             launch_w=source.launch_w,
-            receiver=receiver_of(self, self.detector, self.tia, source, pairs=self.summed),
+            receiver=receiver_of(
+                self,
+                self.detector,
+                self.tia,
+                self.readout,
+                source,
+                symbols=self.temporal_accumulation,
+                pairs=self.summed,
+                pair_load=self.summing.pair_load,
+            ),
             wavelengths=self.wavelengths,
             symbols=self.temporal_accumulation,
         )
@@ -255,6 +271,7 @@ class Crossbar(AnalogCore):
                 fill=fill,
             ),
             Part("tia", self.tia, self.receivers, self.tia.power_w),
+            *readout_parts(self, self.readout),
             Part("phase hold", self.phase_shifter, self.nodes, held_w, within="node", fill=fill),
             *(
                 Part("node", device, self.nodes, fill=fill)
@@ -270,7 +287,7 @@ def default_crossbar() -> Crossbar:
 
     Notes
     -----
-    The laser's power, 15 mW per line, is our choice: for evenly spread operands the receiver then adds
+    The laser's power, 28 mW per line, is our choice: for evenly spread operands the receiver then adds
     about as much noise as the ADC does, so that neither is paid for in vain (a test holds this to a factor
     of two).
     """
@@ -283,5 +300,5 @@ def default_crossbar() -> Crossbar:
         temporal_accumulation=3,
         broadcast=4,
         summed=2,
-        laser_power_w=to_si("laser_power_w", 15.0, "mW"),
+        laser_power_w=to_si("laser_power_w", 28.0, "mW"),
     )

@@ -47,10 +47,10 @@ def shot_limited(core: Homodyne) -> AnalogSpec:
 
     Notes
     -----
-    Amplifier, dark current, intensity noise, leakage, residue, phase errors and both converters are taken to
-    be ideal. Path losses and quantum efficiency stay; they are the road from the laser to the detected
-    photons and do not matter once those are given. With equal norms the variance is the standard quantum
-    limit of Hamerly et al., Phys. Rev. X 9, 021032 (2019).
+    Amplifier, dark current, intensity noise, leakage, interference, phase errors and both converters are
+    taken to be ideal. Path losses and quantum efficiency stay; they are the road from the laser to the
+    detected photons and do not matter once those are given. With equal norms the variance is the standard
+    quantum limit of Hamerly et al., Phys. Rev. X 9, 021032 (2019).
     """
     link = dataclasses.replace(
         core.link,
@@ -60,7 +60,7 @@ def shot_limited(core: Homodyne) -> AnalogSpec:
             dark_current_a=0.0,
             rin_db_per_hz=-math.inf,
             leakage=0.0,
-            residue=0.0,
+            interference=0.0,
         ),
     )
     return dataclasses.replace(

@@ -18,7 +18,13 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import ClassVar
 
-from optical.cores.analog import AnalogCore, converter_parts, integrating_receiver_of, source_parts
+from optical.cores.analog import (
+    AnalogCore,
+    converter_parts,
+    integrating_receiver_of,
+    readout_parts,
+    source_parts,
+)
 from optical.cores.array_errors import ArrayShape, counted, default_interfering_chip
 from optical.devices import (
     QUARTER_TURN_RAD,
@@ -28,12 +34,15 @@ from optical.devices import (
     Events,
     Heater,
     IntegratingReceiver,
+    Integrator,
     InterferometerArms,
+    Laser,
     Modulator,
     Part,
     PassiveElement,
     Per,
     PhaseShifter,
+    PulsedLaser,
     shipped,
 )
 from optical.execution import AnalogSpec, Shot
@@ -78,6 +87,8 @@ class Homodyne(AnalogCore):
     """Detectors that are read by one ADC, one after the other."""
     shot: Shot = Shot.GAUSSIAN
     """Law from which shot noise is drawn."""
+    laser: Laser | PulsedLaser = shipped(PulsedLaser, "carved_laser")
+    """Source of all light, by default of a pulse for each symbol."""
     modulator: Modulator = shipped(Modulator, "mzm")
     """One per row and per column."""
     phase_shifter: PhaseShifter | Heater | CapacitiveShifter | CarrierShifter = shipped(
@@ -92,6 +103,8 @@ class Homodyne(AnalogCore):
     """Stability of the phase between the two operands."""
     receiver: IntegratingReceiver = shipped(IntegratingReceiver, "homodyne_receiver")
     """One per node."""
+    readout: Integrator | None = None
+    """Gate before its capacitor; none where pulses light the operands when they have settled."""
     layout: CrossbarLayout = shipped(CrossbarLayout, "crossbar_layout")
     """Density of the array."""
     chip: Chip = field(default_factory=lambda: default_interfering_chip(on_lines=False))
@@ -155,15 +168,15 @@ class Homodyne(AnalogCore):
 
         Notes
         -----
-        The detector integrates across symbols, so only the modulator leaves a residue of a symbol in the
-        next.
+        The detector integrates across symbols, so only the modulators' edges reach across them: those that
+        the source lights and the gate lets through.
         """
         source, symbols = self.source(), self.integration_symbols
         return LinkBudget(
             elements=self.path,
             split=2.0 * self.receivers,
             launch_w=source.launch_w,
-            receiver=integrating_receiver_of(self, self.receiver, source, symbols),
+            receiver=integrating_receiver_of(self, self.receiver, self.readout, source, symbols),
             wavelengths=1,
             symbols=symbols,
         )
@@ -199,8 +212,9 @@ class Homodyne(AnalogCore):
         n, link = self.integration_symbols, self.link
         rms_a = link.product_current_a * math.sqrt(n) * UNIFORM_MEAN_SQUARE
         received_a = self.receiver.responsivity_a_per_w * link.received_w
+        window = 1.0 if self.readout is None else self.readout.window
         leak_a = math.sqrt(ratio_from_db(-self.receiver.cmrr_db)) * received_a * UNIFORM_MEAN_SQUARE * n
-        return (self.adc_range_sigma * rms_a + leak_a) / self.symbol_rate_hz
+        return (self.adc_range_sigma * rms_a + leak_a) * window / self.symbol_rate_hz
 
     def photoelectrons_per_mac(self, mean_square: float = 1.0) -> float:
         """Return the photoelectrons of both operands that a detector collects per product.
@@ -274,6 +288,7 @@ class Homodyne(AnalogCore):
             *source_parts(self),
             *converter_parts(self, adcs=adcs),
             Part("integrator", pair, 1, pair.reset_energy_j, Per.SAMPLE),
+            *(() if self.readout is None else readout_parts(self, self.readout)),
             Part("photodetector", pair, self.receivers, 2.0 * pair.bias_w, within="node", fill=fill),
             Part("phase hold", self.phase_shifter, self.receivers, held_w, within="node", fill=fill),
             *(Part("node", device, self.receivers, fill=fill) for device in passive),
@@ -287,8 +302,8 @@ def default_homodyne() -> Homodyne:
 
     Notes
     -----
-    The laser's power, 100 mW, is our choice: shot noise of evenly spread operands then about equals the
-    ADC's.
+    The laser's power, 120 mW on the mean of its pulses, is our choice: noise of evenly spread operands is
+    then within a factor of two of the ADC's.
     """
     return Homodyne(
         rows=64,
@@ -296,5 +311,5 @@ def default_homodyne() -> Homodyne:
         symbol_rate_hz=to_si("symbol_rate_hz", 10.0, "GHz"),
         integration_symbols=512,
         outputs_per_adc=64,
-        laser_power_w=to_si("laser_power_w", 100.0, "mW"),
+        laser_power_w=to_si("laser_power_w", 120.0, "mW"),
     )

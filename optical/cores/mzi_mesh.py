@@ -20,7 +20,14 @@ from enum import StrEnum
 from functools import cache, cached_property
 from typing import ClassVar
 
-from optical.cores.analog import AnalogCore, converter_parts, receiver_of, source_parts, streaming
+from optical.cores.analog import (
+    AnalogCore,
+    converter_parts,
+    readout_parts,
+    receiver_of,
+    source_parts,
+    streaming,
+)
 from optical.cores.array_errors import ArrayShape, default_chip
 from optical.cores.core import PARTIAL_SUM_BYTES, Reload, tiled_loads
 from optical.devices import (
@@ -31,12 +38,14 @@ from optical.devices import (
     Decomposer,
     Events,
     Heater,
+    Integrator,
     MeshCoupler,
     MeshLayout,
     Modulator,
     Part,
     Per,
     Photodetector,
+    Sampler,
     Tia,
     bytes_of_bits,
     programmable_table,
@@ -185,6 +194,8 @@ class MziMesh(AnalogCore):
     """Two per output."""
     tia: Tia = shipped(Tia, "tia")
     """One per output."""
+    readout: Integrator | Sampler = shipped(Sampler, "sampler")
+    """What reads it."""
     heater_dac: Converter = shipped(Converter, "heater_dac", programmable_table)
     """One per heater."""
     decomposer: Decomposer = shipped(Decomposer, "decomposer", programmable_table)
@@ -266,7 +277,7 @@ class MziMesh(AnalogCore):
             launch_w=source.launch_w,
             oscillator_share=self.oscillator_share,
             length=self.ports,
-            receiver=receiver_of(self, self.detector, self.tia, source),
+            receiver=receiver_of(self, self.detector, self.tia, self.readout, source),
         )
 
     @property
@@ -392,6 +403,7 @@ class MziMesh(AnalogCore):
             Part("photodetector", self.detector, 2.0 * outputs, self.detector.bias_w, within="receivers"),
             Part("receivers", self.branch, 2.0 * outputs),
             Part("tia", self.tia, outputs, self.tia.power_w),
+            *readout_parts(self, self.readout),
             Part("heater dac", self.heater_dac, heaters),
             Part("decomposer", self.decomposer, 1),
         )
@@ -409,5 +421,5 @@ def default_mesh() -> MziMesh:
     return MziMesh(
         ports=32,
         symbol_rate_hz=to_si("symbol_rate_hz", 5.0, "GHz"),
-        laser_power_w=to_si("laser_power_w", 40.0, "mW"),
+        laser_power_w=to_si("laser_power_w", 70.0, "mW"),
     )

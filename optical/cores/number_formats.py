@@ -353,10 +353,10 @@ def in_short_residues(core: Crossbar, name: str) -> ResidueCore:
 
     Notes
     -----
-    The moduli tell 420 numbers apart, and sums reach 196 to either side. Its lines have seven times the plain
+    The moduli tell 420 numbers apart, and sums reach 196 to either side. Its lines have six times the plain
     crossbar's power, which with today's parts makes a sample wrong less than once in 100,000.
     """
-    light_w = 7.0 * core.laser_power_w
+    light_w = 6.0 * core.laser_power_w
     short = dataclasses.replace(core, wavelengths=4, temporal_accumulation=1, summed=1, laser_power_w=light_w)
     return in_residues(short, name, moduli=(3, 4, 5, 7), mantissa_bits=4)
 

@@ -19,12 +19,20 @@ from enum import StrEnum
 from functools import cache, cached_property
 from typing import ClassVar
 
-from optical.cores.analog import AnalogCore, converter_parts, receiver_of, source_parts, streaming
+from optical.cores.analog import (
+    AnalogCore,
+    converter_parts,
+    readout_parts,
+    receiver_of,
+    source_parts,
+    streaming,
+)
 from optical.cores.array_errors import ArrayShape, default_chip
 from optical.cores.core import PARTIAL_SUM_BYTES, Reload, tiled_loads
 from optical.devices import (
     Comb,
     Events,
+    Integrator,
     Modulator,
     Part,
     PassiveElement,
@@ -33,6 +41,7 @@ from optical.devices import (
     Photodetector,
     RingModulator,
     RingRouter,
+    Sampler,
     Tia,
     bytes_of_bits,
     programmable_table,
@@ -88,6 +97,8 @@ class PcmCrossbar(AnalogCore):
     """Two per output and vector."""
     tia: Tia = shipped(Tia, "tia")
     """One per output and vector."""
+    readout: Integrator | Sampler = shipped(Integrator, "integrator")
+    """What reads it."""
     chip: Chip = field(default_factory=default_chip)
     """Spread of like parts, and the outputs that fluctuate together."""
 
@@ -165,7 +176,7 @@ class PcmCrossbar(AnalogCore):
             contrast=ratio_from_db(-self.cell.contrast_db),
             length=self.rows,
             offset=self.signed_input is SignedInput.OFFSET,
-            receiver=receiver_of(self, self.detector, self.tia, source),
+            receiver=receiver_of(self, self.detector, self.tia, self.readout, source),
         )
 
     @property
@@ -266,6 +277,7 @@ class PcmCrossbar(AnalogCore):
             Part("cells", self.branch, 2.0 * self.rows * self.columns),
             Part("photodetector", self.detector, 2.0 * outputs, self.detector.bias_w, within="receivers"),
             Part("tia", self.tia, outputs, self.tia.power_w),
+            *readout_parts(self, self.readout),
         )
 
 
@@ -280,15 +292,16 @@ def default_pcm_crossbar(cell: str = "pcm_gsse") -> PcmCrossbar:
 
     Notes
     -----
-    The laser's power is our choice: what six effective bits of a full-scale sample need, converters and
-    levels included (a test solves for it). As little noise as the ADC's would take ten times as much.
+    The laser's power is our choice: what five effective bits of a full-scale sample need, converters and
+    levels included (a test solves for it); six would take three times as much, more than a chip can be
+    cooled.
     """
     return PcmCrossbar(
         rows=16,
         columns=16,
         vectors=4,
         symbol_rate_hz=to_si("symbol_rate_hz", 5.0, "GHz"),
-        laser_power_w=to_si("laser_power_w", 38.4, "mW"),
+        laser_power_w=to_si("laser_power_w", 16.1, "mW"),
         written_at_once=64,
         held_s=to_si("held_s", 1.0, "ms"),
         cell=programmable_table().build(PcmCell, cell),

@@ -71,9 +71,9 @@ class PhaseChannel:
     Notes
     -----
     A 90 degree hybrid gives each of two balanced pairs half of the signal P and of the oscillator L, whose
-    difference currents are A cos(phi) and A sin(phi) with A = R sqrt(P L) (1 - residue). Each has the
-    amplifier's noise, shot noise 2 q R (P + L)/2 B, intensity noise that the pair fails to reject, and its
-    ADC's error; intensity noise of the product moves the amplitude and no phase. Phase errors of units,
+    difference currents are A cos(phi) and A sin(phi) with A = R sqrt(P L) times the receiver's gain. Each has
+    the amplifier's noise, shot noise 2 q R (P + L)/2 B, intensity noise that the pair fails to reject, and
+    its ADC's error; intensity noise of the product moves the amplitude and no phase. Phase errors of units,
     arms and switches turn the phase by so many radians rms, which near the border counts as A times as much
     noise across it.
 
@@ -168,7 +168,7 @@ class PhaseChannel:
             bright={
                 "laser intensity noise": common_a2 * unit,
                 "the ADC": step**2 / 12.0,
-                "the bandwidth of switch and detector": 0.5 * receiver.residue**2,
+                "interference of symbols": 0.5 * receiver.interference,
             }
             | dict(self.phase_variances),
         )

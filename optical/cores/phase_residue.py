@@ -25,12 +25,14 @@ from optical.devices import (
     Device,
     Events,
     FormatLogic,
+    Integrator,
     InterferometerArms,
     Laser,
     Part,
     PassiveElement,
     Per,
     Photodetector,
+    Sampler,
     Tia,
     Waveguide,
     bytes_of_bits,
@@ -40,7 +42,7 @@ from optical.devices import (
 from optical.devices.limits import bits_from_snr
 from optical.execution import AnalogSpec, Residues, Rounding, Scale
 from optical.execution.residues import largest_mantissa
-from optical.noise import CalibrationCost, Element, NoiseRatio, Receiver, check_closes
+from optical.noise import CalibrationCost, Element, NoiseRatio, Receiver, Symbols, check_closes, reading_of
 from simulator.checks import check_positive, check_range, check_whole
 from simulator.errors import LinkError, ParameterError
 from simulator.operators import Phase, Products
@@ -174,6 +176,8 @@ class PhaseArray:
     """Four per row."""
     tia: Tia
     """Two per row."""
+    readout: Integrator | Sampler
+    """Two per row."""
     adc: Converter
     """Two per row."""
     segment_dac: Converter
@@ -232,12 +236,27 @@ class PhaseArray:
 
     @property
     def _receiver(self) -> Receiver:
-        return Receiver.of(
-            self.detector,
-            self.tia,
-            symbol_rate_hz=self.symbol_rate_hz,
-            shaped_by_hz=(self.switch.bandwidth_hz,),
+        read = reading_of(
+            Symbols(
+                rate_hz=self.symbol_rate_hz,
+                symbols=1,
+                operands=1,
+                modulator_hz=(self.switch.bandwidth_hz,),
+                detector_hz=(self.detector.bandwidth_hz,),
+                amplifier_hz=(self.tia.bandwidth_hz,),
+                readout=self.readout,
+            )
+        )
+        return Receiver(
+            bandwidth_hz=read.bandwidth_hz,
+            light_bandwidth_hz=read.light_bandwidth_hz,
+            responsivity_a_per_w=self.detector.responsivity_a_per_w,
+            dark_current_a=self.detector.dark_current_a,
+            cmrr_db=self.detector.cmrr_db,
+            noise_a_per_sqrt_hz=self.tia.noise_a_per_sqrt_hz,
             rin_db_per_hz=self.laser.rin_db_per_hz,
+            gain=read.gain,
+            interference=read.interference,
             leakage=0.0,
         )
 
@@ -534,6 +553,14 @@ class PhaseResidueCore:
             Part("receivers", core.hybrid, rows),
             Part("receivers", core.branch, 2.0 * rows),
             Part("tia", core.tia, converters, core.tia.power_w),
+            Part(
+                "readout",
+                core.readout,
+                READINGS_PER_SAMPLE * moduli,
+                core.readout.sample_energy_j,
+                Per.SAMPLE,
+            ),
+            Part("readout", core.readout, converters),
             Part("segment dac", core.segment_dac, core.units),
             Part("adc", core.adc, converters * core.adc.interleaved(core.symbol_rate_hz)),
             Part("adder", self.adder, core.rows),
@@ -543,21 +570,23 @@ class PhaseResidueCore:
 
 @cache
 def default_phase_residue() -> PhaseResidueCore:
-    """Return 32 rows of 8 units for each of 15, 16 and 17 at 10 GHz, with 5-bit mantissas, of today's parts.
+    """Return 32 rows of 8 units for each of 15, 16 and 17 at 5 GHz, with 5-bit mantissas, of today's parts.
 
     Notes
     -----
     The moduli tell 4,080 numbers apart, and sums reach 1,800 to either side. The laser's power is our
-    choice: samples are then wrong less than once in a million. Rows of 16 and the moduli 31, 32 and 33, which
-    Mirage has as recalled, err six times in 100,000 on these parts at 1.6 W, and not ten times less at any
-    power: their phases are half as far apart, and light passes 96 switched segments instead of 40.
+    choice: samples are then wrong less than once in a million. At 10 GHz, which Mirage has as recalled, the
+    amplifier of 8 GHz leaves so much of a symbol in the next that one sample in 8,000 is wrong. Rows of 16
+    and the moduli 31, 32 and 33, which Mirage has as recalled, err once in 10,000 on these parts at 1.6 W,
+    and no more than six times less at any power: their phases are half as far apart, and light passes 96
+    switched segments instead of 40.
     """
     table = device_table()
     array = PhaseArray(
         length=8,
         rows=32,
         exponent=4,
-        symbol_rate_hz=to_si("symbol_rate_hz", 10.0, "GHz"),
+        symbol_rate_hz=to_si("symbol_rate_hz", 5.0, "GHz"),
         laser_power_w=to_si("laser_power_w", 80.0, "mW"),
         laser=table.build(Laser, "laser"),
         branch=table.build(PassiveElement, "y_branch"),
@@ -568,6 +597,7 @@ def default_phase_residue() -> PhaseResidueCore:
         arms=table.build(InterferometerArms, "interferometer_arms"),
         detector=table.build(Photodetector, "photodetector"),
         tia=table.build(Tia, "tia"),
+        readout=table.build(Sampler, "sampler"),
         adc=table.build(Converter, "adc"),
         segment_dac=table.build(Converter, "segment_dac"),
         layout=table.build(PhaseLayout, "phase_layout"),

@@ -21,13 +21,21 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import ClassVar
 
-from optical.cores.analog import AnalogCore, converter_parts, receiver_of, source_parts, streaming
+from optical.cores.analog import (
+    AnalogCore,
+    converter_parts,
+    readout_parts,
+    receiver_of,
+    source_parts,
+    streaming,
+)
 from optical.cores.array_errors import ArrayShape, default_chip
 from optical.cores.core import Reload, tiled_loads
 from optical.devices import (
     Comb,
     Converter,
     Events,
+    Integrator,
     Modulator,
     Part,
     Per,
@@ -35,6 +43,7 @@ from optical.devices import (
     RingBankLayout,
     RingModulator,
     RingRouter,
+    Sampler,
     Tia,
     WeightRing,
     bytes_of_bits,
@@ -89,7 +98,9 @@ class RingBank(AnalogCore):
     detector: Photodetector = shipped(Photodetector, "photodetector")
     """Two per bank."""
     tia: Tia = shipped(Tia, "tia")
-    """Amplifier of an output, which integrates both symbols of a signed input."""
+    """Amplifier of an output."""
+    readout: Integrator | Sampler = shipped(Integrator, "integrator")
+    """What takes the difference of both symbols of a signed input behind it."""
     tuning_dac: Converter = shipped(Converter, "tuning_dac")
     """Driver of a heater, one per ring."""
     layout: RingBankLayout = shipped(RingBankLayout, "ring_bank_layout")
@@ -181,7 +192,7 @@ class RingBank(AnalogCore):
             elements=self.path,
             split=self.outputs,
             launch_w=source.launch_w,
-            receiver=receiver_of(self, self.detector, self.tia, source, also_hz=(baseband_hz,)),
+            receiver=receiver_of(self, self.detector, self.tia, self.readout, source, ring_hz=(baseband_hz,)),
             weight_swing=1.0 - least_drop(self.channel_spacing),
             length=self.wavelengths,
         )
@@ -308,6 +319,7 @@ class RingBank(AnalogCore):
             Part("broadcast", self.branch, self.outputs),
             Part("photodetector", self.detector, 2.0 * self.outputs, self.detector.bias_w),
             Part("tia", self.tia, self.outputs, self.tia.power_w),
+            *readout_parts(self, self.readout),
             Part("tuning dac", self.tuning_dac, self.rings),
         )
 

@@ -1,8 +1,9 @@
 """Parts that photonic cores are built of, each a frozen record of table rows, and the list that counts them.
 
 `devices` light, modulators, detectors, converters; `programmable` phase shifters and cells that hold a
-setting; `rings` weight rings, their crosstalk; `amplifiers`; `named_parts` published parts by name; `limits`
-the floors of physics; `parts` the parts list of a core, with power, area and energy by component.
+setting; `rings` weight rings, their crosstalk; `receivers` readouts; `amplifiers`; `named_parts` published
+parts by name; `limits` the floors of physics; `parts` the parts list of a core, with power, area and energy
+by component.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from optical.devices.devices import (
     PassiveElement,
     PhaseShifter,
     Photodetector,
+    PulsedLaser,
     RingModulator,
     RingRouter,
     Sram,
+    SummingWires,
     Tia,
     Waveguide,
     bytes_of_bits,
@@ -54,6 +57,7 @@ from optical.devices.programmable import (
     PcmCell,
     programmable_table,
 )
+from optical.devices.receivers import Integrator, Sampler
 from optical.devices.rings import RingBankLayout, WeightRing
 
 __all__ = [
@@ -73,6 +77,7 @@ __all__ = [
     "FormatLogic",
     "Heater",
     "IntegratingReceiver",
+    "Integrator",
     "InterferometerArms",
     "Laser",
     "MeshCoupler",
@@ -84,11 +89,14 @@ __all__ = [
     "Per",
     "PhaseShifter",
     "Photodetector",
+    "PulsedLaser",
     "RingBankLayout",
     "RingModulator",
     "RingRouter",
+    "Sampler",
     "Soa",
     "Sram",
+    "SummingWires",
     "Tia",
     "Waveguide",
     "WeightRing",

@@ -66,6 +66,29 @@ class Laser(Device):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PulsedLaser(Laser):
+    """Source of one pulse a symbol: a laser with a pulse carver, or one that is mode-locked to the symbols.
+
+    Notes
+    -----
+    Operands are lit when they have settled, so that hardly anything of their edges is integrated. Powers are
+    means over time, the carver's losses in the wall-plug efficiency; intensity noise is that of the pulses.
+    """
+
+    duty: float
+    """Width of a pulse at half its power over the time between pulses, dimensionless."""
+    jitter_s: float
+    """Standard deviation of a pulse's time from that of the symbols."""
+    driver_w: float
+    """Power of the carver's driver, or of what locks the pulses to the symbols, all the time."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range(self, "duty", high=1.0, open_low=True)
+        check_range(self, "jitter_s", "driver_w")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Comb(Device):
     """Micro-comb that turns one pump into the lines."""
 
@@ -246,18 +269,12 @@ class Tia(Device):
     """Power, all the time."""
     area_m2: float
     """Area."""
-    bandwidth_hz: float | None = None
-    """3 dB bandwidth; None where it is made for the symbol rate, whatever that is."""
+    bandwidth_hz: float
+    """3 dB bandwidth of its one pole."""
 
     def __post_init__(self) -> None:
-        if self.bandwidth_hz is not None:
-            check_positive(self, "bandwidth_hz")
+        check_positive(self, "bandwidth_hz")
         check_range(self, "noise_a_per_sqrt_hz", "power_w", "area_m2")
-
-    @property
-    def poles_hz(self) -> tuple[float, ...]:
-        """Bandwidths that it adds to the path of a symbol."""
-        return () if self.bandwidth_hz is None else (self.bandwidth_hz,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -401,6 +418,19 @@ class CrossbarLayout:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SummingWires:
+    """Wires by which photocurrents of several cores meet in one amplifier."""
+
+    name: str
+    """Name shown in tables."""
+    pair_load: float
+    """Capacitance that another core's pair adds, over that of the amplifier with the first; dimensionless."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "pair_load")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Die:
     """Finished die of one kind, by its price per area."""
 
@@ -461,7 +491,7 @@ class IntegratingReceiver(Device):
         """Energy of charging to half the swing and emptying, C (V/2)^2 from the supply."""
         return self.capacitance_f * (self.swing_v / 2.0) ** 2
 
-    def noise_density_a_per_sqrt_hz(self, symbol_rate_hz: float, symbols: int) -> float:
+    def noise_density_a_per_sqrt_hz(self, symbol_rate_hz: float, symbols: int, window: float = 1.0) -> float:
         """Return the density of amplifier noise that equals the reset noise of one reading.
 
         Parameters
@@ -470,13 +500,15 @@ class IntegratingReceiver(Device):
             Symbols per second.
         symbols : int
             Symbols between two readings.
+        window : float
+            Share of a symbol for which current flows onto the capacitor.
 
         Notes
         -----
-        Noise of density i in the bandwidth f/2 puts a charge of variance i^2 / (2 f) on the capacitor per
-        symbol; n of them equal kTC for i^2 = 2 f kTC / n.
+        Noise of density i through a gate open for w/f puts a charge of variance i^2 w / (2 f) on the
+        capacitor per symbol; n of them equal kTC for i^2 = 2 f kTC / (n w).
         """
-        return self.reset_charge_c * math.sqrt(2.0 * symbol_rate_hz / symbols)
+        return self.reset_charge_c * math.sqrt(2.0 * symbol_rate_hz / (symbols * window))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ from optical.devices.devices import (
     PassiveElement,
     PhaseShifter,
     Photodetector,
+    PulsedLaser,
     RingModulator,
     Tia,
     Waveguide,
@@ -34,6 +35,7 @@ from optical.devices.programmable import (
     PcmCell,
     programmable_table,
 )
+from optical.devices.receivers import Integrator, Sampler
 from optical.devices.rings import WeightRing
 from simulator.errors import ParameterError
 from simulator.tables import Status, Table, read_table
@@ -50,6 +52,7 @@ class Role(StrEnum):
     PHASE_SHIFTER = "phase shifter"
     DETECTOR = "detector"
     TIA = "tia"
+    READOUT = "readout"
     AMPLIFIER = "amplifier"
     RING = "ring"
     CELL = "cell"
@@ -77,6 +80,7 @@ _KINDS: Mapping[str, tuple[Role, type]] = MappingProxyType(
         "adc_": (Role.ADC, Converter),
         "dac_": (Role.DAC, Converter),
         "laser_": (Role.LASER, Laser),
+        "pulsed_laser_": (Role.LASER, PulsedLaser),
         "comb_": (Role.COMB, Comb),
         "mzm_": (Role.MODULATOR, Modulator),
         "mrm_": (Role.MODULATOR, RingModulator),
@@ -100,12 +104,15 @@ _SHIPPED: Mapping[str, tuple[Role, type, Callable[[], Table]]] = MappingProxyTyp
         "adc": (Role.ADC, Converter, device_table),
         "dac": (Role.DAC, Converter, device_table),
         "laser": (Role.LASER, Laser, device_table),
+        "carved_laser": (Role.LASER, PulsedLaser, device_table),
         "micro_comb": (Role.COMB, Comb, device_table),
         "mzm": (Role.MODULATOR, Modulator, device_table),
         "phase_shifter": (Role.PHASE_SHIFTER, PhaseShifter, device_table),
         "heater": (Role.PHASE_SHIFTER, Heater, programmable_table),
         "photodetector": (Role.DETECTOR, Photodetector, device_table),
         "tia": (Role.TIA, Tia, device_table),
+        "integrator": (Role.READOUT, Integrator, device_table),
+        "sampler": (Role.READOUT, Sampler, device_table),
         "weight_ring": (Role.RING, WeightRing, device_table),
         "y_branch": (Role.SPLITTER, PassiveElement, device_table),
         "directional_coupler": (Role.COUPLER, PassiveElement, device_table),
@@ -228,8 +235,8 @@ def adc_names() -> tuple[str, ...]:
 
 
 def laser_names() -> tuple[str, ...]:
-    """Return the names of the lasers."""
-    return names_of(Role.LASER)
+    """Return the names of the lasers whose light is always on."""
+    return tuple(name for name in names_of(Role.LASER) if named_parts()[name].kind is Laser)
 
 
 def load_adc(name: str) -> Converter:

@@ -15,7 +15,6 @@ from optical.devices import Laser, Modulator, Photodetector, Tia, device_table
 from optical.devices.named_parts import named_parts_table
 from optical.fabrics.node_circuits import Packets
 from optical.fabrics.switches import PARAMETERS
-from optical.noise.link_budget import symbol_residue
 from simulator.checks import check_positive, check_range
 from simulator.errors import LinkError
 from simulator.fabric import Traits
@@ -39,7 +38,7 @@ class OpticalAdder:
     the powers of n lanes, of which each loses a factor n, so that all at full power give ``I = R P T``. The
     sum of n digits has ``n (2^b - 1)`` steps of current; noise of variance::
 
-        s^2 = (i_n^2 + 2 q (I + I_dark)) B + RIN B I^2 / n,    B = symbol rate / 2
+        s^2 = (i_n^2 + 2 q (I + I_dark)) B + RIN B I^2 / n,    B = (pi/2) tia.bandwidth_hz
 
     moves it to a neighbour with probability ``erfc(step / (2 sqrt(2) s))``. Carries are added after
     detection, and the mean goes on with `gradient_bits` again.
@@ -133,7 +132,7 @@ class OpticalAdder:
     @cached_property
     def noise_a(self) -> float:
         """Standard deviation of the current at full scale."""
-        bandwidth_hz = self.symbol_rate_hz / 2
+        bandwidth_hz = math.pi / 2 * self.tia.bandwidth_hz
         current = self.full_scale_a
         white = self.tia.noise_a_per_sqrt_hz**2
         white += 2 * ELEMENTARY_CHARGE_C * (current + self.detector.dark_current_a)
@@ -143,10 +142,15 @@ class OpticalAdder:
     @property
     def step_a(self) -> float:
         """Current between neighbouring sums, less what leakage and the symbol before take of it."""
-        bandwidths = (self.modulator.bandwidth_hz, self.detector.bandwidth_hz, *self.tia.poles_hz)
-        residue = symbol_residue(bandwidths, self.symbol_rate_hz)
+        residue = math.exp(-2 * math.pi * self.joint_hz / self.symbol_rate_hz)
         usable = (1.0 - ratio_from_db(-self.modulator.extinction_ratio_db)) * (1.0 - residue)
         return usable * self.full_scale_a / (self.fan_in * (2**self.bits_per_symbol - 1))
+
+    @property
+    def joint_hz(self) -> float:
+        """Bandwidth from modulator to sampler, inverse squares of all poles added."""
+        poles_hz = (self.modulator.bandwidth_hz, self.detector.bandwidth_hz, self.tia.bandwidth_hz)
+        return math.hypot(*(1 / pole_hz for pole_hz in poles_hz)) ** -1
 
     @property
     def sum_bits(self) -> float:

@@ -1,8 +1,8 @@
 """Noise of a product in light: from the power of the laser to the variance of a sample.
 
-`link_budget` path, receiver and the budget of a coherent dot product; `detection` the budgets of arrays that
-hold weights; `chip` errors that are fixed for a chip or that
-outputs share.
+`receiver` symbols in time and the noise let in; `link_budget` path and the budget of a coherent dot product;
+`detection` the budgets of arrays that hold weights; `chip` errors that are fixed for a chip or that outputs
+share.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from optical.noise.link_budget import (
     LightBudget,
     LinkBudget,
     NoiseRatio,
-    Receiver,
     Source,
     check_closes,
     converter_ratios,
     elements_of,
     loss_db,
     source_of,
-    symbol_residue,
 )
+from optical.noise.receiver import Reading, Receiver, Symbols, reading_of
 
 __all__ = [
     "UNIFORM_MEAN_SQUARE",
@@ -37,12 +36,14 @@ __all__ = [
     "Mismatch",
     "NoiseRatio",
     "OscillatorBudget",
+    "Reading",
     "Receiver",
     "Source",
+    "Symbols",
     "check_closes",
     "converter_ratios",
     "elements_of",
     "loss_db",
+    "reading_of",
     "source_of",
-    "symbol_residue",
 ]

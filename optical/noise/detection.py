@@ -27,7 +27,7 @@ class IntensityBudget(LightBudget):
     -----
     Each wavelength brings the power P x, x in [0, 1]; a weight w in [-1, 1] divides it between two detectors,
     (1 + w)/2 and (1 - w)/2, whose currents differ by R P x w. A signed input takes `SIGN_PASSES` symbols, in
-    one of which it is zero; the sum of both is read. In a bandwidth B = f/2, per sample of n wavelengths:
+    one of which it is zero; the sum of both is read. In the receiver's bandwidth B, per sample of n lines:
 
     - amplifier and dark current of both symbols;
     - shot noise 2 q R P |x| B per product, whatever the weight. The bound |x| <= (1 + x^2)/2, exact at full
@@ -37,7 +37,7 @@ class IntensityBudget(LightBudget):
       k = 10^(-CMRR/20), is given to both operands in the same way;
     - finite extinction: the dark level e of the two symbols cancels, costs the swing 1 - e and adds shot
     noise;
-    - a residue r of the previous symbol: the share 1 - r scales the product, r^2 (x w)^2 is an error.
+    - symbols that have not settled, as in `optical.noise.receiver`: interference (x w)^2.
 
     References
     ----------
@@ -108,7 +108,7 @@ class IntensityBudget(LightBudget):
             bright={
                 "laser intensity noise": (self.receiver.rin_ratio + 2.0 * self.rejected_variance)
                 / self.length,
-                "the bandwidth of modulator, detector and ring": self.receiver.residue**2 / self.length,
+                "interference of symbols": self.receiver.interference / self.length,
             },
         )
 
@@ -127,8 +127,8 @@ class OscillatorBudget(LightBudget):
     - amplifier and dark current; shot noise 2 q R L B of the oscillator; what the pair fails to reject of its
       intensity noise, (k R L / 2)^2 RIN B: none of them knows the operands;
     - shot noise of the output's own power, 2 q R P s^2 sum(a w)^2 B;
-    - intensity noise y^2 RIN B, as oscillator and signal fluctuate together, and the residue of the symbol
-      before. The square of the sum is counted as the sum of squares in execution (uncorrelated operands) and
+    - intensity noise y^2 RIN B, as oscillator and signal fluctuate together, and interference of symbols. The
+      square of the sum is counted as the sum of squares in execution (uncorrelated operands) and
       in full at full scale.
 
     References
@@ -211,7 +211,7 @@ class OscillatorBudget(LightBudget):
             shot=shot_a2 * unit + self._signal_shot,
             bright={
                 "laser intensity noise": self.receiver.rin_ratio + common_a2 * unit,
-                "the bandwidth of modulator and detector": self.receiver.residue**2,
+                "interference of symbols": self.receiver.interference,
             },
         )
 
@@ -322,6 +322,6 @@ class DifferenceBudget(LightBudget):
                 "laser intensity noise": n
                 * (self.receiver.rin_ratio + carried + 2.0 * self._common_variance)
                 * unit,
-                "the bandwidth of modulator and detector": n * self.receiver.residue**2 * unit,
+                "interference of symbols": n * self.receiver.interference * unit,
             },
         )

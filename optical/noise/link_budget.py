@@ -11,11 +11,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from optical.devices import Converter, Laser, Photodetector, Soa, Tia
+from optical.devices import Converter, Laser, Soa
 from optical.devices.limits import bits_from_snr, snr_from_bits
+from optical.noise.receiver import Receiver
 from simulator.checks import check_positive, check_range
-from simulator.errors import LinkError, ParameterError
-from simulator.units import ELEMENTARY_CHARGE_C, db_from_ratio, ratio_from_db
+from simulator.errors import LinkError
+from simulator.units import db_from_ratio, ratio_from_db
 
 SNR_FLOOR_DB = 0.0
 """A full-scale sample must at least equal its noise, or the link does not close."""
@@ -79,130 +80,6 @@ def source_of(laser: Laser, power_w: float, *, lines: int = 1, amplifier: Soa | 
     gain = amplifier.gain(lines * line_w)
     noise = ratio_from_db(laser.rin_db_per_hz) + amplifier.added_rin_per_hz(line_w, gain)
     return Source(launch_w=power_w * gain, rin_db_per_hz=db_from_ratio(noise))
-
-
-def symbol_residue(bandwidths_hz: tuple[float, ...], symbol_rate_hz: float) -> float:
-    """Return how much of a symbol's field is left in the next one, dimensionless.
-
-    Parameters
-    ----------
-    bandwidths_hz : tuple of float
-        3 dB bandwidths in a row; 1/B^2 add up. Infinite ones leave nothing.
-    symbol_rate_hz : float
-        Symbols per second.
-
-    Notes
-    -----
-    One pole: exp(-2 pi B / f).
-    """
-    spread_s2 = sum(bandwidth**-2 for bandwidth in bandwidths_hz)
-    if not spread_s2:
-        return 0.0
-    joint_hz = 1.0 / math.sqrt(spread_s2)
-    return math.exp(-2.0 * math.pi * joint_hz / symbol_rate_hz)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Receiver:
-    """Balanced pair with its amplifier at a symbol rate, and what light of a source brings to it."""
-
-    bandwidth_hz: float
-    """Noise bandwidth, half the symbol rate."""
-    responsivity_a_per_w: float
-    """Photocurrent per power."""
-    dark_current_a: float
-    """Dark current of one detector."""
-    cmrr_db: float
-    """Common-mode rejection of the pair."""
-    noise_a_per_sqrt_hz: float
-    """Noise density of the amplifier."""
-    rin_db_per_hz: float
-    """Relative intensity noise of the source."""
-    residue: float
-    """Share of a symbol that is left in the next one, dimensionless."""
-    leakage: float
-    """Least over full power of a modulator, dimensionless."""
-    pairs: int = 1
-    """Detector pairs on one amplifier."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "bandwidth_hz", "responsivity_a_per_w")
-        check_range(self, "dark_current_a", "noise_a_per_sqrt_hz")
-        check_range(self, "pairs", low=1)
-        for name in ("leakage", "residue"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                msg = f"Receiver: {name} must be at least 0 and below 1; got {getattr(self, name):g}"
-                raise ParameterError(msg)
-
-    @classmethod
-    def of(
-        cls,
-        detector: Photodetector,
-        tia: Tia,
-        *,
-        symbol_rate_hz: float,
-        shaped_by_hz: tuple[float, ...],
-        rin_db_per_hz: float,
-        leakage: float,
-        pairs: int = 1,
-    ) -> Receiver:
-        """Return the receiver that detectors and an amplifier make at a symbol rate.
-
-        Parameters
-        ----------
-        detector : Photodetector
-            Each of the pair.
-        tia : Tia
-            Their amplifier; its bandwidth counts where it states one.
-        symbol_rate_hz : float
-            Symbols per second; the noise bandwidth is half of it.
-        shaped_by_hz : tuple of float
-            Bandwidths of what sets the symbols and what they pass before the detector.
-        rin_db_per_hz : float
-            Relative intensity noise of a line.
-        leakage : float
-            As the field of that name.
-        pairs : int
-            As the field of that name.
-        """
-        bandwidths_hz = (*shaped_by_hz, detector.bandwidth_hz, *tia.poles_hz)
-        return cls(
-            bandwidth_hz=symbol_rate_hz / 2.0,
-            responsivity_a_per_w=detector.responsivity_a_per_w,
-            dark_current_a=detector.dark_current_a,
-            cmrr_db=detector.cmrr_db,
-            noise_a_per_sqrt_hz=tia.noise_a_per_sqrt_hz,
-            rin_db_per_hz=rin_db_per_hz,
-            residue=symbol_residue(bandwidths_hz, symbol_rate_hz),
-            leakage=leakage,
-            pairs=pairs,
-        )
-
-    @property
-    def usable(self) -> float:
-        """Share of the swing that is left by leakage and residue, dimensionless."""
-        return (1.0 - self.leakage) * (1.0 - self.residue)
-
-    @property
-    def thermal_current_a2(self) -> float:
-        """Variance of the current without light, ampere squared."""
-        dark = 2.0 * ELEMENTARY_CHARGE_C * 2.0 * self.dark_current_a * self.pairs
-        return (self.noise_a_per_sqrt_hz**2 + dark) * self.bandwidth_hz
-
-    @property
-    def shot_a(self) -> float:
-        """Variance of a current per current, 2 q B."""
-        return 2.0 * ELEMENTARY_CHARGE_C * self.bandwidth_hz
-
-    @property
-    def rin_ratio(self) -> float:
-        """Variance of relative power within the bandwidth, dimensionless."""
-        return ratio_from_db(self.rin_db_per_hz) * self.bandwidth_hz
-
-    @property
-    def rejection(self) -> float:
-        """Share of a common current's variance that the pair lets through, dimensionless."""
-        return ratio_from_db(-self.cmrr_db)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -288,8 +165,8 @@ class LightBudget(ABC):
 
     @property
     def rin_variance(self) -> float:
-        """Variance per unit of (a b)^2: intensity noise, and the residue of the previous symbol."""
-        return self.receiver.rin_ratio + self.receiver.residue**2
+        """Variance per unit of (a b)^2: intensity noise, and interference of symbols."""
+        return self.receiver.rin_ratio + self.receiver.interference
 
     @property
     @abstractmethod
@@ -376,7 +253,8 @@ class LinkBudget(LightBudget):
     - finite extinction, leakage e in power: the usable swing is 1 - e, and the quadrature field adds
       e sqrt((1-a^2)(1-b^2)) to each product. Its mean is taken to be calibrated away (it depends on
       the operands' spread); its variance for evenly spread operands stays;
-    - a residue r of the previous symbol: the settled share 1 - r scales the product, r^2 (a b)^2 is an error.
+    - symbols that have not settled: the share g of a product's current is read, I1 = 2 R P (1 - e) g, and
+      products of other symbols add the variance `Receiver.interference` (a b)^2.
 
     The static leak k R P (a^2 + b^2) / 2 is a sum over rows and columns of known operands, which the
     digital side subtracts; it is not charged.
@@ -403,7 +281,7 @@ class LinkBudget(LightBudget):
 
     @property
     def product_current_a(self) -> float:
-        """Difference current of one full-scale product, 2 R P (1 - leakage) (1 - residue)."""
+        """Difference current of one full-scale product, 2 R P (1 - leakage) gain."""
         return 2.0 * self.receiver.responsivity_a_per_w * self.received_w * self.receiver.usable
 
     @property
@@ -448,6 +326,6 @@ class LinkBudget(LightBudget):
             bright={
                 "laser intensity noise": (self.receiver.rin_ratio + rejected) / length,
                 "the modulator's extinction ratio": self.extinction_variance / length**2,
-                "the bandwidth of modulator and detector": self.receiver.residue**2 / length,
+                "interference of symbols": self.receiver.interference / length,
             },
         )

@@ -111,7 +111,7 @@ class LithiumNiobate(AnalogCore):
             elements=elements_of(path),
             split=2.0 * self.receivers,
             launch_w=source.launch_w,
-            receiver=integrating_receiver_of(self, self.receiver, source, self.integration_symbols),
+            receiver=integrating_receiver_of(self, self.receiver, None, source, self.integration_symbols),
             wavelengths=1,
             symbols=self.integration_symbols,
         )

@@ -180,7 +180,7 @@ def test_power_price_and_energy_add_up_and_grow_with_bytes(fabric):
 
 
 DUPLEX = load_optics("lane-100g-duplex")
-CROWDED = replace(load_optical_adder("optinc"), fan_in=14)
+CROWDED = replace(load_optical_adder("optinc"), fan_in=8, launch_dbm=12.0)
 """As many senders as its detector can just tell apart."""
 SILENT = {
     "direct connect": (),

@@ -15,6 +15,7 @@ UNUSED = {
     "residue": {
         "core.core.temporal_accumulation",
         "core.core.summed",
+        "core.core.summing.pair_load",
         "core.core.adc_range_sigma",
         "core.core.adc.nominal_bits",
         "core.core.chip_seed",
@@ -24,7 +25,8 @@ UNUSED = {
 """Numbers of a wrapped core that its number format settles: residues fix the length of a sum (the core's own
 entry tries it), the ADC's range is a modulus, and only its effective bits tell how well one is read; phases
 are set and read to the nearest step, so that again only effective bits tell how often it is the wrong one.
-What a chip adds counts as noise that makes a remainder misread, whichever chip it is."""
+What a chip adds counts as noise that makes a remainder misread, whichever chip it is. With one pair on each
+amplifier, none loads it further."""
 
 
 @functools.cache

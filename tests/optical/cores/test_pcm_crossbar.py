@@ -47,7 +47,10 @@ def test_shot_noise_is_that_of_the_currents_of_all_cells(core):
     swing_a = link.receiver.responsivity_a_per_w * link.received_w * (1 - link.contrast)
     through = np.abs(w) + 2 * link.contrast / (1 - link.contrast)
     current_a = sum(((power + leak) * through).sum(1) * swing_a for power in sent)
-    found = np.mean(2 * 1.602176634e-19 * current_a * core.symbol_rate_hz / 2) / link.product_current_a**2
+    found = (
+        np.mean(2 * 1.602176634e-19 * current_a * link.receiver.light_bandwidth_hz)
+        / link.product_current_a**2
+    )
     stated = quiet.thermal_variance + np.mean((a**2 + w**2).sum(1)) * quiet.shot_variance
     assert 0.99 * found < stated < 1.34 * found
 
@@ -74,10 +77,10 @@ def test_an_offset_is_quicker_and_coarser():
     assert (one.dac_bits, one.adc_range_sigma) == (other.dac_bits - 1, 2 * other.adc_range_sigma)
 
 
-def test_default_light_is_what_six_bits_need():
-    assert power_for_bits(CORE, 6.0) == pytest.approx(CORE.laser_power_w, rel=0.05)
-    lit = dataclasses.replace(CORE, laser_power_w=power_for_bits(CORE, 5.0))
-    assert lit.effective_bits == pytest.approx(5.0, rel=1e-9)
+def test_default_light_is_what_five_bits_need():
+    assert power_for_bits(CORE, 5.0) == pytest.approx(CORE.laser_power_w, rel=0.05)
+    lit = dataclasses.replace(CORE, laser_power_w=power_for_bits(CORE, 4.5))
+    assert lit.effective_bits == pytest.approx(4.5, rel=1e-9)
     with pytest.raises(LinkError, match="at any laser power"):
         power_for_bits(CORE, 7.0)
 

@@ -155,7 +155,7 @@ def test_more_phases_and_longer_rows_need_more_light():
         for n, k in ((8, 3), (8, 4), (8, 5), (16, 5))
     ]
     assert powers == sorted(powers)
-    assert powers[-1] > 10 * powers[-2]  # 48 digits more, 11 dB on average
+    assert powers[-1] > 8 * powers[-2]  # 48 digits more, 11 dB on average, amplifier noise as a field
 
 
 def test_rows_of_sixteen_for_31_32_and_33_are_out_of_reach_of_these_parts():

@@ -66,13 +66,14 @@ def test_counted_photoelectrons_have_the_stated_shot_noise():
             dark_current_a=0.0,
             rin_db_per_hz=-300.0,
             leakage=0.0,
-            residue=0.0,
+            gain=1.0,
+            interference=0.0,
         ),
         weight_swing=1.0,
         length=1,
     )
     rng, draws, weight = np.random.default_rng(5), 200_000, -1.0
-    mean = quiet.product_current_a / (2 * quiet.receiver.bandwidth_hz) / 1.602176634e-19
+    mean = quiet.product_current_a / (2 * quiet.receiver.light_bandwidth_hz) / 1.602176634e-19
     counts = rng.poisson(mean * (1 + weight) / 2, draws) - rng.poisson(mean * (1 - weight) / 2, draws)
     products = counts / mean
     stated = quiet.thermal_variance + 2 * quiet.shot_variance
@@ -168,7 +169,8 @@ def test_lock_alone_gives_its_own_bits():
 def test_sharper_rings_smear_symbols():
     """A ring passes half its linewidth at baseband: finesse is paid with bandwidth."""
     sharp = replace_at(CORE, "ring.quality_factor", 40_000.0)
-    assert sharp.link.receiver.residue > CORE.link.receiver.residue
+    assert sharp.link.receiver.interference > CORE.link.receiver.interference
+    assert sharp.link.receiver.gain < CORE.link.receiver.gain
 
 
 def test_path_of_the_bank_is_the_published_one():

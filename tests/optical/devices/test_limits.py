@@ -85,7 +85,8 @@ def quiet(core):
     return dataclasses.replace(
         core,
         laser=dataclasses.replace(core.laser, rin_db_per_hz=-300.0),
-        tia=dataclasses.replace(core.tia, noise_a_per_sqrt_hz=0.0),
+        tia=dataclasses.replace(core.tia, noise_a_per_sqrt_hz=0.0, bandwidth_hz=math.inf),
+        readout=dataclasses.replace(core.readout, window=1.0, edge_s=0.0, jitter_s=0.0),
         detector=dataclasses.replace(
             core.detector,
             dark_current_a=0.0,

@@ -6,7 +6,7 @@ import pytest
 
 from optical.cores import default_crossbar, solve_laser_power
 from optical.devices.limits import bits_from_snr, snr_from_bits
-from optical.noise import check_closes, symbol_residue
+from optical.noise import check_closes
 from optical.noise.link_budget import QUADRATURE_VARIANCE
 from simulator.errors import LinkError, ParameterError
 from simulator.parameter_tree import replace_at
@@ -66,7 +66,7 @@ def test_path_without_loss_delivers_all_the_light():
 
 
 def test_ideal_difference_current_is_twice_the_photocurrent():
-    ideal = seen(LINK, leakage=0.0, residue=0.0)
+    ideal = seen(LINK, leakage=0.0, gain=1.0, interference=0.0)
     assert ideal.product_current_a == pytest.approx(
         2 * LINK.receiver.responsivity_a_per_w * LINK.received_w, rel=1e-12
     )
@@ -75,9 +75,15 @@ def test_ideal_difference_current_is_twice_the_photocurrent():
 def test_shot_noise_alone_follows_photon_counting():
     """Full-scale samples of n products: SNR = n 4 (RP)^2 / (2 q 2 R P B), that is n photoelectrons."""
     quiet = seen(
-        LINK, noise_a_per_sqrt_hz=0.0, dark_current_a=0.0, rin_db_per_hz=-300.0, leakage=0.0, residue=0.0
+        LINK,
+        noise_a_per_sqrt_hz=0.0,
+        dark_current_a=0.0,
+        rin_db_per_hz=-300.0,
+        leakage=0.0,
+        gain=1.0,
+        interference=0.0,
     )
-    electrons = 2 * light_a(quiet) / (2 * quiet.receiver.bandwidth_hz) / Q
+    electrons = 2 * light_a(quiet) / (2 * quiet.receiver.light_bandwidth_hz) / Q
     assert quiet.snr == pytest.approx(quiet.analog_length * electrons, rel=1e-6)
 
 
@@ -91,9 +97,10 @@ def test_difference_current_simulated_with_fields_has_the_stated_shot_noise():
         dark_current_a=0.0,
         rin_db_per_hz=-300.0,
         leakage=0.0,
-        residue=0.0,
+        gain=1.0,
+        interference=0.0,
     )
-    per_symbol = light_a(quiet) / (2 * quiet.receiver.bandwidth_hz) / Q
+    per_symbol = light_a(quiet) / (2 * quiet.receiver.light_bandwidth_hz) / Q
     plus = rng.poisson(per_symbol * (a + b) ** 2 / 2, draws)
     minus = rng.poisson(per_symbol * (a - b) ** 2 / 2, draws)
     products = (plus - minus) / (2 * per_symbol)
@@ -102,16 +109,18 @@ def test_difference_current_simulated_with_fields_has_the_stated_shot_noise():
     assert products.var() == pytest.approx(variance, rel=5 * math.sqrt(2 / draws))
 
 
-def test_noise_bandwidth_is_half_the_symbol_rate():
-    """An integrator over one symbol; amplifier noise of 13 pA/sqrt(Hz) at 5 GHz is 0.65 uA."""
-    assert LINK.receiver.bandwidth_hz == CORE.symbol_rate_hz / 2
-    assert seen(LINK, dark_current_a=0.0).receiver.thermal_current_a2 == pytest.approx(0.65e-6**2, rel=1e-9)
+def test_amplifier_noise_is_its_density_over_its_bandwidth():
+    """21 pA/sqrt(Hz), as power 1.6 times with a second pair on the amplifier, in the receiver's bandwidth."""
+    dark = seen(LINK, dark_current_a=0.0).receiver
+    assert dark.thermal_current_a2 == pytest.approx(21e-12**2 * 1.6 * dark.bandwidth_hz, rel=1e-9)
 
 
-def test_late_light_of_the_previous_symbol_is_an_error():
-    slow = seen(LINK, residue=0.1)
+def test_products_of_other_symbols_are_an_error():
+    slow = seen(LINK, interference=0.01, gain=0.9)
     assert slow.rin_variance == pytest.approx(LINK.receiver.rin_ratio + 0.01, rel=1e-12)
-    assert slow.product_current_a == pytest.approx(0.9 * LINK.product_current_a, rel=1e-4)
+    assert slow.product_current_a / 0.9 == pytest.approx(
+        LINK.product_current_a / LINK.receiver.gain, rel=1e-12
+    )
 
 
 def test_quadrature_variance_is_that_of_even_operands():
@@ -170,7 +179,14 @@ def test_bits_and_ratio_are_inverse():
 def test_converters_only_take_bits_away():
     assert CORE.effective_bits < min(LINK.effective_bits, CORE.adc.enob_bits)
     lit = with_values(
-        CORE, laser_power_w=1e6, laser__rin_db_per_hz=-300.0, modulator__extinction_ratio_db=300.0
+        CORE,
+        laser_power_w=1e6,
+        laser__rin_db_per_hz=-300.0,
+        modulator__extinction_ratio_db=300.0,
+        modulator__bandwidth_hz=1e15,
+        detector__bandwidth_hz=1e15,
+        tia__bandwidth_hz=1e15,
+        readout__jitter_s=0.0,
     )
     fine = dataclasses.replace(lit, dac=dataclasses.replace(CORE.dac, nominal_bits=30.0, enob_bits=30.0))
     assert fine.effective_bits == pytest.approx(CORE.adc.enob_bits, abs=1e-3)
@@ -178,14 +194,6 @@ def test_converters_only_take_bits_away():
 
 def test_typical_sample_is_weaker_than_full_scale():
     assert LINK.typical_snr < LINK.snr
-
-
-def test_residue_of_a_symbol_vanishes_with_bandwidth():
-    assert symbol_residue((1e15,), 1e9) == 0.0
-
-
-def test_equal_poles_share_the_bandwidth():
-    assert symbol_residue((1e9, 1e9), 1e9) == pytest.approx(math.exp(-2 * math.pi / math.sqrt(2)))
 
 
 @pytest.mark.parametrize("target_bits", [3.0, 6.0, 8.0, 9.5])
@@ -206,7 +214,7 @@ def test_solving_ignores_the_present_power():
     [
         ({"laser__rin_db_per_hz": -110.0}, "laser intensity noise"),
         ({"modulator__extinction_ratio_db": 6.0}, "extinction ratio"),
-        ({"modulator__bandwidth_hz": 1e9}, "bandwidth of modulator and detector"),
+        ({"modulator__bandwidth_hz": 1e9}, "interference of symbols"),
     ],
 )
 def test_unreachable_bits_name_what_caps_them(changes, cause):
