@@ -83,6 +83,9 @@ COMMANDS = MappingProxyType(
         "accuracy width": Command(
             "experiments.accuracy.width:ByWidth", "noise that a transformer tolerates, by its width"
         ),
+        "accuracy capture": Command(
+            "experiments.accuracy.capture:Capture", "statistics of a trained transformer's own operands"
+        ),
         "accuracy photons": Command(
             "experiments.accuracy.photons_report:ByPhotons", "accuracy by photons per multiplication"
         ),

@@ -1,4 +1,4 @@
-"""One photonic core under the lens: where its energy and bits go, and what each uncertain number does."""
+"""One photonic core under the lens: where energy and precision go, and what each uncertain number does."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from experiments.hardware import Replaced, changes
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study, file_name
 from heliograph.parameters import Parameter, parameters_of
+from heliograph.precision import DEFAULT_OPERANDS, ROWS, PrecisionRow, model_products, precision_table
 from heliograph.registry import core_named
 from heliograph.report import ReportRow, ReportTable, format_quantity, format_si, prefix_of
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
 from heliograph.systems import build_system
-from optical.devices.limits import bits_from_snr
+from optical.cores.sizing import core_precision
 from simulator.errors import HeliographError, LinkError, ParameterError
+from simulator.operand_statistics import OperandKind
 from simulator.operators import Held, MatMul, Phase
 from simulator.parameter_tree import get_at, replace_at
-from simulator.units import to_si
+from simulator.scaled_operands import Precision
+from simulator.units import db_from_ratio, to_si
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,126 +36,14 @@ if TYPE_CHECKING:
     from electronic.gpu import Gpu
     from optical.accelerator import PhotonicUnit
     from optical.cores.core import Core
-    from optical.noise import NoiseRatio
 
 
 SPAN_DECADES = 2.5
 """Decades of laser power to either side of the present one; a choice."""
-POINTS = 101
+POINTS = 51
 """Powers that are tried; odd, so that the present one is among them."""
 LASER = "laser_power_w"
 """Parameter that is swept."""
-DARK = "amplifier and dark current"
-SHOT = "shot noise"
-
-
-@dataclass(frozen=True, kw_only=True)
-class BitsCurve:
-    """Effective bits over laser power."""
-
-    name: str
-    """Whose noise is told: a core, or the one within a number format."""
-    power_w: tuple[float, ...]
-    """Laser powers, as the core counts them: a line's, or the whole laser's."""
-    bits: tuple[float | None, ...]
-    """Effective bits with everything; None where the core does not work at that power."""
-    limits: dict[str, tuple[float, ...]]
-    """Effective bits that each cause of noise alone would leave, at each power."""
-    present_w: float
-    """Power that the core has."""
-    present_bits: float
-    """Effective bits at that power."""
-
-
-def analog_core(core: Core) -> Core:
-    """Return the core itself, or of a number format the core within that multiplies."""
-    inner: Any = core
-    while not hasattr(inner, LASER):
-        inner = inner.core
-    return inner
-
-
-def noise_ratio_of(core: Core) -> NoiseRatio:
-    """Return noise over signal of a full-scale sample by cause, converters included.
-
-    Parameters
-    ----------
-    core : Core
-        A core; of a number format the noise of the core within.
-
-    Raises
-    ------
-    HeliographError
-        If the core does not tell its noise by cause.
-    """
-    inner: Any = analog_core(core)
-    ratio: NoiseRatio | None = getattr(inner, "noise_ratio", None)
-    if ratio is None:
-        msg = f"core '{inner.name}' does not tell its noise by cause; give it a property noise_ratio"
-        raise HeliographError(msg)
-    return ratio
-
-
-def at_power(ratio: NoiseRatio, relative: float) -> NoiseRatio:
-    """Return a noise ratio at so many times the laser power.
-
-    Notes
-    -----
-    Amplifier noise does not know the light and the signal's power grows with its square; shot noise grows
-    with the light; the rest grows with the signal (`optical.cores.sizing`).
-    """
-    return dataclasses.replace(ratio, dark=ratio.dark / relative**2, shot=ratio.shot / relative)
-
-
-def causes(ratio: NoiseRatio) -> dict[str, float]:
-    """Return noise over signal by cause, those without any left out."""
-    parts = {SHOT: ratio.shot, DARK: ratio.dark} | {
-        name.removeprefix("the "): part for name, part in ratio.bright.items()
-    }
-    return {name: part for name, part in parts.items() if part > 0.0}
-
-
-def bits_curve(core: Core) -> BitsCurve:
-    """Return effective bits over laser power with the limit that each cause sets alone."""
-    inner = analog_core(core)
-    present_w = float(get_at(inner, LASER))
-    ratio = noise_ratio_of(core)
-    relative = np.logspace(-SPAN_DECADES, SPAN_DECADES, POINTS)
-    scaled = [_causes_at(inner, ratio, float(factor)) for factor in relative]
-    return BitsCurve(
-        name=inner.name if inner is core else f"{inner.name} in {core.name}",
-        power_w=tuple(float(present_w * factor) for factor in relative),
-        bits=tuple(_bits_at(inner, float(present_w * factor)) for factor in relative),
-        limits={name: tuple(_bits_of(one.get(name)) for one in scaled) for name in causes(ratio)},
-        present_w=present_w,
-        present_bits=inner.effective_bits,
-    )
-
-
-def _causes_at(core: Core, ratio: NoiseRatio, relative: float) -> dict[str, float]:
-    """Return noise over signal by cause at so many times the laser power, a chip calibrated at that power.
-
-    Notes
-    -----
-    An amplifier saturates and is the noisier the fainter its input, so a core that has one tells nothing
-    where its link does not close.
-    """
-    try:
-        return causes(noise_ratio_of(replace_at(core, LASER, relative * float(get_at(core, LASER)))))
-    except LinkError:
-        return {} if getattr(core, "amplifier", None) is not None else causes(at_power(ratio, relative))
-
-
-def _bits_of(ratio: float | None) -> float:
-    return math.nan if ratio is None else bits_from_snr(1.0 / ratio)
-
-
-def _bits_at(core: Core, power_w: float) -> float | None:
-    try:
-        bits = replace_at(core, LASER, power_w).effective_bits
-    except LinkError:
-        return None
-    return bits if math.isfinite(bits) else None
 
 
 TOKENS = 8192
@@ -165,6 +56,88 @@ PHASES = (Phase.FORWARD, Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
 """The three products of a layer."""
 PICOJOULE = to_si("energy_j", 1.0, "pJ")
 """Unit in which energy per multiply-accumulate is shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnrCurve:
+    """Signal-to-noise ratio of a layer's products over laser power."""
+
+    name: str
+    """The core."""
+    operands: OperandKind
+    """Statistics of the operands."""
+    power_w: tuple[float, ...]
+    """Laser powers, as the core counts them: a line's, or the whole laser's."""
+    snr_db: tuple[float | None, ...]
+    """With everything; None where the core does not work at that power."""
+    limits: dict[str, tuple[float, ...]]
+    """Ratio that each cause of noise alone would leave, at each power; NaN where the core does not work."""
+    present_w: float
+    """Power that the core has."""
+    present: Precision
+    """Precision at that power."""
+
+
+def analog_core(core: Core) -> Core:
+    """Return the core itself, or of a number format the core within that multiplies."""
+    inner: Any = core
+    while not hasattr(inner, LASER):
+        inner = inner.core
+    return inner
+
+
+def layer_precision(core: Core, operands: OperandKind, tokens: int = TOKENS) -> Precision:
+    """Return the precision of the three products of a layer together.
+
+    Parameters
+    ----------
+    core : Core
+        A core.
+    operands : OperandKind
+        Statistics of the operands.
+    tokens : int
+        Vectors that pass the layer together.
+
+    Raises
+    ------
+    LinkError
+        If its link does not close.
+    """
+    products = [one for product in model_products(layer_products(tokens)) for one in product.on(operands)]
+    return core_precision(core, products)
+
+
+def snr_curve(core: Core, operands: OperandKind, tokens: int = TOKENS) -> SnrCurve:
+    """Return signal over noise over laser power with the limit that each cause sets alone."""
+    present_w = float(get_at(core, LASER))
+    power_w = tuple(
+        float(present_w * 10.0**place) for place in np.linspace(-SPAN_DECADES, SPAN_DECADES, POINTS)
+    )
+    found = [_precision_at(core, operands, tokens, power) for power in power_w]
+    causes = dict.fromkeys(cause for one in found if one is not None for cause in one.noise)
+    return SnrCurve(
+        name=core.name,
+        operands=operands,
+        power_w=power_w,
+        snr_db=tuple(None if one is None else one.snr_db for one in found),
+        limits={cause: tuple(_limit(one, cause) for one in found) for cause in causes},
+        present_w=present_w,
+        present=layer_precision(core, operands, tokens),
+    )
+
+
+def _precision_at(core: Core, operands: OperandKind, tokens: int, power_w: float) -> Precision | None:
+    try:
+        return layer_precision(replace_at(core, LASER, power_w), operands, tokens)
+    except LinkError:
+        return None
+
+
+def _limit(found: Precision | None, cause: str) -> float:
+    """Return the ratio in decibels that one cause leaves; NaN without a core that works or such noise."""
+    noise = 0.0 if found is None else found.noise.get(cause, 0.0)
+    return -db_from_ratio(noise) if noise > 0.0 else math.nan
+
 
 STAGES = MappingProxyType(
     {
@@ -338,14 +311,14 @@ def training_j_per_mac(energies: Sequence[PhaseEnergy]) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """Energy, time and effective bits of an accelerator."""
+    """Energy, time and precision of an accelerator."""
 
     j_per_mac: float
     """Energy per multiply-accumulate over the three products of a layer."""
     time_s: float
     """Time of the three together."""
-    effective_bits: float
-    """Effective bits of a full-scale sample."""
+    snr_db: float
+    """Executed signal-to-noise ratio of the three together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -368,17 +341,17 @@ class Swing:
     """Answers at the high end; None where the core does not work with it."""
 
 
-def answers(unit: PhotonicUnit, tokens: int) -> Answers:
-    """Return energy, time and effective bits of an accelerator."""
+def answers(unit: PhotonicUnit, tokens: int, operands: OperandKind = DEFAULT_OPERANDS) -> Answers:
+    """Return energy, time and precision of an accelerator."""
     energies = [phase_energy(unit, product) for product in layer_products(tokens)]
     return Answers(
         j_per_mac=training_j_per_mac(energies),
         time_s=sum(one.time_s for one in energies),
-        effective_bits=unit.core.effective_bits,
+        snr_db=layer_precision(unit.core, operands, tokens).snr_db,
     )
 
 
-def tornado(unit: PhotonicUnit, tokens: int) -> tuple[Swing, ...]:
+def tornado(unit: PhotonicUnit, tokens: int, operands: OperandKind = DEFAULT_OPERANDS) -> tuple[Swing, ...]:
     """Return the swing of every parameter that has a range and moves an answer.
 
     Parameters
@@ -387,20 +360,22 @@ def tornado(unit: PhotonicUnit, tokens: int) -> tuple[Swing, ...]:
         The accelerator; its number of cores stays, so that a hungrier core draws more power.
     tokens : int
         Tokens of the products.
+    operands : OperandKind
+        Statistics of their operands.
 
     Notes
     -----
-    The laser's power stays too: a lossier part costs bits, not light. Numbers that the user set keep the
+    The laser's power stays too: a lossier part costs precision, not light. Numbers that the user set keep the
     range of the table.
     """
-    present = answers(unit, tokens)
+    present = answers(unit, tokens, operands)
     swings = []
     for one in parameters_of(unit):
         if (one.low is None and one.high is None) or isinstance(one.value, str):
             continue
         low = one.value if one.low is None else one.low
         high = one.value if one.high is None else one.high
-        ends = [_answers_at(unit, one.path, end, tokens) for end in (low, high)]
+        ends = [_answers_at(unit, one.path, end, tokens, operands) for end in (low, high)]
         if all(end == present for end in ends):
             continue
         swings.append(
@@ -417,9 +392,11 @@ def tornado(unit: PhotonicUnit, tokens: int) -> tuple[Swing, ...]:
     return tuple(swings)
 
 
-def _answers_at(unit: PhotonicUnit, path: str, value: float, tokens: int) -> Answers | None:
+def _answers_at(
+    unit: PhotonicUnit, path: str, value: float, tokens: int, operands: OperandKind
+) -> Answers | None:
     try:
-        return answers(replace_at(unit, path, value), tokens)
+        return answers(replace_at(unit, path, value), tokens, operands)
     except HeliographError:
         return None
 
@@ -435,7 +412,7 @@ TORNADO_BARS = 12
 LEAST_CHANGE = 3e-3
 """Share of the largest change below which a parameter gets no bar; a choice."""
 
-_MOST_BITS = 16.0
+_SHOWN_DB = (-10.0, 70.0)
 _LIMIT_STYLES = ("-", "--")
 _LOW, _HIGH = PALETTE[4], PALETTE[5]
 _HEADROOM = 1.25
@@ -499,52 +476,50 @@ def waterfall(energies: Sequence[PhaseEnergy], gpu: str, gpu_j_per_mac: float, t
         return figure
 
 
-def bits_over_power(curve: BitsCurve) -> Figure:
-    """Draw effective bits over laser power, with the limit that each cause of noise sets alone."""
+def snr_over_power(curve: SnrCurve) -> Figure:
+    """Draw signal over noise over laser power, with the limit that each cause of noise sets alone."""
     from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - only to draw
 
     symbol, factor = prefix_of(curve.present_w)
     power = np.array(curve.power_w) / factor
-    bits = np.array([math.nan if one is None else one for one in curve.bits])
+    ratio_db = np.array([math.nan if one is None else one for one in curve.snr_db])
     with styled():
         figure = new_figure(4.0)
         axes = figure.add_subplot()
         for place, (cause, limit) in enumerate(curve.limits.items()):
-            turn = _LIMIT_STYLES[place % len(_LIMIT_STYLES)]
+            above = not np.nanmin(limit) < _SHOWN_DB[1]
             axes.plot(
                 power,
                 limit,
-                turn,
+                _LIMIT_STYLES[place % len(_LIMIT_STYLES)],
                 color=PALETTE[place % len(PALETTE)],
                 linewidth=1.2,
-                label=cause if min(limit) < _MOST_BITS else f"{cause} (above)",
+                label=f"{cause} (above)" if above else cause,
             )
-        axes.plot(power, bits, color=REFERENCE, linewidth=2.2, label="all together")
-        axes.plot(curve.present_w / factor, curve.present_bits, "o", color=REFERENCE, markersize=6.0)
-        axes.annotate(
-            f"{curve.present_bits:.2f} bits at {curve.present_w / factor:.3g} {symbol}W",
-            (curve.present_w / factor, curve.present_bits),
-            (6, -14),
-            textcoords="offset points",
-        )
-        works = np.flatnonzero(~np.isnan(bits))
-        if works.size and works[-1] < len(bits) - 1:
-            end = (power[works[-1]], bits[works[-1]])
+        axes.plot(power, ratio_db, color=REFERENCE, linewidth=2.2, label="all together")
+        now = (curve.present_w / factor, curve.present.snr_db)
+        axes.plot(*now, "o", color=REFERENCE, markersize=6.0)
+        text = f"{now[1]:.1f} dB at {now[0]:.3g} {symbol}W"
+        axes.annotate(text, now, (6, -14), textcoords="offset points")
+        works = np.flatnonzero(~np.isnan(ratio_db))
+        if works.size and works[-1] < len(ratio_db) - 1:
+            end = (power[works[-1]], ratio_db[works[-1]])
             axes.plot(*end, "x", color=REFERENCE, markersize=7.0, label="too much light for the core beyond")
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.set_xlim(power[0], power[-1])
-        axes.set_ylim(0.0, _MOST_BITS)
+        axes.set_ylim(*_SHOWN_DB)
         axes.set_xlabel(f"Laser power ({symbol}W)")
-        axes.set_ylabel("Effective bits, full-scale sample")
+        axes.set_ylabel("Signal over noise of a layer's products (dB)")
         axes.grid(visible=True)
-        axes.set_title(f"{label(curve.name)}: what limits a sample; each line is one cause alone", loc="left")
+        title = f"{label(curve.name)}, {curve.operands} operands: each line is one cause of noise alone"
+        axes.set_title(title, loc="left")
         figure.legend(loc="outside lower center", ncols=3)
         return figure
 
 
 def tornado_bars(swings: Sequence[Swing], present: Answers, title: str) -> Figure:
-    """Draw what both ends of each parameter's range do to energy, time and effective bits.
+    """Draw what both ends of each parameter's range do to energy, time and precision.
 
     Parameters
     ----------
@@ -557,9 +532,9 @@ def tornado_bars(swings: Sequence[Swing], present: Answers, title: str) -> Figur
 
     Notes
     -----
-    Each panel shows the parameters that move its answer most. A cross among the bits, in the colour of an
-    end: the core does not work there, as its light does not reach the detectors or a constructor refuses the
-    number.
+    Each panel shows the parameters that move its answer most. A cross among the decibels, in the colour of
+    an end: the core does not work there, as its light does not reach the detectors or a constructor
+    refuses the number.
     """
     from matplotlib.lines import Line2D  # noqa: PLC0415 - only to draw
     from matplotlib.patches import Patch  # noqa: PLC0415 - only to draw
@@ -592,15 +567,15 @@ def time_change(one: Answers, present: Answers) -> float:
     return 100.0 * (one.time_s / present.time_s - 1.0)
 
 
-def bits_change(one: Answers, present: Answers) -> float:
-    """Return the change of effective bits."""
-    return one.effective_bits - present.effective_bits
+def snr_change(one: Answers, present: Answers) -> float:
+    """Return the change of the signal-to-noise ratio, decibels."""
+    return one.snr_db - present.snr_db
 
 
 CHANGES = (
     ("Energy per multiply-accumulate", "%", energy_change),
     ("Time", "%", time_change),
-    ("Effective bits", "bits", bits_change),
+    ("Signal over noise", "dB", snr_change),
 )
 """Panels of a tornado: what is told, its unit, and how it follows from two answers."""
 
@@ -613,7 +588,7 @@ def _strongest(
     for swing in swings:
         low, high = (None if end is None else change(end, present) for end in (swing.at_low, swing.at_high))
         strength = max(abs(end) for end in (low, high, 0.0) if end is not None)
-        fails = None in (low, high) and change is bits_change
+        fails = None in (low, high) and change is snr_change
         bars.append(
             (math.inf if fails else strength, strength, (swing.path.removeprefix("core."), low, high))
         )
@@ -664,10 +639,12 @@ class CoreResult(Result):
     """Energy and time of the three products of a layer."""
     gpu_j_per_mac: float
     """The GPU's energy per multiply-accumulate over the same products."""
-    curve: BitsCurve
-    """Effective bits over laser power."""
+    curve: SnrCurve
+    """Signal over noise over laser power."""
+    table: tuple[PrecisionRow, ...]
+    """Signal over noise by operands and length, beside number formats."""
     present: Answers
-    """Energy, time and bits as the core stands."""
+    """Energy, time and precision as the core stands."""
     swings: tuple[Swing, ...]
     """Effect of each parameter's range on them."""
     parameters: tuple[Parameter, ...]
@@ -682,22 +659,27 @@ class CoreResult(Result):
             "tokens": self.bench.tokens,
             "gpu_j_per_mac": self.gpu_j_per_mac,
             "j_per_mac": self.present.j_per_mac,
-            "effective_bits": self.present.effective_bits,
+            "snr_db": self.present.snr_db,
+            "operands": str(self.curve.operands),
+            "effective_bits": self.bench.unit.core.effective_bits,
             "phases": [
                 dataclasses.asdict(one) | {"j_per_mac": one.j_per_mac, "by_stage": one.j_per_mac_by_stage}
                 for one in self.energies
             ],
-            "bits": dataclasses.asdict(self.curve),
+            "snr": dataclasses.asdict(self.curve),
+            "precision": _precision_table(self.table),
             "tornado": [dataclasses.asdict(one) for one in self.swings],
             "parameters": [dataclasses.asdict(one) for one in self.parameters],
         }
 
     def report(self) -> list[Block]:
-        """Return the tables of energy, time and bits, and of the numbers behind them."""
+        """Return the tables of energy, time and precision, and of the numbers behind them."""
         name = self.bench.name
         return [
             ReportTable(f"Core {name}", [str(phase) for phase in PHASES], study_rows(self)),
             *summary_lines(self),
+            ReportTable("Executed signal over noise, dB", _heads(self), precision_rows(self)),
+            f"Sums of K products, {ROWS} x {ROWS} outputs; outliers: 0.1 % of A's channels 20 times larger.",
             ReportTable("Numbers it is made of", ("value", "low", "high"), parameter_rows(self)),
             "Sources of each: heliograph show NAME. The paths are what --set takes.",
         ]
@@ -707,9 +689,14 @@ class CoreResult(Result):
         return _energy_table(self)
 
     def tables(self) -> dict[str, list[Row]]:
-        """Return energy by stage, bits over laser power, and what each number does."""
-        bits, numbers = _bits_table(self.curve), _tornado_table(self)
-        return {"energy": self.rows(), "bits": bits, "tornado": numbers}
+        """Return energy by stage, signal over noise by power and by operands, and each number's swing."""
+        precision = _precision_table(self.table)
+        return {
+            "energy": self.rows(),
+            "snr": _snr_table(self.curve),
+            "precision": precision,
+            "tornado": _tornado_table(self),
+        }
 
     def figures(self) -> dict[str, Figure]:
         """Return pictures of the same three."""
@@ -718,20 +705,21 @@ class CoreResult(Result):
         ends = f"{bench.name}: each number at the ends of its range"
         return {
             "energy": waterfall(self.energies, bench.gpu.name, self.gpu_j_per_mac, products),
-            "bits": bits_over_power(self.curve),
+            "snr": snr_over_power(self.curve),
             "tornado": tornado_bars(self.swings, self.present, ends),
         }
 
 
-def study(bench: Bench) -> CoreResult:
-    """Return energy, bits and sensitivities of an accelerator's core."""
+def study(bench: Bench, operands: OperandKind = DEFAULT_OPERANDS) -> CoreResult:
+    """Return energy, precision and sensitivities of an accelerator's core."""
     return CoreResult(
         bench=bench,
         energies=bench.energies(),
         gpu_j_per_mac=bench.gpu_j_per_mac(),
-        curve=bits_curve(bench.unit.core),
-        present=answers(bench.unit, bench.tokens),
-        swings=tornado(bench.unit, bench.tokens),
+        curve=snr_curve(bench.unit.core, operands, bench.tokens),
+        table=precision_table(bench.unit.core),
+        present=answers(bench.unit, bench.tokens, operands),
+        swings=tornado(bench.unit, bench.tokens, operands),
         parameters=tuple(parameters_of(bench.unit)),
     )
 
@@ -774,20 +762,41 @@ def study_rows(found: CoreResult) -> list[ReportRow]:
             note="derived",
         ),
         ReportRow(
-            label="effective bits",
-            values=tuple(f"{found.present.effective_bits:.2f}" for _ in energies),
-            note="derived: link budget",
+            label=f"signal over noise, {found.curve.operands} operands",
+            values=(f"{found.present.snr_db:.1f} dB", "", ""),
+            note="derived: all three",
         ),
     ]
-    limits = {cause: curve[len(curve) // 2] for cause, curve in found.curve.limits.items()}
+    noise = found.curve.present.noise
     rows += [
         ReportRow(
             label=f"  {cause} alone",
-            values=tuple(f"{limits[cause]:.2f}" for _ in energies),
-            note=f"derived: {found.curve.name}" if found.curve.name != found.bench.name else "derived",
+            values=(f"{-db_from_ratio(noise[cause]):.1f} dB", "", ""),
+            note="derived",
         )
-        for cause in sorted(limits, key=lambda cause: limits[cause])
+        for cause in sorted(noise, key=lambda cause: -noise[cause])
     ]
+    bits = found.bench.unit.core.effective_bits
+    rows.append(
+        ReportRow(
+            label="effective bits of a full-scale sample", values=(f"{bits:.2f}", "", ""), note="link budget"
+        )
+    )
+    return rows
+
+
+def _heads(found: CoreResult) -> list[str]:
+    return [found.bench.name, *found.table[0].formats_db]
+
+
+def precision_rows(found: CoreResult) -> list[ReportRow]:
+    """Return the signal-to-noise ratios by operands and length as lines of a table."""
+    rows, last = [], None
+    for one in found.table:
+        values = tuple(f"{number:.1f}" for number in (one.core_db, *one.formats_db.values()))
+        name = f"{one.operands}, K = {one.length:,}"
+        rows.append(ReportRow(label=name, values=values, section=last not in (None, one.operands)))
+        last = one.operands
     return rows
 
 
@@ -836,12 +845,20 @@ def _energy_table(found: CoreResult) -> list[Row]:
     return [*rows, {"phase": "all", "stage": found.bench.gpu.name, "energy_j_per_mac": found.gpu_j_per_mac}]
 
 
-def _bits_table(curve: BitsCurve) -> list[Row]:
+def _snr_table(curve: SnrCurve) -> list[Row]:
     rows: list[Row] = []
-    for place, (power_w, bits) in enumerate(zip(curve.power_w, curve.bits, strict=True)):
-        row: Row = {"laser_power_w": power_w, "effective_bits": "" if bits is None else bits}
+    for place, (power_w, ratio_db) in enumerate(zip(curve.power_w, curve.snr_db, strict=True)):
+        row: Row = {"laser_power_w": power_w, "snr_db": "" if ratio_db is None else ratio_db}
         rows.append(row | {cause: limit[place] for cause, limit in curve.limits.items()})
     return rows
+
+
+def _precision_table(found: Sequence[PrecisionRow]) -> list[Row]:
+    return [
+        {"operands": str(one.operands), "length": one.length, "snr_db": one.core_db}
+        | {f"{name}_snr_db": ratio_db for name, ratio_db in one.formats_db.items()}
+        for one in found
+    ]
 
 
 def _tornado_table(found: CoreResult) -> list[Row]:
@@ -866,10 +883,13 @@ _ANSWERS = tuple(item.name for item in dataclasses.fields(Answers))
 
 @dataclass(frozen=True, kw_only=True)
 class OneCore(Study):
-    """Energy and effective bits of one photonic core, by where they go."""
+    """Energy and precision of one photonic core, by where they go."""
 
     name: str = option(..., "core by name (heliograph list cores)", positional=True)
     tokens: int = option(TOKENS, "vectors that pass a layer: reuse of a weight", metavar="N")
+    operands: OperandKind = option(
+        DEFAULT_OPERANDS, "statistics of the operands on which precision over laser power is told"
+    )
     replaced: Replaced = field(default_factory=Replaced)
     settings: tuple[str, ...] = changes()
 
@@ -878,6 +898,6 @@ class OneCore(Study):
         return Path("results") / f"core_{file_name(self.name)}"
 
     def run(self, progress: Progress) -> CoreResult:
-        """Return energy, bits and sensitivities of the core."""
+        """Return energy, precision and sensitivities of the core."""
         built = bench(self.name, assignments=self.settings, tokens=self.tokens, **self.replaced.given())
-        return study(built)
+        return study(built, self.operands)

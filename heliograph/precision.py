@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from electronic.formats import FORMATS, NumberFormat, format_named
 from optical.cores.core import Core
 from optical.cores.sizing import Product, core_precision, with_laser_for
+from optical.execution.precision import predicted
 from simulator.operand_statistics import OperandKind, Operands, operands_of
 from simulator.operators import MatMul, Operator, Overlapped, Phase, StepGraph
 from simulator.operators import Sequence as Run
@@ -28,6 +29,10 @@ DEFAULT_OPERANDS = OperandKind.GAUSSIAN
 """Operands on which precision is told where nobody names others."""
 LENGTHS = (256, 4096, 16384)
 """Lengths of a sum at which a core's precision is told; a choice."""
+ROWS = 128
+"""Rows and columns of such a product; a choice."""
+SHOWN_FORMATS = ("bf16", "fp8", "int8")
+"""Number formats beside it; a choice."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,21 +99,86 @@ def products_of(graph: StepGraph) -> tuple[ModelProduct, ...]:
     graph : StepGraph
         One step, or several.
     """
+    return _together(
+        (product, count * task.multiplicity)
+        for task in graph.tasks
+        for product, count in matmuls_of(task.operator)
+    )
+
+
+def model_products(products: Iterable[MatMul]) -> tuple[ModelProduct, ...]:
+    """Return single products in the same form, alike ones together."""
+    return _together((product, 1) for product in products)
+
+
+def _together(products: Iterable[tuple[MatMul, int]]) -> tuple[ModelProduct, ...]:
     found: dict[ModelProduct, float] = {}
-    for task in graph.tasks:
-        for product, count in matmuls_of(task.operator):
-            one = ModelProduct(
-                name=product.name,
-                phase=product.phase,
-                rows=product.m,
-                length=product.k,
-                columns=product.n,
-                element_bytes=product.element_bytes,
-                macs=1.0,
-            )
-            found[one] = found.get(one, 0.0) + float(product.macs * count * task.multiplicity)
+    for product, count in products:
+        one = ModelProduct(
+            name=product.name,
+            phase=product.phase,
+            rows=product.m,
+            length=product.k,
+            columns=product.n,
+            element_bytes=product.element_bytes,
+            macs=1.0,
+        )
+        found[one] = found.get(one, 0.0) + float(product.macs * count)
     alike = [dataclasses.replace(one, macs=macs) for one, macs in found.items()]
     return tuple(sorted(alike, key=lambda one: -one.macs))
+
+
+def told_kinds() -> tuple[OperandKind, ...]:
+    """Return the kinds of operands that are told without a product's name: all but captured ones."""
+    return tuple(kind for kind in OperandKind if kind is not OperandKind.CAPTURED)
+
+
+def phase_of(kind: OperandKind) -> Phase:
+    """Return the phase of a product with operands of a kind: gradients belong to the backward pass."""
+    return Phase.GRAD_INPUT if kind is OperandKind.GRADIENTS else Phase.FORWARD
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrecisionRow:
+    """Signal-to-noise ratio of a core on one kind of operands and one length, beside number formats."""
+
+    operands: OperandKind
+    """Statistics of the operands."""
+    length: int
+    """K."""
+    core_db: float
+    """Of the core."""
+    formats_db: dict[str, float]
+    """Of each number format, by its name."""
+
+
+def precision_table(core: Core, lengths: Sequence[int] = LENGTHS) -> tuple[PrecisionRow, ...]:
+    """Return the precision of a core by operands and length, beside that of number formats.
+
+    Parameters
+    ----------
+    core : Core
+        A core.
+    lengths : sequence of int
+        Products of a sum.
+
+    Raises
+    ------
+    LinkError
+        If its link does not close.
+    """
+    rows = []
+    for kind in told_kinds():
+        operands, phase = operands_of(kind), phase_of(kind)
+        spec = core.analog(phase)
+        for length in lengths:
+            formats = {
+                name: FORMATS[name].predicted(operands, length, rows=ROWS, columns=ROWS, phase=phase).snr_db
+                for name in SHOWN_FORMATS
+            }
+            found = predicted(spec, operands, length, rows=ROWS, columns=ROWS).snr_db
+            rows.append(PrecisionRow(operands=kind, length=length, core_db=found, formats_db=formats))
+    return tuple(rows)
 
 
 @dataclass(frozen=True, kw_only=True)

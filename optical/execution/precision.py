@@ -33,7 +33,7 @@ from simulator.scaled_operands import (
 ROUNDING = "rounding of operands"
 READOUT = "output converter"
 CLIPPING = "clipping"
-RECEIVER = "amplifier and dark current"
+RECEIVER = "amplifier, dark current, extinction"
 SHOT = "shot noise"
 ENCODING = "operand converters"
 FLUCTUATION = "laser intensity and last symbol"

@@ -1,6 +1,7 @@
 """`heliograph core`: energy, bits and sensitivities of every core, drawn and written down."""
 
 import csv
+import itertools
 import json
 import math
 import re
@@ -13,14 +14,13 @@ from experiments.cli import BAD_INPUT
 from experiments.core import (
     OTHER,
     PHASES,
-    analog_core,
     answers,
-    at_power,
     bench,
-    bits_curve,
+    layer_precision,
     layer_products,
-    noise_ratio_of,
     parameter_rows,
+    precision_rows,
+    snr_curve,
     study,
     study_rows,
     summary_lines,
@@ -29,6 +29,7 @@ from experiments.core import (
 )
 from heliograph.style import DPI, WIDTH_IN
 from optical.cores import CORES
+from simulator.operand_statistics import OperandKind
 from simulator.parameter_tree import get_at, replace_at
 
 each_core = pytest.mark.parametrize("name", CORES)
@@ -59,31 +60,24 @@ def test_stages_hold_all_energy_of_cost_and_static_power(name):
         assert product.macs == layer_products(built.tokens)[0].macs
 
 
-@each_core
-def test_causes_of_noise_add_up_to_the_cores_own_bits(name):
-    curve = bits_curve(bench(name).unit.core)
-    inner = analog_core(bench(name).unit.core)
-    assert curve.present_bits == pytest.approx(inner.effective_bits)
-    for place, bits in enumerate(curve.bits):
-        noise = math.fsum(10 ** (-(6.02 * limit[place] + 1.76) / 10) for limit in curve.limits.values())
-        together = (-10 * math.log10(noise) - 1.76) / 6.02
-        if bits is not None:
-            assert bits == pytest.approx(together, rel=1e-9)
-            assert all(bits <= limit[place] + 1e-9 for limit in curve.limits.values())
-    assert sum(bits is not None for bits in curve.bits) > len(curve.bits) // 2
+def together_db(curve, place):
+    """Return what all causes of noise leave together at one power."""
+    limits = [limit[place] for limit in curve.limits.values() if not math.isnan(limit[place])]
+    return -10 * math.log10(math.fsum(10 ** (-limit / 10) for limit in limits))
 
 
 @each_core
-def test_shot_noise_gives_half_a_bit_per_doubling_and_amplifier_noise_one(name):
-    """SNR grows with the power where shot noise limits it, with its square where the amplifier does."""
-    ratio = noise_ratio_of(bench(name).unit.core)
-    twice = at_power(ratio, 2.0)
-    assert twice.shot == pytest.approx(ratio.shot / 2)
-    assert twice.dark == pytest.approx(ratio.dark / 4)
-    core = analog_core(bench(name).unit.core)
-    brighter = noise_ratio_of(replace_at(core, "laser_power_w", 1.01 * core.laser_power_w))
-    assert brighter.shot == pytest.approx(at_power(ratio, 1.01).shot)
-    assert brighter.dark == pytest.approx(at_power(ratio, 1.01).dark)
+def test_causes_of_noise_add_up_to_the_precision_of_all(name):
+    core = bench(name).unit.core
+    curve = snr_curve(core, OperandKind.GAUSSIAN)
+    assert curve.present.snr_db == layer_precision(core, OperandKind.GAUSSIAN).snr_db
+    for place, ratio_db in enumerate(curve.snr_db):
+        if ratio_db is not None:
+            assert ratio_db == pytest.approx(together_db(curve, place), rel=1e-9)
+    found = [ratio_db for ratio_db in curve.snr_db if ratio_db is not None]
+    assert len(found) > len(curve.snr_db) // 4
+    gains = [bright - dim for dim, bright in itertools.pairwise(found) if dim > 0.0]
+    assert min(gains) >= 0.0  # more light is no worse, but of remainders that are nearly all misread
 
 
 @each_core
@@ -97,10 +91,10 @@ def test_tornado_says_what_setting_a_parameter_says(name):
         assert swing.low <= swing.value <= swing.high
     laser = next(one for one in swings if one.path.endswith("laser.wall_plug_efficiency"))
     assert laser.at_low.j_per_mac > present.j_per_mac > laser.at_high.j_per_mac
-    assert laser.at_low.effective_bits == present.effective_bits == laser.at_high.effective_bits
+    assert laser.at_low.snr_db == present.snr_db == laser.at_high.snr_db
     assert {laser.at_low.time_s, laser.at_high.time_s} == {present.time_s}
     worse = next(one for one in swings if one.path.endswith("adc.enob_bits"))
-    assert worse.at_low.effective_bits <= present.effective_bits <= worse.at_high.effective_bits
+    assert worse.at_low.snr_db <= present.snr_db <= worse.at_high.snr_db
 
 
 def test_more_tokens_spread_loading_over_more_work():
@@ -113,17 +107,19 @@ def test_command_writes_pictures_and_what_is_in_them(capsys, tmp_path):
     assert code == 0
     assert re.search(r"a die of 1\d\d\d mm²", err)
     record = json.loads(out)
-    for what in ("energy", "bits", "tornado"):
+    for what in ("energy", "snr", "tornado"):
         assert imread(tmp_path / f"core_{what}.png").shape[1] == WIDTH_IN * DPI
         assert (tmp_path / f"core_{what}.svg").read_text().lstrip().startswith("<?xml")
-    assert len(record["files"]) == 10
+    assert len(record["files"]) == 11
     energy = table(tmp_path / "core_energy.csv")
     for phase in record["phases"]:
         drawn = sum(float(row["energy_j_per_mac"]) for row in energy if row["phase"] == phase["phase"])
         assert drawn == pytest.approx(phase["j_per_mac"])
     assert float(energy[-1]["energy_j_per_mac"]) == pytest.approx(record["gpu_j_per_mac"])
-    bits = table(tmp_path / "core_bits.csv")
-    assert bits[-1]["effective_bits"] == ""  # so much light overflows the capacitors
+    assert table(tmp_path / "core_snr.csv")[-1]["snr_db"] == ""  # so much light overflows the capacitors
+    rows = table(tmp_path / "core_precision.csv")
+    assert {row["operands"] for row in rows} >= {"uniform", "gaussian", "outliers", "gradients"}
+    assert float(rows[0]["fp8_snr_db"]) == pytest.approx(28.9, abs=0.1)
     assert len(table(tmp_path / "core_tornado.csv")) == len(record["tornado"])
 
 
@@ -131,7 +127,7 @@ def test_dimmer_laser_costs_less_and_reads_worse():
     built = [bench("crossbar", assignments=[f"laser_power_w={power}"]) for power in ("15 mW", "1 mW")]
     bright, dim = (answers(one.unit, one.tokens) for one in built)
     assert dim.j_per_mac < bright.j_per_mac
-    assert dim.effective_bits < bright.effective_bits
+    assert dim.snr_db < bright.snr_db - 3.0
 
 
 @each_core
@@ -139,7 +135,8 @@ def test_table_names_every_stage_and_limit_with_a_value_for_each_phase(name):
     found = study(bench(name))
     labels = {row.label.strip() for row in study_rows(found)}
     assert {stage for one in found.energies for stage in one.j_per_mac_by_stage} <= labels
-    assert {f"{cause} alone" for cause in found.curve.limits} <= labels
+    assert {f"{cause} alone" for cause in found.curve.present.noise} <= labels
+    assert all(len(row.values) == 4 for row in precision_rows(found))
     assert all(len(row.values) == len(PHASES) for row in study_rows(found))
     assert len(summary_lines(found)) == 2
 
@@ -166,14 +163,14 @@ def test_every_number_is_told_with_its_unit_range_and_status(name):
     assert json.loads(json.dumps(found.record()))["parameters"][0]["status"]
 
 
-def test_an_amplified_core_tells_its_bits_at_every_power_as_it_stands():
+def test_an_amplified_core_tells_its_precision_at_every_power_as_it_stands():
     amplified = bench("crossbar", assignments=("core.amplifier=soa_typical", "laser_power_w=3 mW"))
-    curve = bits_curve(amplified.unit.core)
-    for place in (30, 50, 70):
+    curve = snr_curve(amplified.unit.core, OperandKind.GAUSSIAN)
+    for place in (20, 25, 30):
         core = replace_at(amplified.unit.core, "laser_power_w", curve.power_w[place])
-        assert curve.bits[place] == pytest.approx(core.effective_bits)
-        noise = math.fsum(10 ** (-(6.02 * limit[place] + 1.76) / 10) for limit in curve.limits.values())
-        assert curve.bits[place] == pytest.approx((-10 * math.log10(noise) - 1.76) / 6.02)
+        found = layer_precision(core, OperandKind.GAUSSIAN).snr_db
+        assert curve.snr_db[place] == pytest.approx(found)
+        assert found == pytest.approx(together_db(curve, place))
 
 
 @pytest.mark.parametrize(

