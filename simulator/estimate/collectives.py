@@ -6,6 +6,7 @@ Lines of many layouts on one fabric are found together, each geometry of groups 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 import numpy as np
 import simpy
@@ -52,6 +53,12 @@ class CollectiveLines:
         payload = np.asarray(payload_bytes, dtype=float)[..., None]
         fastest = (self.start_s + self.s_per_byte * payload).argmin(axis=-1)
         return self.energy_j_per_byte[fastest] * payload[..., 0]
+
+    def priced(self, payload_bytes: float) -> tuple[float, float]:
+        """Return time in s and dynamic energy in J of one payload."""
+        times_s = self.start_s + self.s_per_byte * payload_bytes
+        fastest = int(times_s.argmin())
+        return float(times_s[fastest]), float(self.energy_j_per_byte[fastest] * payload_bytes)
 
     def slowed(self, factor: float) -> CollectiveLines:
         """Return the lines where bytes take so many times as long."""
@@ -128,6 +135,7 @@ class LinePrices:
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
+        self._sites: dict[int, _Site] = {}
         self._known: dict[tuple[object, ...], CollectiveLines | None] = {}
         self._slowdowns: dict[tuple[object, ...], Slowdown] = {}
         self._crowds: dict[tuple[object, ...], float] = {}
@@ -220,12 +228,14 @@ class LinePrices:
         return collective_slowdown(mine, theirs, network.graph.capacity_bytes_per_s)
 
     def _key(self, operator: Collective, layout: RankLayout) -> tuple[object, ...]:
-        """Return what two collectives that cost the same have in common."""
-        rank_class = _inner(layout)
-        members = layout.members(rank_class)
-        near = layout.groups(operator.axis, rank_class)[0] if operator.axis != PIPELINE else members
-        far = layout.members(rank_class + operator.shift) if operator.shift else near
-        start = members[0] // self.fabric.node_size * self.fabric.node_size
+        """Return what two collectives that cost the same have in common.
+
+        Keys of two collectives on one layout together say how their groups stand to each other, for each has
+        the places of all ranks of the class beside those of its own first group.
+        """
+        site = self._sites.get(id(layout))
+        if site is None:
+            site = self._sites[id(layout)] = _Site(layout, self.fabric.node_size)
         return (
             operator.kind,
             operator.size,
@@ -234,9 +244,7 @@ class LinePrices:
             operator.skew,
             operator.algorithm,
             operator.shift != 0 and layout.pp > 2,
-            (near - start).tobytes(),
-            (far - start).tobytes() if operator.shift else b"",
-            (members - start).tobytes(),
+            *site.places(operator.axis, operator.shift),
         )
 
     def _measured(self, operator: Collective, layout: RankLayout, rank_class: int) -> CollectiveLines | None:
@@ -275,6 +283,40 @@ class LinePrices:
             )
             for key, (sources, destinations) in pairs.items()
         }
+
+
+class _Site:
+    """Places of a layout's ranks as keys, each worked out once.
+
+    Parameters
+    ----------
+    layout : RankLayout
+        The layout, kept so that nobody else gets its identity.
+    node_size : int
+        Endpoints of a node, by which places are told.
+    """
+
+    def __init__(self, layout: RankLayout, node_size: int) -> None:
+        self._layout = layout
+        self._class = _inner(layout)
+        self._members = layout.members(self._class)
+        self._start = int(self._members[0]) // node_size * node_size
+        self._whole = self._key_of(self._members)
+        self._known: dict[tuple[str, int], tuple[bytes, bytes, bytes]] = {}
+
+    def places(self, axis: str, shift: int) -> tuple[bytes, bytes, bytes]:
+        """Return keys of the first group along an axis, of where it sends, and of all ranks of the class."""
+        found = self._known.get((axis, shift))
+        if found is None:
+            inside = axis != PIPELINE
+            near = self._key_of(self._layout.groups(axis, self._class)[0]) if inside else self._whole
+            far = self._key_of(self._layout.members(self._class + shift)) if shift else b""
+            found = self._known[axis, shift] = (near, far, self._whole)
+        return found
+
+    def _key_of(self, endpoints: np.ndarray) -> bytes:
+        """Return a key of endpoints, counted from the first rank's node: 128 bits, equal by chance never."""
+        return blake2b((endpoints - self._start).tobytes(), digest_size=16).digest()
 
 
 def _inner(layout: RankLayout) -> int:

@@ -7,7 +7,7 @@ of `workloads.step.memory`, stage by representative stage.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
@@ -16,7 +16,6 @@ import numpy as np
 
 from simulator.amounts import smaller
 from simulator.errors import WorkloadError
-from simulator.estimate.collectives import CollectiveLines
 from simulator.node import Node
 from simulator.operators import Collective, Overlapped
 from workloads.layers.transformer import Item
@@ -161,28 +160,31 @@ class Priced:
     """Work that may hide it."""
 
 
-def priced(work: Work, lines: dict[Collective, CollectiveLines]) -> Priced:
+def priced(work: Work, price: Callable[[Collective], tuple[float, float]]) -> Priced:
     """Return a part's work with its collectives' times.
 
     Parameters
     ----------
     work : Work
         The part.
-    lines : dict
-        Lines of every collective of it.
+    price : callable
+        Gives time in s and dynamic energy in J of a collective.
     """
     network_j = 0.0
     waits = {"tp": 0.0, "cp": 0.0, "ep": 0.0}
     for one, count in work.collectives:
-        waits[one.axis] += float(lines[one].time_s(one.payload_bytes)) * count
-        network_j += float(lines[one].energy_j(one.payload_bytes)) * count
+        time_s, energy_j = price(one)
+        waits[one.axis] += time_s * count
+        network_j += energy_j * count
     for one, hidden_s, count in work.overlapped:
-        waits[one.axis] += max(0.0, float(lines[one].time_s(one.payload_bytes)) - hidden_s) * count
-        network_j += float(lines[one].energy_j(one.payload_bytes)) * count
+        time_s, energy_j = price(one)
+        waits[one.axis] += max(0.0, time_s - hidden_s) * count
+        network_j += energy_j * count
     ring_s = 0.0
     for one, count in work.ring:
-        ring_s += float(lines[one].time_s(one.payload_bytes)) * count
-        network_j += float(lines[one].energy_j(one.payload_bytes)) * count
+        time_s, energy_j = price(one)
+        ring_s += time_s * count
+        network_j += energy_j * count
     waited_s = sum(waits.values()) + max(0.0, ring_s - work.beside_s)
     return Priced(
         time_s=work.time_s + work.beside_s + waited_s,
