@@ -212,4 +212,4 @@ def placed(layout: RankLayout, endpoints: Sequence[int]) -> PlacedLayout:
         If there are not as many different endpoints as ranks.
     """
     names = {item.name: getattr(layout, item.name) for item in fields(RankLayout)}
-    return PlacedLayout(endpoints=tuple(int(one) for one in endpoints), **names)
+    return PlacedLayout(endpoints=tuple(map(int, endpoints)), **names)

@@ -306,14 +306,14 @@ def pair_slowdown(
     Progressive filling (Bertsekas and Gallager, "Data networks", section 6.5.2) of two rates: both rise
     until a link is full; who does not cross it goes on until a link of its own is full.
     """
-    links = np.union1d(one.links, other.links)
-    if links.size == one.links.size + other.links.size:
+    room = capacity_bytes_per_s
+    first, second = np.zeros(room.size), np.zeros(room.size)
+    first[one.links] = one.usage
+    if not first[other.links].any():
         return APART
-    room = capacity_bytes_per_s[links]
-    first, second = np.zeros(links.size), np.zeros(links.size)
-    first[np.searchsorted(links, one.links)] = one.usage
-    second[np.searchsorted(links, other.links)] = other.usage
-    full = room / (first + second)
+    second[other.links] = other.usage
+    both = first + second
+    full = np.divide(room, both, out=np.full(room.size, np.inf), where=both > 0.0)
     level = float(full.min())
     tight = full <= level * (1.0 + _TOLERANCE)
     mine = level if first[tight].any() else _least(room - second * level, first)
@@ -504,6 +504,11 @@ class Traffic:
         self._traits = fabric.traits
         self._scale_up = self._traits.scale_up
         self._adder = self._traits.network_adder
+
+    @property
+    def routes_by_size(self) -> bool:
+        """Whether small transfers go other ways than large ones."""
+        return self._traits.routes_by_size
 
     def plan(self, operator: Collective, rank_class: int) -> PricedCollective:
         """Return how a class carries out a collective: the fastest algorithm that has its paths."""
@@ -703,6 +708,7 @@ class Traffic:
             parts=tuple(parts),
             protocol_s=waited,
             alone_s=waited + operator.payload_bytes * whole_s,
+            empty_s=waited,
             wire_bytes=wire_bytes,
             energy_j=energy_j,
             at_once=True,
@@ -763,7 +769,7 @@ class Traffic:
 
     def _priced(self, way: _Way, operator: Collective, protocol: Protocol) -> PricedCollective:
         waited = protocol.start_s if way.parts else 0.0
-        moved = 0.0
+        moved = moved_empty = 0.0
         sized = []
         rounds_outside = 0
         for (flow_group, size_bytes, count, outside), (latency_s, rate) in zip(
@@ -772,10 +778,12 @@ class Traffic:
             rounds_outside += count if outside else 0
             share = protocol.network_efficiency if outside else protocol.efficiency
             moved += count * (latency_s + size_bytes / (rate * share))
+            moved_empty += count * latency_s
             waited += count * (protocol.network_hop_s * outside + protocol.hop_s * (1.0 - outside))
             sized.append((flow_group, size_bytes / share, count))
         if way.name == Algorithm.HIERARCHICAL and protocol is not PLAIN:
             waited += protocol.hop_s * more_hops(operator, rounds_outside)
+        waited_empty = waited
         inside = way.parts and not rounds_outside and way.name != Algorithm.IN_NETWORK
         if inside and self._scale_up is not None:
             waited += copied_bytes(operator) / self._scale_up.copy_bytes_per_s
@@ -785,6 +793,7 @@ class Traffic:
             parts=tuple(sized),
             protocol_s=waited,
             alone_s=waited + moved + dark_s,
+            empty_s=waited_empty + moved_empty + dark_s,
             wire_bytes=way.wire_bytes,
             energy_j=way.energy_j,
             in_turns=way.in_turns,

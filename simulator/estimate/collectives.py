@@ -6,6 +6,7 @@ Lines of many layouts on one fabric are found together, each geometry of groups 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import blake2b
 
 import numpy as np
@@ -101,11 +102,12 @@ def collective_lines(operator: Collective, traffic: Traffic, rank_class: int) ->
     """
     if operator.size == 1:
         return NOTHING
-    empty, full = (
-        traffic.options(replace(operator, payload_bytes=payload), rank_class)
-        for payload in (0.0, PROBE_BYTES)
-    )
-    start_s = np.array([one.alone_s for one in empty])
+    full = traffic.options(replace(operator, payload_bytes=PROBE_BYTES), rank_class)
+    if traffic.routes_by_size:
+        empty = traffic.options(replace(operator, payload_bytes=0.0), rank_class)
+        start_s = np.array([one.alone_s for one in empty])
+    else:
+        start_s = np.array([one.empty_s for one in full])
     return CollectiveLines(
         start_s=start_s,
         s_per_byte=(np.array([one.alone_s for one in full]) - start_s) / PROBE_BYTES,
@@ -185,19 +187,12 @@ class LinePrices:
         layout : RankLayout
             Where the ranks stand.
         """
-        mine = _inner(layout)
-        size = self.fabric.node_size
-        nodes = [np.unique(layout.members(stage) // size) for stage in range(layout.pp)]
-        beside = [
-            stage
-            for stage in range(layout.pp)
-            if stage != mine and np.intersect1d(nodes[stage], nodes[mine]).size
-        ]
-        if operator.size == 1 or not beside:
+        site = self._site(layout)
+        if operator.size == 1 or not site.beside:
             return 1.0
-        key = (self._key(operator, layout), *(layout.members(stage).tobytes() for stage in beside))
+        key = (self._key(operator, layout), site.places_beside)
         if key not in self._crowds:
-            self._crowds[key] = self._crowd(operator, layout, [mine, *beside])
+            self._crowds[key] = self._crowd(operator, layout, [_inner(layout), *site.beside])
         return self._crowds[key]
 
     def _crowd(self, operator: Collective, layout: RankLayout, stages: list[int]) -> float:
@@ -233,9 +228,6 @@ class LinePrices:
         Keys of two collectives on one layout together say how their groups stand to each other, for each has
         the places of all ranks of the class beside those of its own first group.
         """
-        site = self._sites.get(id(layout))
-        if site is None:
-            site = self._sites[id(layout)] = _Site(layout, self.fabric.node_size)
         return (
             operator.kind,
             operator.size,
@@ -244,8 +236,14 @@ class LinePrices:
             operator.skew,
             operator.algorithm,
             operator.shift != 0 and layout.pp > 2,
-            *site.places(operator.axis, operator.shift),
+            *self._site(layout).places(operator.axis, operator.shift),
         )
+
+    def _site(self, layout: RankLayout) -> _Site:
+        found = self._sites.get(id(layout))
+        if found is None:
+            found = self._sites[id(layout)] = _Site(layout, self.fabric.node_size)
+        return found
 
     def _measured(self, operator: Collective, layout: RankLayout, rank_class: int) -> CollectiveLines | None:
         try:
@@ -298,11 +296,30 @@ class _Site:
 
     def __init__(self, layout: RankLayout, node_size: int) -> None:
         self._layout = layout
+        self._node_size = node_size
         self._class = _inner(layout)
         self._members = layout.members(self._class)
         self._start = int(self._members[0]) // node_size * node_size
         self._whole = self._key_of(self._members)
         self._known: dict[tuple[str, int], tuple[bytes, bytes, bytes]] = {}
+
+    @cached_property
+    def beside(self) -> list[int]:
+        """Other stages with ranks on the same nodes."""
+        layout, size = self._layout, self._node_size
+        mine = np.zeros(int(layout.members(self._class).max()) // size + 1, dtype=bool)
+        mine[self._members // size] = True
+        found = []
+        for stage in range(layout.pp):
+            nodes = layout.members(stage) // size
+            if stage != self._class and mine[nodes[nodes < mine.size]].any():
+                found.append(stage)
+        return found
+
+    @cached_property
+    def places_beside(self) -> bytes:
+        """Key of all ranks of those stages, by their endpoints in the fabric."""
+        return blake2b(b"".join(self._layout.members(one).tobytes() for one in self.beside)).digest()
 
     def places(self, axis: str, shift: int) -> tuple[bytes, bytes, bytes]:
         """Return keys of the first group along an axis, of where it sends, and of all ranks of the class."""

@@ -280,12 +280,12 @@ class PlanArrays:
         """Ranks over which gradients are summed, shape [P]."""
         return cast("np.ndarray", self.whole.axes.gradient_ranks)
 
-    def plan(self, row: int) -> Plan:
-        """Return one row as a plan."""
+    def plan(self, row: int, **changes: Any) -> Plan:  # noqa: ANN401 - any choice of a plan
+        """Return one row as a plan, with other choices for some of its columns."""
         values: dict[str, Any] = {name: int(self[name][row]) for name in COLUMNS if name != "placement"}
         for name, members in CHOSEN.items():
             values[name] = members[values[name]]
-        return self.base.with_(**values)
+        return self.base.with_(**(values | changes))
 
     def placement(self, row: int) -> str:
         """Return the axes of a row from the nearest ranks to the farthest."""
@@ -426,7 +426,7 @@ def endpoints_of(axes: Axes, order: str) -> tuple[int, ...]:
     names = ("pp", "dp", "cp", "tp")
     places = np.indices(tuple(getattr(axes, name) for name in names))
     found = sum(place * far[name] for place, name in zip(places, names, strict=True))
-    return tuple(int(one) for one in np.asarray(found).ravel())
+    return tuple(np.asarray(found).ravel().tolist())
 
 
 def stage_blocks(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
@@ -535,6 +535,6 @@ def _buffers(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
     found = np.zeros((len(first), 3))
     for number, row in enumerate(first):
         stages = 3 if staged[row] and config.layers > 2 else 1 + int(staged[row])
-        plan = plans.plan(int(row)).with_(pp=stages, vpp=1, schedule=ONE_FORWARD_ONE_BACKWARD)
+        plan = plans.plan(int(row), pp=stages, vpp=1, schedule=ONE_FORWARD_ONE_BACKWARD)
         found[number] = [buffer_bytes(config, plan, min(stage, stages - 1)) for stage in range(3)]
     return found[place]
