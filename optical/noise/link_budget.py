@@ -17,7 +17,7 @@ from optical.devices import Converter, Laser, Soa
 from optical.devices.limits import bits_from_snr, snr_from_bits
 from optical.noise.receiver import Receiver
 from simulator.checks import check_positive, check_range
-from simulator.errors import LinkError
+from simulator.errors import LinkError, ParameterError
 from simulator.units import db_from_ratio, ratio_from_db
 
 SNR_FLOOR_DB = 0.0
