@@ -369,6 +369,7 @@ FORMATS: Mapping[str, NumberFormat] = MappingProxyType(
         one.name: one
         for one in (
             _format("fp32", "float32", Shared.NOTHING, result="float32"),
+            _format("tf32", "tf32", Shared.NOTHING, result="float32"),
             _format("fp16", "float16", Shared.NOTHING, result="float16"),
             _format("bf16", "bfloat16", Shared.NOTHING),
             _format("fp8", "e4m3", Shared.TENSOR),

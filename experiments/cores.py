@@ -1,4 +1,8 @@
-"""All photonic cores beside each other, and GPUs: energy and time by size, reuse and precision."""
+"""All photonic cores beside each other, and GPUs: energy and time by size, reuse and precision.
+
+Precision is the executed signal-to-noise ratio of products of `INPUTS` terms on stated operands, of
+cores and of number formats alike.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +15,19 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from electronic.formats import format_named
 from electronic.gpu import Gpu, gpu_names, load_gpu
 from experiments.core import INPUTS
+from heliograph.precision import DEFAULT_OPERANDS, phase_of
 from heliograph.systems import Basis, System, build_system
 from optical.accelerator import PhotonicUnit
 from optical.cores import CORES, load_core, resized
 from optical.cores.core import Core
-from optical.cores.sizing import BRIGHTEST, LASER, lit_for_bits, most_bits
+from optical.cores.sizing import BRIGHTEST, LASER, Product, core_precision, most_precision, with_laser_for
 from simulator.amounts import Reals
 from simulator.errors import HeliographError, LinkError, ParameterError
 from simulator.interfaces import Bound
+from simulator.operand_statistics import OperandKind, operands_of
 from simulator.operators import Elementwise, Held, MatMul, MatMuls, Phase
 from simulator.parameter_tree import get_at, replace_at
 
@@ -85,18 +92,28 @@ class OperandFormat:
 
     name: str
     """Name in print."""
-    significand_bits: float
-    """Bits of the significand, the hidden one included."""
+    format: str
+    """Number format of that width (`electronic.formats.FORMATS`)."""
     element_bytes: int
     """Bytes of a stored element."""
 
+    def snr_db(self, operands: OperandKind) -> float:
+        """Return the executed signal-to-noise ratio of products in this format."""
+        found = format_named(self.format).predicted(operands_of(operands), INPUTS, phase=phase_of(operands))
+        return found.snr_db
+
 
 FORMATS = (
-    OperandFormat(name="8 bit", significand_bits=4.0, element_bytes=1),
-    OperandFormat(name="16 bit", significand_bits=8.0, element_bytes=2),
-    OperandFormat(name="32 bit", significand_bits=11.0, element_bytes=4),
+    OperandFormat(name="8 bit", format="fp8", element_bytes=1),
+    OperandFormat(name="16 bit", format="bf16", element_bytes=2),
+    OperandFormat(name="32 bit", format="tf32", element_bytes=4),
 )
-"""E4M3 (Micikevicius et al., arXiv:2209.05433, table 1), bfloat16, and TF32, which is stored in 32 bits."""
+"""Narrowest first; TF32 is stored in 32 bits."""
+
+
+def layer_product(operands: OperandKind) -> Product:
+    """Return the product on which precision is told."""
+    return Product(operands=operands_of(operands), length=INPUTS, phase=phase_of(operands))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -107,8 +124,10 @@ class GpuPrice:
     """The GPU."""
     format: str
     """Width of the operands."""
-    significand_bits: float
-    """Bits of their significand."""
+    element_bytes: int
+    """Bytes of one of them."""
+    snr_db: float
+    """Executed signal-to-noise ratio of products in them."""
     j_per_mac: Reals
     """Energy per multiply-accumulate at each reuse, idle power included."""
     s_per_mac: Reals
@@ -120,29 +139,33 @@ class GpuPrice:
         return f"{self.gpu} {self.format}"
 
 
-def storage_bytes(bits: float) -> int:
-    """Return the bytes of a stored element that holds so many bits: those of the narrowest format.
+def storage_bytes(target_db: float, operands: OperandKind = DEFAULT_OPERANDS) -> int:
+    """Return the bytes of a stored element that keeps so much signal over noise, in the narrowest format.
 
     Parameters
     ----------
-    bits : float
-        Effective bits; more than any significand are stored in the widest.
+    target_db : float
+        Decibels; more than any format delivers are stored in the widest.
+    operands : OperandKind
+        Statistics of the operands.
     """
     return next(
-        (one.element_bytes for one in FORMATS if one.significand_bits >= bits), FORMATS[-1].element_bytes
+        (one.element_bytes for one in FORMATS if one.snr_db(operands) >= target_db), FORMATS[-1].element_bytes
     )
 
 
-def gpu_prices(reuse: Sequence[int]) -> tuple[GpuPrice, ...]:
+def gpu_prices(reuse: Sequence[int], operands: OperandKind = DEFAULT_OPERANDS) -> tuple[GpuPrice, ...]:
     """Return every GPU of the table in every format that it has units for, narrow formats first.
 
     Parameters
     ----------
     reuse : sequence of int
         Products that each element takes part in.
+    operands : OperandKind
+        Statistics of the operands.
     """
     return tuple(
-        gpu_price(load_gpu(name), one, reuse)
+        gpu_price(load_gpu(name), one, reuse, operands)
         for name in gpu_names()
         for one in FORMATS
         if one.element_bytes > 1 or _has_bytes(load_gpu(name))
@@ -154,7 +177,9 @@ def _has_bytes(gpu: Gpu) -> bool:
     return gpu.chip.byte_flops_per_cycle > gpu.chip.flops_per_cycle
 
 
-def gpu_price(gpu: Gpu, operands: OperandFormat, reuse: Sequence[int]) -> GpuPrice:
+def gpu_price(
+    gpu: Gpu, width: OperandFormat, reuse: Sequence[int], operands: OperandKind = DEFAULT_OPERANDS
+) -> GpuPrice:
     """Return a GPU's energy and time per multiply-accumulate at each reuse, of the faster of two kernels.
 
     Notes
@@ -162,11 +187,12 @@ def gpu_price(gpu: Gpu, operands: OperandFormat, reuse: Sequence[int]) -> GpuPri
     Tiles of tensor cores are wasted on a few vectors; there a library streams the operands past the vector
     lanes, which reads much and writes little, so that the memory need not turn around.
     """
-    found = [_faster(gpu, operands, uses) for uses in reuse]
+    found = [_faster(gpu, width, uses) for uses in reuse]
     return GpuPrice(
         gpu=gpu.name,
-        format=operands.name,
-        significand_bits=operands.significand_bits,
+        format=width.name,
+        element_bytes=width.element_bytes,
+        snr_db=width.snr_db(operands),
         j_per_mac=np.array([energy for energy, _ in found]),
         s_per_mac=np.array([time for _, time in found]),
     )
@@ -192,30 +218,30 @@ def _faster(gpu: Gpu, operands: OperandFormat, uses: int) -> tuple[float, float]
 
 FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 """Sides of an array over those that the core has today; a choice."""
-BITS_STEP = 0.25
-"""Step of the target bits; a choice."""
-MOST_BITS = 16.0
-"""Most bits that can be asked for; no converter here comes near."""
+STEP_DB = 1.0
+"""Step of the targets; a choice."""
+MOST_DB = 120.0
+"""Most signal over noise that can be asked for; no converter here comes near."""
 MOST_REUSE = 2**24
 """Most vectors that can be asked for, which keeps counts of events exact."""
 
 
 class Outcome(StrEnum):
-    """Outcome of a core of some size that is to reach some bits."""
+    """Outcome of a core of some size that is to reach some signal over noise."""
 
     WORKS = "works"
     """It does, and an accelerator has room for it."""
     NO_ROOM = "no room"
     """It does, and one cluster of it takes more than the GPU's power or area."""
     NO_LIGHT = "no light"
-    """No laser power reaches the bits: converters, wrong weights or the path set a cap."""
+    """No laser power reaches it: converters, wrong weights or the path set a cap."""
     NOT_BUILT = "not built"
     """The core cannot be built in that size."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Variant:
-    """A core of some size, lit for some bits, in its accelerator."""
+    """A core of some size, its laser sized for some signal over noise, in its accelerator."""
 
     core: str
     """The core."""
@@ -223,14 +249,14 @@ class Variant:
     """Sides of its array over those of today, dimensionless."""
     sides: Mapping[str, int]
     """Counts of its array, rounded."""
-    bits: float
-    """Effective bits of a full-scale sample that it is lit for."""
+    target_db: float
+    """Executed signal-to-noise ratio that its laser is sized for."""
     outcome: Outcome
     """Outcome."""
     reason: str = ""
     """Why it does not work, in a sentence."""
     laser_power_w: float = math.nan
-    """Laser power that the bits need, as the core counts it; NaN where there is none."""
+    """Laser power that the target needs, as the core counts it; NaN where there is none."""
     cores: int = 0
     """Cores of the accelerator."""
     j_per_mac: Reals
@@ -256,79 +282,103 @@ class CoresResult:
     """Basis of their size."""
     reuse: tuple[int, ...]
     """Products that each element of either operand takes part in: vectors that pass a loaded tile."""
-    bits: tuple[float, ...]
-    """Target bits of the map."""
+    operands: OperandKind
+    """Statistics of the operands on which precision is told."""
+    targets_db: tuple[float, ...]
+    """Targets of the map."""
     caps: Mapping[str, tuple[float, str]]
-    """Bits that no light exceeds and what sets them mostly, by core as it is."""
+    """Decibels that no light exceeds and what sets them mostly, by core as it is."""
     sizes: tuple[Variant, ...]
-    """Every core in every size, lit for its `steady_bits`."""
+    """Every core in every size, its laser sized for its `steady_db`."""
     maps: tuple[Variant, ...]
-    """Every core as large as it is, lit for each of `bits`; by core, then by bits."""
+    """Every core as large as it is, its laser sized for each of `targets_db`; by core, then by target."""
     gpus: tuple[GpuPrice, ...]
     """Every GPU of the table in every width of operands that it has units for."""
     rivals: tuple[GpuPrice | None, ...]
-    """For each of `bits` the GPU with the narrowest operands that hold them; None where none do."""
+    """For each target the GPU with the narrowest operands that reach it; None where none do."""
 
 
-def study(*, precision: str, reuse: str, gpu: str = "h100", basis: str = "power") -> CoresResult:
-    """Return all cores over size, reuse and target bits.
+def study(
+    *,
+    precision: str,
+    reuse: str,
+    gpu: str = "h100",
+    basis: str = "power",
+    operands: OperandKind = DEFAULT_OPERANDS,
+) -> CoresResult:
+    """Return all cores over size, reuse and target precision.
 
     Parameters
     ----------
     precision, reuse : str
-        ``LOW:HIGH`` of target bits, and of vectors per load.
+        ``LOW:HIGH`` of target decibels, and of vectors per load.
     gpu, basis : str
         What accelerators replace, and how they are sized (`heliograph.systems.Basis`).
+    operands : OperandKind
+        Statistics of the operands.
 
     Raises
     ------
     HeliographError
         For ranges that make no sense and unknown names.
     """
-    targets, uses = bits_grid(precision), reuse_grid(reuse)
+    targets, uses, product = decibel_grid(precision), reuse_grid(reuse), layer_product(operands)
     systems = {
         name: build_system("photonic_packet", core=name, accelerators=1, gpu=gpu, basis=basis)
         for name in CORES
     }
     sizes = [
-        variant(system, name, bits=steady_bits(load_core(name)), reuse=uses, factor=factor)
+        variant(
+            system,
+            name,
+            target_db=steady_db(load_core(name), product),
+            reuse=uses,
+            factor=factor,
+            product=product,
+        )
         for name, system in systems.items()
         for factor in FACTORS
     ]
     maps = [
-        variant(system, name, bits=bits, reuse=uses) for name, system in systems.items() for bits in targets
+        variant(system, name, target_db=target, reuse=uses, product=product)
+        for name, system in systems.items()
+        for target in targets
     ]
-    gpus = gpu_prices(uses)
+    gpus = gpu_prices(uses, operands)
     own = [price for price in gpus if price.gpu == gpu]
     return CoresResult(
         gpu=gpu,
         basis=Basis(basis),
         reuse=uses,
-        bits=targets,
-        caps={name: most_bits(load_core(name)) for name in CORES},
+        operands=operands,
+        targets_db=targets,
+        caps={name: _cap(load_core(name), product) for name in CORES},
         sizes=tuple(sizes),
         maps=tuple(maps),
         gpus=gpus,
-        rivals=tuple(
-            next((price for price in own if price.significand_bits >= bits), None) for bits in targets
-        ),
+        rivals=tuple(next((price for price in own if price.snr_db >= target), None) for target in targets),
     )
 
 
-def bits_grid(text: str) -> tuple[float, ...]:
-    """Return the target bits of ``LOW:HIGH``, `BITS_STEP` apart.
+def _cap(core: Core, product: Product) -> tuple[float, str]:
+    best, _ = most_precision(core, (product,))
+    return best.snr_db, best.worst
+
+
+def decibel_grid(text: str) -> tuple[float, ...]:
+    """Return the targets of ``LOW:HIGH`` decibels, `STEP_DB` apart.
 
     Raises
     ------
     ParameterError
-        If it is no such range, or leaves 0 to `MOST_BITS`.
+        If it is no such range, or leaves 0 to `MOST_DB`.
     """
     low, high = _ends("precision", text)
-    if not 0.0 < low <= high <= MOST_BITS:
-        msg = f"precision ({text}) must rise within 0 to {MOST_BITS:g} bits; write 3:10"
+    if not 0.0 < low <= high <= MOST_DB:
+        msg = f"precision ({text}) must rise within 0 to {MOST_DB:g} dB; write 10:36"
         raise ParameterError(msg)
-    steps = math.floor((high - low) / BITS_STEP)
-    return tuple(low + BITS_STEP * step for step in range(steps + 1))
+    steps = math.floor((high - low) / STEP_DB)
+    return tuple(low + STEP_DB * step for step in range(steps + 1))
 
 
 def reuse_grid(text: str) -> tuple[int, ...]:
@@ -359,12 +409,20 @@ def _ends(what: str, text: str) -> tuple[float, float]:
     return low, high
 
 
-def steady_bits(core: Core) -> float:
-    """Return the bits that all sizes of a core are lit for: what it has today, down to half a bit."""
-    return math.floor(2.0 * core.effective_bits) / 2.0
+def steady_db(core: Core, product: Product) -> float:
+    """Return the decibels that all sizes of a core are sized for: what it delivers today, rounded down."""
+    return float(math.floor(core_precision(core, (product,)).snr_db))
 
 
-def variant(system: System, name: str, *, bits: float, reuse: Sequence[int], factor: float = 1.0) -> Variant:
+def variant(
+    system: System,
+    name: str,
+    *,
+    target_db: float,
+    reuse: Sequence[int],
+    product: Product,
+    factor: float = 1.0,
+) -> Variant:
     """Return a core in another size and with other light, priced at each reuse.
 
     Parameters
@@ -373,10 +431,12 @@ def variant(system: System, name: str, *, bits: float, reuse: Sequence[int], fac
         Photonic system of the core as it is.
     name : str
         The core (`optical.cores.CORES`).
-    bits : float
-        Effective bits of a full-scale sample that it is lit for.
+    target_db : float
+        Executed signal-to-noise ratio that its laser is sized for.
     reuse : sequence of int
         Vectors that pass a loaded tile.
+    product : Product
+        Operands and length on which it is told.
     factor : float
         Sides of its array over those of today; rounded to whole numbers, at least 1.
     """
@@ -387,7 +447,7 @@ def variant(system: System, name: str, *, bits: float, reuse: Sequence[int], fac
         core=name,
         factor=factor,
         sides=sides,
-        bits=bits,
+        target_db=target_db,
         outcome=Outcome.NO_LIGHT,
         j_per_mac=nothing,
         s_per_mac=nothing,
@@ -398,11 +458,11 @@ def variant(system: System, name: str, *, bits: float, reuse: Sequence[int], fac
     except HeliographError as error:
         return dataclasses.replace(failed, outcome=Outcome.NOT_BUILT, reason=str(error))
     try:
-        lit = lit_for_bits(core, bits)
-        unit, fits = accelerator(system, lit)
+        powered = with_laser_for(core, target_db, (product,))
+        unit, fits = accelerator(system, powered)
     except LinkError as error:
         return dataclasses.replace(failed, reason=str(error))
-    products = square_products(reuse, storage_bytes(bits))
+    products = square_products(reuse, storage_bytes(target_db))
     costs = unit.costs(products)
     macs = macs_of(products)
     static_w = unit.static_w + unit.memory.static_w
@@ -411,7 +471,7 @@ def variant(system: System, name: str, *, bits: float, reuse: Sequence[int], fac
         failed,
         outcome=Outcome.WORKS if fits else Outcome.NO_ROOM,
         reason="" if fits else f"one cluster takes more {system.basis} than {system.gpu.name} gives",
-        laser_power_w=float(get_at(lit, LASER)),
+        laser_power_w=float(get_at(powered, LASER)),
         cores=unit.cores,
         j_per_mac=(spent + static_w * np.asarray(costs.time_s)) / macs,
         s_per_mac=np.asarray(costs.time_s) / macs,
@@ -463,30 +523,30 @@ def accelerator(system: System, core: Core) -> tuple[PhotonicUnit, bool]:
 
 GENERATIONS = ("a100", "h100", "b200")
 """GPUs that are drawn, one of each generation; all of the table are written down."""
-DRAWN_BITS = 8.0
-"""Widest significand that is drawn."""
+DRAWN_BYTES = 2
+"""Widest operands that are drawn."""
 TIE = 0.05
 """Cores that differ by less are alike, as their number is a whole one: the one listed first is shown."""
 NOBODY = -1
-"""Winner where no core reaches the bits."""
+"""Winner where no core reaches the target."""
 MEMORY = len(CORES)
 """Winner where the memory, which all share, sets the time of the fastest."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Winners:
-    """Cores that take least, over bits and reuse; arrays of shape (bits, reuse)."""
+    """Cores that take least, over targets and reuse; arrays of shape (targets, reuse)."""
 
     core: NDArray[np.int_]
-    """Place of the core in `CORES`; `NOBODY` where none reaches the bits, `MEMORY` where all are alike."""
+    """Place of the core in `CORES`; `NOBODY` where none reaches the target, `MEMORY` where all are alike."""
     least: Reals
     """Its energy or time per multiply-accumulate; NaN where none wins."""
     gpu: Reals
-    """The same of the GPU with the narrowest operands that hold the bits; NaN where none do."""
+    """The same of the GPU with the narrowest operands that reach the target; NaN where none do."""
 
     @property
     def gpu_wins(self) -> NDArray[np.bool_]:
-        """Whether the GPU takes less than every core that reaches the bits."""
+        """Whether the GPU takes less than every core that reaches the target."""
         wins: NDArray[np.bool_] = (self.core != NOBODY) & (self.gpu < self.least)
         return wins
 
@@ -505,7 +565,7 @@ def winners(found: CoresResult, quantity: str) -> Winners:
     -----
     An accelerator of which not even one cluster has room wins nothing.
     """
-    shape = (len(CORES), len(found.bits), len(found.reuse))
+    shape = (len(CORES), len(found.targets_db), len(found.reuse))
     fits = np.array([one.outcome is Outcome.WORKS for one in found.maps]).reshape(*shape[:2], 1)
     taken = np.array([getattr(one, quantity) for one in found.maps]).reshape(shape)
     taken = np.where(fits, taken, np.inf)
@@ -544,5 +604,5 @@ def shown_gpus(found: CoresResult) -> list[GpuPrice]:
         price
         for name in names
         for price in found.gpus
-        if price.gpu == name and price.significand_bits <= DRAWN_BITS
+        if price.gpu == name and price.element_bytes <= DRAWN_BYTES
     ]

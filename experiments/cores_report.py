@@ -1,4 +1,4 @@
-"""Report on all cores together: table, rows, and pictures over size, reuse and target bits."""
+"""Report on all cores together: table, rows, and pictures over size, reuse and precision."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from experiments.core import PICOJOULE, analog_core
 from experiments.cores import (
     FORMATS,
+    INPUTS,
     NOBODY,
     CoresResult,
     Outcome,
@@ -28,10 +29,12 @@ from experiments.cores import (
 from experiments.hardware import Replaced
 from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.precision import DEFAULT_OPERANDS
 from heliograph.report import ReportRow, ReportTable, prefix_of
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
 from optical.cores import CORES, load_core
 from simulator.amounts import Reals
+from simulator.operand_statistics import OperandKind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,8 +49,6 @@ PANELS = 3
 """Panels in a row."""
 SHOWN_PJ = (0.2, 2e4)
 """Energies that are drawn; curves leave the frame beyond, and the CSV has them."""
-FULL_SCALE = "a full-scale sample at the ADC"
-"""Reference of effective bits, in a picture."""
 MARKERS = "osD^vPX"
 """Marks of the cores, in their order."""
 
@@ -64,7 +65,7 @@ _RING: Any = {
     "zorder": 3.0,
 }
 _FAILURES = {Outcome.NO_LIGHT: "x", Outcome.NOT_BUILT: "+"}
-_FAILED = {Outcome.NO_LIGHT: "no light reaches the bits", Outcome.NOT_BUILT: "cannot be built"}
+_FAILED = {Outcome.NO_LIGHT: "no light reaches the precision", Outcome.NOT_BUILT: "cannot be built"}
 
 
 def colour_of(core: str) -> str:
@@ -83,7 +84,7 @@ def energy_by_size(found: CoresResult) -> Figure:
     Notes
     -----
     Hollow marks: one cluster takes more than the GPU's power, or area. Crosses on top: no light reaches the
-    bits in that size; plus signs: it cannot be built.
+    precision in that size; plus signs: it cannot be built.
     """
     from matplotlib.lines import Line2D  # noqa: PLC0415 - only to draw
 
@@ -101,7 +102,10 @@ def energy_by_size(found: CoresResult) -> Figure:
         for axes in panels[len(CORES) :]:
             axes.set_axis_off()
         figure.supylabel("Energy per multiply-accumulate (pJ)", fontsize=9.0)
-        figure.suptitle(f"Every size lit for the bits above its panel, those of {FULL_SCALE}", fontsize=9.0)
+        figure.suptitle(
+            f"Laser of every size solved for the signal over noise above it, {found.operands} operands",
+            fontsize=9.0,
+        )
         curves = [
             Line2D([], [], color=colour, marker="o", markersize=_MARK, label=f"{uses:,} vectors a load")
             for colour, uses in zip(_REUSE_COLOURS, (found.reuse[place] for place in places), strict=False)
@@ -142,7 +146,7 @@ def _size_axes(axes: Axes, variants: Sequence[Variant]) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
     axes.set_xlabel(" = ".join(variants[0].sides), labelpad=1.0)
-    axes.set_title(f"{label(variants[0].core)}, {variants[0].bits:g} bits", loc="left", fontsize=8.5)
+    axes.set_title(f"{label(variants[0].core)}, {variants[0].target_db:g} dB", loc="left", fontsize=8.5)
     axes.grid(visible=True)
 
 
@@ -230,7 +234,7 @@ def energy_by_reuse(found: CoresResult) -> Figure:
                 linewidth=1.6,
                 marker=MARKERS[place % len(MARKERS)],
                 markersize=3.5,
-                label=f"{label(name)}, {now.bits:g} bits",
+                label=f"{label(name)}, {now.target_db:g} dB",
             )
         _gpu_lines(axes, found)
         own = [price for price in shown_gpus(found) if price.gpu == found.gpu][-1]
@@ -248,7 +252,9 @@ def energy_by_reuse(found: CoresResult) -> Figure:
         axes.set_xlim(found.reuse[0] * 0.9, found.reuse[-1] * 1.1)
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
-        axes.set_title(f"As large as today; bits of {FULL_SCALE}", loc="left", fontsize=9.0)
+        axes.set_title(
+            f"As large as today; signal over noise on {found.operands} operands", loc="left", fontsize=9.0
+        )
         axes.set_xlabel("Vectors that pass a loaded tile")
         axes.set_ylabel("Energy per multiply-accumulate (pJ)")
         axes.grid(visible=True)
@@ -260,12 +266,12 @@ def energy_by_reuse(found: CoresResult) -> Figure:
 _MEMORY = "#E3E3E3"
 _SHARED = "memory sets the time"
 _HATCH = "////"
-_LEAST_BLANK = 1.0
-"""Bits of blank above the map that have room for a sentence."""
+_LEAST_BLANK = 4.0
+"""Decibels of blank above the map that have room for a sentence."""
 
 
 def winner_maps(found: CoresResult) -> Figure:
-    """Draw which core takes least energy, and least time, over target bits and reuse.
+    """Draw which core takes least energy, and least time, over target precision and reuse.
 
     Parameters
     ----------
@@ -292,7 +298,7 @@ def winner_maps(found: CoresResult) -> Figure:
             axes.set_title(title, loc="left")
             _tell_blank(axes, found, won)
             axes.set_xlabel("Vectors that pass a loaded tile")
-        panels[0].set_ylabel(f"Effective bits of {SIGNAL}")
+        panels[0].set_ylabel(f"Signal over noise (dB), {found.operands} operands")
         handles = [Patch(color=colour_of(name), label=label(name)) for name in CORES if name in shown]
         handles += [Patch(color=_MEMORY, label=_SHARED)] if _SHARED in shown else []
         handles += [
@@ -303,7 +309,7 @@ def winner_maps(found: CoresResult) -> Figure:
                 linewidth=0.5,
                 label=f"{found.gpu} takes less",
             ),
-            Patch(facecolor="white", edgecolor=REFERENCE, linewidth=0.5, label="no core reaches the bits"),
+            Patch(facecolor="white", edgecolor=REFERENCE, linewidth=0.5, label="no core reaches it"),
         ]
         figure.legend(handles=handles, loc="outside lower center", ncols=4)
         return figure
@@ -315,7 +321,7 @@ def _map_panel(axes: Axes, found: CoresResult, won: Winners) -> set[str]:
     from matplotlib.ticker import FuncFormatter  # noqa: PLC0415 - only to draw
 
     names = [*CORES, _SHARED]
-    across, up = _edges(np.log10(found.reuse)), _edges(np.array(found.bits))
+    across, up = _edges(np.log10(found.reuse)), _edges(np.array(found.targets_db))
     colours = ListedColormap([*(colour_of(name) for name in CORES), _MEMORY])
     axes.pcolormesh(
         10.0**across,
@@ -334,11 +340,12 @@ def _map_panel(axes: Axes, found: CoresResult, won: Winners) -> set[str]:
     axes.xaxis.set_major_formatter(FuncFormatter(_short))
     axes.grid(visible=False)
     for one in FORMATS:
-        if up[0] < one.significand_bits < up[-1]:
-            axes.axhline(one.significand_bits, color=REFERENCE, linewidth=0.7, linestyle=":")
+        delivered_db = one.snr_db(found.operands)
+        if up[0] < delivered_db < up[-1]:
+            axes.axhline(delivered_db, color=REFERENCE, linewidth=0.7, linestyle=":")
             axes.annotate(
                 f"{found.gpu}: {one.name} below",
-                (0.98, one.significand_bits),
+                (0.98, delivered_db),
                 (0, -2),
                 xycoords=axes.get_yaxis_transform(),
                 textcoords="offset points",
@@ -353,10 +360,10 @@ def _tell_blank(axes: Axes, found: CoresResult, won: Winners) -> None:
     """Say in the blank above a map what keeps every core from it."""
     name = max(found.caps, key=lambda one: found.caps[one][0])
     most, cause = found.caps[name]
-    blank = [bits for bits, row in zip(found.bits, won.core, strict=True) if (row == NOBODY).all()]
+    blank = [target for target, row in zip(found.targets_db, won.core, strict=True) if (row == NOBODY).all()]
     if not blank or blank[-1] - blank[0] < _LEAST_BLANK:
         return
-    text = f"no core reaches these bits:\n{most:.2f} are the most ({label(name)}, by its {cause})"
+    text = f"no core reaches this:\n{most:.1f} dB are the most ({label(name)}: {cause})"
     top = (float(np.sqrt(found.reuse[0] * found.reuse[-1])), blank[-1])
     axes.annotate(text, top, (0, -4), textcoords="offset points", ha="center", va="top", fontsize=7.5)
 
@@ -376,8 +383,6 @@ def _edges(centres: NDArray[np.float64]) -> Reals:
     return edges
 
 
-SIGNAL = "a full-scale sample at the ADC, with light, converters and wrong weights"
-"""Reference of effective bits."""
 SHOWN_REUSE = (64, 4096, 65536)
 """Reuse that the table shows, or the nearest that was asked for; a choice."""
 
@@ -391,7 +396,7 @@ def shown_places(found: CoresResult) -> list[int]:
 def heads(found: CoresResult) -> list[str]:
     """Return the heads of the table's columns."""
     uses = [f"reuse {found.reuse[place]:,}" for place in shown_places(found)]
-    return ["lit for", "most bits", "set by", *uses, "best size", "takes"]
+    return ["sized for", "most", "set by", *uses, "best size", "takes"]
 
 
 def study_rows(found: CoresResult) -> list[ReportRow]:
@@ -405,8 +410,8 @@ def study_rows(found: CoresResult) -> list[ReportRow]:
             ReportRow(
                 label=name,
                 values=(
-                    f"{now.bits:g} bits",
-                    f"{cap:.2f}",
+                    f"{now.target_db:g} dB",
+                    f"{cap:.1f} dB",
                     cause,
                     *(_picojoules(now.j_per_mac[place]) for place in places),
                     "none fits" if best is None else sides_text(best),
@@ -419,9 +424,9 @@ def study_rows(found: CoresResult) -> list[ReportRow]:
             ReportRow(
                 label=price.name,
                 values=(
-                    f"{price.significand_bits:g} bits",
-                    f"{price.significand_bits:.2f}",
-                    "significand",
+                    f"{price.snr_db:.1f} dB",
+                    f"{price.snr_db:.1f} dB",
+                    "format",
                     *(_picojoules(price.j_per_mac[one]) for one in places),
                     "",
                     "",
@@ -444,23 +449,23 @@ def _picojoules(energy_j: float) -> str:
 def summary_lines(found: CoresResult) -> list[str]:
     """Return what a table does not hold, in sentences."""
     lines = [
-        "Energy per multiply-accumulate with buffer and memory, each core lit for its bits. Bits are those "
-        f"of {SIGNAL}; a GPU's are the significand's.",
+        "Energy per multiply-accumulate with buffer and memory, each core's laser sized for its precision: "
+        f"executed signal over noise of sums of {INPUTS:,} products, {found.operands} operands; GPUs alike.",
         "Reuse: products that each element of either operand takes part in, hence vectors that pass a load.",
     ]
     for quantity, word in (("j_per_mac", "energy"), ("s_per_mac", "time")):
         won = winners(found, quantity)
         reached = won.core != NOBODY
         if not reached.any():
-            lines.append(f"No core reaches {found.bits[0]:g} bits.")
+            lines.append(f"No core reaches {found.targets_db[0]:g} dB.")
             break
         lit = reached & ~won.gpu_wins
         who = (*CORES, "memory sets it for all")
         counts = {name: int(np.sum(lit & (won.core == place))) for place, name in enumerate(who)}
         names = ", ".join(f"{name} {count / reached.sum():.0%}" for name, count in counts.items() if count)
-        top = max(bits for bits, row in zip(found.bits, reached, strict=True) if row.any())
+        top = max(target for target, row in zip(found.targets_db, reached, strict=True) if row.any())
         lines.append(
-            f"Least {word} where some core reaches the bits (up to {top:g}): {names or 'no core'}; "
+            f"Least {word} where some core reaches the target (up to {top:g} dB): {names or 'no core'}; "
             f"{found.gpu} {won.gpu_wins.sum() / reached.sum():.0%}."
         )
     return lines
@@ -474,7 +479,7 @@ def _points(variants: Iterable[Variant], reuse: Sequence[int]) -> list[Row]:
             "core": one.core,
             "size": sides_text(one),
             "factor": one.factor,
-            "target_bits": one.bits,
+            "target_snr_db": one.target_db,
             "outcome": str(one.outcome),
             "laser_power_w": _told(one.laser_power_w),
             "cores": one.cores,
@@ -498,7 +503,7 @@ def _gpu_points(found: CoresResult) -> list[Row]:
         {
             "gpu": price.gpu,
             "format": price.format,
-            "significand_bits": price.significand_bits,
+            "snr_db": price.snr_db,
             "reuse": uses,
             "energy_j_per_mac": float(price.j_per_mac[place]),
             "time_s_per_mac": float(price.s_per_mac[place]),
@@ -530,15 +535,15 @@ class CoresCompared(Result):
         return {
             "gpu": found.gpu,
             "basis": str(found.basis),
-            "bits_refer_to": SIGNAL,
-            "caps": {name: {"bits": bits, "set_by": cause} for name, (bits, cause) in found.caps.items()},
+            "operands": str(found.operands),
+            "caps": {name: {"snr_db": most, "set_by": cause} for name, (most, cause) in found.caps.items()},
             "size": _points(found.sizes, found.reuse),
             "map": self.rows(),
             "gpus": _gpu_points(found),
         }
 
     def rows(self) -> list[Row]:
-        """Return a row for each core, target bits and reuse."""
+        """Return a row for each core, target and reuse."""
         return _points(self.found.maps, self.found.reuse)
 
     def tables(self) -> dict[str, list[Row]]:
@@ -560,7 +565,8 @@ class CoresCompared(Result):
 class AllCores(Study):
     """All photonic cores by size, reuse and precision."""
 
-    precision: str = option("3:10", "effective bits of the map", metavar="LOW:HIGH")
+    precision: str = option("10:36", "signal over noise of the map, dB", metavar="LOW:HIGH")
+    operands: OperandKind = option(DEFAULT_OPERANDS, "statistics of the operands on which it is told")
     reuse: str = option("1:1048576", "vectors that pass a load", metavar="LOW:HIGH")
     replaced: Replaced = field(default_factory=Replaced)
 
@@ -569,5 +575,9 @@ class AllCores(Study):
         return Path("results") / "cores"
 
     def run(self, progress: Progress) -> CoresCompared:
-        """Return all cores over size, reuse and target bits."""
-        return CoresCompared(found=study(precision=self.precision, reuse=self.reuse, **self.replaced.given()))
+        """Return all cores over size, reuse and target precision."""
+        return CoresCompared(
+            found=study(
+                precision=self.precision, reuse=self.reuse, operands=self.operands, **self.replaced.given()
+            )
+        )

@@ -29,7 +29,7 @@ from optical.cores.pcm_crossbar import PcmCrossbar, default_pcm_crossbar
 from optical.cores.phase_residue import PhaseResidueCore, default_phase_residue
 from optical.cores.registry import CORES, CoreKind, load_core, register_core, resized, unregister_core
 from optical.cores.ring_bank import RingBank, default_ring_bank
-from optical.cores.sizing import lit_for_bits, most_bits, power_for_bits, solve_laser_power
+from optical.cores.sizing import Product, core_precision, most_precision, with_laser_for
 
 __all__ = [
     "CORES",
@@ -45,12 +45,14 @@ __all__ = [
     "MziMesh",
     "PcmCrossbar",
     "PhaseResidueCore",
+    "Product",
     "Reload",
     "ResidueCore",
     "RingBank",
     "TiledLoads",
     "Work",
     "converter_parts",
+    "core_precision",
     "default_block_float",
     "default_chip",
     "default_crossbar",
@@ -62,16 +64,14 @@ __all__ = [
     "default_residue",
     "default_ring_bank",
     "integrating_receiver_of",
-    "lit_for_bits",
     "load_core",
-    "most_bits",
-    "power_for_bits",
+    "most_precision",
     "receiver_of",
     "register_core",
     "resized",
-    "solve_laser_power",
     "source_parts",
     "streaming",
     "tiled_loads",
     "unregister_core",
+    "with_laser_for",
 ]

@@ -66,7 +66,9 @@ def shot_limited(core: Homodyne) -> AnalogSpec:
     return dataclasses.replace(
         AnalogSpec.ideal(),
         analog_length=link.analog_length,
-        **dataclasses.asdict(link.noise),
+        thermal_variance=link.thermal_variance,
+        shot_variance=link.shot_variance,
+        rin_variance=link.rin_variance,
     )
 
 

@@ -1,12 +1,12 @@
-"""Laser sizing: the power that a precision needs, from every cause of noise at once.
+"""Laser sizing: the power at which a core delivers a signal-to-noise ratio to stated products.
 
-Whatever the light passes, the ratio of noise to signal is A/P^2 + B/P + C: what does not know the light, its
-shot noise, and what grows with the signal. Converters and wrong weights belong to the last.
+The ratio is that of executed products (`optical.execution.precision`), so whatever reaches them counts:
+converters, wrong weights, operands with outliers, the length of the sum. Power is searched for, as an
+amplifier, a calibration with the core's own receivers or a number format leaves no closed form.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +14,8 @@ from typing import TypeVar
 
 import scipy
 
-from optical.cores.analog import AnalogCore
 from optical.cores.core import Core
-from optical.cores.number_formats import BlockFloatCore
-from optical.devices.limits import bits_from_snr, snr_from_bits
 from optical.execution.precision import predicted
-from optical.noise import NoiseRatio
 from simulator.errors import LinkError, ParameterError
 from simulator.operand_statistics import Operands
 from simulator.operators import Phase
@@ -31,159 +27,13 @@ CoreT = TypeVar("CoreT", bound=Core)
 LASER = "laser_power_w"
 """Where every core keeps the power of its laser, a number format's in the core within."""
 BRIGHTEST = 1e4
-"""Light over the present light, beyond which no further bits are looked for; dimensionless, a choice."""
+"""Light over the present light up to which is searched; dimensionless, a choice."""
 STEP = 4.0
 """Factor between the powers of a coarse search; dimensionless."""
 HALVINGS = 24
 """Halvings of such a step, to one part in ten million."""
 _SETTLED_LOG = 1e-5
 """How closely the logarithm of a power is found, 0.00004 dB."""
-_SETTLED, _HALVINGS = 1e-9, 60
-"""How well the noise must meet its target, relative, and halvings of a range in power by which it does."""
-
-
-def power_for_bits(core: AnalogCore, target_bits: float) -> float:
-    """Return the smallest laser power at which a core with its converters reaches a number of bits, watt.
-
-    Parameters
-    ----------
-    core : AnalogCore
-        A core; its present power is where its noise is known.
-    target_bits : float
-        Effective bits of a full-scale sample.
-
-    Raises
-    ------
-    LinkError
-        If no power reaches them.
-    ParameterError
-        If the target is no number of bits, or the core has an amplifier.
-    """
-    power_w = core.laser_power_w * _relative_power(core, core.noise_ratio, target_bits)
-    return _settled(core, power_w, 1.0 / snr_from_bits(target_bits))
-
-
-def solve_laser_power(core: AnalogCore, target_bits: float) -> float:
-    """Return the smallest laser power at which the receiver alone reaches a number of bits, watt.
-
-    Parameters
-    ----------
-    core : AnalogCore
-        A core; its present power does not matter.
-    target_bits : float
-        Effective bits of a full-scale sample at the detector (`LightBudget.effective_bits`).
-
-    Raises
-    ------
-    LinkError
-        If no power reaches them: intensity noise, extinction and the residue of the previous symbol grow with
-        the signal and cap the ratio.
-    ParameterError
-        If the target is no number of bits, or the core has an amplifier.
-    """
-    return core.laser_power_w * _relative_power(core, core.link.noise_ratio, target_bits)
-
-
-def _relative_power(core: AnalogCore, ratio: NoiseRatio, target_bits: float) -> float:
-    """Return the power over the present one at which a noise ratio falls to its target.
-
-    Notes
-    -----
-    With x = 1/power the ratio is A x^2 + B x + C; the root of this square is exact.
-    """
-    if not 0.0 < target_bits < math.inf:
-        msg = f"target_bits must be positive and finite; got {target_bits:g}"
-        raise ParameterError(msg)
-    if core.amplifier is not None:
-        msg = (
-            f"'{core.name}' has an amplifier, whose gain falls as the light rises, so no closed form "
-            "gives the laser's power; take the amplifier out, or try values of laser_power_w"
-        )
-        raise ParameterError(msg)
-    cap = math.fsum(ratio.bright.values())
-    gap = 1.0 / snr_from_bits(target_bits) - cap
-    if gap <= 0.0:
-        worst = max(ratio.bright, key=lambda cause: ratio.bright[cause])
-        msg = (
-            f"'{core.name}' cannot reach {target_bits:g} bits at any laser power: "
-            f"{bits_from_snr(1.0 / cap):.2f} bits are the cap, set mostly by {worst}; "
-            "ask for fewer bits or improve that part"
-        )
-        raise LinkError(msg)
-    return (ratio.shot + math.sqrt(ratio.shot**2 + 4.0 * ratio.dark * gap)) / (2.0 * gap)
-
-
-def _settled(core: AnalogCore, power_w: float, target: float) -> float:
-    """Return the power at which a core's noise is as wanted, found near a first guess.
-
-    Notes
-    -----
-    Where a calibration reads with the core's own receivers, what it leaves depends on the power, too. The
-    guess is then corrected by halving the range in which the noise, which falls with power, meets the target.
-    """
-
-    def excess(watt: float) -> float:
-        changed = dataclasses.replace(core, laser_power_w=watt)
-        try:
-            return changed.noise_ratio.total / target - 1.0
-        except LinkError:
-            return math.inf if watt < power_w else 0.0
-
-    if abs(excess(power_w)) < _SETTLED:
-        return power_w
-    low, high = power_w / 64.0, power_w * 64.0
-    for _ in range(_HALVINGS):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if excess(middle) > 0.0 else (low, middle)
-    return high
-
-
-def lit_for_bits(core: Core, target_bits: float) -> Core:
-    """Return a core with the smallest laser power at which it reaches a number of bits.
-
-    Parameters
-    ----------
-    core : Core
-        Any core; its present power does not matter.
-    target_bits : float
-        Effective bits of a full-scale sample, converters and wrong weights included (`Core.effective_bits`).
-
-    Raises
-    ------
-    LinkError
-        If no power reaches them, or the light does not reach the detectors, or is more than they hold.
-
-    Notes
-    -----
-    In closed form where a core tells its noise by cause (`power_for_bits`); block
-    floating point leaves the bits of its core as they are. Other number formats are searched: their bits do
-    not fall with more light until the core within says that it is too much.
-    """
-    if isinstance(core, BlockFloatCore):
-        return replace_at(core, LASER, _power_of(lit_for_bits(core.core, target_bits)))
-    if isinstance(core, AnalogCore):
-        lit = replace_at(core, LASER, power_for_bits(core, target_bits))
-        lit.budget  # noqa: B018 - a link that does not close is an error here
-        return lit
-    return _searched(core, target_bits)
-
-
-def most_bits(core: Core) -> tuple[float, str]:
-    """Return the effective bits that no light exceeds, and what sets them mostly.
-
-    Parameters
-    ----------
-    core : Core
-        Any core; its present power does not matter.
-    """
-    analog = core.core if isinstance(core, BlockFloatCore) else core
-    if isinstance(analog, AnalogCore):
-        ratio = analog.noise_ratio
-        endless = NoiseRatio(dark=0.0, shot=0.0, bright=ratio.bright)
-        worst = max(ratio.bright, key=lambda cause: ratio.bright[cause])
-        return endless.effective_bits, worst.removeprefix("the ")
-    power_w = _power_of(core)
-    return max(_bits_at(core, power_w * relative) for relative in _relatives()), "number format"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,7 +118,7 @@ def with_laser_for(core: CoreT, target_db: float, products: Sequence[Product]) -
 
 
 def most_precision(core: Core, products: Sequence[Product]) -> tuple[Precision, str]:
-    """Return the best precision that any light gives, and what keeps it from more.
+    """Return the best precision that any light gives, and why brighter light is refused, if it is.
 
     Parameters
     ----------
@@ -282,24 +132,38 @@ def most_precision(core: Core, products: Sequence[Product]) -> tuple[Precision, 
     LinkError
         If the core works at no power.
     """
-    best, reason, power_w = None, "", _power_of(core)
+    best, power_w = None, _power_of(core)
+    last = relative = 0.0
     for relative in _relatives():
-        try:
-            found = core_precision(replace_at(core, LASER, power_w * relative), products)
-        except LinkError as error:
-            reason = str(error) if best is not None else reason
-            if best is not None:
-                break
-            continue
-        if best is None or found.snr_db > best.snr_db:
-            best, reason = found, ""
+        found = _at(core, power_w * relative, products)
+        if found is None and best is not None:
+            break
+        if found is not None:
+            last = relative
+            best = found if best is None or found.snr_db > best.snr_db else best
     if best is None:
         core_precision(core, products)
         msg = (
             f"'{core.name}' works at no laser power from {power_w / BRIGHTEST:g} to {power_w * BRIGHTEST:g} W"
         )
         raise LinkError(msg)
-    return best, reason or best.worst
+    if last == relative:
+        return best, ""
+    for _ in range(HALVINGS):
+        middle = math.sqrt(last * relative)
+        found = _at(core, power_w * middle, products)
+        last, relative = (last, middle) if found is None else (middle, relative)
+        best = best if found is None or found.snr_db < best.snr_db else found
+    return best, _refusal(core, power_w * relative, products)
+
+
+def _refusal(core: Core, power_w: float, products: Sequence[Product]) -> str:
+    """Return why a core does not work at a power; nothing if it does."""
+    try:
+        core_precision(replace_at(core, LASER, power_w), products)
+    except LinkError as error:
+        return str(error)
+    return ""
 
 
 def _at(core: Core, power_w: float, products: Sequence[Product]) -> Precision | None:
@@ -324,25 +188,39 @@ def _bracket(core: Core, target_db: float, products: Sequence[Product]) -> tuple
         found = _at(core, power_w * math.exp(place), products)
         return found is not None and found.snr_db >= target_db
 
-    place = 0.0
-    if meets(place):
-        while meets(place - step) and place > -most:
-            place -= step
-        return place - step, place
-    while place < most:
-        place += step
-        if meets(place):
-            return place - step, place
-    best, cause = most_precision(core, products)
+    steps = range(math.ceil(most / step) + 1)
+    upwards = (place * step for place in steps)
+    start = next((place for place in (*upwards, *(-place * step for place in steps)) if meets(place)), None)
+    if start is not None:
+        while start > -most and meets(start - step):
+            start -= step
+        return start - step, start
+    best, refusal = most_precision(core, products)
     if best.snr_db >= target_db:  # between two steps of the search: too dim below, refused above
-        places = [math.log(one) for one in _relatives()]
-        high = next(one for one in places if meets(one))
-        return high - step, high
+        return _last_step(core, target_db, products)
+    more = f"; more light is refused: {refusal}" if refusal else ""
     msg = (
-        f"'{core.name}' cannot deliver {target_db:.1f} dB on these operands at any laser power: "
-        f"{best.snr_db:.1f} dB are the most, kept from more by: {cause}; ask for less or improve that part"
+        f"'{core.name}' cannot deliver {target_db:.1f} dB on these operands at any laser power (tried up to "
+        f"{power_w * BRIGHTEST:.3g} W): {best.snr_db:.1f} dB are the most, kept from more by {best.worst}; "
+        f"ask for less or improve that part{more}"
     )
     raise LinkError(msg)
+
+
+def _last_step(core: Core, target_db: float, products: Sequence[Product]) -> tuple[float, float]:
+    """Return the bracket of a target that only powers between two steps of the search meet."""
+    power_w, step = _power_of(core), math.log(STEP)
+    works = [place for place in map(math.log, _relatives()) if _at(core, power_w * math.exp(place), products)]
+    low, beyond = works[-1], works[-1] + step
+    while True:
+        middle = 0.5 * (low + beyond)
+        found = _at(core, power_w * math.exp(middle), products)
+        if found is None:
+            beyond = middle
+        elif found.snr_db >= target_db:
+            return low, middle
+        else:
+            low = middle
 
 
 def _power_of(core: Core) -> float:
@@ -353,35 +231,3 @@ def _relatives() -> list[float]:
     """Return the relative powers of the coarse search, the dimmest first."""
     steps = math.ceil(math.log(BRIGHTEST, STEP))
     return [STEP**step for step in range(-steps, steps + 1)]
-
-
-def _bits_at(core: Core, power_w: float) -> float:
-    """Return the effective bits at a power; none where the core does not work."""
-    try:
-        return replace_at(core, LASER, power_w).effective_bits
-    except LinkError:
-        return 0.0
-
-
-def _searched(core: Core, target_bits: float) -> Core:
-    if not 0.0 < target_bits < math.inf:
-        msg = f"target_bits must be positive and finite; got {target_bits:g}"
-        raise ParameterError(msg)
-    present_w = _power_of(core)
-    powers_w = [present_w * relative for relative in _relatives()]
-    high_w = next((power for power in powers_w if _bits_at(core, power) >= target_bits), None)
-    if high_w is None:
-        most, cause = most_bits(core)
-        msg = (
-            f"'{core.name}' cannot reach {target_bits:g} bits at any laser power: {most:.2f} bits are the "
-            f"cap, set mostly by the {cause}; ask for fewer bits or improve that part"
-        )
-        raise LinkError(msg)
-    low_w = high_w / STEP
-    for _ in range(HALVINGS):
-        middle_w = math.sqrt(low_w * high_w)
-        if _bits_at(core, middle_w) >= target_bits:
-            high_w = middle_w
-        else:
-            low_w = middle_w
-    return replace_at(core, LASER, high_w)

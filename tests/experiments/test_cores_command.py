@@ -21,16 +21,17 @@ from experiments.cores import (
     TIE,
     Outcome,
     best_size,
-    bits_grid,
     blocks,
+    decibel_grid,
     gpu_price,
+    layer_product,
     macs_of,
     present,
     reuse_grid,
     sizes_of,
     square_product,
     square_products,
-    steady_bits,
+    steady_db,
     storage_bytes,
     study,
     variant,
@@ -39,8 +40,9 @@ from experiments.cores import (
 from experiments.cores_report import heads, study_rows, summary_lines
 from heliograph.style import DPI, WIDTH_IN
 from heliograph.systems import build_system
-from optical.cores import CORES, load_core
+from optical.cores import CORES, core_precision, load_core
 from simulator.errors import ParameterError
+from simulator.operand_statistics import OperandKind
 from tests.conformance.core_laws import cores_that
 
 each_core = pytest.mark.parametrize("name", CORES)
@@ -50,7 +52,7 @@ STATIONARY = cores_that(lambda core: core.holds_weights)
 
 @pytest.fixture(scope="module")
 def found():
-    return study(precision="4:7", reuse="1:1048576", gpu="h100", basis="power")
+    return study(precision="6:30", reuse="1:1048576", gpu="h100", basis="power")
 
 
 def table(path):
@@ -111,7 +113,7 @@ def test_energy_has_its_least_at_a_size_between(found, name):
 
 
 @each_core
-def test_light_for_the_same_bits_grows_with_size_ever_faster(found, name):
+def test_light_for_the_same_precision_grows_with_size_ever_faster(found, name):
     drawn = [one for one in sizes_of(found, name).values() if one.laser_power_w > 0.0]
     power = np.log([one.laser_power_w for one in drawn])
     assert (np.diff(power) > 0.0).all()
@@ -124,10 +126,10 @@ def test_light_for_the_same_bits_grows_with_size_ever_faster(found, name):
 
 
 @each_core
-def test_more_bits_never_cost_less_and_no_core_exceeds_its_cap(found, name):
+def test_more_precision_never_costs_less_and_no_core_exceeds_its_cap(found, name):
     lit = [one for one in found.maps if one.core == name]
     cap = found.caps[name][0]
-    assert [one.outcome is Outcome.NO_LIGHT for one in lit] == [one.bits >= cap for one in lit]
+    assert [one.outcome is Outcome.NO_LIGHT for one in lit] == [one.target_db >= cap for one in lit]
     energy = np.array([one.j_per_mac[16] for one in lit if one.outcome is Outcome.WORKS])
     assert (np.diff(energy) > 0.0).all()
     assert all(one.reason and np.isnan(one.j_per_mac).all() for one in lit if one.outcome is Outcome.NO_LIGHT)
@@ -137,12 +139,13 @@ def test_more_bits_never_cost_less_and_no_core_exceeds_its_cap(found, name):
 def test_a_core_as_it_is_costs_what_its_accelerator_says(name):
     system = build_system("photonic_packet", core=name, accelerators=1)
     unit = bench(name).unit
-    bits = unit.core.effective_bits
-    again = variant(system, name, bits=bits, reuse=(64, 8192))
+    product = layer_product(OperandKind.GAUSSIAN)
+    target_db = core_precision(unit.core, (product,)).snr_db
+    again = variant(system, name, target_db=target_db, reuse=(64, 8192), product=product)
     assert again.outcome is Outcome.WORKS
     assert again.cores == unit.cores
     for place, uses in enumerate((64, 8192)):
-        operator = square_products((uses,), storage_bytes(bits)).one(0)
+        operator = square_products((uses,), storage_bytes(target_db)).one(0)
         cost = unit.cost(operator)
         whole_j = math.fsum(cost.energy_j.values()) + (unit.static_w + unit.memory.static_w) * cost.time_s
         assert again.j_per_mac[place] == pytest.approx(whole_j / operator.macs, rel=1e-3)
@@ -153,7 +156,8 @@ def test_sizes_without_light_or_room_are_told(found):
     mesh = sizes_of(found, "mzi_mesh")
     assert tuple(mesh) == FACTORS
     assert mesh[16.0].outcome is Outcome.NO_LIGHT
-    assert "cap" in mesh[16.0].reason
+    assert "does not close" in mesh[16.0].reason
+    assert "kept from more by" in sizes_of(found, "homodyne")[16.0].reason
     assert mesh[4.0].outcome in (Outcome.NO_ROOM, Outcome.NO_LIGHT)
     assert "h100" in mesh[4.0].reason or "cap" in mesh[4.0].reason
     assert sizes_of(found, "pcm_crossbar")[0.125].outcome is Outcome.NOT_BUILT
@@ -163,8 +167,8 @@ def test_sizes_without_light_or_room_are_told(found):
 
 def test_winner_takes_least_of_those_with_room(found):
     won = winners(found, "j_per_mac")
-    for row, bits in enumerate(found.bits):
-        lit = [one for one in found.maps if one.bits == bits and one.outcome is Outcome.WORKS]
+    for row, target in enumerate(found.targets_db):
+        lit = [one for one in found.maps if one.target_db == target and one.outcome is Outcome.WORKS]
         if not lit:
             assert (won.core[row] == NOBODY).all()
             assert np.isnan(won.least[row]).all()
@@ -187,9 +191,9 @@ def test_the_gpu_wins_where_it_takes_less(found):
 
 def test_memory_sets_the_time_where_little_is_reused(found):
     won = winners(found, "s_per_mac").core
-    bits = found.bits.index(5.0)
-    assert won[bits, 3] == MEMORY
-    assert won[bits, -1] in range(len(CORES))
+    row = found.targets_db.index(20.0)
+    assert won[row, 4] == MEMORY
+    assert won[row, -1] in range(len(CORES))
     assert MEMORY not in winners(found, "j_per_mac").core
 
 
@@ -210,10 +214,12 @@ def test_narrow_operands_have_a_price_only_where_units_for_them_exist(found):
     names = {price.name for price in found.gpus}
     assert {"h100 8 bit", "b200 8 bit", "a100 16 bit"} <= names
     assert "a100 8 bit" not in names
-    rival = dict(zip(found.bits, found.rivals, strict=True))
-    assert rival[4.0].name == "h100 8 bit"
-    assert rival[4.25].name == "h100 16 bit"
-    assert [storage_bytes(bits) for bits in (4.0, 4.25, 8.0, 9.0, 15.0)] == [1, 2, 2, 4, 4]
+    rival = dict(zip(found.targets_db, found.rivals, strict=True))
+    assert rival[28.0].name == "h100 8 bit"
+    assert rival[29.0].name == "h100 16 bit"
+    assert [storage_bytes(target) for target in (10.0, 28.0, 29.0, 50.0, 60.0, 90.0)] == [1, 1, 2, 2, 4, 4]
+    delivered = [one.snr_db(OperandKind.GAUSSIAN) for one in FORMATS]
+    assert delivered == pytest.approx([28.5, 50.8, 70.6], abs=0.3)
 
 
 def test_products_have_the_reuse_that_is_asked_for():
@@ -231,14 +237,14 @@ def test_table_has_a_line_for_each_core_and_generation(found):
     assert {"a100 16 bit", "h100 8 bit", "b200 16 bit"} <= {row.label for row in rows}
     assert all(len(row.values) == len(heads(found)) for row in rows)
     lines = summary_lines(found)
-    assert "full-scale sample" in lines[0]
-    assert any("up to 6.25" in line for line in lines)
-    assert steady_bits(load_core("residue")) == 4.5
+    assert "executed signal over noise" in lines[0]
+    assert any("up to 29 dB" in line for line in lines)
+    assert steady_db(load_core("residue"), layer_product(OperandKind.GAUSSIAN)) == 21.0
 
 
 @pytest.mark.slow
 def test_command_writes_pictures_and_every_point_in_them(capsys, tmp_path):
-    arguments = ("--precision", "6:7", "--reuse", "64:256", "--gpu", "b200", "--basis", "area")
+    arguments = ("--precision", "16:20", "--reuse", "64:256", "--gpu", "b200", "--basis", "area")
     code = main(("core", "compare", *arguments, "--json", "--out", str(tmp_path)))
     captured = capsys.readouterr()
     assert code == 0
@@ -283,8 +289,8 @@ def test_bad_input_is_one_sentence(capsys, tmp_path, arguments, word):
 
 
 def test_grids_keep_their_ends():
-    assert bits_grid("3:4") == (3.0, 3.25, 3.5, 3.75, 4.0)
-    assert bits_grid("5:5") == (5.0,)
+    assert decibel_grid("10:14") == (10.0, 11.0, 12.0, 13.0, 14.0)
+    assert decibel_grid("15.5:15.9") == (15.5,)
     assert reuse_grid("1:8") == (1, 2, 4, 8)
     assert reuse_grid("3:20") == (3, 6, 12, 20)
     with pytest.raises(ParameterError):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from optical.cores import default_homodyne, power_for_bits, solve_laser_power
+from optical.cores import default_homodyne
 from optical.execution.numerics import AnalogNumerics
 from simulator.errors import LinkError, ParameterError
 from simulator.operators import MatMul, Phase
@@ -144,22 +144,10 @@ def test_overflowing_capacitors_are_refused():
         bright.budget  # noqa: B018 - the property checks
 
 
-@pytest.mark.parametrize("bits", [4.0, 6.0, 6.4])
-def test_solved_power_gives_the_bits_asked_for(bits):
-    solved = dataclasses.replace(CORE, laser_power_w=power_for_bits(CORE, bits))
-    assert solved.effective_bits == pytest.approx(bits, rel=1e-9)
-
-
 def test_noise_ratio_is_that_of_the_budget():
     ratio = CORE.noise_ratio
     light = ratio.total - ratio.bright["the ADC"] - ratio.bright["the DAC"]
     assert 1 / light == pytest.approx(CORE.budget.snr, rel=1e-9)
-    assert solve_laser_power(CORE, CORE.budget.effective_bits) == pytest.approx(CORE.laser_power_w, rel=1e-9)
-
-
-def test_bits_beyond_the_converters_are_refused_by_cause():
-    with pytest.raises(LinkError, match="set mostly by the ADC"):
-        power_for_bits(CORE, 7.0)
 
 
 @pytest.mark.parametrize(("field", "value"), [("rows", 0), ("columns", 1.5), ("outputs_per_adc", 0)])

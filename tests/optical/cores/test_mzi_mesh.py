@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from optical.cores import default_mesh, power_for_bits
+from optical.cores import default_mesh
 from optical.devices import static_w
 from simulator.errors import LinkError, ParameterError
 from simulator.operators import Held, MatMul, Phase
@@ -64,17 +64,6 @@ def test_vision_transformer_takes_as_long_as_published():
         for width in [192] * (n // 192) + [n % 192] * bool(n % 192):
             total_s += core.work(product(197, k, width, Held.B), 8).time_s
     assert total_s == pytest.approx(9.99e-3, rel=5e-3)
-
-
-def test_solved_power_gives_the_bits_and_no_less_does():
-    for bits in (3.0, 5.0, 6.0):
-        lit = dataclasses.replace(CORE, laser_power_w=power_for_bits(CORE, bits))
-        assert lit.effective_bits == pytest.approx(bits, rel=1e-9)
-        assert dataclasses.replace(lit, laser_power_w=0.9 * lit.laser_power_w).effective_bits < bits
-    with pytest.raises(LinkError, match="mostly by the ADC"):
-        power_for_bits(CORE, 8.0)
-    with pytest.raises(ParameterError, match="positive and finite"):
-        power_for_bits(CORE, math.inf)
 
 
 def test_default_receiver_and_adc_are_matched():

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from optical.cores import default_pcm_crossbar, power_for_bits
+from optical.cores import default_pcm_crossbar
 from optical.cores.pcm_crossbar import SignedInput
 from optical.devices import static_w
 from optical.devices.programmable import PcmCell, programmable_table
@@ -75,14 +75,6 @@ def test_an_offset_is_quicker_and_coarser():
     one, other = OFFSET.analog(Phase.FORWARD), CORE.analog(Phase.FORWARD)
     assert one.thermal_variance > other.thermal_variance
     assert (one.dac_bits, one.adc_range_sigma) == (other.dac_bits - 1, 2 * other.adc_range_sigma)
-
-
-def test_default_light_is_what_five_bits_need():
-    assert power_for_bits(CORE, 5.0) == pytest.approx(CORE.laser_power_w, rel=0.05)
-    lit = dataclasses.replace(CORE, laser_power_w=power_for_bits(CORE, 4.5))
-    assert lit.effective_bits == pytest.approx(4.5, rel=1e-9)
-    with pytest.raises(LinkError, match="at any laser power"):
-        power_for_bits(CORE, 7.0)
 
 
 def test_holding_takes_no_power_and_writing_takes_energy():

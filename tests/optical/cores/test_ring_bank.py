@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from optical.cores import default_ring_bank, power_for_bits
+from optical.cores import default_ring_bank
 from optical.devices import full_load_w, static_w
 from optical.devices.rings import least_drop, weight_crosstalk
 from simulator.errors import LinkError, ParameterError
@@ -214,12 +214,6 @@ def test_heaters_draw_power_all_the_time():
     parts = static_w(CORE.parts())
     assert parts["ring tuning"] > CORE.rings * CORE.ring.tuning_w
     assert "ring tuning" not in full_load_w(CORE.parts(), CORE.full_load)
-
-
-@pytest.mark.parametrize("bits", [4.0, 5.5])
-def test_solved_power_gives_the_bits_asked_for(bits):
-    solved = dataclasses.replace(CORE, laser_power_w=power_for_bits(CORE, bits))
-    assert solved.effective_bits == pytest.approx(bits, rel=1e-9)
 
 
 def test_noise_ratio_is_that_of_the_budget():

@@ -6,12 +6,13 @@ import math
 import numpy as np
 import pytest
 
-from optical.cores import AnalogCore, load_core, power_for_bits, solve_laser_power
+from optical.cores import AnalogCore, Product, core_precision, load_core, with_laser_for
 from optical.devices import Domain, area_m2, static_w
 from optical.devices.amplifiers import Soa
 from optical.devices.limits import photon_energy_j
 from optical.devices.named_parts import Role, named_parts, names_of
 from simulator.errors import ParameterError
+from simulator.operand_statistics import OperandKind, operands_of
 from simulator.parameter_tree import numeric_leaves, replace_at
 from simulator.units import db_from_ratio, ratio_from_db
 from tests.conformance.core_laws import cores_that
@@ -111,12 +112,14 @@ def test_without_an_amplifier_nothing_is_added():
         assert "amplifier" not in static_w(core.parts()) | area_m2(core.parts(), Domain.PHOTONIC)
 
 
-def test_no_closed_form_gives_the_laser_before_an_amplifier():
-    for core in ANALOG:
-        amplified = dataclasses.replace(core, amplifier=SOA)
-        solve = solve_laser_power if core.name == "crossbar" else power_for_bits
-        with pytest.raises(ParameterError, match="has an amplifier"):
-            solve(amplified, 5.0)
+def test_laser_before_an_amplifier_is_sized_too_and_needs_less():
+    products = (Product(operands=operands_of(OperandKind.GAUSSIAN), length=1024),)
+    for name in ("crossbar", "ring_bank"):
+        core = load_core(name)
+        alone = with_laser_for(core, 10.0, products)
+        amplified = with_laser_for(dataclasses.replace(core, amplifier=SOA), 10.0, products)
+        assert core_precision(amplified, products).snr_db == pytest.approx(10.0, abs=1e-3)
+        assert amplified.laser_power_w < 0.5 * alone.laser_power_w
 
 
 def test_faint_light_is_ruined_by_beats():

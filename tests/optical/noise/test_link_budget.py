@@ -4,11 +4,12 @@ import math
 import numpy as np
 import pytest
 
-from optical.cores import default_crossbar, solve_laser_power
+from optical.cores import Product, core_precision, default_crossbar, with_laser_for
 from optical.devices.limits import bits_from_snr, snr_from_bits
 from optical.noise import check_closes
 from optical.noise.link_budget import QUADRATURE_VARIANCE
 from simulator.errors import LinkError, ParameterError
+from simulator.operand_statistics import OperandKind, operands_of
 from simulator.parameter_tree import replace_at
 
 Q = 1.602176634e-19
@@ -196,35 +197,39 @@ def test_typical_sample_is_weaker_than_full_scale():
     assert LINK.typical_snr < LINK.snr
 
 
-@pytest.mark.parametrize("target_bits", [3.0, 6.0, 8.0, 9.5])
-def test_solved_power_reaches_exactly_the_target(target_bits):
-    power_w = solve_laser_power(CORE, target_bits)
-    assert replace_at(CORE, "laser_power_w", power_w).link.effective_bits == pytest.approx(
-        target_bits, abs=1e-6
-    )
+PRODUCTS = (Product(operands=operands_of(OperandKind.GAUSSIAN), length=1024),)
+
+
+@pytest.mark.parametrize("target_db", [-5.0, 10.0, 20.0, 26.0])
+def test_solved_power_reaches_exactly_the_target(target_db):
+    sized = with_laser_for(CORE, target_db, PRODUCTS)
+    assert core_precision(sized, PRODUCTS).snr_db == pytest.approx(target_db, abs=1e-3)
 
 
 def test_solving_ignores_the_present_power():
     dim = replace_at(CORE, "laser_power_w", CORE.laser_power_w / 100)
-    assert solve_laser_power(dim, 7.0) == pytest.approx(solve_laser_power(CORE, 7.0), rel=1e-9)
+    powers_w = [with_laser_for(core, 20.0, PRODUCTS).laser_power_w for core in (dim, CORE)]
+    assert powers_w[0] == pytest.approx(powers_w[1], rel=1e-4)
 
 
 @pytest.mark.parametrize(
     ("changes", "cause"),
     [
-        ({"laser__rin_db_per_hz": -110.0}, "laser intensity noise"),
-        ({"modulator__extinction_ratio_db": 6.0}, "extinction ratio"),
-        ({"modulator__bandwidth_hz": 1e9}, "interference of symbols"),
+        ({"laser__rin_db_per_hz": -110.0}, "laser intensity and last symbol"),
+        ({"modulator__extinction_ratio_db": 6.0}, "amplifier, dark current, extinction"),
+        ({"modulator__bandwidth_hz": 1e9}, "laser intensity and last symbol"),
     ],
 )
-def test_unreachable_bits_name_what_caps_them(changes, cause):
-    with pytest.raises(LinkError, match=rf"cannot reach 12 bits .* cap, set mostly by .*{cause}"):
-        solve_laser_power(with_values(CORE, **changes), 12.0)
+def test_unreachable_ratio_names_what_caps_it(changes, cause):
+    with pytest.raises(
+        LinkError, match=rf"cannot deliver 40\.0 dB .* are the most, kept from more by {cause}"
+    ):
+        with_laser_for(with_values(CORE, **changes), 40.0, PRODUCTS)
 
 
 def test_nonsense_target_is_refused():
-    with pytest.raises(ParameterError, match="target_bits must be positive and finite"):
-        solve_laser_power(CORE, math.inf)
+    with pytest.raises(ParameterError, match="must be a finite number of decibels"):
+        with_laser_for(CORE, math.inf, PRODUCTS)
 
 
 def test_link_that_does_not_close_names_the_worst_element():
