@@ -146,11 +146,12 @@ def route_loads(routes: np.ndarray, latency_s: np.ndarray, weights: np.ndarray |
     """
     crossed = routes >= 0
     latency = np.where(crossed, latency_s[np.where(crossed, routes, 0)], 0.0)
-    links, counts = np.unique(routes[crossed], return_counts=True)
-    usage = counts.astype(float)
+    counts = np.bincount(routes[crossed], minlength=latency_s.size)
+    links = np.flatnonzero(counts)
+    usage = counts[links].astype(float)
     if weights is not None:
         carried = np.broadcast_to(weights[:, None], routes.shape)[crossed]
-        usage = np.bincount(np.searchsorted(links, routes[crossed]), weights=carried, minlength=links.size)
+        usage = np.bincount(routes[crossed], weights=carried, minlength=latency_s.size)[links]
         links, usage = links[usage > 0.0], usage[usage > 0.0]
     return Loads(links=links, usage=usage, latency_s=float(latency.sum(axis=1).max(initial=0.0)))
 

@@ -151,6 +151,8 @@ class PricedCollective:
     """Time that the library's protocol takes beside latency and transfer."""
     alone_s: float
     """Duration with all links to itself."""
+    empty_s: float
+    """The same of an empty payload."""
     wire_bytes: float
     """Payload that the class's ranks put on the wire."""
     energy_j: float

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -178,9 +179,16 @@ class PlacedLayout(RankLayout):
             msg = f"{self.ranks} ranks need as many different endpoints; got {len(set(self.endpoints))}"
             raise WorkloadError(msg)
 
+    @cached_property
+    def _places(self) -> np.ndarray:
+        places = np.array(self.endpoints, dtype=np.int64)
+        places.flags.writeable = False
+        return places
+
     def members(self, rank_class: int) -> np.ndarray:
         """Return the endpoints of a class, shape [ranks_per_class]."""
-        return np.asarray(self.endpoints, dtype=np.int64)[super().members(rank_class)]
+        start = rank_class * self.ranks_per_class
+        return self._places[start : start + self.ranks_per_class]
 
     def classes_at(self, endpoints: np.ndarray) -> np.ndarray:
         """Return the classes whose ranks stand at some endpoints, each once; other jobs' have none."""
@@ -204,4 +212,4 @@ def placed(layout: RankLayout, endpoints: Sequence[int]) -> PlacedLayout:
         If there are not as many different endpoints as ranks.
     """
     names = {item.name: getattr(layout, item.name) for item in fields(RankLayout)}
-    return PlacedLayout(endpoints=tuple(int(one) for one in endpoints), **names)
+    return PlacedLayout(endpoints=tuple(map(int, endpoints)), **names)

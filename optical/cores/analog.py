@@ -6,6 +6,7 @@ how often each is used. Power, area, energy, calibration, noise and the record o
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -290,14 +291,12 @@ class AnalogCore(Array):
         """
         grid, effective = (4.0**-bits / 3.0 for bits in (self.dac.nominal_bits, self.dac.enob_bits))
         return AnalogSpec(
+            **dataclasses.asdict(self.budget.noise),
             dac_bits=self.dac.nominal_bits,
             adc_bits=self.adc.nominal_bits,
             adc_enob_bits=self.adc.enob_bits,
             adc_range_sigma=self.adc_range_sigma,
             analog_length=self.analog_length,
-            thermal_variance=self.budget.thermal_variance,
-            shot_variance=self.budget.shot_variance,
-            rin_variance=self.budget.rin_variance,
             encoding_variance=effective - grid,
             rounding=self.gradient_rounding if phase in GRADIENTS else Rounding.NEAREST,
         )

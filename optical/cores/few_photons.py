@@ -66,9 +66,7 @@ def shot_limited(core: Homodyne) -> AnalogSpec:
     return dataclasses.replace(
         AnalogSpec.ideal(),
         analog_length=link.analog_length,
-        thermal_variance=link.thermal_variance,
-        shot_variance=link.shot_variance,
-        rin_variance=link.rin_variance,
+        **dataclasses.asdict(link.noise),
     )
 
 

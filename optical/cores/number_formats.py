@@ -256,8 +256,7 @@ class ResidueCore(FormattedCore):
     def _sigma(self, spec: AnalogSpec, modulus: int) -> float:
         """Return the rms noise of reading a remainder, in its steps."""
         n, square, scale = spec.analog_length, residue_mean_square(modulus), largest_residue(modulus) ** 2
-        light = spec.thermal_variance + 2.0 * n * square * (spec.shot_variance + spec.encoding_variance)
-        light += n * square**2 * spec.fluctuation + n * square * spec.load_variance
+        light = spec.sample_noise.of(n, square) + n * square * spec.load_variance
         if spec.chip is not None:
             light += n * square**2 * (spec.chip.element_gain + spec.chip.output_gain)
             light += n * square * spec.chip.repeated_variance + 0.5 * n * square**2 * spec.chip.node_variance

@@ -233,7 +233,7 @@ class RingBank(AnalogCore):
 
     def _left(self, variance: float, couplings: int) -> float:
         """Return what is left of a crosstalk by so many couplings after they were measured."""
-        light = self.budget.thermal_variance + 2.0 * self.budget.shot_variance + self.budget.rin_variance
+        light = self.budget.noise.sample_noise.of(1)
         reading = (light + 4.0**-self.adc.enob_bits / 3.0) * UNIFORM_MEAN_SQUARE
         each = variance / couplings if couplings else 0.0
         return couplings * left_after(each, reading, self.chip.readings)

@@ -33,14 +33,10 @@ from simulator.scaled_operands import (
 ROUNDING = "rounding of operands"
 READOUT = "output converter"
 CLIPPING = "clipping"
-RECEIVER = "amplifier, dark current, extinction"
-SHOT = "shot noise"
-ENCODING = "operand converters"
-FLUCTUATION = "laser intensity and last symbol"
 LOADING = "loaded weights"
 UNLIKE = "unlike parts"
 MISREAD = "misread remainders"
-"""Causes of noise."""
+"""Causes of noise, beside those of a sample (`AnalogSpec.noise_of_sample`)."""
 _FINEST = 4096.0
 """Codes beyond which rounding is not followed, its noise being below -80 dB of full scale; dimensionless."""
 _SELDOM = 1e-4
@@ -165,10 +161,10 @@ def _noise(
     by_energy = length * (a.coded_square * b.scale_square + a.scale_square * b.coded_square)
     noise = {
         ROUNDING: squared_gain * kept * product_rounding(a, b) if kept else math.inf,
-        RECEIVER: spec.thermal_variance * samples * scales,
-        SHOT: spec.shot_variance * by_energy,
-        ENCODING: spec.encoding_variance * by_energy,
-        FLUCTUATION: spec.fluctuation * product,
+        **{
+            cause: one.constant * samples * scales + one.by_each * by_energy + one.by_product * product
+            for cause, one in spec.noise_of_sample().items()
+        },
         LOADING: _loading(spec, a, b, length, second=second),
         UNLIKE: _unlike(spec, a, b, length, signal),
     }
@@ -213,8 +209,8 @@ def _range(spec: AnalogSpec, operands: Operands, vectors: _Vectors, width: int) 
     """Return half of the output converter's range and the mean square of what it cuts off, in full scales."""
     a, b = vectors.a.unit_square, vectors.b.unit_square
     signal = spec.product_gain**2 * width * a * b * operands.coherence
-    power = signal + spec.thermal_variance + spec.fluctuation * width * a * b
-    power += (spec.shot_variance + spec.encoding_variance) * width * (a + b)
+    noise = spec.sample_noise
+    power = signal + noise.constant + noise.by_product * width * a * b + noise.by_each * width * (a + b)
     range_ = min(spec.adc_range_sigma * math.sqrt(power), float(spec.analog_length))
     if math.isinf(spec.adc_bits):
         return range_, 0.0

@@ -62,8 +62,6 @@ class Units:
 
     product: float
     """Full-scale products in a product of codes, phase errors included."""
-    thermal: float
-    """Variance of a sample whatever the light, in code products squared."""
     row: float
     """Squared code of A, as a share of full scale, over that of a product."""
     column: float
@@ -77,7 +75,6 @@ class Units:
         unit = a.step * b.step * spec.product_gain
         return cls(
             product=unit,
-            thermal=spec.thermal_variance / unit**2,
             row=(a.step / unit) ** 2,
             column=(b.step / unit) ** 2,
             parts=max(1.0, a.codes.shape[2] / spec.analog_length),
@@ -125,23 +122,24 @@ def set_gain(spec: AnalogSpec, a: Operand, b: Operand, blocks: int, product: tor
     """
     units, none = Units.of(spec, a, b), _amounts(a.energy.new_zeros(blocks, dtype=torch.float64))
     most, energies = spec.analog_length / units.product, Energies(none, none, none)
-    if spec.shot_variance + spec.encoding_variance + spec.fluctuation > 0.0:
+    noise = spec.sample_noise
+    if max(noise.by_each, noise.by_product) > 0.0:
         energies = Energies.of(a, b, blocks)
     sets_range = math.isfinite(spec.adc_enob_bits) and math.isfinite(spec.adc_range_sigma)
-    if not sets_range and spec.fluctuation == 0.0:
+    if not sets_range and noise.by_product == 0.0:
         return Gain(range_=none + most, coupling=none, clipping=none)
     cross = coupling = none
-    if spec.fluctuation > 0.0:
+    if noise.by_product > 0.0:
         squares = (x.square().mean(-2) for x in (_probe(spec, a, blocks), _probe(spec, b.mT, blocks)))
         cross = _amounts(torch.mul(*squares).sum(-1).double().mean((1, 2)))
         coupling = cross * units.parts / energies.both.clip(SMALLEST_SCALE, None)
     if not sets_range:
         return Gain(range_=none + most, coupling=coupling, clipping=none)
     samples = _samples(spec, a, b, blocks, product)
-    each = (spec.shot_variance + spec.encoding_variance) / units.parts
-    power = _amounts(samples.double().square().mean((1, 2, 3, 4))) + units.thermal
-    power = power + each * (units.row * energies.row + units.column * energies.column)
-    power = power + cross * (spec.fluctuation / spec.product_gain**2)
+    power = _amounts(samples.double().square().mean((1, 2, 3, 4))) + noise.constant / units.product**2
+    both = units.row * energies.row + units.column * energies.column
+    power = power + noise.by_each / units.parts * both
+    power = power + cross * (noise.by_product / spec.product_gain**2)
     range_, clipping = (spec.adc_range_sigma * power**0.5).clip(SMALLEST_SCALE, most), none
     if units.parts > 1.0 and math.isfinite(spec.adc_bits):
         edge = torch.as_tensor(range_, dtype=a.energy.dtype).view(-1, 1, 1, 1, 1)
@@ -218,7 +216,7 @@ def _with_laser(
     It follows the outputs of a single sample, as ``sum((a b)^2)``, where it makes more than a little of the
     variance, or everywhere if that is asked for. An accelerator is not waited for: there it always does.
     """
-    if spec.rin_variance == 0.0 or _samples_of(spec, a) > 1:
+    if spec.own_noise.by_product == 0.0 or _samples_of(spec, a) > 1:
         return law, None
     follows = law.constant == law.constant
     if not exact and a.energy.device.type == "cpu":
@@ -228,7 +226,10 @@ def _with_laser(
         if not follows.any():
             return law, None
     quick = a.energy.device.type != "cpu" or torch.backends.cpu.get_cpu_capability() == "AVX512"
-    dtype, laser = torch.bfloat16 if quick else a.energy.dtype, spec.rin_variance / spec.product_gain**2
+    dtype, laser = (
+        torch.bfloat16 if quick else a.energy.dtype,
+        spec.own_noise.by_product / spec.product_gain**2,
+    )
     a2, b2 = (x.floating.square().mul_(factor).to(dtype) for x, factor in ((a, laser), (b, 1.0)))
     each = torch.matmul(a2, b2).to(a.energy.dtype) * of_matrices(follows, a.energy)
     return law._replace(by_both=law.by_both * ~follows), each

@@ -17,6 +17,7 @@ from typing import Any
 
 from optical.execution.residues import Residues, largest_mantissa
 from optical.noise.chip import ChipErrors, CommonEncoding, CommonNoise
+from optical.noise.link_budget import FLUCTUATION, SHOT, LightNoise, SampleNoise, check_light
 from simulator.amounts import Amount, Flag
 from simulator.checks import check_positive, check_range
 from simulator.errors import ParameterError
@@ -67,19 +68,19 @@ class NoiseLaw:
     """Per product of both."""
 
 
+ENCODING = "operand converters"
+"""Cause of noise."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class AnalogSpec:
+class AnalogSpec(LightNoise):
     """Errors of one product of a photonic core, as its link budget leaves them.
 
     Notes
     -----
     With operands scaled to [-1, 1] by ``Scale``, a sample of n = `analog_length` products has the variance
-
-    ``thermal_variance + shot_variance * sum(a^2 + b^2) + rin_variance * sum((a b)^2)
-    + encoding_variance * (sum(a^2) + sum(b^2))``
-
-    with the sums over its n products, is then clipped to the ADC's range and rounded to its codes. The range
-    is `adc_range_sigma` times the rms of the samples (a gain stage set per product), never above n.
+    that `noise_of_sample` states, is then clipped to the ADC's range and rounded to its codes. The range is
+    `adc_range_sigma` times the rms of the samples (a gain stage set per product), never above n.
 
     A weight-stationary core loads one operand (`loads_second`): each element of it is wrong by a draw of
     `load_variance`, and all vectors of the product meet the same wrong element. Grid and encoding error of
@@ -103,12 +104,6 @@ class AnalogSpec:
     """Half of the ADC's range in units of the samples' rms, dimensionless."""
     analog_length: int
     """Products that are summed in the analog domain before one conversion."""
-    thermal_variance: float
-    """Receiver noise per sample, in full-scale products squared."""
-    shot_variance: float
-    """Shot noise per unit of a^2 + b^2."""
-    rin_variance: float
-    """Laser intensity noise per unit of (a b)^2."""
     encoding_variance: float
     """Error of setting an operand, per unit of the other operand squared."""
     load_variance: float = 0.0
@@ -133,12 +128,8 @@ class AnalogSpec:
     def __post_init__(self) -> None:
         check_positive(self, "dac_bits", "adc_bits", "adc_enob_bits", "adc_range_sigma")
         check_range(self, "analog_length", low=1)
-        check_range(self, "thermal_variance", "shot_variance", "rin_variance", "encoding_variance")
-        check_range(self, "load_variance")
-        for name in ("thermal", "shot", "rin", "encoding", "load"):
-            if math.isinf(getattr(self, f"{name}_variance")):
-                msg = f"AnalogSpec: {name}_variance must be finite; got inf, light that carries no signal"
-                raise ParameterError(msg)
+        super().__post_init__()
+        check_light(self, "encoding_variance", "load_variance")
         check_range(self, "product_gain", low=0.0, high=1.0, open_low=True)
         check_range(self, "adc_enob_bits", high=self.adc_bits)
         if self.residues is not None and (self.scale is not Scale.BLOCK or math.isinf(self.dac_bits)):
@@ -156,33 +147,49 @@ class AnalogSpec:
         return hash(tuple(getattr(self, one.name) for one in fields(self)))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy is made of; a hash is good for one process only."""
-        return {name: value for name, value in self.__dict__.items() if name != "_hash"}
+        """Return what a copy is made of: a hash is good for one process only."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @property
     def reading_variance(self) -> float:
         """Variance of reading one full-scale product with all else dark, relative to it, ADC included."""
-        light = self.thermal_variance + 2.0 * self.shot_variance + self.fluctuation
+        causes = self.noise_of_sample().items()
+        light = SampleNoise.sum_of(noise for cause, noise in causes if cause != ENCODING).of(1)
         return light + 4.0**-self.adc_enob_bits / 3.0
 
-    @property
-    def fluctuation(self) -> float:
-        """Variance per unit of (a b)^2, shared with other outputs or not."""
-        return self.rin_variance + (self.common.variance if self.common is not None else 0.0)
+    def noise_of_sample(self, *, own: bool = False) -> dict[str, SampleNoise]:
+        """Return the noise of one analog sample by its cause, converters of outputs and chips apart.
+
+        Parameters
+        ----------
+        own : bool
+            Whether only what each output draws for itself counts, by the law of noise.
+        """
+        encoding = self.encoding.own_variance if own and self.encoding is not None else self.encoding_variance
+        found = super().noise_of_sample(own=own) | {ENCODING: SampleNoise(by_each=encoding)}
+        if own and self.shot is Shot.COUNTED:
+            del found[SHOT]
+        if self.common is not None and not own:
+            found[FLUCTUATION] = SampleNoise(by_product=self.rin_variance + self.common.variance)
+        return found
+
+    @functools.cached_property
+    def own_noise(self) -> SampleNoise:
+        """Noise of one analog sample that each output draws for itself."""
+        return SampleNoise.sum_of(self.noise_of_sample(own=True).values())
 
     @property
     def is_exact(self) -> bool:
         """Whether nothing at all happens to a product."""
         converted = math.isfinite(min(self.dac_bits, self.adc_enob_bits))
-        wrong = self.load_variance + self.encoding_variance + self.shot_variance + self.fluctuation
-        if converted or self.product_gain != 1.0 or wrong > 0.0 or self.is_noisy(samples=1):
+        if converted or self.product_gain != 1.0 or self.load_variance > 0.0 or max(self.sample_noise) > 0.0:
             return False
         return self.chip is None or self.chip.is_empty
 
     def is_noisy(self, samples: int) -> bool:
         """Return whether outputs have any noise of their own, rounding of several samples included."""
-        law = self.noise_law(samples, range_=1.0, coupling=1.0)
-        return bool(law.constant + law.by_row + law.by_column + law.by_both > 0.0)
+        rounded = math.isfinite(self.adc_enob_bits) and (samples > 1 or self.adc_enob_bits < self.adc_bits)
+        return rounded or max(self.own_noise) > 0.0
 
     def noise_law(
         self, samples: int, *, range_: Amount, coupling: Amount, clipping: Amount = 0.0
@@ -201,16 +208,20 @@ class AnalogSpec:
         clipping : float or array
             Mean square of what clipping takes off a sample, in full-scale products squared.
         """
-        constant: Amount = samples * self.thermal_variance
+        noise = self.own_noise
+        constant: Amount = samples * noise.constant
         if math.isfinite(self.adc_enob_bits):
             executed = 2.0 ** (1.0 - self.adc_bits) if samples == 1 else 0.0
             missing = ((2.0 ** (1.0 - self.adc_enob_bits)) ** 2 - executed**2) * samples / 12.0
             constant = range_**2 * missing + constant
         if samples > 1:
             constant = constant + samples * clipping
-        each = self.encoding_variance if self.encoding is None else self.encoding.own_variance
-        each += 0.0 if self.shot is Shot.COUNTED else self.shot_variance
-        return NoiseLaw(constant=constant, by_row=each, by_column=each, by_both=coupling * self.rin_variance)
+        return NoiseLaw(
+            constant=constant,
+            by_row=noise.by_each,
+            by_column=noise.by_each,
+            by_both=coupling * noise.by_product,
+        )
 
     @classmethod
     def ideal(cls) -> AnalogSpec:

@@ -6,16 +6,18 @@ are in the units of `optical.execution.AnalogSpec`: one full-scale product is 1,
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 from optical.devices import Converter, Laser, Soa
 from optical.devices.limits import bits_from_snr, snr_from_bits
 from optical.noise.receiver import Receiver
 from simulator.checks import check_positive, check_range
-from simulator.errors import LinkError
+from simulator.errors import LinkError, ParameterError
 from simulator.units import db_from_ratio, ratio_from_db
 
 SNR_FLOOR_DB = 0.0
@@ -126,6 +128,86 @@ def converter_ratios(dac: Converter, adc: Converter, length: int, operands: int 
     }
 
 
+RECEIVER = "amplifier, dark current, extinction"
+SHOT = "shot noise"
+FLUCTUATION = "laser intensity and last symbol"
+"""Causes of a sample's noise."""
+
+
+class SampleNoise(NamedTuple):
+    """Variance of one analog sample, in full-scale products squared.
+
+    It is ``constant + by_each (sum(a^2) + sum(b^2)) + by_product sum((a b)^2)`` with sums over its products.
+    """
+
+    constant: float = 0.0
+    """What does not hang on the operands."""
+    by_each: float = 0.0
+    """Per square of an operand."""
+    by_product: float = 0.0
+    """Per square of a product."""
+
+    @classmethod
+    def sum_of(cls, parts: Iterable[SampleNoise]) -> SampleNoise:
+        """Return the variance of independent noises together."""
+        return cls(*(math.fsum(one) for one in zip(*parts, strict=True)))
+
+    def of(self, length: int, mean_square: float = 1.0) -> float:
+        """Return the variance of so many products of operands with a mean square; 1 is full scale."""
+        each = 2.0 * length * mean_square * self.by_each
+        return self.constant + each + length * mean_square**2 * self.by_product
+
+
+@dataclass(frozen=True, kw_only=True)
+class LightNoise:
+    """Noise that light and receiver put on a sample, in full-scale products squared."""
+
+    thermal_variance: float
+    """Receiver noise per sample."""
+    shot_variance: float
+    """Shot noise per unit of a^2 + b^2."""
+    rin_variance: float
+    """Laser intensity noise per unit of (a b)^2."""
+
+    def __post_init__(self) -> None:
+        check_light(self, *(item.name for item in fields(LightNoise)))
+
+    def noise_of_sample(self, *, own: bool = False) -> dict[str, SampleNoise]:
+        """Return the noise of one analog sample by its cause.
+
+        Parameters
+        ----------
+        own : bool
+            Whether only what each output draws for itself counts, by the law of noise.
+        """
+        del own  # all of it
+        return {
+            RECEIVER: SampleNoise(constant=self.thermal_variance),
+            SHOT: SampleNoise(by_each=self.shot_variance),
+            FLUCTUATION: SampleNoise(by_product=self.rin_variance),
+        }
+
+    @functools.cached_property
+    def sample_noise(self) -> SampleNoise:
+        """Noise of one analog sample of all causes, shared with other outputs or not."""
+        return SampleNoise.sum_of(self.noise_of_sample().values())
+
+
+def check_light(owner: object, *names: str) -> None:
+    """Raise an error if a variance is below zero, or infinite, as it is where light carries no signal.
+
+    Raises
+    ------
+    ParameterError
+        If one is.
+    """
+    check_range(owner, *names)
+    for name in names:
+        if math.isinf(getattr(owner, name)):
+            msg = f"{type(owner).__name__}: {name} must be finite; got inf, light that carries no signal"
+            raise ParameterError(msg)
+
+
 @dataclass(frozen=True, kw_only=True)
 class LightBudget(ABC):
     """Link budget of one output: path, received power, and noise of a sample by how it follows light."""
@@ -169,6 +251,11 @@ class LightBudget(ABC):
         return self.receiver.rin_ratio + self.receiver.interference
 
     @property
+    def noise(self) -> LightNoise:
+        """Noise of a sample, as execution takes it."""
+        return LightNoise(**{item.name: getattr(self, item.name) for item in fields(LightNoise)})
+
+    @property
     @abstractmethod
     def noise_ratio(self) -> NoiseRatio:
         """Noise over signal of a full-scale sample, all products +1, converters apart."""
@@ -185,8 +272,7 @@ class LightBudget(ABC):
 
     def noise_variance(self, mean_square: float = 1.0) -> float:
         """Return the variance of a sample whose operands have a mean square; 1 is full scale."""
-        even = self.thermal_variance + 2.0 * self.analog_length * mean_square * self.shot_variance
-        return even + self.analog_length * mean_square**2 * self.rin_variance
+        return self.noise.sample_noise.of(self.analog_length, mean_square)
 
     @property
     def typical_snr(self) -> float:

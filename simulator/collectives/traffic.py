@@ -306,14 +306,14 @@ def pair_slowdown(
     Progressive filling (Bertsekas and Gallager, "Data networks", section 6.5.2) of two rates: both rise
     until a link is full; who does not cross it goes on until a link of its own is full.
     """
-    links = np.union1d(one.links, other.links)
-    if links.size == one.links.size + other.links.size:
+    room = capacity_bytes_per_s
+    first, second = np.zeros(room.size), np.zeros(room.size)
+    first[one.links] = one.usage
+    if not first[other.links].any():
         return APART
-    room = capacity_bytes_per_s[links]
-    first, second = np.zeros(links.size), np.zeros(links.size)
-    first[np.searchsorted(links, one.links)] = one.usage
-    second[np.searchsorted(links, other.links)] = other.usage
-    full = room / (first + second)
+    second[other.links] = other.usage
+    both = first + second
+    full = np.divide(room, both, out=np.full(room.size, np.inf), where=both > 0.0)
     level = float(full.min())
     tight = full <= level * (1.0 + _TOLERANCE)
     mine = level if first[tight].any() else _least(room - second * level, first)
@@ -445,6 +445,20 @@ def _shares(priced: PricedCollective, capacity_bytes_per_s: np.ndarray) -> list[
     return [(flow_group, time_s / whole_s) for flow_group, time_s in rounds] if whole_s > 0.0 else []
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Way:
+    """Algorithm of a collective on the network, whatever its protocol."""
+
+    name: str
+    parts: tuple[tuple[FlowGroup, float, int, float], ...]
+    """Flow group, bytes of a flow, repetitions, and the share of its flows that leave their node."""
+    alone: tuple[tuple[float, float], ...]
+    """Latency in s and rate in B/s of each with all links to itself."""
+    wire_bytes: float
+    energy_j: float
+    in_turns: bool
+
+
 class Traffic:
     """Priced collectives of a step on one network, each found once.
 
@@ -490,6 +504,11 @@ class Traffic:
         self._traits = fabric.traits
         self._scale_up = self._traits.scale_up
         self._adder = self._traits.network_adder
+
+    @property
+    def routes_by_size(self) -> bool:
+        """Whether small transfers go other ways than large ones."""
+        return self._traits.routes_by_size
 
     def plan(self, operator: Collective, rank_class: int) -> PricedCollective:
         """Return how a class carries out a collective: the fastest algorithm that has its paths."""
@@ -587,12 +606,13 @@ class Traffic:
             first = next(iter(options))
             later = self._network.axis_circuits(flow_groups[first][0][0])
             ready = [name for name in options if name == first or self._connected(flow_groups[name], later)]
+        ways = [
+            self._way(flow_groups[name], name, options[name], in_turns=name not in plain) for name in ready
+        ]
         whole = tuple(
-            self._priced(
-                flow_groups[name], name, options[name], operator, protocol, in_turns=name not in plain
-            )
-            for name in ready
-            for protocol in protocols(name, self._scale_up, self._adder)
+            self._priced(way, operator, protocol)
+            for way in ways
+            for protocol in protocols(way.name, self._scale_up, self._adder)
         )
         return whole + self._pipelined(operator, rank_class, later)
 
@@ -688,6 +708,7 @@ class Traffic:
             parts=tuple(parts),
             protocol_s=waited,
             alone_s=waited + operator.payload_bytes * whole_s,
+            empty_s=waited,
             wire_bytes=wire_bytes,
             energy_j=energy_j,
             at_once=True,
@@ -725,41 +746,57 @@ class Traffic:
         """Return the size of flows where their way goes by it, so that each size is a group of its own."""
         return flows.size_bytes if self._traits.routes_by_size else 0.0
 
-    def _priced(
+    def _way(
         self,
         flow_groups: tuple[tuple[FlowGroup, float, int], ...],
         name: str,
         parts: tuple[Round, ...],
-        operator: Collective,
-        protocol: Protocol,
         *,
         in_turns: bool,
-    ) -> PricedCollective:
-        waited = protocol.start_s if flow_groups else 0.0
-        moved = 0.0
-        sized = []
-        rounds_outside = 0
-        for flow_group, size_bytes, count in flow_groups:
-            outside = self._leaving_share(flow_group.flows)
-            rounds_outside += count if outside else 0
-            share = protocol.network_efficiency if outside else protocol.efficiency
-            latency_s, rate = self._network.alone(flow_group)
-            moved += count * (latency_s + size_bytes / (rate * share))
-            waited += count * (protocol.network_hop_s * outside + protocol.hop_s * (1.0 - outside))
-            sized.append((flow_group, size_bytes / share, count))
-        if name == Algorithm.HIERARCHICAL and protocol is not PLAIN:
-            waited += protocol.hop_s * more_hops(operator, rounds_outside)
-        if flow_groups and not rounds_outside and self._scale_up is not None and name != Algorithm.IN_NETWORK:
-            waited += copied_bytes(operator) / self._scale_up.copy_bytes_per_s
-        dark_s = len(flow_groups) * self._traits.reconfiguration_s if in_turns else 0.0
-        return PricedCollective(
-            algorithm=name if protocol is PLAIN else f"{name} {protocol.name}",
-            parts=tuple(sized),
-            protocol_s=waited,
-            alone_s=waited + moved + dark_s,
+    ) -> _Way:
+        """Return what all protocols of an algorithm have in common."""
+        return _Way(
+            name=name,
+            parts=tuple(
+                (flow_group, size_bytes, count, self._leaving_share(flow_group.flows))
+                for flow_group, size_bytes, count in flow_groups
+            ),
+            alone=tuple(self._network.alone(flow_group) for flow_group, _, _ in flow_groups),
             wire_bytes=math.fsum(_carried_bytes(one.flows) * one.count for one in parts),
             energy_j=math.fsum(self._energy_j(one.flows) * one.count for one in parts),
             in_turns=in_turns,
+        )
+
+    def _priced(self, way: _Way, operator: Collective, protocol: Protocol) -> PricedCollective:
+        waited = protocol.start_s if way.parts else 0.0
+        moved = moved_empty = 0.0
+        sized = []
+        rounds_outside = 0
+        for (flow_group, size_bytes, count, outside), (latency_s, rate) in zip(
+            way.parts, way.alone, strict=True
+        ):
+            rounds_outside += count if outside else 0
+            share = protocol.network_efficiency if outside else protocol.efficiency
+            moved += count * (latency_s + size_bytes / (rate * share))
+            moved_empty += count * latency_s
+            waited += count * (protocol.network_hop_s * outside + protocol.hop_s * (1.0 - outside))
+            sized.append((flow_group, size_bytes / share, count))
+        if way.name == Algorithm.HIERARCHICAL and protocol is not PLAIN:
+            waited += protocol.hop_s * more_hops(operator, rounds_outside)
+        waited_empty = waited
+        inside = way.parts and not rounds_outside and way.name != Algorithm.IN_NETWORK
+        if inside and self._scale_up is not None:
+            waited += copied_bytes(operator) / self._scale_up.copy_bytes_per_s
+        dark_s = len(way.parts) * self._traits.reconfiguration_s if way.in_turns else 0.0
+        return PricedCollective(
+            algorithm=way.name if protocol is PLAIN else f"{way.name} {protocol.name}",
+            parts=tuple(sized),
+            protocol_s=waited,
+            alone_s=waited + moved + dark_s,
+            empty_s=waited_empty + moved_empty + dark_s,
+            wire_bytes=way.wire_bytes,
+            energy_j=way.energy_j,
+            in_turns=way.in_turns,
         )
 
     def _energy_j(self, flows: Flows) -> float:

@@ -111,7 +111,7 @@ class Network:
         self._dark = np.zeros(self._graph.capacity_bytes_per_s.size, dtype=np.int64)
         self._clock_s = 0.0
         self._token = 0
-        self._classes = LinkClasses(self._graph.capacity_bytes_per_s)
+        self._classes: LinkClasses | None = None
         self._rates: dict[tuple[object, ...], np.ndarray] = {}
         self._weigh = weigh
         self._flow_groups = 0
@@ -259,6 +259,8 @@ class Network:
             self.samples.append((self.env.now, moving))
 
     def _solve(self, key: tuple[int, ...]) -> np.ndarray:
+        if self._classes is None:  # sorts all links, which prices alone never need
+            self._classes = LinkClasses(self._graph.capacity_bytes_per_s)
         for transfer in self._active:
             flow_group = transfer.flow_group
             if flow_group.index not in self._classes:
@@ -357,7 +359,7 @@ class Network:
     def _relocate(self) -> None:
         """Find the links of everything that moves or is held up anew, and share them."""
         self._version += 1
-        self._classes = LinkClasses(self._graph.capacity_bytes_per_s)
+        self._classes = None
         self._rates.clear()
         transfers = self._active + self._stalled
         held = [not self.locate(one.flow_group) or self._blocked(one.flow_group) for one in transfers]

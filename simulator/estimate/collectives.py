@@ -6,6 +6,8 @@ Lines of many layouts on one fabric are found together, each geometry of groups 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import blake2b
 
 import numpy as np
 import simpy
@@ -53,6 +55,12 @@ class CollectiveLines:
         fastest = (self.start_s + self.s_per_byte * payload).argmin(axis=-1)
         return self.energy_j_per_byte[fastest] * payload[..., 0]
 
+    def priced(self, payload_bytes: float) -> tuple[float, float]:
+        """Return time in s and dynamic energy in J of one payload."""
+        times_s = self.start_s + self.s_per_byte * payload_bytes
+        fastest = int(times_s.argmin())
+        return float(times_s[fastest]), float(self.energy_j_per_byte[fastest] * payload_bytes)
+
     def slowed(self, factor: float) -> CollectiveLines:
         """Return the lines where bytes take so many times as long."""
         return replace(self, s_per_byte=self.s_per_byte * factor)
@@ -94,11 +102,12 @@ def collective_lines(operator: Collective, traffic: Traffic, rank_class: int) ->
     """
     if operator.size == 1:
         return NOTHING
-    empty, full = (
-        traffic.options(replace(operator, payload_bytes=payload), rank_class)
-        for payload in (0.0, PROBE_BYTES)
-    )
-    start_s = np.array([one.alone_s for one in empty])
+    full = traffic.options(replace(operator, payload_bytes=PROBE_BYTES), rank_class)
+    if traffic.routes_by_size:
+        empty = traffic.options(replace(operator, payload_bytes=0.0), rank_class)
+        start_s = np.array([one.alone_s for one in empty])
+    else:
+        start_s = np.array([one.empty_s for one in full])
     return CollectiveLines(
         start_s=start_s,
         s_per_byte=(np.array([one.alone_s for one in full]) - start_s) / PROBE_BYTES,
@@ -128,6 +137,7 @@ class LinePrices:
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
+        self._sites: dict[int, _Site] = {}
         self._known: dict[tuple[object, ...], CollectiveLines | None] = {}
         self._slowdowns: dict[tuple[object, ...], Slowdown] = {}
         self._crowds: dict[tuple[object, ...], float] = {}
@@ -177,19 +187,12 @@ class LinePrices:
         layout : RankLayout
             Where the ranks stand.
         """
-        mine = _inner(layout)
-        size = self.fabric.node_size
-        nodes = [np.unique(layout.members(stage) // size) for stage in range(layout.pp)]
-        beside = [
-            stage
-            for stage in range(layout.pp)
-            if stage != mine and np.intersect1d(nodes[stage], nodes[mine]).size
-        ]
-        if operator.size == 1 or not beside:
+        site = self._site(layout)
+        if operator.size == 1 or not site.beside:
             return 1.0
-        key = (self._key(operator, layout), *(layout.members(stage).tobytes() for stage in beside))
+        key = (self._key(operator, layout), site.places_beside)
         if key not in self._crowds:
-            self._crowds[key] = self._crowd(operator, layout, [mine, *beside])
+            self._crowds[key] = self._crowd(operator, layout, [_inner(layout), *site.beside])
         return self._crowds[key]
 
     def _crowd(self, operator: Collective, layout: RankLayout, stages: list[int]) -> float:
@@ -220,12 +223,11 @@ class LinePrices:
         return collective_slowdown(mine, theirs, network.graph.capacity_bytes_per_s)
 
     def _key(self, operator: Collective, layout: RankLayout) -> tuple[object, ...]:
-        """Return what two collectives that cost the same have in common."""
-        rank_class = _inner(layout)
-        members = layout.members(rank_class)
-        near = layout.groups(operator.axis, rank_class)[0] if operator.axis != PIPELINE else members
-        far = layout.members(rank_class + operator.shift) if operator.shift else near
-        start = members[0] // self.fabric.node_size * self.fabric.node_size
+        """Return what two collectives that cost the same have in common.
+
+        Keys of two collectives on one layout together say how their groups stand to each other, for each has
+        the places of all ranks of the class beside those of its own first group.
+        """
         return (
             operator.kind,
             operator.size,
@@ -234,10 +236,14 @@ class LinePrices:
             operator.skew,
             operator.algorithm,
             operator.shift != 0 and layout.pp > 2,
-            (near - start).tobytes(),
-            (far - start).tobytes() if operator.shift else b"",
-            (members - start).tobytes(),
+            *self._site(layout).places(operator.axis, operator.shift),
         )
+
+    def _site(self, layout: RankLayout) -> _Site:
+        found = self._sites.get(id(layout))
+        if found is None:
+            found = self._sites[id(layout)] = _Site(layout, self.fabric.node_size)
+        return found
 
     def _measured(self, operator: Collective, layout: RankLayout, rank_class: int) -> CollectiveLines | None:
         try:
@@ -275,6 +281,59 @@ class LinePrices:
             )
             for key, (sources, destinations) in pairs.items()
         }
+
+
+class _Site:
+    """Places of a layout's ranks as keys, each worked out once.
+
+    Parameters
+    ----------
+    layout : RankLayout
+        The layout, kept so that nobody else gets its identity.
+    node_size : int
+        Endpoints of a node, by which places are told.
+    """
+
+    def __init__(self, layout: RankLayout, node_size: int) -> None:
+        self._layout = layout
+        self._node_size = node_size
+        self._class = _inner(layout)
+        self._members = layout.members(self._class)
+        self._start = int(self._members[0]) // node_size * node_size
+        self._whole = self._key_of(self._members)
+        self._known: dict[tuple[str, int], tuple[bytes, bytes, bytes]] = {}
+
+    @cached_property
+    def beside(self) -> list[int]:
+        """Other stages with ranks on the same nodes."""
+        layout, size = self._layout, self._node_size
+        mine = np.zeros(int(layout.members(self._class).max()) // size + 1, dtype=bool)
+        mine[self._members // size] = True
+        found = []
+        for stage in range(layout.pp):
+            nodes = layout.members(stage) // size
+            if stage != self._class and mine[nodes[nodes < mine.size]].any():
+                found.append(stage)
+        return found
+
+    @cached_property
+    def places_beside(self) -> bytes:
+        """Key of all ranks of those stages, by their endpoints in the fabric."""
+        return blake2b(b"".join(self._layout.members(one).tobytes() for one in self.beside)).digest()
+
+    def places(self, axis: str, shift: int) -> tuple[bytes, bytes, bytes]:
+        """Return keys of the first group along an axis, of where it sends, and of all ranks of the class."""
+        found = self._known.get((axis, shift))
+        if found is None:
+            inside = axis != PIPELINE
+            near = self._key_of(self._layout.groups(axis, self._class)[0]) if inside else self._whole
+            far = self._key_of(self._layout.members(self._class + shift)) if shift else b""
+            found = self._known[axis, shift] = (near, far, self._whole)
+        return found
+
+    def _key_of(self, endpoints: np.ndarray) -> bytes:
+        """Return a key of endpoints, counted from the first rank's node: 128 bits, equal by chance never."""
+        return blake2b((endpoints - self._start).tobytes(), digest_size=16).digest()
 
 
 def _inner(layout: RankLayout) -> int:

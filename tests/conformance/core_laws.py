@@ -72,7 +72,8 @@ def error_variance(spec):
     if spec.residues is not None:
         return spec.residues.wrong_sample
     n, square = spec.analog_length, 1.0 / 3.0
-    noise = spec.thermal_variance + n * spec.fluctuation * square**2
+    shared = spec.common.variance if spec.common is not None else 0.0
+    noise = spec.thermal_variance + n * (spec.rin_variance + shared) * square**2
     noise += 2 * n * square * (spec.shot_variance + spec.encoding_variance) + n * square * spec.load_variance
     if spec.chip is not None:
         noise += n * square**2 * (spec.chip.element_gain + spec.chip.output_gain)

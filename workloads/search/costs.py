@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -294,6 +295,11 @@ class _Pricing:
         self.layout_rows, self.layout_of = plans.distinct(LAYOUT)
         self.layouts = [self._layout(int(row)) for row in self.layout_rows]
         self.inside: dict[tuple[int, str], Collective] = {}
+        self._known: dict[tuple[object, ...], CollectiveLines] = {}
+        self._paid: dict[tuple[object, ...], tuple[float, float]] = {}
+        self._near: dict[tuple[str, int], int] = {}
+        rows, self.shape_of = plans.distinct(SHAPE)
+        self.shapes = [pricer.shape(plans, int(row)) for row in rows]
 
     def costs(self) -> PlanCosts:
         """Return the pieces of all rows' steps."""
@@ -380,8 +386,22 @@ class _Pricing:
         order = self.plans.placement(row)
         return plan.layout if order == PLACEMENTS[0] else placed(plan.layout, endpoints_of(plan.axes, order))
 
-    def _lines(self, operator: Collective, layout: RankLayout) -> CollectiveLines:
-        return self.prices.lines(operator, layout) or INFINITE
+    def _lines(self, operator: Collective, number: int) -> CollectiveLines:
+        """Return the lines of a collective on one of the layouts."""
+        key = (number, *_what(operator))
+        found = self._known.get(key)
+        if found is None:
+            found = self.prices.lines(operator, self.layouts[number]) or INFINITE
+            self._known[key] = found
+        return found
+
+    def _price(self, operator: Collective, number: int) -> tuple[float, float]:
+        """Return time in s and dynamic energy in J of a collective on one of the layouts."""
+        key = (number, operator.payload_bytes, *_what(operator))
+        found = self._paid.get(key)
+        if found is None:
+            found = self._paid[key] = self._lines(operator, number).priced(operator.payload_bytes)
+        return found
 
     def _passes(self, direction: Pass) -> dict[str, np.ndarray]:
         """Return the columns of a direction's costs, each of shape [P]."""
@@ -390,17 +410,17 @@ class _Pricing:
         found = np.zeros((len(first), len(PARTS), len(fields)))
         sent = {"tp": np.zeros(len(first)), "cp": np.zeros(len(first)), "ep": np.zeros(len(first))}
         for number, row in enumerate(first):
-            shape = self.pricer.shape(self.plans, int(row))
-            layout = self.layouts[self.layout_of[row]]
+            shape = self.shapes[self.shape_of[row]]
+            layout = int(self.layout_of[row])
+            price = partial(self._price, number=layout)
             for which, part in enumerate(PARTS):
                 work: Work = getattr(shape, part)[direction]
                 every = [*work.collectives, *((one, times) for one, _, times in work.overlapped), *work.ring]
-                lines = {one: self._lines(one, layout) for one, _ in every}
-                one_part: Priced = priced(work, lines)
+                one_part: Priced = priced(work, price)
                 found[number, which] = [getattr(one_part, name) for name in fields]
                 for one, times in every if part == "block" else ():
-                    self.inside.setdefault((int(self.layout_of[row]), one.axis), one)
-                    local = self._local(one.axis, int(self.layout_of[row]))
+                    self.inside.setdefault((layout, one.axis), one)
+                    local = self._local(one.axis, layout)
                     least = outside_bytes(one.kind, one.size, local, one.payload_bytes, one.skew)
                     sent[one.axis][number] += least * times
         columns = {
@@ -501,7 +521,7 @@ class _Pricing:
                     size=size,
                     payload_bytes=1.0,
                 )
-                lines = self._lines(operator, layout).slowed(self.prices.crowding(operator, layout))
+                lines = self._lines(operator, number).slowed(self.prices.crowding(operator, layout))
                 which = mine[rows]
                 found[key][which] += (lines.time_s(payload / pieces) * pieces)[rows]
                 joules = (lines.energy_j(payload / pieces) * pieces * stages[mine]).sum(axis=1)
@@ -517,7 +537,7 @@ class _Pricing:
         elements = share.tokens * float(self.pricer.config.hidden)
         payload = elements / plans["tp"] * share.precision.element_bytes
         time_s, energy_j = np.zeros(len(plans)), np.zeros(len(plans))
-        for number, (row, layout) in enumerate(zip(self.layout_rows, self.layouts, strict=True)):
+        for number, row in enumerate(self.layout_rows):
             if plans["pp"][row] == 1:
                 continue
             mine = np.flatnonzero(self.layout_of == number)
@@ -531,7 +551,7 @@ class _Pricing:
                 payload_bytes=1.0,
                 shift=1,
             )
-            lines = self._lines(operator, layout)
+            lines = self._lines(operator, number)
             time_s[mine] = lines.time_s(payload[mine])
             energy_j[mine] = lines.energy_j(payload[mine]) * plans["vpp"][mine]
         return time_s, energy_j, payload * np.minimum(2, plans["pp"] - 1) * plans["vpp"]
@@ -572,5 +592,23 @@ class _Pricing:
 
     def _local(self, axis: str, number: int) -> int:
         """Return how many of a group's ranks share a node, on one of the layouts."""
-        group = self.layouts[number].groups(axis, 0)[0] // self.prices.fabric.node_size
-        return int(np.count_nonzero(group == group[0]))
+        found = self._near.get((axis, number))
+        if found is None:
+            group = self.layouts[number].groups(axis, 0)[0] // self.prices.fabric.node_size
+            found = self._near[axis, number] = int(np.count_nonzero(group == group[0]))
+        return found
+
+
+def _what(operator: Collective) -> tuple[object, ...]:
+    """Return all of a collective that its price goes by, its payload apart."""
+    return (
+        operator.kind,
+        operator.axis,
+        operator.size,
+        operator.shift,
+        operator.two_level,
+        operator.spread,
+        operator.skew,
+        operator.algorithm,
+        operator.servers,
+    )

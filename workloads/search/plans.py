@@ -7,7 +7,7 @@ of `workloads.step.memory`, stage by representative stage.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
@@ -16,7 +16,6 @@ import numpy as np
 
 from simulator.amounts import smaller
 from simulator.errors import WorkloadError
-from simulator.estimate.collectives import CollectiveLines
 from simulator.node import Node
 from simulator.operators import Collective, Overlapped
 from workloads.layers.transformer import Item
@@ -161,28 +160,31 @@ class Priced:
     """Work that may hide it."""
 
 
-def priced(work: Work, lines: dict[Collective, CollectiveLines]) -> Priced:
+def priced(work: Work, price: Callable[[Collective], tuple[float, float]]) -> Priced:
     """Return a part's work with its collectives' times.
 
     Parameters
     ----------
     work : Work
         The part.
-    lines : dict
-        Lines of every collective of it.
+    price : callable
+        Gives time in s and dynamic energy in J of a collective.
     """
     network_j = 0.0
     waits = {"tp": 0.0, "cp": 0.0, "ep": 0.0}
     for one, count in work.collectives:
-        waits[one.axis] += float(lines[one].time_s(one.payload_bytes)) * count
-        network_j += float(lines[one].energy_j(one.payload_bytes)) * count
+        time_s, energy_j = price(one)
+        waits[one.axis] += time_s * count
+        network_j += energy_j * count
     for one, hidden_s, count in work.overlapped:
-        waits[one.axis] += max(0.0, float(lines[one].time_s(one.payload_bytes)) - hidden_s) * count
-        network_j += float(lines[one].energy_j(one.payload_bytes)) * count
+        time_s, energy_j = price(one)
+        waits[one.axis] += max(0.0, time_s - hidden_s) * count
+        network_j += energy_j * count
     ring_s = 0.0
     for one, count in work.ring:
-        ring_s += float(lines[one].time_s(one.payload_bytes)) * count
-        network_j += float(lines[one].energy_j(one.payload_bytes)) * count
+        time_s, energy_j = price(one)
+        ring_s += time_s * count
+        network_j += energy_j * count
     waited_s = sum(waits.values()) + max(0.0, ring_s - work.beside_s)
     return Priced(
         time_s=work.time_s + work.beside_s + waited_s,
@@ -278,12 +280,12 @@ class PlanArrays:
         """Ranks over which gradients are summed, shape [P]."""
         return cast("np.ndarray", self.whole.axes.gradient_ranks)
 
-    def plan(self, row: int) -> Plan:
-        """Return one row as a plan."""
+    def plan(self, row: int, **changes: Any) -> Plan:  # noqa: ANN401 - any choice of a plan
+        """Return one row as a plan, with other choices for some of its columns."""
         values: dict[str, Any] = {name: int(self[name][row]) for name in COLUMNS if name != "placement"}
         for name, members in CHOSEN.items():
             values[name] = members[values[name]]
-        return self.base.with_(**values)
+        return self.base.with_(**(values | changes))
 
     def placement(self, row: int) -> str:
         """Return the axes of a row from the nearest ranks to the farthest."""
@@ -424,7 +426,7 @@ def endpoints_of(axes: Axes, order: str) -> tuple[int, ...]:
     names = ("pp", "dp", "cp", "tp")
     places = np.indices(tuple(getattr(axes, name) for name in names))
     found = sum(place * far[name] for place, name in zip(places, names, strict=True))
-    return tuple(int(one) for one in np.asarray(found).ravel())
+    return tuple(np.asarray(found).ravel().tolist())
 
 
 def stage_blocks(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
@@ -533,6 +535,6 @@ def _buffers(config: TransformerConfig, plans: PlanArrays) -> np.ndarray:
     found = np.zeros((len(first), 3))
     for number, row in enumerate(first):
         stages = 3 if staged[row] and config.layers > 2 else 1 + int(staged[row])
-        plan = plans.plan(int(row)).with_(pp=stages, vpp=1, schedule=ONE_FORWARD_ONE_BACKWARD)
+        plan = plans.plan(int(row), pp=stages, vpp=1, schedule=ONE_FORWARD_ONE_BACKWARD)
         found[number] = [buffer_bytes(config, plan, min(stage, stages - 1)) for stage in range(3)]
     return found[place]

@@ -20,7 +20,7 @@ def flow_group(index: int, links: list[int], usage: list[float]) -> FlowGroup:
 def plan(*parts: tuple[FlowGroup, float, int]) -> PricedCollective:
     """Return a collective of some rounds."""
     return PricedCollective(
-        algorithm="ring", parts=parts, protocol_s=0.0, alone_s=1.0, wire_bytes=1.0, energy_j=0.0
+        algorithm="ring", parts=parts, protocol_s=0.0, alone_s=1.0, empty_s=0.0, wire_bytes=1.0, energy_j=0.0
     )
 
 

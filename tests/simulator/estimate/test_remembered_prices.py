@@ -1,0 +1,70 @@
+"""Remembered prices are those of a first look: what is priced alike stands alike, jointly."""
+
+import itertools
+
+import pytest
+
+from heliograph.systems import build_system
+from simulator.estimate.collectives import LinePrices
+from simulator.layout import RankLayout, placed
+from simulator.operators import Collective, CollectiveKind, Phase
+
+ENDPOINTS = 16
+STRAIGHT = RankLayout(tp=2, dp=8)
+CROSSED = (0, 1, 2, 9, 4, 11, 6, 13, 8, 3, 10, 5, 12, 7, 14, 15)
+"""Endpoints with the same first pair and the same first ring, whose other pairs cross from node to node."""
+LAYOUTS = (
+    STRAIGHT,
+    placed(STRAIGHT, CROSSED),
+    RankLayout(tp=4, dp=4),
+    RankLayout(tp=2, cp=2, dp=4),
+    RankLayout(tp=2, dp=4, pp=2),
+    placed(RankLayout(tp=2, dp=4, pp=2), [*range(0, 16, 2), *range(1, 16, 2)]),
+    placed(RankLayout(tp=4, dp=4), [4 * (rank % 4) + rank // 4 for rank in range(16)]),
+)
+FABRICS = ("gpu_packet", "gpu_packet@torus", "gpu_packet@fat_tree", "gpu_packet@dragonfly")
+
+
+def collective(axis, size, kind=CollectiveKind.ALL_GATHER):
+    return Collective(
+        name="c", layer="l", phase=Phase.FORWARD, kind=kind, axis=axis, size=size, payload_bytes=1e6
+    )
+
+
+def asked(prices, layout):
+    """Return all that a search asks of prices on a layout."""
+    inside = collective("tp", layout.tp)
+    sums = collective("dpcp", layout.cp * layout.dp, CollectiveKind.REDUCE_SCATTER)
+    met = prices.slowdown(inside, sums, layout)
+    lines = [prices.lines(one, layout).priced(1e6) for one in (inside, sums)]
+    return (met.one, met.other), prices.crowding(sums, layout), lines
+
+
+@pytest.mark.parametrize("name", FABRICS)
+def test_remembered_prices_are_those_of_a_first_look(name):
+    fabric = build_system(name, accelerators=ENDPOINTS).fabric
+    alone = [asked(LinePrices(fabric), layout) for layout in LAYOUTS]
+    for order in itertools.islice(itertools.permutations(range(len(LAYOUTS))), 0, 5040, 630):
+        shared = LinePrices(fabric)
+        found = {number: asked(shared, LAYOUTS[number]) for number in order}
+        assert [found[number] for number in range(len(LAYOUTS))] == alone
+
+
+def test_groups_that_begin_alike_may_meet_otherwise():
+    # A key of first groups alone would give the second layout the first one's prices.
+    fabric = build_system("gpu_packet", accelerators=ENDPOINTS).fabric
+    first, second = LAYOUTS[:2]
+    for axis in ("tp", "dpcp"):
+        assert first.groups(axis, 0)[0].tolist() == second.groups(axis, 0)[0].tolist()
+    shared = LinePrices(fabric)
+    assert asked(shared, first)[0] != asked(shared, second)[0]
+
+
+def test_lines_start_at_the_time_of_an_empty_payload():
+    fabric = build_system("gpu_packet", accelerators=ENDPOINTS).fabric
+    for layout in LAYOUTS:
+        for kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER):
+            lines = LinePrices(fabric).lines(collective("dpcp", layout.cp * layout.dp, kind), layout)
+            assert lines.priced(0.0)[0] == lines.start_s.min()
+            assert (lines.start_s > 0.0).all()
+            assert (lines.s_per_byte > 0.0).all()
