@@ -15,7 +15,7 @@ from heliograph.records import new_run_directory
 from heliograph.registry import model_named
 from heliograph.report import ReportTable
 from heliograph.simulation import wear_warnings
-from heliograph.tables import best_of, comparison_rows, deciding_table
+from heliograph.tables import best_of, comparison_rows, deciding_table, precision_notes
 from simulator.errors import ParameterError
 from workloads.plan.parallelism import plan_text
 
@@ -36,8 +36,9 @@ class Compared(Result):
         """Return the table of all systems."""
         comparison, records = self.comparison, self.comparison.records()
         title = f"{comparison.config.name} on {comparison.results[0].system.accelerators:,} accelerators"
-        blocks: list[Block] = [deciding_table(title, records, comparison.refused), best_of(records)]
-        blocks += [f"{name}: {reason}." for name, reason in comparison.refused.items()]
+        blocks: list[Block] = [deciding_table(title, records, comparison.refused)]
+        blocks += [one for name, reason in comparison.refused.items() for one in (f"{name}: {reason}.", "")]
+        blocks += [best_of(records), *precision_notes(records)]
         if self.detail or comparison.accuracies:
             blocks.append("")
             blocks += [ReportTable("In detail", [one["system"] for one in records], comparison_rows(records))]
@@ -45,6 +46,11 @@ class Compared(Result):
         return [
             *blocks,
             f"Plan: {plan_text(comparison.plan)}",
+            *(
+                [f"Changed: {'; '.join(comparison.request.assignments)}"]
+                if comparison.request.assignments
+                else ()
+            ),
             "Prices are assumed: heliograph show SYSTEM lists every source.",
             *(() if self.detail else ("Where time and energy go: --detail, or table.csv.",)),
         ]

@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.options import option
 from heliograph.registry import model_named
-from heliograph.simulation import StepResult, run_step
+from heliograph.simulation import StepResult, run_at_target
 from heliograph.systems import System, build_system
 from heliograph.workload import plan_for, ranks_of
 from simulator.penalties import Penalties
@@ -63,13 +63,19 @@ class Hardware:
     penalties: Penalties | None = option(
         None, "accelerators that pay for host, company, the slowest of them and idle power; default both"
     )
+    precision_target: str | None = option(
+        None,
+        "format whose signal-to-noise ratio light delivers (fp8, int8, ...), decibels, or none for the laser "
+        "as it stands; default fp8",
+        metavar="fp8|int8|DB|none",
+    )
     settings: tuple[str, ...] = changes()
 
     @property
     def assignments(self) -> tuple[str, ...]:
-        """Changes of the system: those of ``--set``, and the penalties if somebody chose."""
+        """Changes of the system: those of ``--set``, and penalties and target if somebody chose."""
         chosen = () if self.penalties is None else (f"penalties={self.penalties}",)
-        return (*self.settings, *chosen)
+        return (*self.settings, *chosen, *_aimed(self.precision_target))
 
     def given(self) -> dict[str, Any]:
         """Return what somebody gave, as `build_system` takes it."""
@@ -95,6 +101,17 @@ class Hardware:
         )
 
 
+def _aimed(target: str | None) -> tuple[str, ...]:
+    """Return the change that a target of precision is: of its decibels if it is a number."""
+    if target is None:
+        return ()
+    try:
+        float(target.lower().removesuffix("db"))
+    except ValueError:
+        return (f"lighting.target={target}",)
+    return (f"lighting.target_db={target}",)
+
+
 def one_step(system: str, workload: Workload, hardware: Hardware, *, accelerators: int | None) -> StepResult:
     """Return one step of a model on a system, with the plan that is asked for or the default one.
 
@@ -108,4 +125,4 @@ def one_step(system: str, workload: Workload, hardware: Hardware, *, accelerator
     built = hardware.system(system, accelerators=accelerators, usual_accelerators=usual)
     memory_bytes = built.node().memory.capacity_bytes
     plan = plan_for(config, workload.plan, accelerators=built.accelerators, memory_bytes=memory_bytes)
-    return run_step(built, config, plan)
+    return run_at_target(built, config, plan)

@@ -16,7 +16,7 @@ from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.fabrics import CIRCUITS, check_fabric
 from heliograph.registry import model_named
 from heliograph.report import ReportRow, ReportTable, format_si, report_row
-from heliograph.simulation import CircuitMode, StepResult, modes, run_step
+from heliograph.simulation import CircuitMode, StepResult, lit, modes, run_step, step_graph
 from heliograph.systems import SYSTEMS, System
 from heliograph.workload import TOKENS_PER_ACCELERATOR
 from optical.fabrics.direct_connect import DirectConnect
@@ -669,6 +669,12 @@ DEFAULT_TOP = 3
 """Plans of each topology that the engine runs where nobody says how many."""
 
 
+def lit_for_all(system: System, config: TransformerConfig) -> System:
+    """Return a system whose laser is sized for a model's products on one rank, so that all plans share it."""
+    alone = Plan.of(sequence_length=default_sequence_length(config), global_batch=1)
+    return lit(system, step_graph(config, alone)) if system.photonic is not None else system
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlanSearch(Study):
     """The best plan, placement and fabric for a model."""
@@ -730,7 +736,7 @@ class PlanSearch(Study):
             check_fabric(fabric)
         for fabric in self.fabrics or ("",):
             try:
-                built = self._built(fabric)
+                built = lit_for_all(self._built(fabric), config)
                 systems |= topologies(built) if self.variants else {fabric or built.fabric.name: built}
             except HeliographError as error:
                 if len(self.fabrics) < 2:

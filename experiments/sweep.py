@@ -117,7 +117,7 @@ class Sweep(Study):
         """Return the grid: of a built system where none of what it is built from is swept."""
         plan = self.workload.plan or None
         work: dict[str, Any] = {"model": self.workload.model, "plan": plan, "progress": progress}
-        plain = dataclasses.replace(self.hardware, settings=(), penalties=None)
+        plain = dataclasses.replace(self.hardware, settings=(), penalties=None, precision_target=None)
         if not any(name in CHOICES for name in axes):
             usual = ranks_of(self.workload.plan) or DEFAULT_ACCELERATORS
             built = plain.system(self.system, accelerators=self.accelerators, usual_accelerators=usual)

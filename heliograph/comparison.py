@@ -21,7 +21,7 @@ from heliograph.records import (
 )
 from heliograph.report import format_si
 from heliograph.results import Tabular
-from heliograph.simulation import StepResult, run_step, step_graph, system_of
+from heliograph.simulation import StepResult, run_at_target, step_graph, system_of
 from heliograph.small_gpt import EXACT, Accuracy, steps_to_loss, system_arithmetic, train_all
 from heliograph.system_names import (
     DEFAULT_ACCELERATORS,
@@ -394,7 +394,7 @@ def _compared(
         try:
             if own not in runs:
                 runs[own] = StepRuns(step_graph(config, own), runs=len(built.systems) - index)
-            results.append(run_step(system, config, own, runs=runs[own]))
+            results.append(run_at_target(system, config, own, runs=runs[own]))
         except HeliographError as error:
             reasons[system.name] = error
     progress("steps", len(built.systems), len(built.systems))

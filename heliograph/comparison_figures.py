@@ -59,6 +59,10 @@ PREFIXED_UNITS = ("s", "J", "W", "B", "Hz", "m", "A", "V")
 _MAX_PARTS = 12
 _SMALL_SHARE = 0.01
 _BAR_HEIGHT = 0.62
+_ROW_IN, _SLIM_ROW_IN, _FEW = 0.42, 0.3, 6
+"""Height of a bar's row, and of one among more than a few, inches."""
+_VISIBLE = 5e-4
+"""Share of the longest bar below which a part cannot be seen and is left out, dimensionless."""
 _CLEAR = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
 _HATCHES = ("", "///", "...", "xx", "\\\\\\", "++")
 
@@ -216,7 +220,8 @@ def lines_figure(lines: Mapping[str, Sequence[tuple[float, float]]], *, x: str, 
 
 def _height_in(records: Sequence[object], parts: Mapping[str, object]) -> float:
     """Return the height of a panel of bars with its legend, inches."""
-    return 1.25 + 0.42 * len(records) + 0.2 * math.ceil(len(parts) / 4)
+    each = _ROW_IN if len(records) <= _FEW else _SLIM_ROW_IN
+    return 1.25 + each * len(records) + 0.2 * math.ceil(len(parts) / 4)
 
 
 def _stacked_bars(
@@ -229,6 +234,7 @@ def _stacked_bars(
 ) -> None:
     """Draw a bar for each record, stacked by part, with its legend above."""
     totals = np.sum(list(parts.values()), axis=0)
+    parts = {name: one for name, one in parts.items() if one.max() >= _VISIBLE * totals.max()}
     symbol, factor = prefix_of(float(totals.max()))
     places = np.arange(len(records))
     axes = figure.add_subplot()

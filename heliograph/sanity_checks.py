@@ -48,7 +48,7 @@ def warn_of_unit(system: object, key: str, text: float | str) -> None:
     except ParameterError:  # said where it is changed
         return
     number = float(text)
-    if before * number <= 0.0 or before / FAR < number < before * FAR:
+    if before is None or before * number <= 0.0 or before / FAR < number < before * FAR:
         return
     unit = dimension[1]
     stood = format_quantity(before, unit)
@@ -59,8 +59,8 @@ def warn_of_unit(system: object, key: str, text: float | str) -> None:
     warnings.warn(msg, SuspectWarning, stacklevel=3)
 
 
-def warn_of_system(name: str, system: object, unit: PhotonicUnit | None, area_m2: float) -> None:
-    """Warn of a system that is better than what was built, or than physics allows.
+def warn_of_system(name: str, system: object, unit: PhotonicUnit | None) -> None:
+    """Warn of parts that are better than physics allows, or than their tables have them.
 
     Parameters
     ----------
@@ -70,16 +70,31 @@ def warn_of_system(name: str, system: object, unit: PhotonicUnit | None, area_m2
         Its description.
     unit : PhotonicUnit, optional
         Photonic part of an accelerator.
+    """
+    sentence = converter_warning(name, unit) if unit is not None else None
+    if sentence is not None:
+        warnings.warn(sentence, SuspectWarning, stacklevel=3)
+    for sentence in beyond_range(system):
+        warnings.warn(sentence, RangeWarning, stacklevel=3)
+
+
+def warn_of_chip(name: str, unit: PhotonicUnit, area_m2: float) -> None:
+    """Warn of a chip that is better than whole chips of today, or too large.
+
+    Parameters
+    ----------
+    name : str
+        Name of the system.
+    unit : PhotonicUnit
+        Photonic part of an accelerator, its laser and number of cores as they run.
     area_m2 : float
         Die area of an accelerator.
     """
-    if unit is not None:
-        for sentence in filter(None, (chip_warning(name, unit), converter_warning(name, unit))):
-            warnings.warn(sentence, SuspectWarning, stacklevel=3)
-        if area_m2 > RETICLE_M2:
-            warnings.warn(reticle_warning(name, area_m2), RangeWarning, stacklevel=3)
-    for sentence in beyond_range(system):
-        warnings.warn(sentence, RangeWarning, stacklevel=3)
+    sentence = chip_warning(name, unit)
+    if sentence is not None:
+        warnings.warn(sentence, SuspectWarning, stacklevel=3)
+    if area_m2 > RETICLE_M2:
+        warnings.warn(reticle_warning(name, area_m2), RangeWarning, stacklevel=3)
 
 
 def reticle_warning(name: str, area_m2: float) -> str:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from heliograph._version import __version__
-from heliograph.precision import Delivered, delivered, matmuls_of, products_of
+from heliograph.precision import Delivered, delivered, matmuls_of, products_of, sized_core
 from heliograph.records import SCHEMA, part_rows, row_of
 from heliograph.report import format_si
 from heliograph.results import Tabular
@@ -22,7 +22,7 @@ from heliograph.workload import model as model_of
 from heliograph.workload import plan as plan_of
 from optical.accelerator import PhotonicUnit
 from simulator.engine.compiled.step import StepRuns
-from simulator.errors import ParameterError, RouteError
+from simulator.errors import LinkError, ParameterError, RouteError
 from simulator.fabric import CircuitPolicy, Fabric, PortTiming
 from simulator.layout import placed
 from simulator.operators import StepGraph
@@ -183,8 +183,8 @@ class StepResult(Tabular):
 
     @cached_property
     def precision(self) -> Delivered:
-        """Precision that the system delivers to the step's products, on Gaussian operands."""
-        return delivered(self.system, products_of(self.graph))
+        """Precision that the system delivers to the step's products, on its operands (`System.operands`)."""
+        return delivered(self.system, products_of(self.graph), self.system.operands)
 
     @property
     def snr_db(self) -> float:
@@ -273,6 +273,9 @@ class StepResult(Tabular):
             "memory_by_kind_bytes": self.memory_bytes,
             "memory_capacity_bytes": self.system.node().memory.capacity_bytes,
             "snr_db": self.snr_db,
+            "operands": str(self.system.operands),
+            "precision_target": self.system.target_text,
+            "laser_line_w": self.system.laser_power_w,
             "effective_bits": self.system.effective_bits(),
             "peak_flop_per_s": self.system.node().peak_flop_per_s,
             "accelerator_peak_w": self.system.accelerator_peak_w(),
@@ -326,7 +329,7 @@ def simulate(
     config = model_of(model)
     hardware = system_of(system, plan)
     spread = plan_of(plan, model=config, system=hardware)
-    return run_step(hardware, config, spread, placement=placement)
+    return run_at_target(hardware, config, spread, placement=placement)
 
 
 def system_of(system: System | str, plan: PlanLike | None) -> System:
@@ -357,6 +360,62 @@ def step_graph(config: TransformerConfig, plan: Plan, placement: str = PLACEMENT
     return dataclasses.replace(graph, layout=placed(graph.layout, endpoints_of(plan.axes, placement)))
 
 
+def lit(system: System, graph: StepGraph) -> System:
+    """Return a system whose laser is as bright as its target of precision asks over the products of a step.
+
+    Parameters
+    ----------
+    system : System
+        Any system; without light, or with a laser power of its own, it is returned as it is.
+    graph : StepGraph
+        The step.
+
+    Raises
+    ------
+    LinkError
+        If no light reaches the target.
+    BudgetError
+        If with so much light no core fits the budget.
+    """
+    wanted = system.lighting.wanted if system.lighting is not None else None
+    if wanted is None or system.photonic is None:
+        return system
+    try:
+        core = sized_core(system.photonic.core, wanted, products_of(graph), system.operands)
+    except LinkError as error:
+        msg = f"{error}; --precision-target asks for other decibels, and none leaves the laser as it stands"
+        raise LinkError(msg) from error
+    return system.with_core(core)
+
+
+def run_at_target(
+    system: System,
+    config: TransformerConfig,
+    plan: Plan,
+    *,
+    placement: str = PLACEMENTS[0],
+    runs: StepRuns | None = None,
+) -> StepResult:
+    """Run one training step with light as bright as the system's target of precision asks.
+
+    Parameters
+    ----------
+    system, config, plan, placement, runs
+        As `run_step` takes them.
+
+    Raises
+    ------
+    WorkloadError
+        As `run_step`.
+    LinkError, BudgetError
+        As `lit`.
+    """
+    plan = system.planned(plan)
+    check(config, plan, accelerators=system.accelerators)
+    runs = runs or StepRuns(step_graph(config, plan, placement))
+    return run_step(lit(system, runs.graph), config, plan, placement=placement, runs=runs)
+
+
 def run_step(
     system: System,
     config: TransformerConfig,
@@ -377,9 +436,9 @@ def run_step(
         How it is spread; must use all accelerators of the system.
     placement : str
         Axes from the nearest ranks to the farthest, such as ``tp cp dp pp``.
-    graph : StepGraph
-        What `step_graph` returns for model, placement and `System.planned` of the plan, where a caller runs
-        it on several systems.
+    runs : StepRuns
+        Runs of what `step_graph` returns for model, placement and `System.planned` of the plan, where a
+        caller runs it on several systems.
 
     Raises
     ------

@@ -11,7 +11,7 @@ from heliograph._version import __version__
 from heliograph.records import COLUMNS, SCHEMA, row_of
 from heliograph.report import format_quantity
 from heliograph.results import Tabular
-from heliograph.simulation import run_step, step_graph, system_of
+from heliograph.simulation import run_at_target, step_graph, system_of
 from heliograph.systems import System
 from heliograph.systems import system as named_system
 from heliograph.workload import ModelLike, PlanLike
@@ -199,7 +199,7 @@ def _point(
         spread = built.planned(plan or plan_of(None, model=config, system=built))
         if spread not in runs:
             runs[spread] = StepRuns(step_graph(config, spread), runs=left)
-        row = row_of(run_step(built, config, spread, runs=runs[spread]).record())
+        row = row_of(run_at_target(built, config, spread, runs=runs[spread]).record())
     except HeliographError as error:
         row = row_of(_failed(system, built, config, spread, str(error)))
     known = built or (system if isinstance(system, System) else None)

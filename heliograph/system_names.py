@@ -27,7 +27,7 @@ DEFAULT_GPU = "h100"
 RIVAL_GPUS = ("h100", "b200")
 """GPUs that a comparison sets light beside where nobody names one: that of most published training runs, in
 bf16 and fp8, and the next generation's, in fp8."""
-DEFAULT_CORE = "crossbar"
+DEFAULT_CORE = "block_float"
 """Core of photonic accelerators where nobody names one."""
 DEFAULT_ACCELERATORS = 1024
 """Accelerators where nobody says how many."""

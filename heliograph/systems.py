@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +18,7 @@ from heliograph.parts import names_part, place_for, with_part
 from heliograph.registry import core_named
 from heliograph.report import format_quantity, format_si
 from heliograph.results import Summary
-from heliograph.sanity_checks import warn_of_system, warn_of_unit
+from heliograph.sanity_checks import warn_of_chip, warn_of_system, warn_of_unit
 from heliograph.system_file import Change
 from heliograph.system_names import (
     DEFAULT_ACCELERATORS,
@@ -31,11 +32,13 @@ from heliograph.system_names import (
 )
 from optical.accelerator import PhotonicUnit, proportionate_buffer_bytes
 from optical.cores.core import Core
+from optical.cores.sizing import LASER
 from optical.devices.named_parts import named_parts
 from optical.execution import AnalogSpec
 from simulator.errors import BudgetError, ParameterError
 from simulator.fabric import CircuitPolicy, Fabric
 from simulator.node import Host, Node
+from simulator.operand_statistics import OperandKind
 from simulator.operators import Phase
 from simulator.parameter_tree import get_at, parse_assignment, path_of, replace_at
 from simulator.penalties import NO_PENALTIES, Penalties
@@ -55,6 +58,46 @@ __all__ = [
 
 PUBLISHED_CORES = 16
 """Cores of the published chip: LT-L has 8 tiles of 2 cores (Lightening-Transformer, HPCA 2024)."""
+
+
+class TargetFormat(StrEnum):
+    """A number format whose precision light is to deliver, of `electronic.formats.FORMATS`."""
+
+    FP32 = "fp32"
+    TF32 = "tf32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    FP8 = "fp8"
+    FP8_HYBRID = "fp8_hybrid"
+    FP8_BLOCK = "fp8_block"
+    INT8 = "int8"
+    INT8_TENSOR = "int8_tensor"
+    MXFP8 = "mxfp8"
+    NVFP4 = "nvfp4"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lighting:
+    """Precision for which the laser of photonic cores is sized when a step is run.
+
+    The laser power of a core that is set itself is left as it is; a system then has no lighting.
+    """
+
+    target: TargetFormat | None = TargetFormat.FP8
+    """Format whose executed signal-to-noise ratio the products of a step are to have; None for the laser as
+    it stands."""
+    target_db: float | None = None
+    """Signal-to-noise ratio in place of a format's."""
+
+    @property
+    def wanted(self) -> str | float | None:
+        """Target as `heliograph.precision.target_db` takes it; None where the laser stays as it stands."""
+        if self.target_db is not None:
+            return self.target_db
+        return None if self.target is None else str(self.target)
+
+    def __str__(self) -> str:
+        return f"{self.target_db:g} dB" if self.target_db is not None else str(self.target or "")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -84,6 +127,10 @@ class System(Summary):
     """Circuit policy, or None to take the faster one."""
     precision: Precision | None = None
     """Format of a GPU's products, whatever the plan's; None for that of the plan."""
+    lighting: Lighting | None = None
+    """Precision for which the laser is sized; None in a system without light, or whose laser power is set."""
+    operands: OperandKind = OperandKind.GAUSSIAN
+    """Operands on which precision is told, and for which a laser is sized."""
     host: Host | None = None
     """Server that carries the accelerators; part of the system where a plan moves something to it."""
     penalties: Penalties = Penalties.BOTH
@@ -129,6 +176,31 @@ class System(Summary):
     def core_name(self) -> str:
         """Name of the photonic core, or nothing."""
         return self.photonic.core.name if self.photonic else ""
+
+    @property
+    def laser_power_w(self) -> float | None:
+        """Power of a laser, or of a line of a comb, of the photonic cores; None without light."""
+        return None if self.photonic is None else float(get_at(self.photonic.core, LASER))
+
+    @property
+    def target_text(self) -> str:
+        """What the laser of photonic cores is sized for; empty without light."""
+        if self.photonic is None:
+            return ""
+        if self.lighting is None:
+            return "power as set"
+        return str(self.lighting) or "power as it stands"
+
+    def with_core(self, core: Core) -> System:
+        """Return the system with another core in all its photonic units, and as many of them as then fit."""
+        if self.photonic is None:
+            return self
+        unit = dataclasses.replace(self.photonic, core=core)
+        if not self._cores_are_set:
+            unit = unit.resized(core.cluster)
+        sized = dataclasses.replace(self, photonic=unit).sized()
+        _warn_of_chip(sized)
+        return sized
 
     def settings_text(self) -> str:
         """Return what was changed, as a command line would say it; empty where nothing was."""
@@ -242,7 +314,9 @@ class System(Summary):
         """Return the precision of products in words."""
         if self.photonic is None:
             return str(self.precision) if self.precision else "of the plan"
-        return f"{self.effective_bits():.2f} effective bits"
+        if self.lighting is None or self.lighting.wanted is None:
+            return f"{self.effective_bits():.2f} effective bits"
+        return f"that of {self.lighting}, for which the laser is sized when a step is run"
 
     def accelerator_peak_w(self) -> float:
         """Return the power of one accelerator with all its parts at full load."""
@@ -334,6 +408,7 @@ def _plain(chosen: Choice) -> System:
         economics=default_economics(),
         basis=chosen.basis,
         precision=chosen.precision,
+        lighting=Lighting() if chosen.base.light else None,
         **parts,
     )
 
@@ -454,6 +529,7 @@ def _with_changes(system: System, changes: Sequence[Change]) -> System:
     paths: dict[str, Change] = {}
     for one in changes:
         with one.named():
+            _refuse_unlit(system, one.key)
             warn_of_unit(system, one.key, one.value)
             path = _path(system, one)
             system = _changed(system, one.key, one.value)
@@ -465,9 +541,36 @@ def _with_changes(system: System, changes: Sequence[Change]) -> System:
     if "fabric.policy" in paths:  # no longer the faster one
         system = dataclasses.replace(system, circuits=CircuitPolicy(get_at(system, "fabric.policy")))
     settings = dict(system.settings) | {path: str(one.value) for path, one in paths.items()}
-    sized = dataclasses.replace(system, settings=tuple(settings.items())).sized()
-    warn_of_system(sized.name, sized, sized.photonic, sized.accelerator_area_m2())
-    return sized
+    bright = next((path for path in paths if path.endswith(f".{LASER}")), None)
+    if bright is not None:
+        aimed = next((path for path in paths if path.startswith("lighting.")), None)
+        if aimed is not None and paths[aimed].file == paths[bright].file:
+            msg = f"{aimed} sizes the laser, and {bright} sets its power; leave one of them out"
+            raise ParameterError(msg)
+        system = dataclasses.replace(system, lighting=None)
+    return _warned(dataclasses.replace(system, settings=tuple(settings.items())).sized())
+
+
+def _refuse_unlit(system: System, key: str) -> None:
+    """Refuse a target of precision where no laser is sized."""
+    if not key.startswith("lighting.") or system.lighting is not None:
+        return
+    why = "its laser power is set by itself" if system.photonic is not None else "it has no light"
+    msg = f"{key}: no laser of system '{system.name}' is sized for a precision, because {why}; leave it out"
+    raise ParameterError(msg)
+
+
+def _warned(system: System) -> System:
+    """Return a system after warning of what is wrong with it; of its chip once its laser is sized."""
+    warn_of_system(system.name, system, system.photonic)
+    if system.lighting is None or system.lighting.wanted is None:
+        _warn_of_chip(system)
+    return system
+
+
+def _warn_of_chip(system: System) -> None:
+    if system.photonic is not None:
+        warn_of_chip(system.name, system.photonic, system.accelerator_area_m2())
 
 
 def _path(system: System, change: Change) -> str:
@@ -498,6 +601,8 @@ def _refuse_lost(before: Mapping[str, Change], path: str, change: Change) -> Non
 
 def has_parameter(system: System, path: str) -> bool:
     """Return whether a path, or its ending, names a parameter of a system, or a part that has a choice."""
+    if path == "precision" and system.photonic is not None:  # of a GPU's products only
+        return False
     try:
         return _names_number(system, path) or place_for(system, path) is not None
     except ParameterError:

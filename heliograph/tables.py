@@ -82,6 +82,10 @@ def _energy_to_loss(record: Record) -> str:
     return format_si(joules / HOUR_S, "Wh") if math.isfinite(joules) else "not reached"
 
 
+def _laser_power(record: Record) -> str:
+    return "no laser" if record["laser_line_w"] is None else format_si(record["laser_line_w"], "W")
+
+
 def _memory(record: Record) -> str:
     return f"{record['memory_bytes'] / GIGABYTE:.1f} of {record['memory_capacity_bytes'] / GIGABYTE:.0f}"
 
@@ -158,8 +162,18 @@ MILLION_USD, THOUSAND_USD = 1e6, 1e3
 """Dollars by which hardware is quoted, and by which small systems are."""
 TENTH_USD = 0.1
 """Dollars below which a price of tokens needs more than three decimals."""
-_ACCURACY: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
-    ("effective bits", "link budget", lambda r: f"{r['effective_bits']:.2f}"),
+_PRECISION: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
+    ("signal to noise", "of its products", lambda r: f"{r['snr_db']:.1f} dB"),
+    ("  operands", "stated", lambda r: str(r["operands"])),
+    (
+        "  format, or laser sized for",
+        "see compare.md",
+        lambda r: str(r["precision_target"] or r["precision"]),
+    ),
+    ("  laser power a line", "solved, or set", _laser_power),
+    ("effective bits, full scale", "link budget", lambda r: f"{r['effective_bits']:.2f}"),
+)
+_TRAINED: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
     ("small GPT, loss (nats/byte)", "trained", _loss),
     ("  minus exact, same seeds", "mean, s.e.", _loss_difference),
     ("steps to loss, relative", "mean, s.e.", _steps_to_loss),
@@ -240,15 +254,13 @@ def deciding_table(title: str, records: Sequence[Record], refused: Mapping[str, 
         "cost $/Mtok",
         f"power {power[0]}W",
         f"price {'M$' if large else 'k$'}",
-        "bits",
+        "SNR dB",
         "most time",
     )
     rows = []
     for index, record in enumerate(records):
         cells = [format_si(column[index] / scale) for column, scale in zip(columns, scales, strict=True)]
-        rows.append(
-            report_row(record["system"], (*cells, f"{record['effective_bits']:.2f}", binding(record)))
-        )
+        rows.append(report_row(record["system"], (*cells, f"{record['snr_db']:.1f}", binding(record))))
     none = ("\u2013",) * len(heads)
     rows += [report_row(name, none) for name in refused]
     return ReportTable(title, heads, rows, dense=True)
@@ -268,6 +280,22 @@ _JUDGED: Mapping[str, str] = MappingProxyType(
     {"time": "step_time_s", "energy": "energy_per_token_j", "cost": "usd_per_million_tokens"}
 )
 """Numbers of which less is better, with the keys of a record that hold them."""
+
+
+def precision_notes(records: Sequence[Record]) -> list[str]:
+    """Return sentences on what operands the precision is of, and what lasers are sized for."""
+    kinds = " and ".join(dict.fromkeys(str(record["operands"]) for record in records))
+    told = [
+        f"SNR: executed signal to noise of all products of the step, {kinds} operands of their own lengths."
+    ]
+    for target in dict.fromkeys(
+        record["precision_target"] for record in records if record["precision_target"]
+    ):
+        powers = [one["laser_line_w"] for one in records if one["precision_target"] == target]
+        ends = " to ".join(dict.fromkeys(format_si(power, "W") for power in (min(powers), max(powers))))
+        told.append(f"Light: {target}" if "power" in target else f"Light: sized for the SNR of {target}")
+        told[-1] += f", {ends} a laser or line."
+    return told
 
 
 def _block(
@@ -318,11 +346,9 @@ def comparison_rows(records: Sequence[Record], *, rest_note: str = "see table.cs
         _block(size, records) + _block(time, records) + _energy(records, rest_note) + _block(_COST, records)
     )
     adds = any(REDUCED in record for record in records)
-    accuracy = (_ACCURACY[0], _REDUCED, *_ACCURACY[1:]) if adds else _ACCURACY
+    rows += _block((*_PRECISION, _REDUCED) if adds else _PRECISION, records)
     if any("validation_loss" in record for record in records):
-        rows += _block(accuracy, records)
-    else:
-        rows += _block(accuracy[: 1 + adds], records)
+        rows += _block(_TRAINED, records)
     return [*rows, *_inputs(records)]
 
 

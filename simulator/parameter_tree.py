@@ -2,14 +2,16 @@
 
 A path names the fields from the root down (``core.laser.wall_plug_efficiency``); any ending of it that fits
 one parameter only is accepted as well. Members of a tuple are named by their ``name``, or by their index
-where names are missing or repeat. The place of a part is a field whose annotation names dataclasses; it may
-stand empty where the annotation allows None.
+where names are missing or repeat. A name that stands twice in a row, as that of a core within a number
+format's (``core.core.laser``), need be written once only. The place of a part is a field whose annotation
+names dataclasses; it may stand empty where the annotation allows None.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import itertools
 import math
 import re
 import typing
@@ -184,6 +186,7 @@ def _find(obj: object, path: str) -> _Leaf:
     leaves = list(_leaves(obj))
     found = [leaf for leaf in leaves if leaf.path == path]
     found = found or [leaf for leaf in leaves if leaf.path.endswith(f".{path}")]
+    found = found or [leaf for leaf in leaves if f".{_once(leaf.path)}".endswith(f".{path}")]
     if not found:
         msg = f"no parameter '{path}'; {_hint(leaves, path)}"
         raise ParameterError(msg)
@@ -192,6 +195,11 @@ def _find(obj: object, path: str) -> _Leaf:
         msg = f"'{path}' fits {len(found)} parameters; write one of {shown}"
         raise ParameterError(msg)
     return found[0]
+
+
+def _once(path: str) -> str:
+    """Return a path in which a name that stands twice in a row is written once."""
+    return ".".join(name for name, _ in itertools.groupby(path.split(".")))
 
 
 def _hint(leaves: list[_Leaf], path: str) -> str:
@@ -375,6 +383,7 @@ def find_place(obj: object, path: str) -> Place | None:
     """
     found = [one for one in places(obj) if one.path == path]
     found = found or [one for one in places(obj) if one.path.endswith(f".{path}")]
+    found = found or [one for one in places(obj) if f".{_once(one.path)}".endswith(f".{path}")]
     if len({id(one.owner) for one in found}) > 1:
         shown = ", ".join(one.path for one in found[:8]) + (", ..." if len(found) > 8 else "")
         msg = f"'{path}' fits {len(found)} parts; write one of {shown}"

@@ -17,7 +17,7 @@ from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.registry import model_named
 from heliograph.report import ReportRow, ReportTable, format_si, report_row
-from heliograph.simulation import run_step
+from heliograph.simulation import run_at_target
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
 from heliograph.systems import System
 from heliograph.workload import plan_for
@@ -197,7 +197,7 @@ def sweep(
                 name=f"{config.name} {plan_text(plan)}",
                 moving_s=np.array(moving),
                 static_s=static_s,
-                packet_s=run_step(packet, config, plan).metrics.step_time_s,
+                packet_s=run_at_target(packet, config, plan).metrics.step_time_s,
             )
         )
     return Lines(system=optical.name, delay_s=delay_s, lines=tuple(lines), switches=technologies())
@@ -209,7 +209,7 @@ def _step_s(
     """Return the step time, infinite where the lanes cannot serve what must be lit at once."""
     try:
         moved = dataclasses.replace(system, fabric=fabric, circuits=policy)
-        return run_step(moved, config, plan).metrics.step_time_s
+        return run_at_target(moved, config, plan).metrics.step_time_s
     except RouteError:
         return float("inf")
 

@@ -15,7 +15,7 @@ from experiments.options import option
 from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.registry import model_named
 from heliograph.report import ReportTable, format_si, report_row
-from heliograph.simulation import run_step
+from heliograph.simulation import run_at_target
 from heliograph.style import PALETTE, REFERENCE, new_figure, styled
 from heliograph.systems import System
 from heliograph.workload import plan_for, ranks_of
@@ -190,10 +190,10 @@ class BySpreading(Study):
         for done, (spreading, pairs) in enumerate(kinds):
             progress("spreadings", done, len(kinds) + 1)
             several = _spread(packets, spreading, pairs, self.seeds)
-            times = [run_step(one, config, plan).step_time_s for one in several]
+            times = [run_at_target(one, config, plan).step_time_s for one in several]
             steps.append(SpreadStep(spreading=spreading, queue_pairs=pairs, steps_s=np.array(times)))
         progress("spreadings", len(kinds), len(kinds) + 1)
-        seconds = run_step(optical, config, plan).step_time_s
+        seconds = run_at_target(optical, config, plan).step_time_s
         return SpreadSteps(
             title=f"{config.name} on {packets.accelerators} accelerators, {plan_text(plan)}",
             steps=tuple(steps),

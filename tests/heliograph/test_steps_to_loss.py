@@ -124,7 +124,7 @@ def test_comparison_tells_steps_time_and_energy_to_loss():
             config=config,
             plan=plan,
             results=(result,),
-            accuracies={"crossbar": accuracy_of(curve, curve, curve)},
+            accuracies={"block_float": accuracy_of(curve, curve, curve)},
         )
         (records[name],) = comparison.records()
         shown[name] = {row.label: row.values[0] for row in comparison_rows(comparison.records())}

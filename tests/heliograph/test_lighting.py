@@ -1,0 +1,116 @@
+"""Light of photonic accelerators, sized for the precision of a number format over the products of a step."""
+
+import json
+
+import pytest
+
+import heliograph as hg
+from electronic.formats import FORMATS
+from experiments.__main__ import main
+from heliograph.precision import delivered, products_of, target_db
+from heliograph.systems import TargetFormat, build_system
+from heliograph.tables import precision_notes
+from simulator.errors import LinkError, ParameterError
+
+MODEL = "llama-3-8b"
+PLAN = "tp=8,dp=2,global_batch=16,sequence_length=2048"
+N = 16
+CORE = "photonic_packet:block_float"
+
+
+def run(name=CORE, **changes):
+    return hg.simulate(
+        build_system(name, accelerators=N).with_({**changes}) if changes else name, MODEL, PLAN
+    )
+
+
+@pytest.fixture(scope="module")
+def lit():
+    return run()
+
+
+def test_targets_are_the_number_formats():
+    assert {one.value for one in TargetFormat} == set(FORMATS)
+
+
+def test_a_photonic_system_delivers_what_fp8_does(lit):
+    products = products_of(lit.graph)
+    assert lit.snr_db == pytest.approx(target_db("fp8", products), abs=0.02)
+    assert delivered(lit.system, products).snr_db == lit.snr_db
+    assert lit.record()["precision_target"] == "fp8"
+    assert lit.record()["laser_line_w"] == lit.system.laser_power_w > 0.0
+    gpu = hg.simulate("gpu_packet:fp8", MODEL, PLAN)
+    assert gpu.snr_db == pytest.approx(
+        lit.snr_db, abs=0.8
+    )  # but attention and head, which a GPU keeps in bf16
+    assert gpu.record()["laser_line_w"] is None
+
+
+def test_more_precision_takes_more_light_energy_and_room():
+    dim, middle, bright = (run(**{"lighting.target_db": decibels}) for decibels in (14.0, 19.0, 24.0))
+    assert [one.snr_db for one in (dim, middle, bright)] == pytest.approx([14.0, 19.0, 24.0], abs=0.02)
+    powers = [one.system.laser_power_w for one in (dim, middle, bright)]
+    assert powers == sorted(powers)
+    assert dim.system.photonic.cores > bright.system.photonic.cores
+    assert dim.energy_by_part_j["laser"] < bright.energy_by_part_j["laser"]
+
+
+def test_no_target_leaves_the_laser_as_it_stands():
+    found = run(**{"lighting.target": "none"})
+    shipped = build_system(CORE, accelerators=N)
+    assert found.system.laser_power_w == shipped.laser_power_w
+    assert found.record()["precision_target"] == "power as it stands"
+
+
+def test_a_laser_power_that_is_set_wins_and_is_said():
+    found = run(laser_power_w="20 mW")
+    assert found.system.laser_power_w == 0.02
+    assert found.system.lighting is None
+    assert precision_notes([found.record()])[-1] == "Light: power as set, 20.0 mW a laser or line."
+    with pytest.raises(ParameterError, match=r"sizes the laser, and .* sets its power"):
+        run(laser_power_w="20 mW", target="int8")
+    with pytest.raises(ParameterError, match="its laser power is set"):
+        found.system.with_({"lighting.target": "fp8"})
+
+
+def test_a_target_that_no_light_reaches_is_told_with_what_can_be_had():
+    with pytest.raises(LinkError, match=r"cannot deliver 60.0 dB .* dB are the most"):
+        run(**{"lighting.target_db": 60.0})
+    beyond = hg.system(CORE, accelerators=N).with_({"lighting.target_db": 60.0})
+    found = hg.compare(["gpu_packet", beyond], MODEL, PLAN)
+    assert [one.system.name for one in found.results] == ["gpu_packet"]
+    assert "cannot deliver 60.0 dB" in found.refused[CORE]
+
+
+def test_harder_operands_need_more_light(lit):
+    uniform = run(operands="uniform")
+    assert uniform.record()["operands"] == "uniform"
+    assert uniform.system.laser_power_w != lit.system.laser_power_w
+    assert uniform.snr_db == pytest.approx(
+        target_db("fp8", products_of(uniform.graph), uniform.system.operands), abs=0.02
+    )
+
+
+def test_a_sweep_of_another_number_solves_the_light_anew():
+    axes = {"responsivity_a_per_w": [0.8, 1.0], "target_db": [18.0]}
+    grid = hg.sweep(CORE, axes, model=MODEL, plan=PLAN)
+    assert [row["snr_db"] for row in grid.rows()] == pytest.approx([18.0, 18.0], abs=0.02)
+    assert grid.rows()[0]["laser_line_w"] > grid.rows()[1]["laser_line_w"]
+    power = hg.sweep(CORE, {"laser_power_w": [0.01, 0.05]}, model=MODEL, plan=PLAN)
+    assert power.rows()[0]["snr_db"] < power.rows()[1]["snr_db"]
+
+
+def test_a_target_is_an_option_of_the_command_line(capsys):
+    asked = ("step", "--system", CORE, "--model", MODEL, "--plan", PLAN, "--json")
+    found = {}
+    for target in ("25", "none"):
+        assert main([*asked, "--precision-target", target]) == 0
+        found[target] = json.loads(capsys.readouterr().out)
+    assert found["25"]["snr_db"] == pytest.approx(25.0, abs=0.02)
+    assert found["25"]["precision_target"] == "25 dB"
+    assert found["none"]["precision_target"] == "power as it stands"
+    wrong = ["step", "--model", MODEL, "--plan", PLAN, "--precision-target"]
+    assert main([*wrong, "fp9", "--system", CORE]) == 2
+    assert "did you mean 'fp8'" in capsys.readouterr().err
+    assert main([*wrong, "fp8", "--system", "gpu_packet"]) == 2
+    assert "it has no light" in capsys.readouterr().err
