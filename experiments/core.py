@@ -147,7 +147,7 @@ STAGES = MappingProxyType(
         "ADC and adder": ("adc", "adder"),
         "static hold": ("ring tuning", "phase hold"),
         "loading": ("reload", "programming", "decomposition"),
-        "number format": ("number format",),
+        "number format": ("number format", "operand transform", "outlier channels"),
         "buffer": ("sram", "sram leakage"),
         "memory": ("hbm", "hbm static"),
     }

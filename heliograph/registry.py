@@ -14,6 +14,7 @@ from typing import Any
 from heliograph.fabrics import register_fabric
 from heliograph.plugins import from_outside, is_reference
 from optical.cores import CORES, Core, load_core, register_core
+from optical.cores.rescues import rescued, split_name
 from simulator.errors import ParameterError
 from workloads.models.architecture import TransformerConfig
 from workloads.models.config import from_hugging_face, known_models, load_model, register_model
@@ -39,18 +40,19 @@ SCHEDULE_GROUP = "heliograph.schedules"
 
 
 def core_named(name: str) -> Core:
-    """Return a core by its name, from a file's class, or from an installed package.
+    """Return a core by its name, from a file's class, or from an installed package, rescues around it.
 
     Raises
     ------
     ParameterError
         If there is none, or what there is does not answer `optical.cores.Core`.
     """
-    if name not in CORES:
-        found: Any = from_outside(CORE_GROUP, name)
+    within, rescues = split_name(name, CORES) if isinstance(name, str) else (name, ())
+    if within not in CORES:
+        found: Any = from_outside(CORE_GROUP, within)
         if found is not None:
-            register_core(name, found)
-    return load_core(name)
+            register_core(within, found)
+    return rescued(load_core(within), rescues)
 
 
 def model_named(name: str | Path) -> TransformerConfig:

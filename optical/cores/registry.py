@@ -15,6 +15,7 @@ from optical.cores.mzi_mesh import default_mesh
 from optical.cores.number_formats import default_block_float, default_residue
 from optical.cores.pcm_crossbar import default_pcm_crossbar
 from optical.cores.phase_residue import default_phase_residue
+from optical.cores.rescues import rescued, split_name
 from optical.cores.ring_bank import default_ring_bank
 from simulator.errors import ParameterError, nearest
 from simulator.parameter_tree import replace_at
@@ -149,13 +150,16 @@ def _named(core_class: object) -> str:
 
 
 def load_core(name: str) -> Core:
-    """Return a core by its name.
+    """Return a core by its name, with rescues around it where ``+`` adds them (`optical.cores.rescues`).
 
     Raises
     ------
     ParameterError
-        If there is none of that name.
+        If there is no core or rescue of that name.
     """
+    within, rescues = split_name(name, CORES) if isinstance(name, str) else (name, ())
+    if rescues:
+        return rescued(load_core(within), rescues)
     if not isinstance(name, str) or name not in CORES:
         msg = f"no core '{name}'; {nearest(str(name), CORES, noun='core')}"
         raise ParameterError(msg)

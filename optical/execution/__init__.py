@@ -5,7 +5,8 @@ A product walks one road: `spec` (what reaches it, a frozen record with the law 
 (their exact product), `readout` (gain, and the law in units of codes), `kernels` (rounding and readout on
 arrays, in torch and compiled by numba), `numerics` (all of it in turn) and `matmul` (the same as a
 differentiable function of torch, in blocks of rows). Beside it stand `sharded`
-(distributed tensors), `residues` (residue numbers) and `photons` (products counted photon by photon).
+(distributed tensors), `transforms` (of operands, before they come here), `residues` (residue numbers) and
+`photons` (products counted photon by photon).
 
 What is exported here needs no torch. `optical.execution.numerics.AnalogNumerics`,
 `optical.execution.matmul.noisy_matmul` and the numerics of `optical.execution.photons` do.
@@ -16,6 +17,7 @@ from optical.execution.spec import (
     AnalogSpec,
     Mode,
     NoiseLaw,
+    OperandTransforms,
     ProductSpecs,
     Rounding,
     Scale,
@@ -27,6 +29,7 @@ __all__ = [
     "AnalogSpec",
     "Mode",
     "NoiseLaw",
+    "OperandTransforms",
     "ProductSpecs",
     "Residues",
     "Rounding",

@@ -9,7 +9,7 @@ import functools
 import math
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +19,7 @@ from optical.execution.draws import Draws
 from optical.execution.numerics import AnalogNumerics, Loading, check_types, executed
 from optical.execution.operands import Order, Orders
 from optical.execution.spec import AnalogSpec, ProductSpecs, loads_second, spec_from_json
+from optical.execution.transforms import multiply_transformed
 from simulator.errors import WorkloadError
 from simulator.keys import mix_key
 
@@ -449,6 +450,16 @@ def multiply_in_blocks(
     numerics, (batch, rows, length) = AnalogNumerics(spec, blocks.exact_tiles), a_BMK.shape
     if spec.is_exact:
         return torch.bmm(a_BMK, b_BKN)
+    if spec.transforms is not None:
+        plain = replace(spec, transforms=None)
+        return multiply_transformed(
+            a_BMK,
+            b_BKN,
+            spec.transforms,
+            lambda a, b, number: multiply_in_blocks(
+                a, b, plain, replace(blocks, place=(*blocks.place, number)) if number else blocks
+            ),
+        )
     together = 1 if spec.residues is not None else rows * length * batch
     if batch > 1:
         parts = [

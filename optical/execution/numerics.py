@@ -6,6 +6,7 @@ products each.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import typing
@@ -21,7 +22,9 @@ from optical.execution.products import multiply
 from optical.execution.readout import Operands, clipped_fraction, read, set_gain
 from optical.execution.residues import Residues, draw_misread
 from optical.execution.spec import AnalogSpec, Scale, loads_second
+from optical.execution.transforms import multiply_transformed
 from simulator.errors import WorkloadError
+from simulator.keys import mix_key
 
 _T = TypeVar("_T")
 
@@ -112,6 +115,14 @@ class AnalogNumerics:
         _check_shapes(a_BMK, b_BKN)
         if self.spec.is_exact:
             return torch.bmm(a_BMK, b_BKN)
+        if self.spec.transforms is not None:
+            plain = dataclasses.replace(self, spec=dataclasses.replace(self.spec, transforms=None))
+            return multiply_transformed(
+                a_BMK,
+                b_BKN,
+                self.spec.transforms,
+                lambda a, b, number: plain.matmul(a, b, mix_key(key, number) if number else key, orders),
+            )
         return self.matmul_blocks(a_BMK, b_BKN, Draws([key], a_BMK.device), orders)
 
     def matmul_blocks(

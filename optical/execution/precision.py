@@ -10,13 +10,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy
 
 from optical.execution.residues import Residues, largest_mantissa
-from optical.execution.spec import AnalogSpec, Rounding, Scale, loads_second
+from optical.execution.spec import AnalogSpec, OperandTransforms, Rounding, Scale, loads_second
 from simulator.amounts import Reals
 from simulator.errors import ParameterError
 from simulator.operand_statistics import OperandLaw, Operands
@@ -97,6 +97,8 @@ def predicted(
     if min(length, rows, columns) < 1:
         msg = f"a product needs at least one row, product and column; got {rows}, {length} and {columns}"
         raise ParameterError(msg)
+    if spec.transforms is not None:
+        return _transformed(spec, spec.transforms, operands, length, (rows, columns))
     noise: dict[str, float] = {}
     signal = 0.0
     for vectors in _vectors(spec, operands, length, rows, columns):
@@ -107,6 +109,49 @@ def predicted(
     if signal == 0.0:
         return Precision(noise={ROUNDING: math.inf})
     return Precision(noise={cause: value / signal for cause, value in noise.items() if value > 0.0})
+
+
+def _transformed(
+    spec: AnalogSpec, transforms: OperandTransforms, operands: Operands, length: int, sizes: tuple[int, int]
+) -> Precision:
+    """Return the precision where electronics transforms the operands first.
+
+    Notes
+    -----
+    Turned operands are Gaussian with their rows' spread, as sums of many channels are; that a rotation
+    narrower than the sum leaves its pieces unlike is left out. What is drawn anew falls with the passes.
+    Slices are a finer grid; that later ones add noise of their own, a few percent, is left out.
+    """
+    count = min(length, math.ceil(transforms.electronic_share * length))
+    if count == length:
+        return Precision(noise={})
+    a, b = operands.a, operands.b
+    kept = 1.0 - _louder(a, length, count) * _louder(b, length, count) * count / length
+    if count:
+        a, b = (replace(x, outlier_share=0.0) if x.outliers(length) <= count else x for x in (a, b))
+    if transforms.rotation_width > 1:
+        a, b = (OperandLaw(row_spread=x.row_spread) for x in (a, b))
+    finer = (transforms.slices - 1) * (transforms.slice_bits - 1)
+    plain = replace(spec, transforms=None, dac_bits=spec.dac_bits + finer)
+    found = predicted(plain, replace(operands, a=a, b=b), length - count, rows=sizes[0], columns=sizes[1])
+    fixed = {UNLIKE} | ({ROUNDING} if spec.rounding is Rounding.NEAREST else set())
+    return Precision(
+        noise={
+            cause: kept * value / (1.0 if cause in fixed else transforms.passes)
+            for cause, value in found.noise.items()
+        }
+    )
+
+
+def _louder(law: OperandLaw, length: int, count: int) -> float:
+    """Return the mean square of the channels that electronics takes, over that of all."""
+    outliers = law.outliers(length)
+    if not outliers or not count:
+        return 1.0
+    taken = min(outliers, count)
+    loud = law.outlier_size**2
+    mean = (outliers * loud + length - outliers) / length
+    return (taken * loud + count - taken) / count / mean
 
 
 def _codes(spec: AnalogSpec) -> Codes | None:

@@ -50,6 +50,34 @@ class Shot(StrEnum):
     """Photons of both detectors of a balanced pair are counted, each a Poisson number."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class OperandTransforms:
+    """Transforms of a product's operands around a core; without errors they leave the product as it is."""
+
+    electronic_share: float = 0.0
+    """Share of the channels, the loudest, that electronics multiplies, 0 to 1; rounded up."""
+    rotation_width: int = 1
+    """Width of the Hadamard matrices that turn both operands along the sum, a power of two; 1 for none."""
+    slices: int = 1
+    """Slices into which both operands are cut, every one of A multiplied by every one of B; 1 for none."""
+    slice_bits: int = 4
+    """Bits of all slices but the last, whose grid is the converter's."""
+    passes: int = 1
+    """Executions of which the mean is taken."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "electronic_share", low=0.0, high=1.0)
+        check_range(self, "rotation_width", "slices", "passes", low=1)
+        check_range(self, "slice_bits", low=2)
+        if self.rotation_width & (self.rotation_width - 1):
+            below = 2 ** (self.rotation_width.bit_length() - 1)
+            msg = (
+                f"OperandTransforms: rotation_width ({self.rotation_width}) must be a power of two; "
+                f"try {below} or {2 * below}"
+            )
+            raise ParameterError(msg)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoiseLaw:
     """Law of noise: variance of an output by the energies of its row of A and of its column of B.
@@ -124,6 +152,8 @@ class AnalogSpec(LightNoise):
     """Which outputs share the errors of `encoding_variance`; none do without."""
     shot: Shot = Shot.GAUSSIAN
     """How shot noise is drawn."""
+    transforms: OperandTransforms | None = None
+    """What is done to operands before they come here."""
 
     def __post_init__(self) -> None:
         check_positive(self, "dac_bits", "adc_bits", "adc_enob_bits", "adc_range_sigma")

@@ -47,7 +47,9 @@ def cores_that(fit):
 
 def has_chip(core):
     """Return whether a core tells parts of a chip apart; one that holds digits as phases does not."""
-    return hasattr(core, "chip") or hasattr(getattr(core, "core", None), "chip")
+    while not hasattr(core, "chip") and hasattr(core, "core"):
+        core = core.core
+    return hasattr(core, "chip")
 
 
 def unlike(unit):
@@ -312,6 +314,7 @@ def executed_noise_has_the_stated_variance(unit):
         load_variance=0.0,
         product_gain=1.0,
         chip=None,
+        transforms=None,  # of a sample, as it reaches the light
     )
     a, b = operands(rows=96, length=spec.analog_length)
     noise = AnalogNumerics(spec).matmul(a, b, key=3).double() - a.double() @ b.double()
@@ -340,6 +343,7 @@ def signal_over_noise_in_torch_is_that_of_the_record(unit):
         adc_range_sigma=math.inf,
         product_gain=1.0,
         scale=Scale.ROW,
+        transforms=None,  # of a sample, as it reaches the light
     )
     assert None not in (spec.chip, spec.common, spec.encoding), f"{unit.core.name}: a chip leaves no trace"
     a, b = operands(rows=24, length=spec.analog_length)
@@ -426,10 +430,12 @@ def a_full_core_draws_what_full_load_says(unit):
     """Energy of a product that fills the arrays, over the time of its light, part by part to 2 %.
 
     Accelerators are sized by `full_load`: a part left out there is power for nothing. Loads of
-    weights and what prepares them are no part of it, for inputs do not stream meanwhile.
+    weights and what prepares them are no part of it, for inputs do not stream meanwhile; nor are transforms
+    of operands, once for a product, while elements are sent again and again.
     """
     work, stated = unit.core.work(FULL, unit.cores), full_load_w(unit.core.parts(), unit.core.full_load)
     loading = {"reload", "programming", "decomposition"} if unit.core.holds_weights else set()
+    loading.add("operand transform")
     assert set(work.energy_j) - loading == set(stated), (
         f"{unit.core.name}: work() has the parts {sorted(work.energy_j)}, full load has "
         f"{sorted(stated)}; both need every part that draws while inputs stream"

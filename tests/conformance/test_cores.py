@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from optical.cores import CORES, load_core
+from optical.cores.rescues import RESCUES
 from tests.conformance.core_laws import LAWS, check_core, every_number_moves_some_answer, laws_of, unit_of
 from tests.conformance.lithium_niobate import LithiumNiobate
 
@@ -46,7 +47,9 @@ def unit(name):
     return found
 
 
-each_core = pytest.mark.parametrize("name", [*CORES])
+RESCUED = (*(f"crossbar+{one}" for one in RESCUES), "crossbar+hybrid+rotation+block", "ring_bank+hybrid")
+"""A core with each rescue around it and with several, and one that loads weights."""
+each_core = pytest.mark.parametrize("name", [*CORES, *RESCUED])
 
 
 @each_core
@@ -78,5 +81,5 @@ def test_a_core_that_cannot_be_built_fails_alone():
     command = (sys.executable, "-m", "pytest", *arguments, "-p", "no:cacheprovider", "-p", "no:xdist")
     found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     passed, failed = re.search(r"(\d+) passed, .* (\d+) error", found.stdout).groups()
-    assert (int(passed), int(failed)) == (len(CORES), 1), found.stdout + found.stderr
+    assert (int(passed), int(failed)) == (len(CORES) + len(RESCUED), 1), found.stdout + found.stderr
     assert "core 'broken' cannot be built: ParameterError: Broken 'crossbar': rows must be" in found.stdout
