@@ -1,4 +1,4 @@
-"""What conversion costs beyond products: ratios to the plain model, interleaved in one process.
+"""Cost of conversion beyond products: ratios to the plain model, interleaved in one process.
 
 Run ``python benchmarks/conversion.py [WIDTH]``. *All electronic* pays for seeing every function of torch and
 nothing else; *ideal core* for writing attention out and for operators of our own; the last row for the core.

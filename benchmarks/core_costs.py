@@ -1,4 +1,4 @@
-"""How fast many products are priced at once, as ratios against pricing them one by one, in one run.
+"""Speed of pricing many products at once, as ratios against pricing them one by one, in one run.
 
 Run ``python benchmarks/core_costs.py [SHAPES]``. Both ways are asked for the same shapes and go through the
 same formulas; the largest difference of any time or energy is printed beside their ratio. Ratios hold

@@ -1,4 +1,4 @@
-"""How fast flows are simulated, as ratios against a plain way and against SimGrid, in one run.
+"""Speed of simulating flows, as ratios against a plain way and against SimGrid, in one run.
 
 Run ``python benchmarks/flows.py [--peer PROGRAM]``. The plain way is the same simulator without shortcuts:
 every flow its own class, all rates found anew at every event. The column "quoted" is the CPU time of SimGrid

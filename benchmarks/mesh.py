@@ -1,4 +1,4 @@
-"""How fast meshes are decomposed and rebuilt, as ratios against plain ways of doing it, in one run.
+"""Speed of decomposing and rebuilding meshes, as ratios against plain ways of doing it, in one run.
 
 Run ``python benchmarks/mesh.py [N ...]``. Both plain ways are written out here: one element after the
 other in Python, and one whole matrix product per interferometer, which costs O(N^5). Ratios hold between

@@ -1,4 +1,4 @@
-"""How fast light passes a mesh with gradients to all its phases, as a ratio in one run.
+"""Speed of light through a mesh with gradients to all its phases, as a ratio in one run.
 
 Run ``python benchmarks/mesh_gradients.py [N ...]``. The plain way is written out here: the same columns under
 torch's own differentiation, which keeps the fields before every column. Both use one thread and single

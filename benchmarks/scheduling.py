@@ -1,4 +1,4 @@
-"""How fast demands are decomposed and scheduled, as ratios against plain ways of doing it, in one run.
+"""Speed of decomposing and scheduling demands, as ratios against plain ways of doing it, in one run.
 
 Run ``python benchmarks/scheduling.py [N ...]``. The plain ways are written out here: a decomposition that
 finds every matching anew with networkx, with scipy's Hopcroft-Karp, or with scipy's assignment, a bottleneck
@@ -122,7 +122,7 @@ def policies(size: int, *, slow: bool) -> None:
     generator = np.random.default_rng(size)
     demand = generator.random((size, size)) ** 4 * _LARGEST_BYTES
     np.fill_diagonal(demand, 0.0)
-    bank = OcsBank(rate_bytes_per_s=_RATE_BYTES_PER_S, delay_s=_DELAY_S)
+    bank = OcsBank(rate_bytes_per_s=_RATE_BYTES_PER_S, reconfiguration_s=_DELAY_S)
     for policy in SchedulePolicy:
         if policy is SchedulePolicy.ECLIPSE and not slow:
             continue

@@ -1,4 +1,4 @@
-"""How long a step on 16,384 accelerators takes to simulate, packet fabric and reconfiguring circuits alike.
+"""Time of simulating a step on 16,384 accelerators, packet fabric and reconfiguring circuits alike.
 
 Run ``python benchmarks/step_16k.py [--accelerators N]``. The ratio compares with the same step on a 64th of
 the accelerators (data parallelism shrunk): classes of identical ranks keep it far below 64.

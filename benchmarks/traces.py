@@ -1,4 +1,4 @@
-"""How long a Chakra trace of 100,000 nodes takes to be written and read, plain and gzip."""
+"""Time of writing and reading a Chakra trace of 100,000 nodes, plain and gzip."""
 
 from __future__ import annotations
 

@@ -756,7 +756,10 @@ class PlanSearch(Study):
         if fabric:
             base, colon, core = name.partition("@")[0].partition(":")
             if base in SYSTEMS:
-                base = base.replace("packet", "ocs") if fabric == CIRCUITS else base.replace("ocs", "packet")
+                light, circuits = SYSTEMS[base].light, fabric == CIRCUITS
+                base = next(
+                    one for one, kind in SYSTEMS.items() if (kind.light, kind.circuits) == (light, circuits)
+                )
                 name = base + colon + core
             if fabric != CIRCUITS:
                 hardware = dataclasses.replace(hardware, fabric=fabric)

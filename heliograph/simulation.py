@@ -26,7 +26,7 @@ from simulator.errors import LinkError, ParameterError, RouteError
 from simulator.fabric import CircuitPolicy, Fabric, PortTiming
 from simulator.layout import placed
 from simulator.operators import StepGraph
-from simulator.results.metrics import StepMetrics, summarise
+from simulator.results.metrics import DARK, StepMetrics, summarise
 from simulator.results.trace import Trace
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.parallelism import plan_text
@@ -261,7 +261,7 @@ class StepResult(Tabular):
             "time_by_category_s": metrics.time_by_category_s,
             "exposed_communication_s": metrics.time_by_category_s.get("exposed communication", 0.0),
             "dark_s": metrics.dark_s,
-            "exposed_dark_s": metrics.time_by_category_s.get("dark time", 0.0),
+            "exposed_dark_s": metrics.time_by_category_s.get(DARK, 0.0),
             "pipeline_bubble_s": metrics.time_by_category_s.get("pipeline bubble", 0.0),
             "energy_j": metrics.energy_j,
             "energy_per_token_j": metrics.energy_per_token_j,

@@ -118,7 +118,7 @@ _TIME: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
     ("  other work", "of the step", lambda r: _share(r, OTHER_WORK)),
     ("  waiting for memory", "of the step", _memory_wall),
     ("  exposed communication", "of the step", lambda r: _share(r, EXPOSED)),
-    ("  exposed dark time", "of the step", lambda r: _share(r, DARK)),
+    ("  exposed reconfiguration", "of the step", lambda r: _share(r, DARK)),
     ("  pipeline bubble", "of the step", lambda r: _share(r, BUBBLE)),
     ("circuit policy, moves", "the faster", _circuits),
     ("memory per accelerator, GB", "derived", _memory),

@@ -94,6 +94,8 @@ class Traits:
     endpoint_lanes: int | None = None
     """Lanes of its own that each endpoint shares out among its peers, none of whom passes on the rest; None
     if nodes pass on, or packets carry, what has no circuit. Dimensionless."""
+    lane_bytes_per_s: float | None = None
+    """Rate of such a lane that a long transfer reaches, one way."""
     policy: CircuitPolicy | None = None
     """Traffic that circuits serve at a time; None where no policy can be chosen (`Fabric.with_policy`)."""
     can_prefetch: bool = False

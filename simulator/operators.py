@@ -345,6 +345,14 @@ class Collective:
     servers: int = 0
     """For a push or a pull: how many of the group's ranks hold a share of the vector."""
 
+    def __post_init__(self) -> None:
+        if type(self.kind) is not CollectiveKind:
+            msg = (
+                f"collective '{self.name}' cannot be {self.kind!r}; its kind is a CollectiveKind: "
+                f"{', '.join(CollectiveKind)}"
+            )
+            raise WorkloadError(msg)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overlapped:

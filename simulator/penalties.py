@@ -35,7 +35,7 @@ def expected_maximum(count: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class StepPenalties:
-    """What an accelerator pays in a step beyond the work of its parts; nothing, if left out.
+    """Penalties that an accelerator pays in a step beyond the work of its parts; nothing, if left out.
 
     Notes
     -----

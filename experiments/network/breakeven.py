@@ -21,10 +21,10 @@ from heliograph.simulation import run_at_target
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
 from heliograph.systems import System
 from heliograph.workload import plan_for
-from optical.fabrics.rails import OcsRails
-from optical.fabrics.switches import OpticalSwitch, load_switch, switch_names
+from optical.fabrics.switches import load_switch, switch_names
 from simulator.errors import ParameterError, RouteError
-from simulator.fabric import CircuitPolicy
+from simulator.fabric import CircuitPolicy, Fabric
+from simulator.parameter_tree import replace_at
 from workloads.models.architecture import TransformerConfig
 from workloads.plan.parallelism import plan_text
 from workloads.plan.plan import Plan
@@ -57,12 +57,12 @@ class Line:
     packet_s: float
     """Step time on the packet fabric."""
 
-    def breakeven_s(self, delay_s: np.ndarray, baseline_s: float) -> float:
+    def breakeven_s(self, reconfiguration_s: np.ndarray, baseline_s: float) -> float:
         """Return the reconfiguration time at which moving circuits cost as much as a baseline.
 
         Parameters
         ----------
-        delay_s : numpy.ndarray
+        reconfiguration_s : numpy.ndarray
             Reconfiguration times, rising, shape [points].
         baseline_s : float
             Step time of the baseline.
@@ -81,17 +81,19 @@ class Line:
             return float("nan")
         low, high = self.moving_s[after - 1], self.moving_s[after]
         share = (baseline_s - low) / (high - low)
-        return float(delay_s[after - 1] + share * (delay_s[after] - delay_s[after - 1]))
+        return float(
+            reconfiguration_s[after - 1] + share * (reconfiguration_s[after] - reconfiguration_s[after - 1])
+        )
 
-    def record(self, delay_s: np.ndarray) -> dict[str, Any]:
+    def record(self, reconfiguration_s: np.ndarray) -> dict[str, Any]:
         """Return the line as plain data."""
         return {
             "plan": self.name,
             "moving_s": self.moving_s.tolist(),
             "static_s": self.static_s,
             "packet_s": self.packet_s,
-            "breakeven_packet_s": self.breakeven_s(delay_s, self.packet_s),
-            "breakeven_static_s": self.breakeven_s(delay_s, self.static_s),
+            "breakeven_packet_s": self.breakeven_s(reconfiguration_s, self.packet_s),
+            "breakeven_static_s": self.breakeven_s(reconfiguration_s, self.static_s),
         }
 
 
@@ -101,7 +103,7 @@ class Lines(Result):
 
     system: str
     """System whose circuits move."""
-    delay_s: np.ndarray
+    reconfiguration_s: np.ndarray
     """Reconfiguration times, rising, shape [points]."""
     lines: tuple[Line, ...]
     """One a plan."""
@@ -111,8 +113,8 @@ class Lines(Result):
     def record(self) -> dict[str, Any]:
         """Return the sweep as plain data."""
         return {
-            "delay_s": self.delay_s.tolist(),
-            "lines": [one.record(self.delay_s) for one in self.lines],
+            "reconfiguration_s": self.reconfiguration_s.tolist(),
+            "lines": [one.record(self.reconfiguration_s) for one in self.lines],
             "switches_s": self.switches,
         }
 
@@ -126,13 +128,13 @@ class Lines(Result):
         return [
             {
                 "line": line.name,
-                "reconfiguration_s": float(delay_s),
+                "reconfiguration_s": float(reconfiguration_s),
                 "moving_s": float(moving_s),
                 "static_s": line.static_s,
                 "packet_s": line.packet_s,
             }
             for line in self.lines
-            for delay_s, moving_s in zip(self.delay_s, line.moving_s, strict=True)
+            for reconfiguration_s, moving_s in zip(self.reconfiguration_s, line.moving_s, strict=True)
         ]
 
     def figure(self) -> Figure:
@@ -145,9 +147,12 @@ def technologies() -> dict[str, float]:
     return {name: load_switch(name).reconfiguration_s for name in switch_names()}
 
 
-def turning_in(switch: OpticalSwitch, delay_s: float) -> OpticalSwitch:
-    """Return a switch that takes a given time from command to light, its other numbers kept."""
-    return dataclasses.replace(switch, switch_s=delay_s, positions=1, relock_s=0.0, control_s=0.0)
+def turning_in(fabric: Fabric, reconfiguration_s: float) -> Fabric:
+    """Return a fabric whose switches take a given time from command to light, their other numbers kept."""
+    given = {"switch_s": reconfiguration_s, "positions": 1, "relock_s": 0.0, "control_s": 0.0}
+    for name, value in given.items():
+        fabric = replace_at(fabric, f"switch.{name}", value)
+    return fabric
 
 
 def sweep(
@@ -177,18 +182,18 @@ def sweep(
         If the system has no circuits, or there are fewer than two points.
     """
     rails = optical.fabric
-    if not isinstance(rails, OcsRails):
+    if rails.traits.policy is None:
         msg = f"system '{optical.name}' has no optical circuits ({rails.name}); try photonic_ocs or gpu_ocs"
         raise ParameterError(msg)
     if points < 2:
         msg = f"points ({points}) must be at least 2, for a line"
         raise ParameterError(msg)
-    delay_s = np.geomspace(SHORTEST_S, LONGEST_S, points)
+    reconfiguration_s = np.geomspace(SHORTEST_S, LONGEST_S, points)
     lines = []
     for number, (config, plan) in enumerate(work):
         moving = []
-        for place, delay in enumerate(delay_s):
-            fabric = dataclasses.replace(rails, switch=turning_in(rails.switch, float(delay)))
+        for place, delay in enumerate(reconfiguration_s):
+            fabric = turning_in(rails, float(delay))
             moving.append(_step_s(optical, fabric, CircuitPolicy.PER_AXIS, config, plan))
             progress("reconfiguration times", number * points + place + 1, len(work) * points)
         static_s = _step_s(optical, rails, CircuitPolicy.STATIC, config, plan)
@@ -200,11 +205,13 @@ def sweep(
                 packet_s=run_at_target(packet, config, plan).metrics.step_time_s,
             )
         )
-    return Lines(system=optical.name, delay_s=delay_s, lines=tuple(lines), switches=technologies())
+    return Lines(
+        system=optical.name, reconfiguration_s=reconfiguration_s, lines=tuple(lines), switches=technologies()
+    )
 
 
 def _step_s(
-    system: System, fabric: OcsRails, policy: CircuitPolicy, config: TransformerConfig, plan: Plan
+    system: System, fabric: Fabric, policy: CircuitPolicy, config: TransformerConfig, plan: Plan
 ) -> float:
     """Return the step time, infinite where the lanes cannot serve what must be lit at once."""
     try:
@@ -240,12 +247,14 @@ def draw_breakeven(swept: Lines) -> Figure:
         figure = new_figure(HEIGHT_IN + EACH_IN * (len(swept.lines) - 1))
         panels = figure.subplots(len(swept.lines), 1, sharex=True, squeeze=False)[:, 0]
         for panel, line in zip(panels, swept.lines, strict=True):
-            _panel(panel, line, swept.delay_s)
-        shown = {name: delay for name, delay in swept.switches.items() if delay <= swept.delay_s.max()}
+            _panel(panel, line, swept.reconfiguration_s)
+        shown = {
+            name: delay for name, delay in swept.switches.items() if delay <= swept.reconfiguration_s.max()
+        }
         _technologies(panels[0], shown)
         for panel in panels[1:]:
-            for delay_s in shown.values():
-                panel.axvline(delay_s, color="#DDDDDD", linewidth=0.8, zorder=0)
+            for reconfiguration_s in shown.values():
+                panel.axvline(reconfiguration_s, color="#DDDDDD", linewidth=0.8, zorder=0)
         handles, names = panels[0].get_legend_handles_labels()
         every = dict(zip(names, handles, strict=True))
         for panel in panels[1:]:
@@ -256,24 +265,24 @@ def draw_breakeven(swept: Lines) -> Figure:
         return figure
 
 
-def _panel(panel: Axes, line: Line, delay_s: np.ndarray) -> None:
+def _panel(panel: Axes, line: Line, reconfiguration_s: np.ndarray) -> None:
     from matplotlib.ticker import FuncFormatter, NullFormatter  # noqa: PLC0415 - only to draw
 
-    finely_s = np.geomspace(delay_s[0], delay_s[-1], FINELY)
-    every = np.unique(np.concatenate((delay_s, finely_s)))
+    finely_s = np.geomspace(reconfiguration_s[0], reconfiguration_s[-1], FINELY)
+    every = np.unique(np.concatenate((reconfiguration_s, finely_s)))
     panel.plot(
         every,
-        np.interp(every, delay_s, line.moving_s),  # as `Line.breakeven_s` reads it
+        np.interp(every, reconfiguration_s, line.moving_s),  # as `Line.breakeven_s` reads it
         color=PALETTE[0],
         marker=".",
-        markevery=np.flatnonzero(np.isin(every, delay_s)).tolist(),
+        markevery=np.flatnonzero(np.isin(every, reconfiguration_s)).tolist(),
         label="circuits move within the step",
     )
     if np.isfinite(line.static_s):
         panel.axhline(line.static_s, color=PALETTE[2], linestyle="--", label="circuits never move")
     panel.axhline(line.packet_s, color=REFERENCE, linewidth=1.0, label="packet switches")
     for baseline_s, colour in ((line.packet_s, REFERENCE), (line.static_s, PALETTE[2])):
-        even_s = line.breakeven_s(delay_s, baseline_s)
+        even_s = line.breakeven_s(reconfiguration_s, baseline_s)
         if np.isfinite(even_s):
             panel.plot([even_s], [baseline_s], marker="o", color=colour, markersize=6, linestyle="none")
             panel.annotate(
@@ -300,9 +309,9 @@ def _technologies(panel: Axes, switches: dict[str, float]) -> None:
     low, high = panel.get_ylim()
     panel.set_ylim(low, high + BAND * (high - low))
     last = 0.0
-    for name, delay_s in sorted(switches.items(), key=lambda one: one[1]):
-        panel.axvline(delay_s, color="#DDDDDD", linewidth=0.8, zorder=0)
-        place = max(delay_s, last * 1.45)
+    for name, reconfiguration_s in sorted(switches.items(), key=lambda one: one[1]):
+        panel.axvline(reconfiguration_s, color="#DDDDDD", linewidth=0.8, zorder=0)
+        place = max(reconfiguration_s, last * 1.45)
         panel.annotate(
             label(name),
             (place, 0.98),
@@ -325,7 +334,7 @@ def table_rows(swept: Lines) -> list[ReportRow]:
             return "never pays"
         return "always pays" if math.isinf(seconds) else format_si(seconds, "s")
 
-    lines, delay_s = swept.lines, swept.delay_s
+    lines, reconfiguration_s = swept.lines, swept.reconfiguration_s
     rows = [
         report_row("packet switches", tuple(format_si(one.packet_s, "s") for one in lines), "simulated"),
         report_row("circuits never move", tuple(format_si(one.static_s, "s") for one in lines), "simulated"),
@@ -333,10 +342,12 @@ def table_rows(swept: Lines) -> list[ReportRow]:
     for place in (0, -1):
         shown = tuple(format_si(float(one.moving_s[place]), "s") for one in lines)
         rows.append(
-            report_row(f"circuits move in {format_si(float(delay_s[place]), 's')}", shown, "simulated")
+            report_row(
+                f"circuits move in {format_si(float(reconfiguration_s[place]), 's')}", shown, "simulated"
+            )
         )
-    packet = tuple(even(one.breakeven_s(delay_s, one.packet_s)) for one in lines)
-    static = tuple(even(one.breakeven_s(delay_s, one.static_s)) for one in lines)
+    packet = tuple(even(one.breakeven_s(reconfiguration_s, one.packet_s)) for one in lines)
+    static = tuple(even(one.breakeven_s(reconfiguration_s, one.static_s)) for one in lines)
     rows.append(report_row("as fast as packets up to", packet, "break-even", section=True))
     rows.append(report_row("as fast as circuits at rest up to", static, "break-even"))
     for name, seconds in sorted(swept.switches.items(), key=lambda item: item[1]):

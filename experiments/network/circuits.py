@@ -47,8 +47,8 @@ class DemandCircuits:
     policy: str = ALL
     """Policies by name, separated by commas, or `ALL`."""
     switch: str = SWITCH
-    """Switch technology that sets the delay."""
-    delay_s: float | None = None
+    """Switch technology that sets the reconfiguration time."""
+    reconfiguration_s: float | None = None
     """Delay instead of the switch's."""
     rate_bytes_per_s: float | None = None
     """Rate of a circuit instead of the transceiver's."""
@@ -65,7 +65,12 @@ class DemandCircuits:
         ParameterError
             If there are none of that name, or a number cannot be.
         """
-        bank = bank_of(self.switch, self.planes, delay_s=self.delay_s, rate_bytes_per_s=self.rate_bytes_per_s)
+        bank = bank_of(
+            self.switch,
+            self.planes,
+            reconfiguration_s=self.reconfiguration_s,
+            rate_bytes_per_s=self.rate_bytes_per_s,
+        )
         if self.packet_rate_bytes_per_s is None:
             return bank
         return dataclasses.replace(bank, packet_rate_bytes_per_s=self.packet_rate_bytes_per_s)
@@ -156,7 +161,7 @@ def summary(one: CircuitSchedule) -> dict[str, Any]:
         "makespan_s": one.makespan_s,
         "circuits_s": one.circuit_makespan_s,
         "packets_s": one.packet_s,
-        "dark_s": one.configurations * one.delay_s,
+        "dark_s": one.configurations * one.reconfiguration_s,
         "duty": one.duty,
         "over_bound": one.over_bound,
         "residue_bytes": one.residue_bytes,
@@ -251,7 +256,7 @@ def report(study: DemandSchedules) -> list[Block]:
     title = (
         f"{study.name.replace('_', ' ')}: {best.ports} ports, {format_si(float(best.demand.sum()), 'B')}, "
         f"{planes}, {format_si(plant.rate_bytes_per_s, 'B/s')} a circuit, "
-        f"{format_si(plant.delay_s, 's')} dark"
+        f"reconfiguration {format_si(plant.reconfiguration_s, 's')}"
     )
     packets = ""
     if plant.packet_rate_bytes_per_s:
@@ -320,7 +325,7 @@ def _draw_schedule(axes: Axes, one: CircuitSchedule) -> None:
         mine = np.flatnonzero(one.switch_of == switch)
         ports = np.arange(one.ports)[:, None] - _ROW / 2 + switch * lane
         edges_y = np.concatenate([ports, ports + lane * (0.94 if one.switches > 1 else 1.0)], axis=1).ravel()
-        times = np.stack([one.starts_s[mine] - one.delay_s, one.starts_s[mine]], axis=1).ravel()
+        times = np.stack([one.starts_s[mine] - one.reconfiguration_s, one.starts_s[mine]], axis=1).ravel()
         edges_x = np.append(times, [one.ends_s[mine[-1]] if len(mine) else 0.0, end_s]) / factor
         if not len(mine):
             edges_x = np.array([0.0, end_s]) / factor
@@ -366,7 +371,7 @@ def _draw_makespans(axes: Axes, study: DemandSchedules) -> None:
     shown = [one for one in study.schedules if math.isfinite(one.makespan_s)]
     symbol, factor = prefix_of(max((one.makespan_s for one in shown), default=0.0) or 1.0)
     places = np.arange(len(shown))
-    dark = np.array([_moves_of_busiest(one) * one.delay_s for one in shown])
+    dark = np.array([_moves_of_busiest(one) * one.reconfiguration_s for one in shown])
     whole = np.array([one.circuit_makespan_s for one in shown])
     packets = np.array([max(0.0, one.packet_s - one.circuit_makespan_s) for one in shown])
     axes.barh(places, (whole - dark) / factor, color=PALETTE[0], height=0.7)
@@ -413,14 +418,29 @@ RANKS = 8
 SYSTEM = "gpu_ocs"
 """System that runs a step where nobody names one."""
 MEANT_FOR = {
-    "demand": ("policy", "packet_rate_bytes_per_s", "switch", "delay_s", "rate_bytes_per_s", "planes"),
-    "collective": ("switch", "delay_s", "rate_bytes_per_s", "planes", "ranks", "size_bytes", "algorithm"),
+    "demand": (
+        "policy",
+        "packet_rate_bytes_per_s",
+        "switch",
+        "reconfiguration_s",
+        "rate_bytes_per_s",
+        "planes",
+    ),
+    "collective": (
+        "switch",
+        "reconfiguration_s",
+        "rate_bytes_per_s",
+        "planes",
+        "ranks",
+        "size_bytes",
+        "algorithm",
+    ),
     "model": ("plan", "system", "accelerators", "settings"),
 }
 """Options of each of the three uses."""
 _FLAGS = {
     "settings": "set",
-    "delay_s": "delay",
+    "reconfiguration_s": "reconfiguration",
     "rate_bytes_per_s": "rate",
     "packet_rate_bytes_per_s": "packet-rate",
     "size_bytes": "size",
@@ -448,9 +468,11 @@ class Circuits(Study):
         None, "of a port's packets for the rest of a demand; default none", metavar="RATE"
     )
     switch: str | None = option(
-        None, f"that sets the delay of a demand or a collective; default {SWITCH}", metavar="NAME"
+        None,
+        f"that sets the reconfiguration time of a demand or a collective; default {SWITCH}",
+        metavar="NAME",
     )
-    delay_s: float | None = option(None, "instead of the switch's, e.g. 25us", metavar="TIME")
+    reconfiguration_s: float | None = option(None, "instead of the switch's, e.g. 25us", metavar="TIME")
     rate_bytes_per_s: float | None = option(None, "of a circuit, e.g. 50GB/s", metavar="RATE")
     size_bytes: float | None = option(None, "of a rank before a collective; default 1MB", metavar="BYTES")
     algorithm: str | None = option(None, "of a collective; default all", metavar="NAME")

@@ -68,8 +68,8 @@ class CollectiveCircuits:
     algorithm: str = ""
     """Only this algorithm; all if empty."""
     switch: str = SWITCH
-    """Switch technology that sets the delay."""
-    delay_s: float | None = None
+    """Switch technology that sets the reconfiguration time."""
+    reconfiguration_s: float | None = None
     """Delay instead of the switch's."""
     rate_bytes_per_s: float | None = None
     """Rate of a circuit instead of the transceiver's."""
@@ -193,7 +193,10 @@ def plan_collective(request: CollectiveCircuits) -> CollectivePlans:
         raise ParameterError(msg)
     kind, size_bytes = CollectiveKind(request.kind), request.size_bytes
     plant = bank_of(
-        request.switch, request.planes, delay_s=request.delay_s, rate_bytes_per_s=request.rate_bytes_per_s
+        request.switch,
+        request.planes,
+        reconfiguration_s=request.reconfiguration_s,
+        rate_bytes_per_s=request.rate_bytes_per_s,
     )
     names = [str(one) for one in algorithms(kind, request.ranks)]
     names += [BRUCK] if kind is CollectiveKind.ALL_TO_ALL else []
@@ -251,7 +254,7 @@ def _changes(steps: Sequence[CollectiveStep]) -> int:
 def _together_s(steps: Sequence[CollectiveStep], plant: OcsBank) -> float:
     """Return the makespan if all planes share every step and move at once between steps."""
     work_s = sum(one.size_bytes for one in steps) / plant.rate_bytes_per_s
-    return work_s / plant.switches + _changes(steps) * plant.delay_s
+    return work_s / plant.switches + _changes(steps) * plant.reconfiguration_s
 
 
 _PLANE_IN = 0.3
@@ -280,7 +283,7 @@ def collective_report(study: CollectivePlans) -> list[Block]:
     title = (
         f"{str(study.kind).replace('_', ' ')} of {format_si(study.size_bytes, 'B')} on {study.ranks} ranks, "
         f"{plant.switches} planes, {format_si(plant.rate_bytes_per_s, 'B/s')} a circuit, "
-        f"{format_si(plant.delay_s, 's')} dark"
+        f"reconfiguration {format_si(plant.reconfiguration_s, 's')}"
     )
     heads = ("steps", "changes", "all move together", "overlapped", "saved", "over bound")
     best = f"Least: {study.best.algorithm}."
@@ -319,7 +322,7 @@ def draw_collective(study: CollectivePlans) -> Figure:
 def _draw_planes(axes: Axes, study: CollectivePlans, one: PlannedCollective) -> None:
     """Draw which plane serves which step, and when it moves."""
     symbol, factor = prefix_of(one.plan.makespan_s)
-    delay_s, end_s = study.plant.delay_s, one.plan.makespan_s
+    reconfiguration_s, end_s = study.plant.reconfiguration_s, one.plan.makespan_s
     for plane in range(study.plant.switches):
         before = None
         for step, what in enumerate(one.steps):
@@ -335,7 +338,11 @@ def _draw_planes(axes: Axes, study: CollectivePlans, one: PlannedCollective) -> 
                 axes.text(middle, plane, str(step + 1), ha="center", va="center", color="white", fontsize=7)
             if before is not None and before != what.destinations:
                 axes.barh(
-                    plane, delay_s / factor, left=(start_s - delay_s) / factor, color=DARK_TIME, height=0.8
+                    plane,
+                    reconfiguration_s / factor,
+                    left=(start_s - reconfiguration_s) / factor,
+                    color=DARK_TIME,
+                    height=0.8,
                 )
             before = what.destinations
     saved = 100 * (1.0 - one.plan.makespan_s / one.together_s)

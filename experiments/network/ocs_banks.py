@@ -12,7 +12,7 @@ OPTICS = "lane-100g"
 
 
 def bank_of(
-    switch: str, planes: int, *, delay_s: float | None = None, rate_bytes_per_s: float | None = None
+    switch: str, planes: int, *, reconfiguration_s: float | None = None, rate_bytes_per_s: float | None = None
 ) -> OcsBank:
     """Return switches side by side.
 
@@ -22,7 +22,7 @@ def bank_of(
         Technology that sets the delay.
     planes : int
         How many.
-    delay_s : float, optional
+    reconfiguration_s : float, optional
         Delay instead of the switch's, s.
     rate_bytes_per_s : float, optional
         Rate of a circuit instead of the transceiver's, B/s.
@@ -35,6 +35,6 @@ def bank_of(
     own_s, own_rate = load_switch(switch).reconfiguration_s, load_optics(OPTICS).bandwidth_bytes_per_s
     return OcsBank(
         rate_bytes_per_s=own_rate if rate_bytes_per_s is None else rate_bytes_per_s,
-        delay_s=own_s if delay_s is None else delay_s,
+        reconfiguration_s=own_s if reconfiguration_s is None else reconfiguration_s,
         switches=planes,
     )

@@ -17,7 +17,6 @@ from experiments.study import Block, Result, Row
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
 from heliograph.simulation import StepResult
 from heliograph.style import DARK_TIME, PALETTE, REFERENCE, new_figure, styled
-from optical.fabrics.rails import OcsRails
 from optical.scheduling.ocs_bank import Lanes
 from optical.scheduling.phases import PhasePlan, TrafficPhase, plan_phases
 from simulator.collectives.traffic import play
@@ -78,7 +77,7 @@ class StepPhases(Result):
             "phases": list(self.phases),
             "lane_plan": plan_numbers(self.plan),
             "by_switch": {
-                name: {"delay_s": self.delays_s[name]} | plan_numbers(plan)
+                name: {"reconfiguration_s": self.delays_s[name]} | plan_numbers(plan)
                 for name, plan in self.by_switch.items()
             },
         }
@@ -90,7 +89,7 @@ class StepPhases(Result):
     def rows(self) -> list[Row]:
         """Return a row for each switch technology."""
         return [
-            {"switch": name, "delay_s": self.delays_s[name]}
+            {"switch": name, "reconfiguration_s": self.delays_s[name]}
             | {key: value for key, value in plan_numbers(plan).items() if not isinstance(value, list)}
             for name, plan in self.by_switch.items()
         ]
@@ -121,7 +120,7 @@ def study_phases(result: StepResult) -> StepPhases:
     Parameters
     ----------
     result : StepResult
-        The step; its fabric has circuits of lanes (`OcsRails`).
+        The step; its fabric has lanes at each endpoint (`Traits.endpoint_lanes`).
 
     Raises
     ------
@@ -134,7 +133,8 @@ def study_phases(result: StepResult) -> StepPhases:
     its bursts one after the other; where two axes send at once, its time is what they need in turn.
     """
     fabric = result.system.fabric
-    if not isinstance(fabric, OcsRails):
+    traits = fabric.traits
+    if traits.endpoint_lanes is None or traits.lane_bytes_per_s is None:
         msg = (
             f"{fabric.name} has no lanes that a port shares out among axes; take gpu_ocs, photonic_ocs or "
             "a file of a system with ocs_rails, where every peer needs a circuit of its own (elsewhere nodes "
@@ -152,9 +152,9 @@ def study_phases(result: StepResult) -> StepPhases:
         raise ParameterError(msg)
     phases = _phases(bursts)
     lanes = Lanes(
-        count=fabric.lanes,
-        rate_bytes_per_s=fabric.lane_bytes_per_s,
-        delay_s=fabric.switch.reconfiguration_s,
+        count=traits.endpoint_lanes,
+        rate_bytes_per_s=traits.lane_bytes_per_s,
+        reconfiguration_s=traits.reconfiguration_s,
     )
     delays_s = technologies()
     return StepPhases(
@@ -166,8 +166,8 @@ def study_phases(result: StepResult) -> StepPhases:
         phases=phases,
         plan=plan_phases(phases, lanes),
         by_switch={
-            name: plan_phases(phases, dataclasses.replace(lanes, delay_s=delay_s))
-            for name, delay_s in delays_s.items()
+            name: plan_phases(phases, dataclasses.replace(lanes, reconfiguration_s=reconfiguration_s))
+            for name, reconfiguration_s in delays_s.items()
         },
         delays_s=delays_s,
     )
@@ -232,7 +232,7 @@ CUT = 20
 
 def phases_report(study: StepPhases) -> list[Block]:
     """Return a table with a line for each switch technology, and what circuits at rest would take."""
-    rows = [_row("its own switches", study.plan, study.lanes.delay_s)]
+    rows = [_row("its own switches", study.plan, study.lanes.reconfiguration_s)]
     rows += [_row(name, study.by_switch[name], study.delays_s[name]) for name in _by_delay(study)]
     own, count = study.plan, len(study.phases)
     title = (
@@ -280,11 +280,11 @@ def _dark_s(plan: PhasePlan) -> float:
     return sum(plan.exposed_s) + sum(plan.turning_s)
 
 
-def _row(label: str, plan: PhasePlan, delay_s: float) -> ReportRow:
+def _row(label: str, plan: PhasePlan, reconfiguration_s: float) -> ReportRow:
     return ReportRow(
         label=label,
         values=(
-            format_si(delay_s, "s"),
+            format_si(reconfiguration_s, "s"),
             str(sum(plan.moves) + sum(plan.turns)),
             format_si(_dark_s(plan), "s"),
             format_si(sum(plan.transfer_s), "s"),

@@ -51,7 +51,7 @@ def executed(function: Callable[..., _T]) -> Callable[..., _T]:
 
 
 class Loading(NamedTuple):
-    """How B is set: loaded, or streamed, once for all rows that meet it."""
+    """Setting of B: loaded, or streamed, once for all rows that meet it."""
 
     draws: Draws
     """For its stochastic rounding and errors of loading."""

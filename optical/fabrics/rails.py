@@ -204,6 +204,7 @@ class OcsRails(RailPorts):
             scale_up=self.scale_up,
             card_bytes_per_s=self.nic.bandwidth_bytes_per_s,
             endpoint_lanes=self.lanes,
+            lane_bytes_per_s=self.lane_bytes_per_s,
             policy=self.policy,
             can_prefetch=True,
             prefetches=self.turning is PortTiming.PREFETCHED,

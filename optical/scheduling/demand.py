@@ -147,7 +147,7 @@ def makespan_bound(
     demand: np.ndarray,
     *,
     rate_bytes_per_s: float,
-    delay_s: float,
+    reconfiguration_s: float,
     switches: int = 1,
     packet_rate_bytes_per_s: float = 0.0,
 ) -> float:
@@ -159,7 +159,7 @@ def makespan_bound(
         Bytes from input i to output j, shape [N, N].
     rate_bytes_per_s : float
         Rate of one circuit.
-    delay_s : float
+    reconfiguration_s : float
         Reconfiguration time before each configuration, also the first.
     switches : int
         Circuit switches side by side; every port has a circuit on each.
@@ -188,8 +188,8 @@ def makespan_bound(
     rate, packets = rate_bytes_per_s, packet_rate_bytes_per_s
     total = carried[:, -1:]
     with_packets = np.where(carried > 0.0, np.inf, 0.0) if packets == 0.0 else carried / packets
-    together = (total + rate * delay_s * circuits) / (switches * rate + packets)
-    dark = delay_s * np.ceil(circuits / switches)
+    together = (total + rate * reconfiguration_s * circuits) / (switches * rate + packets)
+    dark = reconfiguration_s * np.ceil(circuits / switches)
     return float(np.maximum(np.maximum(with_packets, together), dark).min(axis=1).max(initial=0.0))
 
 

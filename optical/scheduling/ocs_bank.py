@@ -16,7 +16,7 @@ class OcsBank:
 
     rate_bytes_per_s: float
     """Rate of one circuit."""
-    delay_s: float
+    reconfiguration_s: float
     """Reconfiguration time before each configuration."""
     switches: int = 1
     """Circuit switches side by side, each with a circuit of every port."""
@@ -25,7 +25,7 @@ class OcsBank:
 
     def __post_init__(self) -> None:
         check_range(self, "rate_bytes_per_s", open_low=True)
-        check_range(self, "delay_s", "packet_rate_bytes_per_s")
+        check_range(self, "reconfiguration_s", "packet_rate_bytes_per_s")
         check_range(self, "switches", low=1, high=MOST_SWITCHES)
         check_whole(self, "switches")
 
@@ -38,11 +38,11 @@ class Lanes:
     """Lanes of a port."""
     rate_bytes_per_s: float
     """Rate of one lane."""
-    delay_s: float
+    reconfiguration_s: float
     """Reconfiguration time of a move."""
 
     def __post_init__(self) -> None:
         check_range(self, "count", low=1)
         check_whole(self, "count")
         check_range(self, "rate_bytes_per_s", open_low=True)
-        check_range(self, "delay_s")
+        check_range(self, "reconfiguration_s")

@@ -119,7 +119,7 @@ class _Problem:
     seconds: np.ndarray
     kinds: np.ndarray
     planes: int
-    delay_s: float
+    reconfiguration_s: float
 
     @cached_property
     def fewest_moves(self) -> int:
@@ -129,7 +129,7 @@ class _Problem:
     @property
     def bound_s(self) -> float:
         """Work and the fewest moves that any plan needs, shared equally by the planes."""
-        return float(self.seconds.sum() + self.fewest_moves * self.delay_s) / self.planes
+        return float(self.seconds.sum() + self.fewest_moves * self.reconfiguration_s) / self.planes
 
 
 def _fewest_moves(kinds: np.ndarray, planes: int) -> int:
@@ -185,7 +185,7 @@ def overlap(steps: Sequence[CollectiveStep], bank: OcsBank, *, nodes: int = NODE
         seconds=np.array([step.size_bytes for step in steps]) / bank.rate_bytes_per_s,
         kinds=np.array([names[step.destinations] for step in steps]),
         planes=bank.switches,
-        delay_s=bank.delay_s,
+        reconfiguration_s=bank.reconfiguration_s,
     )
     best = _improved(problem, _in_turns(problem))
     bound_s, proven = problem.bound_s, False
@@ -246,7 +246,7 @@ def staged(steps: Sequence[CollectiveStep], bank: OcsBank) -> OverlapPlan:
         seconds = np.array([steps[int(place)].size_bytes for place in mine]) / bank.rate_bytes_per_s
         plan = _stage(peers, seconds, bank)
         again = peers == before
-        now += bank.delay_s if turn > 0 and not again else 0.0
+        now += bank.reconfiguration_s if turn > 0 and not again else 0.0
         backwards = again and not backwards
         begin, end = plan.starts_s, plan.ends_s
         if backwards:
@@ -278,7 +278,7 @@ def _stage(peers: Sequence[tuple[int, ...]], seconds: np.ndarray, bank: OcsBank)
     work = np.bincount(kinds, weights=seconds, minlength=len(peers))
     jobs = [int(job) for job in np.argsort(-work, kind="stable") if work[job] > 0.0]
     moves = max(0, len(jobs) - bank.switches)
-    bound_s = (float(work.sum()) + moves * bank.delay_s) / bank.switches
+    bound_s = (float(work.sum()) + moves * bank.reconfiguration_s) / bank.switches
     tried = [_whole(work, jobs, bank), _filled(work, jobs, bank, bound_s)]
     if 1 < len(jobs) * bank.switches <= MOST_SHARED:
         shares, proven_s = _shared(work[jobs], bank)
@@ -306,11 +306,11 @@ def _makespan_s(pieces: Sequence[_Piece]) -> float:
 
 def _whole(work: np.ndarray, jobs: Sequence[int], bank: OcsBank) -> list[_Piece]:
     """Return pieces of which each is a whole job, the longest first, on the plane that is free first."""
-    free = np.full(bank.switches, -bank.delay_s)
+    free = np.full(bank.switches, -bank.reconfiguration_s)
     pieces = []
     for job in jobs:
         plane = int(np.argmin(free))
-        start = free[plane] + bank.delay_s
+        start = free[plane] + bank.reconfiguration_s
         free[plane] = start + work[job]
         pieces.append((job, plane, float(start), float(free[plane])))
     return pieces
@@ -326,8 +326,8 @@ def _shared(work: np.ndarray, bank: OcsBank) -> tuple[np.ndarray | None, float]:
     """
     jobs, planes = len(work), bank.switches
     size = jobs * planes
-    scale = float(work.sum()) + max(0, jobs - planes) * bank.delay_s
-    delay = min(bank.delay_s / scale, 2.0)
+    scale = float(work.sum()) + max(0, jobs - planes) * bank.reconfiguration_s
+    delay = min(bank.reconfiguration_s / scale, 2.0)
     rows = _Rows()
     for job in range(jobs):
         rows.add([(job * planes + plane, 1.0) for plane in range(planes)], work[job] / scale)
@@ -363,13 +363,13 @@ def _one_after_the_other(shares: np.ndarray, jobs: Sequence[int], bank: OcsBank)
         for place in np.flatnonzero(shares[:, plane]):
             end = now + float(shares[place, plane])
             pieces.append((jobs[int(place)], plane, now, end))
-            now = end + bank.delay_s
+            now = end + bank.reconfiguration_s
     return pieces
 
 
 def _filled(work: np.ndarray, jobs: Sequence[int], bank: OcsBank, bound_s: float) -> list[_Piece]:
     """Return pieces that fill one plane after the other up to the earliest common end at which all fit."""
-    low, high = bound_s, bound_s + bank.delay_s + float(work.max())
+    low, high = bound_s, bound_s + bank.reconfiguration_s + float(work.max())
     for _ in range(_HALVINGS):
         middle = (low + high) / 2.0
         low, high = (low, middle) if _fill(work, jobs, bank, middle) is not None else (middle, high)
@@ -389,7 +389,7 @@ def _fill(work: np.ndarray, jobs: Sequence[int], bank: OcsBank, end_s: float) ->
                 return None
             carried = min(left, end_s - now)
             pieces.append((job, plane, now, now + carried))
-            left, now = left - carried, now + carried + bank.delay_s
+            left, now = left - carried, now + carried + bank.reconfiguration_s
     return pieces
 
 
@@ -437,9 +437,9 @@ def _solved(problem: _Problem, serves: np.ndarray | None, nodes: int) -> Overlap
     """
     steps, planes = len(problem.seconds), problem.planes
     # A delay far above all work would drown in the solver's tolerance; twice the work forbids moves as well.
-    unavoidable_s = float(problem.seconds.sum()) + problem.fewest_moves * problem.delay_s
+    unavoidable_s = float(problem.seconds.sum()) + problem.fewest_moves * problem.reconfiguration_s
     scale = unavoidable_s or 1.0
-    work, delay = problem.seconds / scale, min(problem.delay_s / scale, 2.0)
+    work, delay = problem.seconds / scale, min(problem.reconfiguration_s / scale, 2.0)
     size = steps * planes
     rows = _Rows()
     for s in range(steps):

@@ -115,9 +115,9 @@ def plan_phases(phases: Sequence[TrafficPhase], lanes: Lanes, *, repeats: bool =
     )
     turns = np.array([_turns(phase, some) for phase, some in zip(phases, given, strict=True)])
     exposed_s = np.array(
-        [exposed_delay(reconfiguration_s=lanes.delay_s, idle_s=phase.idle_s) for phase in phases]
+        [exposed_delay(reconfiguration_s=lanes.reconfiguration_s, idle_s=phase.idle_s) for phase in phases]
     )
-    turning_s = np.where(turns > 0, (turns - 1) * lanes.delay_s + exposed_s[:, None], 0.0)
+    turning_s = np.where(turns > 0, (turns - 1) * lanes.reconfiguration_s + exposed_s[:, None], 0.0)
     if not repeats:  # the first turn stands already
         turning_s[0] -= np.where(turns[0] > 0, exposed_s[0], 0.0)
         turns[0] -= turns[0] > 0

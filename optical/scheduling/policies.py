@@ -33,15 +33,17 @@ def spread(schedule: CircuitSchedule, switches: int) -> CircuitSchedule:
     least loaded switch (Graham 1969), its load being lengths and delays; then, while the loads differ by more
     than the delay that a split costs, half of the difference moves from the most to the least loaded.
     """
-    delay_s, count = schedule.delay_s, schedule.configurations
+    reconfiguration_s, count = schedule.reconfiguration_s, schedule.configurations
     held: list[list[tuple[int, float]]] = [[] for _ in range(switches)]
     loads = [(0.0, switch) for switch in range(switches)]
     for index in np.argsort(-schedule.durations_s, kind="stable").tolist():
         load, switch = heapq.heappop(loads)
         length_s = float(schedule.durations_s[index])
         held[switch].append((index, length_s))
-        heapq.heappush(loads, (load + length_s + delay_s, switch))
-    equalised = _equalised(held, np.array([load for load, _ in sorted(loads, key=lambda x: x[1])]), delay_s)
+        heapq.heappush(loads, (load + length_s + reconfiguration_s, switch))
+    equalised = _equalised(
+        held, np.array([load for load, _ in sorted(loads, key=lambda x: x[1])]), reconfiguration_s
+    )
     rows = [(index, length_s, switch) for switch, mine in enumerate(equalised) for index, length_s in mine]
     order = [index for index, _, _ in rows]
     return CircuitSchedule(
@@ -52,13 +54,13 @@ def spread(schedule: CircuitSchedule, switches: int) -> CircuitSchedule:
         switch_of=np.array([switch for _, _, switch in rows], dtype=np.int64),
         switches=switches,
         rate_bytes_per_s=schedule.rate_bytes_per_s,
-        delay_s=delay_s,
+        reconfiguration_s=reconfiguration_s,
         packet_rate_bytes_per_s=schedule.packet_rate_bytes_per_s,
     )
 
 
 def _equalised(
-    held: list[list[tuple[int, float]]], loads: np.ndarray, delay_s: float
+    held: list[list[tuple[int, float]]], loads: np.ndarray, reconfiguration_s: float
 ) -> list[list[tuple[int, float]]]:
     """Return configurations and lengths of each switch after moving load from the fullest to the emptiest."""
     held = [list(mine) for mine in held]
@@ -66,20 +68,20 @@ def _equalised(
     for _ in range(most):
         fullest, emptiest = int(loads.argmax()), int(loads.argmin())
         gap_s = float(loads[fullest] - loads[emptiest])
-        if gap_s <= delay_s or gap_s <= 1e-12 * float(loads[fullest]) or not held[fullest]:
+        if gap_s <= reconfiguration_s or gap_s <= 1e-12 * float(loads[fullest]) or not held[fullest]:
             break
         place = max(range(len(held[fullest])), key=lambda one: held[fullest][one][1])
         index, length_s = held[fullest][place]
-        moved_s = (gap_s - delay_s) / 2
+        moved_s = (gap_s - reconfiguration_s) / 2
         if moved_s >= length_s:
             moved_s = length_s
             held[fullest].pop(place)
-            loads[fullest] -= length_s + delay_s
+            loads[fullest] -= length_s + reconfiguration_s
         else:
             held[fullest][place] = (index, length_s - moved_s)
             loads[fullest] -= moved_s
         held[emptiest].append((index, moved_s))
-        loads[emptiest] += moved_s + delay_s
+        loads[emptiest] += moved_s + reconfiguration_s
     return held
 
 
@@ -135,7 +137,7 @@ def schedule(demand: np.ndarray, policy: SchedulePolicy, bank: OcsBank) -> Circu
         policy=str(policy),
         demand=left,
         rate_bytes_per_s=bank.rate_bytes_per_s,
-        delay_s=bank.delay_s,
+        reconfiguration_s=bank.reconfiguration_s,
         packet_rate_bytes_per_s=bank.packet_rate_bytes_per_s,
     )
     return (spread(one, bank.switches) if bank.switches > 1 else one).validated()
@@ -143,7 +145,7 @@ def schedule(demand: np.ndarray, policy: SchedulePolicy, bank: OcsBank) -> Circu
 
 def parts_of(demand: np.ndarray, policy: SchedulePolicy, bank: OcsBank) -> list[Part]:
     """Return permutations and the bytes that each circuit of them may carry."""
-    delay_bytes = bank.delay_s * bank.rate_bytes_per_s
+    delay_bytes = bank.reconfiguration_s * bank.rate_bytes_per_s
     share = bank.packet_rate_bytes_per_s / (bank.rate_bytes_per_s * bank.switches)
     match policy:
         case SchedulePolicy.DOUBLE:

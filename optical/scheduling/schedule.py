@@ -46,14 +46,14 @@ class CircuitSchedule:
     """Circuit switches side by side."""
     rate_bytes_per_s: float
     """Rate of one circuit."""
-    delay_s: float
+    reconfiguration_s: float
     """Reconfiguration time before each configuration."""
     packet_rate_bytes_per_s: float = 0.0
     """Rate of each port into the packet switch; zero for none."""
 
     def __post_init__(self) -> None:
         check_positive(self, "rate_bytes_per_s")
-        check_range(self, "delay_s", "packet_rate_bytes_per_s")
+        check_range(self, "reconfiguration_s", "packet_rate_bytes_per_s")
         check_range(self, "switches", low=1)
         for name in ("demand", "permutations", "durations_s", "switch_of"):
             getattr(self, name).flags.writeable = False
@@ -94,7 +94,7 @@ class CircuitSchedule:
         ends = np.zeros(self.configurations)
         for switch in range(self.switches):
             mine = self.switch_of == switch
-            ends[mine] = np.cumsum(self.durations_s[mine] + self.delay_s)
+            ends[mine] = np.cumsum(self.durations_s[mine] + self.reconfiguration_s)
         return ends
 
     @property
@@ -124,7 +124,7 @@ class CircuitSchedule:
     @property
     def duty(self) -> float:
         """Share of the switches' busy time in which they carry, 0 to 1."""
-        busy_s = float(self.durations_s.sum()) + self.configurations * self.delay_s
+        busy_s = float(self.durations_s.sum()) + self.configurations * self.reconfiguration_s
         return float(self.durations_s.sum()) / busy_s if busy_s > 0.0 else 1.0
 
     @cached_property
@@ -133,7 +133,7 @@ class CircuitSchedule:
         return makespan_bound(
             self.demand,
             rate_bytes_per_s=self.rate_bytes_per_s,
-            delay_s=self.delay_s,
+            reconfiguration_s=self.reconfiguration_s,
             switches=self.switches,
             packet_rate_bytes_per_s=self.packet_rate_bytes_per_s,
         )
@@ -197,7 +197,7 @@ def schedule_of(
     policy: str,
     demand: np.ndarray,
     rate_bytes_per_s: float,
-    delay_s: float,
+    reconfiguration_s: float,
     packet_rate_bytes_per_s: float = 0.0,
 ) -> CircuitSchedule:
     """Return a schedule on one switch from permutations and their bytes.
@@ -211,7 +211,7 @@ def schedule_of(
     demand : numpy.ndarray
         Bytes from input i to output j, shape [N, N]. Circuits of pairs with nothing left stay dark, and a
         configuration ends when its last circuit has nothing left.
-    rate_bytes_per_s, delay_s, packet_rate_bytes_per_s : float
+    rate_bytes_per_s, reconfiguration_s, packet_rate_bytes_per_s : float
         As in `CircuitSchedule`.
     """
     size = len(demand)
@@ -233,6 +233,6 @@ def schedule_of(
         durations_s=np.array(lengths, dtype=float) / rate_bytes_per_s,
         switch_of=np.zeros(len(lengths), dtype=np.int64),
         rate_bytes_per_s=rate_bytes_per_s,
-        delay_s=delay_s,
+        reconfiguration_s=reconfiguration_s,
         packet_rate_bytes_per_s=packet_rate_bytes_per_s,
     )

@@ -270,7 +270,7 @@ def _cut(table: SpanTable, start_s: float, end_s: float) -> SpanTable:
 
 EXPOSED = "exposed communication"
 """Time in which a rank's compute waits for bytes."""
-DARK = "dark time"
+DARK = "reconfiguration"
 """Time in which a rank's compute waits for its circuits to move."""
 HOST = "waiting for the host"
 """Time in which a rank's compute waits for transfers from and to its host, or for work of it."""
@@ -380,10 +380,10 @@ def _busy(table: SpanTable, chosen: np.ndarray) -> Intervals:
 def time_of_class_s(trace: Trace, rank_class: int) -> dict[str, float]:
     """Return the time of one class by category, which adds up to the makespan.
 
-    Idle compute counts as dark time while the class's circuits move, else as exposed communication while the
-    class sends, receives or takes part in a collective, else as waiting for the host while that works for the
-    class, else as bubble. Of what a run of operators spends on communication within itself, as much counts as
-    dark time as circuits move meanwhile.
+    Idle compute counts as reconfiguration while circuits of the class move, else as exposed communication
+    while the class sends, receives or takes part in a collective, else as waiting for the host while that
+    works for the class, else as bubble. Of what a run of operators spends on communication within itself, as
+    much counts as reconfiguration as circuits move meanwhile.
     """
     table = trace.table
     computes = table.mask(rank_class, Stream.COMPUTE)

@@ -245,11 +245,11 @@ def test_rows_hold_links_of_one_kind() -> None:
 
 def test_break_even_lies_where_lines_cross() -> None:
     """Between points the line is straight."""
-    delay_s = np.array([1e-6, 1e-3, 1e-1])
+    reconfiguration_s = np.array([1e-6, 1e-3, 1e-1])
     line = Line(name="x", moving_s=np.array([1.0, 1.1, 3.0]), static_s=1.05, packet_s=0.5)
-    assert line.breakeven_s(delay_s, 1.05) == pytest.approx(1e-6 + 0.5 * (1e-3 - 1e-6))
-    assert np.isnan(line.breakeven_s(delay_s, 0.5))
-    assert np.isinf(line.breakeven_s(delay_s, 4.0))
+    assert line.breakeven_s(reconfiguration_s, 1.05) == pytest.approx(1e-6 + 0.5 * (1e-3 - 1e-6))
+    assert np.isnan(line.breakeven_s(reconfiguration_s, 0.5))
+    assert np.isinf(line.breakeven_s(reconfiguration_s, 4.0))
 
 
 def test_a_break_even_runs_without_any_option(capsys, tmp_path, monkeypatch):

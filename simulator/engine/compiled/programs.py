@@ -32,7 +32,7 @@ class NotCoveredError(Exception):
 
 @dataclass(kw_only=True, eq=False)
 class Charge:
-    """What is counted when a task, or a part of it, begins."""
+    """Amounts that are counted when a task, or a part of it, begins."""
 
     compute_j: dict[str, float] = field(default_factory=dict)
     """Dynamic energy by component, all ranks."""

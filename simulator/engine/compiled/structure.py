@@ -24,7 +24,7 @@ from simulator.results.trace import SERVING, Stream
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Work:
-    """What one or several tasks of a class run."""
+    """Work of one or several tasks of a class."""
 
     operator: Operator
     """The operator, of whatever microbatch."""
@@ -38,7 +38,7 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Labels:
-    """What spans of tasks are called; shape [tasks] each."""
+    """Names of the spans of tasks; shape [tasks] each."""
 
     rank_class: np.ndarray
     stream: np.ndarray

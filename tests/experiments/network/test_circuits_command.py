@@ -71,8 +71,8 @@ def test_what_is_no_demand_names_file_and_line(tmp_path, capsys, text, message):
     ("option", "value", "message"),
     [
         ("--policy", "eclipsed", "no policy 'eclipsed'; did you mean 'eclipse'?"),
-        ("--delay", "25 GB", "unit 'GB' does not fit"),
-        ("--delay", "-1us", "delay_s must be at least 0"),
+        ("--reconfiguration", "25 GB", "unit 'GB' does not fit"),
+        ("--reconfiguration", "-1us", "reconfiguration_s must be at least 0"),
         ("--rate", "0", "rate_bytes_per_s must be above 0"),
         ("--planes", "0", "switches must be at least 1"),
         ("--planes", "1000000", "switches must be at least 1 and at most 1024"),
@@ -88,12 +88,12 @@ def test_what_cannot_be_is_exit_code_2(tmp_path, capsys, option, value, message)
 def test_the_delay_and_the_rate_are_those_of_devices_unless_given(tmp_path):
     path = file_of(tmp_path, BARE)
     plant = DemandCircuits(demand=path).plant()
-    assert plant.delay_s == load_switch(SWITCH).reconfiguration_s
+    assert plant.reconfiguration_s == load_switch(SWITCH).reconfiguration_s
     assert plant.rate_bytes_per_s == load_optics(OPTICS).bandwidth_bytes_per_s
     given = DemandCircuits(
-        demand=path, delay_s=25e-6, rate_bytes_per_s=50e9, packet_rate_bytes_per_s=5e9
+        demand=path, reconfiguration_s=25e-6, rate_bytes_per_s=50e9, packet_rate_bytes_per_s=5e9
     ).plant()
-    numbers = (given.delay_s, given.rate_bytes_per_s, given.packet_rate_bytes_per_s)
+    numbers = (given.reconfiguration_s, given.rate_bytes_per_s, given.packet_rate_bytes_per_s)
     assert numbers == pytest.approx((25e-6, 50e9, 5e9))
     slow = DemandCircuits(demand=path, switch="palomar-mems")
     assert study(slow).best.makespan_s > study(DemandCircuits(demand=path)).best.makespan_s
@@ -101,7 +101,7 @@ def test_the_delay_and_the_rate_are_those_of_devices_unless_given(tmp_path):
 
 def test_every_policy_prints_draws_and_writes(tmp_path, capsys):
     path, out_dir = file_of(tmp_path, NAMED), tmp_path / "out"
-    code, out, _ = call(capsys, path, "--delay", "25us", "--rate", "50GB/s", "--out", out_dir)
+    code, out, _ = call(capsys, path, "--reconfiguration", "25us", "--rate", "50GB/s", "--out", out_dir)
     assert code == 0
     assert all(policy in out for policy in SchedulePolicy)
     assert "No schedule takes less than" in out

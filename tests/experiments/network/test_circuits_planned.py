@@ -27,7 +27,7 @@ def call(capsys, *arguments):
 
 
 def planned(**changes):
-    given = {"kind": "all_to_all", "ranks": 4, "rate_bytes_per_s": 10e9, "delay_s": 50e-6}
+    given = {"kind": "all_to_all", "ranks": 4, "rate_bytes_per_s": 10e9, "reconfiguration_s": 50e-6}
     return CollectiveCircuits(switch="rotor", **given | changes).run()
 
 
@@ -40,7 +40,7 @@ def test_overlap_never_loses_to_moving_together_and_gains_nothing_without_dark_t
     for kind in ("all_to_all", "all_reduce"):
         for one in planned(kind=kind).found:
             assert one.plan.bound_s <= one.plan.makespan_s <= one.together_s * (1 + 1e-9)
-        for one in planned(kind=kind, delay_s=0.0).found:
+        for one in planned(kind=kind, reconfiguration_s=0.0).found:
             assert one.plan.makespan_s == pytest.approx(one.together_s)
 
 
@@ -61,7 +61,9 @@ def test_a_ring_never_moves():
 )
 def test_a_direct_exchange_keeps_four_planes_busy_and_beats_bruck(ranks, most_s):
     """By hand: ceil((n - 1) / 4) blocks of 80 us and a move of 38.7 us between them on the fullest plane."""
-    study = planned(ranks=ranks, size_bytes=ranks * 1e6, planes=4, delay_s=38.7e-6, rate_bytes_per_s=12.5e9)
+    study = planned(
+        ranks=ranks, size_bytes=ranks * 1e6, planes=4, reconfiguration_s=38.7e-6, rate_bytes_per_s=12.5e9
+    )
     blocks = -(-(ranks - 1) // 4)
     assert most_s == pytest.approx(blocks * 80e-6 + (blocks - 1) * 38.7e-6, rel=1e-3)
     assert algorithm_of(study, "direct").plan.makespan_s <= most_s
@@ -70,7 +72,7 @@ def test_a_direct_exchange_keeps_four_planes_busy_and_beats_bruck(ranks, most_s)
 
 def test_no_winner_is_named_over_what_was_left_out(capsys):
     options = ("--collective", "all_to_all", "--ranks", 512, "--planes", 8, "--rate", "10GB/s")
-    code, out, _ = call(capsys, *options, "--delay", "50us")
+    code, out, _ = call(capsys, *options, "--reconfiguration", "50us")
     assert code == 0
     assert "Least of those planned: direct. Too long to plan, and maybe less: bruck (9 steps)." in out
 
@@ -117,7 +119,7 @@ def test_phases_of_a_step_move_until_dark_time_is_longer_than_what_it_saves(tmp_
     record = json.loads(out)
     assert code == 0
     assert sorted(record["lane_plan"]["axes"]) == ["dp", "pp"]
-    plans = sorted(record["by_switch"].values(), key=lambda one: one["delay_s"])
+    plans = sorted(record["by_switch"].values(), key=lambda one: one["reconfiguration_s"])
     times = [one["time_s"] for one in plans]
     assert times == sorted(times)
     assert times[0] == pytest.approx(plans[0]["bound_s"], rel=1e-6)

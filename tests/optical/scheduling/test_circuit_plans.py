@@ -25,7 +25,7 @@ from simulator.operators import CollectiveKind
 
 
 def lanes(delay, count=3):
-    return Lanes(count=count, rate_bytes_per_s=1.0, delay_s=delay)
+    return Lanes(count=count, rate_bytes_per_s=1.0, reconfiguration_s=delay)
 
 
 def phases_of(seed, count=4, most_peers=2):
@@ -117,7 +117,7 @@ def test_phases_that_cannot_be_served_are_refused():
 
 
 def plant(planes, delay, rate=1.0):
-    return OcsBank(rate_bytes_per_s=rate, delay_s=delay, switches=planes)
+    return OcsBank(rate_bytes_per_s=rate, reconfiguration_s=delay, switches=planes)
 
 
 def steps_of(*sizes):
@@ -288,7 +288,7 @@ def shifts(sizes, stages=None):
     ]
 
 
-def least_by_enumeration(sizes, planes, delay_s):
+def least_by_enumeration(sizes, planes, reconfiguration_s):
     """Least makespan over every choice of planes for each job; shares are a flow (Gale 1957): what some jobs
     need must find room on the planes that serve them."""
     least, some = math.inf, range(1, 2**planes)
@@ -301,7 +301,7 @@ def least_by_enumeration(sizes, planes, delay_s):
         for mine in jobs:
             room = [plane for plane in range(planes) if any(served[job] >> plane & 1 for job in mine)]
             work = sum(sizes[job] for job in mine)
-            needed.append(_level(work, sorted(moves[plane] * delay_s for plane in room)))
+            needed.append(_level(work, sorted(moves[plane] * reconfiguration_s for plane in room)))
         least = min(least, max(needed))
     return least
 
@@ -322,8 +322,8 @@ def test_free_steps_end_with_the_least_of_all_plans(seed):
     """The exact search over shares equals an enumeration of who serves what."""
     rng = np.random.default_rng(seed)
     sizes = rng.uniform(0.5, 3.0, size=int(rng.integers(2, 6)))
-    bank = OcsBank(switches=2, rate_bytes_per_s=1.0, delay_s=float(rng.uniform(0.05, 1.5)))
-    plan, least = staged(shifts(sizes), bank), least_by_enumeration(sizes, 2, bank.delay_s)
+    bank = OcsBank(switches=2, rate_bytes_per_s=1.0, reconfiguration_s=float(rng.uniform(0.05, 1.5)))
+    plan, least = staged(shifts(sizes), bank), least_by_enumeration(sizes, 2, bank.reconfiguration_s)
     assert plan.bound_s <= least * (1 + 1e-6)
     assert plan.makespan_s == pytest.approx(least, rel=2e-6)
     assert plan.is_optimal
@@ -333,12 +333,14 @@ def test_free_steps_end_with_the_least_of_all_plans(seed):
 @given(
     sizes=st.lists(st.floats(0.01, 5.0), min_size=1, max_size=9),
     planes=st.integers(1, 5),
-    delay_s=st.floats(0.0, 3.0),
+    reconfiguration_s=st.floats(0.0, 3.0),
     cuts=st.integers(1, 3),
 )
-def test_planes_carry_all_work_one_permutation_at_a_time_and_move_between(sizes, planes, delay_s, cuts):
+def test_planes_carry_all_work_one_permutation_at_a_time_and_move_between(
+    sizes, planes, reconfiguration_s, cuts
+):
     stages = [place * cuts // len(sizes) for place in range(len(sizes))]
-    bank = OcsBank(switches=planes, rate_bytes_per_s=1.0, delay_s=delay_s)
+    bank = OcsBank(switches=planes, rate_bytes_per_s=1.0, reconfiguration_s=reconfiguration_s)
     plan = staged(shifts(sizes, stages), bank)
     np.testing.assert_allclose((plan.ends_s - plan.starts_s).sum(axis=1), sizes, rtol=1e-9)
     assert plan.ends_s.max() == pytest.approx(plan.makespan_s)
@@ -346,7 +348,7 @@ def test_planes_carry_all_work_one_permutation_at_a_time_and_move_between(sizes,
         used = np.flatnonzero(plan.ends_s[:, plane] > plan.starts_s[:, plane])
         order = used[np.argsort(plan.starts_s[used, plane])]
         gaps = plan.starts_s[order[1:], plane] - plan.ends_s[order[:-1], plane]
-        assert (gaps >= delay_s * (1 - 1e-9) - 1e-9).all()
+        assert (gaps >= reconfiguration_s * (1 - 1e-9) - 1e-9).all()
     for stage in range(1, max(stages) + 1):
         later = np.array(stages) >= stage
         busy = plan.ends_s > plan.starts_s
@@ -354,7 +356,7 @@ def test_planes_carry_all_work_one_permutation_at_a_time_and_move_between(sizes,
 
 
 def test_a_stage_that_asks_for_the_same_permutations_again_runs_backwards_without_a_move():
-    bank = OcsBank(switches=2, rate_bytes_per_s=1.0, delay_s=1.0)
+    bank = OcsBank(switches=2, rate_bytes_per_s=1.0, reconfiguration_s=1.0)
     once, twice = shifts([1.0] * 5), []
     twice = [*once, *(CollectiveStep(destinations=one.destinations, size_bytes=1.0, stage=1) for one in once)]
     assert staged(twice, bank).makespan_s == pytest.approx(2 * staged(once, bank).makespan_s)

@@ -91,7 +91,7 @@ def test_every_schedule_serves_the_demand_above_the_bound(policy, matrix, delay,
     demand = random_demand(*matrix)
     size = len(demand)
     bank = OcsBank(
-        rate_bytes_per_s=2.0, delay_s=delay, switches=switches, packet_rate_bytes_per_s=packet_rate
+        rate_bytes_per_s=2.0, reconfiguration_s=delay, switches=switches, packet_rate_bytes_per_s=packet_rate
     )
     found = schedule(demand, policy, bank)
     assert found.makespan_s >= found.bound_s * (1.0 - 1e-9)
@@ -117,11 +117,13 @@ def test_bound_below_optimum_below_every_policy(seed, delay, packet_rate):
     """The optimum over all sets of matchings of three ports and, by an LP, all their lengths."""
     demand = random_demand(seed, 3, 0.8)
     best = optimum(demand, delay, packet_rate=packet_rate)
-    bound = makespan_bound(demand, rate_bytes_per_s=1.0, delay_s=delay, packet_rate_bytes_per_s=packet_rate)
+    bound = makespan_bound(
+        demand, rate_bytes_per_s=1.0, reconfiguration_s=delay, packet_rate_bytes_per_s=packet_rate
+    )
     assert bound <= best * (1.0 + 1e-9)
     assert bound >= 0.5 * best
     for policy in POLICIES:
-        bank = OcsBank(rate_bytes_per_s=1.0, delay_s=delay, packet_rate_bytes_per_s=packet_rate)
+        bank = OcsBank(rate_bytes_per_s=1.0, reconfiguration_s=delay, packet_rate_bytes_per_s=packet_rate)
         assert schedule(demand, policy, bank).makespan_s >= best * (1.0 - 1e-9)
 
 
@@ -129,17 +131,17 @@ def test_bound_below_optimum_below_every_policy(seed, delay, packet_rate):
 def test_bound_holds_for_two_switches(seed, delay):
     demand = random_demand(seed, 2)
     best = optimum(demand, delay, switches=2)
-    bound = makespan_bound(demand, rate_bytes_per_s=1.0, delay_s=delay, switches=2)
+    bound = makespan_bound(demand, rate_bytes_per_s=1.0, reconfiguration_s=delay, switches=2)
     assert bound <= best * (1.0 + 1e-9)
     for policy in POLICIES:
-        bank = OcsBank(rate_bytes_per_s=1.0, delay_s=delay, switches=2)
+        bank = OcsBank(rate_bytes_per_s=1.0, reconfiguration_s=delay, switches=2)
         assert schedule(demand, policy, bank).makespan_s >= best * (1.0 - 1e-9)
 
 
 @pytest.mark.parametrize("policy", list(BIRKHOFF))
 def test_decompositions_meet_the_bound_without_delay(policy):
     """Birkhoff: without delay the busiest port is never idle."""
-    found = schedule(random_demand(4, 12), policy, OcsBank(rate_bytes_per_s=3.0, delay_s=0.0))
+    found = schedule(random_demand(4, 12), policy, OcsBank(rate_bytes_per_s=3.0, reconfiguration_s=0.0))
     assert found.over_bound == pytest.approx(1.0, abs=1e-8)
     assert found.duty == 1.0
 
@@ -147,7 +149,7 @@ def test_decompositions_meet_the_bound_without_delay(policy):
 @pytest.mark.parametrize("policy", [one for one in POLICIES if one is not SchedulePolicy.DOUBLE])
 def test_uniform_all_to_all_takes_one_configuration_per_peer(policy):
     demand = 5.0 * (1.0 - np.eye(8))
-    found = schedule(demand, policy, OcsBank(rate_bytes_per_s=1.0, delay_s=0.5))
+    found = schedule(demand, policy, OcsBank(rate_bytes_per_s=1.0, reconfiguration_s=0.5))
     assert found.configurations == 7
     assert found.makespan_s == pytest.approx(7 * 5.5)
     assert found.over_bound == pytest.approx(1.0)
@@ -219,7 +221,8 @@ def test_the_bisection_of_eclipse_finds_the_densest_matching():
 def test_switches_without_delay_divide_the_time(policy):
     demand = random_demand(5, 8)
     alone, four = (
-        schedule(demand, policy, OcsBank(rate_bytes_per_s=1.0, delay_s=0.0, switches=k)) for k in (1, 4)
+        schedule(demand, policy, OcsBank(rate_bytes_per_s=1.0, reconfiguration_s=0.0, switches=k))
+        for k in (1, 4)
     )
     assert four.makespan_s == pytest.approx(alone.makespan_s / 4)
 
@@ -229,7 +232,9 @@ def test_switches_without_delay_divide_the_time(policy):
 def test_loads_of_switches_differ_by_no_more_than_a_delay(seed, switches, delay):
     """Equalize of arXiv:2603.07373: what is left to move would not pay for its delay."""
     one = schedule(
-        random_demand(seed, 6, 0.7), SchedulePolicy.SPECTRA, OcsBank(rate_bytes_per_s=1.0, delay_s=delay)
+        random_demand(seed, 6, 0.7),
+        SchedulePolicy.SPECTRA,
+        OcsBank(rate_bytes_per_s=1.0, reconfiguration_s=delay),
     )
     many = spread(one, switches).validated()
     loads = [many.ends_s[many.switch_of == switch].max(initial=0.0) for switch in range(switches)]
@@ -242,7 +247,7 @@ def test_longer_delays_and_slower_circuits_only_cost_time():
     demand = random_demand(6, 10)
     for policy in (SchedulePolicy.BOTTLENECK, SchedulePolicy.DOUBLE, SchedulePolicy.SPECTRA):
         spans = [
-            schedule(demand, policy, OcsBank(rate_bytes_per_s=rate, delay_s=delay)).makespan_s
+            schedule(demand, policy, OcsBank(rate_bytes_per_s=rate, reconfiguration_s=delay)).makespan_s
             for rate, delay in ((4.0, 0.0), (2.0, 0.0), (2.0, 0.1), (2.0, 1.0))
         ]
         assert spans == sorted(spans)
@@ -251,10 +256,10 @@ def test_longer_delays_and_slower_circuits_only_cost_time():
 
 def test_packets_take_what_is_not_worth_a_circuit():
     demand = random_demand(8, 16)
-    bank = OcsBank(rate_bytes_per_s=1.0, delay_s=1.0, packet_rate_bytes_per_s=0.1)
+    bank = OcsBank(rate_bytes_per_s=1.0, reconfiguration_s=1.0, packet_rate_bytes_per_s=0.1)
     for policy in (SchedulePolicy.SOLSTICE, SchedulePolicy.ECLIPSE):
         hybrid = schedule(demand, policy, bank)
-        alone = schedule(demand, policy, OcsBank(rate_bytes_per_s=1.0, delay_s=1.0))
+        alone = schedule(demand, policy, OcsBank(rate_bytes_per_s=1.0, reconfiguration_s=1.0))
         assert 0.0 < hybrid.residue_bytes < 0.5 * demand.sum()
         assert hybrid.makespan_s < alone.makespan_s
 
@@ -267,7 +272,11 @@ def test_moving_pays_if_it_saves_more_than_its_delay():
 
 
 def made(rows, lengths, demand, **changed):
-    settings_ = {"rate_bytes_per_s": 1.0, "delay_s": 0.1, "switch_of": np.zeros(len(lengths), dtype=np.int64)}
+    settings_ = {
+        "rate_bytes_per_s": 1.0,
+        "reconfiguration_s": 0.1,
+        "switch_of": np.zeros(len(lengths), dtype=np.int64),
+    }
     return CircuitSchedule(
         demand=np.array(demand, dtype=float),
         permutations=np.array(rows),
