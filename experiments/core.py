@@ -144,11 +144,12 @@ STAGES = MappingProxyType(
         "laser": ("laser", "amplifier"),
         "modulator and DAC": ("modulator", "dac"),
         "detector and amplifier": ("photodetector", "tia", "integrator", "readout"),
-        "ADC and adder": ("adc", "adder"),
-        "static hold": ("ring tuning", "phase hold"),
+        "ADC and adder": ("gain stage", "adc", "adder"),
+        "static hold": ("ring tuning", "phase hold", "modulator bias"),
         "loading": ("reload", "programming", "decomposition"),
-        "number format": ("number format", "operand transform", "outlier channels"),
-        "buffer": ("sram", "sram leakage"),
+        "number format": ("number format", "scaling", "operand transform", "outlier channels"),
+        "buffer": ("sram", "sram leakage", "wires", "serialiser", "die links"),
+        "rest of the chip": ("control", "clock", "calibration", "regulators", "overhead"),
         "memory": ("hbm", "hbm static"),
     }
 )
@@ -437,7 +438,7 @@ def waterfall(energies: Sequence[PhaseEnergy], gpu: str, gpu_j_per_mac: float, t
     """
     present = {stage for one in energies for stage in one.j_per_mac_by_stage}
     stages = [stage for stage in (*STAGES, OTHER) if stage in present]
-    colours = {stage: PALETTE[place] for place, stage in enumerate((*STAGES, OTHER))}
+    colours = {stage: PALETTE[place % len(PALETTE)] for place, stage in enumerate((*STAGES, OTHER))}
     longest = max(*(one.j_per_mac for one in energies), gpu_j_per_mac) / PICOJOULE
     with styled():
         figure = new_figure(1.35 + 0.24 * len(stages))

@@ -9,15 +9,24 @@ from heliograph.parameters import beyond_range
 from heliograph.report import format_quantity
 from optical.accelerator import PhotonicUnit
 from optical.devices import Converter
-from optical.devices.limits import sampling_floor_j
+from optical.devices.limits import sampling_floor_j, snr_from_bits
+from optical.execution.precision import predicted
 from simulator.errors import ParameterError, RangeWarning, SuspectWarning
+from simulator.operand_statistics import OperandKind, operands_of
+from simulator.operators import Phase
 from simulator.parameter_tree import get_at
-from simulator.units import dimension_of, to_si
+from simulator.units import db_from_ratio, dimension_of, to_si
 
-SUSPECT_BITS = 8.0
-"""Effective bits from which the energy of a chip is judged; dimensionless."""
-SUSPECT_J_PER_MAC = to_si("energy_j", 0.5, "pJ")
-"""Energy below which a chip of so many bits is warned of; 0.6 of the best whole chip (PACE)."""
+BUILT_J_PER_MAC = to_si("energy_j", 0.84, "pJ")
+"""Energy of the best whole chip (PACE, Nature 640, 361 (2025))."""
+BUILT_BITS, BUILT_LENGTH = 7.61, 64
+"""Effective bits of its full scale, and the products that it sums (same source)."""
+SUSPECT_SHARE = 0.6
+"""Share of that energy, at equal precision, below which a chip is warned of; a choice."""
+BIT_DB = 6.02
+"""Signal over noise of one more effective bit."""
+UNIFORM_SQUARE = 1.0 / 9.0
+"""Mean square of a product of two operands that are even over their range, full scale being 1."""
 
 RETICLE_M2 = 26e-3 * 33e-3
 """Field that a scanner exposes at once: 26 mm by 33 mm (ASML NXT:2000i)."""
@@ -134,6 +143,28 @@ def converter_warning(name: str, unit: PhotonicUnit) -> str | None:
     )
 
 
+def built_snr_db() -> float:
+    """Return the executed signal over noise of the best whole chip on uniform operands.
+
+    Notes
+    -----
+    Its effective bits refer to a sine of full scale, n products of 1 each: power n^2 / 2, against n / 9 of a
+    sum of products of uniform operands.
+    """
+    return db_from_ratio(snr_from_bits(BUILT_BITS) * 2.0 * UNIFORM_SQUARE / BUILT_LENGTH)
+
+
+def least_j_per_mac(snr_db: float) -> float:
+    """Return the energy below which a chip of some executed signal over noise is warned of.
+
+    Notes
+    -----
+    From the best whole chip by Walden's law, twice the energy for each bit, 6.02 dB.
+    """
+    bits = (snr_db - built_snr_db()) / BIT_DB
+    return float(SUSPECT_SHARE * BUILT_J_PER_MAC * 2.0**bits)
+
+
 def chip_warning(name: str, unit: PhotonicUnit) -> str | None:
     """Return one sentence about a photonic chip that is better than whole chips of today, or None.
 
@@ -146,21 +177,27 @@ def chip_warning(name: str, unit: PhotonicUnit) -> str | None:
 
     Notes
     -----
-    Compared is the photonic unit alone, at full load, without memory and other electronics: what published
-    chips state includes more, so the bound is generous.
+    Compared is the photonic unit alone, at full load, without memory and other electronics, at the executed
+    signal over noise that it has on the operands and sums of the best whole chip (`built_snr_db`).
 
     References
     ----------
     PACE, Nature 640, 361 (2025): 0.84 pJ/MAC at 7.61 effective bits; Lightmatter, Nature 2025: 2.43 pJ/MAC.
     """
-    bits = unit.core.effective_bits
-    if bits < SUSPECT_BITS:
-        return None
+    operands = operands_of(OperandKind.UNIFORM)
+    snr_db = predicted(unit.core.analog(Phase.FORWARD), operands, BUILT_LENGTH).snr_db
     energy_j = unit.peak_power_w / unit.peak_macs_per_s
-    if energy_j >= SUSPECT_J_PER_MAC:
+    least_j = least_j_per_mac(snr_db)
+    if energy_j >= least_j:
         return None
     return (
-        f"system '{name}' needs {energy_j / to_si('energy_j', 1.0, 'pJ'):.2f} pJ/MAC at {bits:.1f} effective "
-        "bits, while whole chips of today take 0.84 (PACE) to 2.43 (Lightmatter) pJ/MAC; check what was set "
+        f"system '{name}' needs {_pico(energy_j):.2f} pJ/MAC at an executed signal over noise of "
+        f"{snr_db:.1f} dB on uniform operands, and less than {_pico(least_j):.2f} is doubted: whole chips of "
+        f"today take 0.84 at {built_snr_db():.0f} dB (PACE) to 2.43 (Lightmatter) pJ/MAC; check what was set "
         "or left out"
     )
+
+
+def _pico(energy_j: float) -> float:
+    """Return an energy in picojoules."""
+    return energy_j / to_si("energy_j", 1.0, "pJ")

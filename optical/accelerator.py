@@ -1,7 +1,8 @@
 """A photonic chip as a compute unit: clusters of cores of any kind and a buffer, beside a shared memory.
 
-Not charged here: bandwidth of the on-chip buffer (banked to feed the converters), the search for each row's
-full scale, and the memory's static power, which the node charges once for all its units.
+Not charged here: the memory's static power, which the node charges once for all its units, and the drivers of
+modulators, which stand on the cores. The search for each row's full scale is no pass of its own: whoever
+writes an operand sees every element of it, and compares it with the largest so far.
 """
 
 from __future__ import annotations
@@ -18,7 +19,23 @@ from numpy.typing import NDArray
 
 from optical.cores.core import Core
 from optical.cores.crossbar import default_crossbar
-from optical.devices import Die, Domain, Part, Sram, area_m2, device_table, full_load_w, shipped, static_w
+from optical.devices import (
+    ChipElectronics,
+    Converter,
+    Die,
+    Domain,
+    Modulator,
+    Part,
+    Per,
+    Sram,
+    WholeChip,
+    area_m2,
+    device_table,
+    full_load_w,
+    mean_distance_m,
+    shipped,
+    static_w,
+)
 from simulator.amounts import Amount, ceiling, choose, floored, larger, single, smaller
 from simulator.checks import check_positive, check_range
 from simulator.errors import LinkError, ParameterError, WorkloadError
@@ -27,6 +44,7 @@ from simulator.node import Memory
 from simulator.operators import Elementwise, MatMul, MatMuls, Phase, Products
 from simulator.parameter_tree import numeric_leaves
 from simulator.penalties import NO_PENALTIES, StepPenalties, library_calls
+from simulator.units import BITS_PER_BYTE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -111,9 +129,30 @@ class Costs:
     """Time the host needs to issue each."""
 
 
+def _shipped_whole(name: str) -> float:
+    """Return a number of whole photonic chips from the table."""
+    return float(getattr(device_table().build(WholeChip, "photonic"), name))
+
+
+def _added(parts: dict[str, Amount], more: Mapping[str, Amount]) -> dict[str, Amount]:
+    """Return two breakdowns as one, parts of the same name together."""
+    return parts | {name: parts[name] + amount if name in parts else amount for name, amount in more.items()}
+
+
 @dataclass(frozen=True, kw_only=True)
 class PhotonicUnit:
     """Photonic matrix unit of an accelerator.
+
+    Notes
+    -----
+    *Floor plan.* Photonic and electronic dies are stacked, so that a cluster covers the larger of its two
+    areas, and has its share of the buffer beside it. A word on its way to a converter crosses the cluster, a
+    byte from or to memory the die; each way is the mean one between two points of a square. More than a
+    scanner's field is several dies, and bytes of memory then cross from one to another.
+
+    *Whole chip.* Regulators lose a share of all that the unit draws. What parts do not explain of built chips
+    is `overhead`, a factor on all power and energy of the unit, static and dynamic, regulators included; the
+    memory, the vector lanes and idle power are not multiplied.
 
     Raises
     ------
@@ -135,6 +174,12 @@ class PhotonicUnit:
     """Technology of the buffer."""
     sram_bytes: float
     """Capacity of the buffer that all cores share, half for operands in use and half for the next ones."""
+    electronics: ChipElectronics = field(default_factory=ChipElectronics)
+    """What feeds converters and cores."""
+    overhead: float = field(default_factory=lambda: _shipped_whole("overhead"))
+    """Power and energy of the built chip over that of its parts, dimensionless; 1 is parts only."""
+    calibration_interval_s: float = field(default_factory=lambda: _shipped_whole("calibration_interval_s"))
+    """Time between two calibrations, during which nothing is multiplied."""
     photonic_die: Die = shipped(Die, "photonic_die")
     """Price of photonic area."""
     cmos_die: Die = shipped(Die, "cmos_die")
@@ -144,7 +189,8 @@ class PhotonicUnit:
 
     def __post_init__(self) -> None:
         check_range(self, "cores", low=1)
-        check_positive(self, "sram_bytes")
+        check_positive(self, "sram_bytes", "calibration_interval_s")
+        check_range(self, "overhead", low=1.0)
         if self.cores % self.core.cluster:
             below = max(1, self.cores // self.core.cluster) * self.core.cluster
             msg = (
@@ -154,6 +200,12 @@ class PhotonicUnit:
             raise ParameterError(msg)
         self._check_source()
         self._check_light()
+        if self.calibration_duty >= 1.0:
+            msg = (
+                f"PhotonicUnit '{self.name}': calibration_interval_s ({self.calibration_interval_s:g}) must "
+                f"exceed the time of a calibration, {self.core.calibration.time_s:g} s"
+            )
+            raise ParameterError(msg)
 
     def _check_source(self) -> None:
         """Raise an error unless light and chip of a core can be: their bounds are those of any core.
@@ -208,11 +260,99 @@ class PhotonicUnit:
         """Parts list of one core, made once."""
         return self.core.parts()
 
+    def _converters(self, name: str) -> float:
+        """Return how many converters of one name a core has."""
+        counted = (part for part in self.listed if part.per is Per.CORE and part.name == name)
+        return math.fsum(part.count for part in counted if isinstance(part.device, Converter))
+
+    @property
+    def _modulators(self) -> float:
+        """Interferometric modulators of a core."""
+        counted = (part for part in self.listed if part.per is Per.CORE)
+        return math.fsum(part.count for part in counted if isinstance(part.device, Modulator))
+
+    @cached_property
+    def cluster_footprint_m2(self) -> float:
+        """Area that a cluster covers with its share of the buffer, dies stacked."""
+        cluster = self.core.cluster
+        return (
+            cluster
+            / self.cores
+            * max(self._domain_area_m2(Domain.PHOTONIC), self._domain_area_m2(Domain.ELECTRONIC))
+        )
+
+    def _domain_area_m2(self, domain: Domain) -> float:
+        """Return the area of all dies of one kind."""
+        cores = self.cores * math.fsum(area_m2(self.listed, domain).values())
+        return cores if domain is Domain.PHOTONIC else cores + math.fsum(self._more_area_m2().values())
+
+    def _more_area_m2(self) -> dict[str, float]:
+        """Return the area of the electronics besides the cores, by part."""
+        more, clusters = self.electronics, self.cores / self.core.cluster
+        return {
+            "sram": self.sram.bank_area_m2 * self.sram_bytes / self.sram.bank_bytes,
+            "serialiser": more.serialiser.area_m2 * self.cores * self._converters("dac"),
+            "gain stage": more.gain.area_m2 * self.cores * self._converters("adc"),
+            "control": (more.sequencer.area_m2 + more.clock.area_m2) * clusters,
+        }
+
+    @property
+    def footprint_m2(self) -> float:
+        """Area of all clusters, dies stacked."""
+        return self.cluster_footprint_m2 * self.cores / self.core.cluster
+
+    @property
+    def dies(self) -> int:
+        """Dies, or stacks of them, that the unit is cut into."""
+        return self.electronics.link.dies(self.footprint_m2)
+
+    @property
+    def word_distance_m(self) -> float:
+        """Mean way of a word from the buffer to a converter."""
+        return mean_distance_m(self.cluster_footprint_m2)
+
+    @property
+    def memory_distance_m(self) -> float:
+        """Mean way of a byte between the memory's interface and the buffer, on one die."""
+        return mean_distance_m(self.footprint_m2 / self.dies)
+
+    @property
+    def buffer_bytes_per_s(self) -> float:
+        """Rate at which all ports of the buffer together read or write."""
+        return self.electronics.ports.bandwidth_bytes_per_s(self.sram_bytes)
+
+    @property
+    def calibration_duty(self) -> float:
+        """Share of the time that calibrations take, 0 to 1."""
+        return self.core.calibration.time_s / self.calibration_interval_s
+
+    def _whole(self, parts: Mapping[str, Amount]) -> dict[str, Amount]:
+        """Return power or energy of a built chip from that of its parts, regulators and overhead by name."""
+        bare = sum(parts.values(), start=0.0)
+        regulators = bare * self.electronics.regulator.loss
+        overhead = (bare + regulators) * (self.overhead - 1.0)
+        return (
+            dict(parts) | {"regulators": regulators} | ({"overhead": overhead} if self.overhead > 1.0 else {})
+        )
+
+    def _static_bare_w(self) -> dict[str, Amount]:
+        """Return the power drawn all the time by part, before regulators and overhead."""
+        more, clusters, rate_hz = self.electronics, self.cores / self.core.cluster, self.core.symbol_rate_hz
+        leaves = self.core.cluster * (self._converters("dac") + self._converters("adc"))
+        tree_w = more.wire.clock_w(leaves, self.cluster_footprint_m2, rate_hz)
+        parts: dict[str, Amount] = {part: self.cores * power for part, power in static_w(self.listed).items()}
+        return parts | {
+            "sram leakage": self.sram.bank_static_w * self.sram_bytes / self.sram.bank_bytes,
+            "modulator bias": more.bias.power_w * self.cores * self._modulators,
+            "gain stage": more.gain.symbol_energy_j * rate_hz * self.cores * self._converters("adc"),
+            "control": more.sequencer.power_w * clusters,
+            "clock": (more.clock.power_w + tree_w) * clusters,
+        }
+
     def static_parts_w(self) -> dict[str, float]:
         """Return the power drawn all the time by part."""
-        parts = {part: self.cores * power for part, power in static_w(self.listed).items()}
-        parts |= {"sram leakage": self.sram.bank_static_w * self.sram_bytes / self.sram.bank_bytes}
-        return parts | ({"idle": self._paid.idle_w} if self._paid.idle_w else {})
+        found = single(self._whole(self._static_bare_w()))
+        return found | ({"idle": self._paid.idle_w} if self._paid.idle_w else {})
 
     @property
     def static_w(self) -> float:
@@ -222,10 +362,25 @@ class PhotonicUnit:
     def power_breakdown_w(self) -> dict[str, float]:
         """Return the power at full load by part, without the memory."""
         one = full_load_w(self.listed, self.core.full_load)
-        dynamic = {part: self.cores * power for part, power in one.items()}
-        feed_bytes = self.core.operand_bytes_per_symbol
-        dynamic["sram"] = self.cores * feed_bytes * self.core.symbol_rate_hz * self.sram.energy_j_per_byte
-        return self.static_parts_w() | dynamic
+        rate = self.cores * self.core.operand_bytes_per_symbol * self.core.symbol_rate_hz
+        dynamic: dict[str, Amount] = {part: self.cores * power for part, power in one.items()}
+        dynamic = _added(dynamic, self._feeding_j(rate, 0.0))
+        found = single(self._whole(_added(self._static_bare_w(), dynamic)))
+        return found | ({"idle": self._paid.idle_w} if self._paid.idle_w else {})
+
+    def _feeding_j(self, operand_bytes: Amount, moved_bytes: Amount) -> dict[str, Amount]:
+        """Return the energy of feeding words to converters and of moving bytes from and to the memory."""
+        more = self.electronics
+        near_j, far_j = (
+            more.wire.energy_j_per_byte(way) for way in (self.word_distance_m, self.memory_distance_m)
+        )
+        found = {
+            "sram": (operand_bytes + 2.0 * moved_bytes) * self.sram.energy_j_per_byte,
+            "wires": operand_bytes * near_j + moved_bytes * far_j,
+            "serialiser": operand_bytes * BITS_PER_BYTE * more.serialiser.energy_j_per_bit,
+        }
+        crossing_j = more.link.crossing_j_per_byte(self.dies)
+        return found | ({"die links": moved_bytes * crossing_j} if self.dies > 1 else {})
 
     @property
     def peak_power_w(self) -> float:
@@ -235,8 +390,7 @@ class PhotonicUnit:
     def area_breakdown_m2(self) -> dict[str, float]:
         """Return the die area by part."""
         one = area_m2(self.listed, Domain.PHOTONIC) | area_m2(self.listed, Domain.ELECTRONIC)
-        parts = {part: self.cores * area for part, area in one.items()}
-        return parts | {"sram": self.sram.bank_area_m2 * self.sram_bytes / self.sram.bank_bytes}
+        return {part: self.cores * area for part, area in one.items()} | self._more_area_m2()
 
     @property
     def area_m2(self) -> float:
@@ -298,27 +452,51 @@ class PhotonicUnit:
 
         Notes
         -----
-        Cores and memory overlap (double buffering): the longer of the two is the time. A core that is loaded
-        waits for it. Every word that a DAC converts is read from the buffer; every byte from or to memory is
-        written to and read from it once. Penalties slow the cores, whose energy stays.
+        Cores, buffer and memory overlap (double buffering): the longest of the three is the time. A core that
+        is loaded waits for it. Every word that a DAC converts is read from the buffer; every byte from or to
+        memory is written to and read from it once. Penalties slow the cores, whose energy stays, and so do
+        calibrations, in which cores draw what they draw at work.
         """
         work = self.core.work(operator, self.cores)
         moved_bytes = memory_traffic_bytes(operator, self.sram_bytes / 2.0)
         memory_s = self.memory.time_s(moved_bytes)
-        touched_bytes = work.operand_bytes + 2.0 * moved_bytes
-        energy = dict(work.energy_j) | {
-            "sram": touched_bytes * self.sram.energy_j_per_byte,
-            "hbm": self.memory.energy_j(moved_bytes),
-        }
-        cores_s = self._paid.in_company_s(work.time_s, operator) * self._paid.lag
+        buffer_s = (work.operand_bytes + 2.0 * moved_bytes) / self.buffer_bytes_per_s
+        busy_s = self._paid.in_company_s(work.time_s, operator) * self._paid.lag
+        cores_s = busy_s / (1.0 - self.calibration_duty)
+        bare = _added(dict(work.energy_j), self._feeding_j(work.operand_bytes, moved_bytes))
+        bare = _added(bare, self._prepared_j(operator) | self._calibrated_j(cores_s))
+        energy = self._whole(bare) | {"hbm": self.memory.energy_j(moved_bytes)}
+        on_chip_s = larger(cores_s, buffer_s)
         bound = choose(work.light_s >= work.programming_s, Bound.COMPUTE, Bound.PROGRAMMING)
-        bound = choose(cores_s >= memory_s, bound, Bound.MEMORY)
+        bound = choose(cores_s >= buffer_s, bound, Bound.BUFFER)
+        bound = choose(on_chip_s >= memory_s, bound, Bound.MEMORY)
         return Costs(
-            time_s=larger(cores_s, memory_s),
+            time_s=larger(on_chip_s, memory_s),
             energy_j=MappingProxyType(energy),
             bound=bound,
             host_s=self._paid.issue_s(library_calls(operator)),
         )
+
+    def _prepared_j(self, operator: Products) -> dict[str, Amount]:
+        """Return the energy of finding full scales and of scaling, unless the core's number format has it.
+
+        Notes
+        -----
+        Each element is compared with the largest so far when it is written, and multiplied by the scale when
+        it is read into the buffer.
+        """
+        if any(part.per is Per.ELEMENT for part in self.listed):
+            return {}
+        elements = operator.batch * (operator.m * operator.k + operator.k * operator.n)
+        return {"scaling": elements * self.electronics.scaler.element_j}
+
+    def _calibrated_j(self, time_s: Amount) -> dict[str, Amount]:
+        """Return the dynamic energy of the calibrations that fall on a time."""
+        once = self.core.calibration
+        extra_j = once.energy_j - math.fsum(static_w(self.listed).values()) * once.time_s
+        if extra_j <= 0.0:
+            return {}
+        return {"calibration": time_s / self.calibration_interval_s * self.cores * extra_j}
 
     def wear(self, operator: MatMul) -> float:
         """Return the share of its cells' life that a product takes of the busiest core; 0 where none wear."""

@@ -26,6 +26,7 @@ class Bound(StrEnum):
     MEMORY = "memory"
     LAUNCH = "launch"
     PROGRAMMING = "programming"
+    BUFFER = "buffer"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -25,6 +25,7 @@ _PREFIXES = {"": 1.0, "f": 1e-15, "p": 1e-12, "n": 1e-9, "u": 1e-6, "m": 1e-3, "
 _PREFIXES |= {"T": 1e12, "P": 1e15}
 
 SUFFIXES: dict[str, tuple[str, str]] = {
+    "_j_per_bit_m": ("energy per bit and length", "J/bit/m"),
     "_db_per_m": ("loss per length", "dB/m"),
     "_db_per_hz": ("relative intensity noise", "dB/Hz"),
     "_bytes_per_s": ("byte rate", "B/s"),

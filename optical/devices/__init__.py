@@ -1,9 +1,9 @@
 """Parts that photonic cores are built of, each a frozen record of table rows, and the list that counts them.
 
-`devices` light, modulators, detectors, converters; `programmable` phase shifters and cells that hold a
-setting; `rings` weight rings, their crosstalk; `receivers` readouts; `amplifiers`; `named_parts` published
-parts by name; `limits` the floors of physics; `parts` the parts list of a core, with power, area and energy
-by component.
+`devices` light, modulators, detectors, converters; `electronics` what feeds them; `programmable` phase
+shifters and cells that hold a setting; `rings` weight rings, their crosstalk; `receivers` readouts;
+`amplifiers`; `named_parts` published parts by name; `limits` the floors of physics; `parts` the parts list of
+a core, with power, area and energy by component.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from optical.devices.devices import (
     device_table,
     shipped,
 )
+from optical.devices.electronics import ChipElectronics, WholeChip, mean_distance_m
 from optical.devices.parts import (
     Device,
     Domain,
@@ -66,6 +67,7 @@ __all__ = [
     "Adder",
     "CapacitiveShifter",
     "CarrierShifter",
+    "ChipElectronics",
     "Comb",
     "Converter",
     "CrossbarLayout",
@@ -100,11 +102,13 @@ __all__ = [
     "Tia",
     "Waveguide",
     "WeightRing",
+    "WholeChip",
     "area_m2",
     "bytes_of_bits",
     "device_table",
     "energy_j",
     "full_load_w",
+    "mean_distance_m",
     "programmable_table",
     "shipped",
     "static_w",

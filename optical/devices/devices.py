@@ -390,7 +390,7 @@ class Sram:
     bank_bytes: float
     """Capacity of one bank."""
     energy_j_per_byte: float
-    """Energy of reading or writing a byte, with the way there and back."""
+    """Energy of reading or writing a byte, the way to and from it apart."""
     bank_static_w: float
     """Leakage of a bank."""
     bank_area_m2: float

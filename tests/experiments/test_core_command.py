@@ -4,7 +4,6 @@ import csv
 import itertools
 import json
 import math
-import re
 
 import pytest
 from matplotlib.image import imread
@@ -103,9 +102,8 @@ def test_more_tokens_spread_loading_over_more_work():
 
 
 def test_command_writes_pictures_and_what_is_in_them(capsys, tmp_path):
-    code, out, err = call(capsys, "homodyne", "--json", "--out", str(tmp_path))
+    code, out, _ = call(capsys, "homodyne", "--json", "--out", str(tmp_path))
     assert code == 0
-    assert re.search(r"a die of 1\d\d\d mm²", err)
     record = json.loads(out)
     for what in ("energy", "snr", "tornado"):
         assert imread(tmp_path / f"core_{what}.png").shape[1] == WIDTH_IN * DPI

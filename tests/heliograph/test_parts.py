@@ -80,17 +80,21 @@ def test_adc_dac_laser_and_modulator_move_energy_time_price_and_accuracy(core):
     inputs = ("core.dac=dac_16nm_12b", "core.modulator=mzm_simphony_2x2")
     if core == "phase_residue":  # switched digit by digit: segments have converters, and nothing is modulated
         inputs = ("core.segment_dac=dac_16nm_12b",)
+    bare = "overhead=1"  # as many cores as parts alone leave room for
     one = system(
         core,
+        bare,
         *shifter,
         *inputs,
         "core.adc=adc_isscc2025_24_7",
         "core.laser=laser_qd_comb_2024",
         "laser_power_w=20 mW",
     )
-    same_light = answers(system(core, "laser_power_w=20 mW"))
-    changed = answers(one)
-    for what in ("energy", "time", "price", "accuracy"):
+    before = system(core, bare, "laser_power_w=20 mW")
+    same_light, changed = answers(before), answers(one)
+    sized = () if one.photonic.cores == before.photonic.cores else ("time",)
+    assert sized or core == "pcm_crossbar"  # whose clusters are few and large
+    for what in ("energy", *sized, "price", "accuracy"):
         assert changed[what] != same_light[what], what
     numbers = {one.path: one for one in parameters_of(one)}
     adc = next(row for path, row in numbers.items() if path.endswith("core.adc.power_w"))
@@ -214,13 +218,16 @@ def test_a_row_that_beats_thermal_noise_is_refused():
 @each_core
 @pytest.mark.parametrize("parts", [(), ("core.adc=adc_survey_7b", "core.laser=laser_qd_comb_2024")])
 def test_every_core_is_judged_by_its_own_bits_and_energy(monkeypatch, core, parts):
-    """Whatever the core and its parts: warned of on one side of both bounds, and on no other."""
+    """Whatever the core and its parts: warned of on one side of the bound, and not on the other."""
     one = system(core, *parts)
     energy_j = one.photonic.peak_power_w / one.photonic.peak_macs_per_s
-    for bits, bound_j, warned in ((0.9, 1.1, True), (1.1, 1.1, False), (0.9, 0.9, False)):
-        monkeypatch.setattr(sanity_checks, "SUSPECT_BITS", bits * one.effective_bits())
-        monkeypatch.setattr(sanity_checks, "SUSPECT_J_PER_MAC", bound_j * energy_j)
+    found: list[float] = []
+    monkeypatch.setattr(sanity_checks, "least_j_per_mac", lambda snr_db: found.append(snr_db) or 0.0)
+    assert sanity_checks.chip_warning("it", one.photonic) is None
+    for share, warned in ((1.1, True), (0.9, False)):
+        monkeypatch.setattr(sanity_checks, "least_j_per_mac", lambda _, share=share: share * energy_j)
         assert (sanity_checks.chip_warning("it", one.photonic) is not None) == warned
+    assert 0.0 < found[0] < 40.0
 
 
 @pytest.mark.parametrize("core", ["crossbar", "homodyne", "block_float"])
@@ -231,9 +238,10 @@ def test_named_parts_that_are_too_good_together_are_warned_of(core):
     free = ("adc.power_w=0", "core.dac.power_w=0", "modulator.symbol_energy_j=0")
     free += ("laser.wall_plug_efficiency=1", "sram.bank_static_w=0")
     free += ("lighting.target=none",)
+    free += ("electronics.bias.power_w=0", "overhead=1")
     free += ("receiver.bias_w=0",) if core == "homodyne" else ("detector.bias_w=0", "tia.power_w=0")
-    with pytest.warns(SuspectWarning, match=r"needs 0\.\d\d pJ/MAC at [89]\.\d effective bits"):
+    with pytest.warns(SuspectWarning, match=r"needs 0\.\d\d pJ/MAC at an executed signal over noise"):
         system(core, *parts, *free)
     with warnings.catch_warnings():
         warnings.simplefilter("error", SuspectWarning)
-        system(core, *parts)
+        system(core, *parts, "overhead=1")

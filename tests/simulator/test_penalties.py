@@ -82,7 +82,7 @@ def test_a_slower_host_slows_light_too():
 
 def test_idle_power_counts_against_the_budget():
     free, paying = (
-        build_system("photonic_packet", accelerators=8, assignments=[f"penalties={one}", "idle_w=400"])
+        build_system("photonic_packet", accelerators=8, assignments=[f"penalties={one}", "idle_w=150"])
         for one in ("none", "both")
     )
     assert paying.photonic.cores < free.photonic.cores

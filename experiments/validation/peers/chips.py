@@ -9,19 +9,25 @@ from functools import cache
 from experiments.validation.peers.published import published_table
 from optical.devices import (
     Converter,
+    FormatLogic,
     Laser,
     Modulator,
     PassiveElement,
     Photodetector,
+    Sram,
     Tia,
     device_table,
+    mean_distance_m,
 )
+from optical.devices.electronics import ControlBlock, GainStage, ModulatorBias, Regulator, Serialiser, Wire
 from optical.devices.limits import snr_from_bits
 from simulator.checks import check_positive, check_range
-from simulator.units import ELEMENTARY_CHARGE_C, ratio_from_db
+from simulator.units import BITS_PER_BYTE, ELEMENTARY_CHARGE_C, ratio_from_db
 
 WORD_BYTES = 8
 """Bytes of an access to the cache."""
+INPUT_BYTES = 1.0
+"""Bytes of an input of a built chip, a choice."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,11 +174,15 @@ class MatrixVectorChip:
 
     Notes
     -----
-    Charged are, from the rows of our own devices: a DAC and a modulator per input, a balanced pair with
-    amplifier and ADC per output, and a laser that gives the stated effective bits against shot and amplifier
-    noise over coupler, two modulators and a splitter tree. Not charged, since nothing is published of them:
-    converters and drivers of the weights, digital logic, memory, control of phases and temperature, and the
-    interface.
+    Charged are, from the rows of our own devices: a DAC with its serialiser, a modulator and its bias for
+    each input; a slow DAC that holds each weight; a balanced pair with amplifier, gain stage and ADC for each
+    output; reading of the inputs, scaling in block floating point where the chip has it, sequencer and clock
+    of each core; a laser that gives the stated effective bits against shot and amplifier noise over coupler,
+    two modulators and a splitter tree; idle power of the transistors, at the rate of a GPU's; regulators. Not
+    charged, since nothing is published of them: loading of weights, links to the host and between chips,
+    loops that hold phases and temperature, and what the transistors do beyond being there.
+
+    No number is fitted to the two chips. Which parts are counted was decided knowing what they draw.
     """
 
     name: str
@@ -185,12 +195,24 @@ class MatrixVectorChip:
     """Vectors per second of a core."""
     effective_bits: float
     """Effective bits of an output, dimensionless."""
+    transistors: float
+    """Transistors, dimensionless; 0 where they are not published."""
+    scaled: int
+    """Whether blocks are scaled, 1 or 0, as in block floating point."""
+    light_apart: int
+    """Whether the published power has the light itself in it, 1, or the electrical power of its lasers, 0."""
     published_w: float
     """Published power, electrical and optical."""
 
     def __post_init__(self) -> None:
         check_range(self, "side", "cores", low=1)
+        check_range(self, "transistors", "scaled", "light_apart")
         check_positive(self, "rate_hz", "effective_bits", "published_w")
+
+    @property
+    def lines(self) -> int:
+        """Inputs, and outputs, of all cores."""
+        return self.side * self.cores
 
     @property
     def macs_per_s(self) -> float:
@@ -211,26 +233,57 @@ class MatrixVectorChip:
         shot = ELEMENTARY_CHARGE_C * target
         return (shot + math.sqrt(shot**2 + target * noise**2)) / responsivity
 
+    @property
+    def light_w(self) -> float:
+        """Light of all sources together."""
+        table = device_table()
+        laser, modulator = table.build(Laser, "laser"), table.build(Modulator, "mzm")
+        tree_db = math.ceil(math.log2(self.side)) * table.build(PassiveElement, "y_branch").insertion_loss_db
+        loss_db = laser.coupling_loss_db + 2.0 * modulator.insertion_loss_db + tree_db
+        return self.received_w * self.lines * ratio_from_db(loss_db)
+
     def power_parts_w(self) -> dict[str, float]:
         """Return the power that parts explain."""
-        table, lines = device_table(), self.side * self.cores
-        laser = table.build(Laser, "laser")
-        modulator = table.build(Modulator, "mzm")
-        branch = table.build(PassiveElement, "y_branch")
-        detector = table.build(Photodetector, "photodetector")
+        wall_plug = device_table().build(Laser, "laser").wall_plug_efficiency
+        parts = self._path_parts_w() | self._feeding_parts_w()
+        laser_w = self.light_w if self.light_apart else self.light_w / wall_plug
+        regulated_w = math.fsum(parts.values()) + (0.0 if self.light_apart else laser_w)
+        regulators_w = regulated_w * device_table().build(Regulator, "regulator").loss
+        return {"laser": laser_w} | parts | {"regulators": regulators_w}
+
+    def _path_parts_w(self) -> dict[str, float]:
+        """Return the power of converters, modulators and receivers."""
+        table, symbols_per_s = device_table(), self.rate_hz * self.lines
         adc = table.build(Converter, "adc").rescaled(self.effective_bits)
-        levels = math.ceil(math.log2(self.side))
-        loss_db = (
-            laser.coupling_loss_db + 2.0 * modulator.insertion_loss_db + levels * branch.insertion_loss_db
-        )
-        light_w = self.received_w * lines * ratio_from_db(loss_db)
+        gain = table.build(GainStage, "gain_stage")
         return {
-            "laser": light_w / laser.wall_plug_efficiency,
-            "DAC": table.build(Converter, "dac").conversion_j * self.rate_hz * lines,
-            "modulators": modulator.symbol_energy_j * self.rate_hz * lines,
-            "detectors": 2.0 * detector.bias_w * lines,
-            "amplifiers": table.build(Tia, "tia").power_w * lines,
-            "ADC": adc.conversion_j * self.rate_hz * lines,
+            "DAC": table.build(Converter, "dac").conversion_j * symbols_per_s,
+            "modulators": table.build(Modulator, "mzm").symbol_energy_j * symbols_per_s,
+            "modulator bias": table.build(ModulatorBias, "modulator_bias").power_w * self.lines,
+            "weight DACs": table.build(Converter, "tuning_dac").power_w * self.side * self.lines,
+            "detectors": 2.0 * table.build(Photodetector, "photodetector").bias_w * self.lines,
+            "amplifiers": table.build(Tia, "tia").power_w * self.lines,
+            "gain stages": gain.symbol_energy_j * symbols_per_s,
+            "ADC": adc.conversion_j * symbols_per_s,
+        }
+
+    def _feeding_parts_w(self) -> dict[str, float]:
+        """Return the power of what feeds the converters, on the area of the weights and their DACs."""
+        table, symbols_per_s = device_table(), self.rate_hz * self.lines
+        wire, serialiser = table.build(Wire, "wire"), table.build(Serialiser, "serialiser")
+        weight, driver = table.build(Modulator, "mzm"), table.build(Converter, "tuning_dac")
+        area_m2 = self.side**2 * (weight.area_m2 + driver.area_m2)
+        fetched_j = table.build(Sram, "sram").energy_j_per_byte
+        fetched_j += wire.energy_j_per_byte(mean_distance_m(area_m2))
+        logic = table.build(FormatLogic, "block_float_logic")
+        tree_w = wire.clock_w(2.0 * self.side, area_m2, self.rate_hz)
+        control_w = sum(table.build(ControlBlock, name).power_w for name in ("sequencer", "clock_source"))
+        return {
+            "buffer and wires": fetched_j * symbols_per_s * INPUT_BYTES,
+            "serialisers": serialiser.energy_j_per_bit * BITS_PER_BYTE * symbols_per_s * INPUT_BYTES,
+            "block scaling": self.scaled * (logic.element_j + logic.sample_j) * symbols_per_s,
+            "control and clock": (control_w + tree_w) * self.cores,
+            "idle transistors": load_idle().transistor_idle_w * self.transistors,
         }
 
     @property
@@ -242,6 +295,22 @@ class MatrixVectorChip:
     def explained_share(self) -> float:
         """Share of the published power that parts explain, dimensionless."""
         return self.explained_j_per_mac / self.published_j_per_mac
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdleLogic:
+    """Digital logic that waits."""
+
+    name: str
+    """Name of the rows."""
+    transistor_idle_w: float
+    """Power of one transistor of a large chip that is on and does nothing: leakage, clocks, interfaces."""
+
+
+@cache
+def load_idle() -> IdleLogic:
+    """Return the idle power of the transistors of a large chip."""
+    return published_table().build(IdleLogic, "idle_logic")
 
 
 @cache

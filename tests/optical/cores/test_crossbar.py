@@ -16,6 +16,17 @@ from tests.builders import HBM
 CORE = default_crossbar()
 LT_CORE = dataclasses.replace(CORE, tia=named_parts()["tia_lightening_transformer"].build())
 LT_B = PhotonicUnit(core=LT_CORE, cores=8, memory=HBM, sram_bytes=2**21)
+ELECTRONICS = (
+    "modulator bias",
+    "gain stage",
+    "control",
+    "clock",
+    "wires",
+    "serialiser",
+    "regulators",
+    "overhead",
+)
+"""Parts of a chip that LT does not count."""
 PICO = 1e-12
 
 
@@ -83,7 +94,8 @@ def test_power_of_lt_b_exceeds_published_by_light_and_buffer():
     """
     assert LT_B.peak_power_w > 50.9
     breakdown = LT_B.power_breakdown_w()
-    common = LT_B.peak_power_w - breakdown["laser"] - breakdown["sram"] - breakdown["sram leakage"]
+    here_only = ("laser", "sram", "sram leakage", *ELECTRONICS)
+    common = LT_B.peak_power_w - sum(breakdown[part] for part in here_only)
     assert common == pytest.approx(50.935 - 12.321 - 0.316 - 4.262 * 2 / 3, rel=0.01)
 
 
@@ -240,9 +252,12 @@ def test_core_is_frozen_and_hashable():
     assert isinstance(CORE, Crossbar)
 
 
-def test_eight_bit_energy_of_today_is_not_below_measured_chips():
-    """LT's 8-bit model is 0.97 pJ/MAC; full chips are at 0.84 (PACE) and 2.43 (Lightmatter 2025)."""
+def test_eight_bit_energy_of_today_is_that_of_measured_chips():
+    """LT's 8-bit model is 0.97 pJ/MAC; full chips are at 0.84 (PACE) and 2.43 (Lightmatter 2025).
+
+    Beyond them, by half at most: both hold their weights, and here both operands are sent anew.
+    """
     operator = product(m=4096, k=4096, n=4096)
     cost = LT_B.cost(operator)
     total_j = sum(cost.energy_j.values()) + LT_B.static_w * cost.time_s
-    assert 0.8 * PICO < total_j / operator.macs < 2.5 * PICO
+    assert 0.84 * PICO < total_j / operator.macs < 1.5 * 2.43 * PICO

@@ -5,7 +5,17 @@ import math
 import pytest
 
 from optical.cores import CORES, default_crossbar, load_core
-from optical.devices import Converter, Die, Laser, Modulator, Sram, Tia, device_table
+from optical.devices import (
+    ChipElectronics,
+    Converter,
+    Die,
+    Laser,
+    Modulator,
+    Sram,
+    Tia,
+    WholeChip,
+    device_table,
+)
 from optical.devices.named_parts import named_parts_table
 from optical.devices.programmable import programmable_table
 from simulator.errors import ParameterError
@@ -16,12 +26,12 @@ ADC = device_table().build(Converter, "adc")
 
 
 def test_every_row_of_the_table_is_used_by_a_default():
-    found = [load_core(name) for name in CORES]
-    built = {device_table().build(Sram, "sram").name}
+    found = [*(load_core(name) for name in CORES), ChipElectronics()]
+    built = {device_table().build(Sram, "sram").name, device_table().build(WholeChip, "photonic").name}
     built |= {device_table().build(Die, name).name for name in ("photonic_die", "cmos_die")}
     while found:
         part = found.pop()
-        built.add(part.name)
+        built.add(getattr(part, "name", ""))
         fields = [getattr(part, field.name) for field in dataclasses.fields(part)]
         found += [value for value in fields if dataclasses.is_dataclass(value)]
     assert set(device_table().names) <= built

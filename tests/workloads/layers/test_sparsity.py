@@ -94,7 +94,7 @@ def test_light_gains_nothing_but_bytes():
     sparse, dense = LIGHT.cost(LARGE), LIGHT.cost(replace(LARGE, sparse=False))
     assert sparse.time_s == dense.time_s
     for part, joules in dense.energy_j.items():
-        if part in {"hbm", "sram"}:
+        if part in {"hbm", "sram", "wires", "regulators", "overhead"}:  # of bytes, or a share of all
             assert sparse.energy_j[part] <= joules
         else:
             assert sparse.energy_j[part] == joules
