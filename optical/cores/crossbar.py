@@ -26,6 +26,7 @@ from optical.devices import (
     CarrierShifter,
     Comb,
     CrossbarLayout,
+    Domain,
     Events,
     Heater,
     Integrator,
@@ -38,6 +39,7 @@ from optical.devices import (
     Sampler,
     SummingWires,
     Tia,
+    area_m2,
     shipped,
 )
 from optical.execution import AnalogSpec, Shot
@@ -111,6 +113,11 @@ class Crossbar(AnalogCore):
     chip: Chip = field(default_factory=lambda: default_interfering_chip(on_lines=True))
     """Spread of like parts, and the outputs that fluctuate together."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.chip.grid is not None:
+            self.router.check_lines(f"Crossbar '{self.name}'", self.wavelengths, self.line_spacing_hz)
+
     @property
     def cluster(self) -> int:
         """Cores that share modulators or converters; an accelerator holds whole clusters."""
@@ -156,13 +163,28 @@ class Crossbar(AnalogCore):
         )
 
     @property
+    def broadcast_m(self) -> float:
+        """Way of the second operand to the farthest core that shares it: a side of their square."""
+        if self.broadcast == 1:
+            return 0.0
+        core_m2 = math.fsum(area_m2(self.parts(), Domain.PHOTONIC).values())
+        return math.sqrt(self.broadcast * core_m2)
+
+    @property
+    def line_spacing_hz(self) -> float:
+        """Distance of the comb's lines."""
+        return math.inf if self.chip.grid is None else self.chip.grid.spacing_hz
+
+    @property
     def path(self) -> tuple[Element, ...]:
         """Losses from source to detector, for the operand and node that lose most.
 
         Notes
         -----
         LT counts modulator, two rings, splitter tree of a side, and splitter, phase shifter and coupler of a
-        node. Added here: coupling into the chip, the splitters of `broadcast`, crossings and waveguide.
+        node. Added here: coupling into the chip, splitters and route of `broadcast`, crossings and waveguide,
+        and the routers of other lines that a line passes: as many as there are others, since what is dropped
+        last is added last where both buses run the same way.
         """
         side = max(self.rows, self.columns)
         splits = math.ceil(math.log2(side)) + math.ceil(math.log2(self.broadcast)) + 1
@@ -170,12 +192,14 @@ class Crossbar(AnalogCore):
         found = (
             ("coupling", 1, self.laser.coupling_loss_db),
             (self.router.name, 2, self.router.insertion_loss_db),
+            ("passed routers", 1, self.router.passing_loss_db(self.wavelengths, self.line_spacing_hz)),
             (self.modulator.name, 1, self.modulator.insertion_loss_db),
             (self.branch.name, splits, self.branch.insertion_loss_db),
             (self.crossing.name, side - 1, self.crossing.insertion_loss_db),
             (self.phase_shifter.name, 1, self.phase_shifter.loss_db(QUARTER_TURN_RAD)),
             (self.coupler.name, 1, self.coupler.insertion_loss_db),
             (self.waveguide.name, 1, self.waveguide.loss_db_per_m * length_m),
+            ("broadcast route", 1, self.waveguide.loss_db_per_m * self.broadcast_m),
         )
         return elements_of(found)
 
@@ -194,9 +218,11 @@ class Crossbar(AnalogCore):
                 self.readout,
                 source,
                 symbols=self.temporal_accumulation,
+                ring_hz=(self.router.baseband_hz,),
                 pairs=self.summed,
                 pair_load=self.summing.pair_load,
             ),
+            mixing=self.router.mixing(self.wavelengths, self.line_spacing_hz, one_bus=True),
             wavelengths=self.wavelengths,
             symbols=self.temporal_accumulation,
         )
@@ -258,10 +284,11 @@ class Crossbar(AnalogCore):
         """
         trees, fill = (self.rows + self.columns) * max(self.rows, self.columns), self.layout.node_fill
         held_w = self.phase_shifter.hold_w(QUARTER_TURN_RAD)
+        rings = 2.0 * self.modulators
         return (
             *source_parts(self, lines=self.wavelengths, comb=self.comb),
             *converter_parts(self),
-            Part("ring tuning", self.router, 2.0 * self.modulators, self.router.tuning_w, within="modulator"),
+            Part("ring tuning", self.router, rings, self.router.tuning_w, within="modulator"),
             Part(
                 "photodetector",
                 self.detector,
@@ -287,7 +314,7 @@ def default_crossbar() -> Crossbar:
 
     Notes
     -----
-    The laser's power, 28 mW per line, is our choice: for evenly spread operands the receiver then adds
+    The laser's power, 45 mW per line, is our choice: for evenly spread operands the receiver then adds
     about as much noise as the ADC does, so that neither is paid for in vain (a test holds this to a factor
     of two).
     """
@@ -300,5 +327,5 @@ def default_crossbar() -> Crossbar:
         temporal_accumulation=3,
         broadcast=4,
         summed=2,
-        laser_power_w=to_si("laser_power_w", 28.0, "mW"),
+        laser_power_w=to_si("laser_power_w", 45.0, "mW"),
     )

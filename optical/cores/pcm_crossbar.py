@@ -79,6 +79,8 @@ class PcmCrossbar(AnalogCore):
     """Vectors that pass at once, on lines of their own."""
     signed_input: SignedInput = SignedInput.PASSES
     """Two passes of positive and negative inputs, or one with an offset; a design choice."""
+    line_spacing_hz: float = to_si("line_spacing_hz", 50.0, "GHz")
+    """Distance of the lines; a design choice."""
     written_at_once: int
     """Cells that are written at the same time; a design choice."""
     held_s: float
@@ -106,6 +108,7 @@ class PcmCrossbar(AnalogCore):
         super().__post_init__()
         check_range(self, "written_at_once", high=self.cells)
         check_range(self, "held_s")
+        self.router.check_lines(f"PcmCrossbar '{self.name}'", self.modulators, self.line_spacing_hz)
 
     @property
     def cells(self) -> int:
@@ -145,12 +148,20 @@ class PcmCrossbar(AnalogCore):
 
     @property
     def path(self) -> tuple[Element, ...]:
-        """Losses from source to detector for the cell that is farthest."""
+        """Losses from source to detector for the cell that is farthest.
+
+        Notes
+        -----
+        A line passes the routers of all others where it is taken from the comb. On its row, and where
+        columns are read, it passes those of other vectors, lines far from it: as many as there are, together.
+        """
         length_m = (2 * self.columns + self.rows) * math.sqrt(self.cell.area_m2)
         return elements_of(
             (
                 ("coupling", 1, self.laser.coupling_loss_db),
                 (self.router.name, 3, self.router.insertion_loss_db),
+                ("passed routers of vectors", self.vectors - 1, self.router.pass_loss_db),
+                ("passed routers", 1, self.router.passing_loss_db(self.modulators, self.line_spacing_hz)),
                 (self.modulator.name, 1, self.modulator.insertion_loss_db),
                 (self.branch.name, math.ceil(math.log2(2 * self.columns)), self.branch.insertion_loss_db),
                 (self.crossing.name, 2 * self.columns - 1, self.crossing.insertion_loss_db),
@@ -176,7 +187,10 @@ class PcmCrossbar(AnalogCore):
             contrast=ratio_from_db(-self.cell.contrast_db),
             length=self.rows,
             offset=self.signed_input is SignedInput.OFFSET,
-            receiver=receiver_of(self, self.detector, self.tia, self.readout, source),
+            receiver=receiver_of(
+                self, self.detector, self.tia, self.readout, source, ring_hz=(self.router.baseband_hz,)
+            ),
+            mixing=self.router.mixing(self.modulators, self.line_spacing_hz, one_bus=False),
         )
 
     @property
@@ -266,7 +280,8 @@ class PcmCrossbar(AnalogCore):
 
     def parts(self) -> tuple[Part, ...]:
         """Return the parts list of one core; cells hold without power."""
-        routers, outputs = 2.0 * (self.modulators + self.receivers), self.receivers
+        outputs = self.receivers
+        routers = 2.0 * (self.modulators + outputs)
         return (
             *source_parts(self, lines=self.modulators, comb=self.comb),
             *converter_parts(self),
@@ -292,8 +307,8 @@ def default_pcm_crossbar(cell: str = "pcm_gsse") -> PcmCrossbar:
 
     Notes
     -----
-    The laser's power is our choice: what five effective bits of a full-scale sample need, converters and
-    levels included (a test solves for it); six would take three times as much, more than a chip can be
+    The laser's power is our choice: what four effective bits of a full-scale sample need, converters and
+    levels included (a test solves for it); five take nearly three times as much, more than a chip can be
     cooled.
     """
     return PcmCrossbar(
@@ -301,7 +316,7 @@ def default_pcm_crossbar(cell: str = "pcm_gsse") -> PcmCrossbar:
         columns=16,
         vectors=4,
         symbol_rate_hz=to_si("symbol_rate_hz", 5.0, "GHz"),
-        laser_power_w=to_si("laser_power_w", 16.1, "mW"),
+        laser_power_w=to_si("laser_power_w", 25.5, "mW"),
         written_at_once=64,
         held_s=to_si("held_s", 1.0, "ms"),
         cell=programmable_table().build(PcmCell, cell),

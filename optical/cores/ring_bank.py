@@ -117,6 +117,7 @@ class RingBank(AnalogCore):
                 "rings of a higher quality factor"
             )
             raise ParameterError(msg)
+        self.router.check_lines(f"RingBank '{self.name}'", self.wavelengths, self.line_spacing_hz)
 
     @property
     def modulators(self) -> int:
@@ -149,6 +150,11 @@ class RingBank(AnalogCore):
         return self.ring.finesse / self.wavelengths
 
     @property
+    def line_spacing_hz(self) -> float:
+        """Distance of the wavelengths."""
+        return self.ring.free_spectral_range_hz / self.wavelengths
+
+    @property
     def vectors_per_s(self) -> float:
         """Signed input vectors per second."""
         return self.symbol_rate_hz / SIGN_PASSES
@@ -170,6 +176,7 @@ class RingBank(AnalogCore):
         found = (
             ("coupling", 1, self.laser.coupling_loss_db),
             (self.router.name, 2, self.router.insertion_loss_db),
+            ("passed routers", 1, self.router.passing_loss_db(self.wavelengths, self.line_spacing_hz)),
             (self.modulator.name, 1, self.modulator.insertion_loss_db),
             (self.branch.name, math.ceil(math.log2(self.outputs)), self.branch.insertion_loss_db),
             ("passed ring", self.wavelengths - 1, self.ring.pass_loss_db),
@@ -193,6 +200,7 @@ class RingBank(AnalogCore):
             split=self.outputs,
             launch_w=source.launch_w,
             receiver=receiver_of(self, self.detector, self.tia, self.readout, source, ring_hz=(baseband_hz,)),
+            mixing=self.router.mixing(self.wavelengths, self.line_spacing_hz, one_bus=True),
             weight_swing=1.0 - least_drop(self.channel_spacing),
             length=self.wavelengths,
         )
@@ -313,7 +321,11 @@ class RingBank(AnalogCore):
             *converter_parts(self),
             Part("reload", self.tuning_dac, 1, self.tuning_dac.conversion_j, Per.VALUE),
             Part(
-                "ring tuning", self.router, 2.0 * self.wavelengths, self.router.tuning_w, within="modulator"
+                "ring tuning",
+                self.router,
+                2.0 * self.wavelengths,
+                self.router.tuning_w,
+                within="modulator",
             ),
             Part("ring tuning", self.layout, self.rings, self.ring.tuning_w, within="weight rings"),
             Part("broadcast", self.branch, self.outputs),
@@ -326,10 +338,10 @@ class RingBank(AnalogCore):
 
 @cache
 def default_ring_bank() -> RingBank:
-    """Return 32 banks of 16 rings at 5 GHz, of today's parts; the lines' power, 5 mW, is our choice."""
+    """Return 32 banks of 16 rings at 5 GHz, of today's parts; the lines' power, 8 mW, is our choice."""
     return RingBank(
         outputs=32,
         wavelengths=16,
         symbol_rate_hz=to_si("symbol_rate_hz", 5.0, "GHz"),
-        laser_power_w=to_si("laser_power_w", 5.0, "mW"),
+        laser_power_w=to_si("laser_power_w", 8.0, "mW"),
     )

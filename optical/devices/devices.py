@@ -15,8 +15,15 @@ from typing import TypeVar
 
 from optical.devices.parts import Device, Domain
 from simulator.checks import check_positive, check_range
+from simulator.errors import ParameterError
 from simulator.tables import Table, read_table
-from simulator.units import BITS_PER_BYTE, BOLTZMANN_J_PER_K, SPEED_OF_LIGHT_M_PER_S
+from simulator.units import (
+    BITS_PER_BYTE,
+    BOLTZMANN_J_PER_K,
+    SPEED_OF_LIGHT_M_PER_S,
+    db_from_ratio,
+    ratio_from_db,
+)
 
 
 @cache
@@ -163,19 +170,101 @@ class RingModulator(Device):
 
 @dataclass(frozen=True, kw_only=True)
 class RingRouter(Device):
-    """Microring that adds or drops one wavelength, held on resonance by a heater."""
+    """Microring that adds or drops one wavelength, held on resonance by a heater.
+
+    Notes
+    -----
+    It drops the share T = 1 / (1 + (2 F/pi)^2 sin^2(pi d/F)) of a line that is d linewidths away, F being its
+    finesse, and passes modulated light through half its linewidth. On resonance its loss leaves the field 1 -
+    sqrt(D) of a line that goes by, D being the share that it drops.
+    """
 
     name: str
     """Name shown in tables."""
     insertion_loss_db: float
     """Loss of an add or a drop."""
+    pass_loss_db: float
+    """Loss of a line that goes by, beside what is dropped of it."""
+    linewidth_hz: float
+    """Full width of a drop at half its height."""
+    free_spectral_range_hz: float
+    """Distance of its resonances."""
     tuning_w: float
     """Heater power, all the time."""
     area_m2: float
     """Area."""
 
     def __post_init__(self) -> None:
-        check_range(self, "insertion_loss_db", "tuning_w", "area_m2")
+        check_positive(self, "linewidth_hz", "free_spectral_range_hz")
+        check_range(self, "insertion_loss_db", "pass_loss_db", "tuning_w", "area_m2")
+
+    @property
+    def baseband_hz(self) -> float:
+        """Bandwidth of modulated light."""
+        return self.linewidth_hz / 2.0
+
+    def dropped(self, distance_hz: float) -> float:
+        """Return the share of a line that is dropped at a distance from it, 0 to 1."""
+        turn = math.pi * distance_hz / self.free_spectral_range_hz
+        steepness = 2.0 * self.free_spectral_range_hz / (math.pi * self.linewidth_hz)
+        return 1.0 / (1.0 + (steepness * math.sin(turn)) ** 2)
+
+    def passing_loss_db(self, lines: int, spacing_hz: float) -> float:
+        """Return the loss of a middle line that goes by the rings of all others once.
+
+        Parameters
+        ----------
+        lines : int
+            Lines, each with its ring.
+        spacing_hz : float
+            Distance of the lines.
+        """
+        places = range(-((lines - 1) // 2), lines // 2 + 1)
+        kept = (1.0 - self.dropped(place * spacing_hz) for place in places if place)
+        return (lines - 1) * self.pass_loss_db - db_from_ratio(math.prod(kept))
+
+    def mixing(self, lines: int, spacing_hz: float, *, one_bus: bool) -> float:
+        """Return the variance of a line by operands of others, per unit of their product.
+
+        Parameters
+        ----------
+        lines : int
+            Lines on the bus, over which the mean is taken.
+        spacing_hz : float
+            Distance of the lines.
+        one_bus : bool
+            Whether all lines are added to one bus, in the order in which they were dropped from another, or
+            each to a bus of its own.
+
+        Notes
+        -----
+        A share T of line l goes through the drop and the add of line m and meets the operand of m: a field
+        T a_m beside a_l at a fixed, random phase. Added to one bus in the same order, it has passed a ring
+        on resonance with l, either before (nothing was left to drop) or after, so that 1 - sqrt(D) of it is
+        left. On buses of their own, that of the lines which were dropped before l stays.
+        Of two operands each adds half the square; of one power, three quarters of all of it.
+        """
+        once = math.fsum(
+            self.dropped(place * spacing_hz) ** 2 * (lines - place) / lines for place in range(1, lines)
+        )
+        left = 1.0 - math.sqrt(ratio_from_db(-self.insertion_loss_db))
+        return 2.0 * once * left**2 if one_bus else once
+
+    def check_lines(self, owner: str, lines: int, spacing_hz: float) -> None:
+        """Raise an error if the lines do not fit between two resonances.
+
+        Raises
+        ------
+        ParameterError
+            If they do not.
+        """
+        if lines * spacing_hz > self.free_spectral_range_hz:
+            msg = (
+                f"{owner}: {lines} lines {spacing_hz:.3g} Hz apart span {lines * spacing_hz:.3g} Hz, and the "
+                f"resonances of '{self.name}' repeat every {self.free_spectral_range_hz:.3g} Hz; take fewer "
+                "lines, closer ones, or smaller rings (router.free_spectral_range_hz)"
+            )
+            raise ParameterError(msg)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from simulator.checks import check_range, check_whole
+from simulator.units import SPEED_OF_LIGHT_M_PER_S
 
 
 class Mismatch(StrEnum):
@@ -77,6 +78,11 @@ class LineGrid:
     def __post_init__(self) -> None:
         check_range(self, "spacing_m", "dispersion")
         check_range(self, "wavelength_m", open_low=True)
+
+    @property
+    def spacing_hz(self) -> float:
+        """Distance of the lines in frequency."""
+        return SPEED_OF_LIGHT_M_PER_S * self.spacing_m / self.wavelength_m**2
 
     def edge_imbalance(self, lines: int) -> float:
         """Return 2 k - 1 of the outermost of so many lines, k = sin^2((pi/4)(wavelength ratio)^p)."""

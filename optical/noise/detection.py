@@ -109,6 +109,7 @@ class IntensityBudget(LightBudget):
                 "laser intensity noise": (self.receiver.rin_ratio + 2.0 * self.rejected_variance)
                 / self.length,
                 "interference of symbols": self.receiver.interference / self.length,
+                "crosstalk of multiplexers": self.mixing / self.length,
             },
         )
 
@@ -323,5 +324,6 @@ class DifferenceBudget(LightBudget):
                 * (self.receiver.rin_ratio + carried + 2.0 * self._common_variance)
                 * unit,
                 "interference of symbols": n * self.receiver.interference * unit,
+                "crosstalk of multiplexers": n * self.mixing * unit,
             },
         )

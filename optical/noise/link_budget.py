@@ -220,10 +220,13 @@ class LightBudget(ABC):
     """Power of a line at the source."""
     receiver: Receiver
     """Receiver of the output."""
+    mixing: float = 0.0
+    """Variance by operands of other lines, which multiplexers let through, per unit of (a b)^2."""
 
     def __post_init__(self) -> None:
         check_positive(self, "launch_w")
         check_range(self, "split", low=1)
+        check_range(self, "mixing")
 
     @property
     @abstractmethod
@@ -247,8 +250,8 @@ class LightBudget(ABC):
 
     @property
     def rin_variance(self) -> float:
-        """Variance per unit of (a b)^2: intensity noise, and interference of symbols."""
-        return self.receiver.rin_ratio + self.receiver.interference
+        """Variance per unit of (a b)^2: intensity noise, interference of symbols and of lines."""
+        return self.receiver.rin_ratio + self.receiver.interference + self.mixing
 
     @property
     def noise(self) -> LightNoise:
@@ -339,6 +342,7 @@ class LinkBudget(LightBudget):
     - finite extinction, leakage e in power: the usable swing is 1 - e, and the quadrature field adds
       e sqrt((1-a^2)(1-b^2)) to each product. Its mean is taken to be calibrated away (it depends on
       the operands' spread); its variance for evenly spread operands stays;
+    - light of a line that took the way of another through its filters, `RingRouter.mixing`;
     - symbols that have not settled: the share g of a product's current is read, I1 = 2 R P (1 - e) g, and
       products of other symbols add the variance `Receiver.interference` (a b)^2.
 
@@ -413,5 +417,6 @@ class LinkBudget(LightBudget):
                 "laser intensity noise": (self.receiver.rin_ratio + rejected) / length,
                 "the modulator's extinction ratio": self.extinction_variance / length**2,
                 "interference of symbols": self.receiver.interference / length,
+                "crosstalk of multiplexers": self.mixing / length,
             },
         )

@@ -94,6 +94,7 @@ def quiet(core):
             responsivity_a_per_w=ideal_responsivity_a_per_w(),
         ),
         modulator=dataclasses.replace(core.modulator, extinction_ratio_db=300.0, bandwidth_hz=math.inf),
+        router=dataclasses.replace(core.router, linewidth_hz=1e15, insertion_loss_db=0.0),
     )
 
 
