@@ -147,13 +147,17 @@ def route_loads(routes: np.ndarray, latency_s: np.ndarray, weights: np.ndarray |
         Weight of each flow, shape [F]; all are one if left out.
     """
     crossed = routes >= 0
-    latency = np.where(crossed, latency_s[np.where(crossed, routes, 0)], 0.0)
-    counts = np.bincount(routes[crossed], minlength=latency_s.size)
+    if crossed.all():
+        latency, passed = latency_s[routes], routes.ravel()
+    else:
+        latency = np.where(crossed, latency_s[np.where(crossed, routes, 0)], 0.0)
+        passed = routes[crossed]
+    counts = np.bincount(passed, minlength=latency_s.size)
     links = np.flatnonzero(counts)
     usage = counts[links].astype(float)
     if weights is not None:
         carried = np.broadcast_to(weights[:, None], routes.shape)[crossed]
-        usage = np.bincount(routes[crossed], weights=carried, minlength=latency_s.size)[links]
+        usage = np.bincount(passed, weights=carried, minlength=latency_s.size)[links]
         links, usage = links[usage > 0.0], usage[usage > 0.0]
     return Loads(links=links, usage=usage, latency_s=float(latency.sum(axis=1).max(initial=0.0)))
 
