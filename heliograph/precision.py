@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -99,10 +100,18 @@ def products_of(graph: StepGraph) -> tuple[ModelProduct, ...]:
     graph : StepGraph
         One step, or several.
     """
+    # Microbatches share their runs of operators, which are told apart by identity: hashing takes longer.
+    runs: dict[int, Operator] = {}
+    times: Counter[int] = Counter()
+    for task in graph.tasks:
+        operator = task.operator
+        which = id(operator.items) if isinstance(operator, Run) else id(operator)
+        runs.setdefault(which, operator)
+        times[which] += task.multiplicity
     return _together(
-        (product, count * task.multiplicity)
-        for task in graph.tasks
-        for product, count in matmuls_of(task.operator)
+        (product, count * times[which])
+        for which, operator in runs.items()
+        for product, count in matmuls_of(operator)
     )
 
 
