@@ -8,6 +8,7 @@ from typing import Any
 from experiments.options import option
 from heliograph.registry import model_named
 from heliograph.simulation import StepResult, run_at_target
+from heliograph.system_names import DEFAULT_CORE
 from heliograph.systems import System, build_system
 from heliograph.workload import plan_for, ranks_of
 from simulator.penalties import Penalties
@@ -53,7 +54,9 @@ def changes(text: str = "") -> Any:  # noqa: ANN401 - a field of any type
 class Hardware:
     """Hardware of a system that a study names."""
 
-    core: str | None = option(None, "core of photonic accelerators (heliograph list cores); default crossbar")
+    core: str | None = option(
+        None, f"core of photonic accelerators (heliograph list cores); default {DEFAULT_CORE}"
+    )
     fabric: str | None = option(
         None,
         "fabric of packet systems (heliograph list fabrics), or graph:FILE (GraphML, or JSON node-link); "

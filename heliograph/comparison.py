@@ -134,7 +134,7 @@ class Comparison(Tabular):
         for one in self.results:
             time, energy = format_si(one.step_time_s, "s"), format_si(one.energy_per_token_j, "J/token")
             cost = f"{one.usd_per_million_tokens:.3g} USD a million tokens"
-            lines.append((one.system.name, f"{time}, {energy}, {cost}, {one.effective_bits:.2f} bits"))
+            lines.append((one.system.name, f"{time}, {energy}, {cost}, {one.snr_db:.1f} dB"))
         return [*lines, *self.refused.items()]
 
     def records(self) -> list[dict[str, Any]]:

@@ -562,7 +562,7 @@ def _range(points: list[FrontPoint]) -> str:
 class KnobFront(Study):
     """Loss against energy per token over the knobs of a core."""
 
-    system: str = option("photonic_packet", SYSTEM)
+    system: str = option("photonic_packet:crossbar", SYSTEM)
     workload: str = option("llama-3.1-405b", "model whose step is priced")
     accelerators: int = option(DEFAULT_ACCELERATORS, "how many", metavar="N")
     model: str = option("small", "GPT to execute: small, deep, tiny, narrow or wide")

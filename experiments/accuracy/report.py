@@ -297,7 +297,7 @@ class Predict(Study):
     """Loss that a core's noise costs, predicted and executed."""
 
     system: tuple[str, ...] = option(
-        ("photonic_packet",),
+        ("photonic_packet:crossbar",),
         "systems by name (photonic_packet:ring_bank), or TOML files, separated by commas",
         metavar="NAMES",
         commas=True,

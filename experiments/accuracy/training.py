@@ -283,7 +283,7 @@ def draw(found: Variants) -> Figure:
 class TrainVariants(Study):
     """Fragile products in training through a core, and their rescues."""
 
-    system: str = option("photonic_packet", SYSTEM)
+    system: str = option("photonic_packet:crossbar", SYSTEM)
     model: str = option("tiny", "small, deep, tiny, narrow or wide")
     steps: int | None = option(None, "updates of every training run", metavar="N")
     seeds: int = option(3, "paired runs", metavar="K")

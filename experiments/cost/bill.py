@@ -19,6 +19,7 @@ from heliograph.fabrics import CIRCUITS, FABRICS
 from heliograph.parameters import CHOICE, SET, Parameter, parameters_of
 from heliograph.report import ReportRow, ReportTable, format_si, prefix_of
 from heliograph.style import PALETTE, label, new_figure, styled
+from heliograph.system_names import DEFAULT_CORE
 from heliograph.systems import System, build_system
 from simulator.errors import HeliographError, ParameterError
 from simulator.parameter_tree import replace_at
@@ -504,7 +505,7 @@ class BillOf(Study):
         metavar="NAME",
     )
     accelerators: int = option(DEFAULT_ACCELERATORS, "how many", metavar="N")
-    core: str | None = option(None, "core of photonic accelerators; default crossbar")
+    core: str | None = option(None, f"core of photonic accelerators; default {DEFAULT_CORE}")
     cables: str = option("panels", "cable plant: panels or robotic", metavar="KIND")
     replaced: Replaced = field(default_factory=Replaced)
     settings: tuple[str, ...] = changes()
