@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from experiments.hardware import Hardware, Workload
@@ -37,7 +38,7 @@ class Compared(Result):
         comparison, records = self.comparison, self.comparison.records()
         title = f"{comparison.config.name} on {comparison.results[0].system.accelerators:,} accelerators"
         blocks: list[Block] = [deciding_table(title, records, comparison.refused)]
-        blocks += [one for name, reason in comparison.refused.items() for one in (f"{name}: {reason}.", "")]
+        blocks += [one for sentence in refusals(comparison.refused) for one in (sentence, "")]
         blocks += [best_of(records), *precision_notes(records)]
         if self.detail or comparison.accuracies:
             blocks.append("")
@@ -71,6 +72,18 @@ class Compared(Result):
         """Write the files of the run; one of another configuration is never overwritten."""
         write(self.comparison, directory)
         return sorted(directory.iterdir())
+
+
+def refusals(reasons: Mapping[str, str]) -> list[str]:
+    """Return sentences on systems that did not run, those with the same reason together, in short lines."""
+    names: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        names.setdefault(reason, []).append(name)
+    return [fill(f"{', '.join(alike)}: {reason}.", LINE) for reason, alike in names.items()]
+
+
+LINE = 80
+"""Letters of a line beneath the table."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -272,8 +272,13 @@ def best_of(records: Sequence[Record]) -> str:
     for word, key in _JUDGED.items():
         best = min(records, key=lambda one: float(one[key]))
         found.setdefault(best["system"], []).append(word)
-    told = "; ".join(f"least {' and '.join(words)}: {name}" for name, words in found.items())
+    told = "; ".join(f"least {_listed(words)}: {name}" for name, words in found.items())
     return f"{told[0].upper()}{told[1:]}."
+
+
+def _listed(words: Sequence[str]) -> str:
+    """Return words with commas, and with "and" before the last one."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 _JUDGED: Mapping[str, str] = MappingProxyType(
@@ -284,17 +289,16 @@ _JUDGED: Mapping[str, str] = MappingProxyType(
 
 def precision_notes(records: Sequence[Record]) -> list[str]:
     """Return sentences on what operands the precision is of, and what lasers are sized for."""
-    kinds = " and ".join(dict.fromkeys(str(record["operands"]) for record in records))
-    told = [
-        f"SNR: executed signal to noise of all products of the step, {kinds} operands of their own lengths."
-    ]
-    for target in dict.fromkeys(
-        record["precision_target"] for record in records if record["precision_target"]
-    ):
-        powers = [one["laser_line_w"] for one in records if one["precision_target"] == target]
-        ends = " to ".join(dict.fromkeys(format_si(power, "W") for power in (min(powers), max(powers))))
-        told.append(f"Light: {target}" if "power" in target else f"Light: sized for the SNR of {target}")
-        told[-1] += f", {ends} a laser or line."
+    kinds = _listed(list(dict.fromkeys(str(record["operands"]) for record in records)))
+    told = [f"SNR: executed signal to noise of all products of the step, operands {kinds}."]
+    powers: dict[str, list[float]] = {}
+    for record in records:
+        if record["precision_target"]:
+            powers.setdefault(record["precision_target"], []).append(record["laser_line_w"])
+    for target, found in powers.items():
+        ends = " to ".join(dict.fromkeys(format_si(power, "W") for power in (min(found), max(found))))
+        aim = target if target.startswith("power") else f"sized for the SNR of {target}"
+        told.append(f"Light: {aim}, {ends} a laser or line.")
     return told
 
 
