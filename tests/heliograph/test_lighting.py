@@ -18,10 +18,13 @@ N = 16
 CORE = "photonic_packet:block_float"
 
 
-def run(name=CORE, **changes):
-    return hg.simulate(
-        build_system(name, accelerators=N).with_({**changes}) if changes else name, MODEL, PLAN
-    )
+def system(**changes):
+    """Return a system of sixteen cores, whatever power they take."""
+    return build_system(CORE, accelerators=N, basis="count").with_(changes)
+
+
+def run(**changes):
+    return hg.simulate(system(**changes), MODEL, PLAN)
 
 
 @pytest.fixture(scope="module")
@@ -51,14 +54,18 @@ def test_more_precision_takes_more_light_energy_and_room():
     assert [one.snr_db for one in (dim, middle, bright)] == pytest.approx([14.0, 19.0, 24.0], abs=0.02)
     powers = [one.system.laser_power_w for one in (dim, middle, bright)]
     assert powers == sorted(powers)
-    assert dim.system.photonic.cores > bright.system.photonic.cores
+    fitting = [
+        build_system(CORE, accelerators=N, gpu="b200", assignments=(f"lighting.target_db={decibels}",))
+        for decibels in (14.0, 24.0)
+    ]
+    few, many = (hg.simulate(one, MODEL, PLAN).system.photonic.cores for one in reversed(fitting))
+    assert few < many
     assert dim.energy_by_part_j["laser"] < bright.energy_by_part_j["laser"]
 
 
 def test_no_target_leaves_the_laser_as_it_stands():
     found = run(**{"lighting.target": "none"})
-    shipped = build_system(CORE, accelerators=N)
-    assert found.system.laser_power_w == shipped.laser_power_w
+    assert found.system.laser_power_w == system().laser_power_w
     assert found.record()["precision_target"] == "power as it stands"
 
 
@@ -76,7 +83,7 @@ def test_a_laser_power_that_is_set_wins_and_is_said():
 def test_a_target_that_no_light_reaches_is_told_with_what_can_be_had():
     with pytest.raises(LinkError, match=r"cannot deliver 60.0 dB .* dB are the most"):
         run(**{"lighting.target_db": 60.0})
-    beyond = hg.system(CORE, accelerators=N).with_({"lighting.target_db": 60.0})
+    beyond = system(**{"lighting.target_db": 60.0})
     found = hg.compare(["gpu_packet", beyond], MODEL, PLAN)
     assert [one.system.name for one in found.results] == ["gpu_packet"]
     assert "cannot deliver 60.0 dB" in found.refused[CORE]
@@ -93,15 +100,15 @@ def test_harder_operands_need_more_light(lit):
 
 def test_a_sweep_of_another_number_solves_the_light_anew():
     axes = {"responsivity_a_per_w": [0.8, 1.0], "target_db": [18.0]}
-    grid = hg.sweep(CORE, axes, model=MODEL, plan=PLAN)
+    grid = hg.sweep(system(), axes, model=MODEL, plan=PLAN)
     assert [row["snr_db"] for row in grid.rows()] == pytest.approx([18.0, 18.0], abs=0.02)
     assert grid.rows()[0]["laser_line_w"] > grid.rows()[1]["laser_line_w"]
-    power = hg.sweep(CORE, {"laser_power_w": [0.01, 0.05]}, model=MODEL, plan=PLAN)
+    power = hg.sweep(system(), {"laser_power_w": [0.01, 0.05]}, model=MODEL, plan=PLAN)
     assert power.rows()[0]["snr_db"] < power.rows()[1]["snr_db"]
 
 
 def test_a_target_is_an_option_of_the_command_line(capsys):
-    asked = ("step", "--system", CORE, "--model", MODEL, "--plan", PLAN, "--json")
+    asked = ("step", "--system", CORE, "--basis", "count", "--model", MODEL, "--plan", PLAN, "--json")
     found = {}
     for target in ("25", "none"):
         assert main([*asked, "--precision-target", target]) == 0
