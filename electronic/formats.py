@@ -44,6 +44,8 @@ _TOP = 20
 """Octave of the largest code that is listed of a format without scales; a choice."""
 _MOST_LISTED_BITS = 7
 """Bits of the mantissa up to which codes are listed."""
+_PLACES = 16
+"""Places in an octave at which results are looked at; a choice."""
 _MANY = 4096
 """Results of which the rounding is averaged; a choice."""
 _SMALLEST_SCALE = 2.0**-126
@@ -117,7 +119,8 @@ class ElementFormat:
         full_scale: FullScale | None = None,
     ) -> Scaled:
         """Return the moments of so many elements of an operand that share a scale (`scaled_moments`)."""
-        found = scaled_moments(law, length, self.codes, outliers=outliers, full_scale=full_scale)
+        steps = full_scale is not None and full_scale.rule is not ScaleRule.ANY
+        found = scaled_moments(law, length, self.codes, outliers=outliers, full_scale=full_scale, steps=steps)
         finer = 4.0 ** -max(0.0, self.mantissa_bits - _MOST_LISTED_BITS) if self.exponent_bits else 1.0
         error, overlap = finer * found.error_square, finer * found.error_overlap
         return dataclasses.replace(found, error_square=error, error_overlap=overlap)
@@ -331,7 +334,15 @@ def _block(name: str) -> int:
 
 def _result_rounding(element: ElementFormat, deviation: float) -> float:
     """Return noise over signal of rounding results of a standard deviation."""
-    rule = FullScale(rule=ScaleRule.ANY, element=element, of_tensor=element.codes_from / deviation)
+    place = math.log2(deviation) % 1.0  # floats look alike in every octave
+    return _rounding_at(element, round(_PLACES * place) / _PLACES)
+
+
+@functools.cache
+def _rounding_at(element: ElementFormat, place: float) -> float:
+    """Return the same for results at a place within an octave, 0 to 1."""
+    full_scale = element.codes_from * 2.0**-place
+    rule = FullScale(rule=ScaleRule.ANY, element=element, of_tensor=full_scale)
     found = element.moments(OperandLaw(), _MANY, full_scale=rule)
     return found.error_square / found.square
 

@@ -46,11 +46,16 @@ COMMANDS = MappingProxyType(
         ),
         "sweep": Command("experiments.sweep:Sweep", "run a step over a grid of parameters"),
         "search": Command("experiments.search:PlanSearch", "find the best plan, placement and fabric"),
-        "core": Command("experiments.core:OneCore", "show where a photonic core's energy and bits go"),
+        "core": Command("experiments.core:OneCore", "show where a photonic core's energy and precision go"),
         "core compare": Command(
             "experiments.cores_report:AllCores",
             "compare all photonic cores by size, reuse and precision",
             files="cores",
+        ),
+        "core precision": Command(
+            "experiments.core_precision:PredictedPrecision",
+            "hold the predicted signal over noise of cores and formats to execution",
+            files="precision",
         ),
         "network links": Command("experiments.network.links:Links", "load of every link over a step"),
         "network breakeven": Command(

@@ -795,7 +795,7 @@ def precision_rows(found: CoreResult) -> list[ReportRow]:
     rows, last = [], None
     for one in found.table:
         values = tuple(f"{number:.1f}" for number in (one.core_db, *one.formats_db.values()))
-        name = f"{one.operands}, K = {one.length:,}"
+        name = f"{one.operands}, " + ("own K" if one.length is None else f"K = {one.length:,}")
         rows.append(ReportRow(label=name, values=values, section=last not in (None, one.operands)))
         last = one.operands
     return rows

@@ -10,18 +10,21 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from electronic.formats import FORMATS, NumberFormat, format_named
 from optical.cores.core import Core
 from optical.cores.sizing import Product, core_precision, with_laser_for
 from optical.execution.precision import predicted
+from simulator.captured_operands import load_captured
+from simulator.errors import ParameterError
 from simulator.operand_statistics import OperandKind, Operands, operands_of
 from simulator.operators import MatMul, Operator, Overlapped, Phase, StepGraph
 from simulator.operators import Sequence as Run
-from simulator.scaled_operands import Precision, average
+from simulator.scaled_operands import Precision, average, captured_statistics
 
 if TYPE_CHECKING:
     from heliograph.systems import System
@@ -71,10 +74,46 @@ class ModelProduct:
         )
 
 
+_CAPTURED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "qkv": ("qkv", "query", "key", "value"),
+        "queries": ("query", "qkv"),
+        "keys_values": ("key", "value", "qkv"),
+        "latents": ("qkv",),
+        "scores": ("scores",),
+        "position_scores": ("scores",),
+        "values": ("values",),
+        "output": ("projection",),
+        "gate_up": ("up",),
+        "up": ("up",),
+        "router": ("up",),
+        "down": ("down",),
+    }
+)
+"""Captured products by the last word of a model's."""
+_LINEAR = ("qkv", "query", "key", "value", "projection", "up", "down")
+"""Captured products of which a layer without a name of its own may be any."""
+_BOTH_CHANGE = ("scores", "values", "position_scores")
+"""Products of two activations: both gradients are those of an input, captured as the two phases."""
+
+
+@functools.cache
 def statistics_of(kind: OperandKind, name: str, phase: Phase) -> tuple[Operands, ...]:
-    """Return the statistics of the operands of a product, one or a layer's each."""
-    del name, phase
-    return (operands_of(kind),)
+    """Return the statistics of the operands of a model's product, captured ones of each layer."""
+    if kind is not OperandKind.CAPTURED:
+        return (operands_of(kind),)
+    word = name.rsplit(".", 1)[-1]
+    wanted = ("head",) if name.startswith("head") else _CAPTURED.get(word, _LINEAR)
+    phases = {phase}
+    if word in _BOTH_CHANGE and phase is Phase.GRAD_INPUT:
+        phases = {Phase.GRAD_INPUT, Phase.GRAD_WEIGHT}
+    found = tuple(
+        captured_statistics(one) for one in load_captured() if one.product in wanted and one.phase in phases
+    )
+    if not found:
+        msg = f"no operands of '{name}' in phase {phase} were captured; name another kind of operands"
+        raise ParameterError(msg)
+    return found
 
 
 def matmuls_of(operator: Operator) -> Iterator[tuple[MatMul, int]]:
@@ -153,8 +192,8 @@ class PrecisionRow:
 
     operands: OperandKind
     """Statistics of the operands."""
-    length: int
-    """K."""
+    length: int | None
+    """K; None for captured operands, each product in its own length."""
     core_db: float
     """Of the core."""
     formats_db: dict[str, float]
@@ -187,7 +226,46 @@ def precision_table(core: Core, lengths: Sequence[int] = LENGTHS) -> tuple[Preci
             }
             found = predicted(spec, operands, length, rows=ROWS, columns=ROWS).snr_db
             rows.append(PrecisionRow(operands=kind, length=length, core_db=found, formats_db=formats))
-    return tuple(rows)
+    return (*rows, _captured_row(core))
+
+
+def _captured_row(core: Core) -> PrecisionRow:
+    """Return the precision on all captured products together, multiply-accumulates as weights."""
+    products = captured_products()
+    formats = {
+        name: average(
+            (
+                one.weight,
+                FORMATS[name].predicted(
+                    one.operands, one.length, rows=one.rows, columns=one.columns, phase=one.phase
+                ),
+            )
+            for one in products
+        ).snr_db
+        for name in SHOWN_FORMATS
+    }
+    found = core_precision(core, products).snr_db
+    return PrecisionRow(operands=OperandKind.CAPTURED, length=None, core_db=found, formats_db=formats)
+
+
+CAPTURED_LAYERS = 2
+"""Layers of each captured model that are told together; a choice."""
+
+
+def captured_products() -> tuple[Product, ...]:
+    """Return the products of the first `CAPTURED_LAYERS` of each captured model, in their own shapes."""
+    return tuple(
+        Product(
+            operands=captured_statistics(one),
+            rows=one.m,
+            length=one.k,
+            columns=one.n,
+            phase=one.phase,
+            weight=float(one.m * one.k * one.n),
+        )
+        for one in load_captured()
+        if one.layer < CAPTURED_LAYERS
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -145,11 +145,11 @@ class Operands:
     b: OperandLaw
     """Of B, whose channels are its rows."""
     coherence: float = 1.0
-    """Mean square of the product over that of independent operands of the same scales, dimensionless, at
-    least 1: above 1 where both follow a common pattern along the sum."""
+    """Mean square of the product over that of independent operands of even channels, dimensionless: above 1
+    where both follow a common pattern along the sum, or where the larger channels of both meet."""
 
     def __post_init__(self) -> None:
-        check_range(self, "coherence", low=1.0)
+        check_positive(self, "coherence")
 
     def draw(
         self, generator: np.random.Generator, rows: int, length: int, columns: int
@@ -170,6 +170,11 @@ class Operands:
         """
         if min(rows, length, columns) < 1:
             msg = f"operands need at least one row, product and column; got {rows}, {length} and {columns}"
+            raise ParameterError(msg)
+        if self.coherence < 1.0:
+            msg = (
+                f"operands with a coherence below 1 ({self.coherence:g}) can be predicted, not drawn; take 1"
+            )
             raise ParameterError(msg)
         a, b = self.a.draw(generator, rows, length), self.b.draw(generator, columns, length)
         if self.coherence > 1.0 and length > 1:

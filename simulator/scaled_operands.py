@@ -18,8 +18,9 @@ import numpy as np
 import scipy
 
 from simulator.amounts import Reals
+from simulator.captured_operands import CHANNEL_SHARES, LOUD, CapturedProduct, OperandSpread
 from simulator.errors import ParameterError
-from simulator.operand_statistics import Element, OperandLaw
+from simulator.operand_statistics import Element, OperandLaw, Operands
 from simulator.units import db_from_ratio
 
 _POINTS = 1024
@@ -36,6 +37,8 @@ _MOST_CODES = 700
 """Codes above which a grid is taken to be locally even, its steps known but not each cell's own density."""
 _UNLIKELY = 1e-9
 """Chance of a block's number of larger channels below which it is left out."""
+_FLOOR = 1e-6
+"""Least scale of a channel, relative."""
 _TINY = 1e-300
 
 
@@ -192,6 +195,7 @@ def scaled_moments(
     *,
     outliers: int | None = None,
     full_scale: Round | None = None,
+    steps: bool = False,
 ) -> Scaled:
     """Return the moments of vectors of so many elements of an operand.
 
@@ -207,6 +211,8 @@ def scaled_moments(
         Larger channels among them; by default as many as a whole row of that length has.
     full_scale : Round or None
         Full scale of largest magnitudes; by default they themselves. What is larger is held at full scale.
+    steps : bool
+        Whether full scale follows the largest magnitude in steps, so that more of its values are looked at.
 
     Notes
     -----
@@ -216,7 +222,8 @@ def scaled_moments(
     quantiles.
     """
     count = law.outliers(length) if outliers is None else outliers
-    return _moments(law.element, law.spread, law.outlier_size, (length - count, count), codes, full_scale)
+    counts = (length - count, count)
+    return _moments(law.element, law.spread, law.outlier_size, counts, codes, full_scale, steps)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -227,11 +234,12 @@ def _moments(  # noqa: PLR0917 - a cache takes no keywords
     counts: tuple[int, int],
     codes: Codes | None,
     full_scale: Round | None,
+    steps: bool,
 ) -> Scaled:
     base = magnitudes(element, spread)
     kinds = [(base if place == 0 else base.scaled(size), float(n)) for place, n in enumerate(counts) if n > 0]
     length = sum(counts)
-    s, weights = _largest(kinds, _LEVELS if full_scale is None else _LEVELS_OF_STEPS)
+    s, weights = _largest(kinds, _LEVELS_OF_STEPS if steps else _LEVELS)
     scale = s if full_scale is None else full_scale(s)
     hazards = np.array([n * np.exp(np.log(kind.density(s) + _TINY) - kind.log_cdf(s)) for kind, n in kinds])
     share = hazards / hazards.sum(0)
@@ -347,6 +355,63 @@ def _errors_of(s: Reals, scale: Reals, codes: Codes | None) -> tuple[Reals, Real
     nearest = np.where(u - low < high - u, low, high)
     off = nearest * scale - s
     return off**2, off * s
+
+
+_SPREAD_STEP, _WIDEST = 0.05, 3.0
+"""Step and end of the spreads of element scales among which a captured operand's is found; choices."""
+MOST_OUTLIERS = 0.02
+"""Largest share of channels that count as outliers of a captured operand; more are its spread. A choice."""
+
+
+@functools.cache
+def captured_law(spread: OperandSpread, length: int) -> OperandLaw:
+    """Return the law of a captured operand: outlier channels, and the spread of its elements.
+
+    Parameters
+    ----------
+    spread : OperandSpread
+        What was captured.
+    length : int
+        Elements of a row as captured.
+
+    Notes
+    -----
+    Few channels (`MOST_OUTLIERS`) that are `LOUD` times the ninth decile are outliers, in the mean of
+    their squares. The spread of elements, channels included, is the one with which a row's full scale over
+    the rms is as captured (`OperandSpread.crest`), since precision hangs on full scale; evenly spread
+    elements where even a Gaussian's is more.
+    """
+    channel = np.maximum(spread.channel, _FLOOR)
+    sizes = np.exp(np.interp(np.linspace(0.0, 1.0, 2001), CHANNEL_SHARES, np.log(channel)))
+    loud = sizes > LOUD * channel[CHANNEL_SHARES.index(0.9)]
+    share = float(np.mean(loud))
+    law = OperandLaw()
+    if 0.0 < share <= MOST_OUTLIERS:
+        rest = math.sqrt(float(np.mean(sizes[~loud] ** 2)))
+        law = OperandLaw(outlier_share=share, outlier_size=math.sqrt(float(np.mean(sizes[loud] ** 2))) / rest)
+    low, high = 0, round(_WIDEST / _SPREAD_STEP)
+    while low < high:
+        middle = (low + high) // 2
+        if _crest(dataclasses.replace(law, element_spread=middle * _SPREAD_STEP), length) < spread.crest:
+            low = middle + 1
+        else:
+            high = middle
+    even = dataclasses.replace(law, element=Element.UNIFORM)
+    if low == 0 and spread.crest < math.sqrt(_crest(law, length) * _crest(even, length)):
+        return even
+    return dataclasses.replace(law, element_spread=low * _SPREAD_STEP)
+
+
+def _crest(law: OperandLaw, length: int) -> float:
+    """Return the full scale of rows over the rms of elements."""
+    found = scaled_moments(law, length, None)
+    return math.sqrt(found.scale_square / found.square)
+
+
+def captured_statistics(found: CapturedProduct) -> Operands:
+    """Return the statistics of a captured product's operands."""
+    a, b = (captured_law(spread, found.k) for spread in (found.a, found.b))
+    return Operands(a=a, b=b, coherence=found.meeting * found.coherence)
 
 
 def blocks_of(law: OperandLaw, length: int, width: int) -> list[tuple[float, int, int]]:

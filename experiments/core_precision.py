@@ -1,0 +1,224 @@
+"""Predicted against executed signal over noise: every core and number format, every kind of operands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from electronic.formats import FORMATS
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study
+from heliograph.precision import LENGTHS, ROWS, phase_of, told_kinds
+from heliograph.report import ReportRow, ReportTable
+from optical.cores import CORES, load_core
+from optical.execution import AnalogSpec
+from optical.execution.precision import predicted
+from simulator.amounts import Reals
+from simulator.captured_operands import CapturedProduct, load_captured
+from simulator.errors import ParameterError, nearest
+from simulator.operand_statistics import OperandKind, operands_of, signal_to_noise_db
+from simulator.operators import Phase
+from simulator.scaled_operands import captured_statistics
+
+HELD_DB = 0.5
+"""Difference within which the prediction is held to execution; a choice."""
+CAPTURED_ROWS = 96
+"""Rows and columns of executed captured products; a choice."""
+_QUIET = (OperandKind.UNIFORM, OperandKind.GAUSSIAN)
+"""Kinds of which one draw tells the mean well."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """One prediction and what was executed."""
+
+    machine: str
+    """Core or number format."""
+    operands: OperandKind
+    """Statistics of the operands."""
+    length: int | None
+    """K; None for captured products in their own lengths, averaged."""
+    predicted_db: float
+    """Signal over noise as predicted."""
+    executed_db: float
+    """As executed, noise over signal averaged over draws."""
+    worst: str
+    """Cause of most of the noise."""
+
+    @property
+    def difference_db(self) -> float:
+        """Predicted less executed."""
+        return self.predicted_db - self.executed_db
+
+
+def executed(machine: str, a: Reals, b: Reals, phase: Phase, key: int) -> float:
+    """Return the signal-to-noise ratio of one executed product in decibels.
+
+    Parameters
+    ----------
+    machine : str
+        Core or number format by name.
+    a, b : numpy.ndarray
+        Operands, shapes [M, K] and [K, N].
+    phase : Phase
+        Phase of the product.
+    key : int
+        Source of the core's noise.
+    """
+    if machine in FORMATS:
+        return signal_to_noise_db(a @ b, FORMATS[machine].product(a, b, phase))
+    return signal_to_noise_db(a @ b, _on_core(load_core(machine).analog(phase), a, b, key))
+
+
+def _on_core(spec: AnalogSpec, a: Reals, b: Reals, key: int) -> Reals:
+    import torch  # noqa: PLC0415 - products are executed here
+
+    from optical.execution.numerics import AnalogNumerics  # noqa: PLC0415 - the same
+
+    single = (torch.tensor(np.ascontiguousarray(x, dtype=np.float32))[None] for x in (a, b))
+    found: Reals = AnalogNumerics(spec).matmul(*single, key)[0].double().numpy()
+    return found
+
+
+def held(machine: str, kind: OperandKind, length: int, draws: int) -> Held:
+    """Return prediction and execution on one kind of operands and one length."""
+    operands, phase = operands_of(kind), phase_of(kind)
+    ratios = []
+    for seed in range(1 if kind in _QUIET else draws):
+        a, b = operands.draw(np.random.default_rng(seed), ROWS, length, ROWS)
+        ratios.append(10.0 ** (-executed(machine, a, b, phase, seed) / 10.0))
+    if machine in FORMATS:
+        found = FORMATS[machine].predicted(operands, length, rows=ROWS, columns=ROWS, phase=phase)
+    else:
+        found = predicted(load_core(machine).analog(phase), operands, length, rows=ROWS, columns=ROWS)
+    return Held(
+        machine=machine,
+        operands=kind,
+        length=length,
+        predicted_db=found.snr_db,
+        executed_db=-10.0 * math.log10(math.fsum(ratios) / len(ratios)),
+        worst=found.worst,
+    )
+
+
+def held_captured(machine: str, products: Iterable[CapturedProduct]) -> Held:
+    """Return prediction and execution on captured products, noise over signal averaged over all alike."""
+    told, done = [], []
+    for place, one in enumerate(products):
+        a, b = one.draw(CAPTURED_ROWS, CAPTURED_ROWS, np.random.default_rng(place))
+        done.append(10.0 ** (-executed(machine, a, b, one.phase, place) / 10.0))
+        operands, sizes = captured_statistics(one), {"rows": CAPTURED_ROWS, "columns": CAPTURED_ROWS}
+        if machine in FORMATS:
+            found = FORMATS[machine].predicted(operands, one.k, phase=one.phase, **sizes)
+        else:
+            found = predicted(load_core(machine).analog(one.phase), operands, one.k, **sizes)
+        told.append(found.total)
+    return Held(
+        machine=machine,
+        operands=OperandKind.CAPTURED,
+        length=None,
+        predicted_db=-10.0 * math.log10(np.mean(told)),
+        executed_db=-10.0 * math.log10(np.mean(done)),
+        worst=found.worst,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrecisionHeld(Result):
+    """Predictions beside executions."""
+
+    found: tuple[Held, ...]
+    """All of them."""
+
+    def report(self) -> list[Block]:
+        """Return the table, and the largest difference."""
+        rows = [
+            ReportRow(
+                label=f"{one.machine}, {one.operands}, "
+                + ("own K" if one.length is None else f"K = {one.length:,}"),
+                values=(
+                    f"{one.predicted_db:.1f}",
+                    f"{one.executed_db:.1f}",
+                    f"{one.difference_db:+.2f}",
+                    one.worst,
+                ),
+                section=place > 0 and one.machine != self.found[place - 1].machine,
+            )
+            for place, one in enumerate(self.found)
+        ]
+        drawn = [one for one in self.found if one.operands is not OperandKind.CAPTURED]
+        lines = []
+        for name, group in (("drawn", drawn), ("captured", [x for x in self.found if x not in drawn])):
+            if group:
+                worst = max(group, key=lambda one: abs(one.difference_db))
+                within = sum(abs(one.difference_db) <= HELD_DB for one in group)
+                lines.append(
+                    f"On {name} operands {within} of {len(group)} within {HELD_DB:g} dB; the largest "
+                    f"difference is {worst.difference_db:+.2f} dB ({worst.machine}, {worst.operands})."
+                )
+        heads = ("predicted", "executed", "difference", "most noise")
+        return [ReportTable("Signal over noise of products, dB", heads, rows), *lines]
+
+    def record(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        return {"held": self.rows()}
+
+    def rows(self) -> list[Row]:
+        """Return a row for each prediction."""
+        return [
+            {
+                "machine": one.machine,
+                "operands": str(one.operands),
+                "length": "" if one.length is None else one.length,
+                "predicted_db": one.predicted_db,
+                "executed_db": one.executed_db,
+                "difference_db": one.difference_db,
+                "worst": one.worst,
+            }
+            for one in self.found
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictedPrecision(Study):
+    """Predicted signal over noise of products, held to execution."""
+
+    machines: str = option("", "cores and number formats, separated by commas; default: all", metavar="NAMES")
+    draws: int = option(6, "draws of operands with outliers and of gradients", metavar="N")
+    layers: int = option(2, "layers of each captured model, 0 for none", metavar="N")
+
+    def default_out(self) -> Path:
+        """Return the usual directory."""
+        return Path("results") / "precision"
+
+    def run(self, progress: Progress) -> PrecisionHeld:
+        """Return every machine on every kind of operands and length, and on captured products."""
+        if self.draws < 1 or self.layers < 0:
+            msg = f"draws ({self.draws}) must be at least 1 and layers ({self.layers}) at least 0"
+            raise ParameterError(msg)
+        known = (*CORES, *FORMATS)
+        for name in self._names:
+            if name not in known:
+                msg = f"no core or number format '{name}'; {nearest(name, known)}"
+                raise ParameterError(msg)
+        return PrecisionHeld(found=tuple(self._held()))
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return (
+            tuple(name.strip() for name in self.machines.split(",")) if self.machines else (*CORES, *FORMATS)
+        )
+
+    def _held(self) -> Iterator[Held]:
+        captured = [one for one in load_captured() if one.layer < self.layers]
+        for machine in self._names:
+            for kind in told_kinds():
+                for length in LENGTHS:
+                    yield held(machine, kind, length, self.draws)
+            if captured:
+                yield held_captured(machine, captured)
