@@ -50,7 +50,7 @@ from optical.devices import (
     shipped,
 )
 from optical.devices.programmable import NEIGHBOURS
-from optical.devices.rings import WeightCrosstalk, least_drop, weight_crosstalk
+from optical.devices.rings import OWN_TERMS, WeightCrosstalk, least_drop, weight_crosstalk
 from optical.execution import AnalogSpec
 from optical.noise import (
     UNIFORM_MEAN_SQUARE,
@@ -226,16 +226,16 @@ class RingBank(AnalogCore):
 
         Notes
         -----
-        The inverse of a measured crosstalk matrix takes out what is linear in the neighbours' weights
-        (spectral tails, heat) and what interferes at fixed phases, but for the noise of measuring it
-        (`left_after`): each coupling is the change of one weight by another, evenly spread, read `averages`
-        times. What is not linear stays.
+        The correction is a curve of each weight's own (to degree 7) and the inverse of a measured matrix of
+        straight lines in the others' weights; it takes out what is of that form, spectral tails, heat and
+        interference at fixed phases alike, but for the noise of measuring it (`left_after`): each coefficient
+        is read `averages` times. What hangs on two weights together stays. Lines alone, without the own
+        curve, would leave fifteen times as much.
         """
         heat = self.crosstalk.slope_square * self.layout.heater_square(self.wavelengths)
         beside = self.wavelengths - 1
         return {
-            "spectral crosstalk": self._left(self.crosstalk.linear, beside) + self.crosstalk.curved,
-            "coherent crosstalk": self._left(self.crosstalk.coherent, beside),
+            "ring crosstalk": self._left(self.crosstalk.corrected, beside + OWN_TERMS) + self.crosstalk.left,
             "thermal crosstalk": self._left(heat, NEIGHBOURS),
         }
 
