@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments.__main__ import main
+
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
 
@@ -37,3 +39,19 @@ def test_a_second_interrupt_ends_the_jobs_at_once(tmp_path, gap_s):
             os.killpg(command.pid, signal.SIGKILL)
     assert command.returncode == 130
     assert error.strip().endswith("stopped")
+
+
+class Pressing:
+    """An import of the command line in whose midst Ctrl-C is pressed."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "experiments.cli":
+            raise KeyboardInterrupt
+
+
+def test_ctrl_c_while_a_command_starts_ends_it_with_a_sentence(monkeypatch, capsys):
+    monkeypatch.delitem(sys.modules, "experiments.cli", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Pressing, *sys.meta_path])
+    assert main(["list", "systems"]) == 130
+    assert capsys.readouterr().err == "heliograph: interrupted; what is finished is kept\n"
