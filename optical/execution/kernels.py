@@ -34,6 +34,7 @@ try:
 except ImportError:  # it is an extra; torch does the same
     numba = None  # type: ignore[assignment]
 
+_COMPILES = numba is not None and os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
 _INCREMENT, _LAST_SHIFT = np.uint64(INCREMENT), np.uint64(LAST_SHIFT)
 _SHIFTS = tuple(np.uint64(shift) for shift, _ in MIXING)
 _MULTIPLIERS = tuple(np.uint64(multiplier) for _, multiplier in MIXING)
@@ -197,8 +198,7 @@ def of_matrices(x: Any, like: torch.Tensor) -> torch.Tensor:  # noqa: ANN401
 
 def available(x: torch.Tensor) -> bool:
     """Return whether compiled passes take such a tensor: float32 on a CPU, where numba is installed."""
-    usual = x.dtype == torch.float32 and x.device.type == "cpu"
-    return usual and numba is not None and os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
+    return _COMPILES and x.dtype == torch.float32 and x.device.type == "cpu"
 
 
 def _compiled(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # noqa: ANN401

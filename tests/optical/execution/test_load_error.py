@@ -6,8 +6,10 @@ import math
 import pytest
 import torch
 
-from optical.execution import AnalogSpec, loads_second
+from optical.execution import AnalogSpec, ProductSpecs, loads_second
+from optical.execution.matmul import noisy_matmul
 from optical.execution.numerics import AnalogNumerics
+from optical.noise.chip import ChipErrors
 
 SPEC = dataclasses.replace(AnalogSpec.ideal(), load_variance=1e-4)
 
@@ -24,6 +26,16 @@ def test_every_vector_of_a_load_meets_the_same_wrong_weight():
     c = AnalogNumerics(SPEC).matmul(row.expand(1, 60, 40).contiguous(), b, key=3)
     assert torch.equal(c, c[:, :1].expand_as(c))
     assert not torch.allclose(c[:, :1], row @ b, rtol=0, atol=1e-4)
+
+
+def test_a_last_and_shorter_row_block_meets_the_weight_that_is_loaded():
+    """36 rows are fewer than the 50 columns, and alone A would be loaded."""
+    cells = ChipErrors(seed=1, rows=1, columns=50, length=40, holds_weights=True, second_gain=1e-2)
+    specs = ProductSpecs.same(dataclasses.replace(SPEC, chip=cells), row_block=64)
+    a, b = full_scale(1, 40, seed=2)[0], full_scale(40, 50, seed=1)[0]
+    c = noisy_matmul(a.repeat(100, 1), b, specs, 3)
+    torch.testing.assert_close(c, c[:1].expand_as(c), rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(c[:1], a @ b, rtol=0, atol=1e-2)
 
 
 @pytest.mark.parametrize(("m", "n"), [(300, 200), (200, 300)])
