@@ -10,8 +10,10 @@ from typing import Any
 from heliograph.fabrics import load_network_part, network_parts
 from heliograph.report import format_si as _si
 from optical.devices import (
+    AbsorptionModulator,
     Comb,
     Converter,
+    Driver,
     Integrator,
     Laser,
     Modulator,
@@ -157,11 +159,17 @@ def _laser(part: Laser) -> str:
     return f"{efficiency:g} % wall plug, RIN {part.rin_db_per_hz:g} dB/Hz, coupling {coupling_db:.3g} dB"
 
 
-def _modulator(part: Modulator | RingModulator) -> str:
-    drive, hold = _si(part.symbol_energy_j, "J"), _si(part.tuning_w or 0.0, "W")
+def _modulator(part: Modulator | RingModulator | AbsorptionModulator) -> str:
+    hold = _si(part.tuning_w or 0.0, "W")
+    if part.symbol_energy_j is not None:
+        drive = f"{_si(part.symbol_energy_j, 'J')}/symbol"
+    elif isinstance(part, Modulator):
+        drive = f"half wave {part.half_wave_v:g} V"
+    else:
+        drive = f"swing {part.swing_v:g} V"
     return (
         f"loss {part.insertion_loss_db:g} dB, extinction {part.extinction_ratio_db:g} dB, "
-        f"{_si(part.bandwidth_hz, 'Hz')}, {drive}/symbol, hold {hold}"
+        f"{_si(part.bandwidth_hz, 'Hz')}, {drive}, load {_si(part.capacitance_f or 0.0, 'F')}, hold {hold}"
     )
 
 
@@ -207,6 +215,11 @@ _FIGURES: Mapping[type, Callable[[Any], str]] = MappingProxyType(
         Comb: lambda part: f"conversion efficiency {100.0 * part.conversion_efficiency:g} %",
         Modulator: _modulator,
         RingModulator: _modulator,
+        AbsorptionModulator: _modulator,
+        Driver: lambda part: (
+            f"swing {part.swing_v:g} V, {_si(part.rate_hz, 'Hz')}, "
+            f"{_si(part.symbol_j(part.swing_v), 'J')}/symbol, linear to {part.linearity_db:g} dB"
+        ),
         Heater: _shifter,
         CapacitiveShifter: _shifter,
         CarrierShifter: _shifter,

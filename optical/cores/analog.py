@@ -17,9 +17,13 @@ from typing import ClassVar
 from optical.cores.array_errors import ArrayShape, mismatch_ratio, on_chip
 from optical.cores.core import NOTHING_RELOADED, Reload, TiledLoads, Work
 from optical.devices import (
+    FROM_NULL,
+    THROUGH_NULL,
+    AbsorptionModulator,
     Adder,
     Comb,
     Converter,
+    Driver,
     Events,
     IntegratingReceiver,
     Integrator,
@@ -41,6 +45,7 @@ from optical.devices import (
     shipped,
     static_w,
 )
+from optical.devices.named_parts import named_parts_table
 from optical.execution import AnalogSpec, Rounding
 from optical.noise import (
     CalibrationCost,
@@ -58,9 +63,12 @@ from optical.noise import (
 )
 from simulator.amounts import ceiling
 from simulator.checks import check_positive, check_range, check_whole
+from simulator.errors import ParameterError
 from simulator.operators import Phase, Products
 from simulator.units import ratio_from_db
 
+DRIVER = "driver_sige_2025"
+"""Driver of modulators where nobody names another."""
 GRADIENTS = (Phase.GRAD_INPUT, Phase.GRAD_WEIGHT)
 """Phases whose products are gradients."""
 
@@ -72,7 +80,9 @@ class Array(ABC):
     """Name shown in tables and messages."""
     holds_weights: ClassVar[bool]
     """Whether one operand is loaded while the other streams."""
-    modulator: Modulator | RingModulator
+    signed_fields: ClassVar[bool] = True
+    """Whether modulators set fields of both signs, driven through null, or powers."""
+    modulator: Modulator | RingModulator | AbsorptionModulator
     """One per operand symbol at a time."""
     chip: Chip
     """Spread of like parts, and the outputs that fluctuate together."""
@@ -142,6 +152,9 @@ class AnalogCore(Array):
     """All routing."""
     dac: Converter = shipped(Converter, "dac")
     """Operand converter, one per modulator."""
+    driver: Driver | None = None
+    """Amplifier between a DAC and its modulator; None for `DRIVER`, which only a modulator takes that states
+    its drive, not the energy of its symbols whole."""
     adc: Converter = shipped(Converter, "adc")
     """Output converter."""
     adder: Adder = shipped(Adder, "adder")
@@ -151,6 +164,14 @@ class AnalogCore(Array):
         check_range(self, *self.counts, low=1)
         check_whole(self, *self.counts)
         check_positive(self, "symbol_rate_hz", "laser_power_w", "adc_range_sigma")
+        if self.driver is not None and not self.modulator.driven:
+            msg = (
+                f"'{self.name}': modulator '{self.modulator.name}' states the energy of its symbols whole, "
+                "and a driver beside it would do nothing; take a modulator that states its drive first, "
+                "e.g. core.modulator=mzm_si_pin_2014"
+            )
+            raise ParameterError(msg)
+        self.modulator.drive_loss_db(self.drive, self.half_waves)
 
     @property
     def cluster(self) -> int:
@@ -173,6 +194,41 @@ class AnalogCore(Array):
         return Events(
             symbols=self.modulators * self.symbol_rate_hz, samples=self.receivers * self.sample_rate_hz
         )
+
+    @property
+    def drive(self) -> Driver | None:
+        """Driver of each modulator; None beside one that states the energy of its symbols whole."""
+        if self.driver is not None or not self.modulator.driven:
+            return self.driver
+        return named_parts_table().build(Driver, DRIVER)
+
+    @property
+    def half_waves(self) -> int:
+        """Half waves over which a modulator is driven for the full range of an operand."""
+        return THROUGH_NULL if self.signed_fields else FROM_NULL
+
+    @property
+    def modulator_loss_db(self) -> float:
+        """Loss of a modulator for an operand at full scale, with what its driver cannot reach."""
+        return self.modulator.insertion_loss_db + self.modulator.drive_loss_db(self.drive, self.half_waves)
+
+    @property
+    def encoding(self) -> float:
+        """Variance of an operand as it stands in the light, full scale from -1 to 1.
+
+        Notes
+        -----
+        The DAC's error at this symbol rate on the grid that the modulator's curve leaves
+        (`Modulator.grid_error`), and what predistortion leaves of the driver's distortion.
+        """
+        grid = self.modulator.grid_error(self.drive, self.half_waves)
+        return grid * self.dac.error_at(self.symbol_rate_hz) + self.modulator.distortion(self.drive)
+
+    @property
+    def encoder(self) -> Converter:
+        """DAC with the effective bits that its operands have in the light (`encoding`)."""
+        bits = -0.5 * math.log2(3.0 * self.encoding) if self.encoding else math.inf
+        return dataclasses.replace(self.dac, enob_bits=min(bits, self.dac.nominal_bits))
 
     @property
     def word_bytes(self) -> float:
@@ -255,7 +311,7 @@ class AnalogCore(Array):
     def noise_ratio(self) -> NoiseRatio:
         """Noise over signal of a full-scale sample, closed link or not: light, converters, weights, chip."""
         operands = 1 if self.holds_weights else 2
-        others = converter_ratios(self.dac, self.adc, self.analog_length, operands)
+        others = converter_ratios(self.encoder, self.adc, self.analog_length, operands)
         unlike = self.chip.mismatch is not Mismatch.NONE
         chip = mismatch_ratio(self.analog(Phase.FORWARD)) if unlike else {}
         return self.link.noise_ratio.joined({**others, **self.weight_noise, **chip})
@@ -286,10 +342,10 @@ class AnalogCore(Array):
 
         Notes
         -----
-        The DAC's effective bits fall short of its grid; the difference of the two noise powers, 4^-b / 3 in
-        units of the full scale each, is the encoding error.
+        Operands stand in the light with fewer effective bits than the DAC's grid has; the difference of the
+        two noise powers, 4^-b / 3 in units of the full scale each, is the encoding error.
         """
-        grid, effective = (4.0**-bits / 3.0 for bits in (self.dac.nominal_bits, self.dac.enob_bits))
+        grid, effective = (4.0**-bits / 3.0 for bits in (self.dac.nominal_bits, self.encoder.enob_bits))
         return AnalogSpec(
             **dataclasses.asdict(self.budget.noise),
             dac_bits=self.dac.nominal_bits,
@@ -471,12 +527,15 @@ def converter_parts(core: AnalogCore, *, adcs: float | None = None) -> tuple[Par
     dacs = core.modulators * core.dac.interleaved(core.symbol_rate_hz)
     adders = core.receivers if adcs is None else adcs
     adcs = core.receivers * core.adc.interleaved(core.sample_rate_hz) if adcs is None else adcs
+    drive_j = core.modulator.symbol_j(core.drive, core.symbol_rate_hz, core.half_waves)
+    hold = "ring tuning" if isinstance(core.modulator, RingModulator) else "modulator bias"
     return (
-        Part("modulator", core.modulator, 1, core.modulator.symbol_energy_j, Per.SYMBOL),
+        Part("modulator", core.modulator, 1, drive_j, Per.SYMBOL),
         Part("dac", core.dac, 1, core.dac.conversion_j, Per.SYMBOL),
         Part("adc", core.adc, 1, core.adc.conversion_j, Per.SAMPLE),
         Part("adder", core.adder, 1, core.adder.energy_j, Per.SAMPLE),
-        Part("ring tuning", core.modulator, core.modulators, core.modulator.tuning_w, within="modulator"),
+        Part(hold, core.modulator, core.modulators, core.modulator.tuning_w, within="modulator"),
+        *(() if core.drive is None else (Part("driver", core.drive, core.modulators),)),
         Part("dac", core.dac, dacs),
         Part("adc", core.adc, adcs),
         Part("adder", core.adder, adders),

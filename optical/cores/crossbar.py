@@ -193,7 +193,7 @@ class Crossbar(AnalogCore):
             ("coupling", 1, self.laser.coupling_loss_db),
             (self.router.name, 2, self.router.insertion_loss_db),
             ("passed routers", 1, self.router.passing_loss_db(self.wavelengths, self.line_spacing_hz)),
-            (self.modulator.name, 1, self.modulator.insertion_loss_db),
+            (self.modulator.name, 1, self.modulator_loss_db),
             (self.branch.name, splits, self.branch.insertion_loss_db),
             (self.crossing.name, side - 1, self.crossing.insertion_loss_db),
             (self.phase_shifter.name, 1, self.phase_shifter.loss_db(QUARTER_TURN_RAD)),

@@ -153,7 +153,7 @@ class Homodyne(AnalogCore):
         length_m = self.layout.feed_length_m + side * math.sqrt(self.node_area_m2)
         found = (
             ("coupling", 1, self.laser.coupling_loss_db),
-            (self.modulator.name, 1, self.modulator.insertion_loss_db),
+            (self.modulator.name, 1, self.modulator_loss_db),
             (self.branch.name, splits, self.branch.insertion_loss_db),
             (self.crossing.name, side - 1, self.crossing.insertion_loss_db),
             (self.phase_shifter.name, 1, self.phase_shifter.loss_db(QUARTER_TURN_RAD)),

@@ -259,7 +259,7 @@ class MziMesh(AnalogCore):
         return elements_of(
             (
                 ("coupling", 1, self.laser.coupling_loss_db),
-                (self.modulator.name, 1, self.modulator.insertion_loss_db),
+                (self.modulator.name, 1, self.modulator_loss_db),
                 (self.branch.name, self.splits, self.branch.insertion_loss_db),
                 ("interferometer", self.depth, each_db),
                 (self.waveguide.name, 1, self.waveguide.loss_db_per_m * length_m),

@@ -30,6 +30,7 @@ from optical.cores.analog import (
 from optical.cores.array_errors import ArrayShape, default_chip
 from optical.cores.core import PARTIAL_SUM_BYTES, Reload, tiled_loads
 from optical.devices import (
+    AbsorptionModulator,
     Comb,
     Events,
     Integrator,
@@ -87,7 +88,9 @@ class PcmCrossbar(AnalogCore):
     """Time for which a written weight must last; a design choice."""
     comb: Comb = shipped(Comb, "micro_comb")
     """Source of the lines."""
-    modulator: Modulator | RingModulator = shipped(Modulator, "mzm")
+    signed_fields: ClassVar[bool] = False
+    """Inputs are powers."""
+    modulator: Modulator | RingModulator | AbsorptionModulator = shipped(Modulator, "mzm")
     """One per line."""
     router: RingRouter = shipped(RingRouter, "ring_router")
     """Three per line: drop it, add it to its row, and take it to its detector."""
@@ -162,7 +165,7 @@ class PcmCrossbar(AnalogCore):
                 (self.router.name, 3, self.router.insertion_loss_db),
                 ("passed routers of vectors", self.vectors - 1, self.router.pass_loss_db),
                 ("passed routers", 1, self.router.passing_loss_db(self.modulators, self.line_spacing_hz)),
-                (self.modulator.name, 1, self.modulator.insertion_loss_db),
+                (self.modulator.name, 1, self.modulator_loss_db),
                 (self.branch.name, math.ceil(math.log2(2 * self.columns)), self.branch.insertion_loss_db),
                 (self.crossing.name, 2 * self.columns - 1, self.crossing.insertion_loss_db),
                 (self.cell.name, 1, self.cell.insertion_loss_db),

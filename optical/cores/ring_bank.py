@@ -32,6 +32,7 @@ from optical.cores.analog import (
 from optical.cores.array_errors import ArrayShape, default_chip
 from optical.cores.core import Reload, tiled_loads
 from optical.devices import (
+    AbsorptionModulator,
     Comb,
     Converter,
     Events,
@@ -91,7 +92,9 @@ class RingBank(AnalogCore):
     """Source of the lines."""
     router: RingRouter = shipped(RingRouter, "ring_router")
     """Two per modulator: drop the line, and add it again."""
-    modulator: Modulator | RingModulator = shipped(Modulator, "mzm")
+    signed_fields: ClassVar[bool] = False
+    """Inputs are powers."""
+    modulator: Modulator | RingModulator | AbsorptionModulator = shipped(Modulator, "mzm")
     """One per wavelength."""
     ring: WeightRing = shipped(WeightRing, "weight_ring")
     """One per weight."""
@@ -177,7 +180,7 @@ class RingBank(AnalogCore):
             ("coupling", 1, self.laser.coupling_loss_db),
             (self.router.name, 2, self.router.insertion_loss_db),
             ("passed routers", 1, self.router.passing_loss_db(self.wavelengths, self.line_spacing_hz)),
-            (self.modulator.name, 1, self.modulator.insertion_loss_db),
+            (self.modulator.name, 1, self.modulator_loss_db),
             (self.branch.name, math.ceil(math.log2(self.outputs)), self.branch.insertion_loss_db),
             ("passed ring", self.wavelengths - 1, self.ring.pass_loss_db),
             ("weight ring", 1, self.ring.drop_loss_db),

@@ -1,9 +1,9 @@
 """Parts that photonic cores are built of, each a frozen record of table rows, and the list that counts them.
 
-`devices` light, modulators, detectors, converters; `electronics` what feeds them; `programmable` phase
-shifters and cells that hold a setting; `rings` weight rings, their crosstalk; `receivers` readouts;
-`amplifiers`; `named_parts` published parts by name; `limits` the floors of physics; `parts` the parts list of
-a core, with power, area and energy by component.
+`devices` light, detectors, converters; `modulators` with their drivers; `electronics` what feeds them;
+`programmable` phase shifters and cells that hold a setting; `rings` weight rings, their crosstalk;
+`receivers` readouts; `amplifiers`; `named_parts` published parts by name; `limits` the floors of physics;
+`parts` the parts list of a core, with power, area and energy by component.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from optical.devices.devices import (
     IntegratingReceiver,
     InterferometerArms,
     Laser,
-    Modulator,
     PassiveElement,
     PhaseShifter,
     Photodetector,
     PulsedLaser,
-    RingModulator,
     RingRouter,
     Sram,
     SummingWires,
@@ -35,6 +33,14 @@ from optical.devices.devices import (
     shipped,
 )
 from optical.devices.electronics import ChipElectronics, WholeChip, mean_distance_m
+from optical.devices.modulators import (
+    FROM_NULL,
+    THROUGH_NULL,
+    AbsorptionModulator,
+    Driver,
+    Modulator,
+    RingModulator,
+)
 from optical.devices.parts import (
     Device,
     Domain,
@@ -62,8 +68,11 @@ from optical.devices.receivers import Integrator, Sampler
 from optical.devices.rings import RingBankLayout, WeightRing
 
 __all__ = [
+    "FROM_NULL",
     "MEAN_PHASE_RAD",
     "QUARTER_TURN_RAD",
+    "THROUGH_NULL",
+    "AbsorptionModulator",
     "Adder",
     "CapacitiveShifter",
     "CarrierShifter",
@@ -75,6 +84,7 @@ __all__ = [
     "Device",
     "Die",
     "Domain",
+    "Driver",
     "Events",
     "FormatLogic",
     "Heater",

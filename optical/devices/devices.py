@@ -112,63 +112,6 @@ class Comb(Device):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Modulator(Device):
-    """Mach-Zehnder modulator, driven through null so that the field takes both signs."""
-
-    name: str
-    """Name shown in tables."""
-    insertion_loss_db: float
-    """Loss at full transmission."""
-    extinction_ratio_db: float
-    """Full over least power; the remaining field stands in quadrature."""
-    bandwidth_hz: float
-    """Electro-optic 3 dB bandwidth."""
-    symbol_energy_j: float
-    """Drive energy of one symbol, whatever its bits."""
-    area_m2: float
-    """Area."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "bandwidth_hz", "extinction_ratio_db")
-        check_range(self, "insertion_loss_db", "symbol_energy_j", "area_m2")
-
-    @property
-    def tuning_w(self) -> float | None:
-        """None: its two arms drift together."""
-        return None
-
-
-@dataclass(frozen=True, kw_only=True)
-class RingModulator(Device):
-    """Microring that modulates the power of one wavelength, held on it by a heater.
-
-    Notes
-    -----
-    A ring turns its light down but not through null into the other sign, so it serves inputs that are powers
-    (a weight bank, an array of absorbers), not those that are fields.
-    """
-
-    name: str
-    """Name shown in tables."""
-    insertion_loss_db: float
-    """Loss at full transmission."""
-    extinction_ratio_db: float
-    """Full over least power."""
-    bandwidth_hz: float
-    """Electro-optic 3 dB bandwidth."""
-    symbol_energy_j: float
-    """Drive energy of one symbol, whatever its bits."""
-    tuning_w: float
-    """Heater and lock, all the time."""
-    area_m2: float
-    """Area."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "bandwidth_hz", "extinction_ratio_db")
-        check_range(self, "insertion_loss_db", "symbol_energy_j", "tuning_w", "area_m2")
-
-
-@dataclass(frozen=True, kw_only=True)
 class RingRouter(Device):
     """Microring that adds or drops one wavelength, held on resonance by a heater.
 
@@ -395,11 +338,40 @@ class Converter(Device):
     """Highest conversion rate."""
     area_m2: float
     """Area."""
+    sfdr_db: float | None = None
+    """Spurious-free dynamic range of a full-scale tone at `sfdr_hz`; None where the effective bits hold at
+    any frequency."""
+    sfdr_hz: float | None = None
+    """Frequency of that tone."""
 
     def __post_init__(self) -> None:
         check_positive(self, "nominal_bits", "rate_hz")
         check_range(self, "enob_bits", high=self.nominal_bits, open_low=True)
         check_range(self, "power_w", "area_m2")
+        if (self.sfdr_db is None) != (self.sfdr_hz is None):
+            msg = f"converter '{self.name}': sfdr_db and sfdr_hz belong together; give both or neither"
+            raise ParameterError(msg)
+        if self.sfdr_hz is not None:
+            check_positive(self, "sfdr_db", "sfdr_hz")
+
+    def error_at(self, symbol_rate_hz: float) -> float:
+        """Return the variance of symbols at a rate, full scale from -1 to 1.
+
+        Parameters
+        ----------
+        symbol_rate_hz : float
+            Symbols per second, independent and therefore spread evenly up to half that frequency.
+
+        Notes
+        -----
+        4^-b / 3 of the effective bits at low frequency, and distortion whose amplitude grows with frequency,
+        as settling that depends on the code does: the square of f / sfdr_hz has the mean 1/3 of its value at
+        the highest frequency. A full-scale tone has the variance 1/2.
+        """
+        error = 4.0**-self.enob_bits / 3.0
+        if self.sfdr_db is None or self.sfdr_hz is None:
+            return error
+        return error + 0.5 * ratio_from_db(-self.sfdr_db) * (0.5 * symbol_rate_hz / self.sfdr_hz) ** 2 / 3.0
 
     @property
     def conversion_j(self) -> float:

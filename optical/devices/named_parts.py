@@ -17,17 +17,16 @@ from optical.devices.devices import (
     Converter,
     IntegratingReceiver,
     Laser,
-    Modulator,
     PassiveElement,
     PhaseShifter,
     Photodetector,
     PulsedLaser,
-    RingModulator,
     Tia,
     Waveguide,
     device_table,
 )
 from optical.devices.limits import sampling_floor_j
+from optical.devices.modulators import AbsorptionModulator, Driver, Modulator, RingModulator
 from optical.devices.programmable import (
     CapacitiveShifter,
     CarrierShifter,
@@ -49,6 +48,7 @@ class Role(StrEnum):
     LASER = "laser"
     COMB = "comb"
     MODULATOR = "modulator"
+    DRIVER = "driver"
     PHASE_SHIFTER = "phase shifter"
     DETECTOR = "detector"
     TIA = "tia"
@@ -84,6 +84,8 @@ _KINDS: Mapping[str, tuple[Role, type]] = MappingProxyType(
         "comb_": (Role.COMB, Comb),
         "mzm_": (Role.MODULATOR, Modulator),
         "mrm_": (Role.MODULATOR, RingModulator),
+        "eam_": (Role.MODULATOR, AbsorptionModulator),
+        "driver_": (Role.DRIVER, Driver),
         "shifter_thermal_": (Role.PHASE_SHIFTER, Heater),
         "shifter_mems_": (Role.PHASE_SHIFTER, CapacitiveShifter),
         "shifter_eo_": (Role.PHASE_SHIFTER, CapacitiveShifter),

@@ -12,6 +12,7 @@ from functools import cache, cached_property
 import numpy as np
 
 from optical.devices import Laser, Modulator, Photodetector, Tia, device_table
+from optical.devices.modulators import load_j
 from optical.devices.named_parts import named_parts_table
 from optical.fabrics.node_circuits import Packets
 from optical.fabrics.switches import PARAMETERS
@@ -101,6 +102,18 @@ class OpticalAdder:
     def lane_bytes_per_s(self) -> float:
         """Line rate of one lane."""
         return self.symbol_rate_hz * self.bits_per_symbol / 8
+
+    @property
+    def modulator_j(self) -> float:
+        """Energy of one symbol at a modulator; its driver is part of `lane_w`."""
+        if self.modulator.symbol_energy_j is not None or self.modulator.half_wave_v is None:
+            return self.modulator.symbol_energy_j or 0.0
+        return load_j(
+            self.modulator.half_wave_v,
+            capacitance_f=self.modulator.capacitance_f,
+            termination_ohm=self.modulator.termination_ohm,
+            symbol_rate_hz=self.symbol_rate_hz,
+        )
 
     @property
     def digits(self) -> int:
@@ -360,4 +373,4 @@ class OpticalReduction(GraphFabric):
         """Return the dynamic energy of carrying all the flows once, modulators of the lanes included."""
         outside_bytes = flows.moved_bytes(self.scale_up.off_node(flows))
         symbols = outside_bytes * BITS_PER_BYTE / self.unit.bits_per_symbol
-        return self.packets.transfer_energy_j(flows) + symbols * self.unit.modulator.symbol_energy_j
+        return self.packets.transfer_energy_j(flows) + symbols * self.unit.modulator_j

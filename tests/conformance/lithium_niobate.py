@@ -24,9 +24,10 @@ from optical.cores import (
     source_parts,
 )
 from optical.devices import (
-    Device,
+    Driver,
     Events,
     IntegratingReceiver,
+    Modulator,
     Part,
     PassiveElement,
     Per,
@@ -36,27 +37,19 @@ from optical.devices import (
 from optical.noise import Chip, LinkBudget, elements_of
 from simulator.amounts import ceiling, larger
 
-
-@dataclass(frozen=True, kw_only=True)
-class Transmitter(Device):
-    """Travelling-wave modulator, driven by plus and minus its half-wave voltage into its termination."""
-
-    name: str = "transmitter"
-    insertion_loss_db: float = 0.15
-    extinction_ratio_db: float = 25.0
-    bandwidth_hz: float = 40e9
-    half_wave_v: float = 4.4
-    termination_ohm: float = 50.0
-    area_m2: float = 0.375e-6
-
-    symbol_energy_j: float | None = None
-    tuning_w: float | None = None
-
-    def symbol_j(self, symbol_rate_hz):
-        """Return the drive energy per symbol, V^2 / 2R over the symbols of a second."""
-        return self.half_wave_v**2 / (2.0 * self.termination_ohm) / symbol_rate_hz
-
-
+TRANSMITTER = Modulator(
+    name="transmitter",
+    insertion_loss_db=0.15,
+    extinction_ratio_db=25.0,
+    bandwidth_hz=40e9,
+    half_wave_v=4.4,
+    termination_ohm=50.0,
+    area_m2=0.375e-6,
+)
+"""Travelling-wave modulator, driven through null into its termination."""
+LINE_DRIVER = Driver(
+    name="line_driver", swing_v=8.8, power_w=0.2, rate_hz=50e9, linearity_db=50.0, area_m2=1e-8
+)
 FACET = PassiveElement(name="facet", insertion_loss_db=1.0, area_m2=1e-9)
 
 
@@ -73,7 +66,8 @@ class LithiumNiobate(AnalogCore):
     integration_symbols: int = 256
     outputs_per_adc: int = 8
     unit_m: float = 80e-6
-    modulator: Transmitter = field(default_factory=Transmitter)
+    modulator: Modulator = TRANSMITTER
+    driver: Driver | None = LINE_DRIVER
     facet: PassiveElement = FACET
     receiver: IntegratingReceiver = shipped(IntegratingReceiver, "homodyne_receiver")
     chip: Chip = field(default_factory=lambda: default_interfering_chip(on_lines=False))
@@ -102,7 +96,7 @@ class LithiumNiobate(AnalogCore):
         source, side = self.source(), max(self.rows, self.columns)
         path = (
             ("coupling", 1, self.laser.coupling_loss_db),
-            (self.modulator.name, 1, self.modulator.insertion_loss_db),
+            (self.modulator.name, 1, self.modulator_loss_db),
             (self.facet.name, 1, self.facet.insertion_loss_db),
             (self.branch.name, 2 * math.ceil(math.log2(side)) + 1, self.branch.insertion_loss_db),
             (self.waveguide.name, 1, self.waveguide.loss_db_per_m * side * self.unit_m),
@@ -129,7 +123,7 @@ class LithiumNiobate(AnalogCore):
 
     def parts(self):
         unit, pair = replace(FACET, name="unit", area_m2=self.unit_m**2), self.receiver
-        drive_j = self.modulator.symbol_j(self.symbol_rate_hz)
+        drive_j = self.modulator.symbol_j(self.drive, self.symbol_rate_hz, self.half_waves)
         return (
             *source_parts(self),
             *converter_parts(self, adcs=math.ceil(self.receivers / self.outputs_per_adc)),

@@ -258,7 +258,7 @@ class MatrixVectorChip:
         gain = table.build(GainStage, "gain_stage")
         return {
             "DAC": table.build(Converter, "dac").conversion_j * symbols_per_s,
-            "modulators": table.build(Modulator, "mzm").symbol_energy_j * symbols_per_s,
+            "modulators": (table.build(Modulator, "mzm").symbol_energy_j or 0.0) * symbols_per_s,
             "modulator bias": table.build(ModulatorBias, "modulator_bias").power_w * self.lines,
             "weight DACs": table.build(Converter, "tuning_dac").power_w * self.side * self.lines,
             "detectors": 2.0 * table.build(Photodetector, "photodetector").bias_w * self.lines,
