@@ -245,9 +245,10 @@ def _unlike(spec: AnalogSpec, a: Scaled, b: Scaled, length: int, signal: float) 
     gains = chip.element_gain * product * spec.product_gain**2 + chip.output_gain * signal
     uneven = a.energy_square * b.scale_square + a.scale_square * b.energy_square
     uneven -= 2.0 * length**2 * a.coded_square * b.coded_square
-    lines = length * (a.unit_fourth - a.unit_square**2 + b.unit_fourth - b.unit_square**2)
-    ramp = chip.edge_imbalance**2 / 3.0 * max(0.0, lines) * a.scale_square * b.scale_square
-    return gains + 0.25 * spec.product_gain**2 * (chip.imbalance * max(0.0, uneven) + ramp)
+    each = a.unit_fourth - a.unit_square**2 + b.unit_fourth - b.unit_square**2
+    spread = max(0.0, length * each) * a.scale_square * b.scale_square
+    couplers = chip.imbalance * (max(0.0, uneven) + spread) + chip.edge_imbalance**2 / 3.0 * spread
+    return gains + 0.25 * spec.product_gain**2 * couplers
 
 
 def _range(spec: AnalogSpec, operands: Operands, vectors: _Vectors, width: int) -> tuple[float, float]:
