@@ -25,11 +25,22 @@ from experiments.validation.peers.lightening_transformer import (
     workload_cost,
 )
 from experiments.validation.rows import Outcome, Record, SkipError, check_provenance
+from optical.cores.homodyne import default_homodyne
+from optical.devices import Converter, Laser, device_table
 from simulator.errors import HeliographError, ParameterError
+from simulator.parameter_tree import replace_at
 from simulator.units import ratio_from_db, to_si
 
 QUANTITIES = MappingProxyType(
-    {"m^2": "x_m2", "W": "x_w", "J": "x_j", "s": "x_s", "op/s": "x_op_per_s", "op/J": "x_op_per_j"}
+    {
+        "m^2": "x_m2",
+        "W": "x_w",
+        "J": "x_j",
+        "s": "x_s",
+        "op/s": "x_op_per_s",
+        "op/J": "x_op_per_j",
+        "bit": "x_bits",
+    }
 )
 """SI unit -> the name by which its units are read."""
 OPERATIONS = MappingProxyType(
@@ -40,7 +51,9 @@ TERA = to_si("x_hz", 1.0, "THz")
 """Decimal prefix, dimensionless."""
 KINDS = MappingProxyType({"area": "m^2", "power": "W", "energy": "J", "latency": "s", "peak": "op/s"})
 """First or last word of a metric that says what it measures -> SI unit."""
-TRY = MappingProxyType({"m^2": "mm^2", "W": "mW", "J": "pJ", "s": "ms", "op/s": "TOPS", "op/J": "TOPS/W"})
+TRY = MappingProxyType(
+    {"m^2": "mm^2", "W": "mW", "J": "pJ", "s": "ms", "op/s": "TOPS", "op/J": "TOPS/W", "bit": "bit"}
+)
 """SI unit -> a unit to try."""
 ANOTHER_MODEL = "model"
 """Note on a number that is another tool's prediction beside the published one."""
@@ -76,6 +89,10 @@ OPERATIONS_PER_MAC = 2
 """A multiplication and an addition."""
 NEEDS = (("system",), ("metric",), ("value",), ("unit",))
 """Columns without which a file is no table of photonic accelerators; of each group one."""
+ZHOU_BANDWIDTH_GHZ = 40.0
+"""Bandwidth of the modulators of arXiv:2604.18496: over 40 GHz, abstract."""
+LIGHTNING_GHZ = 4.055
+"""Rate of products of Lightning (SIGCOMM 2023), abstract."""
 SIMPHONY_LOSS_DB = 6.22
 """Insertion loss of a core in SimPhony's log."""
 SIMPHONY_EXTINCTION_DB = 10.0
@@ -462,6 +479,57 @@ def chip_energy(record: Record, claim: Claim, found: re.Match[str]) -> tuple[flo
     return explained_w / chip.macs_per_s, hint
 
 
+def homodyne_processor(record: Record, claim: Claim, found: re.Match[str]) -> tuple[float, str]:
+    """Return peak, effective bits or the area of a node of a homodyne processor, from our homodyne core.
+
+    Notes
+    -----
+    The configuration reads ``256 x 100, 20 GBd``: rows, columns, symbol rate. Light is that of our core, for
+    the published one is not told.
+    """
+    size = re.match(r"(\d+) x (\d+), (\d+) GBd", claim.config)
+    if not size:
+        msg = "the configuration is not 'rows x columns, N GBd'"
+        raise SkipError(msg)
+    rate_hz, bandwidth_hz = to_si("x_hz", float(size[3]), "GHz"), to_si("x_hz", ZHOU_BANDWIDTH_GHZ, "GHz")
+    core = default_homodyne()
+    core = dataclasses.replace(core, rows=int(size[1]), columns=int(size[2]), symbol_rate_hz=rate_hz)
+    core = replace_at(core, "modulator.bandwidth_hz", bandwidth_hz)
+    record.assume(f"our homodyne core and its light, modulators of {ZHOU_BANDWIDTH_GHZ:g} GHz, no equaliser")
+    match claim.metric:
+        case "peak":
+            return OPERATIONS_PER_MAC * core.peak_macs_per_s, "arithmetic: nodes, rate and two operations"
+        case "effective bits":
+            light = core.budget.effective_bits
+            return (
+                core.effective_bits,
+                f"{light:.2f} bits of the light alone; their equaliser is not here",
+            )
+        case "node area":
+            return core.node_area_m2, "with a MEMS phase shifter of 100 x 45 um; theirs is not told"
+    msg = f"metric '{claim.metric}' is not modelled"
+    raise SkipError(msg)
+
+
+def two_modulators(record: Record, claim: Claim, found: re.Match[str]) -> tuple[float, str]:
+    """Return the effective bits of products of two modulators in a row, read by one detector and ADC.
+
+    Notes
+    -----
+    Errors over full scale, root mean square, the other operand being even over its range (mean square 1/3):
+    each DAC 2^-ENOB / sqrt(12) / sqrt(3), the ADC 2^-ENOB / sqrt(12), the laser sqrt(RIN B) / 3.
+    """
+    if claim.metric != "effective bits":
+        msg = f"metric '{claim.metric}' is not modelled"
+        raise SkipError(msg)
+    table = device_table()
+    dac, adc = (table.build(Converter, name) for name in ("dac", "adc"))
+    rin = ratio_from_db(table.build(Laser, "laser").rin_db_per_hz) * to_si("x_hz", LIGHTNING_GHZ, "GHz") / 2.0
+    square = 2.0 * 4.0**-dac.enob_bits / 36.0 + 4.0**-adc.enob_bits / 12.0 + rin / 9.0
+    record.assume("our own DACs, ADC and laser; light enough")
+    return -0.5 * math.log2(12.0 * square), "fibres: drift of bias and polarisation is not here"
+
+
 Rule = Callable[[Record, Claim, "re.Match[str]"], tuple[float, str]]
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
@@ -473,6 +541,8 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         r"SimPhony": simphony_laser,
         r"PACE": chip_energy,
         r"Lightmatter 2025": chip_energy,
+        r"Homodyne TPU": homodyne_processor,
+        r"Lightning 2023": two_modulators,
     }
 )
 """How a system's name begins, and what predicts it."""

@@ -337,3 +337,28 @@ def test_every_skipped_row_is_named_below_its_reason(tmp_path):
     path.write_text(HEADER + "".join(f"Acme {index},power total,12,W,\n" for index in range(20)))
     shown = report(validate("photonic", data=path))
     assert all(f"Acme {index} power total" in shown for index in range(20))
+
+
+def test_five_numbers_of_built_chips_are_predicted_and_the_others_are_known_to_be_missed():
+    """Within 30 % or half a bit from parts, nothing fitted; peaks are arithmetic, which counts for little."""
+    names = ("PACE", "Lightmatter", "Homodyne TPU", "Lightning")
+    built = [one for one in outcomes() if one.id.startswith(names) and one.predicted is not None]
+    near = [
+        one
+        for one in built
+        if abs(one.predicted - one.measured) < (0.5 if one.unit == "bit" else 0.3 * one.measured)
+    ]
+    missed = sorted(one.id for one in built if one not in near)
+    known = (
+        "Homodyne TPU 256 x 256, 20 GBd node area",
+        "Lightmatter 2025 65.5 TOPS (ABFP16) optical power",
+        "PACE 64 x 64, 1 GHz, lasers included energy per MAC",
+        "Homodyne TPU 8 x 8, 120 GBd effective bits",
+        "Lightning 2023 products of 8 bits, 4.055 GHz effective bits",
+    )
+    assert set(missed) <= set(known), missed
+    assert len(near) >= 5
+    bits = {one.id: one.predicted - one.measured for one in built if one.unit == "bit"}
+    assert bits["Homodyne TPU 256 x 100, 20 GBd effective bits"] == pytest.approx(-0.1, abs=0.4)
+    assert bits["Homodyne TPU 8 x 8, 120 GBd effective bits"] < -0.5  # no equaliser
+    assert bits["Lightning 2023 products of 8 bits, 4.055 GHz effective bits"] > 0.5  # no drift
