@@ -57,6 +57,11 @@ COMMANDS = MappingProxyType(
             "hold the predicted signal over noise of cores and formats to execution",
             files="precision",
         ),
+        "core rescue": Command(
+            "experiments.rescue:RankRescues",
+            "rank what rescues a core's precision by energy at equal signal over noise",
+            files="rescue",
+        ),
         "network links": Command("experiments.network.links:Links", "load of every link over a step"),
         "network breakeven": Command(
             "experiments.network.breakeven:Breakeven", "step time against the time that circuits take to move"

@@ -43,7 +43,7 @@ _MOST_COHERENT = 0.8
 """Largest share of an operand in the directions that both have in common."""
 _DIRECTIONS = 16
 """Most such directions; a single one makes a product of two Gaussians, which converters clip."""
-_HALVINGS = 30
+_HALVINGS = 18
 """Halvings of an interval in which a number is looked for."""
 _REPEATS = 3
 """Times that operands are related anew, since bending their magnitudes to a crest changes their product."""

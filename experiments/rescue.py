@@ -1,0 +1,463 @@
+"""Rescues of a core's precision, ranked by the energy that each needs at equal signal over noise.
+
+Every rescue is executed on the captured operands of a trained transformer at the lengths of a model's own
+products; then its laser is sized until it delivers what a number format does on the same operands, and the
+accelerator with that laser is priced. The ranking is by that energy alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from electronic.formats import format_named
+from experiments.core import bench
+from experiments.options import option
+from experiments.study import Block, Progress, Result, Row, Study, file_name
+from heliograph.precision import ModelProduct, products_of
+from heliograph.registry import core_named, model_named
+from heliograph.report import ReportRow, ReportTable
+from heliograph.simulation import step_graph
+from heliograph.style import PALETTE, REFERENCE, new_figure, styled
+from heliograph.workload import plan_for
+from optical.cores.core import Core
+from optical.cores.rescues import JOINT
+from optical.execution.precision import predicted
+from simulator.captured_operands import CapturedProduct, captured
+from simulator.errors import HeliographError, LinkError, ParameterError
+from simulator.operand_statistics import OperandKind, operands_of, signal_to_noise_db
+from simulator.operators import Phase
+from simulator.parameter_tree import get_at, replace_at
+from simulator.units import to_si
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COMBINATIONS = (
+    (),
+    ("block",),
+    ("rotation",),
+    ("hybrid",),
+    ("averaging",),
+    ("slices",),
+    ("rotation", "block"),
+    ("hybrid", "block"),
+    ("hybrid", "rotation"),
+    ("hybrid", "rotation", "block"),
+    ("averaging", "rotation", "block"),
+)
+"""Rescues that are tried, those of one core the innermost first; a choice."""
+SHORT_SUMS = "temporal_accumulation"
+"""Field of a core whose sums can be cut short: symbols that a capacitor adds before a reading."""
+LASER = "laser_power_w"
+TOLD = (OperandKind.GAUSSIAN, OperandKind.OUTLIERS)
+"""Kinds of operands beside the captured ones, executed and predicted."""
+LENGTH = 4096
+"""Length of the sums on those."""
+ROWS, MOST_LENGTH = 32, 2048
+"""Rows, columns and the longest sums that are executed; sums beyond lose little more. Choices."""
+BRIGHTEST, STEP, CLOSER = 1e3, 4.0, 3
+"""Light over the present light to which power is looked for, factor of that search, and interpolations of
+the logarithm of power by decibels within a step. Choices."""
+FIGURE_IN = 3.5
+"""Height of the figure, inches."""
+PICOJOULE = to_si("energy_j", 1.0, "pJ")
+_CAPTURED_AS = {
+    "scores": ("scores",),
+    "values": ("values",),
+    "qkv": ("query", "key", "value"),
+    "query": ("query",),
+    "key": ("key",),
+    "value": ("value",),
+    "output": ("projection",),
+    "down": ("down",),
+}
+"""Captured products by words in a model's name of its own; of others, e.g. experts, the products ``up``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """Drawn operands that stand for the products of a model that are alike."""
+
+    kind: str
+    """Name and phase."""
+    phase: Phase
+    """Phase that the core is asked for."""
+    weight: float
+    """Share of all multiply-accumulates."""
+    a_MK: np.ndarray
+    """First operand."""
+    b_KN: np.ndarray
+    """Second operand."""
+    exact_MN: np.ndarray
+    """Their product."""
+
+
+def samples_of(products: Sequence[ModelProduct], source: str, *, layer: int, seed: int) -> tuple[Sample, ...]:
+    """Return captured operands for the products of a model.
+
+    Parameters
+    ----------
+    products : sequence of ModelProduct
+        Of a step.
+    source : str
+        Model whose operands were captured.
+    layer : int
+        Its block; the last one if it has fewer.
+    seed : int
+        Of the draw.
+    """
+    rng, whole = np.random.default_rng(seed), math.fsum(one.macs for one in products)
+    found = []
+    for one in products:
+        statistics = _statistics(one, source, layer)
+        for each in statistics:
+            a, b = each.draw(ROWS, ROWS, rng, k=min(one.length, MOST_LENGTH))
+            weight = one.macs / whole / len(statistics)
+            kind = f"{one.name} {one.phase}"
+            found.append(Sample(kind=kind, phase=one.phase, weight=weight, a_MK=a, b_KN=b, exact_MN=a @ b))
+    return tuple(found)
+
+
+def _statistics(one: ModelProduct, source: str, layer: int) -> tuple[CapturedProduct, ...]:
+    """Return the captured products that a product of a model is like.
+
+    Notes
+    -----
+    A step counts both gradients of attention's operands as gradients of an input: that of the second operand
+    sums over as many rows as the forward product has (values), or is turned round (scores).
+    """
+    word = one.name.rpartition(".")[2]
+    names = _CAPTURED_AS.get(word, ("up",))
+    phase = one.phase
+    second = one.rows < one.columns if word == "scores" else one.length > one.columns
+    if word in ("scores", "values") and phase is Phase.GRAD_INPUT and second:
+        phase = Phase.GRAD_WEIGHT
+    chosen = []
+    known = {each.product for each in captured(source)}
+    for name in names if known.issuperset(names) else ("qkv",) if "qkv" in known and word == "qkv" else names:
+        layers = captured(source, name, phase)
+        chosen.append(layers[min(layer, len(layers) - 1)])
+    return tuple(chosen)
+
+
+def delivered_db(core: Core, samples: Sequence[Sample]) -> dict[str, float]:
+    """Return executed signal over noise, decibels: of all products by multiply-accumulates, and by phase.
+
+    Parameters
+    ----------
+    core : Core
+        Any core.
+    samples : sequence of Sample
+        What is executed.
+    """
+    import torch  # noqa: PLC0415 - only to execute
+
+    from optical.execution.numerics import AnalogNumerics  # noqa: PLC0415 - torch
+
+    specs = {phase: AnalogNumerics(core.analog(phase)) for phase in {one.phase for one in samples}}
+    results = []
+    for number, one in enumerate(samples):
+        a, b = (torch.from_numpy(x[None]).float() for x in (one.a_MK, one.b_KN))
+        results.append(specs[one.phase].matmul(a, b, number)[0].double().numpy())
+    return _averages(samples, results)
+
+
+def format_db(name: str, samples: Sequence[Sample]) -> dict[str, float]:
+    """Return the same of a number format."""
+    found = format_named(name)
+    return _averages(samples, [found.product(one.a_MK, one.b_KN, one.phase) for one in samples])
+
+
+def _averages(samples: Sequence[Sample], results: Sequence[np.ndarray]) -> dict[str, float]:
+    noise: dict[str, list[tuple[float, float]]] = {"all": []}
+    for one, result in zip(samples, results, strict=True):
+        ratio = 10.0 ** (-signal_to_noise_db(one.exact_MN, result) / 10.0)
+        for group in ("all", str(one.phase)):
+            noise.setdefault(group, []).append((one.weight, ratio))
+    return {
+        group: -10.0 * math.log10(math.fsum(w * x for w, x in each) / math.fsum(w for w, _ in each))
+        for group, each in noise.items()
+    }
+
+
+def power_for(core: Core, target_db: float, samples: Sequence[Sample]) -> float:
+    """Return the smallest laser power at which a core delivers a signal over noise as executed, watt.
+
+    Parameters
+    ----------
+    core : Core
+        Any core.
+    target_db : float
+        What is wanted on all samples.
+    samples : sequence of Sample
+        What is executed, with the same draws at every power.
+
+    Raises
+    ------
+    LinkError
+        If no light in reach delivers it.
+    """
+    present_w = float(get_at(core, LASER))
+
+    def reached(relative: float) -> float:
+        try:
+            return delivered_db(replace_at(core, LASER, relative * present_w), samples)["all"]
+        except LinkError:
+            return -math.inf
+
+    low, high = (1.0, reached(1.0)), (1.0, reached(1.0))
+    while high[1] < target_db:
+        low, high = high, (STEP * high[0], reached(STEP * high[0]))
+        if high[0] > BRIGHTEST or not math.isfinite(high[1]):
+            msg = (
+                f"no light delivers {target_db:.1f} dB: {low[1]:.1f} dB at {low[0] * present_w:.3g} W a line"
+            )
+            raise LinkError(msg)
+    while low[1] >= target_db and low[0] > 1.0 / BRIGHTEST:
+        low, high = (low[0] / STEP, reached(low[0] / STEP)), low
+    for _ in range(CLOSER):
+        if not math.isfinite(low[1]) or high[1] <= low[1]:
+            break
+        share = (target_db - low[1]) / (high[1] - low[1])
+        middle = low[0] * (high[0] / low[0]) ** min(1.0, max(0.0, share))
+        found = (middle, reached(middle))
+        low, high = (found, high) if found[1] < target_db else (low, found)
+    return high[0] * present_w
+
+
+@dataclass(frozen=True, kw_only=True)
+class RescueRow:
+    """One rescue of a core."""
+
+    rescue: str
+    """Its names, or ``none``."""
+    core: str
+    """Name of the core by which a system takes it."""
+    settings: tuple[str, ...]
+    """Numbers of the core that it changes."""
+    captured_db: float
+    """Executed signal over noise on captured operands with the laser as shipped."""
+    phases_db: dict[str, float]
+    """The same by phase."""
+    executed_db: dict[str, float]
+    """Executed on other kinds of operands, length `LENGTH`."""
+    predicted_db: dict[str, float]
+    """Predicted on those."""
+    j_per_mac: float
+    """Energy per multiply-accumulate of a layer with the laser as shipped."""
+    s_per_mac: float
+    """Time of the same."""
+    target_power_w: float | None = None
+    """Laser power, of a line, at which it delivers the target; None if it cannot."""
+    target_j_per_mac: float | None = None
+    """Energy per multiply-accumulate at that power; None if no accelerator fits."""
+    target_s_per_mac: float | None = None
+    """Time of the same."""
+    why_not: str = ""
+    """Why there is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking(Result):
+    """Rescues of a core, the least energy at the target first."""
+
+    core: str
+    """The core."""
+    model: str
+    """Whose products."""
+    source: str
+    """Whose operands."""
+    target: str
+    """Number format, or decibels."""
+    target_db: float
+    """Signal over noise that all are brought to."""
+    rescues: tuple[RescueRow, ...]
+    """In order."""
+
+    @property
+    def best(self) -> RescueRow:
+        """Least energy at the target; if none reaches it, most signal over noise."""
+        return self.rescues[0]
+
+    def report(self) -> list[Block]:
+        """Return the ranking."""
+        bare = next(one for one in self.rescues if one.rescue == "none")
+        rows = [
+            ReportRow(
+                label=one.rescue,
+                values=(
+                    f"{one.captured_db:.1f}",
+                    f"{one.executed_db['outliers']:.1f}",
+                    f"{one.executed_db['gaussian']:.1f}",
+                    f"{one.j_per_mac / bare.j_per_mac:.2f}",
+                    "-" if one.target_power_w is None else f"{one.target_power_w * 1e3:.3g}",
+                    "-" if one.target_j_per_mac is None else f"{one.target_j_per_mac / PICOJOULE:.2f}",
+                    "-" if one.target_s_per_mac is None else f"{one.target_s_per_mac / bare.s_per_mac:.2f}",
+                ),
+            )
+            for one in self.rescues
+        ]
+        heads = ("captured dB", "outliers dB", "Gauss dB", "energy", "mW/line", "pJ/MAC", "time")
+        title = (
+            f"Rescues of '{self.core}': {self.model}'s products on captured operands of {self.source}\n"
+            f"dB and energy (over the bare core) as shipped; then at the {self.target_db:.1f} dB of "
+            f"{self.target}, least energy first"
+        )
+        cannot = [f"{one.rescue}: {one.why_not}" for one in self.rescues if one.why_not]
+        return [ReportTable(title, heads, rows), *cannot]
+
+    def record(self) -> dict[str, Any]:
+        """Return everything as plain data, SI throughout."""
+        return {
+            "core": self.core,
+            "operands_of": self.source,
+            "target": self.target,
+            "target_db": self.target_db,
+            "best": self.best.core,
+            "rescues": [dataclasses.asdict(one) for one in self.rescues],
+        }
+
+    def rows(self) -> list[Row]:
+        """Return a row for each rescue."""
+        rows = []
+        for one in self.rescues:
+            row: Row = {
+                name: value
+                for name, value in dataclasses.asdict(one).items()
+                if name not in ("settings", "phases_db", "executed_db", "predicted_db")
+            }
+            row |= {f"captured_{name}_db": value for name, value in one.phases_db.items() if name != "all"}
+            row |= {f"executed_{name}_db": value for name, value in one.executed_db.items()}
+            row |= {f"predicted_{name}_db": value for name, value in one.predicted_db.items()}
+            rows.append(row)
+        return rows
+
+    def figure(self) -> Figure:
+        """Return energy at the target over signal to noise as shipped."""
+        with styled():
+            figure = new_figure(FIGURE_IN)
+            axes = figure.add_subplot()
+            for place, one in enumerate(self.rescues):
+                energy = one.j_per_mac / PICOJOULE
+                colour = PALETTE[place % len(PALETTE)]
+                axes.plot(one.captured_db, energy, "o", color=colour)
+                axes.annotate(one.rescue, (one.captured_db, energy), (4, 4), textcoords="offset points")
+            axes.axvline(self.target_db, color=REFERENCE, linestyle="--", label=self.target)
+            axes.set_xlabel("executed signal over noise on captured operands, laser as shipped (dB)")
+            axes.set_ylabel("energy per multiply-accumulate (pJ)")
+            axes.legend()
+            return figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankRescues(Study):
+    """Ranking of what rescues the precision of a core."""
+
+    core: str = option("crossbar", "core by name (heliograph list cores)")
+    model: str = option("llama-3-8b", "model whose products set lengths and weights")
+    source: str = option("minilm-l6", "model whose captured operands are used: minilm-l6 or small-gpt")
+    layer: int = option(3, "its block", metavar="N")
+    target: str = option("fp8", "signal over noise that lasers are sized for: a number format, or decibels")
+    seed: int = option(0, "seed of the operands")
+    quick: bool = option(False, "try the single rescues and the best known combination only")
+
+    def default_out(self) -> Path:
+        """Return a directory of the core's name."""
+        return Path("results") / f"rescue_{file_name(self.core)}"
+
+    def run(self, progress: Progress) -> Ranking:
+        """Return the ranking."""
+        if self.layer < 0 or self.seed < 0:
+            msg = f"layer and seed must be at least 0; got {self.layer} and {self.seed}"
+            raise ParameterError(msg)
+        bare, config = core_named(self.core), model_named(self.model)
+        plan = plan_for(config, "", accelerators=1024, memory_bytes=to_si("memory_bytes", 80.0, "GB"))
+        products = [one for one in products_of(step_graph(config, plan)) if one.name != "head.logits"]
+        samples = samples_of(products, self.source, layer=self.layer, seed=self.seed)
+        wanted_db = self._target_db(samples)
+        tried: list[tuple[tuple[str, ...], tuple[str, ...]]] = [(names, ()) for names in COMBINATIONS]
+        if hasattr(bare, SHORT_SUMS):
+            tried.append((("rotation", "block"), (f"core.{SHORT_SUMS}=1",)))
+        if self.quick:
+            tried = [one for one in tried if len(one[0]) <= 1 or one == (("rotation", "block"), ())]
+        rows = []
+        for done, (names, settings) in enumerate(tried):
+            progress(JOINT.join(names) or "bare", done, len(tried))
+            rows.append(self._row(names, settings, samples, wanted_db))
+        progress("ranked", len(tried), len(tried))
+        return Ranking(
+            core=self.core,
+            model=self.model,
+            source=self.source,
+            target=self.target,
+            target_db=wanted_db,
+            rescues=tuple(sorted(rows, key=_order)),
+        )
+
+    def _target_db(self, samples: Sequence[Sample]) -> float:
+        try:
+            return float(self.target.lower().removesuffix("db"))
+        except ValueError:
+            return format_db(self.target, samples)["all"]
+
+    def _row(
+        self,
+        names: tuple[str, ...],
+        settings: tuple[str, ...],
+        samples: Sequence[Sample],
+        wanted_db: float,
+    ) -> RescueRow:
+        """Return what one rescue does and costs."""
+        name = JOINT.join((self.core, *names))
+        built = bench(name, assignments=settings)
+        core = built.unit.core
+        energy, time = _per_mac(built)
+        found = delivered_db(core, samples)
+        row = RescueRow(
+            rescue=" + ".join((*names, *(("short sums",) if settings else ()))) or "none",
+            core=name,
+            settings=settings,
+            captured_db=found["all"],
+            phases_db=found,
+            executed_db={str(kind): _executed_on(core, kind, self.seed) for kind in TOLD},
+            predicted_db={
+                str(kind): predicted(core.analog(Phase.FORWARD), operands_of(kind), LENGTH).snr_db
+                for kind in TOLD
+            },
+            j_per_mac=energy,
+            s_per_mac=time,
+        )
+        try:
+            power_w = power_for(core, wanted_db, samples)
+            row = dataclasses.replace(row, target_power_w=power_w)
+            energy, time = _per_mac(bench(name, assignments=(*settings, f"core.{LASER}={power_w!r}")))
+        except HeliographError as error:
+            return dataclasses.replace(row, why_not=str(error))
+        return dataclasses.replace(row, target_j_per_mac=energy, target_s_per_mac=time)
+
+
+def _order(one: RescueRow) -> tuple[float, float]:
+    energy = math.inf if one.target_j_per_mac is None else one.target_j_per_mac
+    return energy, -one.captured_db
+
+
+def _per_mac(built: Any) -> tuple[float, float]:  # noqa: ANN401 - `experiments.core.Bench`
+    """Return energy and time per multiply-accumulate of a layer's three products."""
+    energies = built.energies()
+    macs = math.fsum(one.macs for one in energies)
+    energy = math.fsum(one.j_per_mac * one.macs for one in energies)
+    return energy / macs, math.fsum(one.time_s for one in energies) / macs
+
+
+def _executed_on(core: Core, kind: OperandKind, seed: int) -> float:
+    """Return executed signal over noise on a kind of operands."""
+    a, b = operands_of(kind).draw(np.random.default_rng(seed), ROWS, LENGTH, ROWS)
+    one = Sample(kind=str(kind), phase=Phase.FORWARD, weight=1.0, a_MK=a, b_KN=b, exact_MN=a @ b)
+    return delivered_db(core, (one,))["all"]
