@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
 
 from simulator.errors import ParameterError
 
@@ -121,6 +123,7 @@ def dbm_from_watts(power_w: float) -> float:
     return db_from_ratio(power_w / 1e-3)
 
 
+@cache
 def dimension_of(name: str) -> tuple[str, str] | None:
     """Return ``(dimension, SI unit)`` of a quantity's name, or None for a dimensionless one."""
     for suffix, dimension in SUFFIXES.items():
@@ -129,16 +132,17 @@ def dimension_of(name: str) -> tuple[str, str] | None:
     return None
 
 
-def accepted_units(name: str) -> dict[str, float]:
+@cache
+def accepted_units(name: str) -> Mapping[str, float]:
     """Return every unit that a table may use for the quantity `name`, with its factor to SI."""
     dimension = dimension_of(name)
     if dimension is None:
-        return {"1": 1.0, "": 1.0, "%": 0.01}
+        return MappingProxyType({"1": 1.0, "": 1.0, "%": 0.01})
     label, unit = dimension
     units = {unit: 1.0}
     if unit not in _UNPREFIXED:
         units |= {prefix + unit: factor for prefix, factor in _PREFIXES.items()}
-    return units | _EXTRA_UNITS.get(label, {})
+    return MappingProxyType(units | _EXTRA_UNITS.get(label, {}))
 
 
 def to_si(name: str, value: float, unit: str) -> float:
