@@ -26,7 +26,7 @@ ADC = device_table().build(Converter, "adc")
 
 
 def test_every_row_of_the_table_is_used_by_a_default():
-    found = [*(load_core(name) for name in CORES), ChipElectronics()]
+    found = [*(load_core(name) for name in (*CORES, "crossbar+hybrid")), ChipElectronics()]
     built = {device_table().build(Sram, "sram").name, device_table().build(WholeChip, "photonic").name}
     built |= {device_table().build(Die, name).name for name in ("photonic_die", "cmos_die")}
     while found:
