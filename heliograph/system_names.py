@@ -27,8 +27,12 @@ DEFAULT_GPU = "h100"
 RIVAL_GPUS = ("h100", "b200")
 """GPUs that a comparison sets light beside where nobody names one: that of most published training runs, in
 bf16 and fp8, and the next generation's, in fp8."""
-DEFAULT_CORE = "block_float"
-"""Core of photonic accelerators where nobody names one."""
+DEFAULT_CORE = "homodyne+rotation+block"
+"""Core of photonic accelerators where nobody names one: of those that reach fp8's precision within a GPU's
+power, the one that takes least energy a product."""
+DEFAULT_PARTS: Mapping[str, str] = MappingProxyType({"adc": "adc_survey_8b"})
+"""Parts of that core in place of those that it has by its name; with an output converter of fewer bits it
+does not reach that precision."""
 DEFAULT_ACCELERATORS = 1024
 """Accelerators where nobody says how many."""
 MOST_ACCELERATORS = 2**24
@@ -127,6 +131,8 @@ class Choice:
     """Sizing of photonic accelerators."""
     core: str
     """Their core."""
+    parts: Mapping[str, str]
+    """Parts of it in place of its own, by their path in the core."""
     fabric: str
     """Its fabric."""
     precision: Precision | None
@@ -204,6 +210,7 @@ def choice_of(name: str, options: Options, usual_accelerators: int = DEFAULT_ACC
         gpu=gpu,
         basis=Basis(options.basis or own.basis or Basis.POWER),
         core=said.core or options.core or own.core or DEFAULT_CORE,
+        parts={} if said.core or options.core or own.core else DEFAULT_PARTS,
         fabric=CIRCUITS if base.circuits else packets,
         precision=_format(said.precision or options.precision or own.precision),
         changes=said.changes,

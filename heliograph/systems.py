@@ -400,7 +400,12 @@ def _photonic_parts(gpu: Gpu, core: Core) -> dict[str, Any]:
 def _plain(chosen: Choice) -> System:
     """Return the system of a choice with one cluster of cores, before any change."""
     gpu = load_gpu(chosen.gpu)
-    parts = _photonic_parts(gpu, core_named(chosen.core)) if chosen.base.light else {}
+    parts = {}
+    if chosen.base.light:
+        core = core_named(chosen.core)
+        for path, part in chosen.parts.items():
+            core = with_part(core, path, part)
+        parts = _photonic_parts(gpu, core)
     return System(
         name=chosen.label,
         gpu=gpu,

@@ -122,7 +122,7 @@ def test_a_parameter_set_twice_is_refused(assignments):
 
 
 def test_a_command_may_set_what_a_file_sets(file):
-    path = file('base = "photonic_packet"\n[photonic.core]\nlaser_power_w = "30 mW"\n')
+    path = file('base = "photonic_packet:block_float"\n[photonic.core]\nlaser_power_w = "30 mW"\n')
     found = build_system(path, accelerators=N, assignments=("laser_power_w=20 mW",))
     assert found.laser_power_w == 0.02
     assert found.settings == (("photonic.core.core.laser_power_w", "20 mW"),)

@@ -15,7 +15,7 @@ MODEL = "llama-3-8b"
 
 @pytest.fixture(scope="module")
 def runs():
-    changed = hg.system("photonic_ocs", accelerators=16).with_(laser_power_w="20 mW")
+    changed = hg.system("photonic_ocs:crossbar", accelerators=16).with_(laser_power_w="20 mW")
     return hg.compare(["gpu_packet"], MODEL, PLAN), hg.compare(["gpu_packet@torus", changed], MODEL, PLAN)
 
 
@@ -38,8 +38,8 @@ def test_every_row_says_what_it_is_of(runs):
         "seed": None,
         "model": MODEL,
         "plan": "tp=8,pp=1,dp=2,micro_batch=1,global_batch=16,sequence_length=2048",
-        "system": "photonic_ocs",
-        "settings": "photonic.core.core.laser_power_w=20 mW",
+        "system": "photonic_ocs:crossbar",
+        "settings": "photonic.core.laser_power_w=20 mW",
         "accelerators": 16,
     }
     for part in runs[1].parts():

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from heliograph.small_gpt import Accuracy, steps_to_loss
+from heliograph.small_gpt import Accuracy, steps_to_loss, system_arithmetic
 from heliograph.systems import build_system
 from heliograph.tables import UNRESOLVED, comparison_rows
 from optical.cores import load_core
@@ -124,7 +124,7 @@ def test_comparison_tells_steps_time_and_energy_to_loss():
             config=config,
             plan=plan,
             results=(result,),
-            accuracies={"block_float": accuracy_of(curve, curve, curve)},
+            accuracies={system_arithmetic(result.system).label: accuracy_of(curve, curve, curve)},
         )
         (records[name],) = comparison.records()
         shown[name] = {row.label: row.values[0] for row in comparison_rows(comparison.records())}
