@@ -19,6 +19,7 @@ from heliograph.parameters import Parameter, parameters_of
 from heliograph.precision import DEFAULT_OPERANDS, ROWS, PrecisionRow, model_products, precision_table
 from heliograph.registry import core_named
 from heliograph.report import ReportRow, ReportTable, format_quantity, format_si, prefix_of
+from heliograph.sanity_checks import light_limits
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
 from heliograph.systems import build_system
 from optical.cores.sizing import core_precision
@@ -679,6 +680,7 @@ class CoreResult(Result):
         return [
             ReportTable(f"Core {name}", [str(phase) for phase in PHASES], study_rows(self)),
             *summary_lines(self),
+            *(f"Beyond a limit: {said}." for said in light_limits(self.bench.unit)),
             ReportTable("Executed signal over noise, dB", _heads(self), precision_rows(self)),
             f"Sums of K products, {ROWS} x {ROWS} outputs; outliers: 0.1 % of A's channels 20 times larger.",
             ReportTable("Numbers it is made of", ("value", "low", "high"), parameter_rows(self)),

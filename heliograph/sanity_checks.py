@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 import warnings
+from typing import Any
 
 from heliograph.parameters import beyond_range
 from heliograph.report import format_quantity
 from optical.accelerator import PhotonicUnit
 from optical.devices import Converter
+from optical.devices.light_limits import LitChip, limits_of
 from optical.devices.limits import sampling_floor_j, snr_from_bits
 from optical.execution.precision import predicted
 from simulator.errors import ParameterError, RangeWarning, SuspectWarning
 from simulator.operand_statistics import OperandKind, operands_of
 from simulator.operators import Phase
 from simulator.parameter_tree import get_at
-from simulator.units import db_from_ratio, dimension_of, to_si
+from simulator.units import db_from_ratio, dimension_of, ratio_from_db, to_si
 
 BUILT_J_PER_MAC = to_si("energy_j", 0.84, "pJ")
 """Energy of the best whole chip (PACE, Nature 640, 361 (2025))."""
@@ -66,6 +68,36 @@ def warn_of_unit(system: object, key: str, text: float | str) -> None:
         f"if that is not meant, write the unit, e.g. {key}='{stood}'"
     )
     warnings.warn(msg, SuspectWarning, stacklevel=3)
+
+
+def light_limits(unit: PhotonicUnit) -> tuple[str, ...]:
+    """Return a sentence for each limit of light and size that a photonic unit passes.
+
+    Parameters
+    ----------
+    unit : PhotonicUnit
+        The unit; a core that has no comb, rings or detectors of its own is not held to theirs.
+    """
+    core: Any = unit.core
+    while not hasattr(core, "laser_power_w"):
+        core = core.core
+    link, lines = getattr(core, "link", None), int(core.modulators) if hasattr(core, "comb") else 1
+    lines = getattr(core, "wavelengths", lines)
+    detector = getattr(core, "detector", None)
+    received_w = link.received_w if link is not None else 0.0
+    responsivity = detector.responsivity_a_per_w if detector is not None else 0.0
+    return limits_of(
+        LitChip(
+            lines=lines,
+            line_w=core.laser_power_w,
+            coupled_w=core.laser_power_w * ratio_from_db(-core.laser.coupling_loss_db),
+            feed_m=core.layout.feed_length_m if hasattr(core, "layout") else 0.0,
+            linear_db_per_m=core.waveguide.loss_db_per_m,
+            rings=hasattr(core, "router"),
+            detector_a=2.0 * responsivity * lines * received_w,
+            area_m2=unit.area_m2,
+        )
+    )
 
 
 def warn_of_system(name: str, system: object, unit: PhotonicUnit | None) -> None:
