@@ -25,7 +25,7 @@ from optical.cores import CORES, load_core, resized
 from optical.cores.core import Core
 from optical.cores.sizing import BRIGHTEST, LASER, Product, core_precision, most_precision, with_laser_for
 from simulator.amounts import Reals
-from simulator.errors import HeliographError, LinkError, ParameterError
+from simulator.errors import BudgetError, HeliographError, LinkError, ParameterError
 from simulator.interfaces import Bound
 from simulator.operand_statistics import OperandKind, operands_of
 from simulator.operators import Elementwise, Held, MatMul, MatMuls, Phase
@@ -323,10 +323,7 @@ def study(
         For ranges that make no sense and unknown names.
     """
     targets, uses, product = decibel_grid(precision), reuse_grid(reuse), layer_product(operands)
-    systems = {
-        name: build_system("photonic_packet", core=name, accelerators=1, gpu=gpu, basis=basis)
-        for name in CORES
-    }
+    systems = {name: photonic_system(name, gpu=gpu, basis=basis) for name in CORES}
     sizes = [
         variant(
             system,
@@ -358,6 +355,23 @@ def study(
         gpus=gpus,
         rivals=tuple(next((price for price in own if price.snr_db >= target), None) for target in targets),
     )
+
+
+def photonic_system(name: str, *, gpu: str, basis: str) -> System:
+    """Return the accelerator of a core as it is, even where one cluster of it has no room.
+
+    Parameters
+    ----------
+    name : str
+        The core (`optical.cores.CORES`).
+    gpu, basis : str
+        As of `study`.
+    """
+    try:
+        return build_system("photonic_packet", core=name, accelerators=1, gpu=gpu, basis=basis)
+    except BudgetError:
+        found = build_system("photonic_packet", core=name, accelerators=1, gpu=gpu, basis=str(Basis.COUNT))
+        return dataclasses.replace(found, basis=Basis(basis))
 
 
 def _cap(core: Core, product: Product) -> tuple[float, str]:
