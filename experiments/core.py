@@ -683,6 +683,11 @@ class CoreResult(Result):
             *(f"Beyond a limit: {said}." for said in light_limits(self.bench.unit)),
             ReportTable("Executed signal over noise, dB", _heads(self), precision_rows(self)),
             f"Sums of K products, {ROWS} x {ROWS} outputs; outliers: 0.1 % of A's channels 20 times larger.",
+            *(
+                [ReportTable("Light, from source to sample", ("",), path)]
+                if (path := light_rows(self))
+                else []
+            ),
             ReportTable("Numbers it is made of", ("value", "low", "high"), parameter_rows(self)),
             "Sources of each: heliograph show NAME. The paths are what --set takes.",
         ]
@@ -725,6 +730,37 @@ def study(bench: Bench, operands: OperandKind = DEFAULT_OPERANDS) -> CoreResult:
         swings=tornado(bench.unit, bench.tokens, operands),
         parameters=tuple(parameters_of(bench.unit)),
     )
+
+
+def light_rows(found: CoreResult) -> list[ReportRow]:
+    """Return each loss of a core's light by name, and what its receiver makes of the symbols.
+
+    Notes
+    -----
+    Nothing for cores that read phases: they have a path for each modulus.
+    """
+    link = getattr(analog_core(found.bench.unit.core), "link", None)
+    if link is None:
+        return []
+    seen = link.receiver
+    found_db = [(one.name, f"{one.loss_db:.2f} dB") for one in link.elements]
+    divided = ("division among outputs", f"{link.split:g}")
+    told = [
+        ("received power of a full operand", format_si(link.received_w, "W")),
+        ("share of the current that is read", f"{seen.gain:.3f}"),
+        ("other symbols, over the product", f"{db_from_ratio(seen.interference):.1f} dB"),
+        ("noise bandwidth of the amplifier", format_si(seen.bandwidth_hz, "Hz")),
+        ("noise bandwidth of the light", format_si(seen.light_bandwidth_hz, "Hz")),
+    ]
+    if link.mixing > 0.0:
+        told.append(("other lines, over the product", f"{db_from_ratio(link.mixing):.1f} dB"))
+    rows = [
+        ReportRow(label=name, values=(value,), note="link budget") for name, value in (*found_db, divided)
+    ]
+    return rows + [
+        ReportRow(label=name, values=(value,), note="link budget", section=not at)
+        for at, (name, value) in enumerate(told)
+    ]
 
 
 def study_rows(found: CoreResult) -> list[ReportRow]:

@@ -130,7 +130,7 @@ def converter_ratios(dac: Converter, adc: Converter, length: int, operands: int 
 
 RECEIVER = "amplifier, dark current, extinction"
 SHOT = "shot noise"
-FLUCTUATION = "laser intensity and last symbol"
+FLUCTUATION = "laser intensity, other symbols and lines"
 """Causes of a sample's noise."""
 
 

@@ -17,6 +17,7 @@ from experiments.core import (
     bench,
     layer_precision,
     layer_products,
+    light_rows,
     parameter_rows,
     precision_rows,
     snr_curve,
@@ -194,3 +195,13 @@ def test_directory_that_cannot_be_made_is_bad_input(capsys, tmp_path):
     code, _, err = call(capsys, "crossbar", "--out", str(tmp_path / "file" / "inside"))
     assert code == BAD_INPUT
     assert "--out" in err
+
+
+def test_every_loss_of_the_light_is_told_by_name():
+    rows = {row.label: row.values[0] for row in light_rows(study(bench("crossbar")))}
+    assert {"coupling", "2 x ring_router", "passed routers", "mzm", "broadcast route"} <= set(rows)
+    link = bench("crossbar").unit.core.link
+    told_db = sum(float(rows[one.name].removesuffix(" dB")) for one in link.elements)
+    assert told_db == pytest.approx(link.loss_db, abs=0.05)
+    assert rows["noise bandwidth of the amplifier"].endswith("GHz")
+    assert float(rows["other symbols, over the product"].removesuffix(" dB")) < 0.0
