@@ -255,9 +255,10 @@ def test_core_is_frozen_and_hashable():
 def test_eight_bit_energy_of_today_is_that_of_measured_chips():
     """LT's 8-bit model is 0.97 pJ/MAC; full chips are at 0.84 (PACE) and 2.43 (Lightmatter 2025).
 
-    Beyond them, by half at most: both hold their weights, and here both operands are sent anew.
+    Beyond them, twice at most: both hold their weights, and here both operands are sent anew, and pay for
+    the rings and routes that they pass.
     """
     operator = product(m=4096, k=4096, n=4096)
     cost = LT_B.cost(operator)
     total_j = sum(cost.energy_j.values()) + LT_B.static_w * cost.time_s
-    assert 0.84 * PICO < total_j / operator.macs < 1.5 * 2.43 * PICO
+    assert 0.84 * PICO < total_j / operator.macs < 2.0 * 2.43 * PICO
