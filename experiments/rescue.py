@@ -65,7 +65,7 @@ ROWS, MOST_LENGTH = 32, 2048
 BRIGHTEST, STEP, CLOSER = 1e3, 4.0, 3
 """Light over the present light to which power is looked for, factor of that search, and interpolations of
 the logarithm of power by decibels within a step. Choices."""
-FIGURE_IN = 3.5
+FIGURE_IN = 4.0
 """Height of the figure, inches."""
 PICOJOULE = to_si("energy_j", 1.0, "pJ")
 _CAPTURED_AS = {
@@ -340,19 +340,20 @@ class Ranking(Result):
         return rows
 
     def figure(self) -> Figure:
-        """Return energy at the target over signal to noise as shipped."""
+        """Return executed precision of each rescue, its energy beside it."""
+        shown = self.rescues[::-1]
         with styled():
             figure = new_figure(FIGURE_IN)
             axes = figure.add_subplot()
-            for place, one in enumerate(self.rescues):
-                energy = one.j_per_mac / PICOJOULE
-                colour = PALETTE[place % len(PALETTE)]
-                axes.plot(one.captured_db, energy, "o", color=colour)
-                axes.annotate(one.rescue, (one.captured_db, energy), (4, 4), textcoords="offset points")
+            axes.barh([one.rescue for one in shown], [one.captured_db for one in shown], color=PALETTE[0])
+            for place, one in enumerate(shown):
+                axes.text(
+                    max(0.0, one.captured_db) + 0.3, place, f"{one.j_per_mac / PICOJOULE:.2g} pJ", va="center"
+                )
             axes.axvline(self.target_db, color=REFERENCE, linestyle="--", label=self.target)
+            axes.set_xlim(0.0, 1.2 * self.target_db)
             axes.set_xlabel("executed signal over noise on captured operands, laser as shipped (dB)")
-            axes.set_ylabel("energy per multiply-accumulate (pJ)")
-            axes.legend()
+            axes.legend(loc="lower right")
             return figure
 
 
