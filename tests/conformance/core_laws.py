@@ -275,6 +275,9 @@ def not_there(unit):
         "calibration_interval_s": not unit.core.calibration.time_s,
         "electronics.bias.power_w": not any(isinstance(one, Modulator) for one in standing),
         "electronics.scaler.element_j": formats,
+        "electronics.serialiser.area_m2": not any(
+            part.name == "dac" for part in unit.core.parts() if part.per is Per.CORE
+        ),
     }
     return {path for path, without in absent.items() if without}
 
