@@ -21,6 +21,7 @@ from optical.fabrics.node_circuits import (
     RegionCircuits,
     card_variants,
     changed_links,
+    idle_of_packets,
     region_links,
 )
 from optical.fabrics.switches import LaneOptics, OpticalSwitch, load_optics, load_switch
@@ -117,7 +118,7 @@ class HybridFabric(NodeCircuits):
             prefetches=self.turning is PortTiming.PREFETCHED,
             reconfiguration_s=self.switch.reconfiguration_s,
             ports=self.card_ports,
-            idle_numbers=self.optics.idle_numbers,
+            idle_numbers={**idle_of_packets(self.packets), **self.optics.idle_numbers},
         )
 
     def with_policy(self, policy: CircuitPolicy, timing: PortTiming | None = None) -> HybridFabric:

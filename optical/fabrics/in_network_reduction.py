@@ -14,7 +14,7 @@ import numpy as np
 from optical.devices import Laser, Modulator, Photodetector, Tia, device_table
 from optical.devices.modulators import load_j
 from optical.devices.named_parts import named_parts_table
-from optical.fabrics.node_circuits import Packets
+from optical.fabrics.node_circuits import Packets, idle_of_packets
 from optical.fabrics.switches import PARAMETERS
 from simulator.checks import check_positive, check_range
 from simulator.errors import LinkError
@@ -336,7 +336,12 @@ class OpticalReduction(GraphFabric):
     def traits(self) -> Traits:
         """Library of the nodes, and units between them that add."""
         bits = self.effective_bits if self.nodes > 1 else None
-        return Traits(scale_up=self.scale_up, network_adder=self.network_adder, reduction_bits=bits)
+        return Traits(
+            scale_up=self.scale_up,
+            network_adder=self.network_adder,
+            reduction_bits=bits,
+            idle_numbers=idle_of_packets(self.packets),
+        )
 
     @property
     def effective_bits(self) -> float:

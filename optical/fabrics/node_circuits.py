@@ -32,9 +32,15 @@ from optical.fabrics.switches import (
 )
 from optical.scheduling.topology import job_topology
 from simulator.errors import LinkError
-from simulator.fabric import CircuitPolicy, Fabric, PortOwner, Ports
+from simulator.fabric import CircuitPolicy, Fabric, PortOwner, Ports, Traits
 from simulator.interfaces import Flows, Wiring
 from simulator.topology.scale_up import BillItem, Nic, ScaleUp
+
+
+def idle_of_packets(packets: Packets) -> dict[str, str]:
+    """Return the numbers of a packet fabric that count for nothing beside circuits, each with the reason."""
+    one_path = "packets beside circuits take one path each"
+    return {**packets.traits.idle_numbers, "queue_pairs": one_path}
 
 
 class CircuitChoice(StrEnum):
@@ -62,6 +68,11 @@ class Packets(Protocol):
     @property
     def endpoints(self) -> int:
         """Accelerators."""
+        ...
+
+    @property
+    def traits(self) -> Traits:
+        """Abilities."""
         ...
 
     @property

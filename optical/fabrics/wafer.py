@@ -15,7 +15,7 @@ import numpy as np
 
 from optical.fabrics.circuits import DARK, Circuits, ForwardingCircuits, circuit_wiring, lit_detours
 from optical.fabrics.lane_assignment import domain_demands, job_links, lanes_of
-from optical.fabrics.node_circuits import Packets, changed_links
+from optical.fabrics.node_circuits import Packets, changed_links, idle_of_packets
 from optical.fabrics.switches import PARAMETERS, LaneBudget
 from simulator.checks import check_choices, check_positive, check_range
 from simulator.errors import LinkError, ParameterError, RouteError
@@ -229,6 +229,7 @@ class WaferFabric(Fabric):
             prefetches=self.turning is PortTiming.PREFETCHED,
             reconfiguration_s=self.wafer.reconfiguration_s,
             ports=Ports(owner=PortOwner.ENDPOINT, owners=self.endpoints, lanes=self.wafer.lanes),
+            idle_numbers=idle_of_packets(self.packets),
         )
 
     def with_policy(self, policy: CircuitPolicy, timing: PortTiming | None = None) -> WaferFabric:
