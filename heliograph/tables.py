@@ -163,15 +163,11 @@ MILLION_USD, THOUSAND_USD = 1e6, 1e3
 TENTH_USD = 0.1
 """Dollars below which a price of tokens needs more than three decimals."""
 _PRECISION: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
-    ("signal to noise", "of its products", lambda r: f"{r['snr_db']:.1f} dB"),
+    ("signal to noise", "products", lambda r: f"{r['snr_db']:.1f} dB"),
     ("  operands", "stated", lambda r: str(r["operands"])),
-    (
-        "  format, or laser sized for",
-        "see compare.md",
-        lambda r: str(r["precision_target"] or r["precision"]),
-    ),
-    ("  laser power a line", "solved, or set", _laser_power),
-    ("effective bits, full scale", "link budget", lambda r: f"{r['effective_bits']:.2f}"),
+    ("  format, or target", "chosen", lambda r: str(r["precision_target"] or r["precision"])),
+    ("  laser power a line", "for target", _laser_power),
+    ("effective bits, full scale", "one sample", lambda r: f"{r['effective_bits']:.2f}"),
 )
 _TRAINED: tuple[tuple[str, str, Callable[[Record], str]], ...] = (
     ("small GPT, loss (nats/byte)", "trained", _loss),
