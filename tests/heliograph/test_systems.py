@@ -247,7 +247,7 @@ def test_bad_names_and_values_get_one_sentence(name, options, match):
 
 def test_too_little_light_is_an_error_that_names_the_core():
     with pytest.raises(Exception, match="crossbar") as caught:
-        system("photonic_packet", "laser_power_w=1e-9")
+        system("photonic_packet:crossbar", "laser_power_w=1e-9")
     assert type(caught.value).__name__ == "LinkError"
 
 
