@@ -15,8 +15,9 @@ import torch
 
 from optical.conversion.noise_keys import NoiseKey, TensorKey, open_key
 from optical.conversion.policy import Policy, ProductKind
-from optical.execution import AnalogSpec, Mode, ProductSpecs
+from optical.execution import Mode, ProductSpecs
 from optical.execution.matmul import noisy_matmul
+from optical.execution.spec import EXACT
 from simulator.errors import WorkloadError
 from simulator.keys import mix_key
 
@@ -171,7 +172,7 @@ class Frame:
         more numbers than it needs, the same in all processes, whatever its rows. Part 0 begins at 0 anyway.
         """
         if self.key is None:
-            if specs.forward == specs.grad_input == specs.grad_weight == AnalogSpec.ideal():
+            if specs.forward == specs.grad_input == specs.grad_weight == EXACT:
                 return 0, 0
             name = self.site.name or "the model"
             msg = f"{name} draws noise from no key; run it within noise_key(seed, step) or give a model_key"

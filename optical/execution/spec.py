@@ -269,6 +269,10 @@ class AnalogSpec(LightNoise):
         )
 
 
+EXACT = AnalogSpec.ideal()
+"""The exact product."""
+
+
 def loads_second(m: Amount, n: Amount) -> Flag:
     """Return whether a weight-stationary core loads B of C = A B, and streams A, rather than the reverse.
 

@@ -30,7 +30,7 @@ from simulator.operators import Phase
 
 def test_each_output_bit_doubles_the_converter_s_energy():
     """Walden (1999): power over 2^ENOB times rate is the part's own figure of merit."""
-    found = settings("photonic_packet", accelerators=8)
+    found = settings("photonic_packet", accelerators=8, core="crossbar")
     present = found[0].system.photonic.core.adc
     bits = [one.system.photonic.core.adc for one in found if one.knob == OUTPUT_BITS]
     assert len(bits) == 5

@@ -313,9 +313,9 @@ CHANGES = {
 
 
 def test_every_field_of_the_spec_is_tried():
-    """Residue numbers and chips have tests of their own: test_number_formats.py, test_chip.py."""
+    """Others have tests of their own: test_number_formats.py, test_chip.py, test_transforms.py."""
     names = {field.name for field in dataclasses.fields(AnalogSpec)}
-    assert set(CHANGES) | {"residues", "chip", "common"} == names
+    assert set(CHANGES) | {"residues", "chip", "common", "transforms"} == names
 
 
 @pytest.mark.parametrize("name", sorted(set(CHANGES) - {"adc_bits"}))
