@@ -60,6 +60,7 @@ def shot_limited(core: Homodyne) -> AnalogSpec:
             dark_current_a=0.0,
             rin_db_per_hz=-math.inf,
             leakage=0.0,
+            gain=1.0,
             interference=0.0,
         ),
     )

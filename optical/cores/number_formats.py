@@ -226,6 +226,12 @@ class ResidueCore(FormattedCore):
         return math.ceil(len(self.moduli) / self.parallel)
 
     @property
+    def calibration(self) -> CalibrationCost:
+        """Cost of learning the errors of all copies at once."""
+        one = self.core.calibration
+        return dataclasses.replace(one, energy_j=self.parallel * one.energy_j)
+
+    @property
     def reload(self) -> Reload:
         """Time, energy and wear of loading all copies for one modulus each."""
         one = self.core.reload
