@@ -15,6 +15,7 @@ from heliograph.comparison import Comparison, Request, build_systems, compare_re
 from heliograph.records import new_run_directory
 from heliograph.registry import model_named
 from heliograph.report import ReportTable
+from heliograph.sanity_checks import light_limits
 from heliograph.simulation import wear_warnings
 from heliograph.tables import best_of, comparison_rows, deciding_table, precision_notes
 from simulator.errors import ParameterError
@@ -39,7 +40,7 @@ class Compared(Result):
         title = f"{comparison.config.name} on {comparison.results[0].system.accelerators:,} accelerators"
         blocks: list[Block] = [deciding_table(title, records, comparison.refused)]
         blocks += [one for sentence in refusals(comparison.refused) for one in (sentence, "")]
-        blocks += [best_of(records), *precision_notes(records)]
+        blocks += [best_of(records), *precision_notes(records), *passed_limits(comparison)]
         if self.detail or comparison.accuracies:
             blocks.append("")
             blocks += [ReportTable("In detail", [one["system"] for one in records], comparison_rows(records))]
@@ -72,6 +73,13 @@ class Compared(Result):
         """Write the files of the run; one of another configuration is never overwritten."""
         write(self.comparison, directory)
         return sorted(directory.iterdir())
+
+
+def passed_limits(comparison: Comparison) -> list[str]:
+    """Return a sentence for each limit of light and size that a photonic system passes, in short lines."""
+    units = [one.system.photonic for one in comparison.results if one.system.photonic is not None]
+    said = dict.fromkeys(sentence for unit in units for sentence in light_limits(unit))
+    return [fill(f"Beyond a limit: {sentence}.", LINE) for sentence in said]
 
 
 def refusals(reasons: Mapping[str, str]) -> list[str]:

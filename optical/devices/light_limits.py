@@ -160,10 +160,10 @@ def limits_of(chip: LitChip) -> tuple[str, ...]:
         )
     most_w = limit("comb_pump", "most_power_w")
     if together_w > most_w:
-        found.append(
-            f"{chip.lines} lines of {1e3 * chip.line_w:.1f} mW are {together_w:.2f} W of one source, and a "
-            f"packaged comb has had {most_w:g} W"
-        )
+        source = f"{together_w:.2f} W of one source"
+        if chip.lines > 1:
+            source += f" in {chip.lines} lines of {1e3 * chip.line_w:.1f} mW"
+        found.append(f"{source}, and a packaged comb has had {most_w:g} W")
     most_a = limit("germanium_detector", "most_current_a")
     if chip.detector_a > most_a:
         found.append(

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 import heliograph as hg
-from experiments.compare import Compare
+from experiments.compare import Compare, passed_limits
 from heliograph.comparison import Request, build_systems
 from heliograph.report import report_text
 from heliograph.small_gpt import BFLOAT16, FLOAT8, system_arithmetic
@@ -137,6 +137,15 @@ def test_the_table_has_a_row_for_each_system_within_80_columns(compared):
     times_s = [one["step_time_s"] for one in records]
     assert [one / told[-1] for one in told] == pytest.approx([one / times_s[-1] for one in times_s], rel=0.01)
     assert set(rows["photonic_ocs:mzi_mesh"]) == {"\u2013"}
+
+
+def test_limits_of_light_that_are_passed_stand_once_beneath_the_table(compared):
+    told = passed_limits(compared)
+    assert any("of one source" in sentence for sentence in told)
+    assert len(told) == len(set(told))
+    assert all(len(line) <= 80 for sentence in told for line in sentence.splitlines())
+    electronic = dataclasses.replace(compared, results=compared.results[:2])
+    assert passed_limits(electronic) == []
 
 
 def test_the_best_systems_are_those_of_the_least_numbers(compared):

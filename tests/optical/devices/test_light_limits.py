@@ -60,7 +60,7 @@ def test_dim_light_on_a_small_die_passes_no_limit():
     [
         ({"line_w": 0.5, "coupled_w": 0.3}, "loses .* dB of it to two-photon"),
         ({"coupled_w": 2e-3}, "silicon rings turn bistable from some 1 mW"),
-        ({"line_w": 0.5}, "12 lines of 500.0 mW are 6.00 W of one source"),
+        ({"line_w": 0.5}, "6.00 W of one source in 12 lines of 500.0 mW"),
         ({"detector_a": 0.02}, "20.00 mA at a detector"),
         ({"area_m2": 8.58e-4}, "42 % of dies of 858 mm2 are without a defect"),
     ],
