@@ -273,7 +273,7 @@ def test_aware_training_has_exact_gradients():
 
 
 def test_every_knob_of_the_front_moves_the_record():
-    found = settings("photonic_packet", accelerators=8)
+    found = settings("photonic_packet", accelerators=8, core="crossbar")
     present, rest = found[0], found[1:]
     assert {one.knob for one in rest} == {"laser power", "output bits", "array size", "wavelengths"}
     built = [one for one in rest if one.system is not None]
