@@ -38,7 +38,7 @@ def test_a_second_interrupt_ends_the_jobs_at_once(tmp_path, gap_s):
         if command.poll() is None:
             os.killpg(command.pid, signal.SIGKILL)
     assert command.returncode == 130
-    assert error.strip().endswith("stopped")
+    assert "stopped" in error.splitlines()  # Python's tracker of semaphores may add what it found unlinked
 
 
 class Pressing:
