@@ -323,8 +323,9 @@ def run_all(jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[
     futures: dict[Future[Watched[Result]], int] = {}
     try:
         try:
-            for index, job in enumerate(jobs):
-                futures[pool.submit(watched, work, job)] = index
+            with _ctrl_c_later():  # a worker inherits it, and so starts without a traceback of its own
+                for index, job in enumerate(jobs):
+                    futures[pool.submit(watched, work, job)] = index
             keep_done(futures, as_completed(futures))
         except BrokenProcessPool:  # a worker was killed (memory, most likely): go on alone
             for index, job in enumerate(jobs):
@@ -341,6 +342,19 @@ def run_all(jobs: Sequence[Job], work: Callable[[Job], Result], keep: Callable[[
         raise
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextmanager
+def _ctrl_c_later() -> Iterator[None]:
+    """Hold Ctrl-C back until the end, where the system can."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _prepare_worker() -> None:
