@@ -22,9 +22,7 @@ import numpy as np
 from simulator.amounts import Reals
 from simulator.checks import check_positive, check_range
 from simulator.errors import ParameterError, nearest
-from simulator.operand_statistics import OperandLaw, Operands
-from simulator.operators import Phase
-from simulator.scaled_operands import (
+from simulator.operands.scaled import (
     Codes,
     Precision,
     Scaled,
@@ -33,6 +31,8 @@ from simulator.scaled_operands import (
     product_rounding,
     scaled_moments,
 )
+from simulator.operands.statistics import OperandLaw, Operands
+from simulator.operators import Phase
 from simulator.tables import Table, read_table
 
 ROUNDING = "rounding of operands"

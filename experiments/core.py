@@ -24,10 +24,10 @@ from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
 from heliograph.systems import build_system
 from optical.cores.sizing import core_precision
 from simulator.errors import HeliographError, LinkError, ParameterError
-from simulator.operand_statistics import OperandKind
+from simulator.operands.scaled import Precision
+from simulator.operands.statistics import OperandKind
 from simulator.operators import Held, MatMul, Phase
 from simulator.parameter_tree import get_at, replace_at
-from simulator.scaled_operands import Precision
 from simulator.units import db_from_ratio, to_si
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from optical.cores import CORES, load_core
 from optical.execution import AnalogSpec
 from optical.execution.precision import predicted
 from simulator.amounts import Reals
-from simulator.captured_operands import CapturedProduct, load_captured
 from simulator.errors import ParameterError, nearest
-from simulator.operand_statistics import OperandKind, operands_of, signal_to_noise_db
+from simulator.operands.captured import CapturedProduct, load_captured
+from simulator.operands.scaled import captured_statistics
+from simulator.operands.statistics import OperandKind, operands_of, signal_to_noise_db
 from simulator.operators import Phase
-from simulator.scaled_operands import captured_statistics
 
 HELD_DB = 0.5
 """Difference within which the prediction is held to execution; a choice."""

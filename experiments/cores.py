@@ -27,7 +27,7 @@ from optical.cores.sizing import BRIGHTEST, LASER, Product, core_precision, most
 from simulator.amounts import Reals
 from simulator.errors import BudgetError, HeliographError, LinkError, ParameterError
 from simulator.interfaces import Bound
-from simulator.operand_statistics import OperandKind, operands_of
+from simulator.operands.statistics import OperandKind, operands_of
 from simulator.operators import Elementwise, Held, MatMul, MatMuls, Phase
 from simulator.parameter_tree import get_at, replace_at
 

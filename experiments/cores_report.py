@@ -34,7 +34,7 @@ from heliograph.report import ReportRow, ReportTable, prefix_of
 from heliograph.style import PALETTE, REFERENCE, label, new_figure, styled
 from optical.cores import CORES, load_core
 from simulator.amounts import Reals
-from simulator.operand_statistics import OperandKind
+from simulator.operands.statistics import OperandKind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

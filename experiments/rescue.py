@@ -29,9 +29,9 @@ from heliograph.workload import plan_for
 from optical.cores.core import Core
 from optical.cores.rescues import JOINT
 from optical.execution.precision import predicted
-from simulator.captured_operands import CapturedProduct, captured
 from simulator.errors import HeliographError, LinkError, ParameterError
-from simulator.operand_statistics import OperandKind, operands_of, signal_to_noise_db
+from simulator.operands.captured import CapturedProduct, captured
+from simulator.operands.statistics import OperandKind, operands_of, signal_to_noise_db
 from simulator.operators import Phase
 from simulator.parameter_tree import get_at, replace_at
 from simulator.units import to_si

@@ -1,6 +1,6 @@
 """Precision that a system delivers to a model's products, photonic cores and number formats by one law.
 
-The one currency is the executed signal-to-noise ratio on stated operands (`simulator.operand_statistics`);
+The one currency is the executed signal-to-noise ratio on stated operands (`simulator.operands.statistics`);
 over many products noise over signal is averaged with multiply-accumulates as weights. A laser is sized for
 it, too.
 """
@@ -19,12 +19,12 @@ from electronic.formats import FORMATS, NumberFormat, format_named
 from optical.cores.core import Core
 from optical.cores.sizing import Product, core_precision, with_laser_for
 from optical.execution.precision import predicted
-from simulator.captured_operands import load_captured
 from simulator.errors import ParameterError
-from simulator.operand_statistics import OperandKind, Operands, operands_of
+from simulator.operands.captured import load_captured
+from simulator.operands.scaled import Precision, average, captured_statistics
+from simulator.operands.statistics import OperandKind, Operands, operands_of
 from simulator.operators import MatMul, Operator, Overlapped, Phase, StepGraph
 from simulator.operators import Sequence as Run
-from simulator.scaled_operands import Precision, average, captured_statistics
 
 if TYPE_CHECKING:
     from heliograph.systems import System

@@ -14,7 +14,7 @@ from optical.devices.light_limits import LitChip, limits_of
 from optical.devices.limits import sampling_floor_j, snr_from_bits
 from optical.execution.precision import predicted
 from simulator.errors import ParameterError, RangeWarning, SuspectWarning
-from simulator.operand_statistics import OperandKind, operands_of
+from simulator.operands.statistics import OperandKind, operands_of
 from simulator.operators import Phase
 from simulator.parameter_tree import get_at
 from simulator.units import db_from_ratio, dimension_of, ratio_from_db, to_si

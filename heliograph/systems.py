@@ -38,7 +38,7 @@ from optical.execution import AnalogSpec
 from simulator.errors import BudgetError, ParameterError
 from simulator.fabric import CircuitPolicy, Fabric
 from simulator.node import Host, Node
-from simulator.operand_statistics import OperandKind
+from simulator.operands.statistics import OperandKind
 from simulator.operators import Phase
 from simulator.parameter_tree import get_at, parse_assignment, path_of, replace_at
 from simulator.penalties import NO_PENALTIES, Penalties

@@ -11,10 +11,10 @@ import simpy
 from electronic.devices import load_packet_switch, load_scale_up, load_transceiver, scale_up_name
 from electronic.fabrics.packets import RailFabric
 from electronic.gpu import gpu_of
+from simulator.collectives.flow_groups import PricedCollective
 from simulator.collectives.traffic import Traffic
 from simulator.engine.network import Network
 from simulator.errors import WorkloadError, nearest
-from simulator.flow_groups import PricedCollective
 from simulator.layout import RankLayout
 from simulator.operators import Collective, CollectiveKind, Phase
 from simulator.topology.scale_up import load_nic

@@ -22,9 +22,9 @@ from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.records import csv_text, write_atomically
 from heliograph.report import ReportRow, ReportTable
 from heliograph.small_gpt import MODELS
-from simulator.captured_operands import COLUMNS, CapturedProduct, captured_row, measure_product
 from simulator.errors import ParameterError, WorkloadError
 from simulator.keys import mix_key
+from simulator.operands.captured import COLUMNS, CapturedProduct, captured_row, measure_product
 from simulator.operators import Phase
 
 if TYPE_CHECKING:
@@ -323,7 +323,7 @@ class Capture(Study):
     seed: int = option(0, "seed of training and batches")
     quick: bool = option(False, "train the small GPT for a few steps only")
     table: Path | None = option(
-        None, "CSV that is written, as it ships in simulator/captured", metavar="FILE"
+        None, "CSV that is written, as it ships in simulator/operands/data", metavar="FILE"
     )
 
     def run(self, progress: Progress) -> CapturedTable:
@@ -357,7 +357,7 @@ def table_text(found: CapturedTable, study: Capture) -> str:
     """Return the table as it ships, with its source and the command that makes it."""
     quick = " --quick" if study.quick else ""
     lines = (
-        "Operands of trained transformers in statistics; simulator/captured_operands.py says what each is.",
+        "Operands of trained transformers in statistics; simulator/operands/captured.py says what each is.",
         f"Measured by: heliograph accuracy capture --model {study.model} --seed {study.seed}{quick}",
         f"{SMALL_GPT}: the byte-level GPT of `heliograph compare`, two layers of width 384, after training.",
         f"{ENCODER}: all-MiniLM-L6-v2, of the package {ENCODER_PACKAGE} (Apache 2.0), a contrastive batch.",

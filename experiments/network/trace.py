@@ -14,9 +14,9 @@ from experiments.study import Block, Progress, Result, Row, Study
 from heliograph.records import canonical_json, write_atomically
 from heliograph.report import ReportRow, ReportTable, format_si
 from heliograph.systems import System
+from simulator.engine.rank_graph import RankGraph
 from simulator.engine.replay import Replay, as_recorded
 from simulator.fabric import Fabric
-from simulator.rank_graph import RankGraph
 from simulator.results.metrics import BUBBLE, DARK, EXPOSED, HOST, time_of_class_s
 from simulator.results.trace import Trace
 from workloads.traces.chakra import Compute, import_trace

@@ -17,10 +17,10 @@ import scipy
 from optical.cores.core import Core
 from optical.execution.precision import predicted
 from simulator.errors import LinkError, ParameterError
-from simulator.operand_statistics import Operands
+from simulator.operands.scaled import Precision, average
+from simulator.operands.statistics import Operands
 from simulator.operators import Phase
 from simulator.parameter_tree import get_at, replace_at
-from simulator.scaled_operands import Precision, average
 
 CoreT = TypeVar("CoreT", bound=Core)
 

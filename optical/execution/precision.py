@@ -2,7 +2,7 @@
 
 What `optical.execution.numerics.AnalogNumerics` executes draw by draw is summed here in closed form: the
 same law of noise, in the mean over operands. Their maxima and roundings come from
-`simulator.scaled_operands`.
+`simulator.operands.scaled`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from optical.execution.residues import Residues, largest_mantissa
 from optical.execution.spec import AnalogSpec, OperandTransforms, Rounding, Scale, loads_second
 from simulator.amounts import Reals
 from simulator.errors import ParameterError
-from simulator.operand_statistics import OperandLaw, Operands
-from simulator.scaled_operands import (
+from simulator.operands.scaled import (
     Codes,
     Precision,
     Scaled,
@@ -29,6 +28,7 @@ from simulator.scaled_operands import (
     product_rounding,
     scaled_moments,
 )
+from simulator.operands.statistics import OperandLaw, Operands
 
 ROUNDING = "rounding of operands"
 READOUT = "output converter"

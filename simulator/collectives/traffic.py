@@ -36,6 +36,7 @@ from simulator.collectives.algorithms import (
 )
 from simulator.collectives.all_to_all import IN_TURNS, in_turns, two_level_rounds
 from simulator.collectives.demand import skewed_flows
+from simulator.collectives.flow_groups import FlowGroup, PricedCollective
 from simulator.collectives.library import (
     ADDING,
     PIPELINED,
@@ -52,7 +53,6 @@ from simulator.collectives.torus import BUCKET, BUCKET_KINDS, SEGMENTS, bucket_r
 from simulator.engine.network import Network
 from simulator.errors import WorkloadError, nearest
 from simulator.fabric import Fabric, Loads
-from simulator.flow_groups import FlowGroup, PricedCollective
 from simulator.interfaces import Circuits, Flows
 from simulator.layout import Groups
 from simulator.operators import Collective, CollectiveKind, Sequence, communications

@@ -15,9 +15,10 @@ from functools import lru_cache
 from itertools import groupby, pairwise
 from typing import Generic, Protocol, TypeVar
 
+from simulator.collectives.flow_groups import FlowGroup
 from simulator.collectives.traffic import Traffic
 from simulator.engine.network import Network
-from simulator.flow_groups import FlowGroup
+from simulator.engine.rank_graph import Message, RankGraph, RankTask, Together, Work
 from simulator.operators import (
     BESIDE,
     Collective,
@@ -28,7 +29,6 @@ from simulator.operators import (
     StepGraph,
     Task,
 )
-from simulator.rank_graph import Message, RankGraph, RankTask, Together, Work
 
 
 def computed(

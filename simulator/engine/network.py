@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import simpy
 
+from simulator.collectives.flow_groups import FlowGroup, LinkClasses, Transfer, Waiting
 from simulator.engine.fairshare import max_min_rates
 from simulator.errors import RouteError
 from simulator.fabric import Fabric, Loads
-from simulator.flow_groups import FlowGroup, LinkClasses, Transfer, Waiting
 from simulator.interfaces import Circuits, Flows, LinkGraph, Reconfiguration
 from simulator.layout import RankLayout
 from simulator.reliability.failures import Failure, Outages

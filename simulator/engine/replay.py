@@ -19,16 +19,16 @@ import simpy
 
 from simulator.collectives.algorithms import Algorithm, vector_bytes
 from simulator.collectives.demand import main_kind, ring_flows
+from simulator.collectives.flow_groups import FlowGroup, PricedCollective
 from simulator.collectives.traffic import Traffic, carry_collective, play
 from simulator.engine.lookahead import begun_by, rank_lookahead
 from simulator.engine.network import Network
+from simulator.engine.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
 from simulator.errors import RouteError
 from simulator.fabric import Fabric, lone_cards
-from simulator.flow_groups import FlowGroup, PricedCollective
 from simulator.interfaces import Bound, Cost, Flows
 from simulator.node import Node
 from simulator.operators import Collective, CollectiveKind, Elementwise, MatMul, Phase
-from simulator.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
 from simulator.results.trace import Span, Stream, Trace, category
 
 TRACE = "trace"

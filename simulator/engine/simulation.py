@@ -18,11 +18,11 @@ from typing import Any
 import simpy
 
 from simulator.collectives.demand import step_demand
+from simulator.collectives.flow_groups import PricedCollective
 from simulator.collectives.traffic import Traffic, carry_collective, play
 from simulator.engine.lookahead import compute_orders, computed, pieces, step_lookahead
 from simulator.engine.network import Network, circuit_spans
 from simulator.fabric import Fabric, lone_cards
-from simulator.flow_groups import PricedCollective
 from simulator.interfaces import Cost
 from simulator.node import Node
 from simulator.operators import (

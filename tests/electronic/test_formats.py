@@ -7,7 +7,7 @@ import torch
 from electronic.formats import FORMATS, element_format, format_named
 from electronic.numerics import BfloatNumerics, Float8Numerics, Float8Scale
 from simulator.errors import ParameterError
-from simulator.operand_statistics import OperandKind, operands_of, signal_to_noise_db
+from simulator.operands.statistics import OperandKind, operands_of, signal_to_noise_db
 
 GAUSSIAN = operands_of(OperandKind.GAUSSIAN)
 

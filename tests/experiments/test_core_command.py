@@ -29,7 +29,7 @@ from experiments.core import (
 )
 from heliograph.style import DPI, WIDTH_IN
 from optical.cores import CORES
-from simulator.operand_statistics import OperandKind
+from simulator.operands.statistics import OperandKind
 from simulator.parameter_tree import get_at, replace_at
 
 each_core = pytest.mark.parametrize("name", CORES)

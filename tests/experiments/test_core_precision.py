@@ -24,9 +24,9 @@ from heliograph.simulation import step_graph
 from heliograph.systems import build_system
 from heliograph.workload import model, plan
 from optical.cores import load_core
-from simulator.captured_operands import load_captured
 from simulator.errors import LinkError, ParameterError
-from simulator.operand_statistics import OperandKind
+from simulator.operands.captured import load_captured
+from simulator.operands.statistics import OperandKind
 from simulator.operators import Phase
 
 

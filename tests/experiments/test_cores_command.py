@@ -42,7 +42,7 @@ from heliograph.style import DPI, WIDTH_IN
 from heliograph.systems import build_system
 from optical.cores import CORES, core_precision, load_core
 from simulator.errors import ParameterError
-from simulator.operand_statistics import OperandKind
+from simulator.operands.statistics import OperandKind
 from tests.conformance.core_laws import cores_that
 
 each_core = pytest.mark.parametrize("name", CORES)

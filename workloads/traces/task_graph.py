@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from simulator.collectives.algorithms import Algorithm
+from simulator.engine.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
 from simulator.errors import HeliographError, WorkloadError
 from simulator.files import read_bytes
 from simulator.operators import CollectiveKind, Phase
-from simulator.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
 from simulator.units import to_si
 
 

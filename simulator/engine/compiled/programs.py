@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 import simpy
 
+from simulator.collectives.flow_groups import FlowGroup, PricedCollective
 from simulator.collectives.traffic import Traffic
 from simulator.engine.compiled.memory import Op
 from simulator.engine.compiled.structure import StepStructure, Work
 from simulator.engine.lookahead import computed, pieces
 from simulator.engine.network import Network
 from simulator.fabric import Fabric, lone_cards
-from simulator.flow_groups import FlowGroup, PricedCollective
 from simulator.interfaces import Cost
 from simulator.node import Node
 from simulator.operators import Collective, HostWork, Operator, Overlapped, Sequence, Transfer

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from simulator.collectives.flow_groups import FlowGroup
 from simulator.engine.compiled.loop import compiled_play, is_compiled, play
 from simulator.engine.compiled.memory import LEVELS, At
 from simulator.engine.compiled.programs import NotCoveredError, Programs, StepNetwork
@@ -14,7 +15,6 @@ from simulator.engine.compiled.structure import StepStructure
 from simulator.engine.compiled.tallies import Charges
 from simulator.engine.simulation import Simulation
 from simulator.fabric import Fabric
-from simulator.flow_groups import FlowGroup
 from simulator.node import Node
 from simulator.operators import StepGraph
 from simulator.results.trace import COMMUNICATION, ISSUE, SpanTable, Trace
@@ -26,7 +26,7 @@ def link_classes(
     """Return the classes of links that each group of flows loads, its load on each, and their capacities.
 
     Two links are alike that have one capacity and that every group loads equally, as in
-    `simulator.flow_groups.LinkClasses`; here all groups are known at once.
+    `simulator.collectives.flow_groups.LinkClasses`; here all groups are known at once.
 
     Parameters
     ----------

@@ -14,12 +14,12 @@ from electronic.fabrics.packets import RailFabric, Reduction
 from electronic.fabrics.reductions import HDR, NDR
 from electronic.gpu import load_gpu
 from optical.fabrics.direct_connect import DirectConnect
+from simulator.collectives.flow_groups import PricedCollective
 from simulator.collectives.traffic import Traffic, collective_slowdown
 from simulator.engine.network import Network
 from simulator.engine.simulation import Simulation
 from simulator.estimate.collectives import collective_lines
 from simulator.fabric import Fabric
-from simulator.flow_groups import PricedCollective
 from simulator.layout import RankLayout
 from simulator.node import Node
 from simulator.operators import Collective, CollectiveKind, Phase, StepGraph, Task

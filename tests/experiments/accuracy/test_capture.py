@@ -12,7 +12,7 @@ from experiments.study import Progress
 from optical.cores import load_core
 from optical.execution import Scale
 from optical.execution.numerics import AnalogNumerics
-from simulator.captured_operands import read_captured
+from simulator.operands.captured import read_captured
 from simulator.operators import Phase
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from electronic.fabrics.packets import Wires
 from experiments.validation.peers.topoopt import Connections, load_transport, share
+from simulator.engine.rank_graph import Message, RankGraph, RankTask
 from simulator.engine.replay import Clockwork, Replay
 from simulator.errors import ParameterError
-from simulator.rank_graph import Message, RankGraph, RankTask
 
 TRANSPORT = load_transport("dctcp-flexnet")
 LINK = {"rate_bytes_per_s": 12.5e9, "round_trip_s": 2e-6}

@@ -12,7 +12,7 @@ from optical.devices.amplifiers import Soa
 from optical.devices.limits import photon_energy_j
 from optical.devices.named_parts import Role, named_parts, names_of
 from simulator.errors import ParameterError
-from simulator.operand_statistics import OperandKind, operands_of
+from simulator.operands.statistics import OperandKind, operands_of
 from simulator.parameter_tree import numeric_leaves, replace_at
 from simulator.units import db_from_ratio, ratio_from_db
 from tests.conformance.core_laws import cores_that

@@ -12,7 +12,7 @@ from optical.execution import AnalogSpec
 from optical.execution.numerics import AnalogNumerics
 from optical.execution.precision import predicted
 from optical.noise.chip import EncodingNoise, LaserNoise, Mismatch
-from simulator.operand_statistics import OperandKind, operands_of, signal_to_noise_db
+from simulator.operands.statistics import OperandKind, operands_of, signal_to_noise_db
 from simulator.operators import Phase
 
 

@@ -14,9 +14,9 @@ from optical.execution.numerics import AnalogNumerics
 from optical.execution.precision import predicted
 from optical.execution.spec import spec_from_json, spec_to_json
 from optical.execution.transforms import multiply_transformed, rotated
-from simulator.captured_operands import captured
 from simulator.errors import ParameterError
-from simulator.operand_statistics import OperandKind, operands_of, signal_to_noise_db
+from simulator.operands.captured import captured
+from simulator.operands.statistics import OperandKind, operands_of, signal_to_noise_db
 from simulator.operators import Phase
 
 EACH = (

@@ -13,6 +13,7 @@ from optical.fabrics.rails import OcsRails
 from simulator.collectives.demand import ring_flows, step_demand
 from simulator.collectives.traffic import Traffic
 from simulator.engine.network import Network
+from simulator.engine.rank_graph import RankGraph, RankTask, Together
 from simulator.engine.replay import Replay, as_recorded
 from simulator.engine.simulation import Simulation
 from simulator.errors import WorkloadError
@@ -21,7 +22,6 @@ from simulator.fabric import CircuitPolicy
 from simulator.layout import RankLayout
 from simulator.node import Node
 from simulator.operators import Collective, CollectiveKind, Phase, StepGraph, Task
-from simulator.rank_graph import RankGraph, RankTask, Together
 from tests.builders import REDUCING, Idle
 
 FABRIC = OcsRails(endpoints=32, scale_up=load_scale_up("nvlink4"))

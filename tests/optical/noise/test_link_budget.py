@@ -9,7 +9,7 @@ from optical.devices.limits import bits_from_snr, snr_from_bits
 from optical.noise import check_closes
 from optical.noise.link_budget import QUADRATURE_VARIANCE
 from simulator.errors import LinkError, ParameterError
-from simulator.operand_statistics import OperandKind, operands_of
+from simulator.operands.statistics import OperandKind, operands_of
 from simulator.parameter_tree import replace_at
 
 Q = 1.602176634e-19

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from simulator.collectives.flow_groups import FlowGroup, PricedCollective
 from simulator.collectives.traffic import APART, collective_slowdown, crowded, pair_slowdown
 from simulator.engine.fairshare import max_min_rates
-from simulator.flow_groups import FlowGroup, PricedCollective
 from simulator.interfaces import Flows
 
 

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.collectives.flow_groups import LinkClasses
 from simulator.engine.fairshare import max_min_rates
-from simulator.flow_groups import LinkClasses
 
 
 @settings(max_examples=80, deadline=None)

@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 
 from electronic.fabrics.packets import Wires
+from simulator.engine.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
 from simulator.engine.replay import Clockwork, Replay
 from simulator.errors import RouteError, WorkloadError
 from simulator.operators import CollectiveKind, Phase
-from simulator.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
 from simulator.results.metrics import BUBBLE, EXPOSED, time_of_class_s
 
 RATE = 1e9

@@ -11,11 +11,11 @@ from experiments.validation.peers.astra_sim import Dimension, Run, Shape
 from experiments.validation.peers.astra_sim import Wires as SimulatedWires
 from experiments.validation.peers.astra_sim_algorithms import Method
 from heliograph.systems import build_system
+from simulator.engine.rank_graph import Together
 from simulator.engine.replay import Clockwork, Replay, as_recorded
 from simulator.engine.simulation import Simulation
 from simulator.errors import IncompleteWarning, ParameterError, WorkloadError
 from simulator.operators import Elementwise, MatMul
-from simulator.rank_graph import Together
 from workloads.models.config import load_model
 from workloads.plan.parallelism import parse_plan
 from workloads.step.step import build_step

@@ -9,15 +9,15 @@ import simpy
 from electronic.devices import load_scale_up
 from heliograph.systems import build_system
 from optical.fabrics.rails import OcsRails
+from simulator.collectives.flow_groups import FlowGroup
 from simulator.collectives.traffic import play
 from simulator.engine.network import Network
+from simulator.engine.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
 from simulator.engine.replay import Clockwork, Replay, as_recorded
 from simulator.engine.simulation import Simulation
 from simulator.fabric import PortTiming
-from simulator.flow_groups import FlowGroup
 from simulator.interfaces import Flows
 from simulator.operators import CollectiveKind, Phase
-from simulator.rank_graph import Message, RankGraph, RankTask, Recorded, Together, Work
 from workloads.models.config import load_model
 from workloads.plan.parallelism import parse_plan
 from workloads.step.step import build_step

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from simulator.captured_operands import (
+from simulator.errors import ParameterError
+from simulator.operands.captured import (
     TABLE,
     captured,
     captured_row,
@@ -13,7 +14,6 @@ from simulator.captured_operands import (
     measure_product,
     read_captured,
 )
-from simulator.errors import ParameterError
 from simulator.operators import Phase
 
 ROWS = 192

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from simulator.errors import ParameterError, nearest
 from simulator.operators import Phase
 
-TABLE = Path(__file__).parent / "captured" / "operands.csv"
+TABLE = Path(__file__).parent / "data" / "operands.csv"
 """The table that ships; `heliograph accuracy capture` makes it."""
 CHANNEL_SHARES = (0.0, 0.1, 0.5, 0.9, 0.98, 0.995, 1.0)
 """Shares of the channels whose rms is at most the quantile kept; the last ones hold the outliers."""

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.amounts import Reals
-from simulator.captured_operands import CHANNEL_SHARES, LOUD, CapturedProduct, OperandSpread
 from simulator.errors import ParameterError
-from simulator.operand_statistics import Element, OperandLaw, Operands
+from simulator.operands.captured import CHANNEL_SHARES, LOUD, CapturedProduct, OperandSpread
+from simulator.operands.statistics import Element, OperandLaw, Operands
 from simulator.units import db_from_ratio
 
 _POINTS = 1024
